@@ -88,7 +88,7 @@ bool detect_check(const char *format, const char *path, struct reason *reason)
     const struct sign *sign = find_sign(path, format);
     if (sign && strcmp(sign->below, ".") != 0) {
         char why[128];
-        snprintf(why, sizeof why, "the %s files are in its folder %s: name that", format, sign->below);
+        snprintf(why, sizeof why, "the %s files are in its folder %s: use that path", format, sign->below);
         return because_of(reason, path, why);
     }
     for (int i = 0; !sign && strncmp(format, "cifar", 5) == 0 && pickles[i]; i++)

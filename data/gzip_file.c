@@ -52,7 +52,7 @@ static bool broken(struct gzip_file *file, struct reason *reason)
     const char *message = gzerror(file->gz, &code);
     if (code == Z_ERRNO) message = strerror(errno);
     if (code == Z_OK || code == Z_BUF_ERROR) message = "truncated";
-    if (code == Z_DATA_ERROR) message = "corrupt: not what gzip wrote";
+    if (code == Z_DATA_ERROR) message = "corrupt gzip data";
     return because(reason, "%s: %s", file->path, message);
 }
 

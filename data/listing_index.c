@@ -192,7 +192,7 @@ bool listing_recall(const char *root, const char *cache, struct listing *listing
     if (file) fclose(file);
     if (good) {
         take_classes(&header, &read);
-        if (read.ignored) read.example = text_copy("(as when it was listed first)");
+        if (read.ignored) read.example = text_copy("(found when it was first listed)");
         *listing = read;
     } else {
         listing_free(&read);

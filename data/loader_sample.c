@@ -277,7 +277,7 @@ static bool load_replacement(struct worker *worker, int64_t named, struct target
         if (load_image(worker, other, named, target, reason)) return true;
     }
     struct reason last = *reason;
-    return because(reason, "%d replacements in a row are unusable, too, the last one: %.160s",
+    return because(reason, "%d replacements in a row are unusable too, the last one: %.160s",
                    REPLACEMENTS_MAX, last.text);
 }
 

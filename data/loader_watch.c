@@ -46,7 +46,7 @@ static void describe_wait(const struct loader *loader, double now, struct reason
     char *path = dataset_image_path(dataset, index);
     if (!path) path = text_format("image %lld", (long long)index);
     struct reason why;
-    because(&why, "it has been read for %.0f s", now - atomic_load(&worker->since));
+    because(&why, "reading it has taken %.0f s so far", now - atomic_load(&worker->since));
     because_of(what, path, why.text);
     free(path);
 }

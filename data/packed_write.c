@@ -12,7 +12,7 @@
 #include "data/packed.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "packed data sets are written as they lie in memory, which must be little-endian"
+#error "packed data sets can only be written on a little-endian machine"
 #endif
 
 struct packed_writer {

@@ -53,7 +53,7 @@ static void check_files(const struct shard *shards, int count, const struct shar
         if (!of_one_set(elected, &shards[i])) {
             struct text *text = next_fault(faults);
             if (text)
-                text_add(text, "%s is not of the set of %s", name_of(&shards[i]), name_of(elected));
+                text_add(text, "%s is not from the same set as %s", name_of(&shards[i]), name_of(elected));
         } else if (*place) {
             struct text *text = next_fault(faults);
             if (text)

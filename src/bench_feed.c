@@ -21,7 +21,7 @@ enum status feed_next(const struct step *step, struct loader *loader, int64_t *e
     if (*batch) return OK;
     TRY(loader_start(loader, ++*epoch, 0));
     TRY(next(step, loader, batch, wait_seconds));
-    return *batch ? OK : fail(BAD_DATA, "bench: the data have less than one batch");
+    return *batch ? OK : fail(BAD_DATA, "bench: the data set is smaller than one batch");
 }
 
 static enum status drop_batches(struct loader *loader, int64_t *epoch, int batches)

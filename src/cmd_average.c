@@ -4,7 +4,7 @@
 
 static enum status average_run(struct cmd *cmd)
 {
-    if (cmd->argument_count == 0) return fail(USAGE, "average: name the checkpoints whose mean is wanted");
+    if (cmd->argument_count == 0) return fail(USAGE, "average: no checkpoints given");
     if (!cmd->output) return fail(USAGE, "average: no output file; use -o FILE.safetensors");
     for (int i = 0; i < cmd->argument_count; i++)
         if (file_same(cmd->arguments[i], cmd->output))
@@ -17,7 +17,7 @@ static enum status average_run(struct cmd *cmd)
 const struct command cmd_average = {
     .name = "average",
     .usage = "CHECKPOINT... -o FILE.safetensors",
-    .help = "Writes the mean of the weights of several checkpoints.",
+    .help = "Averages the weights of several checkpoints.",
     .takes = TAKES_OUTPUT | TAKES_ARGUMENTS,
     .run = average_run,
 };

@@ -317,7 +317,7 @@ static enum status compare_run(struct cmd *cmd)
     struct comparison all = {0};
     char **names = cmd->arguments;
     enum status status = OK;
-    if (cmd->argument_count < 2) return fail(USAGE, "compare: name two run folders or more");
+    if (cmd->argument_count < 2) return fail(USAGE, "compare: give two or more run folders");
     if (cmd->output) TRY(cmd_check_output(cmd, cmd->output));
     all.folders = memory_new((size_t)cmd->argument_count, sizeof *all.folders);
     all.runs = memory_new((size_t)cmd->argument_count, sizeof *all.runs);
@@ -338,7 +338,7 @@ static enum status compare_run(struct cmd *cmd)
 const struct command cmd_compare = {
     .name = "compare",
     .usage = "RUN RUN... [-o FILE.html]",
-    .help = "Shows what differs between runs, and what came of it.",
+    .help = "Compares configurations and results of runs.",
     .takes = TAKES_ARGUMENTS | TAKES_OUTPUT,
     .run = compare_run,
 };

@@ -48,7 +48,7 @@ static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors)"},
     {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
     {"softmax", NULL, "ONNX: probabilities instead of logits"},
-    {"keep-batchnorm", NULL, "ONNX: leave batch norm a layer of its own"},
+    {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},
     {0},
 };
 

@@ -273,7 +273,7 @@ static void add_data(struct text *out, const struct findings *found, const char 
     if (found->train) add_path(out, "train", found->train, file, "training images");
     if (found->val) add_path(out, "val", found->val, file, "validation images");
     else if (found->train)
-        add(out, "val_fraction", "share of the images kept aside to judge by", "%s",
+        add(out, "val_fraction", "fraction of the images held out for validation", "%s",
             found->images < 10000 ? "0.2" : "0.1");
 }
 
@@ -285,18 +285,18 @@ static void add_augment(struct text *out, const struct findings *found, const st
         add(out, "pad", "images are shifted by up to this many pixels", "%d",
             (recipe->crop + 4) / 8);
     } else {
-        add(out, "scale", "cut out of 25 to 100 % of the image each time", "0.25 1");
-        add(out, "val_crop", "side of the middle that is judged by", "%d",
+        add(out, "scale", "random crop of 25 to 100 % of the image", "0.25 1");
+        add(out, "val_crop", "side of the centre crop in evaluation", "%d",
             (recipe->crop * 6 / 5 + 16) / 32 * 32);
     }
     if (found->channels == CHANNELS)
-        add(out, "flip", "half are mirrored; 0 where that is another class", "0.5");
+        add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");
     if (!recipe->small) {
         add(out, "auto_augment", "one random change of geometry or colour", "trivial");
         add(out, "random_erasing", "a random rectangle is erased in one image of ten", "0.1");
         add(out, "label_smoothing", "less overconfidence", "0.1");
     }
-    add_numbers(out, "mean", found->mean, found->channels, "of the images by channel, from 0 to 1");
+    add_numbers(out, "mean", found->mean, found->channels, "mean of each channel, from 0 to 1");
     add_numbers(out, "std", found->std, found->channels, "their standard deviations");
 }
 
@@ -305,19 +305,19 @@ static void add_training(struct text *out, const struct recipe *recipe)
     text_add(out, "\n[model]\n");
     add(out, "arch", "`amptrain models` lists the others", "%s", recipe->arch);
     if (!recipe->small)
-        text_add(out, "; weights = resnet18.safetensors    pretrained: helps where images are few\n");
+        text_add(out, "; weights = resnet18.safetensors    pretrained: helps with few images\n");
     text_add(out, "\n[train]\n");
     add(out, "epochs", "passes over the training images", "%d",
         recipe->epochs);
     add(out, "batch", "images per step", "%d", recipe->batch);
     text_add(out, "\n[optimizer]\n");
     add(out, "name", "stochastic gradient descent", "sgd");
-    add(out, "lr", "the highest; half of it if the loss does not fall", "%.3g", recipe->lr);
-    add(out, "momentum", "fraction of the previous update that is kept", "0.9");
+    add(out, "lr", "the peak; halve it if the loss does not fall", "%.3g", recipe->lr);
+    add(out, "momentum", "fraction of the previous update that is added", "0.9");
     add(out, "nesterov", "Nesterov's variant of momentum", "yes");
-    add(out, "weight_decay", "pulls weights to zero, against learning by heart", "5e-4");
+    add(out, "weight_decay", "pulls weights towards zero, against overfitting", "5e-4");
     text_add(out, "\n[schedule]\n");
-    add(out, "name", "the rate rises, then falls to almost nothing", "onecycle");
+    add(out, "name", "the rate rises, then falls to almost zero", "onecycle");
     add(out, "pct_start", "it rises during the first fifth of the run", "0.2");
     text_add(out, "\n[amp]\n");
     bool gpu = has_gpu();
@@ -365,7 +365,7 @@ static enum status init_run(struct cmd *cmd)
     struct findings found = {0};
     struct text text = {0};
     if (cmd->argument_count != 1)
-        return fail(USAGE, "init: name one folder of images, packed file, or data set (mnist, cifar10, "
+        return fail(USAGE, "init: give one folder of images, packed file, or data set (mnist, cifar10, "
                            "cifar100, digits)");
     enum status status = find(cmd->arguments[0], &found);
     if (status == OK) {
@@ -386,7 +386,7 @@ static enum status init_run(struct cmd *cmd)
 const struct command cmd_init = {
     .name = "init",
     .usage = "FOLDER|DATASET [-o FILE.ini]",
-    .help = "Looks at images and writes a configuration for them.",
+    .help = "Writes a configuration that fits a set of images.",
     .takes = TAKES_OUTPUT | TAKES_ARGUMENTS,
     .run = init_run,
 };

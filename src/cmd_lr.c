@@ -56,7 +56,8 @@ static enum status find_suggestion(struct range *range)
         if (slope < fastest) fastest = slope, range->steepest = i;
     }
     if (range->lowest < 2 || fastest == 0)
-        return fail(FAILED, "lr: the loss falls at no learning rate; are data and network in order?");
+        return fail(FAILED, "lr: the loss does not fall at any learning rate; check the data and the "
+                            "network");
     double rate = fmin(range->rates[range->steepest], range->rates[range->lowest] / 4);
     double digit = pow(10, floor(log10(rate)) - 1);
     range->suggestion = round(rate / digit) * digit;
@@ -170,7 +171,7 @@ static const struct cmd_option options[] = {
 const struct command cmd_lr = {
     .name = "lr",
     .usage = "-c FILE [--steps N] [--json] [-o FILE.svg]",
-    .help = "Suggests a learning rate, by steps in which it grows.",
+    .help = "Suggests a learning rate from steps with increasing rates.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = lr_run,

@@ -91,7 +91,7 @@ static enum status parse_link(const char *text, double *bytes_per_second)
         if (sscanf(text, "%lfGb%n", &gigabits, &used) != 1) used = 0;
     }
     if (used == 0 || text[used] != '\0' || count < 1 || !(gigabits > 0 && gigabits < 1e6))
-        return fail(USAGE, "plan: --link must be like 400Gb or 8x400Gb, not '%s'", text);
+        return fail(USAGE, "plan: --link must be a rate such as 400Gb or 8x400Gb, not '%s'", text);
     *bytes_per_second = count * gigabits * 1e9 / 8 * LINK_EFFICIENCY;
     return OK;
 }
@@ -333,8 +333,8 @@ static const struct cmd_option options[] = {
     {"json", NULL, "print the forecast as JSON"},
     {"hosts", "N", "hosts that the GPUs of parallel.gpus are in"},
     {"link", "RATE", "with --hosts: the links of each, such as 8x400Gb"},
-    {"times", "FILE", "measured times, of 'bench --layers --json'"},
-    {"dump", "[=PASS]", "print the program, or as PASS or all leave it"},
+    {"times", "FILE", "times measured by 'bench --layers --json'"},
+    {"dump", "[=PASS]", "print the program (after PASS; all: each pass)"},
     {"spans", "FILE.csv", "plan a table of buffers (id,lower,upper,size)"},
     {"capacity", "BYTES", "with --spans: fail if more is needed"},
     {0},

@@ -211,7 +211,7 @@ static enum status predict_argument(struct predictor *predictor, const char *pat
     int64_t count = 0;
     if (!directory_is(path)) return predict(predictor, path);
     TRY(predict_folder(predictor, path, &count));
-    if (count == 0) note(predictor, fail(BAD_DATA, "%s: has no PNG, JPEG or WebP images", path));
+    if (count == 0) note(predictor, fail(BAD_DATA, "%s: contains no PNG, JPEG or WebP images", path));
     return OK;
 }
 

@@ -56,7 +56,7 @@ static void print_row(const struct profile *profile, const struct profile_row *r
         snprintf(intensity, sizeof intensity, "%.1f", row->flops / row->bytes);
         snprintf(rate, sizeof rate, "%.3f", 1e-9 * row->flops / row->ms);
     }
-    printf("%9.4f %9.4f %9s %8.1f %7.1f %9s %-8s %-28s %-15s %-14s %10s %10s %10s %6.2f  %.40s\n",
+    printf("%9.4f %9.4f %9s %8.1f %7.1f %9s %-8s %-28s %-15s %-14s %10s %10s %10s %8.2f  %.40s\n",
            row->ms, row->won_ms, rate, 1e-6 * row->bytes / row->ms, 100 * share_of_peak(profile, row),
            intensity, bound_of(profile, row), text_visible(row->name, name, sizeof name), row->phase, row->op,
            text_bytes((uint64_t)row->weight_bytes, weights),
@@ -72,18 +72,18 @@ static void print_profile(const struct profile *profile)
     if (profile->ranks > 1) printf(", the first of %d ranks", profile->ranks);
     printf(": %.3f ms a step, %.1f images/s\n", profile->step_ms, 1e3 * profile->batch / profile->step_ms);
     const struct peaks *peaks = &profile->peaks;
-    printf("peaks, as measured: %.3f TFLOP/s", peaks->tflops);
+    printf("measured peaks: %.3f TFLOP/s", peaks->tflops);
     if (peaks->tflops > profile->product_tflops)
-        printf(" (a layer's; %.3f of a large product)", profile->product_tflops);
-    printf(", %.1f GB/s; above %.1f operations a byte, computing binds\n", peaks->gbps,
+        printf(" in a layer (%.3f in a large matrix product)", profile->product_tflops);
+    printf(", %.1f GB/s; above %.1f operations a byte, compute-bound\n", peaks->gbps,
            1e3 * peaks->tflops / peaks->gbps);
     printf("memory: %s, %.1f %% of %s\n", text_bytes((uint64_t)profile->memory_bytes, memory),
            100 * (double)profile->memory_bytes / (double)profile->card_bytes,
            text_bytes((uint64_t)profile->card_bytes, card));
     print_stages(profile);
-    printf("\n%9s %9s %9s %8s %7s %9s %-8s %-28s %-15s %-14s %10s %10s %10s %6s  %s\n", "ms", "to win",
+    printf("\n%9s %9s %9s %8s %7s %9s %-8s %-28s %-15s %-14s %10s %10s %10s %8s  %s\n", "ms", "gain",
            "TFLOP/s", "GB/s", "% peak", "op/byte", "bound", "layer", "phase", "op", "weights", "activation",
-           "workspace", "% card", "algorithm");
+           "workspace", "% memory", "algorithm");
     for (int i = 0; i < profile->count && i < LISTED; i++) print_row(profile, &profile->rows[i]);
     if (profile->count > LISTED) printf("... %d more; --json has all\n", profile->count - LISTED);
 }
@@ -264,14 +264,14 @@ static enum status profile_run(struct cmd *cmd)
     TRY(parse_batches(cmd, batches, &count));
     if (!cmd_value(cmd, "libraries")) return cmd_ranks(cmd, profile_rank);
     if (cmd->output)
-        return fail(USAGE, "profile: --libraries writes no files: leave -o out, and see --json");
+        return fail(USAGE, "profile: --libraries writes no files: omit -o and use --json");
     cmd_any_batch(cmd);
     return each_batch(cmd, compare_libraries);
 }
 
 static const struct cmd_option options[] = {
     {"batch", "LIST", "batches to profile, such as 16,64,256"},
-    {"libraries", NULL, "compare the libraries' code for convolutions, layer by layer, instead"},
+    {"libraries", NULL, "instead, compare the libraries' convolutions by layer"},
     {"json", NULL, "print the profile as JSON"},
     {0},
 };
@@ -279,7 +279,7 @@ static const struct cmd_option options[] = {
 const struct command cmd_profile = {
     .name = "profile",
     .usage = "-c FILE [--batch LIST] [--libraries] [--json] [-o DIR]",
-    .help = "Shows where the time of a training step goes, by stage and layer.",
+    .help = "Shows where a training step spends its time, by stage and layer.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = profile_run,

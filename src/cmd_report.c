@@ -5,7 +5,7 @@
 static enum status report_run(struct cmd *cmd)
 {
     struct directory folder;
-    if (cmd->argument_count != 1) return fail(USAGE, "report: name one run folder");
+    if (cmd->argument_count != 1) return fail(USAGE, "report: give one run folder");
     TRY(directory_open(cmd->arguments[0], &folder));
     enum status status = run_report_write(&folder);
     if (status == OK) log_info("%s/" RUN_REPORT_FILE " written", folder.path);
@@ -16,7 +16,7 @@ static enum status report_run(struct cmd *cmd)
 const struct command cmd_report = {
     .name = "report",
     .usage = "DIR",
-    .help = "Writes DIR/report.html: a run on one page.",
+    .help = "Writes DIR/report.html, a one-page report of a run.",
     .takes = TAKES_ARGUMENTS,
     .run = report_run,
 };

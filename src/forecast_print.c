@@ -113,11 +113,11 @@ static void print_time(const struct session *session, const struct forecast *for
     int ranks = cluster_ranks(&forecast->cluster);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->time.ms);
     if (ranks == 1) return;
-    printf("  %-28s %9.2f ms  by which it is longer than without\n", "  thereof exchange",
+    printf("  %-28s %9.2f ms  added to the step by exchanges\n", "  thereof exchange",
            forecast->time.exposed_ms);
-    printf("  %-28s %9.2f ms  by which the slowest of %d ranks is behind\n", "  thereof waiting",
+    printf("  %-28s %9.2f ms  for the slowest of %d ranks\n", "  thereof waiting",
            forecast->time.waiting_ms, ranks);
-    printf("  %-28s %12.0f  %.1f %% of %d times one GPU with %d images\n", "images/s",
+    printf("  %-28s %12.0f  %.1f %% of %d independent GPUs with %d images each\n", "images/s",
            images_per_second(session, forecast), efficiency(forecast), ranks, session->hyper.batch / ranks);
     print_alternatives(session, forecast);
 }
@@ -125,10 +125,10 @@ static void print_time(const struct session *session, const struct forecast *for
 static void print_stages(const struct forecast *forecast)
 {
     if (forecast->cluster.stages == 1) return;
-    printf("  %-28s %12s  the order in which stages work on micro-batches\n", "schedule",
+    printf("  %-28s %12s  order of micro-batches in a stage\n", "schedule",
            schedule_names[forecast->compiled.program.schedule]);
-    printf("  %-28s %12.2f  of the mean is the work of the slowest stage\n", "balance", balance(forecast));
-    printf("  %-28s %10.1f %%  of the time stages have nothing to compute\n", "bubble",
+    printf("  %-28s %12.2f  work of the slowest stage, relative to the mean\n", "balance", balance(forecast));
+    printf("  %-28s %10.1f %%  of the time, stages are idle\n", "bubble",
            100 * bubble(forecast));
     printf("\n%5s  %-44s %10s %8s %12s %12s\n", "stage", "layers", "busy, ms", "idle", "memory", "sent");
     for (int s = 0; s < forecast->cluster.stages; s++) {
@@ -169,7 +169,7 @@ void forecast_print(const struct session *session, const struct forecast *foreca
            step_strategy(session, &forecast->compiled.program), recompute_count(&forecast->compiled.program));
     if (offload_bytes(&forecast->compiled.program) > 0)
         print_bytes("  offloaded to the host", offload_bytes(&forecast->compiled.program),
-                    "after forward, copied back for backward");
+                    "after forward, and copied back for backward");
     int64_t largest = largest_fitting(session);
     if (largest >= 0)
         printf("  %-28s %12" PRId64 "  images fit into memory.limit\n", "largest batch", largest);

@@ -103,7 +103,7 @@ static const char script[] =
     "    const names = JSON.parse(matrix.dataset.names), said = matrix.parentNode.querySelector('output');\n"
     "    matrix.addEventListener('pointermove', function (event) {\n"
     "        const at = place(matrix, event).map(Math.floor);\n"
-    "        said.textContent = names[at[1]] + ' taken for ' + names[at[0]];\n"
+    "        said.textContent = names[at[1]] + ' predicted as ' + names[at[0]];\n"
     "    });\n"
     "}\n"
     "//]]>\n";

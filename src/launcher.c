@@ -349,9 +349,9 @@ static void end_those_who_hang(struct launcher *launcher)
     int behind = find_behind(launcher);
     struct text text = {0};
     if (behind < 0)
-        text_add(&text, "all ranks have stood still for %.0f s, equally far, ", still);
+        text_add(&text, "no rank has made progress for %.0f s, all at the same point, ", still);
     else
-        text_add(&text, "rank %d has stood still for %.0f s while others wait for it, ", behind, still);
+        text_add(&text, "rank %d has made no progress for %.0f s while others wait for it, ", behind, still);
     add_place(launcher, behind < 0 ? 0 : behind, &text);
     log_line(LOG_ERROR, "%s", text.data);
     text_free(&text);

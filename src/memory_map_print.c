@@ -71,7 +71,7 @@ static void print_advice(const struct session *session, const struct memory_map 
     int64_t now = map->forecast->bytes.total;
     char total[TEXT_BYTES], saved[TEXT_BYTES];
     if (count == 0) return;
-    printf("\nWays to reduce the total, each by itself:\n");
+    printf("\nSettings that would reduce the total, each alone:\n");
     for (int a = 0; a < count; a++)
         printf("  %-28s %12s  saves %s, %.0f %%: %s\n", advice[a].setting,
                text_bytes((uint64_t)advice[a].total_bytes, total),

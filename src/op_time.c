@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "compile/program.h"
 
-#define OWNER "timing of ops"
+#define OWNER "timing ops"
 #define PARAMS 2
 
 /* A call on tensors that no program has. */

@@ -156,7 +156,7 @@ static void add_file(const struct run_records *records, const char *name, bool (
     int64_t count = add_lines(text.data, wanted, &lines);
     if (count > 0)
         text_add(out, "<details><summary>%s: %" PRId64 "%s</summary><div class=\"scroll\"><pre>%s</pre></div>"
-                 "</details>\n", title, count, count > LISTED ? ", of which the first 100" : "", lines.data);
+                 "</details>\n", title, count, count > LISTED ? ", the first 100" : "", lines.data);
     text_free(&lines);
     text_free(&text);
 }
@@ -207,9 +207,9 @@ static void add_bytes(const struct run_records *records, struct text *out)
     static const struct {
         const char *key, *name;
     } rows[] = {{"arena_bytes", "arena: activations, gradients, workspaces"},
-                {"live_bytes_bound", "largest sum of live tensors, below which no arena can be"},
+                {"live_bytes_bound", "largest sum of live tensors, a lower bound of the arena"},
                 {"store_bytes", "parameters, optimizer state, statistics"},
-                {"total_bytes", "in all, batches on the device included"}};
+                {"total_bytes", "total, including batches on the device"}};
     const json_t *plan = json_object_get(records->start, "plan");
     char bytes[TEXT_BYTES];
     text_add(out, "<table>\n");

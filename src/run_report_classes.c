@@ -113,7 +113,7 @@ static int compare(const void *a, const void *b)
                             : (x->column > y->column) - (x->column < y->column);
 }
 
-/* The class that this one is most often taken for; itself: none. */
+/* The class that this one is most often predicted as; itself: none. */
 static int taken_for(const struct confusion *confusion, int class)
 {
     int most = -1;
@@ -146,8 +146,8 @@ static void add_table(const struct run_records *records, const struct confusion 
         ranked[i] = (struct ranked){isnan(accuracy) ? 2 : accuracy, i, 0};
     }
     qsort(ranked, (size_t)confusion->classes, sizeof *ranked, compare);
-    text_add(out, "<div><h3>Accuracy by class, the worst first</h3>\n<div class=\"scroll\"><table><thead><tr>"
-             "<th>class</th><th class=\"n\">accuracy, %%</th><th></th><th>taken for</th>"
+    text_add(out, "<div><h3>Accuracy by class, worst first</h3>\n<div class=\"scroll\"><table><thead><tr>"
+             "<th>class</th><th class=\"n\">accuracy, %%</th><th></th><th>predicted as</th>"
              "<th class=\"n\">validation images</th><th class=\"n\">training images</th></tr></thead>"
              "<tbody>\n");
     for (int i = 0; i < confusion->classes && i < LISTED; i++) {
@@ -167,7 +167,7 @@ static void add_numbered_cell(const struct confusion *confusion, int row, int co
              "fill-opacity=\"%.3f\"><title>", column, row, row == column ? "right" : "wrong",
              images > 0 ? 0.1 + 0.9 * share : 0);
     text_html(out, confusion->names[row]);
-    text_add(out, " taken for ");
+    text_add(out, " predicted as ");
     text_html(out, confusion->names[column]);
     text_add(out, ": %.0f of %.0f (%.1f %%)</title></rect>\n", images, confusion->images[row], 100 * share);
     if (images > 0)
@@ -276,7 +276,7 @@ static void add_confusions(const struct confusion *confusion, struct text *out)
                 *array_push(ranked, count) = (struct ranked){-cell_of(confusion, i, j), i, j};
     if (count > 0) qsort(ranked, (size_t)count, sizeof *ranked, compare);
     text_add(out, "<div><h3>Most frequent confusions</h3>\n<div class=\"scroll\"><table><thead><tr>"
-             "<th>class</th><th>taken for</th><th class=\"n\">images</th>"
+             "<th>class</th><th>predicted as</th><th class=\"n\">images</th>"
              "<th class=\"n\">of its images, %%</th></tr></thead><tbody>\n");
     for (int i = 0; i < count && i < CONFUSIONS; i++) {
         text_add(out, "<tr>");
@@ -327,7 +327,7 @@ static void add_mistake(const json_t *mistake, struct text *out)
         text_add(out, "<img%s alt=\"\" src=\"data:image/jpeg;base64,%s\"/>",
                  is_small ? " class=\"small\"" : "", picture);
     text_html(out, text_of(mistake, "label"));
-    text_add(out, ", taken for<br/><span class=\"bad\">");
+    text_add(out, ", predicted as<br/><span class=\"bad\">");
     text_html(out, text_of(mistake, "predicted"));
     text_add(out, " %.1f %%</span><br/><span class=\"grey\">image %.0f</span></figure>\n",
              100 * json_number_value(json_object_get(mistake, "confidence")),
@@ -343,8 +343,8 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
     json_t *mistakes = json_loads(text.data, 0, NULL);
     if (json_array_size(mistakes) > 0) {
         html_section(out, "mistakes", "Most confident mistakes");
-        text_add(out, "<p class=\"grey\">Validation images: the true class, and what the network takes it "
-                 "for with which probability.</p>\n<div class=\"pictures\">\n");
+        text_add(out, "<p class=\"grey\">Validation images: the true class, and the predicted class with its "
+                 "probability.</p>\n<div class=\"pictures\">\n");
         json_array_foreach(mistakes, i, mistake) add_mistake(mistake, out);
         text_add(out, "</div>\n");
     }

@@ -16,11 +16,11 @@ static const struct column stage_columns[] = {
 };
 static const struct column layer_columns[] = {
     {"name", "layer", 0, 0}, {"phase", "phase", 0, 0}, {"op", "op", 0, 0}, {"ms", "ms", 1, 4},
-    {"won_ms", "to win, ms", 1, 4},
+    {"won_ms", "possible gain, ms", 1, 4},
     {"tflops", "TFLOP/s", 1, 3}, {"gbps", "GB/s", 1, 1}, {"share_of_peak", "of the peak, %", 100, 1},
     {"bound", "bound", 0, 0}, {"weight_bytes", "weights, MiB", MIB, 1},
     {"activation_bytes", "activation, MiB", MIB, 1}, {"workspace_bytes", "workspace, MiB", MIB, 1},
-    {"share_of_card", "of the card, %", 100, 2}, {"algorithm", "algorithm", 0, 0}, {NULL, NULL, 0, 0},
+    {"share_of_card", "of memory, %", 100, 2}, {"algorithm", "algorithm", 0, 0}, {NULL, NULL, 0, 0},
 };
 
 static void add_rows(const json_t *rows, const struct column *columns, struct text *out)
@@ -60,7 +60,7 @@ void report_add_profile(const struct run_records *records, struct text *out)
                  json_number_value(json_object_get(peaks, "tflops")),
                  json_number_value(json_object_get(peaks, "gbps")));
         add_rows(json_object_get(profile, "stages"), stage_columns, out);
-        text_add(out, "<h3>Layers, those first in which most time could be won</h3>\n");
+        text_add(out, "<h3>Layers, by the time that could be saved</h3>\n");
         add_rows(json_object_get(profile, "layers"), layer_columns, out);
     }
     json_decref(profile);

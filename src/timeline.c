@@ -88,8 +88,8 @@ static enum status take_measured(struct bench *bench, const struct device_timeli
                timeline->count, timeline->run_count, 100 * known);
     timeline->measured = known > KNOWN_LEAST;
     if (!timeline->measured)
-        log_info("profile: kernels are not shown, and times are the host's: CUPTI does not say whose "
-                 "they are");
+        log_info("profile: kernels are not shown, and times are the host's: CUPTI does not attribute kernels "
+                 "to instructions");
     return status;
 }
 

@@ -143,7 +143,7 @@ static enum status compare_networks(const struct session *session, const struct 
     if (status == OK) {
         graph_text(&own.training, &now);
         if (!graph_text_same(remembered->network, now.data, &difference))
-            log_warning("%s: the weights were trained in another network, which is used: %s", path,
+            log_warning("%s: the weights belong to another network, which is used instead: %s", path,
                         difference.text);
         text_free(&now);
     }

@@ -51,7 +51,7 @@ fi
 
 check() { "$AMPTRAIN" --check -c run.ini "$@"; }
 by_class="images by class (training + validation)"
-ok "sizes of images are said" says 0 "short sides of 56 to 64 pixels, half of them up to 60 (25 looked at)" check
+ok "sizes of images are said" says 0 "short sides of 56 to 64 pixels, median 60 (25 examined)" check
 ok "images are counted by class" says 0 "$by_class: apple: 24 + 24, pear: 24 + 24" check
 ok "... of a part of them, of all classes" says 0 "$by_class: apple: 10 + 24, pear: 10 + 24" check \
     -s data.limit=20
@@ -80,7 +80,7 @@ ok "images of both splits, under whatever name" says 0 \
     "$((count + 1)) of $((count + 2)) validation images are among the training images, too, such as judged/" \
     check -s data.val=judged
 mkdir splits && cp -r pictures splits/train && cp -r pictures splits/val
-ok "splits taken for classes" says 0 "classes; for splits, set data.train = splits/train and data.val = splits/val" \
+ok "splits taken for classes" says 0 "classes; if they are splits, set data.train = splits/train and data.val = splits/val" \
     check -s data.train=splits -s data.val= -s data.val_fraction=0.1
 
 amp train -q -o run

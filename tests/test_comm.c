@@ -351,7 +351,7 @@ static void another_file_is_no_block(void **state)
     caught_begin(&caught);
     bool good = shared_open(pipes[0], 0, 0, &comm) == FAILED && shared_open(-1, 0, 0, &comm) == FAILED;
     caught_end(&caught);
-    assert_true(good && caught_has(&caught, "is no memory that ranks share"));
+    assert_true(good && caught_has(&caught, "is not memory shared by ranks"));
     text_free(&caught.words);
     close(pipes[0]);
     close(pipes[1]);

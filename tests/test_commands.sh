@@ -73,7 +73,7 @@ ok "-r with another learning rate" says 2 "optimizer.lr" train run -r -s optimiz
 ok "-r with more epochs" train run -r -s train.epochs=5
 longer() {
     train longer -s schedule.name=cosine -s schedule.warmup=0 -s train.epochs=1 &&
-        says 0 "train.epochs is 2, not 1: the schedule 'cosine' takes another course, and the learning rate goes on at $1" \
+        says 0 "train.epochs is 2, not 1: the schedule 'cosine' changes, and the learning rate continues at $1" \
             train longer -r -s schedule.name=cosine -s schedule.warmup=0 -s train.epochs=2
 }
 ok "-r with more epochs of cosine: what becomes of the rate is said" longer "0."
@@ -193,7 +193,7 @@ ok "plan for hosts: a slow link shows" slower
 ok "... advises nothing that cannot be divided among them" sh -c '
     ! "$AMPTRAIN" plan -q -c deep.ini -s train.batch=4 -s parallel.gpus=4 2>&1 | grep -E "divide|accumulate=|batch="'
 ok "plan for ranks, in words" sh -c '"$AMPTRAIN" plan -c deep.ini -s train.batch=64 -s parallel.gpus=4 |
-    grep "^ *images/s .* of 4 times one GPU with 16 images"'
+    grep "^ *images/s .* of 4 independent GPUs with 16 images each"'
 staged() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2 \
     -s parallel.microbatches=4 "$@"; }
 pipeline() { staged --json >staged.json && among 1 1.15 "$(number balance staged.json)" &&
@@ -214,7 +214,7 @@ limited() { staged --json -s memory.limit=1G | grep -q ',"schedule":"1f1b","bala
 ok "... and 1f1b where memory is limited" limited
 ok "... and the programs of both" test "$(staged --dump | grep -c '^program training.*, stage [01] of 2')" = 2
 many() { "$AMPTRAIN" plan -c deep.ini -s data.format=synthetic -s train.batch=65536 -s parallel.gpus=1024 --hosts 128 \
-    --link 8x400Gb >many.txt && grep -q "of 1024 times one GPU with 64 images" many.txt &&
+    --link 8x400Gb >many.txt && grep -q "of 1024 independent GPUs with 64 images each" many.txt &&
     grep -q "train.accumulate=2 .* micro-batches of 32 images" many.txt; }
 ok "plan for more images a step than there are" many
 ok "plan for hosts that do not divide the ranks" says 2 "does not divide" planned --hosts 3 --link 1Gb

@@ -35,7 +35,7 @@ ok "... with a curve of each" sh -c '[ "$(grep -c "^<polyline" page.html)" = 18 
 if command -v xmllint >/dev/null; then ok "... well-formed" xmllint --noout page.html
 else skip "... well-formed" "xmllint is not installed"
 fi
-ok "one run is not enough" says 2 "two run folders or more" "$AMPTRAIN" compare one
+ok "one run is not enough" says 2 "two or more run folders" "$AMPTRAIN" compare one
 ok "no run" says 3 "has no run" "$AMPTRAIN" compare one .
 ok "no folder" says 1 "nowhere" "$AMPTRAIN" compare one nowhere
 finish

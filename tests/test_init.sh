@@ -29,7 +29,7 @@ ok "the digits" init digits
 ok "... can be trained on" checks
 ok "a name that is none" says 2 "did you mean cifar10?" "$AMPTRAIN" init cifar01
 ok "a folder without images" says 3 "no class folders" "$AMPTRAIN" init configurations
-ok "nothing named" says 2 "name one folder" "$AMPTRAIN" init
+ok "nothing named" says 2 "give one folder" "$AMPTRAIN" init
 for path in 'a ;b' 'a ' "$(printf 'a\nlimit = 5')"; do
     cp -r pictures "$path"
     ok "a path that no line can hold" says 2 "cannot hold this path" "$AMPTRAIN" init "$path"
@@ -44,7 +44,7 @@ for split in train t10k; do
     labels >root/MNIST/raw/$split-labels-idx1-ubyte
 done
 train() { "$AMPTRAIN" train -s model.arch=lenet5 -s data.format="$1" -s data.train="$2" --check; }
-ok "torchvision's folder of MNIST" says 3 "root: the mnist files are in its folder MNIST/raw" train mnist root
+ok "torchvision's folder of MNIST" says 3 "root: the mnist files are in its folder MNIST/raw: use that path" train mnist root
 ok "... init finds them" init root
 ok "... where they are" has '^train = root/MNIST/raw '
 mkdir -p zipped/MNIST/raw && touch zipped/MNIST/raw/train-images-idx3-ubyte.gz

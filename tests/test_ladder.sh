@@ -95,7 +95,7 @@ config=large.ini
 table() {
     FAULT_ROOM=$((total * 6 / 10)) says 4 "the smallest plan found takes" \
         "$faulty" -q -c large.ini -o none
-    grep -q "B  parameters and optimizer state" err && grep -q "B  can be had" err
+    grep -q "B  parameters and optimizer state" err && grep -q "B  available" err
 }
 ok "far too little: a table" table
 

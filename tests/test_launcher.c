@@ -214,11 +214,11 @@ static void the_first_failure_is_the_run_s(void **state)
 static void ranks_that_stand_still_are_ended(void **state)
 {
     struct outcome outcome = outcome_of("one_hangs", 0.5);
-    assert_non_null(strstr(outcome.said, "amptrain: rank 2 has stood still for "));
+    assert_non_null(strstr(outcome.said, "amptrain: rank 2 has made no progress for "));
     assert_non_null(strstr(outcome.said, "in training after step 9; the last checkpoint is of step 8"));
     assert_int_equal(outcome.status, FAILED);
     outcome = outcome_of("all_hang", 0.5);
-    assert_non_null(strstr(outcome.said, "amptrain: all ranks have stood still for "));
+    assert_non_null(strstr(outcome.said, "amptrain: no rank has made progress for "));
     assert_int_equal(outcome.status, FAILED);
     assert_true(outcome.seconds < 20);
 }

@@ -99,7 +99,7 @@ too_long() {
     cat spoken >&2
     return $status
 }
-ok "a read that takes too long ends the run" says 3 ".png: it has been read for" too_long
+ok "a read that takes too long ends the run" says 3 ".png: reading it has taken" too_long
 asked() {
     FAULT_FIRED=$scratch/fired
     export FAULT_FIRED

@@ -124,9 +124,9 @@ static void shards_of_one_set_alone(void **state)
     struct dataset dataset;
     write_set(folder, "x", three, 3);
     write_set(folder, "x", two, 2);
-    refused_set(folder, "x-2.pack is not of the set of x-0.pack");
+    refused_set(folder, "x-2.pack is not from the same set as x-0.pack");
     run_in(folder, "rm x-1.pack");
-    refused_set(folder, "x-2.pack is not of the set of x-0.pack, shard 0001 of 2 is missing");
+    refused_set(folder, "x-2.pack is not from the same set as x-0.pack, shard 0001 of 2 is missing");
     write_set(folder, "x", three, 3);
     run_in(folder, "cp x-1.pack x-4.pack && rm x-0.pack");
     refused_set(folder, "x-4.pack is the same shard as x-1.pack, shard 0000 of 3 is missing");

@@ -42,7 +42,7 @@ ok "in fewer shards, what is left of the earlier set goes" sh -c 'mkdir fewer &&
     grep -q "x.pack: 2 files of an earlier set replaced" said'
 packs() { "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train="$1" -o refused; }
 cp kept fewer/x-0003.pack
-ok "a shard of another set is refused" says 3 "fewer: x-0003.pack is not of the set of x-0000.pack" packs fewer
+ok "a shard of another set is refused" says 3 "fewer: x-0003.pack is not from the same set as x-0000.pack" packs fewer
 mv fewer/x-0003.pack fewer/x-0002.pack
 ok "... and a file that is none of an earlier set is not removed" \
     says 3 "fewer/x-0002.pack: has the name of one of" pack --shards 2 -o fewer/x.pack

@@ -68,7 +68,7 @@ flat = flatten input
 fc = linear flat units=$classes
 relu = relu fc
 END
-ok "ReLU on the logits" says 0 "end.ini:7: layer 'relu' (relu) makes the logits" "$AMPTRAIN" \
+ok "ReLU on the logits" says 0 "end.ini:7: layer 'relu' (relu) is applied to the logits" "$AMPTRAIN" \
     -s data.format=digits -s model.file=end.ini --check
 quiet() { "$AMPTRAIN" -c "$1" --check 2>&1 >/dev/null | grep warning && return 1; true; }
 ok "conf/digits.ini is beyond doubt" quiet "$top_srcdir/conf/digits.ini"

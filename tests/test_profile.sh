@@ -17,7 +17,7 @@ ok "a layer, forward and both gradients" sh -c '
         grep -qE " conv2 +$phase +conv " out || { cat out; exit 1; }
     done'
 ok "... with the memory of weights, output and workspace, and its share of the card" sh -c '
-    grep -E " ms +to win .* weights +activation +workspace +% card " out &&
+    grep -E " ms +gain .* weights +activation +workspace +% memory " out &&
         grep -qE " conv2 +forward +conv +2.3 KiB +32.0 KiB +[0-9.]+ [KM]?i?B +[0-9]+\.[0-9]{2} " out || { cat out; exit 1; }'
 
 # What conv2 computes: 64 images, 4x4 positions, 16 filters of 3x3x8, a multiply and an add each.
@@ -76,8 +76,8 @@ remembered() {
 ok "... and remembered" remembered
 slow() {
     sed -i 's/ = .*/ = 1e-9 345/' cache/amptrain/peaks
-    "$AMPTRAIN" profile -c run.ini >out && grep -qE "^peaks, as measured: [0-9.]+ TFLOP/s \(a layer's; 0.000 of a \
-large product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --json >json &&
+    "$AMPTRAIN" profile -c run.ini >out && grep -qE "^measured peaks: [0-9.]+ TFLOP/s in a layer \(0.000 in a \
+large matrix product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --json >json &&
         tr '\n' ' ' <json | sed 's/},* *{/}\n{/g' |
         sed -n 's/.*"flops":[1-9].*"share_of_peak":\([^,]*\),.*/\1/p' |
         awk '$1 > 1.000001 { bad = 1 } { n++ } END { exit bad || n < 5 }'

@@ -87,7 +87,7 @@ ok "... of the launcher" torment kill_launcher 137 "$(rounds 2 200)" 1000
 figure "$said; $runs runs ended in the same bits"
 
 # An evaluation has ten times as long as a step.
-moment=in_training options="-s parallel.timeout=2" words="stood still for" once=1
+moment=in_training options="-s parallel.timeout=2" words="progress for" once=1
 if [ -n "${AMPTRAIN_TORTURE-}" ]; then
     ok "kill -STOP of any rank" torment stop_rank 1 20 21000
     figure "$said; $runs runs ended in the same bits"

@@ -84,7 +84,7 @@ ok "a rank that is killed ends the run" killed
 ok "... which goes on as if nothing had been" goes_on killed 2 1
 
 stands_still() {
-    disturbed still -s parallel.timeout=4 && kill -STOP "$second" && ends 1 && tells "rank 1 has stood still"
+    disturbed still -s parallel.timeout=4 && kill -STOP "$second" && ends 1 && tells "rank 1 has made no progress"
 }
 ok "a rank that stands still ends the run" stands_still
 ok "... which goes on on one rank" goes_on still 1 2
@@ -111,12 +111,12 @@ ok "... once" [ "$(grep -c "a step was divided into 2 micro-batches and is now i
 
 # Three ranks of two have no subtrees of the sums of six.
 another_order() {
-    says 0 "3 GPUs add the gradients of 6 micro-batches in another order than one" \
+    says 0 "3 GPUs add the gradients of 6 micro-batches in a different order than one" \
         ranks 3 2 three -s train.batch=48 -s run.max_steps=4 &&
         ranks 6 1 three -r -s train.batch=48 -s run.max_steps=6 2>err
 }
 ok "another order of sums is said" another_order
-ok "... once, too" [ "$(grep -c "6 GPUs add the gradients of 6 micro-batches in another order than 3" err)" = 1 ]
+ok "... once, too" [ "$(grep -c "6 GPUs add the gradients of 6 micro-batches in a different order than 3" err)" = 1 ]
 
 once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
 ok "what all ranks say is said once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope

@@ -171,7 +171,7 @@ sed -i 's/filters=8/filters=25/' white.ini
 ok "so many filters as a patch has" says 2 "conv1: init=whiten makes 24 filters" pictures e --check \
     -s model.file=white.ini
 sed -e 's/^conv2.*/conv2 = conv relu1 filters=8 kernel=2 init=whiten/' coloured.ini >white.ini
-ok "of the input" says 2 "conv2: init=whiten is for a convolution of the input" pictures e \
+ok "of the input" says 2 "conv2: init=whiten needs a convolution of the input" pictures e \
     -s model.file=white.ini
 
 ### conf/*.ini

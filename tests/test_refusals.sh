@@ -30,7 +30,7 @@ refused "amp.min_scale is above amp.max_scale" amp.min_scale=8 amp.max_scale=4
 refused "amp.init_scale: must be between amp.min_scale and amp.max_scale" amp.max_scale=1024
 refused "schedule.warmup: onecycle has its own warm-up" schedule.name=onecycle schedule.warmup=1
 "$top_builddir/tests/make_pictures" pictures
-refused "train.early_stop: there is no validation data to go by" train.early_stop=2 data.format=folder \
+refused "train.early_stop: needs validation data" train.early_stop=2 data.format=folder \
     data.train=pictures model.classes=10 train.batch=4
 
 # The classes that packed data sets bring along.
@@ -49,7 +49,7 @@ ok "classes of other names" says 0 "class 0 is 'apricot' in the data, but the we
     tried eval -s data.val=two.pack --weights run/checkpoint-last.safetensors
 rm -r others/apricot
 pack others three.pack
-refused_packs "training data have 2 classes, validation data 1" three.pack
+refused_packs "the training data have 2 classes, the validation data 1" three.pack
 one=$(ls pictures/apple | head -n 1)
 rm -r others/*
 mkdir others/apple

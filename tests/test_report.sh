@@ -31,7 +31,7 @@ ok "the best accuracy" has "<b>$(best | awk '{ printf "%.2f %%", 100 * $1 }')</b
 ok "skipped steps are marked" has '<path class="mark"'
 
 # The confusion matrix: its cells add up to the images.
-cells() { sed -n 's/.*taken for .*: \([0-9]*\) of [0-9]* (.*<\/title>.*/\1/p' $page; }
+cells() { sed -n 's/.*predicted as .*: \([0-9]*\) of [0-9]* (.*<\/title>.*/\1/p' $page; }
 ok "all cells of the confusion matrix" [ "$(cells | wc -l)" = 100 ]
 ok "... have all images" [ "$(cells | awk '{ n += $1 } END { print n }')" = 359 ]
 ok "no room is left below names of one letter" sh -c '
@@ -63,7 +63,7 @@ fi
 ok "versions of libraries" sh -c 'grep -q "<td>libraries</td><td>oneDNN [0-9.]*" run/report.html'
 ok "the configuration" has "init_scale = 16777216"
 
-# Mistakes as eval finds them by its logits: the image, its label, what it is taken for, how sure.
+# Mistakes as eval finds them by its logits: the image, its label, what it is predicted as, how sure.
 "$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >/dev/null || exit 1
 gzip -dc "$top_srcdir/data/digits/digits.csv.gz" | awk -F , 'NR % 5 == 0 { print $NF + 0 }' >labels
 tail -c +129 logits.npy | od -An -v -t f4 -w40 | paste labels - | awk '
@@ -122,7 +122,7 @@ cut_off() {
 ok "files that are cut off" cut_off
 ok "no run" says 3 "has no run" "$AMPTRAIN" report .
 ok "no folder" says 1 "nowhere" "$AMPTRAIN" report nowhere
-ok "no argument" says 2 "name one run folder" "$AMPTRAIN" report
+ok "no argument" says 2 "give one run folder" "$AMPTRAIN" report
 full() {
     cp -r run full && rm full/report.html && mkdir -p full/report.html/x
     "$AMPTRAIN" -q -c run.ini -o full -r -s train.epochs=5 2>said

@@ -70,7 +70,7 @@ ok "another mean is used, and said" says 0 "$trained.mean = 0.3,0.4,0.5, not 0,0
     -s augment.mean=0,0,0
 ok "... another size" says 0 "$trained.val_resize = 32, not 40 (-s)" other -s augment.val_resize=40
 figures_of_other() { figures --weights ../run -s model.arch=resnet20; }
-ok "another network is not used, and said" says 0 "which is used: layer 'conv1'" figures_of_other
+ok "another network is not used, and said" says 0 "which is used instead: layer 'conv1'" figures_of_other
 exits "another number of classes" 2 other -s model.classes=7
 
 printf 'PK\003\004 and so on' >network.pth
@@ -109,7 +109,7 @@ ok "predict of a folder" in_folder
 ok "... several classes of each" in_folder --top 2
 ok "... in JSON" sh -c '"$AMPTRAIN" predict -q --weights ../run --json --top 2 ../pictures | tr -d "\n" |
     grep -q "^\[{.*,\"top\":\[{\"class\":.*}\]}\]$"'
-ok "... without images" says 3 "has no PNG, JPEG or WebP images" "$AMPTRAIN" predict -q --weights ../run .
+ok "... without images" says 3 "contains no PNG, JPEG or WebP images" "$AMPTRAIN" predict -q --weights ../run .
 from_input() {
     "$AMPTRAIN" predict -q --weights ../run - <../pictures/apple/1.png | sed 's/^-//' >one &&
         "$AMPTRAIN" predict -q --weights ../run ../pictures/apple/1.png | sed 's/^[^:]*//' | cmp - one

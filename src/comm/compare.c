@@ -11,7 +11,7 @@ static void tell_difference(int rank, const char *own, const char *first)
     size_t line = 0, same = 0;
     for (; own[same] == first[same]; same++)
         if (own[same] == '\n') line = same + 1;
-    fail(USAGE, "the ranks of a run must be alike: rank %d has '%.*s' where rank 0 has '%.*s'", rank,
+    fail(USAGE, "the ranks of a run must agree: rank %d has '%.*s' where rank 0 has '%.*s'", rank,
          (int)strcspn(own + line, "\n"), own + line, (int)strcspn(first + line, "\n"), first + line);
 }
 

@@ -190,7 +190,7 @@ enum status mpi_ranks_open(double timeout, struct comm **comm)
     const char *by = "";
     int level, expected = mpi_ranks_count(&by);
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
-        return fail(FAILED, "MPI does not start");
+        return fail(FAILED, "MPI cannot be initialised");
     struct mpi *mpi = memory_new(1, sizeof *mpi);
     *mpi = (struct mpi){.comm = {.backend = &backend, .exchange = &exchange},
                         .timeout = timeout > 0 ? timeout : TIMEOUT_SECONDS};
@@ -210,9 +210,9 @@ enum status mpi_ranks_open(double timeout, struct comm **comm)
 {
     const char *by = "";
     int count = mpi_ranks_count(&by);
-    return fail(USAGE, "%s is %d: mpirun or srun started that many processes, which in this build would not "
-                "know of each other (configure --with-mpi); start one, which starts its ranks itself with "
-                "parallel.gpus=N", by, count);
+    return fail(USAGE, "%s is %d: mpirun or srun started that many processes, but this build has no MPI "
+                "(configure --with-mpi); start a single process, which starts its ranks with parallel.gpus=N",
+                by, count);
 }
 
 #endif

@@ -78,13 +78,13 @@ static enum status block_take(const struct pmix *pmix, int *block)
     first.rank = 0;
     TRY(pmix_status(pmix, pmix->PMIx_Get(&first, KEY, NULL, 0, &value), "finding the first rank's memory"));
     if (value->type != PMIX_BYTE_OBJECT || value->data.bo.size != sizeof offer)
-        return fail(FAILED, "PMIx: the first rank is of another version");
+        return fail(FAILED, "PMIx: the first rank runs another version of amptrain");
     memcpy(&offer, value->data.bo.bytes, sizeof offer);
     free(value->data.bo.bytes);
     free(value);
     *block = host_file_take(&offer);
     return *block >= 0 ? OK : fail(FAILED, "the first rank's memory cannot be opened: do the ranks run in "
-                                   "containers of their own?");
+                                   "separate containers?");
 }
 
 static enum status pmix_join(const struct pmix *pmix, double timeout, struct comm **comm)

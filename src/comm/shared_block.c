@@ -57,7 +57,7 @@ enum status shared_block_map(int descriptor, struct shared_block **block)
 {
     struct shared_block head;
     bool good = pread(descriptor, &head, sizeof head, 0) == (ssize_t)sizeof head && head.magic == MAGIC;
-    if (!good) return fail(FAILED, "descriptor %d is no memory that ranks share", descriptor);
+    if (!good) return fail(FAILED, "descriptor %d is not memory shared by ranks", descriptor);
     struct shared_block *mapped = map(descriptor, 0, block_bytes((int)head.count));
     if (!mapped) return FAILED;
     *block = mapped;

@@ -40,7 +40,7 @@ static enum status device_open_auto(int threads, struct device **device)
         int count = (*backend)->count(&reason);
         if (count > 0 && (*backend)->open(0, threads, device) == OK) return OK;
         log_info("device=auto: not %s (%s)", (*backend)->name,
-                 reason.text[0] ? reason.text : "it did not open");
+                 reason.text[0] ? reason.text : "it cannot be opened");
     }
     return fail(NO_DEVICE, "no usable device");
 }

@@ -74,7 +74,7 @@ static enum status device_memory(struct exec *exec, int64_t bytes, const char *w
 
 static enum status exchange_memory(struct exec *exec, int64_t bytes, struct text *shortage, void *memory)
 {
-    static const char words[] = "no host memory for what a step exchanges with the device";
+    static const char words[] = "not enough host memory for the data that a step exchanges with the device";
     void *taken = device_host_allocate(exec->device, (size_t)bytes, "results", NULL);
     if (taken) {
         *(void **)memory = taken;

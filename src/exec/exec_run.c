@@ -309,7 +309,7 @@ enum status exec_collect(struct exec *exec)
     int ranks = comm_count(exec->options.replicas);
     if (exec->program->flags_sum < 0) return OK;
     if (exec->last->exchange->flags_sum[FLAG_PRESENT] == (float)ranks) return OK;
-    return fail(FAILED, "the exchange of gradients among %d ranks was broken off", ranks);
+    return fail(FAILED, "the exchange of gradients among %d ranks was aborted", ranks);
 }
 
 bool exec_idle(const struct exec *exec)

@@ -235,7 +235,7 @@ static void write_batchnorm(struct writer *w, int i, struct onnx_node *out)
     struct batchnorm_statistics at = batchnorm_statistics(s);
     const int places[] = {0, 1, at.mean, at.variance};
     if (s->activation != ACTIVATION_NONE || s->residual)
-        refuse(w, node, "ONNX has no activation or residual in it; make them layers of their own");
+        refuse(w, node, "ONNX's batch norm has no activation or residual; make them separate layers");
     if (w->folded[node->inputs[0]] == i) {
         w->values[i] = out->inputs[0];
         return;
@@ -331,7 +331,7 @@ static void write_lrn(struct writer *w, int i, struct onnx_node *out)
 {
     const struct lrn *s = w->graph->nodes[i].settings;
     if (s->size % 2 == 0)
-        refuse(w, &w->graph->nodes[i], "ONNX has another window than PyTorch where the size is even");
+        refuse(w, &w->graph->nodes[i], "ONNX and PyTorch have different windows for an even size");
     add_int(out, "size", s->size);
     add_float(out, "alpha", s->alpha);
     add_float(out, "beta", s->beta);
@@ -370,7 +370,7 @@ static void write_bins(struct writer *w, const struct node *node, const struct p
                        struct onnx_node *out)
 {
     if (node->op->saved)        /* where each maximum was */
-        refuse(w, node, "ONNX has it only where the input is a multiple of the output");
+        refuse(w, node, "ONNX supports it only if the input size is a multiple of the output size");
     struct onnx_node rows = part_of(w, out, "MatMul", "rows");
     out->op = "MatMul";
     add_bins(w, &plane->h, true, &rows);

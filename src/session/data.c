@@ -102,7 +102,7 @@ static enum status check_same_classes(const struct data_opening *o)
     const struct dataset *train = &o->data->opened[SPLIT_TRAIN], *val = &o->data->opened[SPLIT_VAL];
     if (!train->format || !val->format) return OK;
     if (train->classes != val->classes)
-        return fail(BAD_DATA, "training data have %d classes, validation data %d", train->classes,
+        return fail(BAD_DATA, "the training data have %d classes, the validation data %d", train->classes,
                     val->classes);
     for (int i = 0; i < train->classes; i++)
         if (strcmp(train->class_names[i], val->class_names[i]) != 0)
@@ -174,8 +174,8 @@ static enum status check_balance(const struct data_opening *o)
     if (!settings->data.shuffle)
         return settings_refuse(settings, "data", "balance", "cannot be combined with data.shuffle = no");
     if (!train->format->label)
-        return settings_refuse(settings, "data", "balance", "needs labels that are known before images are "
-                               "read, which data.format = %s has not", o->format->name);
+        return settings_refuse(settings, "data", "balance", "needs labels before images are read, which "
+                               "data.format = %s does not provide", o->format->name);
     return OK;
 }
 

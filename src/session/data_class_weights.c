@@ -21,8 +21,8 @@ static enum status balance(const struct data_opening *o, double *weights)
     const struct images *train = &o->data->train;
     int64_t *counts = data_summary_counts(train);
     if (!counts)
-        return settings_refuse(o->settings, "data", "class_weights", "'balanced' needs labels that are known "
-                               "before images are read, which data.format = %s has not", o->format->name);
+        return settings_refuse(o->settings, "data", "class_weights", "'balanced' needs labels before images "
+                               "are read, which data.format = %s does not provide", o->format->name);
     int classes = train->dataset->classes, present = 0;
     for (int i = 0; i < classes; i++) present += counts[i] > 0;
     for (int i = 0; i < classes; i++)

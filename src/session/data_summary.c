@@ -94,8 +94,8 @@ static void warn_of_splits(const struct settings *settings, const struct dataset
     static const char *const val_names[] = {"val", "valid", "validation", "test", NULL};
     const char *train = find_class(dataset, train_names), *val = find_class(dataset, val_names);
     if (!train || !val) return;
-    log_warning("%s: data.train: '%s' and '%s' are taken for classes; for splits, set data.train = %s/%s and "
-                "data.val = %s/%s", settings_where(settings, "data", "train"), train, val,
+    log_warning("%s: data.train: '%s' and '%s' are treated as classes; if they are splits, set data.train = "
+                "%s/%s and data.val = %s/%s", settings_where(settings, "data", "train"), train, val,
                 settings->data.train, train, settings->data.train, val);
 }
 
@@ -138,9 +138,9 @@ static void log_sides(const struct images *images)
     qsort(sides.side, (size_t)sides.count, sizeof *sides.side, compare_sides);
     int least = sides.side[0], most = sides.side[sides.count - 1], middle = sides.side[sides.count / 2];
     if (least == most)
-        log_info("files of images: short sides of %d pixels (%d looked at)", least, sides.count);
+        log_info("image files: short sides of %d pixels (%d examined)", least, sides.count);
     else
-        log_info("files of images: short sides of %d to %d pixels, half of them up to %d (%d looked at)",
+        log_info("image files: short sides of %d to %d pixels, median %d (%d examined)",
                  least, most, middle, sides.count);
 }
 

@@ -64,7 +64,7 @@ static enum status take_piece(struct moving *moving)
 {
     bool pinned;
     struct device *device = moving->gpu->device;
-    moving->piece = device_host_allocate(device, moving->room, "images to be kept", &pinned);
+    moving->piece = device_host_allocate(device, moving->room, "images to be cached", &pinned);
     return moving->piece ? OK : fail(NO_DEVICE, "not enough host memory for batches");
 }
 
@@ -116,7 +116,7 @@ static enum status keep_images(struct gpu_preprocessing *gpu)
     struct device *device = gpu->device;
     struct moving moving = {.gpu = gpu};
     moving.room = gpu->kept_bytes < PIECE ? gpu->kept_bytes : PIECE;
-    struct watch *watch = watch_begin(WATCH_SECONDS, "bringing images to the device");
+    struct watch *watch = watch_begin(WATCH_SECONDS, "copying images to the device");
     enum status status = move_images(&moving, &gpu->data->train);
     if (status == OK) status = move_images(&moving, &gpu->data->val);
     if (status == OK && moving.piece) status = move_piece(&moving);
@@ -152,11 +152,11 @@ static enum status upload_table(struct gpu_preprocessing *gpu)
 static enum status gpu_make(struct gpu_preprocessing *gpu)
 {
     struct device *device = gpu->device;
-    TRY(gpu_take(device, augment_table_bytes(gpu->channels), "a table of numbers", &gpu->table));
+    TRY(gpu_take(device, augment_table_bytes(gpu->channels), "the preprocessing table", &gpu->table));
     TRY(upload_table(gpu));
-    TRY(gpu_take(device, gpu->sent_bytes, "images on their way", &gpu->sent));
+    TRY(gpu_take(device, gpu->sent_bytes, "image transfers", &gpu->sent));
     if (gpu->kept_bytes == 0) return OK;
-    TRY(gpu_take(device, gpu->kept_bytes, "images that are kept", &gpu->kept));
+    TRY(gpu_take(device, gpu->kept_bytes, "cached images", &gpu->kept));
     return keep_images(gpu);
 }
 

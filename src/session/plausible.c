@@ -107,7 +107,7 @@ static void warn_of_schedule(const struct settings *settings)
             break;
         }
     if (settings->train.early_stop >= settings->train.epochs)
-        warn(settings, "train", "early_stop", "is not shorter than the run: it never comes");
+        warn(settings, "train", "early_stop", "is not shorter than the run and never takes effect");
     if (settings->optimizer.lr == 0) warn(settings, "optimizer", "lr", "is 0: nothing is learnt");
     if (adaptive && settings->optimizer.lr > 0.02)
         warn(settings, "optimizer", "lr", "is large for this optimizer; 0.001 is usual");
@@ -158,7 +158,8 @@ static void warn_of_network(const struct settings *settings, const struct graph 
     if (trained == 0) warn(settings, "train", "freeze", "matches all parameters: nothing is learnt");
     if (!has_op(graph, "dropout")) warn(settings, "model", "dropout", "has no effect: there is no dropout");
     if (last->op && is_listed(last->op->name, "relu relu6 silu gelu leaky_relu dropout"))
-        log_warning("%s: layer '%s' (%s) makes the logits; the network should end with the layer before it",
+        log_warning("%s: layer '%s' (%s) is applied to the logits; the network should end with the layer "
+                    "before it",
                     last->where, last->name, last->op->name);
 }
 

@@ -89,7 +89,7 @@ static enum status connect_stages(const struct session *session)
     size_t bytes = (size_t)session->stages->count + 1;
     void *stream = device->backend->stream(device, 0);
     char *memory = device->backend->memory.allocate(device, bytes);
-    if (!memory) return fail(NO_DEVICE, "no device memory for messages of stages");
+    if (!memory) return fail(NO_DEVICE, "not enough device memory for messages between stages");
     enum status status = greet(session->stages, true, memory, stream);
     if (status == OK) status = greet(session->stages, false, memory, stream);
     if (status == OK) status = device->backend->synchronize(device);

@@ -20,7 +20,7 @@ static enum status verify(const struct session *session, const struct program *c
 {
     struct reason reason;
     if (verify_ranks(programs, replicas, session->hyper.stages, &reason)) return OK;
-    return fail(FAILED, "the ranks' programs do not fit together: %s", reason.text);
+    return fail(FAILED, "the programs of the ranks do not match: %s", reason.text);
 }
 
 enum status step_ranks_verify(const struct session *session)

@@ -166,10 +166,10 @@ static enum status check_layer(const struct graph *graph, const struct node *nod
     int64_t size = weight.dim[1] * weight.dim[2] * weight.dim[3], filters = weight.dim[0];
     bool whole = weight.dim[1] == graph->nodes[0].shape.c;
     if (strcmp(node->op->name, "conv") != 0 || node->inputs[0] != 0 || !whole)
-        return fail(USAGE, "%s: %s: init=whiten is for a convolution of the input, of all its channels",
+        return fail(USAGE, "%s: %s: init=whiten needs a convolution of the input, over all its channels",
                     node->where, node->name);
     if (filters <= 2 * size) return OK;
-    return fail(USAGE, "%s: %s: init=whiten makes %lld filters of patches of %lld numbers at most, not %lld",
+    return fail(USAGE, "%s: %s: init=whiten makes at most %lld filters from patches of %lld values, not %lld",
                 node->where, node->name, 2 * (long long)size, (long long)size, (long long)filters);
 }
 

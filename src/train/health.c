@@ -53,8 +53,8 @@ static void add_cause(const struct health *health, const struct health_step *ste
     if (step->elsewhere) text_add(text, "it comes from another rank's images");
     else if (found->what.text[0]) finding_add(found, options->dataset, options->loader, step->batch, text);
     else if (options->hyper->stages > 1)
-        text_add(text, "no cause is found in this stage of the pipeline, whose step is not repeated past "
-                 "what other stages send");
+        text_add(text, "no cause was found in this stage of the pipeline; its step is only repeated up to "
+                 "messages from other stages");
     else if (step->queued > 0)
         text_add(text, "the step is finite when repeated with the next step's parameters");
     else text_add(text, "the step is finite when repeated: the cause was transient");

@@ -87,8 +87,8 @@ static enum status refuse(const struct programs *programs, const struct text *wo
     add_row(&table, bytes->arena, "activations, gradients and workspaces");
     add_row(&table, bytes->batch, "images, labels and results");
     if (bytes->exchange > 0) add_row(&table, bytes->exchange, "exchanges among GPUs (NCCL)");
-    add_row(&table, bytes->total, "together");
-    add_row(&table, bytes_to_have(programs), "can be had");
+    add_row(&table, bytes->total, "total");
+    add_row(&table, bytes_to_have(programs), "available");
     text_add(&table, "\n");
     step_fit_say(programs->session, bytes_to_have(programs), &table);
     fail(NO_DEVICE, "%s\nthe smallest plan found takes%s", words->data, table.data);

@@ -82,8 +82,8 @@ static enum status say_schedule(const struct run *run, const struct safetensors 
     before.total = then.train.epochs * run->session->hyper.steps_per_epoch;
     double was = schedule_at(&before, run->state.updates).lr, is = schedule_at(now, run->state.updates).lr;
     if (was != is)
-        log_warning("train.epochs is %" PRId64 ", not %" PRId64 ": the schedule '%s' takes another course, "
-                    "and the learning rate goes on at %.4g, not at %.4g", run->session->settings->train.epochs,
+        log_warning("train.epochs is %" PRId64 ", not %" PRId64 ": the schedule '%s' changes, and the "
+                    "learning rate continues at %.4g, not at %.4g", run->session->settings->train.epochs,
                     then.train.epochs, now->row->name, is, was);
     settings_free(&then);
     return OK;

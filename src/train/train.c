@@ -453,7 +453,7 @@ static enum status check(const struct session *session, const struct run_options
 {
     if (session->settings->train.early_stop > 0 && !session->data.val.dataset)
         return settings_refuse(session->settings, "train", "early_stop",
-                               "there is no validation data to go by");
+                               "needs validation data, and there are none");
     if (options->resume && !options->output && !options->resume_file)
         return fail(USAGE, "-r needs the run folder; name it with -o");
     return OK;
@@ -477,9 +477,9 @@ static void say_order(const struct run *run)
     const struct hyperparameters *hyper = &run->session->hyper;
     int all = hyperparameters_micro_batches(hyper);
     if (comm_rank(run->ranks.comm) > 0 || sum_tree_divides(all, hyper->replicas)) return;
-    log_warning("parallel.gpus: %d GPUs add the gradients of %d micro-batches in another order than one with "
-                "train.accumulate = %d: results differ in their last bits, unless the number of GPUs is a "
-                "power of two or train.accumulate is 1", hyper->replicas, all, all);
+    log_warning("parallel.gpus: %d GPUs add the gradients of %d micro-batches in a different order than one "
+                "with train.accumulate = %d: results differ in their last bits, unless the number of GPUs is "
+                "a power of two or train.accumulate is 1", hyper->replicas, all, all);
 }
 
 static enum status carry_out(struct run *run)
