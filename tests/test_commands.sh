@@ -91,7 +91,7 @@ ok "-r with another activation" says 2 "$other 'relu2' was 'relu conv2', but is 
     train run -r -s model.file=leaky.ini
 ok "-r with another dropout" says 2 "$other 'drop' was 'dropout relu2 rate=0.2'" train run -r -s model.file=drop.ini
 ok "-r with the model under another name" train run -r -s model.file=named.ini
-ok "weights trained with another activation" says 0 "trained in another network, which is used: layer 'relu2'" \
+ok "weights trained with another activation" says 0 "belong to another network, which is used instead: layer 'relu2'" \
     "$AMPTRAIN" eval -q -c run.ini -s model.file=leaky.ini --weights $last
 ok "kept checkpoints" sh -c 'test -f run/checkpoint-5.safetensors -a -f run/checkpoint-4.safetensors'
 ok "config.ini reads back the same" "$AMPTRAIN" -q -c run/config.ini -o run -r -s train.epochs=5

@@ -26,7 +26,7 @@ resumed() {
             -s run.max_steps=9 && same alone streamed
 }
 ok "a run goes on with another division of as many" resumed
-ok "... and says so where they are not as many" says 0 "was divided into 4 micro-batches and is now into 8" \
+ok "... and says so where they are not as many" says 0 "had 4 micro-batches and now has 8" \
     "$AMPTRAIN" -q -c run.ini -o streamed -r -s train.accumulate=2 -s parallel.microbatches=4 -s run.max_steps=10
 
 # What auto has become.

@@ -107,7 +107,7 @@ more_of_them() {
     ranks 4 1 asked -r "-scheckpoint.every=20 steps" -s run.max_steps=310 -s train.epochs=100 2>err
 }
 ok "another number of micro-batches is said" more_of_them
-ok "... once" [ "$(grep -c "a step was divided into 2 micro-batches and is now into 4" err)" = 1 ]
+ok "... once" [ "$(grep -c "a step had 2 micro-batches and now has 4" err)" = 1 ]
 
 # Three ranks of two have no subtrees of the sums of six.
 another_order() {

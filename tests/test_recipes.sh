@@ -168,7 +168,7 @@ ok "filters are scaled by what they see" whitens
 sed -e 's/^conv1.*/conv1 = conv input filters=8 kernel=2 pad=1 stride=2 init=whiten/' coloured.ini >white.ini
 ok "whitened runs are exact" exact -s model.file=white.ini
 sed -i 's/filters=8/filters=25/' white.ini
-ok "so many filters as a patch has" says 2 "conv1: init=whiten makes 24 filters" pictures e --check \
+ok "more filters than a patch gives" says 2 "conv1: init=whiten makes at most 24 filters" pictures e --check \
     -s model.file=white.ini
 sed -e 's/^conv2.*/conv2 = conv relu1 filters=8 kernel=2 init=whiten/' coloured.ini >white.ini
 ok "of the input" says 2 "conv2: init=whiten needs a convolution of the input" pictures e \
