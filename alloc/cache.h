@@ -1,16 +1,16 @@
-/* cache.h: the caching device allocator: blocks of one range of addresses, under which memory comes and goes.
+/* cache.h: the caching device allocator: blocks in one address range, backed by physical memory on demand.
  *
- * Free blocks are joined with their free neighbours and given out again, the tightest first. Memory is mapped
- * only when no free block fits: where the least of it makes room, in pieces of at most a chunk. Addresses are
- * plenty, and pieces can go back and come again elsewhere, so what is free is never lost between blocks: a
- * request fails only if it and the pieces that hold a live block exceed the limit or the device.
+ * Free blocks are coalesced with free neighbours and reused, best fit first. Memory is mapped only when no
+ * free block fits, where the smallest mapping makes room, in pieces of at most a chunk. Addresses are
+ * plentiful, and physical pieces can be unmapped and mapped elsewhere, so free memory is never lost to
+ * fragmentation: a request fails only if it and the pieces that contain a live block exceed the limit or the
+ * device.
  *
- * A block is given back when nothing queued on the device touches it any more, so that it can be given out
- * again at once, for any stream. What comes and goes within a step has its place in the step's plan, not
- * here.
+ * A block is returned when no queued work uses it any more, so it can be reused at once, on any stream.
+ * Allocations within a step are placed by the step's plan, not here.
  *
- * Calls may come from any thread, and take turns; not while a device records. The same calls give the same
- * places in the range. */
+ * Thread-safe; not to be called during capture. The same sequence of calls gives the same addresses within
+ * the range. */
 #pragma once
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* first_fit.h: blocks placed in a fixed order, each as low as those before it allow.
+/* first_fit.h: places blocks in a fixed order, each at the lowest free offset.
  *
  * Without it, 21 of 305 tables that are packed while bench/plans.sh plans are packed higher, by up to 8 %. */
 #pragma once

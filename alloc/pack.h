@@ -1,4 +1,4 @@
-/* pack.h: lifetimes to addresses: places blocks with known lifetimes in one range, as low as it can. */
+/* pack.h: assigns offsets to blocks with known lifetimes, so that the arena is as small as possible. */
 #pragma once
 
 #include <stdbool.h>

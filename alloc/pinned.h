@@ -1,12 +1,12 @@
-/* pinned.h: pinned host memory: blocks that a device copies from and to by itself.
+/* pinned.h: pinned host memory, which a device can copy from and to directly.
  *
- * Pinning is slow, and what is pinned is lost to everybody else. So blocks come from slabs that are
- * pinned once (slabs.h); a large one is pinned by itself, to the byte, and unpinned when it comes back, as
- * is each one in a build without jemalloc. A block may be given back while a copy is under way: it is
- * given out again when that is done. Where the device pins no more, or the cap is reached, ordinary memory
- * stands in, which is said once.
+ * Pinning is slow, and pinned memory cannot be used by anything else. So blocks come from slabs that are
+ * pinned once (slabs.h); a large block is pinned by itself, to the byte, and unpinned when it is released, as
+ * is every block in a build without jemalloc. A block may be released while a copy is in progress: it is
+ * reused when the copy has ended. If the device cannot pin more, or the cap is reached, ordinary memory is
+ * used instead, which is reported once.
  *
- * Calls may come from any thread, and take turns; not while a device captures. */
+ * Thread-safe; not to be called during capture. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
-/* range_max.h: range maximum by a sparse table: the largest number of any range, by comparing two.
+/* range_max.h: range maximum by a sparse table: any range is the union of two precomputed ones.
  *
- * For the keys of the skyline search: ResNet-50 with train.accumulate=64 has 55,958 blocks, whose lives are
- * 125 million times long together, each to be looked at in each turn. */
+ * For the keys of the skyline search: ResNet-50 with train.accumulate=64 has 55,958 blocks, whose lifetimes
+ * add up to 125 million instructions, which every iteration looks up. */
 #pragma once
 
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* slabs.h: blocks that jemalloc allocates from slabs, memory that the caller provides.
  *
- * An arena of its own, whose extent hooks cut slabs that were added before, and call nobody: whoever
- * makes slabs does so outside of jemalloc. What they have cut stays with the arena until it is closed:
- * pinned memory is never purged. jemalloc's own records lie in ordinary memory. Calls are one at a time:
- * their caller sees to that. */
+ * The slabs belong to a separate jemalloc arena, whose extent hooks split slabs that were added before and
+ * call nothing else: slabs are made outside of jemalloc. Split extents stay with the arena until it is
+ * closed, because pinned memory is never purged. jemalloc's metadata is in ordinary memory. Not thread-safe:
+ * the caller serialises calls. */
 #pragma once
 
 #include <stddef.h>

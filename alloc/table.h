@@ -1,4 +1,5 @@
-/* table.h: blocks with known lifetimes, as the packers see them: times are ranks, sizes are in units. */
+/* table.h: blocks with known lifetimes in the form that the packers use: times are ranks, sizes are in
+ * units. */
 #pragma once
 
 #include "alloc/span.h"

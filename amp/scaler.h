@@ -1,4 +1,4 @@
-/* scaler.h: the loss scale: a state machine of torch's GradScaler with a floor and a ceiling. */
+/* scaler.h: the dynamic loss scale: the state machine of torch's GradScaler with a minimum and a maximum. */
 #pragma once
 
 #include <stdbool.h>

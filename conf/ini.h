@@ -1,4 +1,4 @@
-/* ini.h: INI files as a list of entries with their lines; configurations and models are read by it. */
+/* ini.h: INI files as a list of entries with line numbers, for configurations and model files. */
 #pragma once
 
 #include "base/status.h"

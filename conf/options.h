@@ -1,4 +1,4 @@
-/* options.h: the table of options, and the struct of settings that has a member for each of its rows. */
+/* options.h: the table of options, and the settings struct with a member for each row. */
 #pragma once
 
 #include "base/field.h"

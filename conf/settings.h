@@ -1,4 +1,4 @@
-/* settings.h: the settings of a run: the options as file and command line set them. */
+/* settings.h: the settings of a run, from the configuration file and the command line. */
 #pragma once
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* augment.h: turns an image's bytes into the numbers that a network reads: crop, flip, resize, normalise. */
+/* augment.h: converts an image's bytes to the network's input: crop, flip, resize, normalise. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
-/* batch_packing.h: a batch of images for a device to preprocess: their records, and behind them their bytes
+/* batch_packing.h: a batch of images for preprocessing on a device: their records, followed by their bytes
  * (gpu_preprocessing.h), in one block that is copied at once. Its size is fixed: each image has room for its
- * bytes once it is resized, and as much again is shared by those that are larger before; an image that does
- * not fit is resized first. Which side resizes an image, and where in the block it lies, changes no bit of
- * the result. */
+ * bytes after resizing, and as much again is shared by images that are larger before; an image that does not
+ * fit is resized first. Neither where an image is resized nor its position in the block changes a bit of the
+ * result. */
 #pragma once
 
 #include <stdatomic.h>

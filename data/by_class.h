@@ -1,4 +1,4 @@
-/* by_class.h: images in the order of their classes. */
+/* by_class.h: the indices of images, sorted by class. */
 #pragma once
 
 #include "data/dataset.h"

@@ -1,4 +1,5 @@
-/* dataset.h: images and labels by index, whatever the files look like; a format is a file and a line. */
+/* dataset.h: images and labels by index, independent of the file format; each format is one file and one
+ * table row. */
 #pragma once
 
 #include <stdbool.h>

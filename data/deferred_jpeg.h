@@ -1,4 +1,4 @@
-/* deferred_jpeg.h: JPEG files of a batch that a device decodes, from reading until their pixels are in device
+/* deferred_jpeg.h: a batch's JPEG files that a device decodes, from reading until their pixels are in device
  * memory. */
 #pragma once
 

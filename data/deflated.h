@@ -1,5 +1,5 @@
-/* deflated.h: bytes in zlib's format (RFC 1950), and CRC-32: libdeflate's where the build has it, else
- * zlib's. Both make the same bytes of a stream that they take. */
+/* deflated.h: decompression of zlib streams (RFC 1950), and CRC-32: by libdeflate if the build has it,
+ * otherwise by zlib, with the same results. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* deflated_libdeflate.c: twice as fast as zlib on a complete stream. It also accepts a few streams that zlib
- * refuses and no compressor makes (codes that are incomplete and left unused, for one). */
+ * rejects and no compressor writes (for example, incomplete codes that are not used). */
 #include <libdeflate.h>
 
 #include "data/deflated.h"

@@ -1,4 +1,5 @@
-/* detect.h: which data set the files in a folder are, and where they are below it. */
+/* detect.h: recognises the data set that the files in a folder belong to, and the subfolder that contains
+ * them. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* The handwritten digits that come with the program: 8 x 8 pixels as comma-separated text
- * (digits/README says whose they are). Every fifth image is for validation. */
+/* The handwritten digits that come with the program: 8 x 8 pixels as comma-separated text (digits/README
+ * names the source). Every fifth image is for validation. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* A folder of class folders: PNG, JPEG and WebP files at any depth in them, known by their first bytes. */
+/* A folder of class folders with PNG, JPEG and WebP files at any depth, recognised by their first bytes. */
 #include <stdlib.h>
 #include <string.h>
 

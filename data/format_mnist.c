@@ -1,4 +1,5 @@
-/* MNIST and sets in its files: IDX, a big-endian header, then bytes (http://yann.lecun.com/exdb/mnist). */
+/* MNIST and data sets in its format: IDX, a big-endian header followed by bytes
+ * (http://yann.lecun.com/exdb/mnist). */
 #include <stdlib.h>
 #include <string.h>
 

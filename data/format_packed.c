@@ -1,5 +1,5 @@
-/* Packed data sets, as amptrain-pack(5) has them, and tar archives as WebDataset writes them. The files are
- * read, not mapped: one that becomes shorter, or whose disk fails, costs its images and not the process. */
+/* Packed data sets (amptrain-pack(5)) and WebDataset tar archives. The files are read, not mapped: if one is
+ * truncated, or its disk fails, images are lost but the process survives. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

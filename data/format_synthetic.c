@@ -1,5 +1,5 @@
-/* Images generated on the fly, for benchmarks and tests: stripes whose direction, width and
- * colour tell the class, at a random phase, under noise. Integers only, so that they are the same
+/* Images generated on the fly, for benchmarks and tests: stripes whose direction, width and colour depend on
+ * the class, with a random phase, under noise. Integer arithmetic only, so that they are the same
  * everywhere. */
 #include <math.h>
 #include <stdlib.h>

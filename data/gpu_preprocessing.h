@@ -1,6 +1,6 @@
-/* gpu_preprocessing.h: the record of one image that a device preprocesses: where its bytes lie, and how they
- * are resized, cropped, mirrored and erased before each byte becomes a number (augment_table). A loader's
- * worker does the same for the CPU, with the same bits (resample.h). */
+/* gpu_preprocessing.h: the record of one image that a device preprocesses: the position of its bytes, and how
+ * they are resized, cropped, mirrored and erased before each byte is converted to a number (augment_table). A
+ * loader's worker does the same on the CPU, with the same bits (resample.h). */
 #pragma once
 
 #include "data/image.h"

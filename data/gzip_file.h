@@ -1,4 +1,4 @@
-/* gzip_file.h: a data file, gzipped or not, read into memory after a check of its size. */
+/* gzip_file.h: reads a data file, gzip-compressed or not, into memory after checking its size. */
 #pragma once
 
 #include <stdbool.h>

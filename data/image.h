@@ -1,4 +1,5 @@
-/* image.h: an image as bytes, and from files: PNG, JPEG and WebP known by their first bytes. */
+/* image.h: an image as bytes, and its decoding from PNG, JPEG and WebP files, recognised by their first
+ * bytes. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,11 +1,10 @@
-/* image_cache.h: decoded images kept in memory for later epochs, as many as a limit allows.
+/* image_cache.h: decoded images cached in memory for later epochs, up to a limit.
  *
- * What is kept is the whole image as decoded: every epoch cuts another part out of it, and decoding is
- * nearly all of the work. It takes several times the memory of the file, which the system's page cache may
- * hold anyway. The first that come are kept, and nothing makes way for another: since each epoch visits
- * every image once, in a new order, any set of so many bytes spares as much as any other. Batches are the
- * same to the bit with a cache, without one, and when it is full: an image that can be decoded in part but
- * not as a whole is not kept, but read each time. */
+ * The whole decoded image is cached: every epoch crops a different part of it, and decoding is nearly all of
+ * the work. This takes several times the memory of the file, which may be in the page cache as well. The
+ * first images are cached and never evicted: since each epoch visits every image once, in a new order, any
+ * set of the same size saves as much. Batches are bitwise the same with a cache, without one, and when it is
+ * full: an image that can be decoded in part but not as a whole is not cached but read each time. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* image_decode.c: image files by their kind, brought upright. */
+/* image_decode.c: decodes an image file of any type and applies its orientation. */
 #include "data/orientation.h"
 
 /* For decoders that make whole images, as they are stored: what is asked is about the upright one. */

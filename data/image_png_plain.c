@@ -1,7 +1,7 @@
-/* image_png_plain.c: the PNG files that data sets are made of, faster than libpng has them: 8 bits, grey
- * or RGB with or without alpha, not interlaced. All of the data are inflated at once, which is much
- * faster than row by row. What is not so plain, or not in order, is left to libpng.
- * W3C, Portable Network Graphics Specification (Third Edition), sections 5 and 9. */
+/* image_png_plain.c: a faster path than libpng for the usual PNG files of data sets: 8 bits, grey or RGB with
+ * or without alpha, not interlaced. The whole stream is decompressed at once, which is much faster than row
+ * by row. Other or invalid files are left to libpng. W3C, Portable Network Graphics Specification (Third
+ * Edition), sections 5 and 9. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* WebP where libwebp is not there. */
+/* WebP in a build without libwebp. */
 #include "data/image.h"
 
 bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,

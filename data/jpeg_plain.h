@@ -1,4 +1,4 @@
-/* jpeg_plain.h: tells which JPEG files a hardware decoder can be given. */
+/* jpeg_plain.h: decides which JPEG files a hardware decoder can decode. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* listing.h: the image files below a folder of class folders, listed by many threads and cached on disk. */
+/* listing.h: the image files in a folder of class folders, listed by several threads and cached on disk. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* listing_index.c: listings kept in files, one for each root. */
+/* listing_index.c: cached listings, one file for each root folder. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* loader.h: worker threads that turn a dataset into batches, in an order that does not depend on them. */
+/* loader.h: worker threads that make batches from a data set, in an order that does not depend on the
+ * threads. */
 #pragma once
 
 #include <stdbool.h>

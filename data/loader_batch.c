@@ -1,4 +1,4 @@
-/* loader_batch.c: the batches being made, each in a slot: filled, decoded and mixed by chunks and pieces. */
+/* loader_batch.c: the batches in preparation, one per slot, read, decoded and mixed in chunks. */
 #include <stdlib.h>
 
 #include "base/memory.h"

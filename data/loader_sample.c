@@ -1,4 +1,4 @@
-/* loader_sample.c: reads, augments and stores one image; an unusable one is replaced by another. */
+/* loader_sample.c: reads, augments and stores one image; an unusable image is replaced by another. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* loader_watch.c: finds the worker that has been reading for longest, and reports a stall. */
+/* loader_watch.c: finds the worker that has been reading for the longest time, and reports a stall. */
 #include <stdlib.h>
 #include <time.h>
 

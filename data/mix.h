@@ -1,4 +1,4 @@
-/* mix.h: mixup and cutmix: each image of a batch is mixed from two. */
+/* mix.h: mixup and cutmix: each image of a batch is mixed with another one. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* orientation.h: how an image is turned to stand upright, as the Orientation tag of its Exif says. */
+/* orientation.h: the rotation and mirroring that the Exif Orientation tag of an image asks for. */
 #pragma once
 
 #include "data/image.h"

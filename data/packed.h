@@ -1,4 +1,4 @@
-/* packed.h: the file of a packed data set (amptrain-pack(5)): its layout, and writing it. */
+/* packed.h: the file format of packed data sets (amptrain-pack(5)): its layout, and a writer. */
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* packed_read.c: reads the header, index and class names of a packed file, and checks all of them. */
+/* packed_read.c: reads and checks the header, index and class names of a packed file. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* sampler.h: the order of images: a permutation for each epoch, and each rank's share of every batch.
  *
- * Batches are consecutive runs of the epoch's places. In training a last one that is not full is dropped,
- * in an evaluation it is short. Each batch is divided over the ranks, so that together they see in each
- * step what one alone would see, and none sees an image of another's. */
+ * Batches are consecutive ranges of the permutation. In training a partial last batch is dropped, in
+ * evaluation it is kept. Each batch is divided among the ranks, so that together they process the same images
+ * in each step as a single one would, and no image twice. */
 #pragma once
 
 #include "data/by_class.h"

@@ -1,5 +1,4 @@
-/* targets.h: what a batch is trained on where labels alone do not say it: images are mixed, or classes weigh
- * differently. */
+/* targets.h: training targets other than labels: of mixed images, or with class weights. */
 #pragma once
 
 #include "data/mix.h"

@@ -1,4 +1,4 @@
-/* warp.h: shears, translates or rotates an image, by the nearest pixel, black outside. */
+/* warp.h: shears, translates or rotates an image with nearest-neighbour sampling and a black background. */
 #pragma once
 
 #include "data/image.h"

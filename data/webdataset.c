@@ -1,6 +1,6 @@
-/* webdataset.c: a tar archive of samples as WebDataset reads them: an image KEY.jpg, KEY.jpeg, KEY.png or
- * KEY.webp and its label KEY.cls. KEY is the path up to the first dot of the file's name; what follows may be
- * in capitals. */
+/* webdataset.c: samples in a tar archive, as WebDataset defines them: an image KEY.jpg, KEY.jpeg, KEY.png or
+ * KEY.webp and its label KEY.cls. KEY is the path up to the first dot of the file name; the extension may be
+ * in upper case. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -1,4 +1,4 @@
-/* add_cpu.c: add by blocks of fp32. */
+/* add_cpu.c: addition in blocks of fp32. */
 #include "kernels/cpu.h"
 
 EVERY_MACHINE static void add_two(const float *a, const float *b, float *sum, int64_t count)

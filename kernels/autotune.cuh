@@ -1,11 +1,11 @@
-/* autotune.cuh: the autotuner: which of the kernel plans for a problem is the fastest on this device.
+/* autotune.cuh: the autotuner: finds the fastest kernel plan for a problem on this device.
  *
- * A problem is one phase of a layer on its shapes. Candidates are known by name, one line of text of which
- * their kernel plan is made. A choice is kept in two caches: the device's, which travels in checkpoints, and
- * the file of device/cuda_tuning.h.
+ * A problem is one phase of a layer with its shapes. Candidates are identified by a name, one line of text
+ * from which their kernel plan is made. Choices are cached twice: in the device's cache, which is saved in
+ * checkpoints, and in the file of device/cuda_tuning.h.
  *
- * Where bits must repeat, nothing is timed, and the file is not asked: the device's cache decides, or else
- * the order in which candidates are listed. */
+ * In deterministic mode nothing is timed and the file is not read: the device's cache decides, or else the
+ * order in which candidates are listed. */
 #pragma once
 
 #include "kernels/cuda.cuh"

@@ -1,8 +1,9 @@
-/* batchnorm.cu: batchnorm in two sweeps over memory each way: sums, and their use. Blocks leave their sums in
- * the workspace, a small kernel merges them in a fixed order. The second sweep goes backward through memory,
- * since what the first one read last is still in the cache.
+/* batchnorm.cu: batchnorm in two sweeps over memory in each direction: the first computes sums, the second
+ * uses them. Blocks leave their sums in the workspace, and a small kernel combines them in a fixed order. The
+ * second sweep goes backwards through memory, because the data read last by the first one are still in the
+ * cache.
  *
- * Whatever has statistics already (evaluation, recomputation) needs the second sweep only. */
+ * If statistics are already there (evaluation, recomputation), only the second sweep is needed. */
 #include "kernels/dependent_launch.cuh"
 #include "kernels/sweep.cuh"
 

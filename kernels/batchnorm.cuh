@@ -1,8 +1,8 @@
-/* batchnorm.cuh: the arithmetic of batchnorm on CUDA: of one element,
- * and of the sums that a block makes of its rows.
+/* batchnorm.cuh: the arithmetic of batchnorm on CUDA: of one element, and of the sums that a block makes of
+ * its rows.
  *
- * Memory is rows (n, h, w) of channels; a row is a sequence of packs of `width` channels. A thread has one
- * column of packs, so that what belongs to its channels stays in registers, and every so many rows of it:
+ * Memory is rows (n, h, w) of channels; a row is a sequence of packs of `width` channels. A thread processes
+ * one column of packs, so that per-channel values stay in registers, in every `lanes`-th row of the block:
  * `lanes` threads of a block share a column. */
 #pragma once
 

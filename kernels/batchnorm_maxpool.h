@@ -1,4 +1,4 @@
-/* batchnorm_maxpool.h: settings of batchnorm_maxpool, and what it saves behind batch norm's own. */
+/* batchnorm_maxpool.h: settings of batchnorm_maxpool, and the tensors that it saves besides batch norm's. */
 #pragma once
 
 #include "kernels/batchnorm.h"

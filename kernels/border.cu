@@ -1,4 +1,4 @@
-/* border.cu: the padding ops' copies: blocks go through the rows of what is written. */
+/* border.cu: the copies of the padding ops: blocks iterate over the rows of the destination. */
 #include "kernels/chunk.cuh"
 
 extern "C" {

@@ -1,4 +1,5 @@
-/* border.h: code of the padding ops: copies an image into the middle of a larger one of zeros, or back. */
+/* border.h: code of the padding ops: copies an image into the middle of a larger one filled with zeros, or
+ * back. */
 #pragma once
 
 #include "kernels/op.h"

@@ -1,4 +1,4 @@
-/* channel_shuffle.h: where channels of channel_shuffle come from, on every device. */
+/* channel_shuffle.h: the source channel of each channel of channel_shuffle, for every device. */
 #pragma once
 
 #include <stdint.h>

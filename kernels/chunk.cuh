@@ -1,4 +1,4 @@
-/* chunk.cuh: neighbouring elements that one thread moves at once, and how blocks are laid over channels. */
+/* chunk.cuh: neighbouring elements that one thread moves at once, and the mapping of blocks to channels. */
 #pragma once
 
 #include "kernels/cuda.cuh"

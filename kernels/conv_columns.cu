@@ -1,4 +1,4 @@
-/* conv_columns.cu: im2col and col2im: a convolution's images as the rows of a matrix, and back. */
+/* conv_columns.cu: im2col and col2im: the conversion of images to the rows of a matrix, and back. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 

@@ -1,6 +1,6 @@
 /* conv_cuda.cuh: one phase of a convolution on CUDA as a problem, and the algorithms that solve it.
  *
- * The autotuner (autotune.cuh) keeps the fastest of the candidates that the algorithms below have. */
+ * The autotuner (autotune.cuh) keeps the fastest of the candidates that the algorithms below list. */
 #pragma once
 
 #include "kernels/autotune.cuh"

@@ -1,5 +1,6 @@
-/* conv_cudnn.cu: convolution by cuDNN's engines, on tensors as they are or copied into a layout that engines
- * like better: channels padded, pixels folded into channels (space to depth), or channels outermost. */
+/* conv_cudnn.cu: convolution by cuDNN's engines, on tensors as they are or copied into a layout on which
+ * engines are faster: channels padded, pixels folded into channels (space to depth), or channels
+ * outermost. */
 #include "kernels/conv_layout.cuh"
 
 extern "C" {

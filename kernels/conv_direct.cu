@@ -1,6 +1,6 @@
-/* conv_direct.cu: convolution by plain loops, where there is no other algorithm, and for very small images.
+/* conv_direct.cu: convolution by plain loops, for shapes without another algorithm and for very small images.
  *
- * Where they fit, a block has the weights in shared memory, as floats. */
+ * If they fit, the weights are in the block's shared memory, as floats. */
 #include <limits.h>
 
 #include "kernels/block.cuh"

@@ -1,5 +1,5 @@
-/* conv_gemm.h: convolution on the CPU as explicit products (im2col), of a whole batch or image by image: what
- * other algorithms are compared with. */
+/* conv_gemm.h: convolution on the CPU as explicit matrix products (im2col) of a whole batch or of single
+ * images, with which other algorithms are compared. */
 #pragma once
 
 #include "op.h"

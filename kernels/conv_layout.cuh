@@ -1,6 +1,6 @@
-/* conv_layout.cuh: copies between the tensors' layouts and those that cuDNN's engines are fast on.
+/* conv_layout.cuh: copies between the tensors' layouts and those on which cuDNN's engines are fast.
  *
- * Types may differ between the two sides of a copy; both are named by dtype. */
+ * Source and destination may have different types; both are given as dtypes. */
 #pragma once
 
 #include "kernels/conv_cuda.cuh"

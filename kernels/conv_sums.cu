@@ -1,6 +1,6 @@
-/* conv_sums.cu: sums over the pixels of an image, channel by channel: the bias's gradient, and the sums and
- * sums of squares that a batch norm behind a convolution wants. First each block sums a share of the pixels,
- * then the shares are summed, in an order that never changes. */
+/* conv_sums.cu: per-channel sums over the pixels of an image: the bias gradient, and the sums and sums of
+ * squares for a batch norm that follows a convolution. First each block sums a share of the pixels, then the
+ * shares are summed in a fixed order. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 #include "kernels/dependent_launch.cuh"

@@ -1,4 +1,5 @@
-/* cpu.h: code shared by the ops on the CPU: loops for every machine, blocks of fp32, fixed pieces of work. */
+/* cpu.h: code shared by the ops on the CPU: loops for several instruction sets, blocks of fp32, work in fixed
+ * pieces. */
 #pragma once
 
 #include "base/machine.h"

@@ -1,4 +1,4 @@
-/* cublaslt.cuh: cuBLASLt's number types, and its algorithms as names of candidates (autotune.cuh). */
+/* cublaslt.cuh: cuBLASLt's data types, and its algorithms as candidate names (autotune.cuh). */
 #pragma once
 
 #include "kernels/autotune.cuh"

@@ -1,4 +1,5 @@
-/* dependent_launch.cuh: kernels that begin while the one in front of them on the stream ends. */
+/* dependent_launch.cuh: kernels that start while the preceding one on the stream finishes (programmatic
+ * dependent launch). */
 #pragma once
 
 #include "kernels/cuda.cuh"

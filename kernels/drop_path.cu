@@ -1,4 +1,4 @@
-/* drop_path.cu: a block has a part of one image. */
+/* drop_path.cu: a block processes a part of one image. */
 #include "kernels/elementwise.cuh"
 
 extern "C" {

@@ -1,4 +1,4 @@
-/* dropout.cu: a thread draws a group of four words and drops the elements that they stand for. */
+/* dropout.cu: a thread draws four random words and applies them to the corresponding elements. */
 #include "kernels/cuda.cuh"
 
 extern "C" {

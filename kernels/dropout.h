@@ -1,4 +1,4 @@
-/* dropout.h: settings of dropout, and the words that decide, for every device. */
+/* dropout.h: settings of dropout, and its random decisions, for every device. */
 #pragma once
 
 #include "base/philox.h"

@@ -1,4 +1,4 @@
-/* elementwise.cuh: ops that look at one element of each tensor at a time, 16 bytes a load. */
+/* elementwise.cuh: ops that process one element of each tensor at a time, with 16-byte loads. */
 #pragma once
 
 #include <type_traits>

@@ -1,4 +1,4 @@
-/* elementwise.h: code shared by ops of one input that treat every element alike. */
+/* elementwise.h: code shared by ops of one input that process every element independently. */
 #pragma once
 
 #include "base/machine.h"

@@ -1,5 +1,5 @@
-/* fingerprint.cu: every eight bytes, and where they lie, are mixed (the finalizer of SplitMix64: Steele, Lea,
- * Flood, OOPSLA 2014), and the numbers are added up, which any order of blocks does to the same. */
+/* fingerprint.cu: every eight bytes are mixed with their position (the finalizer of SplitMix64: Steele, Lea,
+ * Flood, OOPSLA 2014) and added up, so that the order of blocks does not matter. */
 #include "kernels/block.cuh"
 
 extern "C" {

@@ -1,5 +1,5 @@
-/* fingerprint.h: a 64-bit hash of a tensor's bytes, to compare what two runs of a step have written, or what
- * two ranks hold (src/exec/fingerprints.c). Each device has code of its own. */
+/* fingerprint.h: a 64-bit hash of a tensor's bytes, to compare the results of two executions of a step, or
+ * the tensors of two ranks (src/exec/fingerprints.c). Each device has its own implementation. */
 #pragma once
 
 #include <stddef.h>

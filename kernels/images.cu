@@ -1,6 +1,6 @@
-/* images.cu: preprocessing of images: a block computes a tile of one image, a row a warp. A resized row is
- * computed from its sums down the columns, which lie in shared memory. Operations and their order are those
- * of data/resample.h, so the bits are the CPU's. */
+/* images.cu: preprocessing of images: a block computes a tile of one image, a warp one row. A resized row is
+ * computed from its column sums, which are in shared memory. Operations and their order are those of
+ * data/resample.h, so the bits are the CPU's. */
 #include "kernels/cuda.cuh"
 
 extern "C" {

@@ -1,4 +1,4 @@
-/* images.h: preprocessing of a batch's images on a device, from bytes to the numbers that a network reads
+/* images.h: preprocessing of a batch's images on a device, from bytes to the network's input
  * (data/gpu_preprocessing.h). Not an op: it is queued before a step, on the copy stream. */
 #pragma once
 

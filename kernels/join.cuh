@@ -1,4 +1,4 @@
-/* join.cuh: the gradient behind an activation, of one or two gradients of its output, and its sums by
+/* join.cuh: the gradient of an activation's input, from one or two gradients of its output, and its sums by
  * channel, in one sweep. */
 #pragma once
 

@@ -1,6 +1,6 @@
-/* layernorm.cu: some lanes of a warp have a pixel, as many as it has chunks but at most 32, and keep it in
- * registers. Blocks leave their sums for the gradients of weight and bias in the workspace. Pixels that
- * do not fit into registers, or are no whole chunks, are read again for each step. */
+/* layernorm.cu: each pixel is processed by a group of lanes of a warp, one per chunk but at most 32, and is
+ * kept in registers. Blocks leave their sums for the gradients of weight and bias in the workspace. Pixels
+ * that do not fit into registers, or are not a whole number of chunks, are read again in each step. */
 #include "kernels/block.cuh"
 #include "kernels/rows.cuh"
 

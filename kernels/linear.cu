@@ -1,5 +1,5 @@
-/* linear.cu: products by the algorithm of cuBLASLt that the autotuner chooses for their shapes, and by a
- * plain kernel where the library has none. */
+/* linear.cu: matrix products by the cuBLASLt algorithm that the autotuner chooses for their shapes, or by a
+ * plain kernel if the library has none. */
 #include "kernels/conv_cuda.cuh"
 #include "kernels/cublaslt.cuh"
 #include "kernels/rows.cuh"

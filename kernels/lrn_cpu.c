@@ -1,4 +1,4 @@
-/* lrn_cpu.c: lrn on threads, a pixel at a time, powers once a channel. */
+/* lrn_cpu.c: lrn on threads, one pixel at a time, with one power per channel. */
 #include "lrn.h"
 
 #include <math.h>

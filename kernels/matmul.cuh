@@ -1,4 +1,4 @@
-/* matmul.cuh: products of matrices by the algorithm of cuBLASLt that the autotuner chooses for their shapes. */
+/* matmul.cuh: matrix products by the cuBLASLt algorithm that the autotuner chooses for their shapes. */
 #pragma once
 
 #include "kernels/autotune.cuh"

@@ -1,4 +1,4 @@
-/* moments.cu: a thread a channel. */
+/* moments.cu: one thread per channel. */
 #include "kernels/cuda.cuh"
 
 extern "C" {

@@ -1,4 +1,4 @@
-/* multiply.h: what is common to the codes of multiply. */
+/* multiply.h: definitions shared by the CPU and CUDA code of multiply. */
 #pragma once
 
 #include "kernels/op.h"

@@ -1,4 +1,4 @@
-/* multiply_cpu.c: multiply by blocks of fp32 of a row; an image's sums are one thread's. */
+/* multiply_cpu.c: multiplication in blocks of fp32 of a row; one thread computes the sums of an image. */
 #include <string.h>
 
 #include "kernels/cpu.h"

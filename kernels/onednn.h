@@ -1,4 +1,5 @@
-/* onednn.h: products of weights and images by oneDNN: the one place that knows its versions 2 and 3. */
+/* onednn.h: products with weights, and convolutions, by oneDNN; the differences between its versions 2 and 3
+ * are handled here only. */
 #pragma once
 
 #include <stdbool.h>

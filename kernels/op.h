@@ -1,4 +1,4 @@
-/* op.h: an op: the struct that says all that the rest of the program needs to know of it. */
+/* op.h: an op: the struct with everything that the rest of the program knows about it. */
 #pragma once
 
 #include <stdbool.h>

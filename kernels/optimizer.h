@@ -1,4 +1,4 @@
-/* optimizer.h: the optimizers: their rules, numbers and state. */
+/* optimizer.h: the optimizers: their update rules, coefficients and state. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* optimizer_lamb.h: lamb's rule: the moments of all elements, then norms, then the weights. */
+/* optimizer_lamb.h: lamb's rule: first the moments of all elements, then norms, then the weights. */
 #pragma once
 
 #include "kernels/optimizer_rule.h"

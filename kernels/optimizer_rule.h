@@ -1,7 +1,8 @@
-/* optimizer_rule.h: what every optimizer's rule (in optimizer_NAME.h) and every device's update share.
+/* optimizer_rule.h: definitions shared by every optimizer's rule (optimizer_NAME.h) and every device's
+ * update.
  *
- * A rule is a struct of fp32 factors, the same for all elements of a parameter, a function that makes
- * it of an update's numbers, and one that updates an element. All of it runs on every device. */
+ * A rule is a struct of fp32 factors, the same for all elements of a parameter, a function that computes them
+ * for an update, and a function that updates one element. All of it runs on every device. */
 #pragma once
 
 #include <math.h>

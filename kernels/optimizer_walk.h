@@ -1,4 +1,4 @@
-/* optimizer_walk.h: a loop over a parameter on threads, with the same bits for any number of them. */
+/* optimizer_walk.h: a parallel loop over a parameter whose results do not depend on the number of threads. */
 #pragma once
 
 #include "kernels/cpu.h"

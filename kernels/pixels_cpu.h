@@ -1,4 +1,4 @@
-/* pixels_cpu.h: work on the CPU that goes through pixels and adds up something by channel. */
+/* pixels_cpu.h: loops over pixels on the CPU that compute sums by channel. */
 #pragma once
 
 #include "kernels/cpu.h"

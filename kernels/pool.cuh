@@ -1,4 +1,4 @@
-/* pool.cuh: the windows of pool.h on the device, and how blocks cover the output images. */
+/* pool.cuh: the windows of pool.h on the device, and the mapping of blocks to output images. */
 #pragma once
 
 #include "kernels/chunk.cuh"

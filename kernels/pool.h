@@ -1,4 +1,5 @@
-/* pool.h: which inputs each output of a pooling op covers, along one axis: windows as torch lays them. */
+/* pool.h: the inputs that each output of a pooling op covers along one axis, with torch's window
+ * positions. */
 #pragma once
 
 #include "kernels/op.h"

@@ -1,4 +1,5 @@
-/* pool_average.cu: averages over windows; those over whole images are sums of rows. Backward gathers. */
+/* pool_average.cu: averages over windows; those over whole images are computed as sums of rows. The backward
+ * pass gathers. */
 #include "kernels/pool.cuh"
 #include "kernels/rows.cuh"
 

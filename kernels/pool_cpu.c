@@ -1,7 +1,7 @@
-/* pool_cpu.c: averages and maxima over windows, threads over rows. A row is made in segments, a segment's
- * results in fp32 beside each other, and each input row that its windows touch is walked once.
- * Backward gathers: each input adds up what the windows over it give, in one order, so that no two
- * threads write one. */
+/* pool_cpu.c: averages and maxima over windows, with rows distributed over threads. A row is computed in
+ * segments whose results are contiguous in fp32, and each input row of a segment's windows is read once. The
+ * backward pass gathers: each input sums the gradients of the windows that contain it, in one order, so that
+ * no two threads write the same element. */
 #include <math.h>
 #include <string.h>
 

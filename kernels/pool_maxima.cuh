@@ -1,4 +1,5 @@
-/* pool_maxima.cuh: the maximum of a window as a thread finds it for neighbouring channels, and its place. */
+/* pool_maxima.cuh: the maximum of a window and its position, computed by one thread for neighbouring
+ * channels. */
 #pragma once
 
 #include "kernels/pool.cuh"

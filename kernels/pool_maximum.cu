@@ -1,4 +1,5 @@
-/* pool_maximum.cu: maxima over windows. Backward gathers: inputs add up what the windows over them give. */
+/* pool_maximum.cu: maxima over windows. The backward pass gathers: each input sums the gradients of the
+ * windows that selected it. */
 #include "kernels/pool_maxima.cuh"
 
 /* Offers every input of the window to `best`. x is where the image's chunk of channels begins. */

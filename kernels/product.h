@@ -1,4 +1,4 @@
-/* product.h: CPU code shared by the ops that multiply by weights (conv, linear), through oneDNN. */
+/* product.h: CPU code shared by the ops with weight products (conv, linear), using oneDNN. */
 #pragma once
 
 #include "onednn.h"

@@ -1,4 +1,4 @@
-/* rank_moments.cu: a thread a channel. */
+/* rank_moments.cu: one thread per channel. */
 #include "kernels/cuda.cuh"
 
 extern "C" {

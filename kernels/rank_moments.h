@@ -1,4 +1,4 @@
-/* rank_moments.h: settings of rank_moments, and its sum, which all devices add up in the same way. */
+/* rank_moments.h: settings of rank_moments, and its summation, which is the same on all devices. */
 #pragma once
 
 #include "kernels/op.h"

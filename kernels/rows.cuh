@@ -1,5 +1,5 @@
-/* rows.cuh: sums over the rows of matrices, and a row spread over all: what means over images and gradients
- * of biases are. Sums are fp32 in an order that only the shape and the device's size decide. */
+/* rows.cuh: sums over the rows of matrices, and the broadcast of a row: means over images and bias gradients.
+ * Sums are in fp32, in an order that depends only on the shape and the device's size. */
 #pragma once
 
 #include "kernels/chunk.cuh"

@@ -1,5 +1,5 @@
-/* scale.cu: a thread has a chunk of channels and every so many pixels; blocks leave sums of their pixels in
- * the workspace. */
+/* scale.cu: a thread processes one chunk of channels at regularly spaced pixels; blocks leave the sums of
+ * their pixels in the workspace. */
 #include "kernels/rows.cuh"
 
 #define THREADS 256

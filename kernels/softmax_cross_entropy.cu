@@ -1,4 +1,4 @@
-/* softmax_cross_entropy.cu: a block an image; sums are double, as on the CPU. */
+/* softmax_cross_entropy.cu: one block per image; sums are in double, as on the CPU. */
 #include "kernels/block.cuh"
 
 extern "C" {

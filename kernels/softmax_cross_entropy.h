@@ -1,4 +1,4 @@
-/* softmax_cross_entropy.h: settings of softmax_cross_entropy, and labels as the losses see them. */
+/* softmax_cross_entropy.h: settings of softmax_cross_entropy, and access to labels and soft targets. */
 #pragma once
 
 #include "kernels/op.h"

@@ -1,4 +1,5 @@
-/* softmax_cross_entropy_cpu.c: softmax_cross_entropy in double, an image a thread, by blocks of classes. */
+/* softmax_cross_entropy_cpu.c: softmax_cross_entropy in double, one thread per image, in blocks of
+ * classes. */
 #include "softmax_cross_entropy.h"
 
 #include <math.h>

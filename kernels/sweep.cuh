@@ -1,4 +1,4 @@
-/* sweep.cuh: how the blocks of a kernel that makes sums by channel lie over rows of channels. */
+/* sweep.cuh: the mapping of blocks to rows of channels in kernels that compute sums by channel. */
 #pragma once
 
 #include "kernels/batchnorm.cuh"

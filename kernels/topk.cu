@@ -1,4 +1,4 @@
-/* topk.cu: a block an image counts the classes that beat the true one. */
+/* topk.cu: one block per image counts the classes ranked above the true one. */
 #include "kernels/block.cuh"
 
 static constexpr int threads = 128;

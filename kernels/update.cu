@@ -1,6 +1,6 @@
-/* update.cu: a step's update on CUDA: one pass over the gradients for their norm, of which the last block
- * decides all that depends on it, and one pass (lamb: two) over the parameters. The parameters are cut into
- * chunks, listed in device memory; sums are taken by chunks and blocks and added up in their order. */
+/* update.cu: a step's update on CUDA: one pass over the gradients for their norm, whose last block makes all
+ * decisions that depend on it, and one pass (lamb: two) over the parameters. The parameters are divided into
+ * chunks, listed in device memory; sums are taken by chunk and block and combined in a fixed order. */
 #include "kernels/block.cuh"
 
 extern "C" {

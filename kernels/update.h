@@ -1,5 +1,5 @@
-/* update.h: the update of a training step: steps are counted, parameters change, averages of statistics
- * follow. A device has one update_code, all of it queued on stream 0. */
+/* update.h: the update of a training step: counts the step, updates the parameters and the averages of
+ * statistics. Each device has one update_code, which is queued on stream 0. */
 #pragma once
 
 #include "base/anywhere.h"

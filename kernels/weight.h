@@ -1,4 +1,4 @@
-/* weight.h: the settings that layers with weights share: whether there is a bias, and how both begin. */
+/* weight.h: the settings shared by layers with weights: the bias, and the initialisation. */
 #pragma once
 
 #include "op.h"

@@ -1,4 +1,4 @@
-/* bench.h: a training step that is measured: alone, with its data, and instruction by instruction. */
+/* bench.h: measures a training step: alone, with its data, and by instruction. */
 #pragma once
 
 #include "bench_feed.h"

@@ -1,4 +1,5 @@
-/* bench_feed.h: what feeds a training step, each part by itself, and which of them limits. */
+/* bench_feed.h: measures the parts of a training step's input pipeline, each alone, and finds the
+ * bottleneck. */
 #pragma once
 
 #include "base/text.h"

@@ -1,4 +1,4 @@
-/* best_pipeline.h: the fastest pipeline that the ranks of a run could form instead. */
+/* best_pipeline.h: the fastest pipeline that a run's ranks could form, as an alternative for plan to show. */
 #pragma once
 
 #include "session/step.h"

@@ -1,4 +1,4 @@
-/* chart.h: a line chart as SVG inside of a page (html_page.h), whose script shows the values pointed at. */
+/* chart.h: a line chart as SVG in an HTML page (html_page.h), whose script shows values under the pointer. */
 #pragma once
 
 #include <stdbool.h>

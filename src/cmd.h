@@ -1,4 +1,4 @@
-/* cmd.h: the commands of the program, one file and one row of a table each, and how their words are read. */
+/* cmd.h: the commands of the program, each one file and one table row, and the parsing of their arguments. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,4 @@
-/* The learning-rate range test (Smith 2017): steps whose rate grows from one to the next until they
- * diverge. */
+/* The learning-rate range test (Smith 2017): the rate increases from step to step until the loss diverges. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* crc32c.h: the checksum of Castagnoli (RFC 3720, appendix B.4), by which stored tensors are verified. */
+/* crc32c.h: the CRC-32C checksum (Castagnoli; RFC 3720, appendix B.4) with which stored tensors are
+ * verified. */
 #pragma once
 
 #include <stddef.h>

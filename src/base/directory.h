@@ -1,4 +1,4 @@
-/* directory.h: a directory held open: operations on its files reach it even after it was renamed. */
+/* directory.h: a directory held open, so that its files can be accessed even after it was renamed. */
 #pragma once
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* file.h: complete reads and writes at an offset of a file, however many calls they take. */
+/* file.h: complete reads and writes at a file offset, repeated after short ones. */
 #pragma once
 
 #include <stdbool.h>

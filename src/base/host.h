@@ -1,4 +1,4 @@
-/* host.h: the memory and the processors of the machine, as far as this process may use them. */
+/* host.h: the memory and processors of the machine that this process may use. */
 #pragma once
 
 #include <stddef.h>

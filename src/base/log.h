@@ -1,6 +1,6 @@
-/* log.h: the log: leveled lines to stderr, results to stdout, and all of them to a file.
+/* log.h: the log: levelled lines on stderr, results on stdout, and all of them in a file.
  *
- * Messages may hold names out of anybody's files: lines are shown as text_visible() has them. */
+ * Messages may contain names from untrusted files: lines are escaped by text_visible(). */
 #pragma once
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_RESULT, LOG_INFO, LOG_DETAIL };

@@ -1,4 +1,5 @@
-/* machine.h: functions compiled for several instruction sets; the CPU at hand gets the fastest. */
+/* machine.h: functions compiled for several instruction sets; the fastest one that the CPU supports is
+ * used. */
 #pragma once
 
 /* A function so marked is compiled for AVX-512, for AVX2 and for any machine, and the loader picks

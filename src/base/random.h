@@ -1,4 +1,4 @@
-/* random.h: counter-based random numbers (Philox4x32-10): every draw is a function of its names.
+/* random.h: counter-based random numbers (Philox4x32-10): every draw is a function of its arguments.
  *
  * Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011). */
 #pragma once

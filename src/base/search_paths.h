@@ -1,4 +1,4 @@
-/* search_paths.h: the folders of the models and data that come with the program, and of its cache. */
+/* search_paths.h: the directories of installed models and data, and of the cache. */
 #pragma once
 
 #define SEARCH_PATHS_MAX 4

@@ -1,6 +1,6 @@
-/* signals.h: requests by signals; handlers only set flags, the training loop acts between steps.
+/* signals.h: requests by signals; handlers only set flags, and the training loop acts between steps.
  *
- * A signal handler can reach nothing but static memory: that is why this file has some. */
+ * A signal handler can only access static memory, which is why this file has mutable globals. */
 #pragma once
 
 #include <signal.h>

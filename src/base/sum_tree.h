@@ -1,8 +1,8 @@
 /* sum_tree.h: the order in which the results of a step's micro-batches are added.
  *
- * Of T = 2^k q micro-batches, q odd, runs of q are added one after another, and the runs' sums in a balanced
- * binary tree. A rank that has T / R consecutive micro-batches, where R divides 2^k, has a subtree, which is
- * the tree of T / R; the ranks' sums then make the tree of R. So bits depend on T, not on R. */
+ * With T = 2^k q micro-batches, q odd, groups of q are summed sequentially, and the sums of the groups in a
+ * balanced binary tree. A rank with T / R consecutive micro-batches, where R divides 2^k, computes a subtree,
+ * which equals the tree of T / R; the ranks' sums then form the tree of R. So bits depend on T, not on R. */
 #pragma once
 
 #include <stdbool.h>

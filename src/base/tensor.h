@@ -1,4 +1,4 @@
-/* tensor.h: a view of numbers somewhere in memory; tensors never own memory. */
+/* tensor.h: a view of an array in memory; tensors never own memory. */
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* text.h: a growing string, and JSON written into it. */
+/* text.h: a growing string, and writing JSON into it. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* time_spans.h: what threads of the host did, and when. */
+/* time_spans.h: a record of the activities of host threads, with their times. */
 #pragma once
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* watch.h: warns while an operation takes long, so that a file system that hangs is reported. */
+/* watch.h: a warning when an operation takes long, so that a hanging file system is noticed. */
 #pragma once
 
 /* After so long one may ask what is going on. */

@@ -1,9 +1,9 @@
 /* comm.h: the ranks of a run, which are processes, and the exchanges among them.
  *
- * Exchanges move bytes; sums are ops of the program, which add in an order of their own. Every rank makes the
- * same calls in the same order with the same sizes; a backend that sees them differ says how. A call fails,
- * reported, when a rank that it waits for has ended, or after the backend's timeout; the ranks cannot go on
- * then. One thread of a rank calls at a time. */
+ * Exchanges move bytes; sums are ops of the program, with their own order. Every rank makes the same calls in
+ * the same order with the same sizes; a backend that notices a mismatch reports it. A call fails, with a
+ * message, if a rank that it waits for has ended, or after the backend's timeout; the ranks cannot continue
+ * then. Only one thread of a rank may call at a time. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* compare.h: whether all ranks have the same text, line by line. */
+/* compare.h: checks line by line that all ranks have the same text. */
 #pragma once
 
 #include "comm/comm.h"

@@ -1,4 +1,4 @@
-/* group.h: some ranks of a run, for exchanges of the training step among themselves. */
+/* group.h: a subset of a run's ranks, which exchange among themselves in a training step. */
 #pragma once
 
 #include "comm/comm.h"

@@ -1,4 +1,4 @@
-/* host_file.h: memory that the ranks of each host share, as a file without a name. */
+/* host_file.h: memory shared by the ranks of a host, as an unnamed file. */
 #pragma once
 
 #include "comm/comm.h"

@@ -1,4 +1,4 @@
-/* mpi_ranks.h: ranks that mpirun or srun started, on one host or several, which exchange bytes by MPI. */
+/* mpi_ranks.h: ranks started by mpirun or srun, on one host or several, which exchange through MPI. */
 #pragma once
 
 #include "comm/comm.h"

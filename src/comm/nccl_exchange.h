@@ -1,4 +1,4 @@
-/* nccl_exchange.h: exchanges among ranks with a GPU each, by NVIDIA's NCCL. */
+/* nccl_exchange.h: exchanges among ranks with one GPU each, through NVIDIA's NCCL. */
 #pragma once
 
 #include "comm/comm.h"

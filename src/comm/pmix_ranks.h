@@ -1,5 +1,5 @@
-/* pmix_ranks.h: ranks that mpirun or srun started on one host, which know each other by PMIx and exchange
- * bytes through shared memory. */
+/* pmix_ranks.h: ranks started by mpirun or srun on one host, which find each other through PMIx and exchange
+ * through shared memory. */
 #pragma once
 
 #include "comm/comm.h"

@@ -1,4 +1,4 @@
-/* shared.h: ranks of one host that exchange bytes through shared memory: the backend for CPU ranks. */
+/* shared.h: ranks on one host that exchange through shared memory: the backend for CPU ranks. */
 #pragma once
 
 #include "comm/comm.h"

@@ -1,4 +1,4 @@
-/* shared_block.h: the memory that the ranks of one host share with each other and their launcher. */
+/* shared_block.h: the memory that the ranks of a host share with each other and with their launcher. */
 #pragma once
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* shared_parts.h: a rank's view of the shared memory, between shared.c and shared_mail.c. */
+/* shared_parts.h: a rank's view of the shared memory; for shared.c and shared_mail.c. */
 #pragma once
 
 #include "comm/comm.h"
