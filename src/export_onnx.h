@@ -1,4 +1,4 @@
-/* export_onnx.h: the ONNX half of the command `export`. */
+/* export_onnx.h: the ONNX part of the command `export`. */
 #pragma once
 
 #include "cmd.h"

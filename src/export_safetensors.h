@@ -1,4 +1,4 @@
-/* export_safetensors.h: weights alone, from checkpoints or other files into a new one. */
+/* export_safetensors.h: writes the weights of checkpoints or other files to a new safetensors file. */
 #pragma once
 
 #include "base/dtype.h"

@@ -1,4 +1,4 @@
-/* forecast.h: the memory and time that a training step will take, worked out without a device. */
+/* forecast.h: the predicted memory and time of a training step, without a device. */
 #pragma once
 
 #include "best_pipeline.h"

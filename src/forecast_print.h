@@ -1,4 +1,4 @@
-/* forecast_print.h: a forecast in words and as JSON: what plan and --check print. */
+/* forecast_print.h: prints a forecast as text or JSON, for plan and --check. */
 #pragma once
 
 #include "forecast.h"

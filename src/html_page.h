@@ -1,4 +1,4 @@
-/* html_page.h: a page of HTML that needs nothing but itself: style for light and dark, its one script. It is
+/* html_page.h: a self-contained HTML page, with styles for light and dark mode and its only script. It is
  * well-formed XML, too. */
 #pragma once
 

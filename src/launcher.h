@@ -1,4 +1,4 @@
-/* launcher.h: starts the ranks of a run on this host, each a process of this program, watches them, and ends
+/* launcher.h: starts the ranks of a run on this host, each a process of this program, monitors them, and ends
  * them together. */
 #pragma once
 

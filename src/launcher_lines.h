@@ -1,5 +1,5 @@
-/* launcher_lines.h: what the ranks write to stderr, merged: the first rank's lines as they are, those of the
- * others with their numbers, and what several say once. */
+/* launcher_lines.h: merges the ranks' stderr: lines of the first rank unchanged, those of others with their
+ * number, and identical messages of several ranks once. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* libraries.h: what convolutions take by each library's code, and the layers with weights by their own. */
+/* libraries.h: times convolutions with the code of each library, and other layers with weights with their
+ * own. */
 #pragma once
 
 #include "op_time.h"

@@ -1,4 +1,4 @@
-/* main.c: the program: finds the command, reads its words, runs it, and ends with its status. */
+/* main.c: finds the command, parses its arguments, runs it, and exits with its status. */
 #include "config.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* measured_times.h: how long instructions took, as `bench --layers --json` measured them. */
+/* measured_times.h: the times of instructions as measured by `bench --layers --json`. */
 #pragma once
 
 #include "base/status.h"

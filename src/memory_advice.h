@@ -1,4 +1,5 @@
-/* memory_advice.h: what would make a training step need less memory, each tried out as a plan of its own. */
+/* memory_advice.h: settings that would reduce the memory of a training step, each evaluated by planning with
+ * it. */
 #pragma once
 
 #include "forecast.h"

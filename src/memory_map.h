@@ -1,4 +1,4 @@
-/* memory_map.h: who lies where in a step's memory, and when: as a picture, and in words. */
+/* memory_map.h: the addresses and lifetimes of the tensors of a step, as a picture and as text. */
 #pragma once
 
 #include "base/directory.h"

@@ -1,5 +1,5 @@
-/* memory_map_draw.c: the memory map as a picture: above, the bytes alive by kind; below, the arena: time
- * across, address up, one box a tensor. */
+/* memory_map_draw.c: draws the memory map: above, the live bytes by kind; below, the arena, with time on the
+ * horizontal axis, addresses on the vertical axis, and one box per tensor. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* memory_map_frame.c: what stands around the curve and the boxes of the memory map. */
+/* memory_map_frame.c: draws the axes, legend and labels of the memory map. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* memory_map_parts.h: what the files that draw the memory map share. */
+/* memory_map_parts.h: declarations shared by the files that draw the memory map. */
 #pragma once
 
 #include <math.h>

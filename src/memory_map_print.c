@@ -1,4 +1,4 @@
-/* memory_map_print.c: what the memory map shows, in words and as JSON. */
+/* memory_map_print.c: the memory map as text and as JSON. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* memory_report.h: memory.json, the memory that a run has used, beside what was planned for it. */
+/* memory_report.h: writes memory.json: the memory that a run used, and its plan. */
 #pragma once
 
 #include "train/run.h"

@@ -1,12 +1,13 @@
-/* omp_spin.c: begins the program anew with a short GOMP_SPINCOUNT.
+/* omp_spin.c: restarts the program with a short GOMP_SPINCOUNT.
  *
- * At a barrier libgomp's threads spin for milliseconds before they sleep. Where threads are more than
- * free cores (loader threads, other processes), a thread that spins keeps a core from the very thread
- * that it waits for, and small networks train many times slower. SPINS costs an idle machine next to
- * nothing; bench/NOTES.md has the figures.
+ * At a barrier, libgomp's threads spin for milliseconds before they sleep. If there are more threads than
+ * free cores (loader threads, other processes), a spinning thread occupies the core of the thread that it
+ * waits for, and small networks train many times slower. SPINS costs an idle machine next to nothing;
+ * bench/NOTES.md has the figures.
  *
- * libgomp reads its environment once, before main, and has no call for it. Nor does .preinit_array
- * help: the C library sets `environ` later, and what was added is lost. So the program replaces itself. */
+ * libgomp reads its environment once, before main, and has no function for it. .preinit_array does not help
+ * either: the C library sets `environ` later, and an added variable is lost. So the program replaces
+ * itself. */
 #include "omp_spin.h"
 
 #include <errno.h>

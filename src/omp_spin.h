@@ -1,4 +1,4 @@
-/* omp_spin.h: how long OpenMP's threads spin before they sleep, where the user does not say. */
+/* omp_spin.h: how long OpenMP's threads spin before they sleep, unless the user sets it. */
 #pragma once
 
 /* Call first in main, with its arguments: may begin the program anew, in the same process. */

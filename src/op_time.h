@@ -1,4 +1,4 @@
-/* op_time.h: how long an op of one input takes by itself, on random numbers. */
+/* op_time.h: times an op with one input by itself, on random data. */
 #pragma once
 
 #include "session/session.h"

@@ -1,4 +1,4 @@
-/* peaks.h: how fast a device computes and moves bytes, as this program's own code reaches it at best. */
+/* peaks.h: the peak rates of arithmetic and memory of a device, as reached by this program's own code. */
 #pragma once
 
 #include "session/session.h"

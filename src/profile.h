@@ -1,4 +1,4 @@
-/* profile.h: where the time of a training step goes: by stage, and by layer and phase. */
+/* profile.h: where a training step spends its time, by stage and by layer and phase. */
 #pragma once
 
 #include "bench.h"

@@ -1,4 +1,4 @@
-/* run_records.h: what a run has left in its folder, read back: lines of metrics, and its other files. */
+/* run_records.h: reads the files that a run has written to its folder: metrics and others. */
 #pragma once
 
 #include <jansson.h>

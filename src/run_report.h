@@ -1,4 +1,4 @@
-/* run_report.h: report.html: a run as one page, out of what its folder has. */
+/* run_report.h: writes report.html, a one-page report from the files of a run folder. */
 #pragma once
 
 #include "train/run.h"

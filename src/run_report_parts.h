@@ -1,4 +1,4 @@
-/* run_report_parts.h: what the files that write the report share. */
+/* run_report_parts.h: declarations shared by the files that write the report. */
 #pragma once
 
 #include "html_page.h"

@@ -1,4 +1,5 @@
-/* shards.h: the files that amptrain pack --shards writes in the place of OUT.pack, and an earlier set's. */
+/* shards.h: the names of the files that amptrain pack --shards writes instead of OUT.pack, and the removal of
+ * an earlier set. */
 #pragma once
 
 #include <stdbool.h>

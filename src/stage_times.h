@@ -1,4 +1,4 @@
-/* stage_times.h: how long the stages of a step ran on the device, from a timeline of steps. */
+/* stage_times.h: the times of the stages of a step on the device, from a timeline of steps. */
 #pragma once
 
 #include "timeline.h"

@@ -1,4 +1,4 @@
-/* step_time.h: how long a training step of all ranks takes, simulated. */
+/* step_time.h: the simulated time of a training step of all ranks. */
 #pragma once
 
 #include "compile/cluster.h"

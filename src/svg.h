@@ -1,4 +1,4 @@
-/* svg.h: a picture as SVG 1.1 (W3C, second edition): what is added later lies on top. */
+/* svg.h: writes a picture as SVG 1.1 (W3C, second edition); later elements are drawn on top. */
 #pragma once
 
 #include "base/text.h"

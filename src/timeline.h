@@ -1,4 +1,4 @@
-/* timeline.h: what the device did, and when, in a few steps that followed each other. */
+/* timeline.h: the activities of the device in a few consecutive steps, with their times. */
 #pragma once
 
 #include "bench.h"

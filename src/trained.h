@@ -1,4 +1,4 @@
-/* trained.h: a trained network made ready to be used: what eval, predict and export begin with. */
+/* trained.h: opens a trained network for eval, predict and export. */
 #pragma once
 
 #include "cmd.h"

@@ -1,8 +1,8 @@
-/* autocast.c: decides every dtype by the classes of the ops, and puts casts where an op wants
- * another type than its input has.
+/* autocast.c: decides every dtype by the classes of the ops, and inserts casts where an op needs another type
+ * than its input has.
  *
- * Runs on the forward instructions, before there is a backward: a cast's own backward then follows
- * as any op's does. On a program that is through already it changes nothing. */
+ * Runs on the forward instructions, before the backward pass exists: casts are then differentiated like any
+ * op. Applying it twice changes nothing. */
 #include "compile/program.h"
 
 #include <stdlib.h>

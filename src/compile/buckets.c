@@ -1,10 +1,10 @@
-/* buckets.c: gradients of parameters lie one after another in a few buckets, in the order in which they are
- * ready. All ranks' buckets are added up while backward goes on.
+/* buckets.c: places the gradients of parameters in a few contiguous buckets, in the order in which they
+ * become ready. The buckets of all ranks are summed while the backward pass continues.
  *
- * An exchange takes some time whatever its size, so there should be few; and nothing hides the last one,
- * which should be small. What is best is found by dynamic programming over the modelled times: D(q, j), when
- * the first j gradients have been exchanged in q buckets, is the least over k < j of
- * max(D(q - 1, k), ready(j)) + the time for gradients k to j. */
+ * An exchange has a fixed cost, so there should be few; and nothing overlaps with the last one, which should
+ * be small. The optimum is found by dynamic programming over the modelled times: D(q, j), when the first j
+ * gradients have been exchanged in q buckets, is the minimum over k < j of max(D(q - 1, k), ready(j)) + the
+ * time for gradients k to j. */
 #include "compile/buckets.h"
 
 #include <math.h>

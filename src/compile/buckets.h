@@ -1,4 +1,4 @@
-/* buckets.h: how gradients are exchanged among ranks: in buckets, which are contiguous. */
+/* buckets.h: the exchange of gradients among ranks in contiguous buckets. */
 #pragma once
 
 #include "compile/program.h"

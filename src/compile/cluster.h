@@ -1,4 +1,4 @@
-/* cluster.h: the devices of a run and what connects them, as the model of time sees them. */
+/* cluster.h: the devices of a run and their links, for the cost model. */
 #pragma once
 
 #include "compile/program.h"

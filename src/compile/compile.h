@@ -1,4 +1,5 @@
-/* compile.h: the compiler: a graph becomes a program that fits into memory, by the passes of passes.h. */
+/* compile.h: the compiler: turns a graph into a program that fits into memory, with the passes of
+ * passes.h. */
 #pragma once
 
 #include "compile/passes.h"

@@ -1,5 +1,5 @@
-/* cost.h: how long instructions take on a GPU as it is modelled; all but cost_program, cost_bytes,
- * cost_flops and COST_CALL is for this folder only. */
+/* cost.h: the cost model: how long instructions take on a GPU; all but cost_program, cost_bytes, cost_flops
+ * and COST_CALL is for this folder only. */
 #pragma once
 
 #include "compile/program.h"

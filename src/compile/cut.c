@@ -1,11 +1,11 @@
-/* cut.c: keeps what belongs to one stage of a pipeline, in the order of a schedule, with messages to and
- * from the other stages. A node's instructions go where partition.h puts the node.
+/* cut.c: keeps the instructions of one stage of a pipeline, in the order of a schedule, with messages to and
+ * from the other stages. partition.h assigns nodes, and with them their instructions, to stages.
  *
- * A micro-batch's forward is a block of instructions, its backward another one, from which the weight
- * gradients may be apart. What it sends is sent as soon as it is written. A processor receives what a block
- * reads when the block begins; a GPU, whose streams wait for messages by themselves, while the block before
- * it is worked on. Forward blocks are worked on in the order of micro-batches, and so are backward blocks:
- * between two stages, messages arrive in the order in which they are awaited. */
+ * The forward pass of a micro-batch is a block of instructions, its backward pass another one, from which the
+ * weight gradients may be separate. A value is sent as soon as it is written. A CPU receives a block's inputs
+ * when the block begins; a GPU, whose streams wait for messages by themselves, during the preceding block.
+ * Forward blocks are in the order of micro-batches, and so are backward blocks: messages between two stages
+ * arrive in the order in which they are received. */
 #include "compile/cut.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* cut.h: a program becomes that of one stage of a pipeline. */
+/* cut.h: reduces a program to one stage of a pipeline. */
 #pragma once
 
 #include "compile/pipeline_schedule.h"

@@ -1,4 +1,4 @@
-/* cut_choose.c: the schedule of a pipeline, by simulation of the programs of its stages. */
+/* cut_choose.c: chooses the schedule of a pipeline by simulating the programs of its stages. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -1,9 +1,9 @@
-/* differentiate.c: adds backward to a program that has forward only: each micro-batch's instructions in
+/* differentiate.c: adds the backward pass to a forward program: the instructions of each micro-batch in
  * reverse, sums where several gradients of one tensor meet, and the update at the end.
  *
- * Gradients of one tensor are added in the order in which they arrive, two at a time, so that at
- * most two are alive; those of a parameter, of which every micro-batch has one, as sum_tree.h says. Which two
- * meet depends on the graph and the number of micro-batches alone, never on the plan. */
+ * Gradients of one tensor are added in the order in which they are computed, two at a time, so that at most
+ * two are alive; those of a parameter, one per micro-batch, are added as sum_tree.h says. The pairs depend on
+ * the graph and the number of micro-batches only, never on the plan. */
 #include <stdlib.h>
 
 #include "base/memory.h"

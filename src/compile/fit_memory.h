@@ -1,4 +1,4 @@
-/* fit_memory.h: what a training step keeps, recomputes and moves to the host to stay within a limit. */
+/* fit_memory.h: decides what a training step keeps, recomputes and offloads to stay within a memory limit. */
 #pragma once
 
 #include "compile/passes.h"

@@ -1,5 +1,5 @@
-/* fold.c: a 1x1 convolution with many filters and the batch norm behind it become conv_batchnorm, in training
- * and 16 bits, where nobody else reads the convolution's result: that is then never stored. */
+/* fold.c: combines a 1x1 convolution with many filters and the following batch norm into conv_batchnorm, in
+ * 16-bit training, if nothing else reads the convolution's output, which is then never stored. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* fold_maxpool.c: a batch norm and the max pooling behind it become batchnorm_maxpool, in training and 16
- * bits, where nobody else reads the batch norm's result: that is then never stored. */
+/* fold_maxpool.c: combines a batch norm and the following max pooling into batchnorm_maxpool, in 16-bit
+ * training, if nothing else reads the batch norm's output, which is then never stored. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* Fusion on the graph: an activation moves into the batch norm before it, alone or across the
- * addition of a shortcut. The activation (and addition) vanish; whoever read them reads the batch norm.
+/* Fusion on the graph: an activation moves into the preceding batch norm, directly or across the addition of
+ * a shortcut. The activation (and addition) are removed, and their readers read the batch norm.
  *
- * Another relu or relu6 in front of a max pooling moves behind it, where there are fewer numbers: neither
- * ever falls, and no gradient passes where results of unlike arguments are equal, so that no bit changes. */
+ * Any other relu or relu6 in front of a max pooling moves behind it, where there are fewer elements: both are
+ * monotonic, and no gradient passes where different arguments have the same result, so no bit changes. */
 #include "graph/graph.h"
 
 #include <stdlib.h>

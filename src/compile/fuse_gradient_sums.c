@@ -1,5 +1,5 @@
-/* fuse_gradient_sums.c: what one instruction writes only for the next to read becomes part of either: sums of
- * gradients, and the sums of batch statistics. */
+/* fuse_gradient_sums.c: merges instructions whose result is read only by the next one into that one or its
+ * producer: sums of gradients, and the sums of batch statistics. */
 #include <stdlib.h>
 
 #include "base/memory.h"

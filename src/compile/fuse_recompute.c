@@ -1,12 +1,13 @@
-/* fuse_recompute.c: activations that the backward of the op that made them recomputes itself, since it reads
- * all that this takes: one write in place of a read and a write.
+/* fuse_recompute.c: leaves the recomputation of an activation to the backward code of the op that produced
+ * it, which reads all inputs for that anyway: one write replaces a read and a write.
  *
- * The weight gradients that read the activation then come after that backward, not before the data gradient
- * that it waits for; what they read besides lives so much longer. They come even after the data gradient
- * that follows, so that those on a stream of their own still have company: a chain that waits for the last
- * weight gradient but one (streams.c) would else wait for the one that has only just begun.
+ * The weight gradients that read the activation then come after that backward instruction, not before the
+ * data gradient that it waits for; their other inputs live longer as a result. They come even after the
+ * following data gradient, so that on a separate stream they still overlap with other work: a chain that
+ * waits for the last weight gradient but one (streams.c) would otherwise wait for the one that has just
+ * started.
  *
- * Where that is more than may be alive at once, what would be fused around the peak stays as it is. */
+ * If that exceeds the limit of live bytes, candidates around the peak are not fused. */
 #include <stdlib.h>
 
 #include "base/memory.h"

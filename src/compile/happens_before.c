@@ -1,4 +1,5 @@
-/* happens_before.c: which instructions have ended when another starts: by its stream, or by its waits. */
+/* happens_before.c: computes which instructions have ended when another one starts, by stream order or
+ * waits. */
 #include <stdlib.h>
 
 #include "base/memory.h"

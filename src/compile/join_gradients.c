@@ -1,8 +1,8 @@
-/* join_gradients.c: a block's output is read by the next block's convolution and residual, so that its
- * gradient is a sum, of which a folded batch norm's backward (kernels/conv_batchnorm.c) wants what its
- * activation lets through, and the sums of that by channel. The convolution's data gradient, if it is the
- * second that is there, makes all this as it writes; batch norm needs no sweep, and its residual's gradient
- * is the same tensor. */
+/* join_gradients.c: the output of a residual block is read by the next block's convolution and by its
+ * residual, so its gradient is a sum. A folded batch norm's backward (kernels/conv_batchnorm.c) needs that
+ * sum masked by its activation, and the sums of the result by channel. If the convolution's data gradient is
+ * the second summand to be computed, it produces all of this as it writes: batch norm needs no sweep, and its
+ * residual's gradient is the same tensor. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -1,4 +1,5 @@
-/* kernel_plans.c: what ops prepare for the shapes of a program, and the scratch memory they then ask for. */
+/* kernel_plans.c: has ops prepare kernel plans for the shapes of a program, and allocates the workspaces that
+ * these need. */
 #include <stdlib.h>
 #include <string.h>
 

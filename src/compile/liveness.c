@@ -1,4 +1,4 @@
-/* liveness.c: from when to when each tensor needs its memory, and which may lie over which. */
+/* liveness.c: computes the lifetime of each tensor, and which tensors may share memory. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* lower.c: a graph becomes a program: forward, loss and rank here; dtypes, backward and update by
- * the files that have those names. */
+/* lower.c: turns a graph into a forward program with loss and rank; autocast.c and differentiate.c add
+ * dtypes, backward pass and update. */
 #include "compile/program.h"
 
 #include <assert.h>

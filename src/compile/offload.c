@@ -1,8 +1,9 @@
-/* offload.c: which activations are moved to the host, when they have left, and when they come back.
+/* offload.c: decides which activations are moved to the host, and when they are copied out and back.
  *
- * Copies out queue behind one another as their tensors are written, copies back as they are needed; both
- * are laid along the modelled time of the step. A tensor's memory is free from the instruction at which its
- * copy out has surely ended, for which that instruction waits, to the one at which the copy back begins. */
+ * Copies out are queued in the order in which their tensors are written, copies back in the order in which
+ * they are needed; both are scheduled along the modelled time of the step. A tensor's memory is free from the
+ * instruction at which its copy out has certainly ended, and which waits for it, to the one at which the copy
+ * back begins. */
 #include "compile/offload.h"
 
 #include <stdlib.h>

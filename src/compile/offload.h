@@ -1,4 +1,4 @@
-/* offload.h: activations that wait for backward in host memory. */
+/* offload.h: activations that are kept in host memory until the backward pass. */
 #pragma once
 
 #include "compile/program.h"

@@ -1,5 +1,5 @@
-/* partition.c: what a program says about the nodes of its network, for partition_search.h: how long each
- * takes, and what crosses the borders between them. */
+/* partition.c: derives the input of partition_search.h from a program: the time of each node, and the tensors
+ * that cross the boundaries between nodes. */
 #include "compile/partition.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* partition.h: the stage of a pipeline to which each node of a network belongs. */
+/* partition.h: assigns each node of a network to a stage of a pipeline. */
 #pragma once
 
 #include "compile/cluster.h"

@@ -1,9 +1,9 @@
 /* partition_search.c: dynamic programming from the last stage to the first. Of all ways to compute the blocks
- * from i on by g ranks in the stages from s on, those are kept that are best in some respect: the time is a
- * sum and two maxima, none of which makes up for another before it is known what precedes.
+ * from i on with g ranks in the stages from s on, the Pareto-optimal ones are kept: the time is a sum and two
+ * maxima, which cannot be traded against each other before the preceding stages are known.
  *
- * Planning a stage takes long, so memory is asked for last: where a stage of the best division does not fit,
- * it is ruled out, with all that need more, and the search is done again. */
+ * Planning a stage is slow, so memory is checked last: if a stage of the best division does not fit, it is
+ * excluded with all that need more, and the search is repeated. */
 #include "compile/partition_search.h"
 
 #include <limits.h>

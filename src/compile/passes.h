@@ -1,4 +1,4 @@
-/* passes.h: the options of the compiler, and its passes in the order in which programs go through them. */
+/* passes.h: the options of the compiler, and its passes in the order in which they run. */
 #pragma once
 
 #include "compile/buckets.h"

@@ -1,4 +1,4 @@
-/* pipeline_schedule.h: the order in which a stage of a pipeline works on the micro-batches of a step. */
+/* pipeline_schedule.h: the order in which a pipeline stage computes the micro-batches of a step. */
 #pragma once
 
 enum pipeline_schedule {

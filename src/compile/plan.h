@@ -1,4 +1,4 @@
-/* plan.h: every tensor of a program placed in one arena before anything runs. */
+/* plan.h: places every tensor of a program in one arena before anything runs. */
 #pragma once
 
 #include "base/align.h"

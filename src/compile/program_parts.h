@@ -1,4 +1,5 @@
-/* program_parts.h: how lowering and the passes make values and instructions; for this folder only. */
+/* program_parts.h: functions with which lowering and passes create values and instructions; for this folder
+ * only. */
 #pragma once
 
 #include "compile/program.h"

@@ -1,5 +1,5 @@
-/* rank_statistics.c: the moments by which running statistics follow are those of all ranks: each rank's lie
- * in one value, one exchange gathers them, and they are joined in the tree of sum_tree.h. */
+/* rank_statistics.c: makes running statistics use the moments of all ranks: the moments of a rank lie in one
+ * value, one exchange gathers those of all, and they are combined in the tree of sum_tree.h. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -1,4 +1,4 @@
-/* recompute.c: activations that are recomputed in backward instead of being kept from forward. */
+/* recompute.c: recomputes activations in the backward pass instead of keeping them from forward. */
 #include "compile/recompute.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* recompute_choose.c: the cheapest activations to recompute such that a step fits into a limit.
+/* recompute_choose.c: finds the cheapest set of activations to recompute so that a step fits into a limit.
  *
- * Each choice is measured by replaying the step with it (recompute_replay.h). The search is lazy and greedy,
- * by what a change takes off the bytes above the limit for each second that it costs; bounds of that, from
- * lifetimes alone, say which changes are worth a replay. Where no single change helps, a whole chain of
- * recomputations changes at once. Then what is no longer needed is taken back, and each choice in turn is
- * forbidden and made good for by others. Peer: MONeT (Shah et al. 2021) hands the like of it to an integer
- * solver for hours. */
+ * Each choice is evaluated by replaying the step with it (recompute_replay.h). The search is lazy and greedy,
+ * by the reduction of the bytes above the limit per second of recomputation; bounds of that, from lifetimes
+ * alone, tell which changes are worth a replay. Where no single change helps, a whole chain of recomputations
+ * changes at once. Then choices that are no longer needed are undone, and each remaining one in turn is
+ * forbidden and replaced by others. Compare MONeT (Shah et al. 2021), which solves a similar problem with an
+ * integer program in hours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

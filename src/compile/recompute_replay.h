@@ -1,9 +1,10 @@
-/* recompute_replay.h: the time and memory that a choice of activations to recompute takes, without making it.
+/* recompute_replay.h: evaluates the time and memory of a choice of activations to recompute, without building
+ * its program.
  *
  * Invariant: after replay_run, `peak` is plan_live_bytes of the program that recompute() makes of the same
- * choice, on one stream: both follow recompute_walk. Nothing is carried over from one run to the next. Values
- * whose lifetimes no choice can change are summed up once, by instruction; a run walks over the backward
- * instructions and the recomputed ones. For this folder only. */
+ * choice, on one stream: both follow recompute_walk. No state is carried over from one run to the next.
+ * Values whose lifetimes no choice can change are summed up once, by instruction; a run processes the
+ * backward instructions and the recomputed ones. For this folder only. */
 #pragma once
 
 #include "compile/recompute.h"

@@ -1,6 +1,6 @@
-/* relu_mask.c: where backward asks no more of an activation than which elements of it are 0, forward leaves a
- * mask of bits beside it, and backward reads that: a sixteenth of the bytes, which are memory of their own.
- */
+/* relu_mask.c: where the backward pass only needs to know which elements of an activation are 0, the forward
+ * pass also writes a bit mask, which backward reads instead: a sixteenth of the bytes, in a separate
+ * value. */
 #include <stdlib.h>
 
 #include "base/memory.h"

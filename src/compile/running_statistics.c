@@ -1,7 +1,7 @@
-/* running_statistics.c: running statistics follow once a step, by the moments of all micro-batches together,
- * which are joined in the tree of sum_tree.h; those of other ranks come in by rank_statistics.c.
+/* running_statistics.c: updates running statistics once per step, by the moments of all micro-batches,
+ * combined in the tree of sum_tree.h; rank_statistics.c adds those of other ranks.
  *
- * Each micro-batch is still normalised by its own. */
+ * Each micro-batch is still normalised by its own moments. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
-/* simulate.c: queues of tasks, from event to event: tasks begin at the head of their queue when all that they
- * wait for has ended. What computes on a rank at the same time shares the device equally. */
+/* simulate.c: a discrete-event simulation of queues of tasks: a task starts at the head of its queue when
+ * everything that it waits for has ended. Tasks that compute on a rank at the same time share the device
+ * equally. */
 #include "compile/simulate.h"
 
 #include <math.h>

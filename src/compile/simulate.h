@@ -1,4 +1,4 @@
-/* simulate.h: how long a step of several ranks takes, played event by event on a model of time. */
+/* simulate.h: the time of a step of several ranks, by discrete-event simulation with the cost model. */
 #pragma once
 
 #include "compile/program.h"

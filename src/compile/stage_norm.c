@@ -1,5 +1,5 @@
-/* stage_norm.c: the norm of the gradients, by which a step is clipped or skipped, is that of all stages: each
- * measures its own gradients, and all get the squares of all before the update. */
+/* stage_norm.c: makes the gradient norm, by which a step is clipped or skipped, that of all stages: each
+ * stage computes the squares of its own gradients, and all gather them before the update. */
 #include <stdlib.h>
 
 #include "base/memory.h"

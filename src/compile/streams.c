@@ -1,14 +1,16 @@
-/* streams.c: spreads a program over streams, and sets the waits that keep every reader behind its writer.
+/* streams.c: distributes a program over streams, and inserts the waits that make every reader run after its
+ * writer.
  *
- * A chain is what runs in order; beside it are its weight gradients, which nobody but the update waits for.
- * There is one chain, or one for each micro-batch, or for each layer: through these, micro-batches flow as
- * through a pipeline, forward and then backward. Transfers and exchanges have streams beside all of them.
+ * A chain is a sequence that runs in order; its weight gradients, which only the update waits for, run beside
+ * it. There is one chain, or one for each micro-batch, or one for each layer, through which micro-batches
+ * flow as in a pipeline, forward and then backward. Transfers and exchanges have separate streams.
  *
- * Products are bound by arithmetic, what lies between them by memory. So a weight gradient begins when a data
- * gradient has ended, and has normalisation for company, not the data gradient of the same layer.
+ * Matrix products are compute-bound, the ops between them memory-bound. So a weight gradient starts when a
+ * data gradient has ended, and overlaps with normalisation, not with the data gradient of the same layer.
  *
- * What a weight gradient reads cannot be given up before it has ended. So that memory does not fill
- * with what its chain has long done with, that waits there for all weight gradients but the latest. */
+ * The inputs of a weight gradient cannot be freed before it has ended. To limit the memory of values that
+ * only weight gradients still need, the chain waits for all weight gradients but the
+ * latest. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -1,9 +1,9 @@
-/* verify.c: a second opinion on a plan: plays the program as memory sees it.
+/* verify.c: independent verification of a plan: simulates the program's effect on memory.
  *
- * Every stream is a queue; all that is known of the others is what a wait has brought. Memory is a
- * list of tensors that lie in it now. A write that would fall on one of them is an error unless
- * everything that touches that tensor has ended; a read must find its tensor whole and its writer
- * ended. Of a tensor with parts, it or they lie in memory, whichever is written; who reads the other, reads
+ * Every stream is a queue; the state of other streams is known only through waits. Memory is a list of the
+ * tensors that it currently holds. A write that overlaps one of them is an error unless everything that uses
+ * that tensor has ended; a read must find its tensor intact and its writer ended. Of a tensor with parts,
+ * memory holds either it or the parts, whichever was written; reads of the other are checked against
  * these. */
 #include <stdlib.h>
 #include <string.h>

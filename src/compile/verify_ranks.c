@@ -1,8 +1,8 @@
-/* verify_ranks.c: plays the programs of all ranks together, whatever has made them.
+/* verify_ranks.c: simulates the programs of all ranks together, independently of how they were made.
  *
- * A rank's streams are queues. An instruction ends when it is at the head of its queue, what it waits for has
- * ended, and, if it is an exchange, its partners have come to theirs. The nth message from a stage to another
- * meets the nth that is received from there; so does the nth collective of a group. */
+ * A rank's streams are queues. An instruction ends when it is at the head of its queue, everything that it
+ * waits for has ended, and, if it is an exchange, its partners have reached theirs. The nth message from one
+ * stage to another matches the nth receive there; likewise the nth collective of a group. */
 #include "compile/verify_ranks.h"
 
 #include <inttypes.h>

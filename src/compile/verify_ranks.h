@@ -1,4 +1,4 @@
-/* verify_ranks.h: whether the programs of all ranks, played together, come to an end. */
+/* verify_ranks.h: checks that the programs of all ranks, run together, do not deadlock. */
 #pragma once
 
 #include "compile/program.h"

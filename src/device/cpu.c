@@ -1,4 +1,4 @@
-/* cpu.c: the CPU as a device: memory by mmap, copies at once, one stream, OpenMP threads. */
+/* cpu.c: the CPU as a device: memory from mmap, synchronous copies, one stream, OpenMP threads. */
 #include "device.h"
 
 #include <dnnl.h>

@@ -1,4 +1,4 @@
-/* cuda.h: the CUDA device for the ops' CUDA code, besides device.h. */
+/* cuda.h: the interface of the CUDA device for the ops' CUDA code, in addition to device.h. */
 #pragma once
 
 #include <cublasLt.h>

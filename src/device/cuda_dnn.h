@@ -1,7 +1,7 @@
-/* cuda_dnn.h: small graphs of operations for cuDNN, the engines that take them, and plans that run them.
+/* cuda_dnn.h: small cuDNN operation graphs, the engines that support them, and plans that run them.
  *
- * A graph is described tensor by tensor and operation by operation, finished, and then asked for engines.
- * What the library refuses is no error here: it has other engines, and callers have other ways. */
+ * A graph is described tensor by tensor and operation by operation, finalised, and then queried for engines.
+ * A graph that cuDNN rejects is no error here: it has other engines, and callers have alternatives. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* cuda_driver.h: functions of the CUDA driver, looked up at run time: programs then start without one, too. */
+/* cuda_driver.h: functions of the CUDA driver, looked up at run time, so that the program also starts without
+ * a driver. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,7 @@
-/* cuda_families.h: families of kernel plans that differ only in how they split the work, by name.
+/* cuda_families.h: families of kernel plans that differ only in how they split the work, identified by name.
  *
- * Of some families every member takes a hundred times as long as the best on every problem: once that has
- * been seen a few times, and never the contrary, they are hopeless, and not timed again while the device is
- * open. */
+ * All members of some families take a hundred times as long as the best plan for every problem: a family for
+ * which this was seen a few times, and never the contrary, is not timed again while the device is open. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* cuda_graph.h: what is changed in a captured graph before it is made executable. */
+/* cuda_graph.h: changes to a captured graph before it is instantiated. */
 #pragma once
 
 #include <cuda_runtime_api.h>

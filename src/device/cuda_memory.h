@@ -1,4 +1,4 @@
-/* cuda_memory.h: memory of a GPU in ranges of addresses, by the driver's virtual memory calls. */
+/* cuda_memory.h: GPU memory in address ranges, through the driver's virtual memory management. */
 #pragma once
 
 #include "base/physical.h"

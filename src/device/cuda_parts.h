@@ -1,4 +1,4 @@
-/* cuda_parts.h: parts of the back end that have files of their own; for cuda.c and cuda_jpeg.c. */
+/* cuda_parts.h: parts of the back end in separate files; for cuda.c and cuda_jpeg.c. */
 #pragma once
 
 #include "device/jpeg.h"

@@ -1,6 +1,6 @@
-/* cuda_timeline.c: CUPTI is loaded when it is first asked for, so that the program runs without it. A kernel
- * of a captured graph is known by its node: the number that is tagged when the node is captured goes to its
- * copy in the graph that is launched, whose activities name that. */
+/* cuda_timeline.c: CUPTI is loaded on first use, so that the program runs without it. A kernel of a captured
+ * graph is identified by its node: an instruction's number is attached to the node when it is captured, and
+ * is found again through the copy of that node in the launched graph, which activities refer to. */
 #include "device/cuda_timeline.h"
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-/* cuda_timeline.h: what a GPU does when, by CUPTI; and ranges that Nsight Systems shows, by NVTX. */
+/* cuda_timeline.h: a timeline of GPU activities from CUPTI, and NVTX ranges for Nsight Systems. */
 #pragma once
 
 #include "device/device.h"

@@ -1,4 +1,4 @@
-/* device.c: the back ends of this build, and the choice among them by name. */
+/* device.c: the back ends of this build, and their selection by name. */
 #include "device.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* device_allocators.h: the allocators of a device's memory and of pinned host memory, set up for a device. */
+/* device_allocators.h: the allocators of device memory and pinned host memory, configured for a device. */
 #pragma once
 
 #include "alloc/cache.h"

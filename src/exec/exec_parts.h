@@ -1,4 +1,4 @@
-/* exec_parts.h: the members of an exec; for exec*.c and diagnose.c. */
+/* exec_parts.h: the exec struct; for exec*.c and diagnose.c. */
 #pragma once
 
 #include "exec/exec.h"

@@ -1,5 +1,5 @@
-/* exec_run.c: runs a step: copies a batch in, queues the instructions or launches their captured graph, and
- * collects the results. */
+/* exec_run.c: runs a step: copies a batch to the device, queues the instructions or launches their captured
+ * graph, and collects the results. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>

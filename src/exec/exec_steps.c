@@ -1,4 +1,4 @@
-/* exec_steps.c: turns instructions into calls that point at memory, and parameters into the update's list. */
+/* exec_steps.c: converts instructions to calls with pointers, and parameters to the list of the update. */
 #include <assert.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* fingerprints.c: numbers that stand for the bits of tensors, to compare what two runs of a step have
- * written, or what two ranks hold. */
+/* fingerprints.c: hashes of tensors, to compare the results of two executions of a step, or the tensors of
+ * two ranks. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* glimpse.c: a small copy of a run's statistics, queued with it, for when the run is collected and the next
- * one has changed the device's memory. */
+/* glimpse.c: a small copy of a step's statistics, queued with it, which is read when the step is collected,
+ * after the next one has changed the device's memory. */
 #include <assert.h>
 #include <math.h>
 

@@ -1,6 +1,6 @@
-/* redundant_execution.c: runs a training step twice from the same state and compares all that it wrote: this
- * finds silent data corruption. Fingerprints stand for the first run's tensors, which the second one
- * overwrites. */
+/* redundant_execution.c: runs a training step twice from the same state and compares everything that it
+ * wrote, to detect silent data corruption. Fingerprints represent the first execution's tensors, which the
+ * second one overwrites. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

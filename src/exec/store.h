@@ -1,4 +1,5 @@
-/* store.h: the memory that outlives steps: masters, copies, averages, optimizer state and statistics. */
+/* store.h: the memory that persists between steps: master weights, low-precision copies, averages, optimizer
+ * state and statistics. */
 #pragma once
 
 #include "device/device.h"

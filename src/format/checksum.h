@@ -1,4 +1,4 @@
-/* checksum.h: checksums in the metadata of the safetensors files that we write. */
+/* checksum.h: the checksums in the metadata of our safetensors files. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* onnx.h: a writer of ONNX models (github.com/onnx/onnx, onnx.proto), which holds one tensor at a time. */
+/* onnx.h: a writer of ONNX models (github.com/onnx/onnx, onnx.proto) that holds one tensor in memory at a
+ * time. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* protobuf.h: a protocol buffer being written member by member (protobuf.dev/programming-guides/encoding). */
+/* protobuf.h: writes protocol buffers field by field (protobuf.dev/programming-guides/encoding). */
 #pragma once
 
 #include <stddef.h>

@@ -1,8 +1,8 @@
-/* safetensors.h: tensors in a file behind a JSON header: a strict reader, and a writer that loses nothing.
+/* safetensors.h: tensors in a file with a JSON header: a strict reader, and a durable writer.
  *
- * The format is github.com/huggingface/safetensors: u64 header length, JSON header, data without
- * holes. Files that we write carry checksums (CRC-32C) in their metadata: of the header itself and
- * of every tensor, so that any changed bit is found. */
+ * The format is github.com/huggingface/safetensors: u64 header length, JSON header, data without gaps. Files
+ * that we write have checksums (CRC-32C) in their metadata, of the header and of every tensor, so that any
+ * changed bit is detected. */
 #pragma once
 
 #include <stdbool.h>

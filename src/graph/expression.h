@@ -1,4 +1,4 @@
-/* expression.h: values in model files: text, $parameters, and whole-number arithmetic with them. */
+/* expression.h: values in model files: text, $parameters, and integer arithmetic. */
 #pragma once
 
 #include <stdbool.h>

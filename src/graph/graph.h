@@ -1,4 +1,5 @@
-/* graph.h: a network as nodes in running order: ops, inputs, settings and shapes; no memory, no device. */
+/* graph.h: a network as nodes in topological order: ops, inputs, settings and shapes; no memory, no
+ * device. */
 #pragma once
 
 #include "base/shape.h"

@@ -1,4 +1,4 @@
-/* A value is n, c, h, w in ONNX, and n, c behind linear and flatten: writer.ranks has which. */
+/* Values are n, c, h, w in ONNX, and n, c after linear and flatten: writer.ranks has the rank of each. */
 #include "graph/graph_onnx.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* graph_onnx.h: a network for evaluation as an ONNX graph, with its weights. */
+/* graph_onnx.h: writes a network for evaluation, with its weights, as an ONNX graph. */
 #pragma once
 
 #include "format/onnx.h"

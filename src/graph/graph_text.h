@@ -1,4 +1,4 @@
-/* graph_text.h: a graph as a model file with every block expanded, by which networks are compared. */
+/* graph_text.h: a graph as a model file with all blocks expanded, for comparing networks. */
 #pragma once
 
 #include "graph/graph.h"

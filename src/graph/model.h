@@ -1,4 +1,4 @@
-/* model.h: model files (INI with blocks and parameters) become graphs. See amptrain-model(5). */
+/* model.h: builds graphs from model files (INI with blocks and parameters). See amptrain-model(5). */
 #pragma once
 
 #include "graph/graph.h"

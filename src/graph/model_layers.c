@@ -1,4 +1,4 @@
-/* model_layers.c: turns the lines of a model file into nodes: ops at once, blocks line by line. */
+/* model_layers.c: turns the lines of a model file into nodes; blocks are expanded line by line. */
 #include "model_parts.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* model_parts.h: a model file while a graph is made of it; for model*.c alone. */
+/* model_parts.h: the state of model parsing; for model*.c only. */
 #pragma once
 
 #include "conf/ini.h"

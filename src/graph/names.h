@@ -1,4 +1,4 @@
-/* names.h: a table from names to numbers that keeps the order in which they came. */
+/* names.h: a hash table from names to numbers that preserves insertion order. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* bad_images.h: the images that cannot be used: each is said once, and listed in the run folder. */
+/* bad_images.h: the unusable images of a run, each reported once and listed in the run folder. */
 #pragma once
 
 #include <stdbool.h>

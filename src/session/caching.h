@@ -1,5 +1,5 @@
-/* caching.h: decoded images that are kept for later epochs, in host memory or on the device, as loader.cache
- * says. */
+/* caching.h: where decoded images are cached for later epochs, in host memory or on the device
+ * (loader.cache). */
 #pragma once
 
 #include "comm/comm.h"

@@ -1,9 +1,9 @@
-/* checkpoint.h: everything that a run needs to go on exactly, in one safetensors file with checksums.
+/* checkpoint.h: the complete state of a run in one safetensors file with checksums.
  *
- * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer
- * state as "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale
- * state, class names and the resolved configuration (as text_escape has them), the network layer by
- * layer, what timing has chosen on the device. */
+ * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer state as
+ * "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale state, class names
+ * and the resolved configuration (escaped by text_escape), the network layer by layer, and the autotuner's
+ * choices. */
 #pragma once
 
 #include "conf/settings.h"

@@ -1,4 +1,4 @@
-/* checkpoint_match.c: whether a run that goes on is the one that wrote the checkpoint. */
+/* checkpoint_match.c: checks that a run may be resumed from a checkpoint: that it is the same run. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

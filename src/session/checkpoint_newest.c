@@ -1,4 +1,4 @@
-/* checkpoint_newest.c: which checkpoint of a folder a run goes on from. */
+/* checkpoint_newest.c: finds the checkpoint of a folder from which a run is resumed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* data.h: the images that a command works on, by split, the classes that they are of, and how they are
- * augmented. */
+/* data.h: the images that a command works on, by split, with their classes and their augmentation. */
 #pragma once
 
 #include "conf/settings.h"

@@ -1,4 +1,4 @@
-/* data_class_weights.c: data.class_weights. */
+/* data_class_weights.c: the weights of data.class_weights. */
 #include "session/data_parts.h"
 
 #include <inttypes.h>

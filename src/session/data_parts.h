@@ -1,4 +1,4 @@
-/* data_parts.h: how data are opened; for data*.c. */
+/* data_parts.h: the state while data are opened; for data*.c. */
 #pragma once
 
 #include "session/data.h"

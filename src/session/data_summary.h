@@ -1,4 +1,4 @@
-/* data_summary.h: the images of a run by split and class, and what is odd about them. */
+/* data_summary.h: a summary of a run's images by split and class, with warnings. */
 #pragma once
 
 #include "session/data.h"

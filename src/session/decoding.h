@@ -1,5 +1,6 @@
-/* decoding.h: who decodes the JPEG files that are trained on, as loader.decode says: the loader's workers,
- * the device's engines, or both in a fixed division, which a checkpoint keeps. */
+/* decoding.h: which JPEG files of the training images are decoded by the loader's workers and which by the
+ * device's decoders (loader.decode): all by one of them, or a fixed share each, which is stored in
+ * checkpoints. */
 #pragma once
 
 #include "device/device.h"

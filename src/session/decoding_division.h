@@ -1,5 +1,5 @@
-/* decoding_division.h: how many of the JPEG files that are trained on the device decodes, and how many the
- * loader's workers, by what both do in a second. */
+/* decoding_division.h: determines the share of JPEG files that the device decodes, by measuring the speed of
+ * the device and of the loader's workers. */
 #pragma once
 
 #include "session/session.h"

@@ -1,4 +1,4 @@
-/* duplicates.h: images that are trained on and judged by. */
+/* duplicates.h: finds validation images that are training images as well. */
 #pragma once
 
 #include "session/data.h"

@@ -1,5 +1,5 @@
-/* gpu_preprocessing.h: on a device with memory of its own, the last steps of a batch's images are done there:
- * loaders send bytes, or say which of the images that lie there already are meant (kernels/images.h). */
+/* gpu_preprocessing.h: on a device with its own memory, the last steps of preprocessing are done there:
+ * loaders send bytes, or the indices of images that are cached on the device (kernels/images.h). */
 #pragma once
 
 #include "exec/exec.h"

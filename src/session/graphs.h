@@ -1,4 +1,4 @@
-/* graphs.h: the network of a run, on training images and on evaluation images. */
+/* graphs.h: the network of a run, for training images and for evaluation images. */
 #pragma once
 
 #include "graph/graph.h"

@@ -1,4 +1,4 @@
-/* hyperparameters.h: the numbers by which a network is trained, none of which depends on a device. */
+/* hyperparameters.h: the hyperparameters of a run, none of which depends on a device. */
 #pragma once
 
 #include "amp/precision.h"

@@ -1,4 +1,4 @@
-/* identity.h: what all ranks of a run must have alike, as text. */
+/* identity.h: the text that must be the same on all ranks of a run. */
 #pragma once
 
 #include "session/session.h"

@@ -1,4 +1,5 @@
-/* micro_batches.h: parallel.microbatches=auto: on how many micro-batches a device works at the same time. */
+/* micro_batches.h: parallel.microbatches=auto: the number of micro-batches that a device computes
+ * concurrently. */
 #pragma once
 
 #include "session/session.h"

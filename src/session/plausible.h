@@ -1,4 +1,4 @@
-/* plausible.h: settings that name what is not there, have no effect, or cannot be meant. */
+/* plausible.h: checks for settings that name something unknown, have no effect, or are implausible. */
 #pragma once
 
 #include "session/session.h"

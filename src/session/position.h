@@ -1,4 +1,4 @@
-/* position.h: how far a run has come: all that decides what it does next, besides the store. */
+/* position.h: the progress of a run: all state besides the store that determines how it continues. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* preprocessing.h: has the device decode, keep and finish the images of batches, as far as it can. */
+/* preprocessing.h: lets the device decode, cache and preprocess the images of batches, as far as it can. */
 #pragma once
 
 #include "session/session.h"

@@ -1,4 +1,5 @@
-/* session.h: what a command works on: data, graphs and hyperparameters, and the device that they are on. */
+/* session.h: what a command works on: data, graphs and hyperparameters, and the device that they are used
+ * on. */
 #pragma once
 
 #include "comm/comm.h"

@@ -1,4 +1,4 @@
-/* session_open.h: settings become a session. */
+/* session_open.h: opens a session from settings. */
 #pragma once
 
 #include "session/session.h"

@@ -1,4 +1,4 @@
-/* step.h: a training step or an evaluation of a batch, made into a program and planned. */
+/* step.h: a training step or the evaluation of a batch, compiled and planned. */
 #pragma once
 
 #include "compile/compile.h"

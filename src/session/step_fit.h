@@ -1,5 +1,5 @@
-/* step_fit.h: whether a training step fits into some memory, and the largest batch of which it does, found by
- * planning alone. */
+/* step_fit.h: checks whether a training step fits into memory, and finds the largest batch that does, by
+ * planning only. */
 #pragma once
 
 #include "base/text.h"

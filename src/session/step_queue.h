@@ -1,4 +1,4 @@
-/* step_queue.h: runs of a step that are queued on the device and not collected, and the batches lent them. */
+/* step_queue.h: steps that are queued on the device and not yet collected, with the batches that they use. */
 #pragma once
 
 #include "session/step.h"

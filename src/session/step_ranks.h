@@ -1,4 +1,4 @@
-/* step_ranks.h: the training steps of all ranks, looked at together. */
+/* step_ranks.h: checks across the training steps of all ranks. */
 #pragma once
 
 #include "session/step.h"

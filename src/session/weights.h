@@ -1,4 +1,5 @@
-/* weights.h: parameters by name from safetensors files: torchvision's, our exports, or our checkpoints. */
+/* weights.h: loads parameters by name from safetensors files: torchvision's, our exports, or our
+ * checkpoints. */
 #pragma once
 
 #include <stdbool.h>

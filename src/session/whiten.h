@@ -1,4 +1,4 @@
-/* whiten.h: init=whiten: convolutions of the input that begin as a whitening of its patches. */
+/* whiten.h: init=whiten: initialises convolutions of the input as a whitening of image patches. */
 #pragma once
 
 #include "exec/store.h"

@@ -1,4 +1,4 @@
-/* evaluate.h: how good a network is: every image once, whatever the batch size. */
+/* evaluate.h: evaluates a network on every image exactly once, whatever the batch size. */
 #pragma once
 
 #include "session/session.h"

@@ -1,4 +1,4 @@
-/* finding.h: a number that is not finite, as words. */
+/* finding.h: describes a value that is not finite in words. */
 #pragma once
 
 #include "data/loader.h"

@@ -1,4 +1,4 @@
-/* folder.h: the run folder: one run's alone while it lasts, its log and its configuration in it. */
+/* folder.h: the run folder, locked by one run at a time, with its log and configuration. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,4 @@
-/* health.h: whether a run's numbers go where they should. Each thing that goes wrong is said in one line
- * when it begins, not at every step. */
+/* health.h: detects numerical problems of a run. Each problem is reported once, when it begins. */
 #pragma once
 
 #include "session/position.h"

@@ -1,4 +1,4 @@
-/* metrics.h: metrics.jsonl: one JSON object a line, flushed line by line, nothing repeated or lost. */
+/* metrics.h: metrics.jsonl: one JSON object per line, flushed line by line, with no line repeated or lost. */
 #pragma once
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* programs.h: a run's two programs, in what memory there is for them. */
+/* programs.h: a run's two programs, replanned if the available memory changes. */
 #pragma once
 
 #include "session/step.h"

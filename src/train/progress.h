@@ -1,4 +1,4 @@
-/* progress.h: what a person sees of a run: one live line on a terminal, plain lines elsewhere. */
+/* progress.h: what the user sees of a run: one live line on a terminal, plain lines elsewhere. */
 #pragma once
 
 #include <stdbool.h>

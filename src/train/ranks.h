@@ -1,5 +1,5 @@
-/* ranks.h: what the ranks of a run tell each other between the steps, so that all of them decide alike and
- * the first one can tell of all images. One rank by itself tells itself. */
+/* ranks.h: the exchanges of a run's ranks between steps, by which all of them make the same decisions and
+ * rank 0 knows the results of all images. With a single rank they do nothing. */
 #pragma once
 
 #include <stdbool.h>

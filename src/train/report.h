@@ -1,4 +1,4 @@
-/* report.h: what a run tells: lines of metrics, curves, the live line, the closing table. */
+/* report.h: the output of a run: metrics, TensorBoard events, the live line, the closing table. */
 #pragma once
 
 #include "train/run.h"

@@ -1,4 +1,5 @@
-/* results.h: an evaluation by class: accuracies, the worst classes, the most frequent confusions. */
+/* results.h: the results of an evaluation by class: accuracies, the worst classes, the most frequent
+ * confusions. */
 #pragma once
 
 #include "train/evaluate.h"

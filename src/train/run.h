@@ -1,4 +1,4 @@
-/* run.h: a training run while it lasts: its folder, store, programs, loader, and where it stands. */
+/* run.h: the state of a training run: its folder, store, programs, loader, and position. */
 #pragma once
 
 #include "session/checkpoint.h"

@@ -1,4 +1,4 @@
-/* tensorboard.h: what TensorBoard shows of a run besides its curves. */
+/* tensorboard.h: what TensorBoard shows of a run in addition to curves. */
 #pragma once
 
 #include "conf/settings.h"
