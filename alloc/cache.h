@@ -21,41 +21,42 @@
 struct cache_options {
     size_t alignment;          /* sizes and places of blocks are multiples: a power of two, at most the
                                   device's granularity */
-    size_t chunk;              /* most bytes of a piece, a multiple of the granularity (without ranges: no
-                                  limit): small pieces move freely, few pieces map fast. 0: a block lies in
-                                  one piece, as devices of other processes ask that are to reach it */
-    size_t range;              /* bytes of addresses, the most that can be asked for: several devices full */
-    size_t limit;              /* most bytes mapped at any time; 0: as many as the device has */
+    size_t chunk;              /* maximum size of a piece, a multiple of the granularity (without ranges: no
+                                * limit): small pieces move freely, large pieces map faster. 0: each block is
+                                * one piece, which sharing with other processes needs */
+    size_t range;              /* size of the address range, which limits a request: several times the
+                                * device's memory */
+    size_t limit;              /* maximum of mapped bytes; 0: the device's memory */
 };
 
 /* NULL when the device has no such range. The functions are copied; their context outlives the cache. */
 struct cache;
 struct cache *cache_open(const struct physical *physical, const struct cache_options *options);
-void cache_close(struct cache *cache);       /* waits for the device; blocks never given back end here too */
+void cache_close(struct cache *cache);       /* waits for the device; also frees blocks that were never
+                                              * released */
 
-/* A block of at least `bytes`. `owner` says in tables what it is for, and lives as long as
- * the block. When none fits and the device or the limit has no more, all pieces without live blocks go back
- * and are asked for again where they are needed. NULL, unreported, when that does not do: cache_table then
- * says who holds what. */
+/* A block of at least `bytes`. `owner` is its purpose in tables, and must outlive the block. If none fits and
+ * the device or the limit is exhausted, all pieces without live blocks are unmapped and mapped again where
+ * they are needed. NULL, unreported, if that is not enough: cache_table then lists the owners. */
 void *cache_take(struct cache *cache, size_t bytes, const char *owner);
 
-/* Likewise, but the block lies by itself in a piece of as many bytes, rounded up to the device's granularity,
- * as do those of other processes that are to find it. Not in a cache with chunks. */
+/* Likewise, but the block is a separate piece of that size, rounded up to the device's granularity, so that
+ * other processes can map theirs in the same way. Not in a cache with chunks. */
 void *cache_take_piece(struct cache *cache, size_t bytes, const char *owner);
 
-/* Nothing queued touches it any more. NULL is nothing. */
+/* No queued work may use it any more. NULL is ignored. */
 void cache_give(struct cache *cache, void *memory);
 
-/* Waits for the device and gives pieces without live blocks back to the device, from the highest, until at
- * most `most` bytes are mapped. Returns how many went. */
+/* Waits for the device and unmaps pieces without live blocks, highest first, until at most `most` bytes are
+ * mapped. Returns the number of bytes unmapped. */
 size_t cache_trim(struct cache *cache, size_t most);
 
-/* Sets another limit (0: none) and trims to it. False: live blocks hold more; nothing is mapped until they do
+/* Changes the limit (0: none) and trims to it. False: live blocks exceed it; nothing is mapped until they do
  * not. */
 bool cache_limit(struct cache *cache, size_t limit);
 
 struct cache_statistics {
-    size_t requested;          /* bytes: what owners asked for, */
+    size_t requested;          /* bytes requested by owners, */
     size_t allocated;          /* ... in live blocks, rounded up, */
     size_t reserved;           /* ... mapped */
     size_t requested_peak, allocated_peak, reserved_peak;
@@ -63,7 +64,8 @@ struct cache_statistics {
     double fragmentation;      /* share of the free bytes that are not in it; 0 when nothing is free */
     int64_t takes, gives;
     int64_t maps, unmaps;      /* pieces */
-    int64_t retries;           /* times that the device or the limit said no, and pieces went back for it */
+    int64_t retries;           /* requests that exceeded the device or the limit, for which pieces were
+                                * unmapped */
     int64_t failures;          /* ... and it was not enough */
 };
 struct cache_statistics cache_statistics(struct cache *cache);
@@ -78,5 +80,5 @@ struct cache_block {
  * frees them. */
 int cache_snapshot(struct cache *cache, struct cache_block **blocks);
 
-/* Who holds what, one line an owner, the most first; then what is free, mapped and left. */
+/* The bytes of each owner, one line each, largest first; then those free, mapped and left. */
 void cache_table(struct cache *cache, struct text *out);

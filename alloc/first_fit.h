@@ -5,9 +5,8 @@
 
 #include "alloc/table.h"
 
-/* Orders: by classes of size, powers of two, the large ones first: blocks of about one size leave room for
- * one another. Within a class by birth, or by the distance in time from the peak, where no room may be
- * wasted. */
+/* Orders: by size classes, powers of two, large ones first: blocks of similar size fill each other's gaps.
+ * Within a class by birth, or by the distance in time from the peak, where no memory may be wasted. */
 enum first_fit_order { FIRST_FIT_BY_BIRTH, FIRST_FIT_FROM_PEAK, FIRST_FIT_ORDERS };
 
 /* Gives up, returning INT64_MAX, when a block ends above `ceiling` or *visits, blocks looked at, exceed

@@ -13,12 +13,12 @@ int64_t pack_bound(const struct span *spans, int count, int64_t alignment);
 
 /* Sets every offset, a multiple of `alignment` (a power of two), such that no two blocks alive together
  * overlap. A portfolio: skylines (alloc/skyline_search.h), first fit by size (alloc/first_fit.h) and the
- * exact search (alloc/search.h), of which the best is kept; stops early when the bound is met, or next to
- * met, or after the work that a machine of today does in `seconds`. The same input gives the same answer,
- * unless that takes seconds longer than it should. `capacity` > 0: stops as soon as it is met. Returns the
+ * exact search (alloc/search.h), of which the best is kept; stops early when the bound is reached or nearly
+ * reached, or after the work that a current machine does in `seconds`. The same input gives the same result,
+ * unless it takes seconds longer than expected. `capacity` > 0: stops as soon as it is met. Returns the
  * peak. */
 int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t capacity, double seconds);
 
-/* `id,lower,upper,size` with a header line, as in MiniMalloc's benchmarks (columns in any order;
- * "start", "begin" for lower; "end" inclusive for upper). Both arrays are the caller's to free. */
+/* `id,lower,upper,size` with a header line, as in MiniMalloc's benchmarks (columns in any order; "start",
+ * "begin" for lower; "end" inclusive for upper). The caller frees both arrays. */
 enum status pack_read_csv(const char *path, struct span **spans, char ***ids, int *count);

@@ -14,33 +14,33 @@
 
 #include "base/physical.h"
 
-/* At most `cap` bytes are pinned (0: no limit), but for blocks that must be. The functions are copied; their
- * context outlives the pool. */
+/* At most `cap` bytes are pinned (0: no limit), except for blocks that must be. The functions are copied;
+ * their context outlives the pool. */
 struct pinned;
 struct pinned *pinned_open(const struct pinning *pinning, size_t cap);
 
-/* Waits for copies. What was never given back stays as it is: somebody may still use it. */
+/* Waits for copies. Blocks that were never released stay pinned: they may still be in use. */
 void pinned_close(struct pinned *pool);
 
-/* A block of at least `bytes`, aligned to 4096, with anything in it. `owner` says in words what it is for.
- * *is_pinned is whether it is; NULL: it must be. NULL, unreported, when there is no memory. */
+/* A block of at least `bytes`, aligned to 4096, not initialised. `owner` is its purpose in words. *is_pinned
+ * tells whether it is pinned; NULL: it must be. NULL, unreported, if there is no memory. */
 void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned);
 
-/* Nothing uses it any more; or what `stream` has queued by now still does. NULL is nothing. */
+/* It is no longer used, or only by work that is queued on `stream` now. NULL is ignored. */
 void pinned_give(struct pinned *pool, void *memory);
 void pinned_give_after(struct pinned *pool, void *memory, int stream);
 
 struct pinned_statistics {
-    size_t requested;          /* bytes: what owners asked for, */
+    size_t requested;          /* bytes requested by owners, */
     size_t ordinary;           /* ... of it not pinned, */
-    size_t waiting;            /* ... of it given back, with a copy under way */
+    size_t waiting;            /* ... of it released, with a copy in progress */
     size_t held;               /* pinned */
     size_t requested_peak, held_peak;
-    int blocks;                /* live ones, and those that wait */
+    int blocks;                /* live blocks, and released ones that wait for copies */
     int64_t takes, gives;
     int64_t pins, unpins;
-    int64_t refusals;          /* times that the device or the cap said no */
+    int64_t refusals;          /* requests that exceeded the device or the cap */
     int64_t waits;             /* ... and copies were waited for, */
-    int64_t fallbacks;         /* ... and ordinary memory stood in */
+    int64_t fallbacks;         /* ... and ordinary memory was used instead */
 };
 struct pinned_statistics pinned_statistics(struct pinned *pool);

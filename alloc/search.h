@@ -13,15 +13,15 @@
 
 #include "alloc/table.h"
 
-/* For several capacities; the table stays the caller's. Work and memory grow with count squared: meant for up
- * to some thousands of blocks. */
+/* Can be used for several capacities; the caller owns the table. Work and memory grow with count squared:
+ * meant for up to some thousands of blocks. */
 struct search;
 struct search *search_open(const struct table *table);
 void search_close(struct search *search);
 
-/* Looks for offsets such that no block ends above `capacity`, for as long as looking at `visits` blocks
- * takes. Several orders take turns with growing budgets until one finds a placement, which sets the offsets,
- * or proves that there is none. Deterministic but for the deadline (clock_seconds()). */
+/* Searches for offsets such that no block ends above `capacity`, for at most `visits` steps. Several orders
+ * alternate with growing budgets until one finds a placement, which sets the offsets, or proves that there is
+ * none. Deterministic but for the deadline (clock_seconds()). */
 struct search_limits {
     int64_t capacity, visits;
     double deadline;

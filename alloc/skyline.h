@@ -11,7 +11,7 @@
 
 #include "alloc/table.h"
 
-/* For placing the table's blocks several times; the table stays the caller's. */
+/* Can place the table's blocks several times; the caller owns the table. */
 struct skyline;
 struct skyline *skyline_open(const struct table *table);
 void skyline_close(struct skyline *skyline);
@@ -20,5 +20,5 @@ void skyline_close(struct skyline *skyline);
  * INT64_MAX, when a block ends above `ceiling`. Returns the peak. */
 int64_t skyline_place(struct skyline *skyline, const int32_t *rank, int64_t ceiling, int64_t *offsets);
 
-/* Blocks and nodes of the tree over them looked at so far. */
+/* Blocks and tree nodes visited so far. */
 int64_t skyline_visits(const struct skyline *skyline);

@@ -15,11 +15,11 @@
 struct slabs;
 struct slabs *slabs_open(void);
 
-/* After the last block was given back. `release` is called for each slab. */
+/* To be called after the last block was released. `release` is called for each slab. */
 void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memory, size_t bytes),
                  void *context);
 
-/* Memory that is not malloc's: jemalloc keeps a record of who has each page. */
+/* Memory that does not come from malloc: jemalloc tracks the owner of each page. */
 void slabs_add(struct slabs *slabs, void *memory, size_t bytes);
 
 /* A block of `bytes`, more than 0. NULL: a slab of *wanted bytes must be added first; or, where that is 0,

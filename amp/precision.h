@@ -12,7 +12,7 @@ struct precision_row {
     enum dtype storage;        /* of activations and of the weights that LOW ops read */
     bool low;                  /* storage is not fp32: weights need a copy */
     bool tf32;                 /* matrix products may round inputs to tf32 (CUDA); elsewhere as fp32 */
-    bool scale_by_default;     /* dynamic loss scaling unless the user says otherwise */
+    bool scale_by_default;     /* dynamic loss scaling by default */
     const char *help;
 };
 extern const struct precision_row precision_table[PRECISION_COUNT];

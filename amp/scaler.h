@@ -17,7 +17,7 @@ struct scaler_settings {
     double max_scale;          /* 2^24 */
 };
 
-/* Plain data: lives in the store, on the device that trains. */
+/* Plain data, which is in the store, on the device. */
 struct scaler {
     float scale;
     int32_t good_steps;        /* since the last growth or overflow */

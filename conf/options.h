@@ -51,7 +51,7 @@ struct settings {
     struct settings_origin *origins;     /* where each option came from, in table order */
 };
 
-/* One row of the table as the rest of the program walks it. */
+/* One row of the table. */
 struct option {
     const char *section;
     struct field field;                  /* offset is within struct settings */
@@ -65,18 +65,18 @@ extern const struct option_section option_sections[];
 /* The row of a key, or NULL. */
 const struct option *option_find(const char *section, const char *key);
 
-/* The rest of a message about a name that is unknown: "; did you mean 'lr'?", or where the key
- * belongs, or nothing. */
+/* The end of a message about an unknown name: "; did you mean 'lr'?", or where the key belongs, or
+ * nothing. */
 void option_suggest_section(const char *section, struct text *out);
 void option_suggest_key(const char *section, const char *key, struct text *out);
 
 bool option_section_known(const char *section);
 
-/* Parses a value into the option's member; false and the reason if it is wrong. The member may have changed
- * even then. A text that is empty is the default. */
+/* Parses a value into the option's member; false with the reason if it is invalid. The member may have
+ * changed even then. An empty text is the default. */
 bool option_set(const struct option *option, struct settings *settings, const char *value,
                 struct reason *reason);
 void option_reset(const struct option *option, struct settings *settings);
 
-/* The member's value as it can be parsed, for the caller to free. */
+/* The member's value in a form that can be parsed; the caller frees it. */
 char *option_value(const struct option *option, const struct settings *settings);

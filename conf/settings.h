@@ -7,23 +7,24 @@
 #include "conf/options.h"
 
 /* Defaults, then the file (may be NULL), then "section.key=value" overrides. Unknown sections and keys, bad
- * values: refused with file:line (or "-s"), the reason and the nearest name, USAGE; every such mistake in the
- * file is reported, not the first alone. Relative data paths are left as written: see settings_path. */
+ * values: refused with file:line (or "-s"), the reason and the nearest name, USAGE; every such error in the
+ * file is reported, not only the first. Relative data paths are left as written: see settings_path. */
 enum status settings_load(const char *file, const char *const *overrides, int override_count,
                           struct settings *settings);
 
-/* Another configuration that one is laid over, as a checkpoint has it. */
+/* Another configuration that provides defaults, from a checkpoint. */
 struct settings_base {
     const char *name, *text;                            /* for messages, and as an INI file */
     bool (*takes)(const struct option *option);         /* which of its options count */
 };
-/* Defaults, and what is laid over them in this order; each may be NULL. */
+/* Built-in defaults, and the sources that override them in this order; each may be NULL. */
 struct settings_sources {
-    const struct settings_base *base;                   /* BAD_CHECKPOINT: what is wrong is in there */
+    const struct settings_base *base;                   /* BAD_CHECKPOINT: the error is in the checkpoint */
     const char *file;
-    const char *const *overrides;                       /* a relative path in them is the working folder's */
+    const char *const *overrides;                       /* relative paths in them begin at the working
+                                                         * folder */
     int override_count;
-    enum status (*check)(const struct settings *settings);   /* for names that higher floors know */
+    enum status (*check)(const struct settings *settings);   /* for names defined on higher floors */
 };
 enum status settings_read(const struct settings_sources *sources, struct settings *settings);
 /* The same from text, for a checkpoint's configuration; `name` is for messages. */
@@ -33,7 +34,7 @@ void settings_free(struct settings *settings);
 /* A path from the configuration, made relative to the configuration file's folder: the caller frees it. */
 char *settings_path(const struct settings *settings, const char *file, const char *path);
 
-/* The option whose value is this file, which a command would write: NULL, none is. `file` as for
+/* The option whose value is `file`, which a command is about to write; NULL: none. Paths are as for
  * settings_path. */
 const struct option *settings_find_file(const struct settings *settings, const char *file, const char *path);
 
@@ -51,10 +52,10 @@ void settings_derive_number(struct settings *settings, const char *section, cons
 
 /* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
 void settings_print(const struct settings *settings, bool origins, struct text *out);
-/* As one that asks for the same wherever it lies: paths, written in `file`, begin at the root; a value that
- * follows from others stands behind what was asked for, as a comment. */
+/* As an INI file that requests the same from any location: paths, relative to `file`, become absolute; a
+ * derived value follows the requested one as a comment. */
 void settings_print_movable(const struct settings *settings, const char *file, struct text *out);
-/* As one that does the same there: likewise, but with every value as it came to be. */
+/* Likewise, but with every value as resolved. */
 void settings_print_resolved(const struct settings *settings, const char *file, struct text *out);
 
 /* Adds a line "section.key: OLD, now NEW" for every option (not resumable) in which two settings differ;

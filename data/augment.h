@@ -10,15 +10,15 @@
 #include "data/policy.h"
 #include "data/resize.h"
 
-/* How training and evaluation images are cut and varied; torchvision's definitions. Training:
- * RandomResizedCrop, or resize, padding and a crop; then flip, jitter, policy; and of the normalised
- * image, erasing. Evaluation: val_resize, val_crop. */
+/* Cropping and augmentation of training and evaluation images, as torchvision defines them. Training:
+ * RandomResizedCrop, or resize, padding and a crop; then flip, jitter, policy; and of the normalised image,
+ * erasing. Evaluation: val_resize, val_crop. */
 struct augment {
     int crop;              /* output size of training images; 0: as the data */
     bool random_resized;   /* RandomResizedCrop(crop, scale, ratio) */
     double scale[2], ratio[2];
     int pad;               /* zero padding (black) on each side before a random crop */
-    bool random_crop;      /* a random position rather than the centre */
+    bool random_crop;      /* random position instead of the centre */
     double flip;           /* probability of a horizontal flip */
     double jitter[4];      /* amounts of brightness, contrast, saturation, hue (ColorJitter) */
     enum policy policy;
@@ -42,7 +42,7 @@ static inline size_t augment_table_bytes(int channels)
     return (size_t)channels * sizeof *((struct augment_table *)NULL)->bits;
 }
 
-/* Images that live from call to call, so that their memory does. */
+/* Images that are kept between calls to reuse their memory. */
 struct scratch {
     struct image resized, picture, copy;
 };
@@ -61,32 +61,31 @@ struct cut_sizes {
     int full_h, full_w, h, w;
 };
 
-/* Cuts out of a whole image. `random` NULL: evaluation. False and why when the image is of the wrong size
- * with nothing to change that, or (padded) is smaller than a random crop. */
+/* Draws the crop of a whole image. `random` NULL: evaluation. False, with the reason, if the image has the
+ * wrong size and no option changes that, or (padded) is smaller than a random crop. */
 bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
                  struct cut *cut, struct reason *reason);
 
-/* The part of the whole image that is looked at. */
+/* The part of the whole image that is read. */
 struct box augment_needs(const struct cut *cut);
 
-/* How an image is augmented, and with which memory. */
+/* The state for augmenting an image, with reusable memory. */
 struct augmenting {
     const struct augment *augment;
-    struct random *random;     /* the one that the cut is drawn by; NULL: evaluation */
+    struct random *random;     /* the stream with which the crop is drawn; NULL: evaluation */
     struct scratch *scratch;   /* the caller's, reused */
 };
 
-/* Writes what is cut out of an image, h x w x channels in the table's type, normalised:
- * (x / 255 - mean) / std. False and why when the image has other channels. */
+/* Writes the crop of an image, h x w x channels in the table's type, normalised: (x / 255 - mean) / std.
+ * False, with the reason, if the number of channels differs. */
 bool augment_apply(const struct augmenting *how, const struct augment_table *table, const struct cut *cut,
                    const struct image *image, void *out, struct reason *reason);
 
-/* The record of a cut where the pixels of an image from top, left on are there;
- * where they lie is not known. */
+/* The record of a crop of an image whose pixels from top, left on are available; their address is not set. */
 struct image_record augment_record(const struct cut *cut, int top, int left);
 
-/* The bytes of an image for a device to preprocess: rows `stride` apart, valid as long as the image and
- * the scratch are. */
+/* The bytes of an image that a device preprocesses: rows are `stride` apart; valid as long as the image and
+ * the scratch memory. */
 struct augment_part {
     const uint8_t *pixels;
     int64_t stride;
@@ -94,30 +93,30 @@ struct augment_part {
     struct image_record record;   /* without source, at and stride */
 };
 
-/* Whether an augment changes bytes by more than cutting them out, which nobody else does. */
+/* Whether an augmentation changes bytes other than by cropping, which devices cannot do. */
 bool augment_is_varied(const struct augment *augment);
 
-/* Does no more than it must of augment_apply's work, or, with `resize`, resizes too: then no more than the
+/* Does the part of augment_apply's work that a device cannot do and, with `resize`, resizing: then only the
  * window's pixels remain. */
 bool augment_leave(const struct augmenting *how, const struct cut *cut, const struct image *image,
                    bool resize, struct augment_part *part, struct reason *reason);
 
-/* The box that RandomErasing blanks by the next numbers of `random`, which are those behind the cut's and the
- * policies'; h is 0: nothing. `random` NULL: evaluation. */
+/* The box that RandomErasing blanks with the next numbers of `random`, after those of the crop and the
+ * policies; h is 0: nothing. `random` NULL: evaluation. */
 struct box augment_erased(const struct augment *augment, int h, int w, struct random *random);
 
-/* Where a single image goes: h x w x channels numbers. */
+/* The destination of a single image: h x w x channels numbers. */
 struct augment_output {
     int h, w;
     enum dtype dtype;
     void *data;
 };
 
-/* All of that, for a single image. */
+/* All of these steps, for a single image. */
 bool augment_image(const struct augmenting *how, const struct image *image, const struct augment_output *out,
                    struct reason *reason);
 
-/* The box that RandomResizedCrop takes out of an image of h x w. */
+/* The box that RandomResizedCrop crops from an image of h x w. */
 struct box augment_random_box(const struct augment *augment, int h, int w, struct random *random);
 
 /* The box that RandomErasing blanks in h x w; false: ten boxes did not fit, and nothing is blanked. */

@@ -8,17 +8,17 @@
 #include "base/status.h"
 #include "data/image.h"
 
-/* More classes than that are taken for an accident or an attack: each costs memory for its name. */
+/* More classes are treated as an error or an attack: each needs memory for its name. */
 #define CLASSES_MAX 1000000
 
 enum split { SPLIT_TRAIN, SPLIT_VAL };
 
 struct dataset_options {
-    const char *path;              /* folder or file, already resolved; NULL: the format's own place */
+    const char *path;              /* folder or file, already resolved; NULL: the format's default */
     enum split split;
     const char *installed;         /* the folder of data that ships with the program: digits/ is in it */
-    /* folder: the class names to number by, as a checkpoint or the training split has them; a
-     * class folder that is not among them is refused. NULL: the folders found are the classes. */
+    /* folder: the class names that define the numbering, from a checkpoint or the training split; other class
+     * folders are refused. NULL: the folders found are the classes. */
     char *const *class_names;
     int class_count;               /* of class_names */
     int classes;                   /* synthetic: how many; 0: default */
@@ -35,25 +35,24 @@ struct dataset {
     char **class_names;            /* [classes] */
     int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
     bool ignore_orientation;       /* struct image_options */
-    bool decoded;                  /* images come out of PNG, JPEG or WebP files, which takes time */
+    bool decoded;                  /* images are decoded from PNG, JPEG or WebP files, which takes time */
     void *state;                   /* the format's */
-    bool held;                     /* a thread is still reading from it: closing leaves all of it as it is */
+    bool held;                     /* a thread is still reading from it: closing it does nothing */
 };
 
 struct format {
     const char *name;
-    const char *help;              /* one sentence: what `train` and `val` name */
+    const char *help;              /* one sentence: the meaning of `train` and `val` */
     bool one_size;                 /* all images have the same size, whatever the data */
     /* Reports failures itself (BAD_DATA). Counts come from file sizes checked against headers. */
     enum status (*open)(const struct dataset_options *options, struct dataset *dataset);
-    /* Image `index` decoded into `image`, and its label. Called from many threads. Where `choice` is
-     * not NULL, images that are decoded may be so in part; whether it is asked is up to the format.
-     * False and a reason that names the file when the image cannot be used. */
+    /* Image `index` decoded into `image`, and its label. Thread-safe. With `choice`, images may be decoded in
+     * part; formats may ignore it. False, with a reason that names the file, if the image cannot be used. */
     bool (*read)(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                  struct image *image, int *label, struct reason *reason);
     /* The label of image `index`, without reading the image. NULL: it is not known before. */
     int (*label)(const struct dataset *dataset, int64_t index);
-    /* The file of image `index` as it is, in new memory (free() it), and its label. NULL: images are not
+    /* The unchanged file of image `index`, in new memory (free() it), and its label. NULL: images are not
      * files. */
     bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
                       int *label, struct reason *reason);
@@ -69,12 +68,12 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
                          struct dataset *dataset);
 void dataset_close(struct dataset *dataset);           /* accepts a zeroed struct */
 
-/* The path of an image, for messages; the caller frees it. NULL: it has no file of its own. */
+/* The path of an image, for messages; the caller frees it. NULL: it is not a separate file. */
 char *dataset_image_path(const struct dataset *dataset, int64_t index);
 
 /* How its image files are decoded. */
 struct image_options dataset_image_options(const struct dataset *dataset);
 
-/* A checksum of a few images and labels, spread over all: the same wherever the data lie, another where as
- * many other images lie. Those that cannot be read are left out. */
+/* A checksum of a few images and labels, spread over all, which identifies the data wherever they are stored.
+ * Unreadable images are left out. */
 uint32_t dataset_checksum(const struct dataset *dataset);

@@ -17,27 +17,27 @@ struct deferred_room {
 
 struct deferred_jpeg;
 
-/* `places`: of a batch, which each have a file or none. */
+/* `places`: positions of a batch, each of which has a file or none. */
 struct deferred_jpeg *deferred_jpeg_new(const struct decoder *decoder, struct deferred_room room, int places);
 void deferred_jpeg_free(struct deferred_jpeg *deferred);   /* accepts NULL */
 
-/* Puts a file, in memory that free() gives back, at an empty place. From any thread, each for its own
- * place. */
+/* Adds a file, in memory allocated by malloc, at an empty position. May be called by several threads, each
+ * for its own position. */
 void deferred_jpeg_put(struct deferred_jpeg *deferred, int place, uint8_t *bytes,
                        const struct jpeg_plain *plain);
 
-/* All files are there: gives room to as many as it has, in the order of places, and says in how many pieces
- * they are decoded. */
+/* After all files were added: assigns memory to as many as fit, in the order of positions, and returns the
+ * number of pieces in which they are decoded. */
 int deferred_jpeg_order(struct deferred_jpeg *deferred);
 
-/* The places of a piece; how many. */
+/* The positions of a piece; returns their number. */
 int deferred_jpeg_places(const struct deferred_jpeg *deferred, int piece, const int **places);
 
-/* Decodes them and forgets the files; from any thread, each with its own pieces. */
+/* Decodes them and frees the files; may be called by several threads, each for its own pieces. */
 void deferred_jpeg_decode(struct deferred_jpeg *deferred, int piece);
 
-/* Where the pixels of a place lie, from the room's beginning, after that; -1: they are not there. */
+/* The offset of a position's pixels in the device memory, after decoding; -1: none. */
 int64_t deferred_jpeg_at(const struct deferred_jpeg *deferred, int place);
 
-/* Forgets everything, for another batch. */
+/* Resets everything for another batch. */
 void deferred_jpeg_clear(struct deferred_jpeg *deferred);

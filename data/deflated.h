@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* False unless `bytes` are one whole stream, sound by its checksum, of exactly `size` bytes; or there is no
- * memory. `to` then holds anything. At most 2^32 - 1 on either side. */
+/* False if `bytes` are not one complete stream of exactly `size` bytes with a correct checksum, or if there
+ * is no memory; the contents of `to` are then undefined. Both sizes are at most 2^32 - 1. */
 bool deflated_read(const uint8_t *bytes, size_t count, uint8_t *to, size_t size);
 
 /* CRC-32 as PNG has it, of all the bytes. */

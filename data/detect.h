@@ -7,11 +7,11 @@
 #include "base/status.h"
 
 /* The name of the format of the files in `path` and, in new memory, the folder that has them: `path`, or one
- * below it, as torchvision and archives make it. NULL where they are of none. */
+ * below it, as torchvision and archives make it. NULL if no format matches. */
 const char *detect(const char *path, char **folder);
 
 /* The name of the format that `path` is likely in: what detect finds, a folder of images, or a packed file. */
 const char *detect_format(const char *path);
 
-/* Why the files of `format` are not in `path`, where that can be told: false, with a reason. */
+/* False, with a reason, if it is clear why `path` does not contain the files of `format`. */
 bool detect_check(const char *format, const char *path, struct reason *reason);

@@ -6,28 +6,28 @@
 #include "data/image.h"
 #include "data/resample.h"
 
-/* The block that an image's bytes lie in. */
+/* The block that contains an image's bytes. */
 enum image_source {
     SOURCE_SENT,               /* in the batch, behind the records */
-    SOURCE_KEPT,               /* among the images that a device keeps */
-    SOURCE_DECODED,            /* among those that it has decoded for batches to come */
+    SOURCE_KEPT,               /* among the images cached on the device */
+    SOURCE_DECODED,            /* among those that it has decoded for future batches */
     IMAGE_SOURCES,
 };
 
-/* The most channels that a GPU preprocesses. */
+/* The maximum number of channels that a GPU preprocesses. */
 #define GPU_CHANNELS_MAX 4
 
 struct image_record {
     int64_t at, stride;        /* the first pixel, in bytes from the source's beginning;
                                 * bytes from row to row */
     int32_t source;            /* enum image_source */
-    int32_t blank;             /* there is no image: zeros come out */
+    int32_t blank;             /* there is no image: the output is zeros */
     int32_t flip;
     int32_t h, w;              /* the size that... */
-    struct box from;           /* ...this is resized to, counted from the first pixel that is there, which it
-                                * may begin before; what is not there is not looked at */
-    struct box window;         /* of the resized image: what comes out, black beyond its edges */
-    struct box erased;         /* of what comes out: zeros; empty: h is 0 */
+    struct box from;           /* ...this is resized to, relative to the first available pixel, before which
+                                * it may begin; unavailable pixels are not read */
+    struct box window;         /* of the resized image: the output, black beyond its edges */
+    struct box erased;         /* of the output: set to zero; empty if h is 0 */
 };
 
 ANYWHERE int image_record_resizes(const struct image_record *record)
@@ -65,13 +65,13 @@ ANYWHERE int image_record_erases(const struct image_record *record, int y, int x
 #define TILE_WARPS 8
 #define TILE_SHARED_MAX (40 << 10)
 
-/* The most sums that one row of a tile is computed from. */
+/* The maximum number of column sums for one row of a tile. */
 ANYWHERE int64_t image_record_sums(int size, int target, int c)
 {
     return c * (((TILE_COLUMNS - 1) * (int64_t)size + resample_width(size, target)) / target + 2);
 }
 
-/* Bytes of shared memory for an image; one that takes more than TILE_SHARED_MAX is resized by the loader. */
+/* Bytes of shared memory for an image; one that needs more than TILE_SHARED_MAX is resized by the loader. */
 ANYWHERE int64_t image_record_shared_bytes(const struct image_record *record, int c)
 {
     if (!image_record_resizes(record)) return 0;

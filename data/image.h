@@ -15,9 +15,8 @@ struct box {
     int y, x, h, w;
 };
 
-/* h x w x c bytes, rows without gaps, c innermost: 1 grey, 3 RGB, more of a multispectral one. The buffer
- * is reused and grows.
- * It may be a part of a larger image, full_h x full_w, that begins there at top, left. */
+/* h x w x c bytes, rows without gaps, c innermost: 1 grey, 3 RGB, more of a multispectral one. The buffer is
+ * reused and grows. It may be a part of a larger image, full_h x full_w, beginning at top, left. */
 struct image {
     int h, w, c;
     int top, left, full_h, full_w;
@@ -25,21 +24,21 @@ struct image {
     size_t capacity;
 };
 
-/* Makes room for h x w x c, a whole image; false (and a reason) when that is absurd (over 2^28 bytes)
- * or there is no memory. What the pixels were is lost. */
+/* Allocates h x w x c, a whole image; false, with a reason, if that is too large (over 2^28 bytes) or there
+ * is no memory. The previous pixels are lost. */
 bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason);
-/* The same for `part` of an image of h x w, which must not be absurd either. */
+/* The same for `part` of an image of h x w, to which the limit applies as well. */
 bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason);
 void image_free(struct image *image);
 
-/* Asked by a decoder that knows an image's size and has not made pixels yet: the part of it that will
- * be looked at, which lies in it and is not empty. False and why: it will not be used. */
+/* Called by a decoder that knows an image's size before it decodes: returns the part that will be used, which
+ * is within the image and not empty. False, with the reason: the image will not be used. */
 struct image_choice {
     bool (*choose)(void *context, int h, int w, struct box *part, struct reason *reason);
     void *context;
 };
 
-/* A larger file is taken for an accident or an attack. */
+/* A larger file is treated as an error or an attack. */
 #define IMAGE_FILE_BYTES_MAX (UINT32_C(1) << 30)
 
 enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP };
@@ -48,15 +47,16 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
 struct image_options {
     int channels;              /* 1 or 3, others are refused */
-    bool ignore_orientation;   /* images stay as they are stored; else their Exif brings them upright */
+    bool ignore_orientation;   /* images are used as stored; otherwise they are oriented by Exif */
 };
 
 /* Decodes a PNG, JPEG or WebP in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits,
- * alpha (dropped), CMYK and YCCK are converted. False and why when it is corrupt, truncated or absurd; never
- * crashes. Gamma and colour profiles are not applied. Sizes and parts are those of the upright image.
+ * alpha (dropped), CMYK and YCCK are converted. False, with the reason, if it is corrupt, truncated or too
+ * large; never crashes. Gamma and colour profiles are not applied. Sizes and parts are those of the upright
+ * image.
  *
- * `choice` NULL: all of it. Otherwise at least the part chosen, with the same pixels; what is broken
- * outside of it may go unnoticed, but not that the file ends too early. */
+ * `choice` NULL: all of it. Otherwise at least the part chosen, with the same pixels; what is broken outside
+ * of it may go unnoticed, but not that the file ends too early. */
 bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
                   const struct image_choice *choice, struct image *image, struct reason *reason);
 
@@ -64,7 +64,7 @@ bool image_decode(const uint8_t *bytes, size_t count, struct image_options optio
 bool image_load(const char *path, struct image_options options, const struct image_choice *choice,
                 struct image *image, struct reason *reason);
 
-/* An image file as it is, in new memory (free() it); the reason names it. */
+/* The bytes of an image file, in new memory (free() it); the reason names the file. */
 bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct reason *reason);
 
 /* A JPEG of a grey or RGB image, in new memory. `quality`: libjpeg's, up to 100; chroma is halved. */
@@ -78,10 +78,10 @@ bool image_encode_png(const struct image *image, uint8_t **bytes, size_t *count,
  * (ITU-R BT.601 luma, as PIL rounds it); `to` may be `from`. */
 bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
                       struct image *image, struct reason *reason);
-/* Plain files alone, and without choice: 8 bits, grey or RGB, with or without alpha; left as decoded. False:
- * it is another kind, or broken, and image_decode_png will say how. */
+/* Only the most common files, and without choice: 8 bits, grey or RGB, with or without alpha; not converted.
+ * False: it is another kind, or invalid, which image_decode_png reports. */
 bool image_decode_png_plain(const uint8_t *bytes, size_t count, int channels, struct image *image);
-/* False and why where the build is without libwebp. */
+/* False, with the reason, in a build without libwebp. */
 bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
                        struct image *image, struct reason *reason);
 bool image_decode_jpeg(const uint8_t *bytes, size_t count, struct image_options options,

@@ -15,21 +15,21 @@
 
 struct image_cache_options {
     const struct dataset *dataset;
-    size_t limit;              /* bytes, those for keeping the books included */
+    size_t limit;              /* bytes, including bookkeeping */
     int shared;                /* a file of so many bytes, at first all zero, whose images are those of all
                                   processes that have a cache in it; not owned; 0: the cache is its own */
-    bool all;                  /* keep no more than a few if, by the size of those, all would not fit */
+    bool all;                  /* cache only a few if, judging by their size, not all would fit */
     int64_t count;             /* with `all`: the images that will be asked for */
 };
 
 struct image_cache;
 
-/* NULL: no memory, and nothing will be kept. */
+/* NULL: no memory; nothing is cached. */
 struct image_cache *image_cache_open(const struct image_cache_options *options);
 void image_cache_close(struct image_cache *cache);         /* accepts NULL */
 
-/* As the format's `read`, into image[0]; or, if the image is kept, image[1], whose pixels last as long as the
- * cache. What it returns is that one, or NULL and why: it cannot be used. From any thread. */
+/* Like the format's `read`, into image[0]; or, if the image is cached, image[1], whose pixels live as long as
+ * the cache. Returns the one used, or NULL with the reason: the image cannot be used. Thread-safe. */
 const struct image *image_cache_read(struct image_cache *cache, int64_t index,
                                      const struct image_choice *choice, struct image image[2], int *label,
                                      struct reason *reason);

@@ -7,12 +7,11 @@
 
 struct jpeg_plain {
     int h, w, c;               /* as stored; c: 1 grey, 3 YCbCr */
-    int orientation;           /* data/orientation.h: decoders on a device know nothing of it */
-    size_t count;              /* bytes up to the end of the image; what follows is none of it */
+    int orientation;           /* see data/orientation.h: device decoders ignore it */
+    size_t count;              /* bytes up to the end of the image; any that follow are ignored */
 };
 
 /* Baseline, 8 bits, one scan without restarts, grey or YCbCr with chroma at full or half the resolution,
- * tables that are all there and make sense, and no marker in the scan but the one that ends it. Such an
- * engine tells nobody what it makes of anything else, or of less. False: image_decode will read it, or say
- * what is wrong. */
+ * complete and valid tables, and no marker in the scan but the one that ends it. Hardware decoders do not
+ * report errors for anything else. False: image_decode reads it, or reports the error. */
 bool jpeg_plain(const uint8_t *bytes, size_t count, struct jpeg_plain *plain);

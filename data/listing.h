@@ -12,11 +12,11 @@ struct listed {
     uint64_t name : 40, class : 24;
 };
 
-/* A folder that was looked into: as it was then. Its time of modification alone says little: what copies and
- * unpacks folders sets that back, but not the time of the last change to the inode. */
+/* The state of a listed folder. Its modification time is not enough: tools that copy or unpack folders reset
+ * it, but not the change time of the inode. */
 struct listed_folder {
     size_t name;               /* "" for the root */
-    int64_t modified, changed; /* st_mtim and st_ctim, in nanoseconds; 0: it could not be asked */
+    int64_t modified, changed; /* st_mtim and st_ctim, in nanoseconds; 0: unknown */
     uint64_t inode, size;
 };
 
@@ -34,14 +34,13 @@ struct listing {
     char *example;             /* and one of them */
 };
 
-/* Lists `root`; files are images if their first bytes say so, or if they cannot be read, which will be
- * seen when their turn comes. A listing in the folder `cache` (NULL: none) is taken instead when no
- * folder has changed since; a long one is left there for the next time. */
+/* Lists `root`; files are images if their first bytes say so, or if they cannot be read, which is reported
+ * when they are used. A listing in the folder `cache` (NULL: none) is used instead if no folder has changed
+ * since; a long listing is stored there. */
 bool listing_make(const char *root, const char *cache, struct listing *listing, struct reason *reason);
 void listing_free(struct listing *listing);            /* accepts a zeroed struct */
 
-/* The listing stored in the folder `cache`, made when it is needed. True: it was there, and no folder has
- * changed. */
+/* Reads the listing stored in the folder `cache`. True: it exists, and no folder has changed. */
 bool listing_recall(const char *root, const char *cache, struct listing *listing);
 void listing_remember(const char *root, const char *cache, const struct listing *listing);
 

@@ -22,7 +22,7 @@ struct loader_views {
 };
 
 struct loader_options {
-    struct dataset *dataset;     /* which may become held, and does not change otherwise */
+    struct dataset *dataset;     /* only its `held` member may change */
     struct image_cache *cache;   /* of the dataset's images; outlives the loader; NULL: none */
     /* The images that this loader serves, by index in the dataset, in file order; NULL: all.
      * (val_fraction, data.limit.) The array must outlive the loader. */
@@ -33,7 +33,7 @@ struct loader_options {
     int classes;
     const double *class_weights; /* [classes], in training; NULL: all 1 */
     double label_smoothing;      /* of targets (data/targets.h) */
-    int micro_batches;           /* of a batch: each is mixed by itself; 0: one */
+    int micro_batches;           /* of a batch: each is mixed separately; 0: one */
     struct loader_views views;   /* of an evaluation */
     bool alternate;              /* in training: each image is mirrored in every second epoch */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
@@ -43,21 +43,21 @@ struct loader_options {
     int batch;                   /* images a batch, of all ranks together */
     int rank, ranks;             /* this loader's share of every batch is served (sampler.h);
                                   * ranks 0: all of it */
-    int h, w, channels;          /* of what is delivered */
+    int h, w, channels;          /* of the delivered images */
     enum dtype dtype;
-    bool leaves;                 /* the last steps are left to a device: batches are bytes, with `rest` */
-    const struct kept_image *kept;   /* with `leaves`: [dataset->count], what lies on the device;
-                                      * NULL: nothing */
-    /* With `leaves`: who decodes plain JPEG files instead of workers; decoder NULL: nobody. */
+    bool leaves;                 /* the last steps are done on the device: batches are bytes, with `rest` */
+    const struct kept_image *kept;   /* with `leaves`: [dataset->count], the images cached on the device;
+                                      * NULL: none */
+    /* With `leaves`: decodes plain JPEG files instead of the workers; decoder NULL: none. */
     struct loader_decoder {
         const struct decoder *decoder;
         double share;            /* of the images, drawn by (seed, epoch, index) */
         uint8_t *room;           /* device memory: SOURCE_DECODED begins here; loader_decoded_bytes of it */
-        size_t batch_bytes;      /* each batch's part of it; what does not fit, workers decode */
+        size_t batch_bytes;      /* each batch's part of it; workers decode what does not fit */
     } decoder;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
     uint64_t seed;
-    double timeout;              /* loader_next fails when no batch has come for so many seconds; 0: never */
+    double timeout;              /* loader_next fails after that many seconds without a batch; 0: never */
     int (*stop)(void);           /* asked while it waits: not 0 makes it return STOPPED at once;
                                   * may be NULL */
     bool stop_on_error;          /* data.on_error=stop: loader_next fails where the first bad image is */
@@ -65,8 +65,8 @@ struct loader_options {
     void *(*allocate)(void *context, size_t bytes);
     void (*release)(void *context, void *memory, size_t bytes);
     void *memory_context;
-    /* Called once for every image that could not be used, however often it is met, from any
-     * thread, one at a time; it must not call the loader. May be NULL. */
+    /* Called once for every unusable image, from any thread, one call at a time; it must not call the loader.
+     * May be NULL. */
     void (*bad_image)(void *context, int64_t index, const char *why);
     void *bad_context;
 };
@@ -74,26 +74,26 @@ struct loader_options {
 /* The preprocessing that a device does: batch->images holds [share] of struct image_record, then SOURCE_SENT,
  * whose beginning is that of the records. */
 struct batch_rest {
-    int count, h, w;             /* the share, and what comes out */
+    int count, h, w;             /* the share, and the output size */
     size_t bytes;                /* of batch->images that are in use */
     size_t shared;               /* the most image_record_shared_bytes of its images */
     bool mixed;
     struct mix mix;
 };
 
-/* An image that cannot be used is replaced in training by another, drawn from (seed, epoch, index,
- * attempt). In an evaluation nothing may stand in for it: it is delivered as zeros with the label
- * -1, and is not to be counted. */
+/* An image that cannot be used is replaced in training by another, drawn from (seed, epoch, index, attempt).
+ * In an evaluation it is not replaced: it is delivered as zeros with the label -1, and must not be
+ * counted. */
 struct batch {
     void *images;                /* [share, h, w, channels] of dtype: the batch, or this rank's share of it */
     const struct batch_rest *rest;   /* NULL: none, the images are numbers */
     int32_t *labels;             /* [share]; -1: no image here */
-    float *targets;              /* [share, classes + 1]: what is trained on (data/targets.h) where images are
-                                  * mixed or classes weighted; NULL otherwise. Labels are those of images' own
-                                  * part then */
+    float *targets;              /* [share, classes + 1]: the targets (data/targets.h) if images are mixed or
+                                  * classes weighted; otherwise NULL. Labels are then those of the unmixed
+                                  * images */
     int count;                   /* less than the share only in the last one of an evaluation; the rest
                                   * is zeros, with labels -1 */
-    int bad;                     /* images in it that could not be used, replaced ones too */
+    int bad;                     /* unusable images in it, including replaced ones */
     int64_t first;               /* position in the epoch of the first image */
     int64_t epoch, number;       /* epoch as given to loader_start; batch within it, from 0 */
     int view, views;             /* which one of its images, and of how many */
@@ -109,35 +109,34 @@ static inline const void *batch_targets(const struct batch *batch)
 struct loader;
 
 enum status loader_open(const struct loader_options *options, struct loader **loader);
-/* At any moment. Threads that do not come back from a read are left to the end of the process: the data set
- * that they read from is then held, and it, its cache and the loader stay in memory. */
+/* May be called at any time. Threads that are stuck in a read are left until the process ends: the data set
+ * is then marked as held, and it, its cache and the loader stay in memory. */
 void loader_close(struct loader *loader);
 
-/* Room for decoded images, where so many batches are made ready ahead. */
+/* Device memory for decoded images, for that many prefetched batches. */
 size_t loader_decoded_bytes(int prefetch, size_t batch_bytes);
 
 /* Batches of one epoch (training drops what is left over). */
 int64_t loader_batches(const struct loader *loader);
 
-/* Begins an epoch at batch `first` (a resumed run); what was under way is dropped, batches that
- * are out stay valid. `epoch` names
- * the random choices; evaluation ignores it. */
+/* Starts an epoch at batch `first` (a resumed run); prefetched batches are dropped, batches in use stay
+ * valid. `epoch` names the random choices; evaluation ignores it. */
 enum status loader_start(struct loader *loader, int64_t epoch, int64_t first);
 
-/* The next batch in order; *batch is NULL at the end of the epoch. The batch stays valid until it
- * is given back. Several may be out at once (at most prefetch), in any order. Time spent waiting is added to
+/* The next batch in order; *batch is NULL at the end of the epoch. The batch stays valid until it is
+ * returned. Several may be in use at once (at most prefetch), in any order. Time spent waiting is added to
  * *wait_seconds if it is not NULL. */
 enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds);
 void loader_return(struct loader *loader, struct batch *batch);
 
-/* Waits for `most` seconds at most; true when loader_next need not wait. */
+/* Waits for at most `most` seconds; true if loader_next will not wait. */
 bool loader_wait(struct loader *loader, double most);
 
-/* From now on workers add what they do to the spans, by their numbers; NULL: no longer. */
+/* From now on workers record their activities in the spans, by their numbers; NULL: no longer. */
 void loader_observe(struct loader *loader, struct time_spans *spans);
 
-/* The dataset's index of the image that belongs at a place of a batch that is out. */
+/* The data set index of the image at a position of a batch in use. */
 int64_t loader_image(const struct loader *loader, const struct batch *batch, int place);
 
-/* Different images that could not be used since loader_open. */
+/* The number of different unusable images since loader_open. */
 int64_t loader_bad_images(struct loader *loader);

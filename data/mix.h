@@ -8,7 +8,7 @@
 #include "data/image.h"
 
 /* Zhang et al., mixup (ICLR 2018); Yun et al., CutMix (ICCV 2019). The parameters of symmetric beta
- * distributions; 0: not. With both, each batch has one or the other, as often. */
+ * distributions; 0: off. With both, each batch uses one of them, with equal probability. */
 struct mix_settings {
     double mixup, cutmix;
 };
@@ -18,7 +18,7 @@ struct mix_settings {
 struct mix {
     int together;              /* images of a micro-batch, which divide the batch's */
     float share;               /* of the image itself */
-    bool pasted;               /* cutmix: the other shows in the box alone, which is what it has */
+    bool pasted;               /* cutmix: the box in which the other image is shown */
     struct box box;
 };
 
@@ -37,7 +37,7 @@ struct mix_batch {
     int count, h, w, c;
 };
 
-/* Mixes rows from..from + rows of every image in place. Each row once, in any order. */
+/* Mixes rows from..from + rows of every image in place. Call it once for each row, in any order. */
 void mix_rows(const struct mix *mix, const struct mix_batch *batch, int from, int rows);
 
 /* Beta(alpha, alpha). */

@@ -7,22 +7,22 @@
  * of the stored pixels are. 1 is upright, 2 to 4 are mirrored or upside down, 5 to 8 have rows and columns
  * swapped. */
 
-/* 1 to 8 of a file; 1 where it says nothing, or nothing valid. Of a JPEG the header alone is read, of a PNG
- * and of a WebP the heads of its chunks: Exif may come last (PNG, third edition, eXIf; RFC 9649). */
+/* 1 to 8; 1 if the file has no valid value. Of a JPEG the header alone is read, of a PNG and of a WebP the
+ * heads of its chunks: Exif may come last (PNG, third edition, eXIf; RFC 9649). */
 int orientation_of_jpeg(const uint8_t *bytes, size_t count);
 int orientation_of_png(const uint8_t *bytes, size_t count);
 int orientation_of_webp(const uint8_t *bytes, size_t count);
 
-/* Brings an image upright that is whole, and as it is stored. False and why: no memory. */
+/* Applies the orientation to a whole image as stored. False, with the reason: no memory. */
 bool orientation_turn(struct image *image, int orientation, struct reason *reason);
 
-/* A part of the h x w stored pixels, as a part of the upright image; and the other way round, h x w being the
- * stored pixels here, too. */
+/* Converts a part of the h x w stored pixels to a part of the oriented image; and vice versa, h x w being the
+ * stored pixels in both. */
 struct box orientation_upright(int orientation, struct box stored, int h, int w);
 struct box orientation_stored(int orientation, struct box upright, int h, int w);
 
-/* Where stored pixels go in an upright buffer, in bytes: the first one; from one row of them to the next, and
- * from one pixel of a row to the next. */
+/* The positions of stored pixels in an oriented buffer, in bytes: the first one; from one row of them to the
+ * next, and from one pixel of a row to the next. */
 struct strides {
     ptrdiff_t first, row, pixel;
 };

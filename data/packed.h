@@ -56,14 +56,14 @@ struct packed_writer;
 /* Begins a file. `names`: of the classes. */
 enum status packed_create(const char *path, int channels, char *const *names, int classes,
                           struct packed_writer **writer);
-/* Adds an image; of `entry` only label, kind and size need be set. */
+/* Adds an image; only label, kind and size of `entry` need be set. */
 enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes,
                        size_t count);
-/* Writes the index and brings all of it to the disk. */
+/* Writes the index and syncs the file. */
 enum status packed_finish(struct packed_writer *writer);
 void packed_free(struct packed_writer *writer);        /* accepts NULL */
 
-/* Makes finished files, which are not yet in use, the shards of one set. */
+/* Marks finished files, which are not yet in use, as the shards of one set. */
 enum status packed_join(char *const *paths, int count);
 /* The set that the file at `path` is a shard of; false if it is no packed file of this version. */
 _Bool packed_set_of(const char *path, struct packed_set *set);

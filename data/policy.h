@@ -14,8 +14,7 @@ enum policy {
 bool policy_apply(enum policy policy, struct image *image, struct random *random, struct image *copy,
                   struct reason *reason);
 
-/* torchvision's ColorJitter: brightness, contrast, saturation and hue, each changed by a factor out of
- * 1 +- amount (hue: turned by up to the amount), in random order. Nothing is drawn where every amount
- * is 0. */
+/* torchvision's ColorJitter: brightness, contrast, saturation and hue, each changed by a factor out of 1 +-
+ * amount (hue: turned by up to the amount), in random order. Nothing is drawn if every amount is 0. */
 void policy_jitter(const double amount[4], struct image *image, struct random *random);
 bool policy_jitters(const double amount[4]);               /* whether one is not 0 */

@@ -22,7 +22,7 @@ ANYWHERE int64_t resample_width(int size, int target)
     return 2 * (int64_t)(size > target ? size : target);
 }
 
-/* The source pixels that make output pixel i: one at least. */
+/* The source pixels of output pixel i, at least one. */
 ANYWHERE struct pixel_range resample_pixels(int size, int target, int i)
 {
     int64_t middle = (2 * (int64_t)i + 1) * size + target, reach = resample_width(size, target);
@@ -33,7 +33,7 @@ ANYWHERE struct pixel_range resample_pixels(int size, int target, int i)
     return pixels;
 }
 
-/* So many at most. */
+/* The maximum number of them. */
 ANYWHERE int resample_taps(int size, int target)
 {
     return 2 * (size > target ? (size - 1) / target + 1 : 1) + 1;

@@ -11,7 +11,7 @@
  * walking). */
 int64_t sampler_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i);
 
-/* Which image is drawn, and how often it was before in the same epoch. */
+/* The image drawn, and how often it was drawn before in the same epoch. */
 struct draw {
     int64_t image, repetition;
 };
@@ -20,8 +20,8 @@ struct draw {
 struct draw sampler_balance(uint64_t seed, uint64_t epoch, const struct by_class *by, int64_t i);
 
 /* Repeated augmentation (Hoffer et al., Augment your batch, CVPR 2020), as torchvision's RASampler: a batch
- * is of several copies of fewer images, one copy after the other, so that ranks have different ones.
- * `image` is the place in the epoch's order. */
+ * consists of several copies of fewer images, one copy of all after another, so that ranks have different
+ * ones. `image` is the position in the epoch's order. */
 struct draw sampler_repeat(int repeats, int batch, int64_t number, int place);
 
 /* The part of a batch's places that is one rank's, of `ranks`: parts follow each other, and differ by one

@@ -20,14 +20,14 @@ struct shard {
     struct packed_set set;     /* that a packed file says it belongs to */
 };
 
-/* Bytes of the file that are known to be there. */
+/* The number of bytes that the file is known to have. */
 bool shard_read(const struct shard *shard, uint64_t at, void *to, size_t count, struct reason *reason);
 
 /* Each makes the entries of a file that has been opened, and adds to what is known of the data set. The first
- * shard tells the classes' names, and all others must agree. */
+ * shard defines the class names, and all others must agree. */
 bool packed_index(struct shard *shard, bool first, struct dataset *dataset, struct reason *reason);
-/* Whether packed files, those of `folder`, are the shards of one set, each there once. Names those that are
- * not, and those that are missing. */
+/* Whether packed files, those of `folder`, are the shards of one set, each present once. The reason lists
+ * those that are not, and those that are missing. */
 enum status shard_set_check(const char *folder, const struct shard *shards, int count);
 /* A tar archive as WebDataset writes them: it names no classes; dataset->classes grows to what labels ask. */
 bool webdataset_index(struct shard *shard, struct dataset *dataset, struct reason *reason);

@@ -12,7 +12,7 @@
 #define TAR_BLOCK 512             /* headers and contents come in blocks of as many bytes */
 
 struct tar {
-    int file;                  /* a descriptor that can be read at any place */
+    int file;                  /* a seekable file descriptor */
     size_t count;              /* bytes in it */
     size_t at;                 /* of the next header */
 };
@@ -22,7 +22,7 @@ struct tar_member {
     size_t at, bytes;          /* of its content */
 };
 
-/* Whether bytes, a block of them or more, are how a tar archive begins. */
+/* Whether bytes, at least a block, are the beginning of a tar archive. */
 bool tar_sniff(const uint8_t *bytes, size_t count);
 
 /* The next regular file; *more is false at the end. False and why when the archive is broken. */

@@ -6,7 +6,7 @@
 struct target_options {
     int classes;
     const double *weights;     /* [classes], of torch.nn.CrossEntropyLoss; NULL: all 1 */
-    double label_smoothing;    /* the part of an image that is divided over all classes */
+    double label_smoothing;    /* the fraction of an image's label that is spread over all classes */
     int together;              /* images of a micro-batch, as in struct mix */
 };
 

@@ -11,7 +11,7 @@ enum activation {
     ACTIVATION_RELU,
     ACTIVATION_RELU6,
     ACTIVATION_LEAKY_RELU,
-    ACTIVATION_SILU,        /* from here on: slopes are told by z, not by the side of a corner */
+    ACTIVATION_SILU,        /* from here on, the derivative depends on z itself, not only on its sign */
     ACTIVATION_HARDSWISH,
 };
 
@@ -49,7 +49,7 @@ static inline bool batchnorm_mask_get(const struct call *call, int64_t i)
     return ((const uint8_t *)call->mask.data)[i / 8] >> i % 8 & 1;
 }
 
-/* An element of d_y; two that are to be added are rounded as if their sum had been stored. */
+/* An element of d_y; the sum of two is rounded as if it had been stored. */
 static inline double batchnorm_d_y(const struct call *call, int64_t i)
 {
     double d_y = tensor_get(&call->d_y, i), stored;
@@ -58,7 +58,7 @@ static inline double batchnorm_d_y(const struct call *call, int64_t i)
     return dtype_get(call->d_y.dtype, &stored, 0);
 }
 
-/* Backward's call, to make its y_recomputed of x as recompute does. */
+/* Computes y_recomputed of backward's call from x, as recompute does. */
 static inline struct call batchnorm_recompute_call(const struct call *backward)
 {
     struct call recompute = *backward;
@@ -68,17 +68,17 @@ static inline struct call batchnorm_recompute_call(const struct call *backward)
     return recompute;
 }
 
-/* Backward needs z itself, of which x alone can tell: there is no residual. */
+/* Backward needs z itself, which can be recomputed from x because there is no residual. */
 static inline bool activation_is_smooth(int activation) { return activation >= ACTIVATION_SILU; }
 
-/* None, or one that is flat or passes all on: those that ops know with which a batch norm is folded, and the
- * settings that these share with it, as text that is the caller's to free. */
+/* No activation, or one whose derivative is 0 or 1: the activations of ops into which a batch norm is folded,
+ * and the settings that these share with it, as text; the caller frees it. */
 static inline bool activation_folds(int activation) { return activation <= ACTIVATION_RELU6; }
 char *batchnorm_folded_settings(const struct batchnorm *s);
 
 extern const struct op batchnorm_op;
 
-/* Batch norm's call whose forward saves the moments that batch_moments' call writes. */
+/* Batch norm's call whose forward saves the moments that the batch_moments call writes. */
 static inline struct call batchnorm_moments_call(const struct call *moments, const struct batchnorm *settings,
                                                  struct tensor saved[SAVED_COUNT])
 {
@@ -115,7 +115,7 @@ static inline double batchnorm_z(const struct batchnorm_channel *c, double x)
     return batchnorm_xhat(c, x) * c->weight + c->bias;
 }
 
-/* The settings that every op with a batch norm in it has; `norm` is where in its own it lies. */
+/* The settings of every op that contains a batch norm; `norm` is its offset in the op's settings. */
 #define BATCHNORM_FIELDS(norm)                                                                            \
     {.name = "eps", .type = FIELD_REAL, .offset = (norm) + offsetof(struct batchnorm, eps),               \
      .initial = "1e-5", .min = 0, .max = 1, .help = "Added to the variance for numerical stability."},    \

@@ -10,7 +10,7 @@ struct batchnorm_maxpool {
     struct pool pool;
 };
 
-/* By output: the x that is normalised, and its number in the window, or 255 where no gradient passes. */
+/* For each output: the x that is normalised, and its index in the window, or 255 if no gradient passes. */
 enum { SAVED_EXTREME = SAVED_COUNT, SAVED_NUMBER, SAVED_POOL_COUNT };
 
 static inline struct pool_plane batchnorm_maxpool_plane(const struct call *call)

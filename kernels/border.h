@@ -19,7 +19,7 @@ struct border channel_pad_border(const struct call *call);
 enum status border_forward(const struct call *call, const struct border *border);
 enum status border_backward(const struct call *call, const struct border *border);
 
-/* The same by copying pixels, on threads. */
+/* The same by copying pixels on threads. */
 enum status border_forward_cpu(const struct call *call, const struct border *border);
 enum status border_backward_cpu(const struct call *call, const struct border *border);
 
@@ -27,8 +27,8 @@ enum status border_backward_cpu(const struct call *call, const struct border *bo
 enum status border_forward_cuda(const struct call *call, const struct border *border);
 enum status border_backward_cuda(const struct call *call, const struct border *border);
 
-/* An op's plain code, border_reference, that for threads, border_cpu, and that for CUDA, border_cuda, by
- * its border of a call. */
+/* Defines an op's reference, CPU and CUDA code, border_reference, border_cpu and border_cuda, from its
+ * function for the border of a call. */
 #define BORDER_CODE(name, on, border_of)                                                                 \
     static enum status name##_forward(const struct call *call)                                           \
     {                                                                                                    \

@@ -5,7 +5,7 @@
 #include "weight.h"
 
 #define CONV_SAME (-1)    /* kernel_h, stride_w ...: as kernel, stride, pad */
-#define CONV_GROUPS_IN 0  /* as many groups as input channels */
+#define CONV_GROUPS_IN 0  /* one group per input channel */
 
 struct conv_settings {
     int64_t filters;
@@ -16,7 +16,7 @@ struct conv_settings {
     struct weight_settings weight;
 };
 
-/* The settings with their shorthands resolved; [0] is along h, [1] along w. */
+/* The settings with shorthands resolved; [0] is along h, [1] along w. */
 struct conv_geometry {
     int64_t kernel[2], stride[2], pad[2], dilation[2];
     int64_t groups;

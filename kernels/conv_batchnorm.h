@@ -10,7 +10,7 @@ struct conv_batchnorm {
     int64_t filters, stride;
 };
 
-/* The shape of the pixels of a that the convolution takes: all, or, with a stride, every so many each way. */
+/* The shape of the pixels of a that the convolution reads: all, or every stride-th in both directions. */
 static inline struct shape conv_batchnorm_taken(const struct conv_batchnorm *s, struct shape a)
 {
     return shape_nhwc(a.n, (a.h - 1) / s->stride + 1, (a.w - 1) / s->stride + 1, a.c);
@@ -21,6 +21,6 @@ static inline int conv_batchnorm_weight(const struct batchnorm *norm)
     return batchnorm_statistics(norm).batches + 1;
 }
 
-/* The value that forward saves behind batch norm's own: [filters + 1, channels], the covariance of each
- * result of the convolution with each of its inputs, and in the last row the inputs' means. */
+/* The value that forward saves after batch norm's own: [filters + 1, channels], the covariance of each result
+ * of the convolution with each of its inputs, and in the last row the inputs' means. */
 enum { SAVED_COVARIANCE = SAVED_COUNT };

@@ -5,12 +5,12 @@
 #include "base/machine.h"
 #include "kernels/op.h"
 
-/* Work is cut into pieces by the shape alone, never by the number of threads, so that sums come
- * out the same on any number. Below PARALLEL elements starting threads costs more than it gains. */
+/* Work is divided into pieces by the shape only, never by the number of threads, so that sums do not depend
+ * on it. Below PARALLEL elements, starting threads costs more than it gains. */
 #define PARALLEL 16384
 
-/* Arithmetic is fp32 whatever the storage: code works on blocks of at most BLOCK elements, which
- * stay in the first-level cache; those stored in fp32 are used where they are. */
+/* Arithmetic is fp32 whatever the storage: code works on blocks of at most BLOCK elements, which stay in the
+ * first-level cache; fp32 data are used in place. */
 #define BLOCK 1024
 
 static inline char *block_address(const struct tensor *tensor, int64_t first)
@@ -26,7 +26,7 @@ static inline const float *block_load(const struct tensor *tensor, int64_t first
     dtype_convert(F32, buffer, tensor->dtype, address, (size_t)count);
     return buffer;
 }
-/* Where to write such a block; block_store then puts it where it belongs. */
+/* The buffer to which to write such a block; block_store then stores it. */
 static inline float *block_open(const struct tensor *tensor, int64_t first, float *buffer)
 {
     return tensor->dtype == F32 ? (float *)tensor->data + first : buffer;

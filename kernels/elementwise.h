@@ -12,7 +12,7 @@ bool elementwise_in_place(const void *settings, enum phase phase, int x_count, c
 unsigned elementwise_reads_x(const void *settings, enum phase phase);
 unsigned elementwise_reads_y(const void *settings, enum phase phase);
 
-/* Plain loops: y = function(x); d_x = gradient(d_y, value), value being x or y as the op reads. */
+/* Plain loops: y = function(x); d_x = gradient(d_y, value), value being x or y, whichever the op reads. */
 typedef double elementwise_function(const void *settings, double x);
 typedef double elementwise_gradient(const void *settings, double d_y, double value);
 enum status elementwise_forward(const struct call *call, elementwise_function *function);
@@ -27,7 +27,7 @@ enum status elementwise_forward_cpu(const struct call *call, elementwise_block *
 enum status elementwise_backward_cpu(const struct call *call, const struct tensor *value,
                                      elementwise_gradient_block *block);
 
-/* Defines op_code `name` of a function (call, to, from) that makes y of x as well as d_x of d_y. */
+/* Defines op_code `name` from a function (call, to, from) that computes y from x as well as d_x from d_y. */
 #define MAP_CODE(name, map)                                                                                 \
     static enum status name##_forward(const struct call *call)                                              \
     {                                                                                                       \

@@ -10,9 +10,9 @@
 struct device;
 
 struct fingerprint {
-    /* Queues on `stream` (device_backend.stream) that the number of `bytes` bytes of device memory is added
-     * to *to, which is pinned memory from device_host_allocate, and 0 before. Numbers of two devices do not
-     * compare. */
+    /* Queues on `stream` (device_backend.stream): adds the hash of `bytes` bytes of device memory to *to,
+     * which is pinned memory from device_host_allocate, initially 0. Hashes of different devices cannot be
+     * compared. */
     enum status (*compute)(struct device *device, void *stream, const void *data, size_t bytes, uint64_t *to);
 };
 

@@ -16,7 +16,7 @@ struct images_job {
     enum dtype dtype;                        /* F32, F16 or BF16 */
     int count, h, w, c;
     size_t shared;                           /* the most image_record_shared_bytes of any of the images */
-    const struct mix *mix;                   /* NULL: nothing is mixed */
+    const struct mix *mix;                   /* NULL: no mixing */
     void *out;                               /* [count, h, w, c] */
     struct device *device;
     void *stream;

@@ -10,7 +10,7 @@ struct linear_settings {
     struct weight_settings weight;
 };
 
-/* Vectors that are multiplied: images, or pixels. */
+/* The number of vectors: images, or pixels. */
 static inline int64_t linear_rows(struct shape shape) { return shape.n * shape.h * shape.w; }
 
 extern const struct op_code linear_reference, linear_cpu;

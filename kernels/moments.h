@@ -4,5 +4,5 @@
 #include "kernels/op.h"
 
 struct moments {
-    int64_t a, b;   /* numbers in either set */
+    int64_t a, b;   /* size of each set */
 };

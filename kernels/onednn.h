@@ -21,16 +21,16 @@ struct onednn_problem {
     int64_t groups;
 };
 
-/* The operands of a phase. In backward phases X and Y, and in PHASE_BACKWARD_PARAMS also
- * WEIGHT and BIAS, stand for what is read of them or for their gradients, as struct call says. */
+/* The operands of a phase. In backward phases X and Y, and in PHASE_BACKWARD_PARAMS also WEIGHT and BIAS,
+ * stand for the tensors or for their gradients, as in struct call. */
 enum onednn_operand { ONEDNN_X, ONEDNN_WEIGHT, ONEDNN_BIAS, ONEDNN_Y, ONEDNN_OPERANDS };
 
-/* One phase of a problem: a primitive, and reorders between our layouts and the library's. */
+/* One phase of a problem: a primitive, with reorders between our layouts and the library's. */
 struct onednn_step;
 
-/* NULL if the library cannot, or in bf16 has plain loops only. Activations, weights and biases are
- * of `dtype` (F32 or BF16); gradients of weights and biases are F32. Only descriptors are made
- * here; code is generated at the first run. The number of OpenMP threads is fixed here. */
+/* NULL if the library does not support it, or has only a reference implementation for bf16. Activations,
+ * weights and biases are of `dtype` (F32 or BF16); gradients of weights and biases are F32. Only descriptors
+ * are created here; code is generated at the first run. The number of OpenMP threads is fixed here. */
 struct onednn_step *onednn_step_make(const struct onednn_problem *problem, enum phase phase,
                                      enum dtype dtype);
 void onednn_step_free(struct onednn_step *step);
@@ -44,10 +44,10 @@ static inline size_t onednn_align(size_t bytes)
     return (bytes + ONEDNN_ALIGNMENT - 1) / ONEDNN_ALIGNMENT * ONEDNN_ALIGNMENT;
 }
 
-/* The library's name for the code it chose: for benchmarks. */
+/* The library's name of the implementation, for benchmarks. */
 const char *onednn_step_name(const struct onednn_step *step);
 
-/* Whether this CPU multiplies bf16 by itself; where it does not, widening to fp32 is faster. */
+/* Whether this CPU has bf16 products; otherwise widening to fp32 is faster. */
 bool onednn_has_bf16(void);
 
 /* "oneDNN 2.6.3". */

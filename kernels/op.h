@@ -17,7 +17,7 @@ struct device;
 #include "config.h"
 #endif
 
-/* The address of what only builds with CUDA have; NULL in others. */
+/* The address of an object in builds with CUDA; otherwise NULL. */
 #ifdef HAVE_CUDA
 #define ON_CUDA(code) (&(code))
 #else
@@ -33,7 +33,7 @@ struct device;
  * arithmetic inside is fp32. */
 enum op_class { CLASS_FOLLOW, CLASS_LOW, CLASS_FULL };
 
-/* Initial values; fan_in and fan_out as torch counts them (k, c, r, s weights). */
+/* Initial values; fan_in and fan_out as in torch (k, c, r, s weights). */
 enum init {
     INIT_ZERO,
     INIT_ONE,
@@ -49,7 +49,8 @@ enum init {
     INIT_UNIFORM_FAN_OUT,    /* U(-b, b), b = 1 / sqrt(fan_out) */
     INIT_DIRAC,              /* torch's dirac_, in init_arg groups: filter c passes on channel c; filters beyond
                                 the channels as INIT_UNIFORM_FAN_IN */
-    INIT_WHITEN,             /* by the training images (session/whiten.h); INIT_UNIFORM_FAN_IN without them */
+    INIT_WHITEN,             /* from the training images (session/whiten.h); INIT_UNIFORM_FAN_IN without
+                              * them */
 };
 
 enum role {
@@ -61,7 +62,7 @@ enum role {
 
 /* One parameter of an op, in torch's shape and order. Master values are fp32 (I64 for counters). */
 struct op_param {
-    const char *name;      /* "weight": the last part of the full name; "": that is the layer's */
+    const char *name;      /* "weight": the last part of the full name; "": the name is the layer's */
     struct shape shape;
     enum role role;
     enum dtype dtype;      /* of the master: F32 or I64 */
@@ -70,8 +71,8 @@ struct op_param {
     int64_t fan_in, fan_out;
 };
 
-/* Something that forward computes and backward (or update, or the host) reads: batch statistics,
- * pooling indices. */
+/* A tensor that forward computes and backward (or update, or the host) reads: batch statistics, pooling
+ * indices. */
 struct op_saved {
     const char *name;
     enum dtype dtype;
@@ -83,15 +84,15 @@ enum phase {
     PHASE_BACKWARD,         /* data and parameter gradients together */
     PHASE_BACKWARD_DATA,
     PHASE_BACKWARD_PARAMS,
-    PHASE_UPDATE,           /* after a step that was applied: running statistics */
-    PHASE_RECOMPUTE,        /* the bits that forward wrote, again */
+    PHASE_UPDATE,           /* running statistics, after a step that was applied */
+    PHASE_RECOMPUTE,        /* recomputes the bits that forward wrote */
     PHASE_COUNT,
 };
 
-/* Where randomness comes from: dropout's bits are a function of these and the element's index. */
+/* The random stream of a call: dropout is a function of these and the element's index. */
 struct op_random {
     uint64_t seed;
-    const int64_t *step;    /* batches so far, this one included; skipped ones too */
+    const int64_t *step;    /* batches so far, including this one and skipped ones */
     uint32_t micro_batch;   /* within the step, of all ranks' */
     uint32_t layer;         /* node's index in the graph */
 };
@@ -102,13 +103,12 @@ struct op_random {
  *                    writes d_x (where data != NULL) and d_params (fp32, overwritten, never added to)
  *   UPDATE           reads the moments among saved; writes params (statistics); so do those of `also`
  *   RECOMPUTE        reads x, params, saved; writes y
- * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops,
- * fp32 otherwise. Before memory exists (prepare, workspace) every tensor has its shape and dtype
- * and data is NULL; a d_x that will not be wanted has shape.rank == 0.
+ * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops, fp32 otherwise.
+ * Before memory exists (prepare, workspace) every tensor has its shape and dtype and data is NULL; a d_x that
+ * is not needed has shape.rank == 0.
  *
- * On CUDA all data, the workspace, loss_scale, random->step and skipped are in device memory, and a
- * call only queues work on its stream: it allocates nothing and never waits, so that it can be
- * captured. */
+ * On CUDA all data, the workspace, loss_scale, random->step and skipped are in device memory, and a call only
+ * queues work on its stream: it does not allocate or wait, so that it can be captured. */
 struct call {
     const void *settings;
     enum phase phase;
@@ -133,24 +133,25 @@ struct call {
                                           reads it instead of y; may be absent */
     struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient */
     struct tensor *saved;              /* [saved_count] */
-    void *workspace;                   /* as large as op_code.workspace asked for this phase */
-    void *kernel_plan;                 /* what op_code.prepare made, or NULL */
-    const char *variant;               /* prepare: one of op_code.variants, which is taken for the phases that
-                                          it can do; NULL: the fastest */
-    bool timed;                        /* prepare: the fastest that is so named; else the first that works */
+    void *workspace;                   /* of the size that op_code.workspace returned for this phase */
+    void *kernel_plan;                 /* the result of op_code.prepare, or NULL */
+    const char *variant;               /* prepare: one of op_code.variants, which is used for the phases that
+                                        * it supports; NULL: the fastest */
+    bool timed;                        /* prepare: the fastest with that name; otherwise the first that
+                                        * works */
     const struct op_random *random;    /* forward and backward, training */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
-    int ranks;                         /* of batchnorm: so many share the micro-batch, and what is common to
-                                          them is there: forward's statistics, backward's sums; 0: it is
-                                          this rank's alone */
+    int ranks;                         /* batchnorm: the number of ranks that share the micro-batch, whose
+                                        * forward statistics and backward sums are given; 0: it is this rank's
+                                        * alone */
     float loss_weight;                 /* ... and by this (1 / accumulate; the op divides by n itself) */
-    const int32_t *skipped;            /* UPDATE: where this is not 0 nothing changes;
-                                          NULL: the caller looked */
-    const struct call *also;           /* UPDATE: a further one by the same code, of the same step, which is done
-                                          as well; NULL: none */
-    bool tf32;                         /* fp32 products may round their factors to tf32 */
-    bool deterministic;                /* the same bits every time, on the same device and libraries */
-    struct device *device;             /* NULL in prepare and workspace: planned for without one at hand */
+    const int32_t *skipped;            /* UPDATE: if this is not 0, nothing changes; NULL: the caller has
+                                        * checked */
+    const struct call *also;           /* UPDATE: another call of the same code in the same step, which is
+                                        * done as well; NULL: none */
+    bool tf32;                         /* fp32 products may round their inputs to tf32 */
+    bool deterministic;                /* reproducible bits, on the same device and libraries */
+    struct device *device;             /* NULL in prepare and workspace: planning without a device */
     void *stream;                      /* the device's stream; NULL on the CPU */
 };
 
@@ -161,16 +162,16 @@ struct op_code {
     bool prepare_together;   /* prepare may run on several threads at once */
     bool adds_gradients;     /* backward heeds call->d_y_more */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
-    bool keeps_mask;         /* forward and backward heed call->mask, where the op masks */
-    bool joins_gradients;    /* backward_data heeds call->d_x_more, with mask and sums */
+    bool keeps_mask;         /* forward and backward support call->mask, if the op masks */
+    bool joins_gradients;    /* backward_data supports call->d_x_more, with mask and sums */
     bool takes_joined;       /* backward heeds call->sums */
-    /* The algorithms that this code chooses from, or that others are compared with, ended by NULL, and the name
-     * of the kernel plan that it has for the phase in call->phase, which begins with its variant's;
-     * call->kernel_plan is set. NULL: there is but one. */
+    /* The algorithms from which this code chooses, or with which others are compared, terminated by NULL; and
+     * the name of the kernel plan for the phase in call->phase, which begins with its variant's name;
+     * call->kernel_plan is set. NULL: there is only one. */
     const char *const *variants;
     const char *(*plan_name)(const struct call *call);
-    /* Chooses and builds what these shapes need (library primitives). May be called without a
-     * device at hand. One kernel plan serves all phases of a node; release takes it back. */
+    /* Chooses and creates what these shapes need (library primitives). May be called without a device. One
+     * kernel plan serves all phases of a node; release frees it. */
     enum status (*prepare)(const struct call *call, void **kernel_plan);
     void (*release)(void *kernel_plan);
     /* Bytes of scratch memory for the phase in call->phase; call->kernel_plan is set. */
@@ -180,11 +181,11 @@ struct op_code {
     enum status (*backward_data)(const struct call *call);
     enum status (*backward_params)(const struct call *call);
     enum status (*update)(const struct call *call);
-    /* Makes y again from what forward saved. NULL: forward is run again, if the op saves nothing. */
+    /* Recomputes y from what forward saved. NULL: forward is run again, if the op saves nothing. */
     enum status (*recompute)(const struct call *call);
 };
 
-/* Tensors that backward reads again; they decide liveness. FIRST_X: of x, x[0] alone. */
+/* Tensors that backward reads, which determine liveness. FIRST_X: of x, only x[0]. */
 enum reads {
     READS_NOTHING = 0, READS_X = 1, READS_Y = 2, READS_PARAMS = 4, READS_SAVED = 8, READS_FIRST_X = 16,
 };
@@ -204,12 +205,12 @@ struct op {
     const struct field *fields;  /* settings by name; ends with an empty row; NULL: none */
     int min_inputs, max_inputs;  /* 0: one */
     enum op_class precision;
-    bool internal;               /* made by lowering or fusion; not for model files */
+    bool internal;               /* created by lowering or fusion; not for model files */
 
-    /* The output's shape for these inputs, or false and why (settings are checked here too). */
+    /* The output's shape for these inputs, or false with a reason (settings are checked here, too). */
     bool (*shape)(const void *settings, int x_count, const struct shape *x,
                   struct shape *y, struct reason *reason);
-    /* The output's dtype when it is not the input's (loss: F32). NULL: as the class says. */
+    /* The output's dtype if it is not the input's (loss: F32). NULL: according to the class. */
     enum dtype (*output_dtype)(const void *settings, enum dtype input);
     /* Parameters in torch's order; returns how many. NULL: none. */
     int (*params)(const void *settings, int x_count, const struct shape *x,
@@ -219,26 +220,26 @@ struct op {
                  struct op_saved out[OP_MAX_SAVED]);
     /* Bits of enum reads for PHASE_BACKWARD, BACKWARD_DATA or BACKWARD_PARAMS. NULL: nothing. */
     unsigned (*reads)(const void *settings, enum phase phase);
-    /* Whether forward may write y over x[0], and backward d_x[0] over d_y, when those die there.
-     * The code must then give the same bits as when they are apart. NULL: neither. */
+    /* Whether forward may write y over x[0], and backward d_x[0] over d_y, if those are not used afterwards.
+     * The bits must be the same as with separate memory. NULL: neither. */
     bool (*in_place)(const void *settings, enum phase phase, int x_count, const struct shape *x);
-    /* Whether backward asks no more of y than which elements are 0, and bits are whole bytes of much less
-     * than y. NULL: no. */
+    /* Whether backward only needs to know which elements of y are 0, and a mask of whole bytes is much
+     * smaller than y. NULL: no. */
     bool (*masks)(const void *settings, const struct tensor *x);
-    /* Backward of all of its codes heeds call->y_recomputed, where x is one tensor. */
+    /* Backward of all its codes supports call->y_recomputed, if x is one tensor. */
     bool backward_recomputes;
-    /* Its codes may round factors to storage on the way: in 16 bits results differ by more than their own
-     * rounding. */
+    /* Its codes may round intermediate results to the storage type: in 16 bits results differ by more than
+     * their own rounding. */
     bool rounds_factors;
-    /* True when the gradient of every input is d_y itself, element for element in memory order
-     * (add; flatten of 1x1): lowering then passes the tensor on and backward is never called. */
+    /* True when the gradient of every input is d_y itself, element for element in memory order (add; flatten
+     * of 1x1): lowering then reuses the tensor and backward is never called. */
     bool (*passes_gradient)(const void *settings, int x_count, const struct shape *x);
-    /* Where code has `update`: which saved tensors are the mean and the unbiased variance of x[0] by channel,
-     * which it follows. It need not be given others. */
+    /* For code with `update`: the saved tensors with the mean and the unbiased variance of x[0] by channel,
+     * which it uses. Others need not be given. */
     struct {
         int mean, variance;
     } moments;
-    /* True when no gradient is wanted for input i (labels). NULL: all are wanted. */
+    /* True if input i has no gradient (labels). NULL: all have one. */
     bool (*no_gradient)(int input);
 
     const struct op_code *reference;  /* plain loops: the specification; any dtype, sums in double */
@@ -246,7 +247,8 @@ struct op {
     const struct op_code *cuda;       /* NULL: not on this device; ON_CUDA(x_cuda) */
 
     const struct op_example *examples;
-    const struct op_example *large;   /* others, above the sizes from which code is another; NULL: none */
+    const struct op_example *large;   /* more examples, above the sizes at which other code is used; NULL:
+                                       * none */
 };
 
 /* Every op of this build, ended by NULL: the list in ops.c. */
@@ -266,9 +268,9 @@ static inline const struct op_code *op_cpu(const struct op *op)
     return op->cpu ? op->cpu : op->reference;
 }
 
-/* Parses "key=value key=value" into a settings struct of op->settings_size (defaults first).
- * False, with the reason and a suggestion, on unknown keys, bad values, or required ones missing.
- * op_settings_free gives back what the struct owns and the struct. */
+/* Parses "key=value key=value" into a settings struct of op->settings_size (defaults first). False, with the
+ * reason and a suggestion, on unknown keys, bad values, or required ones missing. op_settings_free frees the
+ * struct and everything that it owns. */
 void *op_settings_new(const struct op *op, const char *text, struct reason *reason);
 void *op_settings_copy(const struct op *op, const void *settings);
 void op_settings_free(const struct op *op, void *settings);

@@ -10,7 +10,7 @@
 
 #define OPTIMIZER_MAX_SLOTS 3
 
-/* Numbers of an update; what they mean is torch's (lars: You et al. 2017; lamb: You et al. 2020). */
+/* The coefficients of an update, with torch's meaning (lars: You et al. 2017; lamb: You et al. 2020). */
 struct optimizer_settings {
     double momentum;
     bool nesterov;
@@ -35,14 +35,14 @@ struct optimizer_param {
     enum dtype low_dtype;
     bool decay;                          /* weight decay applies to it */
     bool adapt;                          /* LARS/LAMB trust ratio applies */
-    double lr_scale;                     /* times the update's learning rate; 1: as it is */
+    double lr_scale;                     /* factor of the update's learning rate */
 };
 
-/* State that goes from step to step, in the store, so that a device can keep it. */
+/* State that persists between steps, in the store, so that it can be on the device. */
 struct optimizer_state {
     struct scaler scaler;
     int64_t updates;           /* applied updates so far */
-    int64_t step;              /* batches so far, skipped ones too */
+    int64_t step;              /* batches so far, including skipped ones */
     float grad_norm;           /* of the last step: unscaled, before clipping; not finite if it overflowed */
     int32_t skipped;           /* 1 if the last step was skipped */
     int64_t skipped_steps;     /* in all */
@@ -52,15 +52,15 @@ struct optimizer_state {
 struct optimizer {
     const char *name;
     const char *help;
-    bool momentum_is_beta1;    /* adam's family: the `momentum` of an update takes the place of beta1 */
+    bool momentum_is_beta1;    /* adam's family: the `momentum` of an update replaces beta1 */
     bool has_nesterov;         /* heeds settings.nesterov */
     int slots;                 /* fp32 values kept per parameter element */
     const char *slot_names[OPTIMIZER_MAX_SLOTS];  /* torch's: "momentum_buffer", "exp_avg", ... */
-    double lr;                                    /* where none is given */
+    double lr;                                    /* unless configured */
     struct optimizer_settings initial;            /* torch's defaults for it, but sgd's momentum */
-    /* Updates `param` in place given the factor that unscales and clips its gradient. `t` is the
-     * number of this update, from 1. `momentum` is the decay of the gradients' running mean, beta1
-     * where momentum_is_beta1: a schedule moves it, so settings' own are not read here. */
+    /* Updates `param` in place given the factor that unscales and clips its gradient. `t` is the number of
+     * this update, from 1. `momentum` is the decay of the gradients' running mean, beta1 where
+     * momentum_is_beta1: a schedule changes it, so it is not read from settings. */
     void (*update)(const struct optimizer_settings *settings, const struct optimizer_param *param,
                    double lr, double momentum, float factor, int64_t t);
     /* The same in plain loops and double arithmetic: the specification. */
@@ -73,5 +73,5 @@ extern const struct optimizer sgd_optimizer, adam_optimizer, adamw_optimizer, ad
 extern const struct optimizer *const optimizer_table[];   /* ended by NULL */
 const struct optimizer *optimizer_find(const char *name);
 
-/* The `momentum` of every update where the schedule does not move it. */
+/* The `momentum` of every update unless the schedule changes it. */
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings);

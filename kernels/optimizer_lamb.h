@@ -8,7 +8,7 @@ struct lamb_factors {
     float scale1;              /* 1 / (1 - beta1^t) */
     float root2;               /* 1 / sqrt(1 - beta2^t) */
     float eps;
-    float lr;                  /* times the ratio, where there is one */
+    float lr;                  /* times the trust ratio, if there is one */
 };
 
 ANYWHERE struct lamb_factors lamb_factors(const struct optimizer_settings *s,
@@ -37,7 +37,7 @@ ANYWHERE float lamb_lr(const struct optimizer_settings *s, const struct optimize
     return (float)(n->lr * (w_squares > 0 && r_squares > 0 ? sqrt(w_squares / r_squares) : 1));
 }
 
-/* r, of which weights follow lr times. */
+/* The direction r; lr * r is subtracted from the weights. */
 ANYWHERE float lamb_direction(const struct lamb_factors *f, float w, float mean, float square)
 {
     return mean * f->scale1 / (sqrtf(square) * f->root2 + f->eps) + f->decay * w;

@@ -5,8 +5,8 @@
 
 struct lars_factors {
     float gradient, decay, momentum;
-    float lr;                  /* times the ratio, where there is one */
-    float ahead, behind;       /* how much of this step, and of the buffer, is followed */
+    float lr;                  /* times the trust ratio, if there is one */
+    float ahead, behind;       /* factors of this step and of the buffer */
 };
 
 ANYWHERE struct lars_factors lars_factors(const struct optimizer_settings *s,

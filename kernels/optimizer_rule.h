@@ -17,10 +17,10 @@ struct optimizer_numbers {
     int64_t t;                 /* number of this update, from 1 */
 };
 
-/* The optimizer's sequence up to the update, and its end: moves the state, given the sum of the squares
- * of all gradients, and gives factor and t to `numbers`, whose lr and momentum are set. False: the
- * step is skipped. Squares of floats, however many, do not overflow a double, so that their sum
- * is finite exactly when every gradient is. */
+/* The optimizer's sequence except the update itself: advances the state, given the sum of the squares of all
+ * gradients, and sets factor and t of `numbers`, whose lr and momentum are set. False: the step is skipped.
+ * Sums of squares of floats do not overflow a double, so the sum is finite if and only if every gradient
+ * is. */
 ANYWHERE bool optimizer_decide(const struct optimizer_settings *settings,
                                const struct scaler_settings *scaling, double squares,
                                struct optimizer_numbers *numbers, struct optimizer_state *state)

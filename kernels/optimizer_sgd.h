@@ -5,7 +5,7 @@
 
 struct sgd_factors {
     float gradient, decay, momentum, lr;
-    float ahead, behind;       /* how much of the gradient, and of the buffer, is followed */
+    float ahead, behind;       /* factors of the gradient and of the buffer */
 };
 
 ANYWHERE struct sgd_factors sgd_factors(const struct optimizer_settings *s, const struct optimizer_numbers *n)

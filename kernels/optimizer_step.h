@@ -21,10 +21,10 @@ struct optimizer_options {
     double lr, momentum;
 };
 
-/* The sum of the squares of all gradients, as they are. */
+/* The sum of the squares of all gradients, still scaled. */
 double optimizer_squares(const struct optimizer_param *params, int count);
 
-/* The sequence above on the CPU, given those squares. state->step is the caller's to count. Bit-equal for any
- * number of threads. */
+/* The sequence above on the CPU, given those squares. The caller increments state->step. The bits do not
+ * depend on the number of threads. */
 void optimizer_step(const struct optimizer_options *options, double squares,
                     const struct optimizer_param *params, int count, struct optimizer_state *state);

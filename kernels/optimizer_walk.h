@@ -4,15 +4,15 @@
 #include "kernels/cpu.h"
 #include "kernels/optimizer_rule.h"
 
-/* The update of a part of a parameter: its pointers are moved to the part and its count is the
- * part's. It adds what it likes to the sums. */
+/* The update of a part of a parameter: its pointers are moved to the part and its count is the part's. It may
+ * add to the sums. */
 typedef void optimizer_part(const struct optimizer_param *part, const void *factors, double sums[2]);
 
-/* Does it to all parts; sums, which may be NULL, are set to the totals, added up in a fixed order. */
+/* Applies it to all parts; sums, which may be NULL, are set to the totals, added in a fixed order. */
 void optimizer_walk(const struct optimizer_param *param, optimizer_part *function, const void *factors,
                     double sums[2]);
 
-/* Sums of squares: of the gradient as it is, scaled, and of the masters. */
+/* Sums of squares: of the gradient, still scaled, and of the masters. */
 double optimizer_gradient_squares(const struct optimizer_param *param);
 double optimizer_master_squares(const struct optimizer_param *param);
 

@@ -3,9 +3,9 @@
 
 #include "kernels/cpu.h"
 
-/* Pixels are cut into pieces by the shape alone. A piece has `lines` lines of fp32, as long as a pixel has
- * channels; the first `sums` of them begin as zeros, and are added up in the pieces' order to `totals`, which
- * may be absent. */
+/* Pixels are divided into pieces by the shape only. A piece has `lines` lines of fp32 with one element per
+ * channel; the first `sums` of them are initially zero, and are added in the order of pieces to `totals`,
+ * which may be absent. */
 struct pixels_work {
     int sums, lines;
     void (*piece)(const struct call *call, int64_t first, int64_t end, float *lines);

@@ -11,16 +11,16 @@ struct pool_axis {
     int64_t kernel, stride, pad, dilation;
 };
 
-/* Positions first, first + step, ... < end of the input; always within it. `skipped` of the
- * window's positions lie before `first`, in the padding. */
+/* Positions first, first + step, ... < end of the input; always within it. `skipped` positions of the window
+ * are before `first`, in the padding. */
 struct pool_span {
     int64_t first, end, step;
     int64_t skipped;
 };
 struct pool_span pool_inputs(const struct pool_axis *axis, int64_t output);
 
-/* Outputs first .. end - 1 are those that may cover this input. With dilation only those do for
- * which pool_position is not negative: the input's number in the output's window. */
+/* Outputs first .. end - 1 may cover this input. With dilation, only those do for which pool_position, the
+ * input's index in the output's window, is not negative. */
 struct pool_span pool_outputs(const struct pool_axis *axis, int64_t input);
 static inline int64_t pool_position(const struct pool_axis *axis, int64_t output, int64_t input)
 {
@@ -49,7 +49,7 @@ struct pool {
     {.name = "ceil_mode", .type = FIELD_BOOL, .offset = offsetof(struct pool, ceil_mode),                \
      .initial = "no", .help = "Round the output size up, so that partial windows count."}
 
-/* Settings of the adaptive ones: bins down and across. */
+/* Settings of the adaptive ops: the number of bins in height and width. */
 struct pool_bins {
     int64_t size;
 };
@@ -74,7 +74,7 @@ struct pool_plane pool_sliding(const struct call *call);
 struct pool_plane pool_bins(const struct call *call);
 struct pool_plane pool_global(const struct call *call);
 
-/* All that a maximum's backward reads. */
+/* The tensors that a maximum's backward reads. */
 unsigned pool_reads_saved(const void *settings, enum phase phase);
 
 /* Averages: plain loops, by blocks of channels on threads, and on CUDA. */
@@ -85,8 +85,8 @@ enum status pool_average_backward_cpu(const struct call *call, const struct pool
 enum status pool_average_cuda(const struct call *call, const struct pool_plane *plane);
 enum status pool_average_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
-/* Maxima: the first of equals, and a NaN beats all, as in torch. saved[0] is where in its window
- * each maximum lies. */
+/* Maxima: the first of equal values, and NaN above all others, as in torch. saved[0] is the index of each
+ * maximum in its window. */
 enum status pool_maximum(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane);
@@ -94,8 +94,8 @@ enum status pool_maximum_backward_cpu(const struct call *call, const struct pool
 enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
-/* An op's plain code, pool_reference, that for threads, pool_cpu, and that for CUDA, pool_cuda. kind:
- * average or maximum; plane: of the call, one of the functions above. */
+/* Defines an op's reference, CPU and CUDA code, pool_reference, pool_cpu and pool_cuda. kind: average or
+ * maximum; plane: one of the functions above. */
 #define POOL_CODE(name, kind, on, plane)                                                                 \
     static enum status name##_forward(const struct call *call)                                           \
     {                                                                                                    \
@@ -119,13 +119,13 @@ enum status pool_maximum_backward_cuda(const struct call *call, const struct poo
     POOL_CODE(pool_cpu, kind, _cpu, plane)
 #endif
 
-/* An input's number, from 0, in a window: its row in it times this, and its column. */
+/* The index of an input in a window is its row in it times this plus its column. */
 static inline int64_t pool_row_length(const struct pool_plane *plane)
 {
     return plane->w.adaptive ? plane->w.in : plane->w.kernel;
 }
 
-/* The number of input h, w in the window of output i, j; -1 when it is not in it. */
+/* The index of input h, w in the window of output i, j; -1 if it is not in it. */
 static inline int64_t pool_number(const struct pool_plane *plane, int64_t i, int64_t j, int64_t h, int64_t w)
 {
     int64_t row = pool_position(&plane->h, i, h), column = pool_position(&plane->w, j, w);

@@ -4,7 +4,7 @@
 #include "onednn.h"
 #include "op.h"
 
-/* Makes the kernel plan. Where oneDNN has no code for a phase, or for the dtype, `reference` runs. */
+/* Creates the kernel plan. If oneDNN does not support a phase or the dtype, `reference` runs. */
 enum status product_prepare(const struct call *call, const struct onednn_problem *problem,
                             const struct op_code *reference, void **kernel_plan);
 
@@ -13,7 +13,7 @@ void product_release(void *kernel_plan);
 size_t product_workspace(const struct call *call);
 enum status product_run(const struct call *call);
 
-/* "native", in the operands' own dtype; "widened", in fp32 on copies: with the library's name for its code
- * behind. Where the library has neither, the plan's name is "reference". */
+/* "native", in the operands' dtype; "widened", in fp32 on copies; followed by the library's name of its
+ * implementation. If the library supports neither, the plan's name is "reference". */
 extern const char *const product_variants[];
 const char *product_plan_name(const struct call *call);

@@ -16,7 +16,7 @@ enum { RANK_INVSTD, RANK_VARIANCE };
 #define RANK_SUM_CODE
 #endif
 
-/* Numbers so far: how many, their mean, and the sum of squared deviations from it. */
+/* The values so far: their number, their mean, and the sum of squared deviations from it. */
 struct rank_sum {
     double count, mean, squares;
 };

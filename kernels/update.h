@@ -6,9 +6,9 @@
 #include "kernels/op.h"
 #include "kernels/optimizer.h"
 
-/* Rates of the update that comes after `updates` applied ones, and of the one after that: whoever
- * queues a step while the one before it runs does not know yet whether that one will be applied.
- * Which holds: state->updates - updates, but 0 at least and 1 at most. */
+/* Rates of the update after `updates` applied ones, and of the next one: when a step is queued while the
+ * preceding one runs, it is not known yet whether that one will be applied. The index is state->updates -
+ * updates, clamped to 0..1. */
 struct update_rates {
     int64_t updates;
     double lr[2], momentum[2];
@@ -22,20 +22,20 @@ ANYWHERE int update_rate(const struct update_rates *rates, const struct optimize
 
 /* A statistic (running mean, counter) and its average. */
 struct update_average {
-    enum dtype dtype;          /* F32 follows by settings.ema; I64 is copied */
+    enum dtype dtype;          /* F32: averaged with settings.ema; I64: copied */
     const void *now;
     void *average;
     int64_t count;
 };
 
-/* Elements of a parameter whose gradient's squares are added up by themselves, at most. */
+/* The maximum number of elements of a parameter whose squared gradients form one partial sum. */
 #define UPDATE_CHUNK 2048
 
-/* The squares of the gradients of a network of which each of some stages has a part: of each chunk of each
- * parameter in order, those of other stages zero. So they add up in the order of a network that is whole. */
+/* The squared gradients of a network that is divided into stages: for each chunk of each parameter in order,
+ * zero for those of other stages. So they are added in the same order as without stages. */
 struct update_squares {
-    int stages;                /* 0: the gradients are all there, and are measured by apply */
-    int64_t count;             /* of a stage's squares */
+    int stages;                /* 0: all gradients are here, and apply computes their squares */
+    int64_t count;             /* number of stages' squares */
     const double *all;         /* device: [stages][count] */
     const int64_t *first;      /* by parameter of the update: its first chunk */
 };
@@ -46,16 +46,15 @@ struct update {
     const struct optimizer *optimizer;
     struct optimizer_settings settings;
     struct scaler_settings scaling;
-    const struct optimizer_param *params;     /* those that training changes; pointers in it: device */
+    const struct optimizer_param *params;     /* trained parameters; pointers in it: device */
     int param_count;
     const struct update_average *averages;
     int average_count;
     struct update_squares squares;            /* `first`: host memory, as the arrays */
-    int stop_at;                              /* floor_overflows from which on nothing changes any more;
-                                               * 0: never */
+    int stop_at;                              /* value of floor_overflows at which changes end; 0: never */
     struct optimizer_state *state;            /* device */
     float *scale;                             /* device: the loss scale of this step, set by count */
-    const struct update_rates *rates;         /* device; may be another one at each apply */
+    const struct update_rates *rates;         /* device; may differ for each apply */
     struct device *device;
     void *stream;
     void *tables;                             /* what open made */
@@ -63,19 +62,19 @@ struct update {
 
 struct update_code {
     enum status (*open)(struct update *update);
-    void (*close)(struct update *update);     /* accepts one that was never opened */
+    void (*close)(struct update *update);     /* accepts an update that was never opened */
     /* Before the first op: state->step grows by one, *scale is set. */
     enum status (*count)(const struct update *update);
-    /* optimizer.h's sequence. Once state->scaler.floor_overflows has reached stop_at, neither count nor
-     * this changes anything but state->skipped, which is then 1. */
+    /* optimizer.h's sequence. Once state->scaler.floor_overflows has reached stop_at, count and apply change
+     * only state->skipped, which is then 1. */
     enum status (*apply)(const struct update *update);
     /* After the statistics' own updates: averages follow, unless the step was skipped. */
     enum status (*average)(const struct update *update);
-    /* Before apply, of one stage of several: its squares, [squares.count] in device memory. */
+    /* Before apply, with several stages: the squares of this one, [squares.count] in device memory. */
     enum status (*measure)(const struct update *update, double *squares);
 };
 
-/* Whether nothing changes any more. */
+/* Whether changes have ended. */
 ANYWHERE bool update_stopped(int stop_at, const struct optimizer_state *state)
 {
     return stop_at > 0 && state->scaler.floor_overflows >= stop_at;

@@ -26,8 +26,8 @@ extern const char *const weight_bias_inits[];
      .initial = "default", .choices = weight_bias_inits,                                              \
      .help = "Initialisation of the bias; default is uniform in +-1/sqrt(fan_in)."}
 
-/* Fills `weight` and, if there is one, `bias` (as long as the weight's first dimension); returns
- * how many. Fans are torch's: fan_in products make one output, fan_out outputs read one input. */
+/* Fills `weight` and, if there is one, `bias` (of the length of the weight's first dimension); returns their
+ * number. Fans are torch's: fan_in products per output, fan_out outputs per input. */
 int weight_params(const struct weight_settings *settings, struct shape weight, int64_t fan_in,
                   int64_t fan_out, struct op_param out[OP_MAX_PARAMS]);
 

@@ -5,12 +5,12 @@
 #include "cmd.h"
 #include "session/step_queue.h"
 
-/* A measurement under way. */
+/* A measurement in progress. */
 struct bench {
     struct session session;
     struct store store;
     struct step step;
-    struct loader *loader;       /* NULL: the made-up batch, again and again */
+    struct loader *loader;       /* NULL: the synthetic batch, repeatedly */
     struct exec_batch batch;     /* that one */
     void *images;
     void *labels;
@@ -20,33 +20,34 @@ struct bench {
     double *milliseconds;        /* of the measured steps */
     int steps;
     double start_seconds, loss, first_loss;
-    bool still;                  /* learning rates are 0: no number of steps makes the loss diverge, after
-                                  * which updates, skipped, would have nothing to do */
+    bool still;                  /* learning rates are 0, so that the loss never diverges, which would make
+                                  * updates be skipped */
     struct step_queue queue;
-    struct time_spans *spans;         /* what the host does in steps; NULL: not kept */
+    struct time_spans *spans;         /* activities of the host; NULL: not recorded */
 };
 
-/* With the configured data where `real`, otherwise with a made-up batch. The caller has set `steps` and
- * zeroed the rest; what was opened is its to close, also after a failure. */
+/* With the configured data if `real`, otherwise with a synthetic batch. The caller has set `steps` and zeroed
+ * the rest, and closes it, also after a failure. */
 enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct bench *bench);
 void bench_close(struct bench *bench);
 
 /* Device memory that it takes. */
 struct step_bytes bench_bytes(const struct bench *bench);
 
-/* Steps follow each other as in training; one's time is from the end of the one before it to its own. */
+/* Steps run back to back as in training; the time of a step is from the end of the preceding one to its
+ * own. */
 enum status bench_measure(struct bench *bench, int warmup);
 
-/* Measures the loader alone, the step alone, and last the combination, whose times are kept. */
+/* Measures the loader alone, the step alone, and finally the combination, whose times are kept. */
 enum status bench_measure_feed(struct bench *bench, int warmup);
 
-/* The time that this share of the measured steps does not exceed, which sorts them. */
+/* The quantile of the measured times; sorts them. */
 double bench_percentile(const struct bench *bench, double share);
 
 /* One step, started and collected; rates NULL: the schedule's. */
 enum status bench_step(struct bench *bench, const struct update_rates *rates);
 
-/* Of each instruction, run to its end before the next one. */
+/* The time of each instruction, serialised. */
 struct timed {
     const struct instruction *at;
     double milliseconds;         /* the shortest of the runs */

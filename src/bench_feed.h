@@ -8,21 +8,20 @@
 /* Images a second. */
 struct feed {
     double loader, compute, together;
-    double copy;               /* to the device; 0: batches are read where they lie */
-    double wait_fraction;      /* of the time of all together, spent waiting for the loader */
+    double copy;               /* to the device; 0: batches are used in place */
+    double wait_fraction;      /* fraction of the combined time spent waiting for the loader */
 };
 
-/* The next batch, of epoch *epoch + 1 when one is over. Waiting while the device has no step to do is added
- * to *wait_seconds; step may be NULL: there are none. */
+/* The next batch, of epoch *epoch + 1 after the end of one. Waiting while the device is idle is added to
+ * *wait_seconds; step may be NULL: there are none. */
 enum status feed_next(const struct step *step, struct loader *loader, int64_t *epoch, struct batch **batch,
                       double *wait_seconds);
 
-/* The loader alone: `batches` of them, after so many that all that was made ready before is gone. */
+/* The loader alone: `batches` batches, after those prefetched before were consumed. */
 enum status feed_measure_loader(const struct session *session, struct loader *loader, int64_t *epoch,
                                 int batches, double *images_per_s);
 
-/* Copies alone, of one batch again and again, and what the device does to finish its images; 0 where none are
- * made. */
+/* Copies alone, of one batch repeatedly, with preprocessing on the device; 0 if there are none. */
 enum status feed_measure_copy(const struct session *session, const struct program *program,
                               struct loader *loader, int64_t *epoch, int batches, double *images_per_s);
 

@@ -5,12 +5,12 @@
 #include "step_time.h"
 
 struct best_pipeline {
-    int stages, micro_batches;         /* stages 0: none is possible */
+    int stages, micro_batches;         /* stages 0: no pipeline is possible */
     enum pipeline_schedule schedule;
     double ms;                         /* of a step, simulated */
 };
 
 /* Stages divide the ranks, micro-batches a pipeline's share of the session's batch. `cluster`: the session's,
- * whose replicas and stages do not matter but for their product. */
+ * of whose replicas and stages only the product matters. */
 enum status best_pipeline_find(const struct session *session, const struct cluster *cluster,
                                const struct measured_times *times, struct best_pipeline *best);

@@ -6,19 +6,19 @@
 
 #include "base/text.h"
 
-/* Where x or y is not finite there is no point. Points come from left to right. */
+/* Points with x or y not finite are left out. Points are ordered by x. */
 struct chart_line {
     const char *name;
     const double *x, *y;
     int64_t count;
-    bool faint;              /* what lies behind the others */
+    bool faint;              /* drawn behind the others */
 };
 
-#define CHART_LINES 8        /* for which the page has colours */
+#define CHART_LINES 8        /* number of colours of the page */
 
 struct chart {
     const char *title;
-    const char *unit;        /* of y, behind its numbers; NULL: none */
+    const char *unit;        /* unit of y; NULL: none */
     const char *x_name;      /* "step" */
     double scale;            /* y is shown times that; 0: 1 */
     bool log, from_zero;     /* the axis of y */
@@ -29,6 +29,6 @@ struct chart {
     const char *mark_name;
 };
 
-/* Adds nothing where there is no point to draw. However many there are, the picture has at most a few
- * thousand: of those in one column of pixels, the first, lowest, highest and last. */
+/* Adds nothing if there is no point. The picture has at most a few thousand points: of those in one column of
+ * pixels, the first, lowest, highest and last. */
 void chart_add(const struct chart *chart, struct text *out);

@@ -11,8 +11,8 @@ enum cmd_takes {
     TAKES_CONFIG = 1,     /* -c, -s, --check, --print-config */
     TAKES_OUTPUT = 2,     /* -o */
     TAKES_RESUME = 4,     /* -r */
-    TAKES_ARGUMENTS = 8,  /* words after the options */
-    TAKES_SIGNALS = 16,   /* those of signals_watch, which are held until the command is ready for them */
+    TAKES_ARGUMENTS = 8,  /* positional arguments */
+    TAKES_SIGNALS = 16,   /* those of signals_watch, which are blocked until the command is ready for them */
 };
 
 /* A long option of one command's own. */
@@ -24,10 +24,10 @@ struct cmd_option {
 
 #define CMD_OPTIONS_MAX 8
 
-/* A command line, read. */
+/* A parsed command line. */
 struct cmd {
     const struct command *command;
-    char **words;                          /* the command line as it was, from the program's name on */
+    char **words;                          /* the original command line, beginning with the program's name */
     const char *config;
     const char **sets;
     int set_count;
@@ -55,7 +55,7 @@ struct command {
 extern const struct command *const command_table[];   /* ended by NULL */
 const struct command *command_find(const char *name);
 
-/* Reads the words after the command's name; USAGE, with a suggestion, for what is wrong. */
+/* Parses the arguments after the command's name; USAGE, with a suggestion, if they are invalid. */
 enum status cmd_parse(const struct command *command, int count, char **words, struct cmd *cmd);
 void cmd_free(struct cmd *cmd);
 
@@ -68,27 +68,27 @@ const char *cmd_value(const struct cmd *cmd, const char *option);
 /* The same as a whole number from `least` on; `otherwise` when not given. */
 enum status cmd_number(const struct cmd *cmd, const char *option, long least, long otherwise, long *value);
 
-/* The file that --weights names, or the best checkpoint of the run folder that it names; of a run without
- * validation the last one. */
+/* The file of --weights, or the best checkpoint of the run folder that it names; the last one of a run
+ * without validation. */
 enum status cmd_weights(struct cmd *cmd, const char **path);
 
-/* A run that is resumed without -c: the configuration that its folder has, if there is one. */
+/* If a run is resumed without -c: uses the configuration in its folder, if there is one. */
 void cmd_recall_config(struct cmd *cmd);
 
 /* The run folder: -o as it stands, run.output from the configuration file's folder; NULL: none. The caller
  * frees it. */
 char *cmd_output(const struct cmd *cmd);
 
-/* That a file which the command is to write is none that it reads, USAGE otherwise. One that stands there is
- * said to be replaced. */
+/* Checks that a file to be written is not an input of the command, USAGE otherwise. Reports that an existing
+ * file is replaced. */
 enum status cmd_check_output(const struct cmd *cmd, const char *path);
 
 /* Opens the session of the command's configuration. `wanted`, `hint`: as in struct data_options. */
 enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
                         struct session *session);
 
-/* Starts the ranks of parallel.gpus, where it is more than one, each of which comes back here and does
- * run(cmd, comm); or does that with NULL. */
+/* With parallel.gpus above one, starts the ranks, each of which calls this function again and then run(cmd,
+ * comm); otherwise calls run(cmd, NULL). */
 enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struct comm *comm));
 
 /* For commands that do not train: train.batch=auto and parallel.gpus are numbers that do not matter, the

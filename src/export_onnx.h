@@ -3,6 +3,6 @@
 
 #include "cmd.h"
 
-/* Writes the network and the weights that --weights names to cmd->output, F32 or F16; how images are brought
- * to it and the names of the classes are its metadata. */
+/* Writes the network and the weights of --weights to cmd->output, in F32 or F16; preprocessing and class
+ * names are its metadata. */
 enum status export_onnx(struct cmd *cmd, enum dtype dtype);

@@ -4,10 +4,10 @@
 #include "best_pipeline.h"
 
 struct forecast_options {
-    int hosts;                         /* that the ranks lie on */
+    int hosts;                         /* number of the ranks' hosts */
     double link_bytes_per_second;      /* of a host, each way */
     const struct measured_times *times;    /* NULL: all times are modelled */
-    bool compares;                     /* with what else could be done */
+    bool compares;                     /* with alternatives */
 };
 
 /* A stage of a pipeline. */
@@ -19,18 +19,18 @@ struct forecast_stage {
 };
 
 struct forecast {
-    struct compiled compiled;          /* of the stage that takes most memory, which owns it */
+    struct compiled compiled;          /* of the stage with the largest memory, which owns it */
     struct step_bytes bytes;
     struct cluster cluster;
     struct step_time time;
     /* With several ranks, if options.compares: */
     struct best_pipeline pipeline;
-    double alone_ms;                   /* of a rank's share of the images on a device by itself */
+    double alone_ms;                   /* of a rank's share of the images on an independent device */
     double data_parallel_ms;           /* without stages; NAN: the ranks do not divide the batch */
     struct forecast_stage *stages;     /* [cluster.stages] */
 };
 
-/* FAILED, with a message, where ranks would wait for each other for ever. */
+/* FAILED, with a message, if ranks would deadlock. */
 enum status forecast_make(const struct session *session, const struct forecast_options *options,
                           struct forecast *forecast);
 void forecast_free(struct forecast *forecast);

@@ -3,6 +3,6 @@
 
 #include "forecast.h"
 
-/* To stdout: the totals, what is alive at the peak, and every layer; or the same as JSON. */
+/* Prints the totals, the tensors alive at the peak, and every layer; or the same as JSON. */
 void forecast_print(const struct session *session, const struct forecast *forecast);
 void forecast_print_json(const struct session *session, const struct forecast *forecast);

@@ -7,10 +7,10 @@
 void html_begin(struct text *out, const char *title);
 void html_end(struct text *out);
 
-/* A heading, and the id by which the page's list of sections leads to it. */
+/* A heading, with the id to which the page's list of sections links. */
 void html_section(struct text *out, const char *id, const char *title);
 
-/* Cells of a table's row, which the caller begins and ends: text, and a number with so many decimals or
- * nothing where it is not finite. */
+/* Cells of a table row, which the caller begins and ends: text, or a number with that many decimals, empty if
+ * it is not finite. */
 void html_cell(struct text *out, const char *value);
 void html_number(struct text *out, double value, int decimals);

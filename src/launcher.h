@@ -7,17 +7,18 @@
 struct launcher_options {
     int ranks;
     char *const *words;      /* the command line, which every rank gets; ended by NULL */
-    double timeout;          /* seconds for which all ranks may stand still in a step; 0: as steps need */
-    const char *log;         /* the first rank's file, to which the lines of others and of the launcher are
-                              * added once that one has told of its progress; NULL: none */
+    double timeout;          /* seconds without progress in a step before the run is ended; 0: depends on the
+                              * duration of steps */
+    const char *log;         /* the first rank's log file, to which the lines of others and of the launcher
+                              * are added once that rank has reported progress; NULL: none */
 };
 
-/* Returns when no rank is left: OK, STOPPED, or what the first one that failed ended with (128 + N: by signal
- * N). Signals of signals_watch are handed on to the ranks by comm_asked. */
+/* Returns when all ranks have ended: OK, STOPPED, or the status of the first that failed (128 + N: by signal
+ * N). Signals of signals_watch are passed on to the ranks through comm_asked. */
 enum status launcher_run(const struct launcher_options *options);
 
-/* In a process that a launcher started, this one, mpirun or srun, its place among the ranks; in any other,
- * NULL. `timeout`: parallel.timeout. */
+/* In a process started by this launcher, mpirun or srun: joins the ranks; otherwise NULL. `timeout`:
+ * parallel.timeout. */
 enum status launcher_join(double timeout, struct comm **comm);
 
 /* The descriptor of the launcher's terminal, for a progress line of the first rank; -1: there is none. */

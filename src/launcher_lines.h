@@ -8,17 +8,17 @@
 
 struct lines;
 
-/* `terminal`: stderr shows the first rank's progress line, which gives way to lines. Those of other ranks
- * go to `sink`, too. */
+/* `terminal`: stderr shows the first rank's progress line, which is erased for lines. Lines of other ranks
+ * also go to `sink`. */
 struct lines *lines_new(int ranks, bool terminal, struct log_sink sink);
 void lines_free(struct lines *lines);
 
-/* Takes what there is to read of a rank's output, without waiting; false: no more will come. */
+/* Reads the available output of a rank without blocking; false: end of file. */
 bool lines_read(struct lines *lines, int rank, int descriptor);
 
-/* Shows the lines that have waited long enough for other ranks to say the same; all of them if `now`. */
+/* Shows the lines that have waited long enough for identical ones of other ranks; all of them if `now`. */
 void lines_show(struct lines *lines, bool now);
 bool lines_wait(const struct lines *lines);       /* some do */
 
-/* From now on lines of other ranks count only as the same ones that `rank` says: they follow from its end. */
+/* From now on, only lines of other ranks that `rank` also writes are shown: others result from its end. */
 void lines_only(struct lines *lines, int rank);

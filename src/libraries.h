@@ -7,9 +7,9 @@
 
 #define LIBRARIES_MAX 4
 
-/* One library's code for a layer in one phase. */
+/* The result of one library for a layer in one phase. */
 struct library_time {
-    double ms;               /* NAN: it has none, or not the memory */
+    double ms;               /* NAN: not supported, or not enough memory */
     char algorithm[64];
     int64_t workspace_bytes;
 };
@@ -29,17 +29,17 @@ struct libraries {
     char *device;
     int64_t card_bytes;
     struct peaks peaks;
-    const char *names[LIBRARIES_MAX];    /* the last is "chosen": the code that training takes */
+    const char *names[LIBRARIES_MAX];    /* the last is "chosen": the code that training uses */
     int count;
     struct library_row *rows;
     int row_count;
 };
 
-/* Of the session's network, whose device is open, with that batch. Rows point into the session. */
+/* For the session's network, whose device is open, with that batch. Rows point into the session. */
 enum status libraries_measure(const struct session *session, int batch, struct libraries *libraries);
 void libraries_free(struct libraries *libraries);
 
-/* Sums over the rows of an op that a library has code for; `both`: and another has. */
+/* Totals of the rows of an op that a library supports; `both`: and that the other one supports. */
 struct library_sum {
     double ms, flops;
     int rows;

@@ -5,7 +5,7 @@
 
 struct measured_times;
 
-/* BAD_DATA for what bench has not written. */
+/* BAD_DATA if bench has not written it. */
 enum status measured_times_open(const char *path, struct measured_times **times);
 void measured_times_close(struct measured_times *times);      /* accepts NULL */
 

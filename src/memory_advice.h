@@ -6,12 +6,12 @@
 
 struct advice {
     char setting[64];        /* "memory.strategy=keep" */
-    int64_t total_bytes;     /* what a run would take then */
-    char price[96];          /* what else becomes of it */
+    int64_t total_bytes;     /* memory of a run with this setting */
+    char price[96];          /* other consequences */
 };
 #define ADVICE_MAX 8
 
-/* Fills `advice` with settings that would each, alone, make a run take less, the most helpful first; returns
- * how many. What searches for long is not tried: memory.limit on networks of very many layers. */
+/* Fills `advice` with settings each of which would reduce the memory of a run, best first; returns their
+ * number. memory.limit is not tried on networks with very many layers, because the search would take long. */
 int memory_advice(const struct session *session, const struct forecast *forecast,
                   struct advice advice[ADVICE_MAX]);

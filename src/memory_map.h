@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "forecast.h"
 
-/* Tensors are told apart by enum kind, and recomputed values, which have no kind of their own. */
+/* Tensors are classified by enum kind, with recomputed values as a separate class. */
 #define MAP_AGAIN (KIND_OTHER + 1)
 #define MAP_KINDS (MAP_AGAIN + 1)
 struct map_kind {
@@ -14,8 +14,8 @@ struct map_kind {
 };
 extern const struct map_kind map_kinds[MAP_KINDS];
 
-/* A tensor in the arena. Tensors that lie over one another in place take turns: a box ends where the next
- * one's begins, so that no two boxes overlap. */
+/* A tensor in the arena. For tensors computed in place, a box ends where that of the next tensor begins, so
+ * that no two boxes overlap. */
 struct map_box {
     int value;               /* of the program */
     int kind;                /* row of map_kinds */
@@ -28,18 +28,18 @@ struct memory_map {
     struct map_box *boxes;   /* one for each tensor that the arena holds */
     int count;
     int64_t *alive;          /* [instructions, MAP_KINDS]: aligned bytes; the largest sum is the bound */
-    struct map_box *peak;    /* what is alive at plan.peak, the largest first; bytes sum to the bound */
+    struct map_box *peak;    /* tensors alive at plan.peak, largest first; their bytes sum to the bound */
     int peak_count;
 };
 struct memory_map memory_map_make(const struct forecast *forecast);
 void memory_map_free(struct memory_map *map);
 
-/* Writes it into a file of the folder. */
+/* Writes it to a file in the folder. */
 #define MEMORY_MAP_FILE "memory.svg"
 enum status memory_map_draw(const struct session *session, const struct memory_map *map, const char *name,
                             const struct directory *folder);
 
-/* To stdout: where most is alive, what it is, and what would lower the total. */
+/* Prints the point of peak memory, the tensors alive there, and settings that would reduce the total. */
 void memory_map_print(const struct session *session, const struct memory_map *map);
 /* The first two as a JSON object: {"bytes", "instruction", "name", "layer", "tensors"}. */
 void memory_map_json(const struct memory_map *map, struct text *out);

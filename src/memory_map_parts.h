@@ -30,7 +30,7 @@ struct drawing {
     const char *title;
 };
 
-/* A panel: instructions across, bytes up. */
+/* A panel: instructions on the horizontal axis, bytes on the vertical one. */
 struct panel {
     double top, height;
     int64_t most;            /* bytes at the top */
@@ -51,8 +51,8 @@ static const int stack_order[MAP_KINDS] = {KIND_ACTIVATION, KIND_SAVED, MAP_AGAI
                                            KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE,
                                            KIND_OTHER};
 
-/* The frame around the curve and the boxes: title and legend; grounds and axes of the two panels, and the
- * strip of layers below; the lines between forward, backward and update. */
+/* The frame around the curve and the boxes: title and legend, backgrounds and axes of the two panels, the
+ * strip of layers below, and the lines between forward, backward and update. */
 void frame_draw_head(struct drawing *drawing);
 void frame_draw_axes(struct drawing *drawing, const struct panel *curve, const struct panel *arena);
 void frame_draw_layers(struct drawing *drawing, double y);

@@ -5,5 +5,5 @@
 
 #define MEMORY_REPORT_FILE "memory.json"
 
-/* Of a run that ends, with memory.report=yes. That it cannot be written is said, and no failure. */
+/* Writes memory.json at the end of a run, with memory.report=yes. A write error is only a warning. */
 void memory_report(const struct run *run);

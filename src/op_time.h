@@ -13,13 +13,13 @@ struct op_problem {
 
 /* Of a phase. */
 struct op_time {
-    bool there;              /* the op has the phase, and the variant can do it */
-    double seconds;          /* of the fastest of some calls */
+    bool there;              /* the op has the phase, and the variant supports it */
+    double seconds;          /* of the fastest of several calls */
     size_t workspace;
-    char algorithm[64];      /* the beginning of the kernel plan's name; "" where there is but one */
+    char algorithm[64];      /* the beginning of the kernel plan's name; "" if there is only one */
 };
 
-/* Times of the phases forward, backward_data and backward_params where `wanted` has their bits (1 << phase);
- * others are not there. *fits says whether the device had the memory; if not, nothing is there. */
+/* Times of the phases forward, backward_data and backward_params whose bits (1 << phase) are in `wanted`;
+ * others are not set. *fits tells whether the device had enough memory; if not, nothing is set. */
 enum status op_time_measure(const struct op_problem *problem, unsigned wanted,
                             struct op_time times[PHASE_COUNT], bool *fits);

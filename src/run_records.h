@@ -7,7 +7,7 @@
 #include "base/directory.h"
 #include "base/text.h"
 
-/* Lines of one event as columns of numbers, NAN where a line has none. */
+/* Lines of one event as columns of numbers, NAN if a line has none. */
 struct records_table {
     const char *const *keys;         /* ended by NULL */
     double **columns;                /* [keys][count] */
@@ -17,12 +17,12 @@ struct records_table {
 struct run_records {
     const struct directory *folder;
     json_t *start, *end;             /* the last line of each event; NULL: none */
-    int starts;                      /* lines of "start": more than one where the run was resumed */
+    int starts;                      /* lines of "start": more than one if the run was resumed */
     struct records_table steps, epochs;
-    struct text config;              /* config.ini; no data: there is none */
+    struct text config;              /* config.ini; no data: none */
 };
 
-/* BAD_DATA where the folder has no metrics. Torn lines are skipped. The folder outlives this. */
+/* BAD_DATA if the folder has no metrics. Incomplete lines are skipped. The folder must outlive this. */
 enum status run_records_open(const struct directory *folder, struct run_records *records);
 void run_records_close(struct run_records *records);     /* accepts a zeroed struct */
 
@@ -37,5 +37,5 @@ const char *records_start_text(const struct run_records *records, const char *ke
 /* The epoch (row) of the best validation: the highest val_top1; -1: none. */
 int64_t records_best_epoch(const struct run_records *records);
 
-/* A file's text, if it is no longer than `most`; false: there is none, or it is too long. */
+/* A file's text of up to `most` bytes; false: there is none, or it is too long. */
 bool records_read(const struct directory *folder, const char *name, size_t most, struct text *text);

@@ -5,10 +5,10 @@
 
 #define RUN_REPORT_FILE "report.html"
 
-/* BAD_DATA where the folder has no metrics. Files that are missing leave out their sections. */
+/* BAD_DATA if the folder has no metrics. Sections whose files are missing are omitted. */
 enum status run_report_write(const struct directory *folder);
 
-/* Of a run that ends: memory.svg. Of one that has ended, now or in a process before this one, which may have
- * left it out: the report. That something cannot be written is said, and no failure. */
+/* Writes memory.svg at the end of a run; and the report of a run that has ended, in this process or in an
+ * earlier one that did not write it. Write errors are only warnings. */
 void run_report_map(const struct run *run);
 void run_report_of(const struct run *run, bool before);

@@ -4,10 +4,10 @@
 #include "html_page.h"
 #include "run_records.h"
 
-/* Larger files of a folder are left out. */
+/* Larger files of a folder are ignored. */
 #define REPORT_FILE_MAX ((size_t)16 << 20)
 
-/* Accuracies by class, the confusion matrix, mistakes: out of confusion.csv and mistakes.json. */
+/* Accuracies by class, the confusion matrix, mistakes: from confusion.csv and mistakes.json. */
 void report_add_classes(const struct run_records *records, struct text *out);
 void report_add_mistakes(const struct run_records *records, struct text *out);
 

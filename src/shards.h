@@ -9,8 +9,8 @@
 /* OUT-0000.pack and so on; the caller frees it. */
 char *shards_path(const char *output, int number);
 
-/* Files of the same name that a set of `count` would leave behind, for whoever reads the folder to meet:
- * whether each is of an earlier set. BAD_DATA: one is not, which is named. */
+/* Checks that surplus files with the names of a larger set are from an earlier set. BAD_DATA, naming it, if
+ * one is not. */
 enum status shards_check_leftovers(const char *output, int count);
-/* Removes them, and says so. */
+/* Removes them, and reports it. */
 enum status shards_remove_leftovers(const char *output, int count);

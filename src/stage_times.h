@@ -3,8 +3,8 @@
 
 #include "timeline.h"
 
-/* Milliseconds of a step, on average: while any kernel of the stage ran; and of those, while none of an
- * earlier stage did. */
+/* Average milliseconds per step in which any kernel of the stage ran; and of these, in which none of an
+ * earlier stage ran. */
 struct stage_time {
     double alone, exposed;
 };

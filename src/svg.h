@@ -39,7 +39,7 @@ void svg_free(struct svg *svg);
 /* Begins the group with this id, which extends to the next one. */
 void svg_group(struct svg *svg, const char *id);
 
-/* The stroke lies inside. Browsers show the title when it is pointed at; NULL: none. */
+/* The stroke is inside. Browsers show the title as a tooltip; NULL: none. */
 void svg_rect(struct svg *svg, struct rect rect, uint32_t fill, struct svg_stroke stroke, const char *title);
 void svg_polygon(struct svg *svg, const struct point *points, int count, uint32_t fill);
 void svg_polyline(struct svg *svg, const struct point *points, int count, struct svg_stroke stroke);
@@ -47,8 +47,8 @@ void svg_polyline(struct svg *svg, const struct point *points, int count, struct
 /* `at` is on the baseline. */
 void svg_text(struct svg *svg, struct point at, struct svg_font font, const char *text);
 
-/* How wide the text will be, about: fonts that stand in for Helvetica differ. */
+/* The approximate width of a text: substitutes of Helvetica differ. */
 double svg_text_width(const struct svg_font *font, const char *text);
 
-/* Ends the picture, whose text stays until svg_free. */
+/* Ends the picture, whose text is valid until svg_free. */
 const struct text *svg_end(struct svg *svg);

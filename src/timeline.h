@@ -4,29 +4,29 @@
 #include "bench.h"
 
 struct timeline {
-    struct device_activity *activities;   /* by begin; those of one step have the same `run` and instructions
-                                           * as their tags, others are beside the steps */
+    struct device_activity *activities;   /* sorted by begin; those of one step have the same `run` and
+                                           * instructions as their tags, others do not belong to a step */
     int count;
     uint32_t *runs;                       /* the steps, in their order */
     int run_count;
-    struct time_spans host, workers;           /* meanwhile, of the main thread and of the loader's */
-    bool measured;                        /* by the device, in steps as they are in training; else each
-                                           * instruction ran to its end before the next one */
+    struct time_spans host, workers;           /* of the main thread and the loader's, during these steps */
+    bool measured;                        /* as in training, measured by the device; otherwise instructions
+                                           * were serialised */
 };
 
 enum status timeline_take(struct bench *bench, struct timeline *timeline);
 void timeline_free(struct timeline *timeline);       /* accepts a zeroed struct */
 
-/* Milliseconds of an instruction in a step, on average, in which any of its kernels ran. */
+/* Average milliseconds per step in which any kernel of an instruction ran. */
 double timeline_ms(const struct timeline *timeline, int instruction);
 
-/* A part of a step: `stage_of` says of which stage an instruction is, by number. */
+/* A part of a step: `stage_of` is the stage of an instruction, by number. */
 struct timeline_stages {
     const char *const *names;
     int (*stage_of)(const struct program *program, int instruction);
 };
 
-/* As events in Chrome's trace format, which Perfetto reads: a thread for each stream, with the instructions
- * and in them their kernels, for copies, and for the steps and their stages. */
+/* As events in Chrome's trace format, which Perfetto reads: a track for each stream, with instructions and
+ * their kernels, for copies, and for steps and their stages. */
 void timeline_print(const struct timeline *timeline, const struct program *program,
                     const struct timeline_stages *stages, struct text *out);

@@ -10,18 +10,18 @@ struct trained {
     struct step step;            /* an evaluation */
 };
 
-/* Loads the command's settings: what the file of weights says of how it was trained, and over that the
- * configuration, if there is one: then the file says only how images are brought to the network. */
+/* Loads the command's settings: those stored in the weights file, overridden by the configuration; with a
+ * configuration, only the preprocessing is taken from the file. */
 enum status trained_settings(struct cmd *cmd);
 
-/* Loads the weights that --weights names, into the network that they say they are of; where the configuration
- * contradicts them, that is said. With `data` the images of the configuration are opened
- * (bits of enum data_wanted); without, a checkpoint tells sizes and classes. */
+/* Loads the weights of --weights into the network that they describe; contradictions of the configuration are
+ * reported. With `data` the images of the configuration are opened (bits of enum data_wanted); without, sizes
+ * and classes come from the checkpoint. */
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained);
 
-/* The same without what computes: preprocessing on the device, and the step. */
+/* The same without device work: preprocessing and the step. */
 enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained);
 void trained_close(struct trained *trained);
 
-/* --check without a configuration: that all of it can be opened. */
+/* --check without a configuration: checks that everything can be opened. */
 enum status trained_check(struct cmd *cmd);

@@ -7,8 +7,8 @@
 #define ANYWHERE static inline __attribute__((always_inline))
 #endif
 
-/* A product and a sum in fp32, each rounded by itself: nvcc would make one fused operation of them, which the
- * host's compiler is told not to do. */
+/* A product and a sum in fp32, each rounded separately: nvcc would fuse them, which the host compiler is told
+ * not to do. */
 ANYWHERE float rounded_product(float a, float b)
 {
 #ifdef __CUDA_ARCH__

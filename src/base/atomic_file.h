@@ -6,8 +6,8 @@
 /* Renames a finished, synced file over `name` and syncs the folder that this lies in. */
 enum status atomic_file_rename(const struct directory *in, const char *from, const char *name);
 
-/* A second name for a file, replacing what stood there: a hard link, or where the file system has
- * none, a synced copy. */
+/* Gives a file a second name, replacing an existing file: a hard link or, if the file system has none, a
+ * synced copy. */
 enum status atomic_file_link(const struct directory *in, const char *from, const char *name);
 
 /* The same with its content: FILE.tmp, synced and renamed. */

@@ -5,10 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of what gave `crc` (0: nothing yet) followed by `bytes` more bytes. The CPU's own
- * instruction computes it where there is one. */
+/* Continues the checksum `crc` (0: of nothing) with `bytes` more bytes, by the CPU's instruction if it has
+ * one. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
 
-/* The same from a table, whatever the CPU can do: for machines without the instruction, and to
- * test it. */
+/* The same with a table, for machines without the instruction, and for tests. */
 uint32_t crc32c_by_table(uint32_t crc, const void *data, size_t bytes);

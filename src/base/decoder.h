@@ -11,17 +11,17 @@ struct decoder_image {
     size_t count;
     int h, w;
     uint8_t *to;               /* device memory: interleaved RGB, rows without gaps; grey is replicated */
-    bool good;                 /* afterwards: the pixels are there */
+    bool good;                 /* output: it was decoded */
 };
 
 struct decoder {
-    void *context;             /* what the function gets first */
-    int engines;               /* made for nothing else, that decode an image each */
-    int callers;               /* threads that decode at once; others wait until one of them is done */
-    int images;                /* of one call, at best */
+    void *context;             /* first argument of the function */
+    int engines;               /* hardware decoders, each of which decodes one image at a time */
+    int callers;               /* threads that decode concurrently; others wait */
+    int images;                /* number of images per call for best speed */
     int h, w;                  /* the largest image */
-    int64_t bytes;             /* of the device's memory, taken for this */
-    /* Any thread; sleeps until the pixels are there for every stream. An image that is not good is left to
-     * somebody else. The same image gives the same pixels in any company. */
+    int64_t bytes;             /* of device memory allocated for decoding */
+    /* Thread-safe; blocks until the pixels are available on every stream. An image that cannot be decoded is
+     * left to the caller. The pixels of an image do not depend on the others. */
     void (*decode)(void *context, struct decoder_image *images, int count);
 };

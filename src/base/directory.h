@@ -11,13 +11,13 @@ struct directory {
     char *path;                /* as it was named, for messages */
 };
 
-/* Makes a folder and those above it, where there is none: `mode` is mkdir's. False, and why. */
+/* Creates a folder and its parents if they do not exist; `mode` is mkdir's. False, with the reason. */
 _Bool directory_make(const char *path, mode_t mode, struct reason *reason);
 
 /* Whether there is a folder at this path. */
 _Bool directory_is(const char *path);
 
-/* Names count from the working directory, and may be whole paths. */
+/* Names are relative to the working directory, and may be absolute. */
 extern const struct directory directory_working;
 
 /* FAILED, with a message, where it cannot be opened. */
@@ -27,18 +27,18 @@ void directory_close(struct directory *directory);             /* accepts one wi
 /* A file's name as messages show it, for the caller to free. */
 char *directory_show(const struct directory *directory, const char *name);
 
-/* Opens a regular file: `flags` are open's. Nothing else is opened or waited for, be it a pipe, a device or a
- * directory. -1, and why: "Permission denied", "not a regular file". */
+/* Opens a regular file: `flags` are open's. Pipes, devices and directories are refused without waiting. -1,
+ * with the reason: "Permission denied", "not a regular file". */
 int directory_file(const struct directory *directory, const char *name, int flags, struct reason *reason);
 
-/* The same for stdio: `mode` is "r", "r+", "w" or "a". NULL, and why. */
+/* The same for stdio: `mode` is "r", "r+", "w" or "a". NULL, with the reason. */
 FILE *directory_stream(const struct directory *directory, const char *name, const char *mode,
                        struct reason *reason);
 
-/* That a file cannot be written: FAILED. */
+/* Reports that a file cannot be written: FAILED. */
 enum status directory_refuse(const struct directory *directory, const char *name, const char *why);
 
-/* Whether there is something of this name, if only a link that leads nowhere. */
+/* Whether the name exists, even as a dangling link. */
 _Bool directory_has(const struct directory *directory, const char *name);
 
 /* Removes a file, if there is one. */

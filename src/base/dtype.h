@@ -15,7 +15,7 @@ extern const struct dtype_row dtype_table[DTYPE_COUNT];
 
 static inline size_t dtype_bytes(enum dtype dtype) { return dtype_table[dtype].bytes; }
 
-/* Whether it is one of the types that dtype_convert() converts between. */
+/* Whether dtype_convert() supports it. */
 static inline _Bool dtype_is_float(enum dtype dtype)
 {
     return dtype == F32 || dtype == F16 || dtype == BF16;
@@ -27,8 +27,8 @@ float f16_to_float(uint16_t bits);
 uint16_t bf16_from_float(float value);
 float bf16_to_float(uint16_t bits);
 
-/* One element, any type, by index: for references and tests, where clarity is worth more than
- * speed. Storing into an integer type rounds toward zero. */
+/* One element, any type, by index: for reference code and tests. Storing into an integer type rounds toward
+ * zero. */
 double dtype_get(enum dtype dtype, const void *data, int64_t index);
 void dtype_set(enum dtype dtype, void *data, int64_t index, double value);
 

@@ -38,28 +38,28 @@ struct field {
     const char *name;
     enum field_type type;
     size_t offset;                 /* of the member in its struct */
-    const char *initial;           /* default, as a user would write it; NULL: must be given; "" is empty */
+    const char *initial;           /* default as text; NULL: required; "" is empty */
     double min, max;               /* inclusive, for numbers; min == max == 0: any */
     const char *const *choices;    /* FIELD_CHOICE: names, NULL-terminated */
     const char *word;              /* a number may also be a word: "auto", or several: "dynamic|auto" */
-    double word_value;             /* what the first word stores; the next one stores 1 less, ... */
+    double word_value;             /* value of the first word; that of the next word is 1 less, ... */
     const char *help;              /* one sentence for --help and the manual */
 };
 
-/* Parses `text` into the member of `object`. On failure says why ("must be between 0 and 1, not 7",
- * "no such choice; did you mean 'cosine'?") and leaves the member as it was. */
+/* Parses `text` into the member of `object`. On failure gives the reason ("must be between 0 and 1, not 7",
+ * "no such choice; did you mean 'cosine'?") and leaves the member unchanged. */
 bool field_parse(const struct field *field, void *object, const char *text, struct reason *reason);
 
 /* Writes the member as field_parse would read it back. */
 void field_print(const struct field *field, const void *object, struct text *out);
 
-/* Sets every member to its default (rows without one are zeroed) and frees old texts: the object
- * must have been zeroed once. `fields` ends with a row whose name is NULL. */
+/* Sets every member to its default (rows without one are zeroed) and frees old texts: the object must have
+ * been zeroed initially. `fields` ends with a row whose name is NULL. */
 void field_defaults(const struct field *fields, void *object);
 void field_release(const struct field *fields, void *object);
 
 /* The values that may follow '=': "N", "yes|no", "sgd|adam"; and the range: "from 0 to 1", "at least 1",
- * nothing where any number will do. For help and manuals. */
+ * nothing if any number is valid. For help and manuals. */
 void field_kind(const struct field *field, struct text *out);
 void field_range(const struct field *field, struct text *out);
 

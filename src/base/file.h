@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* How many bytes from `at` on were read: fewer than `count` only where the file ends. -1, and errno.
- * Interrupted calls, and those that do a part, are carried on. */
+/* Returns the number of bytes read from offset `at`, less than `count` only at the end of the file; -1 with
+ * errno. Interrupted and partial calls are continued. */
 ssize_t file_read(int file, void *to, size_t count, int64_t at);
 bool file_write(int file, const void *from, size_t count, int64_t at);
 
-/* Whether both names lead to one file that is there. */
+/* Whether both names refer to the same existing file. */
 bool file_same(const char *one, const char *other);

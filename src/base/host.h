@@ -3,12 +3,11 @@
 
 #include <stddef.h>
 
-/* Bytes, within the limits of the process's control groups and of those above them: what could be had now,
- * and all there is. A group's files that lie in memory to be read again count as free, as MemAvailable counts
- * them. 0 where the system does not say, 1 where nothing is left. */
+/* Bytes within the limits of the process's control groups and their parents: available now, and in total. A
+ * group's page cache counts as available, as in MemAvailable. 0 if unknown, 1 if nothing is left. */
 void host_memory(size_t *available, size_t *total);
 
-/* The same by the files of a system whose root is the folder `root`: "/proc/meminfo" is ROOT/proc/meminfo. */
+/* The same for a system whose root is the folder `root`: "/proc/meminfo" is ROOT/proc/meminfo. */
 void host_memory_under(const char *root, size_t *available, size_t *total);
 
 /* Processors in the process's affinity mask, at least 1. */

@@ -5,7 +5,7 @@
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_RESULT, LOG_INFO, LOG_DETAIL };
 
-/* A place that lines go to besides stderr (log.txt, a test's buffer). `line` has no newline. */
+/* A destination of lines in addition to stderr (log.txt, a test's buffer). `line` has no newline. */
 struct log_sink {
     void (*write)(void *context, enum log_level level, const char *line);
     void *context;
@@ -15,19 +15,17 @@ struct log_sink {
 #define LOG_STAMP 48
 void log_stamp(enum log_level level, char stamp[LOG_STAMP]);
 
-/* The log is the process's own, like stderr: the one mutable global of the program.
- * Lines may come from any thread. Levels above `level` are shown only to
- * the sink (default LOG_INFO), which gets all of them. */
+/* The log belongs to the process, like stderr: a mutable global. Thread-safe. Levels above `level` (default
+ * LOG_INFO) go only to the sink, which gets all of them. */
 void log_set_level(enum log_level level);
 void log_set_sink(struct log_sink sink);     /* {NULL, NULL} takes it away */
 
-/* Called before a line is shown and after it, so that a progress line can be wiped and
- * drawn again; NULL takes it away. */
+/* Called before and after a line is shown, to erase and redraw a progress line; NULL removes it. */
 void log_set_curtain(void (*wipe)(void *context), void *context);
 
 void log_line(enum log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* To stdout. That it cannot be written is no error: the file has it. */
+/* To stdout. A write error is ignored: the file has the line. */
 #define log_result(...) log_line(LOG_RESULT, __VA_ARGS__)
 #define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
 #define log_warning(...) log_line(LOG_WARNING, __VA_ARGS__)

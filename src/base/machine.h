@@ -2,9 +2,9 @@
  * used. */
 #pragma once
 
-/* A function so marked is compiled for AVX-512, for AVX2 and for any machine, and the loader picks
- * one. It must not hold OpenMP regions (they would be compiled for any machine only): the parallel
- * loop calls it. Sanitizers cannot run before the loader and get one version. */
+/* Functions with this attribute are compiled for AVX-512, for AVX2 and for the baseline, and the dynamic
+ * loader selects one. They must not contain OpenMP regions (which would be compiled for the baseline only)
+ * but be called from them. With sanitizers, which do not work that early, there is one version. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define EVERY_MACHINE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

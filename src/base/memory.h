@@ -3,16 +3,16 @@
 
 #include <stddef.h>
 
-/* Zeroed memory for `count` things of `size` bytes; free() gives it back. When there is none the
- * program says so and ends with exit code 1: the one place besides main that ends it. For what
- * can be large (arenas, batches, whole files) use memory_try, which returns NULL instead. */
+/* Zeroed memory for `count` elements of `size` bytes, for free(). If there is none, the program ends with a
+ * message and exit code 1: the only place besides main that exits. For large allocations (arenas, batches,
+ * whole files) use memory_try, which returns NULL instead. */
 void *memory_new(size_t count, size_t size);
 void *memory_try(size_t count, size_t size);
 
-/* Ends the program so: there is no memory for `what`. */
+/* Ends the program in that way: there is no memory for `what`. */
 __attribute__((noreturn)) void memory_none(const char *what);
 
-/* `old` grown or shrunk to count * size bytes; what is new is not zeroed. */
+/* `old` grown or shrunk to count * size bytes; new elements are not zeroed. */
 void *memory_resize(void *old, size_t count, size_t size);
 
 char *text_copy(const char *text);                       /* NULL stays NULL */
@@ -31,7 +31,7 @@ void text_list_free(char **list, size_t count);          /* accepts NULL */
          : (void)0,                                                                                      \
      &(array)[(count)++])
 
-/* The same where memory stays for what comes when the array has been emptied: `room` is how many fit. */
+/* The same for an array whose capacity, `room`, is kept when it is emptied. */
 #define array_put(array, count, room)                                                                    \
     ((count) == (room)                                                                                   \
          ? (void)((room) = 2 * (room) + 4,                                                               \

@@ -5,8 +5,8 @@
 
 #include "base/anywhere.h"
 
-/* The purpose of a number; each is an independent stream. Values are part of what makes a
- * run repeatable: never renumber. */
+/* The purpose of a number; each is an independent stream. Values are part of the reproducibility of runs:
+ * never renumber. */
 enum purpose {
     PURPOSE_INIT = 1,     /* parameters: a = parameter's index in the graph, b = element */
     PURPOSE_SHUFFLE = 2,  /* order of an epoch: a = epoch */
@@ -15,14 +15,15 @@ enum purpose {
     PURPOSE_SPLIT = 5,    /* val_fraction */
     PURPOSE_SYNTHETIC = 6,
     PURPOSE_TEST = 7,
-    PURPOSE_REPLACE = 8,  /* which image stands in for an unreadable one */
+    PURPOSE_REPLACE = 8,  /* the replacement of an unreadable image */
     PURPOSE_MIX = 9,      /* mixup, cutmix: a = epoch, b = batch */
-    PURPOSE_DECODE = 10,  /* who decodes: a = epoch, b = index of the image */
+    PURPOSE_DECODE = 10,  /* which decoder: a = epoch, b = index of the image */
     PURPOSE_BALANCE = 11, /* order of a class's images: a = epoch, b = pass over them << 20 | class */
     PURPOSE_FLIP = 12,    /* epochs in which it is mirrored: b = index of the image */
 };
 
-/* A stream named by (seed, purpose, a, b); draws are numbered from 0 and can be had in any order. */
+/* A stream identified by (seed, purpose, a, b); draws are numbered from 0 and can be computed in any
+ * order. */
 struct random {
     uint32_t key[2];
     uint32_t counter[2];   /* the two upper counter words; the lower two count draws */
@@ -50,8 +51,8 @@ ANYWHERE void philox(const uint32_t key[2], const uint32_t counter[4], uint32_t 
     out[3] = c3;
 }
 
-/* random_open. The stream's name is longer than the counter words left for it, so it is hashed by
- * Philox itself: one block under the seed gives the key, the next the upper counter words. */
+/* random_open. The stream's identity is longer than the remaining counter words, so it is hashed by Philox
+ * itself: one block under the seed gives the key, the next the upper counter words. */
 ANYWHERE struct random philox_open(uint64_t seed, enum purpose purpose, uint64_t a, uint64_t b)
 {
     uint32_t seed_key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

@@ -6,46 +6,46 @@
 
 struct text;
 
-/* Functions that a device gives to an allocator (alloc/cache.h): ranges of addresses, and memory mapped into
+/* Functions that a device provides to an allocator (alloc/cache.h): address ranges, and memory mapped into
  * them. All sizes are bytes. */
 struct physical {
     void *context;             /* what every function gets first */
     size_t granularity;        /* a power of two: every size below, and every address, is a multiple */
-    /* Addresses with no memory behind them; NULL when there are none. The function itself is NULL on
-     * devices that cannot: there, map takes memory wherever it is. */
+    /* Reserves addresses without memory; NULL if there are none. The function itself is NULL on devices
+     * without this: there, map allocates memory at any address. */
     void *(*reserve)(void *context, size_t bytes);
     void (*unreserve)(void *context, void *range, size_t bytes);
-    /* Memory of its own at `at`, a part of a reserved range that has none; returns `at`. NULL when the device
-     * has none left, which is no error and is not reported. */
+    /* Maps new memory at `at`, an unmapped part of a reserved range; returns `at`. NULL, unreported, if the
+     * device has none left. */
     void *(*map)(void *context, void *at, size_t bytes);
-    /* Gives back what one call of map took. Nothing queued touches it. */
+    /* Frees what one call of map returned. No queued work may use it. */
     void (*unmap)(void *context, void *at, size_t bytes);
-    size_t (*free_bytes)(void *context);     /* what could still be mapped, by all processes together */
-    /* Waits for all that is queued. False, reported, when the device has failed. */
+    size_t (*free_bytes)(void *context);     /* memory that can still be mapped, by all processes together */
+    /* Waits for all queued work. False, reported, if the device has failed. */
     bool (*synchronize)(void *context);
 };
 
-/* Functions that a device gives to an allocator of host memory for copies (alloc/pinned.h). */
+/* Functions that a device provides to the allocator of pinned host memory (alloc/pinned.h). */
 struct pinning {
     void *context;             /* what every function gets first */
-    /* Host memory that stays where it is in the machine's, at a multiple of 4096: the device reaches it by
-     * itself. It is not malloc's. NULL when there is none, which is no error and is not reported. */
+    /* Page-locked host memory at a multiple of 4096, which the device can access directly; not from malloc.
+     * NULL, unreported, if there is none. */
     void *(*pin)(void *context, size_t bytes);
     void (*unpin)(void *context, void *memory, size_t bytes);
-    /* An event behind all that a stream has queued by now; NULL: that is done already. event_retire says
-     * whether it has occurred, or waits until it has, and frees it then. Where both are NULL all is done. */
+    /* Records an event after all work queued on a stream; NULL: it is done already. event_retire tells
+     * whether it has occurred, or waits for it, and then frees it. If both are NULL, work is always done. */
     void *(*event_create)(void *context, int stream);
     bool (*event_retire)(void *context, void *event, bool wait);
 };
 
-/* Functions that an allocator gives to a device. */
+/* Functions that an allocator provides to a device. */
 struct allocator {
     void *context;
     void *(*allocate)(void *context, size_t bytes, const char *owner); /* NULL: no memory is left */
     void *(*allocate_piece)(void *context, size_t bytes, const char *owner);   /* for device_allocate_shared */
     void (*free)(void *context, void *memory);
-    void (*table)(void *context, struct text *out);                  /* who holds what, in lines */
-    size_t (*in_use)(void *context);                                 /* bytes that are taken now */
+    void (*table)(void *context, struct text *out);                  /* the owners of memory, as lines */
+    size_t (*in_use)(void *context);                                 /* bytes allocated now */
 };
 
 /* Likewise, of host memory. */

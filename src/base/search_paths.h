@@ -13,6 +13,5 @@ struct search_paths {
 struct search_paths search_paths_find(void);
 void search_paths_free(struct search_paths *paths);
 
-/* The folder of the user's own for what is kept from one start to the next, made by whoever writes there.
- * NULL: there is no place for it. The caller frees it. */
+/* The user's cache folder, which is created by the first writer. NULL: there is none. The caller frees it. */
 char *search_paths_cache(void);

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Activations have rank 4 and are named n h w c. Parameters have the rank and the order that
- * torch gives them: convolution weights k, c, r, s; linear weights units, inputs; vectors c. */
+/* Activations have rank 4 and are named n h w c. Parameters have torch's rank and order: convolution weights
+ * k, c, r, s; linear weights units, inputs; vectors c. */
 struct shape {
     int rank;
     union {

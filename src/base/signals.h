@@ -7,17 +7,18 @@
 #include <stdbool.h>
 
 /* SIGINT, SIGTERM, SIGUSR1: stop after the step with a checkpoint; a second one ends the program at once.
- * SIGHUP: checkpoint, heed a new memory.limit, and go on. SIGUSR2: a status line. SIGPIPE is ignored: a run
- * outlives whoever reads its words; and SIGXFSZ: a file that may not grow is like a full disk. */
+ * SIGHUP: checkpoint, apply a new memory.limit, and continue. SIGUSR2: a status line. SIGPIPE is ignored,
+ * because a run outlives the reader of its output; and SIGXFSZ, because a file size limit is handled like a
+ * full disk. */
 void signals_watch(void);
 
-/* Until signals_watch, or signals_release, which lets them do what they do to any program, those that
- * are watched wait (not SIGPIPE and SIGXFSZ). */
+/* Blocks the watched signals (not SIGPIPE and SIGXFSZ) until signals_watch, or until signals_release, which
+ * restores their default actions. */
 void signals_hold(void);
 void signals_release(void);
 
 void signals_set(sigset_t *set);   /* those that are watched */
 
-int signals_stop(void);            /* the signal that asks for the end; 0: none */
+int signals_stop(void);            /* the signal that requested the end; 0: none */
 bool signals_checkpoint(void);     /* asked since the last call */
 bool signals_status(void);         /* asked since the last call */

@@ -11,9 +11,9 @@ enum status {
     STOPPED = 75,        /* stopped on request, a checkpoint is written */
 };
 
-/* Reports a failure, once, and returns `why` for the caller to pass on. Whoever first
- * understands a failure calls it, with file:line, key, tensor, layer or image in the text;
- * everyone above passes the status on with TRY. */
+/* Reports a failure, once, and returns `why` for the caller to pass on. It is called where a failure is first
+ * understood, with file:line, key, tensor, layer or image in the text; all callers pass the status on with
+ * TRY. */
 enum status fail(enum status why, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -23,11 +23,11 @@ enum status fail(enum status why, const char *format, ...)
         if (try_status_ != OK) return try_status_; \
     } while (0)
 
-/* A sentence that a lower function gives its caller, who knows the file and line and reports it. */
+/* A sentence that a function returns to its caller, which knows the file and line and reports it. */
 #define REASON_SIZE 256
 struct reason {
     char text[REASON_SIZE];
-    int error;              /* errno, where the system refused something; 0: what was found is wrong */
+    int error;              /* errno of a failed system call; 0: the content is wrong */
 };
 
 /* Writes the sentence and returns false, so that a check can end with `return because(...)`. */
@@ -37,6 +37,6 @@ _Bool because(struct reason *reason, const char *format, ...)
 /* The same for "WHAT: ERROR" by errno. */
 _Bool because_errno(struct reason *reason, const char *what);
 
-/* The same for "WHAT: WHY", where `what`, a path, gives up its beginning if not both have room. `why` may be
+/* The same for "WHAT: WHY", where the beginning of `what`, a path, is cut if both do not fit. `why` may be
  * the reason's own text. */
 _Bool because_of(struct reason *reason, const char *what, const char *why);

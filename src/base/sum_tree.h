@@ -7,11 +7,12 @@
 
 #include <stdbool.h>
 
-/* Partial sums that are alive at once, at most. */
+/* Maximum number of partial sums alive at once. */
 #define SUM_TREE_DEPTH 33
 
-/* The tree is walked with a stack of partial sums: micro-batch `i` of `count`, from 0 on, is pushed; then
- * the topmost two are replaced by their sum, so many times. After the last one the stack holds the sum. */
+/* The tree is walked with a stack of partial sums: micro-batch `i` of `count`, from 0 on, is pushed; then the
+ * topmost two are replaced by their sum, sum_tree_joins() times. After the last one the stack holds the
+ * sum. */
 static inline int sum_tree_joins(int count, int i)
 {
     int runs = count & -count, run = count / runs, in_run = i % run;

@@ -7,7 +7,7 @@
 #include "shape.h"
 
 struct tensor {
-    void *data;          /* NULL: this tensor is not there (a gradient nobody wants) */
+    void *data;          /* NULL: this tensor is absent (a gradient that is not needed) */
     enum dtype dtype;
     struct shape shape;
 };
@@ -17,7 +17,7 @@ static inline size_t tensor_bytes(const struct tensor *tensor)
     return (size_t)shape_count(tensor->shape) * dtype_bytes(tensor->dtype);
 }
 
-/* Element access by flat index, for references and tests. */
+/* Element access by flat index, for reference code and tests. */
 static inline double tensor_get(const struct tensor *tensor, int64_t index)
 {
     return dtype_get(tensor->dtype, tensor->data, index);

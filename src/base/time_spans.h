@@ -5,7 +5,7 @@
 
 struct time_span {
     const char *name;        /* that lives on */
-    int thread;              /* a number of the caller's */
+    int thread;              /* a number chosen by the caller */
     int64_t begin, end;      /* as clock_nanoseconds */
 };
 
@@ -15,5 +15,5 @@ struct time_spans {
     int count;
 };
 
-/* One that ends now. `spans` NULL: it is not kept. */
+/* Adds a span that ends now. `spans` NULL: it is discarded. */
 void time_spans_add(struct time_spans *spans, const char *name, int thread, int64_t begin);

@@ -14,7 +14,7 @@
 
 struct comm;
 
-/* How far a rank is, for messages about one that died or hangs. */
+/* The progress of a rank, for messages about one that died or hangs. */
 enum comm_phase { PHASE_START, PHASE_STEP, PHASE_EVALUATION, PHASE_CHECKPOINT, PHASE_END };
 struct comm_progress {
     enum comm_phase phase;
@@ -24,7 +24,7 @@ struct comm_progress {
 
 /* Requests of the launcher to the ranks. */
 struct comm_request {
-    int stop;                             /* by this signal; 0: not */
+    int stop;                             /* by this signal; 0: no request */
     uint32_t checkpoints, statuses;       /* how often so far */
 };
 
@@ -36,7 +36,7 @@ struct comm_backend {
     enum status (*broadcast)(struct comm *comm, int root, void *data, size_t bytes);
     /* to: [count][bytes], `from` of each rank in their order. */
     enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes);
-    /* As comm_tell and comm_asked; NULL where there is no launcher of ours. */
+    /* As comm_tell and comm_asked; NULL without our launcher. */
     void (*tell)(struct comm *comm, const struct comm_progress *progress);
     void (*asked)(const struct comm *comm, struct comm_request *request);
     void (*close)(struct comm *comm);
@@ -45,27 +45,28 @@ struct comm_backend {
 #define EXCHANGE_BESIDE_BYTES (1 << 20)
 
 /* Exchanges of the training step: device memory, queued on `stream`, the device's native handle (NULL on the
- * CPU, where they are done on return). `bytes` is what goes from one rank to one other. `from` and `to` lie
- * apart. On the CPU a send returns as soon as the bytes are on their way: messages from one rank to another
- * arrive in their order. */
+ * CPU, where they are done on return). `bytes` is what goes from one rank to one other. `from` and `to` do
+ * not overlap. On the CPU a send returns before the bytes are received; messages from one rank to another
+ * arrive in order. */
 struct exchange_backend {
     const char *name;                     /* "shared memory", "NCCL" */
     /* from: [count][bytes], one part for each rank; to: [count][bytes], one part of each. */
     enum status (*all_to_all)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);
     /* to: [count][bytes]. */
     enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);
-    /* to[i] is the sum of all ranks' from[i], in the backend's order of addition. NULL where there is none:
-     * it is then made of all_to_all, a sum of the program's, and all_gather. */
+    /* to[i] is the sum of all ranks' from[i], in the backend's order of addition. NULL if the backend has
+     * none: it is then composed of all_to_all, a sum in the program, and all_gather. */
     enum status (*all_reduce)(struct comm *comm, const float *from, float *to, size_t count, void *stream);
     enum status (*send)(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
     enum status (*receive)(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
-    /* The memory in which all that all_to_all and all_gather read and write lies, at the same offsets on all
-     * ranks, which call together; NULL: none from now on. What lies in it is lost, in the order of `stream`.
-     * Not needed (NULL) where exchanges are as fast without. */
+    /* Registers the memory that contains everything that all_to_all and all_gather read and write, at the
+     * same offsets on all ranks, which call together; NULL: none from now on. Its contents are lost, in the
+     * order of `stream`. NULL if exchanges are as fast without. */
     enum status (*share)(struct comm *comm, void *memory, size_t bytes, void *stream);
-    /* all_to_all and all_gather of so many bytes leave the multiprocessors to others; 0: they never do. */
+    /* all_to_all and all_gather of at least that many bytes do not occupy multiprocessors; 0: they always
+     * do. */
     int64_t beside_bytes;                 /* EXCHANGE_BESIDE_BYTES */
-    /* Around sends and receives that must be under way at the same time; NULL where that does not matter. */
+    /* Called around sends and receives that must be concurrent; NULL if not needed. */
     enum status (*group_begin)(struct comm *comm);
     enum status (*group_end)(struct comm *comm);
 };
@@ -76,10 +77,11 @@ struct comm {
     void *exchange_state;                 /* of an exchange backend that is not the host's own */
     int rank, count;                      /* of the run */
     int local_rank, local_count;          /* of those, on this host */
-    bool failed;                          /* set before comm_close: others may be gone, nobody is waited for */
+    bool failed;                          /* set before comm_close: other ranks may have ended, so it does not
+                                           * wait for them */
 };
 
-/* All accept NULL, which is one rank by itself. */
+/* All accept NULL, which stands for a single rank. */
 int comm_rank(const struct comm *comm);
 int comm_count(const struct comm *comm);
 enum status comm_barrier(struct comm *comm);
@@ -89,7 +91,7 @@ enum status comm_all_gather(struct comm *comm, const void *from, void *to, size_
 enum status comm_minimum(struct comm *comm, int64_t *number);
 void comm_close(struct comm *comm);
 
-/* Tells the launcher that this rank gets on. */
+/* Tells the launcher that this rank makes progress. */
 void comm_tell(struct comm *comm, const struct comm_progress *progress);
 /* The launcher's request; without a launcher: none. */
 struct comm_request comm_asked(const struct comm *comm);

@@ -3,6 +3,6 @@
 
 #include "comm/comm.h"
 
-/* Called by all ranks. Where one's text is not the first rank's, all fail with USAGE, and the first one that
- * differs says in which line. */
+/* Called by all ranks. If a rank's text differs from the first rank's, all fail with USAGE, and the first one
+ * that differs reports the line. */
 enum status compare_texts(struct comm *comm, const char *text);

@@ -3,12 +3,12 @@
 
 #include "comm/comm.h"
 
-/* Ranks first, first + step, ...: `count` of them, of which this one is one. */
+/* Ranks first, first + step, ...: `count` of them, including this one. */
 struct group_ranks {
     int first, step, count;
 };
 
-/* Its exchanges are messages of the comm, which must outlive it. Of a comm's other calls it has a broadcast
- * alone, which all ranks of the comm call at the same time, each in a group. NULL stays NULL. */
+/* Its exchanges are messages of the comm, which must outlive it. Of a comm's other functions it only has
+ * broadcast, which all ranks of the comm call at the same time, each in its group. NULL gives NULL. */
 struct comm *group_open(struct comm *comm, const struct group_ranks *ranks);
 void group_close(struct comm *group);        /* accepts NULL */

@@ -3,8 +3,8 @@
 
 #include "comm/comm.h"
 
-/* A file that another process of the host may open as well, as long as this one has it open. Taking it gives
- * a descriptor for the caller to close; -1: it cannot be had. */
+/* An unnamed file that other processes of the host can open as long as this one has it open. Opening it
+ * returns a descriptor, which the caller closes; -1: it cannot be opened. */
 struct host_file_offer {
     int32_t pid, descriptor;
     uint64_t file;
@@ -12,6 +12,6 @@ struct host_file_offer {
 struct host_file_offer host_file_offer(int descriptor);
 int host_file_take(const struct host_file_offer *offer);
 
-/* All ranks call it together. *bytes becomes what the first rank of the host asks for: the size of the file,
- * which is all zero. The caller closes it; -1: this rank cannot have it. */
+/* All ranks call it together. *bytes becomes the size that the first rank of the host requests; the file is
+ * all zeros. The caller closes it; -1: it cannot be opened. */
 enum status host_file_open(struct comm *comm, int64_t *bytes, int *descriptor);

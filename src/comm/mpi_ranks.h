@@ -3,10 +3,10 @@
 
 #include "comm/comm.h"
 
-/* How many processes mpirun or srun started together with this one, by the environment; 1: neither did. `by`
- * may get the variable that says so. */
+/* The number of processes that mpirun or srun started together, from the environment; 1: neither did. If `by`
+ * is not NULL, it becomes the name of the variable. */
 int mpi_ranks_count(const char **by);
 
-/* Joins them. USAGE in a build without MPI, and where MPI does not know as many. `timeout`: seconds that a
- * wait for other ranks may last; 0: ten minutes. */
+/* Joins them. USAGE in a build without MPI, and if MPI reports a different number. `timeout`: maximum seconds
+ * of a wait for other ranks; 0: ten minutes. */
 enum status mpi_ranks_open(double timeout, struct comm **comm);

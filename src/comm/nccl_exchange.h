@@ -7,16 +7,16 @@
 struct nccl_use {
     bool both_ways;          /* messages to higher ranks and to lower ones at the same time, and neither waits
                                 for the other */
-    bool often;              /* all-gathers of few bytes, which do not wait for other exchanges */
-    bool parts;              /* each sends each other rank a part of its own */
+    bool often;              /* small all-gathers, which do not wait for other exchanges */
+    bool parts;              /* each rank sends a different part to each other rank */
 };
 
 /* Makes NCCL the exchange backend of `comm`, for the calling thread's CUDA device; all ranks call it
- * together. USAGE in a build without NCCL, NO_DEVICE where the library is not found or does not open. What it
- * sets up stays until the process ends: to take it down is to wait for ranks that may be gone. */
+ * together. USAGE in a build without NCCL, NO_DEVICE if the library is not found or cannot be initialised. It
+ * is never shut down, because that would wait for ranks that may have ended. */
 enum status nccl_exchange_open(struct comm *comm, struct nccl_use use);
 
-/* Device memory that NCCL takes for itself among so many ranks of a host, as measured. */
+/* Device memory that NCCL allocates with that many ranks on a host, as measured. */
 int64_t nccl_exchange_bytes(int ranks, struct nccl_use use);
 /* Likewise, for the messages of a pipeline's stages. */
 int64_t nccl_stages_bytes(void);

@@ -4,6 +4,6 @@
 
 #include "comm/comm.h"
 
-/* Joins them. *comm is NULL where that cannot be: there is no PMIx, there are several hosts, or MPI is to do
- * it. `timeout` as in mpi_ranks.h. */
+/* Joins them. *comm is NULL if that is not possible: there is no PMIx, there are several hosts, or MPI is
+ * used instead. `timeout` as in mpi_ranks.h. */
 enum status pmix_ranks_open(double timeout, struct comm **comm);

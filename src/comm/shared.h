@@ -3,6 +3,6 @@
 
 #include "comm/comm.h"
 
-/* `descriptor` is of a block that shared_block_create made; comm_close closes it. `timeout`: seconds that a
- * wait for another rank may last; 0: until it comes or ends. */
+/* `descriptor` is of a block that shared_block_create made; comm_close closes it. `timeout`: maximum seconds
+ * of a wait for another rank; 0: until it arrives or ends. */
 enum status shared_open(int descriptor, int rank, double timeout, struct comm **comm);

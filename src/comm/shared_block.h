@@ -9,9 +9,10 @@
 #include "base/status.h"
 
 #define SHARED_RANKS_MAX 1024
-/* A slot is what a rank offers to the others at a time. There are two of each, for turns. */
+/* A slot contains what a rank currently offers to the others. Each rank has two, used alternately. */
 #define SHARED_SLOT_BYTES ((size_t)1 << 20)
-/* Of what is under way from one rank to one other. The file is sparse: only what was written takes memory. */
+/* The capacity for messages in transit between two ranks. The file is sparse: only written pages take
+ * memory. */
 #define SHARED_MAIL_BYTES ((size_t)1 << 30)
 #define SHARED_MAIL_MESSAGES 1024
 
@@ -23,13 +24,14 @@ struct shared_request {
     uint64_t bytes;
 };
 
-/* A rank's own line, which it alone writes. */
+/* The state of a rank, which only it writes. */
 struct shared_rank {
     _Alignas(64) _Atomic int32_t pid;        /* 0: not yet there */
     _Atomic uint32_t phase;                  /* enum comm_phase */
     _Atomic int64_t step, saved;             /* as in struct comm_progress */
-    _Atomic uint64_t tellings;               /* how often it has told of its progress */
-    _Atomic uint64_t meetings;               /* to which it came; who hangs came to fewer than the others */
+    _Atomic uint64_t tellings;               /* how often it has reported progress */
+    _Atomic uint64_t meetings;               /* exchanges that it has reached; a rank that hangs has reached
+                                              * fewer than the others */
     struct shared_request requests[2];
 };
 
@@ -52,7 +54,7 @@ struct shared_mailbox {
     _Alignas(4096) char data[];
 };
 
-/* A new file without a name, which its descriptor alone keeps alive; it is closed on exec. */
+/* Creates an unnamed file, which exists as long as its descriptor; close-on-exec. */
 enum status shared_block_create(int count, int *descriptor);
 /* Maps the block of a file that shared_block_create made. */
 enum status shared_block_map(int descriptor, struct shared_block **block);

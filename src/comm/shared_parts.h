@@ -14,7 +14,7 @@ struct shared {
     struct shared_mailbox **out, **in;    /* [count]; NULL: not mapped */
 };
 
-/* A wait for `peer` (-1: any of the others), of which `what` tells. */
+/* A wait for `peer` (-1: any of the others), described by `what`. */
 struct shared_wait {
     struct shared *shared;
     const char *what;
@@ -22,7 +22,7 @@ struct shared_wait {
     double began;
 };
 
-/* Sleeps while *word is `value`, for a short time at most. Fails when the wait has no end to come. */
+/* Sleeps while *word is `value`, for a short time at most. Fails if the wait cannot succeed any more. */
 enum status shared_wait(struct shared_wait *wait, _Atomic uint32_t *word, uint32_t value);
 
 enum status shared_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);

@@ -4,10 +4,10 @@
 #include "compile/program.h"
 
 struct bucket_options {
-    int64_t bytes;           /* of a bucket at most, unless a gradient alone has more; 0: as cost.h's times
-                                make it best */
-    int64_t all_reduce_bytes;/* buckets of fewer bytes are added by the backend, in whatever order; others
-                                by sum_ranks */
+    int64_t bytes;           /* maximum size of a bucket, except for a larger single gradient; 0: optimal by
+                              * the cost model */
+    int64_t all_reduce_bytes;/* smaller buckets are summed by the backend, in any order; others by
+                              * sum_ranks */
 };
 
 /* The pass, of a program of one of several ranks: gradients become parts of buckets, each of which is

@@ -3,7 +3,8 @@
 
 #include "compile/program.h"
 
-/* Ranks lie on hosts in their order, as many on each. The stages of a replica have consecutive ranks. */
+/* Ranks are assigned to hosts in order, the same number to each. The stages of a replica have consecutive
+ * ranks. */
 struct cluster {
     int replicas, stages;            /* ranks are as many as their product */
     int hosts;                       /* divides the ranks */
@@ -17,15 +18,15 @@ static inline int cluster_ranks(const struct cluster *cluster)
 }
 
 /* Seconds of an instruction alone on its device, of whatever kind. `program`: of a stage's rank in the first
- * replica. A message takes its time at the sender. */
+ * replica. The time of a message is counted at the sender. */
 double cluster_seconds(const struct cluster *cluster, const struct program *program,
                        const struct instruction *at);
 
-/* Seconds for so many bytes from a rank to another one of its host. */
+/* Seconds to send that many bytes to another rank of the same host. */
 double cluster_message(const struct cluster *cluster, double bytes);
 
-/* The part of a device's speed that an exchange takes away while it goes on. */
+/* The fraction of a device's speed that an exchange occupies. */
 double cluster_exchange_share(const struct cluster *cluster);
 
-/* By how much longer the slowest of all ranks takes for so many seconds of work. */
+/* The additional time of the slowest rank for that many seconds of work. */
 double cluster_jitter(const struct cluster *cluster, double seconds);

@@ -5,13 +5,13 @@
 #include "compile/passes.h"
 #include "compile/plan.h"
 
-/* Lowers, differentiates, runs the passes, and makes a training step fit into options->limit. Where nothing
- * fits, the program is the smallest that was found: the caller checks. The caller frees it with program_free.
- * Neither limit nor fit mode changes the bits that are computed. */
+/* Lowers, differentiates, runs the passes, and makes a training step fit into options->limit. If nothing
+ * fits, the program is the smallest that was found, which the caller checks. The caller frees it with
+ * program_free. Neither limit nor fit mode changes the computed bits. */
 enum status compile(const struct graph *graph, const struct compile_options *options,
                     struct program *program);
 
-/* The same with kernel plans, workspaces and places: all that is known before anything runs. */
+/* The same with kernel plans, workspaces and offsets: everything that is known before execution. */
 struct compiled {
     struct program program;
     struct kernel_plans kernel_plans;

@@ -4,13 +4,13 @@
 
 #include "compile/program.h"
 
-#define COST_CALL 3e-6     /* seconds, of a call that does next to nothing */
+#define COST_CALL 3e-6     /* seconds of an empty call */
 
 /* Bytes that an instruction reads and writes, but for its workspace; masters and state of an
  * update included. */
 double cost_bytes(const struct program *program, const struct instruction *at);
 
-/* Operations of forward or of one gradient; a multiply-add is two. What is no product of weights has none. */
+/* Operations of forward or of one gradient; a multiply-add is two. Only products with weights count. */
 double cost_flops(const struct program *program, const struct instruction *at);
 
 /* Seconds of one that calls an op, or the optimizer. */
@@ -18,17 +18,17 @@ double cost_call(const struct program *program, const struct instruction *at);
 /* The same on so many cores of a processor. */
 double cost_call_cpu(const struct program *program, const struct instruction *at, int threads);
 
-/* Seconds of all those, one after another. */
+/* Seconds of all instructions, serialised. */
 double cost_program(const struct program *program);
 
-/* Seconds that a backward takes longer when it recomputes what a forward instruction writes. */
+/* Additional seconds of a backward instruction that recomputes the output of a forward instruction. */
 double cost_fused_recompute(const struct program *program, const struct instruction *forward);
 
-/* Seconds for an exchange among ranks that adds so many bytes of each up. */
+/* Seconds of an all-reduce of that many bytes. */
 double cost_exchange(int64_t bytes, int ranks);
 
-/* Seconds for so many bytes from one GPU to another. */
+/* Seconds to copy that many bytes from one GPU to another. */
 double cost_message(int64_t bytes);
 
-/* Seconds for so many bytes on their way to the host or back. */
+/* Seconds to copy that many bytes to the host or back. */
 double cost_transfer(int64_t bytes);

@@ -4,18 +4,18 @@
 #include "compile/passes.h"
 
 /* Takes a program that passes_lower made through the passes after it: with the choice that makes it fit into
- * options->limit, on fewer streams than the device has where that is what fits. When nothing fits, the
- * program is the smallest that was found. `kernel_plans` becomes those of the program where fitting needed
- * them, the caller's to release; otherwise it is left alone. */
+ * options->limit, on fewer streams than the device has where that is what fits. If nothing fits, the program
+ * is the smallest that was found. `kernel_plans` becomes those of the program if fitting needed them, for the
+ * caller to release; otherwise it is unchanged. */
 enum status fit_memory(const struct compile_options *options, struct program *program,
                        struct kernel_plans *kernel_plans);
 
-/* Options for a step of at most so many micro-batches, each with as many images. */
+/* Options for a step with at most that many micro-batches of the same size. */
 struct compile_options fit_memory_few(const struct compile_options *options, int most);
 
-/* The minimum-memory choice: the smallest of those that are known: the same for all batches of one
- * octave and any number of micro-batches, so that the largest that fits can be searched for. An octave is
- * named by its smallest number of images a micro-batch. */
+/* The minimum-memory choice: the smallest of those that are known: the same for all batches of one octave and
+ * any number of micro-batches, so that the largest that fits can be searched for. An octave is identified by
+ * its smallest number of images per micro-batch. */
 struct minimum {
     enum recompute_mode *modes;         /* as recompute_fold has it */
     int count;                          /* 0: everything is kept */

@@ -4,21 +4,22 @@
 #include "compile/program.h"
 
 struct offload_options {
-    int64_t limit;           /* no more is moved than brings what is alive at once below this */
-    bool hidden;             /* nothing is moved for which computing would have to wait, by modelled times */
-    int64_t least;           /* bytes of what is worth moving; 0: a thousandth of what is alive at once */
+    int64_t limit;           /* only as much is moved as brings the live bytes below this */
+    bool hidden;             /* nothing is moved for which computation would have to wait, by the cost
+                              * model */
+    int64_t least;           /* minimum bytes of a moved value; 0: a thousandth of the live bytes */
 };
 
 struct offload_forecast {
-    int64_t bytes;           /* the most alive at once on the device, on one stream */
+    int64_t bytes;           /* the peak of live bytes on the device, on one stream */
     int64_t moved;           /* in host memory */
     int count;               /* tensors */
-    double seconds;          /* that computing waits for copies, on a GPU as it is modelled */
+    double seconds;          /* seconds that computation waits for copies, by the cost model */
 };
 
-/* The pass: what backward reads long after forward has done with it is copied to the host meanwhile, and back
- * in time. Those that are written first, and so wait the longest, go first. After recomputation, before
- * streams. Bits do not change. False: more stays alive than the limit. */
+/* The pass: values that backward reads long after their last use in forward are copied to the host, and back
+ * in time. Those written first, which wait the longest, are moved first. After recomputation, before streams.
+ * Bits do not change. False: more stays alive than the limit. */
 bool offload(struct program *program, const struct offload_options *options,
              struct offload_forecast *forecast);
 

@@ -10,8 +10,8 @@ struct partition_options {
     enum pipeline_schedule schedule;
     bool on_cpu;             /* stages are processes on processors, not GPUs */
     int64_t limit;           /* bytes of memory of a stage; 0: none */
-    /* The bytes that stage `number` takes if nothing is recomputed, and nodes are in the stages that `stage`
-     * says. NULL where there is no limit. */
+    /* The bytes of stage `number` if nothing is recomputed and nodes are in the stages given by `stage`. NULL
+     * without a limit. */
     int64_t (*bytes)(const struct program *program, const struct partition_options *options, const int *stage,
                      int number);
 };
@@ -23,5 +23,5 @@ struct partition_options {
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       double *seconds);
 
-/* The devices that the pipelines run on, as far as all ranks know it. */
+/* The devices that the pipelines run on, as all ranks know them. */
 struct cluster partition_cluster(const struct program *program, const struct partition_options *options);

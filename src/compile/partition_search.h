@@ -9,8 +9,8 @@
 /* Nodes that stay in one stage. Seconds are of one micro-batch. */
 struct partition_block {
     double forward, data, weights;   /* forward, data gradients, weight gradients */
-    int64_t crossing;                /* bytes of a micro-batch that a border behind it is crossed by; their
-                                      * gradients come back */
+    int64_t crossing;                /* bytes of a micro-batch that cross the boundary behind it; their
+                                      * gradients return */
     int64_t gradients;               /* bytes of its parameters' gradients */
 };
 
@@ -24,11 +24,11 @@ struct partition_stage {
 };
 
 struct partition_problem {
-    const struct partition_block *const *blocks;   /* [replicas_max][count]: where a micro-batch is shared by
-                                                    * so many replicas, from one on */
+    const struct partition_block *const *blocks;   /* [replicas_max][count]: for a micro-batch shared by 1, 2,
+                                                    * ... replicas */
     int count, replicas_max;
     int stages, ranks;               /* all ranks are used */
-    int side_by_side;                /* pipelines like this one, that exchange gradients with it */
+    int side_by_side;                /* number of pipelines that exchange gradients */
     int micro_batches;
     enum pipeline_schedule schedule;
     struct partition_link message, exchange;       /* between neighbours; among replicas */

@@ -7,16 +7,16 @@
 #include "compile/program.h"
 #include "compile/recompute.h"
 
-/* Called after every pass of a program, but not while fit_memory tries choices on copies. */
+/* Called after every pass, but not while fit_memory tries choices on copies. */
 typedef void pass_observer(const char *pass, const struct program *program, void *context);
 
-/* How a training step fits into a limit; without one, keep recomputes what is cheap, and offload moves what
- * computing hides. */
+/* How a training step meets a limit; without one, keep recomputes what is cheap, and offload moves what
+ * computation hides. */
 enum fit_mode {
-    FIT_AUTO,                /* everything is kept where that fits, else as recompute */
+    FIT_AUTO,                /* everything is kept if it fits, otherwise as recompute */
     FIT_KEEP,                /* products of weights are kept */
     FIT_RECOMPUTE,
-    FIT_OFFLOAD,             /* moved to the host as far as computing hides it, the rest recomputed */
+    FIT_OFFLOAD,             /* moved to the host as far as computation hides it, the rest recomputed */
 };
 
 struct compile_options {
@@ -24,22 +24,22 @@ struct compile_options {
     struct kernel_options kernel_plans;
     struct cut_options cut;
     struct bucket_options buckets;
-    int streams;             /* that compute: 2 a chain, or 1 for everything one after another */
+    int streams;             /* for computation: 2 per chain, or 1 for sequential execution */
     enum stream_division stream_division;
     enum fit_mode fit;       /* of a training step */
     int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
-    int64_t reserved;        /* bytes of these for what the program does not know: the store, preprocessing */
+    int64_t reserved;        /* bytes of these outside of the program: the store, preprocessing */
     int batches;             /* that are on the device at once */
     bool verify_each;        /* for tests: every pass leaves a program that can be planned and verified */
     pass_observer *after;    /* may be NULL */
     void *context;           /* of `after` */
 };
 
-/* How a step saves memory: the only thing about passes that depends on a limit. */
+/* How a step saves memory: the only input of passes that depends on a limit. */
 struct memory_choice {
     enum recompute_mode *modes;  /* by instruction of the step as passes_lower leaves it; NULL: none */
     int64_t fuse_limit;          /* limit of fuse_recompute */
-    bool offloads;               /* whether there is off-loading ... */
+    bool offloads;               /* whether to offload ... */
     struct offload_options offload;
     int streams;
 };

@@ -3,8 +3,9 @@
 
 enum pipeline_schedule {
     PIPELINE_GPIPE,          /* all forwards, then all backwards (Huang et al. 2019) */
-    PIPELINE_1F1B,           /* forward and backward in turn, as soon as possible (Narayanan et al. 2019) */
-    PIPELINE_ZERO_BUBBLE,    /* the same, weight gradients apart and later: ZB-H1 (Qi et al. 2023) */
+    PIPELINE_1F1B,           /* alternating forward and backward, as early as possible (Narayanan et al.
+                              * 2019) */
+    PIPELINE_ZERO_BUBBLE,    /* the same, with separate, later weight gradients: ZB-H1 (Qi et al. 2023) */
 };
 
 enum block_kind {
@@ -17,6 +18,6 @@ struct pipeline_block {
     int micro_batch;
 };
 
-/* The work of a stage in its order; blocks[3 * micro_batches] is filled. Returns how many there are. */
+/* The blocks of a stage in order; fills blocks[3 * micro_batches] and returns their number. */
 int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
                     struct pipeline_block *blocks);

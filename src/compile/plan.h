@@ -12,9 +12,9 @@ static inline int64_t plan_bytes(const struct value *value)
     return (int64_t)align_up((size_t)value->bytes, PLAN_ALIGNMENT);
 }
 
-/* A tensor's life in instruction numbers, [born, dead), by the rule in DESIGN: it ends at the
- * first point from which every later instruction is ordered (by stream or event) after all its uses.
- * Values placed over one another (in place) share a group: the value at the head of it. */
+/* A tensor's lifetime in instruction numbers, [born, dead): it ends at the first point from which every later
+ * instruction is ordered (by stream or event) after all its uses. Values computed in place share a group,
+ * named by its first value. */
 struct lifetime {
     int born, dead;            /* born == -1: not in the arena */
     int group;                 /* the value whose address this one has; itself if alone */
@@ -36,8 +36,8 @@ struct plan {
     bool separate;                 /* every tensor has its own memory (liveness without `share`) */
 };
 
-/* Lifetimes, packing (alloc/pack.h) where the program does not know its places, and the independent check: a
- * plan that fails it is never returned (FAILED). */
+/* Lifetimes, packing (alloc/pack.h) unless the program has its offsets, and the independent check: a plan
+ * that fails it is never returned (FAILED). */
 enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan);
 void plan_free(struct plan *plan);
 
@@ -48,12 +48,13 @@ enum status plan_fit(const struct program *program, int64_t room, double seconds
 /* Sums of aligned bytes alive, by instruction, without packing; the caller frees them. */
 int64_t *plan_live_bytes(const struct program *program);
 
-/* All values of one instruction are live at once: no order and no placement needs less than this. */
+/* The largest sum of one instruction's values, which are live at once: no order and no placement needs
+ * less. */
 int64_t plan_minimum_bytes(const struct program *program);
 
-/* A second opinion on lifetimes: walks the program forward with the set of instructions known to
- * have ended, and finds any write over a tensor that may still be read. Shares no code with
- * liveness(). False: `reason` names tensors and instructions. */
+/* Independent verification of lifetimes: walks the program forward with the set of instructions known to have
+ * ended, and finds any write over a tensor that may still be read. Shares no code with liveness(). False:
+ * `reason` names tensors and instructions. */
 bool plan_verify(const struct program *program, const struct plan *plan, struct reason *reason);
 
 /* A node of the graph as a row of a table: bytes are of the whole step, over all micro-batches. */
@@ -66,7 +67,7 @@ struct plan_layer {
     const struct op *op;       /* which may be several of the graph's, fused */
     int64_t params;            /* elements of its trained or frozen parameters, without statistics ... */
     int64_t weights;           /* ... and of those that are weights */
-    bool in_place;             /* its output lies over its input */
+    bool in_place;             /* its output is computed in place */
 };
 
 /* Fills a row for each node that the program runs, in running order, into rows[graph->count];

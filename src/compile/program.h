@@ -13,7 +13,7 @@ enum home {
     HOME_TARGETS,    /* the batch: labels */
     HOME_RESULT,     /* read by the host after the run: per-image loss, rank, logits; byte `offset` */
     HOME_FLAGS,      /* enum rank_flag, which the host has written */
-    HOME_HOST,       /* host memory, out of the device's way; byte `offset` */
+    HOME_HOST,       /* host memory, offloaded; byte `offset` */
 };
 
 /* The kind of a tensor, for the memory map's colours and the totals. */
@@ -22,7 +22,7 @@ enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIN
 
 /* Numbers that ranks exchange and sum in each step; as many as keep what follows aligned. */
 enum rank_flag {
-    FLAG_PRESENT,            /* 1: the sum is the number of ranks, or the exchange was broken off */
+    FLAG_PRESENT,            /* 1: the sum is the number of ranks, or the exchange was aborted */
     FLAG_COUNT = 16
 };
 
@@ -38,7 +38,7 @@ struct value {
     int index;               /* HOME_PARAM: the parameter */
     bool low;                /* HOME_PARAM: the low-precision copy */
     int whole;               /* HOME_PART: the value that it is a part of */
-    bool divided;            /* it has parts: what they read and write, it does, and the other way round */
+    bool divided;            /* it has parts: an access to them is one to it, and vice versa */
     int64_t offset;          /* HOME_PART, and where results and batches lie */
 };
 
@@ -107,7 +107,7 @@ struct program {
     int streams;
     int kernel_plan_count;
     int first_backward;                /* index of the first backward instruction; count if none */
-    int images, labels;                /* the batch as a whole */
+    int images, labels;                /* the whole batch */
     int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
     int flags, flags_sum;              /* FLAG_COUNT numbers: this rank's, and of all; -1: no exchange */
     int64_t images_bytes, targets_bytes, results_bytes, host_bytes;

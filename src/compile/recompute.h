@@ -6,7 +6,7 @@
 /* How backward gets a value that a forward instruction writes. */
 enum recompute_mode {
     RECOMPUTE_NEVER,     /* it is kept */
-    RECOMPUTE_ONCE,      /* it is recomputed before its first use in backward, and kept from there on */
+    RECOMPUTE_ONCE,      /* it is recomputed before its first use in backward and then kept */
     RECOMPUTE_EACH,      /* ... and recomputed for other recomputations, it is freed after them */
 };
 
@@ -23,8 +23,8 @@ struct recompute_walk {
     int *chain, chain_count;     /* values made for the instruction to come */
     int *stays, stay_count;      /* values made to stay */
     int value_count;             /* the program's and those made so far */
-    /* Instruction `i` comes next, as it is or recomputed; now[] is what it should read, and, if recomputed,
-     * what it writes; sums and workspace, where it has such, are the last two values. */
+    /* Instruction `i` comes next, unchanged or recomputed; now[] is what it should read and, if recomputed,
+     * write; sums and workspace, if any, are the last two values. */
     void (*next)(void *context, int i, bool recomputed);
     void *context;
 };
@@ -40,8 +40,8 @@ void recompute_cheap(const struct program *program, enum recompute_mode *modes);
 struct recompute_goal {
     int64_t limit;
     bool light;              /* products of weights are kept */
-    bool any;                /* not the cheapest: the first that is found will do */
-    int64_t work;            /* instructions replayed, after which the search gives up */
+    bool any;                /* the first one found is enough, not the cheapest */
+    int64_t work;            /* number of replayed instructions after which the search stops */
 };
 #define RECOMPUTE_WORK 20000000
 struct recompute_forecast {

@@ -3,8 +3,8 @@
 
 #include "compile/program.h"
 
-/* programs[replicas * stages]: a replica's stages one after another. Played on their streams: with several,
- * both stages must have come to a message; with one, a message is put down until it is received. Every
- * message must be the one that is awaited, and every rank of a group must make the same collectives in the
- * same order. False: `reason` names ranks and instructions; of ranks that wait for each other, the ring. */
+/* programs[replicas * stages]: a replica's stages one after another. Simulated on their streams: with
+ * several, both stages must reach a message; with one, a message is buffered until it is received. Every
+ * message must match its receive, and every rank of a group must make the same collectives in the same order.
+ * False: `reason` names ranks and instructions; for a deadlock, the cycle. */
 bool verify_ranks(const struct program *const *programs, int replicas, int stages, struct reason *reason);

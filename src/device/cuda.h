@@ -19,14 +19,14 @@ struct cuda_facts {
 };
 const struct cuda_facts *cuda_facts(const struct device *device);
 
-/* The library's handle whose work goes to this stream (call->stream). They belong to the device and are for
- * the thread that opened it. NO_DEVICE, reported, when the library does not open. */
+/* The library's handle for this stream (call->stream). Handles belong to the device, for the thread that
+ * opened it. NO_DEVICE, reported, if the library cannot be initialised. */
 enum status cuda_cudnn(struct device *device, void *stream, cudnnHandle_t *handle);
 /* For any thread, which also becomes one of this device. */
 enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle);
 
-/* A handle of cuDNN for any thread that makes plans, which also becomes a thread of this device; give it back
- * for others to use. */
+/* A cuDNN handle for any thread that creates plans, for which the device is also selected; to be returned for
+ * others to use. */
 enum status cuda_cudnn_borrow(struct device *device, cudnnHandle_t *handle);
 void cuda_cudnn_return(struct device *device, cudnnHandle_t handle);
 
@@ -35,8 +35,8 @@ void cuda_cudnn_return(struct device *device, cudnnHandle_t handle);
 char *cuda_choice(struct device *device, const char *key);
 void cuda_choose(struct device *device, const char *key, const char *choice);
 
-/* Timing wants the device for itself: one thread is between these two at a time, and what timing has taught
- * so far is its own meanwhile. */
+/* Timing needs exclusive use of the device: only one thread at a time is between these two, and has exclusive
+ * access to the results of timing. */
 struct families *cuda_timing_begin(struct device *device);
 void cuda_timing_end(struct device *device);
 

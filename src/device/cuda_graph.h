@@ -7,9 +7,9 @@
 extern "C" {
 #endif
 
-/* Nodes that fill a little memory, which libraries clear before their kernels, or copy a little of it to the
- * host become kernels, which start within a microsecond of what they wait for, other nodes after several;
- * those that follow one another become one. `filled`: how many. */
+/* Replaces small memsets, which libraries make before their kernels, and small copies to the host by kernels,
+ * which start within a microsecond after their dependencies, other nodes after several; consecutive ones
+ * become one kernel. `filled`: their number. */
 cudaError_t cuda_graph_fill(cudaGraph_t graph, int *filled);
 
 #ifdef __cplusplus

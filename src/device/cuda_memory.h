@@ -4,8 +4,7 @@
 #include "base/physical.h"
 #include "device/device.h"
 
-/* Where the driver or the GPU has no such calls, cudaMalloc stands in and there are no ranges.
- * Never NULL. */
+/* Without support by driver and GPU, cudaMalloc is used and there are no ranges. Never NULL. */
 struct cuda_memory;
 struct cuda_memory *cuda_memory_open(struct device *device);
 void cuda_memory_close(struct cuda_memory *memory);

@@ -3,7 +3,7 @@
 
 #include "device/jpeg.h"
 
-/* JPEG images decoded by nvJPEG, on the engines made for them where the GPU has such. */
+/* JPEG decoding by nvJPEG, on hardware decoders if the GPU has them. */
 extern const struct jpeg_backend cuda_jpeg;
 
 /* ", nvJPEG 13.0.4": for --version. */

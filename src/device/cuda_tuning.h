@@ -10,7 +10,7 @@ struct text;
 /* Reads the file. Never NULL. */
 struct tuning *tuning_open(void);
 
-/* One without a file, empty. */
+/* An empty cache without a file. */
 struct tuning *tuning_new(void);
 
 /* Keys and choices are one line each, and a key holds no '='. NULL: nothing is remembered; else it lives
@@ -18,9 +18,10 @@ struct tuning *tuning_new(void);
 const char *tuning_find(const struct tuning *tuning, const char *key);
 void tuning_set(struct tuning *tuning, const char *key, const char *choice);
 
-/* All of it, as the file has it, in the order of keys; and such text taken up, where nothing was set here. */
+/* The whole cache as text in the file's format, in the order of keys; and adding the entries of such text for
+ * keys that are not set. */
 void tuning_print(struct tuning *tuning, struct text *out);
 void tuning_add(struct tuning *tuning, const char *lines);
 
-/* Writes what was set into the file, if there is one, beside what others have written meanwhile. */
+/* Adds what was set to the file, if there is one, keeping what others have written in the meantime. */
 void tuning_close(struct tuning *tuning);

@@ -9,15 +9,14 @@ struct jpeg_bounds {
 };
 
 struct jpeg_backend {
-    /* Takes all its memory now. False, and why: this device does not decode. */
+    /* Allocates all its memory now. False, with the reason: this device cannot decode. */
     bool (*open)(struct device *device, const struct jpeg_bounds *bounds, struct decoder *decoder,
                  struct reason *reason);
     void (*close)(struct decoder *decoder);            /* accepts a zeroed struct */
-    /* The choice for `what` in this run, or in the one that it goes on from; else, unless `facts` is
-     * NULL, in an earlier one on such a device, where they were the same (a line without '='). The caller
-     * frees it; NULL: nothing was. */
+    /* The stored choice for `what` of this run or the one that it continues; otherwise, unless `facts` is
+     * NULL, of an earlier run on such a device with the same facts (a line without '='). The caller frees it;
+     * NULL: none. */
     char *(*chosen)(struct device *device, const char *what, const char *facts);
-    /* A choice, which the run's checkpoints keep, and a file for other runs if there are facts that it holds
-     * for. */
+    /* Stores a choice in the run's checkpoints and, with facts, in a file for other runs. */
     void (*choose)(struct device *device, const char *what, const char *facts, const char *choice);
 };

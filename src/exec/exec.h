@@ -22,22 +22,22 @@ struct exec_options {
 
 struct exec;
 
-/* Where an exec's memory comes from. */
+/* The memory that an exec uses or shares. */
 struct exec_memory {
-    const struct exec *lender;   /* that never runs at the same time: its arena is shared where that is large
-                                  * enough, and so are its places for batches; NULL: none */
+    const struct exec *lender;   /* an exec that never runs at the same time: its arena is shared if it is
+                                  * large enough, and so are its batches; NULL: none */
     int64_t arena_least;         /* an own arena is not smaller, for others to share */
-    struct text *shortage;       /* says what the device has no memory for, which is then not reported: the
-                                  * caller may know what to do; NULL: it is reported */
+    struct text *shortage;       /* gets the message about missing device memory, which is then not reported,
+                                  * because the caller may replan; NULL: it is reported */
 };
 
-/* An exec of a compiled program, which has no memory yet; then takes memory, once. The compiled program and
- * its graph must outlive it, and so must an exec whose arena it shares. A store that no training has touched
- * gets its loss scale when memory is taken. Runs happen on the thread that opened the device, whose OpenMP
- * threads are set. NO_DEVICE when memory does not suffice. */
+/* Prepares an exec of a compiled program without memory; then allocates its memory, once. The compiled
+ * program and its graph must outlive it, and so must an exec whose arena it shares. A store that no training
+ * has touched gets its loss scale when memory is taken. Runs happen on the thread that opened the device,
+ * whose OpenMP threads are set. NO_DEVICE when memory does not suffice. */
 struct exec *exec_prepare(const struct compiled *compiled, const struct exec_options *options);
 enum status exec_place(struct exec *exec, const struct exec_memory *memory);
-/* Both, with an arena of its own. */
+/* Both, with a separate arena. */
 enum status exec_open(const struct compiled *compiled, const struct exec_options *options,
                       struct exec **exec);
 void exec_close(struct exec *exec);      /* also one that is only prepared */
@@ -49,42 +49,43 @@ int64_t exec_arena_bytes(const struct exec *exec);     /* of its own; 0 when it 
  * labels as its value says: int32, or fp32 targets), in two parts. Training: counts a step, runs forward to
  * update; a step that is skipped changes the scaler's state and the counters only.
  *
- * start queues it; the batch stays where it is until the run is collected, or start has failed. Up to
- * exec_depth() runs may be started and not collected: 1 on the CPU, which has done the work by then and read
- * the batch in place; 2 on a GPU, which begins one as it ends the other. collect waits for the oldest, which
- * is then the last run. What goes wrong on the device may only be seen there.
+ * start queues it; the batch must stay in place until the run is collected, or start has failed. Up to
+ * exec_depth() runs may be started and not collected: 1 on the CPU, which is synchronous and reads the batch
+ * in place; 2 on a GPU, which starts one when the other ends. collect waits for the oldest, which is then the
+ * last run. Device errors may only be reported there.
  *
  * Averages (EMA) of running statistics follow as those of parameters do; counters are copied. */
 struct exec_batch {
     const void *images;
     const void *labels;
-    bool unchanged;          /* what lies there was given before: it need not be copied to the device again */
-    /* A device with memory of its own: queues on `stream` what makes the images there, `to`, out of `images`,
-     * which may then be anything. NULL: they are copied as they lie. */
+    bool unchanged;          /* the contents are unchanged and need not be copied to the device again */
+    /* On a device with separate memory: queues on `stream` the work that produces the images `to` from
+     * `images`, which may have any format. NULL: they are copied. */
     enum status (*make)(void *maker, const void *images, int stream, void *to);
     void *maker;
 };
 int exec_depth(const struct exec *exec);
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates);
 enum status exec_collect(struct exec *exec);
-/* Whether the device has done all that was started. */
+/* Whether everything that was started has ended. */
 bool exec_idle(const struct exec *exec);
 /* Both, with the rates of the next update. */
 enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum);
 
-/* As exec_start, but the step is run twice from the same state, and every tensor that it writes and what it
- * leaves in the store are compared. FAILED names the first that differs; the store is then as before.
- * Nothing may be under way. Only for training with code that repeats to the bit: exec_can_repeat. */
+/* As exec_start, but the step is run twice from the same state, and every tensor that it writes and the
+ * resulting store are compared. FAILED names the first difference; the store is then unchanged. No run may be
+ * in progress. Only for training with deterministic code: exec_can_repeat. */
 bool exec_can_repeat(const struct exec *exec);
 enum status exec_start_redundant(struct exec *exec, const struct exec_batch *batch,
                                  const struct update_rates *rates);
 
-/* Queues, behind the training run that was started last, that the fingerprint of the whole store is taken;
- * then that of the last run collected, 0 if none was. Ranks whose fingerprints are equal hold the same
- * parameters, optimizer state and loss scale. */
+/* Queues the computation of the store's fingerprint after the training run that was started last; then
+ * returns that of the last run collected, 0 if there is none. Ranks whose fingerprints are equal hold the
+ * same parameters, optimizer state and loss scale. */
 enum status exec_take_fingerprint(struct exec *exec);
 uint64_t exec_fingerprint(const struct exec *exec);
-/* At once: of each tensor of the store, which have numbers from 0 on, and names. */
+/* Computes, synchronously, the fingerprint of each tensor of the store, which are numbered from 0 and have
+ * names. */
 int exec_store_tensors(const struct exec *exec);
 enum status exec_store_fingerprints(const struct exec *exec, uint64_t *fingerprints);
 void exec_store_tensor_name(const struct exec *exec, int index, struct reason *name);
@@ -97,35 +98,36 @@ const float *exec_logits(const struct exec *exec);
 /* State after the last training run. */
 const struct optimizer_state *exec_state(const struct exec *exec);
 
-/* A value of the last run, copied to fp32 host memory; only in a separate-memory exec, where
- * nothing was overwritten (tests, diagnosis). */
+/* A value of the last run, copied to fp32 host memory; only in an exec with separate memory for each value
+ * (tests, diagnosis). */
 enum status exec_value(const struct exec *exec, int value, float *host);
 /* Gradients of parameter `param` of the last run, unscaled, before clipping: valid in any exec. */
 enum status exec_gradient(const struct exec *exec, int param, float *host);
 
-/* Where numbers that are not finite come from. */
+/* The origin of values that are not finite. */
 struct exec_finding {
     struct reason what;      /* "layer3.1.conv2 forward: output contains Inf"; empty when all is finite */
-    int first, last;         /* places in the batch of the images that it is in: of those that the tensor
-                              * has a part for, otherwise of the whole micro-batch or batch;
-                              * 0 and -1 when all is finite */
-    bool input;              /* it came with the batch */
+    int first, last;         /* positions in the batch of the affected images, if the tensor has a part for
+                              * each image; otherwise the whole micro-batch or batch; 0 and -1 if all is
+                              * finite */
+    bool input;              /* it was in the batch already */
 };
 
-/* Repeats the last batch, which must still be where it was, with the last run's loss scale and
- * without an update, and finds the first instruction that makes a number that is not finite out of
- * finite ones. Images, targets and parameters are looked at first. Meant for after a skipped step, when the
- * parameters are those that it ran with. The state is not touched. */
+/* Repeats the last batch, which must still be in place, with the last run's loss scale and without an update,
+ * and finds the first instruction that produces a value that is not finite from finite ones. Images, targets
+ * and parameters are checked first. Meant for use after a skipped step, when the parameters are those that it
+ * ran with. The state is not changed. */
 enum status exec_diagnose(struct exec *exec, struct exec_finding *finding);
 
-/* The same of parameters alone. */
+/* Checks only the parameters. */
 enum status exec_check_params(const struct exec *exec, struct exec_finding *finding);
 
-/* A glimpse of what the next run leaves in memory: the beginnings of its gradients, and the statistics. It is
- * copied with the run, so that it can be had though another run is under way: the rest here cannot. */
+/* Requests a glimpse of the next run's results: the first elements of its gradients, and the statistics. It
+ * is copied with the run, so that it is available while another run is in progress, unlike everything else
+ * here. */
 void exec_glimpse_next(struct exec *exec);
-/* Whether the last run collected left one; then whether it shows nothing of a gradient but zeros, and the
- * first statistic that is not finite, or NULL. */
+/* Whether the last run collected has one; whether a gradient is all zeros in it; and the first statistic that
+ * is not finite, or NULL. */
 bool exec_glimpsed(const struct exec *exec);
 bool exec_glimpse_zero(const struct exec *exec, int param);
 const char *exec_glimpse_lost(const struct exec *exec);
@@ -137,14 +139,14 @@ enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero
  * "relu2: output is zero for all images", or empty. */
 enum status exec_find_silent(struct exec *exec, struct reason *finding);
 
-/* Nanoseconds of each instruction in the last run, when measuring was asked for: each then waits for the one
- * before it, so that on a GPU their sum is more than the run would take. */
+/* Nanoseconds of each instruction in the last run, when measuring was asked for: each then waits for the
+ * preceding one, so that on a GPU their sum exceeds the time of a normal run. */
 void exec_measure(struct exec *exec, bool on);
 const int64_t *exec_times(const struct exec *exec);
-/* Steps are captured anew, by the next runs; nothing may be under way. */
+/* Makes the next runs capture steps again; no run may be in progress. */
 void exec_capture_anew(struct exec *exec);
 /* When each of them began, as clock_nanoseconds. */
 const int64_t *exec_begins(const struct exec *exec);
 
-/* The name of the algorithm that runs an instruction; NULL: its code has but one. */
+/* The name of the algorithm of an instruction; NULL: its code has only one. */
 const char *exec_algorithm(const struct exec *exec, int instruction);

@@ -5,7 +5,7 @@
 
 #define EXEC_SLOTS 2
 
-/* An instruction with its code and its call, pointers and all: a run only goes through these. */
+/* An instruction with its code and its complete call: a run only iterates over these. */
 struct step {
     const struct instruction *at;
     enum status (*run)(const struct call *call);
@@ -15,14 +15,14 @@ struct step {
     struct op_random random;
 };
 
-/* A tensor of a call that lies in the batch, whose place changes from run to run. */
+/* A tensor of a call in the batch, whose address changes from run to run. */
 struct input {
     struct tensor *tensor;
     enum home home;
     int64_t offset;
 };
 
-/* Host memory that the device reads or writes while a run is under way. */
+/* Host memory that the device reads or writes during a run. */
 struct exchange {
     struct update_rates rates;
     struct optimizer_state state;        /* after the run */
@@ -32,11 +32,11 @@ struct exchange {
     uint64_t fingerprint;                /* of the store after the run; 0: not taken */
 };
 
-/* State of one run from its start until it is collected and read. */
+/* The state of one run from its start until it is collected and read. */
 struct slot {
     void *images, *labels;               /* the batch in device memory; NULL where it is read in place */
     bool borrowed;                       /* those are another exec's */
-    struct exec_batch batch;             /* where it lies in host memory */
+    struct exec_batch batch;             /* its address in host memory */
     void *results;                       /* host memory; the exec's own where the device writes there */
     struct exchange *exchange;
     struct captured *captured;           /* NULL: not yet */
@@ -52,8 +52,8 @@ struct exec {
     void *arena;
     int64_t arena_bytes;                 /* of its own; 0: shared */
     bool exchanges;                      /* other ranks reach the arena */
-    void *host;                          /* what is off the device for a while; NULL: nothing is */
-    bool pinned;                         /* the device reaches it by itself */
+    void *host;                          /* offloaded values; NULL: none */
+    bool pinned;                         /* it is pinned */
     char *results;                       /* where ops write them: device memory */
     float *scale;                        /* device memory: the loss scale of the run */
     struct step *steps;
@@ -63,7 +63,7 @@ struct exec {
     int input_count;
     const struct update_code *update_code;
     struct update update;
-    bool updates;                        /* update is there to be closed */
+    bool updates;                        /* update was opened */
     struct optimizer_param *params;      /* those that the update changes */
     int64_t *first_squares;              /* by those: as in struct update_squares */
     int param_count;
@@ -79,7 +79,7 @@ struct exec {
     bool glimpse_next;                   /* the next run leaves a glimpse */
 };
 
-/* Queues a glimpse (exec.h) behind the run that is being started; without memory for it there is none. */
+/* Queues a glimpse (exec.h) after the run that is being started; if there is no memory for it, nothing. */
 enum status glimpse_queue(struct exec *exec, struct slot *slot);
 size_t glimpse_bytes(const struct exec *exec);
 
@@ -109,7 +109,7 @@ enum status check_store(const struct exec *exec, struct execution_check *check);
 void steps_open(struct exec *exec);
 enum status update_open(struct exec *exec, struct text *shortage);   /* as in struct exec_memory */
 
-/* Where ops find the slot's images, labels or flags: on the device, or where the host has them. */
+/* The addresses of the slot's images, labels or flags for ops: on the device or the host. */
 const char *slot_input(const struct slot *slot, enum home home);
 
 /* Points the calls at the slot's batch, and what the update reads at its exchange. */
@@ -121,7 +121,7 @@ bool exec_shares_arena(const struct exec *exec);
 /* One instruction that is not an update. */
 enum status exec_step(struct exec *exec, int i);
 
-/* Where a value lies in device memory; NULL for what is in a batch when no slot is given. */
+/* The device address of a value; NULL for those in a batch if no slot is given. */
 void *exec_address(const struct exec *exec, const struct slot *slot, int value);
 
 /* `count` elements of a value of the last run from element `first` on, as fp32. */

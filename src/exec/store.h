@@ -30,8 +30,7 @@ struct store_options {
     bool ema;
 };
 
-/* Pure arithmetic: known before any memory is. LOW ops' weights and biases get copies when `low`
- * is not fp32. */
+/* Computes the layout, without memory. Weights and biases of LOW ops get copies if `low` is not fp32. */
 void store_lay_out(const struct graph *graph, const struct store_options *options,
                    struct store_layout *layout);
 void store_layout_free(struct store_layout *layout);
@@ -43,7 +42,7 @@ struct store {
     void *memory;                            /* device memory */
 };
 
-/* Takes the block from the device (NO_DEVICE when it does not fit) and zeroes it. */
+/* Allocates the block on the device (NO_DEVICE if it does not fit) and zeroes it. */
 enum status store_open(struct device *device, const struct graph *graph,
                        const struct store_options *options, struct store *store);
 void store_close(struct store *store);
@@ -55,7 +54,7 @@ enum status store_init(struct store *store, uint64_t seed);
 enum store_part { STORE_MASTER, STORE_AVERAGE, STORE_SLOT0, STORE_SLOT1, STORE_SLOT2 };
 enum status store_read(const struct store *store, int param, enum store_part part, void *host);
 enum status store_write(struct store *store, int param, enum store_part part, const void *host);
-/* A parameter's numbers (or its gradient's) from the order in which the device holds them into torch's. */
+/* Converts a parameter (or its gradient) from the device's layout to torch's. */
 void store_to_torch(const struct store *store, int param, const float *held, float *torch);
 bool store_has(const struct store *store, int param, enum store_part part);
 enum status store_read_state(const struct store *store, struct optimizer_state *state);
@@ -64,6 +63,6 @@ enum status store_write_state(struct store *store, const struct optimizer_state 
 /* Rewrites every low-precision copy from the masters (after loading). */
 enum status store_refresh(struct store *store);
 
-/* Exchanges masters and averages (and statistics with theirs) and refreshes the copies: before
- * and after an evaluation with averaged weights. Twice is as never. */
+/* Exchanges masters and averages (and statistics with theirs) and refreshes the copies: before and after an
+ * evaluation with averaged weights. Calling it twice restores the original. */
 enum status store_swap_average(struct store *store);

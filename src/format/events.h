@@ -13,18 +13,18 @@ struct events {
     char *path;
 };
 
-/* Makes FOLDER/events.out.tfevents.TIME.HOST.PID. `step` tells TensorBoard that what earlier files
- * of the folder say of later steps is void (a resumed run). */
+/* Creates FOLDER/events.out.tfevents.TIME.HOST.PID. `step` tells TensorBoard to ignore later steps in earlier
+ * files of the folder (a resumed run). */
 enum status events_open(const struct directory *folder, int64_t step, struct events *events);
 void events_close(struct events *events);
 
-/* One number of a step, in the file when this returns. */
+/* Writes one number of a step; it is in the file on return. */
 void events_scalar(struct events *events, const char *tag, int64_t step, double value);
 
-/* Text, which TensorBoard takes for Markdown; UTF-8. */
+/* UTF-8 text, which TensorBoard renders as Markdown. */
 void events_text(struct events *events, const char *tag, int64_t step, const char *text);
 
-/* A picture in colours. */
+/* An RGB picture. */
 struct events_picture {
     const uint8_t *png;
     size_t bytes;
@@ -32,5 +32,5 @@ struct events_picture {
 };
 void events_image(struct events *events, const char *tag, int64_t step, const struct events_picture *picture);
 
-/* One framed record: length, its masked checksum, the data, theirs. False: the file took it not. */
+/* One framed record: length, its masked checksum, the data, theirs. False: it could not be written. */
 _Bool events_record(FILE *file, const void *data, size_t bytes);

@@ -17,7 +17,7 @@ struct onnx {
     FILE *file;
     char *path;
     long graph;              /* where in the file the graph's length is */
-    int opset;               /* the first that has all operators written so far */
+    int opset;               /* the minimum version for all operators written so far */
     bool too_large, failed;
 };
 
@@ -35,7 +35,7 @@ struct onnx_attribute {
 /* An operator with one output, which has its name. */
 struct onnx_node {
     const char *op, *name;
-    int opset;                       /* the first that has it so; 0: 17 has */
+    int opset;                       /* the minimum version for this operator; 0: 17 */
     int input_count;
     const char *inputs[ONNX_INPUTS];
     struct onnx_attribute attributes[ONNX_ATTRIBUTES + 1];   /* ended by a row without a name */
@@ -46,8 +46,8 @@ struct onnx_dims {
     int64_t dim[ONNX_RANK];          /* 0, of a value: any, and the same as of other values */
 };
 
-/* A file that stands half-written until onnx_close has returned OK. Nodes, tensors and values follow in any
- * order, but nodes behind what they read. Failures to write are kept for onnx_close. */
+/* Opens a file, which is incomplete until onnx_close has returned OK. Nodes, tensors and values follow in any
+ * order, except that nodes come after their inputs. Write errors are reported by onnx_close. */
 enum status onnx_open(const char *path, const char *name, struct onnx *onnx);
 void onnx_node(struct onnx *onnx, const struct onnx_node *node);
 void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct onnx_dims dims,
@@ -59,6 +59,6 @@ void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, struc
 void onnx_end(struct onnx *onnx);
 void onnx_metadata(struct onnx *onnx, const char *key, const char *value);
 
-/* Syncs and closes. FAILED, where something could not be written, or the graph is larger than the 2 GiB that
- * the format can hold. */
+/* Syncs and closes. FAILED if something could not be written, or if the graph exceeds the format's limit of 2
+ * GiB. */
 enum status onnx_close(struct onnx *onnx);

@@ -12,8 +12,8 @@
 #include "base/tensor.h"
 
 #define SAFETENSORS_HEADER_MAX 100000000
-#define SAFETENSORS_TENSORS_MAX 100000   /* each costs memory before anything is known of it */
-#define SAFETENSORS_PATH 200   /* longest path that messages show whole */
+#define SAFETENSORS_TENSORS_MAX 100000   /* each needs memory before it is checked */
+#define SAFETENSORS_PATH 200   /* longest path that messages show completely */
 
 struct safetensors_entry {
     char *name;
@@ -29,17 +29,17 @@ struct safetensors_pair {
 struct safetensors {
     char *path;
     int file;                   /* descriptor */
-    int64_t data;               /* where in the file the data begin */
+    int64_t data;               /* offset of the data in the file */
     struct safetensors_entry *entries;   /* in the order of their names */
     int count;
     struct safetensors_pair *metadata;
     int metadata_count;
-    bool checksummed;           /* the header carries its own checksum, and it is right */
+    bool checksummed;           /* the header contains a correct checksum of itself */
 };
 
-/* Reads and checks the header; no tensor yet. Refused, with a reason: a header longer than the
- * file or 100 MB or of too many tensors, anything but the JSON that the format asks for, a key
- * twice, holes, overlaps, sizes that do not follow from shape and type, a wrong header checksum. */
+/* Reads and checks the header; no tensor yet. Refused, with a reason: a header longer than the file or 100 MB
+ * or with too many tensors, invalid JSON or JSON that is not as the format requires, duplicate keys, gaps,
+ * overlaps, sizes that do not match shape and type, a wrong header checksum. */
 bool safetensors_open(const char *path, struct safetensors *file, struct reason *reason);
 bool safetensors_open_in(const struct directory *in, const char *name, struct safetensors *file,
                          struct reason *reason);
@@ -47,18 +47,18 @@ void safetensors_close(struct safetensors *file);            /* accepts a zeroed
 
 int safetensors_find(const struct safetensors *file, const char *name);         /* -1: not there */
 const char *safetensors_value(const struct safetensors *file,
-                              const char *key); /* metadata; NULL: not there */
+                              const char *key); /* metadata; NULL: absent */
 
-/* The bytes of one tensor; its checksum is verified when the file has one. */
+/* Reads one tensor, and verifies its checksum if the file has one. */
 bool safetensors_read(const struct safetensors *file, int entry, void *data, struct reason *reason);
 
-/* Reads a tensor for its checksum alone, whatever its size. */
+/* Reads a tensor of any size only to verify its checksum. */
 bool safetensors_verify(const struct safetensors *file, int entry, struct reason *reason);
 
 /* Whether the file names a checksum for every tensor. */
 bool safetensors_complete(const struct safetensors *file, struct reason *reason);
 
-/* The tensors to write: they are asked for one at a time, in any order, `data` having room for one. */
+/* The tensors to write, which are requested one at a time, in any order; `data` has room for one. */
 struct safetensors_item {
     const char *name;
     enum dtype dtype;
@@ -73,8 +73,8 @@ struct safetensors_content {
     void *context;
 };
 
-/* Writes and syncs a file; it may stand half-written at `path` after a failure. Tensors are in the
- * order in which the format's own library writes them: by type, then by name. */
+/* Writes and syncs a file, which may be incomplete after a failure. Tensors are in the order in which the
+ * format's own library writes them: by type, then by name. */
 enum status safetensors_write(const char *path, const struct safetensors_content *content);
 enum status safetensors_write_in(const struct directory *in, const char *name,
                                  const struct safetensors_content *content);

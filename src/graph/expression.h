@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/* Parameters by name: texts, as they were given. */
+/* Parameters by name, with their original text. */
 struct bindings {
     struct binding {
         char *name, *text;
@@ -19,10 +19,11 @@ const char *bindings_find(const struct bindings *bindings, const char *name, siz
 void bindings_add(struct bindings *bindings, const char *name, const char *text);
 void bindings_free(struct bindings *bindings);
 
-/* The value of a text: the text itself where it has no '$'; the parameter's text where it is one
- * parameter and nothing else; otherwise arithmetic (+ - * / and parentheses) on whole numbers,
- * where a division drops what is left over. The caller frees it; NULL: `reason` says why. */
+/* The value of a text: the text itself if it has no '$'; the parameter's text if it is a single parameter;
+ * otherwise integer arithmetic (+ - * / and parentheses), in which division truncates. The caller frees it;
+ * NULL, with a reason, if it is invalid. */
 char *expression_text(const char *text, const struct bindings *bindings, struct reason *reason);
 
-/* The next parameter's name in a text: points behind its '$' and sets `length`; NULL at the end. */
+/* The next parameter's name in a text: returns a pointer behind its '$' and sets `length`; NULL at the
+ * end. */
 const char *expression_next(const char *text, size_t *length);

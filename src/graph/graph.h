@@ -22,9 +22,9 @@ struct parameter {
     char *name;                /* "layer1.0.conv1.weight" */
     int node;
     struct op_param spec;      /* spec.name is the op's own */
-    bool frozen;               /* train.freeze: no gradient, no update; a statistic stays as it is */
+    bool frozen;               /* train.freeze: no gradient, no update; a statistic is not updated */
     bool frozen_first;         /* ... in the first epochs only (train.freeze_epochs) */
-    double lr_scale;           /* times the learning rate (optimizer.layer_decay, optimizer.lr_scale) */
+    double lr_scale;           /* factor of the learning rate (optimizer.layer_decay, optimizer.lr_scale) */
 };
 
 struct graph {
@@ -37,7 +37,7 @@ struct graph {
     int param_count;
 };
 
-/* Makes the graph of the input alone: node 0, "input", of this shape for a batch of 1. */
+/* Creates a graph with only the input: node 0, "input", of this shape for a batch of 1. */
 void graph_begin(struct graph *graph, const char *arch, struct shape input);
 
 /* A node to add; the graph copies everything but `settings`, which it owns from then on. */
@@ -50,17 +50,18 @@ struct node_spec {
     const char *where;         /* file and line */
 };
 
-/* Appends a node, which becomes the output; checks its inputs' shapes by op->shape, makes its parameters.
- * Frees spec->settings when it fails. False: `reason` says why, without file or layer. */
+/* Appends a node, which becomes the output; checks its inputs' shapes with op->shape and creates its
+ * parameters. Frees spec->settings on failure. False, with a reason, which does not name file or layer. */
 bool graph_add(struct graph *graph, const struct node_spec *spec, struct reason *reason);
 
 /* The shape of every node for a batch of n, into shapes[graph->count]. */
 void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes);
 
-/* By node: the layers with weights behind it, on the longest way to the output; into layers[graph->count]. */
+/* By node: the number of later layers with weights, on the longest path to the output; into
+ * layers[graph->count]. */
 void graph_layers_behind(const struct graph *graph, int *layers);
 
-/* Node or parameter by name; -1 when there is none. */
+/* A node or parameter by name; -1 if there is none. */
 int graph_find(const struct graph *graph, const char *name);
 int graph_find_param(const struct graph *graph, const char *name);
 
@@ -71,6 +72,6 @@ void graph_free(struct graph *graph);
 struct graph graph_copy(const struct graph *graph);
 void graph_free_node(struct node *node);    /* what it owns; not its parameters */
 
-/* Replaces batch norm + activation, and batch norm + add + ReLU, by the one op that does both
- * (kernels/batchnorm.c), where the intermediate has no other reader. Parameter names stay. */
+/* Replaces batch norm + activation, and batch norm + add + ReLU, by one fused op (kernels/batchnorm.c), if
+ * the intermediate has no other reader. Parameter names do not change. */
 enum status fuse(struct graph *graph);

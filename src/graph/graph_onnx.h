@@ -6,16 +6,16 @@
 
 struct graph_onnx_options {
     enum dtype dtype;            /* of weights and activations: F32 or F16 */
-    bool softmax;                /* the output are probabilities, not logits */
+    bool softmax;                /* the output is probabilities, not logits */
     bool keep_batchnorm;         /* do not fold batch norm into the convolution before it */
-    /* A parameter's numbers, in torch's shape and order. */
+    /* A parameter's values, in torch's shape and order. */
     enum status (*read)(void *context, int param, float *values);
     void *context;
 };
 
 /* Writes nodes, weights and values between onnx_open and onnx_end. The input, "input", is batch x c x h x w
  * as the network gets it; the output, "logits" or "probabilities", batch x classes; both are fp32. USAGE,
- * with the layer, for what ONNX cannot express or fp16 cannot hold. */
+ * with the layer, for what ONNX cannot express or fp16 cannot represent. */
 enum status graph_onnx(const struct graph *graph, const struct graph_onnx_options *options,
                        struct onnx *onnx);
 

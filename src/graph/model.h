@@ -7,22 +7,22 @@ struct model_options {
     const char *arch;            /* NAME, looked up as NAME.ini in `folders`; or NULL */
     const char *file;            /* a file's path; or NULL */
     const char *text;            /* a model file's text, which messages call `arch`; or NULL */
-    const char *const *folders;  /* where installed models are, NULL-terminated, first hit wins */
+    const char *const *folders;  /* folders of installed models, NULL-terminated, the first match wins */
     int size_h, size_w, channels;/* of the input; 0: the model file's */
     int classes;                 /* $classes; 0: the model file's default (1000) */
-    double dropout;              /* overrides every dropout rate; negative: not */
+    double dropout;              /* overrides every dropout rate; negative: off */
 };
 
-/* The graph of a model file. Everything wrong with it is reported with file:line and layer, USAGE.
- * The graph is not fused. The caller frees it with graph_free. */
+/* The graph of a model file. Errors are reported with file:line and layer, USAGE. The graph is not fused. The
+ * caller frees it with graph_free. */
 enum status model_load(const struct model_options *options, struct graph *graph);
 
-/* The same from text; `name` is for messages, arch and file are not looked at. */
+/* The same from text; `name` is for messages, arch and file are ignored. */
 enum status model_load_text(const struct model_options *options, const char *name, const char *text,
                             struct graph *graph);
 
-/* [input] of a model file alone: what size and channels it asks for (0 where it says nothing). */
+/* The image size and channels in [input] of a model file (0: not given). */
 enum status model_input(const struct model_options *options, int *size, int *channels);
 
-/* The names that `arch` can have, sorted: an array of `count` texts; all of it is the caller's to free. */
+/* The valid names of `arch`, sorted: an array of `count` texts; the caller frees all of it. */
 char **model_names(const char *const *folders, int *count);

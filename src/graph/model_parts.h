@@ -25,12 +25,12 @@ struct model {
     int section_count;
     struct names blocks;         /* block name -> section */
     struct input_settings input;
-    size_t text;                 /* bytes of lines read so far, a block's each time that it is used */
+    size_t text;                 /* bytes of lines read so far, counting a block at each use */
     struct graph graph;
 };
 
-/* The path of the file that the options name; the caller frees it. A name of an architecture leads
- * to no other folder. */
+/* The path of the file that the options name; the caller frees it. An architecture's name cannot refer to
+ * another folder. */
 enum status model_find(const struct model_options *options, char **path);
 /* "resnet50" of "/usr/share/amptrain/models/resnet50.ini"; the caller frees it. */
 char *model_base_name(const char *path);

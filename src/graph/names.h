@@ -10,11 +10,11 @@ struct names {
     int count;
     int *slots;       /* open addressing: index + 1, or 0 */
     int slot_count;   /* a power of two, or 0 */
-    uint64_t key;     /* of the hashes: nobody can choose names that all want the same slot */
+    uint64_t key;     /* of the hashes, so that nobody can choose names that all collide */
 };
 
-/* False, and nothing changes, when the name is there already. */
+/* False, without effect, if the name exists already. */
 bool names_add(struct names *names, const char *name, int value);
-/* Where in the order the name stands, or -1. */
+/* The index of the name, or -1. */
 int names_find(const struct names *names, const char *name);
 void names_free(struct names *names);

@@ -12,19 +12,19 @@ struct caching_options {
     int64_t memory_limit;             /* memory.limit */
     enum device_kind kind;
     const struct data *data;
-    struct comm *comm;                /* ranks of a host share what they keep there; NULL: there are none */
+    struct comm *comm;                /* ranks of a host share the host cache; NULL: no ranks */
 };
 
-/* Why loader.cache=device cannot be; NULL: it can, or was not asked for. */
+/* Why loader.cache=device is not possible; NULL: it is, or was not requested. */
 const char *caching_refusal(const struct caching_options *options);
 
-/* Device memory for images that are kept there; 0: none are. */
+/* Device memory for cached images; 0: none. */
 int64_t caching_device_bytes(const struct caching_options *options);
 
-/* The most host memory for decoded images, by loader.cache_limit. */
+/* The limit of host memory for decoded images, from loader.cache_limit. */
 size_t caching_host_limit(int64_t cache_limit);
 
-/* For what looks at images more than once: opens the caches of the options' data, which loaders opened from
- * now on fill. `decoding`: the device decodes training images, which the host then does not keep. All ranks
- * call it together. */
+/* If images are used more than once: opens the caches of the options' data, which loaders opened from now on
+ * fill. `decoding`: the device decodes training images, which the host then does not cache. All ranks call it
+ * together. */
 enum status caching_open(const struct caching_options *options, bool decoding, struct data *data);

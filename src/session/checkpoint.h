@@ -24,21 +24,21 @@ struct checkpoint_source {
     const struct store *store;
     const struct optimizer *optimizer;
     const struct settings *settings;
-    const char *file;            /* the configuration's path, from which paths begin; NULL: none */
-    const struct graph *graph;   /* that is trained, not fused; NULL: not told */
+    const char *file;            /* the configuration's path, to which paths are relative; NULL: none */
+    const struct graph *graph;   /* that is trained, not fused; NULL: not stored */
     char *const *class_names;
     int classes;
     int64_t train_images, val_images;
     uint32_t train_checksum, val_checksum;   /* dataset_checksum; 0 where there is no such data set */
     int h, w, channels;          /* of evaluation images */
     const char *algorithms;      /* the autotuner's choices as text; NULL: none */
-    int threads;                 /* that compute; 0 where results do not depend on them */
+    int threads;                 /* compute threads; 0 if results do not depend on them */
 };
 
-/* Writes FOLDER/checkpoint-last: a temporary file, synced and renamed; what was last becomes
- * checkpoint-previous. Whatever fails, a good checkpoint stays under one of the two names. `also`: other
- * names that it gets, ended by NULL; NULL: none. It has those before it is the last one: a run that dies
- * in between comes this way again when it is resumed. That one cannot be given is said, and no failure. */
+/* Writes FOLDER/checkpoint-last: a temporary file, synced and renamed; the last one becomes
+ * checkpoint-previous. Whatever fails, a valid checkpoint remains under one of the two names. `also`:
+ * additional names, terminated by NULL; NULL: none. They are set before it becomes the last one, so that a
+ * run that dies in between sets them again when it is resumed. Failing to set one is only a warning. */
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
                             const struct directory *folder, const char *const *also);
 
@@ -46,26 +46,26 @@ enum status checkpoint_save(const struct checkpoint_source *source, const struct
 bool checkpoint_open(const struct directory *in, const char *name, struct safetensors *file,
                      struct reason *reason);
 
-/* The newest good checkpoint of a folder: last, or else previous, and then says so. A last one that cannot
- * be used gets the name CHECKPOINT_UNUSABLE, so that it never takes the good one's place. */
+/* The newest valid checkpoint of a folder: last, or else previous, which is reported. A last one that cannot
+ * be used is renamed to CHECKPOINT_UNUSABLE, so that it never replaces the valid one. */
 enum status checkpoint_open_newest(const struct directory *folder, struct safetensors *file);
 
-/* Whether a folder holds a checkpoint, good or bad. */
+/* Whether a folder contains a checkpoint, valid or not. */
 bool checkpoint_exists(const struct directory *folder);
 
-/* How many checkpoints a run had written when it wrote this one, by which the newer of two is told; 0: the
- * file does not say, -1: it cannot be read. */
+/* The serial number of the checkpoint in its run, by which the newer of two is found; 0: unknown, -1: it
+ * cannot be read. */
 int64_t checkpoint_serial(const struct directory *in, const char *name);
 
-/* The same of an open one; false: what it says is no such number. */
+/* The same of an open checkpoint; false: it is invalid. */
 bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial);
 
-/* That the tensors are those of this store's network and optimizer; BAD_CHECKPOINT names the first
- * that is not. */
+/* Checks that the tensors are those of this store's network and optimizer; BAD_CHECKPOINT names the first
+ * mismatch. */
 enum status checkpoint_match(const struct safetensors *file, const struct store *store,
                              const struct optimizer *optimizer);
 
-/* The configuration that the run had, every value as it came to be; settings_free is the caller's. */
+/* The run's configuration, with every value as resolved; the caller frees it with settings_free. */
 enum status checkpoint_settings(const struct safetensors *file, struct settings *then);
 
 /* For train.batch=auto: the number that the checkpoint's run has, and the memory that it was found for. */
@@ -74,20 +74,21 @@ void checkpoint_recall_batch(const struct safetensors *file, struct settings *no
 /* For parallel.microbatches=auto: the number that the checkpoint's run has. */
 void checkpoint_recall_micro_batches(const struct safetensors *file, struct settings *now);
 
-/* For run.threads=auto: as many as the checkpoint's run has, up to `most`. */
+/* For run.threads=auto: the number that the checkpoint's run has, up to `most`. */
 void checkpoint_recall_threads(const struct safetensors *file, int most, struct settings *now);
 
-/* That the run was configured as it is now, except for what may change; USAGE names every difference. */
+/* Checks that the run's configuration equals the current one, except for what may change; USAGE names every
+ * difference. */
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
 
-/* That the network is the same, layer by layer, whatever its file is called; USAGE names the first layer that
- * is not. */
+/* Checks that the network is the same, layer by layer, whatever the name of its file; USAGE names the first
+ * difference. */
 enum status checkpoint_match_graph(const struct safetensors *file, const struct graph *graph);
 
-/* That it learned from the same images of the same classes, wherever they lie; BAD_DATA. */
+/* Checks that it was trained on the same images and classes, wherever they are stored; BAD_DATA. */
 enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now);
 
-/* Whether what makes a checkpoint the best one is the same. */
+/* Whether the criterion for the best checkpoint is the same. */
 enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same);
 
 /* Fills the store (copies included) and the position. */
@@ -101,9 +102,9 @@ void checkpoint_class_names(const struct safetensors *file, char ***names, int *
 /* The autotuner's choices on the device; NULL: none. */
 const char *checkpoint_algorithms(const struct safetensors *file);
 
-/* How many threads computed; 0: the file does not say, or results do not depend on them. */
+/* The number of compute threads; 0: unknown, or results do not depend on it. */
 int checkpoint_threads(const struct safetensors *file);
 
-/* The size of evaluation images, at most 65536x65536xIMAGE_CHANNELS_MAX; zeros when the file does not say.
- * False and why when it says something else. */
+/* The size of evaluation images, at most 65536x65536xIMAGE_CHANNELS_MAX; zeros if the file has none. False,
+ * with a reason, if it is invalid. */
 bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels, struct reason *reason);

@@ -5,7 +5,7 @@
 #include "data/loader.h"
 #include "session/bad_images.h"
 
-/* Images of one split as a run uses them. */
+/* The images of one split that a run uses. */
 struct images {
     struct dataset *dataset;         /* NULL: there are none */
     int64_t *subset;                 /* indices in the dataset in file order; NULL: all */
@@ -14,7 +14,7 @@ struct images {
     struct image_cache *cache;       /* of the dataset's; NULL: none */
 };
 
-/* Where in the dataset the image at a place of `images` is. */
+/* The index in the data set of an image of `images`. */
 static inline int64_t images_index(const struct images *images, int64_t place)
 {
     return images->subset ? images->subset[place] : place;
@@ -24,7 +24,7 @@ struct data {
     struct dataset opened[2];         /* by enum split */
     struct image_cache *caches[2];    /* of the opened data sets, NULL: none (session/caching.h) */
     struct images train, val;
-    struct bad_images *bad;           /* of them, those that loaders cannot use */
+    struct bad_images *bad;           /* unusable images that loaders found */
     struct augment augment;
     struct mix_settings mix;
     int channels, classes;
@@ -37,11 +37,11 @@ enum data_wanted {
     DATA_NONE = 0,
     DATA_TRAIN = 1,
     DATA_VAL = 2,
-    DATA_OPTIONAL = 4,   /* what is not there is not missed: sizes then follow the model file */
-    DATA_ALONE = 8,      /* without a network, if none is set: images keep their channels, folders' are RGB */
+    DATA_OPTIONAL = 4,   /* missing data are no error: sizes then follow the model file */
+    DATA_ALONE = 8,      /* works without a network: images keep their channels, those of folders are RGB */
 };
 
-/* A weights file's own description: its network, and what stands in for data that are not opened. */
+/* The description in a weights file: its network, and replacements for data that are not opened. */
 struct data_hint {
     int h, w, channels;               /* of evaluation images; 0: not known */
     char *const *class_names;
@@ -50,7 +50,7 @@ struct data_hint {
 };
 
 struct data_options {
-    const char *file;                 /* the configuration's path, from which paths begin; NULL: none */
+    const char *file;                 /* the configuration's path, to which paths are relative; NULL: none */
     unsigned wanted;                  /* bits of enum data_wanted */
     const struct data_hint *hint;     /* NULL: none */
 };
@@ -66,5 +66,5 @@ bool data_weighs_classes(const struct settings *settings);
 
 void data_close(struct data *data);           /* accepts a zeroed or half-built struct */
 
-/* Numbers as names, where nothing has told the classes: as many as the network has. */
+/* Numbers as class names, if the classes are unknown: as many as the network has. */
 void data_number_classes(struct data *data, int classes);

@@ -9,22 +9,22 @@ struct data_opening {
     unsigned wanted;
     const struct data_hint *hint;
     const struct format *format;
-    int size, channels;               /* of the model file's input; 0 where it does not say */
+    int size, channels;               /* of the model file's input; 0: not given */
     struct data *data;
 };
 
-/* Any of the data sets that are open, for what they have in common; NULL: none is. */
+/* Any open data set, for properties that all have in common; NULL: none is open. */
 const struct dataset *data_any(const struct data *data);
 
-/* Moves data.val_fraction of the training images to validation; leaves data.limit of them, the
- * first ones with data.shuffle=no. */
+/* Moves data.val_fraction of the training images to validation; keeps data.limit of them, the first ones with
+ * data.shuffle=no. */
 void data_split(const struct data_opening *o);
 void data_limit(const struct data_opening *o);
 
 /* The size of images of either split, and the settings that follow from it. */
 void data_set_sizes(const struct data_opening *o);
 
-/* The weights of classes in the loss, where data.class_weights asks for them. */
+/* The class weights in the loss, from data.class_weights. */
 enum status data_weigh_classes(const struct data_opening *o);
 
 /* Preprocessing of the images; refused if it does not fit them. */

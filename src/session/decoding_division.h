@@ -4,7 +4,7 @@
 
 #include "session/session.h"
 
-/* Opens session->decoding, where the device is to decode, and decides the division, which may take two
- * seconds where nobody did it before. After a run's choices were read from its checkpoint, and before a
- * loader is opened. */
+/* Opens session->decoding, if the device is to decode, and decides the division, which takes two seconds
+ * unless it is stored. To be called after a run's choices were read from its checkpoint, and before a loader
+ * is opened. */
 enum status decoding_division_open(struct session *session);

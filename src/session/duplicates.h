@@ -3,6 +3,6 @@
 
 #include "session/data.h"
 
-/* Warns of validation images whose files are, byte for byte, those of training images, too. Only files of
- * equal size are read; large data sets are left out. */
+/* Warns of validation images whose files are identical to those of training images. Only files of equal size
+ * are read; large data sets are skipped. */
 void duplicates_warn(const struct data *data);

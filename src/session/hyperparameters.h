@@ -14,21 +14,20 @@ struct hyperparameters {
     struct optimizer_settings optimizer_settings;
     struct schedule schedule;
     int batch;                        /* images a step, of all ranks */
-    int stages;                       /* of the pipeline; 1: there is none */
+    int stages;                       /* of the pipeline; 1: no pipeline */
     int replicas;                     /* ranks, or pipelines of ranks, that share a step's images */
-    int micro_batches;                /* parts in which each computes its share */
+    int micro_batches;                /* micro-batches of each one's share */
     int64_t steps_per_epoch;
 };
 
-/* Whether optimizer, schedule and precision are known by their names: every one that is not is reported. */
+/* Whether the names of optimizer, schedule and precision are known; reports all that are not. */
 enum status hyperparameters_check(const struct settings *settings);
 
-/* All but the batch and what is counted in steps. Defaults that follow from other keys are noted in
+/* Everything except the batch and what is counted in steps. Defaults that follow from other keys are noted in
  * `settings` (settings_derive). Refused with key and place, USAGE. */
 enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper);
 
-/* The rest, once train.batch is a number. `train`: what there is to train on;
- * NULL: nothing is trained. */
+/* The rest, once train.batch is a number. `train`: the training images; NULL: no training. */
 enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
                                       struct hyperparameters *hyper);
 

@@ -4,8 +4,8 @@
 
 #include "session/session.h"
 
-/* auto becomes the fastest of 1, 2 and 4 that divide the batch and fit into memory: steps on made-up images
- * are timed, and the choice is remembered by the device's autotuner, if it has one. 1 with run.deterministic,
- * since what is timed may then change nothing. A number stays. The session is as session_open leaves it; its
- * device is opened. */
+/* auto becomes the fastest of 1, 2 and 4 that divide the batch and fit into memory: steps on synthetic images
+ * are timed, and the choice is stored by the device's autotuner, if it has one. 1 with run.deterministic,
+ * because timing must not affect results then. A number is unchanged. The session is as session_open leaves
+ * it; its device is opened. */
 enum status micro_batches_find(struct session *session);

@@ -3,9 +3,9 @@
 
 #include "session/session.h"
 
-/* Whether there are the format, model, optimizer, schedule and precision that are named; all that are not are
- * reported, with key and place, USAGE. */
+/* Checks that the format, model, optimizer, schedule and precision exist; all that do not are reported, with
+ * key and place, USAGE. */
 enum status plausible_names(const struct settings *settings);
 
-/* Warnings, for whoever is about to train: of what was given, file and command line alike. */
+/* Warnings before training, about settings of the file and the command line. */
 void plausible_warn(const struct session *session);

@@ -10,12 +10,12 @@
 
 struct position {
     int64_t epoch;               /* completed epochs */
-    int64_t batch;               /* batches done in the one under way */
-    /* Sums of the epoch under way, over steps whose loss is finite. */
+    int64_t batch;               /* batches done in the current epoch */
+    /* Sums over the current epoch's steps with a finite loss. */
     double loss_sum;
     int64_t images, correct;
     int64_t skipped;             /* steps */
-    int64_t skipped_told;        /* steps, in all, that lines of metrics have told of */
+    int64_t skipped_told;        /* skipped steps reported in lines of metrics so far */
     int64_t bad_images;          /* in training batches, and in the evaluation at the epoch's end */
     double seconds, wait_seconds;
     /* The best evaluation so far, by checkpoint.best. */
@@ -25,12 +25,13 @@ struct position {
     int64_t seed;
 };
 
-/* Takes the value of the evaluation at the end of the epoch under way: whether it is the best so far. A value
- * that is not finite never is, and any that is beats one that is not (as older checkpoints may hold). */
+/* Records the result of the evaluation at the end of the current epoch; returns whether it is the best so
+ * far. A value that is not finite never is, and any finite value is better than one that is not (which older
+ * checkpoints may contain). */
 bool position_take_best(struct position *position, double value, bool lower_is_better);
 
-/* Position and optimizer state as texts for a file's metadata, exact to the bit. The pairs go to
- * the end of a growing array. */
+/* Position and optimizer state as texts for a file's metadata, exact to the bit; appends the pairs to a
+ * growing array. */
 void position_print(const struct position *position, const struct optimizer_state *state,
                     struct safetensors_pair **pairs, int *count);
 

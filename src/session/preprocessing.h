@@ -3,7 +3,7 @@
 
 #include "session/session.h"
 
-/* Gives the session its gpu_preprocessing and decoding, where they are wanted; loaders opened from now on are
- * for them. `keeps`: images are looked at more than once, and lie on the device if loader.cache says so.
- * NO_DEVICE when memory does not suffice. */
+/* Opens the session's gpu_preprocessing and decoding, if they are used; loaders opened from now on use them.
+ * `keeps`: images are used more than once, and are cached on the device according to loader.cache. NO_DEVICE
+ * if memory does not suffice. */
 enum status preprocessing_open(struct session *session, bool keeps);

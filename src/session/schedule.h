@@ -5,12 +5,12 @@
 
 #include "base/field.h"
 
-/* The numbers of a schedule. Counts are updates; what a user gives in epochs is multiplied by the
- * updates of an epoch. */
+/* The coefficients of a schedule. Counts are updates; settings in epochs were multiplied by the updates of an
+ * epoch. */
 struct schedule {
     const struct schedule_row *row;
-    double lr;                     /* the base, and onecycle's highest */
-    double momentum;               /* the optimizer's own, or its beta1; onecycle moves it */
+    double lr;                     /* the base, and onecycle's maximum */
+    double momentum;               /* the optimizer's, or its beta1; onecycle varies it */
     int64_t total;                 /* updates of the whole run */
     double warmup;                 /* updates: linear from lr / warmup up to lr */
     struct field_reals milestones; /* updates */
@@ -32,5 +32,5 @@ struct schedule_row {
 extern const struct schedule_row schedule_table[];   /* ended by a row whose name is NULL */
 const struct schedule_row *schedule_find(const char *name);
 
-/* The rate for update `update`, counted from 0. Beyond the end the last one stays. */
+/* The rate for update `update`, counted from 0. Beyond the end it is that of the last one. */
 struct schedule_rate schedule_at(const struct schedule *schedule, int64_t update);

@@ -17,15 +17,15 @@ struct session {
     struct hyperparameters hyper;
     struct comm *comm;                /* with the other ranks, not owned; NULL: there are none */
     struct comm *replicas, *stages;   /* ranks with this one's stage, and of its pipeline; NULL: none */
-    int stage;                        /* of the pipeline, that this rank has, or that is planned */
+    int stage;                        /* of the pipeline: this rank's, or the one that is planned */
     struct device *device;            /* NULL until session_open_device */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
     struct pinned *pinned;            /* of host memory for copies */
-    struct decoding *decoding;        /* by the device; NULL: workers decode all images */
-    struct gpu_preprocessing *gpu_preprocessing;   /* of images, on the device; NULL: loaders do it */
-    int64_t left;                     /* the device turned out to have no more than this for the run;
-                                       * 0: not known */
-    int64_t fitted_limit;             /* for which train.batch=auto became a number; 0: it was one */
+    struct decoding *decoding;        /* decoding by the device; NULL: workers decode all images */
+    struct gpu_preprocessing *gpu_preprocessing;   /* preprocessing on the device; NULL: loaders do it */
+    int64_t left;                     /* the device was found to have only this much for the run; 0:
+                                       * unknown */
+    int64_t fitted_limit;             /* limit for which train.batch=auto was resolved; 0: it was a number */
 };
 
 void session_close(struct session *session);        /* accepts a zeroed or half-built struct */
@@ -37,7 +37,7 @@ void session_join(struct session *session);
 int session_replica(const struct session *session);
 bool session_has_losses(const struct session *session);
 
-enum status session_open_device(struct session *session);      /* nothing if it is open */
+enum status session_open_device(struct session *session);      /* no effect if it is open */
 
 /* The kind that steps are made for, and its streams: the open device's, or the one that run.device names, if
  * this build has code for it. */
@@ -47,16 +47,15 @@ int session_streams(const struct session *session);
 const char *session_conv_algorithm(const struct session *session);
 bool session_asks_cuda(const struct session *session);     /* run.device names a GPU: "cuda", "cuda:1" */
 
-/* The most device memory that the run may take: memory.limit, or less where the device has less;
- * 0: no limit. */
+/* The limit of device memory for the run: memory.limit, or less if the device has less; 0: none. */
 int64_t session_limit(const struct session *session);
 
-/* Batches that loaders make ready ahead. */
+/* The number of batches that loaders prefetch. */
 int session_prefetch(const struct session *session);
 
 struct caching_options session_caching_options(const struct session *session);
 struct decoding_options session_decoding_options(const struct session *session);
 
-/* Device memory that preprocessing takes, known before any is taken: a batch's bytes, images that are kept,
- * room to decode in. */
+/* Device memory of preprocessing, known before allocation: a batch's bytes, cached images, decoding
+ * buffers. */
 int64_t session_preprocessing_bytes(const struct session *session);

@@ -8,10 +8,10 @@
 enum status session_loader_open(const struct session *session, const struct images *images,
                                 const struct loader_views *views, struct loader **loader);
 
-/* Of training images as fp32 numbers in host memory, all of them whatever the ranks, in small batches, which
- * reports no bad ones. */
+/* A loader of all training images, on every rank, as fp32 numbers in host memory, in small batches, which
+ * reports no bad images. */
 enum status session_loader_open_numbers(const struct session *session, struct loader **loader);
 
-/* Of training images for timing, whatever loader.workers says, which reports no bad ones. Where the device
- * decodes. */
+/* A loader of training images for timing, independent of loader.workers, which reports no bad images; for
+ * decoding on the device. */
 enum status session_loader_open_measured(const struct session *session, struct loader **loader);

@@ -3,10 +3,10 @@
 
 #include "session/session.h"
 
-/* Opens data, builds the network and works out every number; touches no device, unless train.batch follows
- * from the memory that a GPU has free. Defaults that follow from other keys are noted in `settings`
- * (settings_derive), which must outlive the session, as must `data->file` and `comm`: with several ranks, all
- * call it, and train.batch is what fits on each. The struct must stay where it is.
- * Refused with key and place, USAGE or BAD_DATA. */
+/* Opens data, builds the network and resolves all settings; uses no device, unless train.batch depends on the
+ * free memory of a GPU. Defaults that follow from other keys are noted in `settings` (settings_derive), which
+ * must outlive the session, as must `data->file` and `comm`: with several ranks, all call it, and
+ * train.batch=auto is what fits on each. The struct must stay where it is. Refused with key and place, USAGE
+ * or BAD_DATA. */
 enum status session_open(struct settings *settings, const struct data_options *data,
                          struct comm *comm, struct session *session);

@@ -14,7 +14,7 @@ enum status session_store_open(const struct session *session, struct store *stor
  * they could be loaded. */
 enum status session_store_weights(const struct session *session, struct store *store);
 
-/* All stages of a pipeline, of which each updates its own parameters, have all of them. `program`: a training
- * step. Called by all ranks after the same step; nothing without stages. */
+/* Distributes the parameters that each stage of a pipeline updates to all stages. `program`: a training step.
+ * Called by all ranks after the same step; no effect without stages. */
 enum status session_store_share(const struct session *session, const struct program *program,
                                 struct store *store);

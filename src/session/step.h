@@ -14,7 +14,7 @@ const struct graph *step_graph(const struct session *session, enum step_kind kin
 /* The program of a step, made to fit within the limit. The caller frees it with program_free. */
 enum status step_program(const struct session *session, enum step_kind kind, struct program *program);
 
-/* How it saves memory, in words: "keep", "recompute" or "offload". */
+/* How it meets the memory limit: "keep", "recompute" or "offload". */
 const char *step_strategy(const struct session *session, const struct program *program);
 
 /* A program that can run. */
@@ -31,20 +31,19 @@ enum status step_open(const struct session *session, enum step_kind kind, struct
                       struct step *step);
 void step_close(struct step *step);          /* accepts a zeroed struct */
 
-/* Overflows in a row, with the loss scale at its floor, that are said aloud;
- * train.on_nan=stop ends the run then. */
+/* The number of consecutive overflows at the minimum loss scale that is reported; train.on_nan=stop ends the
+ * run then. */
 int step_stuck(const struct hyperparameters *hyper);
 
-/* The next batch, as loader_next has it, for the run that is to follow. Waiting is counted while the device
- * has nothing to do. */
+/* The next batch, as from loader_next, for the next run. Waiting is only counted while the device is idle. */
 enum status step_next(const struct step *step, struct loader *loader, struct batch **batch,
                       double *wait_seconds);
 
-/* Rates of the step to be queued next, after `updates` applied ones. While one is under way it is not known
- * whether that one will be applied: those for either case go along. */
+/* Rates of the next step to be queued, after `updates` applied ones. While a step is running, it is not known
+ * whether it will be applied, so rates for both cases are given. */
 struct update_rates step_rates(const struct hyperparameters *hyper, int64_t updates);
 
-/* Device memory of a run, known before any is allocated. */
+/* Device memory of a run, known before allocation. */
 struct step_bytes {
     int64_t arena, live_bound, store, batch, workspace, exchange, total;
 };

@@ -8,15 +8,15 @@
 /* NO_DEVICE if that is more than session_limit. */
 enum status step_fit_check(const struct session *session, const struct step_bytes *bytes);
 
-/* The most images a step, a multiple of all ranks' micro-batches and no more than there are to train on,
- * for which fit_memory stays within `limit` bytes, and evaluation does; 0: not even one a micro-batch. The
- * session's own batch does not matter. Looks at no device: workspaces are those of a device that is not open,
- * or their bounds. `exact` as in fit_batch.h. */
+/* The most images a step, a multiple of all ranks' micro-batches and no more than there are to train on, for
+ * which fit_memory stays within `limit` bytes, and evaluation does; 0: not even one per micro-batch. The
+ * session's batch is ignored. Uses no device: workspaces are those of a device that is not open, or their
+ * bounds. `exact` as in fit_batch.h. */
 enum status step_fit_batch(const struct session *session, int64_t limit, bool exact, int *batch);
 
-/* The same in words, added to `words`. */
+/* Appends the same in words to `words`. */
 void step_fit_say(const struct session *session, int64_t limit, struct text *words);
 
-/* The part of the free memory that a run without memory.limit counts on when train.batch is auto;
- * 0: not known. Opens the device unless it is the CPU. */
+/* The part of the free memory that train.batch=auto uses without memory.limit; 0: unknown. Opens the device
+ * unless it is the CPU. */
 enum status step_fit_limit(struct session *session, int64_t *limit);

@@ -3,7 +3,6 @@
 
 #include "session/step.h"
 
-/* Before any memory is taken, the first rank of several plays the programs of all stages, of two replicas if
- * there are more (compile/verify_ranks.h). FAILED, with a message, where they would wait for each other for
- * ever. */
+/* Before allocation, the first of several ranks simulates the programs of all stages, of at most two replicas
+ * (compile/verify_ranks.h). FAILED, with a message, if they would deadlock. */
 enum status step_ranks_verify(const struct session *session);

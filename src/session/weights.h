@@ -7,28 +7,26 @@
 #include "exec/store.h"
 #include "format/safetensors.h"
 
-/* Fills the store's masters (and averages and copies) from fp32, fp16, bf16 or fp64 tensors. Of a
- * checkpoint the averages are taken where it has them, and that is said. Only num_batches_tracked
- * may be missing; everything else that is missing, left over or of another shape is listed,
- * BAD_CHECKPOINT. */
+/* Fills the store's masters (and averages and copies) from fp32, fp16, bf16 or fp64 tensors. If a checkpoint
+ * has averages, these are used, which is reported. Only num_batches_tracked may be missing; all other
+ * missing, surplus or mismatched tensors are listed, BAD_CHECKPOINT. */
 struct weights_options {
-    bool fine_tuned;             /* the last layer may be for other classes: it keeps its initial values where
-                                  * the file's has another number of them. Where the file names its classes,
-                                  * rows are those of the classes of the same name, and the others keep
-                                  * theirs. All of that is said. */
-    char *const *class_names;    /* of the network; NULL: not known, and rows are taken as they are */
+    bool fine_tuned;             /* the last layer may be for other classes: it keeps its initial values if
+                                  * the file has another number of classes. If the file names its classes,
+                                  * rows are matched by name, and the others keep their initial values. All of
+                                  * this is reported. */
+    char *const *class_names;    /* of the network; NULL: unknown, and rows are not matched */
     int classes;
 };
 enum status weights_load(const char *path, const struct weights_options *options, struct store *store);
-/* Whether the file could be loaded, saying the same; its numbers are not read. */
+/* Whether the file could be loaded, with the same reports; its values are not read. */
 enum status weights_check(const char *path, const struct weights_options *options, const struct graph *graph);
 
-/* The name under which the weights of parameter `name` stand in the file: the average, if there;
- * -1: not there. */
+/* The entry with the weights of parameter `name`: the average, if there is one; -1: none. */
 int weights_find(const struct safetensors *file, const char *name);
 
 /* Whether an entry is a weight by its own name, not an average or optimizer state. */
 bool weights_plain(const struct safetensors_entry *entry);
 
-/* One tensor of the file as fp32 in `values`, which has room for it. */
+/* Reads one tensor as fp32 into `values`, which has room for it. */
 bool weights_read(const struct safetensors *file, int entry, float *values, struct reason *reason);

@@ -4,16 +4,16 @@
 #include "exec/store.h"
 #include "session/session.h"
 
-/* USAGE where a layer cannot begin like that. */
+/* USAGE if a layer does not support it. */
 enum status whiten_check(const struct graph *graph);
 
 /* Sets the weights of every convolution with init=whiten: filter i is eigenvector i of the second moments of
- * patches of training images, largest eigenvalue first, over the root of its eigenvalue; filters beyond the
- * numbers of a patch are the negatives of the first ones. So what such filters make of an image is uncorrelated,
- * and of variance 1 (Page 2018; Jordan 2024). Images are the first ones of the first epoch, augmented as in
- * training; without any, nothing is set. */
+ * patches of training images, largest eigenvalue first, divided by the root of its eigenvalue; filters beyond
+ * the size of a patch are the negatives of the first ones. So the outputs of these filters are uncorrelated,
+ * with variance 1 (Page 2018; Jordan 2024). The images are the first ones of the first epoch, augmented as in
+ * training; without images, nothing is set. */
 enum status whiten_store(const struct session *session, struct store *store);
 
-/* Of the symmetric `a`, [n][n], which is destroyed: eigenvalues, the largest first, and eigenvectors, rows of
- * `vectors`, [n][n]. */
+/* Decomposes the symmetric `a`, [n][n], which is overwritten: eigenvalues, the largest first, and
+ * eigenvectors, rows of `vectors`, [n][n]. */
 void whiten_eigenvectors(int n, double *a, double *values, double *vectors);

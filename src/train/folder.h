@@ -9,30 +9,30 @@
 #include "conf/settings.h"
 
 struct folder {
-    struct directory at;  /* path NULL: the run writes nothing. It stays the same folder if it is moved */
+    struct directory at;  /* path NULL: the run writes nothing. Remains valid if the folder is renamed */
     int lock;             /* descriptor of the locked file */
     FILE *log;            /* log.txt; NULL: not begun */
-    struct text early;    /* what was said until then */
+    struct text early;    /* messages until then */
 };
 
-/* Makes the folder (and those above), and takes it for this process (FAILED when another has it). Without
- * `resume` a folder that holds a checkpoint is refused, USAGE. `path` NULL gives a folder that is none.
- * `folder` stays where it is until it is closed. */
+/* Creates the folder (and its parents), and locks it for this process (FAILED if another has it). Without
+ * `resume` a folder that contains a checkpoint is refused, USAGE. `path` NULL gives a dummy. `folder` must
+ * not move until it is closed. */
 enum status folder_open(const char *path, bool resume, struct folder *folder);
 void folder_close(struct folder *folder);      /* accepts a zeroed struct */
 
-/* Begins log.txt, with what has been said since the folder was opened. */
+/* Starts log.txt, with the messages since the folder was opened. */
 enum status folder_log(struct folder *folder);
 
-/* That the folder is still this process's: FAILED where it was removed, or where another process has taken it
- * because the lock was. */
+/* Checks that the folder still belongs to this process: FAILED if it was removed, or if another process has
+ * locked it after the lock file was removed. */
 enum status folder_check(struct folder *folder);
 
-/* Opens a folder, made where there is none, to add to its records while no run is in it: FAILED where one is.
- * To be closed by folder_close. */
+/* Opens a folder, created if necessary, to add to its records: FAILED if a run is in progress in it. To be
+ * closed by folder_close. */
 enum status folder_visit(const char *path, struct folder *folder);
 
-/* Writes config.ini: everything as resolved; `file` is the configuration that paths count from. */
+/* Writes config.ini: everything as resolved; `file` is the configuration to which paths are relative. */
 enum status folder_write_settings(const struct folder *folder, const struct settings *settings,
                                   const char *file);
 

@@ -7,7 +7,7 @@
 struct health_options {
     const struct hyperparameters *hyper;
     const struct graph *graph;
-    const struct dataset *dataset;         /* that is trained on */
+    const struct dataset *dataset;         /* training data */
     const struct loader *loader;
     const struct step *training;
     bool stop;                   /* a step that is not finite ends the run: train.on_nan=stop */
@@ -22,16 +22,16 @@ struct health {
     int norms;                   /* ... of so many steps */
     bool exploding;
     bool broken;                 /* a parameter that is not finite has been named */
-    bool ended;                  /* the run, which no more steps would help */
-    struct still *still;         /* by parameter; NULL: not looked yet */
-    bool doubt;                  /* the last look does not say that no gradient is zero */
+    bool ended;                  /* the run was ended, since more steps would not help */
+    struct still *still;         /* by parameter; NULL: not checked yet */
+    bool doubt;                  /* the last check found gradients that may be zero */
 };
 
 void health_open(const struct health_options *options, struct health *health);
 void health_close(struct health *health);     /* accepts a zeroed struct */
 
-/* Whether gradients and parameters are looked at after this step of the process (from 1), the last of an
- * epoch aside; and whether nothing may then be under way. */
+/* Whether gradients and parameters are checked after this step of the process (from 1), besides the last of
+ * an epoch; and whether no step may be in progress then. */
 bool health_looks(int64_t step);
 bool health_looks_alone(const struct health *health, int64_t step);
 
@@ -39,14 +39,14 @@ bool health_looks_alone(const struct health *health, int64_t step);
 struct health_step {
     const struct optimizer_state *state;   /* after it */
     const struct position *position;       /* likewise */
-    const struct batch *batch;             /* which is still lent */
+    const struct batch *batch;             /* which is still in use */
     double loss;                           /* the batch's mean, of all ranks */
     bool elsewhere;                        /* it is not finite because of other ranks' images */
     int64_t steps;                         /* that this process has made */
-    int queued;                            /* steps that are under way */
+    int queued;                            /* steps in progress */
 };
 
-/* After each step. What is known of the step anyway is looked at every time, gradients and parameters now and
- * then: wholly where the device has nothing to do, otherwise in a glimpse (exec.h). FAILED when that ends the
- * run: train.on_nan=stop, or an epoch without any update, which the loss scale does not explain. */
+/* To be called after each step. The step's results are checked every time, gradients and parameters
+ * occasionally: completely if the device is idle, otherwise through a glimpse (exec.h). FAILED if that ends
+ * the run: train.on_nan=stop, or an epoch without any update, which the loss scale does not explain. */
 enum status health_step(struct health *health, const struct health_step *step);

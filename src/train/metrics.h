@@ -11,26 +11,27 @@
 struct metrics {
     char *path;              /* NULL: switched off; every call is then without effect */
     int file;                /* descriptor */
-    struct text pending;     /* lines that could not be written so far */
+    struct text pending;     /* lines that could not be written yet */
 };
 
-/* Opens for appending, and cuts off a torn last line. */
+/* Opens for appending, and removes an incomplete last line. */
 enum status metrics_open(const struct directory *in, const char *name, struct metrics *metrics);
 void metrics_close(struct metrics *metrics);       /* accepts a zeroed struct */
 
-/* Writes the object (without newline) as one line. Where that is refused, as by a full disk, it is said, and
- * the line is kept to be written before the next one; FAILED when there are too many such. */
+/* Writes the object (without newline) as one line. If that fails, for example on a full disk, it is reported,
+ * and the line is written before the next one; FAILED if there are too many of these. */
 enum status metrics_line(struct metrics *metrics, const char *object);
 
-/* So that what a checkpoint builds upon is on the disk before it is; FAILED where it cannot be. */
+/* Syncs the file, so that it is on disk before the checkpoint that refers to it; FAILED if that is not
+ * possible. */
 enum status metrics_sync(struct metrics *metrics);
 
-/* Before a resumed run appends: drops a torn last line, and everything from the first line of a
- * step beyond `step` or of an epoch beyond `epoch` on, but for lines of "eval". A file that is not there is
- * fine, one of a newer version BAD_CHECKPOINT. */
+/* Before a resumed run appends: removes an incomplete last line, and everything from the first line of a step
+ * beyond `step` or of an epoch beyond `epoch` on, except lines of "eval". A missing file is fine, one of a
+ * newer version is BAD_CHECKPOINT. */
 enum status metrics_cut(const struct directory *in, const char *name, int64_t step, int64_t epoch);
 
-/* Whether the last run that the file tells of has told its end. */
+/* Whether the last run in the file has a line for its end. */
 _Bool metrics_ended(const struct directory *in, const char *name);
 
 /* Builders of objects: metrics_begin(&text, "step"), then members, then metrics_end. */

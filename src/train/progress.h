@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-/* The state of a run as it is shown. */
+/* The displayed state of a run. */
 struct progress_view {
     int64_t epoch, epochs;             /* epoch from 1 */
     int64_t batch, batches;            /* of the epoch */
@@ -18,23 +18,24 @@ struct progress_view {
 
 #define PROGRESS_LINE 512
 struct progress {
-    bool live;                         /* there is a terminal, and not quiet */
+    bool live;                         /* there is a terminal, and no -q */
     int terminal;                      /* its descriptor */
     bool quiet;
     double drawn;                      /* when, clock_seconds */
     int width;                         /* of the terminal */
-    bool visible;                      /* a live line stands on the terminal */
+    bool visible;                      /* a live line is shown */
     char line[PROGRESS_LINE];
 };
 
-/* The live line is drawn where the descriptor `terminal` is one: stderr, or that of a launcher of ranks. */
+/* The live line is drawn if the descriptor `terminal` is a terminal: stderr, or that of a launcher of
+ * ranks. */
 void progress_open(bool quiet, int terminal, struct progress *progress);
 void progress_close(struct progress *progress);
 
 /* Draws the live line, at most ten times a second: as much as fits, loss, accuracy and time left first. */
 void progress_step(struct progress *progress, const struct progress_view *view);
 
-/* One line of text about the state: SIGUSR2, and `log.every` where there is no terminal. */
+/* One line of text about the state: SIGUSR2, and every `log.every` steps without a terminal. */
 void progress_status(const struct progress_view *view);
 
 /* The closing table, to stdout: rows of a name and a value. */

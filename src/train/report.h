@@ -6,12 +6,12 @@
 /* The results of one step. */
 struct report_step {
     double loss;             /* mean over the batch, unscaled */
-    double lr, loss_scale;   /* that it was computed with */
+    double lr, loss_scale;   /* used in the step */
 };
 
 enum status report_start(struct run *run);
 enum status report_step(struct run *run, const struct report_step *step);
-/* `evaluation` NULL: there was none. To be called before the position moves to the next epoch. */
+/* `evaluation` NULL: there was none. To be called before the position advances to the next epoch. */
 enum status report_epoch(struct run *run, const struct evaluation *evaluation);
 enum status report_end(struct run *run, const char *reason);
 

@@ -5,11 +5,11 @@
 #include "train/evaluate.h"
 #include "train/progress.h"
 
-/* The accuracy in each class, NAN where a class has no images: [classes], for the caller to free. */
+/* The accuracy in each class, NAN for a class without images: [classes], which the caller frees. */
 double *results_per_class(const struct evaluation *evaluation, int classes);
 
 /* Balanced accuracy, which is the mean of those, then the worst classes and the most frequent confusions, if
- * there are errors. Returns how many rows there are. */
+ * there are errors. Returns the number of rows. */
 #define RESULTS_ROWS 3
 int results_rows(const struct evaluation *evaluation, const struct data *data,
                  struct progress_row rows[RESULTS_ROWS]);

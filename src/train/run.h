@@ -19,14 +19,14 @@ struct run_options {
     bool resume;                 /* from the newest good checkpoint there ... */
     const char *resume_file;     /* ... or from this one */
     bool quiet;
-    int terminal;                /* descriptor for a progress line, if it is one */
-    const char *config;          /* the configuration's file, to be read again on request; NULL: none */
-    const char *const *sets;     /* and what was set over it */
+    int terminal;                /* descriptor for a progress line, if it is a terminal */
+    const char *config;          /* the configuration file, to be reread on request; NULL: none */
+    const char *const *sets;     /* and its overrides */
     int set_count;
-    /* Called before a run's last checkpoint and records. NULL: nobody. */
+    /* Called before a run's last checkpoint and records. May be NULL. */
     void (*ending)(const struct run *run);
-    /* Called when the folder has all of a run's records; `before`: they were all there when this process
-     * began, which may touch nothing but what is missing. NULL: nobody. */
+    /* Called when the folder has all records of a run; `before`: it had them when this process began, which
+     * may then only add what is missing. May be NULL. */
     void (*ended)(const struct run *run, bool before);
 };
 
@@ -54,34 +54,34 @@ struct run {
     int64_t steps;                      /* that this process made */
     int64_t verified, last_verified;    /* of those, steps that were run twice; the number of the last */
     double saved;                       /* when the last checkpoint was written */
-    double resumed_at;                  /* when this process went on with the epoch ... */
-    double seconds_before;              /* ... on which it had spent so much */
+    double resumed_at;                  /* when this process continued the epoch ... */
+    double seconds_before;              /* ... and the time spent on it before */
     double told;                        /* when the last line of metrics was written ... */
     int64_t images_since_told;          /* ... and the images since */
     bool saved_any;
     struct position saved_position;     /* that the last checkpoint holds */
 };
 
-/* Where a run is resumed, train.batch=auto and run.threads=auto are the numbers that they were before. */
+/* For a resumed run, resolves train.batch=auto and run.threads=auto to their previous numbers. */
 void run_recall(const struct run_options *options, struct settings *settings);
 
-/* The folder taken, and on a resumed run the store and the position restored; nothing is written yet. */
+/* Locks the folder, and restores the store and the position of a resumed run; nothing is written yet. */
 enum status run_open(struct session *session, const struct run_options *options, struct run *run);
 
-/* Whether the folder has all of a run that has come to its end: its checkpoint and its records. */
+/* Whether the folder has everything of a run that has ended: its checkpoint and its records. */
 bool run_ended(const struct run *run);
 
-/* Everything ready for the first step, metrics cut. */
+/* Prepares everything for the first step, and truncates metrics. */
 enum status run_begin(struct run *run);
 void run_close(struct run *run);        /* accepts a half-built struct */
 
-/* Before each epoch, while no step is under way: what train.freeze_epochs freezes, and no longer does. */
+/* To be called before each epoch, while no step is in progress: applies train.freeze_epochs. */
 enum status run_freeze(struct run *run);
 
-/* Takes the memory.limit that the configuration file has by now, while no step is under way
+/* Applies the memory.limit of the current configuration file, while no step is in progress
  * (programs_set_limit). */
 enum status run_reread_limit(struct run *run);
 
-/* Writes checkpoint-last, under other names too (checkpoint_save). Without a folder, or when it stands there
- * already: nothing. */
+/* Writes checkpoint-last, under other names too (checkpoint_save). No effect without a folder, or if it was
+ * written already. */
 enum status run_save(struct run *run, const char *const *also);

@@ -6,7 +6,7 @@
 #include "session/data.h"
 #include "train/evaluate.h"
 
-/* The configuration as it was resolved. `file`: where it was read; NULL: the options came otherwise. */
+/* The resolved configuration. `file`: its path; NULL: it was not read from a file. */
 void tensorboard_settings(struct events *events, int64_t step, const struct settings *settings,
                           const char *file);
 
