@@ -15,7 +15,8 @@
 #include "data/mix.h"
 #include "data/batch_packing.h"
 
-/* The views of images in an evaluation: each batch comes as it is, and again for every other view. */
+/* The views of images in an evaluation: each batch is delivered once unchanged, and again for every other
+ * view. */
 struct loader_views {
     bool mirrored;
     int shift;                   /* pixels to the upper left, and to the lower right; 0: not shifted */

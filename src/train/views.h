@@ -1,4 +1,5 @@
-/* views.h: a batch that is evaluated in several views: an image's logits are a mean of theirs. */
+/* views.h: evaluates a batch in several views, such as mirror images, and averages the logits of each
+ * image. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,15 +8,15 @@
 struct views {
     int classes;
     float *logits;             /* [images][classes] */
-    float *losses;             /* [images], by the mean */
+    float *losses;             /* [images], from the mean */
     int32_t *ranks;            /* [images], likewise */
 };
 
 struct views views_open(int images, int classes);
 void views_close(struct views *views);        /* accepts a zeroed struct */
 
-/* The logits of each view, by its weight; `first` forgets the batch before. */
+/* Adds the logits of a view, with its weight; `first` starts a new batch. */
 void views_add(struct views *views, const float *logits, int images, float weight, bool first);
 
-/* After the last one: losses and ranks. */
+/* Computes losses and ranks, after the last view. */
 void views_end(struct views *views, const int32_t *labels, int images);
