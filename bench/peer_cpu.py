@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """peer_cpu.py MODEL BATCH PRECISION SECONDS: images/s of a PyTorch training step on the CPU.
 
-MODEL lenet5 or resnet18_cifar; PRECISION fp32 or bf16 (torch.autocast). Synthetic data already in
+MODEL lenet5, resnet18_cifar or resnet50 (224 pixels); PRECISION fp32 or bf16 (torch.autocast). Synthetic data already in
 memory, SGD with momentum 0.9, zero_grad/forward/loss/backward/step, channels_last and default layout
 both tried, the faster one is printed. One JSON line, keys as `amptrain bench --json` has them.
 """
@@ -23,6 +23,11 @@ def resnet18_cifar():
     return net, (3, 32, 32)
 
 
+def resnet50():
+    import torchvision
+    return torchvision.models.resnet50(), (3, 224, 224)
+
+
 def measure(make, batch, precision, seconds, layout):
     torch.manual_seed(1)
     net, shape = make()
@@ -40,10 +45,10 @@ def measure(make, batch, precision, seconds, layout):
         optimizer.step()
         return loss
 
-    for _ in range(3):
+    for _ in range(2):
         step()
     times, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 5:
+    while time.perf_counter() < end or len(times) < 3:
         start = time.perf_counter()
         loss = step()
         times.append(time.perf_counter() - start)
@@ -53,7 +58,7 @@ def measure(make, batch, precision, seconds, layout):
 
 def main():
     name, batch, precision, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
-    make = {'lenet5': lenet5, 'resnet18_cifar': resnet18_cifar}[name]
+    make = {'lenet5': lenet5, 'resnet18_cifar': resnet18_cifar, 'resnet50': resnet50}[name]
     layouts = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_format}
     best = min((measure(make, batch, precision, seconds / 2, layout) + (key,) for key, layout in layouts.items()))
     median, steps, loss, layout = best
