@@ -275,7 +275,8 @@ static const struct op_example examples[] = {
     {"filters=8 kernel=3 stride_h=2 pad=2 dilation=2 groups=2", 1, {{.rank = 4, .dim = {1, 9, 5, 4}}}},
     {"filters=32 kernel=3 stride=2 pad=1", 1, {{.rank = 4, .dim = {2, 15, 15, 3}}}},
     {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {2, 19, 17, 3}}}},
-    {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 18, 17, 64}}}},    /* onednn.c, WINOGRAD_PRODUCTS */
+    {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 18, 17, 64}}}},    /* conv_winograd_cpu.c */
+    {"filters=64 kernel=3 pad_h=2 pad_w=0", 1, {{.rank = 4, .dim = {19, 5, 14, 32}}}},
     {0},
 };
 

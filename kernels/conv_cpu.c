@@ -3,11 +3,13 @@
 #include "base/memory.h"
 #include "conv.h"
 #include "conv_gemm.h"
+#include "conv_winograd.h"
 #include "product.h"
 
-/* A kernel plan: one of the two. */
+/* A kernel plan: one of the three; `winograd` only for phases that it takes, `product` for the others. */
 struct conv_cpu_plan {
     struct conv_gemm *gemm;
+    struct conv_winograd *winograd;
     void *product;
 };
 
@@ -35,7 +37,7 @@ static enum status direct_prepare(const struct call *call, void **product)
 static enum status conv_prepare(const struct call *call, void **kernel_plan)
 {
     struct conv_cpu_plan *plan = memory_new(1, sizeof *plan);
-    *plan = (struct conv_cpu_plan){.gemm = conv_gemm_make(call)};
+    *plan = (struct conv_cpu_plan){.gemm = conv_gemm_make(call), .winograd = conv_winograd_make(call)};
     *kernel_plan = plan;
     return plan->gemm ? OK : direct_prepare(call, &plan->product);
 }
@@ -45,41 +47,49 @@ static void conv_release(void *kernel_plan)
     struct conv_cpu_plan *plan = kernel_plan;
     if (!plan) return;
     conv_gemm_free(plan->gemm);
+    conv_winograd_free(plan->winograd);
     product_release(plan->product);
     free(plan);
+}
+
+static const struct conv_cpu_plan *plan_of(const struct call *call)
+{
+    return call->kernel_plan;
 }
 
 static struct call direct_call(const struct call *call)
 {
     struct call direct = *call;
-    direct.kernel_plan = ((const struct conv_cpu_plan *)call->kernel_plan)->product;
+    direct.kernel_plan = plan_of(call)->product;
     return direct;
-}
-
-static struct conv_gemm *gemm_of(const struct call *call)
-{
-    return ((const struct conv_cpu_plan *)call->kernel_plan)->gemm;
 }
 
 static size_t conv_workspace(const struct call *call)
 {
+    const struct conv_cpu_plan *plan = plan_of(call);
     struct call direct = direct_call(call);
-    return gemm_of(call) ? conv_gemm_workspace(gemm_of(call), call) : product_workspace(&direct);
+    if (conv_winograd_takes(plan->winograd, call->phase))
+        return conv_winograd_workspace(plan->winograd, call);
+    return plan->gemm ? conv_gemm_workspace(plan->gemm, call) : product_workspace(&direct);
 }
 
 static enum status conv_run(const struct call *call)
 {
+    const struct conv_cpu_plan *plan = plan_of(call);
     struct call direct = direct_call(call);
-    return gemm_of(call) ? conv_gemm_run(gemm_of(call), call) : product_run(&direct);
+    if (conv_winograd_takes(plan->winograd, call->phase)) return conv_winograd_run(plan->winograd, call);
+    return plan->gemm ? conv_gemm_run(plan->gemm, call) : product_run(&direct);
 }
 
 static const char *conv_plan_name(const struct call *call)
 {
+    const struct conv_cpu_plan *plan = plan_of(call);
     struct call direct = direct_call(call);
-    return gemm_of(call) ? conv_gemm_name(gemm_of(call)) : product_plan_name(&direct);
+    if (conv_winograd_takes(plan->winograd, call->phase)) return "winograd";
+    return plan->gemm ? conv_gemm_name(plan->gemm) : product_plan_name(&direct);
 }
 
-static const char *const variants[] = {"native", "widened", "gemm", "gemm-per-image", NULL};
+static const char *const variants[] = {"native", "widened", "winograd", "gemm", "gemm-per-image", NULL};
 
 const struct op_code conv_cpu = {
     .variants = variants,

@@ -143,10 +143,10 @@ static struct window window_of(const struct onednn_problem *p)
 
 #if DNNL_VERSION_MAJOR < 3
 static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phase phase,
-                                       const dnnl_memory_desc_t layouts[ONEDNN_OPERANDS], bool winograd,
+                                       const dnnl_memory_desc_t layouts[ONEDNN_OPERANDS],
                                        dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
-    dnnl_alg_kind_t algorithm = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
+    dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
     const dnnl_memory_desc_t *x = &layouts[ONEDNN_X], *w = &layouts[ONEDNN_WEIGHT];
     const dnnl_memory_desc_t *b = p->bias ? &layouts[ONEDNN_BIAS] : NULL, *y = &layouts[ONEDNN_Y];
     struct window v = window_of(p);
@@ -176,10 +176,10 @@ static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phas
 }
 #else
 static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phase phase,
-                                       const dnnl_memory_desc_t layouts[ONEDNN_OPERANDS], bool winograd,
+                                       const dnnl_memory_desc_t layouts[ONEDNN_OPERANDS],
                                        dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
-    dnnl_alg_kind_t algorithm = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
+    dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
     const_dnnl_memory_desc_t x = layouts[ONEDNN_X], w = layouts[ONEDNN_WEIGHT];
     const_dnnl_memory_desc_t b = p->bias ? layouts[ONEDNN_BIAS] : NULL, y = layouts[ONEDNN_Y];
     struct window v = window_of(p);
@@ -285,38 +285,20 @@ static bool sum_is_long(const struct onednn_problem *p, enum phase phase, enum d
            p->c / p->groups * p->kernel[0] * p->kernel[1] > LONG_SUM;
 }
 
-/* Winograd's algorithm (Lavin and Gray, arXiv 1509.09308) makes tiles of 4 x 4 outputs with a quarter of the
- * products. Its errors are larger: of 90 random convolutions and gradients with up to 256 channels the worst
- * number was off by 1.2e-5 of their root mean square. What it transforms takes memory, so that it must be much
- * faster: few channels and small images are left as they are. How many images there are decides nothing, so that
- * an image is treated alike in any batch. */
-#define WINOGRAD_PRODUCTS 1e7
-#define WINOGRAD_CHANNELS 64
-static bool winograd_pays(const struct onednn_problem *p, enum dtype dtype)
-{
-    for (int i = 0; i < 2; i++)
-        if (p->kernel[i] != 3 || p->stride[i] != 1 || p->dilation[i] != 1) return false;
-    double products = 9.0 * (double)(p->output[0] * p->output[1]) * (double)(p->c * p->k);
-    return dtype == F32 && !p->inner_product && p->groups == 1 && p->c >= WINOGRAD_CHANNELS &&
-           p->k >= WINOGRAD_CHANNELS && products >= WINOGRAD_PRODUCTS;
-}
-
-/* In order of preference: Winograd's algorithm where it pays; activations in our layout, in the library's own
- * (the other way round for long sums); for fp32, which has no other way left, the library's plain loops. NULL
- * when it refuses all. */
+/* In order of preference: activations in our layout, in the library's own (the other way round for long
+ * sums); for fp32, which has no other way left, the library's plain loops. NULL when it refuses all. */
 static dnnl_primitive_desc_t desc_choose(const struct onednn_problem *problem, enum phase phase,
                                          enum dtype dtype, dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
     bool theirs = sum_is_long(problem, phase, dtype);
-    const struct { bool theirs, any_code, winograd; } attempts[] = {
-        {true, false, true}, {theirs, false, false}, {!theirs, false, false}, {false, true, false}};
-    for (int i = winograd_pays(problem, dtype) ? 0 : 1; i < (dtype == F32 ? 4 : 3); i++) {
+    const struct { bool theirs, any_code; } attempts[] = {{theirs, false}, {!theirs, false}, {false, true}};
+    for (int i = 0; i < (dtype == F32 ? 3 : 2); i++) {
         bool any[ONEDNN_OPERANDS] = {[ONEDNN_X] = attempts[i].theirs, [ONEDNN_WEIGHT] = true,
                                      [ONEDNN_Y] = attempts[i].theirs};
         dnnl_memory_desc_t layouts[ONEDNN_OPERANDS];
         dnnl_primitive_desc_t desc = NULL;
         if (layouts_make(problem, phase, dtype, any, layouts))
-            desc = desc_make(problem, phase, layouts, attempts[i].winograd, engine, attr);
+            desc = desc_make(problem, phase, layouts, engine, attr);
         layouts_free(layouts, ONEDNN_OPERANDS);
         if (desc && (attempts[i].any_code || !is_plain_loops(desc))) return desc;
         if (desc) dnnl_primitive_desc_destroy(desc);
@@ -431,6 +413,13 @@ bool onednn_has_bf16(void)
 {
     int isa = (int)dnnl_get_effective_cpu_isa(), wanted = (int)dnnl_cpu_isa_avx512_core_bf16;
     return (isa & wanted) == wanted;
+}
+
+int onednn_vector_bits(void)
+{
+    int isa = (int)dnnl_get_effective_cpu_isa();
+    int avx512 = (int)dnnl_cpu_isa_avx512_core, avx2 = (int)dnnl_cpu_isa_avx2;
+    return (isa & avx512) == avx512 ? 512 : (isa & avx2) == avx2 ? 256 : 0;
 }
 
 const char *onednn_version(char text[ONEDNN_VERSION_TEXT])

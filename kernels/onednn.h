@@ -50,6 +50,10 @@ const char *onednn_step_name(const struct onednn_step *step);
 /* Whether this CPU has bf16 products; otherwise widening to fp32 is faster. */
 bool onednn_has_bf16(void);
 
+/* How many bits the vectors have that this CPU has, or that ONEDNN_MAX_CPU_ISA leaves of it: 512 (AVX-512),
+ * 256 (AVX2), or 0 for less. */
+int onednn_vector_bits(void);
+
 /* "oneDNN 2.6.3". */
 #define ONEDNN_VERSION_TEXT 32
 const char *onednn_version(char text[ONEDNN_VERSION_TEXT]);

@@ -79,6 +79,8 @@ libkernels_a_SOURCES = \
 	kernels/conv_cpu.c \
 	kernels/conv_gemm.h \
 	kernels/conv_gemm_cpu.c \
+	kernels/conv_winograd.h \
+	kernels/conv_winograd_cpu.c \
 	kernels/cpu.h \
 	kernels/drop_path.c \
 	kernels/dropout.c \
@@ -136,6 +138,8 @@ libkernels_a_SOURCES = \
 	kernels/optimizer_walk.c \
 	kernels/optimizer_walk.h \
 	kernels/pad.c \
+	kernels/panel_product.h \
+	kernels/panel_product_cpu.c \
 	kernels/pixels_cpu.c \
 	kernels/pixels_cpu.h \
 	kernels/pool.c \
@@ -160,4 +164,6 @@ libkernels_a_SOURCES = \
 	kernels/update.c \
 	kernels/update.h \
 	kernels/weight.c \
-	kernels/weight.h
+	kernels/weight.h \
+	kernels/winograd.h \
+	kernels/winograd_cpu.c
