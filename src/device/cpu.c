@@ -34,8 +34,8 @@ static int threads_wanted(void)
 }
 #endif
 
-/* `wanted`, or as many as suit if that is 0; never more than OMP_THREAD_LIMIT allows, since oneDNN would wait
- * forever for those that do not come. */
+/* `wanted`, or a suitable number if that is 0; never more than OMP_THREAD_LIMIT, since oneDNN would wait
+ * forever for the missing threads. */
 static int threads_usable(int wanted)
 {
 #ifdef _OPENMP
@@ -46,7 +46,7 @@ static int threads_usable(int wanted)
 #endif
 }
 
-/* Once the device is open as many as it has, before that as many as OpenMP would start by itself. */
+/* The number of the open device's threads, or before that OpenMP's default. */
 static int threads_now(void)
 {
 #ifdef _OPENMP
@@ -136,7 +136,7 @@ static void cpu_close(struct device *device)
     free(device);
 }
 
-/* The kernel promises memory that it has not, and ends whoever then uses it. Less is not worth asking for. */
+/* The kernel overcommits memory and kills the process that uses it. Smaller sizes need no check. */
 #define ASKED_MIN ((size_t)1 << 30)
 
 static bool memory_is_available(size_t bytes)
@@ -175,7 +175,7 @@ static enum status cpu_fill_zero(struct device *device, int stream, void *memory
     return OK;
 }
 
-/* Everything is done by the time it is asked for: every event has occurred. */
+/* All work is synchronous, so every event has occurred. */
 static enum status cpu_event(struct device *device, int stream, int event)
 {
     return OK;

@@ -5,7 +5,7 @@
 
 #define ALLOCATORS_ALIGNMENT 4096      /* what device_allocate promises */
 #define ALLOCATORS_CHUNK ((size_t)64 << 20)
-#define ALLOCATORS_RANGES 8            /* addresses: so many times the device's memory */
+#define ALLOCATORS_RANGES 8            /* size of the address range, in multiples of the device's memory */
 
 static void *allocators_allocate(void *cache, size_t bytes, const char *owner)
 {

@@ -10,7 +10,7 @@
 enum finding { FINITE, HOLDS_INF, HOLDS_NAN };
 static const char *const finding_names[] = {[FINITE] = "", [HOLDS_INF] = "Inf", [HOLDS_NAN] = "NaN"};
 
-/* The first number that is not finite decides what is said. */
+/* The first value that is not finite decides what is reported. */
 static enum finding diagnose_scan(const float *numbers, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -75,7 +75,7 @@ static enum status diagnose_images(const struct exec *exec, int id, struct exec_
     return OK;
 }
 
-/* Those that look for something leave *found as it is when all is finite. */
+/* Search functions leave *found unchanged if all is finite. */
 
 /* The batch itself: images, and targets that are not labels. */
 static enum status find_input(const struct exec *exec, int id, const char *what, struct exec_finding *found)
@@ -159,7 +159,7 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
     return OK;
 }
 
-/* Of statistics that ranks share, this rank's stand for all. */
+/* For statistics shared among ranks, this rank's are used for all. */
 static bool shares_statistics(const struct program *program, const struct instruction *at)
 {
     return at->kind == INSTRUCTION_ALL_GATHER && !at->among_stages &&
@@ -181,9 +181,8 @@ static enum status repeat_own(struct exec *exec, const struct instruction *at)
     return status == OK ? done : status;
 }
 
-/* The last batch once more, up to the update, or to what another stage would have to send, and without
- * exchanges, since other ranks may not do the same.
- * `see` is shown each instruction after it has run, until it has seen enough. */
+/* Repeats the last batch, up to the update or the first receive from another stage, and without exchanges,
+ * since other ranks may not do the same. `see` is called after each instruction, until it returns true. */
 static enum status diagnose_replay(
     struct exec *exec, enum status (*see)(const struct exec *, int i, void *found, bool *enough), void *found)
 {

@@ -73,7 +73,7 @@ static enum status message_run(struct exec *exec, const struct instruction *at)
                  : comm->exchange->receive(comm, at->peer, data, bytes, stream);
 }
 
-/* Where the results of each instruction are checked, each update runs by itself. */
+/* If the results of each instruction are checked, each update runs separately. */
 static enum status op_run(const struct exec *exec, const struct step *step)
 {
     if (!exec->check) return step->with_next ? OK : step->run(&step->call);
@@ -117,7 +117,7 @@ static enum status reach_end(struct exec *exec, const struct instruction *at)
     return backend->events.synchronize(exec->device, EVENT_JOIN);
 }
 
-/* To its end, so that its time is known, and a failure on the device is its own. */
+/* Waits for its end, so that its time is known, and device errors are attributed to it. */
 static enum status run_to_end(struct exec *exec, int i)
 {
     const struct instruction *at = exec->steps[i].at;
@@ -145,7 +145,7 @@ static enum status queue_instruction(struct exec *exec, int i)
     return exec->steps[i].waited ? backend->events.record(exec->device, at->stream, EVENT_STEPS + i) : OK;
 }
 
-/* Other streams begin behind stream 0 and end before it. */
+/* Other streams start after stream 0 and end before it. */
 static enum status streams_fork(struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
@@ -195,8 +195,8 @@ static enum status exec_queue(struct exec *exec, const struct slot *slot)
     return queue_results(exec, slot);
 }
 
-/* The first run goes instruction by instruction: libraries make themselves ready then, and what fails
- * is said with its name. So do all where copies are from memory that is not pinned. */
+/* The first run queues instruction by instruction: libraries initialise themselves, and errors name their
+ * instruction. So do all runs if copies are from memory that is not pinned. */
 static bool is_captured(const struct exec *exec)
 {
     bool moves = exec->host && !exec->pinned;
@@ -249,7 +249,7 @@ static enum status exec_start_slot(struct exec *exec, struct slot *slot, const s
     return exec->device->backend->events.record(exec->device, 0, EVENT_DONE + index);
 }
 
-/* What ranks write into each other's arenas lies at the same places in all. */
+/* Ranks write to the same offsets of each other's arenas. */
 static enum status compare_places(const struct exec *exec)
 {
     struct text places = {0};
@@ -264,7 +264,7 @@ static enum status compare_places(const struct exec *exec)
     return status;
 }
 
-/* By now all ranks have settled on their memory. */
+/* By now all ranks have allocated their memory. */
 static enum status share_arena(struct exec *exec)
 {
     if (exec->exchanges || !exec_shares_arena(exec)) return OK;

@@ -27,7 +27,7 @@ static enum status (*code_run(const struct op_code *code, enum phase phase))(con
     return NULL;
 }
 
-/* Data for a tensor that the phase touches. Tensors of the batch get theirs with each run. */
+/* Sets the data of a tensor that the phase uses. Tensors in the batch get theirs with each run. */
 static void exec_resolve(struct exec *exec, const struct instruction *at, int id, struct tensor *tensor)
 {
     if (id < 0) return;
@@ -91,7 +91,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     call->random = &step->random;
 }
 
-/* Updates of running statistics that follow one another are done at once, in the place of the last. */
+/* Consecutive updates of running statistics are done together, in the position of the last. */
 static void join_updates(struct exec *exec)
 {
     for (int i = 1; i < exec->program->count; i++) {
@@ -183,7 +183,7 @@ static void averages_open(struct exec *exec)
     }
 }
 
-/* Training has not begun: the loss scale is where it starts. */
+/* Training has not begun: sets the initial loss scale. */
 static enum status scale_open(struct exec *exec)
 {
     struct optimizer_state state;

@@ -5,7 +5,8 @@
 
 #include "exec/exec_parts.h"
 
-#define FIRST 64             /* numbers of a gradient: most that are not zero throughout show it there */
+#define FIRST 64             /* elements of a gradient: enough to see in most cases that it is not all
+                              * zeros */
 
 static int64_t gradient_count(const struct exec *exec, int param)
 {

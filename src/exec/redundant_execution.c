@@ -14,8 +14,8 @@ enum status check_instruction(const struct exec *exec, int i)
     for (int k = 0; k < at->write_count; k++) {
         const struct value *value = &exec->program->values[at->writes[k]];
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
-        /* Tensors on the host are checked when they are back. Padding between exchanged gradients is
-         * undefined; their results are checked in the store. */
+        /* Offloaded tensors are checked when they have been copied back. Padding between exchanged gradients
+         * is undefined; their results are checked in the store. */
         if (value->kind == KIND_WORKSPACE || value->home == HOME_HOST) continue;
         if (value->kind == KIND_EXCHANGE || value->divided) continue;
         TRY(check_tensor(exec, exec->check, &(struct checked_tensor){
@@ -27,7 +27,7 @@ enum status check_instruction(const struct exec *exec, int i)
     return OK;
 }
 
-/* Counts the tensors, or finds one's name, without running. */
+/* Counts the tensors, or finds the name of one, without running. */
 static enum status check_walk(struct exec *exec, int sought, struct execution_check *counted)
 {
     *counted = (struct execution_check){.sought = sought};
@@ -39,7 +39,7 @@ static enum status check_walk(struct exec *exec, int sought, struct execution_ch
     return status;
 }
 
-/* The run is over on the device when this returns, but not collected. */
+/* On return the run has ended on the device, but is not collected. */
 static enum status start_checked(struct exec *exec, const struct exec_batch *batch,
                                  const struct update_rates *rates, uint64_t *fingerprints)
 {

@@ -120,9 +120,9 @@ static enum status store_down(const struct store *store, int64_t offset, void *h
     return backend->synchronize(store->device);
 }
 
-/* Four numbers of a parameter's initial values come from one draw of the stream (seed, parameter,
- * attempt), so that any of them can be made without the others. Attempts after the first are for
- * values that a truncated normal refuses. */
+/* Four numbers of a parameter's initial values come from one draw of the stream (seed, parameter, attempt),
+ * so that any of them can be made without the others. Attempts after the first replace values rejected by a
+ * truncated normal. */
 struct initial {
     uint64_t seed;
     int param;
@@ -131,8 +131,8 @@ struct initial {
     double limit;            /* of a truncated normal's absolute values */
 };
 
-/* A truncated normal accepts more than six of ten values that are drawn for it: the odds that it refuses so
- * many in a row are below 1e-24. The last one is then taken as it is, within the limit. */
+/* A truncated normal accepts more than 60 % of the values drawn: the probability of that many rejections in a
+ * row is below 1e-24. The last one is then clamped to the limit. */
 #define ATTEMPTS_MAX 64
 
 static struct initial initial_of(const struct graph *graph, int param, uint64_t seed)

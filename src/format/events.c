@@ -51,8 +51,8 @@ static struct protobuf event_begin(int64_t step)
     return event;
 }
 
-/* Every event reaches the file at once, so that a killed run loses none. Curves are a convenience: when they
- * cannot be written, that is said once and the run goes on. */
+/* Every event reaches the file at once, so that a killed run loses none. Curves are a convenience: a write
+ * error is reported once and the run continues. */
 static void event_write(struct events *events, struct protobuf *event)
 {
     bool written = events_record(events->file, event->bytes, event->length) && fflush(events->file) == 0;

@@ -55,7 +55,7 @@ enum status onnx_open(const char *path, const char *name, struct onnx *onnx)
     protobuf_int(&start, MODEL_IR, IR_VERSION);
     protobuf_text(&start, MODEL_PRODUCER, "amptrain");
     protobuf_text(&start, MODEL_VERSION, PACKAGE_VERSION);
-    protobuf_begin(&start, MODEL_GRAPH, UINT32_MAX);     /* as long as LENGTH_BYTES; onnx_end puts it right */
+    protobuf_begin(&start, MODEL_GRAPH, UINT32_MAX);     /* placeholder of LENGTH_BYTES; onnx_end sets it */
     onnx->graph = (long)start.length - LENGTH_BYTES;
     protobuf_text(&start, GRAPH_NAME, name);
     write_message(onnx, &start);

@@ -72,7 +72,7 @@ static bool parse_shape(const json_t *array, struct shape *shape, struct reason 
     return true;
 }
 
-/* Bytes of a tensor of this shape, without overflow; false when no file could hold it. */
+/* The bytes of a tensor of this shape, checked for overflow; false if no file could contain it. */
 static bool shape_bytes(const struct shape *shape, enum dtype dtype, int64_t *bytes)
 {
     int64_t total = (int64_t)dtype_bytes(dtype);

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 
 #define DEPTH_MAX 64                        /* nested parentheses and signs */
-#define VALUE_MAX INT64_C(1000000000000)    /* either way from zero, so that nothing overflows unseen */
+#define VALUE_MAX INT64_C(1000000000000)    /* limit of absolute values, so that overflows are detected */
 
 const char *bindings_find(const struct bindings *bindings, const char *name, size_t length)
 {

@@ -23,7 +23,7 @@ struct writer {
     const struct graph *graph;
     const struct graph_onnx_options *options;
     struct onnx *onnx;
-    enum status status;          /* of all so far; after a failure what is written does not matter */
+    enum status status;          /* of all so far; after a failure the output is irrelevant */
     const char **values;         /* by node: the ONNX value that is its output */
     int *ranks;
     int *folded;                 /* by node: the batch norm that is folded into it; 0: none */
@@ -138,7 +138,7 @@ static float *param_read(struct writer *w, const struct node *node, int place)
     return values;
 }
 
-/* Nodes before a layer's last one: NAME.PART, which then stands in for an input of the last one. */
+/* Nodes before a layer's last one: NAME.PART, which then becomes an input of the last one. */
 
 static struct onnx_node part_of(struct writer *w, const struct onnx_node *out, const char *op,
                                 const char *part)
@@ -379,7 +379,7 @@ static void write_bins(struct writer *w, const struct node *node, const struct p
     onnx_node(w->onnx, out);
 }
 
-/* ceil_mode is told by padding behind the image, which an average never counts. */
+/* ceil_mode is expressed by padding behind the image, which averages never count. */
 static void write_windows(struct writer *w, const struct pool_plane *plane, struct onnx_node *out)
 {
     const struct pool_axis *axes[] = {&plane->h, &plane->w};

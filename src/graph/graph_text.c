@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-/* The settings that are not as they are when nothing is said. */
+/* The settings that differ from their defaults. */
 static void add_settings(const struct op *op, const void *settings, struct text *out)
 {
     if (!op->fields) return;

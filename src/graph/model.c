@@ -103,7 +103,7 @@ static enum status unknown_input_key(const struct model *model, const struct ini
     return status;
 }
 
-/* [input] into `input`; what it does not name keeps its value. */
+/* Reads [input] into `input`; keys that are absent keep their values. */
 static enum status read_input(const struct model *model, struct input_settings *input)
 {
     const struct section *section = find_section(model, "input");
@@ -118,7 +118,7 @@ static enum status read_input(const struct model *model, struct input_settings *
     return OK;
 }
 
-/* The graph of the input alone, as the options and [input] say. */
+/* The graph with only the input, from the options and [input]. */
 static enum status model_begin(struct model *model, const char *arch)
 {
     const struct model_options *options = model->options;
@@ -208,7 +208,7 @@ static enum status open_file(const struct model_options *options, struct ini *in
     return status;
 }
 
-/* Takes the file's text over. */
+/* Takes ownership of the file's text. */
 static enum status model_compose(const struct model_options *options, struct ini ini, struct graph *graph)
 {
     struct model model = {.options = options, .ini = ini};

@@ -13,7 +13,7 @@
 #include "expression.h"
 
 #define NODES_MAX 100000
-#define TEXT_MAX (32 << 20)   /* bytes of lines, blocks written out: what they cost in time */
+#define TEXT_MAX (32 << 20)   /* bytes of lines after expansion of blocks, which limits the time */
 #define DEPTH_MAX 32        /* blocks within blocks */
 #define NAME_MAX_BYTES 200  /* of a full name */
 #define PARAMS_MAX 64       /* of a block */
@@ -28,7 +28,7 @@ struct scope {
     char *prefix;                /* of the names: "layer1.0." */
     struct bindings bindings;
     struct names layers;         /* local name -> node */
-    const int *inputs;           /* what `in` stands for */
+    const int *inputs;           /* the nodes of `in` */
     int input_count;
 };
 
@@ -76,7 +76,7 @@ static enum status fault(const struct scope *scope, const char *format, ...)
     return status;
 }
 
-/* A line of so many bytes is about to be looked at. */
+/* Counts a line of that many bytes before it is read. */
 static enum status count_text(const struct scope *scope, size_t bytes)
 {
     struct model *model = scope->model;
@@ -92,7 +92,7 @@ static bool is_input_name(const char *name)
 
 /* ---- Words of a line ---- */
 
-/* Appends what an input word stands for; `in` in a block is all of its inputs. */
+/* Appends the nodes of an input word; `in` in a block is all of its inputs. */
 static enum status resolve_input(const struct scope *scope, const char *word, int *inputs, int *count)
 {
     const int *nodes = scope->inputs;
@@ -142,7 +142,7 @@ static enum status bind_settings(const struct scope *scope, const struct words *
 
 /* ---- A layer that is an op ---- */
 
-/* model.dropout stands above what the file says. */
+/* model.dropout overrides the file. */
 static void settings_text(const struct model_options *options, const struct op *op,
                           const struct bindings *settings, struct text *text)
 {
@@ -197,7 +197,7 @@ static void block_params(const struct model *model, const struct section *block,
     }
 }
 
-/* The line must give the parameters that the block asks for. */
+/* The line must give the parameters that the block requires. */
 static enum status check_params(const struct scope *scope, const struct section *block,
                                 const struct bindings *given)
 {
@@ -309,8 +309,7 @@ static enum status add_typed(const struct scope *scope, const char *type, const 
     return add_node(scope, op, settings, inputs, input_count);
 }
 
-/* One layer, whose name is scope->layer. `previous`: the node that is read in the first input's
- * place, or -1. */
+/* One layer, whose name is scope->layer. `previous`: the node that replaces the first input, or -1. */
 static enum status add_layer(struct scope *scope, struct words *words, const char *type, int previous)
 {
     int inputs[OP_MAX_INPUTS], input_count;
@@ -394,7 +393,7 @@ static enum status read_line(struct scope *scope, const struct ini_entry *entry)
     return read_layer(scope, entry->value, -1);
 }
 
-/* "$stride = 1": a default, which what is given stands above. */
+/* "$stride = 1": a default, which a given value overrides. */
 static enum status read_default(struct scope *scope, const struct ini_entry *entry)
 {
     const char *name = entry->key + 1;

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-/* FNV-1a (Fowler, Noll, Vo) of 64 bits, begun from the key, and stirred more. */
+/* FNV-1a (Fowler, Noll, Vo) of 64 bits, seeded with the key, with additional mixing. */
 static uint32_t names_hash(uint64_t key, const char *name)
 {
     uint64_t hash = key ^ 14695981039346656037u;
@@ -17,7 +17,7 @@ static uint32_t names_hash(uint64_t key, const char *name)
     return (uint32_t)(hash >> 32);
 }
 
-/* The slot that holds the name, or the free one where it belongs. */
+/* The slot of the name, or the free one for it. */
 static int names_slot(const struct names *names, const char *name)
 {
     int slot = (int)(names_hash(names->key, name) & (uint32_t)(names->slot_count - 1));

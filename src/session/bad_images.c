@@ -72,7 +72,7 @@ static char *path_of(const struct bad_source *source, int64_t index)
     return path ? path : text_copy("");
 }
 
-/* Tabs and newlines, which paths may have, would be taken for those between fields and lines. */
+/* Tabs and newlines in paths would be confused with the separators of fields and lines. */
 static void add_field(struct text *line, const char *value, char end)
 {
     for (; *value; value++) {
@@ -83,7 +83,7 @@ static void add_field(struct text *line, const char *value, char end)
     text_add(line, "%c", end);
 }
 
-/* The fields that are the same whenever an image is met. */
+/* The fields that identify an image. */
 static void add_name(struct text *line, const struct bad_source *source, int64_t index)
 {
     char *path = path_of(source, index);
@@ -133,8 +133,8 @@ void bad_images_report(void *context, int64_t index, const char *why)
     pthread_mutex_unlock(&bad->lock);
 }
 
-/* Takes over a line if it is one of this source's; false: it is not, or the image was known. An image that
- * has another path now is another image. */
+/* Adds a line if it belongs to this source; false: it does not, or the image was known. An image with a
+ * different path is a different image. */
 static bool recall(struct bad_source *source, const char *line)
 {
     size_t length = strlen(source->name);
@@ -149,7 +149,7 @@ static bool recall(struct bad_source *source, const char *line)
     return fresh;
 }
 
-/* Takes over the lines of a file, and cuts off a last one that is not complete. */
+/* Adds the lines of a file, and removes an incomplete last line. */
 static void recall_all(struct bad_images *bad, FILE *file)
 {
     char *line = NULL;

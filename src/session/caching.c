@@ -9,8 +9,7 @@
 #include "comm/host_file.h"
 #include "data/gpu_preprocessing.h"
 
-/* The share of the host's memory that is taken unasked; of a device's so many bytes at most, or a share of
- * memory.limit. */
+/* The default share of host memory; and of device memory a maximum in bytes, or a share of memory.limit. */
 #define SHARE_UNASKED 4
 #define DEVICE_UNASKED ((int64_t)1 << 30)
 #define DEVICE_SHARE_UNASKED 16
@@ -49,7 +48,7 @@ static struct image_cache *open_cache(const struct caching_options *caching,
     return image_cache_open(options);
 }
 
-/* One for all ranks of the host; where that cannot be, each has its part of the limit. */
+/* One file for all ranks of the host; if that is not possible, each rank has its part of the limit. */
 static enum status open_shared(const struct caching_options *caching, struct image_cache_options *options,
                                bool wanted, struct image_cache **cache)
 {
@@ -107,7 +106,7 @@ int64_t caching_device_bytes(const struct caching_options *caching)
     return unasked && caching->cache_limit == 0 && bytes > most ? 0 : bytes;
 }
 
-/* The CPU's memory is the host's. What lies in memory as it is, is not kept twice. */
+/* The CPU's memory is the host's. Data sets that are in memory are not cached again. */
 enum status caching_open(const struct caching_options *caching, bool decoding, struct data *data)
 {
     struct share share = {0};

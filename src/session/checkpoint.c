@@ -15,7 +15,7 @@
 #include "graph/graph_text.h"
 #include "base/atomic_file.h"
 
-/* Bytes of what timing has chosen: a thousand shapes and more. */
+/* Limit of the autotuner's choices in bytes, enough for more than a thousand shapes. */
 #define ALGORITHMS_MAX (1 << 20)
 
 #define SIDE_MAX 65536   /* of an image, as options and model files have it */
@@ -151,7 +151,8 @@ static enum status write_parts(const struct checkpoint_source *source, const str
     return status;
 }
 
-/* The last one becomes the previous one without ever missing itself, where the file system has hard links. */
+/* The last one becomes the previous one, without a moment in which neither exists if the file system has hard
+ * links. */
 static enum status keep_previous(const struct directory *folder)
 {
     static const char last[] = CHECKPOINT_LAST, previous[] = CHECKPOINT_PREVIOUS;
@@ -235,7 +236,7 @@ static bool has_averages(const struct safetensors *file)
     return false;
 }
 
-/* Averages of a run that had none begin with the weights. */
+/* New averages of a run that had none start with the weights. */
 static int find_part(const struct safetensors *file, const struct store *store,
                      const struct checkpoint_part *part)
 {

@@ -34,8 +34,8 @@ static int64_t replicas_of(const struct settings *settings)
     return settings->parallel.gpus / settings->parallel.stages;
 }
 
-/* As many micro-batches a step, added in the same order, give the same bits on however many GPUs; what does
- * not is said. */
+/* The same number of micro-batches per step, added in the same order, gives the same bits on any number of
+ * GPUs; warns of anything else. */
 static void match_micro_batches(const char *path, struct settings *then, const struct settings *now)
 {
     int64_t before = replicas_of(then) * hyperparameters_parts(then);
@@ -51,7 +51,7 @@ static void match_micro_batches(const char *path, struct settings *then, const s
     if (before == after) then->train.accumulate = now->train.accumulate;
 }
 
-/* Averages may begin when a run is resumed; what they were before cannot be made up. */
+/* Averages may begin when a run is resumed, without its history. */
 static void match_averages(const char *path, struct settings *then, const struct settings *now)
 {
     if (then->train.ema > 0 || now->train.ema == 0) return;

@@ -8,7 +8,7 @@
 #include "session/checkpoint.h"
 #include "base/atomic_file.h"
 
-/* No run writes as many. */
+/* More than any run writes. */
 #define SERIAL_MAX ((int64_t)1 << 40)
 
 bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial)
@@ -38,7 +38,7 @@ bool checkpoint_exists(const struct directory *folder)
            directory_has(folder, CHECKPOINT_BEST);
 }
 
-/* Gives an unusable last one another name, at which what stands there already gives way. */
+/* Renames an unusable last checkpoint, replacing an existing file of that name. */
 static enum status set_aside(const struct directory *folder)
 {
     static const char last[] = CHECKPOINT_LAST, aside[] = CHECKPOINT_UNUSABLE;
@@ -50,8 +50,8 @@ static enum status set_aside(const struct directory *folder)
     return status;
 }
 
-/* Only what a file holds shows that it is no good, or that there is none; one that cannot be read now may be
- * the best there is. */
+/* A checkpoint is rejected only for its content, or if it does not exist; one that cannot be read at the
+ * moment may be valid. */
 static bool is_unknown(const struct reason *reason)
 {
     return reason->error != 0 && reason->error != ENOENT && reason->error != ELOOP;
@@ -64,8 +64,7 @@ static enum status refuse_unknown(const struct directory *folder, const char *na
                 "older one", folder->path, name, reason->text);
 }
 
-/* The previous one; or the best one, which is all there is where a run ended in the midst of its
- * first save. */
+/* The previous one; or the best one, which is the only one if a run ended during its first save. */
 static enum status open_other(const struct directory *folder, const struct reason *why,
                               struct safetensors *file)
 {
@@ -88,7 +87,7 @@ static enum status open_other(const struct directory *folder, const struct reaso
     return status;
 }
 
-/* The last one is good, but the previous one was written after it: somebody has exchanged them. */
+/* The last one is valid, but the previous one was written after it: the files were swapped. */
 static void take_newer(const struct directory *folder, struct safetensors *file)
 {
     static const char last[] = CHECKPOINT_LAST, previous[] = CHECKPOINT_PREVIOUS;

@@ -55,8 +55,8 @@ static enum status input_of_model(struct data_opening *o)
     return status;
 }
 
-/* Folders are numbered as the training images are, or those that the weights were trained on: a
- * class without validation images moves no other. */
+/* Folders are numbered as in the training images, or as the weights were trained: a class without validation
+ * images does not change the numbers of others. */
 static void number_classes(const struct data_opening *o, struct dataset_options *options)
 {
     const struct dataset *train = &o->data->opened[SPLIT_TRAIN];

@@ -16,7 +16,7 @@ static enum status fill_channels(const struct data_opening *o, const char *key,
     return OK;
 }
 
-/* A random crop must fit on what it is taken from, where that is known before an image is read. */
+/* A random crop must fit its source, if the size of that is known before an image is read. */
 static enum status check_crop(const struct data_opening *o)
 {
     const struct settings *settings = o->settings;

@@ -14,8 +14,8 @@ bool data_weighs_classes(const struct settings *settings)
     return text && strcmp(text, "none") != 0;
 }
 
-/* In inverse proportion to their images, so that the mean over all images is 1. A class without images, of
- * which nothing can be learnt, has no weight. */
+/* Inversely proportional to the numbers of images, so that the mean over all images is 1. A class without
+ * images has weight 0. */
 static enum status balance(const struct data_opening *o, double *weights)
 {
     const struct images *train = &o->data->train;

@@ -51,8 +51,8 @@ static void derive(const struct data_opening *o, const char *key, int64_t value)
 
 #define RESIZE_MAX 65536
 
-/* The value of val_resize = auto, for whoever evaluates or predicts: 8/7 of what is cut out, as torchvision
- * does it; images of one size stay as they are, and one of another size is brought to that. */
+/* The value of val_resize = auto, for evaluation and prediction: 8/7 of the crop, as in torchvision; if all
+ * images have one size, they are not resized, and one of another size is resized to that. */
 static void derive_val_resize(const struct data_opening *o)
 {
     const struct dataset *data = data_any(o->data);
@@ -66,9 +66,8 @@ static void derive_val_resize(const struct data_opening *o)
     derive(o, "val_resize", side < RESIZE_MAX ? side : RESIZE_MAX);
 }
 
-/* Images of many sizes must be cut to one: training and evaluation to the model's size. Unless
- * it is said how training is to come to that size, it takes random parts, which suits small and large images
- * alike. */
+/* Images of different sizes must be cropped to one: the model's size, in training and evaluation. Unless
+ * configured otherwise, training uses random resized crops, which suit small and large images. */
 static void derive_cuts(const struct data_opening *o)
 {
     const struct settings *settings = o->settings;

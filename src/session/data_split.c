@@ -8,8 +8,8 @@
 #include "base/random.h"
 #include "data/by_class.h"
 
-/* Marks `wanted` of the images: of each class its share, give or take one, each set of them equally likely
- * (Floyd's choice of so many numbers below another). */
+/* Marks `wanted` of the images: of each class its share, rounded up or down, every subset with equal
+ * probability (Floyd's algorithm for sampling). */
 static void choose(const struct images *images, int64_t wanted, struct random *random, bool *chosen)
 {
     struct by_class by = by_class_make(images->dataset, images->subset, images->count);

@@ -11,7 +11,7 @@
 #include "session/duplicates.h"
 
 #define LISTED_MAX 10          /* classes that are listed one by one */
-#define IMBALANCE 10           /* of the largest class to the smallest one, from which on it is said */
+#define IMBALANCE 10           /* ratio of the largest class to the smallest one that causes a warning */
 #define NAME_ROOM 256
 
 int64_t *data_summary_counts(const struct images *images)
@@ -87,7 +87,7 @@ static const char *find_class(const struct dataset *dataset, const char *const *
     return NULL;
 }
 
-/* The folder above those of the splits was given. */
+/* Warns if the parent folder of the splits was given. */
 static void warn_of_splits(const struct settings *settings, const struct dataset *dataset)
 {
     static const char *const train_names[] = {"train", "training", NULL};
@@ -99,7 +99,7 @@ static void warn_of_splits(const struct settings *settings, const struct dataset
                 settings->data.train, train, settings->data.train, val);
 }
 
-/* Of images in files, whose sizes may differ: the short sides of some. */
+/* The short sides of some images in files, whose sizes may differ. */
 
 #define SIZED 25
 
@@ -107,7 +107,7 @@ struct sides {
     int count, side[SIZED];
 };
 
-/* A decoder asks for the part of an image that is wanted: none, the size was all. */
+/* Called by the decoder for the part of an image to decode: none, only the size is needed. */
 static bool note_side(void *context, int h, int w, struct box *part, struct reason *reason)
 {
     struct sides *sides = context;

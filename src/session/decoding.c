@@ -9,20 +9,20 @@
 #include "device/jpeg.h"
 #include "session/caching.h"
 
-/* The engines are busy with so many calls at once, of so many images, even where threads that decode have the
- * processors: a third and a fourth call wait for them meanwhile. */
+/* That many concurrent calls, of that many images, keep the decoders busy even if decoding threads occupy the
+ * processors: a third and a fourth call wait in the meantime. */
 #define CALLERS 4
 #define IMAGES 40
-/* Larger images are left to workers: they are few, and engines take memory for the largest. */
+/* Larger images are left to workers: they are rare, and decoders allocate memory for the largest. */
 #define SIDE_MAX 1024
 /* ... so much for each call. */
 #define CALL_BYTES ((int64_t)128 << 20)
-/* Room for an image's pixels, on the average. */
+/* Average memory for an image's pixels. */
 #define IMAGE_BYTES ((int64_t)640 << 10)
-/* The room is at most this share of memory.limit, and so many bytes, unless it is asked for. */
+/* By default that memory is at most this share of memory.limit, and this many bytes. */
 #define LIMIT_SHARE 16
 #define ROOM_UNASKED ((int64_t)4 << 30)
-/* An image takes at least as much in a cache: one that all fit into by this measure is what auto prefers. */
+/* Minimum memory of an image in a cache: if all images fit by this measure, auto prefers the cache. */
 #define CACHED_BYTES ((int64_t)128 << 10)
 
 #define PARTS_KEY "sixteenths of JPEG files decoded by the device"
@@ -65,13 +65,13 @@ static int64_t room_bytes(const struct decoding_options *options)
     return (int64_t)loader_decoded_bytes(options->prefetch, (size_t)batch_bytes(options));
 }
 
-/* Of the device's memory, as long as the engines have not taken theirs. */
+/* Of the device's memory, before the decoders allocate theirs. */
 static int64_t bytes_foreseen(const struct decoding_options *options)
 {
     return room_bytes(options) + CALLERS * CALL_BYTES;
 }
 
-/* Why it should not, unasked; NULL: it should. */
+/* Why it should not by default; NULL: it should. */
 static const char *drawback(const struct decoding_options *options)
 {
     int64_t limit = options->memory_limit, cached = options->data->train.count * CACHED_BYTES;
@@ -172,7 +172,7 @@ static bool ready(struct decoding *decoding, struct reason *reason)
                                      text_bytes((size_t)decoding->room_bytes, bytes));
 }
 
-/* A run stays with what it began with. */
+/* A run keeps its initial choice. */
 static bool is_opened(const struct decoding_options *options)
 {
     if (!is_allowed(options)) return false;
@@ -182,7 +182,7 @@ static bool is_opened(const struct decoding_options *options)
     return parts != 0;
 }
 
-/* Where the device cannot, workers do, unless that was not asked for. */
+/* If the device cannot decode, workers do, unless loader.decode=gpu. */
 enum status decoding_open(const struct decoding_options *options, struct decoding **decoding)
 {
     struct reason why;

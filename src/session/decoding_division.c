@@ -14,12 +14,12 @@
 
 #define PARTS_MIN 2            /* fewer are not worth it */
 #define MEASURED_SECONDS 0.5
-/* While a step computes, engines wait for it: on an H200 they decode 18,900 images a second alone, 12,900
+/* While a step computes, decoders are slower: on an H200 they decode 18,900 images a second alone, 12,900
  * beside ResNet-18, 6,400 beside ResNet-50. */
 #define BESIDE_A_STEP 1.5
-/* The step waits for them as well: ResNet-50's loses a tenth. So they are for steps that workers alone may
- * not keep up with. A step is at most so much faster than it is modelled to be: on an H200, ResNet-50's by
- * 1.09, ResNet-18's by 1.14; VGG-16's by more, but that is not a step to wait for images. */
+/* The step is slower as well: ResNet-50's by a tenth. So decoders are used for steps with which workers alone
+ * may not keep up. A step is at most this much faster than modelled: on an H200, ResNet-50's by 1.09,
+ * ResNet-18's by 1.14; VGG-16's by more, but it does not wait for images. */
 #define FASTER_MAX 1.2
 
 /* Loading for some time. */
@@ -38,7 +38,7 @@ static int count_decoded(const struct session *session, const struct batch *batc
     return count;
 }
 
-/* Batches that were begun before are no measure. */
+/* Batches that were started before are not counted. */
 static enum status keep_pace(struct session *session, struct loader *loader, struct pace *pace)
 {
     struct batch *batch;
@@ -71,7 +71,7 @@ static enum status division_measure(struct session *session, int parts, struct p
     return status;
 }
 
-/* Images of which no GPU of today does more in a second. */
+/* More images per second than any current GPU processes. */
 static enum status step_most(const struct session *session, double *images_per_s)
 {
     struct program program;
@@ -81,9 +81,8 @@ static enum status step_most(const struct session *session, double *images_per_s
     return OK;
 }
 
-/* None if workers do all that a step asks for; else so many that both are done at the same time; the device
- * can only be given what it can decode. The first time, files may come from a disk, by which no decoder
- * should be judged: then they are read again. */
+/* None if workers keep up with the step; otherwise so many that both finish at the same time; limited to the
+ * images that the device can decode. The first measurement may include disk reads, so it is repeated. */
 static enum status measure_parts(struct session *session, double needed, int *parts)
 {
     struct pace cold = {.batches = INT32_MAX}, workers, engines;
@@ -101,8 +100,8 @@ static enum status measure_parts(struct session *session, double needed, int *pa
     return OK;
 }
 
-/* The facts that the division depends on. Not loader.workers, on which no bit of a batch does: it is measured
- * with as many as there would be without. */
+/* The facts that the division depends on. loader.workers is not among them, since no bit of a batch may
+ * depend on it: the default number is measured. */
 static char *facts_of(const struct session *session, double needed)
 {
     const struct images *train = &session->data.train;
@@ -110,7 +109,7 @@ static char *facts_of(const struct session *session, double needed)
                        (long long)train->count, train->h, train->w, needed, host_processors());
 }
 
-/* As asked for, as before, or as measured. */
+/* As configured, as stored, or as measured. */
 static enum status choose_parts(struct session *session, int *parts)
 {
     bool asked = session->settings->loader.decode == DECODE_GPU;

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* Images that are looked at when a run starts: a second or two of work at most. */
+/* Limit of images checked when a run starts: a second or two of work. */
 #define IMAGES_MAX 50000
 #define BYTES_MAX (INT64_C(256) << 20)
 #define NAME_ROOM 256
@@ -67,7 +67,7 @@ static void read_entry(const struct data *data, struct entry *entry)
     free(bytes);
 }
 
-/* Wants those of the same size, if there are some of both splits. */
+/* Selects images of the same size, if both splits have some. */
 static void choose_group(struct entry *group, int64_t count, int64_t *bytes)
 {
     if (group[0].size < 0 || group[0].val == group[count - 1].val) return;
@@ -97,7 +97,7 @@ static void warn(const struct data *data, const struct entry *train, const struc
     free(val_path);
 }
 
-/* Among entries sorted by content, training images come before validation images of the same. */
+/* Among entries sorted by content, training images come before identical validation images. */
 static void count_twins(const struct data *data, const struct entry *entries, int64_t count)
 {
     const struct entry *train = NULL, *first_train = NULL, *first_val = NULL;

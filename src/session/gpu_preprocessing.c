@@ -8,7 +8,7 @@
 #include "base/watch.h"
 #include "kernels/images.h"
 
-/* Images to be kept go to the device in pieces of about this many bytes. */
+/* Cached images are copied to the device in pieces of about this many bytes. */
 #define PIECE ((size_t)16 << 20)
 
 struct gpu_preprocessing {
@@ -29,7 +29,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* A batch for training or for evaluation: they never come at once. */
+/* A batch for training or for evaluation, which never run at the same time. */
 static size_t sent_bytes(const struct data *data, int batch)
 {
     return larger(batch_packing_bytes(batch, data->train.h, data->train.w, data->channels),
@@ -51,12 +51,12 @@ int64_t gpu_preprocessing_bytes_kept(const struct gpu_preprocessing *gpu)
     return (int64_t)gpu->kept_bytes;
 }
 
-/* Images on their way to the device, to be kept there. */
+/* The copying of images that the device caches. */
 struct moving {
     struct gpu_preprocessing *gpu;
     uint8_t *piece;                    /* pinned */
     size_t room, used;                 /* of it */
-    size_t moved;                      /* bytes that are there already */
+    size_t moved;                      /* bytes copied so far */
     struct image image;
 };
 
@@ -68,7 +68,7 @@ static enum status take_piece(struct moving *moving)
     return moving->piece ? OK : fail(NO_DEVICE, "not enough host memory for batches");
 }
 
-/* The next one is filled while this one is on its way. */
+/* The next one is filled while this one is being copied. */
 static enum status move_piece(struct moving *moving)
 {
     struct gpu_preprocessing *gpu = moving->gpu;
@@ -81,7 +81,7 @@ static enum status move_piece(struct moving *moving)
     return OK;
 }
 
-/* One that cannot be read is left to the loader, which will say so. */
+/* An unreadable image is left to the loader, which reports it. */
 static enum status move_image(struct moving *moving, const struct dataset *dataset, int64_t i,
                               struct kept_image *kept)
 {

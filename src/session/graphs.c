@@ -36,7 +36,7 @@ static enum status load_graph(const struct graphs_options *options, const struct
     return status;
 }
 
-/* What a word of an option does to the parameters that it names. */
+/* The action of an option on the parameters that a pattern matches. */
 typedef void change(struct parameter *parameter, double number);
 
 static void freeze(struct parameter *parameter, double first)
@@ -50,7 +50,7 @@ static void scale_rate(struct parameter *parameter, double factor)
     parameter->lr_scale *= factor;
 }
 
-/* How many parameters that were, besides statistics. */
+/* Returns the number of matching parameters, without statistics. */
 static int change_named(struct graph *graph, const char *pattern, change *change, double number)
 {
     int named = 0;

@@ -17,7 +17,8 @@
 #define STEPS_MIN 5
 #define STEPS_MAX 200
 #define SECONDS 0.3          /* of timed steps, if these are enough */
-#define GAIN 0.98            /* of the time that fewer micro-batches take: below that it is no noise */
+#define GAIN 0.98            /* fraction of the time with fewer micro-batches that is a significant
+                              * improvement */
 
 /* The step that is timed. */
 struct trial {
@@ -110,7 +111,7 @@ static enum status find_fastest(struct session *session, int *fastest)
     return OK;
 }
 
-/* Of all that a step's time depends on; the caller frees it. */
+/* A key of everything that a step's time depends on; the caller frees it. */
 static char *key_new(const struct session *session)
 {
     const struct device *device = session->device;

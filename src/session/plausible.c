@@ -38,7 +38,7 @@ enum status plausible_names(const struct settings *settings)
     return data ? data : model ? model : hyper;
 }
 
-/* Whether someone gave it another value than it has anyway: the configuration that a run writes has all. */
+/* Whether it was set to a value other than the default: a run's config.ini sets all keys. */
 static bool chosen(const struct settings *settings, const char *section, const char *key)
 {
     const struct option *option = option_find(section, key);
@@ -61,7 +61,7 @@ static bool is_listed(const char *word, const char *list)
     return at && (at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0');
 }
 
-/* A key that counts only where another one has certain values. */
+/* A key that only has an effect with certain values of another one. */
 static const struct {
     const char *section, *key, *by, *values;
 } dependences[] = {

@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 
-/* No run makes more of anything that it counts; sums and products of such numbers do not overflow. */
+/* Limit of all counters, whose sums and products do not overflow. */
 #define COUNT_MAX ((int64_t)1 << 40)
 
 enum member_type { MEMBER_INT64, MEMBER_INT32, MEMBER_DOUBLE, MEMBER_FLOAT };

@@ -48,7 +48,7 @@ bool session_asks_cuda(const struct session *session)
     return strncmp(session->settings->run.device, "cuda", 4) == 0;
 }
 
-/* Whether run.device comes down to CUDA on this machine, with this build. */
+/* Whether run.device resolves to CUDA on this machine with this build. */
 static bool means_cuda(const struct session *session)
 {
     struct reason reason;
@@ -68,7 +68,7 @@ static int threads_of(const struct session *session)
     return threads > 0 ? threads : 1;
 }
 
-/* One message from each stage, all the same way at once; the first bytes of `memory` are sent. */
+/* Sends one message from each stage, all in the same direction; the first bytes of `memory` are sent. */
 static enum status greet(struct comm *comm, bool up, char *memory, void *stream)
 {
     const struct exchange_backend *exchange = comm->exchange;
@@ -82,7 +82,7 @@ static enum status greet(struct comm *comm, bool up, char *memory, void *stream)
     return status == OK ? ended : status;
 }
 
-/* Ranks connect when they first exchange, and the host waits for it: here, where all do so at once. */
+/* Ranks connect at their first exchange, which blocks the host: here all do so at the same time. */
 static enum status connect_stages(const struct session *session)
 {
     struct device *device = session->device;
@@ -157,7 +157,7 @@ int64_t session_limit(const struct session *session)
 
 #define PREFETCH_AHEAD 4
 
-/* Where the host runs ahead of the device, two batches are out at once, and a third should be coming. */
+/* If the host runs ahead of the device, two batches are in use, and a third should be in preparation. */
 int session_prefetch(const struct session *session)
 {
     int prefetch = (int)session->settings->loader.prefetch;

@@ -4,8 +4,7 @@
 #include "base/signals.h"
 #include "session/gpu_preprocessing.h"
 
-/* One thread for every processor, of which each rank of this host has its part: decoding and computing take
- * turns. */
+/* One thread for every processor, divided among the ranks of this host: decoding and computing alternate. */
 static int workers_of(const struct session *session)
 {
     int given = (int)session->settings->loader.workers;

@@ -28,8 +28,7 @@ static enum status largest_batch(struct session *session, int64_t *limit, int64_
     return comm_minimum(session->comm, batch);
 }
 
-/* train.batch=auto becomes a number, and with it the memory that it was found for, within which the run
- * stays. */
+/* Resolves train.batch=auto, and the memory limit for which it was found, which then applies to the run. */
 static enum status find_batch(struct session *session)
 {
     struct settings *settings = session->settings;
@@ -49,7 +48,7 @@ static enum status find_batch(struct session *session)
     return OK;
 }
 
-/* Who can do without data can do with fewer images than a batch. */
+/* Commands that can run without data also accept fewer images than a batch. */
 static enum status open_numbers(struct session *session, const struct data_options *data)
 {
     TRY(hyperparameters_open(session->settings, &session->hyper));

@@ -26,7 +26,7 @@ enum status session_store_weights(const struct session *session, struct store *s
     return status;
 }
 
-/* One tensor, of which a rank has the newest. */
+/* Broadcasts one tensor from the rank that updates it. */
 static enum status share_part(struct comm *comm, int owner, struct store *store, int param,
                               enum store_part part)
 {

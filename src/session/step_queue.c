@@ -40,7 +40,7 @@ void step_queue_drop(struct step_queue *queue)
 {
     struct queued_step step;
     while (queue->count > 0 && step_queue_collect(queue, &step) == OK) step_queue_return(queue, &step);
-    /* A device that fails may still be reading what it was given. */
+    /* A failed device may still be reading its input. */
     if (queue->count > 0) queue->device->backend->synchronize(queue->device);
     while (queue->count > 0) {
         step = step_queue_take(queue);

@@ -9,7 +9,7 @@
 #include "graph/names.h"
 #include "session/checkpoint.h"
 
-#define LISTED 8   /* names that an error lists before it only counts */
+#define LISTED 8   /* number of names that an error lists */
 
 static bool begins(const char *text, const char *with)
 {
@@ -45,7 +45,7 @@ bool weights_read(const struct safetensors *file, int entry, float *values, stru
     return good;
 }
 
-/* Names of tensors that are wrong in one way, as a sentence's end. */
+/* The names of tensors with one kind of error, as the end of a sentence. */
 struct listed {
     struct text text;
     int count;
@@ -114,11 +114,11 @@ static bool other_classes(const struct shape *a, const struct shape *b)
 struct loading {
     const struct safetensors *file;
     const struct graph *graph;
-    struct store *store;         /* of it; NULL: the file is only looked at */
-    int classifier;              /* node that may start fresh; -1: none may */
+    struct store *store;         /* of it; NULL: the file is only checked */
+    int classifier;              /* node that may be initialised instead; -1: none */
     bool fresh;                  /* it does */
     bool averages;
-    int64_t classes;             /* of the file's classifier, when fresh */
+    int64_t classes;             /* of the file's classifier, if that is initialised */
     int *rows;                   /* the file's row for each class, -1: the class is new; NULL: as they are */
 };
 
@@ -156,7 +156,7 @@ static void find_unexpected(const struct loading *loading, struct problems *prob
             listed_add(&problems->unexpected, file->entries[i].name);
 }
 
-/* The file's rows of the classifier go where their classes are now; other rows stay as they are. */
+/* Moves the file's rows of the classifier to the new numbers of their classes; other rows are unchanged. */
 static enum status move_rows(const struct loading *loading, int param, void *buffer, size_t bytes)
 {
     size_t row = bytes / (size_t)loading->graph->classes;
@@ -215,7 +215,7 @@ static enum status load_all(struct loading *loading)
     return status;
 }
 
-/* Which row each class has in the file, which may name as many others. */
+/* The file's row of each class; the file may have other classes as well. */
 static void match_rows(struct loading *loading, const struct weights_options *options)
 {
     char **names;
@@ -258,7 +258,7 @@ static void say(const struct loading *loading)
                  (long long)loading->classes, graph->classes, graph->nodes[loading->classifier].name);
 }
 
-/* torch.nn.DataParallel puts it before every name. */
+/* The prefix that torch.nn.DataParallel adds to every name. */
 static void strip_wrapper(struct safetensors *file)
 {
     static const char wrapper[] = "module.";

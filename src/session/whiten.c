@@ -8,13 +8,14 @@
 #include "kernels/conv.h"
 #include "session/session_loader.h"
 
-#define IMAGES 1024            /* that are looked at, and of each so many patches: a quarter of a million */
+#define IMAGES 1024            /* number of images, and of patches of each: a quarter of a million in total */
 #define IMAGE_PATCHES 256
-#define EPS 5e-4               /* added to eigenvalues: directions without contrast are not blown up */
+#define EPS 5e-4               /* added to eigenvalues, so that directions without contrast are not
+                                * amplified */
 #define SWEEPS 60
-#define SMALLEST 1e-30         /* of squares off the diagonal, in parts of all */
+#define SMALLEST 1e-30         /* tolerance: squares off the diagonal relative to all */
 
-/* One turn of Jacobi's method (1846): a[p][q] becomes zero. Rows of `vectors` turn along. */
+/* One rotation of Jacobi's method (1846), which zeroes a[p][q], applied to the rows of `vectors` as well. */
 static void turn(int n, double *a, double *vectors, int p, int q)
 {
     double *row_p = a + (size_t)p * (size_t)n, *row_q = a + (size_t)q * (size_t)n;

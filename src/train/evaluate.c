@@ -62,7 +62,7 @@ static void predict(struct counting *counting, const struct batch *batch)
     }
 }
 
-/* Keeps them sorted; one that is not a number is no mistake to be learned from. */
+/* Keeps them sorted; NaN is ignored. */
 static void keep_mistake(struct evaluation *sums, struct mistake mistake)
 {
     int at = sums->mistake_count;
@@ -81,7 +81,7 @@ static int compare_cells(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* An unreadable image has a row of NaN, which no network's output is taken for. */
+/* Gives unreadable images a row of NaN, which no finite output equals. */
 static enum status give_logits(const struct counting *counting, const struct batch *batch)
 {
     const struct evaluate_options *options = counting->options;
@@ -98,7 +98,7 @@ static enum status give_logits(const struct counting *counting, const struct bat
     return status;
 }
 
-/* False: other views are still to come. */
+/* False: other views follow. */
 static bool take_view(struct counting *counting, const struct batch *batch)
 {
     const float *logits = exec_logits(counting->step->exec);
@@ -165,7 +165,7 @@ static enum status diagnose(struct counting *counting, const struct batch *batch
     return OK;
 }
 
-/* The oldest batch under way. */
+/* The oldest queued batch. */
 static enum status collect(struct counting *counting)
 {
     struct queued_step made;

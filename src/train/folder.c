@@ -21,7 +21,7 @@ enum status folder_make(const char *path)
                ? OK : fail(FAILED, "%s: cannot create the folder: %s", path, reason.text);
 }
 
-/* Whoever has the lock has written down who it is. */
+/* The owner of the lock has written its process id to the file. */
 static enum status taken(const struct folder *folder)
 {
     char who[128] = "";
@@ -36,15 +36,14 @@ static void sign(const struct folder *folder)
     char host[65] = "";
     gethostname(host, sizeof host - 1);
     char *who = text_format("%ld on %s\n", (long)getpid(), host);
-    /* It only makes a message clearer: a full disk is no reason not to go on. */
+    /* It only serves a clearer message, so a full disk is no reason to stop. */
     if (ftruncate(folder->lock, 0) == 0) (void)file_write(folder->lock, who, strlen(who), 0);
     free(who);
 }
 
 #define LOCK ".lock"
 
-/* Whether the name still leads to the file that is locked. Where that cannot be told, nothing speaks against
- * it. */
+/* Whether the name still refers to the locked file; also true if that is unknown. */
 static bool is_locked_one(const struct folder *folder)
 {
     struct stat locked, there;
@@ -59,7 +58,7 @@ static void release(struct folder *folder)
     folder->lock = -1;
 }
 
-/* The lock goes with the process, however that ends. `flags`: of open, besides O_RDWR. */
+/* The lock ends with the process. `flags`: of open, besides O_RDWR. */
 static enum status folder_take(struct folder *folder, int flags)
 {
     struct reason reason;
@@ -77,7 +76,7 @@ static enum status folder_take(struct folder *folder, int flags)
     return OK;
 }
 
-/* The log may be another's by now. */
+/* The log may belong to another process by now. */
 static enum status lost(const char *path, const char *what)
 {
     log_set_sink((struct log_sink){0});

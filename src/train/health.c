@@ -8,16 +8,16 @@
 #include "base/memory.h"
 #include "train/finding.h"
 
-#define STUCK_AGAIN 1000      /* steps after which it is said again that they overflow at the lowest scale */
+#define STUCK_AGAIN 1000      /* steps after which overflows at the lowest scale are reported again */
 #define DIAGNOSES_MAX 20      /* of one process: a diagnosis takes as long as a step or two */
-#define LOOK_EVERY 100        /* steps between looks at gradients and parameters,
-                               * besides those at epochs' ends */
-#define DEAD_LOOKS 3          /* so often in a row must a gradient have been zero throughout */
-#define NORM_STEPS 100        /* that the mean of norms remembers, about ... */
-#define NORM_FIRST 2          /* ... and without which it means nothing */
-#define EXPLODED 10           /* as an exponent of 2: how far above the mean a norm has exploded */
+#define LOOK_EVERY 100        /* steps between checks of gradients and parameters, besides those at the ends
+                               * of epochs */
+#define DEAD_LOOKS 3          /* number of consecutive checks in which a gradient must have been zero */
+#define NORM_STEPS 100        /* window of the mean of norms, about ... */
+#define NORM_FIRST 2          /* ... and the minimum of steps for it */
+#define EXPLODED 10           /* as an exponent of 2: ratio to the mean at which a norm has exploded */
 
-/* A parameter whose gradient was zero throughout at the last looks. */
+/* A parameter whose gradient was zero in the last checks. */
 struct still {
     int looks;
     int64_t since;            /* the step of the first of them */
@@ -78,8 +78,8 @@ static enum status diagnose(struct health *health, const struct health_step *ste
     return status;
 }
 
-/* A skipped step is looked into when it is not something that the loss scale will cure: where the loss
- * itself is not finite, which no scale touches, or when the scale cannot go lower. */
+/* A skipped step is diagnosed if a lower loss scale would not help: if the loss itself is not finite, or if
+ * the scale is at its minimum. */
 static enum status check_finite(struct health *health, const struct health_step *step)
 {
     const struct scaler *scaler = &step->state->scaler;
@@ -91,8 +91,8 @@ static enum status check_finite(struct health *health, const struct health_step 
     return diagnose(health, step, stuck);
 }
 
-/* Whether the epoch ends here without any update. While gradients alone overflow, a loss scale that can still
- * come down may cure that in the next one. */
+/* Whether the epoch ends here without any update. If only gradients overflow, a loss scale that can still
+ * shrink may solve that in the next one. */
 static bool is_dead(const struct health *health, const struct health_step *step)
 {
     const struct position *position = step->position;
@@ -187,7 +187,7 @@ static enum status check_norm(struct health *health, const struct health_step *s
 /* Gradients that are zero. */
 
 struct dead {
-    const char *first;        /* of those that became so at this look */
+    const char *first;        /* of those that became so in this check */
     int64_t since;
     int new, all, trained;    /* parameters: became so at this look, are so, could be */
 };
@@ -249,7 +249,7 @@ static enum status check_gradients(struct health *health, const struct health_st
     return dead.new > 0 ? say_dead(health, step, &dead) : OK;
 }
 
-/* Some, like running statistics, can be lost without any step of training being touched. */
+/* Some, like running statistics, can become invalid without affecting a training step. */
 static enum status check_params(struct health *health, const struct health_step *step)
 {
     struct exec_finding found;
@@ -260,7 +260,7 @@ static enum status check_params(struct health *health, const struct health_step 
     return OK;
 }
 
-/* While the next step is under way. Where a gradient may be zero the next look is a whole one. */
+/* Done while the next step is in progress. If a gradient may be zero, the next check is a full one. */
 static void glimpse(struct health *health, const struct health_step *step)
 {
     const struct exec *exec = health->options.training->exec;

@@ -143,8 +143,8 @@ static size_t read_line(FILE *from, char *line)
     return length;
 }
 
-/* Copies the lines that stay. A line that is not an object can only be what a crash left behind; one of an
- * evaluation by itself is no part of the run. */
+/* Copies the lines to keep. A line that is not an object was left by a crash; lines of separate evaluations
+ * do not belong to the run. */
 static bool copy_lines(FILE *from, FILE *to, int64_t step, int64_t epoch, int *dropped)
 {
     char *line = memory_new(LINE_ROOM, 1);
@@ -183,7 +183,7 @@ static enum status rewrite(const struct directory *in, const char *name, FILE *f
     return status;
 }
 
-/* A run whose lines a newer version wrote may have said what this one would spoil. */
+/* Lines of a newer version may have a meaning that this one would destroy. */
 static enum status check_version(FILE *from, const char *name)
 {
     static const char start[] = "{\"event\":\"start\"";

@@ -10,7 +10,7 @@
 #define SIDE_MAX 112         /* pixels */
 #define QUALITY 80           /* libjpeg's */
 
-/* Larger ones are shrunk; false where there is nothing to see. */
+/* Larger ones are shrunk; false if the image cannot be shown. */
 static bool load_picture(const struct dataset *dataset, int64_t index, struct image *picture)
 {
     struct reason reason;

@@ -5,9 +5,9 @@
 #include "session/session_store.h"
 #include "session/step_fit.h"
 
-#define RUNGS 8              /* plans that are tried, each smaller than the last */
-#define STEP_DOWN 0.9        /* of a plan for which there was no memory though there seemed to be */
-#define SPARE_SHARE 64       /* of what is left, one part stays free for libraries ... */
+#define RUNGS 8              /* number of plans to try, each smaller than the preceding one */
+#define STEP_DOWN 0.9        /* factor for a plan that could not be allocated although it seemed to fit */
+#define SPARE_SHARE 64       /* fraction of the free memory left for libraries ... */
 #define SPARE_MAX ((int64_t)256 << 20)
 
 static enum status prepare(struct programs *programs)
@@ -38,7 +38,8 @@ static enum status place(struct programs *programs, struct text *shortage)
     });
 }
 
-/* All that the run could have, with what it holds: nothing but the store and gpu_preprocessing, now. */
+/* All memory available to the run, including what it has now, which is only the store and
+ * gpu_preprocessing. */
 static int64_t bytes_to_have(const struct programs *programs)
 {
     const struct session *session = programs->session;
@@ -52,8 +53,8 @@ static int64_t bytes_to_have(const struct programs *programs)
     return held + (int64_t)left - spare;
 }
 
-/* After a plan of which not all memory could be had. The limit goes down with every try, whatever the device
- * says that it has. */
+/* After a plan that could not be allocated completely. The limit is lowered with every try, whatever the
+ * device reports as free. */
 static void step_down(struct programs *programs)
 {
     int64_t have = bytes_to_have(programs), less = (int64_t)(STEP_DOWN * (double)programs->bytes.total);
@@ -78,7 +79,7 @@ static void add_row(struct text *table, int64_t bytes, const char *what)
     text_add(table, "\n%12s  %s", text_bytes((uint64_t)bytes, words), what);
 }
 
-/* `words`: what the last try was short of. */
+/* `words`: the shortage of the last try. */
 static enum status refuse(const struct programs *programs, const struct text *words)
 {
     const struct step_bytes *bytes = &programs->bytes;
@@ -149,7 +150,7 @@ enum status programs_open(struct session *session, struct store *store, struct p
     return open_all(programs);
 }
 
-/* Stages may begin at other layers then: all ranks get what the owners of layers have made of them. */
+/* Stages may have other layers then: all ranks get the current parameters from their owners. */
 enum status programs_reopen(struct programs *programs)
 {
     const struct program *training = &programs->training.compiled.program;

@@ -19,7 +19,7 @@ static int ranks_that_have(const struct rank_tensors *tensors, int stage, int te
     return have;
 }
 
-/* The rank whose tensor is the one that most have; of equally many, the first one. */
+/* The rank with the most common fingerprint of a tensor; the first one if there are several. */
 static int usual_rank(const struct rank_tensors *tensors, int stage, int tensor)
 {
     int usual = stage, most = 0;

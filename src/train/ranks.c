@@ -120,7 +120,7 @@ enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch)
     return ranks->bad_images_wait ? ranks_share_bad_images(ranks) : OK;
 }
 
-/* lines: of this rank; `most`: bytes of the longest. */
+/* lines: of this rank; `most`: bytes of the longest of all ranks. */
 static enum status gather_lines(struct ranks *ranks, const char *lines, size_t most)
 {
     size_t count = (size_t)comm_count(ranks->comm);

@@ -30,7 +30,7 @@ static double mean(double sum, int64_t count)
     return count > 0 ? sum / (double)count : NAN;
 }
 
-/* Of the epoch under way, whatever came of them. */
+/* Of the current epoch, including skipped ones. */
 static double images_per_second(const struct run *run)
 {
     const struct position *position = &run->position;
@@ -152,7 +152,7 @@ static enum status tell_step(struct run *run, const struct report_step *step)
     return write_line(run, &line);
 }
 
-/* Whether this is the end of an epoch that has had no line. */
+/* Whether this is the end of an epoch without a line of steps. */
 static bool line_missing(const struct run *run)
 {
     int64_t every = run->session->settings->log.every, step = run->state.step, batch = run->position.batch;

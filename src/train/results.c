@@ -81,7 +81,7 @@ static void list_worst(const double *accuracy, const struct data *data, struct t
     free(worst);
 }
 
-/* Images of one cell stand together. */
+/* Images of one cell are adjacent. */
 static void list_confusions(const struct evaluation *evaluation, const struct data *data, struct text *out)
 {
     const int64_t *cells = evaluation->cells;
@@ -128,7 +128,7 @@ int results_rows(const struct evaluation *evaluation, const struct data *data,
 /* The confusion matrix. */
 
 #define CONFUSION "confusion.csv"
-#define CONFUSION_CLASSES 10000   /* of a hundred million cells, which nobody reads */
+#define CONFUSION_CLASSES 10000   /* limit of classes: a hundred million cells are of no use */
 
 /* A name in a table of comma-separated values (RFC 4180). */
 static void write_name(FILE *file, const char *name)

@@ -49,7 +49,7 @@ static enum status match(const struct run *run, const struct safetensors *file)
     return checkpoint_match(file, &run->store, run->session->hyper.optimizer);
 }
 
-/* By another measure, no epoch was the best one yet. */
+/* With a different criterion, there is no best epoch yet. */
 static enum status restore_best(struct run *run, const struct safetensors *file)
 {
     bool same;
@@ -62,7 +62,7 @@ static enum status restore_best(struct run *run, const struct safetensors *file)
     return OK;
 }
 
-/* On the CPU some sums are added up in as many parts as there are threads. */
+/* On the CPU some sums are computed in as many parts as there are threads. */
 static void say_threads(const struct run *run, const struct safetensors *file)
 {
     int then = checkpoint_threads(file), now = source_of(run, NULL).threads;
@@ -72,7 +72,7 @@ static void say_threads(const struct run *run, const struct safetensors *file)
                 then == 1 ? "" : "s", now);
 }
 
-/* A schedule that depends on the length of the run takes another course where that has changed. */
+/* Warns if the length of the run, and so the learning rate, has changed. */
 static enum status say_schedule(const struct run *run, const struct safetensors *file)
 {
     const struct schedule *now = &run->session->hyper.schedule;
@@ -107,7 +107,7 @@ static enum status restore(struct run *run, const struct safetensors *file)
     return OK;
 }
 
-/* So many threads for each processor still get through a step in about its time. */
+/* Up to this many threads per processor a step takes about the same time. */
 #define THREADS_PER_PROCESSOR 4
 
 static bool recall_from(const char *path, struct settings *settings)
@@ -123,7 +123,7 @@ static bool recall_from(const char *path, struct settings *settings)
     return true;
 }
 
-/* Whatever is wrong with a checkpoint is said when the run is opened. */
+/* Errors of a checkpoint are reported when the run is opened. */
 void run_recall(const struct run_options *options, struct settings *settings)
 {
     static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
@@ -152,7 +152,7 @@ static enum status open_checkpoint(const struct run *run, const struct run_optio
     return checkpoint_open_newest(&run->folder.at, file);
 }
 
-/* Whether this is the folder's last checkpoint, which then need not be written again. */
+/* Whether the folder's last checkpoint is up to date and need not be written again. */
 static bool is_last(const struct run *run, const struct safetensors *file)
 {
     char *last = run->folder.at.path ? directory_show(&run->folder.at, CHECKPOINT_LAST) : NULL;
@@ -185,7 +185,7 @@ static enum status resume_from(struct run *run, const char *path)
     return status;
 }
 
-/* All ranks from the checkpoint that the first one finds good, or from where a run starts. */
+/* All ranks start from the checkpoint that the first one selects, or from the beginning. */
 static enum status resume(struct run *run, const struct run_options *options)
 {
     struct comm *comm = run->session->comm;
@@ -302,7 +302,7 @@ enum status run_begin(struct run *run)
         .device = session->device, .step = &run->programs.training, .loader = run->loader,
     };
     open_health(run);
-    /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
+    /* From here on the folder belongs to the run resumed from that file, whatever its last checkpoint was. */
     if (run->options->resume_file) TRY(run_save(run, NULL));
     TRY(open_records(run));
     TRY(ranks_share_bad_images(&run->ranks));
@@ -312,7 +312,7 @@ enum status run_begin(struct run *run)
     return OK;
 }
 
-/* Whether it is another. */
+/* Whether it has changed. */
 static bool read_limit(const struct run *run, int64_t *limit)
 {
     const struct run_options *options = run->options;
@@ -355,7 +355,7 @@ void run_close(struct run *run)
 
 enum status run_save(struct run *run, const char *const *also)
 {
-    /* The position counts batches: while it stands still, so does the store. */
+    /* The position counts batches: if it has not changed, neither has the store. */
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
     if (!run->folder.at.path || stands) return OK;
     enum comm_phase phase = run->ranks.progress.phase;

@@ -30,14 +30,14 @@ static bool out_of_time(const struct run *run)
     return most > 0 && clock_seconds() - run->began >= most;
 }
 
-/* Whether it is time for a checkpoint, where seconds count. */
+/* Whether a checkpoint is due, if the interval is a time. */
 static bool save_due(const struct run *run)
 {
     const struct field_every *every = &run->session->settings->checkpoint.every;
     return every->unit == UNIT_SECONDS && every->amount > 0 && clock_seconds() - run->saved >= every->amount;
 }
 
-/* However short max_time is, every process makes a step, so that many of them get to the end. */
+/* However short max_time is, every process makes at least one step, so that repeated runs finish. */
 static enum verdict judge(const struct run *run)
 {
     const struct settings *settings = run->session->settings;
@@ -94,7 +94,7 @@ static double count_results(struct run *run)
     return sum / images;
 }
 
-/* Some steps are run twice, to see whether the machine can be relied on. */
+/* Some steps are run twice to detect faulty hardware. */
 static bool next_is_verified(const struct run *run)
 {
     int64_t every = run->session->settings->run.verify_every, step = run->state.step + run->queue.count + 1;
@@ -157,7 +157,7 @@ static enum status count_step(struct run *run, const struct queued_step *made)
     return status;
 }
 
-/* The oldest step under way. */
+/* The oldest queued step. */
 static enum status collect(struct run *run)
 {
     struct queued_step made;
@@ -169,21 +169,19 @@ static enum status collect(struct run *run)
 
 /* Checkpoints. */
 
-/* Called by all ranks before the first one writes a checkpoint: parameters on which they do not agree are not
- * kept. */
+/* Called by all ranks before the first one writes a checkpoint: differing parameters must not be saved. */
 static enum status check_ranks(const struct run *run)
 {
     return run->options->output ? compare_ranks(run) : OK;
 }
 
-/* All ranks have all parameters: to evaluate the network, or for the first one to write a checkpoint. */
+/* Gives all ranks all parameters, to evaluate the network, or for the first one to write a checkpoint. */
 static enum status share_store(struct run *run)
 {
     return session_store_share(run->session, &run->programs.training.compiled.program, &run->store);
 }
 
-/* One that is written along the way may fail: the last good one is still there, and the run is
- * worth more than the message. */
+/* An intermediate checkpoint may fail: the last valid one is still there, and the run continues. */
 static enum status save_and_go_on(struct run *run, const char *const *also)
 {
     TRY(check_ranks(run));
@@ -195,7 +193,7 @@ static enum status save_and_go_on(struct run *run, const char *const *also)
     return OK;
 }
 
-/* Whether a checkpoint is due in the midst of an epoch, when `ahead` more steps have been made. */
+/* Whether a checkpoint is due within an epoch, after `ahead` more steps. */
 static bool step_checkpoint_due(const struct run *run, int ahead)
 {
     const struct field_every *every = &run->session->settings->checkpoint.every;
@@ -211,8 +209,8 @@ static bool step_checkpoint_due(const struct run *run, int ahead)
     return false;
 }
 
-/* Whether one more step may be queued behind those under way: none goes past the end of an epoch or of
- * the run, or past a checkpoint; and one that is run twice wants the device for itself. */
+/* Whether another step may be queued: not beyond the end of an epoch or of the run, or beyond a checkpoint;
+ * and a step that is run twice needs the device for itself. */
 static bool may_launch(const struct run *run)
 {
     const struct settings *settings = run->session->settings;
@@ -225,7 +223,7 @@ static bool may_launch(const struct run *run)
     return !step_checkpoint_due(run, run->queue.count) && !next_is_verified(run);
 }
 
-/* Where steps or seconds count, epochs end with a checkpoint if some of those are to be kept. */
+/* If the interval is steps or a time, epochs end with a checkpoint if some of those are to be kept. */
 static bool epoch_checkpoint_due(const struct run *run)
 {
     const struct field_every *every = &run->session->settings->checkpoint.every;
@@ -238,7 +236,7 @@ static char *epoch_name(int64_t epoch)
     return text_format("checkpoint-%lld.safetensors", (long long)epoch);
 }
 
-/* Where this epoch's checkpoint is kept, the oldest one goes. A resumed run does it again: the process before
+/* If this epoch's checkpoint is kept, the oldest one is removed. A resumed run repeats that: its predecessor
  * may have died in between. */
 static void forget_epoch(const struct run *run)
 {
@@ -297,8 +295,8 @@ static bool take_best(struct run *run)
     return position_take_best(&run->position, by_loss ? evaluation->loss : evaluation->top1, by_loss);
 }
 
-/* Before the epoch's checkpoint: a run that is resumed from it finds them. Like a checkpoint along the way,
- * they may fail. */
+/* Written before the epoch's checkpoint, so that a run resumed from it finds them. Like an intermediate
+ * checkpoint, they may fail. */
 static enum status save_results(struct run *run)
 {
     const struct evaluation *evaluation = &run->evaluation;
@@ -344,7 +342,7 @@ static enum status finish_epoch(struct run *run)
     bool evaluated = is_evaluated(run);
     if (evaluated) {
         enum status status = evaluate_run(run);
-        /* Asked to stop in its midst: the epoch is finished when the run is resumed. */
+        /* Stopped within the epoch, which is finished when the run is resumed. */
         if (status == STOPPED) return OK;
         TRY(status);
     }
@@ -359,7 +357,7 @@ static enum status finish_epoch(struct run *run)
 
 /* The end of the run. */
 
-/* The first rank speaks for all. */
+/* Only the first rank prints. */
 static enum status say_stopped(const struct run *run)
 {
     bool kept = run->options->output != NULL;
@@ -395,7 +393,7 @@ static enum status finish(struct run *run, enum verdict verdict)
     return stopped ? say_stopped(run) : OK;
 }
 
-/* A checkpoint is of a moment at which no step is under way. */
+/* A checkpoint is taken while no step is in progress. */
 static enum status obey(struct run *run)
 {
     bool asked = ranks_checkpoint(&run->ranks);
@@ -416,7 +414,7 @@ static enum status step(struct run *run)
 {
     enum status status = OK;
     while (status == OK && may_launch(run)) status = launch(run);
-    /* Asked to stop while there is no data: what is under way counts, and the loop sees the rest. */
+    /* Stopped while waiting for data: queued steps count, and the loop handles the stop. */
     if (status != OK && status != STOPPED) return status;
     if (run->queue.count > 0) TRY(collect(run));
     return obey(run);
@@ -459,7 +457,7 @@ static enum status check(const struct session *session, const struct run_options
     return OK;
 }
 
-/* A run that is resumed at its end has nothing left to do. */
+/* A finished run that is resumed has nothing left to do. */
 static bool is_finished(const struct run *run, const struct run_options *options)
 {
     enum verdict verdict = judge(run);
@@ -471,7 +469,7 @@ static bool is_finished(const struct run *run, const struct run_options *options
     return true;
 }
 
-/* Where ranks have no subtrees of the sum of gradients (sum_tree.h). */
+/* Warns if ranks have no subtrees of the sum of gradients (sum_tree.h). */
 static void say_order(const struct run *run)
 {
     const struct hyperparameters *hyper = &run->session->hyper;
@@ -508,7 +506,7 @@ static enum status check_alike(const struct session *session)
     return status;
 }
 
-/* As the first rank has it, whose the folder is. */
+/* As on the first rank, which has the folder. */
 static enum status train_on(struct run *run, const struct run_options *options)
 {
     bool finished = comm_rank(run->ranks.comm) == 0 && is_finished(run, options);
