@@ -391,9 +391,9 @@ static void bias_gradient(const struct conv_winograd *w, const struct call *call
     for (int j = 0; j < PANEL; j++) tensor_set(&call->d_params[1], channel + j, sums[j]);
 }
 
-/* Few channels and small images are left to direct code, whose work is too little for the transforms; so is
- * bf16 where it is multiplied at twice the speed of fp32, if tiles overhang much or, for weights, an image
- * has few. */
+/* Few channels and small images are left to direct code, whose work is too little for the transforms. So is
+ * bf16 where its products are faster than those of fp32: always with AMX; with twice the speed, if tiles
+ * overhang much or, for weights, an image has few. */
 #define WORTH_PRODUCTS 1e7
 #define WORTH_COVER 0.9
 #define WORTH_TILES 4
@@ -403,7 +403,7 @@ static bool pays(const struct conv_winograd *w, enum phase phase)
     int64_t tiles = pieces(w->y.h, TILE_OUT) * pieces(w->y.w, TILE_OUT);
     if (!onednn_vector_bits() || outputs * TAPS * (double)(w->x.c * w->y.c) < WORTH_PRODUCTS) return false;
     if (w->dtype != BF16 || !onednn_has_bf16()) return true;
-    if (outputs < WORTH_COVER * TILE_OUT * TILE_OUT * (double)tiles) return false;
+    if (onednn_has_amx() || outputs < WORTH_COVER * TILE_OUT * TILE_OUT * (double)tiles) return false;
     return phase != PHASE_BACKWARD_PARAMS || tiles >= WORTH_TILES;
 }
 

@@ -409,17 +409,24 @@ const char *onednn_step_name(const struct onednn_step *step)
     return desc_name(step->main.desc);
 }
 
+static bool isa_has(dnnl_cpu_isa_t isa)
+{
+    return ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
+}
+
 bool onednn_has_bf16(void)
 {
-    int isa = (int)dnnl_get_effective_cpu_isa(), wanted = (int)dnnl_cpu_isa_avx512_core_bf16;
-    return (isa & wanted) == wanted;
+    return isa_has(dnnl_cpu_isa_avx512_core_bf16);
+}
+
+bool onednn_has_amx(void)
+{
+    return isa_has(dnnl_cpu_isa_avx512_core_amx);
 }
 
 int onednn_vector_bits(void)
 {
-    int isa = (int)dnnl_get_effective_cpu_isa();
-    int avx512 = (int)dnnl_cpu_isa_avx512_core, avx2 = (int)dnnl_cpu_isa_avx2;
-    return (isa & avx512) == avx512 ? 512 : (isa & avx2) == avx2 ? 256 : 0;
+    return isa_has(dnnl_cpu_isa_avx512_core) ? 512 : isa_has(dnnl_cpu_isa_avx2) ? 256 : 0;
 }
 
 const char *onednn_version(char text[ONEDNN_VERSION_TEXT])

@@ -50,6 +50,9 @@ const char *onednn_step_name(const struct onednn_step *step);
 /* Whether this CPU has bf16 products; otherwise widening to fp32 is faster. */
 bool onednn_has_bf16(void);
 
+/* Whether it has AMX, whose bf16 products are many times as fast as those of fp32. */
+bool onednn_has_amx(void);
+
 /* How many bits the vectors have that this CPU has, or that ONEDNN_MAX_CPU_ISA leaves of it: 512 (AVX-512),
  * 256 (AVX2), or 0 for less. */
 int onednn_vector_bits(void);

@@ -18,7 +18,8 @@ static const struct library on_cuda[] = {
     {"chosen", {NULL}}, {NULL, {NULL}},
 };
 static const struct library on_cpu[] = {
-    {"oneDNN", {"native", "widened"}}, {"gemm", {"gemm"}}, {"chosen", {NULL}}, {NULL, {NULL}},
+    {"oneDNN", {"native", "widened"}}, {"gemm", {"gemm"}}, {"own", {"winograd"}},
+    {"chosen", {NULL}}, {NULL, {NULL}},
 };
 
 static const struct library *libraries_of(const struct session *session)
