@@ -24,7 +24,7 @@ static void set_label(const struct program *program, void *labels, int64_t image
         ((float *)labels)[image * value->shape.c + label] = 1;
 }
 
-/* Numbers from -1 to 1; leaves the draws behind them. */
+/* Fills with numbers from -1 to 1 and advances the random stream. */
 static void make_images(enum dtype storage, struct random *random, void *images, int64_t elements)
 {
 #pragma omp parallel for schedule(static)
@@ -157,7 +157,7 @@ enum status bench_measure_feed(struct bench *bench, int warmup)
     TRY(feed_measure_copy(&bench->session, &bench->step.compiled.program, loader, &bench->epoch, bench->steps,
                           &feed->copy));
     TRY(feed_measure_loader(&bench->session, loader, &bench->epoch, bench->steps, &feed->loader));
-    /* Batches that the loader has prepared meanwhile are used up first. */
+    /* Batches that the loader has prefetched are consumed first. */
     TRY(bench_measure(bench, warmup + (int)bench->session.settings->loader.prefetch));
     feed->together = images_per_second(bench);
     double images = (double)bench->steps * bench->session.hyper.batch;

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "session/gpu_preprocessing.h"
 
-/* Below this share of the slowest part's rate, all together is held up by more than that part. */
+/* Below this fraction of the slowest part's rate, that part is not the only bottleneck. */
 #define TOGETHER_MIN 0.9
 
 static enum status next(const struct step *step, struct loader *loader, struct batch **batch,
@@ -44,7 +44,7 @@ enum status feed_measure_loader(const struct session *session, struct loader *lo
     return OK;
 }
 
-/* The copies that a step makes of a batch, again and again. */
+/* The copies of a batch that a step makes, repeatedly. */
 static enum status copy_batches(struct device *device, const struct program *program,
                                 const struct exec_batch *batch, char *to, int batches)
 {
@@ -103,7 +103,7 @@ static double rate_of(const struct feed *feed, enum part part)
     return rates[part];
 }
 
-/* The slowest part, or of those but one. */
+/* The slowest part, or the slowest except one. */
 static enum part slowest(const struct feed *feed, enum part except)
 {
     enum part found = PARTS;

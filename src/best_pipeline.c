@@ -22,7 +22,7 @@ static struct compile_options options_of(const struct session *session, const st
     return options;
 }
 
-/* The best by the search's model, which is rough: they are simulated. Sorted; ms infinite: none. */
+/* The best by the rough model of the search, which are then simulated. Sorted; ms infinite: none. */
 #define SIMULATED 3
 struct shortlist {
     struct best_pipeline best[SIMULATED];
@@ -91,7 +91,7 @@ static enum status best_simulate(const struct session *session, const struct clu
     return status;
 }
 
-/* Of so many stages. */
+/* With that many stages. */
 static enum status find_of(const struct session *session, const struct cluster *cluster, int stages,
                            struct shortlist *list)
 {

@@ -11,7 +11,7 @@
 #define COLUMNS 320          /* of points */
 
 struct axis {
-    double least, most;      /* values at its ends, or their logarithms */
+    double least, most;      /* range of values, or of their logarithms */
     double from, to;         /* pixels */
     bool log;
 };
@@ -32,7 +32,7 @@ static bool is_point(const struct chart *chart, const struct chart_line *line, i
     return isfinite(line->x[i]) && isfinite(line->y[i]) && (!chart->log || line->y[i] > 0);
 }
 
-/* False: there is no point. */
+/* False if there is no point. */
 static bool find_range(const struct chart *chart, struct axis *x, struct axis *y)
 {
     x->least = y->least = INFINITY;
@@ -50,7 +50,7 @@ static bool find_range(const struct chart *chart, struct axis *x, struct axis *y
     return x->least <= x->most;
 }
 
-/* Room around the points, and some where all are the same. */
+/* Margins around the points, also if all are equal. */
 static void widen(struct axis *axis, double share, bool from_zero)
 {
     if (from_zero && axis->least > 0) axis->least = 0;

@@ -29,7 +29,7 @@ struct common {
     char letter;
     const char *name;
     int argument;              /* getopt's has_arg */
-    const char *shown;         /* the argument as the help shows it */
+    const char *shown;         /* name of the argument in the help */
     unsigned takes;            /* 0: every command */
     const char *help;
 };
@@ -201,9 +201,9 @@ void cmd_free(struct cmd *cmd)
 }
 
 #define HELP_WIDTH 79      /* columns */
-#define HELP_COLUMN 31     /* of what an option does */
+#define HELP_COLUMN 31     /* column of descriptions */
 
-/* As much as belongs on one line: what is in brackets stays together, and an option with its argument. */
+/* The length of a piece that must not be broken: brackets, or an option with its argument. */
 static int help_part(const char *words)
 {
     int depth = 0, length = 0;
@@ -215,7 +215,7 @@ static int help_part(const char *words)
     return length;
 }
 
-/* From `column` on; the lines that follow begin at `indent`. */
+/* Wraps text from `column` on; further lines begin at `indent`. */
 static void help_fold(const char *words, int column, int indent)
 {
     for (int length; *words; words += length + (words[length] == ' ')) {
@@ -388,7 +388,7 @@ static enum status launch_ranks(const struct cmd *cmd)
     return status;
 }
 
-/* Under mpirun and srun, as many as they started. */
+/* Under mpirun and srun: the number of processes that they started. */
 static enum status take_count(struct cmd *cmd, const struct comm *comm)
 {
     struct settings *settings = &cmd->settings;

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "bench.h"
 
-/* Asked for, or a kind of data other than made-up ones is named on the command line. */
+/* With --data, or if the command line names a format other than synthetic. */
 static bool wants_data(const struct cmd *cmd)
 {
     bool named = false;
@@ -94,7 +94,7 @@ static void print_table(const struct bench *bench)
     if (bench->loader) print_feed(&bench->feed);
 }
 
-/* Every instruction by itself. */
+/* Each instruction, serialised. */
 
 static int by_time(const void *a, const void *b)
 {
@@ -128,7 +128,7 @@ static void add_rows(const struct timed *rows, int count, struct text *out)
     text_add(out, "]");
 }
 
-/* Adds them to the JSON object that `out` is, or prints a table. */
+/* Adds them to the JSON object in `out`, or prints a table. */
 static enum status show_instructions(struct bench *bench, struct text *out)
 {
     int count = bench->step.compiled.program.count;
@@ -169,7 +169,7 @@ static enum status share_losses(struct bench *bench)
     return OK;
 }
 
-/* Takes part in what the first rank shows. */
+/* Other ranks take part in the measurement of the first. */
 static enum status follow(const struct cmd *cmd, struct bench *bench)
 {
     if (!cmd_value(cmd, "layers")) return OK;
@@ -179,7 +179,7 @@ static enum status follow(const struct cmd *cmd, struct bench *bench)
     return status;
 }
 
-/* Of several ranks, the first one speaks. */
+/* Only the first rank prints. */
 static enum status bench_rank(struct cmd *cmd, struct comm *comm)
 {
     long steps, warmup;

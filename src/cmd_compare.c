@@ -16,7 +16,7 @@
 #define NAME_WIDTH 26
 #define VALUE_WIDTH 22       /* at least */
 
-/* A line of the table: what it is of, and each run's. */
+/* A row of the table: its name, and the value of each run. */
 struct row {
     char *name;
     char **values;
@@ -27,7 +27,7 @@ struct comparison {
     struct run_records *runs;
     struct ini *settings;        /* of config.ini */
     int count;
-    struct row *rows;            /* what differs; then, from `results` on, what came of it */
+    struct row *rows;            /* differences; from `results` on, results */
     int row_count, results;
 };
 
@@ -90,7 +90,7 @@ static const char *setting_of(const struct ini *settings, const char *section, c
     return "-";
 }
 
-/* The settings of run `of`, but those that a run before it has, too. */
+/* The settings of run `of`, except those that an earlier run has as well. */
 static void add_settings(struct comparison *all, int of)
 {
     for (int e = 0; e < all->settings[of].count; e++) {
@@ -204,7 +204,7 @@ static void add_results(struct comparison *all)
 
 /* The table, as text and as a page. */
 
-/* For text_visible, which makes up to four characters of a byte. */
+/* For text_visible, which writes up to four characters per byte. */
 static size_t visible_bytes(const char *value) { return 4 * strlen(value) + 8; }
 
 static void print_value(const char *value, int width)

@@ -20,7 +20,7 @@
 struct logits_file {
     FILE *file;
     const char *path;
-    char *temporary;         /* becomes `path` when it is complete */
+    char *temporary;         /* renamed to `path` when complete */
 };
 
 static enum status logits_refuse(const struct logits_file *logits)
@@ -130,7 +130,7 @@ static enum status write_line(const struct directory *folder, const struct cmd *
     return status;
 }
 
-/* Into a folder that no run is using. */
+/* Writes to a folder that no run is using. */
 static enum status write_records(const struct cmd *cmd, const struct data *data, const struct images *images,
                                  const struct evaluation *evaluation)
 {
@@ -181,7 +181,8 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     return status;
 }
 
-/* Validation data named on the command line, whose path begins here and not at the configuration's folder. */
+/* Validation data from the command line, whose path is relative to the working folder, not to the
+ * configuration's. */
 static void take_val(struct cmd *cmd)
 {
     const char *named = cmd_value(cmd, "val");

@@ -16,9 +16,9 @@
 #include "data/detect.h"
 #include "device/device.h"
 
-#define SAMPLE 400         /* images that are looked at */
+#define SAMPLE 400         /* number of images examined */
 #define CHANNELS 3
-#define SMALL_SIDE 48      /* smaller images are not cut at random, but shifted */
+#define SMALL_SIDE 48      /* smaller images are shifted, not cropped at random */
 
 /* The facts known of a data set. */
 struct findings {
@@ -27,12 +27,12 @@ struct findings {
     int64_t images;
     int classes, channels;
     int64_t fewest, most;            /* images in a class */
-    int side;                        /* the middle one of the images' short sides */
+    int side;                        /* median of the images' short sides */
     bool one_size;
     double mean[CHANNELS], std[CHANNELS];
 };
 
-/* Data sets by name, where their files are not at hand yet. */
+/* Data sets by name, if their files are not available yet. */
 static const struct findings published[] = {
     {.images = 60000, .classes = 10, .channels = 1, .side = 28, .one_size = true, .mean = {0.1307},
      .std = {0.3081}},
@@ -43,14 +43,14 @@ static const struct findings published[] = {
 };
 static const char *const published_names[] = {"mnist", "cifar10", "cifar100"};
 
-/* Looking at the data. */
+/* Examining the data. */
 
 static int compare_sides(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
 }
 
-/* A pixel's channel, from 0 to 1, and its square, summed up over an image and divided by its pixels. */
+/* Mean and mean square of a channel, from 0 to 1, over an image. */
 static void add_image(const struct image *image, double sum[CHANNELS], double squares[CHANNELS])
 {
     int64_t pixels = (int64_t)image->h * image->w;
@@ -118,7 +118,7 @@ static enum status look(struct findings *found)
     return status;
 }
 
-/* PATH/NAME of the first name that is a folder; NULL: none is. */
+/* PATH/NAME of the first name that is a folder; NULL: none. */
 static char *folder_in(const char *path, const char *const *names)
 {
     for (int i = 0; names[i]; i++) {
@@ -174,7 +174,7 @@ static enum status find(const char *path, struct findings *found)
     return look(found);
 }
 
-/* The recipe: what has worked on data of such a size. */
+/* The recipe: settings that work well for data of that size. */
 struct recipe {
     const char *arch;
     bool small;
@@ -232,7 +232,7 @@ add(struct text *out, const char *key, const char *comment, const char *format, 
     text_add(out, "%*s ; %s\n", width < 27 ? 27 - width : 0, "", comment);
 }
 
-/* As a configuration in `file` (NULL: here) has to name it; in `whole` where that is another text. */
+/* A path as it must be written in a configuration `file` (NULL: here); in `whole` if that differs. */
 static const char *path_from(const char *file, const char *path, char whole[PATH_MAX])
 {
     bool here = !file || !strchr(file, '/');
@@ -331,7 +331,7 @@ static bool reads_back(const char *file, const char *path, const char *read)
     return !path || (read && strcmp(read, path_from(file, path, whole)) == 0);
 }
 
-/* A path may have what a line cannot hold, or what would be lines of its own. */
+/* A path may contain characters that an INI line cannot. */
 static enum status check_text(const struct text *text, const struct findings *found, const char *file)
 {
     struct settings settings;

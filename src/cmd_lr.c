@@ -10,7 +10,7 @@
 #include "svg.h"
 
 #define STEPS 100
-#define BELOW 1e-4         /* of the optimizer's own rate: where it begins */
+#define BELOW 1e-4         /* fraction of the optimizer's usual rate at the start */
 #define ABOVE 1e3          /* where it ends */
 #define MEMORY 0.9         /* of the running mean of the losses */
 #define DIVERGED 4.0       /* times the lowest */
@@ -45,8 +45,8 @@ static enum status make_steps(struct bench *bench, struct range *range)
     return OK;
 }
 
-/* Where the loss falls fastest on the way to its lowest, but at most a quarter of the rate there: the running
- * mean lags behind by ten steps. To two digits. */
+/* The rate at which the loss falls fastest before its minimum, but at most a quarter of the rate at the
+ * minimum, because the running mean lags by ten steps. Rounded to two digits. */
 static enum status find_suggestion(struct range *range)
 {
     double fastest = 0;
@@ -86,7 +86,7 @@ static double x_of(const struct range *range, double rate)
     return MARGIN + (log(rate) - first) / (last - first) * (WIDTH - 2 * MARGIN);
 }
 
-/* Losses above the first one by half are cut off. */
+/* Losses 50 % above the first one are cut off. */
 static double y_of(const struct range *range, double loss)
 {
     double top = 1.5 * range->losses[0], bottom = range->losses[range->lowest];

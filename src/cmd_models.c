@@ -9,7 +9,7 @@
 #include "graph/model.h"
 #include "base/search_paths.h"
 
-/* The comment on the first line of a model file, which says what it is. */
+/* The comment on the first line of a model file, which describes it. */
 static char *read_title(const char *path)
 {
     char line[256] = "";
@@ -23,7 +23,7 @@ static char *read_title(const char *path)
     return read && marks > 0 ? text_copy(line + marks) : NULL;
 }
 
-/* The first folder that has the model is the one that is used. */
+/* The first folder that has the model is used. */
 static void print_model(const struct search_paths *paths, const char *name)
 {
     char *title = NULL, shown[256];

@@ -12,19 +12,19 @@
 #include "shards.h"
 #include "base/atomic_file.h"
 
-/* Images that are made ready side by side. */
+/* Number of images prepared in parallel. */
 #define WINDOW 256
 
 struct packing {
     const struct dataset *dataset;
     const struct images *images;
-    int side, quality;         /* side 0: images stay as they are */
+    int side, quality;         /* side 0: images are not changed */
     bool stop_on_error;
     struct packed_writer *writer;
     int64_t written, left_out;
 };
 
-/* An image made ready. */
+/* A prepared image. */
 struct parcel {
     struct packed_entry entry;
     uint8_t *bytes;            /* NULL: it cannot be used */
@@ -57,7 +57,7 @@ static bool make_raw(const struct packing *packing, int64_t index, struct parcel
     return true;
 }
 
-/* The short side brought to `side`. */
+/* Resizes the short side to `side`. */
 static bool shrink(const struct image *image, int side, struct image *small, struct reason *reason)
 {
     int64_t long_side = image->h > image->w ? image->h : image->w;
@@ -134,7 +134,7 @@ static enum status pack_images(struct packing *packing, int64_t from, int64_t to
     return status;
 }
 
-/* Images `from` to `to`, in a file that is complete but not in its place. */
+/* Writes images `from` to `to` to a temporary file. */
 static enum status write_file(struct packing *packing, const char *path, int64_t from, int64_t to)
 {
     const struct dataset *dataset = packing->dataset;
@@ -148,7 +148,7 @@ static enum status write_file(struct packing *packing, const char *path, int64_t
     return status;
 }
 
-/* All files are complete before the first of them is in its place. */
+/* All files are complete before the first of them is renamed. */
 static enum status write_all(struct packing *packing, char *const *temporary, char *const *paths, int shards)
 {
     int64_t count = packing->images->count;
@@ -159,7 +159,7 @@ static enum status write_all(struct packing *packing, char *const *temporary, ch
     return OK;
 }
 
-/* One file, or several in one's place. */
+/* One file, or several shards. */
 static enum status pack_shards(struct packing *packing, const char *output, int shards)
 {
     if (shards > 1) TRY(shards_check_leftovers(output, shards));

@@ -18,7 +18,7 @@
 #include "session/step_fit.h"
 #include "train/folder.h"
 
-#define SPANS_SECONDS 50   /* the most that packing a table may take */
+#define SPANS_SECONDS 50   /* time limit of packing a table */
 
 static enum status draw_map(const struct session *session, const struct forecast *forecast, const char *name,
                             const struct directory *folder)
@@ -55,7 +55,7 @@ static enum status draw(const struct session *session, const struct forecast *fo
     return status;
 }
 
-/* Only by opening a GPU is it known what it has free. */
+/* The free memory of a GPU is only known after opening it. */
 static enum status check_auto(struct settings *settings)
 {
     const struct session session = {.settings = settings};
@@ -79,9 +79,9 @@ static enum status plan_open(struct cmd *cmd, unsigned what, struct session *ses
     return OK;
 }
 
-#define LINK_EFFICIENCY 0.8    /* of a network's bits are gradients' */
+#define LINK_EFFICIENCY 0.8    /* fraction of the network's bandwidth for gradients */
 
-/* "8x400Gb": of a host, so many links of so many gigabits a second. */
+/* "8x400Gb": the number of links of a host, and gigabits per second of each. */
 static enum status parse_link(const char *text, double *bytes_per_second)
 {
     int count = 1, used = 0;
@@ -153,7 +153,7 @@ enum status cmd_check(struct cmd *cmd)
     return plan(cmd, DATA_TRAIN | DATA_VAL, false);
 }
 
-/* A lifetime table and its answer. */
+/* A lifetime table and its packing. */
 struct table {
     struct span *spans;
     char **ids;
@@ -267,7 +267,7 @@ static enum status dump_passes(const struct session *session, const char *pass)
     return OK;
 }
 
-/* The programs that are run, workspaces and all, by stage. */
+/* The final programs, including workspaces, by stage. */
 static enum status dump_final(const struct session *session)
 {
     struct compile_options options = step_options(session, STEP_TRAINING);

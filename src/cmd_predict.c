@@ -13,27 +13,27 @@
 #include "trained.h"
 #include "train/evaluate.h"
 
-#define NAME_ROOM 8192   /* of what is shown */
+#define NAME_ROOM 8192   /* digits shown */
 
 /* State reused for each image. */
 struct predictor {
     struct trained trained;
-    struct augment augment;      /* as evaluation, but fitting images of every size */
+    struct augment augment;      /* like evaluation, but for images of any size */
     struct image image;
     struct scratch scratch;
     void *pixels;                /* a batch of one image */
     int32_t *labels;
     bool json;
-    int top;                     /* classes told of each image */
+    int top;                     /* number of classes printed for each image */
     int printed;
-    enum status worst;           /* of what is wrong with single images */
+    enum status worst;           /* status of errors with single images */
 };
 
 static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
 {
     long top;
     TRY(cmd_number(cmd, "top", 1, 1, &top));
-    /* One image at a time: the batch that training took would be wasted. */
+    /* One image at a time, since training's batch size would waste memory. */
     settings_derive(&cmd->settings, "train", "batch", "1");
     settings_derive(&cmd->settings, "train", "accumulate", "1");
     TRY(trained_open(cmd, DATA_NONE, &predictor->trained));
@@ -119,7 +119,7 @@ static void print_prediction(struct predictor *predictor, const char *path, cons
     free(best);
 }
 
-/* Notes what has been reported of an image; the others go on. */
+/* Records an error that was reported for an image, and continues with others. */
 static void note(struct predictor *predictor, enum status status)
 {
     if (predictor->worst == OK) predictor->worst = status;
@@ -186,7 +186,7 @@ static int is_shown(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* All images in a folder and below it, by name; adds to `*count` how many there are. */
+/* All images in a folder and its subfolders, sorted by name; adds their number to `*count`. */
 static enum status predict_folder(struct predictor *predictor, const char *folder, int64_t *count)
 {
     struct dirent **entries;

@@ -12,7 +12,7 @@
 #include "train/folder.h"
 
 #define STEPS 20
-#define LISTED 40            /* rows of the table; JSON has all */
+#define LISTED 40            /* number of rows printed; JSON has all */
 #define BATCHES_MAX 16
 
 /* As text. */
@@ -168,7 +168,7 @@ static enum status parse_batches(const struct cmd *cmd, long batches[BATCHES_MAX
     return OK;
 }
 
-/* The first batch's: profile.json, which the report shows, and the timeline. */
+/* Writes profile.json, which the report shows, and the timeline, of the first batch. */
 static enum status write_files(const char *path, const struct profile *profile)
 {
     struct directory folder;
@@ -187,7 +187,7 @@ static enum status write_files(const char *path, const struct profile *profile)
     return status;
 }
 
-/* Of several ranks, the first one speaks. */
+/* Only the first rank prints. */
 static enum status show(const struct cmd *cmd, bool first, const struct profile *profile, struct text *json)
 {
     if (comm_rank(cmd->comm) > 0) return OK;
@@ -213,7 +213,7 @@ static enum status profile_batch(struct cmd *cmd, bool first, struct text *json)
     return status;
 }
 
-/* The layers alone, without a step: no memory for all of them at once is needed. */
+/* Times the layers alone, without memory for a whole step. */
 static enum status compare_libraries(struct cmd *cmd, bool first, struct text *json)
 {
     struct session session = {0};

@@ -8,7 +8,7 @@
 /* Of a layer, or of all: multiply-adds of one image's forward, bytes of its output in fp32. */
 struct totals {
     int64_t params, trained, bytes;
-    double macs;               /* of hundreds of layers, perhaps more than 2^63 */
+    double macs;               /* may exceed 2^63 for hundreds of layers */
 };
 
 static struct totals totals_of(const struct graph *graph, int node)
@@ -27,7 +27,7 @@ static struct totals totals_of(const struct graph *graph, int node)
     return totals;
 }
 
-/* The input is no layer. */
+/* The input is not a layer. */
 static struct totals totals_of_all(const struct graph *graph)
 {
     struct totals all = {0};
@@ -88,8 +88,8 @@ static void print_json(const struct graph *graph)
     text_free(&out);
 }
 
-/* Without a session, so that settings for another machine do not matter. Data that are there tell the images'
- * size and the classes. */
+/* Without a session, so that settings for another machine do not matter. Image size and classes come from the
+ * data if available. */
 static enum status summary_run(struct cmd *cmd)
 {
     const struct data_options options = {

@@ -15,7 +15,7 @@ static void write_memory(const struct run *run)
     memory_report(run);
 }
 
-/* Ranks other than the first one only warn: all of them would say the same. */
+/* Ranks other than the first one only print warnings, since all would print the same. */
 static enum status train_rank(struct cmd *cmd, struct comm *comm)
 {
     struct session session;

@@ -81,7 +81,7 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
 {
     struct trained trained;
     if (dtype == BF16) return fail(USAGE, "export: --dtype: an ONNX file is fp32 or fp16");
-    /* Nothing is computed: masters are enough. */
+    /* Nothing is computed, so masters are enough. */
     settings_derive(&cmd->settings, "run", "device", "cpu");
     settings_derive(&cmd->settings, "amp", "precision", "fp32");
     TRY(trained_load(cmd, DATA_NONE, &trained));

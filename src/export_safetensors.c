@@ -15,7 +15,7 @@
 struct export {
     struct safetensors *from;            /* [files]; names, shapes and metadata are the first one's */
     int files;
-    enum dtype dtype;                    /* of what is not a counter */
+    enum dtype dtype;                    /* values other than counters */
     struct safetensors_item *items;
     int *entries;                        /* by item and file, in `from` */
     int count;
@@ -93,8 +93,7 @@ static enum status read_item(void *context, int item, void *data)
     return good ? OK : fail(BAD_CHECKPOINT, "%s: %s", export->from[0].path, reason.text);
 }
 
-/* How images are brought to the network, as a configuration that others are laid over: NULL where the file
- * does not say. */
+/* The preprocessing, as a base configuration; NULL if the file has none. */
 static enum status preprocessing_of(const struct safetensors *from, char **config)
 {
     static const char *const keys[][2] = {
@@ -121,7 +120,7 @@ static enum status preprocessing_of(const struct safetensors *from, char **confi
 
 #define PAIRS_MAX 6
 
-/* Metadata that eval and predict need. Readers of PyTorch's want the format. */
+/* Metadata that eval and predict need. PyTorch's readers need the format. */
 static int describe(const struct safetensors *from, char *config, struct safetensors_pair pairs[PAIRS_MAX])
 {
     static char *const kept[] = {"arch", "classes", "input", "graph"};

@@ -31,7 +31,7 @@ static struct cluster cluster_of(const struct session *session, const struct for
     };
 }
 
-/* Milliseconds of a step of so many images on as many ranks, each of which has the whole network. */
+/* Milliseconds of a step with that many images on that many ranks without stages. */
 static enum status whole_ms(const struct session *session, const struct forecast_options *options, int ranks,
                             int images, double *ms)
 {

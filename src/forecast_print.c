@@ -12,7 +12,7 @@
 #include "memory_map.h"
 #include "session/step_fit.h"
 
-/* -1: there is no limit, or it is not known. */
+/* -1: no limit, or unknown. */
 static int64_t largest_fitting(const struct session *session)
 {
     int64_t limit = session_limit(session);
@@ -63,13 +63,13 @@ static double images_per_second(const struct session *session, const struct fore
     return 1e3 * session->hyper.batch / forecast->time.ms;
 }
 
-/* Images a second, in percent of what as many devices would make, were each by itself. */
+/* Images per second, in percent of the same number of independent devices. */
 static double efficiency(const struct forecast *forecast)
 {
     return 100 * forecast->alone_ms / forecast->time.ms;
 }
 
-/* The slowest stage's work beside the mean; 1 if all have as much. */
+/* The work of the slowest stage relative to the mean; 1 if all are equal. */
 static double balance(const struct forecast *forecast)
 {
     double sum = 0, most = 0;
@@ -80,7 +80,7 @@ static double balance(const struct forecast *forecast)
     return most * forecast->cluster.stages / sum;
 }
 
-/* The part of a stage's time in which it has nothing to compute. */
+/* The fraction of a stage's time in which it is idle. */
 static double idle(const struct forecast *forecast, int stage)
 {
     return 1 - forecast->time.busy_ms[stage] / forecast->time.ms;

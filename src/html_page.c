@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-/* Colours of lines are Okabe's and Ito's, which stay apart for those who see some colours badly; on a dark
- * ground the dark ones are lighter. */
+/* Colours of lines are Okabe's and Ito's, which are distinguishable with colour blindness; in dark mode the
+ * dark ones are lighter. */
 static const char style[] =
     ":root{color-scheme:light dark;--ground:#fff;--ink:#1f2933;--grey:#5b6672;--pale:#e1e5ea;--card:#f5f7f9;"
     "--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#aa4499;--c4:#997700;--c5:#56b4e9;--c6:#663333;--c7:#777777;"
@@ -58,8 +58,8 @@ static const char style[] =
     "pre{font-size:.82em;white-space:pre-wrap;overflow-wrap:anywhere;margin:0;padding:8px}"
     "summary{cursor:pointer;margin:.4em 0}.map{border:0;background:#fff}\n";
 
-/* In each chart, the values at the points of its lines that are nearest to the pointer; in a large confusion
- * matrix, the classes. */
+/* Shows the values of each chart's lines nearest to the pointer; and the classes in a large confusion
+ * matrix. */
 static const char script[] =
     "//<![CDATA[\n"
     "'use strict';\n"

@@ -9,13 +9,13 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* Seconds for which a line waits for others to say the same. */
+/* Seconds for which a line waits for identical ones of other ranks. */
 #define WAIT 0.3
-/* So many lines of the first rank are remembered, which others need not say again. */
+/* Number of the first rank's lines that are remembered to suppress identical ones. */
 #define REMEMBERED 64
 #define LINE_MAX_BYTES 8192
 
-/* A line that ranks other than the first one said. */
+/* A line of ranks other than the first. */
 struct held {
     char *text;
     bool *said;              /* [ranks] by whom */
@@ -27,9 +27,9 @@ struct lines {
     bool terminal;
     struct log_sink sink;
     int only;                /* -1: all ranks count */
-    struct text *begun;      /* [ranks] a line of which the end has not come */
+    struct text *begun;      /* [ranks] incomplete lines */
     char *remembered[REMEMBERED];
-    int next;                /* of the remembered ones to be forgotten */
+    int next;                /* index of the remembered line to replace next */
     struct held *held;
     int held_count;
 };
@@ -61,7 +61,7 @@ void lines_free(struct lines *lines)
     free(lines);
 }
 
-/* One write a line, so that a progress line cannot come in between. */
+/* One write per line, so that a progress line cannot interrupt it. */
 static void show(const struct lines *lines, const char *who, const char *line)
 {
     char *shown = text_format("%s%s%s\n", lines->terminal ? "\r\033[K" : "", who, line);
@@ -74,7 +74,7 @@ static void show(const struct lines *lines, const char *who, const char *line)
     free(shown);
 }
 
-/* The level that a line's beginning shows, which is passed. */
+/* The level from the beginning of a line, which is skipped. */
 static enum log_level level_of(const char **line)
 {
     static const char error[] = "amptrain: ", warning[] = "amptrain: warning: ";

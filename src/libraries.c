@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "forecast.h"
 
-/* A library, and the variants of conv that are its code, ended by NULL. Of "chosen" there is one, any. */
+/* A library, and the variants of conv that belong to it, terminated by NULL. "chosen" has one: any. */
 struct library {
     const char *name;
     const char *variants[5];
@@ -50,7 +50,7 @@ static bool nodes_equal(const struct graph *graph, const struct node *a, const s
            shape_equal(graph->nodes[a->inputs[0]].shape, graph->nodes[b->inputs[0]].shape);
 }
 
-/* An earlier layer's rows, which count this one, too. */
+/* The rows of an earlier layer, which then count this one as well. */
 static bool counted(const struct graph *graph, struct libraries *made, const struct node *node)
 {
     bool found = false;
@@ -63,7 +63,7 @@ static bool counted(const struct graph *graph, struct libraries *made, const str
     return found;
 }
 
-#define DIRECT_MOST 2e8      /* operations, of which kernels/conv_direct.cu is no candidate any more */
+#define DIRECT_MOST 2e8      /* number of operations above which kernels/conv_direct.cu is not a candidate */
 
 /* The fastest of the library's variants, by phase. */
 static enum status measure_library(const struct op_problem *layer, const struct library *library,

@@ -41,7 +41,7 @@ static void print_sum(const struct libraries *libraries, const char *op, int lib
            100 * tflops(sum.flops, sum.ms) / libraries->peaks.tflops, sum.rows);
 }
 
-/* Over what both have code for. */
+/* For layers that both support. */
 static void print_ratio(const struct libraries *libraries)
 {
     struct library_sum first = libraries_sum(libraries, "conv", 0, 1);

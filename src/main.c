@@ -123,15 +123,15 @@ static bool is(const char *word, const char *letter, const char *name)
     return strcmp(word, letter) == 0 || strcmp(word, name) == 0;
 }
 
-/* Where one of the standard streams is closed, the next file that is opened would be taken for it. What
- * stands in for it refuses to be read or written. */
+/* If a standard stream is closed, the next opened file would become it. A placeholder is opened instead,
+ * which refuses reads or writes. */
 static void keep_streams(void)
 {
     for (int stream = 0; stream <= 2; stream++)
         if (fcntl(stream, F_GETFD) < 0) open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
 }
 
-/* jansson does not tell what it cannot parse from what it has no memory for. */
+/* jansson does not distinguish parse errors from lack of memory. */
 static void *json_memory(size_t bytes)
 {
     return memory_new(bytes, 1);
@@ -142,8 +142,8 @@ static void no_memory_for_objects(void)
     memory_none("a library's objects");
 }
 
-/* Where libraries have no memory for something small, the program ends as where it has none itself. oneDNN
- * would throw an exception of C++'s, which nothing here can catch. */
+/* If libraries have no memory for small allocations, the program ends as for its own. oneDNN would throw a
+ * C++ exception, which cannot be caught here. */
 static void watch_memory(void)
 {
     json_set_alloc_funcs(json_memory, free);
@@ -151,11 +151,11 @@ static void watch_memory(void)
     if (set_new_handler) set_new_handler(no_memory_for_objects);
 }
 
-/* Comes before the libraries' constructors, which take longer than all that main does before a command has
- * said what signals are to do. */
+/* Runs before the libraries' constructors, which take longer than main does until a command has set up
+ * signals. */
 __attribute__((section(".preinit_array"), used)) static void (*const hold)(void) = signals_hold;
 
-/* OpenMP makes as many threads as its environment says, and dies where the system cannot. */
+/* OpenMP creates as many threads as its environment says, and aborts if the system cannot. */
 static void bound_threads(void)
 {
 #ifdef _OPENMP

@@ -24,8 +24,8 @@ static int row_compare(const void *a, const void *b)
     return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
 }
 
-/* Instructions are measured one after another, which takes longer than the step in which they overlap: rows
- * are made to add up to the step. */
+/* Instructions are measured serialised, which takes longer than the step in which they overlap: times are
+ * scaled to add up to the step. */
 static bool read_rows(struct measured_times *times)
 {
     const json_t *layers = json_object_get(times->root, "layers");

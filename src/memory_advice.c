@@ -6,11 +6,12 @@
 
 #include "compile/recompute.h"
 
-#define LIMIT_SHARE 0.75         /* of what is taken now: a limit that most networks can meet */
-#define INSTRUCTIONS_MAX 500    /* of a step that memory.limit is tried on: the search takes a while */
+#define LIMIT_SHARE 0.75         /* fraction of the current total: a limit that most networks can meet */
+#define INSTRUCTIONS_MAX 500    /* maximum of a step for which memory.limit is tried, because the search is
+                                 * slow */
 #define MEBIBYTE 1048576
 
-/* A run that differs by one setting. */
+/* A run with one setting changed. */
 struct variant {
     struct settings settings;
     struct session session;
@@ -23,8 +24,8 @@ struct asking {
     int count;
 };
 
-/* Where a step was made to fit, one that would have to be made to fit as well takes as much: only what fits
- * with everything kept is less. */
+/* If a step was made to fit a limit, a variant that also has to be made to fit takes as much: only one that
+ * fits with everything kept takes less. */
 static void vary(const struct asking *asking, struct variant *variant)
 {
     int64_t limit = asking->session->settings->memory.limit;
@@ -34,8 +35,8 @@ static void vary(const struct asking *asking, struct variant *variant)
     if (asking->forecast->bytes.total <= limit) variant->settings.memory.limit = 0;
 }
 
-/* Plans the variant and keeps the advice if it helps by a hundredth at least. `price` NULL: how much is made
- * again. */
+/* Plans the variant and keeps the advice if it saves at least 1 %. `price` NULL: the number of recomputed
+ * activations. */
 static void consider(struct asking *asking, const struct variant *variant, const char *setting,
                      const char *price)
 {
@@ -86,7 +87,7 @@ static bool has_batchnorm(const struct graph *graph)
     return false;
 }
 
-/* Into equal micro-batches of an image or more, on every rank. */
+/* Whether it is divisible into equal micro-batches of at least one image, on every rank. */
 static bool batch_divides(const struct hyperparameters *hyper)
 {
     return hyper->batch > 0 && hyper->batch % hyperparameters_micro_batches(hyper) == 0;

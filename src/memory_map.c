@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 
-/* Colours that stay apart for most who see some of them badly. */
+/* Colours that are distinguishable with most kinds of colour blindness. */
 const struct map_kind map_kinds[MAP_KINDS] = {
     [KIND_ACTIVATION] = {"activations", 0x4c86c6},
     [KIND_SAVED] = {"kept for backward", 0x35a79c},
@@ -29,10 +29,10 @@ static bool *find_again(const struct program *program)
     return again;
 }
 
-/* A value's turn in a place that it may share. */
+/* The time of a value in an address range that it may share. */
 struct turn {
     int group, born, value;
-    int until;               /* when the next one's begins; of the last: when the place is given back */
+    int until;               /* the begin of the next one; for the last, the end of the range's lifetime */
 };
 
 static int compare_turns(const void *a, const void *b)
@@ -84,7 +84,7 @@ static void add_turn(struct memory_map *map, const struct turn *turn, bool again
                           .born = turn->born, .dead = own < turn->until ? own : turn->until,
                           .offset = plan->offsets[turn->value], .bytes = plan_bytes(&values[turn->value])};
     *array_push(map->boxes, map->count) = box;
-    /* The place is as large as the group's head, whoever has it. */
+    /* The range has the size of the group's first value. */
     box.bytes = plan_bytes(&values[turn->group]);
     alive_at(map, turn->born)[box.kind] += box.bytes;
     alive_at(map, turn->until)[box.kind] -= box.bytes;

@@ -7,7 +7,7 @@
 #include "memory_map_parts.h"
 #include "base/atomic_file.h"
 
-/* Bytes alive of the lowest `layers` kinds. */
+/* Live bytes of the lowest `layers` kinds. */
 static double stacked(const struct drawing *d, int instruction, int layers)
 {
     double bytes = 0;
@@ -16,7 +16,7 @@ static double stacked(const struct drawing *d, int instruction, int layers)
     return bytes;
 }
 
-/* Each kind reaches to the ground, and those below it are drawn over it. */
+/* Each kind is drawn down to the axis, and lower ones are drawn over it. */
 static void draw_curve(struct drawing *d, const struct panel *panel)
 {
     int count = d->program->count, used = 0;
@@ -64,7 +64,7 @@ static char *box_hint(const struct drawing *d, const struct map_box *box)
                        box->dead - 1, last);
 }
 
-/* Its name, where there is room for it. */
+/* Its name, if it fits. */
 static void draw_name(struct drawing *d, const struct map_box *box, struct rect at)
 {
     struct svg_font font = {.size = 10.5, .colour = ink_on(map_kinds[box->kind].colour),

@@ -17,7 +17,7 @@ static struct svg_font middle(struct svg_font font)
     return font;
 }
 
-/* The unit that an axis counts in. */
+/* The unit of an axis. */
 static int64_t unit_of(int64_t most, const char **name)
 {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -113,7 +113,7 @@ static bool same_part(const struct graph *graph, int a, int b, int depth)
     return length == part_length(two, depth) && strncmp(one, two, (size_t)length) == 0;
 }
 
-/* The fewest parts of a name that tell half a dozen stretches apart. */
+/* The smallest depth of names that gives at least six groups. */
 static int useful_depth(const struct program *program, const int *nodes)
 {
     for (int depth = 1; depth < 4; depth++) {
@@ -129,7 +129,7 @@ static void draw_stretch(struct drawing *d, struct rect at, uint32_t ground, con
 {
     const struct svg_font font = {.size = 10.5, .colour = INK, .anchor = ANCHOR_MIDDLE};
     svg_rect(&d->svg, at, ground, (struct svg_stroke){0}, name);
-    /* "features.denseblock1", or "denseblock1" where that has no room. */
+    /* "features.denseblock1", or "denseblock1" if that does not fit. */
     const char *dot = strrchr(name, '.');
     if (dot && svg_text_width(&font, name) + 4 >= at.w) name = dot + 1;
     if (svg_text_width(&font, name) + 4 < at.w)
@@ -190,8 +190,8 @@ static void draw_legend(struct drawing *d)
 
 enum part { PART_FORWARD, PART_BACKWARD, PART_UPDATE };
 
-/* The part of the step that an instruction belongs to, given that of the one before it. Each micro-batch has
- * a forward and a backward of its own; what backward recomputes is backward's. */
+/* The part of the step of an instruction, given that of the preceding one. Each micro-batch has a forward and
+ * a backward part; recomputation belongs to backward. */
 static enum part part_of(const struct program *program, int i, enum part before)
 {
     const struct instruction *at = &program->instructions[i];

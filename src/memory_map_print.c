@@ -5,7 +5,7 @@
 #include "memory_advice.h"
 #include "memory_map.h"
 
-#define LARGEST 10               /* tensors that are named */
+#define LARGEST 10               /* number of tensors listed */
 
 static const struct instruction *peak_instruction(const struct memory_map *map)
 {
@@ -13,7 +13,7 @@ static const struct instruction *peak_instruction(const struct memory_map *map)
     return &compiled->program.instructions[compiled->plan.peak];
 }
 
-/* NULL: it works for no layer. */
+/* NULL: it belongs to no layer. */
 static const char *peak_layer(const struct memory_map *map)
 {
     int node = peak_instruction(map)->node;

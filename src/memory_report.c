@@ -21,7 +21,7 @@ static void add_plan(const struct run *run, struct text *out)
              step_strategy(run->session, program), recompute_count(program), offload_bytes(program));
 }
 
-/* The allocators' counts: on the CPU memory comes from the C library, which counts nothing. */
+/* The allocators' counts, which the CPU's memory does not have. */
 static void add_device(const struct session *session, struct text *out)
 {
     text_add(out, ",\n\"device\":");

@@ -19,15 +19,15 @@
 
 #define SPINS "1000"
 
-/* Valgrind would let go of a program that replaces itself. */
+/* Valgrind does not follow a program that replaces itself. */
 static bool under_valgrind(void)
 {
     const char *preloaded = getenv("LD_PRELOAD");
     return preloaded && strstr(preloaded, "vgpreload");
 }
 
-/* The program's file, by its own name so that process lists show that. It is not known where a
- * loader or a link of another name was run. */
+/* The program's file, with its name for process lists. Unknown if it was started by a loader or through a
+ * link of another name. */
 static bool find_program(char path[PATH_MAX])
 {
     ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);

@@ -14,7 +14,7 @@
 #define OWNER "timing ops"
 #define PARAMS 2
 
-/* A call on tensors that no program has. */
+/* A call on tensors outside of any program. */
 struct trial {
     const struct op_problem *problem;
     struct device *device;
@@ -91,7 +91,7 @@ static enum status prepare(struct trial *trial, unsigned wanted, struct op_time 
     return OK;
 }
 
-/* Bytes that are random, again and again. */
+/* Repeated random bytes. */
 #define REPEATED ((size_t)4 << 20)
 
 static enum status upload_repeated(struct device *device, const struct tensor *tensor, const char *pattern)
@@ -105,7 +105,7 @@ static enum status upload_repeated(struct device *device, const struct tensor *t
     return backend->synchronize(device);
 }
 
-/* The values matter: zeros take less power, so that the clock is higher. */
+/* Values matter: with zeros the GPU uses less power and clocks higher. */
 static enum status fill(struct device *device, const struct tensor *tensor)
 {
     struct random random = random_open(0, PURPOSE_SYNTHETIC, 1, 0);
@@ -157,11 +157,11 @@ static void release(struct trial *trial)
 }
 
 #define ROUNDS 5
-#define ROUND_SECONDS 3e-3   /* that one should take */
-#define SLOW_SECONDS 0.2     /* for which one call is enough */
-#define CALLS 32             /* of a round at most */
+#define ROUND_SECONDS 3e-3   /* target time of a round */
+#define SLOW_SECONDS 0.2     /* time for which one call is enough */
+#define CALLS 32             /* maximum calls in a round */
 
-/* Captured where that can be: then the host does not slow short calls down. */
+/* Captured if possible, so that the host does not slow down short calls. */
 static enum status run_calls(const struct trial *trial, int calls, struct captured **captured)
 {
     const struct device_backend *backend = trial->device->backend;
@@ -196,7 +196,7 @@ static enum status time_phase(const struct trial *trial, double *seconds)
 {
     struct captured *captured = NULL;
     *seconds = INFINITY;
-    TRY(time_round(trial, 1, &captured, seconds));       /* libraries load their code meanwhile */
+    TRY(time_round(trial, 1, &captured, seconds));       /* libraries load their code in this call */
     if (*seconds > SLOW_SECONDS) return OK;
     TRY(time_round(trial, 1, &captured, seconds));
     int calls = *seconds > ROUND_SECONDS ? 1 : (int)fmin(CALLS, ROUND_SECONDS / *seconds) + 1;

@@ -68,7 +68,7 @@ static bool recall(const char *path, const char *key, struct peaks *peaks)
     return found;
 }
 
-/* If it cannot be written, they are measured again next time. */
+/* If the file cannot be written, they are measured again next time. */
 static void note(const char *folder, const char *path, const char *key, const struct peaks *peaks)
 {
     struct reason reason;

@@ -34,8 +34,7 @@ bool profile_computes(const struct profile *profile, const struct profile_row *r
     return row->flops / (1e12 * profile->peaks.tflops) > row->bytes / (1e9 * profile->peaks.gbps);
 }
 
-/* Sums of gradients, casts and the like, which belong to no layer, count to the stage in whose midst they
- * are. */
+/* Sums of gradients, casts and others without a layer count to the surrounding stage. */
 static int stage_of(const struct program *program, int i)
 {
     const struct instruction *at = &program->instructions[i];
@@ -80,7 +79,7 @@ static struct profile_row row_of(const struct bench *bench, const struct timed *
     };
 }
 
-/* Micro-batches, and whatever else has the same name, make one row. */
+/* Instructions of the same name, such as those of micro-batches, make one row. */
 static void add_row(struct profile *profile, const struct profile_row *row)
 {
     for (int i = 0; i < profile->count; i++) {
@@ -111,7 +110,7 @@ static void sort_rows(struct profile *profile)
     qsort(profile->rows, (size_t)profile->count, sizeof *profile->rows, by_won);
 }
 
-/* On the device's own clock, where it has one: by the host's, each has what starting it takes, too. */
+/* By the device's clock if it has one: the host's includes the launch of each. */
 static enum status time_rows(struct bench *bench, const struct timeline *timeline, struct timed *timed)
 {
     const struct program *program = &bench->step.compiled.program;
@@ -138,7 +137,7 @@ static enum status measure_rows(struct bench *bench, const struct timeline *time
     for (int i = 0; i < STAGES; i++) profile->stages[i].exposed = profile->stages[i].alone;
     if (timeline->measured)
         stage_times(timeline, &bench->step.compiled.program, &stages, STAGES, profile->stages);
-    /* On a busy machine a layer may have had more of it than the large product. */
+    /* On a busy machine a layer may have been faster than the large product. */
     for (int i = 0; i < profile->count; i++) {
         double tflops = 1e-9 * profile->rows[i].flops / profile->rows[i].ms;
         profile->peaks.tflops = fmax(profile->peaks.tflops, tflops);
@@ -149,10 +148,9 @@ static enum status measure_rows(struct bench *bench, const struct timeline *time
 
 /* Stages. */
 
-#define READ_SECONDS 1.0     /* the most that timing of reads takes */
+#define READ_SECONDS 1.0     /* time limit of measuring reads */
 
-/* Milliseconds in which the workers read a batch's files, without decoding them; 0 where images are not
- * files. */
+/* Milliseconds for the workers to read a batch's files without decoding; 0 if images are not files. */
 static double read_ms(const struct bench *bench)
 {
     const struct images *images = &bench->session.data.train;
@@ -173,8 +171,8 @@ static double read_ms(const struct bench *bench)
     return 1e3 * seconds * bench->session.hyper.batch / (double)(workers > 0 ? workers : 1);
 }
 
-/* Parts of a time, in the proportion of the stages' exposed times so far; if there are none, it is the last
- * one's. */
+/* Divides a time in proportion to the stages' exposed times so far; if there are none, it goes to the last
+ * one. */
 static void expose(struct profile *profile, enum profile_stage_id from, enum profile_stage_id to, double ms)
 {
     double all = 0;
@@ -183,10 +181,10 @@ static void expose(struct profile *profile, enum profile_stage_id from, enum pro
         profile->stages[i].exposed = all > 0 ? ms * profile->stages[i].exposed / all : i == to ? ms : 0;
 }
 
-/* Instructions one after another take longer than in a step, where some overlap and none waits for the host;
- * and between the kernels of a measured step are gaps, longer ones than in training: the sum of stages is
- * brought to what computing takes by itself. What a step takes beyond that, it waits for data:
- * first as long as it waited for the loader, and otherwise for copies. */
+/* Serialised instructions take longer than in a step, where some overlap and none waits for the host; and a
+ * measured step has longer gaps between kernels than one in training: the stages are scaled to the time of
+ * computing alone. The rest of a step is waiting for data: up to the measured waiting for the loader, and
+ * beyond that for copies. */
 static void divide_step(const struct bench *bench, struct profile *profile)
 {
     const struct feed *feed = &bench->feed;

@@ -71,7 +71,7 @@ static void add_line(struct run_records *records, json_t *line)
     }
 }
 
-/* Lines of epochs of earlier versions do not say after which step they are. */
+/* Epoch lines of earlier versions have no step. */
 static void add_missing_steps(struct run_records *records)
 {
     double *steps = records->epochs.columns[0];

@@ -78,7 +78,7 @@ static struct chart_line line_of(const struct records_table *table, const char *
                                false};
 }
 
-/* Steps at which some were skipped, for the caller to free. */
+/* The steps with skipped ones; the caller frees them. */
 static double *skipped_steps(const struct records_table *steps, int64_t *count)
 {
     const double *step = records_column(steps, "step"), *skipped = records_column(steps, "skipped");
@@ -133,7 +133,7 @@ static void add_curves(const struct run_records *records, struct text *out)
 
 /* Data. */
 
-/* The first lines of a file that `wanted` wants, as text: fields end with tabs. */
+/* The first lines of a file that `wanted` accepts, as text: fields end with tabs. */
 static int64_t add_lines(const char *text, bool (*wanted)(const char *line), struct text *out)
 {
     int64_t count = 0;
@@ -172,7 +172,7 @@ static bool is_warning(const char *line)
     return word && (strncmp(word, " warning:", 9) == 0 || strncmp(word, " error:", 7) == 0);
 }
 
-/* Of the fewest and of the most images in a class. */
+/* The smallest and the largest class. */
 static void add_class_sizes(const struct run_records *records, const char *key, struct text *out)
 {
     const json_t *counts = json_object_get(records->start, key), *count;
@@ -228,7 +228,7 @@ static void add_memory(const struct run_records *records, struct text *out)
     html_section(out, "memory", "Memory");
     add_bytes(records, out);
     if (!records_read(records->folder, MEMORY_MAP_FILE, REPORT_FILE_MAX, &map)) return;
-    /* In a frame that runs no scripts: who made the folder made this file. */
+    /* In a frame without scripts, because the file comes from the folder. */
     text_add(out, "<p class=\"grey\">The arena during a step: time across, addresses up; point at a box "
              "for its tensor.</p>\n<div class=\"scroll tall\"><iframe class=\"map\" sandbox=\"\" "
              "loading=\"lazy\" width=\"1440\" height=\"936\" title=\"memory map\" "

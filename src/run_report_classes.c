@@ -6,12 +6,13 @@
 #include "run_report_parts.h"
 #include "train/mistakes.h"
 
-#define NUMBERED 30          /* classes up to which cells have numbers, and names beside */
-#define TINY 300             /* classes above which a cell may be smaller than a pixel, and is shown as one */
+#define NUMBERED 30          /* maximum of classes for numbers in cells and names beside them */
+#define TINY 300             /* number of classes above which cells are smaller than a pixel, and drawn as
+                              * one */
 #define LISTED 1000          /* classes */
 #define CONFUSIONS 50
 
-/* A matrix as confusion.csv has it. */
+/* The matrix from confusion.csv. */
 struct confusion {
     char **names;
     int classes;
@@ -19,7 +20,7 @@ struct confusion {
     double *images;          /* [classes] of a row */
 };
 
-/* Takes a field and what ends it (RFC 4180). */
+/* Reads a field and its terminator (RFC 4180). */
 static char *read_field(const char **at, char *end)
 {
     struct text field = {0};
@@ -70,7 +71,7 @@ static void confusion_free(struct confusion *confusion)
     free(confusion->images);
 }
 
-/* False: there is none that can be read. */
+/* False if there is no valid one. */
 static bool confusion_read(const struct directory *folder, struct confusion *confusion)
 {
     struct text text = {0};
@@ -98,7 +99,7 @@ static double accuracy_of(const struct confusion *confusion, int class)
     return confusion->images[class] > 0 ? cell_of(confusion, class, class) / confusion->images[class] : NAN;
 }
 
-/* Classes, the worst first, those without images last. */
+/* Classes, worst first, those without images last. */
 
 struct ranked {
     double key;
@@ -176,9 +177,9 @@ static void add_numbered_cell(const struct confusion *confusion, int row, int co
                  share > 0.5 ? "var(--ground)" : "currentColor", images);
 }
 
-#define SHORT 12             /* characters of a name beside the cells */
+#define SHORT 12             /* maximum length of names beside the cells */
 
-/* Bytes of the first characters, of up to four bytes each; `count` becomes their number. */
+/* The length in bytes of the first characters, of up to four bytes each; `count` becomes their number. */
 static size_t short_length(const char *name, int *count)
 {
     size_t length = 0;
@@ -196,7 +197,7 @@ static void add_short_name(const char *name, struct text *out)
     free(cut);
 }
 
-/* Room for the longest name, in cells. */
+/* Width of the longest name, in cells. */
 static double names_width(const struct confusion *confusion)
 {
     int longest = 1, count;
@@ -321,7 +322,7 @@ static void add_mistake(const json_t *mistake, struct text *out)
     text_add(out, "<figure title=\"");
     text_html(out, text_of(mistake, "image"));
     text_add(out, "\">");
-    /* Only what base64 is made of gets into the page. */
+    /* Only base64 characters are copied into the page. */
     if (picture[0] && strspn(picture, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") ==
                           strlen(picture))
         text_add(out, "<img%s alt=\"\" src=\"data:image/jpeg;base64,%s\"/>",

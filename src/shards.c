@@ -16,8 +16,8 @@ char *shards_path(const char *output, int number)
     return text_format("%.*s-%04d.pack", (int)stem, output, number);
 }
 
-/* That a file of this name says it is the shard of this number is enough: it would be replaced, too, if the
- * new set were larger. */
+/* It is enough that a file of this name is the shard of this number: a larger new set would replace it as
+ * well. */
 static bool is_leftover(const char *path, int number)
 {
     struct packed_set set;

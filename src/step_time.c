@@ -6,7 +6,7 @@
 #include "compile/cost.h"
 #include "compile/simulate.h"
 
-/* Seconds of instructions, measured where that is known. */
+/* Seconds of instructions, measured ones if available. */
 struct timing {
     const struct program *const *programs;
     const struct cluster *cluster;

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 
 #define STEPS 6
-#define KNOWN_LEAST 0.9      /* of the time, that must be known by instruction */
+#define KNOWN_LEAST 0.9      /* minimum fraction of the time that must be attributed to instructions */
 #define SETTLING 2           /* of those, in which steps are captured */
 
 static int by_begin(const void *a, const void *b)
@@ -27,7 +27,7 @@ static void find_runs(struct timeline *timeline)
     }
 }
 
-/* The first steps are forgotten, with all that was before the others. */
+/* Discards the first steps, with everything before the others. */
 static void settle(struct timeline *timeline, int steps)
 {
     int kept = 0, from = 0;
@@ -43,7 +43,7 @@ static void settle(struct timeline *timeline, int steps)
     memmove(timeline->runs, timeline->runs + steps, (size_t)timeline->run_count * sizeof *timeline->runs);
 }
 
-/* Of the time of all that steps did, what is known by instruction. */
+/* The fraction of the steps' time that is attributed to instructions. */
 static double known_share(const struct timeline *timeline)
 {
     double known = 0, all = 0;
@@ -93,7 +93,7 @@ static enum status take_measured(struct bench *bench, const struct device_timeli
     return status;
 }
 
-/* Instruction by instruction, by the host's clock. */
+/* Serialised instructions, by the host's clock. */
 static enum status run_timed(struct bench *bench, struct timeline *timeline)
 {
     const struct program *program = &bench->step.compiled.program;
@@ -119,7 +119,7 @@ static enum status take_timed(struct bench *bench, struct timeline *timeline)
     return status;
 }
 
-/* Of several ranks the first one is measured; the others only take the same steps. */
+/* Only the first rank is measured; the others run the same steps. */
 static enum status take_together(struct bench *bench, const struct device_timeline *device,
                                  struct timeline *timeline)
 {

@@ -5,10 +5,10 @@
 #include "base/memory.h"
 #include "timeline.h"
 
-/* Beside the streams, groups by number; the loader's workers follow. */
+/* Groups other than streams, by number; the loader's workers follow. */
 enum { GROUP_STEPS = 1000, GROUP_COPIES, GROUP_OTHERS, GROUP_HOST, GROUP_WORKERS };
 
-/* A span that is shown, with its activities in it: an instruction in a step, or one of the others. */
+/* A span with its activities: an instruction in a step, or another one. */
 struct unit {
     const char *name;
     int group;
@@ -17,8 +17,8 @@ struct unit {
     int tag;
 };
 
-/* A thread of the text: spans that overlap without one being in the other are apart, in two of them. Their
- * numbers begin at 1: to Perfetto, 0 is no thread of the process. */
+/* A track: spans that overlap without being nested are on different tracks. Numbers begin at 1, because
+ * Perfetto does not accept 0. */
 struct track {
     int group;
     int64_t end;
@@ -51,7 +51,7 @@ static void name_track(struct text *out, const struct track *track, int thread, 
              thread, name, more ? ", at the same time" : "");
 }
 
-/* The thread on which a span may lie from then to then. */
+/* The track that is free for a span from begin to end. */
 static int track_of(struct printing *p, int group, int64_t begin, int64_t end)
 {
     bool more = false;
@@ -77,8 +77,8 @@ static void print_span(struct printing *p, int thread, const char *name, int64_t
     text_add(p->out, "}");
 }
 
-/* The instruction's kernels are in it, unless there is but the one that it is named after. One that begins
- * before the one before it has ended is apart. */
+/* The instruction's kernels are nested in it, unless there is only one. One that overlaps the preceding one
+ * is on another track. */
 static void print_unit(struct printing *p, const struct unit *unit)
 {
     const struct device_activity *activities = p->timeline->activities;
@@ -107,7 +107,7 @@ static struct unit unit_of(const struct printing *p, int i)
     };
 }
 
-/* Activities by their begin; the units come in that order, too. */
+/* Activities are sorted by begin, and so are the units. */
 static struct unit *units_new(const struct printing *p, int *count)
 {
     struct unit *units = NULL;
@@ -143,8 +143,8 @@ static struct unit units_span(const struct timeline *timeline, uint32_t run, con
     return span;
 }
 
-/* A stage begins where the one before it has ended; on another stream some of its work may be earlier. Parts
- * of a stage are one span where nothing of another is seen between them. */
+/* A stage begins where the preceding one has ended, although on other streams some of its work may be
+ * earlier. Parts of a stage are merged if no other stage is between them. */
 static void print_step(struct printing *p, const struct timeline_stages *stages, int step,
                        const struct unit *units, int count)
 {

@@ -58,7 +58,7 @@ static bool is_preprocessing(const struct option *option)
     return strcmp(option->section, "augment") == 0 || option == option_find("data", "orientation");
 }
 
-/* All but the network, which the file has itself, and what is the machine's or the run's own. */
+/* All settings except the network, which is in the file, and those of the machine or the run. */
 static bool is_learned_with(const struct option *option)
 {
     static const char *const others[] = {"loader", "model", "memory", "checkpoint", "log", "parallel"};
@@ -112,7 +112,7 @@ static void compare_preprocessing(const struct session *session, const struct re
                     images->h, images->w, remembered->hint.h, remembered->hint.w);
 }
 
-/* The same number of classes under other names is worth a word: the figures may mean nothing. */
+/* Warns about the same number of classes with other names, for which the figures may be meaningless. */
 static void compare_classes(const struct data *data, const struct remembered *remembered)
 {
     if (remembered->hint.classes != data->classes) return;
@@ -129,7 +129,7 @@ static bool names_network(const struct settings *settings)
     return settings->model.arch || settings->model.file;
 }
 
-/* Shapes of weights do not tell a network with one activation from one with another. */
+/* The shapes of weights do not distinguish networks with different activations. */
 static enum status compare_networks(const struct session *session, const struct remembered *remembered,
                                     const char *path)
 {

@@ -21,7 +21,7 @@ static enum status sync_folder(const struct directory *in, const char *name)
 {
     char *copy = text_copy(name), *shown = directory_show(in, name);
     int folder = openat(in->file, dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Some network file systems refuse to sync folders (EINVAL); they keep names by themselves. */
+    /* Some network file systems do not support syncing folders (EINVAL). */
     bool good = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL);
     int why = errno;
     if (folder >= 0) close(folder);
@@ -40,7 +40,7 @@ enum status atomic_file_rename(const struct directory *in, const char *from, con
     return status;
 }
 
-/* Into a file that is not there yet; false, and errno. */
+/* Writes a new file; false with errno. */
 static bool write_synced(int file, const void *data, size_t bytes)
 {
     bool good = file_write(file, data, bytes, 0) && fsync(file) == 0;
@@ -93,7 +93,7 @@ enum status atomic_file_link(const struct directory *in, const char *from, const
     if (linkat(in->file, from, in->file, temporary, 0) != 0 && !copy_file(in, from, temporary))
         status = directory_refuse(in, name, strerror(errno));
     if (status == OK) status = atomic_file_rename(in, temporary, name);
-    /* Where both names are one file already, rename leaves the temporary one standing. */
+    /* If both names are the same file already, rename does not remove the temporary one. */
     directory_remove(in, temporary);
     free(temporary);
     return status;

@@ -24,7 +24,7 @@ bool directory_make(const char *path, mode_t mode, struct reason *reason)
     char *copy = text_copy(path);
     for (char *slash = strchr(copy, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(copy, mode);             /* of a path from the root on, first of all "", which is no harm */
+        mkdir(copy, mode);             /* of an absolute path, the first part is "", which is harmless */
         *slash = '/';
     }
     bool good = (mkdir(copy, mode) == 0 || errno == EEXIST) && stat(copy, &status) == 0;
@@ -64,7 +64,7 @@ static int refuse_kind(int file, mode_t kind, struct reason *reason)
 
 int directory_file(const struct directory *directory, const char *name, int flags, struct reason *reason)
 {
-    /* Without O_NONBLOCK, a pipe would be waited for until somebody opens its other end. */
+    /* Without O_NONBLOCK, opening a pipe would wait for its other end. */
     int file = openat(directory->file, name, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     int error = errno;
     struct stat status;

@@ -176,7 +176,7 @@ static bool parse_bool(const struct field *field, void *object, const char *text
     return because(reason, "must be yes or no, not '%.100s'", text);
 }
 
-/* A number with one of the units behind it, in the units' common measure. */
+/* A number with an optional unit, converted to the base unit. */
 static bool read_with_unit(const struct unit *units, const char *text, double *value)
 {
     double number;

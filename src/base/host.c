@@ -10,9 +10,9 @@
 
 /* Names of a control group's files. Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst. */
 struct version {
-    const char *folder;          /* that groups are below */
+    const char *folder;          /* root of control groups */
     const char *limit, *used;
-    const char *cache;           /* line of memory.stat: files that can be given up at once */
+    const char *cache;           /* line of memory.stat: reclaimable files */
 };
 static const struct version version_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
                                          "memory.usage_in_bytes", "total_inactive_file"};
@@ -30,7 +30,7 @@ static FILE *open_at(const char *root, const char *folder, const char *group, co
     return file;
 }
 
-/* False where there is no number: "max". */
+/* False if it is not a number: "max". */
 static bool read_number(FILE *file, size_t *number)
 {
     bool read = file && fscanf(file, "%zu", number) == 1;
@@ -38,7 +38,7 @@ static bool read_number(FILE *file, size_t *number)
     return read;
 }
 
-/* 0 where there is no such line. */
+/* 0 if there is no such line. */
 static size_t read_line(FILE *file, const char *name)
 {
     char line[256], key[128];
@@ -61,8 +61,7 @@ static void limit_by(const char *root, const struct version *version, const char
     if (left < bytes->available) bytes->available = left;
 }
 
-/* A group has no more than any of those that it is in. Seen from inside of a container, its own group is
- * often the root. */
+/* A group is limited by its ancestors as well. Inside a container, its own group is often the root. */
 static void limit_by_groups_of(const char *root, const struct version *version, char *group,
                                struct bytes *bytes)
 {

@@ -77,7 +77,7 @@ void log_stamp(enum log_level level, char stamp[LOG_STAMP])
 
 #define LINE_ROOM 4096
 
-/* Lines after the first are indented: what comes from elsewhere cannot pass for a message of its own. */
+/* Lines after the first are indented, so that foreign text cannot imitate a message. */
 static void make_visible(char *said, char line[LINE_ROOM])
 {
     char *rest = said, *part = strsep(&rest, "\n");
@@ -137,7 +137,7 @@ enum status fail(enum status why, const char *format, ...)
 
 _Bool because_of(struct reason *reason, const char *what, const char *why)
 {
-    /* A long explanation leaves half of the room. */
+    /* A long explanation is limited to half of the buffer. */
     size_t room = REASON_SIZE - sizeof ": ", length = strlen(what), tail = strlen(why);
     tail = tail < room / 2 ? tail : room / 2;
     bool cut = length > room - tail;

@@ -9,7 +9,7 @@
 
 #include "status.h"
 
-/* Other threads may be in the midst of anything: nothing that runs at a usual end may run now. */
+/* Other threads may be in any state, so no exit handlers may run. */
 void memory_none(const char *what)
 {
     fail(FAILED, "out of host memory (asked for %s)", what);

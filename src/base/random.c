@@ -26,7 +26,7 @@ double random_uniform(struct random *random)
     return random_next(random) * 0x1p-32;
 }
 
-/* Lemire's multiplication, redrawn where it would favour small results. */
+/* Lemire's multiplication, with rejection to avoid bias. */
 double random_between(struct random *random, double low, double high)
 {
     return low + (high - low) * random_uniform(random);

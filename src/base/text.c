@@ -9,7 +9,7 @@
 
 #include "memory.h"
 
-/* A struct text has no member for its capacity: it follows from the length. */
+/* The capacity of a struct text follows from its length. */
 static size_t text_capacity(size_t length)
 {
     size_t capacity = 64;
@@ -50,8 +50,8 @@ bool text_ends_in(const char *text, const char *ending)
     return length > tail && strcmp(text + length - tail, ending) == 0;
 }
 
-/* The bytes of the UTF-8 character at `s`, or 0 where there is none: overlong forms, surrogates
- * and what lies above U+10FFFF do not count (RFC 3629). */
+/* The bytes of the UTF-8 character at `s`, or 0 if it is invalid: overlong forms, surrogates and values above
+ * U+10FFFF are (RFC 3629). */
 static int utf8_length(const unsigned char *s)
 {
     if (s[0] < 0x80) return 1;
@@ -64,7 +64,7 @@ static int utf8_length(const unsigned char *s)
     return length;
 }
 
-/* Whether the character of so many bytes steers a terminal: C0, DEL, and C1 as UTF-8 has it. */
+/* Whether the character is a control character: C0, DEL, or C1 in UTF-8. */
 static bool is_control(const unsigned char *s, int length)
 {
     return (length == 1 && (s[0] < 0x20 || s[0] == 0x7f)) || (length == 2 && s[0] == 0xc2 && s[1] < 0xa0);
@@ -215,7 +215,7 @@ void text_manual(struct text *text, const char *value)
     }
 }
 
-#define NAME_LIMIT 64   /* longer words have no neighbours */
+#define NAME_LIMIT 64   /* maximum length of words that are compared */
 
 static int text_smaller(int a, int b)
 {
@@ -286,7 +286,7 @@ const char *text_bytes(uint64_t bytes, char text[TEXT_BYTES])
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = (double)bytes;
     int unit = -1;
-    /* 1023.95 would be printed as 1024.0: the next unit says it better. */
+    /* 1023.95 would be printed as 1024.0, so the next unit is used. */
     while (value >= (unit < 0 ? 1024 : 1023.95)) {
         value /= 1024;
         unit++;

@@ -10,8 +10,8 @@
 #include "base/memory.h"
 #include "compile/program_parts.h"
 
-/* The type that the op wants its floating inputs in. Inputs of a FOLLOW op that differ meet in
- * fp32, the wider. */
+/* The type of floating inputs that the op requires. Inputs of a FOLLOW op that differ meet in fp32, the
+ * wider. */
 static enum dtype input_dtype(const struct program *program, const struct instruction *at)
 {
     switch (at->op->precision) {

@@ -4,9 +4,9 @@
 #define BYTES_PER_SECOND 3.5e12
 #define FLOPS_LOW 400e12
 #define FLOPS_FP32 150e12
-#define BYTES_CACHED 32e6    /* that are still in the second-level cache a moment later */
+#define BYTES_CACHED 32e6    /* that are still in the second-level cache for the next instruction */
 
-/* An ordinary core of the 2020s: multiply-adds in convolutions, and what streams through memory. */
+/* An ordinary core of the 2020s: multiply-adds in convolutions, and memory bandwidth. */
 #define CORE_FLOPS 40e9
 #define CORE_BYTES_PER_SECOND 10e9
 
@@ -64,8 +64,7 @@ double cost_program(const struct program *program)
     return seconds;
 }
 
-/* The weight gradient that comes next reads from the cache what that can hold: then the write takes the
- * place of a read. */
+/* The next weight gradient reads from the cache what fits into it: then the write replaces a read. */
 double cost_fused_recompute(const struct program *program, const struct instruction *forward)
 {
     double bytes = (double)program->values[forward->y].bytes;

@@ -55,8 +55,8 @@ static void mark_wanted(struct backward *b, const struct instruction *forward, i
         b->wanted[forward[i].y] = any_trained(b->program, &forward[i]) || any_input_wanted(b, &forward[i]);
 }
 
-/* y = a + b as an instruction. Which of the two is x[0], the one whose place y may take, is settled
- * when all readers are known (sums_order). */
+/* y = a + b as an instruction. Which of the two is x[0], with which y may share memory, is decided when all
+ * readers are known (sums_order). */
 static int push_sum(struct backward *b, int first, int second, struct value value, char *name,
                     const struct instruction *forward)
 {
@@ -103,8 +103,8 @@ static void gradients_of_inputs(struct backward *b, const struct instruction *fo
     }
 }
 
-/* The code of an op makes all its parameters' gradients in one go; those of frozen ones beside
- * trained ones are written and never read. */
+/* An op's code computes the gradients of all its parameters at once; those of frozen ones are written and
+ * never read. */
 static void gradients_of_params(struct backward *b, struct instruction *at)
 {
     struct program *program = b->program;
@@ -133,7 +133,7 @@ static void param_arrives(struct backward *b, const struct instruction *forward,
     b->program->gradients[param] = partial->sum[0];
 }
 
-/* The gradients of a micro-batch join those of the ones before it. */
+/* Adds the gradients of a micro-batch to those of the preceding ones. */
 static void params_arrive(struct backward *b, const struct instruction *forward, const int *d_params)
 {
     for (int i = 0; d_params && i < forward->param_count; i++)
@@ -162,8 +162,8 @@ static bool passes_on(const struct backward *b, const struct instruction *forwar
     return forward->op->passes_gradient(forward->settings, forward->x_count, shapes);
 }
 
-/* Weight gradients come before the data gradient: what only they read can then die before the data
- * gradient is born. */
+/* Weight gradients come before the data gradient, so that values that only they read can be freed before the
+ * data gradient is allocated. */
 static void backward_of(struct backward *b, const struct instruction *forward, const struct op *loss)
 {
     int d_y = b->gradient[forward->y];
@@ -221,8 +221,8 @@ static void push_statistics(const struct backward *b, const struct instruction *
             build_push(b->program, instruction_after(b->program, &forward[i], PHASE_UPDATE, "update"));
 }
 
-/* A sum may take the place of its first input only; so the first is the one that nobody reads
- * afterwards. Two numbers add up to the same bits in either order. */
+/* A sum can only be in place over its first input, so that is the one with no later readers. The order does
+ * not change the bits of a sum of two. */
 static void sums_order(struct program *program)
 {
     const struct op *op = build_op("sum");

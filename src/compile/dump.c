@@ -20,7 +20,7 @@ static const char *const kind_names[] = {
     [INSTRUCTION_ALL_REDUCE] = "all_reduce",
 };
 
-/* A value's name, and which value it is. */
+/* A value's name and id. */
 struct named {
     const char *name;
     int value;
@@ -43,8 +43,8 @@ static void find_used(const struct program *program, int *ordinals)
     }
 }
 
-/* ordinals[value]: how many of the values in use up to this one have its name. Micro-batches, sums of
- * gradients and recomputation give a name to more than one. */
+/* ordinals[value]: the number of used values up to this one with its name. Micro-batches, sums of gradients
+ * and recomputation create values with equal names. */
 static int *ordinals_make(const struct program *program)
 {
     size_t values = (size_t)program->value_count, count = 0;
@@ -61,7 +61,7 @@ static int *ordinals_make(const struct program *program)
     return ordinals;
 }
 
-/* A program being written. */
+/* The state of writing a program. */
 struct dump {
     const struct program *program;
     const int *ordinals;

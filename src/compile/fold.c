@@ -13,7 +13,7 @@ struct folding {
     struct value_uses *uses;     /* by value */
     bool *gone;                  /* by instruction */
     const struct op *conv, *batchnorm, *op;
-    int64_t least;               /* numbers of a result */
+    int64_t least;               /* elements of a result */
 };
 
 static bool is_product(const struct instruction *conv, int64_t channels)
@@ -51,7 +51,7 @@ static int conv_of(const struct folding *f, int i)
     return conv->op == f->conv && is_product(conv, a->shape.c) && dtype_bytes(a->dtype) == 2 ? writer : -1;
 }
 
-/* The op says for which sizes it pays. */
+/* The op decides for which sizes it is worthwhile. */
 static bool fits(const struct folding *f, const void *settings, const struct instruction *conv,
                  const struct instruction *norm)
 {

@@ -17,7 +17,7 @@ static const void *settings_of(struct program *program, const struct op *op, con
     return build_settings(program, op, text);
 }
 
-/* Whether the op takes them; it says itself for which shapes. */
+/* Whether the op supports their shapes. */
 static bool is_foldable(const struct batchnorm *norm, const struct pool *pool)
 {
     int64_t stride = pool->stride ? pool->stride : pool->kernel;
@@ -25,7 +25,7 @@ static bool is_foldable(const struct batchnorm *norm, const struct pool *pool)
            stride == 2 && (pool->kernel == 2 || pool->kernel == 3);
 }
 
-/* Makes a max pooling part of the batch norm before it; whether it is. */
+/* Merges a max pooling into the preceding batch norm, if possible; returns whether it did. */
 static bool fold_pair(struct program *program, const struct value_uses *uses, int i)
 {
     const struct op *op = build_op("batchnorm_maxpool");

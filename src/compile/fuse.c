@@ -15,7 +15,7 @@
 struct fusion {
     struct graph *graph;
     int *readers;       /* how often each node is read; the output once more */
-    int *stands_for;    /* the node that took this one's place; itself while it is there */
+    int *stands_for;    /* the node that replaced this one; itself if none */
 };
 
 static bool node_is(const struct node *node, const char *op)
@@ -34,7 +34,7 @@ static enum activation node_activation(const struct node *node)
     return ACTIVATION_NONE;
 }
 
-/* A batch norm as the model file made it, read in one place only. */
+/* An unfused batch norm with a single reader. */
 static bool is_plain_norm(const struct fusion *fusion, int index)
 {
     const struct node *node = &fusion->graph->nodes[index];
@@ -63,7 +63,7 @@ static void take_residual(struct fusion *fusion, int norm, int add, int residual
     fusion->stands_for[add] = norm;
 }
 
-/* The batch norm must be the later of the two: the residual is then there when it runs. */
+/* The batch norm must be the later of the two, so that the residual is available when it runs. */
 static void fuse_across_add(struct fusion *fusion, int activation, int add)
 {
     const struct node *node = &fusion->graph->nodes[add];

@@ -11,7 +11,7 @@ static void known_join(int *known, const int *other, int streams)
         if (other[l] > known[l]) known[l] = other[l];
 }
 
-/* All that was known at the start of `done`, and `done` itself, is known now. */
+/* Everything that had ended at the start of `done`, and `done` itself, has ended now. */
 static void known_after(const struct program *program, int *table, int *known, int done)
 {
     int stream = program->instructions[done].stream;

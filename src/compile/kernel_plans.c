@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "compile/program_parts.h"
 
-/* The instructions of one kernel plan that tell shapes: the first of each phase. -1: there is none. */
+/* The first instruction of each phase of a kernel plan, which have its shapes; -1: none. */
 struct kernel_plan_use {
     int at[PHASE_COUNT];
 };
@@ -68,12 +68,12 @@ struct preparation {
     struct program *program;
     struct kernel_plans *kernel_plans;
     struct kernel_plan_use *uses;
-    int *equal;                  /* by kernel plan: the earlier one that serves it too; -1: none */
+    int *equal;                  /* by kernel plan: the earlier one that is shared; -1: none */
     struct call_storage storage[4];
 };
 
-/* An earlier kernel plan made for the same op, settings, shapes and types; -1. Settings that hold a
- * pointer compare unequal, which costs a second kernel plan and nothing else. */
+/* An earlier kernel plan made for the same op, settings, shapes and types; -1. Settings with a pointer
+ * compare unequal, which only costs another kernel plan. */
 static int kernel_plan_equal(struct preparation *p, int kernel_plan, const struct call *call)
 {
     const struct op *op = p->kernel_plans->op[kernel_plan];
@@ -112,7 +112,7 @@ static void call_apply_options(struct call *call, const struct kernel_options *o
     call->deterministic = options->deterministic;
 }
 
-/* Whether a kernel plan must be prepared: it has code that prepares, and no earlier one is like it. */
+/* Whether a kernel plan must be prepared: its code does that, and no earlier one is shared. */
 static bool kernel_plan_is_first(struct preparation *p, int kernel_plan)
 {
     int forward = p->uses[kernel_plan].at[PHASE_FORWARD];
@@ -142,7 +142,7 @@ static enum status kernel_plan_prepare(const struct preparation *p, int kernel_p
     return status;
 }
 
-/* Those that may be prepared side by side, then the others. */
+/* Prepares those that may run in parallel, then the others. */
 static enum status kernel_plans_prepare_first(struct preparation *p, const int *first, int count)
 {
     enum status status = OK;

@@ -58,8 +58,8 @@ static bool ended_before(const struct life *life, int use, int i)
     return life->known[(size_t)i * (size_t)life->program->streams + (size_t)stream] >= use;
 }
 
-/* One past the last instruction of `stream` that may start before `use` has ended. What a stream knows
- * only grows, so the boundary is found by halving. */
+/* One past the last instruction of `stream` that may start before `use` has ended. The set of ended
+ * instructions only grows along a stream, so the boundary is found by bisection. */
 static int unordered_end(const struct life *life, int use, int stream)
 {
     const int *at = life->stream_at[stream];
@@ -83,7 +83,7 @@ static int use_end(const struct life *life, int use)
     return end;
 }
 
-/* `from` dies at instruction i: all its other uses have ended when i starts. */
+/* Whether `from` dies at instruction i: all its other uses have ended when i starts. */
 static bool dies_at(const struct life *life, int from, int i)
 {
     const struct uses *uses = &life->uses[from];

@@ -19,7 +19,7 @@ struct lowering {
     const void *loss_settings;
 };
 
-/* Kernel plans of what is not a node of the graph come after the nodes' own. */
+/* Kernel plans of instructions without a node come after those of nodes. */
 enum { KERNEL_PLAN_LOSS, KERNEL_PLAN_RANK, KERNEL_PLAN_LOGITS, KERNEL_PLAN_MORE };
 
 static int value_batch(struct lowering *l, enum home home, enum dtype dtype, const char *name)
@@ -200,7 +200,7 @@ void lower_saved(struct program *program)
     program->first_backward = program->count;
 }
 
-/* Passes and planning add sizes up: a program beyond this, which no machine could run, is not for them. */
+/* Limit of a program's bytes, so that sums in passes and planning cannot overflow. */
 #define BYTES_MAX (INT64_C(1) << 58)
 
 enum status lower_check(const struct program *program)

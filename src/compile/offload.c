@@ -15,16 +15,16 @@
 
 #define HOST_ALIGNMENT 256
 #define MIN_SHARE 1000
-#define MARGIN 1.15              /* copies take so much longer than modelled, to be on the safe side */
+#define MARGIN 1.15              /* safety factor of the modelled times of copies */
 
-/* A tensor that could be moved. */
+/* A tensor that may be moved. */
 struct trip {
     int value;
     int written;             /* by this instruction; its copy out is queued behind it */
-    int last;                /* the last that reads it before it goes */
-    int next;                /* the first that wants it back */
+    int last;                /* the last reader before it is moved */
+    int next;                /* the first reader after that */
     bool taken;
-    int gone, back;          /* instructions before which its memory is free, and is needed again */
+    int gone, back;          /* instructions before which its memory becomes free, and is needed again */
     double out_end, back_begin;
 };
 
@@ -33,12 +33,12 @@ struct offloading {
     struct trip *trips;      /* in the order in which they are written */
     int count;
     double *begin;           /* by instruction: its modelled begin; of the end: the step's */
-    int64_t *alive;          /* by instruction, before anything is moved */
-    int64_t *now;            /* and with what is */
+    int64_t *alive;          /* live bytes by instruction, before anything is moved */
+    int64_t *now;            /* and with what is moved */
     int64_t *leaves;         /* and what leaves with each instruction, less what comes back */
-    int64_t excess;          /* of `now` over the limit, in all instructions together */
+    int64_t excess;          /* sum of the excess of `now` over the limit */
     bool may_wait;           /* computing may wait for copies ... */
-    double waiting;          /* ... and does so at most so long for one */
+    double waiting;          /* ... and at most this long for one */
 };
 
 static void times_note(struct offloading *o)
@@ -131,8 +131,8 @@ static int turn_of(const struct offloading *o, const struct trip *trip)
     return i;
 }
 
-/* Copies out, one after another. What has not left when forward ends is waited for; where there is no time
- * for that, when the next has been written. */
+/* Copies out, one after another. Backward waits for those that have not ended; if there is no time for that,
+ * the wait is after the next tensor is written. */
 static void lay_out(struct offloading *o)
 {
     double free_at = 0, late = 0;
@@ -161,8 +161,8 @@ static int compare_next(const void *a, const void *b)
     return (left->value > right->value) - (left->value < right->value);
 }
 
-/* Copies back, each as late as it can be, and not before its tensor has left. Where there is no time for
- * that, each begins when what came before it is in use. */
+/* Copies back, each as late as possible, and not before its copy out has ended. If there is no time for that,
+ * each begins when the preceding one is in use. */
 static void lay_back(struct offloading *o)
 {
     struct trip **order = memory_new((size_t)o->count + 1, sizeof *order);
@@ -208,7 +208,7 @@ static void lay(struct offloading *o, int64_t limit)
     }
 }
 
-/* Takes what helps, in order. */
+/* Selects the tensors that help, in order. */
 static void choose(struct offloading *o, const struct offload_options *options, bool may_wait)
 {
     o->may_wait = may_wait;
@@ -224,7 +224,7 @@ static void choose(struct offloading *o, const struct offload_options *options, 
     }
 }
 
-/* Values that need not move after all stay, the last first: it waits the shortest. */
+/* Values that need not be moved after all are kept, the last one first, since it waits the shortest time. */
 static void prune(struct offloading *o, int64_t limit)
 {
     for (int t = o->count - 1; t >= 0; t--) {
@@ -238,12 +238,12 @@ static void prune(struct offloading *o, int64_t limit)
     }
 }
 
-/* The program with the copies in it. */
+/* Builds the program with the copies. */
 
 struct moving {
     struct program *program;
     struct instruction *from;
-    int *now;                /* by value: what stands for it by now */
+    int *now;                /* by value: its current replacement */
     int *out;                /* by trip: the instruction that copies it out */
     int *host;               /* and the value in host memory */
 };
@@ -335,7 +335,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* How much longer the step takes than without copies: the streams played through. */
+/* The additional time of the step due to copies, by simulating the streams. */
 static double play(const struct offloading *o)
 {
     double chain = 0, out = 0, back = 0;

@@ -8,10 +8,11 @@
 #include "compile/cluster.h"
 #include "compile/partition_search.h"
 
-#define THREADS 2            /* of a processor: not how many there are, which ranks may differ in */
+#define THREADS 2            /* assumed cores of a CPU, not their actual number, which may differ between
+                              * ranks */
 
-#define MUCH 1e9             /* bytes, beside which a message's latency is nothing */
-#define NEVER (INT64_C(1) << 60)     /* bytes across a border at which no stage may end */
+#define MUCH 1e9             /* bytes for which a message's latency is negligible */
+#define NEVER (INT64_C(1) << 60)     /* bytes across a boundary at which no stage may end */
 
 /* The nodes that touch a value in the first micro-batch; last is -1 if none does. */
 struct reach {
@@ -23,7 +24,7 @@ struct partitioning {
     const struct partition_options *options;
     struct partition_block *blocks;      /* by node */
     struct reach *reach;                 /* by value */
-    struct cluster cluster;              /* the pipelines; of one host, since hosts are not known here */
+    struct cluster cluster;              /* the pipelines; on one host, since hosts are unknown here */
 };
 
 /* Where an instruction belongs: sums and casts have no node of their own. -1: to no node. */
@@ -77,7 +78,7 @@ static void look_at(const struct partitioning *p)
     }
 }
 
-/* Downward and upward together cost what half of both does each way. */
+/* Sending in both directions costs as much as half of both in each direction. */
 static void add_crossings(const struct partitioning *p)
 {
     for (int v = 0; v < p->program->value_count; v++) {
@@ -93,7 +94,7 @@ static void add_crossings(const struct partitioning *p)
                 p->program->values[p->program->gradients[param]].bytes;
 }
 
-/* Only which nodes are the stage's own matters. */
+/* Only the stage's own nodes matter. */
 static int64_t stage_bytes(void *context, const struct partition_stage *at, int number)
 {
     const struct partitioning *p = context;
@@ -106,7 +107,7 @@ static int64_t stage_bytes(void *context, const struct partition_stage *at, int 
     return bytes;
 }
 
-/* The first node is the input, whose images all stages have: blocks begin behind it. False when there are too
+/* The first node is the input, whose images all stages have, so blocks begin after it. False if there are too
  * few. */
 static bool search(struct partitioning *p, int *stage, double *seconds)
 {

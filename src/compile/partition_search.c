@@ -12,7 +12,8 @@
 
 #include "base/memory.h"
 
-/* Stages from one on: their figures, the first of them, and the label of those behind it. */
+/* A division of the blocks into the stages from one on: its times, its first stage, and the label of the
+ * rest. */
 struct label {
     double fill, drain, exchange;
     struct partition_stage stage;
@@ -24,7 +25,7 @@ struct labels {
     int count;
 };
 
-/* A stage whose memory is known. */
+/* The cached memory of a stage. */
 struct known {
     struct partition_stage stage;
     int number;              /* of the stage */
@@ -131,7 +132,7 @@ static struct label label_before(const struct search *search, const struct parti
     };
 }
 
-/* No worse in anything, the width of the border before it included. */
+/* Not worse in any respect, including the size of the boundary before it. */
 static bool dominates(const struct label *a, const struct label *b)
 {
     return a->fill <= b->fill && a->drain <= b->drain && a->exchange <= b->exchange &&
@@ -159,7 +160,7 @@ static bool ruled_out(const struct search *search, const struct partition_stage 
     return false;
 }
 
-/* The labels of stages from `number` on, by so many ranks, from block `first` on. */
+/* The labels of stages from `number` on, with that many ranks, from block `first` on. */
 static void labels_find(struct search *search, int number, int ranks, int first)
 {
     const struct partition_problem *problem = search->problem;
@@ -178,7 +179,7 @@ static void labels_find(struct search *search, int number, int ranks, int first)
         }
 }
 
-/* The best division of those not ruled out; false: there is none. */
+/* The best division that is not excluded; false if there is none. */
 static bool divide(struct search *search, struct partition_stage *stages, double *seconds)
 {
     const struct partition_problem *problem = search->problem;

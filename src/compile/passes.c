@@ -7,7 +7,7 @@
 #include "compile/program_parts.h"
 #include "compile/plan.h"
 
-/* Passes that ask for nothing. */
+/* Passes without options. */
 #define REWRITE(name, pass)                                                                              \
     static enum status run_##name(const struct pass_input *input, struct program *program)               \
     {                                                                                                    \
@@ -94,7 +94,7 @@ static bool is_training(const struct pass_input *input)
     return input->options->lower.training;
 }
 
-/* A folded op knows no other rank's moments. */
+/* Folded ops do not support moments of other ranks. */
 static bool has_fold(const struct pass_input *input)
 {
     const struct lower_options *lower = &input->options->lower;
@@ -145,8 +145,8 @@ static bool has_streams(const struct pass_input *input)
 
 #define FIRST_OF_MEMORY "recompute"
 
-/* Every pass keeps the rule that no tensor is read before it is written; beyond that, what the last column
- * says. */
+/* Every pass keeps the rule that no tensor is read before it is written; the last column lists further
+ * properties that it keeps. */
 static const struct pass passes[] = {
     {"lower", run_lower, NULL, "one forward call for each node, in the graph's order, for each micro-batch"},
     {"autocast", run_autocast, NULL, "what is computed; every op gets its inputs in the type of its class"},
@@ -191,7 +191,7 @@ static int first_of_memory(void)
     return i;
 }
 
-/* Plans the program as it stands, roughly, which verifies it. */
+/* Makes a rough plan of the program, which verifies it. */
 static enum status verify(const struct pass *pass, const struct program *program)
 {
     struct plan plan = {0};
@@ -201,7 +201,7 @@ static enum status verify(const struct pass *pass, const struct program *program
                                     pass->name);
 }
 
-/* Takes the program through the passes from `first` up to `end`. */
+/* Runs the passes from `first` up to `end`. */
 static enum status passes_run(const struct pass_input *input, int first, int end, struct program *program)
 {
     const struct compile_options *options = input->options;
@@ -214,7 +214,7 @@ static enum status passes_run(const struct pass_input *input, int first, int end
     return OK;
 }
 
-/* Up to the pass called `last`. */
+/* Runs all passes up to the one called `last`. */
 static enum status run_through(const struct pass_input *input, const char *last, struct program *program)
 {
     int end = 0;

@@ -9,10 +9,10 @@
 #include "compile/program_parts.h"
 
 #define SECONDS_DEFAULT 1.5
-#define ROOM_SPARE 0.005     /* as near to the bound as packing comes most often */
+#define ROOM_SPARE 0.005     /* distance to the bound that packing usually reaches */
 
-/* One block for each group of values that lie over one another, alive as long as any of them.
- * span_of[value] is its block's number, -1 outside the arena. */
+/* One block for each group of values computed in place, alive as long as any of them. span_of[value] is its
+ * block's number, -1 outside the arena. */
 static struct span *spans_make(const struct program *program, const struct lifetime *lifetimes,
                                int *span_of, int *count)
 {
@@ -42,8 +42,7 @@ struct blocks {
     int count;
 };
 
-/* Puts the blocks where the program says that they fit; false when it does not know, or they have changed
- * since. */
+/* Uses the offsets in the program; false if it has none, or if blocks have changed since. */
 static bool pack_as_known(const struct program *program, const struct lifetime *lifetimes,
                            const struct blocks *blocks, int64_t *arena)
 {
@@ -94,12 +93,11 @@ static void find_workspace(const struct program *program, struct plan *plan)
 
 /* The goal of packing. */
 struct aim {
-    int64_t room;              /* to fit into; 0: as little as can be */
+    int64_t room;              /* limit; 0: as small as possible */
     double seconds;
 };
 
-/* One that fits with some to spare is packed as any other is, and one that just might is packed for that
- * alone. */
+/* A program that fits easily is packed as any other; one that just fits is packed only for the limit. */
 static int64_t pack_for(struct span *spans, int count, int64_t bound, struct aim aim)
 {
     bool spare = (1 + ROOM_SPARE) * (double)bound <= (double)aim.room;
@@ -148,8 +146,7 @@ static void plan_pack(const struct program *program, const struct blocks *blocks
     find_workspace(program, plan);
 }
 
-/* Tensors that an invalid plan is about are named by their numbers; this is a fault of ours and never of the
- * user's. */
+/* An invalid plan, which is our bug and never the user's, is reported with the numbers of its tensors. */
 static enum status plan_aim(const struct program *program, bool share, struct aim aim, struct plan *plan)
 {
     struct reason reason;
@@ -223,7 +220,7 @@ int64_t *plan_live_bytes(const struct program *program)
     return live;
 }
 
-/* Whether what an instruction writes has a place besides those of what it reads. */
+/* Whether an instruction's output has separate memory from its inputs. */
 static bool has_own_place(const struct instruction *at, int value)
 {
     bool in_place = at->in_place_from >= 0 && value == at->in_place_to;

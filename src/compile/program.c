@@ -196,7 +196,7 @@ static void link_update(const struct program *program, struct instruction *at)
     }
 }
 
-/* Who may take whose place, as far as the op goes; whether `from` dies there is liveness' to say. */
+/* The in-place pair that the op allows; liveness decides whether `from` dies there. */
 static void link_in_place(const struct program *program, struct instruction *at)
 {
     struct shape shapes[OP_MAX_INPUTS];
@@ -358,8 +358,8 @@ static void tensors_of(const struct program *program, const int *ids, int count,
     for (int i = 0; i < count; i++) out[i] = tensor_of(program, ids ? ids[i] : -1);
 }
 
-/* A gradient that was passed on has the element count of the tensor it belongs to, but perhaps
- * another shape (flatten); the tensor's own is what code expects. */
+/* A gradient that was passed on has the element count of its tensor, but may have another shape (flatten);
+ * code expects the tensor's. */
 static struct tensor gradient_of(const struct program *program, int id, int of)
 {
     struct tensor tensor = tensor_of(program, id);

@@ -8,13 +8,13 @@
 
 #include "base/memory.h"
 
-#define AT_ONCE 1e-12        /* seconds apart by less than this share are the same */
+#define AT_ONCE 1e-12        /* times that differ by less than this fraction are equal */
 
 /* The state of a simulation. */
 struct playing {
     const struct tasks *tasks;
     int *head;               /* by queue: the first task not ended; -1 */
-    int *next;               /* by task: the one behind it in its queue; -1 */
+    int *next;               /* by task: the next one in its queue; -1 */
     double *delay, *left;    /* by task: seconds before work, of work */
     bool *ended, *arrived, *begun;
     int *missing;            /* by meeting: tasks that have not arrived */
@@ -76,7 +76,7 @@ static bool is_ready(const struct playing *play, const struct task *at)
     return true;
 }
 
-/* Lets what has reached the head of its queue arrive, then begin, if nothing is missing at its meeting. */
+/* A task at the head of its queue arrives at its meeting, and begins when all others have arrived. */
 static void begin_ready(struct playing *play)
 {
     const struct tasks *tasks = play->tasks;
@@ -111,7 +111,7 @@ static void look_at_devices(struct playing *play)
     }
 }
 
-/* Seconds until a running task ends, or its delay does, if nothing changes before. */
+/* Seconds until the next end of a running task or of its delay. */
 static double until_end(const struct playing *play, int i)
 {
     const struct task *at = &play->tasks->task[i];
@@ -121,7 +121,7 @@ static double until_end(const struct playing *play, int i)
     return play->left[i] * play->computing[at->rank] / free;
 }
 
-/* Goes on to the next end; returns after how many seconds. */
+/* Advances to the next end; returns the elapsed seconds. */
 static double go_on(struct playing *play)
 {
     double step = INFINITY;

@@ -30,7 +30,7 @@ struct play {
     int *done;               /* by instruction and stream: how many of the stream's instructions had ended */
     int *queued;             /* by stream: instructions so far */
     int *place;              /* by instruction: its number on its stream, from 1 */
-    int *resident;           /* values that lie in the arena, none over another, from the lowest up */
+    int *resident;           /* values in the arena, which do not overlap, in the order of addresses */
     int resident_count;
     struct reason *reason;
 };
@@ -168,7 +168,7 @@ static int resident_from(const struct play *play, int64_t offset)
     return low;
 }
 
-/* Puts a value in the stead of residents [begin, end). */
+/* Replaces residents [begin, end) by a value. */
 static void resident_replace(struct play *play, int begin, int end, int value)
 {
     memmove(play->resident + begin + 1, play->resident + end,
@@ -208,8 +208,8 @@ static bool play_write(struct play *play, int i, int value)
     return true;
 }
 
-/* All of an instruction's reads come before its writes; `touch` follows, so that in-place pairs and
- * tensors both read and written are judged by what others did. */
+/* All of an instruction's reads come before its writes; `touch` follows, so that in-place pairs and tensors
+ * that are both read and written are checked against other instructions only. */
 static bool perform(struct play *play, int i)
 {
     const struct instruction *at = &play->program->instructions[i];

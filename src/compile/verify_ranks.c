@@ -23,7 +23,7 @@ struct player {
     int streams;
     int *head;               /* by stream: the first instruction on it that has not ended; count if none */
     bool *ended;             /* by instruction */
-    bool *come;              /* by instruction: an exchange whose turn it is, for this rank */
+    bool *come;              /* by instruction: an exchange that this rank has reached */
 };
 
 /* A rank's collectives of a group, in order. */
@@ -79,7 +79,7 @@ static const struct value *value_at(const struct play *play, struct place at)
     return &play->programs[at.rank]->values[id];
 }
 
-/* Two exchanges that meet are about the same: of messages the value, of collectives as many bytes. */
+/* Matching exchanges must agree: messages in their value, collectives in their bytes. */
 static bool agree(const struct play *play, struct place a, struct place b)
 {
     const struct value *left = value_at(play, a), *right = value_at(play, b);
@@ -95,7 +95,7 @@ static bool agree(const struct play *play, struct place a, struct place b)
                    b.rank, name_at(play, b), right->name, right->bytes, instruction_at(play, b)->micro_batch);
 }
 
-/* Finds who meets whom among the messages of one rank to another. */
+/* Matches the messages of one rank to another. */
 static bool match_messages(struct play *play, int from, int to)
 {
     int sent = -1, received = -1;
@@ -163,7 +163,7 @@ static bool match(struct play *play)
     return true;
 }
 
-/* The partner that has not come and so keeps an instruction whose turn it is on its rank; i is -1 if none. */
+/* The partner that an instruction, which its rank has reached, waits for; i is -1 if none. */
 static struct place missing_partner(const struct play *play, struct place at)
 {
     const struct instruction *exchange = instruction_at(play, at);
@@ -204,7 +204,7 @@ static bool own_waits_ended(const struct play *play, struct place at)
     return true;
 }
 
-/* Lets the head of a stream come, and end if nothing keeps it. */
+/* Processes the head of a stream, which ends if it need not wait. */
 static bool advance(struct play *play, int rank, int stream)
 {
     struct player *player = &play->players[rank];
@@ -231,13 +231,13 @@ static bool all_ended(const struct play *play, struct place *left)
     return true;
 }
 
-/* The head of the stream that an instruction stands on. */
+/* The head of an instruction's stream. */
 static struct place head_before(const struct play *play, struct place at)
 {
     return (struct place){at.rank, play->players[at.rank].head[stream_at(play, at)]};
 }
 
-/* After as many steps as there are streams, who waits for whom goes round: from there, it is said. */
+/* After as many steps as there are streams, the chain of waits is in its cycle, which is reported. */
 static bool name_ring(const struct play *play, struct place at)
 {
     struct text ring = {0};
