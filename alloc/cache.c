@@ -8,13 +8,14 @@
 #include "base/align.h"
 #include "base/memory.h"
 
-/* Bytes of memory side by side. All blocks together cover what is mapped, and no two free ones touch. */
+/* A contiguous range of memory. All blocks together cover the mapped memory, and no two free ones are
+ * adjacent. */
 struct block {
     uintptr_t at;
     size_t bytes;
     size_t requested;
     const char *owner;               /* NULL: free */
-    bool seam;                       /* it joins nothing right below it */
+    bool seam;                       /* it is not coalesced with a block right below it */
 };
 
 struct list {
@@ -22,7 +23,7 @@ struct list {
     int count;
 };
 
-/* The memory of one call of map. */
+/* The memory from one call of map. */
 struct piece {
     uintptr_t at;
     size_t bytes;
@@ -37,7 +38,7 @@ struct cache {
     struct list free;                /* by size, then address */
     struct piece *pieces;            /* by address */
     int piece_count;
-    struct cache_statistics statistics;        /* but for what follows from the lists */
+    struct cache_statistics statistics;        /* except for values that follow from the lists */
 };
 
 /* Lists. */
@@ -109,7 +110,7 @@ static void drop_free(struct cache *cache, struct block *block)
 
 /* Blocks: block_cut, joined, put back, found. */
 
-/* Leaves the block its first `bytes`. The rest becomes a block that no list of free ones has yet. */
+/* Truncates the block to its first `bytes`. The rest becomes a block that is not in the free lists yet. */
 static struct block *block_cut(struct cache *cache, struct block *block, size_t bytes)
 {
     struct block *rest = memory_new(1, sizeof *rest);
@@ -133,7 +134,7 @@ static void block_coalesce(struct cache *cache, struct block *low, struct block 
     block_drop(cache, high);
 }
 
-/* A block without an owner joins its free neighbours. */
+/* Coalesces a block without an owner with its free neighbours. */
 static void block_put_back(struct cache *cache, struct block *block)
 {
     int place = find_address(&cache->all, block->at);
@@ -150,7 +151,7 @@ static void block_put_back(struct cache *cache, struct block *block)
     add_free(cache, block);
 }
 
-/* The tightest block; NULL: none fits. */
+/* The best-fitting block; NULL: none fits. */
 static struct block *best_fit(const struct cache *cache, size_t bytes)
 {
     return list_at(&cache->free, find_size(&cache->free, bytes, 0));
@@ -165,14 +166,14 @@ static struct block *block_of(const struct cache *cache, const void *memory)
 
 /* Memory. */
 
-/* Blocks may lie on several pieces. */
+/* Blocks may span several pieces. */
 static bool has_joints(const struct cache *cache)
 {
     return cache->range && cache->options.chunk > 0;
 }
 
-/* Where the least new memory makes a free block of `bytes`: the free blocks on both sides of it count.
- * False: no addresses are left for it. */
+/* Finds where the smallest mapping gives a free block of `bytes`, counting adjacent free blocks. False: no
+ * addresses are left for it. */
 static bool find_gap(const struct cache *cache, size_t bytes, struct piece *gap)
 {
     size_t granularity = cache->physical.granularity, below = 0;
@@ -229,7 +230,7 @@ static bool map_piece(struct cache *cache, uintptr_t at, size_t bytes)
     return true;
 }
 
-/* True when a free block of `bytes` has come to be. False leaves what could be mapped. */
+/* True if there now is a free block of `bytes`. Otherwise what could be mapped stays mapped. */
 static bool cache_grow(struct cache *cache, size_t bytes)
 {
     struct piece gap;
@@ -247,7 +248,7 @@ static bool cache_grow(struct cache *cache, size_t bytes)
     return true;
 }
 
-/* The free block that the piece is a part of; NULL if something live is on it. */
+/* The free block that contains the piece; NULL if a live block overlaps it. */
 static struct block *idle_block(const struct cache *cache, const struct piece *piece)
 {
     int above = find_address(&cache->all, piece->at + 1);
@@ -285,7 +286,7 @@ static size_t cache_trim_to(struct cache *cache, size_t most)
     return before - cache->statistics.reserved;
 }
 
-/* A free block that is a piece of so many bytes; NULL: there is none. */
+/* A free block that is a piece of that many bytes; NULL: none. */
 static struct block *idle_piece(const struct cache *cache, size_t bytes)
 {
     for (int i = 0; i < cache->piece_count; i++) {
@@ -295,9 +296,9 @@ static struct block *idle_piece(const struct cache *cache, size_t bytes)
     return NULL;
 }
 
-/* A free block, as `find` has it, from the cheapest source. Once the device has said no, what is free in other
- * places goes back, so that it can be mapped where it is needed; if that does not do, nothing is kept that
- * others could use. */
+/* A free block found by `find`, from the cheapest source. If the device has no memory left, free pieces
+ * elsewhere are unmapped, so that they can be mapped where they are needed; if that is not enough, all of
+ * them. */
 static struct block *make_room(struct cache *cache, size_t bytes,
                                struct block *(*find)(const struct cache *cache, size_t bytes))
 {
@@ -474,7 +475,7 @@ static int by_owner(const void *a, const void *b)
     return strcmp(((const struct row *)a)->owner, ((const struct row *)b)->owner);
 }
 
-/* One row an owner, into `rows`; how many. */
+/* One row per owner, in `rows`; returns their number. */
 static int sum_owners(const struct list *all, struct row *rows)
 {
     int live = 0, count = 0;

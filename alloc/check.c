@@ -12,7 +12,7 @@ struct event {
     int span;
 };
 
-/* Ends come before beginnings at the same time: lifetimes are half open. */
+/* Ends come before begins at the same time, since lifetimes are half-open. */
 static int compare_events(const void *a, const void *b)
 {
     const struct event *left = a, *right = b;
@@ -51,7 +51,7 @@ static bool check_collide(const struct alive *alive, int a, int b, struct reason
     return true;
 }
 
-/* Those alive do not overlap, so that a newcomer can only collide with one of its neighbours. */
+/* Live spans do not overlap, so a new one can only collide with its neighbours. */
 static bool alive_enter(struct alive *alive, int span, struct reason *reason)
 {
     int place = alive_below(alive, alive->spans[span].offset);

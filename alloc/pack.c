@@ -11,28 +11,28 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-/* Work is counted in blocks looked at, so that the answer does not depend on the machine; any machine of
- * today looks at more than this many in a second. */
+/* Work is counted in blocks visited, so that the result does not depend on the machine; any current machine
+ * visits more than this many per second. */
 #define WORK_PER_SECOND 250e6
 
-/* Seconds that the counted work may take longer than it should: machines are slow, or busy with something
- * else, and an answer that hangs on that is another every time. */
+/* Extra seconds that the counted work may take on a slow or busy machine; a result that depends on this limit
+ * is not reproducible. */
 #define GRACE_SECONDS 2
 
-/* Where there is no capacity, this much above the bound is good enough to end with. Whether the exact search
- * falls upon a placement at once or never depends on its capacity, so several shares take turns. */
+/* Without a capacity, a result this much above the bound is good enough. Whether the exact search finds a
+ * placement at once or never depends on its capacity, so several are tried in turn. */
 #define EASY_SHARE 0.0048
 static const double easy_shares[] = {0.0035, EASY_SHARE, 0.0030};
 #define EASY_SHARES (int)(sizeof easy_shares / sizeof *easy_shares)
 #define EASY_WORK 60000000
 #define BOUND_WORK 36000000      /* that the bound itself is worth then */
 
-/* The exact search takes tables of up to this many blocks, first fit those that need no more work. */
+/* The exact search handles tables of up to this many blocks, first fit those that need at most this much
+ * work. */
 #define SEARCH_COUNT 3000
 #define FIRST_FIT_WORK 10000000
 
-/* The share of all the work that goes into skylines first, and the most of it in tables that the exact search
- * takes. */
+/* The share of the work spent on skylines first, and its maximum for tables that the exact search handles. */
 #define SKYLINE_SHARE 0.5
 #define SKYLINE_WORK 20000000
 
@@ -62,7 +62,7 @@ static bool pack_done(const struct pack *pack)
            clock_seconds() > pack->deadline;
 }
 
-/* Good enough to end with, where there is nothing better at hand. */
+/* Whether the result is good enough to stop. */
 static bool pack_easy(const struct pack *pack)
 {
     return pack->best_peak <= pack->easy || pack_done(pack);
@@ -82,7 +82,7 @@ static void try_skyline(struct pack *pack, struct skyline_search *skylines)
     pack->visits += skyline_search_visits(skylines) - before;
 }
 
-/* However short the time, the plain turns come to their ends. */
+/* The plain iterations are always completed. */
 static void try_skylines(struct pack *pack, struct skyline_search *skylines)
 {
     bool small = pack->table.count <= SEARCH_COUNT;
@@ -114,7 +114,7 @@ static void try_search(struct pack *pack, struct search *search, int64_t capacit
     pack->visits += search_visits(search) - before;
 }
 
-/* Turns at the easy shares, with growing work, until one is met or `stop` visits are made. */
+/* Tries the easy capacities with growing work, until one is met or `stop` visits are made. */
 static void try_search_easy(struct pack *pack, struct search *search, int64_t stop)
 {
     for (int64_t work = EASY_WORK; !pack_easy(pack) && pack->visits < stop; work *= 4)
@@ -136,7 +136,7 @@ static void try_searches(struct pack *pack)
     search_close(search);
 }
 
-/* The portfolio: what is fast and does well on most tables comes first. */
+/* The portfolio: algorithms that are fast and good on most tables come first. */
 static void pack_run(struct pack *pack)
 {
     struct skyline_search *skylines = skyline_search_open(&pack->table, pack->easy);

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* Totals beyond this cannot be added up without care, nor be meant. */
+/* Larger totals could overflow and are implausible. */
 #define BYTES_LIMIT ((int64_t)1 << 60)
 #define MISTAKE_LIMIT 20
 #define FILE_LIMIT (256 << 20)
@@ -103,7 +103,7 @@ static bool read_number(const char *text, int64_t *value, struct reason *reason)
     return true;
 }
 
-/* Answers name it, on a terminal perhaps. */
+/* It is printed with results, possibly on a terminal. */
 static bool check_id(const char *id, struct reason *reason)
 {
     size_t room = 4 * strlen(id) + 1;
@@ -179,7 +179,7 @@ static void refuse_doubles(struct table *table)
     free(list);
 }
 
-/* One line of the file; false when reading further makes no sense. */
+/* Reads one line of the file; false to stop reading. */
 static bool table_line(struct table *table, char *line, size_t length, bool *header)
 {
     struct reason reason;

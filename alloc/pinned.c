@@ -11,11 +11,11 @@
 #include "base/text.h"
 #include "slabs.h"
 
-/* Larger blocks are pinned by themselves: jemalloc rounds up to a quarter on. */
+/* Larger blocks are pinned separately: jemalloc rounds sizes up by as much as a quarter. */
 #define SHARED_MAX ((size_t)32 << 20)
 
-/* A slab has room for some more blocks like the one that it is for, but is no more than a share of all slabs:
- * few calls for much, little too much. */
+/* A slab has room for several blocks of the requested size, but is limited to a share of all slabs, to
+ * balance the number of calls against waste. */
 #define SLAB_BLOCKS 8
 #define SLAB_SHARE 4
 #define SLAB_MIN ((size_t)256 << 10)
@@ -26,7 +26,7 @@ struct block {
     char *memory;
     size_t bytes;
     enum origin origin;
-    bool waits;                /* given back, and over when `event` is */
+    bool waits;                /* released; unused after `event` */
     void *event;
 };
 
@@ -34,7 +34,7 @@ struct pinned {
     struct pinning pinning;
     size_t cap;
     pthread_mutex_t lock;      /* over all that follows */
-    struct slabs *slabs;       /* NULL: none; every block is pinned by itself */
+    struct slabs *slabs;       /* NULL: none; every block is pinned separately */
     struct block *blocks;      /* by address */
     int count, room;
     int waiting;
@@ -69,7 +69,7 @@ static void memory_unpin(void *context, void *memory, size_t bytes)
     pool->statistics.held -= bytes;
 }
 
-/* At least so large; the cap may leave just that. */
+/* At least that large; the cap may not allow more. */
 static bool add_slab(struct pinned *pool, size_t least, bool must)
 {
     size_t bytes = align_up(pool->shared / SLAB_SHARE, SLAB_PAGE);
@@ -84,7 +84,7 @@ static bool add_slab(struct pinned *pool, size_t least, bool must)
     return true;
 }
 
-/* False: a slab is missing that cannot be had. */
+/* False: a new slab is needed but cannot be allocated. */
 static bool take_shared(struct pinned *pool, struct block *block, bool must)
 {
     size_t wanted;
@@ -168,7 +168,8 @@ static void end_block(struct pinned *pool, int at)
     }
 }
 
-/* Ends the blocks whose copies are done; with `wait`, all that were given back. Whether there were any. */
+/* Frees the blocks whose copies have ended; with `wait`, all released ones. Returns whether there were
+ * any. */
 static bool pending_collect(struct pinned *pool, bool wait)
 {
     int before = pool->waiting;

@@ -247,7 +247,7 @@ static int lowest_first(const struct search *search, int *list, int count)
     return lowest;
 }
 
-/* Looking ahead at so many blocks takes most of the time: it is done now and then. */
+/* Looking ahead takes most of the time, so it is done occasionally. */
 #define LARGE 1200
 #define LARGE_STEPS 16
 
@@ -413,7 +413,7 @@ static void take_offsets(struct search *search, int64_t *offsets)
     search->trail_count = 0;
 }
 
-/* Large tables are solved straight on, a block a step, or hardly ever. */
+/* Large tables are either solved without backtracking or hardly ever. */
 #define LARGE_COUNT 500
 #define FIRST_STEPS 2000
 

@@ -76,7 +76,7 @@ static size_t slab_left(const struct slab *slab)
     return slab->bytes - slab->used;
 }
 
-/* From the slab in which the least would be left. */
+/* Best fit: from the slab with the least space left. */
 static void *cut_slab(struct slabs *slabs, size_t bytes)
 {
     struct slab *best = NULL;
@@ -131,7 +131,7 @@ static bool slab_holds(const struct slab *slab, const void *at)
     return (uintptr_t)at >= memory && (uintptr_t)at < memory + slab->bytes;
 }
 
-/* Slabs may lie side by side by chance, and yet go back one by one. */
+/* Adjacent slabs are not merged, because they are released one by one. */
 static bool hook_merge(extent_hooks_t *hooks, void *low, size_t low_size, void *high, size_t high_size,
                        bool committed, unsigned arena)
 {
@@ -182,7 +182,7 @@ void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memor
     snprintf(name, sizeof name, "arena.%u.destroy", slabs->arena);
     bool ended = mallctl(name, NULL, NULL, NULL, 0) == 0;
     for (int i = 0; i < slabs->count; i++) release(context, slabs->list[i].memory, slabs->list[i].bytes);
-    /* An arena that lives on keeps its hooks, and its records. */
+    /* An arena that cannot be destroyed keeps its hooks and metadata. */
     if (ended) slabs_end(slabs);
 }
 
@@ -191,7 +191,7 @@ void slabs_add(struct slabs *slabs, void *memory, size_t bytes)
     *array_push(slabs->list, slabs->count) = (struct slab){.memory = memory, .bytes = bytes};
 }
 
-/* Past the caches of threads, in which blocks of several arenas mix. */
+/* Bypasses thread caches, in which blocks of several arenas mix. */
 static int flags_of(const struct slabs *slabs)
 {
     return MALLOCX_ARENA(slabs->arena) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(SLAB_PAGE);

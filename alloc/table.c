@@ -10,7 +10,7 @@ static int compare_int64(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Sorts and removes doubles; returns how many are left. */
+/* Sorts and removes duplicates; returns the number left. */
 static int32_t table_unique(int64_t *values, int count)
 {
     int32_t kept = 0;

@@ -86,7 +86,7 @@ char *option_value(const struct option *option, const struct settings *settings)
     return value.data ? value.data : text_copy("");
 }
 
-/* Values that an INI file cannot hold: they would read back as others. */
+/* Values that cannot be represented in an INI file, because they would be read differently. */
 static bool writable(const char *value, struct reason *reason)
 {
     if (strlen(value) > 3800) return because(reason, "the value is longer than 3,800 bytes");

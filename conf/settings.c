@@ -12,7 +12,7 @@
 #include "conf/ini.h"
 #include "conf/options.h"
 
-/* More of them would only be noise. */
+/* More would be noise. */
 #define MISTAKE_LIMIT 20
 
 static struct settings_origin *settings_origin(const struct settings *settings,
@@ -77,7 +77,7 @@ static enum status settings_refuse_key(const char *where, const char *section, c
 
 typedef bool option_filter(const struct option *option);
 
-/* An auto that is the default anyway, which lets what the file is laid over be. */
+/* An auto that is the default, which does not override the base settings. */
 static bool asks_nothing(const struct settings *settings, const struct option *option, const char *value)
 {
     return settings_origin(settings, option)->kind != FROM_DEFAULT && strcmp(value, "auto") == 0 &&
@@ -150,7 +150,7 @@ static enum status settings_override_parts(struct settings *settings, const char
     return status;
 }
 
-/* A relative path, which is freed, made whole by the working folder. */
+/* Converts a relative path, which is freed, to an absolute one. */
 static char *path_whole(char *path)
 {
     char *here = *path == '/' ? NULL : realpath(".", NULL);
@@ -161,7 +161,7 @@ static char *path_whole(char *path)
     return whole;
 }
 
-/* A path as the shell means it: with `file` in another folder than the working one, it is made whole. */
+/* A path from the command line: it is made absolute if `file` is in another folder than the working one. */
 static char *override_value(const char *file, const char *section, const char *key, const char *given)
 {
     const struct option *option = option_find(section, key);
@@ -186,7 +186,7 @@ static enum status settings_override(struct settings *settings, const char *file
     return status;
 }
 
-/* Rules that tie one option to another. */
+/* Rules that involve several options. */
 static enum status settings_check(const struct settings *settings)
 {
     enum status status = OK;
@@ -221,7 +221,7 @@ static enum status settings_apply_base(struct settings *settings, const struct s
     return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration is invalid", base->name);
 }
 
-/* All mistakes are reported: names are looked up where values are wrong, too. */
+/* All errors are reported: names are checked even if values are invalid. */
 static enum status settings_from(const struct settings_sources *sources, const struct ini *ini,
                                  struct settings *settings)
 {
@@ -346,7 +346,7 @@ void settings_derive_number(struct settings *settings, const char *section, cons
     settings_derive(settings, section, key, text);
 }
 
-/* Whether a line of a configuration can hold it: no comment begins in it, and it is not too long. */
+/* Whether it can be written on a configuration line: it contains no comment, and is not too long. */
 static bool path_fits(const char *path)
 {
     if (strlen(path) > 3000 || strchr(path, ';')) return false;
@@ -355,7 +355,7 @@ static bool path_fits(const char *path)
     return true;
 }
 
-/* The value of a path, to be freed, as it reads from anywhere, `file` being where it stands. */
+/* The value of a path made absolute relative to `file`; the caller frees it. */
 static char *path_from_root(const struct settings *settings, const char *file, char *value)
 {
     char *whole = path_whole(settings_path(settings, file, value));
@@ -366,9 +366,9 @@ static char *path_from_root(const struct settings *settings, const char *file, c
 
 struct printing {
     bool origins;
-    bool asked;                  /* a value that follows from others stands behind what was asked for */
+    bool asked;                  /* derived values follow requested ones */
     bool whole_paths;
-    const char *file;            /* that paths begin at the folder of */
+    const char *file;            /* to whose folder paths are relative */
 };
 
 static char *printed_value(const struct option *option, const struct settings *settings,

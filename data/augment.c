@@ -79,7 +79,7 @@ static void paint_black(const struct augment_table *table, int count, int c, cha
 
 static int clamp(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
 
-/* A window on an image, in its own pixels, which may reach beyond its edges, where all is black. */
+/* A window on an image in its pixels, which may extend beyond its edges, where it is black. */
 static void paint_row(const struct augment_table *table, const struct image *image, struct box window,
                       bool flip, int y, char *out)
 {
@@ -88,7 +88,7 @@ static void paint_row(const struct augment_table *table, const struct image *ima
         paint_black(table, window.w, image->c, out);
         return;
     }
-    /* The columns of the window that lie on the image; mirrored, the last of them comes first. */
+    /* The columns of the window within the image, in reverse order if mirrored. */
     int low = clamp(-window.x, 0, window.w), high = clamp(image->w - window.x, low, window.w);
     int before = flip ? window.w - high : low, after = window.w - before - (high - low);
     const uint8_t *row = image->pixels + (size_t)y * (size_t)image->w * (size_t)image->c;
@@ -115,7 +115,7 @@ static int centre(int size, int crop)
     return size >= crop ? (int)nearbyint((size - crop) / 2.0) : -((crop - size) / 2);
 }
 
-/* RandomResizedCrop's way out when ten boxes did not fit: as much as the ratios allow, centred. */
+/* RandomResizedCrop's fallback after ten boxes that do not fit: the largest centred one within the ratios. */
 static struct box central_box(const struct augment *augment, int h, int w)
 {
     struct box box = {.h = h, .w = w};
@@ -145,8 +145,8 @@ struct box augment_random_box(const struct augment *augment, int h, int w, struc
     return central_box(augment, h, w);
 }
 
-/* The size with the short side made `side`; the long one is cut down to a whole number, as
- * torchvision does. */
+/* The size with the short side resized to `side`; the long one is truncated to an integer, as in
+ * torchvision. */
 static bool scale_sides(int side, struct cut *cut, struct reason *reason)
 {
     int h = cut->from.h, w = cut->from.w;
@@ -157,7 +157,7 @@ static bool scale_sides(int side, struct cut *cut, struct reason *reason)
     return true;
 }
 
-/* Puts the window on what was resized. */
+/* Moves the window to the resized image. */
 static bool place_window(const struct augment *augment, struct random *random, struct cut *cut,
                          struct reason *reason)
 {
@@ -209,7 +209,7 @@ bool augment_cut(const struct augment *augment, struct random *random, const str
     return true;
 }
 
-/* The part of the window that lies on the image; one pixel at the nearest edge if none does. */
+/* The part of the window within the image; one pixel at the nearest edge if there is none. */
 static struct box augment_visible(const struct cut *cut)
 {
     const struct box *window = &cut->window;
@@ -275,7 +275,7 @@ bool augment_is_varied(const struct augment *augment)
     return augment->policy != POLICY_NONE || policy_jitters(augment->jitter);
 }
 
-/* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. */
+/* Copies the window, mirrored if needed, to scratch->picture, and augments it. */
 static bool augment_vary(const struct augmenting *how, const struct image *image, struct box window,
                          bool flip, struct reason *reason)
 {
@@ -287,7 +287,7 @@ static bool augment_vary(const struct augmenting *how, const struct image *image
     return policy_apply(how->augment->policy, picture, how->random, &how->scratch->copy, reason);
 }
 
-/* A cut of what an image's cut was resized to. */
+/* The crop after resizing an image's crop. */
 static struct cut cut_resized(const struct cut *cut)
 {
     struct cut resized = *cut;
@@ -295,7 +295,7 @@ static struct cut cut_resized(const struct cut *cut)
     return resized;
 }
 
-/* Resizes what is seen, if that must be, and makes cut and image those of what then holds it. */
+/* Resizes the visible part, if necessary, and updates cut and image. */
 static bool resize_seen(struct cut *cut, const struct image **image, struct scratch *scratch,
                         struct reason *reason)
 {
@@ -310,7 +310,7 @@ static bool resize_seen(struct cut *cut, const struct image **image, struct scra
     return true;
 }
 
-/* The window of a cut that is not resized, in the pixels of the image that holds it. */
+/* The window of a crop without resizing, in the image's pixels. */
 static struct box window_on(const struct cut *cut, const struct image *image)
 {
     struct box window = cut->window;
@@ -319,7 +319,7 @@ static struct box window_on(const struct cut *cut, const struct image *image)
     return window;
 }
 
-/* Resizes, cuts out and varies: what remains is a picture of the window's size, already mirrored. */
+/* Resizes, crops and augments: the result is a picture of the window's size, already mirrored. */
 static bool make_picture(const struct augmenting *how, struct cut *cut, const struct image **image,
                          struct reason *reason)
 {
@@ -337,7 +337,7 @@ static bool has_channels(const struct augment *augment, const struct image *imag
     return because(reason, "%d channels instead of %d", image->c, augment->channels);
 }
 
-/* Does what must be done to the bytes here: cut and image become those of what is left. */
+/* Does the work that must be done on the CPU; cut and image become those of the result. */
 static bool augment_prepare(const struct augmenting *how, bool resize, struct cut *cut,
                             const struct image **image, struct reason *reason)
 {

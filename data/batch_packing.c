@@ -52,7 +52,7 @@ static bool take_spare(struct batch_packing *packing, size_t bytes)
     return false;
 }
 
-/* Bytes that are to be varied are resized before; threads of a device share little memory. */
+/* Images to be augmented are resized before that; a device's shared memory is small. */
 static bool must_resize(struct batch_packing *packing, const struct cut *cut, const struct random *random)
 {
     int channels = packing->augment->channels;
@@ -71,7 +71,7 @@ static void put_record(struct batch_packing *packing, int place, const struct im
     packing->records[place] = *record;
 }
 
-/* Copies the rows of a part; where to, in bytes from the block's beginning. */
+/* Copies the rows of a part; returns the offset in the block. */
 static int64_t copy_part(struct batch_packing *packing, const struct augment_part *part)
 {
     size_t row = (size_t)part->w * (size_t)packing->augment->channels;
@@ -97,7 +97,7 @@ bool batch_packing_put(struct batch_packing *packing, int place, const struct au
     return true;
 }
 
-/* One that is there whole, or will be. */
+/* An image that is, or will be, complete on the device. */
 static bool put_on_device(struct batch_packing *packing, int place, const struct cut *cut,
                           struct kept_image image,
                           enum image_source where, struct random *random)

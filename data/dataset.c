@@ -40,7 +40,7 @@ struct image_options dataset_image_options(const struct dataset *dataset)
     return (struct image_options){dataset->c, dataset->ignore_orientation};
 }
 
-/* As the file is, where there is one: decoders of other versions may round differently. */
+/* The file's bytes if there is one, since other versions of decoders may round differently. */
 static uint32_t add_image(uint32_t checksum, const struct dataset *dataset, int64_t index)
 {
     const struct format *format = dataset->format;

@@ -9,8 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* A file by which a data set is known, as it is or with .gz, and the folder below the one named in which it
- * is. */
+/* A file that identifies a data set, possibly with .gz, and its subfolder. */
 static const struct sign {
     const char *format, *below, *file;
 } signs[] = {

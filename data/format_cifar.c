@@ -15,7 +15,7 @@ struct layout {
     const char *train[FILES_MAX + 1], *val[FILES_MAX + 1];
     const char *names;         /* one class name a line */
     int classes;
-    int label_bytes, label;    /* label bytes in a record; which of them counts */
+    int label_bytes, label;    /* label bytes in a record; which of them is used */
 };
 
 static const struct layout cifar10 = {
@@ -36,7 +36,7 @@ static const struct layout cifar100 = {
     .label = 1,
 };
 
-/* Records of all files, one after the other, each file a block of its own. */
+/* Records of all files, one block per file. */
 struct cifar {
     const struct layout *layout;
     uint8_t *bytes[FILES_MAX];

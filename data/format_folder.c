@@ -85,7 +85,7 @@ static char *folder_image_path(const struct dataset *dataset, int64_t index)
 {
     const struct folder *folder = dataset->state;
     const char *name = folder->listing.names + folder->listing.files[index].name;
-    /* By hand: every image asks, and where images are small printing would show. */
+    /* Without printf: it is called for every image, and would be noticeable for small ones. */
     size_t root = strlen(folder->root), rest = strlen(name) + 1;
     char *path = memory_new(root + 1 + rest, 1);
     memcpy(path, folder->root, root);

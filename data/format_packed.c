@@ -25,7 +25,7 @@ struct packed {
     bool folder;               /* they are its files */
 };
 
-/* Shards may be more than the files that a process may have open unless it asks for more. */
+/* The number of shards may exceed the default limit of open files. */
 static bool may_open_more(void)
 {
     struct rlimit limit;
@@ -121,7 +121,7 @@ static bool open_shard(struct packed *packed, int i, struct dataset *dataset, st
     return true;
 }
 
-/* A file that is named by itself is read by itself. */
+/* A single file is read without other shards. */
 static enum status check_set(const char *path, const struct packed *packed)
 {
     const struct shard *first = &packed->shards[0];
@@ -176,7 +176,7 @@ static int packed_label(const struct dataset *dataset, int64_t index)
     return (int)find_entry(dataset, &index, &shard)->label;
 }
 
-/* The reason, with the image's name before it. */
+/* The reason, prefixed with the image's name. */
 static bool packed_blame(const struct shard *shard, int64_t index, struct reason *reason)
 {
     struct reason why;

@@ -82,7 +82,7 @@ INLINE void synthetic_add_up(const uint8_t *restrict wave, const uint8_t *restri
         for (int k = 0; k < c; k++) to[x * c + k] = (uint8_t)(brightness[k] + wave[x] + noise[x * c + k]);
 }
 
-/* Row y of the image, by way of blocks of its wave. */
+/* Row y of the image, in blocks of its wave. */
 EVERY_MACHINE static void draw_row(const struct synthetic *synthetic, const struct stripes *stripes,
                                    unsigned phase, unsigned place, const struct image *image, int y)
 {

@@ -56,7 +56,7 @@ static bool broken(struct gzip_file *file, struct reason *reason)
     return because(reason, "%s: %s", file->path, message);
 }
 
-/* After reading has given nothing. What gzip wrote may be cut off there, and its checksum with it. */
+/* At the end of reading: the gzip stream may be truncated there, without its checksum. */
 static bool is_ended(struct gzip_file *file, int got, struct reason *reason)
 {
     int code = Z_OK;
@@ -88,7 +88,7 @@ bool gzip_file_rest(struct gzip_file *file, size_t offset, uint64_t count, uint8
                        file->path, (unsigned long long)count);
     bool good = gzip_file_read(file, memory, count, reason);
     if (good) {
-        /* Reading on to the end is also what makes zlib compare the checksum. */
+        /* Reading to the end also makes zlib verify the checksum. */
         char more;
         int extra = gzread(file->gz, &more, 1);
         good = extra > 0 ? because(reason, "%s: longer than its header claims", file->path)

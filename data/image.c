@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 
-/* A larger image is taken for an accident or an attack. */
+/* A larger image is treated as an error or an attack. */
 #define PIXEL_BYTES_MAX ((size_t)1 << 28)
 
 bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
@@ -93,7 +93,7 @@ static bool read_open(int file, uint8_t **bytes, size_t *count, struct reason *r
 bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct reason *reason)
 {
     struct reason why;
-    /* Without O_NONBLOCK a named pipe in a class folder would hold its reader for ever. */
+    /* Without O_NONBLOCK a named pipe in a class folder would block its reader forever. */
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) return because_of(reason, path, strerror(errno));
     bool good = read_open(file, bytes, count, &why);

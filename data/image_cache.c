@@ -9,7 +9,7 @@
 #include "base/align.h"
 #include "base/memory.h"
 
-/* So many images tell how large all of them will be. */
+/* Number of images from which the size of all is estimated. */
 #define SAMPLE 64
 
 /* In the mapping, at multiples of its alignment. */
@@ -18,12 +18,12 @@ struct kept {
     uint8_t pixels[];
 };
 
-/* The beginning of the mapping, which other processes may share: images lie behind it, where they are found
- * by their distance from here. */
+/* The header of the mapping, which other processes may share: images follow it and are found by their
+ * offsets. */
 struct books {
     atomic_size_t bytes;       /* taken */
     atomic_llong images;       /* kept */
-    atomic_bool closed;        /* nothing more will be kept */
+    atomic_bool closed;        /* nothing more is cached */
     atomic_size_t at[];        /* by index; 0: not kept */
 };
 
@@ -32,7 +32,7 @@ struct image_cache {
     struct books *books;
 };
 
-/* Only what is used takes memory. */
+/* Only used pages take memory. */
 struct image_cache *image_cache_open(const struct image_cache_options *options)
 {
     assert(options->dataset->count > 0);
@@ -68,7 +68,7 @@ static size_t pixel_bytes(const struct image *image)
     return (size_t)image->h * (size_t)image->w * (size_t)image->c;
 }
 
-/* Where all should fit or none be kept: whether the first ones say that they will not. */
+/* With `all`: whether the first images show that not all will fit. */
 static bool too_large(const struct image_cache *cache, long long images, size_t bytes)
 {
     if (!cache->options.all || images != SAMPLE) return false;
@@ -80,7 +80,7 @@ static size_t kept_bytes(const struct image *image)
     return align_up(sizeof(struct kept) + pixel_bytes(image), _Alignof(struct kept));
 }
 
-/* Sets room aside, and where; 0: there is not enough. */
+/* Reserves memory and returns its offset; 0: there is not enough. */
 static size_t take_room(struct image_cache *cache, size_t bytes)
 {
     size_t at = image_cache_bytes(cache);
@@ -103,13 +103,13 @@ static void image_cache_keep(struct image_cache *cache, int64_t index, const str
     struct kept *kept = kept_at(cache, at);
     *kept = (struct kept){image->h, image->w, image->c, label};
     memcpy(kept->pixels, image->pixels, pixel_bytes(image));
-    /* Another thread may have been faster, where an image stands in for one that cannot be used. */
+    /* Another thread may have been faster, if an image replaces an unusable one. */
     if (!atomic_compare_exchange_strong(&books->at[index], &none, at)) return;
     long long images = atomic_fetch_add(&books->images, 1) + 1;
     if (too_large(cache, images, image_cache_bytes(cache))) atomic_store(&books->closed, true);
 }
 
-/* Has an image decoded whole, if there is room for it. */
+/* Decodes a whole image, if there is room for it. */
 struct whole_choice {
     const struct image_cache *cache;
     const struct image_choice *otherwise;
@@ -138,7 +138,7 @@ static bool read_and_keep(struct image_cache *cache, int64_t index, const struct
             image_cache_keep(cache, index, image, *label);
         return true;
     }
-    /* The part that is wanted may be good all the same. */
+    /* The requested part may still be valid. */
     return whole.whole && dataset->format->read(dataset, index, choice, image, label, reason);
 }
 

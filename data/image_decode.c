@@ -1,7 +1,7 @@
 /* image_decode.c: decodes an image file of any type and applies its orientation. */
 #include "data/orientation.h"
 
-/* For decoders that make whole images, as they are stored: what is asked is about the upright one. */
+/* For decoders of whole images as stored: the choice refers to the oriented image. */
 struct turned {
     const struct image_choice *choice;
     int orientation;

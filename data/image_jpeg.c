@@ -23,10 +23,10 @@ struct reader {
     struct jpeg_progress_mgr progress;
     jmp_buf out;
     uint8_t *row;              /* one row as decoded, where it still has to be converted */
-    uint8_t *band;             /* BAND_ROWS of them, where they still have to be turned; otherwise NULL */
+    uint8_t *band;             /* BAND_ROWS rows, if they have to be rotated; otherwise NULL */
     const struct image_choice *choice;
     int orientation;           /* data/orientation.h */
-    struct box part;           /* what is decoded of it, as it is stored */
+    struct box part;           /* the decoded part, as stored */
     struct image *image;
     struct reason *reason;
 };
@@ -41,7 +41,7 @@ _Noreturn static void on_error(j_common_ptr jpeg)
     longjmp(reader_of(jpeg)->out, 1);
 }
 
-/* Warnings that leave every pixel right. Any other means that libjpeg has made pixels up. */
+/* Warnings that do not affect pixels. After any other, libjpeg has invented pixels. */
 static bool jpeg_is_harmless(int code)
 {
     return code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
@@ -71,7 +71,7 @@ static void rgb_from_cmyk(uint8_t *to, const uint8_t *from, size_t count, bool i
     }
 }
 
-/* Asks libjpeg for what it can convert by itself; only CMYK is left to us. */
+/* Lets libjpeg convert the colour space; only CMYK is converted here. */
 static bool choose_colours(struct reader *reader, int channels)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
@@ -139,8 +139,8 @@ static void read_rows(struct reader *reader, int channels)
     }
 }
 
-/* Whether libjpeg can leave out rows and columns of it: one component, or luma at up to twice the
- * resolution of both chromas. What is rarer is decoded whole. */
+/* Whether libjpeg can skip rows and columns: one component, or luma at up to twice the resolution of both
+ * chromas. Other images are decoded completely. */
 static bool jpeg_is_divisible(const struct jpeg_decompress_struct *jpeg)
 {
     const jpeg_component_info *part = jpeg->comp_info;
@@ -151,11 +151,11 @@ static bool jpeg_is_divisible(const struct jpeg_decompress_struct *jpeg)
     return true;
 }
 
-/* Chroma between two of its samples is a mixture of both. At the edge of what is decoded there is one
- * alone, so that this many pixels more make all pixels of the part right. */
+/* Chroma is interpolated between samples. At the edge of the decoded part there is only one, so this many
+ * additional pixels are needed for correct ones in the part. */
 #define MARGIN 2
 
-/* Grows a stretch of an axis of `size` pixels by the margin. */
+/* Extends a range on an axis of `size` pixels by the margin. */
 static void add_margin(int size, int *from, int *count)
 {
     int low = *from > MARGIN ? *from - MARGIN : 0, high = *from + *count + MARGIN;
@@ -190,7 +190,7 @@ static bool is_smoothed(const struct jpeg_decompress_struct *jpeg)
     return false;
 }
 
-/* Makes libjpeg decode the columns of the part, or some more, and go to its first row. */
+/* Makes libjpeg decode at least the columns of the part, and skip to its first row. */
 static void go_to_part(struct reader *reader)
 {
     struct box *part = &reader->part;
@@ -229,7 +229,7 @@ static void jpeg_leave(struct reader *reader, const uint8_t *bytes, size_t count
     jpeg_finish_decompress(jpeg);
 }
 
-/* Makes room for a part of what is stored. */
+/* Allocates memory for a part of the stored image. */
 static bool make_room(struct reader *reader, struct box part, int channels)
 {
     int h = (int)reader->jpeg.image_height, w = (int)reader->jpeg.image_width, turn = reader->orientation;
@@ -251,7 +251,7 @@ static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t coun
         return because(reader->reason, "JPEG: %d bits per sample; only 8 are supported",
                        jpeg->data_precision);
     if (!choose_colours(reader, channels)) return false;
-    /* Refused before libjpeg takes memory for it. */
+    /* Refused before libjpeg allocates memory for it. */
     if (!make_room(reader, (struct box){.h = 1, .w = 1}, channels) || !choose_part(reader)) return false;
     jpeg_start_decompress(jpeg);
     go_to_part(reader);

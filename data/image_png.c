@@ -60,7 +60,7 @@ static bool read_pixels(struct reader *reader, int channels)
     png_structp png = reader->png;
     png_set_error_fn(png, reader, on_error, on_warning);
     png_set_read_fn(png, reader, read_bytes);
-    /* Text, profiles and the like can be compressed bombs, and nothing here looks at them. */
+    /* Text, profiles and similar chunks may be decompression bombs, and are not used. */
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, reader->info);
 
@@ -69,7 +69,7 @@ static bool read_pixels(struct reader *reader, int channels)
     int decoded = grey && channels == 1 ? 1 : 3;
     struct box part;
     ask_for_bytes(reader, channels);
-    /* Nothing is gained by decoding a part, but it may turn out that the image is of no use. */
+    /* Decoding a part has no benefit, but the image may turn out to be unusable. */
     if (reader->choice && !reader->choice->choose(reader->choice->context, h, w, &part, reader->reason))
         return false;
     if (!image_resize_buffer(reader->image, h, w, decoded, reader->reason)) return false;

@@ -11,10 +11,10 @@
 
 #define SIGNATURE_BYTES 8
 #define HEADER_BYTES 13
-/* Larger ones gain nothing. */
+/* Larger images do not benefit. */
 #define RAW_BYTES_MAX ((size_t)1 << 24)
 
-/* A file under way. */
+/* A file being decoded. */
 struct plain {
     const uint8_t *at;         /* of the next chunk */
     size_t left;
@@ -36,7 +36,7 @@ static uint32_t number_at(const uint8_t *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* False too when its checksum is wrong. */
+/* Also false if its checksum is wrong. */
 static bool next_chunk(struct plain *plain, struct chunk *chunk)
 {
     if (plain->left < 12) return false;
@@ -176,7 +176,7 @@ EVERY_MACHINE static bool unfilter_row(int filter, uint8_t *row, const uint8_t *
     return unfilter(filter, row, above, bytes, c);
 }
 
-/* Grey or RGB; what alpha there is, is left behind. */
+/* Copies grey or RGB without alpha. */
 static void take_row(const uint8_t *row, int stored, int w, int channels, uint8_t *to)
 {
     if (stored == channels) {
@@ -202,7 +202,7 @@ static bool take_rows(struct plain *plain, int channels, struct image *image)
     return good;
 }
 
-/* The data have to fill the rows to the last byte. */
+/* The data must fill the rows exactly. */
 static bool inflate_rows(struct plain *plain)
 {
     size_t bytes = ((size_t)plain->w * (size_t)plain->channels + 1) * (size_t)plain->h;

@@ -124,7 +124,7 @@ static void parse_application(struct parser *parser, int marker, struct segment 
         parser->transform = segment.at[11];
 }
 
-/* Where nothing says so plainly, decoders guess in different ways. */
+/* If the colour space is not explicit, decoders guess it in different ways. */
 static bool is_ycbcr(const struct parser *parser)
 {
     if (parser->transform >= 0) return parser->transform == 1;

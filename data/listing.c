@@ -16,15 +16,15 @@
 #include "base/memory.h"
 #include "data/image.h"
 
-/* A link that leads back up would otherwise be followed for ever. */
+/* Otherwise, a link to a parent folder would be followed forever. */
 #define DEPTH_MAX 16
-/* Most of the time goes into waiting for files to be opened. */
+/* Most of the time is spent waiting for files to be opened. */
 #define THREADS_MAX 16
-/* Shorter listings are made as quickly as they are recalled. */
+/* Shorter listings are created as quickly as they are read. */
 #define REMEMBERED_MIN 20000
 
 /* The entries of a directory, sorted bytewise, hidden files left out. False: it cannot be read. The first
- * character of each name tells what it is: 'f' a file, 'd' a directory, '?' to be asked. */
+ * character of each name is its type: 'f' a file, 'd' a directory, '?' unknown. */
 static bool list_directory(const char *path, char ***names, size_t *count)
 {
     DIR *directory = opendir(path);
@@ -52,8 +52,7 @@ static int compare_listed(const void *a, const void *b)
     return strcmp(*(char *const *)a + 1, *(char *const *)b + 1);
 }
 
-/* True too for what is empty or cannot be read: such a file is a bad image, not no image, and is
- * counted as one when its turn comes. */
+/* Also true for empty or unreadable files, which count as bad images when they are used. */
 static bool looks_like_image(const char *path)
 {
     uint8_t bytes[IMAGE_SNIFF_BYTES];
@@ -188,7 +187,7 @@ struct crew {
     atomic_int next;
 };
 
-/* There may be a thousand of them, and more: no room that is not used. */
+/* There may be more than a thousand, so no memory is reserved in advance. */
 static void listing_trim(struct listing *part)
 {
     part->names = memory_resize(part->names, part->bytes, 1);
@@ -207,7 +206,7 @@ static void *listing_thread(void *context)
     return NULL;
 }
 
-/* The calling thread helps, and is enough if no other can be had. */
+/* The calling thread takes part, and suffices if no other can be created. */
 static void run_crew(struct crew *crew)
 {
     pthread_t threads[THREADS_MAX];
@@ -237,8 +236,8 @@ static void listing_append(struct listing *listing, struct listing *part)
     if (!listing->example && part->example) listing->example = text_copy(part->example);
 }
 
-/* Allocators keep what is freed for a while. The system gets its pages at once, so that all the parts take no
- * more memory while they are joined. */
+/* Allocators keep freed memory for a while. Pages are returned to the system at once, so that joining the
+ * parts takes no additional memory. */
 static void forget_pages(void *memory, size_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)memory, to = from + bytes;

@@ -12,7 +12,7 @@
 #include "data/listing.h"
 
 #define MAGIC "AMPLIST3"
-/* A folder that changed so shortly before it was listed may change again without its time moving. */
+/* A folder that changed this shortly before it was listed may change again without a new timestamp. */
 #define SETTLED_NANOSECONDS 2000000000
 
 /* After it come folders, files, names; the last names are the root's and those of the classes. */
@@ -25,7 +25,7 @@ struct index_header {
     uint32_t crc, unused;      /* CRC-32C of all of the file, taken while this is 0 */
 };
 
-/* The file for a root, and the root's one true name. NULL: it has none. */
+/* The index file for a root, and the root's canonical path. NULL: it has none. */
 static char *index_path(const char *root, const char *cache, char **real)
 {
     *real = realpath(root, NULL);
@@ -67,7 +67,7 @@ static bool write_index(FILE *file, const struct index_header *header, const str
            fwrite(more->names, 1, more->bytes, file) == more->bytes;
 }
 
-/* A listing that cannot be stored is made again the next time: no failure is reported. */
+/* Failing to store a listing is not reported: it is created again next time. */
 static void write_file(const char *path, const struct index_header *header, const struct listing *listing,
                        const struct listing *more)
 {
@@ -124,7 +124,7 @@ static bool read_index(FILE *file, struct index_header *header, struct listing *
            index_checksum(*header, listing, &(struct listing){0}) == header->crc;
 }
 
-/* Whether a name is there, and leads to no place above the root; the root's own is empty. */
+/* Whether a name exists and does not refer to anything above the root; the root's own is empty. */
 static bool is_name(const struct listing *listing, uint64_t at, bool may_be_root)
 {
     if (at >= listing->bytes) return false;
@@ -135,7 +135,7 @@ static bool is_name(const struct listing *listing, uint64_t at, bool may_be_root
     return true;
 }
 
-/* A checksum is easily made to fit: nothing that the file says is believed. */
+/* A checksum can be forged, so the contents are validated as well. */
 static bool makes_sense(const struct index_header *header, const struct listing *listing)
 {
     if (listing->bytes == 0 || listing->names[listing->bytes - 1] != '\0') return false;

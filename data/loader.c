@@ -11,9 +11,9 @@
 #include "base/signals.h"
 #include "data/loader_parts.h"
 
-/* Images that a worker takes at a time: enough that small ones are not all locking. */
+/* Number of images that a worker takes at a time, so that locking is not significant for small ones. */
 #define CHUNK_MAX 16
-/* How long closing waits for threads that are in the midst of a read. */
+/* How long closing waits for threads that are blocked in a read. */
 #define LEAVING_SECONDS 2
 
 /* Pieces that the mixing of a batch is divided into, for several workers;
@@ -51,8 +51,8 @@ static void *worker_run(void *context)
     return NULL;
 }
 
-/* Requests are the main thread's business; a crash is not held back. Which batches are made does not depend
- * on how many threads there are: some are enough. */
+/* Signals are handled by the main thread, except for crashes. Batches do not depend on the number of threads,
+ * so fewer are sufficient. */
 static enum status start_threads(struct loader *loader)
 {
     sigset_t requests, before;
@@ -80,7 +80,7 @@ static enum status start_threads(struct loader *loader)
     return OK;
 }
 
-/* So many ahead, and the one in use. */
+/* The prefetched ones, and the one in use. */
 static int slots_of(int prefetch)
 {
     return prefetch + 1;
@@ -148,7 +148,7 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     return OK;
 }
 
-/* False: some of them do not come back. By the clock that ThreadSanitizer knows joining by. */
+/* False: some of them do not return. Uses the clock that ThreadSanitizer supports for joining. */
 static bool join_workers(struct loader *loader)
 {
     struct timespec until;
@@ -183,7 +183,7 @@ void loader_close(struct loader *loader)
     free(loader);
 }
 
-/* Makes workers let go of what they have, and takes it from them. */
+/* Makes workers abandon their chunks. */
 static enum status drop_all(struct loader *loader)
 {
     struct wait wait = {.from = clock_seconds()};
@@ -234,7 +234,7 @@ static int slots_out(const struct loader *loader)
     return count;
 }
 
-/* *slot is NULL where the epoch is over. */
+/* *slot is NULL at the end of the epoch. */
 static enum status next_slot(struct loader *loader, struct slot **slot, double *wait_seconds)
 {
     *slot = NULL;

@@ -76,7 +76,7 @@ static void fill_chunk(struct worker *worker, struct chunk chunk)
     if (chunk.first + chunk.count == chunk.slot->batch.count) empty_places(loader, chunk.slot);
 }
 
-/* Images that the device does not decode, or cannot, are left to this worker. */
+/* Images that the device cannot decode are decoded by this worker. */
 static void decode_piece(struct worker *worker, struct slot *slot, int piece)
 {
     const int *places;
@@ -103,7 +103,7 @@ static void make_targets(const struct loader *loader, const struct mix *mix, con
     targets_make(&options, mix, batch->labels, loader->share.count, batch->targets);
 }
 
-/* The rows of a piece, of all images of the batch. Which piece has which rows changes no bit. */
+/* The rows of a piece, of all images of the batch. The division into pieces does not change a bit. */
 static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
 {
     const struct loader_options *options = &loader->options;
@@ -226,8 +226,8 @@ static void slot_begin_stage(struct loader *loader, struct slot *slot, enum slot
     pthread_cond_broadcast(&loader->work);
 }
 
-/* Files are decoded by a device, if there are such; then all is mixed, if it is to be. A batch that stops the
- * run is left as it is. */
+/* Files are decoded by a device, if there are any; then images are mixed, if configured. A batch that stops
+ * the run is not processed further. */
 static void slot_end_stage(struct loader *loader, struct slot *slot)
 {
     bool good = slot->bad_place == INT32_MAX, filled = slot->state == SLOT_FILLING;

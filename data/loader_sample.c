@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "data/loader_parts.h"
 
-/* Where so many replacements in a row cannot be used either, the data is not worth training on. */
+/* If this many replacements in a row are unusable, the run ends. */
 #define REPLACEMENTS_MAX 100
 
 /* The dataset's index of element i of what this loader serves. */
@@ -64,14 +64,14 @@ static void report_bad(struct loader *loader, int64_t index, const struct reason
     if (!(loader->bad[index >> 3] & bit)) {
         loader->bad[index >> 3] |= bit;
         loader->bad_count++;
-        /* A worker that comes back late finds nobody to tell. */
+        /* A worker that returns late does not report. */
         if (loader->options.bad_image && !loader->closing)
             loader->options.bad_image(loader->options.bad_context, index, reason->text);
     }
     pthread_mutex_unlock(&loader->lock);
 }
 
-/* Augmentation's reasons say "the image"; this puts the file's name in. */
+/* Augmentation's reasons say "the image"; this inserts the file's name. */
 static void name_image(const struct dataset *dataset, int64_t index, struct reason *reason)
 {
     char *path = dataset_image_path(dataset, index);
@@ -79,7 +79,7 @@ static void name_image(const struct dataset *dataset, int64_t index, struct reas
     free(path);
 }
 
-/* How an image is cut, once its size is known: by its decoder's question, or after it was read. */
+/* The crop of an image, once its size is known: when the decoder asks, or after it was read. */
 struct view {
     const struct loader_options *options;
     struct random *random;       /* NULL: evaluation */
@@ -134,7 +134,7 @@ static void *target_pixels(const struct loader *loader, struct target target)
     return (char *)target.slot->batch.images + (size_t)target.place * loader->image_bytes;
 }
 
-/* An image that lies on the device; false: it does not, or cannot be preprocessed from there. */
+/* An image cached on the device; false: it is not, or cannot be preprocessed from there. */
 static bool put_kept(const struct loader *loader, int64_t index, struct view *view, struct target target)
 {
     const struct loader_options *options = &loader->options;
@@ -176,7 +176,7 @@ static bool leave_file(struct worker *worker, uint8_t *bytes, size_t count, stru
     return true;
 }
 
-/* False: the worker decodes it, or finds out what is wrong with it; or it came back late: nobody wants it. */
+/* False: the worker decodes it, or reports the error; or it returned late, and the image is not needed. */
 static bool leave_deferred(struct worker *worker, int64_t index, struct view *view, struct target target)
 {
     const struct loader *loader = worker->loader;
@@ -270,7 +270,7 @@ static bool load_replacement(struct worker *worker, int64_t named, struct target
     const struct loader *loader = worker->loader;
     struct random random = random_open(loader->options.seed, PURPOSE_REPLACE, (uint64_t)loader->epoch,
                                        (uint64_t)named);
-    target.here = true;        /* a place is filled once, whatever becomes of it elsewhere */
+    target.here = true;        /* each position is filled once */
     for (int attempt = 0; attempt < REPLACEMENTS_MAX; attempt++) {
         if (atomic_load(&loader->drop)) return true;
         int64_t other = index_of(loader, draw_below(&random, loader->options.count));
@@ -291,7 +291,7 @@ static void stop_at(struct loader *loader, struct slot *slot, int place, const s
     pthread_mutex_unlock(&loader->lock);
 }
 
-/* The image that belongs in this batch could not be used, whatever stands in for it. */
+/* Records that the batch's own image was unusable, even if it is replaced. */
 static void count_bad(struct loader *loader, struct slot *slot)
 {
     pthread_mutex_lock(&loader->lock);

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "data/loader_parts.h"
 
-/* When no batch has come for so long, it is said what is waited for; and again after twice that time. */
+/* Time without a batch after which a warning names what is waited for; repeated after twice that time. */
 #define STALLED_SECONDS 30
 
 void reading_begin(struct worker *worker, int64_t index)

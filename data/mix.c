@@ -28,7 +28,7 @@ double mix_beta(double alpha, struct random *random)
     return 1 / (1 + exp(other - own));
 }
 
-/* Where a stretch of half length `half` about `middle` lies on 0..size. */
+/* The part within 0..size of a range of half length `half` around `middle`. */
 static void mix_clip(int middle, int half, int size, int *from, int *count)
 {
     int low = middle > half ? middle - half : 0, high = middle + half < size ? middle + half : size;

@@ -21,7 +21,7 @@ struct tiff {
     bool big_endian;
 };
 
-/* An unsigned number of 2 or 4 bytes; false: it is not all there. */
+/* An unsigned number of 2 or 4 bytes; false if it is truncated. */
 static bool read_number(const struct tiff *tiff, size_t at, size_t bytes, uint32_t *number)
 {
     if (at > tiff->count || bytes > tiff->count - at) return false;
@@ -31,7 +31,7 @@ static bool read_number(const struct tiff *tiff, size_t at, size_t bytes, uint32
     return true;
 }
 
-/* Of an entry of the directory: 0 where it is another one, or makes no sense. */
+/* The orientation in a directory entry: 0 if it is another entry, or invalid. */
 static int read_entry(const struct tiff *tiff, size_t at)
 {
     uint32_t tag, type, count, value;

@@ -16,7 +16,7 @@ static void *read_part(const struct shard *shard, uint64_t at, size_t count, str
     return NULL;
 }
 
-/* Whether `count` things of `size` bytes from `at` on lie in the file. */
+/* Whether `count` elements of `size` bytes from `at` on are within the file. */
 static bool lies_within(const struct shard *shard, uint64_t at, uint64_t count, uint64_t size)
 {
     return at <= shard->count && count <= (shard->count - at) / size;
@@ -97,7 +97,7 @@ static bool read_names(const struct shard *shard, const struct packed_header *he
     return good;
 }
 
-/* Version 1 says nothing of it. */
+/* Version 1 does not have it. */
 static struct packed_set set_of(const struct packed_header *header)
 {
     bool older = header->magic[sizeof header->magic - 1] == '1';

@@ -5,7 +5,7 @@
 #include "data/colour.h"
 #include "data/warp.h"
 
-/* A change with its strength drawn. */
+/* An operation with its strength. */
 struct change {
     double strength;
     struct image *image, *copy;
@@ -42,7 +42,7 @@ static bool solarize(const struct change *c) { return colour_solarize(c->image, 
 static bool autocontrast(const struct change *c) { return colour_autocontrast(c->image), true; }
 static bool equalize(const struct change *c) { return colour_equalize(c->image), true; }
 
-/* The strongest that each change gets, in both policies; their strengths are spread evenly from 0. */
+/* The maximum strength of each operation, in both policies; strengths are evenly spaced from 0. */
 static const struct {
     bool (*apply)(const struct change *change);
     double trivial, rand;

@@ -10,7 +10,7 @@
 /* Which source pixels make an output pixel: weight[i * most .. + count[i]] for first[i] onward; the
  * weights after those are zeros. */
 struct taps {
-    int most, longest;         /* room for each output's weights; the largest count */
+    int most, longest;         /* allocated weights per output; the largest count */
     int *first, *count;
     float *weight;
 };

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "data/shard.h"
 
-/* So many are named. */
+/* Maximum number of files named. */
 #define FAULTS_TOLD 8
 
 struct faults {
@@ -20,7 +20,7 @@ static const char *name_of(const struct shard *shard)
     return slash ? slash + 1 : shard->path;
 }
 
-/* Where to write the next one; NULL: enough are named. */
+/* The position of the next name; NULL: enough are named. */
 static struct text *next_fault(struct faults *faults)
 {
     if (faults->count++ >= FAULTS_TOLD) return NULL;

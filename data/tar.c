@@ -19,7 +19,7 @@
 #define PREFIX_AT 345
 #define PREFIX_BYTES 155
 
-/* Records that describe a member take some hundred bytes; more than this is an attack. */
+/* Extended headers take some hundred bytes; more than this is an attack. */
 #define ABOUT_BYTES_MAX ((size_t)1 << 20)
 
 bool tar_sniff(const uint8_t *bytes, size_t count)
@@ -161,7 +161,7 @@ static bool read_about(const struct tar *tar, const struct tar_member *member, c
 /* Links, devices and folders have no content, whatever their size says. */
 static bool has_content(char type) { return type < '1' || type > '6'; }
 
-/* Where a header's content is; steps over both. */
+/* Reads the content of a header, and skips both. */
 static bool tar_step(struct tar *tar, const uint8_t *header, const struct about *about,
                      struct tar_member *member, struct reason *reason)
 {
@@ -178,7 +178,7 @@ static bool tar_step(struct tar *tar, const uint8_t *header, const struct about 
     return true;
 }
 
-/* Empty blocks end an archive; but another may follow, where several were put together. */
+/* Empty blocks end an archive, but another may follow in concatenated archives. */
 bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct reason *reason)
 {
     static const struct about none;

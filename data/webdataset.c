@@ -18,7 +18,7 @@ struct sample {
     size_t order;              /* of the parts in the archive */
 };
 
-/* The members of a sample follow each other as a rule. Those that do not are kept until all are known. */
+/* The members of a sample are usually adjacent. Others are kept until all are known. */
 struct samples {
     struct shard *shard;
     struct sample now;         /* key NULL: none yet */
@@ -129,7 +129,7 @@ static int by_place(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* The image and the label of a key that stand apart; what else there is of it stays as it is. */
+/* Pairs the image and the label of a key that are not adjacent; other members of the key are kept. */
 static void join(struct samples *samples, struct sample *parts, size_t count)
 {
     if (count != 2 || parts[0].images == parts[1].images) return;

@@ -7,7 +7,7 @@ EVERY_MACHINE static void add_two(const float *a, const float *b, float *sum, in
     for (int64_t i = 0; i < count; i++) sum[i] = a[i] + b[i];
 }
 
-/* y may lie over x[0], so the sum is made beside it when there are more than two. */
+/* y may share x[0]'s memory, so a buffer is used for more than two inputs. */
 static void add_block(const struct call *call, int64_t first, int64_t count)
 {
     float a[BLOCK], b[BLOCK], out[BLOCK];

@@ -170,7 +170,7 @@ static enum status batchnorm_forward(const struct call *call)
     return batchnorm_recompute(call);
 }
 
-/* The number whose sign tells on which side of the activation's corner an element is; z if it is smooth. */
+/* The value whose sign selects the piece of the activation; z if it is smooth. */
 static double side(const struct call *call, const struct batchnorm_channel *c, int64_t i)
 {
     if (!reads_y(call->settings)) return batchnorm_z(c, tensor_get(&call->x[0], i));
@@ -299,7 +299,7 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* Of more rows than all blocks of a GPU, or chunks of the CPU's code, take at once. */
+/* More rows than all blocks of a GPU, or chunks of the CPU's code, process at once. */
 static const struct op_example large[] = {
     {"activation=relu", 1, {SHAPE(16, 112, 112, 16)}},
     {"residual=yes activation=relu", 2, {SHAPE(16, 28, 28, 256), SHAPE(16, 28, 28, 256)}},

@@ -35,7 +35,7 @@ static struct layout layout_open(struct shape x)
     return l;
 }
 
-/* How long the block is that begins at element i: whole lines, or a part of one. */
+/* The length of the block that begins at element i: whole lines, or a part of one. */
 static int64_t block_length(const struct layout *l, int64_t i, int64_t end)
 {
     int64_t length = l->width <= BLOCK ? BLOCK / l->width * l->width
@@ -164,7 +164,7 @@ INLINE void normalise_lines(const float *x, const float *residual, float *y, con
     }
 }
 
-/* The loops are made for each activation. */
+/* The loops are specialised for each activation. */
 EVERY_MACHINE static void normalise_block(const float *x, const float *residual, float *y,
                                           const struct extent *e)
 {

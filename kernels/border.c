@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The pixel of x that y's h, w shows, or -1 in the border. */
+/* The pixel of x for h, w of y, or -1 in the border. */
 static int64_t pixel_of_x(const struct border *b, struct shape x, int64_t n, int64_t h, int64_t w)
 {
     int64_t i = (h - b->top) * b->stride, j = (w - b->left) * b->stride;
@@ -10,7 +10,7 @@ static int64_t pixel_of_x(const struct border *b, struct shape x, int64_t n, int
     return (n * x.h + i) * x.w + j;
 }
 
-/* The pixel of y that shows x's h, w, or -1 when the stride skips it. */
+/* The pixel of y for h, w of x, or -1 if the stride skips it. */
 static int64_t pixel_of_y(const struct border *b, struct shape y, int64_t n, int64_t h, int64_t w)
 {
     if (h % b->stride || w % b->stride) return -1;

@@ -9,7 +9,7 @@ struct cast {
     int to;   /* enum dtype */
 };
 
-/* Double precision is what tests take gradients in; it stays. */
+/* Double precision, in which tests compute gradients, is not cast. */
 static enum dtype cast_output_dtype(const void *settings, enum dtype input)
 {
     return input == F64 ? F64 : (enum dtype)((const struct cast *)settings)->to;

@@ -26,7 +26,7 @@ static bool passes_gradient(const void *settings, int x_count, const struct shap
     return in_order(&x[0]);
 }
 
-/* Where element h, w, c of image n goes. */
+/* The destination of element h, w, c of image n. */
 static int64_t flat(const struct tensor *x, int64_t n, int64_t h, int64_t w, int64_t c)
 {
     const struct shape *s = &x->shape;

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-/* Where outputs of one axis come from. */
+/* The source of outputs along one axis. */
 struct axis {
     int size, target, most;
     float *weights;            /* of one output */

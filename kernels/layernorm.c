@@ -42,7 +42,7 @@ struct statistics {
     double mean, invstd;
 };
 
-/* In two passes; rounded as they are saved, so that y can be made again of them. */
+/* In two passes; rounded as they are saved, so that y can be recomputed from them. */
 static struct statistics layernorm_measure(const struct call *call, int64_t pixel)
 {
     const struct layernorm *s = call->settings;

@@ -2,8 +2,8 @@
 
 #include "kernels/cpu.h"
 
-#define PART 4096      /* elements handed out at a time: their arrays fit the second-level cache */
-#define GROUPS 64      /* sums are made within so many groups of parts, then over the groups */
+#define PART 4096      /* elements per part: their arrays fit the second-level cache */
+#define GROUPS 64      /* number of groups of parts for sums, which are then summed over groups */
 
 static struct optimizer_param part_of(const struct optimizer_param *param, int64_t first, int64_t count)
 {

@@ -35,7 +35,7 @@ static int64_t padded_count(const struct pool_axis *a, int64_t output)
     return min(start + a->kernel, a->in + a->pad) - start;
 }
 
-/* torch's rule: with ceil_mode a last window that would begin in the padding is left out. */
+/* torch's rule: with ceil_mode a last window that would begin in the padding is omitted. */
 static int64_t sliding_count(const struct pool_axis *a, bool ceil_mode)
 {
     int64_t room = a->in + 2 * a->pad - a->dilation * (a->kernel - 1) - 1;

@@ -189,7 +189,7 @@ static void save_numbers(const struct segment *s, const struct tensor *saved, in
     else memcpy((int32_t *)saved->data + at, numbers, (size_t)count * sizeof *numbers);
 }
 
-/* A window of minus infinities has its first input as its maximum. */
+/* In a window of minus infinities, the maximum is the first input. */
 static void maximum_start(const struct pool_plane *plane, const struct segment *s, struct pool_span rows,
                           float *bests, int32_t *numbers)
 {
@@ -283,7 +283,7 @@ struct pool_job {
     void (*make)(const struct call *call, const struct pool_plane *plane, const struct segment *s);
 };
 
-/* Row `row` of all rows of all images. */
+/* Computes row `row` of all rows of all images. */
 static void make_row(const struct call *call, const struct pool_plane *plane, const struct pool_job *job,
                      int64_t row)
 {

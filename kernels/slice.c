@@ -22,7 +22,7 @@ static struct border slice_border(const struct call *call)
     return (struct border){.stride = 1, .front = s->first};
 }
 
-/* A padding op's call that has our tensors the other way round: its backward is our forward. */
+/* A padding op's call with our tensors exchanged: its backward is our forward. */
 #define SLICE_CODE(name, on)                                                                              \
     static enum status name##_forward(const struct call *call)                                            \
     {                                                                                                     \

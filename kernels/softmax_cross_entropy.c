@@ -40,7 +40,7 @@ bool per_image_shape(const void *settings, int x_count, const struct shape *x, s
 
 bool labels_no_gradient(int input) { return input == 1; }
 
-/* Double precision is what tests take gradients in. */
+/* Tests compute gradients in double precision. */
 static enum dtype softmax_cross_entropy_output_dtype(const void *settings, enum dtype input)
 {
     return input == F64 ? F64 : F32;
