@@ -10,7 +10,7 @@
  * below it, as torchvision and archives make it. NULL if no format matches. */
 const char *detect(const char *path, char **folder);
 
-/* The name of the format that `path` is likely in: what detect finds, a folder of images, or a packed file. */
+/* The name of the likely format of `path`: what detect finds, a folder of images, or a packed file. */
 const char *detect_format(const char *path);
 
 /* False, with a reason, if it is clear why `path` does not contain the files of `format`. */

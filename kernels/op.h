@@ -47,8 +47,8 @@ enum init {
     INIT_XAVIER_UNIFORM,     /* U(-b, b), b = sqrt(6 / (fan_in + fan_out)): Glorot, Bengio 2010 */
     INIT_KAIMING_UNIFORM,    /* U(-b, b), b = sqrt(6 / fan_in) */
     INIT_UNIFORM_FAN_OUT,    /* U(-b, b), b = 1 / sqrt(fan_out) */
-    INIT_DIRAC,              /* torch's dirac_, in init_arg groups: filter c passes on channel c; filters beyond
-                                the channels as INIT_UNIFORM_FAN_IN */
+    INIT_DIRAC,              /* torch's dirac_, in init_arg groups: filter c copies channel c; filters beyond
+                              * the channels as INIT_UNIFORM_FAN_IN */
     INIT_WHITEN,             /* from the training images (session/whiten.h); INIT_UNIFORM_FAN_IN without
                               * them */
 };

@@ -157,12 +157,12 @@ static const struct pass passes[] = {
     {"running_statistics", run_running_statistics, has_micro_batches,
      "all but the updates of running statistics, which become one a step"},
     {"fuse_gradient_sums", run_fuse_gradient_sums, NULL,
-     "the order of sums; sums only move into the op beside them"},
+     "the order of sums, which only move into adjacent ops"},
     {"relu_mask", run_relu_mask, NULL, "every bit"},
     {"cut", run_cut, has_stages,
      "the stage's instructions, in the order of the schedule; what crosses is sent and received"},
     {"sync_statistics", run_sync_statistics, has_sync_bn,
-     "all but batch norm, which normalises what all ranks have in a micro-batch together"},
+     "all but batch norm, which normalises the micro-batches of all ranks together"},
     {"buckets", run_buckets, has_ranks,
      "every instruction; gradients lie in buckets, which ranks exchange and add up"},
     {"rank_statistics", run_rank_statistics, has_rank_statistics,
@@ -173,7 +173,7 @@ static const struct pass passes[] = {
      "what is computed, but for rounding; sums only move into the op before them"},
     {FIRST_OF_MEMORY, run_recompute, has_modes, "every bit; forward's own instructions"},
     {"fuse_recompute", run_fuse_recompute, has_modes, "every bit; the limit of live bytes"},
-    {"offload", run_offload, has_offload, "every bit; the order of what computes"},
+    {"offload", run_offload, has_offload, "every bit; the order of computation"},
     {"streams", run_streams, has_streams, "every bit; each read waits for its write, whatever the stream"},
 };
 enum { PASS_COUNT = sizeof passes / sizeof *passes };

@@ -106,8 +106,8 @@ static enum status run_instruction(struct exec *exec, int i)
     return exec_step(exec, i);
 }
 
-/* A stage waits for others, and for its own messages only when it needs them: what they wait for may be queued
- * later. */
+/* A stage waits for others, and for its own messages, only when needed: the work that these wait for may be
+ * queued later. */
 static enum status reach_end(struct exec *exec, const struct instruction *at)
 {
     const struct device_backend *backend = exec->device->backend;

@@ -41,8 +41,8 @@ static void match_micro_batches(const char *path, struct settings *then, const s
     int64_t before = replicas_of(then) * hyperparameters_parts(then);
     int64_t after = replicas_of(now) * hyperparameters_parts(now);
     if (before == after && !same_sums(after, replicas_of(then), replicas_of(now)))
-        log_warning("%s: %" PRId64 " GPUs add the gradients of %" PRId64 " micro-batches in a different order "
-                    "than %" PRId64 ": from here on the numbers differ, by rounding, from those of a "
+        log_warning("%s: %" PRId64 " GPUs add the gradients of %" PRId64 " micro-batches in a different "
+                    "order than %" PRId64 ": from here on the numbers differ, by rounding, from those of a "
                     "run that was not interrupted", path, replicas_of(now), after, replicas_of(then));
     if (before != after && then->train.accumulate == now->train.accumulate)
         log_warning("%s: a step had %" PRId64 " micro-batch%s and now has %" PRId64 ": from "
