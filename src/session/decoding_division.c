@@ -109,6 +109,16 @@ static char *facts_of(const struct session *session, double needed)
                        (long long)train->count, train->h, train->w, needed, host_processors());
 }
 
+/* Every rank uses the least of all ranks' measured parts, so that the rank that loads an image does not change
+ * its pixels. */
+static enum status agree_on_parts(const struct session *session, int *parts)
+{
+    int64_t least = *parts;
+    TRY(comm_minimum(session->comm, &least));
+    *parts = (int)least;
+    return OK;
+}
+
 /* As configured, as stored, or as measured. */
 static enum status choose_parts(struct session *session, int *parts)
 {
@@ -118,6 +128,7 @@ static enum status choose_parts(struct session *session, int *parts)
     char *facts = asked ? NULL : facts_of(session, needed);
     *parts = asked ? DECODING_PARTS : decoding_chosen(session->device, facts);
     enum status status = *parts < 0 ? measure_parts(session, needed, parts) : OK;
+    if (status == OK) status = agree_on_parts(session, parts);
     if (status == OK) decoding_choose(session->device, facts, *parts);
     free(facts);
     return status;
@@ -128,7 +139,7 @@ enum status decoding_division_open(struct session *session)
     int parts = 0;
     const struct decoding_options options = session_decoding_options(session);
     TRY(decoding_open(&options, &session->decoding));
-    if (!session->decoding) return OK;
+    if (!session->decoding) return agree_on_parts(session, &parts);
     enum status status = choose_parts(session, &parts);
     if (status == OK && parts > 0) {
         decoding_divide(session->decoding, parts);
