@@ -102,7 +102,8 @@ static void print_alternatives(const struct session *session, const struct forec
     const struct best_pipeline *best = &forecast->pipeline;
     double images = 1e3 * session->hyper.batch;
     if (forecast->cluster.stages > 1 && !isnan(forecast->data_parallel_ms))
-        printf("  %-28s %12.0f  with parallel.stages=1\n", "  instead", images / forecast->data_parallel_ms);
+        printf("  %-28s %12.0f  with parallel.stages=1\n", "  without stages",
+               images / forecast->data_parallel_ms);
     if (best->stages > 0)
         printf("  %-28s %12.0f  parallel.stages=%d microbatches=%d schedule=%s\n", "  best pipeline",
                images / best->ms, best->stages, best->micro_batches, schedule_names[best->schedule]);
@@ -113,9 +114,9 @@ static void print_time(const struct session *session, const struct forecast *for
     int ranks = cluster_ranks(&forecast->cluster);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->time.ms);
     if (ranks == 1) return;
-    printf("  %-28s %9.2f ms  added to the step by exchanges\n", "  thereof exchange",
+    printf("  %-28s %9.2f ms  added to the step by exchanges\n", "  of which exchange",
            forecast->time.exposed_ms);
-    printf("  %-28s %9.2f ms  for the slowest of %d ranks\n", "  thereof waiting",
+    printf("  %-28s %9.2f ms  for the slowest of %d ranks\n", "  of which waiting",
            forecast->time.waiting_ms, ranks);
     printf("  %-28s %12.0f  %.1f %% of %d independent GPUs with %d images each\n", "images/s",
            images_per_second(session, forecast), efficiency(forecast), ranks, session->hyper.batch / ranks);
@@ -156,11 +157,11 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     snprintf(note, sizeof note, "step tensors; lower bound %s",
              text_bytes((uint64_t)bytes->live_bound, bound));
     print_bytes("arena", bytes->arena, note);
-    print_bytes("  thereof workspaces", bytes->workspace, "");
+    print_bytes("  of which workspaces", bytes->workspace, "");
     print_bytes("store", bytes->store, "parameters, optimizer state");
     print_bytes("batch", bytes->batch, "images, labels, results");
     if (caching_device_bytes(&caching) > 0)
-        print_bytes("  thereof cached images", caching_device_bytes(&caching), "loader.cache");
+        print_bytes("  of which cached images", caching_device_bytes(&caching), "loader.cache");
     if (bytes->exchange > 0) print_bytes("exchange", bytes->exchange, "NCCL, among GPUs");
     print_total(session, bytes->total);
     print_time(session, forecast);
