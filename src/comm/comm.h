@@ -44,6 +44,17 @@ struct comm_backend {
 
 #define EXCHANGE_BESIDE_BYTES (1 << 20)
 
+/* What a rank gets from another one in a step. */
+struct comm_mail {
+    int messages;
+    size_t bytes;                         /* comm_mail_room of each */
+};
+
+static inline size_t comm_mail_room(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
 /* Exchanges of the training step: device memory, queued on `stream`, the device's native handle (NULL on the
  * CPU, where they are done on return). `bytes` is what goes from one rank to one other. `from` and `to` do
  * not overlap. On the CPU a send returns before the bytes are received; messages from one rank to another
@@ -59,6 +70,10 @@ struct exchange_backend {
     enum status (*all_reduce)(struct comm *comm, const float *from, float *to, size_t count, void *stream);
     enum status (*send)(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
     enum status (*receive)(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
+    /* Announces what this rank receives from each rank, by rank, in every step from now on; all ranks call
+     * together, and each calls begin before every step. NULL if sends and receives need no preparation. */
+    enum status (*expect)(struct comm *comm, const struct comm_mail *from);
+    void (*begin)(struct comm *comm);
     /* Registers the memory that contains everything that all_to_all and all_gather read and write, at the
      * same offsets on all ranks, which call together; NULL: none from now on. Its contents are lost, in the
      * order of `stream`. NULL if exchanges are as fast without. */

@@ -3,6 +3,8 @@ libcomm_a_SOURCES = \
 	src/comm/comm.h \
 	src/comm/compare.c \
 	src/comm/compare.h \
+	src/comm/cuda_mail.c \
+	src/comm/cuda_mail.h \
 	src/comm/group.c \
 	src/comm/group.h \
 	src/comm/host_file.c \

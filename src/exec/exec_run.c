@@ -2,9 +2,11 @@
  * graph, and collects the results. */
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/compare.h"
 #include "exec/exec_parts.h"
@@ -187,6 +189,8 @@ static enum status exec_queue(struct exec *exec, const struct slot *slot)
 {
     bool training = exec->program->training;
     exec_bind(exec, slot);
+    if (exec->program->stages > 1 && exec->options.stages->exchange->begin)
+        exec->options.stages->exchange->begin(exec->options.stages);
     if (training) TRY(exec->update_code->count(&exec->update));
     TRY(streams_fork(exec));
     for (int i = 0; i < exec->program->count; i++) TRY(queue_instruction(exec, i));
@@ -264,6 +268,30 @@ static enum status compare_places(const struct exec *exec)
     return status;
 }
 
+static void expect(struct comm_mail *mail, int64_t bytes)
+{
+    mail->messages++;
+    mail->bytes += comm_mail_room((size_t)bytes);
+}
+
+/* Stages learn what they are to get from each other, before their first step. */
+static enum status expect_messages(const struct exec *exec)
+{
+    struct comm *comm = exec->options.stages;
+    const struct program *program = exec->program;
+    if (exec->started > 0 || program->stages < 2 || !comm->exchange->expect) return OK;
+    struct comm_mail *from = memory_new((size_t)comm->count, sizeof *from);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->kind == INSTRUCTION_RECEIVE) expect(&from[at->peer], program->values[at->y].bytes);
+        for (int r = 0; at->among_stages && r < comm->count; r++)
+            if (r != comm->rank) expect(&from[r], program->values[at->x[0]].bytes);
+    }
+    enum status status = comm->exchange->expect(comm, from);
+    free(from);
+    return status;
+}
+
 /* By now all ranks have allocated their memory. */
 static enum status share_arena(struct exec *exec)
 {
@@ -282,7 +310,8 @@ enum status exec_start(struct exec *exec, const struct exec_batch *batch, const 
     struct slot *slot = &exec->slots[index];
     slot->exchange->rates = *rates;
     slot->exchange->fingerprint = 0;
-    enum status status = share_arena(exec);
+    enum status status = expect_messages(exec);
+    if (status == OK) status = share_arena(exec);
     if (status == OK) status = exec_start_slot(exec, slot, batch, index);
     if (status == OK) exec->started++;
     else exec->device->backend->synchronize(exec->device);

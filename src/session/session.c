@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/host.h"
+#include "comm/cuda_mail.h"
 #include "comm/group.h"
 #include "comm/nccl_exchange.h"
 #include "compile/program.h"
@@ -101,7 +102,10 @@ static enum status open_exchanges(const struct session *session)
 {
     const struct nccl_use gradients = {.often = session->settings->train.sync_bn};
     if (comm_count(session->replicas) > 1) TRY(nccl_exchange_open(session->replicas, gradients));
+    bool opened = false, one_host = session->comm->local_count == session->comm->count;
     if (!session->stages) return OK;
+    if (one_host) TRY(cuda_mail_open(session->stages, &opened));
+    if (opened) return OK;
     TRY(nccl_exchange_open(session->stages, (struct nccl_use){.both_ways = true}));
     return connect_stages(session);
 }
