@@ -37,7 +37,7 @@ static bool is_weight_gradient(const struct program *program, const struct instr
 
 static enum block_kind block_kind(const struct cutting *c, const struct instruction *at, bool after)
 {
-    bool apart = c->options->schedule == PIPELINE_ZERO_BUBBLE;
+    bool apart = pipeline_weights_apart(c->options->schedule, c->options->stage);
     if (!after) return BLOCK_FORWARD;
     return apart && is_weight_gradient(c->program, at) ? BLOCK_WEIGHTS : BLOCK_BACKWARD;
 }

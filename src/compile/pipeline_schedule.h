@@ -1,6 +1,8 @@
 /* pipeline_schedule.h: the order in which a pipeline stage computes the micro-batches of a step. */
 #pragma once
 
+#include <stdbool.h>
+
 enum pipeline_schedule {
     PIPELINE_GPIPE,          /* all forwards, then all backwards (Huang et al. 2019) */
     PIPELINE_1F1B,           /* alternating forward and backward, as early as possible (Narayanan et al.
@@ -10,13 +12,19 @@ enum pipeline_schedule {
 
 enum block_kind {
     BLOCK_FORWARD,
-    BLOCK_BACKWARD,          /* weight gradients included, but for PIPELINE_ZERO_BUBBLE */
+    BLOCK_BACKWARD,          /* weight gradients included where they are not apart */
     BLOCK_WEIGHTS,
 };
 struct pipeline_block {
     enum block_kind kind;
     int micro_batch;
 };
+
+/* Whether a stage computes weight gradients separately. */
+static inline bool pipeline_weights_apart(enum pipeline_schedule schedule, int stage)
+{
+    return schedule == PIPELINE_ZERO_BUBBLE && stage > 0;
+}
 
 /* The blocks of a stage in order; fills blocks[3 * micro_batches] and returns their number. */
 int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,

@@ -147,7 +147,8 @@ static void push_all(struct program *program, const struct instruction *from, st
 }
 
 /* Puts weight gradients behind the data gradient that follows, where they are not behind one; past nothing
- * but the chain. */
+ * but the chain of their micro-batch: a stage has them apart to fill the time in which it waits for another
+ * one. */
 static void put_late(struct program *program)
 {
     struct instruction *from = program->instructions;
@@ -158,6 +159,8 @@ static void put_late(struct program *program)
     program->count = 0;
     for (int i = 0; i < count; i++) {
         enum phase phase = from[i].phase;
+        if (later.count > 0 && from[later.at[0]].micro_batch != from[i].micro_batch)
+            push_all(program, from, &later);
         if (phase == PHASE_BACKWARD_PARAMS && !behind) {
             *array_push(later.at, later.count) = i;
             continue;
@@ -275,7 +278,8 @@ struct latest {
 };
 
 /* For each instruction of a chain the last weight gradient but one before it; for a weight gradient, the
- * data gradient just before it in the chain; for one that brings a tensor back or receives it, the chain's
+ * data gradient just before it in the chain, and behind the first stage whatever is before it there, since
+ * stages wait for what the chain makes; for one that brings a tensor back or receives it, the chain's
  * before it, since it takes memory that is free then. Sums of several chains' weight gradients hold nothing
  * back. */
 static int *hold_back(const struct program *program, const struct division *division)
@@ -294,7 +298,8 @@ static int *hold_back(const struct program *program, const struct division *divi
             if (division->chains > 1 && at->phase != PHASE_BACKWARD_PARAMS) continue;
             own->weights_before = own->weights;
             own->weights = i;
-            if (own->chain >= 0 && program->instructions[own->chain].phase == PHASE_BACKWARD_DATA)
+            if (own->chain >= 0 && (program->stage > 0 ||
+                                    program->instructions[own->chain].phase == PHASE_BACKWARD_DATA))
                 behind[i] = own->chain;
         } else if (at->kind == INSTRUCTION_COPY_FROM_HOST || at->kind == INSTRUCTION_RECEIVE) {
             behind[i] = own->chain;
