@@ -32,9 +32,9 @@ struct uniform {
     double forward, data, weights;
 };
 
-static double block_seconds(const struct uniform *of, enum block_kind kind)
+static double block_seconds(const struct uniform *of, int stage, enum block_kind kind)
 {
-    double whole = of->schedule == PIPELINE_ZERO_BUBBLE ? of->data : of->data + of->weights;
+    double whole = pipeline_weights_apart(of->schedule, stage) ? of->data : of->data + of->weights;
     return kind == BLOCK_FORWARD ? of->forward : kind == BLOCK_WEIGHTS ? of->weights : whole;
 }
 
@@ -50,7 +50,7 @@ static struct tasks uniform_tasks(const struct uniform *of)
         for (int b = 0; b < count; b++) {
             at[(s * m + blocks[b].micro_batch) * kinds + (int)blocks[b].kind] = tasks.count;
             add(&tasks, (struct task){.rank = s, .queue = s, .computes = true, .meeting = -1,
-                                      .seconds = block_seconds(of, blocks[b].kind)});
+                                      .seconds = block_seconds(of, s, blocks[b].kind)});
         }
     }
     for (int s = 0; s < of->stages; s++)
@@ -133,12 +133,14 @@ static void launches_take_no_device(void **state)
     assert_seconds(busy, 7);
 }
 
-/* While an exchange of two seconds takes a quarter of the device, one and a half of work's four are done. */
+/* While an exchange of two seconds takes a quarter of the device, one and a half of work's four are done; a
+ * copy takes nothing. */
 static void exchanges_take_their_share(void **state)
 {
-    struct tasks tasks = {.ranks = 1, .queues = 2, .exchange_share = 0.25};
+    struct tasks tasks = {.ranks = 1, .queues = 3, .exchange_share = 0.25};
     add(&tasks, (struct task){.queue = 0, .computes = true, .seconds = 4, .meeting = -1});
-    add(&tasks, (struct task){.queue = 1, .seconds = 2, .meeting = -1});
+    add(&tasks, (struct task){.queue = 1, .exchanges = true, .seconds = 2, .meeting = -1});
+    add(&tasks, (struct task){.queue = 2, .seconds = 3, .meeting = -1});
     assert_seconds(simulated(&tasks, NULL), 2 + 2.5);
 }
 

@@ -21,7 +21,7 @@ struct playing {
     double *longest;         /* by meeting */
     int *running, running_count;
     int *computing;          /* by rank: tasks that do so now */
-    bool *busy, *exchanging; /* by rank: with what computes, after its delay or not; with what does not */
+    bool *busy, *exchanging; /* by rank: with what computes, after its delay or not; with an exchange */
 };
 
 static struct playing playing_open(const struct tasks *tasks)
@@ -105,8 +105,8 @@ static void look_at_devices(struct playing *play)
     }
     for (int k = 0; k < play->running_count; k++) {
         const struct task *at = &play->tasks->task[play->running[k]];
-        bool *so = at->computes ? play->busy : play->exchanging;
-        so[at->rank] = true;
+        if (at->computes) play->busy[at->rank] = true;
+        if (at->exchanges) play->exchanging[at->rank] = true;
         if (at->computes && play->delay[play->running[k]] == 0) play->computing[at->rank]++;
     }
 }
@@ -211,6 +211,7 @@ struct tasks simulate_tasks(const struct program *const *programs, int stages, d
             struct task *task = array_push(tasks.task, tasks.count);
             double whole = seconds(context, s, i), launch = computes(at) ? fmin(whole, delay) : 0;
             *task = (struct task){.rank = s, .queue = tasks.queues + at->stream, .computes = computes(at),
+                                  .exchanges = instruction_is_collective(at),
                                   .delay = launch, .seconds = whole - launch, .meeting = -1};
             for (int w = 0; w < at->wait_count; w++)
                 *array_push(task->waits, task->wait_count) = first[s] + at->waits[w];

@@ -6,7 +6,8 @@
 /* A piece of work. */
 struct task {
     int rank, queue;         /* queues are numbered over all ranks and run one task at a time, in order */
-    bool computes;           /* shares the rank's device with other tasks that compute */
+    bool computes;           /* shares the rank's device with other tasks that compute; */
+    bool exchanges;          /* or takes exchange_share of it; neither: copy engines work */
     double delay;            /* seconds before the work begins, in which the device is free for others */
     double seconds;          /* of work, with the device to itself */
     int *waits, wait_count;  /* tasks that must have ended before, owned */
@@ -17,7 +18,7 @@ struct tasks {
     struct task *task;
     int count;
     int ranks, queues, meetings;     /* numbers that occur are below these */
-    double exchange_share;           /* of a device, occupied by tasks that do not compute */
+    double exchange_share;           /* of a device, occupied by tasks that exchange */
 };
 void tasks_free(struct tasks *tasks);
 
