@@ -188,7 +188,8 @@ static void link_backward(struct instruction *at)
 
 static void link_update(const struct program *program, struct instruction *at)
 {
-    reads_add_all(at, at->saved, at->saved_count);
+    reads_add(at, at->saved[at->op->moments.mean]);
+    reads_add(at, at->saved[at->op->moments.variance]);
     reads_add_all(at, at->params, at->param_count);
     for (int i = 0; i < at->param_count; i++) {
         const struct value *value = &program->values[at->params[i]];
