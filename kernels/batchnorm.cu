@@ -372,7 +372,7 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
             .x = (const T *)call->x[0].data,
             .residual = set->residual ? (const T *)call->x[1].data : NULL,
             .y = (T *)call->y.data,
-            .mask = call->phase == PHASE_FORWARD ? (uint8_t *)call->mask.data : NULL,
+            .mask = (uint8_t *)call->mask.data,
         };
         auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, kind != ACT_SMOOTH>
                                  : batchnorm_normalise_kernel<T, width.value, kind, false>;

@@ -102,7 +102,7 @@ struct op_random {
  *   BACKWARD*        reads d_y and whichever of x, y, params, saved `reads` names;
  *                    writes d_x (where data != NULL) and d_params (fp32, overwritten, never added to)
  *   UPDATE           reads the moments among saved; writes params (statistics); so do those of `also`
- *   RECOMPUTE        reads x, params, saved; writes y
+ *   RECOMPUTE        reads x, if `reads` says so, params, saved; writes y, mask
  * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops, fp32 otherwise.
  * Before memory exists (prepare, workspace) every tensor has its shape and dtype and data is NULL; a d_x that
  * is not needed has shape.rank == 0.
@@ -129,8 +129,8 @@ struct call {
                                           reads [1, c], those of d_y, which then is behind the activation, and
                                           the residual's gradient, too; may be absent */
     struct tensor mask;                /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y
-                                          is 0; forward of code that keeps_mask writes it, and backward
-                                          reads it instead of y; may be absent */
+                                          is 0; forward and recompute of code that keeps_mask write it, and
+                                          backward reads it instead of y; may be absent */
     struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient */
     struct tensor *saved;              /* [saved_count] */
     void *workspace;                   /* of the size that op_code.workspace returned for this phase */
@@ -181,7 +181,7 @@ struct op_code {
     enum status (*backward_data)(const struct call *call);
     enum status (*backward_params)(const struct call *call);
     enum status (*update)(const struct call *call);
-    /* Recomputes y from what forward saved. NULL: forward is run again, if the op saves nothing. */
+    /* Recomputes y, and the mask, from what forward saved. NULL: forward is run again, if the op saves nothing. */
     enum status (*recompute)(const struct call *call);
 };
 
@@ -218,7 +218,9 @@ struct op {
     /* NULL: none. Asked with the training flag, since evaluation may save nothing. */
     int (*saved)(const void *settings, int x_count, const struct tensor *x, bool training,
                  struct op_saved out[OP_MAX_SAVED]);
-    /* Bits of enum reads for PHASE_BACKWARD, BACKWARD_DATA or BACKWARD_PARAMS. NULL: nothing. */
+    /* Bits of enum reads for PHASE_BACKWARD, BACKWARD_DATA, BACKWARD_PARAMS or, of an op with `recompute`,
+     * RECOMPUTE, which reads parameters and saved tensors in any case, and all of x or nothing of it. NULL:
+     * nothing. */
     unsigned (*reads)(const void *settings, enum phase phase);
     /* Whether forward may write y over x[0], and backward d_x[0] over d_y, if those are not used afterwards.
      * The bits must be the same as with separate memory. NULL: neither. */

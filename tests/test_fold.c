@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "compile/passes.h"
+#include "compile/plan.h"
 #include "compile/program_parts.h"
 #include "net.h"
 
@@ -265,6 +267,63 @@ static void test_activations(void **state)
     check_folded("hardswish");
 }
 
+static int64_t most_alive(const struct program *program)
+{
+    int64_t *live = plan_live_bytes(program), most = 0;
+    for (int i = 0; i < program->count; i++) most = live[i] > most ? live[i] : most;
+    free(live);
+    return most;
+}
+
+/* Masks are made again with what they are masks of, and a pooling from what it saved alone. */
+static void check_recomputed(const struct program *program)
+{
+    struct value_uses *uses = value_uses(program);
+    const struct op *pooling = op_find("batchnorm_maxpool");
+    int masks = 0, pooled = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->phase == PHASE_BACKWARD && at->mask >= 0) {
+            assert_int_equal(program->instructions[uses[at->mask].writer].phase, PHASE_RECOMPUTE);
+            masks++;
+        }
+        if (at->phase != PHASE_RECOMPUTE || at->op != pooling) continue;
+        assert_false(ids_have(at->reads, at->read_count, at->x[0]));
+        pooled++;
+    }
+    assert_true(masks > 0 && pooled > 0);
+    free(uses);
+}
+
+/* The forecast of a choice is what the program takes that is made so. */
+static void test_recomputed(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(bottlenecks, false);
+    const struct compile_options options = {
+        .lower = {.batch = 16, .micro_batches = 1, .training = true, .storage = F16, .fold_least = 1},
+        .kernel_plans = {.code_of = net_reference_of}, .verify_each = true,
+    };
+    struct program program;
+    assert_int_equal(passes_lower(&graph, &options, &program), OK);
+    enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
+        struct recompute_forecast forecast;
+        for (int i = 0; i < program.count; i++)
+            modes[i] = seed == 0 ? RECOMPUTE_ONCE : (enum recompute_mode)random_below(&random, 3);
+        recompute_measure(&program, modes, &forecast);
+        struct program copy = program_copy(&program);
+        recompute(&copy, modes);
+        if (seed == 0) check_recomputed(&copy);
+        assert_int_equal(most_alive(&copy), forecast.bytes);
+        program_free(&copy);
+    }
+    free(modes);
+    program_free(&program);
+    graph_free(&graph);
+}
+
 /* The passes for several ranks take folded programs, too. */
 static void test_ranks(void **state)
 {
@@ -325,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_with_others),
         cmocka_unit_test(test_pooling_first),
         cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_recomputed),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_stages),
     };

@@ -1,5 +1,7 @@
 #include "compile/cost.h"
 
+#include "compile/program_parts.h"
+
 /* A data-centre GPU of the 2020s, as networks get to see it, to choose by what is recomputed; only the ratios
  * matter. */
 #define BYTES_PER_SECOND 3.5e12
@@ -75,6 +77,16 @@ double cost_program(const struct program *program)
     double seconds = 0;
     for (int i = 0; i < program->count; i++)
         if (program->instructions[i].op) seconds += cost_call(program, &program->instructions[i]);
+    return seconds;
+}
+
+double cost_recompute(const struct program *program, const struct instruction *forward)
+{
+    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE, "recompute");
+    at.mask = forward->mask;
+    instruction_link(program, &at);
+    double seconds = cost_call(program, &at);
+    instruction_free(&at);
     return seconds;
 }
 

@@ -24,6 +24,9 @@ double cost_call_cpu(const struct program *program, const struct instruction *at
 /* Seconds of all instructions, serialised. */
 double cost_program(const struct program *program);
 
+/* Seconds to recompute the output of a forward instruction by a call of its own. */
+double cost_recompute(const struct program *program, const struct instruction *forward);
+
 /* Additional seconds of a backward instruction that recomputes the output of a forward instruction. */
 double cost_fused_recompute(const struct program *program, const struct instruction *forward);
 

@@ -35,6 +35,12 @@ bool recompute_keeps_saved(const struct op *op)
     return op->reference->recompute != NULL;
 }
 
+bool recompute_reads_x(const struct instruction *forward)
+{
+    return !recompute_keeps_saved(forward->op) ||
+           (forward->op->reads(forward->settings, PHASE_RECOMPUTE) & (READS_X | READS_FIRST_X));
+}
+
 int build_value(struct program *program, struct value value, char *name)
 {
     value.name = name;
@@ -159,12 +165,13 @@ static void link_forward(struct instruction *at)
 static void link_recompute(struct instruction *at)
 {
     bool saved = recompute_keeps_saved(at->op);
-    reads_add_all(at, at->x, at->x_count);
+    if (recompute_reads_x(at)) reads_add_all(at, at->x, at->x_count);
     reads_add_all(at, at->params, at->param_count);
     if (saved) reads_add_all(at, at->saved, at->saved_count);
     writes_add(at, at->y);
     if (!saved) writes_add_all(at, at->saved, at->saved_count);
     if (at->sums_given) writes_add(at, at->sums);
+    writes_add(at, at->mask);
 }
 
 static void link_backward(struct instruction *at)

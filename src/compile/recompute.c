@@ -62,6 +62,7 @@ struct recompute_walk recompute_walk_open(const struct program *program)
         const struct instruction *at = &program->instructions[i];
         if (!can_recompute(program, at)) continue;
         walk.producer[at->y] = i;
+        if (at->mask >= 0) walk.producer[at->mask] = i;
         for (int k = 0; k < at->saved_count && !recompute_keeps_saved(at->op); k++)
             walk.producer[at->saved[k]] = i;
     }
@@ -92,8 +93,9 @@ static void value_wanted(struct recompute_walk *walk, int value)
     int i = walk->producer[value];
     if (i < 0 || walk->modes[i] == RECOMPUTE_NEVER || walk->now[value] >= 0) return;
     const struct instruction *at = &walk->program->instructions[i];
-    for (int k = 0; k < at->x_count; k++) value_wanted(walk, at->x[k]);
+    for (int k = 0; recompute_reads_x(at) && k < at->x_count; k++) value_wanted(walk, at->x[k]);
     value_made(walk, at->y);
+    if (at->mask >= 0) value_made(walk, at->mask);
     for (int k = 0; k < at->saved_count && !recompute_keeps_saved(at->op); k++)
         value_made(walk, at->saved[k]);
     walk->value_count += at->sums_given + (at->workspace >= 0);
@@ -185,6 +187,7 @@ static void move_as_is(struct pass *pass, int i)
         ids_replace(&pass->walk, at.x, at.x_count);
         ids_replace(&pass->walk, at.saved, at.saved_count);
         ids_replace(&pass->walk, &at.y, 1);
+        ids_replace(&pass->walk, &at.mask, 1);
     }
     build_push(pass->program, at);
 }
@@ -204,6 +207,7 @@ static void move_recomputed(struct pass *pass, int i)
     struct program *program = pass->program;
     struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE, "recompute");
     value_recomputed(program, at.y);
+    if (forward->mask >= 0) at.mask = value_recomputed(program, forward->mask);
     for (int k = 0; k < at.saved_count && !recompute_keeps_saved(at.op); k++)
         value_recomputed(program, at.saved[k]);
     if (forward->sums_given) {

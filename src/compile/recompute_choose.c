@@ -12,6 +12,7 @@
 
 #include "base/memory.h"
 #include "compile/cost.h"
+#include "compile/program_parts.h"
 #include "compile/recompute_replay.h"
 
 /* Work after which the search for a cheaper choice ends: a tenth of a second. */
@@ -98,7 +99,7 @@ static void give_up_unread(struct choosing *c)
     }
     for (int g = 0; g < c->group_count; g++) {
         const struct instruction *at = &program->instructions[group_at(c, g)];
-        bool wanted = read[at->y];
+        bool wanted = read[at->y] || (at->mask >= 0 && read[at->mask]);
         for (int k = 0; k < at->saved_count; k++) wanted = wanted || read[at->saved[k]];
         if (!wanted && c->groups[g].free) group_set(c, g, RECOMPUTE_ONCE);
     }
@@ -115,7 +116,7 @@ static double *costs_of(const struct program *program)
         const struct instruction *at = &program->instructions[i];
         if (!at->op || at->phase != PHASE_FORWARD) continue;
         bool fused = cheap[i] != RECOMPUTE_NEVER && fuse_recompute_may(at);
-        cost[i] = fused ? cost_fused_recompute(program, at) : cost_call(program, at);
+        cost[i] = fused ? cost_fused_recompute(program, at) : cost_recompute(program, at);
     }
     free(cheap);
     return cost;
@@ -223,7 +224,7 @@ static void recompute_chain(struct choosing *c, int g, int kept)
     const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
     if (!may_change(c, g)) return;
     group_set(c, g, RECOMPUTE_EACH);
-    for (int k = 0; k < at->x_count; k++) {
+    for (int k = 0; recompute_reads_x(at) && k < at->x_count; k++) {
         int input = group_of_value(c, at->x[k]);
         if (input < 0) continue;
         enum recompute_mode now = group_get(c, input);
@@ -251,7 +252,7 @@ static bool adds_to_excess(const struct choosing *c, int g)
 {
     const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
     if (c->gain[group_at(c, g)] > 0) return true;
-    for (int k = 0; k < at->x_count; k++) {
+    for (int k = 0; recompute_reads_x(at) && k < at->x_count; k++) {
         int input = group_of_value(c, at->x[k]);
         if (input < 0) continue;
         bool kept = group_get(c, input) == RECOMPUTE_NEVER;

@@ -73,9 +73,10 @@ static void step_recomputed(struct replay *replay, int i)
 {
     const struct instruction *at = &replay->program->instructions[i];
     copies_begin(replay);
-    for (int k = 0; k < at->x_count; k++)
+    for (int k = 0; recompute_reads_x(at) && k < at->x_count; k++)
         if (replay->slot[at->x[k]] >= 0) use(replay, at->x[k]);
     copy_add(replay, at->y);
+    if (at->mask >= 0) copy_add(replay, at->mask);
     for (int k = 0; k < at->saved_count; k++) {
         if (!recompute_keeps_saved(at->op)) copy_add(replay, at->saved[k]);
         else if (replay->slot[at->saved[k]] >= 0) use(replay, at->saved[k]);
@@ -186,6 +187,7 @@ static bool *varying(const struct replay *replay)
         const struct instruction *at = &program->instructions[i];
         if (!replay_can_recompute(replay, i)) continue;
         varies[at->y] = true;
+        if (at->mask >= 0) varies[at->mask] = true;
         for (int k = 0; k < at->x_count; k++) varies[at->x[k]] = true;
         for (int k = 0; k < at->saved_count; k++) varies[at->saved[k]] = true;
     }
