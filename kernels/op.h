@@ -181,7 +181,8 @@ struct op_code {
     enum status (*backward_data)(const struct call *call);
     enum status (*backward_params)(const struct call *call);
     enum status (*update)(const struct call *call);
-    /* Recomputes y, and the mask, from what forward saved. NULL: forward is run again, if the op saves nothing. */
+    /* Recomputes y, and the mask, from what forward saved. NULL: forward is run again, if the op saves
+     * nothing. */
     enum status (*recompute)(const struct call *call);
 };
 
