@@ -70,43 +70,62 @@ static void paint(const struct augment_table *table, struct pixels pixels, char 
     else paint_sized(table, 2, pixels, out);
 }
 
-static void paint_black(const struct augment_table *table, int count, int c, char *out)
-{
-    static const uint8_t black[IMAGE_CHANNELS_MAX];
-    size_t bytes = (size_t)c * dtype_bytes(table->dtype);
-    for (int x = 0; x < count; x++) paint(table, (struct pixels){black, 1, 1, c}, out + (size_t)x * bytes);
-}
-
 static int clamp(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
 
-/* A window on an image in its pixels, which may extend beyond its edges, where it is black. */
-static void paint_row(const struct augment_table *table, const struct image *image, struct box window,
-                      bool flip, int y, char *out)
+/* A row of an image, of which a window shows some columns. */
+struct window_row {
+    const struct image *image;
+    const uint8_t *pixels;     /* NULL: the row is black */
+    bool reflect;
+};
+
+/* `count` pixels beyond the edges, from column x on, taken every `step`. */
+static void paint_border(const struct augment_table *table, const struct window_row *row, int x, int step,
+                         int count, char *out)
 {
+    static const uint8_t black[IMAGE_CHANNELS_MAX];
+    const struct image *image = row->image;
     size_t bytes = (size_t)image->c * dtype_bytes(table->dtype);
-    if (y < 0 || y >= image->h) {
-        paint_black(table, window.w, image->c, out);
-        return;
+    for (int i = 0; i < count; i++, x += step, out += bytes) {
+        int from = image_record_pixel(x, image->w, row->reflect);
+        bool seen = row->pixels && from >= 0 && from < image->w;
+        const uint8_t *pixel = seen ? row->pixels + (size_t)from * (size_t)image->c : black;
+        paint(table, (struct pixels){pixel, 1, 1, image->c}, out);
     }
-    /* The columns of the window within the image, in reverse order if mirrored. */
-    int low = clamp(-window.x, 0, window.w), high = clamp(image->w - window.x, low, window.w);
-    int before = flip ? window.w - high : low, after = window.w - before - (high - low);
-    const uint8_t *row = image->pixels + (size_t)y * (size_t)image->w * (size_t)image->c;
-    paint_black(table, before, image->c, out);
-    if (high > low) {
-        const uint8_t *from = row + (size_t)(window.x + (flip ? high - 1 : low)) * (size_t)image->c;
-        struct pixels pixels = {from, flip ? -1 : 1, high - low, image->c};
-        paint(table, pixels, out + (size_t)before * bytes);
-    }
-    paint_black(table, after, image->c, out + (size_t)(before + high - low) * bytes);
 }
 
-static void paint_image(const struct augment_table *table, const struct image *image, struct box window,
-                        bool flip, char *out)
+/* A row of a window on an image in its pixels; the window may extend beyond the edges. */
+static void paint_row(const struct augment_table *table, const struct window_row *row, struct box window,
+                      bool flip, char *out)
 {
-    size_t stride = (size_t)window.w * (size_t)image->c * dtype_bytes(table->dtype);
-    for (int y = 0; y < window.h; y++)
-        paint_row(table, image, window, flip, window.y + y, out + (size_t)y * stride);
+    const struct image *image = row->image;
+    size_t bytes = (size_t)image->c * dtype_bytes(table->dtype);
+    /* The columns of the window within the image, in reverse order if mirrored. */
+    int low = clamp(-window.x, 0, window.w), high = clamp(image->w - window.x, low, window.w);
+    if (!row->pixels) low = high = 0;
+    int before = flip ? window.w - high : low, inside = high - low, step = flip ? -1 : 1;
+    int first = window.x + (flip ? window.w - 1 : 0);
+    paint_border(table, row, first, step, before, out);
+    if (inside > 0) {
+        const uint8_t *from = row->pixels + (size_t)(first + step * before) * (size_t)image->c;
+        paint(table, (struct pixels){from, step, inside, image->c}, out + (size_t)before * bytes);
+    }
+    int after = before + inside;
+    paint_border(table, row, first + step * after, step, window.w - after, out + (size_t)after * bytes);
+}
+
+static void paint_image(const struct augment_table *table, const struct image *image, const struct cut *cut,
+                        char *out)
+{
+    const struct box *window = &cut->window;
+    size_t stride = (size_t)window->w * (size_t)image->c * dtype_bytes(table->dtype);
+    for (int y = 0; y < window->h; y++) {
+        int from = image_record_pixel(window->y + y, image->h, cut->reflect);
+        bool seen = from >= 0 && from < image->h;
+        size_t at = seen ? (size_t)from * (size_t)image->w * (size_t)image->c : 0;
+        const struct window_row row = {image, seen ? image->pixels + at : NULL, cut->reflect};
+        paint_row(table, &row, *window, cut->flip, out + (size_t)y * stride);
+    }
 }
 
 /* torchvision rounds half to even here; a smaller image is centred on black. */
@@ -206,17 +225,29 @@ bool augment_cut(const struct augment *augment, struct random *random, const str
     else if (!cut_window(augment, random, cut, reason))
         return false;
     cut->flip = random && augment->flip > 0 && random_uniform(random) < augment->flip;
+    cut->reflect = augment->reflect;
     return true;
 }
 
-/* The part of the window within the image; one pixel at the nearest edge if there is none. */
+/* The pixels of 0..size that are needed for `length` pixels from `at` on: those within it, or one at the
+ * nearest edge if there are none, and with `reflect` those reflected into the window. */
+static struct pixel_range visible_pixels(int at, int length, int size, bool reflect)
+{
+    struct pixel_range seen = {.low = clamp(at, 0, size - 1)};
+    seen.high = clamp(at + length, seen.low + 1, size);
+    if (reflect && at < 0) seen.high = clamp(1 - at, seen.high, size);
+    if (reflect && at + length > size) seen.low = clamp(2 * size - 1 - at - length, 0, seen.low);
+    return seen;
+}
+
+/* The part of the image that the window shows. */
 static struct box augment_visible(const struct cut *cut)
 {
     const struct box *window = &cut->window;
-    struct box part = {.y = clamp(window->y, 0, cut->h - 1), .x = clamp(window->x, 0, cut->w - 1)};
-    part.h = clamp(window->y + window->h, part.y + 1, cut->h) - part.y;
-    part.w = clamp(window->x + window->w, part.x + 1, cut->w) - part.x;
-    return part;
+    struct pixel_range rows = visible_pixels(window->y, window->h, cut->h, cut->reflect);
+    struct pixel_range columns = visible_pixels(window->x, window->w, cut->w, cut->reflect);
+    return (struct box){.y = rows.low, .x = columns.low,
+                        .h = rows.high - rows.low, .w = columns.high - columns.low};
 }
 
 static bool is_resized(const struct cut *cut)
@@ -275,14 +306,14 @@ bool augment_is_varied(const struct augment *augment)
     return augment->policy != POLICY_NONE || policy_jitters(augment->jitter);
 }
 
-/* Copies the window, mirrored if needed, to scratch->picture, and augments it. */
-static bool augment_vary(const struct augmenting *how, const struct image *image, struct box window,
-                         bool flip, struct reason *reason)
+/* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. */
+static bool augment_vary(const struct augmenting *how, const struct image *image, const struct cut *cut,
+                         struct reason *reason)
 {
     const struct augment_table bytes = {.dtype = U8};
     struct image *picture = &how->scratch->picture;
-    if (!image_resize_buffer(picture, window.h, window.w, image->c, reason)) return false;
-    paint_image(&bytes, image, window, flip, (char *)picture->pixels);
+    if (!image_resize_buffer(picture, cut->window.h, cut->window.w, image->c, reason)) return false;
+    paint_image(&bytes, image, cut, (char *)picture->pixels);
     policy_jitter(how->augment->jitter, picture, how->random);
     return policy_apply(how->augment->policy, picture, how->random, &how->scratch->copy, reason);
 }
@@ -324,8 +355,9 @@ static bool make_picture(const struct augmenting *how, struct cut *cut, const st
                          struct reason *reason)
 {
     if (!resize_seen(cut, image, how->scratch, reason)) return false;
-    struct box window = window_on(cut, *image), whole = {.h = window.h, .w = window.w};
-    if (!augment_vary(how, *image, window, cut->flip, reason)) return false;
+    struct box whole = {.h = cut->window.h, .w = cut->window.w};
+    cut->window = window_on(cut, *image);
+    if (!augment_vary(how, *image, cut, reason)) return false;
     *cut = (struct cut){.from = whole, .h = whole.h, .w = whole.w, .window = whole};
     *image = &how->scratch->picture;
     return true;
@@ -351,8 +383,8 @@ bool augment_apply(const struct augmenting *how, const struct augment_table *tab
 {
     struct cut left = *cut;
     if (!augment_prepare(how, true, &left, &image, reason)) return false;
-    struct box window = window_on(&left, image);
-    paint_image(table, image, window, left.flip, out);
+    struct box window = left.window = window_on(&left, image);
+    paint_image(table, image, &left, out);
     augment_erase(table, image->c, window.w,
                   augment_erased(how->augment, window.h, window.w, how->random), out);
     return true;
@@ -360,8 +392,8 @@ bool augment_apply(const struct augmenting *how, const struct augment_table *tab
 
 struct image_record augment_record(const struct cut *cut, int top, int left)
 {
-    struct image_record record = {.flip = cut->flip, .h = cut->h, .w = cut->w, .from = cut->from,
-                                  .window = cut->window};
+    struct image_record record = {.flip = cut->flip, .reflect = cut->reflect, .h = cut->h, .w = cut->w,
+                                  .from = cut->from, .window = cut->window};
     record.from.y -= top;
     record.from.x -= left;
     return record;

@@ -17,7 +17,8 @@ struct augment {
     int crop;              /* output size of training images; 0: as the data */
     bool random_resized;   /* RandomResizedCrop(crop, scale, ratio) */
     double scale[2], ratio[2];
-    int pad;               /* zero padding (black) on each side before a random crop */
+    int pad;               /* pixels on each side before a random crop */
+    bool reflect;          /* padding reflects the image instead of being black */
     bool random_crop;      /* random position instead of the centre */
     double flip;           /* probability of a horizontal flip */
     double jitter[4];      /* amounts of brightness, contrast, saturation, hue (ColorJitter) */
@@ -52,8 +53,8 @@ void scratch_free(struct scratch *scratch);
 struct cut {
     struct box from;       /* of the whole image: what is resized... */
     int h, w;              /* ...to this size */
-    struct box window;     /* of that, reaching beyond it where all is black: what comes out */
-    bool flip;
+    struct box window;     /* of that, which it may reach beyond: what comes out */
+    bool flip, reflect;
 };
 
 /* Of the whole image, and of what comes out. */

@@ -23,16 +23,24 @@ struct image_record {
     int32_t source;            /* enum image_source */
     int32_t blank;             /* there is no image: the output is zeros */
     int32_t flip;
+    int32_t reflect;           /* beyond the edges lies the image reflected, not black */
     int32_t h, w;              /* the size that... */
     struct box from;           /* ...this is resized to, relative to the first available pixel, before which
                                 * it may begin; unavailable pixels are not read */
-    struct box window;         /* of the resized image: the output, black beyond its edges */
+    struct box window;         /* of the resized image, which it may extend beyond: the output */
     struct box erased;         /* of the output: set to zero; empty if h is 0 */
 };
 
 ANYWHERE int image_record_resizes(const struct image_record *record)
 {
     return record->h != record->from.h || record->w != record->from.w;
+}
+
+/* Where pixel `i` of a row or column of `size` comes from; negative or not below size: it is black. */
+ANYWHERE int image_record_pixel(int i, int size, int reflect)
+{
+    if (!reflect || (i >= 0 && i < size)) return i;
+    return i < 0 ? -i : 2 * size - 2 - i;
 }
 
 /* The part of `length` from `at` on that lies on 0..size. */

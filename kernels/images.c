@@ -53,11 +53,12 @@ static void images_preprocess_one(const struct images_job *job, int number)
     const uint8_t *first = image->blank ? NULL : job->sources[image->source] + image->at;
     struct axis down = axis_make(image->from.h, image->h), across = axis_make(image->from.w, image->w);
     for (int y = 0; y < job->h; y++) {
-        int from_y = image->window.y + y;
+        int from_y = image_record_pixel(image->window.y + y, image->h, image->reflect);
         bool row = !image->blank && from_y >= 0 && from_y < image->h;
         if (row) axis_at(&down, from_y);
         for (int x = 0; x < job->w; x++) {
-            int from_x = image->window.x + (image->flip ? job->w - 1 - x : x);
+            int column = image->window.x + (image->flip ? job->w - 1 - x : x);
+            int from_x = image_record_pixel(column, image->w, image->reflect);
             bool seen = row && from_x >= 0 && from_x < image->w;
             bool zero = image->blank || image_record_erases(image, y, x);
             if (seen) axis_at(&across, from_x);

@@ -51,7 +51,10 @@ template <class Bits, int C> struct tile {
 
     __device__ __forceinline__ int channels() const { return C ? C : c; }
     /* The row and column of the resized image that come out at a row and column of the tile. */
-    __device__ __forceinline__ int row(int at) const { return image->window.y + y + at; }
+    __device__ __forceinline__ int row(int at) const
+    {
+        return image_record_pixel(image->window.y + y + at, image->h, image->reflect);
+    }
     __device__ __forceinline__ int column(int at) const
     {
         int across = x + at;
@@ -65,10 +68,12 @@ template <class Bits, int C> struct tile {
         const struct box erased = image->erased;
         bool erases = y + at >= erased.y && y + at < erased.y + erased.h;
         int gone = erases ? erased.x - x : 0, back = erases ? gone + erased.w : 0;
-        int first = column(0), step = image->flip ? -1 : 1, end = has_row(at) ? image->w : 0;
+        int first = column(0), step = image->flip ? -1 : 1, size = image->w, end = has_row(at) ? size : 0;
+        int reflect = image->reflect;
         Bits *to = out + (int64_t)at * line;
         for (int i = threadIdx.x % 32; i < w * channels(); i += 32) {
-            int place = i / channels(), k = i % channels(), from = first + step * place;
+            int place = i / channels(), k = i % channels();
+            int from = image_record_pixel(first + step * place, size, reflect);
             Bits bits = table[256 * k + (from >= 0 && from < end ? sample(from, k) : 0)];
             to[i] = place >= gone && place < back ? (Bits)0 : bits;
         }

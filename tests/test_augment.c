@@ -124,6 +124,32 @@ static void padded_crops_are_uniform(void **state)
     image_free(&image);
 }
 
+/* Beyond its edges an image goes on as in a mirror that stands on its outermost pixels. */
+static void borders_are_reflected(void **state)
+{
+    struct augment augment = plain(1);
+    augment.reflect = true;
+    struct image image = map(3, 4);
+    struct scratch scratch = {0};
+    struct reason reason;
+    struct augment_table table = augment_table_make(&augment, F32);
+    struct cut cut = {.from = {.h = 3, .w = 4}, .h = 3, .w = 4, .window = {-2, -1, 7, 6}, .reflect = true};
+    static const int rows[] = {2, 1, 0, 1, 2, 1, 0}, columns[] = {1, 0, 1, 2, 3, 2};
+    for (int flip = 0; flip <= 1; flip++) {
+        float out[42];
+        uint8_t want[42];
+        cut.flip = flip;
+        for (int i = 0; i < 42; i++)
+            want[i] = (uint8_t)(16 * rows[i / 6] + columns[flip ? 5 - i % 6 : i % 6] + 1);
+        struct augmenting how = {&augment, NULL, &scratch};
+        assert_true(augment_apply(&how, &table, &cut, &image, out, &reason));
+        expect_bytes(out, 42, want);
+    }
+    augment_table_free(&table);
+    scratch_free(&scratch);
+    image_free(&image);
+}
+
 static void flips_as_often_as_asked(void **state)
 {
     struct augment augment = plain(3);
@@ -318,6 +344,7 @@ int main(void)
         cmocka_unit_test(normalises_in_every_type),
         cmocka_unit_test(centre_crop_rounds_as_torchvision),
         cmocka_unit_test(padded_crops_are_uniform),
+        cmocka_unit_test(borders_are_reflected),
         cmocka_unit_test(flips_as_often_as_asked),
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
         cmocka_unit_test(random_boxes_have_the_right_distribution),

@@ -277,6 +277,28 @@ static void resized_then_cut(void **state)
     options.augment.random_crop = true;
     struct tally tally = compare(*state, options, NULL, 0);
     assert_in_range(tally.resized, 1, tally.images);
+    options.augment.reflect = true;          /* a device does that to images of the right size only */
+    tally = compare(*state, options, NULL, 0);
+    assert_int_equal(tally.resized, 0);
+}
+
+/* Borders wider than what is left of the image, whose other pixels are to be there, too; tiles of one pixel. */
+static void reflected_borders(void **state)
+{
+    static const int pads[] = {2, 11, 32};
+    for (int i = 0; i < COUNT(pads); i++) {
+        struct dataset dataset = pictures(33, 3);
+        struct loader_options options = loading(&dataset, i ? pads[i] + 1 : 33, 33);
+        options.augment.crop = 33;
+        options.augment.pad = pads[i];
+        options.augment.random_crop = options.augment.reflect = true;
+        options.dtype = dtypes[i];
+        compare(*state, options, NULL, 0);
+        options.training = options.shuffle = false;
+        options.augment.val_crop = 33;
+        options.views = (struct loader_views){true, pads[i]};
+        compare(*state, options, NULL, 0);
+    }
 }
 
 /* A border where images are smaller, nothing where there is none, and where the last batch ends. */
@@ -389,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_parts_resized), cmocka_unit_test(resized_then_cut),
         cmocka_unit_test(evaluation),           cmocka_unit_test(erased_and_mixed),
+        cmocka_unit_test(reflected_borders),
         cmocka_unit_test(bytes_that_are_varied), cmocka_unit_test(images_that_are_kept),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

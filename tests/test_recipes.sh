@@ -112,6 +112,13 @@ ok "... after a colon" says 2 "'conv1.*' must be a pattern, a colon and a factor
 ok "factors of nothing" says 2 "optimizer.lr_scale: no parameter matches 'no'" pictures e \
     -s optimizer.lr_scale='no:2'
 
+### augment.pad_mode
+
+pictures black -s augment.pad=2 && pictures reflected -s augment.pad=2 -s augment.pad_mode=reflect || exit 1
+ok "a reflected border is not a black one" differs black reflected
+ok "... and at most as wide as what it reflects" says 2 "augment.pad: must be less than" pictures e \
+    -s augment.pad=64 -s augment.pad_mode=reflect
+
 ### augment.flip=alternate, augment.val_flip, augment.val_shift, train.eval_every
 
 pictures turns -s augment.flip=alternate || exit 1

@@ -32,6 +32,16 @@ static enum status check_crop(const struct data_opening *o)
                            (long long)settings->augment.pad);
 }
 
+/* What is reflected must be there. */
+static enum status check_border(const struct data_opening *o)
+{
+    const struct images *train = &o->data->train;
+    int64_t side = train->h < train->w ? train->h : train->w, pad = o->settings->augment.pad;
+    if (!o->data->augment.reflect || pad == 0 || pad < side) return OK;
+    return settings_refuse(o->settings, "augment", "pad", "must be less than %lld, the side of the crop, with "
+                           "augment.pad_mode = reflect", (long long)side);
+}
+
 static enum status check_shift(const struct data_opening *o)
 {
     const struct images *val = &o->data->val;
@@ -86,6 +96,7 @@ enum status data_set_augment(const struct data_opening *o)
         .crop = (int)settings->augment.crop,
         .random_resized = part,
         .pad = (int)settings->augment.pad,
+        .reflect = settings->augment.pad_mode == PAD_MODE_REFLECT,
         .random_crop = !part && (settings->augment.pad > 0 || (settings->augment.crop > 0 && cut)),
         .flip = settings->augment.flip > 0 ? settings->augment.flip : 0,
         .policy = policy_of(settings),
@@ -101,6 +112,7 @@ enum status data_set_augment(const struct data_opening *o)
     }
     o->data->mix = (struct mix_settings){settings->augment.mixup, settings->augment.cutmix};
     TRY(check_crop(o));
+    TRY(check_border(o));
     TRY(check_shift(o));
     TRY(fill_jitter(o, augment->jitter));
     TRY(check_colours(o));
