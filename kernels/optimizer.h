@@ -21,7 +21,8 @@ struct optimizer_settings {
     double eps;
     double trust;              /* lars' coefficient */
     double clip_norm;          /* 0: none */
-    double ema;                /* decay; 0: none */
+    double ema;                /* decay of averaged weights; 0: none */
+    bool lookahead;            /* the decay is the update's own; below 1, training goes on from the average */
 };
 
 /* One parameter as the update sees it. Gradients are fp32, scaled by the loss scale. */
@@ -47,6 +48,7 @@ struct optimizer_state {
     int32_t skipped;           /* 1 if the last step was skipped */
     int64_t skipped_steps;     /* in all */
     float lr, momentum;        /* used by the last update */
+    float ema;                 /* likewise: the decay of averages */
 };
 
 struct optimizer {

@@ -1,5 +1,7 @@
 #include "optimizer_step.h"
 
+#include <string.h>
+
 #include "kernels/cpu.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/optimizer_walk.h"
@@ -7,12 +9,16 @@
 EVERY_MACHINE static void average_part(const struct optimizer_param *part, const void *factors,
                                        double sums[2])
 {
-    double decay = *(const double *)factors;
-    float keep = (float)decay, take = (float)(1 - decay);
+    float keep = *(const float *)factors, take = 1 - keep;
     float *average = part->average;
     const float *master = part->master;
 #pragma omp simd
     for (int64_t i = 0; i < part->count; i++) average[i] = keep * average[i] + take * master[i];
+}
+
+static void return_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    memcpy(part->master, part->average, (size_t)part->count * sizeof *part->master);
 }
 
 static void copy_part(const struct optimizer_param *part, const void *factors, double sums[2])
@@ -21,10 +27,13 @@ static void copy_part(const struct optimizer_param *part, const void *factors, d
 }
 
 static void optimizer_apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
-                            const struct optimizer_param *param, const struct optimizer_numbers *n)
+                            const struct optimizer_param *param, const struct optimizer_numbers *n, float ema)
 {
     optimizer->update(settings, param, n->lr * param->lr_scale, n->momentum, n->factor, n->t);
-    if (param->average && settings->ema > 0) optimizer_walk(param, average_part, &settings->ema, NULL);
+    if (param->average && settings->ema > 0) {
+        optimizer_walk(param, average_part, &ema, NULL);
+        if (settings->lookahead && ema < 1) optimizer_walk(param, return_part, NULL, NULL);
+    }
     if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
 }
 
@@ -40,6 +49,7 @@ void optimizer_step(const struct optimizer_options *options, double squares,
 {
     struct optimizer_numbers numbers = {.lr = options->lr, .momentum = options->momentum};
     if (!optimizer_decide(options->settings, options->scaling, squares, &numbers, state)) return;
+    state->ema = optimizer_ema(options->settings, options->ema);
     for (int i = 0; i < count; i++)
-        optimizer_apply(options->optimizer, options->settings, &params[i], &numbers);
+        optimizer_apply(options->optimizer, options->settings, &params[i], &numbers, state->ema);
 }

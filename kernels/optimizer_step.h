@@ -6,19 +6,20 @@
  *   2. the global norm is taken (over trained parameters, unscaled, before clipping);
  *   3. gradients are multiplied by min(1, clip_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_;
  *   4. the optimizer updates fp32 masters and its own state;
- *   5. averaged weights follow: ema = decay * ema + (1 - decay) * master;
+ *   5. averaged weights follow: ema = decay * ema + (1 - decay) * master; with lookahead and a decay below 1,
+ *      master = ema;
  *   6. the low-precision copy is written;
  *   7. the loss scale grows, or backs off. */
 #pragma once
 
 #include "kernels/optimizer.h"
 
-/* How parameters are updated; lr and momentum are for update number state->updates + 1. */
+/* How parameters are updated; lr, momentum and ema are for update number state->updates + 1. */
 struct optimizer_options {
     const struct optimizer *optimizer;
     const struct optimizer_settings *settings;
     const struct scaler_settings *scaling;
-    double lr, momentum;
+    double lr, momentum, ema;
 };
 
 /* The sum of the squares of all gradients, still scaled. */

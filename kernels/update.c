@@ -52,7 +52,8 @@ static enum status update_apply(const struct update *update)
                                               .settings = &update->settings,
                                               .scaling = &update->scaling,
                                               .lr = update->rates->lr[k],
-                                              .momentum = update->rates->momentum[k]};
+                                              .momentum = update->rates->momentum[k],
+                                              .ema = update->rates->ema[k]};
     double squares = update->squares.stages > 0 ? squares_of(update)
                                                 : optimizer_squares(update->params, update->param_count);
     optimizer_step(&options, squares, update->params, update->param_count, update->state);
@@ -69,8 +70,10 @@ static enum status update_average(const struct update *update)
     if (update->state->skipped) return OK;
     for (int i = 0; i < update->average_count; i++) {
         const struct update_average *a = &update->averages[i];
-        if (a->dtype == F32) average_floats(a->average, a->now, a->count, update->settings.ema);
-        else memcpy(a->average, a->now, (size_t)a->count * dtype_bytes(a->dtype));
+        size_t bytes = (size_t)a->count * dtype_bytes(a->dtype);
+        if (a->dtype == F32) average_floats(a->average, a->now, a->count, (double)update->state->ema);
+        else memcpy(a->average, a->now, bytes);
+        if (update->settings.lookahead && update->state->ema < 1) memcpy(a->now, a->average, bytes);
     }
     return OK;
 }

@@ -105,7 +105,7 @@ struct chunk {
 
 /* Part of a statistic, at most chunk_elements long. */
 struct piece {
-    const void *now;
+    void *now;
     void *average;
     int count;
     enum dtype dtype;
@@ -185,6 +185,7 @@ __device__ static void decide(const struct update_job *job, struct board<Rule> *
     int k = update_rate(&board->rates, state);
     struct optimizer_numbers numbers = {.lr = board->rates.lr[k], .momentum = board->rates.momentum[k]};
     if (!optimizer_decide(&job->settings, &job->scaling, squares, &numbers, state)) return;
+    state->ema = optimizer_ema(&job->settings, board->rates.ema[k]);
     for (int decays = 0; decays < 2; decays++) {
         numbers.decay = decays ? job->settings.weight_decay : 0;
         board->factors[decays] = Rule::factors_of(&job->settings, &numbers);
@@ -292,7 +293,14 @@ __device__ static void store_low_one(const struct chunk *chunk, int i, float w)
 /* How the average follows. */
 struct ema {
     float keep, take;
-    __device__ float operator()(float average, float w) const { return keep * average + take * w; }
+    bool back;                 /* the weight becomes its average */
+    __device__ ema(const struct update_job *job)
+        : keep(job->state->ema), take(1 - keep), back(job->settings.lookahead && keep < 1) {}
+    __device__ void operator()(float *average, float *w) const
+    {
+        *average = keep * *average + take * *w;
+        if (back) *w = *average;
+    }
 };
 
 template <class Rule>
@@ -312,7 +320,7 @@ __device__ static void update_pack(const struct chunk *chunk, const typename Rul
         Rule::update(f, gradient.at[k], &w.at[k], own);
 #pragma unroll
         for (int s = 0; s < Rule::slots; s++) slots[s].at[k] = own[s];
-        if (chunk->average) average.at[k] = ema(average.at[k], w.at[k]);
+        if (chunk->average) ema(&average.at[k], &w.at[k]);
     }
     store(chunk->master, i, w);
     if (!Rule::two_passes)
@@ -329,10 +337,10 @@ __device__ static void update_one(const struct chunk *chunk, const typename Rule
     float w = chunk->master[i], slots[Rule::slots];
     for (int s = 0; s < Rule::slots; s++) slots[s] = chunk->slots[s][i];
     Rule::update(f, Rule::two_passes ? 0 : chunk->gradient[i], &w, slots);
+    if (chunk->average) ema(&chunk->average[i], &w);
     chunk->master[i] = w;
     if (!Rule::two_passes)
         for (int s = 0; s < Rule::slots; s++) chunk->slots[s][i] = slots[s];
-    if (chunk->average) chunk->average[i] = ema(chunk->average[i], w);
     if (chunk->low) store_low_one(chunk, i, w);
 }
 
@@ -382,7 +390,7 @@ update_kernel(const struct update_job job)
     if (!board_of<Rule>(&job)->applies) return;
     const struct chunk chunk = job.chunks[job.chunk_count - 1 - blockIdx.x];
     const typename Rule::factors f = chunk_factors<Rule>(&job, &chunk);
-    struct ema ema = {(float)job.settings.ema, (float)(1 - job.settings.ema)};
+    struct ema ema(&job);
     int packs = chunk.count / 4;
     for (int i = threadIdx.x; i < packs; i += threads) update_pack<Rule>(&chunk, &f, ema, i);
     int rest = packs * 4 + threadIdx.x;
@@ -472,13 +480,15 @@ static __global__ void __launch_bounds__(threads) update_average_kernel(const st
 {
     if (job.state->skipped) return;
     const struct piece piece = job.pieces[blockIdx.x];
-    double decay = job.settings.ema;
+    double decay = (double)job.state->ema;
+    bool back = job.settings.lookahead && decay < 1;
     for (int i = threadIdx.x; i < piece.count; i += threads) {
         if (piece.dtype == I64) {
-            ((int64_t *)piece.average)[i] = ((const int64_t *)piece.now)[i];
+            ((int64_t *)piece.average)[i] = ((int64_t *)piece.now)[i];
         } else {
-            float *average = (float *)piece.average + i;
-            *average = (float)(decay * *average + (1 - decay) * ((const float *)piece.now)[i]);
+            float *average = (float *)piece.average + i, *now = (float *)piece.now + i;
+            *average = (float)(decay * *average + (1 - decay) * *now);
+            if (back) *now = *average;
         }
     }
 }
@@ -544,7 +554,7 @@ static struct piece *pieces_make(const struct update *update, int *count)
         for (int64_t at = 0; at < a->count; at += chunk_elements) {
             int64_t left = a->count - at;
             pieces = (struct piece *)memory_resize(pieces, (size_t)*count + 1, sizeof *pieces);
-            pieces[(*count)++] = {(const char *)a->now + (size_t)at * bytes,
+            pieces[(*count)++] = {(char *)a->now + (size_t)at * bytes,
                                   (char *)a->average + (size_t)at * bytes,
                                   (int)(left < chunk_elements ? left : chunk_elements), a->dtype};
         }

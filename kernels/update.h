@@ -12,6 +12,7 @@
 struct update_rates {
     int64_t updates;
     double lr[2], momentum[2];
+    double ema[2];             /* decay of averages; only with settings.lookahead */
 };
 
 /* Which of them the next update takes. */
@@ -22,8 +23,8 @@ ANYWHERE int update_rate(const struct update_rates *rates, const struct optimize
 
 /* A statistic (running mean, counter) and its average. */
 struct update_average {
-    enum dtype dtype;          /* F32: averaged with settings.ema; I64: copied */
-    const void *now;
+    enum dtype dtype;          /* F32: averaged as weights are; I64: copied */
+    void *now;
     void *average;
     int64_t count;
 };

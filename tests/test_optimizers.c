@@ -243,7 +243,7 @@ static void test_any_number_of_threads_gives_the_same_bits(void **state)
         struct optimizer_settings settings = settings_of(*o);
         settings.clip_norm = 1;
         settings.ema = 0.9;
-        const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9};
+        const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 1};
         for (int t = 0; t < 2; t++) {
             omp_set_num_threads(1);
             optimizer_step(&options, optimizer_squares(a.params, PARAMS), a.params, PARAMS, &a.state);
@@ -268,7 +268,7 @@ static void test_overflow_leaves_everything_untouched(void **state)
             struct network a = network_open(1), b = network_open(1);
             struct optimizer_settings settings = settings_of(*o);
             settings.ema = 0.5;
-            const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9};
+            const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 1};
             ((float *)a.params[3].gradient)[4095] = ((float *)b.params[3].gradient)[4095] = bad[k];
             optimizer_step(&options, optimizer_squares(a.params, PARAMS), a.params, PARAMS, &a.state);
             assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
@@ -306,6 +306,24 @@ static void test_sequence(void **state)
     assert_int_equal(s.scaler.good_steps, 1);
     optimizer_step(&options, optimizer_squares(&param, 1), &param, 1, &s);
     assert_true(s.scaler.scale == 16);
+}
+
+/* The average moves by an update's own decay, and training goes on from it; where that is 1, neither does. */
+static void test_lookahead(void **state)
+{
+    float w[1] = {1}, g[1] = {0.5f}, buffer[1] = {0}, average[1] = {3};
+    uint16_t low[1] = {0};
+    struct optimizer_param param = {.count = 1, .master = w, .gradient = g, .slots = {buffer},
+                                    .average = average, .low = low, .low_dtype = F16, .lr_scale = 1};
+    struct optimizer_settings settings = {.ema = 0.9, .lookahead = true};
+    struct optimizer_state s = {.scaler = {.scale = 1}};
+    struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 1, .ema = 1};
+    optimizer_step(&options, optimizer_squares(&param, 1), &param, 1, &s);
+    assert_true(w[0] == 0.5f && average[0] == 3);
+    options.ema = 0.25;
+    optimizer_step(&options, optimizer_squares(&param, 1), &param, 1, &s);
+    assert_true(average[0] == 0.75f && w[0] == 0.75f && s.ema == 0.25f);
+    assert_int_equal(low[0], f16_from_float(0.75f));
 }
 
 static void test_small_gradients_are_not_clipped(void **state)
@@ -354,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_overflow_leaves_everything_untouched),
         cmocka_unit_test(test_sequence),
         cmocka_unit_test(test_small_gradients_are_not_clipped),
+        cmocka_unit_test(test_lookahead),
         cmocka_unit_test(test_weight_decay_spares_norms),
         cmocka_unit_test(test_no_such_optimizer),
     };

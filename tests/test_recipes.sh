@@ -119,6 +119,14 @@ ok "a reflected border is not a black one" differs black reflected
 ok "... and at most as wide as what it reflects" says 2 "augment.pad: must be less than" pictures e \
     -s augment.pad=64 -s augment.pad_mode=reflect
 
+### train.lookahead
+
+pictures averaged -s train.ema=0.5 && pictures ahead -s train.ema=0.5 -s train.lookahead=2 || exit 1
+ok "training that goes on from its average is another run" differs averaged ahead
+ok "... and exact" exact -s train.ema=0.5 -s train.lookahead=2
+ok "... of which there must be one" says 2 "train.lookahead: needs an average" pictures e \
+    -s train.ema=0 -s train.lookahead=2
+
 ### augment.flip=alternate, augment.val_flip, augment.val_shift, train.eval_every
 
 pictures turns -s augment.flip=alternate || exit 1

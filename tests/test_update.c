@@ -202,8 +202,10 @@ static void queue(struct network *n)
 
 static void set_rates(struct network *n, double lr, double momentum)
 {
-    *n->rates = (struct update_rates){.updates = host_state(n)->updates, .lr = {lr, lr},
-                                      .momentum = {momentum, momentum}};
+    int64_t updates = host_state(n)->updates;
+    double ema = updates % 3 == 1 ? 1 : 0.1 * (double)(updates % 5);
+    *n->rates = (struct update_rates){.updates = updates, .lr = {lr, lr}, .momentum = {momentum, momentum},
+                                      .ema = {ema, ema}};
 }
 
 static void run_step(struct network *n, uint64_t step, double size, float odd)
@@ -218,17 +220,31 @@ static void run_step(struct network *n, uint64_t step, double size, float odd)
 
 /* ---- The sequence in plain steps, on the host's copy ---- */
 
+static double expect_decay(const struct network *n)
+{
+    return n->update.settings.lookahead ? n->rates->ema[0] : n->update.settings.ema;
+}
+
+/* Whether training goes on from the average. */
+static bool expect_return(const struct network *n)
+{
+    return n->update.settings.lookahead && n->rates->ema[0] < 1;
+}
+
 static void expect_average(const struct network *n, const struct optimizer_param *p)
 {
     float *average = p->average;
-    double ema = n->update.settings.ema;
-    if (!average || ema == 0) return;
-    for (int64_t k = 0; k < p->count; k++) average[k] = (float)(ema * average[k] + (1 - ema) * p->master[k]);
+    double ema = expect_decay(n);
+    if (!average || n->update.settings.ema == 0) return;
+    for (int64_t k = 0; k < p->count; k++) {
+        average[k] = (float)(ema * average[k] + (1 - ema) * p->master[k]);
+        if (expect_return(n)) p->master[k] = average[k];
+    }
 }
 
 static void expect_statistics(const struct network *n)
 {
-    double ema = n->update.settings.ema;
+    double ema = expect_decay(n);
     for (int i = 0; i < n->update.average_count; i++) {
         const struct update_average *a = &n->averages[i];
         for (int64_t k = 0; k < a->count; k++) {
@@ -236,6 +252,8 @@ static void expect_statistics(const struct network *n)
                    old = dtype_get(a->dtype, at_host(n, a->average), k);
             dtype_set(a->dtype, at_host(n, a->average), k,
                       a->dtype == I64 ? now : ema * old + (1 - ema) * now);
+            if (expect_return(n)) dtype_set(a->dtype, at_host(n, a->now), k,
+                                            dtype_get(a->dtype, at_host(n, a->average), k));
         }
     }
 }
@@ -336,11 +354,13 @@ static void check_network(const struct network *found, const struct network *exp
     }
     for (int i = 0; i < found->update.average_count; i++) {
         const struct update_average *a = &found->averages[i], *b = &expected->averages[i];
-        if (a->dtype == F32)
-            check_values("statistic", at_host(found, a->average), at_host(expected, b->average), a->count);
-        else
+        if (a->dtype == F32) {
+            check_values("statistic", at_host(found, a->now), at_host(expected, b->now), a->count);
+            check_values("average", at_host(found, a->average), at_host(expected, b->average), a->count);
+        } else {
             assert_memory_equal(at_host(found, a->average), at_host(expected, b->average),
                                 (size_t)a->count * dtype_bytes(a->dtype));
+        }
     }
 }
 
@@ -397,6 +417,8 @@ static void every_optimizer(struct device *device)
         plan.settings.ema = 0.9;
         plan.settings.nesterov = true;
         plan.low = plan.average = true;
+        follow_reference(device, &plan);
+        plan.settings.lookahead = true;
         follow_reference(device, &plan);
     }
 }

@@ -100,7 +100,10 @@ static enum status set_optimizer(struct settings *settings, struct hyperparamete
         .trust = settings->optimizer.trust,
         .clip_norm = settings->train.clip_norm,
         .ema = settings->train.ema,
+        .lookahead = settings->train.lookahead > 0,
     };
+    if (settings->train.lookahead > 0 && settings->train.ema == 0)
+        return settings_refuse(settings, "train", "lookahead", "needs an average to go on from (train.ema)");
     if (settings->optimizer.nesterov && !hyper->optimizer->has_nesterov)
         return settings_refuse(settings, "optimizer", "nesterov", "is for sgd and lars, not for %s",
                                hyper->optimizer->name);
@@ -223,5 +226,6 @@ enum status hyperparameters_set_batch(const struct settings *settings, const str
                                       struct hyperparameters *hyper)
 {
     TRY(set_batch(settings, train, hyper));
+    hyper->lookahead = settings->train.lookahead;
     return set_schedule(settings, hyper);
 }

@@ -13,6 +13,7 @@ struct hyperparameters {
     const struct optimizer *optimizer;
     struct optimizer_settings optimizer_settings;
     struct schedule schedule;
+    int64_t lookahead;                /* updates between moves of the average; 0: every update moves it */
     int batch;                        /* images a step, of all ranks */
     int stages;                       /* of the pipeline; 1: no pipeline */
     int replicas;                     /* ranks, or pipelines of ranks, that share a step's images */

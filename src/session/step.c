@@ -1,5 +1,7 @@
 #include "session/step.h"
 
+#include <math.h>
+
 #include "comm/nccl_exchange.h"
 #include "compile/fit_memory.h"
 #include "session/session_store.h"
@@ -14,6 +16,14 @@ int step_stuck(const struct hyperparameters *hyper)
     return hyper->scaling.dynamic ? STUCK_DYNAMIC : STUCK_STATIC;
 }
 
+/* The decay by which the average follows at update `t`, from 1; 1: it does not. */
+static double lookahead_decay(const struct hyperparameters *hyper, int64_t t)
+{
+    double over = fmin(1, (double)t / (double)hyper->schedule.total);
+    if (hyper->lookahead == 0 || t % hyper->lookahead != 0) return 1;
+    return pow(hyper->optimizer_settings.ema, (double)hyper->lookahead) * over * over * over;
+}
+
 struct update_rates step_rates(const struct hyperparameters *hyper, int64_t updates)
 {
     struct update_rates rates = {.updates = updates};
@@ -21,6 +31,7 @@ struct update_rates step_rates(const struct hyperparameters *hyper, int64_t upda
         struct schedule_rate rate = schedule_at(&hyper->schedule, updates + k);
         rates.lr[k] = rate.lr;
         rates.momentum[k] = rate.momentum;
+        rates.ema[k] = lookahead_decay(hyper, updates + k + 1);
     }
     return rates;
 }
