@@ -86,6 +86,8 @@ static void warmup(void **state)
     struct schedule warm = schedule("cosine", 0.8, 8);
     warm.warmup = 4;
     follows(&warm, (double[]){0.2, 0.4, 0.6, 0.8, 0.8, 0.6828427124746190, 0.4, 0.1171572875253810, 0}, 9);
+    warm.warmup_start = 0.5;
+    follows(&warm, (double[]){0.5, 0.6, 0.7, 0.8, 0.8, 0.6828427124746190}, 6);
 }
 
 /* Milestones count from the beginning of the run, not from the end of warm-up. */

@@ -159,6 +159,7 @@ static enum status set_schedule(const struct settings *settings, struct hyperpar
         .momentum = optimizer_momentum(hyper->optimizer, &hyper->optimizer_settings),
         .total = settings->train.epochs * hyper->steps_per_epoch,
         .warmup = round(settings->schedule.warmup * epoch),
+        .warmup_start = settings->schedule.warmup_start,
         .milestones = settings->schedule.milestones,
         .gamma = settings->schedule.gamma,
         .min_lr = settings->schedule.min_lr,

@@ -101,6 +101,8 @@ static void warn_of_schedule(const struct settings *settings)
     bool adaptive = is_listed(settings->optimizer.name, "adam adamw");
     if (settings->schedule.warmup >= (double)settings->train.epochs)
         warn(settings, "schedule", "warmup", "is as long as the run: the learning rate only rises");
+    if (settings->schedule.warmup == 0)
+        warn(settings, "schedule", "warmup_start", "has no effect without schedule.warmup");
     for (int i = 0; i < settings->schedule.milestones.count; i++)
         if (settings->schedule.milestones.value[i] >= (double)settings->train.epochs) {
             warn(settings, "schedule", "milestones", "are not all before the end of the run (train.epochs)");

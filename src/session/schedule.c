@@ -74,12 +74,18 @@ const struct schedule_row *schedule_find(const char *name)
     return NULL;
 }
 
+static double warm(const struct schedule *schedule, double fraction)
+{
+    double start = schedule->warmup_start;
+    return schedule->lr * (start + (1 - start) * fraction);
+}
+
 struct schedule_rate schedule_at(const struct schedule *schedule, int64_t update)
 {
     double t = (double)update, total = (double)schedule->total;
     if (schedule->row->own_warmup) return schedule->row->rate(schedule, fmin(t, total - 1), total);
     if (t < schedule->warmup)
-        return rate_of(schedule, schedule->lr * fmin(1, (t + 1) / schedule->warmup));
+        return rate_of(schedule, warm(schedule, fmin(1, (t + 1) / schedule->warmup)));
     double after = fmax(1, total - schedule->warmup);
     return schedule->row->rate(schedule, fmin(t - schedule->warmup, after), after);
 }

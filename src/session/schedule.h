@@ -12,7 +12,8 @@ struct schedule {
     double lr;                     /* the base, and onecycle's maximum */
     double momentum;               /* the optimizer's, or its beta1; onecycle varies it */
     int64_t total;                 /* updates of the whole run */
-    double warmup;                 /* updates: linear from lr / warmup up to lr */
+    double warmup;                 /* updates: linear up to lr, the first a step above lr * warmup_start */
+    double warmup_start;
     struct field_reals milestones; /* updates */
     double gamma, min_lr, power;
     double pct_start, div, final_div;
