@@ -9,7 +9,7 @@ extern "C" {
 /* In the order in which they are preferred where nothing is timed: what is made for a problem, then
  * libraries. */
 static const struct conv_algorithm *const algorithms[] = {
-    &conv_by_depthwise, &conv_by_pairs, &conv_by_stem, &conv_by_joined, &conv_by_cudnn,
+    &conv_by_depthwise, &conv_by_stem, &conv_by_joined, &conv_by_cudnn,
     &conv_by_product, &conv_by_direct, &conv_by_gemm, &conv_by_gemm_per_image,
 };
 #define PROBLEM_TEXT 256
@@ -308,15 +308,15 @@ static const char *conv_plan_name(const struct call *call)
     return conv_phase_ready(call) == OK ? conv_plan_of(call)->name : "";
 }
 
-/* Each algorithm, and cuDNN's in every layout (conv_cudnn.cu). */
+/* Each algorithm, depthwise by the share of a thread, and cuDNN's in every layout (conv_cudnn.cu). */
 #define IN_LAYOUT(name) \
     "cudnn " name, "cudnn " name "+late", "cudnn " name "+bias", "cudnn " name "+sums", \
     "cudnn " name "+narrow"
 static const char *const variants[] = {
-    "depthwise", "pairs", "stem", "joined", "product", "direct", "gemm", "gemm-per-image", IN_LAYOUT("plain"),
-    IN_LAYOUT("padded4"),
-    IN_LAYOUT("padded8"), IN_LAYOUT("folded1x2"), IN_LAYOUT("folded2x2"), "cudnn planar",
-    "cudnn planar+late", "cudnn planar+bias", NULL,
+    "depthwise 2x4", "depthwise 2x7", "depthwise 2x8", "depthwise 4x4", "stem", "joined", "product", "direct",
+    "gemm", "gemm-per-image", IN_LAYOUT("plain"), IN_LAYOUT("padded4"), IN_LAYOUT("padded8"),
+    IN_LAYOUT("folded1x2"), IN_LAYOUT("folded2x2"), "cudnn planar", "cudnn planar+late",
+    "cudnn planar+bias", NULL,
 };
 
 const struct op_code conv_cuda = {

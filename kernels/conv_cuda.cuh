@@ -83,8 +83,8 @@ static inline size_t conv_align(size_t bytes)
     return div_up(bytes, (size_t)256) * 256;
 }
 
-extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_pairs,
-    conv_by_stem, conv_by_joined, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
+extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
+    conv_by_joined, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
 
 /* Small enough for tests and toys, where digits are worth more than speed: gradients of weights are not
  * rounded to 16 bits on the way, and sums are those of the y that was stored. */

@@ -14,10 +14,13 @@ CUDA_SOURCES += \
 	kernels/conv_columns.cu \
 	kernels/conv_cudnn.cu \
 	kernels/conv_depthwise.cu \
+	kernels/conv_depthwise_data.cu \
+	kernels/conv_depthwise_forward.cu \
+	kernels/conv_depthwise_tiles.cu \
+	kernels/conv_depthwise_weights.cu \
 	kernels/conv_direct.cu \
 	kernels/conv_joined.cu \
 	kernels/conv_layout.cu \
-	kernels/conv_pairs.cu \
 	kernels/conv_product.cu \
 	kernels/conv_stem.cu \
 	kernels/conv_sums.cu \
@@ -50,7 +53,7 @@ CUDA_SOURCES += \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/dependent_launch.cuh kernels/elementwise.cuh kernels/join.cuh kernels/matmul.cuh kernels/pool.cuh kernels/pool_maxima.cuh kernels/rows.cuh kernels/sweep.cuh
+EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_depthwise.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/dependent_launch.cuh kernels/elementwise.cuh kernels/join.cuh kernels/matmul.cuh kernels/pool.cuh kernels/pool_maxima.cuh kernels/rows.cuh kernels/sweep.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \

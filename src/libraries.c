@@ -14,7 +14,7 @@ struct library {
 };
 
 static const struct library on_cuda[] = {
-    {"cuDNN", {"cudnn"}}, {"gemm", {"gemm"}}, {"own", {"direct", "stem", "depthwise", "pairs"}},
+    {"cuDNN", {"cudnn"}}, {"gemm", {"gemm"}}, {"own", {"direct", "stem", "depthwise"}},
     {"chosen", {NULL}}, {NULL, {NULL}},
 };
 static const struct library on_cpu[] = {

@@ -1,0 +1,406 @@
+/* conv_depthwise.cuh: convolution of each channel by itself (groups = c = k) on CUDA: how the work of a block
+ * is laid out, and what its kernels share.
+ *
+ * A block has some channels and some columns of an image, and goes down the rows of walks, one after the
+ * other. Its last threads, the stagers, only copy rows into a ring of shared memory, ahead of the others, and
+ * zeros for what lies outside the image. Each other thread has a few neighbouring channels and a strip of
+ * neighbouring columns: it reads a row once, and what the row adds to those above and below waits in
+ * registers, as do the weights. */
+#pragma once
+
+#include "kernels/chunk.cuh"
+#include "kernels/conv_cuda.cuh"
+
+#define DEPTHWISE_SLOTS 8            /* at most, of a ring */
+
+/* What one thread and one block have. */
+struct depthwise_tile {
+    int channels, columns;           /* of a thread */
+    int across, down;                /* threads of a block: along channels, along columns */
+    int slots;                       /* steps in the ring */
+    int stagers;                     /* threads of a block, besides those that compute */
+    int segments;                    /* that rows are cut into, each a walk */
+};
+
+/* Walks are counted [n][segment][tile] and go over `rows` rows of what is written, or of y for gradients of
+ * weights; a tile is what a block has of the columns. */
+struct depthwise_layout {
+    int c, in[2], out[2];
+    int across, down, slots, stagers;
+    int piece;                       /* bytes of one copy */
+    int tiles, segments, rows, walks;
+};
+
+/* `from` is convolved, or d_y for d_x; gradients of weights have x and d_y. `shares`: [blocks below one
+ * another][sum, squares][channel] or [..][channel][tap]; NULL: none. */
+struct depthwise_operands {
+    void *to;
+    const void *from, *d_y, *weight, *bias;
+    bool turned;
+    float *shares;
+};
+
+/* The threads that a block may have, stagers too, and the blocks of so many threads that a multiprocessor has
+ * registers for: what kernels are compiled for. */
+static constexpr int depthwise_threads(int k, int channels, int columns)
+{
+    return k == 7 ? 256 : k == 5 || channels == 4 ? 384 : columns > 4 ? 512 : 320;
+}
+static constexpr int depthwise_blocks(int k, int channels, int columns)
+{
+    return k == 3 && channels * columns == 8 ? 2 : 1;
+}
+
+typedef void (*depthwise_kernel)(struct depthwise_layout, struct depthwise_operands);
+
+/* The kernel of a problem and a tile's threads; NULL if there is none. */
+depthwise_kernel depthwise_forward_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
+depthwise_kernel depthwise_data_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
+depthwise_kernel depthwise_weights_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
+
+/* d_x from d_y at stride 2 is a kernel of its own. */
+static inline bool depthwise_spreads(const struct conv_problem *p)
+{
+    return p->phase == PHASE_BACKWARD_DATA && p->stride[0] == 2;
+}
+
+/* What is made of a tile, but its kernel. */
+struct depthwise_plan {
+    struct depthwise_layout layout;
+    depthwise_kernel kernel;
+    dim3 grid;
+    int threads;                     /* of a block */
+    size_t shared;                   /* bytes of a block */
+};
+
+/* False: no kernel may be asked to run it. */
+bool depthwise_plan_of(const struct conv_problem *p, const struct cuda_facts *facts,
+                       const struct depthwise_tile *tile, struct depthwise_plan *plan);
+
+/* Tiles worth timing, the most promising first; how many. */
+int depthwise_tiles(const struct conv_problem *p, const struct cuda_facts *facts, int most,
+                    struct depthwise_tile tiles[]);
+
+/* What is known of a kernel when it is compiled. */
+template <int k_, int stride_, int channels_, int columns_> struct depthwise_form {
+    static constexpr int k = k_, stride = stride_, channels = channels_, columns = columns_;
+    static constexpr int pad = k / 2, taps = k * k;
+    static constexpr int active = (k - 1) / stride + 1;          /* rows of y that a step adds to */
+    static constexpr int wide = (columns - 1) * stride + k;      /* pixels of x that a strip of y reads */
+    static constexpr int threads = depthwise_threads(k, channels, columns);
+    static constexpr int blocks = depthwise_blocks(k, channels, columns);
+};
+
+template <class T, int k, int stride, class Work>
+static inline depthwise_kernel with_depthwise_strip(const struct depthwise_tile *tile, Work work)
+{
+    int strip = tile->channels * 100 + tile->columns;
+    if (strip == 204) return work(T(), depthwise_form<k, stride, 2, 4>());
+    if constexpr (k == 3 && sizeof(T) == 2) {
+        if (strip == 207) return work(T(), depthwise_form<k, stride, 2, 7>());
+        if (strip == 208) return work(T(), depthwise_form<k, stride, 2, 8>());
+        if (strip == 404) return work(T(), depthwise_form<k, stride, 4, 4>());
+    }
+    return NULL;
+}
+
+template <class T, class Work>
+static inline depthwise_kernel with_depthwise_size(const struct conv_problem *p,
+                                                   const struct depthwise_tile *tile, Work work)
+{
+    bool strided = p->stride[0] == 2;
+    int k = p->kernel[0];
+    if (k == 3 && strided) return with_depthwise_strip<T, 3, 2>(tile, work);
+    if (k == 3) return with_depthwise_strip<T, 3, 1>(tile, work);
+    if (k == 5 && strided) return with_depthwise_strip<T, 5, 2>(tile, work);
+    if (k == 5) return with_depthwise_strip<T, 5, 1>(tile, work);
+    return strided ? NULL : with_depthwise_strip<T, 7, 1>(tile, work);
+}
+
+/* What work(T(), form) returns for a problem and a tile's threads; NULL: there is no such form. */
+template <class Work>
+static inline depthwise_kernel with_depthwise_form(const struct conv_problem *p,
+                                                   const struct depthwise_tile *tile, Work work)
+{
+    if (p->dtype == F16) return with_depthwise_size<__half>(p, tile, work);
+    if (p->dtype == BF16) return with_depthwise_size<__nv_bfloat16>(p, tile, work);
+    return with_depthwise_size<float>(p, tile, work);
+}
+
+/* ---- Walks ---- */
+
+/* Rows [first, last) and columns from `column` on. */
+struct depthwise_walk {
+    int n, first, last, column;
+};
+
+__device__ static inline depthwise_walk walk_at(const depthwise_layout &l, int index, int height, int columns)
+{
+    int rest = index / l.tiles, n = rest / l.segments;
+    int first = (rest - n * l.segments) * l.rows, last = first + l.rows;
+    return {n, first, last < height ? last : height, (index - rest * l.tiles) * l.down * columns};
+}
+
+/* Step p of a walk over y takes rows row_of(p) to row_of(p) + stride - 1 of x, after which row p of y is
+ * complete. Steps that only have rows outside the image are left out: [step_first, step_end) remain. */
+template <class F> __device__ static inline int row_of(int p)
+{
+    return p * F::stride - F::pad + F::k - F::stride;
+}
+
+template <class F> __device__ static inline int step_first(const depthwise_walk &at)
+{
+    int first = at.first - (F::active - 1), inside = -(F::pad / F::stride);
+    return first > inside ? first : inside;
+}
+
+template <class F> __device__ static inline int step_end(const depthwise_layout &l, const depthwise_walk &at)
+{
+    int inside = (l.in[0] - 1 + F::pad - F::k + F::stride) / F::stride + 1;
+    return at.last < inside ? at.last : inside;
+}
+
+/* What a thread that computes has. */
+struct depthwise_thread {
+    bool any;                        /* it has channels; else it does as the first, and writes nothing */
+    int lane, strip, channel, pitch; /* pitch: from pixel to pixel in shared memory */
+};
+
+__device__ static inline bool is_stager(const depthwise_layout &l)
+{
+    return threadIdx.x >= blockDim.x - l.stagers;
+}
+
+template <class F> __device__ static inline depthwise_thread depthwise_thread_of(const depthwise_layout &l)
+{
+    int lane = threadIdx.x % l.across, strip = threadIdx.x / l.across, pitch = l.across * F::channels;
+    int channel = blockIdx.x * pitch + lane * F::channels;
+    if (strip < l.down && channel < l.c) return {!is_stager(l), lane, strip, channel, pitch};
+    return {false, 0, 0, (int)blockIdx.x * pitch, pitch};
+}
+
+/* ---- The ring ---- */
+
+/* Barriers of a slot: `full` when its copies have come, `empty` when every warp has read it. */
+struct depthwise_ring {
+    uint64_t full[DEPTHWISE_SLOTS], empty[DEPTHWISE_SLOTS];
+};
+
+/* Where a thread is in the ring. Stagers begin with parity 1: slots are empty then. */
+struct depthwise_place {
+    int slot;
+    unsigned parity;
+};
+
+__device__ static inline unsigned shared_at(const void *at) { return (unsigned)__cvta_generic_to_shared(at); }
+
+__device__ static inline void barrier_init(uint64_t *barrier, int count)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_at(barrier)), "r"(count) : "memory");
+}
+
+#if __CUDA_ARCH__ >= 900
+#define WAIT "try_wait"                  /* it sleeps for a while */
+#else
+#define WAIT "test_wait"
+#endif
+
+__device__ static inline void barrier_wait(uint64_t *barrier, unsigned parity)
+{
+    unsigned done;
+    do
+        asm volatile("{ .reg .pred p; mbarrier." WAIT
+                     ".parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(shared_at(barrier)), "r"(parity)
+                     : "memory");
+    while (!done);
+}
+
+__device__ static inline void ring_open(const depthwise_layout &l, depthwise_ring *ring)
+{
+    if (threadIdx.x < l.slots) {
+        barrier_init(&ring->full[threadIdx.x], l.stagers);
+        barrier_init(&ring->empty[threadIdx.x], (blockDim.x - l.stagers) / 32);
+    }
+    __syncthreads();
+}
+
+__device__ static inline void place_next(depthwise_place *at, int slots)
+{
+    if (++at->slot == slots) *at = {0, at->parity ^ 1};
+}
+
+/* When a warp has read its slot. */
+__device__ static inline void ring_release(depthwise_ring *ring, depthwise_place *at, int slots)
+{
+    unsigned empty = shared_at(&ring->empty[at->slot]);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
+    place_next(at, slots);
+}
+
+/* When a stager has begun all its copies of a slot. */
+__device__ static inline void ring_staged(depthwise_ring *ring, depthwise_place *at, int slots)
+{
+    unsigned full = shared_at(&ring->full[at->slot]);
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
+    place_next(at, slots);
+}
+
+/* ---- Staging ---- */
+
+template <int bytes> __device__ static inline void copy_async(void *to, const void *from, bool inside)
+{
+    unsigned at = shared_at(to);
+    int read = inside ? bytes : 0;                     /* the rest becomes zero */
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(read)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(bytes),
+                     "r"(read)
+                     : "memory");
+}
+
+/* What a stager copies of every row: a piece of every step'th pixel. */
+struct depthwise_stager {
+    int byte, pixel, step;           /* step: 0 if it has nothing to do */
+};
+
+template <class T, class F> __device__ static inline depthwise_stager stager_of(const depthwise_layout &l)
+{
+    int thread = threadIdx.x - (blockDim.x - l.stagers);
+    int row = l.across * F::channels * (int)sizeof(T), pieces = row / l.piece;
+    depthwise_stager s = {thread % pieces * l.piece, thread / pieces, l.stagers / pieces};
+    if (s.step == 0) s = {thread * l.piece, 0, 1};
+    return s;
+}
+
+/* `wide` pixels from `column` on of a row of `width` pixels, zeros where they are outside; of the block's
+ * channels. `row` is the address of its first pixel. */
+template <int piece, class T, class F>
+__device__ static inline void stage_pieces(const depthwise_layout &l, const depthwise_stager &s, T *to,
+                                           const T *row, int column, int width, int wide)
+{
+    int size = l.across * F::channels * (int)sizeof(T), pitch = l.c * (int)sizeof(T);
+    int first = blockIdx.x * size;
+    for (int byte = s.byte; byte < size; byte += l.stagers * piece) {
+        char *at = (char *)to + s.pixel * size + byte;
+        const char *from = (const char *)row + (int64_t)(column + s.pixel) * pitch + first + byte;
+        if (first + byte >= pitch || s.pixel >= s.step) continue;
+#pragma unroll 4
+        for (int i = s.pixel; i < wide; i += s.step) {
+            copy_async<piece>(at, from, (unsigned)(column + i) < (unsigned)width);
+            at += s.step * size;
+            from += (int64_t)s.step * pitch;
+        }
+    }
+}
+
+template <class T, class F>
+__device__ static inline void stage_row(const depthwise_layout &l, const depthwise_stager &s, T *to,
+                                        const T *row, int column, int width, int wide)
+{
+    if (l.piece == 16) stage_pieces<16, T, F>(l, s, to, row, column, width, wide);
+    else if (l.piece == 8) stage_pieces<8, T, F>(l, s, to, row, column, width, wide);
+    else stage_pieces<4, T, F>(l, s, to, row, column, width, wide);
+}
+
+/* ---- Strips ---- */
+
+template <class T, class F, int count>
+__device__ static inline void read_pixels(float to[count][F::channels], const T *from, int pitch)
+{
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        chunk<T, F::channels> got = *(const chunk<T, F::channels> *)(from + i * pitch);
+#pragma unroll
+        for (int v = 0; v < F::channels; v++) to[i][v] = to_float(got.at[v]);
+    }
+}
+
+template <class T, class F>
+__device__ static inline void load_weights(float to[F::taps][F::channels], const T *weight, int channel,
+                                           bool turned)
+{
+#pragma unroll
+    for (int v = 0; v < F::channels; v++)
+#pragma unroll
+        for (int tap = 0; tap < F::taps; tap++)
+            to[tap][v] = to_float(weight[(channel + v) * F::taps + (turned ? F::taps - 1 - tap : tap)]);
+}
+
+/* Writes a pixel of a strip; adds the stored numbers to the thread's sums if `total` is not NULL. */
+template <class T, class F>
+__device__ static inline void store_pixel(T *to, const float value[F::channels], float total[2][F::channels])
+{
+    chunk<T, F::channels> out;
+#pragma unroll
+    for (int v = 0; v < F::channels; v++) out.at[v] = from_float<T>(value[v]);
+    *(chunk<T, F::channels> *)to = out;
+#pragma unroll
+    for (int v = 0; total && v < F::channels; v++) {
+        float stored = to_float(out.at[v]);
+        total[0][v] += stored;
+        total[1][v] += stored * stored;
+    }
+}
+
+/* The same of a strip that begins at `column` of a row of `width`. */
+template <class T, class F>
+__device__ static inline void store_strip(T *to, int c, int column, int width,
+                                          const float value[F::columns][F::channels],
+                                          float total[2][F::channels])
+{
+    if (column + F::columns <= width) {
+#pragma unroll
+        for (int i = 0; i < F::columns; i++) store_pixel<T, F>(to + i * c, value[i], total);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < F::columns - 1; i++)
+        if (column + i < width) store_pixel<T, F>(to + i * c, value[i], total);
+}
+
+template <class F>
+__device__ static inline void add_product(float sum[F::channels], const float a[F::channels],
+                                          const float b[F::channels])
+{
+#pragma unroll
+    for (int v = 0; v < F::channels; v++) sum[v] = fmaf(a[v], b[v], sum[v]);
+}
+
+/* Moves rows of strips up by `by`, the last ones become `fill`. */
+template <class F, int rows, int by>
+__device__ static inline void move_up(float strips[rows][F::columns][F::channels],
+                                      const float fill[F::channels])
+{
+#pragma unroll
+    for (int a = 0; a < rows; a++)
+#pragma unroll
+        for (int i = 0; i < F::columns; i++)
+#pragma unroll
+            for (int v = 0; v < F::channels; v++)
+                strips[a][i][v] = a + by < rows ? strips[a + by][i][v] : fill[v];
+}
+
+/* The block's sum of one number a channel of its threads into to[channel * pitch]; `scratch` is shared memory
+ * for a number of each. */
+template <class F>
+__device__ static inline void write_share(const depthwise_layout &l, const float value[F::channels],
+                                          float *scratch, float *to, int pitch)
+{
+    int wide = l.across * F::channels;
+    __syncthreads();
+    if ((int)threadIdx.x < l.across * l.down)
+#pragma unroll
+        for (int v = 0; v < F::channels; v++) scratch[threadIdx.x * F::channels + v] = value[v];
+    __syncthreads();
+    for (int i = threadIdx.x; i < wide; i += blockDim.x) {
+        int channel = blockIdx.x * wide + i;
+        float total = 0;
+        for (int strip = 0; strip < l.down; strip++) total += scratch[strip * wide + i];
+        if (channel < l.c) to[(int64_t)channel * pitch] = total;
+    }
+}

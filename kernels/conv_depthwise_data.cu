@@ -1,0 +1,128 @@
+/* conv_depthwise_data.cu: d_x of a depthwise convolution from d_y at stride 2.
+ *
+ * Row p of d_y adds to k rows of d_x from 2p - pad on, of which the first two are then complete. Walks go
+ * over an even number of rows of d_x. */
+#include "kernels/conv_depthwise.cuh"
+
+template <class F> struct spread {
+    static constexpr int before = F::pad / 2;              /* pixels of d_y in front of a strip's middle */
+    static constexpr int wide = before + (F::columns - 1 + F::pad) / 2 + 1;
+};
+
+template <class F> __device__ static inline int row_first(const depthwise_walk &at)
+{
+    int first = (at.first + F::pad) / 2 - (F::k - 1) / 2;
+    return first > 0 ? first : 0;
+}
+
+template <class F> __device__ static inline int row_end(const depthwise_layout &l, const depthwise_walk &at)
+{
+    int end = (at.last - 1 + F::pad) / 2 + 1;
+    return end < l.out[0] ? end : l.out[0];
+}
+
+template <class F> __device__ static inline int block_wide(const depthwise_layout &l)
+{
+    return spread<F>::before + (l.down * F::columns - 1 + F::pad) / 2 + 1;
+}
+
+template <class T, class F>
+__device__ static void stage_walks(const depthwise_layout &l, const T *d_y, T *memory, depthwise_ring *ring)
+{
+    int wide = block_wide<F>(l);
+    depthwise_stager stager = stager_of<T, F>(l);
+    depthwise_place place = {0, 1};
+    for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
+        depthwise_walk at = walk_at(l, index, l.in[0], F::columns);
+        const T *image = d_y + (int64_t)at.n * l.out[0] * l.out[1] * l.c;
+        for (int p = row_first<F>(at); p < row_end<F>(l, at); p++) {
+            barrier_wait(&ring->empty[place.slot], place.parity);
+            stage_row<T, F>(l, stager, memory + place.slot * wide * l.across * F::channels,
+                            image + (int64_t)p * l.out[1] * l.c, at.column / 2 - spread<F>::before, l.out[1],
+                            wide);
+            ring_staged(ring, &place, l.slots);
+        }
+    }
+}
+
+/* What a strip of d_y adds to the k rows; of column i, the taps whose distance is even. */
+template <class F>
+__device__ static inline void spread_strip(float sum[F::k][F::columns][F::channels],
+                                           const float d[spread<F>::wide][F::channels],
+                                           const float w[F::taps][F::channels])
+{
+#pragma unroll
+    for (int r = 0; r < F::k; r++)
+#pragma unroll
+        for (int s = 0; s < F::k; s++)
+#pragma unroll
+            for (int i = 0; i < F::columns; i++) {
+                if ((i + F::pad + s) % 2 != 0) continue;
+                const int q = spread<F>::before + (i + 2 * F::k + F::pad - s) / 2 - F::k;
+                add_product<F>(sum[r][i], d[q], w[r * F::k + s]);
+            }
+}
+
+/* Rows 2p - pad and the next of d_x, where they are the walk's. `to` is the first pixel of the image. */
+template <class T, class F>
+__device__ static inline void store_pair(const depthwise_layout &l, const depthwise_walk &at, T *to, int p,
+                                         int column, int width, float sum[F::k][F::columns][F::channels])
+{
+    const float zero[F::channels] = {};
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        int row = 2 * p - F::pad + j;
+        if (row < at.first || row >= at.last) continue;
+        store_strip<T, F>(to + ((int64_t)row * l.in[1] + column) * l.c, l.c, column, width, sum[j], NULL);
+    }
+    move_up<F, F::k, 2>(sum, zero);
+}
+
+template <class T, class F>
+__device__ static void spread_walks(const depthwise_layout &l, const depthwise_operands &o, const T *memory,
+                                    depthwise_ring *ring)
+{
+    depthwise_thread t = depthwise_thread_of<F>(l);
+    const T *own = memory + t.strip * (F::columns / 2) * t.pitch + t.lane * F::channels;
+    depthwise_place place = {0, 0};
+    float w[F::taps][F::channels];
+    load_weights<T, F>(w, (const T *)o.weight, t.channel, false);
+    for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
+        depthwise_walk at = walk_at(l, index, l.in[0], F::columns);
+        int column = at.column + t.strip * F::columns, width = t.any ? l.in[1] : 0;
+        T *to = (T *)o.to + (int64_t)at.n * l.in[0] * l.in[1] * l.c + t.channel;
+        float sum[F::k][F::columns][F::channels] = {};
+        int p = row_first<F>(at), end = row_end<F>(l, at), all = (at.last - 1 + F::pad) / 2;
+#pragma unroll 2
+        for (; p < end; p++) {
+            float d[spread<F>::wide][F::channels];
+            barrier_wait(&ring->full[place.slot], place.parity);
+            read_pixels<T, F, spread<F>::wide>(d, own + place.slot * block_wide<F>(l) * t.pitch, t.pitch);
+            ring_release(ring, &place, l.slots);
+            spread_strip<F>(sum, d, w);
+            store_pair<T, F>(l, at, to, p, column, width, sum);
+        }
+#pragma unroll 1
+        for (; p <= all; p++) store_pair<T, F>(l, at, to, p, column, width, sum);
+    }
+}
+
+template <class T, class F>
+__global__ void __launch_bounds__(F::threads, F::blocks)
+data_kernel(depthwise_layout l, depthwise_operands o)
+{
+    extern __shared__ __align__(16) char memory[];
+    __shared__ depthwise_ring ring;
+    ring_open(l, &ring);
+    if (is_stager(l)) stage_walks<T, F>(l, (const T *)o.from, (T *)memory, &ring);
+    else spread_walks<T, F>(l, o, (const T *)memory, &ring);
+}
+
+depthwise_kernel depthwise_data_kernel(const struct conv_problem *p, const struct depthwise_tile *tile)
+{
+    return with_depthwise_form(p, tile, [&](auto type, auto form) -> depthwise_kernel {
+        using F = decltype(form);
+        if constexpr (F::stride == 2 && F::columns % 2 == 0) return data_kernel<decltype(type), F>;
+        else return NULL;
+    });
+}
