@@ -50,8 +50,10 @@ static bool depthwise_make(struct conv_plan *plan, const struct conv_tools *tool
                       &t.stagers, &t.segments);
     if (!is_ours(p) || read != 7) return false;
     if (!depthwise_plan_of(p, cuda_facts(tools->device), &t, &made)) return false;
+    /* All plans of a kernel share what it is granted. */
+    int granted = (int)(cuda_facts(tools->device)->shared_bytes - sizeof(struct depthwise_ring));
     if (cudaFuncSetAttribute((const void *)made.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)made.shared)) {
+                             granted)) {
         cudaGetLastError();
         return false;
     }

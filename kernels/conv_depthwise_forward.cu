@@ -75,9 +75,11 @@ __device__ static void convolve_walks(const depthwise_layout &l, const depthwise
             move_up<F, F::active, 1>(sum, bias);
         }
 #pragma unroll 1
-        for (; p < at.last; p++) {                     /* rows below are outside the image */
-            store_strip<T, F>(to, l.c, column, width, sum[0], summed ? total : NULL);
-            to += (int64_t)l.out[1] * l.c;
+        for (; p < at.last; p++) {                     /* rows of x below are outside the image */
+            if (p >= at.first) {
+                store_strip<T, F>(to, l.c, column, width, sum[0], summed ? total : NULL);
+                to += (int64_t)l.out[1] * l.c;
+            }
             move_up<F, F::active, 1>(sum, bias);
         }
     }
