@@ -3,7 +3,8 @@
  *
  * AMPTRAIN_DEVICE (cpu, cuda, cuda:N) limits the run to one device, AMPTRAIN_OP (names with commas) to
  * some ops. AMPTRAIN_THOROUGH=yes runs odd sizes in every precision, and on the CPU too.
- * AMPTRAIN_SHARE=I/N runs the I-th of N parts of the cases (from 1): several processes can do it together. */
+ * AMPTRAIN_CASE limits it to cases with these words in their names ("groups=in"). AMPTRAIN_SHARE=I/N runs the
+ * I-th of N parts of the cases (from 1): several processes can do it together. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1098,15 +1099,15 @@ static void list_forget(struct CMUnitTest *test)
     free(test->initial_state);
 }
 
-/* Leaves the cases that are this process's. */
+/* Leaves the cases that are this process's, of those that have AMPTRAIN_CASE in their names. */
 static void list_share(struct list *list, int own)
 {
-    const char *share = getenv("AMPTRAIN_SHARE");
+    const char *share = getenv("AMPTRAIN_SHARE"), *words = getenv("AMPTRAIN_CASE");
     int part = 1, parts = 1, kept = own;
     if (share && (sscanf(share, "%d/%d", &part, &parts) != 2 || part < 1 || part > parts)) exit(USAGE);
-    for (int i = own; i < list->count; i++) {
+    for (int i = own, found = 0; i < list->count; i++) {
         struct CMUnitTest *test = &list->tests[i];
-        if (i % parts == part - 1) list->tests[kept++] = *test;
+        if ((!words || strstr(test->name, words)) && found++ % parts == part - 1) list->tests[kept++] = *test;
         else list_forget(test);
     }
     list->count = kept;
