@@ -116,8 +116,10 @@ static enum status conv_forward(const struct call *call)
     for (int64_t n = 0; n < y.shape.n; n++)
         for (int64_t p = 0; p < y.shape.h; p++)
             for (int64_t q = 0; q < y.shape.w; q++)
-                for (int64_t k = 0; k < y.shape.c; k++)
-                    tensor_set(&y, tensor_at(&y, n, p, q, k), conv_y(call, &g, n, p, q, k));
+                for (int64_t k = 0; k < y.shape.c; k++) {
+                    double sum = conv_y(call, &g, n, p, q, k);
+                    tensor_set(&y, tensor_at(&y, n, p, q, k), call->relu && sum <= 0 ? 0 : sum);
+                }
     return OK;
 }
 
@@ -207,6 +209,7 @@ static enum status conv_backward_params(const struct call *call)
 }
 
 const struct op_code conv_reference = {
+    .applies_relu = true,
     .joins_gradients = true,
     .forward = conv_forward,
     .backward_data = conv_backward_data,

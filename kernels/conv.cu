@@ -1,5 +1,6 @@
 /* conv.cu: convolution on CUDA: every phase by the kernel plan that the autotuner chooses for its shapes. */
 #include "kernels/conv_cuda.cuh"
+#include "kernels/elementwise.cuh"
 #include "kernels/join.cuh"
 
 extern "C" {
@@ -33,6 +34,7 @@ static struct conv_problem conv_problem_of(const struct call *call, enum phase p
     struct conv_geometry g = conv_geometry((const struct conv_settings *)call->settings, x->shape.c);
     struct conv_problem p = {
         .phase = phase, .dtype = x->dtype, .bias = phase == PHASE_FORWARD && call->param_count > 1,
+        .relu = phase == PHASE_FORWARD && call->relu,
         .sums = phase == PHASE_FORWARD && call->sums.shape.rank > 0,
         .joins = phase == PHASE_BACKWARD_DATA && call->d_x_more.shape.rank > 0,
         .tf32 = call->tf32, .deterministic = call->deterministic,
@@ -67,10 +69,11 @@ static void conv_problem_print(const struct conv_problem *p, char text[PROBLEM_T
 {
     snprintf(
         text, PROBLEM_TEXT,
-        "conv %s %s%s%s%s%s%s %dx%dx%dx%d to %d, "
+        "conv %s %s%s%s%s%s%s%s %dx%dx%dx%d to %d, "
         "kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
         conv_phase_name(p->phase), dtype_table[p->dtype].name, p->tf32 && p->dtype == F32 ? " tf32" : "",
-        p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->sums ? " sums" : "",
+        p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->relu ? " relu" : "",
+        p->sums ? " sums" : "",
         p->joins ? " joined" : "", p->n, p->in[0], p->in[1], p->c, p->k, p->kernel[0], p->kernel[1],
         p->stride[0], p->stride[1], p->pad[0], p->pad[1], p->dilation[0], p->dilation[1], p->groups);
 }
@@ -95,13 +98,19 @@ static enum status conv_join(const struct call *call)
     return join_run(call, &relu, &join, (float *)call->workspace);
 }
 
+static enum status conv_relu(const struct call *call)
+{
+    return map_tensor(call, &call->y, &call->y, [] __device__(float y) { return y <= 0 ? 0 : y; });
+}
+
 /* The algorithm's part of the work, and what it leaves to us. */
 static enum status conv_plan_run(const struct conv_plan *plan, const struct call *call,
                                  const struct conv_tools *tools)
 {
     TRY(plan->algorithm->run(plan, call, tools));
     if (plan->problem.joins) return plan->joins ? OK : conv_join(call);
-    if (plan->problem.phase == PHASE_BACKWARD_PARAMS && call->param_count > 1)
+    if (plan->problem.relu && !plan->applies_relu) TRY(conv_relu(call));
+    if (plan->problem.phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && call->d_params[1].data)
         return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
     if (!plan->problem.sums || plan->gives_sums) return OK;
     return conv_sums(call, &call->y, (float *)call->sums.data, true);
@@ -310,20 +319,22 @@ static const char *conv_plan_name(const struct call *call)
 
 /* Each algorithm, depthwise by the share of a thread, and cuDNN's in every layout (conv_cudnn.cu). */
 #define IN_LAYOUT(name) \
-    "cudnn " name, "cudnn " name "+late", "cudnn " name "+bias", "cudnn " name "+sums", \
-    "cudnn " name "+narrow"
+    "cudnn " name, "cudnn " name "+late", "cudnn " name "+bias", "cudnn " name "+relu", \
+    "cudnn " name "+sums", "cudnn " name "+narrow"
 static const char *const variants[] = {
     "depthwise 2x4", "depthwise 2x7", "depthwise 2x8", "depthwise 4x4", "stem", "joined", "product", "direct",
     "gemm", "gemm-per-image", IN_LAYOUT("plain"), IN_LAYOUT("padded4"), IN_LAYOUT("padded8"),
     IN_LAYOUT("folded1x2"), IN_LAYOUT("folded2x2"), "cudnn planar", "cudnn planar+late",
-    "cudnn planar+bias", NULL,
+    "cudnn planar+bias", "cudnn planar+relu", NULL,
 };
 
 const struct op_code conv_cuda = {
     .channels_last = true,
     .prepare_together = true,
     .gives_sums = true,
+    .applies_relu = true,
     .joins_gradients = true,
+    .spares_bias = true,
     .variants = variants,
     .plan_name = conv_plan_name,
     .prepare = conv_prepare,

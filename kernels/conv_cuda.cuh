@@ -14,6 +14,7 @@ struct conv_problem {
     enum phase phase;
     enum dtype dtype;                        /* of x, y, and the weights and bias that forward reads */
     bool bias;                               /* forward adds one */
+    bool relu;                               /* forward ends in one */
     bool sums;                               /* forward is asked for call->sums */
     bool joins;                              /* the gradient of x has call->d_x_more to join it */
     bool tf32, deterministic;
@@ -50,6 +51,7 @@ struct conv_plan {
     struct conv_problem problem;
     char name[CANDIDATE_NAME];
     size_t workspace;            /* bytes */
+    bool applies_relu;           /* what it writes is behind the relu; else that is applied to it */
     bool gives_sums;             /* it writes call->sums; else they are taken from y */
     bool joins;                  /* it heeds call->d_x_more; else that is added to what it made */
     bool trusted;                /* it is known to run, so that a failure is to be reported */
@@ -96,6 +98,9 @@ static inline bool conv_is_small(const struct conv_problem *p)
 /* y [n, h, w, c] summed over all but its channels into to[c], and with `squares` y * y into to[c..2c). */
 size_t conv_sums_workspace(int64_t rows, int width, bool squares);
 enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares);
+/* Without squares, in the same workspace, of those y whose `number` is not `left_out`. */
+enum status conv_sums_where(const struct call *call, const struct tensor *y, float *to,
+                            const uint8_t *numbers, int left_out);
 
 /* From x to those of its pixels that p's strides hit, or, in PHASE_BACKWARD_DATA, back, where others become
  * zero. */

@@ -21,6 +21,7 @@ struct layout {
     int in[2], kernel[2], stride[2], pad[2];
     bool planar;                         /* channels outermost */
     bool adds_bias;                      /* the engine adds it; else it is added as y is finished */
+    bool applies_relu;                   /* the engine, behind the bias */
     bool gives_sums;
     enum dtype weight_type, y_type;      /* of what the engine writes */
 };
@@ -162,6 +163,11 @@ static int forward_layouts(const struct conv_problem *p, const struct layout *im
         out[count].adds_bias = true;
         layout_rename(&out[count++], "+bias");
     }
+    if (p->bias && p->relu && image->k == p->k) {
+        out[count] = *image;
+        out[count].adds_bias = out[count].applies_relu = true;
+        layout_rename(&out[count++], "+relu");
+    }
     /* Its sums are added up in the order in which blocks end, whatever its notes say. */
     bool sums = p->sums && !p->deterministic && !p->bias && !conv_is_small(p);
     if (sums && !image->planar && image->k == p->k && p->k % 4 == 0) {
@@ -186,7 +192,21 @@ static int all_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
 }
 
 /* Numbers of a graph's tensors. */
-enum { X, WEIGHT, Y, BIAS, UNBIASED, SUMS = BIAS, SQUARES };
+enum { X, WEIGHT, Y, BIAS, UNBIASED, BIASED, SUMS = BIAS, SQUARES };
+
+/* The forward product with a bias, and relu where the layout says so, which stay on chip. */
+static void describe_biased(const struct conv_problem *p, const struct layout *l, struct dnn_graph *graph,
+                            const struct dnn_convolution *convolution)
+{
+    struct dnn_tensor on_chip = {.dtype = F32, .dim = {p->n, l->k, p->out[0], p->out[1]},
+                                 .planar = l->planar, .on_chip = true};
+    dnn_graph_tensor(graph, {.dtype = p->dtype, .dim = {1, l->k, 1, 1}});
+    dnn_graph_tensor(graph, on_chip);
+    if (l->applies_relu) dnn_graph_tensor(graph, on_chip);
+    dnn_graph_forward(graph, convolution, X, WEIGHT, UNBIASED);
+    dnn_graph_add(graph, UNBIASED, BIAS, l->applies_relu ? BIASED : Y);
+    if (l->applies_relu) dnn_graph_relu(graph, BIASED, Y);
+}
 
 static struct dnn_graph *describe(const struct conv_problem *p, const struct layout *l, cudnnHandle_t handle)
 {
@@ -206,11 +226,7 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
     } else if (p->phase == PHASE_BACKWARD_PARAMS) {
         dnn_graph_backward_weight(graph, &convolution, X, Y, WEIGHT);
     } else if (l->adds_bias) {
-        dnn_graph_tensor(graph, {.dtype = p->dtype, .dim = {1, l->k, 1, 1}});
-        dnn_graph_tensor(graph, {.dtype = F32, .dim = {p->n, l->k, p->out[0], p->out[1]}, .planar = l->planar,
-                                 .on_chip = true});
-        dnn_graph_forward(graph, &convolution, X, WEIGHT, UNBIASED);
-        dnn_graph_add(graph, UNBIASED, BIAS, Y);
+        describe_biased(p, l, graph, &convolution);
     } else {
         dnn_graph_forward(graph, &convolution, X, WEIGHT, Y);
     }
@@ -323,6 +339,8 @@ static bool cudnn_make(struct conv_plan *plan, const struct conv_tools *tools)
     *state = made;
     plan->state = state;
     plan->gives_sums = made.layout.gives_sums;
+    bool late = made.layout.y_type != plan->problem.dtype;
+    plan->applies_relu = plan->problem.relu && (made.layout.applies_relu || late);
     return true;
 }
 
@@ -401,11 +419,12 @@ static enum status copy_weight_out(const struct conv_problem *p, const struct la
     return layout_resize(call, weight_view(p, l->c, p->c, l->k, p->k), F32, weight, l->weight_type, from);
 }
 
-/* y out of the layout, and the bias if the engine did not add it. */
-static enum status finish_y(const struct conv_problem *p, const struct cudnn_plan *made,
-                            const struct call *call, const struct conv_operands *at, const void *from)
+/* y out of the layout, and the bias, with the relu behind it, if the engine did not add it. */
+static enum status finish_y(const struct conv_plan *plan, const struct call *call,
+                            const struct conv_operands *at, const void *from)
 {
-    const struct layout *l = &made->layout;
+    const struct conv_problem *p = &plan->problem;
+    const struct layout *l = &((const struct cudnn_plan *)plan->state)->layout;
     const void *bias = p->bias && !l->adds_bias ? at->bias : NULL;
     if (l->planar) {
         TRY(layout_transpose(call, p->n, p->k, p->out[0] * p->out[1], (float *)at->y, (const float *)from));
@@ -421,7 +440,8 @@ static enum status finish_y(const struct conv_problem *p, const struct cudnn_pla
                                 .from_type = l->y_type,
                                 .y = at->y,
                                 .from = from,
-                                .bias = bias});
+                                .bias = bias,
+                                .relu = plan->applies_relu});
 }
 
 static enum status cudnn_run(const struct conv_plan *plan, const struct call *call,
@@ -446,7 +466,7 @@ static enum status cudnn_run(const struct conv_plan *plan, const struct call *ca
     cudnnStatus_t error = dnn_plan_run(made->plan, tools->cudnn, data, workspace + made->scratch);
     if (error != CUDNN_STATUS_SUCCESS)
         return plan->trusted ? cuda_cudnn_status(call->device, error, "a convolution") : NO_DEVICE;
-    if (forward) return finish_y(p, made, call, &at, data[Y]);
+    if (forward) return finish_y(plan, call, &at, data[Y]);
     if (params && made->copies[WEIGHT]) return copy_weight_out(p, l, call, (float *)at.weight, data[WEIGHT]);
     if (!params && made->copies[X]) return copy_x_out(p, l, call, at.x, data[X]);
     return OK;

@@ -71,8 +71,10 @@ __global__ void layout_output_kernel(struct layout_output o, int64_t count)
         chunk<From, width> in = ((const chunk<From, width> *)from)[source / width];
         chunk<Y, width> out;
 #pragma unroll
-        for (int j = 0; j < width; j++)
-            out.at[j] = from_float<Y>(to_float(in.at[j]) + (bias ? to_float(bias[k + j]) : 0.0f));
+        for (int j = 0; j < width; j++) {
+            float value = to_float(in.at[j]) + (bias ? to_float(bias[k + j]) : 0.0f);
+            out.at[j] = from_float<Y>(o.relu && value <= 0 ? 0 : value);
+        }
         ((chunk<Y, width> *)o.y)[i] = out;
     }
 }

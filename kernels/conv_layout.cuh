@@ -25,6 +25,7 @@ struct layout_output {
     enum dtype y_type, from_type;
     void *y;
     const void *from, *bias;
+    bool relu;
 };
 enum status layout_output(const struct call *call, struct layout_output output);
 

@@ -197,6 +197,11 @@ template <class T> struct output_row {
     T *y;
     int count, k;
     const T *bias;             /* of these filters, or NULL */
+    bool relu;                 /* behind the bias */
+    __device__ uint32_t pair(float low, float high) const
+    {
+        return both(from_float<T>(relu && low <= 0 ? 0 : low), from_float<T>(relu && high <= 0 ? 0 : high));
+    }
 };
 
 /* One row of 16 outputs of a warp to memory, in whole lines; with `summed`, adds the stored numbers to the
@@ -211,10 +216,8 @@ __device__ static inline void store_row(T (*staged)[filters + 8], const float su
     for (int group = 0; group < filters / 8; group++) {
         int f = group * 8 + lane % 4 * 2;
         float low = bias ? to_float(bias[f]) : 0, high = bias ? to_float(bias[f + 1]) : 0;
-        *(uint32_t *)&staged[lane / 4][f] =
-            both(from_float<T>(sum[group][0] + low), from_float<T>(sum[group][1] + high));
-        *(uint32_t *)&staged[lane / 4 + 8][f] =
-            both(from_float<T>(sum[group][2] + low), from_float<T>(sum[group][3] + high));
+        *(uint32_t *)&staged[lane / 4][f] = row.pair(sum[group][0] + low, sum[group][1] + high);
+        *(uint32_t *)&staged[lane / 4 + 8][f] = row.pair(sum[group][2] + low, sum[group][3] + high);
     }
     __syncwarp();
     constexpr int parts = filters / 8;
@@ -270,7 +273,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             int p = t.p + warp * 2 + i;
             if (p >= g.out[0]) continue;
             T *to = o.y + ((t.n * g.out[0] + p) * g.out[1] + t.q) * g.k + first;
-            output_row<T> row = {to, count, g.k, o.bias ? o.bias + first : NULL};
+            output_row<T> row = {to, count, g.k, o.bias ? o.bias + first : NULL, g.relu};
             store_row<T, filters>(memory->staged[warp], sum[i], row, total, o.shares != NULL);
         }
     }
@@ -523,6 +526,7 @@ static bool stem_make(struct conv_plan *plan, const struct conv_tools *tools)
     if (!is_ours(p) || facts->capability < CAPABILITY) return false;
     plan->workspace = blocks_across(p, facts->multiprocessors) * share_bytes(p);
     plan->gives_sums = p->sums;
+    plan->applies_relu = p->relu;
     return true;
 }
 

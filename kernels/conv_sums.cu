@@ -19,22 +19,35 @@ size_t conv_sums_workspace(int64_t rows, int width, bool squares)
     return (size_t)(share_count(rows) * width) * sizeof(float) * (squares ? 2 : 1);
 }
 
+/* What is summed: where there are numbers, only y whose number is not left_out. */
+template <class T> struct summands {
+    const T *y;
+    const uint8_t *numbers;
+    int left_out;
+    int64_t rows;
+    int channels;
+};
+
 /* A block is `across` threads wide, each with `width` channels: shares[blockIdx.y][sums, squares][channel].
  */
 template <class T, int width, bool squares>
-__global__ void conv_shares_kernel(float *shares, const T *y, int64_t rows, int channels, int across)
+__global__ void conv_shares_kernel(float *shares, const __grid_constant__ summands<T> of, int across)
 {
     constexpr int kinds = squares ? 2 : 1;
     __shared__ float sums[kinds][THREADS * width];
     int lane = threadIdx.x % across, down = THREADS / across, first = (blockIdx.x * across + lane) * width;
+    int channels = of.channels;
     float sum[kinds][width] = {};
     let_next_begin();
     if (first < channels)
-        for (int64_t row = (int64_t)blockIdx.y * down + threadIdx.x / across; row < rows;
+        for (int64_t row = (int64_t)blockIdx.y * down + threadIdx.x / across; row < of.rows;
              row += (int64_t)gridDim.y * down) {
-            chunk<T, width> got = *(const chunk<T, width> *)(y + row * channels + first);
+            chunk<T, width> got = *(const chunk<T, width> *)(of.y + row * channels + first);
+            chunk<uint8_t, width> numbers = {};
+            if (of.numbers) numbers = *(const chunk<uint8_t, width> *)(of.numbers + row * channels + first);
 #pragma unroll
             for (int i = 0; i < width; i++) {
+                if (of.numbers && numbers.at[i] == of.left_out) continue;
                 float value = to_float(got.at[i]);
                 sum[0][i] += value;
                 if (squares) sum[kinds - 1][i] += value * value;
@@ -81,26 +94,37 @@ enum status conv_sum_shares(const struct call *call, float *to, const float *sha
 }
 
 template <class T, int width, bool squares>
-static enum status sums_by(const struct call *call, const T *y, int64_t rows, int channels, float *to)
+static enum status sums_by(const struct call *call, const summands<T> &of, float *to)
 {
-    int lanes = channels / width, across = power_up(lanes, 32);
-    unsigned shares = (unsigned)share_count(rows), wide = (unsigned)div_up(lanes, across);
+    int lanes = of.channels / width, across = power_up(lanes, 32);
+    unsigned shares = (unsigned)share_count(of.rows), wide = (unsigned)div_up(lanes, across);
     float *workspace = (float *)call->workspace;
     conv_shares_kernel<T, width, squares>
-        <<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, y, rows, channels, across);
+        <<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, of, across);
     TRY(launched(call));
-    return conv_sum_shares(call, to, workspace, (int)shares, channels * (squares ? 2 : 1));
+    return conv_sum_shares(call, to, workspace, (int)shares, of.channels * (squares ? 2 : 1));
 }
 
-enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares)
+template <bool squares>
+static enum status sums_of(const struct call *call, const struct tensor *y, float *to, const uint8_t *numbers,
+                           int left_out)
 {
     int channels = (int)y->shape.c;
     int64_t rows = y->shape.n * y->shape.h * y->shape.w;
     return with_chunk(y->dtype, channels, [&](auto type, auto wide) {
         using T = decltype(type);
-        constexpr int width = decltype(wide)::number;
-        const T *from = (const T *)y->data;
-        return squares ? sums_by<T, width, true>(call, from, rows, channels, to)
-                       : sums_by<T, width, false>(call, from, rows, channels, to);
+        summands<T> of = {(const T *)y->data, numbers, left_out, rows, channels};
+        return sums_by<T, decltype(wide)::number, squares>(call, of, to);
     });
+}
+
+enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares)
+{
+    return squares ? sums_of<true>(call, y, to, NULL, 0) : sums_of<false>(call, y, to, NULL, 0);
+}
+
+enum status conv_sums_where(const struct call *call, const struct tensor *y, float *to,
+                            const uint8_t *numbers, int left_out)
+{
+    return sums_of<false>(call, y, to, numbers, left_out);
 }

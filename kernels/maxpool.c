@@ -4,18 +4,6 @@
 
 #include "kernels/pool.h"
 
-/* One byte an output: kernels are at most 16x16. */
-static int maxpool_saved(const void *settings, int x_count, const struct tensor *x, bool training,
-                         struct op_saved out[OP_MAX_SAVED])
-{
-    if (!training) return 0;
-    struct shape y;
-    struct reason reason;
-    if (!pool_sliding_shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
-    out[0] = (struct op_saved){"number", U8, y};
-    return 1;
-}
-
 static const struct field fields[] = {
     POOL_FIELDS(16),
     {.name = "dilation", .type = FIELD_INT, .offset = offsetof(struct pool, dilation), .initial = "1",
@@ -43,7 +31,7 @@ const struct op maxpool_op = {
     .settings_size = sizeof(struct pool),
     .fields = fields,
     .shape = pool_sliding_shape,
-    .saved = maxpool_saved,
+    .saved = pool_maximum_saved,
     .reads = pool_reads_saved,
     .reference = &pool_reference,
     .cpu = &pool_cpu,

@@ -127,11 +127,13 @@ struct call {
                                           code that gives_sums writes of y and takes_sums reads of x[0];
                                           backward of batchnorm has others; backward of code that takes_joined
                                           reads [1, c], those of d_y, which then is behind the activation, and
-                                          the residual's gradient, too; may be absent */
+                                          the residual's gradient, too; backward of code that sums_gradient
+                                          writes [c], those of d_x[0]; may be absent */
     struct tensor mask;                /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y
                                           is 0; forward and recompute of code that keeps_mask write it, and
                                           backward reads it instead of y; may be absent */
-    struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient */
+    struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient; that of a bias may be
+                                          absent in backward_params of code that spares_bias */
     struct tensor *saved;              /* [saved_count] */
     void *workspace;                   /* of the size that op_code.workspace returned for this phase */
     void *kernel_plan;                 /* the result of op_code.prepare, or NULL */
@@ -140,6 +142,7 @@ struct call {
     bool timed;                        /* prepare: the fastest with that name; otherwise the first that
                                         * works */
     const struct op_random *random;    /* forward and backward, training */
+    bool relu;                         /* forward of code that applies_relu: y is behind one */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
     int ranks;                         /* batchnorm: the number of ranks that share the micro-batch, whose
                                         * forward statistics and backward sums are given; 0: it is this rank's
@@ -162,9 +165,12 @@ struct op_code {
     bool prepare_together;   /* prepare may run on several threads at once */
     bool adds_gradients;     /* backward heeds call->d_y_more */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
+    bool applies_relu;       /* forward supports call->relu */
     bool keeps_mask;         /* forward and backward support call->mask, if the op masks */
     bool joins_gradients;    /* backward_data supports call->d_x_more, with mask and sums */
     bool takes_joined;       /* backward heeds call->sums */
+    bool sums_gradient;      /* backward writes the sums of d_x[0] to call->sums */
+    bool spares_bias;        /* backward_params computes no gradient of params[1] where it is absent */
     /* The algorithms from which this code chooses, or with which others are compared, terminated by NULL; and
      * the name of the kernel plan for the phase in call->phase, which begins with its variant's name;
      * call->kernel_plan is set. NULL: there is only one. */

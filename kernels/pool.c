@@ -67,20 +67,27 @@ struct pool_plane pool_sliding(const struct call *call)
 {
     const struct pool *s = call->settings;
     struct shape x = call->x[0].shape;
-    return (struct pool_plane){axis_sliding(s, x.h), axis_sliding(s, x.w), s->count_include_pad};
+    return (struct pool_plane){axis_sliding(s, x.h), axis_sliding(s, x.w), s->count_include_pad, false};
+}
+
+struct pool_plane pool_relu(const struct call *call)
+{
+    struct pool_plane plane = pool_sliding(call);
+    plane.relu = true;
+    return plane;
 }
 
 struct pool_plane pool_bins(const struct call *call)
 {
     const struct pool_bins *s = call->settings;
     struct shape x = call->x[0].shape;
-    return (struct pool_plane){axis_bins(x.h, s->size), axis_bins(x.w, s->size), false};
+    return (struct pool_plane){axis_bins(x.h, s->size), axis_bins(x.w, s->size), false, false};
 }
 
 struct pool_plane pool_global(const struct call *call)
 {
     struct shape x = call->x[0].shape;
-    return (struct pool_plane){axis_bins(x.h, 1), axis_bins(x.w, 1), false};
+    return (struct pool_plane){axis_bins(x.h, 1), axis_bins(x.w, 1), false, false};
 }
 
 bool pool_sliding_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
@@ -169,6 +176,17 @@ enum status pool_average_backward(const struct call *call, const struct pool_pla
     return OK;
 }
 
+int pool_maximum_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                       struct op_saved out[OP_MAX_SAVED])
+{
+    if (!training) return 0;
+    struct shape y;
+    struct reason reason;
+    if (!pool_sliding_shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
+    out[0] = (struct op_saved){"number", U8, y};
+    return 1;
+}
+
 static void maximum_of_window(const struct call *call, const struct pool_plane *plane, int64_t n, int64_t h,
                               int64_t w, int64_t c)
 {
@@ -184,6 +202,10 @@ static void maximum_of_window(const struct call *call, const struct pool_plane *
             number = pool_number(plane, h, w, i, j);
         }
     int64_t at = tensor_at(&call->y, n, h, w, c);
+    if (plane->relu && best <= 0) {
+        best = 0;
+        number = POOL_NOWHERE;
+    }
     tensor_set(&call->y, at, best);
     if (call->saved_count) tensor_set(&call->saved[0], at, (double)number);
 }

@@ -37,7 +37,7 @@ struct line {
 struct plane {
     struct line h, w;
     int row_length;
-    bool count_padding;
+    bool count_padding, relu;
     float share;             /* 1 / pool_divisor where all windows count alike; else 0 */
 };
 
@@ -64,7 +64,8 @@ static inline struct plane plane_of(const struct pool_plane *p)
 {
     bool alike = windows_alike(&p->h, p->count_padding) && windows_alike(&p->w, p->count_padding);
     return {.h = line_of(&p->h), .w = line_of(&p->w), .row_length = (int)pool_row_length(p),
-            .count_padding = p->count_padding, .share = alike ? (float)(1 / pool_divisor(p, 0, 0)) : 0};
+            .count_padding = p->count_padding, .relu = p->relu,
+            .share = alike ? (float)(1 / pool_divisor(p, 0, 0)) : 0};
 }
 
 /* The side of windows that have loops of their own: 2 and 3, without dilation; else 0. */

@@ -66,6 +66,7 @@ bool pool_bins_shape(const void *settings, int x_count, const struct shape *x, s
 struct pool_plane {
     struct pool_axis h, w;
     bool count_padding;
+    bool relu;                   /* behind maxima */
 };
 double pool_divisor(const struct pool_plane *plane, int64_t h, int64_t w);
 
@@ -73,6 +74,7 @@ double pool_divisor(const struct pool_plane *plane, int64_t h, int64_t w);
 struct pool_plane pool_sliding(const struct call *call);
 struct pool_plane pool_bins(const struct call *call);
 struct pool_plane pool_global(const struct call *call);
+struct pool_plane pool_relu(const struct call *call);     /* sliding, with a relu behind it */
 
 /* The tensors that a maximum's backward reads. */
 unsigned pool_reads_saved(const void *settings, enum phase phase);
@@ -86,17 +88,22 @@ enum status pool_average_cuda(const struct call *call, const struct pool_plane *
 enum status pool_average_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
 /* Maxima: the first of equal values, and NaN above all others, as in torch. saved[0] is the index of each
- * maximum in its window. */
+ * maximum in its window, one byte except for bins; with relu, POOL_NOWHERE for maxima that are not positive. */
+#define POOL_NOWHERE 255
+#define POOL_RELU_KERNEL 15      /* the largest kernel of which no input has that index */
+int pool_maximum_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                       struct op_saved out[OP_MAX_SAVED]);
 enum status pool_maximum(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward_cpu(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane);
+size_t pool_maximum_workspace_cuda(const struct call *call);
 
-/* Defines an op's reference, CPU and CUDA code, pool_reference, pool_cpu and pool_cuda. kind: average or
- * maximum; plane: one of the functions above. */
-#define POOL_CODE(name, kind, on, plane)                                                                 \
+/* Defines an op's reference, CPU and CUDA code, pool_reference, pool_cpu and pool_cuda; the last takes further
+ * members. kind: average or maximum; plane: one of the functions above. */
+#define POOL_CODE(name, kind, on, plane, ...)                                                            \
     static enum status name##_forward(const struct call *call)                                           \
     {                                                                                                    \
         struct pool_plane where = plane(call);                                                           \
@@ -107,14 +114,14 @@ enum status pool_maximum_backward_cuda(const struct call *call, const struct poo
         struct pool_plane where = plane(call);                                                           \
         return pool_##kind##_backward##on(call, &where);                                                 \
     }                                                                                                    \
-    static const struct op_code name = {.forward = name##_forward, .backward = name##_backward};
+    static const struct op_code name = {.forward = name##_forward, .backward = name##_backward, __VA_ARGS__};
 #ifdef HAVE_CUDA
-#define POOL_CODES(kind, plane)                                                                          \
+#define POOL_CODES(kind, plane, ...)                                                                     \
     POOL_CODE(pool_reference, kind, , plane)                                                             \
     POOL_CODE(pool_cpu, kind, _cpu, plane)                                                               \
-    POOL_CODE(pool_cuda, kind, _cuda, plane)
+    POOL_CODE(pool_cuda, kind, _cuda, plane, __VA_ARGS__)
 #else
-#define POOL_CODES(kind, plane)                                                                          \
+#define POOL_CODES(kind, plane, ...)                                                                     \
     POOL_CODE(pool_reference, kind, , plane)                                                             \
     POOL_CODE(pool_cpu, kind, _cpu, plane)
 #endif

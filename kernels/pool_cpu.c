@@ -202,6 +202,15 @@ static void maximum_start(const struct pool_plane *plane, const struct segment *
     }
 }
 
+static void maximum_relu(const struct segment *s, float *bests, int32_t *numbers)
+{
+    for (int64_t k = 0; k < s->pixels * s->lanes; k++) {
+        if (!(bests[k] <= 0)) continue;
+        bests[k] = 0;
+        numbers[k] = POOL_NOWHERE;
+    }
+}
+
 static void maximum_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
 {
     float buffer[STRIP + LANES], bests[BLOCK];
@@ -215,6 +224,7 @@ static void maximum_segment(const struct call *call, const struct pool_plane *pl
             take_greater(s, &strip, (int32_t)(row * pool_row_length(plane)), bests, numbers);
             j = strip.end;
         }
+    if (plane->relu) maximum_relu(s, bests, numbers);
     segment_store(s, &call->y, bests);
     if (call->saved_count) save_numbers(s, &call->saved[0], numbers);
 }

@@ -31,6 +31,12 @@ template <class T, class N, int width> struct maxima {
             number[e] = take ? at : number[e];
         }
     }
+    __device__ void relu()
+    {
+#pragma unroll
+        for (int e = 0; e < width; e++)
+            if (value[e] <= 0) value[e] = 0, number[e] = POOL_NOWHERE;
+    }
     __device__ bool sure() { return true; }
     __device__ void store(T *y, N *numbers) const
     {
@@ -82,6 +88,15 @@ template <class T> struct paired_maxima {
             uint32_t greater = __hgt2_mask(as_pair(x.at[p]), as_pair(value.at[p]));
             value.at[p] = as_word(__hmax2_nan(as_pair(value.at[p]), as_pair(x.at[p])));
             number.at[p] = (greater & here) | (~greater & number.at[p]);
+        }
+    }
+    __device__ void relu()
+    {
+#pragma unroll
+        for (int p = 0; p < pairs; p++) {
+            uint32_t zero = 0, none = __hle2_mask(as_pair(value.at[p]), as_pair(zero));
+            value.at[p] &= ~none;
+            number.at[p] = (number.at[p] & ~none) | (none & POOL_NOWHERE * 0x10001u);
         }
     }
     __device__ bool sure()

@@ -1,5 +1,6 @@
 /* pool_maximum.cu: maxima over windows. The backward pass gathers: each input sums the gradients of the
  * windows that selected it. */
+#include "kernels/conv_cuda.cuh"
 #include "kernels/pool_maxima.cuh"
 
 /* Offers every input of the window to `best`. x is where the image's chunk of channels begins. */
@@ -49,6 +50,7 @@ __device__ __noinline__ static void search_with_nan(maxima_output<T, N> to, cons
 {
     maxima<T, N, width> best;
     walk<T>(best, x, channels, p, h, w);
+    if (p.relu) best.relu();
     best.store(to.y, to.numbers);
 }
 
@@ -66,8 +68,12 @@ pool_maximum_kernel(T *y, N *numbers, const T *x, const __grid_constant__ struct
         if constexpr (kernel > 0) walk_square<T, kernel>(best, image, channels, p, h, w);
         else walk<T>(best, image, channels, p, h, w);
         maxima_output<T, N> to = {y + at, numbers ? numbers + at : NULL};
-        if (best.sure()) best.store(to.y, to.numbers);
-        else search_with_nan<T, N, width>(to, image, channels, p, h, w);
+        if (!best.sure()) {
+            search_with_nan<T, N, width>(to, image, channels, p, h, w);
+            return;
+        }
+        if (p.relu) best.relu();
+        best.store(to.y, to.numbers);
     });
 }
 
@@ -223,9 +229,20 @@ enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *
     });
 }
 
+size_t pool_maximum_workspace_cuda(const struct call *call)
+{
+    struct shape y = call->y.shape;
+    bool sums = call->phase == PHASE_BACKWARD && call->sums.shape.rank > 0;
+    return sums ? conv_sums_workspace(y.n * y.h * y.w, (int)y.c, false) : 0;
+}
+
+/* The sums of d_x are those of d_y, as far as its maxima are anywhere. */
 enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
+    if (call->sums.data)
+        TRY(conv_sums_where(call, &call->d_y, (float *)call->sums.data, (const uint8_t *)call->saved[0].data,
+                            POOL_NOWHERE));
     return with_pooling(call, plane, call->d_x[0].shape, [&](const auto &pooling, auto known) {
         if constexpr (decltype(known)::number) {
             int kernel = known_kernel(plane), stride = (int)plane->h.stride;

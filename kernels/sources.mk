@@ -112,6 +112,7 @@ libkernels_a_SOURCES = \
 	kernels/lrn.h \
 	kernels/lrn_cpu.c \
 	kernels/maxpool.c \
+	kernels/maxpool_relu.c \
 	kernels/moments.c \
 	kernels/moments.h \
 	kernels/multiply.c \

@@ -202,6 +202,12 @@ void op_case_join(struct op_case *c)
         ((uint8_t *)c->mask.data)[i] = (uint8_t)random_next(&random);
 }
 
+void op_case_sum_gradient(struct op_case *c)
+{
+    c->sums = tensor_new(F32, shape_vector(c->x[0].shape.c));
+    c->sums_gradient = true;
+}
+
 static void tensors_free(struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) free(tensors[i].data);
@@ -273,16 +279,17 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
         .x = storage->x, .d_x = storage->d_x, .params = storage->params, .d_params = storage->d_params,
         .saved = storage->saved, .random = &c->random, .loss_scale = &c->loss_scale, .loss_weight = 0.5f,
         .skipped = c->device ? &c->skipped : NULL, .tf32 = c->tf32, .deterministic = c->deterministic,
-        .device = c->device, .variant = c->variant,
+        .device = c->device, .variant = c->variant, .relu = c->relu && forward,
     };
     copy_views(&call.y, &c->y, 1, forward || ((reads & READS_Y) && !c->mask.data));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
     copy_gradients(&call.d_y_more, &c->d_y_more, 1, phase == PHASE_BACKWARD);
     copy_gradients(&call.y_recomputed, &c->y_recomputed, 1, phase == PHASE_BACKWARD);
     bool joins = c->d_x_more.data && phase == PHASE_BACKWARD_DATA;
-    bool first = !c->d_x_more.data && phase == PHASE_FORWARD;
+    bool first = !c->d_x_more.data && !c->sums_gradient && phase == PHASE_FORWARD;
+    bool summed = c->sums_gradient && phase == PHASE_BACKWARD;
     copy_gradients(&call.d_x_more, &c->d_x_more, 1, joins);
-    copy_gradients(&call.sums, &c->sums, 1, joins || first);
+    copy_gradients(&call.sums, &c->sums, 1, joins || first || summed);
     copy_gradients(&call.mask, &c->mask, 1, joins || first || (reads & READS_Y));
     return call;
 }

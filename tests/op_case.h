@@ -22,7 +22,8 @@ struct op_case {
     float loss_scale;
     int32_t skipped;
     struct device *device;         /* for calls that do not run in host memory; NULL at first: they do */
-    bool tf32, deterministic;      /* as in struct call */
+    bool tf32, deterministic, relu;  /* as in struct call */
+    bool sums_gradient;            /* backward's calls have `sums` */
     const char *variant;           /* likewise, for op_case_prepare */
 };
 
@@ -36,13 +37,15 @@ void op_case_close(struct op_case *c);
 
 /* From now on backward's calls have a second gradient to add (d_y is then d_y + d_y_more), or make y
  * again, and forward's have the sums of x[0], or those that forward writes of y: poison. With a mask,
- * backward does not look at y. backward_data has a gradient to join, a mask of x[0], and poison for sums. */
+ * backward does not look at y. backward_data has a gradient to join, a mask of x[0], and poison for sums; or
+ * backward has poison for those of d_x[0]. */
 void op_case_add_gradient(struct op_case *c);
 void op_case_recompute(struct op_case *c);
 void op_case_take_sums(struct op_case *c);
 void op_case_give_sums(struct op_case *c);
 void op_case_mask(struct op_case *c);
 void op_case_join(struct op_case *c);
+void op_case_sum_gradient(struct op_case *c);
 
 /* The sums of a tensor: per channel, the sum over n, h, w and the sum of squares. */
 void op_case_sum(const struct tensor *of, struct tensor *sums);

@@ -151,7 +151,8 @@ static void check_passes(const struct compile_options *options, const char *expe
 }
 
 #define LOWERED \
-    "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask join_gradients "
+    "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask join_gradients " \
+    "fuse_relu bias_gradients "
 
 static void test_passes(void **state)
 {
@@ -162,14 +163,15 @@ static void test_passes(void **state)
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.lower.fold_least = 1;
     check_passes(&options, "lower autocast fold fold_maxpool saved differentiate running_statistics "
-                 "fuse_gradient_sums relu_mask join_gradients recompute fuse_recompute streams ");
+                 "fuse_gradient_sums relu_mask join_gradients fuse_relu bias_gradients "
+                 "recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
     options.limit = 0;
     options.fit = FIT_OFFLOAD;
     options.streams = 1;
     check_passes(&options, LOWERED "recompute fuse_recompute offload ");
     options.lower = (struct lower_options){.batch = BATCH, .micro_batches = 1, .storage = F16};
-    check_passes(&options, "lower autocast saved fuse_gradient_sums relu_mask ");
+    check_passes(&options, "lower autocast saved fuse_gradient_sums relu_mask fuse_relu ");
 }
 
 static void test_table(void **state)

@@ -26,6 +26,16 @@
     "conv1 = conv input filters=8 kernel=3 pad=1\n" \
     "conv2 = conv conv1 filters=5 kernel=1\n" \
     "pool = globalavgpool conv2\n"
+#define CONVOLUTIONS_WITH_RELU INPUT \
+    "conv1 = conv input filters=8 kernel=3 pad=1\n" \
+    "relu1 = relu conv1\n" \
+    "conv2 = conv relu1 filters=8 kernel=3 pad=1\n" \
+    "relu2 = relu conv2\n" \
+    "pool2 = maxpool relu2 kernel=2\n" \
+    "conv3 = conv pool2 filters=5 kernel=1\n" \
+    "relu3 = relu conv3\n" \
+    "add3 = add relu3 conv3\n" \
+    "pool = globalavgpool add3\n"
 #define WITH_LINEAR INPUT \
     "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n" \
     "conv2 = conv conv1 filters=8 kernel=1 bias=no\n" \
@@ -35,11 +45,14 @@
 /* The capabilities of an op's CUDA code, which are all that the passes ask of it. */
 static const struct op_code *code_of(const struct op *op)
 {
-    static const struct op_code conv = {.gives_sums = true, .joins_gradients = true},
+    static const struct op_code conv = {.gives_sums = true, .applies_relu = true, .joins_gradients = true,
+                                        .spares_bias = true},
+        maximum = {.sums_gradient = true},
         batchnorm = {.takes_sums = true, .adds_gradients = true, .keeps_mask = true},
         conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
+    if (strcmp(op->name, "relu") == 0 || strcmp(op->name, "maxpool_relu") == 0) return &maximum;
     return strcmp(op->name, "batchnorm") == 0 ? &batchnorm : NULL;
 }
 
@@ -143,6 +156,8 @@ static const struct dump_case cases[] = {
            "add5 = add bn5 relu3\n"
            "conv6 = conv add5 filters=5 kernel=1 bias=no\n"
            "pool = globalavgpool conv6\n", F16, 1, .streams = 1, .fold = true},
+    {"fuse_relu", "fuse_relu", CONVOLUTIONS_WITH_RELU, F16, 1, .streams = 1},
+    {"bias_gradients", "bias_gradients", CONVOLUTIONS_WITH_RELU, F16, 1, .streams = 1},
     {"recompute", "recompute",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"

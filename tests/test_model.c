@@ -445,7 +445,7 @@ static void test_fuse_pooling(void **state)
 {
     (void)state;
     struct graph graph;
-    fused(INPUT "[layers]\nr = relu input\nlast = maxpool r kernel=2\n" TAIL, &graph, 5);
+    fused(INPUT "[layers]\nr = relu6 input\nlast = maxpool r kernel=2\n" TAIL, &graph, 5);
     assert_string_equal(graph.nodes[1].name, "last");
     assert_string_equal(graph.nodes[2].name, "r");
     assert_int_equal(graph.nodes[2].inputs[0], 1);
@@ -456,6 +456,20 @@ static void test_fuse_pooling(void **state)
     graph_free(&graph);
     fused(INPUT "[layers]\nr = relu input\nm = maxpool r kernel=1\nlast = add m r\n" TAIL, &graph, 6);
     assert_string_equal(graph.nodes[1].name, "r");
+    graph_free(&graph);
+    static const char *const into[] = {"r = relu input\nlast = maxpool r kernel=2\n",
+                                       "m = maxpool input kernel=2\nlast = relu m\n"};
+    for (int i = 0; i < 2; i++) {
+        char *text = text_format(INPUT "[layers]\n%s" TAIL, into[i]);
+        fused(text, &graph, 4);
+        assert_string_equal(graph.nodes[1].op->name, "maxpool_relu");
+        assert_int_equal(graph.nodes[2].inputs[0], 1);
+        graph_free(&graph);
+        free(text);
+    }
+    fused(INPUT "[layers]\nm = maxpool input kernel=16 stride=1 pad=8\nlast = relu m\n" TAIL, &graph, 5);
+    graph_free(&graph);
+    fused(INPUT "[layers]\nm = maxpool input kernel=1\nr = relu m\nlast = add m r\n" TAIL, &graph, 6);
     graph_free(&graph);
 }
 

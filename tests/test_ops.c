@@ -413,15 +413,15 @@ static void test_code_undetermined(void **state)
     compare_codes(*state, false);
 }
 
-/* Sums may be of y before it was rounded to its storage or after. */
+/* Sums, with or without those of squares, may be of y before it was rounded to its storage or after. */
 static void assert_sums(const struct tensor *y, const struct tensor *sums)
 {
-    struct tensor wanted = *sums;
-    wanted.data = memory_new(1, tensor_bytes(sums));
-    op_case_sum(y, &wanted);
     int64_t channels = y->shape.c, rows = shape_count(y->shape) / channels;
+    struct tensor wanted = {.dtype = F32, .shape = {.rank = 2, .dim = {2, channels, 1, 1}}};
+    wanted.data = memory_new(1, tensor_bytes(&wanted));
+    op_case_sum(y, &wanted);
     double size = root_mean_square(y), off = (relative_spacing(y->dtype) + 0x1p-20) * sqrt((double)rows);
-    for (int64_t i = 0; i < 2 * channels; i++) {
+    for (int64_t i = 0; i < shape_count(sums->shape); i++) {
         double a = tensor_get(&wanted, i), b = tensor_get(sums, i);
         double allowed = 4 * off * (i < channels ? size : size * size) + 0x1p-20 * fabs(a);
         if (!(fabs(a - b) <= allowed))
@@ -453,6 +453,48 @@ static void test_gives_sums(void **state)
     if (code->release) code->release(kernel_plan);
     op_case_close(expected);
     op_case_close(found);
+}
+
+/* Backward with the sums of the gradient it makes, which is the same to the bit. */
+static void test_sums_gradient(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_case(s);
+    run_phase(c, s->op->reference, NULL, PHASE_FORWARD);
+    c->device = s->device;
+    struct copies plain = run_phase(c, code, NULL, PHASE_BACKWARD);
+    op_case_sum_gradient(c);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    op_case_poison(&c->sums);
+    assert_int_equal(op_case_run(code, NULL, &call), OK);
+    assert_memory_equal(plain.tensor[0].data, c->d_x[0].data, tensor_bytes(&c->d_x[0]));
+    assert_sums(&c->d_x[0], &c->sums);
+    copies_free(&plain);
+    op_case_close(c);
+}
+
+/* backward_params without the bias's gradient: the weight's is the same to the bit. */
+static void test_spares_bias(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_case(s);
+    void *kernel_plan;
+    c->device = s->device;
+    c->deterministic = true;
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    struct copies all = run_phase(c, code, kernel_plan, PHASE_BACKWARD_PARAMS);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD_PARAMS, &storage);
+    if (call.param_count > 1) call.d_params[1] = (struct tensor){.data = NULL};
+    op_case_poison(&c->d_params[0]);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+    assert_memory_equal(all.tensor[0].data, c->d_params[0].data, tensor_bytes(&c->d_params[0]));
+    copies_free(&all);
+    if (code->release) code->release(kernel_plan);
+    op_case_close(c);
 }
 
 /* Whether the phase in call->phase has a plan of this variant. */
@@ -542,6 +584,48 @@ static void test_variants(void **state)
     }
     references_close(&r);
     assert_true(compared > 0);
+}
+
+/* Forward with a relu behind it, by a variant that does it, or for NULL by the code's choice. */
+static void compare_relu(const struct subject *s, const struct call *wanted, const char *variant)
+{
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_variant(s, variant, false);
+    struct op_case_storage storage;
+    void *kernel_plan = NULL;
+    c->relu = true;
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    struct call call = op_case_call(c, PHASE_FORWARD, &storage);
+    call.kernel_plan = kernel_plan;
+    if (!variant || is_variant(code, &call, variant)) {
+        poison_outputs(&call);
+        assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+        if (code->plan_name) print_message("%s\n", code->plan_name(&call));
+        struct copies a = outputs_of(wanted), b = outputs_of(&call);
+        assert_agree(s, wanted, &a, &b);
+        copies_free(&a);
+        copies_free(&b);
+    }
+    if (code->release) code->release(kernel_plan);
+    op_case_close(c);
+}
+
+/* By algorithms of our own, and by cuDNN's layouts that do it in their own way. */
+static void test_applies_relu(void **state)
+{
+    const struct subject *s = *state;
+    const char *const *variants = code_of(s)->variants;
+    struct op_case *expected = open_case(s);
+    struct op_case_storage storage;
+    expected->relu = true;
+    struct call call = op_case_call(expected, PHASE_FORWARD, &storage);
+    assert_int_equal(op_case_run(s->op->reference, NULL, &call), OK);
+    for (int64_t i = 0; i < shape_count(call.y.shape); i++) assert_true(tensor_get(&call.y, i) >= 0);
+    compare_relu(s, &call, NULL);
+    for (int i = 0; variants && variants[i]; i++)
+        if (strstr(variants[i], "+relu") || strstr(variants[i], "+late") || !strchr(variants[i], ' '))
+            compare_relu(s, &call, variants[i]);
+    op_case_close(expected);
 }
 
 /* A relu's mask is of eights of channels in 16 bits. */
@@ -636,6 +720,7 @@ static bool takes_variant(const struct subject *s, const char *variant, bool sum
     struct op_case *c = open_variant(s, variant, sums);
     void *kernel_plan;
     bool takes = false;
+    c->relu = code->applies_relu;
     assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE && !takes; phase++) {
         struct op_case_storage storage;
@@ -935,6 +1020,11 @@ static void list_precision(struct list *list, struct subject subject, const stru
 static const char *const merged[] = {"fp32 merged", "bf16 merged", "fp16 merged"};
 static const char *const gives_sums[] = {"fp32 with sums", "bf16 with sums", "fp16 with sums"};
 
+static const char *const with_relu[] = {"fp32 with relu", "bf16 with relu", "fp16 with relu"};
+static const char *const gradient_sums[] = {"fp32, gradient's sums", "bf16, gradient's sums",
+                                            "fp16, gradient's sums"};
+static const char *const without_bias[] = {"fp32 without bias's gradient", "bf16 without bias's gradient",
+                                           "fp16 without bias's gradient"};
 static const char *const recomputes[] = {"fp32 recomputing", "bf16 recomputing", "fp16 recomputing"};
 static const char *const merged_recomputes[] = {"fp32 merged, recomputing", "bf16 merged, recomputing",
                                                 "fp16 merged, recomputing"};
@@ -980,6 +1070,12 @@ static void list_merged(struct list *list, struct subject subject)
         if (recomputing) list_add(list, test_recomputes, subject, merged_recomputes[i]);
         if (code->takes_sums || code->adds_gradients) list_add(list, test_code, subject, merged[i]);
         if (code->gives_sums) list_add(list, test_gives_sums, subject, gives_sums[i]);
+        subject.merged = false;
+        subject.training = false;          /* prepares forward alone */
+        if (code->applies_relu) list_add(list, test_applies_relu, subject, with_relu[i]);
+        subject.training = true;
+        if (code->sums_gradient) list_add(list, test_sums_gradient, subject, gradient_sums[i]);
+        if (code->spares_bias) list_add(list, test_spares_bias, subject, without_bias[i]);
     }
 }
 

@@ -2,7 +2,8 @@
  * a shortcut. The activation (and addition) are removed, and their readers read the batch norm.
  *
  * Any other relu or relu6 in front of a max pooling moves behind it, where there are fewer elements: both are
- * monotonic, and no gradient passes where different arguments have the same result, so no bit changes. */
+ * monotonic, and no gradient passes where different arguments have the same result, so no bit changes.
+ * A relu behind a max pooling becomes part of it. */
 #include "graph/graph.h"
 
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "base/memory.h"
 #include "kernels/batchnorm.h"
 #include "kernels/leaky_relu.h"
+#include "kernels/pool.h"
 
 struct fusion {
     struct graph *graph;
@@ -99,6 +101,16 @@ static void swap_with_pooling(struct fusion *fusion, int pooling)
     *second = moved;
 }
 
+static void fuse_into_pooling(struct fusion *fusion, int relu)
+{
+    int input = fusion->graph->nodes[relu].inputs[0];
+    struct node *pooling = &fusion->graph->nodes[input];
+    if (!node_is(pooling, "maxpool") || fusion->readers[input] != 1) return;
+    if (((const struct pool *)pooling->settings)->kernel > POOL_RELU_KERNEL) return;
+    pooling->op = op_find("maxpool_relu");
+    fusion->stands_for[relu] = input;
+}
+
 /* Closes the gaps: `number` becomes each node's new index. */
 static void compact(struct fusion *fusion, int *number)
 {
@@ -136,6 +148,8 @@ enum status fuse(struct graph *graph)
     for (int i = 0; i < graph->count; i++) fuse_node(&fusion, i);
     for (int i = 0; i < graph->count; i++)
         if (node_is(&graph->nodes[i], "maxpool")) swap_with_pooling(&fusion, i);
+    for (int i = 0; i < graph->count; i++)
+        if (node_activation(&graph->nodes[i]) == ACTIVATION_RELU) fuse_into_pooling(&fusion, i);
     compact(&fusion, number);
     free(fusion.readers);
     free(fusion.stands_for);

@@ -52,6 +52,18 @@ static enum status run_join_gradients(const struct pass_input *input, struct pro
     return OK;
 }
 
+static enum status run_fuse_relu(const struct pass_input *input, struct program *program)
+{
+    fuse_relu(program, input->options->kernel_plans.code_of);
+    return OK;
+}
+
+static enum status run_bias_gradients(const struct pass_input *input, struct program *program)
+{
+    bias_gradients(program, input->options->kernel_plans.code_of);
+    return OK;
+}
+
 static enum status run_cut(const struct pass_input *input, struct program *program)
 {
     struct cut_options options = input->options->cut;
@@ -171,6 +183,9 @@ static const struct pass passes[] = {
      "every instruction; the update knows the squares of the gradients of all stages"},
     {"join_gradients", run_join_gradients, is_training,
      "what is computed, but for rounding; sums only move into the op before them"},
+    {"fuse_relu", run_fuse_relu, NULL, "every bit; backward, and all other ops"},
+    {"bias_gradients", run_bias_gradients, is_training,
+     "the numbers that a bias's gradient is the sum of; all other gradients"},
     {FIRST_OF_MEMORY, run_recompute, has_modes, "every bit; forward's own instructions"},
     {"fuse_recompute", run_fuse_recompute, has_modes, "every bit; the limit of live bytes"},
     {"offload", run_offload, has_offload, "every bit; the order of computation"},

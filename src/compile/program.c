@@ -97,6 +97,7 @@ struct instruction instruction_after(const struct program *program, const struct
     at.micro_batch = forward->micro_batch;
     at.kernel_plan = forward->kernel_plan;
     at.loss_weight = forward->loss_weight;
+    at.relu = forward->relu;
     at.x = ids_copy(forward->x, forward->x_count);
     at.x_count = forward->x_count;
     at.params = ids_copy(forward->params, forward->param_count);
@@ -401,6 +402,6 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .d_x_more = at->x_count > 0 ? gradient_of(program, at->d_x_more, at->x[0]) : (struct tensor){0},
         .y_recomputed = tensor_of(program, at->y_recomputed),
         .sums = tensor_of(program, at->sums), .mask = tensor_of(program, at->mask),
-        .ranks = at->ranks, .loss_weight = at->loss_weight,
+        .relu = at->relu, .ranks = at->ranks, .loss_weight = at->loss_weight,
     };
 }

@@ -79,6 +79,7 @@ struct instruction {
     int y, d_y;
     int d_y_more, d_x_more, y_recomputed, sums, mask; /* as in struct call */
     bool sums_given;         /* sums are written here, not read */
+    bool relu;               /* as in struct call */
     int ranks;               /* as in struct call */
     int workspace;           /* value, or -1 */
     float loss_weight;
@@ -171,6 +172,14 @@ void relu_mask(struct program *program, const struct op_code *(*code_of)(const s
  * move into the backward_data that writes the second of them, where its code joins_gradients. After
  * relu_mask, before streams. */
 void join_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+
+/* A relu behind an op that nobody else reads becomes part of its forward, where the op's code applies_relu.
+ * Bits do not change. Before streams. */
+void fuse_relu(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+
+/* A bias's gradient is made by the op that makes the gradient which it is the sum of, where its code
+ * sums_gradient and the other's spares_bias. After buckets, before streams. */
+void bias_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* The type in which ops read a parameter in a run that stores activations as `storage`: weights and
  * biases of LOW ops in that type, all else as its master is. */

@@ -1,5 +1,6 @@
 libcompile_a_SOURCES = \
 	src/compile/autocast.c \
+	src/compile/bias_gradients.c \
 	src/compile/buckets.c \
 	src/compile/buckets.h \
 	src/compile/cluster.c \
@@ -47,6 +48,7 @@ libcompile_a_SOURCES = \
 	src/compile/recompute.h \
 	src/compile/recompute_choose.c \
 	src/compile/fuse_recompute.c \
+	src/compile/fuse_relu.c \
 	src/compile/recompute_replay.c \
 	src/compile/recompute_replay.h \
 	src/compile/relu_mask.c \

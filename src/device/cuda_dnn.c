@@ -203,17 +203,40 @@ void dnn_graph_backward_weight(struct dnn_graph *graph, const struct dnn_convolu
     graph_operation(graph, &draft);
 }
 
-void dnn_graph_add(struct dnn_graph *graph, int a, int b, int y)
+static struct draft pointwise_begin(cudnnPointwiseMode_t mode)
 {
-    cudnnPointwiseMode_t mode = CUDNN_POINTWISE_ADD;
     struct draft kind = draft_begin(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     draft_set(&kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     draft_set_dtype(&kind, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
-    descriptor add = graph_helper(graph, &kind);
+    return kind;
+}
+
+/* An operation of this kind, which has yet to be given its tensors. */
+static struct draft pointwise_operation(struct dnn_graph *graph, struct draft *kind)
+{
+    descriptor pointwise = graph_helper(graph, kind);
     struct draft draft = draft_begin(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise);
+    return draft;
+}
+
+void dnn_graph_add(struct dnn_graph *graph, int a, int b, int y)
+{
+    struct draft kind = pointwise_begin(CUDNN_POINTWISE_ADD);
+    struct draft draft = pointwise_operation(graph, &kind);
     draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, graph->tensor[a]);
     draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, graph->tensor[b]);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, graph->tensor[y]);
+    graph_operation(graph, &draft);
+}
+
+void dnn_graph_relu(struct dnn_graph *graph, int x, int y)
+{
+    cudnnNanPropagation_t passes = CUDNN_PROPAGATE_NAN;
+    struct draft kind = pointwise_begin(CUDNN_POINTWISE_RELU_FWD);
+    draft_set(&kind, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1, &passes);
+    struct draft draft = pointwise_operation(graph, &kind);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, graph->tensor[x]);
     draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, graph->tensor[y]);
     graph_operation(graph, &draft);
 }

@@ -41,6 +41,8 @@ void dnn_graph_backward_data(struct dnn_graph *graph, const struct dnn_convoluti
 void dnn_graph_backward_weight(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x,
                                int d_y, int d_weight);
 void dnn_graph_add(struct dnn_graph *graph, int a, int b, int y);
+/* max(0, x), which a NaN passes. */
+void dnn_graph_relu(struct dnn_graph *graph, int x, int y);
 /* Per channel: the sum of x and of its squares, fp32 of dimensions 1, c, 1, 1. */
 void dnn_graph_statistics(struct dnn_graph *graph, int x, int sum, int squares);
 
