@@ -222,9 +222,19 @@ static void backward_channel(const struct call *call, int64_t k)
     }
 }
 
+/* The first channels of d_x_more join d_x. */
+static void add_first_channels(const struct call *call)
+{
+    int64_t channels = call->x[0].shape.c, pitch = call->d_x_more.shape.c;
+    for (int64_t i = 0; i < shape_count(call->x[0].shape); i++)
+        tensor_set(&call->d_x[0], i, tensor_get(&call->d_x[0], i) +
+                                         tensor_get(&call->d_x_more, i / channels * pitch + i % channels));
+}
+
 static enum status batchnorm_backward(const struct call *call)
 {
     for (int64_t k = 0; k < call->x[0].shape.c; k++) backward_channel(call, k);
+    if (call->d_x_more.data) add_first_channels(call);
     if (!call->y_recomputed.data) return OK;
     struct call recompute = batchnorm_recompute_call(call);
     return batchnorm_recompute(&recompute);
@@ -267,6 +277,7 @@ static const struct field fields[] = {
 
 static const struct op_code reference = {
     .adds_gradients = true,
+    .adds_first_channels = true,
     .keeps_mask = true,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,

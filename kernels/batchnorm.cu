@@ -306,7 +306,26 @@ __global__ void __launch_bounds__(threads)
         lines[k] = {(float)(-invstd[k] * (double)sums[channels + k] / count), (float)(-sums[k] / count)};
 }
 
-template <class T, int width, enum act act, enum side by, bool two>
+/* Cells of d_x_more, which `adds` says is there. */
+template <bool adds, class T, int width>
+__device__ static inline void load_more(cell<T, width> (&to)[unroll], const gradients<T> &g,
+                                        const sweep_position &p, const tile_rows &rows)
+{
+#pragma unroll
+    for (int j = 0; j < unroll; j++)
+        if (adds && j < rows.count)
+            to[j] = load<T, width>(g.d_x_more + (rows.first + j * rows.lanes) * g.more_pitch + p.channel);
+}
+
+/* What is added to d_x is added to what would have been stored. */
+template <class T, int width>
+__device__ static inline void add_more(float (&d_x)[width], const cell<T, width> &more)
+{
+#pragma unroll
+    for (int i = 0; i < width; i++) d_x[i] = to_float(from_float<T>(d_x[i])) + more.get(i);
+}
+
+template <class T, int width, enum act act, enum side by, bool two, bool adds>
 __global__ void __launch_bounds__(threads, 2)
     batchnorm_backward_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
                               struct sweep s, const struct gradient_line *lines)
@@ -316,7 +335,7 @@ __global__ void __launch_bounds__(threads, 2)
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
-    cell<T, width> x[unroll], d_y[unroll], more[unroll];
+    cell<T, width> x[unroll], d_y[unroll], more[unroll], added[unroll];
     side_cell<T, width, by> sides[unroll];
     load_rows(x, g.x, rows);
     factors<width> f = factors_at<width>(values, p.channel);
@@ -324,6 +343,7 @@ __global__ void __launch_bounds__(threads, 2)
     load_rows(d_y, g.d_y, rows);
     if (two) load_rows(more, g.d_y_more, rows);
     if (asks) load_sides(sides, g, rows);
+    load_more<adds>(added, g, p, rows);
     struct gradient_line line[width];
 #pragma unroll
     for (int i = 0; i < width; i++) line[i] = lines[p.channel + i];
@@ -331,8 +351,11 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
         for (int j = 0; j < unroll; j++)
             if (j < rows.count) {
+                float d_x[width];
                 backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                d_x_cell<act, two>(f, line, slopes, in, g.d_x + rows[j]);
+                d_x_cell<act, two>(f, line, slopes, in, d_x);
+                if (adds) add_more(d_x, added[j]);
+                store<T, width>(g.d_x + rows[j], d_x);
                 if (by == SIDE_X && g.y_recomputed)
                     apply_cell<act, false>(f, slopes, x[j], x[j], normalised<T>{.y = g.y_recomputed},
                                            rows[j]);
@@ -344,6 +367,7 @@ __global__ void __launch_bounds__(threads, 2)
         load_rows(d_y, g.d_y, rows);
         if (two) load_rows(more, g.d_y_more, rows);
         if (asks) load_sides(sides, g, rows);
+        load_more<adds>(added, g, p, rows);
     }
 }
 
@@ -471,9 +495,11 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
                           partial_sums_of(&s, parts, grid.x), s.channels, s.rows, values.spread, out));
     }
     if (!g.d_x) return OK;
-    auto second = batchnorm_backward_kernel<T, width, act, by, two>;
+    auto second = batchnorm_backward_kernel<T, width, act, by, two, false>;
+    if constexpr (by == SIDE_X && !two)
+        if (g.d_x_more) second = batchnorm_backward_kernel<T, width, act, by, two, true>;
     if (second_has_dz) {
-        second = batchnorm_backward_kernel<T, width, ACT_NONE, by, false>;
+        second = batchnorm_backward_kernel<T, width, ACT_NONE, by, false, false>;
         g.d_y = g.d_residual;
     }
     return launch_behind(call, second, grid, threads, g, values, slopes_of(set), s, lines);
@@ -607,6 +633,7 @@ const struct op_code batch_moments_cuda = {
 
 const struct op_code batchnorm_cuda = {
     .adds_gradients = true,
+    .adds_first_channels = true,
     .takes_sums = true,
     .keeps_mask = true,
     .workspace = batchnorm_workspace,

@@ -358,15 +358,14 @@ struct gradient_line {
 
 template <enum act act, bool two, class T, int width, enum side by>
 __device__ inline void d_x_cell(const factors<width> &f, const struct gradient_line (&line)[width],
-                                const struct slopes &b, const backward_cells<T, width, by> &in, T *d_x)
+                                const struct slopes &b, const backward_cells<T, width, by> &in,
+                                float (&d_x)[width])
 {
-    float out[width];
 #pragma unroll
     for (int i = 0; i < width; i++) {
         float dz = d_z<act, two>(f, b, in, i);
-        out[i] = f.scale[i] * (dz + fmaf(line[i].tilt, in.x.get(i) - f.mean[i], line[i].offset));
+        d_x[i] = f.scale[i] * (dz + fmaf(line[i].tilt, in.x.get(i) - f.mean[i], line[i].offset));
     }
-    store<T, width>(d_x, out);
 }
 
 /* Where forward leaves what it found about channels. */
@@ -388,10 +387,11 @@ enum status batchnorm_statistics_cuda(const struct call *call);
 enum status batchnorm_update_cuda(const struct call *call);
 namespace batchnorm_parts {
 
-/* Everything backward's kernels read and write. y and mask, as sides are told; d_y_more, d_residual, d_x,
- * y_recomputed and the parameters' gradients may be NULL. */
+/* Everything backward's kernels read and write. y and mask, as sides are told; d_y_more, d_x_more, d_residual,
+ * d_x, y_recomputed and the parameters' gradients may be NULL. Rows of d_x_more have more_pitch numbers. */
 template <class T> struct gradients {
-    const T *x, *y, *d_y, *d_y_more;
+    const T *x, *y, *d_y, *d_y_more, *d_x_more;
+    int64_t more_pitch;
     const uint8_t *mask;
     T *d_residual, *d_x, *y_recomputed;
     float *d_weight, *d_bias;
@@ -405,6 +405,8 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
         .y = (const T *)call->y.data,
         .d_y = (const T *)call->d_y.data,
         .d_y_more = (const T *)call->d_y_more.data,
+        .d_x_more = (const T *)call->d_x_more.data,
+        .more_pitch = call->d_x_more.shape.c,
         .mask = (const uint8_t *)call->mask.data,
         .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
         .d_x = (T *)call->d_x[0].data,

@@ -1,4 +1,8 @@
 #include "kernels/chunk.cuh"
+#include "kernels/conv_cuda.cuh"
+#include "kernels/sweep.cuh"
+
+using namespace batchnorm_parts;
 
 #define THREADS 256
 
@@ -80,9 +84,93 @@ static enum status concat_copy(const struct call *call, const struct tensor *who
     });
 }
 
+/* Where a pack of the whole's channels lies in its part: the part, and the pack's first number. */
+struct concat_source {
+    const struct concat_part *part;
+    int64_t at;
+};
+
+/* `channel` is counted from the whole's first, parts in numbers. */
+__device__ static inline concat_source source_of(const struct concat_parts &parts, int64_t channel)
+{
+    int i = 0;
+    while (i + 1 < parts.count && channel >= parts.part[i + 1].first) i++;
+    return {&parts.part[i], channel - parts.part[i].first};
+}
+
+/* Copies as it adds up what it copies, and the squares: sums[blockIdx.x][sums, squares][channel]. */
+template <class T, int width>
+__global__ void __launch_bounds__(threads, 4)
+    concat_sums_kernel(T *whole, const __grid_constant__ struct concat_parts parts, struct sweep s, float *sums)
+{
+    __shared__ tally_room<width> room;
+    sweep_position p = sweep_position_of<width>(s);
+    tally<width> t = {};
+    concat_source from = source_of(parts, p.here ? p.channel : 0);
+    const T *data = (const T *)from.part->data + from.at;
+    int64_t pitch = from.part->words;
+    for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
+        tile_rows rows = rows_of(s, p, tile);
+        cell<T, width> got[unroll];
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) got[j] = load<T, width>(data + (rows.first + j * rows.lanes) * pitch);
+#pragma unroll
+        for (int j = 0; j < unroll; j++) {
+            if (j >= rows.count) continue;
+            *(cell<T, width> *)(whole + rows[j]) = got[j];
+#pragma unroll
+            for (int i = 0; i < width; i++) {
+                t.first[i] += got[j].get(i);
+                t.second[i] = fmaf(got[j].get(i), got[j].get(i), t.second[i]);
+            }
+        }
+    }
+    merge_lanes<merge_sums>(t, s.span, s.lanes, room);
+    leave_part(s, p, t, sums);
+}
+
+/* Whether packs never lie in two parts, nor rows begin amid one. */
+static bool in_packs(const struct call *call)
+{
+    int64_t width = 16 / (int64_t)dtype_bytes(call->y.dtype);
+    bool packs = true;
+    for (int i = 0; i < call->x_count; i++) packs = packs && call->x[i].shape.c % width == 0;
+    return packs;
+}
+
+static size_t concat_workspace(const struct call *call)
+{
+    if (call->phase != PHASE_FORWARD || call->sums.shape.rank == 0) return 0;
+    struct shape y = call->y.shape;
+    if (!in_packs(call)) return conv_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
+    struct sweep s = sweep_open(&call->y, 16 / (int)dtype_bytes(call->y.dtype));
+    return 2 * sizeof(float) * (size_t)(s.channels * sweep_height(&s, blocks_max));
+}
+
+static enum status concat_summing(const struct call *call)
+{
+    struct concat_parts parts = parts_of(&call->y, call->x, call->x, call->x_count);
+    parts_in_words(&parts, (int64_t)dtype_bytes(call->y.dtype));
+    return with_type(call->y.dtype, [&](auto type) {
+        using T = decltype(type);
+        constexpr int width = pack<T>::count;
+        struct sweep s = sweep_open(&call->y, width);
+        dim3 grid = sweep_grid(call, &s, 4);
+        float *sums = (float *)call->workspace;
+        concat_sums_kernel<T, width>
+            <<<grid, threads, 0, stream_of(call)>>>((T *)call->y.data, parts, s, sums);
+        TRY(launched(call));
+        return conv_sum_shares(call, (float *)call->sums.data, sums, (int)grid.x, 2 * (int)s.channels);
+    });
+}
+
 static enum status concat_forward(const struct call *call)
 {
-    return concat_copy<true>(call, &call->y, call->x);
+    bool sums = call->sums.data && shape_count(call->y.shape) > 0;
+    if (sums && in_packs(call)) return concat_summing(call);
+    TRY(concat_copy<true>(call, &call->y, call->x));
+    return sums ? conv_sums(call, &call->y, (float *)call->sums.data, true) : OK;
 }
 
 static enum status concat_backward(const struct call *call)
@@ -90,4 +178,9 @@ static enum status concat_backward(const struct call *call)
     return concat_copy<false>(call, &call->d_y, call->d_x);
 }
 
-const struct op_code concat_cuda = {.forward = concat_forward, .backward = concat_backward};
+const struct op_code concat_cuda = {
+    .gives_sums = true,
+    .workspace = concat_workspace,
+    .forward = concat_forward,
+    .backward = concat_backward,
+};

@@ -120,7 +120,9 @@ struct call {
                                           may be absent */
     struct tensor d_x_more;            /* backward_data of code that joins_gradients: another gradient of
                                           x[0], to be added to d_x[0]; which is 0 where the mask, then x[0]'s,
-                                          is 0, and whose sums over n, h, w are written; may be absent */
+                                          is 0, and whose sums over n, h, w are written; in backward of code
+                                          that adds_first_channels: a gradient with at least as many channels
+                                          as x[0], the first of which are added to d_x[0]; may be absent */
     struct tensor y_recomputed;        /* with backward_recomputes (struct op): y, to be written as forward
                                           wrote it; may be absent */
     struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
@@ -164,6 +166,7 @@ struct op_code {
     bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
     bool prepare_together;   /* prepare may run on several threads at once */
     bool adds_gradients;     /* backward heeds call->d_y_more */
+    bool adds_first_channels;   /* backward heeds call->d_x_more, where x is one tensor and d_y_more absent */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
     bool applies_relu;       /* forward supports call->relu */
     bool keeps_mask;         /* forward and backward support call->mask, if the op masks */

@@ -208,6 +208,15 @@ void op_case_sum_gradient(struct op_case *c)
     c->sums_gradient = true;
 }
 
+void op_case_add_first_channels(struct op_case *c)
+{
+    struct random random = random_open(c->random.seed, PURPOSE_TEST, 3, 0);
+    struct shape shape = c->x[0].shape;
+    shape.c += 8;
+    c->d_x_more = tensor_new(c->d_x[0].dtype, shape);
+    fill_normal(&c->d_x_more, &random, 0, 1);
+}
+
 static void tensors_free(struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) free(tensors[i].data);
@@ -285,7 +294,7 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
     copy_gradients(&call.d_y_more, &c->d_y_more, 1, phase == PHASE_BACKWARD);
     copy_gradients(&call.y_recomputed, &c->y_recomputed, 1, phase == PHASE_BACKWARD);
-    bool joins = c->d_x_more.data && phase == PHASE_BACKWARD_DATA;
+    bool joins = c->d_x_more.data && (phase == PHASE_BACKWARD_DATA || phase == PHASE_BACKWARD);
     bool first = !c->d_x_more.data && !c->sums_gradient && phase == PHASE_FORWARD;
     bool summed = c->sums_gradient && phase == PHASE_BACKWARD;
     copy_gradients(&call.d_x_more, &c->d_x_more, 1, joins);

@@ -48,7 +48,8 @@ static const struct op_code *code_of(const struct op *op)
     static const struct op_code conv = {.gives_sums = true, .applies_relu = true, .joins_gradients = true,
                                         .spares_bias = true},
         maximum = {.sums_gradient = true},
-        batchnorm = {.takes_sums = true, .adds_gradients = true, .keeps_mask = true},
+        batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_first_channels = true,
+                     .keeps_mask = true},
         conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
@@ -156,6 +157,16 @@ static const struct dump_case cases[] = {
            "add5 = add bn5 relu3\n"
            "conv6 = conv add5 filters=5 kernel=1 bias=no\n"
            "pool = globalavgpool conv6\n", F16, 1, .streams = 1, .fold = true},
+    {"concat_gradients", "concat_gradients",
+     INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+           "bn1 = batchnorm conv1 affine=no\n"
+           "conv2 = conv bn1 filters=16 kernel=3 pad=1 bias=no\n"
+           "concat2 = concat conv1 conv2\n"
+           "bn2 = batchnorm concat2 affine=no\n"
+           "conv3 = conv bn2 filters=8 kernel=3 pad=1 bias=no\n"
+           "concat3 = concat concat2 conv3\n"
+           "conv4 = conv concat3 filters=5 kernel=1 bias=no\n"
+           "pool = globalavgpool conv4\n", F16, 1, .streams = 1},
     {"fuse_relu", "fuse_relu", CONVOLUTIONS_WITH_RELU, F16, 1, .streams = 1},
     {"bias_gradients", "bias_gradients", CONVOLUTIONS_WITH_RELU, F16, 1, .streams = 1},
     {"recompute", "recompute",

@@ -475,6 +475,32 @@ static void test_sums_gradient(void **state)
     op_case_close(c);
 }
 
+/* Backward with another gradient of x to add, which is the first channels of one that has more. */
+static void test_adds_first_channels(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_case(s);
+    run_phase(c, s->op->reference, NULL, PHASE_FORWARD);
+    c->device = s->device;
+    struct copies plain = run_phase(c, code, NULL, PHASE_BACKWARD);
+    op_case_add_first_channels(c);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    op_case_poison(&c->d_x[0]);
+    assert_int_equal(op_case_run(code, NULL, &call), OK);
+    int64_t channels = c->x[0].shape.c, pitch = c->d_x_more.shape.c;
+    double step = relative_spacing(c->d_x[0].dtype);
+    for (int64_t i = 0; i < shape_count(c->x[0].shape); i++) {
+        double more = tensor_get(&c->d_x_more, i / channels * pitch + i % channels);
+        double own = tensor_get(&plain.tensor[0], i), got = tensor_get(&c->d_x[0], i);
+        if (!(fabs(own + more - got) <= step * (fabs(own) + fabs(own + more)) + 1e-6))
+            fail_msg("d_x[%lld] is %.9g, not %.9g and %.9g", (long long)i, got, own, more);
+    }
+    copies_free(&plain);
+    op_case_close(c);
+}
+
 /* backward_params without the bias's gradient: the weight's is the same to the bit. */
 static void test_spares_bias(void **state)
 {
@@ -1023,6 +1049,8 @@ static const char *const gives_sums[] = {"fp32 with sums", "bf16 with sums", "fp
 static const char *const with_relu[] = {"fp32 with relu", "bf16 with relu", "fp16 with relu"};
 static const char *const gradient_sums[] = {"fp32, gradient's sums", "bf16, gradient's sums",
                                             "fp16, gradient's sums"};
+static const char *const first_channels[] = {"fp32 adding channels", "bf16 adding channels",
+                                            "fp16 adding channels"};
 static const char *const without_bias[] = {"fp32 without bias's gradient", "bf16 without bias's gradient",
                                            "fp16 without bias's gradient"};
 static const char *const recomputes[] = {"fp32 recomputing", "bf16 recomputing", "fp16 recomputing"};
@@ -1075,6 +1103,8 @@ static void list_merged(struct list *list, struct subject subject)
         if (code->applies_relu) list_add(list, test_applies_relu, subject, with_relu[i]);
         subject.training = true;
         if (code->sums_gradient) list_add(list, test_sums_gradient, subject, gradient_sums[i]);
+        if (code->adds_first_channels && subject.example.x_count == 1)
+            list_add(list, test_adds_first_channels, subject, first_channels[i]);
         if (code->spares_bias) list_add(list, test_spares_bias, subject, without_bias[i]);
     }
 }

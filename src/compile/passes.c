@@ -58,6 +58,12 @@ static enum status run_fuse_relu(const struct pass_input *input, struct program 
     return OK;
 }
 
+static enum status run_concat_gradients(const struct pass_input *input, struct program *program)
+{
+    concat_gradients(program, input->options->kernel_plans.code_of);
+    return OK;
+}
+
 static enum status run_bias_gradients(const struct pass_input *input, struct program *program)
 {
     bias_gradients(program, input->options->kernel_plans.code_of);
@@ -183,6 +189,8 @@ static const struct pass passes[] = {
      "every instruction; the update knows the squares of the gradients of all stages"},
     {"join_gradients", run_join_gradients, is_training,
      "what is computed, but for rounding; sums only move into the op before them"},
+    {"concat_gradients", run_concat_gradients, is_training,
+     "every bit; sums only move into the op before them"},
     {"fuse_relu", run_fuse_relu, NULL, "every bit; backward, and all other ops"},
     {"bias_gradients", run_bias_gradients, is_training,
      "the numbers that a bias's gradient is the sum of; all other gradients"},

@@ -376,6 +376,16 @@ static struct tensor gradient_of(const struct program *program, int id, int of)
     return tensor;
 }
 
+/* It has the shape of x[0], or more channels. */
+static struct tensor d_x_more_of(const struct program *program, const struct instruction *at)
+{
+    if (at->x_count == 0 || at->d_x_more < 0) return (struct tensor){0};
+    struct tensor tensor = tensor_of(program, at->d_x_more);
+    struct shape x = program->values[at->x[0]].shape;
+    if (shape_count(tensor.shape) == shape_count(x)) tensor.shape = x;
+    return tensor;
+}
+
 /* Without saved values, forward recomputes. */
 static enum phase call_phase(const struct instruction *at)
 {
@@ -399,7 +409,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .d_params = storage->d_params, .saved = storage->saved,
         .y = tensor_of(program, at->y), .d_y = gradient_of(program, at->d_y, at->y),
         .d_y_more = gradient_of(program, at->d_y_more, at->y),
-        .d_x_more = at->x_count > 0 ? gradient_of(program, at->d_x_more, at->x[0]) : (struct tensor){0},
+        .d_x_more = d_x_more_of(program, at),
         .y_recomputed = tensor_of(program, at->y_recomputed),
         .sums = tensor_of(program, at->sums), .mask = tensor_of(program, at->mask),
         .relu = at->relu, .ranks = at->ranks, .loss_weight = at->loss_weight,

@@ -6,6 +6,7 @@ libcompile_a_SOURCES = \
 	src/compile/cluster.c \
 	src/compile/cluster.h \
 	src/compile/compile.c \
+	src/compile/concat_gradients.c \
 	src/compile/compile.h \
 	src/compile/cost.c \
 	src/compile/cost.h \
