@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "compile/cluster.h"
 #include "compile/partition_search.h"
+#include "compile/program_parts.h"
 
 #define THREADS 2            /* assumed cores of a CPU, not their actual number, which may differ between
                               * ranks */
@@ -54,6 +55,32 @@ static int first_node(const struct program *program, const struct instruction *a
     return first;
 }
 
+/* No stage ends between two nodes. */
+static void keep_together(const struct partitioning *p, int a, int b)
+{
+    int end = a > b ? a : b;
+    for (int n = a < b ? a : b; n >= 0 && n < end; n++) p->blocks[n].crossing = NEVER;
+}
+
+/* What passes after the cut join, as they do in a program that is not cut: apart, results would be rounded, or
+ * summed, in another order. These are a relu and the op in front of it (fuse_relu.c), and an op with a bias and
+ * the one that computes the gradient of its output (bias_gradients.c). */
+static void keep_joined(const struct partitioning *p)
+{
+    const struct program *program = p->program;
+    struct value_uses *uses = value_uses(program);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        bool relu = at->phase == PHASE_FORWARD && at->op == build_op("relu");
+        bool bias = at->phase == PHASE_BACKWARD_PARAMS && at->param_count > 1 && at->d_params[1] >= 0;
+        int writer = relu ? uses[at->x[0]].writer : bias ? uses[at->d_y].writer : -1;
+        if (writer < 0) continue;
+        const struct instruction *other = &program->instructions[writer];
+        if (relu || other->phase == PHASE_BACKWARD) keep_together(p, at->node, node_of(program, other));
+    }
+    free(uses);
+}
+
 static void touch(struct reach *reach, int node, bool writes)
 {
     if (reach->last < 0) *reach = (struct reach){node, node, node};
@@ -70,8 +97,7 @@ static void look_at(const struct partitioning *p)
         int node = node_of(p->program, at);
         if (node < 0) continue;
         add_seconds(p, at, node);
-        for (int n = first_node(p->program, at); at->node >= 0 && n < at->node; n++)
-            p->blocks[n].crossing = NEVER;
+        if (at->node >= 0) keep_together(p, first_node(p->program, at), at->node);
         if (at->micro_batch > 0 || at->phase == PHASE_UPDATE) continue;
         for (int k = 0; k < at->read_count; k++) touch(&p->reach[at->reads[k]], node, false);
         for (int k = 0; k < at->write_count; k++) touch(&p->reach[at->writes[k]], node, true);
@@ -153,6 +179,7 @@ enum status partition(const struct program *program, const struct partition_opti
         .cluster = partition_cluster(program, options),
     };
     look_at(&p);
+    keep_joined(&p);
     add_crossings(&p);
     bool right = options->stages < program->graph->count && search(&p, stage, &found);
     if (seconds) *seconds = found;
