@@ -10,6 +10,8 @@
 #define GAIN 6                   /* as many times the images fit, most often, that fit when all is kept */
 #define OCTAVES 4                /* looked at, at most */
 #define MODELLED 4               /* micro-batches of a step of more, for a model of it */
+#define COARSE_FIRST 8           /* a part of the images more, to begin with, for a step that takes long to plan */
+#define COARSE 32                /* ... and the least such part */
 #define CLOSER 32                /* a part of the images less, where the model has promised too many */
 
 /* A search, in images a micro-batch. */
@@ -185,19 +187,30 @@ static enum status search_octaves(struct batch_search *q, int *images)
     return OK;
 }
 
-/* Up from what surely fits, in growing steps and then back in halves:
- * for steps that are planned in no time. */
-static enum status search_applied(struct batch_search *q, int *images)
+/* Up from what surely fits, in growing steps from `step` on and then back in halves to `least`, unless the first
+ * is already too much and `least` is not 1. */
+static enum status search_applied(struct batch_search *q, int *images, int step, int least)
 {
-    int over = q->options->most + 1;
-    bool grow = true;
-    for (int step = 1; step > 0; step = grow ? 2 * step : step / 2) {
+    int over = q->options->most + 1, begin = *images;
+    for (bool grow = true; step >= least; step = grow ? 2 * step : step / 2) {
         int64_t bytes = INT64_MAX;
         if (*images + step < over) TRY(at(q, applied, *images + step, &bytes));
         if (bytes <= q->options->limit) *images += step;
         else grow = false;
+        if (*images == begin && least > 1) return OK;
     }
     return OK;
+}
+
+/* Above what an octave's choice lets fit. A step that is planned in no time is searched to the last image; any
+ * other coarsely, since each try takes long. */
+static enum status search_above(struct batch_search *q, int *images)
+{
+    int activations = q->minimum.count * q->options->micro_batches;
+    if (activations == 0) return OK;
+    if (activations <= ACTIVATIONS_FEW) return search_applied(q, images, 1, 1);
+    if (*images < COARSE || q->modelled == MODELLED) return OK;
+    return search_applied(q, images, *images / COARSE_FIRST, *images / COARSE);
 }
 
 /* Looks at a few micro-batches from here on. They add fewer gradients up, which one image tells. */
@@ -229,9 +242,8 @@ enum status fit_batch(const struct fit_batch_options *options, int *batch)
     int images = 0;
     enum status status = options->most > 0 ? model_few(&q) : OK;
     if (status == OK && options->most > 0) status = search_octaves(&q, &images);
-    bool few = q.minimum.count > 0 && q.minimum.count * options->micro_batches <= ACTIVATIONS_FEW;
     if (status == OK) status = check_all(&q, &images);
-    if (status == OK && few) status = search_applied(&q, &images);
+    if (status == OK) status = search_above(&q, &images);
     minimum_free(&q.minimum);
     if (status == OK) *batch = images * options->micro_batches;
     return status;
