@@ -33,13 +33,13 @@ struct expected {
  * formula in test_cifar_sizes. */
 static const struct expected table[] = {
     {"airbench94", 1972802, 3, 32, 10, INIT_DIRAC, DEFAULT, INIT_CONSTANT, 6, false},
-    {"alexnet", 61100840, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 0, true},
-    {"cifar10_quick", 145578, 3, 32, 10, DEFAULT, DEFAULT, DEFAULT, 0, false},
+    {"alexnet", 61100840, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 3, true},
+    {"cifar10_quick", 145578, 3, 32, 10, DEFAULT, DEFAULT, DEFAULT, 1, false},
     {"convnext_tiny", 28589128, 3, 224, 1000, CUT, CUT, INIT_ZERO, 0, true},
     {"densenet121", 7978856, 3, 224, 1000, IN, DEFAULT, INIT_ZERO, 121, true},
     {"efficientnet_b0", 5288548, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 33, true},
     {"googlenet", 6624904, 3, 224, 1000, CUT, CUT, DEFAULT, 57, true},
-    {"lenet5", 61706, 1, 28, 10, DEFAULT, DEFAULT, DEFAULT, 0, false},
+    {"lenet5", 61706, 1, 28, 10, DEFAULT, DEFAULT, DEFAULT, 2, false},
     {"mobilenet_v2", 3504872, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 35, true},
     {"mobilenet_v3_large", 5483032, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 31, true},
     {"mobilenet_v3_small", 2542856, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 23, true},
@@ -56,9 +56,9 @@ static const struct expected table[] = {
     {"resnet56", 853018, 3, 32, 10, IN, IN, DEFAULT, 82, false},
     {"resnext50_32x4d", 25028904, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
     {"shufflenet_v2_x1_0", 2278604, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 37, true},
-    {"squeezenet1_1", 1235496, 3, 224, 1000, UNIFORM, INIT_NORMAL, INIT_ZERO, 0, true},
+    {"squeezenet1_1", 1235496, 3, 224, 1000, UNIFORM, INIT_NORMAL, INIT_ZERO, 1, true},
     {"vgg11_bn", 132868840, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 8, true},
-    {"vgg16", 138357544, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 0, true},
+    {"vgg16", 138357544, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 5, true},
     {"vgg16_bn", 138365992, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 13, true},
     {"wide_resnet50_2", 68883240, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
 };
