@@ -19,6 +19,5 @@ int64_t pack_bound(const struct span *spans, int count, int64_t alignment);
  * peak. */
 int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t capacity, double seconds);
 
-/* `id,lower,upper,size` with a header line, as in MiniMalloc's benchmarks (columns in any order; "start",
- * "begin" for lower; "end" inclusive for upper). The caller frees both arrays. */
+/* A header `id,lower,upper,size` and rows, as in MiniMalloc's benchmarks. The caller frees both arrays. */
 enum status pack_read_csv(const char *path, struct span **spans, char ***ids, int *count);

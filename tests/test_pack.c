@@ -513,14 +513,14 @@ static struct csv read_good(const char *text)
     return table;
 }
 
-static void expect_csv_refused(const char *text, const char *words, int errors)
+static void expect_csv_refused(const char *text, const char *words)
 {
     struct csv table = {.count = 77};
     struct caught caught;
     assert_int_equal(read_csv(text, strlen(text), &table, &caught), BAD_DATA);
     assert_int_equal(table.count, 77);
     assert_true(caught_has(&caught, words));
-    assert_int_equal(caught.errors, errors);
+    assert_int_equal(caught.errors, 1);
     text_free(&caught.words);
 }
 
@@ -528,9 +528,7 @@ static void tables_are_read(void **state)
 {
     static const char *const texts[] = {
         "id,lower,upper,size\nb1,0,3,4\nb2,-3,9,5\n",
-        "\xef\xbb\xbfsize, id ,upper,lower\r\n4,b1,3,0\r\n\r\n5 , b2,9,-3",
-        "id,start,end,size\nb1,0,2,4\nb2,-3,8,5\n",
-        "id,begin,upper,size\nb1,0,3,4\nb2,-3,9,5\n\n",
+        "\xef\xbb\xbfid,lower,upper,size\r\nb1,0,3,4\r\n\r\n b2,-3 ,9,5",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct csv table = read_good(texts[i]);
@@ -550,41 +548,28 @@ static void empty_table(void **state)
     struct csv table = read_good("id,lower,upper,size\n");
     assert_int_equal(table.count, 0);
     csv_free(&table);
-    expect_csv_refused("", "empty", 1);
+    expect_csv_refused("", "empty");
 }
 
 #define HEADER "id,lower,upper,size\n"
 
 static void malformed_tables(void **state)
 {
-    expect_csv_refused("id,lower,upper\n", ":1: fewer than 4 columns", 1);
-    expect_csv_refused("id,lower,upper,size,x\n", ":1: more than 4 columns", 1);
-    expect_csv_refused("id,lower,upper,bytes\n", ":1: unknown column 'bytes'", 1);
-    expect_csv_refused("id,lower,start,size\n", ":1: duplicate column 'start'", 1);
-    expect_csv_refused("id,end,upper,size\n", ":1: duplicate column 'upper'", 1);
-    expect_csv_refused(HEADER "a,0,1,2\nb,0,1\n", ":3: fewer than", 1);
-    expect_csv_refused(HEADER "a,0,1,2,3\n", ":2: more than", 1);
-    expect_csv_refused(HEADER "a,0,1,x\n", ":2: not a whole number: 'x'", 1);
-    expect_csv_refused(HEADER "a,0,1,\n", ":2: not a whole number: ''", 1);
-    expect_csv_refused(HEADER "a,0,1,1.5\n", ":2: not a whole number", 1);
-    expect_csv_refused(HEADER "a,0,1,99999999999999999999\n", ":2: 99999999999999999999 is too large", 1);
-    expect_csv_refused(HEADER ",0,1,1\n", ":2: the id is empty", 1);
-    expect_csv_refused(HEADER "a\x1b[2J,0,1,1\n", ":2: the id 'a\\x1b[2J' is not plain text", 1);
-    expect_csv_refused(HEADER "a,1,1,1\n", ":2: the lifetime is empty", 1);
-    expect_csv_refused(HEADER "a,2,1,1\n", ":2: the lifetime is empty", 1);
-    expect_csv_refused(HEADER "a,0,1,-1\n", ":2: the size is negative", 1);
-    expect_csv_refused(HEADER "a,0,1,1\nb,0,1,1\na,0,1,1\n", ":4: duplicate id 'a', first used in line 2", 1);
-    expect_csv_refused(HEADER "a,0,1,1152921504606846976\nb,0,1,1\n", ":3: the sum of the sizes", 1);
-}
-
-static void every_mistake_in_a_table(void **state)
-{
-    struct text text = {0};
-    text_add(&text, HEADER "a\nb,0,1,1\nc,1,1,1\n");
-    expect_csv_refused(text.data, ":4: the lifetime", 2);
-    for (int i = 0; i < 30; i++) text_add(&text, "x\n");
-    expect_csv_refused(text.data, ": 12 more errors", 21);
-    text_free(&text);
+    expect_csv_refused("id,lower,upper\n", ":1: expected a header id,lower,upper,size");
+    expect_csv_refused("\n0,1,2,3\n", ":2: expected a header");
+    expect_csv_refused(HEADER "a,0,1,2\nb,0,1\n", ":3: fewer than");
+    expect_csv_refused(HEADER "a,0,1,2,3\n", ":2: more than");
+    expect_csv_refused(HEADER "a,0,1,x\n", ":2: not a whole number: 'x'");
+    expect_csv_refused(HEADER "a,0,1,\n", ":2: not a whole number: ''");
+    expect_csv_refused(HEADER "a,0,1,1.5\n", ":2: not a whole number");
+    expect_csv_refused(HEADER "a,0,1,99999999999999999999\n", ":2: 99999999999999999999 is too large");
+    expect_csv_refused(HEADER ",0,1,1\n", ":2: the id is empty");
+    expect_csv_refused(HEADER "a\x1b[2J,0,1,1\n", ":2: the id 'a\\x1b[2J' is not plain text");
+    expect_csv_refused(HEADER "a,1,1,1\n", ":2: the lifetime is empty");
+    expect_csv_refused(HEADER "a,2,1,1\n", ":2: the lifetime is empty");
+    expect_csv_refused(HEADER "a,0,1,-1\n", ":2: the size is negative");
+    expect_csv_refused(HEADER "a,0,1,1\nb,0,1,1\na,0,1,1\n", "duplicate id 'a'");
+    expect_csv_refused(HEADER "a,0,1,1152921504606846976\nb,0,1,1\n", ":3: the sum of the sizes");
 }
 
 static void binary_table(void **state)
@@ -689,7 +674,6 @@ int main(void)
         cmocka_unit_test(tables_are_read),
         cmocka_unit_test(empty_table),
         cmocka_unit_test(malformed_tables),
-        cmocka_unit_test(every_mistake_in_a_table),
         cmocka_unit_test(binary_table),
         cmocka_unit_test(tables_that_are_not_there),
         cmocka_unit_test(noise_in_tables),
