@@ -1,9 +1,9 @@
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/members.h"
 #include "base/memory.h"
 #include "bench.h"
 
@@ -18,20 +18,13 @@ static bool wants_data(const struct cmd *cmd)
     return named || cmd_value(cmd, "data");
 }
 
-static void add_number(struct text *out, const char *key, double value)
-{
-    text_add(out, "\"%s\":", key);
-    text_json_number(out, value);
-    text_add(out, ",");
-}
-
 static void add_feed(const struct feed *feed, struct text *out)
 {
-    add_number(out, "loader_images_per_s", feed->loader);
-    add_number(out, "copy_images_per_s", feed->copy > 0 ? feed->copy : NAN);
-    add_number(out, "compute_images_per_s", feed->compute);
-    add_number(out, "data_wait_fraction", feed->wait_fraction);
-    text_add(out, "\"limit\":\"%s\",", feed_limit(feed));
+    member_number(out, "loader_images_per_s", feed->loader);
+    member_number(out, "copy_images_per_s", feed->copy > 0 ? feed->copy : NAN);
+    member_number(out, "compute_images_per_s", feed->compute);
+    member_number(out, "data_wait_fraction", feed->wait_fraction);
+    member_string(out, "limit", feed_limit(feed));
 }
 
 /* The figures as members of a JSON object, whose end follows. */
@@ -50,22 +43,22 @@ static void add_figures(const struct bench *bench, struct text *out)
         reserved = (int64_t)statistics.reserved_peak;
     }
     text_add(out, "{");
-    add_number(out, "images_per_s", bench->loader ? bench->feed.together : 1e3 * hyper->batch / median);
-    add_number(out, "step_ms_median", median);
-    add_number(out, "step_ms_p10", bench_percentile(bench, 0.1));
-    add_number(out, "step_ms_p90", bench_percentile(bench, 0.9));
-    text_add(out, "\"steps\":%d,\"batch\":%d,\"precision\":\"%s\",\"device\":", bench->steps, hyper->batch,
-             hyper->precision->name);
-    text_json_string(out, device.data);
-    text_add(out,
-             ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
-             ",\"reserved_bytes\":%" PRId64 ",",
-             peak, bytes.arena, bytes.live_bound, reserved);
+    member_number(out, "images_per_s", bench->loader ? bench->feed.together : 1e3 * hyper->batch / median);
+    member_number(out, "step_ms_median", median);
+    member_number(out, "step_ms_p10", bench_percentile(bench, 0.1));
+    member_number(out, "step_ms_p90", bench_percentile(bench, 0.9));
+    member_integer(out, "steps", bench->steps);
+    member_integer(out, "batch", hyper->batch);
+    member_string(out, "precision", hyper->precision->name);
+    member_string(out, "device", device.data);
+    member_integer(out, "device_peak_bytes", peak);
+    member_integer(out, "arena_bytes", bytes.arena);
+    member_integer(out, "live_bytes_bound", bytes.live_bound);
+    member_integer(out, "reserved_bytes", reserved);
     if (bench->loader) add_feed(&bench->feed, out);
-    add_number(out, "first_loss", bench->first_loss);
-    add_number(out, "loss", bench->loss);
-    text_add(out, "\"start_seconds\":");
-    text_json_number(out, bench->start_seconds);
+    member_number(out, "first_loss", bench->first_loss);
+    member_number(out, "loss", bench->loss);
+    member_number(out, "start_seconds", bench->start_seconds);
     text_free(&device);
 }
 
@@ -117,12 +110,10 @@ static void add_rows(const struct timed *rows, int count, struct text *out)
 {
     text_add(out, ",\"layers\":[");
     for (int i = 0; i < count; i++) {
-        text_add(out, "%s{\"name\":", i ? "," : "");
-        text_json_string(out, rows[i].at->name);
-        text_add(out, ",");
-        add_number(out, "bytes", rows[i].bytes);
-        text_add(out, "\"ms\":");
-        text_json_number(out, rows[i].milliseconds);
+        text_add(out, i ? ",{" : "{");
+        member_string(out, "name", rows[i].at->name);
+        member_number(out, "bytes", rows[i].bytes);
+        member_number(out, "ms", rows[i].milliseconds);
         text_add(out, "}");
     }
     text_add(out, "]");

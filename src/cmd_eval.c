@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/members.h"
 #include "base/memory.h"
 #include "data/detect.h"
 #include "trained.h"
@@ -68,13 +69,11 @@ static enum status logits_close(struct logits_file *logits, enum status status)
 
 static void add_results(const struct evaluation *evaluation, struct text *out)
 {
-    text_add(out, "\"images\":%" PRId64 ",\"errors\":%" PRId64 ",\"top1\":", evaluation->images,
-             evaluation->errors);
-    text_json_number(out, evaluation->top1);
-    text_add(out, ",\"top5\":");
-    text_json_number(out, evaluation->top5);
-    text_add(out, ",\"loss\":");
-    text_json_number(out, evaluation->loss);
+    member_integer(out, "images", evaluation->images);
+    member_integer(out, "errors", evaluation->errors);
+    member_number(out, "top1", evaluation->top1);
+    member_number(out, "top5", evaluation->top5);
+    member_number(out, "loss", evaluation->loss);
 }
 
 static void print_json(const struct evaluation *evaluation)
@@ -113,14 +112,14 @@ static enum status write_line(const struct directory *folder, const struct cmd *
 {
     struct metrics metrics = {0};
     struct text line = {0};
-    text_add(&line, "{\"event\":\"eval\",\"split\":\"%s\",\"weights\":", split_of(cmd));
-    text_json_bytes(&line, cmd->weights);
-    text_add(&line, flips(cmd) ? ",\"flip\":true," : ",");
-    int shift = (int)cmd->settings.augment.val_shift;
-    if (shift > 0) text_add(&line, "\"shift\":%d,", shift);
+    int64_t shift = cmd->settings.augment.val_shift;
+    text_add(&line, "{\"event\":\"eval\"");
+    member_string(&line, "split", split_of(cmd));
+    member_bytes(&line, "weights", cmd->weights);
+    if (flips(cmd)) text_add(&line, ",\"flip\":true");
+    if (shift > 0) member_integer(&line, "shift", shift);
     add_results(evaluation, &line);
-    text_add(&line, ",\"time\":");
-    text_json_number(&line, evaluation->seconds);
+    member_number(&line, "time", evaluation->seconds);
     text_add(&line, "}");
     enum status status = metrics_open(folder, "metrics.jsonl", &metrics);
     if (status == OK) status = metrics_line(&metrics, line.data);

@@ -7,6 +7,7 @@
 #include "alloc/pack.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/members.h"
 #include "base/memory.h"
 #include "cmd.h"
 #include "compile/dump.h"
@@ -167,13 +168,14 @@ static void print_table_json(const struct table *table)
     struct text out = {0};
     text_add(&out, "{\"spans\":[");
     for (int i = 0; i < table->count; i++) {
-        text_add(&out, "%s{\"id\":", i ? "," : "");
-        text_json_string(&out, table->ids[i]);
+        text_add(&out, i ? ",{" : "{");
+        member_string(&out, "id", table->ids[i]);
         text_add(&out, ",\"offset\":%" PRId64 "}", table->spans[i].offset);
     }
-    text_add(&out, "],\"peak\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"seconds\":", table->peak,
-             table->bound);
-    text_json_number(&out, table->seconds);
+    text_add(&out, "]");
+    member_integer(&out, "peak", table->peak);
+    member_integer(&out, "live_bytes_bound", table->bound);
+    member_number(&out, "seconds", table->seconds);
     printf("%s}\n", out.data);
     text_free(&out);
 }

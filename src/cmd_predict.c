@@ -8,6 +8,7 @@
 
 #include "base/directory.h"
 #include "base/log.h"
+#include "base/members.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "trained.h"
@@ -79,18 +80,16 @@ static void add_class(const struct predictor *predictor, const float *logits, co
                       struct text *out)
 {
     const struct data *data = &predictor->trained.session.data;
-    text_add(out, "\"class\":");
-    text_json_bytes(out, data->class_names[best[place]]);
-    text_add(out, ",\"index\":%d,\"probability\":", best[place]);
-    text_json_number(out, probability(logits, data->classes, best[0], best[place]));
+    member_bytes(out, "class", data->class_names[best[place]]);
+    member_integer(out, "index", best[place]);
+    member_number(out, "probability", probability(logits, data->classes, best[0], best[place]));
 }
 
 static void print_json(struct predictor *predictor, const char *path, const float *logits, const int *best)
 {
     struct text out = {0};
-    text_add(&out, "{\"image\":");
-    text_json_bytes(&out, path);
-    text_add(&out, ",");
+    text_add(&out, "{");
+    member_bytes(&out, "image", path);
     add_class(predictor, logits, best, 0, &out);
     for (int i = 0; predictor->top > 1 && i < predictor->top; i++) {
         text_add(&out, i ? ",{" : ",\"top\":[{");

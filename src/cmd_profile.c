@@ -5,6 +5,7 @@
 
 #include "base/atomic_file.h"
 #include "base/log.h"
+#include "base/members.h"
 #include "base/memory.h"
 #include "cmd.h"
 #include "libraries.h"
@@ -90,54 +91,41 @@ static void print_profile(const struct profile *profile)
 
 /* As JSON. */
 
-static void add_number(struct text *out, const char *key, double value)
-{
-    text_add(out, "\"%s\":", key);
-    text_json_number(out, value);
-    text_add(out, ",");
-}
-
-static void add_text(struct text *out, const char *key, const char *value)
-{
-    text_add(out, "\"%s\":", key);
-    text_json_string(out, value);
-    text_add(out, ",");
-}
-
 static void add_row(const struct profile *profile, const struct profile_row *row, struct text *out)
 {
     text_add(out, "{");
-    add_text(out, "name", row->name);
-    add_text(out, "op", row->op);
-    add_text(out, "phase", row->phase);
-    add_number(out, "ms", row->ms);
-    add_number(out, "won_ms", row->won_ms);
-    add_number(out, "flops", row->flops);
-    add_number(out, "bytes", row->bytes);
-    add_number(out, "tflops", 1e-9 * row->flops / row->ms);
-    add_number(out, "gbps", 1e-6 * row->bytes / row->ms);
-    add_number(out, "share_of_peak", share_of_peak(profile, row));
-    add_number(out, "intensity", row->bytes > 0 ? row->flops / row->bytes : NAN);
-    add_text(out, "bound", bound_of(profile, row));
-    add_text(out, "algorithm", row->algorithm);
-    add_number(out, "share_of_card", share_of_card(profile, row));
-    text_add(out, "\"weight_bytes\":%" PRId64 ",\"activation_bytes\":%" PRId64
-             ",\"workspace_bytes\":%" PRId64 "}", row->weight_bytes, row->activation_bytes,
-             row->workspace_bytes);
+    member_string(out, "name", row->name);
+    member_string(out, "op", row->op);
+    member_string(out, "phase", row->phase);
+    member_number(out, "ms", row->ms);
+    member_number(out, "won_ms", row->won_ms);
+    member_number(out, "flops", row->flops);
+    member_number(out, "bytes", row->bytes);
+    member_number(out, "tflops", 1e-9 * row->flops / row->ms);
+    member_number(out, "gbps", 1e-6 * row->bytes / row->ms);
+    member_number(out, "share_of_peak", share_of_peak(profile, row));
+    member_number(out, "intensity", row->bytes > 0 ? row->flops / row->bytes : NAN);
+    member_string(out, "bound", bound_of(profile, row));
+    member_string(out, "algorithm", row->algorithm);
+    member_number(out, "share_of_card", share_of_card(profile, row));
+    member_integer(out, "weight_bytes", row->weight_bytes);
+    member_integer(out, "activation_bytes", row->activation_bytes);
+    member_integer(out, "workspace_bytes", row->workspace_bytes);
+    text_add(out, "}");
 }
 
 static void add_profile(const struct profile *profile, struct text *out)
 {
     text_add(out, "{");
-    add_number(out, "step_ms", profile->step_ms);
-    add_number(out, "batch", profile->batch);
-    add_number(out, "ranks", profile->ranks);
-    add_text(out, "precision", profile->precision);
-    add_text(out, "device", profile->device);
-    add_number(out, "memory_bytes", (double)profile->memory_bytes);
-    add_number(out, "card_bytes", (double)profile->card_bytes);
-    add_number(out, "serial_ms", profile->serial_ms);
-    text_add(out, "\"peaks\":{\"tflops\":%.9g,\"gbps\":%.9g,\"product_tflops\":%.9g},\"stages\":[",
+    member_number(out, "step_ms", profile->step_ms);
+    member_number(out, "batch", profile->batch);
+    member_number(out, "ranks", profile->ranks);
+    member_string(out, "precision", profile->precision);
+    member_string(out, "device", profile->device);
+    member_number(out, "memory_bytes", (double)profile->memory_bytes);
+    member_number(out, "card_bytes", (double)profile->card_bytes);
+    member_number(out, "serial_ms", profile->serial_ms);
+    text_add(out, ",\"peaks\":{\"tflops\":%.9g,\"gbps\":%.9g,\"product_tflops\":%.9g},\"stages\":[",
              profile->peaks.tflops, profile->peaks.gbps, profile->product_tflops);
     for (int i = 0; i < STAGES; i++)
         if (has_stage(profile, i))

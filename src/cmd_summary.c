@@ -1,7 +1,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/text.h"
+#include "base/members.h"
 #include "cmd.h"
 #include "forecast.h"
 
@@ -63,8 +63,10 @@ static void print(const struct graph *graph)
 
 static void add_totals(const struct totals *totals, struct text *out)
 {
-    text_add(out, "\"params\":%" PRId64 ",\"trained_params\":%" PRId64 ",\"macs\":%.0f"
-             ",\"activation_bytes\":%" PRId64, totals->params, totals->trained, totals->macs, totals->bytes);
+    member_integer(out, "params", totals->params);
+    member_integer(out, "trained_params", totals->trained);
+    text_add(out, ",\"macs\":%.0f", totals->macs);
+    member_integer(out, "activation_bytes", totals->bytes);
 }
 
 static void print_json(const struct graph *graph)
@@ -77,10 +79,11 @@ static void print_json(const struct graph *graph)
     for (int i = 1; i < graph->count; i++) {
         const struct node *node = &graph->nodes[i];
         struct totals layer = totals_of(graph, i);
-        text_add(&out, "%s{\"name\":", i > 1 ? "," : "");
-        text_json_string(&out, node->name);
-        text_add(&out, ",\"op\":\"%s\",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],",
-                 node->op->name, node->shape.n, node->shape.h, node->shape.w, node->shape.c);
+        text_add(&out, i > 1 ? ",{" : "{");
+        member_string(&out, "name", node->name);
+        member_string(&out, "op", node->op->name);
+        text_add(&out, ",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "]", node->shape.n,
+                 node->shape.h, node->shape.w, node->shape.c);
         add_totals(&layer, &out);
         text_add(&out, "}");
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/members.h"
 #include "base/memory.h"
 #include "compile/offload.h"
 #include "compile/recompute.h"
@@ -183,40 +184,35 @@ void forecast_print(const struct session *session, const struct forecast *foreca
 static void add_layer(const struct program *program, const struct plan_layer *row, struct text *out)
 {
     const struct node *node = &program->graph->nodes[row->node];
-    text_add(out, "{\"name\":");
-    text_json_string(out, node->name);
-    text_add(out,
-             ",\"op\":\"%s\",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],\"dtype\":\"%s\"",
-             row->op->name, row->shape.n, row->shape.h, row->shape.w, row->shape.c,
-             dtype_table[row->dtype].name);
-    text_add(out, ",\"params\":%" PRId64 ",\"activation_bytes\":%" PRId64 ",\"saved_bytes\":%" PRId64
-             ",\"in_place\":%s,\"flops\":", row->params, row->activation_bytes, row->saved_bytes,
-             row->in_place ? "true" : "false");
-    text_json_number(out, forecast_flops(row->weights, row->shape, program->batch));
+    text_add(out, "{");
+    member_string(out, "name", node->name);
+    member_string(out, "op", row->op->name);
+    text_add(out, ",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "]", row->shape.n,
+             row->shape.h, row->shape.w, row->shape.c);
+    member_string(out, "dtype", dtype_table[row->dtype].name);
+    member_integer(out, "params", row->params);
+    member_integer(out, "activation_bytes", row->activation_bytes);
+    member_integer(out, "saved_bytes", row->saved_bytes);
+    text_add(out, ",\"in_place\":%s", row->in_place ? "true" : "false");
+    member_number(out, "flops", forecast_flops(row->weights, row->shape, program->batch));
     text_add(out, "}");
-}
-
-static void add_number(struct text *out, const char *key, double value)
-{
-    text_add(out, ",\"%s\":", key);
-    text_json_number(out, value);
 }
 
 static void add_stages(const struct session *session, const struct forecast *forecast, struct text *out)
 {
-    add_number(out, "data_parallel_images_per_s", 1e3 * session->hyper.batch / forecast->data_parallel_ms);
-    text_add(out, ",\"schedule\":\"%s\"", schedule_names[forecast->compiled.program.schedule]);
-    add_number(out, "balance", balance(forecast));
-    add_number(out, "bubble", bubble(forecast));
+    member_number(out, "data_parallel_images_per_s", 1e3 * session->hyper.batch / forecast->data_parallel_ms);
+    member_string(out, "schedule", schedule_names[forecast->compiled.program.schedule]);
+    member_number(out, "balance", balance(forecast));
+    member_number(out, "bubble", bubble(forecast));
     for (int s = 0; s < forecast->cluster.stages; s++) {
         const struct forecast_stage *stage = &forecast->stages[s];
-        text_add(out, "%s{\"first\":", s ? "," : ",\"stages\":[");
-        text_json_string(out, stage->first);
-        text_add(out, ",\"last\":");
-        text_json_string(out, stage->last);
-        add_number(out, "busy_ms", forecast->time.busy_ms[s]);
-        text_add(out, ",\"total_bytes\":%" PRId64 ",\"sent_bytes\":%" PRId64 "}", stage->bytes.total,
-                 stage->sent_bytes);
+        text_add(out, s ? ",{" : ",\"stages\":[{");
+        member_string(out, "first", stage->first);
+        member_string(out, "last", stage->last);
+        member_number(out, "busy_ms", forecast->time.busy_ms[s]);
+        member_integer(out, "total_bytes", stage->bytes.total);
+        member_integer(out, "sent_bytes", stage->sent_bytes);
+        text_add(out, "}");
     }
     text_add(out, "]");
 }
@@ -225,7 +221,7 @@ static void add_pipeline(const struct session *session, const struct best_pipeli
 {
     text_add(out, ",\"best_pipeline\":{\"stages\":%d,\"microbatches\":%d,\"schedule\":\"%s\"", best->stages,
              best->micro_batches, schedule_names[best->schedule]);
-    add_number(out, "images_per_s", 1e3 * session->hyper.batch / best->ms);
+    member_number(out, "images_per_s", 1e3 * session->hyper.batch / best->ms);
     text_add(out, "}");
 }
 
@@ -233,32 +229,29 @@ static void add_ranks(const struct session *session, const struct forecast *fore
 {
     int ranks = cluster_ranks(&forecast->cluster);
     if (ranks == 1) return;
-    text_add(out, ",\"ranks\":%d,\"hosts\":%d,\"exchange_bytes\":%" PRId64, ranks, forecast->cluster.hosts,
-             forecast->bytes.exchange);
-    add_number(out, "exchange_exposed_ms", forecast->time.exposed_ms);
-    add_number(out, "waiting_ms", forecast->time.waiting_ms);
-    add_number(out, "images_per_s", images_per_second(session, forecast));
-    add_number(out, "efficiency", efficiency(forecast) / 100);
+    member_integer(out, "ranks", ranks);
+    member_integer(out, "hosts", forecast->cluster.hosts);
+    member_integer(out, "exchange_bytes", forecast->bytes.exchange);
+    member_number(out, "exchange_exposed_ms", forecast->time.exposed_ms);
+    member_number(out, "waiting_ms", forecast->time.waiting_ms);
+    member_number(out, "images_per_s", images_per_second(session, forecast));
+    member_number(out, "efficiency", efficiency(forecast) / 100);
     if (forecast->pipeline.stages > 0) add_pipeline(session, &forecast->pipeline, out);
     if (forecast->cluster.stages > 1) add_stages(session, forecast, out);
 }
 
 void forecast_print_json(const struct session *session, const struct forecast *forecast)
 {
-    const struct step_bytes *bytes = &forecast->bytes;
     const struct program *program = &forecast->compiled.program;
     struct text out = {0};
-    text_add(&out,
-             "{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"store_bytes\":%" PRId64
-             ",\"batch_bytes\":%" PRId64 ",\"workspace_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64,
-             bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
-    text_add(&out, ",\"step_ms\":");
-    text_json_number(&out, forecast->time.ms);
+    text_add(&out, "{");
+    step_bytes_json(&forecast->bytes, &out);
+    member_number(&out, "step_ms", forecast->time.ms);
     add_ranks(session, forecast, &out);
-    text_add(&out,
-             ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64
-             ",\"estimated\":true,\"layers\":[",
-             step_strategy(session, program), recompute_count(program), offload_bytes(program));
+    member_string(&out, "strategy", step_strategy(session, program));
+    member_integer(&out, "recomputed", recompute_count(program));
+    member_integer(&out, "offloaded_bytes", offload_bytes(program));
+    text_add(&out, ",\"estimated\":true,\"layers\":[");
     struct plan_layer *rows = memory_new((size_t)program->graph->count, sizeof *rows);
     int count = plan_layers(program, &forecast->compiled.plan, rows);
     for (int i = 0; i < count; i++) {

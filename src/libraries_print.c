@@ -1,7 +1,7 @@
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
+#include "base/members.h"
 #include "libraries.h"
 
 static double tflops(double flops, double ms)
@@ -86,33 +86,39 @@ static void add_time(const struct libraries *libraries, const struct library_row
                      struct text *out)
 {
     const struct library_time *time = &row->of[library];
-    text_add(out, "%s\"%s\":{\"ms\":", library ? "," : "", libraries->names[library]);
-    text_json_number(out, time->ms);
-    text_add(out, ",\"share_of_peak\":");
-    text_json_number(out, tflops(row->flops, time->ms) / libraries->peaks.tflops);
-    text_add(out, ",\"workspace_bytes\":%" PRId64 ",\"algorithm\":", time->workspace_bytes);
-    text_json_string(out, time->algorithm);
+    member_key(out, libraries->names[library]);
+    text_add(out, "{");
+    member_number(out, "ms", time->ms);
+    member_number(out, "share_of_peak", tflops(row->flops, time->ms) / libraries->peaks.tflops);
+    member_integer(out, "workspace_bytes", time->workspace_bytes);
+    member_string(out, "algorithm", time->algorithm);
     text_add(out, "}");
 }
 
 static void add_row(const struct libraries *libraries, const struct library_row *row, struct text *out)
 {
-    text_add(out, "{\"name\":");
-    text_json_string(out, row->name);
-    text_add(out, ",\"layers\":%d,\"op\":\"%s\",\"phase\":\"%s\",\"flops\":%.9g,", row->layers, row->op,
-             row->phase, row->flops);
-    text_add(out, "\"weight_bytes\":%" PRId64 ",\"activation_bytes\":%" PRId64 ",\"libraries\":{",
-             row->weight_bytes, row->activation_bytes);
+    text_add(out, "{");
+    member_string(out, "name", row->name);
+    member_integer(out, "layers", row->layers);
+    member_string(out, "op", row->op);
+    member_string(out, "phase", row->phase);
+    member_number(out, "flops", row->flops);
+    member_integer(out, "weight_bytes", row->weight_bytes);
+    member_integer(out, "activation_bytes", row->activation_bytes);
+    text_add(out, ",\"libraries\":{");
     for (int l = 0; l < libraries->count; l++) add_time(libraries, row, l, out);
     text_add(out, "}}");
 }
 
 void libraries_json(const struct libraries *libraries, struct text *out)
 {
-    text_add(out, "{\"batch\":%d,\"precision\":\"%s\",\"device\":", libraries->batch, libraries->precision);
-    text_json_string(out, libraries->device);
-    text_add(out, ",\"card_bytes\":%" PRId64 ",\"peaks\":{\"tflops\":%.9g,\"gbps\":%.9g},\"rows\":[",
-             libraries->card_bytes, libraries->peaks.tflops, libraries->peaks.gbps);
+    text_add(out, "{");
+    member_integer(out, "batch", libraries->batch);
+    member_string(out, "precision", libraries->precision);
+    member_string(out, "device", libraries->device);
+    member_integer(out, "card_bytes", libraries->card_bytes);
+    text_add(out, ",\"peaks\":{\"tflops\":%.9g,\"gbps\":%.9g},\"rows\":[", libraries->peaks.tflops,
+             libraries->peaks.gbps);
     for (int i = 0; i < libraries->row_count; i++) {
         text_add(out, i ? ",\n" : "");
         add_row(libraries, &libraries->rows[i], out);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/members.h"
 #include "memory_advice.h"
 #include "memory_map.h"
 
@@ -97,21 +98,22 @@ void memory_map_print(const struct session *session, const struct memory_map *ma
 static void add_tensors(const struct memory_map *map, struct text *out)
 {
     for (int b = 0; b < map->peak_count; b++) {
-        text_add(out, "%s{\"name\":", b ? "," : "");
-        text_json_string(out, map->forecast->compiled.program.values[map->peak[b].value].name);
-        text_add(out, ",\"kind\":\"%s\",\"bytes\":%" PRId64 "}", map_kinds[map->peak[b].kind].name,
-                 map->peak[b].bytes);
+        text_add(out, b ? ",{" : "{");
+        member_string(out, "name", map->forecast->compiled.program.values[map->peak[b].value].name);
+        member_string(out, "kind", map_kinds[map->peak[b].kind].name);
+        member_integer(out, "bytes", map->peak[b].bytes);
+        text_add(out, "}");
     }
 }
 
 void memory_map_json(const struct memory_map *map, struct text *out)
 {
     const struct plan *plan = &map->forecast->compiled.plan;
-    text_add(out, "{\"bytes\":%" PRId64 ",\"instruction\":%d,\"name\":", plan->live_bytes_bound, plan->peak);
-    text_json_string(out, peak_instruction(map)->name);
-    text_add(out, ",\"layer\":");
-    if (peak_layer(map)) text_json_string(out, peak_layer(map));
-    else text_add(out, "null");
+    text_add(out, "{");
+    member_integer(out, "bytes", plan->live_bytes_bound);
+    member_integer(out, "instruction", plan->peak);
+    member_string(out, "name", peak_instruction(map)->name);
+    member_string(out, "layer", peak_layer(map));
     text_add(out, ",\"tensors\":[");
     add_tensors(map, out);
     text_add(out, "]}");

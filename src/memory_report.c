@@ -5,6 +5,7 @@
 #include "base/atomic_file.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/members.h"
 #include "compile/offload.h"
 #include "compile/recompute.h"
 #include "memory_map.h"
@@ -13,12 +14,13 @@ static void add_plan(const struct run *run, struct text *out)
 {
     const struct step_bytes *bytes = &run->programs.bytes;
     const struct program *program = &run->programs.training.compiled.program;
-    text_add(out, "{\"plan\":{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
-             ",\"workspace_bytes\":%" PRId64 ",\"store_bytes\":%" PRId64 ",\"batch_bytes\":%" PRId64
-             ",\"exchange_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64, bytes->arena,
-             bytes->live_bound, bytes->workspace, bytes->store, bytes->batch, bytes->exchange, bytes->total);
-    text_add(out, ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64 "}",
-             step_strategy(run->session, program), recompute_count(program), offload_bytes(program));
+    text_add(out, "{\"plan\":{");
+    step_bytes_json(bytes, out);
+    member_integer(out, "exchange_bytes", bytes->exchange);
+    member_string(out, "strategy", step_strategy(run->session, program));
+    member_integer(out, "recomputed", recompute_count(program));
+    member_integer(out, "offloaded_bytes", offload_bytes(program));
+    text_add(out, "}");
 }
 
 /* The allocators' counts, which the CPU's memory does not have. */
@@ -31,10 +33,11 @@ static void add_device(const struct session *session, struct text *out)
     }
     const struct cache_statistics used = cache_statistics(session->cache);
     text_add(out, "{\"requested_peak_bytes\":%zu,\"allocated_peak_bytes\":%zu,\"reserved_peak_bytes\":%zu,"
-             "\"reserved_bytes\":%zu,\"largest_free_bytes\":%zu,\"fragmentation\":", used.requested_peak,
-             used.allocated_peak, used.reserved_peak, used.reserved, used.largest);
-    text_json_number(out, used.fragmentation);
-    text_add(out, ",\"refusals\":%" PRId64 "}", used.retries);
+             "\"reserved_bytes\":%zu,\"largest_free_bytes\":%zu", used.requested_peak, used.allocated_peak,
+             used.reserved_peak, used.reserved, used.largest);
+    member_number(out, "fragmentation", used.fragmentation);
+    member_integer(out, "refusals", used.retries);
+    text_add(out, "}");
 }
 
 static void add_host(const struct session *session, struct text *out)
@@ -50,8 +53,8 @@ static void add_host(const struct session *session, struct text *out)
 
 static void add_tensor(const struct memory_map *map, const struct map_box *box, struct text *out)
 {
-    text_add(out, "{\"name\":");
-    text_json_string(out, map->forecast->compiled.program.values[box->value].name);
+    text_add(out, "{");
+    member_string(out, "name", map->forecast->compiled.program.values[box->value].name);
     text_add(out, ",\"kind\":\"%s\",\"offset\":%" PRId64 ",\"bytes\":%" PRId64 ",\"born\":%d,\"dead\":%d}",
              map_kinds[box->kind].name, box->offset, box->bytes, box->born, box->dead);
 }

@@ -62,7 +62,7 @@ report=used/memory.json
 sed -n 's/.*"plan":{\([^}]*\)}.*/\1/p' used/metrics.jsonl | tr ',' '\n' | tr -d '"' >planned
 number() { sed -n "s/^$1://p" planned; }
 has_plan() {
-    [ "$(wc -l <planned)" = 4 ] || return 1
+    [ "$(wc -l <planned)" = 6 ] || return 1
     for key in $(tr -d '"' <planned | sed 's/:.*//'); do
         grep -q "\"plan\":{.*\"$key\":$(number $key)," $report || { echo "$key"; return 1; }
     done

@@ -108,13 +108,14 @@ static void lines(void **state)
     struct text line = {0};
     char *path = in_folder("lines.jsonl"), read[1024];
     assert_int_equal(metrics_open(&directory_working, path, &metrics), OK);
-    metrics_begin(&line, "step");
-    metrics_integer(&line, "step", 7);
-    metrics_number(&line, "loss", 0.1f);
-    metrics_number(&line, "grad_norm", INFINITY);
-    metrics_number(&line, "lr", NAN);
-    metrics_text(&line, "device", "a \"b\"\n");
-    metrics_end(&line);
+    text_add(&line, "{");
+    member_string(&line, "event", "step");
+    member_integer(&line, "step", 7);
+    member_number(&line, "loss", 0.1f);
+    member_number(&line, "grad_norm", INFINITY);
+    member_number(&line, "lr", NAN);
+    member_string(&line, "device", "a \"b\"\n");
+    text_add(&line, "}");
     assert_int_equal(metrics_line(&metrics, line.data), OK);
     read_bytes(path, read, sizeof read);   /* flushed: it can be read before the file is closed */
     assert_string_equal(read,

@@ -22,6 +22,8 @@ libbase_a_SOURCES = \
 	src/base/log.c \
 	src/base/log.h \
 	src/base/machine.h \
+	src/base/members.c \
+	src/base/members.h \
 	src/base/memory.c \
 	src/base/memory.h \
 	src/base/philox.h \

@@ -17,7 +17,7 @@ void text_free(struct text *text);
  * bytes that are not UTF-8 become \xNN, so that names from files cannot move the cursor or change colours. */
 const char *text_visible(const char *value, char *out, size_t room);
 
-/* JSON. The caller writes braces, commas and keys by text_add; these write values.
+/* JSON values; members.h writes the members of objects.
  * Strings are escaped and invalid UTF-8 is replaced; numbers are "%.9g", what is not finite is null. */
 void text_json_string(struct text *text, const char *value);
 void text_json_number(struct text *text, double value);

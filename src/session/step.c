@@ -251,6 +251,16 @@ struct step_bytes step_bytes(const struct session *session, const struct program
     return bytes;
 }
 
+void step_bytes_json(const struct step_bytes *bytes, struct text *object)
+{
+    member_integer(object, "arena_bytes", bytes->arena);
+    member_integer(object, "live_bytes_bound", bytes->live_bound);
+    member_integer(object, "store_bytes", bytes->store);
+    member_integer(object, "batch_bytes", bytes->batch);
+    member_integer(object, "workspace_bytes", bytes->workspace);
+    member_integer(object, "total_bytes", bytes->total);
+}
+
 int64_t step_store_bytes(const struct session *session)
 {
     struct store_options options = session_store_options(session, true);

@@ -49,6 +49,8 @@ struct step_bytes {
 };
 struct step_bytes step_bytes(const struct session *session, const struct program *program,
                              const struct plan *plan, int64_t store);
+/* As members of a JSON object; the arena's workspaces are told apart by workspace_bytes. */
+void step_bytes_json(const struct step_bytes *bytes, struct text *object);
 
 /* Bytes of a training run's store. */
 int64_t step_store_bytes(const struct session *session);

@@ -33,11 +33,3 @@ enum status metrics_cut(const struct directory *in, const char *name, int64_t st
 
 /* Whether the last run in the file has a line for its end. */
 _Bool metrics_ended(const struct directory *in, const char *name);
-
-/* Builders of objects: metrics_begin(&text, "step"), then members, then metrics_end. */
-void metrics_begin(struct text *object, const char *event);
-void metrics_integer(struct text *object, const char *key, int64_t value);
-void metrics_number(struct text *object, const char *key, double value);
-void metrics_numbers(struct text *object, const char *key, const double *values, int count);
-void metrics_text(struct text *object, const char *key, const char *value);
-void metrics_end(struct text *object);

@@ -1,10 +1,9 @@
 #include "train/mistakes.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/atomic_file.h"
-#include "base/text.h"
+#include "base/members.h"
 #include "data/resize.h"
 
 #define SIDE_MAX 112         /* pixels */
@@ -51,15 +50,12 @@ static void add_mistake(const struct mistake *mistake, const struct images *imag
     const struct dataset *dataset = images->dataset;
     int64_t index = images_index(images, mistake->image);
     char *path = dataset_image_path(dataset, index);
-    text_add(out, "{\"image\":");
-    if (path) text_json_bytes(out, path);
-    else text_add(out, "null");
-    text_add(out, ",\"index\":%" PRId64 ",\"label\":", index);
-    text_json_bytes(out, class_names[mistake->label]);
-    text_add(out, ",\"predicted\":");
-    text_json_bytes(out, class_names[mistake->predicted]);
-    text_add(out, ",\"confidence\":");
-    text_json_number(out, mistake->confidence);
+    text_add(out, "{");
+    member_bytes(out, "image", path);
+    member_integer(out, "index", index);
+    member_bytes(out, "label", class_names[mistake->label]);
+    member_bytes(out, "predicted", class_names[mistake->predicted]);
+    member_number(out, "confidence", mistake->confidence);
     add_picture(dataset, index, out);
     text_add(out, "}");
     free(path);

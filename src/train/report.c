@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/members.h"
 #include "base/memory.h"
 #include "session/data_summary.h"
 #include "session/plausible.h"
@@ -17,12 +18,17 @@
 
 static enum status write_line(struct run *run, struct text *line)
 {
-    metrics_number(line, "time", clock_seconds() - run->began);
-    metrics_end(line);
+    member_number(line, "time", clock_seconds() - run->began);
+    text_add(line, "}");
     enum status status = folder_check(&run->folder);
     if (status == OK) status = metrics_line(&run->metrics, line->data);
     text_free(line);
     return status;
+}
+
+static void line_begin(struct text *line, const char *event)
+{
+    text_add(line, "{\"event\":\"%s\"", event);
 }
 
 static double mean(double sum, int64_t count)
@@ -73,16 +79,16 @@ static void add_counts(struct text *line, const char *key, const struct images *
     if (!counts) return;
     double *numbers = memory_new((size_t)images->dataset->classes, sizeof *numbers);
     for (int i = 0; i < images->dataset->classes; i++) numbers[i] = (double)counts[i];
-    metrics_numbers(line, key, numbers, images->dataset->classes);
+    member_numbers(line, key, numbers, images->dataset->classes);
     free(numbers);
     free(counts);
 }
 
 static void add_plan(const struct run *run, struct text *line)
 {
-    text_add(line, ",\"plan\":{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
-             ",\"store_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64 "}", run->programs.bytes.arena,
-             run->programs.bytes.live_bound, run->programs.bytes.store, run->programs.bytes.total);
+    text_add(line, ",\"plan\":{");
+    step_bytes_json(&run->programs.bytes, line);
+    text_add(line, "}");
 }
 
 enum status report_start(struct run *run)
@@ -104,21 +110,21 @@ enum status report_start(struct run *run)
         data_summary_log(session->settings, data);
         plausible_warn(session);
     }
-    metrics_begin(&line, "start");
-    metrics_integer(&line, "format", METRICS_VERSION);
-    metrics_text(&line, "version", PACKAGE_VERSION);
-    metrics_text(&line, "device", name.data);
-    metrics_text(&line, "libraries", libraries.data);
-    if (session_device_kind(session) == DEVICE_CPU) metrics_integer(&line, "threads", device->threads);
-    metrics_integer(&line, "ranks", comm_count(session->comm));
-    metrics_text(&line, "model", graph->arch);
-    metrics_integer(&line, "batch", session->hyper.batch);
-    metrics_integer(&line, "seed", session->settings->run.seed);
-    metrics_text(&line, "precision", session->hyper.precision->name);
-    metrics_integer(&line, "params", params);
-    metrics_integer(&line, "trained_params", trained);
-    metrics_integer(&line, "train_images", data->train.count);
-    metrics_integer(&line, "val_images", data->val.count);
+    line_begin(&line, "start");
+    member_integer(&line, "format", METRICS_VERSION);
+    member_string(&line, "version", PACKAGE_VERSION);
+    member_string(&line, "device", name.data);
+    member_string(&line, "libraries", libraries.data);
+    if (session_device_kind(session) == DEVICE_CPU) member_integer(&line, "threads", device->threads);
+    member_integer(&line, "ranks", comm_count(session->comm));
+    member_string(&line, "model", graph->arch);
+    member_integer(&line, "batch", session->hyper.batch);
+    member_integer(&line, "seed", session->settings->run.seed);
+    member_string(&line, "precision", session->hyper.precision->name);
+    member_integer(&line, "params", params);
+    member_integer(&line, "trained_params", trained);
+    member_integer(&line, "train_images", data->train.count);
+    member_integer(&line, "val_images", data->val.count);
     add_counts(&line, "train_per_class", &data->train);
     add_counts(&line, "val_per_class", &data->val);
     add_plan(run, &line);
@@ -132,15 +138,15 @@ static enum status tell_step(struct run *run, const struct report_step *step)
 {
     double now = clock_seconds(), rate = (double)run->images_since_told / fmax(1e-9, now - run->told);
     struct text line = {0};
-    metrics_begin(&line, "step");
-    metrics_integer(&line, "step", run->state.step);
-    metrics_integer(&line, "epoch", run->position.epoch + 1);
-    metrics_number(&line, "loss", step->loss);
-    metrics_number(&line, "lr", step->lr);
-    metrics_number(&line, "loss_scale", step->loss_scale);
-    metrics_integer(&line, "skipped", run->state.skipped_steps - run->position.skipped_told);
-    metrics_number(&line, "grad_norm", run->state.grad_norm);
-    metrics_number(&line, "images_per_s", rate);
+    line_begin(&line, "step");
+    member_integer(&line, "step", run->state.step);
+    member_integer(&line, "epoch", run->position.epoch + 1);
+    member_number(&line, "loss", step->loss);
+    member_number(&line, "lr", step->lr);
+    member_number(&line, "loss_scale", step->loss_scale);
+    member_integer(&line, "skipped", run->state.skipped_steps - run->position.skipped_told);
+    member_number(&line, "grad_norm", run->state.grad_norm);
+    member_number(&line, "images_per_s", rate);
     events_scalar(&run->events, "train/loss", run->state.step, step->loss);
     events_scalar(&run->events, "train/lr", run->state.step, step->lr);
     events_scalar(&run->events, "train/grad_norm", run->state.step, run->state.grad_norm);
@@ -210,7 +216,7 @@ static void add_per_class(const struct run *run, const struct evaluation *evalua
 {
     int classes = run->session->data.classes;
     double *accuracy = results_per_class(evaluation, classes);
-    metrics_numbers(line, "per_class", accuracy, classes);
+    member_numbers(line, "per_class", accuracy, classes);
     free(accuracy);
 }
 
@@ -218,24 +224,24 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
 {
     const struct position *position = &run->position;
     struct text line = {0};
-    metrics_begin(&line, "epoch");
-    metrics_integer(&line, "epoch", position->epoch + 1);
-    metrics_integer(&line, "step", run->state.step);
-    metrics_number(&line, "lr", run->state.lr);
-    metrics_number(&line, "loss_scale", run->state.scaler.scale);
-    metrics_number(&line, "grad_norm", run->state.grad_norm);
-    metrics_number(&line, "train_loss", mean(position->loss_sum, position->images));
-    metrics_number(&line, "train_top1", mean((double)position->correct, position->images));
-    metrics_number(&line, "val_loss", evaluation ? evaluation->loss : NAN);
-    metrics_number(&line, "val_top1", evaluation ? evaluation->top1 : NAN);
-    metrics_number(&line, "val_top5", evaluation ? evaluation->top5 : NAN);
-    metrics_number(&line, "images_per_s", images_per_second(run));
-    metrics_number(&line, "seconds", position->seconds + (evaluation ? evaluation->seconds : 0));
-    metrics_integer(&line, "device_peak_bytes", run->programs.bytes.total);
-    metrics_integer(&line, "host_peak_bytes", clock_host_peak_bytes());
-    metrics_number(&line, "data_wait_fraction", position->wait_seconds / fmax(1e-9, position->seconds));
-    metrics_integer(&line, "skipped_steps", position->skipped);
-    metrics_integer(&line, "bad_images", position->bad_images);
+    line_begin(&line, "epoch");
+    member_integer(&line, "epoch", position->epoch + 1);
+    member_integer(&line, "step", run->state.step);
+    member_number(&line, "lr", run->state.lr);
+    member_number(&line, "loss_scale", run->state.scaler.scale);
+    member_number(&line, "grad_norm", run->state.grad_norm);
+    member_number(&line, "train_loss", mean(position->loss_sum, position->images));
+    member_number(&line, "train_top1", mean((double)position->correct, position->images));
+    member_number(&line, "val_loss", evaluation ? evaluation->loss : NAN);
+    member_number(&line, "val_top1", evaluation ? evaluation->top1 : NAN);
+    member_number(&line, "val_top5", evaluation ? evaluation->top5 : NAN);
+    member_number(&line, "images_per_s", images_per_second(run));
+    member_number(&line, "seconds", position->seconds + (evaluation ? evaluation->seconds : 0));
+    member_integer(&line, "device_peak_bytes", run->programs.bytes.total);
+    member_integer(&line, "host_peak_bytes", clock_host_peak_bytes());
+    member_number(&line, "data_wait_fraction", position->wait_seconds / fmax(1e-9, position->seconds));
+    member_integer(&line, "skipped_steps", position->skipped);
+    member_integer(&line, "bad_images", position->bad_images);
     if (evaluation) add_per_class(run, evaluation, &line);
     say_epoch(run, evaluation);
     draw_epoch(run, evaluation);
@@ -290,11 +296,11 @@ enum status report_end(struct run *run, const char *reason)
     struct progress_row rows[ROWS];
     struct text line = {0};
     int count = fill_rows(run, reason, rows);
-    metrics_begin(&line, "end");
-    metrics_text(&line, "reason", reason);
-    metrics_integer(&line, "epochs", run->position.epoch);
-    metrics_integer(&line, "steps", run->state.step);
-    metrics_number(&line, "best", run->position.best_epoch > 0 ? run->position.best : NAN);
+    line_begin(&line, "end");
+    member_string(&line, "reason", reason);
+    member_integer(&line, "epochs", run->position.epoch);
+    member_integer(&line, "steps", run->state.step);
+    member_number(&line, "best", run->position.best_epoch > 0 ? run->position.best : NAN);
     progress_table(&run->progress, rows, count);
     return write_line(run, &line);
 }
