@@ -14,32 +14,28 @@ static bool choose_turned(void *context, int h, int w, struct box *part, struct 
     return turned->choice->choose(turned->choice->context, all.h, all.w, part, reason);
 }
 
-typedef bool whole_decoder(const uint8_t *bytes, size_t count, int channels,
-                           const struct image_choice *choice, struct image *image, struct reason *reason);
-
-static bool decode_turned(whole_decoder *decode, const uint8_t *bytes, size_t count, int channels,
-                          struct turned *turned, struct image *image, struct reason *reason)
-{
-    const struct image_choice choice = {choose_turned, turned};
-    return decode(bytes, count, channels, turned->choice ? &choice : NULL, image, reason) &&
-           orientation_turn(image, turned->orientation, reason);
-}
-
 bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
                   const struct image_choice *choice, struct image *image, struct reason *reason)
 {
     if (options.channels != 1 && options.channels != 3)
         return because(reason, "image files have 1 or 3 channels, not the expected %d", options.channels);
+    bool (*decode)(const uint8_t *, size_t, int, const struct image_choice *, struct image *,
+                   struct reason *) = NULL;
     struct turned turned = {choice, 1};
+    const struct image_choice upright = {choose_turned, &turned};
     switch (image_sniff(bytes, count)) {
-    case IMAGE_PNG:
-        if (!options.ignore_orientation) turned.orientation = orientation_of_png(bytes, count);
-        return decode_turned(image_decode_png, bytes, count, options.channels, &turned, image, reason);
     case IMAGE_JPEG: return image_decode_jpeg(bytes, count, options, choice, image, reason);
+    case IMAGE_UNKNOWN:
+        return because(reason, count ? "neither PNG, JPEG nor WebP by its first bytes" : "empty");
+    case IMAGE_PNG:
+        decode = image_decode_png;
+        if (!options.ignore_orientation) turned.orientation = orientation_of_png(bytes, count);
+        break;
     case IMAGE_WEBP:
+        decode = image_decode_webp;
         if (!options.ignore_orientation) turned.orientation = orientation_of_webp(bytes, count);
-        return decode_turned(image_decode_webp, bytes, count, options.channels, &turned, image, reason);
-    case IMAGE_UNKNOWN: break;
+        break;
     }
-    return because(reason, count ? "neither PNG, JPEG nor WebP by its first bytes" : "empty");
+    return decode(bytes, count, options.channels, choice ? &upright : NULL, image, reason) &&
+           orientation_turn(image, turned.orientation, reason);
 }

@@ -178,16 +178,21 @@ static void tile_transform(const struct tiling *t, int64_t tile, float *buffer, 
     }
 }
 
-/* Fetches share number `share` of `shares` of what some tiles are made of, while others are multiplied. */
+/* Share number `share` of `shares` of the pixels of tiles first .. end - 1. */
+struct fetch {
+    int64_t first, end, share, shares;
+};
+
+/* Fetches them into the cache while other tiles are multiplied. */
 static void tiles_prefetch(const struct tiling *t, const struct tensor *images, const struct side *side,
-                           int64_t first, int64_t end, int64_t share, int64_t shares)
+                           const struct fetch *f)
 {
-    if (first >= end) return;
-    struct square a = square_of(t, first), z = square_of(t, end - 1);
+    if (f->first >= f->end) return;
+    struct square a = square_of(t, f->first), z = square_of(t, f->end - 1);
     int64_t bytes = side->w * side->c * (int64_t)dtype_bytes(images->dtype);
     int64_t from = (a.image * side->h + a.h) * bytes;
     int64_t to = (z.image * side->h + min_count(z.h + TILE_OUT, side->h)) * bytes;
-    for (int64_t at = from + share * CACHE_LINE; at < to; at += shares * CACHE_LINE)
+    for (int64_t at = from + f->share * CACHE_LINE; at < to; at += f->shares * CACHE_LINE)
         __builtin_prefetch((const char *)images->data + at, 0, 2);
 }
 
@@ -212,24 +217,31 @@ static void tile_finish(const struct tiling *t, int64_t tile, const float *m, in
         }
 }
 
-/* Tiles first .. first + count - 1, in memory of the thread's own. */
-static void block_run(const struct conv_winograd *w, const struct tiling *t, const float *u,
-                      const float *bias, int64_t first, int64_t count, float *memory)
+/* The factors of all tiles. */
+struct factors {
+    const float *u, *bias;               /* no bias: NULL */
+};
+
+/* Tiles first .. first + count - 1, in the thread's own memory. */
+static void block_run(const struct conv_winograd *w, const struct tiling *t, const struct factors *by,
+                      int64_t first, int64_t count, float *memory)
 {
+    const float *u = by->u;
     int64_t rows = pieces(count, PANEL_ROWS) * PANEL_ROWS;
     int64_t stride = points_stride(rows, t->in.c), m_stride = points_stride(rows, PANEL);
     float *v = memory + square_elements(t->in.c), *m = v + POINTS * stride;
     for (int64_t i = 0; i < count; i++) tile_transform(t, first + i, memory, v + i * t->in.c, stride);
     for (int64_t channel = 0; channel < t->out.c; channel += PANEL) {
         for (int point = 0; point < POINTS; point++, u += t->in.c * PANEL) {
-            tiles_prefetch(t, &t->from, &t->in, first + count, min_count(first + 2 * count, t->count),
-                           channel / PANEL * POINTS + point, t->out.c / PANEL * POINTS);
+            const struct fetch next = {first + count, min_count(first + 2 * count, t->count),
+                                       channel / PANEL * POINTS + point, t->out.c / PANEL * POINTS};
+            tiles_prefetch(t, &t->from, &t->in, &next);
             w->multiply(&(struct panel_product){
                 .a = v + point * stride, .row = t->in.c, .step = 1, .b = u, .y = m + point * m_stride,
                 .rows = rows, .depth = t->in.c});
         }
         for (int64_t i = 0; i < count; i++)
-            tile_finish(t, first + i, m + i * PANEL, m_stride, bias, channel);
+            tile_finish(t, first + i, m + i * PANEL, m_stride, by->bias, channel);
     }
 }
 
@@ -245,12 +257,12 @@ static void images_run(const struct conv_winograd *w, const struct call *call)
     struct tiling t = tiling_of(w, call);
     int64_t tiles = block_tiles(w, &t), elements = block_elements(&t, tiles);
     float *u = call->workspace, *blocks = u + weight_elements(w);
-    const float *bias = bias_load(call, w->y.c, blocks + w->threads * elements);
+    const struct factors by = {u, bias_load(call, w->y.c, blocks + w->threads * elements)};
     struct weights weights = {&call->params[0], u, w->y.c, w->x.c, t.turned};
     weights_transform(&weights, w->threads);
 #pragma omp parallel for schedule(static) num_threads(w->threads)
     for (int64_t first = 0; first < t.count; first += tiles)
-        block_run(w, &t, u, bias, first, min_count(tiles, t.count - first),
+        block_run(w, &t, &by, first, min_count(tiles, t.count - first),
                   blocks + omp_get_thread_num() * elements);
 }
 
@@ -325,11 +337,11 @@ static void gradient_unit(const struct gradient *g, int64_t part, int64_t filter
             tile_transform(&g->t, tile + i, buffer, v + i * channels, g->v_stride);
             gradient_tile(g, tile + i, filter, buffer, d_v + i * PANEL);
         }
-        int64_t next = tile + count, next_end = min_count(next + g->tiles, end);
-        int64_t shares = g->slice / PANEL * POINTS;
+        int64_t next = tile + count, shares = g->slice / PANEL * POINTS;
         for (int64_t i = 0; i < shares; i++) {
-            tiles_prefetch(&g->t, &g->t.from, &g->w->x, next, next_end, i, shares);
-            tiles_prefetch(&g->t, &g->call->d_y, &g->w->y, next, next_end, i, shares);
+            const struct fetch fetch = {next, min_count(next + g->tiles, end), i, shares};
+            tiles_prefetch(&g->t, &g->t.from, &g->w->x, &fetch);
+            tiles_prefetch(&g->t, &g->call->d_y, &g->w->y, &fetch);
             g->w->multiply(&(struct panel_product){
                 .a = v + i % POINTS * g->v_stride, .row = 1, .step = channels, .b = d_v + i * g->d_v_stride,
                 .y = d_u + i * channels * PANEL, .rows = channels, .depth = count,
