@@ -90,7 +90,8 @@ template <class T> __device__ inline uint8_t mask_of(const cell<T, 8> &y)
     return (uint8_t)bits;
 }
 
-/* An activation: below 0 a line or zero, constant from `top` on; of the smooth ones, whether it is hardswish. */
+/* An activation: below 0 a line or zero, constant from `top` on; of the smooth ones, whether it is
+ * hardswish. */
 struct slopes {
     float negative, top;
     bool hard;
@@ -387,8 +388,9 @@ enum status batchnorm_statistics_cuda(const struct call *call);
 enum status batchnorm_update_cuda(const struct call *call);
 namespace batchnorm_parts {
 
-/* Everything backward's kernels read and write. y and mask, as sides are told; d_y_more, d_x_more, d_residual,
- * d_x, y_recomputed and the parameters' gradients may be NULL. Rows of d_x_more have more_pitch numbers. */
+/* Everything that backward's kernels read and write. y and mask, as sides are told; d_y_more, d_x_more,
+ * d_residual, d_x, y_recomputed and the parameters' gradients may be NULL. Rows of d_x_more have more_pitch
+ * numbers. */
 template <class T> struct gradients {
     const T *x, *y, *d_y, *d_y_more, *d_x_more;
     int64_t more_pitch;

@@ -101,7 +101,8 @@ __device__ static inline concat_source source_of(const struct concat_parts &part
 /* Copies as it adds up what it copies, and the squares: sums[blockIdx.x][sums, squares][channel]. */
 template <class T, int width>
 __global__ void __launch_bounds__(threads, 4)
-    concat_sums_kernel(T *whole, const __grid_constant__ struct concat_parts parts, struct sweep s, float *sums)
+    concat_sums_kernel(T *whole, const __grid_constant__ struct concat_parts parts, struct sweep s,
+                       float *sums)
 {
     __shared__ tally_room<width> room;
     sweep_position p = sweep_position_of<width>(s);

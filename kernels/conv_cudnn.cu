@@ -240,9 +240,9 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
     return NULL;
 }
 
-/* Sums in the order of arrival pay in large fp32 problems alone, and in 16 bits they lose digits. Engines that
- * are compiled are 30 times as slow as the best where they write fp32 from 16 bits, but five times as fast for
- * weights of large kernels in groups. */
+/* Sums in the order of arrival are only faster in large fp32 problems, and lose digits in 16 bits. Engines
+ * that are compiled at run time are 30 times as slow as the best where they write fp32 from 16 bits, but five
+ * times as fast for weights of large kernels in groups. */
 static struct dnn_rules rules_of(const struct conv_problem *p, const struct layout *l)
 {
     bool small = conv_is_small(p), widens = p->dtype != F32 && l->weight_type == F32;

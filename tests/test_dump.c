@@ -64,7 +64,7 @@ struct dump_case {
     enum dtype storage;
     int micro_batches;
     const char *full;            /* a layer whose op wants fp32, as none that comes with the program does */
-    bool recomputes, offloads;         /* batch norm's output is recomputed; all that helps is moved to the host */
+    bool recomputes, offloads;   /* batch norm's output is recomputed; what helps is moved to the host */
     int streams;
     enum stream_division division;
     int ranks;                   /* this is the first of them; 0: alone */

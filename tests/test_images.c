@@ -282,7 +282,7 @@ static void resized_then_cut(void **state)
     assert_int_equal(tally.resized, 0);
 }
 
-/* Borders wider than what is left of the image, whose other pixels are to be there, too; tiles of one pixel. */
+/* Borders wider than the rest of the image, whose other pixels are needed as well; tiles of one pixel. */
 static void reflected_borders(void **state)
 {
     static const int pads[] = {2, 11, 32};

@@ -65,8 +65,8 @@ static uint64_t hash_of(const struct loader_options *options, const struct batch
 {
     size_t elements = (size_t)(options->batch * options->h * options->w * options->channels);
     uint64_t hash = mixed(0xcbf29ce484222325u, batch->images, elements * dtype_bytes(options->dtype));
-    if (batch->targets)
-        hash = mixed(hash, batch->targets, (size_t)options->batch * target_numbers(options->classes) * sizeof(float));
+    size_t numbers = (size_t)options->batch * target_numbers(options->classes);
+    if (batch->targets) hash = mixed(hash, batch->targets, numbers * sizeof(float));
     return mixed(hash, batch->labels, (size_t)options->batch * sizeof *batch->labels);
 }
 

@@ -291,9 +291,8 @@ static void test_parameters_are_checked(void **state)
     refuses(INPUT UNIT "a = unit input width=$w\n", "net.ini:9: a: width: there is no parameter $w here");
     refuses(INPUT "[block:conv]\na = relu in\n", "net.ini:5: [block:conv]: this is the name of an op");
     refuses(INPUT "[block:b]\n$1x = 3\na = relu in\n[layers]\nx = b input\n",
-            "net.ini:6: x.$1x: the name of a parameter consists of letters, digits and '_' and does not begin "
-            "with a digit "
-            "(used at line 9)");
+            "net.ini:6: x.$1x: the name of a parameter consists of letters, digits and '_' and does not "
+            "begin with a digit (used at line 9)");
 #undef UNIT
 }
 

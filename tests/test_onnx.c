@@ -191,7 +191,8 @@ static void every_op_of_model_files_can_be_exported(void **state)
         bool there = false;
         for (int j = 1; j < graph.count; j++) there = there || graph.nodes[j].op == op_table[i];
         if (op_table[i]->internal) continue;
-        if (!graph_onnx_has(op_table[i])) fail_msg("%s is not in the table of graph_onnx.c", op_table[i]->name);
+        if (!graph_onnx_has(op_table[i]))
+            fail_msg("%s is not in the table of graph_onnx.c", op_table[i]->name);
         if (!there && strcmp(op_table[i]->name, "globalavgpool") != 0)
             fail_msg("%s is not in onnx_every.ini", op_table[i]->name);
     }
@@ -207,7 +208,8 @@ static void graphs_are_whole(void **state)
     assert_int_equal(model.casts, 0);
     assert_int_equal(model.opset, 20);       /* of Gelu */
     size_t bytes = model.weights;
-    assert_int_equal(write_model(&graph, (struct graph_onnx_options){.dtype = F32, .keep_batchnorm = true}), OK);
+    const struct graph_onnx_options unfolded = {.dtype = F32, .keep_batchnorm = true};
+    assert_int_equal(write_model(&graph, unfolded), OK);
     assert_int_equal(read_model().norms, 4);
     assert_int_equal(write_model(&graph, (struct graph_onnx_options){.dtype = F16, .softmax = true}), OK);
     model = read_model();

@@ -163,8 +163,8 @@ static void assert_close(const struct tensor *expected, const struct tensor *fou
     }
 }
 
-/* Factors that are rounded to such a spacing: their errors add up like a random walk, as the products do. A sum
- * of few products may be far larger than most, and off by as much of itself as both of its factors. */
+/* Factors that are rounded to such a spacing: their errors add up like a random walk, as the products do. A
+ * sum of few products may be far larger than most, and off by as much of itself as both of its factors. */
 static void assert_close_rounded(const struct tensor *expected, const struct tensor *found, double spacing)
 {
     double scale = root_mean_square(expected), sum = 0;

@@ -609,7 +609,7 @@ static void samples_as_webdataset_has_them(void **state)
     run_in(folder, "tar -cf x.tar b.JPG b.seg.png b.CLS .c.png d.png d.v2.cls 03.cls 03.png");
     assert_int_equal(open_at(path, &dataset), OK);
     assert_int_equal(dataset.count, 2);
-    assert_non_null(strstr(case_log(), "images without exactly one label (KEY.cls) are skipped: 1, such as d"));
+    assert_non_null(strstr(case_log(), "without exactly one label (KEY.cls) are skipped: 1, such as d"));
     dataset_close(&dataset);
     run_in(folder, "tar -cf x.tar 00.png 00.jpg 00.cls");
     assert_int_equal(open_at(path, &dataset), BAD_DATA);

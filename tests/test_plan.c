@@ -59,7 +59,8 @@ static void add_instruction(struct program *program, struct random *random, int 
 }
 
 /* One that reads and writes a value each; -1: reads a random one, or writes a new one. */
-static void add_link(struct program *program, struct random *random, int *values, int *count, int read, int write)
+static void add_link(struct program *program, struct random *random, int *values, int *count, int read,
+                     int write)
 {
     struct instruction at = instruction_new(PHASE_FORWARD, NULL, NULL, text_format("i%d", program->count));
     at.stream = (int)below(random, program->streams);
@@ -127,8 +128,10 @@ static void play_write(const struct program *program, const struct plan *plan, i
 /* Whether an instruction writes it as such, and not what it is a part of, or its parts. */
 static bool is_written(const struct program *program, int value)
 {
-    for (int i = 0; i < program->count; i++)
-        if (ids_have(program->instructions[i].writes, program->instructions[i].write_count, value)) return true;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (ids_have(at->writes, at->write_count, value)) return true;
+    }
     return false;
 }
 

@@ -107,7 +107,7 @@ static int columns_of(int terminal)
     return ioctl(terminal, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/* What a terminal would have taken by now: it holds a few thousand bytes, and writers wait when it is full. */
+/* Reads what a terminal would have shown by now: its buffer is small, and writers wait when it is full. */
 static void terminal_drain(const struct terminal *terminal)
 {
     char words[4096];

@@ -81,7 +81,7 @@ static void classes_take_turns(void **state)
     by_class_free(&by);
 }
 
-/* A batch holds each of its images `repeats` times, or once less where it has no room; no other batch does. */
+/* A batch has each of its images `repeats` times, or once less if there is no room; no other batch has it. */
 static void batches_repeat_images(void **state)
 {
     for (int repeats = 1; repeats < 6; repeats++) {

@@ -114,7 +114,8 @@ static void all_are_one(const char *text, struct net_options options)
             options.planned = NULL;
             streams_are_one(&graph, options, &expected);
             options.planned = shuffle;
-            for (int order = 0; orders && order < 2; order++, seed++) streams_are_one(&graph, options, &expected);
+            for (int order = 0; orders && order < 2; order++, seed++)
+                streams_are_one(&graph, options, &expected);
         }
     net_close(&expected);
     graph_free(&graph);

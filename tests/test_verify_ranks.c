@@ -140,7 +140,8 @@ static void what_differs_is_named(void **state)
 }
 
 /* Programs of net_mixed as the compiler makes them. */
-static struct ranks compiled(struct graph *graph, int streams, const struct cut_options *cut, int micro_batches)
+static struct ranks compiled(struct graph *graph, int streams, const struct cut_options *cut,
+                             int micro_batches)
 {
     int replicas = 2;
     struct ranks ranks = {.replicas = replicas, .stages = cut->stages};

@@ -42,7 +42,8 @@ struct pinning {
 struct allocator {
     void *context;
     void *(*allocate)(void *context, size_t bytes, const char *owner); /* NULL: no memory is left */
-    void *(*allocate_piece)(void *context, size_t bytes, const char *owner);   /* for device_allocate_shared */
+    /* For device_allocate_shared. */
+    void *(*allocate_piece)(void *context, size_t bytes, const char *owner);
     void (*free)(void *context, void *memory);
     void (*table)(void *context, struct text *out);                  /* the owners of memory, as lines */
     size_t (*in_use)(void *context);                                 /* bytes allocated now */

@@ -95,7 +95,8 @@ double cluster_seconds(const struct cluster *cluster, const struct program *prog
     case INSTRUCTION_OP:
     case INSTRUCTION_UPDATE:
     case INSTRUCTION_MEASURE:
-        return cluster->threads > 0 ? cost_call_cpu(program, at, cluster->threads) : cost_seconds(program, at);
+        if (cluster->threads > 0) return cost_call_cpu(program, at, cluster->threads);
+        return cost_seconds(program, at);
     case INSTRUCTION_COPY_TO_HOST:
     case INSTRUCTION_COPY_FROM_HOST: return cost_transfer((int64_t)bytes);
     case INSTRUCTION_SEND: return message(cluster, program, at);

@@ -1,6 +1,6 @@
 /* concat_gradients.c: the gradient of a concatenation's first input is the first channels of its output's
- * gradient. Where it is only added to another gradient of that input, the op that makes the other one adds it as
- * it writes: neither is copied or stored by itself. */
+ * gradient. If it is only added to another gradient of that input, the op that computes the other one adds it
+ * as it writes: neither is copied or stored by itself. */
 #include <stdlib.h>
 
 #include "base/memory.h"

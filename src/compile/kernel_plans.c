@@ -54,7 +54,8 @@ static bool tensors_equal(const struct tensor *a, const struct tensor *b, int co
 
 static bool calls_equal(const struct call *a, const struct call *b)
 {
-    return a->relu == b->relu && a->x_count == b->x_count && a->param_count == b->param_count && a->saved_count == b->saved_count &&
+    return a->relu == b->relu && a->x_count == b->x_count && a->param_count == b->param_count &&
+           a->saved_count == b->saved_count &&
            tensors_equal(a->x, b->x, a->x_count) && tensors_equal(a->d_x, b->d_x, a->x_count) &&
            tensors_equal(a->params, b->params, a->param_count) &&
            tensors_equal(a->d_params, b->d_params, a->param_count) &&

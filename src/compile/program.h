@@ -173,8 +173,8 @@ void relu_mask(struct program *program, const struct op_code *(*code_of)(const s
  * relu_mask, before streams. */
 void join_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
-/* The gradient of a concatenation's first input is added to another gradient of it by the op that writes that,
- * where its code adds_first_channels. Bits do not change. After differentiate, before streams. */
+/* The gradient of a concatenation's first input is added to another gradient of it by the op that writes the
+ * other one, where its code adds_first_channels. Bits do not change. After differentiate, before streams. */
 void concat_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* A relu behind an op that nobody else reads becomes part of its forward, where the op's code applies_relu.

@@ -364,7 +364,8 @@ static bool config_print(const struct dnn_graph *graph, descriptor config, const
     int64_t index = 0, count = 0;
     bool good = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count,
                                          &index) == CUDNN_STATUS_SUCCESS &&
-                engine_keeps(graph, engine, rules) && (rules->compiled == DNN_COMPILED_TOO || engine_is_ready(engine));
+                engine_keeps(graph, engine, rules) &&
+                (rules->compiled == DNN_COMPILED_TOO || engine_is_ready(engine));
     if (good) good = knobs_print(config, text, snprintf(text, DNN_ENGINE_TEXT, "%" PRId64, index));
     descriptor_free(engine);
     return good;
@@ -420,7 +421,8 @@ int dnn_graph_engines(struct dnn_graph *graph, const struct dnn_rules *rules, in
     struct dnn_rules any = *rules;
     any.compiled = DNN_COMPILED_TOO;
     int count = engines_all(graph, rules, most, engines);
-    return count > 0 || rules->compiled == DNN_COMPILED_NEVER ? count : engines_all(graph, &any, most, engines);
+    bool enough = count > 0 || rules->compiled == DNN_COMPILED_NEVER;
+    return enough ? count : engines_all(graph, &any, most, engines);
 }
 
 /* Reads " 2=5 12=0"; how many, or -1 for anything else. */

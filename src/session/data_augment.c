@@ -38,8 +38,8 @@ static enum status check_border(const struct data_opening *o)
     const struct images *train = &o->data->train;
     int64_t side = train->h < train->w ? train->h : train->w, pad = o->settings->augment.pad;
     if (!o->data->augment.reflect || pad == 0 || pad < side) return OK;
-    return settings_refuse(o->settings, "augment", "pad", "must be less than %lld, the side of the crop, with "
-                           "augment.pad_mode = reflect", (long long)side);
+    return settings_refuse(o->settings, "augment", "pad", "must be less than %lld, the side of the crop, "
+                           "with augment.pad_mode = reflect", (long long)side);
 }
 
 static enum status check_shift(const struct data_opening *o)

@@ -109,8 +109,8 @@ static char *facts_of(const struct session *session, double needed)
                        (long long)train->count, train->h, train->w, needed, host_processors());
 }
 
-/* Every rank uses the least of all ranks' measured parts, so that the rank that loads an image does not change
- * its pixels. */
+/* Every rank uses the smallest of all ranks' measured parts, so that an image's pixels do not depend on the
+ * rank that loads it. */
 static enum status agree_on_parts(const struct session *session, int *parts)
 {
     int64_t least = *parts;
