@@ -28,7 +28,7 @@ struct host_file_offer host_file_offer(int descriptor)
     return (struct host_file_offer){getpid(), descriptor, file_number(descriptor)};
 }
 
-/* Processes that know each other by other numbers have other files in their place. */
+/* In another PID namespace, such as that of another container, the path may lead to a different file. */
 int host_file_take(const struct host_file_offer *offer)
 {
     char path[64];

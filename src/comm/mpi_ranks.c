@@ -14,7 +14,7 @@
 #include "config.h"
 #endif
 
-/* Of srun's variables SLURM_NTASKS is also set in batch scripts, of which there is one. */
+/* Not SLURM_NTASKS, which is also set in batch scripts, and those run once. */
 int mpi_ranks_count(const char **by)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"};
@@ -32,12 +32,12 @@ int mpi_ranks_count(const char **by)
 #include <mpi.h>
 
 #define TIMEOUT_SECONDS 600
-/* A wait yields the processor so often before it sleeps. */
+/* How often a wait yields the processor before it sleeps. */
 #define YIELDS 2000
 #define SLEEP_NANOSECONDS 50000
 
-/* A message on its way. */
-struct letter {
+/* A message in transit. */
+struct pending_send {
     MPI_Request request;
     void *data;
 };
@@ -45,11 +45,11 @@ struct letter {
 struct mpi {
     struct comm comm;
     double timeout;
-    struct letter *letters;
-    int letter_count;
+    struct pending_send *sends;
+    int send_count;
 };
 
-/* A call of MPI's that has begun. MPI itself ends the processes when something fails, but waits for ever. */
+/* Waits for a nonblocking call. If it fails, MPI ends the processes; MPI's own wait has no timeout. */
 static enum status mpi_wait(const struct comm *comm, MPI_Request *request, const char *what)
 {
     const struct mpi *mpi = (const struct mpi *)comm;
@@ -116,18 +116,18 @@ static enum status mpi_all_to_all(struct comm *comm, const void *from, void *to,
     return mpi_wait(comm, &request, "all_to_all");
 }
 
-static void mpi_letters_free(struct mpi *mpi)
+static void mpi_sends_free(struct mpi *mpi)
 {
-    for (int i = 0; i < mpi->letter_count;) {
-        struct letter *letter = &mpi->letters[i];
+    for (int i = 0; i < mpi->send_count;) {
+        struct pending_send *pending = &mpi->sends[i];
         int done = 0;
-        MPI_Test(&letter->request, &done, MPI_STATUS_IGNORE);
+        MPI_Test(&pending->request, &done, MPI_STATUS_IGNORE);
         if (!done) {
             i++;
             continue;
         }
-        free(letter->data);
-        *letter = mpi->letters[--mpi->letter_count];
+        free(pending->data);
+        *pending = mpi->sends[--mpi->send_count];
     }
 }
 
@@ -135,13 +135,13 @@ static enum status mpi_send(struct comm *comm, int peer, const void *from, size_
 {
     struct mpi *mpi = (struct mpi *)comm;
     TRY(mpi_check_size(bytes, "send"));
-    mpi_letters_free(mpi);
+    mpi_sends_free(mpi);
     void *data = memory_try(bytes ? bytes : 1, 1);
     if (!data) return fail(FAILED, "no memory for a message of %zu bytes", bytes);
     if (bytes > 0) memcpy(data, from, bytes);
-    struct letter *letter = array_push(mpi->letters, mpi->letter_count);
-    letter->data = data;
-    MPI_Isend(data, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &letter->request);
+    struct pending_send *pending = array_push(mpi->sends, mpi->send_count);
+    pending->data = data;
+    MPI_Isend(data, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &pending->request);
     return OK;
 }
 
@@ -153,14 +153,14 @@ static enum status mpi_receive(struct comm *comm, int peer, void *to, size_t byt
     return mpi_wait(comm, &request, "receive");
 }
 
-/* A process that ends without MPI_Finalize and with an exit code has mpirun end the others. */
+/* If a process ends with an error and without MPI_Finalize, mpirun ends the others. */
 static void mpi_close(struct comm *comm)
 {
     struct mpi *mpi = (struct mpi *)comm;
-    while (!comm->failed && mpi->letter_count > 0) mpi_letters_free(mpi);
+    while (!comm->failed && mpi->send_count > 0) mpi_sends_free(mpi);
     if (!comm->failed) MPI_Finalize();
-    for (int i = 0; i < mpi->letter_count; i++) free(mpi->letters[i].data);
-    free(mpi->letters);
+    for (int i = 0; i < mpi->send_count; i++) free(mpi->sends[i].data);
+    free(mpi->sends);
     free(mpi);
 }
 

@@ -4,7 +4,7 @@
 #include "config.h"
 #endif
 
-/* MPI, which knows several hosts as well, could not begin PMIx again after this. */
+/* MPI, which also supports several hosts, could not initialise PMIx again after this. */
 #if defined HAVE_PMIX && !defined HAVE_MPI
 #include <dlfcn.h>
 #include <pmix.h>
@@ -44,7 +44,7 @@ static enum status pmix_status(const struct pmix *pmix, pmix_status_t result, co
     return fail(FAILED, "PMIx: %s failed: %s", trying, pmix->PMIx_Error_string(result));
 }
 
-/* A number that PMIx knows of a rank or, as PMIX_RANK_WILDCARD, of the job; 0: nothing. */
+/* A number that PMIx has for a rank or, with PMIX_RANK_WILDCARD, for the job; 0: none. */
 static uint32_t number_of(const struct pmix *pmix, pmix_rank_t rank, const char *key)
 {
     pmix_proc_t of = pmix->own;
@@ -56,7 +56,7 @@ static uint32_t number_of(const struct pmix *pmix, pmix_rank_t rank, const char 
     return number;
 }
 
-/* The first rank's block, which the others open as that has it. */
+/* Creates the first rank's block and publishes it, so that the others can open the same file. */
 static enum status block_give(const struct pmix *pmix, uint32_t count, int *block)
 {
     struct host_file_offer offer = {.descriptor = -1};
@@ -98,7 +98,7 @@ static enum status pmix_join(const struct pmix *pmix, double timeout, struct com
     return shared_open(block, (int)pmix->own.rank, timeout > 0 ? timeout : TIMEOUT_SECONDS, comm);
 }
 
-/* Once they have memory in common, they need PMIx no more. */
+/* Once the ranks share memory, PMIx is no longer needed. */
 enum status pmix_ranks_open(double timeout, struct comm **comm)
 {
     struct pmix pmix;

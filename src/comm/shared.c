@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "comm/shared_parts.h"
 
-/* Seconds after which one who waits looks whether the others are still there. */
+/* The interval, in seconds, at which a waiting rank checks whether the others are alive. */
 #define LOOK_EVERY 0.05
 
 static struct shared *of(struct comm *comm)
@@ -19,7 +19,7 @@ static struct shared *of(struct comm *comm)
     return (struct shared *)comm;
 }
 
-/* A rank that has not come yet has not ended. */
+/* A rank that has not joined yet has not ended. */
 static bool has_ended(struct shared *shared, int rank)
 {
     int pid = atomic_load(&shared->block->ranks[rank].pid);
@@ -32,8 +32,8 @@ static bool has_ended(struct shared *shared, int rank)
     return poll(&end, 1, 0) == 1;
 }
 
-/* Whoever finds a rank that ended, ends: the first one that was found is the one to name. A rank may well end
- * when it has done what is waited for. */
+/* Fails if a rank has ended, and names the first one that any rank found. The peer may have ended after it
+ * did what this rank waits for, which is not a failure. */
 static enum status look_for_ended(const struct shared_wait *wait, _Atomic uint32_t *word, uint32_t value)
 {
     struct shared *shared = wait->shared;
@@ -95,8 +95,8 @@ static enum status compare_requests(struct shared *shared, const struct shared_r
     return OK;
 }
 
-/* Shows the others what lies in this rank's slot of this turn. Theirs may be read until the next meeting: a
- * rank writes its slot of the same turn after that one, to which all come when they are done with reading. */
+/* Publishes this rank's slot of this turn. The slots of others may be read until the next call: a rank reuses
+ * its slot only after that one, which all reach when they have finished reading. */
 static enum status meet(struct shared *shared, const struct shared_request *request)
 {
     int turn = shared->turn;
@@ -158,7 +158,7 @@ static enum status exchange_gather(struct comm *comm, const void *from, void *to
     return all_gather(comm, from, to, bytes);
 }
 
-/* A slot holds a piece for each rank, in their order. */
+/* A slot holds one part for each rank, in rank order. */
 static enum status all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
 {
     struct shared *shared = of(comm);

@@ -26,7 +26,7 @@ struct shared_request {
 
 /* The state of a rank, which only it writes. */
 struct shared_rank {
-    _Alignas(64) _Atomic int32_t pid;        /* 0: not yet there */
+    _Alignas(64) _Atomic int32_t pid;        /* 0: it has not joined yet */
     _Atomic uint32_t phase;                  /* enum comm_phase */
     _Atomic int64_t step, saved;             /* as in struct comm_progress */
     _Atomic uint64_t tellings;               /* how often it has reported progress */

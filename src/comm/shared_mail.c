@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "comm/shared_parts.h"
 
-/* Where a message fits while those from `received` to `sent` lie there, each in one piece: behind the newest,
- * or at the start again; false: it does not yet. */
+/* The offset at which a message fits while those from `received` to `sent` are in the ring, each contiguous:
+ * behind the newest one, or at the start again. False: there is no room yet. */
 static bool place(const struct shared_mailbox *box, uint32_t received, uint32_t sent, size_t bytes,
                   size_t *at)
 {

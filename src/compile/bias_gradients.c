@@ -1,5 +1,6 @@
 /* bias_gradients.c: a bias's gradient is the sum, by channel, of the gradient of its op's output. The op
- * behind makes this gradient, and adds it up as it does; the bias's own op need not read all of it again. */
+ * behind it, which computes that gradient, adds it up as well, so that the bias's own op need not read it
+ * again. */
 #include <stdlib.h>
 
 #include "base/memory.h"

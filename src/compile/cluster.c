@@ -4,19 +4,18 @@
 
 #include "compile/cost.h"
 
-/* Over NVLink among H200s, measured: NCCL's sum with 8 thread blocks, and copy engines. What computes
- * meanwhile gains next to nothing: steps of ResNet-18 and VGG-16 take about as much longer as their exchange
- * alone does. */
+/* NVLink among H200s, measured: NCCL's sum with 8 thread blocks, and copy engines. Overlap gains almost
+ * nothing: steps of ResNet-18 and VGG-16 become longer by about the time that their exchange takes alone. */
 struct engine {
     double seconds, bytes_per_second;
 };
 static const struct engine nccl = {12e-6, 190e9}, copy_engines = {30e-6, 325e9};
 #define EXCHANGE_SHARE 0.9
 
-#define LINK_SECONDS 25e-6           /* for a message from host to host */
-#define DEVIATION 0.004              /* of a rank's step times: the standard one, as a share */
+#define LINK_SECONDS 25e-6           /* latency of a message between hosts */
+#define DEVIATION 0.004              /* standard deviation of a rank's step time, as a fraction */
 
-/* Shared memory among processes of one host, copied in and out. */
+/* Shared memory among processes of one host, with a copy in and a copy out. */
 #define SHARED_BYTES_PER_SECOND 0.5e9
 #define SHARED_SECONDS 0.2e-3
 
@@ -30,8 +29,8 @@ static int at_most(int a, int b)
     return a < b ? a : b;
 }
 
-/* Seconds of an exchange in which each of n ranks passes on the nth part of `bytes` to all others, and each
- * of n hosts the nth part of `between`. All stages do so at the same time. */
+/* Seconds of an exchange in which each of n ranks sends 1/n of `bytes` to all others, and each of n hosts 1/n
+ * of `between`. All stages exchange at the same time. */
 static double exchange(const struct cluster *cluster, const struct engine *by, double bytes,
                        double between)
 {
@@ -56,7 +55,7 @@ static double all_reduce(const struct cluster *cluster, double bytes)
     return exchange(cluster, &nccl, 2 * bytes, 2 * bytes);
 }
 
-/* Every rank sends to every other one: between hosts there is nothing to be added up before. */
+/* Every rank sends to every other one; nothing is added up before it is sent to another host. */
 static double all_to_all(const struct cluster *cluster, double bytes)
 {
     int here = on_a_host(cluster) / cluster->stages;
@@ -69,7 +68,7 @@ double cluster_message(const struct cluster *cluster, double bytes)
                                 : cost_message((int64_t)bytes);
 }
 
-/* From a stage to another, which may be on another host: then over the link of one of the GPUs there. */
+/* From one stage to another; between hosts over the link of one GPU. */
 static double message(const struct cluster *cluster, const struct program *program,
                       const struct instruction *at)
 {
@@ -79,7 +78,7 @@ static double message(const struct cluster *cluster, const struct program *progr
     return LINK_SECONDS + bytes * here / cluster->link_bytes_per_second;
 }
 
-/* Stages gather figures of the whole step, which are few bytes. */
+/* Stages gather a few numbers per step. */
 static double all_gather(const struct cluster *cluster, bool among_stages, double bytes)
 {
     const struct cluster stages = {.replicas = cluster->stages, .stages = 1, .hosts = 1,

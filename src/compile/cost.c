@@ -2,12 +2,12 @@
 
 #include "compile/program_parts.h"
 
-/* A data-centre GPU of the 2020s, as networks get to see it, to choose by what is recomputed; only the ratios
- * matter. */
+/* A data-centre GPU of the 2020s, at rates that networks achieve. Recomputation is chosen by it, for which
+ * only the ratios matter. */
 #define BYTES_PER_SECOND 3.5e12
 #define FLOPS_LOW 400e12
 #define FLOPS_FP32 150e12
-#define BYTES_CACHED 32e6    /* that are still in the second-level cache for the next instruction */
+#define BYTES_CACHED 32e6    /* that the next instruction still finds in the second-level cache */
 
 /* An ordinary core of the 2020s: multiply-adds in convolutions, and memory bandwidth. */
 #define CORE_FLOPS 40e9
@@ -54,8 +54,8 @@ double cost_call(const struct program *program, const struct instruction *at)
 }
 
 /* An H200 on convolutional networks, as measured: the time of a step of ResNets, VGG-16 and DenseNet-121 in
- * fp16, with 64 to 256 images, is predicted within 7 %. A kernel begins by reading and ends by writing, so the
- * times of its bytes and of its operations add up. */
+ * fp16, with 64 to 256 images, is predicted within 7 %. A kernel begins by reading and ends by writing, so
+ * the times of its bytes and of its operations add up. */
 #define H200_BYTES_PER_SECOND 3.3e12
 #define H200_FLOPS 1000e12
 
@@ -90,7 +90,7 @@ double cost_recompute(const struct program *program, const struct instruction *f
     return seconds;
 }
 
-/* The next weight gradient reads from the cache what fits into it: then the write replaces a read. */
+/* The next weight gradient reads what fits into the cache from there: the write then replaces a read. */
 double cost_fused_recompute(const struct program *program, const struct instruction *forward)
 {
     double bytes = (double)program->values[forward->y].bytes;

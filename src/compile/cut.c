@@ -15,7 +15,7 @@
 #include "compile/plan.h"
 #include "compile/program_parts.h"
 
-/* Of the update, which comes after all blocks. */
+/* The block of the update, which comes after all others. */
 static const struct pipeline_block no_block = {BLOCK_WEIGHTS, -1};
 
 struct cutting {
@@ -42,7 +42,7 @@ static enum block_kind block_kind(const struct cutting *c, const struct instruct
     return apart && is_weight_gradient(c->program, at) ? BLOCK_WEIGHTS : BLOCK_BACKWARD;
 }
 
-/* Each micro-batch's forward comes before its backward, in which sums and casts are forward calls, too. */
+/* Forward of each micro-batch precedes its backward, in which sums and casts are also forward calls. */
 static void find_blocks(struct cutting *c)
 {
     bool after = false;
@@ -55,7 +55,7 @@ static void find_blocks(struct cutting *c)
     }
 }
 
-/* Sums and casts go where all that they read is, else to the node of what they write. */
+/* Sums and casts are in the stage of all their inputs, or else of the node of their output. */
 static int stage_of(const struct cutting *c, const struct instruction *at)
 {
     const struct program *program = c->program;
@@ -98,7 +98,7 @@ static void push_message(struct cutting *c, enum instruction_kind kind, int valu
     build_push(c->program, at);
 }
 
-/* The values that instruction i writes go to all other stages that read them; in this stage's program. */
+/* Sends the values that instruction i writes to all other stages that read them, or receives them. */
 static void push_messages(struct cutting *c, int i, enum instruction_kind kind)
 {
     const struct instruction *at = &c->from[i];
@@ -159,7 +159,7 @@ static void free_others(struct cutting *c)
     free(c->from);
 }
 
-/* The update is of this stage's parameters. */
+/* Restricts the update to this stage's parameters. */
 static void keep_gradients(struct program *program)
 {
     const struct graph *graph = program->graph;
@@ -203,7 +203,7 @@ struct program cut_stage(const struct program *program, const struct cut_options
     return copy;
 }
 
-/* The most bytes alive at once in the program of a stage. */
+/* The peak of live bytes in the program of a stage. */
 static int64_t stage_bytes(const struct program *program, const struct partition_options *partitioning,
                            const int *stage, int number)
 {

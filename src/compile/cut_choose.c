@@ -8,7 +8,7 @@
 #include "compile/partition.h"
 #include "compile/simulate.h"
 
-#define WORTH_MEMORY 0.98    /* of the time of 1f1b */
+#define WORTH_MEMORY 0.98    /* fraction of 1f1b's time below which another schedule is worth its memory */
 
 /* The programs of all stages. */
 struct pipeline {
@@ -39,7 +39,7 @@ static double pipeline_seconds(const struct pipeline *pipeline)
     return seconds;
 }
 
-/* Of a step whose stages are cut as is best for a schedule. */
+/* The time of a step with the stages that suit a schedule best. */
 static enum status schedule_seconds(const struct program *program, const struct cut_options *options,
                                     double *seconds)
 {

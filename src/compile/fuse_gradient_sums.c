@@ -19,7 +19,7 @@ static const struct op_code *code_at(const struct merging *m, const struct instr
     return code ? code : &none;
 }
 
-/* d = a + b, read by one backward as its d_y, whose code can add. */
+/* d = a + b, where one backward, whose code can add, reads d as its d_y. */
 static void merge_sum(struct merging *m, int i)
 {
     struct instruction *sum = &m->program->instructions[i];
@@ -34,7 +34,7 @@ static void merge_sum(struct merging *m, int i)
     m->gone[i] = true;
 }
 
-/* The op that writes x[0] of one that takes sums gives them. */
+/* The op that writes x[0] of an op that accepts sums also writes the sums. */
 static void merge_statistics(struct merging *m, int i)
 {
     struct program *program = m->program;

@@ -18,11 +18,11 @@
 struct fusing {
     const struct program *program;
     int *after;              /* by instruction: the one that it now comes after; -1: it stays */
-    int *makes;              /* by instruction: the one that it makes superfluous; -1: none */
+    int *makes;              /* by instruction: the one that it replaces; -1: none */
     int *until;              /* by instruction: the last whose surroundings change, if it is left out; -1 */
     int *followed;           /* by instruction: the first of those that come after it; -1: none */
-    bool *apart;             /* by instruction: it is not to be left out */
-    bool *late;              /* by value: written by what moves */
+    bool *apart;             /* by instruction: it is not fused */
+    bool *late;              /* by value: written by an instruction that moves */
 };
 
 static struct fusing fusing_open(const struct program *program)
@@ -65,7 +65,7 @@ static int backward_of(const struct program *program, int again)
     return -1;
 }
 
-/* Nobody but the update waits for what it writes. */
+/* Only the update reads its output. */
 static bool can_wait(const struct program *program, const struct instruction *at)
 {
     return at->phase == PHASE_BACKWARD_PARAMS ||
@@ -86,7 +86,7 @@ static void mark(struct fusing *m, int i, bool late)
         m->late[at->writes[k]] = m->late[value_placed(m->program, at->writes[k])] = late;
 }
 
-/* Whether all that reads what `again` writes, up to `last`, can come later. Marks that. */
+/* Whether all readers of what `again` writes, up to `last`, can come later; marks them. */
 static bool can_move(struct fusing *m, int again, int last)
 {
     const struct program *program = m->program;
@@ -99,7 +99,7 @@ static bool can_move(struct fusing *m, int again, int last)
     return true;
 }
 
-/* Where that comes: after the next instruction of the chain, if it is backward's. */
+/* The place for them: after the next instruction of the chain, if that is of backward. */
 static int place_after(const struct fusing *m, int last)
 {
     const struct program *program = m->program;
@@ -147,8 +147,8 @@ static void fuse_all(struct fusing *m)
     for (int i = 0; i < m->program->count; i++) fuse_one(m, i);
 }
 
-/* The program's instructions as they are to be, sharing all lists with the old ones but the reads and writes
- * of those that make something superfluous. order[count]: which instruction comes where. */
+/* The new instructions, which share all lists with the old ones, except reads and writes of those that
+ * replace another one. order[count]: the old index of each. */
 static struct instruction *reordered(const struct fusing *m, int *order, int *count)
 {
     const struct program *program = m->program;
@@ -172,7 +172,7 @@ static struct instruction *reordered(const struct fusing *m, int *order, int *co
     return to;
 }
 
-/* Whatever is fused around instruction `peak` is not to be; false: nothing is. */
+/* Marks what is fused around instruction `peak` as not to be fused; false: nothing is. */
 static bool separate(struct fusing *m, int peak)
 {
     bool any = false;
@@ -184,7 +184,7 @@ static bool separate(struct fusing *m, int peak)
     return any;
 }
 
-/* Separates what is fused around the highest of each run of a micro-batch's instructions above the limit. */
+/* Undoes fusion around the maximum of each stretch of a micro-batch's instructions above the limit. */
 static bool separate_peaks(struct fusing *m, const struct program *made, const int *order, int64_t limit)
 {
     int64_t *live = plan_live_bytes(made);
@@ -201,7 +201,7 @@ static bool separate_peaks(struct fusing *m, const struct program *made, const i
     return any;
 }
 
-/* Whether something had to be separated for the limit's sake. */
+/* Whether the limit required undoing a fusion. */
 static bool separate_excess(struct fusing *m, int64_t limit, int *order)
 {
     struct program made = *m->program;

@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "compile/program_parts.h"
 
-/* Nobody reads `from` any more; where it is named for its shape, so is `to`. */
+/* Nothing reads `from` any more; instructions that refer to its shape refer to that of `to`. */
 static void value_replace(struct program *program, int from, int to)
 {
     for (int i = 0; i < program->count; i++) {
@@ -16,7 +16,7 @@ static void value_replace(struct program *program, int from, int to)
     }
 }
 
-/* Makes a relu part of the op before it; whether it is. */
+/* Makes a relu part of the preceding op if possible; returns whether it did. */
 static bool fuse_pair(struct program *program, const struct value_uses *uses, int i,
                       const struct op_code *(*code_of)(const struct op *op))
 {

@@ -31,7 +31,7 @@ static void joining_note(struct joining *j)
     }
 }
 
-/* The data gradient that alone gives the taker `gradient`, when `other` is there; NULL. */
+/* The data gradient that alone writes the taker's `gradient` after `other` exists; NULL: none. */
 static struct instruction *giver_of(const struct joining *j, const struct instruction *taker, int gradient,
                                     int other)
 {
@@ -51,7 +51,7 @@ static int sums_new(struct program *program, const struct instruction *taker)
     return build_value(program, value, text_format("d %s sums", y->name));
 }
 
-/* Others that read the joined gradient as it is: a projection beside the block. */
+/* Other readers of the joined gradient: the projection shortcut of the block. */
 static void share_sums(const struct joining *j, int from, int gradient, int sums)
 {
     for (int i = from; i < j->program->count; i++) {

@@ -1,6 +1,6 @@
 #include "compile/pipeline_schedule.h"
 
-/* Blocks being put in order, and the next micro-batch of each kind. */
+/* The order so far, and the next micro-batch of each kind of block. */
 struct order {
     struct pipeline_block *blocks;
     int count;
@@ -12,15 +12,15 @@ static void put(struct order *order, enum block_kind kind)
     order->blocks[order->count++] = (struct pipeline_block){kind, order->next[kind]++};
 }
 
-/* Forwards until the first backward can come. */
+/* The number of forward blocks before the first backward block. */
 static int warm_up(enum pipeline_schedule schedule, int stages, int stage, int micro_batches)
 {
     int least = schedule == PIPELINE_GPIPE ? micro_batches : stages - stage - 1;
     return least < micro_batches ? least : micro_batches;
 }
 
-/* A later stage has less to wait for: weight gradients stay `stage` micro-batches behind, to fill its end.
- * Nobody waits for the first one's data gradients: it has weight gradients beside them. */
+/* Weight gradients lag by `stage` micro-batches, to fill the idle time at the end, which is longer in later
+ * stages. No stage waits for the first one's data gradients, so there weight gradients are not separate. */
 int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
                     struct pipeline_block *blocks)
 {

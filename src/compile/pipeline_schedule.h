@@ -12,7 +12,7 @@ enum pipeline_schedule {
 
 enum block_kind {
     BLOCK_FORWARD,
-    BLOCK_BACKWARD,          /* weight gradients included where they are not apart */
+    BLOCK_BACKWARD,          /* includes weight gradients, unless they are separate */
     BLOCK_WEIGHTS,
 };
 struct pipeline_block {

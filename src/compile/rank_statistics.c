@@ -11,14 +11,14 @@
 struct gathering {
     struct program *program;
     int ranks;
-    struct instruction *updates;     /* of running statistics, in the program before */
+    struct instruction *updates;     /* of running statistics, in the original program */
     int count;
     int64_t bytes;                   /* of one rank's moments */
     int own, all;                    /* values: of this rank; of all */
     struct moments_value *joined;    /* by update */
 };
 
-/* A value becomes the next part of this rank's moments. */
+/* Makes a value the next part of this rank's moments. */
 static void add_part(struct gathering *g, int id)
 {
     struct value *value = &g->program->values[id];
@@ -54,7 +54,7 @@ static void lay_out(struct gathering *g)
     whole_set(g->program, g->all, g->ranks * g->bytes);
 }
 
-/* The part of a value that a rank has sent. */
+/* A rank's part of the gathered values that corresponds to a value. */
 static int of_rank(struct gathering *g, int id, int rank)
 {
     struct value value = g->program->values[id];
@@ -87,8 +87,8 @@ static void push_gather(struct gathering *g)
     for (int u = 0; u < g->count; u++) g->joined[u] = push_joins(g, &g->updates[u]);
 }
 
-/* The last instruction that writes a part of the rank's moments; at least the first of backward, which is to
- * stay it. */
+/* The last instruction that writes a part of the rank's moments; not before the first of backward, so that
+ * this stays the first. */
 static int last_writer(const struct gathering *g)
 {
     const struct program *program = g->program;
@@ -99,7 +99,7 @@ static int last_writer(const struct gathering *g)
     return last;
 }
 
-/* While backward goes on, if the moments come with forward. */
+/* During backward, if all moments are known after forward. */
 static void rebuild(struct gathering *g)
 {
     struct program *program = g->program;

@@ -80,7 +80,7 @@ void recompute_walk_close(struct recompute_walk *walk)
     free(walk->wanted_first);
 }
 
-/* A value that is live stays where its instruction runs again for another of its outputs. */
+/* If the instruction runs again for another of its outputs, a value that is live is not replaced. */
 static void value_made(struct recompute_walk *walk, int value)
 {
     if (walk->now[value] < 0) walk->chain[walk->chain_count++] = value;
@@ -102,7 +102,7 @@ static void value_wanted(struct recompute_walk *walk, int value)
     walk->next(walk->context, i, true);
 }
 
-/* Leaves in the chain values that were recomputed for other recomputations alone and are freed after them. */
+/* Keeps in the chain only values that were recomputed for other recomputations, and are freed after them. */
 static void chain_sift(struct recompute_walk *walk, const struct instruction *at)
 {
     int kept = 0;
@@ -135,7 +135,7 @@ void recompute_walk(struct recompute_walk *walk)
     values_forget(walk, walk->stays, &walk->stay_count);
 }
 
-/* Results of a pass over the values' readers. */
+/* Which instructions read a value. */
 struct readers {
     bool *by_weights, *by_others;   /* by value: backward instructions that read it */
 };
@@ -166,7 +166,7 @@ void recompute_cheap(const struct program *program, enum recompute_mode *modes)
     free(readers.by_others);
 }
 
-/* The pass under way: `program` is being filled with the instructions of `from`. */
+/* The state of the pass: `program` is filled with the instructions of `from`. */
 struct pass {
     struct program *program;
     struct recompute_walk walk;
@@ -199,8 +199,8 @@ static int value_recomputed(struct program *program, int id)
     return build_value(program, value, text_format("%s recomputed", value.name));
 }
 
-/* Sums that forward also computes are computed again and read by nobody, so that the same code runs. A
- * workspace that is known already is taken to be as large as forward's. */
+/* Sums that forward also writes are written again, though nothing reads them, so that the same code runs. A
+ * workspace whose size is already known is as large as that of forward. */
 static void move_recomputed(struct pass *pass, int i)
 {
     const struct instruction *forward = &pass->from[i];

@@ -60,7 +60,7 @@ static void copy_add(struct replay *replay, int value)
                                                    plan_bytes(&replay->program->values[value])};
 }
 
-/* Room for the tensors that the walk has numbered; sums and workspaces count in `extra` instead. */
+/* Grows the tensors to those that the walk has numbered; sums and workspaces count in `extra` instead. */
 static void copies_begin(struct replay *replay)
 {
     int count = copy_tensor(replay, replay->walk.value_count);
@@ -91,7 +91,8 @@ static void step(void *context, int i, bool recomputed)
     else step_as_is(context, i);
 }
 
-/* Tensors take the place of those that die where they are made; a place lives as long as its last tensor. */
+/* A tensor may take the place of one that dies where it is written; a place lives as long as its last
+ * tensor. */
 static void addresses_share(struct replay *replay)
 {
     for (int k = 0; k < replay->in_place_count; k++) {
@@ -153,7 +154,7 @@ void replay_run(struct replay *replay)
     replay->work += replay->time;
 }
 
-/* A tensor accounts for the bytes above the limit while it is live, but for no more than its own. */
+/* The excess that is due to a tensor: the bytes above the limit while it is live, at most its own. */
 void replay_gain_bounds(const struct replay *replay, double *gain)
 {
     size_t length = (size_t)replay->time + 1;
@@ -177,8 +178,8 @@ void replay_gain_bounds(const struct replay *replay, double *gain)
     free(over);
 }
 
-/* Values that forward calls read or write, for these are recomputed, and all that may share places with
- * them. */
+/* Values that forward calls read or write, since those calls may run again, and values that may share places
+ * with them. */
 static bool *varying(const struct replay *replay)
 {
     const struct program *program = replay->program;
@@ -202,7 +203,7 @@ static bool *varying(const struct replay *replay)
     return varies;
 }
 
-/* Gives slots to the arena's values, to all of them where `varies` is NULL. */
+/* Numbers the slots of the values in the arena; all of them if `varies` is NULL. */
 static void slots_note(struct replay *replay, const bool *varies)
 {
     const struct program *program = replay->program;
@@ -230,7 +231,7 @@ static void uses_note(struct replay *replay)
     replay->uses_first[replay->program->count] = count;
 }
 
-/* Up to the first instruction that may have something recomputed for it, all runs are the same. */
+/* All runs are the same up to the first instruction for which something may be recomputed. */
 static void forward_note(struct replay *replay, const bool *varies)
 {
     slots_note(replay, varies);
@@ -251,7 +252,7 @@ static int micro_batch_begin(const struct replay *replay, int micro_batch)
     return i;
 }
 
-/* Which instructions runs replay, after one of them all, within no limit at all, that has kept everything. */
+/* The instructions that runs replay, after a first run of all of them without limit that kept everything. */
 static void window_note(struct replay *replay, bool whole)
 {
     struct recompute_walk *walk = &replay->walk;
@@ -270,7 +271,7 @@ static void window_note(struct replay *replay, bool whole)
         walk->first++;
 }
 
-/* Lifetimes of the values that do not vary: those of the run that has kept everything. */
+/* Lifetimes of the values that do not vary, as in the run that kept everything. */
 static void fixed_note(struct replay *replay, const bool *varies)
 {
     for (int v = 0; v < replay->program->value_count; v++) {

@@ -23,8 +23,8 @@ struct moments_value moments_of(const struct program *program, const struct inst
                                   update->saved[update->op->moments.variance], ranks * shape_count(y) / y.c};
 }
 
-/* A value that the update alone reads is not worth moving to the host, from where it would come back after
- * the optimizer's update. */
+/* A value that only the update reads must not be offloaded: it would come back after the optimizer's
+ * update. */
 static int copy_value(struct program *program, int of)
 {
     struct value value = program->values[of];
@@ -53,7 +53,7 @@ struct moments_value moments_join(struct program *program, const struct instruct
     return both;
 }
 
-/* Of nothing else that was saved is there one for all micro-batches. */
+/* Only these saved values are shared by all micro-batches. */
 void moments_set(struct instruction *update, const struct moments_value *moments)
 {
     for (int k = 0; k < update->saved_count; k++) update->saved[k] = -1;
@@ -83,9 +83,9 @@ static int find_last_backward(const struct program *program)
     return (int)(at - program->instructions);
 }
 
-/* Moments are joined as soon as the last micro-batch has its own, so that backward hides their exchange among
- * ranks; not after the optimizer's update, where what is written may take the place of gradients, which are
- * looked at after the step. */
+/* Moments are combined as soon as the last micro-batch has its own, so that backward hides their exchange
+ * among ranks; not after the optimizer's update, where results could overwrite gradients, which are
+ * examined after the step. */
 void running_statistics(struct program *program)
 {
     struct instruction *from = program->instructions;

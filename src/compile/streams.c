@@ -37,8 +37,8 @@ static void need(int *needs, const int *touched, int streams)
         if (touched[l] > needs[l]) needs[l] = touched[l];
 }
 
-/* Of what instruction i needs, waits for what neither its stream nor another wait brings already:
- * the latest first, since it brings most. */
+/* Adds waits for what instruction i needs, unless its stream or another wait implies them; the latest first,
+ * since it implies most. */
 static void add_waits(struct program *program, int i, int *needs, int *known, const int *table)
 {
     struct instruction *at = &program->instructions[i];
@@ -68,7 +68,7 @@ static void instruction_needs(const struct instruction *at, const struct touched
     }
 }
 
-/* Instruction i touches a value, and with it what it is a part of, or its parts. */
+/* Instruction i accesses a value, and with it the value that it is a part of, or its parts. */
 static void touch(const struct program *program, int *touched, int value, int i)
 {
     int streams = program->streams, stream = program->instructions[i].stream;
@@ -78,7 +78,7 @@ static void touch(const struct program *program, int *touched, int value, int i)
         if (value_placed(program, v) == value) touched[v * streams + stream] = i;
 }
 
-/* behind[i], if there are such: an instruction that must have ended when i starts; -1. */
+/* behind[i] (behind may be NULL): an instruction that must have ended when i starts; -1: none. */
 static void waits_set(struct program *program, const int *behind)
 {
     int streams = program->streams;
@@ -119,9 +119,9 @@ void streams_wait(struct program *program)
 
 enum { MAIN };               /* the stream of the update, and of what else is not a chain's */
 
-/* Streams by number: chains, the weight gradients of each, transfers out and back; exchanges among ranks take
- * the last number, messages to higher stages and to lower ones the two before it: what goes the same way is
- * exchanged one after another. */
+/* Streams by number: chains, the weight gradients of each, transfers to the host and back. Collectives use
+ * the last number, messages to higher and to lower stages the two before it: those of one direction are in
+ * order. */
 struct division {
     int chains;
     bool by_layer;
@@ -134,7 +134,7 @@ static int stream_out(const struct division *division)
     return 2 * division->chains;
 }
 
-/* Weight gradients that are to come later. */
+/* Weight gradients that are postponed. */
 struct later {
     int *at, count;
 };
@@ -146,9 +146,9 @@ static void push_all(struct program *program, const struct instruction *from, st
     later->count = 0;
 }
 
-/* Puts weight gradients behind the data gradient that follows, where they are not behind one; past nothing
- * but the chain of their micro-batch: a stage has them apart to fill the time in which it waits for another
- * one. */
+/* Moves weight gradients behind the next data gradient, unless they already follow one, and only past
+ * instructions of the chain of their micro-batch: a stage of a pipeline may have placed them to fill the time
+ * in which it waits. */
 static void put_late(struct program *program)
 {
     struct instruction *from = program->instructions;
@@ -176,8 +176,8 @@ static void put_late(struct program *program)
     free(from);
 }
 
-/* New places of instructions: forward of all micro-batches, then all the rest; each in its order. Returns how
- * many are forward's. */
+/* The new order of instructions: forward of all micro-batches, then the rest; both in their old order.
+ * Returns the number of forward instructions. */
 static int places_by_phase(const struct program *program, int *place)
 {
     bool *begun = memory_new((size_t)program->micro_batches, sizeof *begun);
@@ -195,8 +195,8 @@ static int places_by_phase(const struct program *program, int *place)
     return count;
 }
 
-/* A stream does its work in order: so that forward of a micro-batch does not wait on a layer's stream for
- * backward of the one before, all forwards come first. */
+/* A stream runs in order. All forward passes come first, so that forward of a micro-batch does not wait on a
+ * layer's stream for backward of the preceding one. */
 static void put_forward_first(struct program *program)
 {
     int *place = memory_new((size_t)program->count, sizeof *place);
@@ -212,7 +212,7 @@ static void put_forward_first(struct program *program)
     free(place);
 }
 
-/* A layer is a product of weights and what follows up to the next. Returns how many there are. */
+/* A layer is an op with weights and what follows up to the next one. Returns the number of layers. */
 static int number_layers(const struct program *program, int *layers)
 {
     int layer = 0;
@@ -234,8 +234,8 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* Stages have an order of micro-batches of their own, on one chain. Ranks exchange in the program's order,
- * which must not depend on how many streams each has the memory for. */
+/* Stages have their own order of micro-batches, on one chain. Ranks exchange in the program's order, which
+ * must not depend on the number of streams that each has memory for. */
 static struct division divide(const struct program *program, int streams, enum stream_division by)
 {
     struct division division = {.chains = 1, .chain = memory_new((size_t)program->count, sizeof(int)),
@@ -249,7 +249,7 @@ static struct division divide(const struct program *program, int streams, enum s
     return division;
 }
 
-/* Loss, casts and sums belong to the layer whose numbers they read. */
+/* Loss, casts and sums belong to the layer whose output they read. */
 static int layer_of(const struct program *program, const struct division *division, int i)
 {
     const struct instruction *at = &program->instructions[i];
@@ -272,7 +272,7 @@ static void division_free(struct division *division)
     free(division->chain);
 }
 
-/* The latest of a chain, and its last two weight gradients; -1. */
+/* The latest instruction of a chain, and its last two weight gradients; -1: none. */
 struct latest {
     int chain, weights, weights_before;
 };

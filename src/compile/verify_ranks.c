@@ -34,7 +34,7 @@ struct collectives {
 struct play {
     const struct program *const *programs;
     int replicas, stages, ranks;
-    bool streams;            /* there are several, and messages meet */
+    bool streams;            /* several streams; partners of messages are checked */
     struct player *players;
     int **partner;           /* by rank and instruction: of a message, the other's; of a collective, its
                               * number in its group */
@@ -71,7 +71,7 @@ static int next_message(const struct play *play, int rank, int i, enum instructi
     return -1;
 }
 
-/* The value that an exchange is about. */
+/* The value that an exchange transfers. */
 static const struct value *value_at(const struct play *play, struct place at)
 {
     const struct instruction *exchange = instruction_at(play, at);
@@ -237,7 +237,7 @@ static struct place head_before(const struct play *play, struct place at)
     return (struct place){at.rank, play->players[at.rank].head[stream_at(play, at)]};
 }
 
-/* After as many steps as there are streams, the chain of waits is in its cycle, which is reported. */
+/* After as many steps as there are streams, the chain of waits has entered its cycle, which is reported. */
 static bool name_ring(const struct play *play, struct place at)
 {
     struct text ring = {0};

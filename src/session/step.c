@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/members.h"
 #include "comm/nccl_exchange.h"
 #include "compile/fit_memory.h"
 #include "session/session_store.h"
