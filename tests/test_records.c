@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/members.h"
 #include "base/memory.h"
 #include "format/events.h"
 #include "train/metrics.h"
