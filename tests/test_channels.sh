@@ -51,24 +51,24 @@ weights() { "$AMPTRAIN" export -q --weights "$1/checkpoint-last.safetensors" -o 
 same_weights() { weights "$1" && weights "$2" && cmp "$1.safetensors" "$2.safetensors"; }
 
 for channels in 2 6 12 256; do
-    ok "$channels channels are planned" amp plan $channels
-    ok "... trained" amp train $channels -o run$channels -s run.max_steps=4
-    ok "... to the end" amp train $channels -o run$channels -r -s run.max_steps=0
-    ok "... evaluated" results $channels
+    ok "$channels channels: plan" amp plan $channels
+    ok "... train" amp train $channels -o run$channels -s run.max_steps=4
+    ok "... to completion" amp train $channels -o run$channels -r -s run.max_steps=0
+    ok "... evaluate" results $channels
 done
 amp train 12 -o whole12
-ok "an interruption changes nothing" same_weights run12 whole12
+ok "a resumed run gives the same results" same_weights run12 whole12
 
 of_six() { results 6 >one && amp eval 6 --json --weights run6/checkpoint-last.safetensors "$@" >all && cmp one all; }
-ok "one number stands for all channels" of_six -s augment.mean=.5,.5,.5,.5,.5,.5 -s augment.std=.25,.25,.25,.25,.25,.25
-ok "fewer than channels are too few" says 2 "augment.mean: 3 numbers for images of 6 channels" \
+ok "one number applies to all channels" of_six -s augment.mean=.5,.5,.5,.5,.5,.5 -s augment.std=.25,.25,.25,.25,.25,.25
+ok "fewer numbers than channels are refused" says 2 "augment.mean: 3 numbers for images of 6 channels" \
     amp train 6 -s augment.mean=.5,.5,.5 -s augment.std=1,1,1
 ok "too many channels" says 2 "model257.ini:2: channels must be between 1 and 256, not 257" amp plan 257
-ok "changes of colour want colours" says 2 "auto_augment: needs images of 1 or 3 channels, not 6" \
+ok "colour augmentation needs RGB images" says 2 "auto_augment: needs images of 1 or 3 channels, not 6" \
     amp train 6 -s augment.auto_augment=trivial
-ok "... all of them" says 2 "augment.jitter" amp train 6 -s augment.jitter=.1,.1,.1
+ok "... for each kind" says 2 "augment.jitter" amp train 6 -s augment.jitter=.1,.1,.1
 
 "$top_builddir/tests/make_pictures" pictures || exit 1
-ok "image files have no six channels" says 3 "image files have 1 or 3 channels, not the expected 6" \
+ok "image files with six channels are refused" says 3 "image files have 1 or 3 channels, not the expected 6" \
     amp predict 6 --weights run6/checkpoint-last.safetensors pictures/apple/1.png
 finish

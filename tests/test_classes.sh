@@ -31,56 +31,56 @@ if mkdir "$one" 2>/dev/null && rmdir "$one"; then
     mv odd/pear "odd/$two"
     sed "s/pictures/odd/" run.ini >odd.ini
     odd() { "$AMPTRAIN" "$@" -q -c odd.ini; }
-    ok "names that are not UTF-8" odd train -o odd-run -s run.max_steps=5
+    ok "class names that are not UTF-8" odd train -o odd-run -s run.max_steps=5
     ok "... resumed" odd train -o odd-run -r
     odd eval --weights odd-run/checkpoint-last.safetensors --json >told 2>said
-    ok "... evaluated without a word" sh -c 'cat said; test -s told && test ! -s said'
+    ok "... evaluated without warnings" sh -c 'cat said; test -s told && test ! -s said'
     odd predict --weights odd-run/checkpoint-last.safetensors --json "odd/$one"/1.png "odd/$three"/1.png >told
-    ok "... told as UTF-8, and apart" sh -c 'cat told; iconv -f UTF-8 -t UTF-8 told >/dev/null &&
+    ok "... printed as UTF-8, distinguishable" sh -c 'cat told; iconv -f UTF-8 -t UTF-8 told >/dev/null &&
         grep -qF "odd/caf\\\\xe9/1.png" told && grep -qF "odd/caf\\\\x5cxe8/1.png" told'
     other=$(printf 'caf\352')
     mv "odd/$two" "odd/$other"
-    ok "another byte is another class" says 3 "was 'caf" odd train -o odd-run -r
+    ok "names that differ in one byte are different classes" says 3 "was 'caf" odd train -o odd-run -r
     mkdir "$one"
     cp -r pictures "$one/pictures"
     ok "a path that is not UTF-8" amp train -q -o path-run -s data.train="$one/pictures" -s run.max_steps=2
     ok "... resumed" amp train -q -o path-run -r -s data.train="$one/pictures" -s run.max_steps=3
 else
-    skip "names that are not UTF-8" "this file system has none"
+    skip "class names that are not UTF-8" "this file system has none"
 fi
 
 check() { "$AMPTRAIN" --check -c run.ini "$@"; }
 by_class="images by class (training + validation)"
-ok "sizes of images are said" says 0 "short sides of 56 to 64 pixels, median 60 (25 examined)" check
+ok "image sizes are reported" says 0 "short sides of 56 to 64 pixels, median 60 (25 examined)" check
 ok "images are counted by class" says 0 "$by_class: apple: 24 + 24, pear: 24 + 24" check
-ok "... of a part of them, of all classes" says 0 "$by_class: apple: 10 + 24, pear: 10 + 24" check \
+ok "... with data.limit, in all classes" says 0 "$by_class: apple: 10 + 24, pear: 10 + 24" check \
     -s data.limit=20
-ok "... without a class" says 0 "class 'pear' has no training images" check -s data.limit=1 -s train.batch=1 \
+ok "... with a class that has none" says 0 "class 'pear' has no training images" check -s data.limit=1 -s train.batch=1 \
     -s train.accumulate=1
 cp -r pictures uneven && rm uneven/pear/1?.png uneven/pear/2?.png
-ok "a share of each class is held out" says 0 "$by_class: apple: 18 + 6, pear: 7 + 3" check \
+ok "a fraction of each class is held out" says 0 "$by_class: apple: 18 + 6, pear: 7 + 3" check \
     -s data.train=uneven -s data.val= -s data.val_fraction=0.25
 cp -r pictures few && rm few/pear/1?.png few/pear/2?.png few/pear/[0-7].png
-ok "few images in a class" says 0 "the classes are imbalanced: 'apple' has 24 training images, 'pear' 2" \
+ok "a warning about classes with few images" says 0 "the classes are imbalanced: 'apple' has 24 training images, 'pear' 2" \
     check -s data.train=few
-ok "... when training begins, too" says 0 "the classes are imbalanced" \
+ok "... also when training begins" says 0 "the classes are imbalanced" \
     amp train -s data.train=few -s run.max_steps=1
 ok "a class without validation images" says 0 "class 'pear' has no validation images" \
     check -s data.train=few -s data.val= -s data.val_fraction=0.05
 ok "many classes" says 0 "833 ('4') to 834 ('0') training images in a class" check -s data.format=synthetic \
     -s data.train= -s data.val= -s data.classes=12
-ok "... some without validation images" says 0 "10 of 12 classes have no validation images, such as '0'" check \
+ok "... some of which have no validation images" says 0 "10 of 12 classes have no validation images, such as '0'" check \
     -s data.format=synthetic -s data.train= -s data.val= -s data.classes=12 -s data.limit=24 -s data.val_fraction=0.1
 quiet() { check -q -s data.val= -s data.val_fraction=0.25 2>said && cat said && [ ! -s said ]; }
-ok "... in order, nothing is said" quiet
+ok "... no warning if all is in order" quiet
 cp -r pictures judged && rm judged/apple/1*.png judged/pear/*.png && cp pictures/apple/3.png judged/pear/other.png &&
     head -c 100 pictures/pear/3.png >judged/pear/cut.png
 count=$(find judged/apple -name '*.png' | wc -l)
-ok "images of both splits, under whatever name" says 0 \
+ok "images in both splits are found under any name" says 0 \
     "$((count + 1)) of $((count + 2)) validation images are among the training images, too, such as judged/" \
     check -s data.val=judged
 mkdir splits && cp -r pictures splits/train && cp -r pictures splits/val
-ok "splits taken for classes" says 0 "classes; if they are splits, set data.train = splits/train and data.val = splits/val" \
+ok "a warning if splits are taken for classes" says 0 "classes; if they are splits, set data.train = splits/train and data.val = splits/val" \
     check -s data.train=splits -s data.val= -s data.val_fraction=0.1
 
 amp train -q -o run
@@ -88,7 +88,7 @@ weights=run/checkpoint-last.safetensors
 cp -r pictures others
 mv others/apple others/zebra
 ok "fine-tuning: the same classes" says 0 "no run folder" amp train -s model.weights=$weights -s run.max_steps=1
-ok "... say nothing of rows" sh -c '! grep -q rows err'
-ok "one class is another" says 0 "has 1 of the 2 classes, but not 'zebra': the other rows of the classifier 'linear'" \
+ok "... without messages about classifier rows" sh -c '! grep -q rows err'
+ok "a different class resets its classifier row" says 0 "has 1 of the 2 classes, but not 'zebra': the other rows of the classifier 'linear'" \
     amp train -s model.weights=$weights -s data.train=others -s data.val=others -s run.max_steps=1
 finish

@@ -6,11 +6,11 @@
 run() { "$AMPTRAIN" -q -c run.ini "$@"; }
 
 # Usage and configuration: 2.
-ok "no command like it" says 2 "did you mean 'eval'?" "$AMPTRAIN" evl
-ok "no command at all like it" says 2 "there is no command 'xyzzy'" "$AMPTRAIN" xyzzy
-ok "no option like it" says 2 "did you mean --output?" "$AMPTRAIN" train --outptu x
-ok "no option at all like it" says 2 "no such option: --xyzzy" "$AMPTRAIN" train --xyzzy
-ok "a number that is none" says 2 "--steps must be a whole number of at least 1" "$AMPTRAIN" bench -c run.ini \
+ok "an unknown command, with a suggestion" says 2 "did you mean 'eval'?" "$AMPTRAIN" evl
+ok "an unknown command, without a suggestion" says 2 "there is no command 'xyzzy'" "$AMPTRAIN" xyzzy
+ok "an unknown option, with a suggestion" says 2 "did you mean --output?" "$AMPTRAIN" train --outptu x
+ok "an unknown option, without a suggestion" says 2 "no such option: --xyzzy" "$AMPTRAIN" train --xyzzy
+ok "an option's number that is not a number" says 2 "--steps must be a whole number of at least 1" "$AMPTRAIN" bench -c run.ini \
     --steps 3x
 ok "an option without its value" says 2 "needs a value" "$AMPTRAIN" train -c
 for option in "-o" "--output" "-c" "-s" "-r=" "--resume="; do
@@ -20,10 +20,10 @@ for option in "-o" "--output" "-c" "-s" "-r=" "--resume="; do
     esac
 done
 ok "an empty value of a command's own option" says 2 "needs a value" "$AMPTRAIN" eval -c run.ini --weights ''
-ok "a word too many" says 2 "unexpected argument" "$AMPTRAIN" plan -c run.ini word
-exits "no words at all" 2 "$AMPTRAIN"
-ok "no such configuration" says 2 "nowhere.ini" "$AMPTRAIN" -c nowhere.ini
-ok "a wrong key, with its line" says 2 "broken.ini:2" sh -c '
+ok "an extra argument" says 2 "unexpected argument" "$AMPTRAIN" plan -c run.ini word
+exits "no arguments" 2 "$AMPTRAIN"
+ok "a configuration that does not exist" says 2 "nowhere.ini" "$AMPTRAIN" -c nowhere.ini
+ok "an unknown key, with its line" says 2 "broken.ini:2" sh -c '
     printf "[train]\nepcohs = 3\n" >broken.ini; "$AMPTRAIN" -c broken.ini'
 ok "... and the nearest name" says 2 "epochs" "$AMPTRAIN" -c broken.ini
 ok "a wrong value" says 2 "train.epochs" run -s train.epochs=-1
@@ -32,9 +32,9 @@ ok "a wrong optimizer" says 2 "did you mean 'adam'?" run -s optimizer.name=adm
 ok "a wrong schedule" says 2 "did you mean 'cosine'?" run -s schedule.name=cosin
 ok "a wrong format" says 2 "did you mean 'digits'?" run -s data.format=digit
 ok "a wrong model" says 2 "resnet18" run -s model.file= -s model.arch=resnet81
-ok "accumulate that does not divide" says 2 "does not divide" run -s train.accumulate=3
-ok "a batch above the images" says 2 "train.batch" run -s train.batch=100000 -s train.accumulate=1
-ok "freezing nothing" says 2 "train.freeze" run -s 'train.freeze=nothing*'
+ok "train.accumulate that does not divide the batch" says 2 "does not divide" run -s train.accumulate=3
+ok "a batch larger than the data set" says 2 "train.batch" run -s train.batch=100000 -s train.accumulate=1
+ok "train.freeze that matches nothing" says 2 "train.freeze" run -s 'train.freeze=nothing*'
 ok "a wrong layer, with its line" says 2 "wrong.ini:5" sh -c '
     sed "s/= conv input/= conf input/" tiny.ini >wrong.ini
     "$AMPTRAIN" -c run.ini -s model.file=wrong.ini'
@@ -50,9 +50,9 @@ ok "a truncated IDX file" says 3 "train-images" sh -c '
     "$AMPTRAIN" -q -c run.ini -s data.format=mnist -s data.train=idx'
 
 # Devices: 4.
-ok "no such number of a device" says 4 "there are only 1 (numbered from 0)" run -s run.device=cpu:3
-ok "a device's number that is none" says 2 "must be auto, cpu, cuda or cuda:N" run -s run.device=cpu:x
-ok "no such device" says 4 "cuda" run -s run.device=cuda:77
+ok "a GPU index that does not exist" says 4 "there are only 1 (numbered from 0)" run -s run.device=cpu:3
+ok "a GPU index that is not a number" says 2 "must be auto, cpu, cuda or cuda:N" run -s run.device=cpu:x
+ok "an unknown device" says 4 "cuda" run -s run.device=cuda:77
 
 # A run, and what there is to do with it.
 ok "train" train run
@@ -62,13 +62,13 @@ lines() {
     train lines -s train.epochs=3 -s log.every="$1" || return 1
     sed -n 's/^{"event":"step","step":\([0-9]*\),.*/\1/p' lines/metrics.jsonl | tr '\n' ' '
 }
-ok "lines of steps" [ "$(lines 20)" = "20 40 60 " ]
-ok "... never leave an epoch without one" [ "$(lines 30) $(lines 1000)" = "22 30 60  22 44 66 " ]
+ok "step lines in metrics.jsonl" [ "$(lines 20)" = "20 40 60 " ]
+ok "... at least one per epoch" [ "$(lines 30) $(lines 1000)" = "22 30 60  22 44 66 " ]
 ok "the folder is refused without -r" says 2 "already contains a run" train run
 ok "-r on a finished run" train run -r
-ok "with some of it frozen" says 0 "parameters, of which 3738 are trained" \
+ok "training with frozen parameters" says 0 "parameters, of which 3738 are trained" \
     "$AMPTRAIN" -c run.ini -o frozen -s 'train.freeze=conv1.* bn1.*' -s train.epochs=1
-ok "... which metrics have" grep -q '"trained_params":3738,' frozen/metrics.jsonl
+ok "... whose number is in the metrics" grep -q '"trained_params":3738,' frozen/metrics.jsonl
 ok "-r with another learning rate" says 2 "optimizer.lr" train run -r -s optimizer.lr=1
 ok "-r with more epochs" train run -r -s train.epochs=5
 longer() {
@@ -76,9 +76,9 @@ longer() {
         says 0 "train.epochs is 2, not 1: the schedule 'cosine' changes, and the learning rate continues at $1" \
             train longer -r -s schedule.name=cosine -s schedule.warmup=0 -s train.epochs=2
 }
-ok "-r with more epochs of cosine: what becomes of the rate is said" longer "0."
+ok "-r with more epochs of cosine warns that the learning rate changes" longer "0."
 ok "-r from a named file" train other -r=run/checkpoint-best.safetensors
-ok "-r from a file that is not there" says 5 "nowhere" train other2 -r=nowhere
+ok "-r from a missing file" says 5 "nowhere" train other2 -r=nowhere
 ok "-r with another model" says 2 "layer 'conv1' was" sh -c '
     sed "s/filters=8/filters=4/" tiny.ini >small.ini
     "$AMPTRAIN" -q -c run.ini -o run -r -s model.file=small.ini'
@@ -90,18 +90,18 @@ other="the network differs from that of the run: layer"
 ok "-r with another activation" says 2 "$other 'relu2' was 'relu conv2', but is 'leaky_relu conv2' now" \
     train run -r -s model.file=leaky.ini
 ok "-r with another dropout" says 2 "$other 'drop' was 'dropout relu2 rate=0.2'" train run -r -s model.file=drop.ini
-ok "-r with the model under another name" train run -r -s model.file=named.ini
+ok "-r with the same model under another name" train run -r -s model.file=named.ini
 ok "weights trained with another activation" says 0 "belong to another network, which is used instead: layer 'relu2'" \
     "$AMPTRAIN" eval -q -c run.ini -s model.file=leaky.ini --weights $last
-ok "kept checkpoints" sh -c 'test -f run/checkpoint-5.safetensors -a -f run/checkpoint-4.safetensors'
+ok "checkpoint.keep" sh -c 'test -f run/checkpoint-5.safetensors -a -f run/checkpoint-4.safetensors'
 ok "config.ini reads back the same" "$AMPTRAIN" -q -c run/config.ini -o run -r -s train.epochs=5
-ok "the checkpoint may not be written: the run goes on" sh -c '
+ok "the run continues if a checkpoint cannot be written" sh -c '
     mkdir full && mkdir full/checkpoint-last.safetensors.tmp &&
     "$AMPTRAIN" -q -c run.ini -o full 2>said; status=$?
     cat said; grep -q "the run continues" said && test $status = 1'
 
 # One that cannot be written is said each time that it is due.
-ok "a checkpoint every microsecond: after each of 22 steps, and as the epoch ends" sh -c '
+ok "checkpoint.every of a microsecond: one after each of 22 steps and at the epoch's end" sh -c '
     mkdir often && mkdir often/checkpoint-last.safetensors.tmp
     "$AMPTRAIN" -q -c run.ini -o often -s train.epochs=1 -s checkpoint.every=1e-6s 2>said
     cat said; test "$(grep -c "the run continues" said)" = 23'
@@ -109,10 +109,10 @@ ok "a checkpoint every microsecond: after each of 22 steps, and as the epoch end
 json() { "$AMPTRAIN" "$@" --json >out.json && grep -q "$(cat pattern)" out.json; }
 echo '^{"images":359,"errors":[0-9]*,"top1":[0-9.]*,"top5":[0-9.]*,"loss":[0-9.]*}$' >pattern
 ok "eval --json" json eval -q -c run.ini --weights $last
-ok "eval gives what training said" sh -c '
+ok "eval gives the results of training" sh -c '
     loss=$(grep "\"epoch\":5," run/metrics.jsonl | sed -n "s/.*\"val_loss\":\([^,]*\),.*/\1/p")
     echo "$loss"; cat out.json; grep -q "\"loss\":$loss}" out.json'
-ok "any batch gives the same" sh -c '
+ok "results do not depend on the batch" sh -c '
     cp out.json first.json
     "$AMPTRAIN" eval -q -c run.ini --weights run/checkpoint-last.safetensors --json -s train.batch=34 >out.json
     cat first.json out.json; test "$(cut -d, -f1-4 first.json)" = "$(cut -d, -f1-4 out.json)"'
@@ -124,39 +124,39 @@ ok "eval -o" sh -c '
     grep -q "^{\"event\":\"eval\"" evaluated/metrics.jsonl && test "$(wc -l <evaluated/confusion.csv)" = 11'
 echo '^{"images":1438,' >pattern
 ok "eval --split train" json eval -q -c run.ini --weights $last --split train
-ok "weights of another model to start from" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini -s model.file=small.ini \
+ok "model.weights of another model" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini -s model.file=small.ini \
     -s model.weights=$last
-ok "... --check says it, too" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini --check -s model.file=small.ini \
+ok "... are also refused by --check" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini --check -s model.file=small.ini \
     -s model.weights=$last
-ok "--check: weights that fit" "$AMPTRAIN" -q -c run.ini --check -s model.weights=$last
-ok "weights that are none" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
-ok "eval --split of neither" says 2 "--split must be train or val, not 'test'" "$AMPTRAIN" eval -q -c run.ini \
+ok "--check accepts matching weights" "$AMPTRAIN" -q -c run.ini --check -s model.weights=$last
+ok "weights that are not safetensors" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
+ok "eval with an unknown --split" says 2 "--split must be train or val, not 'test'" "$AMPTRAIN" eval -q -c run.ini \
     --weights $last --split test
-ok "eval --logits where nothing can be written" says 1 "nowhere/logits.npy: cannot be written" \
+ok "eval --logits to a path that cannot be written" says 1 "nowhere/logits.npy: cannot be written" \
     "$AMPTRAIN" eval -q -c run.ini --weights $last --logits nowhere/logits.npy
 ok "export" "$AMPTRAIN" export -q --weights $last -o weights.safetensors
-ok "an export evaluates as the checkpoint" sh -c '
+ok "an export evaluates like its checkpoint" sh -c '
     "$AMPTRAIN" eval -q -c run.ini --weights weights.safetensors --json >exported.json
     cat first.json exported.json; cmp first.json exported.json'
 ok "export to fp16" "$AMPTRAIN" export -q --weights $last --dtype fp16 -o half.safetensors
-ok "... which evaluates" "$AMPTRAIN" eval -q -c run.ini --weights half.safetensors
+ok "... can be evaluated" "$AMPTRAIN" eval -q -c run.ini --weights half.safetensors
 ok "export to ONNX" "$AMPTRAIN" export --weights $last -o net.onnx
-ok "... with the classes' names" grep -qaF '["0","1","2","3","4","5","6","7","8","9"]' net.onnx
+ok "... with class names" grep -qaF '["0","1","2","3","4","5","6","7","8","9"]' net.onnx
 ok "export of an export to ONNX, with a configuration" "$AMPTRAIN" export -q -c run.ini \
     --weights weights.safetensors -o again.onnx
-ok "... is the same" cmp net.onnx again.onnx
+ok "... gives the same file" cmp net.onnx again.onnx
 ok "export to ONNX in bf16" says 2 "fp32 or fp16" "$AMPTRAIN" export --weights $last --dtype bf16 -o x.onnx
 ok "export of safetensors with softmax" says 2 "are for ONNX files" "$AMPTRAIN" export --weights $last \
     --softmax -o x.safetensors
-ok "export of what are no weights" says 5 "run.ini" "$AMPTRAIN" export --weights run.ini -o x.safetensors
-ok "export to a type that is not exported" says 2 "--dtype must be fp32, fp16 or bf16, not 'fp64'" \
+ok "export of a file without weights" says 5 "run.ini" "$AMPTRAIN" export --weights run.ini -o x.safetensors
+ok "export to an unsupported type" says 2 "--dtype must be fp32, fp16 or bf16, not 'fp64'" \
     "$AMPTRAIN" export --weights $last --dtype fp64 -o x.safetensors
-ok "export under a name that misleads" says 2 "must end in .safetensors or .onnx" "$AMPTRAIN" export --weights $last \
+ok "export under a name with another ending" says 2 "must end in .safetensors or .onnx" "$AMPTRAIN" export --weights $last \
     -o x.bin
-ok "begin from weights of other classes" says 0 "is initialised" "$AMPTRAIN" -c run.ini -s model.classes=12 \
+ok "training from weights with other classes" says 0 "is initialised" "$AMPTRAIN" -c run.ini -s model.classes=12 \
     -s model.weights=weights.safetensors -s train.epochs=1
-ok "predict: an image that is none" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last run.ini
-ok "predict: no image named" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --weights $last
+ok "predict: a file that is not an image" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last run.ini
+ok "predict: no image given" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --weights $last
 echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"strategy":"keep","recomputed":0,"offloaded_bytes":0,"estimated":true,"layers":\[{' >pattern
 ok "plan --json" json plan -q -c run.ini
 ok "plan" "$AMPTRAIN" plan -c run.ini
@@ -165,17 +165,17 @@ modelled() { "$AMPTRAIN" plan -q -c deep.ini --json "$@" | sed 's/.*"step_ms":\(
 faster() { modelled >cpu.ms; modelled -s run.device=cuda >gpu.ms; cat cpu.ms gpu.ms
     awk 'NR == 1 { cpu = $1 } END { exit !(NR == 2 && $1 > 0 && $1 < cpu / 20) }' cpu.ms gpu.ms; }
 if "$AMPTRAIN" -V | grep -q cuDNN; then
-    ok "plan for a GPU, which is faster" faster
+    ok "plan for a GPU: faster" faster
     # 526 MiB, for batch norm over both 82 more, and for deterministic exchanges of four 350 more.
     nccl() { "$AMPTRAIN" plan -q -c deep.ini --json -s run.device=cuda -s "$@" | grep -q "\"exchange_bytes\":$bytes,"; }
     bytes=551550976
-    ok "... and for two, with what NCCL takes" nccl parallel.gpus=2
+    ok "... and for two, with NCCL's memory" nccl parallel.gpus=2
     bytes=637534208
-    ok "... whose batch norms are one" nccl parallel.gpus=2 -s train.sync_bn=yes
+    ok "... with train.sync_bn" nccl parallel.gpus=2 -s train.sync_bn=yes
     bytes=918552576
     ok "... and for four" nccl parallel.gpus=4 -s run.deterministic=yes
 else
-    ok "plan for a GPU, by a program that knows none" says 0 "planning for the CPU" \
+    ok "plan for a GPU, in a build without CUDA" says 0 "planning for the CPU" \
         "$AMPTRAIN" plan -c deep.ini -s run.device=cuda
 fi
 "$AMPTRAIN" bench -q -c deep.ini --steps 3 --layers --json >times.json
@@ -183,16 +183,16 @@ number() { sed "s/.*\"$1\":\([0-9.e+-]*\)[,}].*/\1/" "$2"; }
 among() { awk -v least="$1" -v most="$2" -v is="$3" 'BEGIN { print least, is, most; exit !(is >= least && is <= most) }'; }
 measured() { "$AMPTRAIN" plan -q -c deep.ini --times times.json --json >timed.json &&
     among 0.99 1.01 "$(echo "$(number step_ms timed.json) $(number step_ms_median times.json)" | awk '{ print $1 / $2 }')"; }
-ok "plan with measured times takes what was measured" measured
-ok "... which bench wrote" says 3 "no times of instructions" "$AMPTRAIN" plan -c deep.ini --times timed.json
-ok "... and which are there" says 3 "nowhere.json" "$AMPTRAIN" plan -c deep.ini --times nowhere.json
+ok "plan --times uses measured times" measured
+ok "... refuses files that bench did not write" says 3 "no times of instructions" "$AMPTRAIN" plan -c deep.ini --times timed.json
+ok "... and missing ones" says 3 "nowhere.json" "$AMPTRAIN" plan -c deep.ini --times nowhere.json
 planned() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 --json "$@"; }
 slower() { planned --hosts 2 --link 100Gb >fast.json && planned --hosts 2 --link 2x0.5Gb >slow.json &&
     among 0.3 1 "$(number efficiency fast.json)" && among 0.01 0.2 "$(number efficiency slow.json)"; }
-ok "plan for hosts: a slow link shows" slower
-ok "... advises nothing that cannot be divided among them" sh -c '
+ok "plan --hosts: a slow link costs time" slower
+ok "... suggests nothing that does not divide among the ranks" sh -c '
     ! "$AMPTRAIN" plan -q -c deep.ini -s train.batch=4 -s parallel.gpus=4 2>&1 | grep -E "divide|accumulate=|batch="'
-ok "plan for ranks, in words" sh -c '"$AMPTRAIN" plan -c deep.ini -s train.batch=64 -s parallel.gpus=4 |
+ok "plan for ranks, as text" sh -c '"$AMPTRAIN" plan -c deep.ini -s train.batch=64 -s parallel.gpus=4 |
     grep "^ *images/s .* of 4 independent GPUs with 16 images each"'
 staged() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2 \
     -s parallel.microbatches=4 "$@"; }
@@ -200,7 +200,7 @@ pipeline() { staged --json >staged.json && among 1 1.15 "$(number balance staged
     among 0.2 0.9 "$(number bubble staged.json)" && grep -q '"stages":\[{"first":"conv1",.*"last":"fc",' staged.json &&
     grep -q '"data_parallel_images_per_s":[0-9.]*,' staged.json; }
 ok "plan for a pipeline: stages, balance, bubble" pipeline
-ok "... and in words, with what else there is" sh -c '"$0" "$@" | awk "/best pipeline .*parallel.stages=/ { a = 1 }
+ok "... and as text, with alternatives" sh -c '"$0" "$@" | awk "/best pipeline .*parallel.stages=/ { a = 1 }
     /without stages .*parallel.stages=1/ { b = 1 } /^ *0 .*conv1 to / { c = 1 } / to fc / { d = 1 } END { exit !(a && b && c && d) }"' \
     "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2
 scheduled() { for schedule in auto gpipe 1f1b zerobubble; do
@@ -209,17 +209,17 @@ scheduled() { for schedule in auto gpipe 1f1b zerobubble; do
     done >steps.txt
     awk 'NR == 1 { own = $1 } NR > 1 && own > 1.03 * $1 { slow = 1 } END { exit NR != 4 || slow }' steps.txt &&
         ! cmp gpipe.json zerobubble.json; }
-ok "... parallel.schedule=auto is as fast as any" scheduled
+ok "... parallel.schedule=auto is as fast as the best" scheduled
 limited() { staged --json -s memory.limit=1G | grep -q ',"schedule":"1f1b","balance"'; }
-ok "... and 1f1b where memory is limited" limited
-ok "... and the programs of both" test "$(staged --dump | grep -c '^program training.*, stage [01] of 2')" = 2
+ok "... and 1f1b if memory is limited" limited
+ok "... and the programs of both stages" test "$(staged --dump | grep -c '^program training.*, stage [01] of 2')" = 2
 many() { "$AMPTRAIN" plan -c deep.ini -s data.format=synthetic -s train.batch=65536 -s parallel.gpus=1024 --hosts 128 \
     --link 8x400Gb >many.txt && grep -q "of 1024 independent GPUs with 64 images each" many.txt &&
     grep -q "train.accumulate=2 .* micro-batches of 32 images" many.txt; }
-ok "plan for more images a step than there are" many
+ok "plan for a batch larger than the data set" many
 ok "plan for hosts that do not divide the ranks" says 2 "does not divide" planned --hosts 3 --link 1Gb
 ok "plan for hosts without a link" says 2 "go together" planned --hosts 2
-ok "plan for a link that is none" says 2 "8x400Gb" planned --hosts 2 --link fast
+ok "plan --link with an invalid rate" says 2 "8x400Gb" planned --hosts 2 --link fast
 dumped() { "$AMPTRAIN" plan -c run.ini --dump >dump1 && "$AMPTRAIN" plan -c run.ini --dump >dump2 && cmp dump1 dump2; }
 ok "plan --dump gives the same text every time" dumped
 instructions() {
@@ -227,21 +227,21 @@ instructions() {
     sed 1d dump1 | grep -vE '^[0-9]+ (op [a-z_]+ [a-z0-9_]+|update update -) \(".*\) -> \(".*\) (micro-batch [0-9]+ )?stream [0-9]' && return 1
     tail -n 1 dump1 | grep -q update
 }
-ok "... an instruction a line" instructions
+ok "... one instruction per line" instructions
 ok "plan --dump=PASS" sh -c '"$AMPTRAIN" plan -c run.ini --dump=differentiate | head -n 1 | grep -qx "pass differentiate"'
 "$AMPTRAIN" plan -c run.ini --dump=all >dump3
 ok "plan --dump=all" sh -c 'grep "^pass " dump3 | tr "\n" " " | grep -q "^pass lower pass autocast .*pass relu_mask "'
 after_each() { for pass; do "$AMPTRAIN" plan -c run.ini --dump="$pass" && echo; done | sed '$d' | cmp - dump3; }
-ok "... prints what --dump=PASS does for each" after_each $(sed -n 's/^pass //p' dump3)
-ok "plan --dump=PASS, an unknown one" says 2 "no such pass: autocas; did you mean autocast?" \
+ok "... equals --dump=PASS for each pass" after_each $(sed -n 's/^pass //p' dump3)
+ok "plan --dump with an unknown pass" says 2 "no such pass: autocas; did you mean autocast?" \
     "$AMPTRAIN" plan -c run.ini --dump=autocas
-ok "... with the list" says 2 "passes: lower, autocast, " "$AMPTRAIN" plan -c run.ini --dump=x
-ok "plan --dump=PASS, one that is not needed" says 2 "the pass offload does not run" \
+ok "... lists the passes" says 2 "passes: lower, autocast, " "$AMPTRAIN" plan -c run.ini --dump=x
+ok "plan --dump with a pass that does not run" says 2 "the pass offload does not run" \
     "$AMPTRAIN" plan -c run.ini --dump=offload
-ok "plan --dump by itself" says 2 "cannot be combined" "$AMPTRAIN" plan -c run.ini --dump --json
+ok "plan --dump with other output" says 2 "cannot be combined" "$AMPTRAIN" plan -c run.ini --dump --json
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
 ok "--check" "$AMPTRAIN" -c run.ini --check
-ok "--check, and every detail" "$AMPTRAIN" -v -c run.ini --check
+ok "--check -v" "$AMPTRAIN" -v -c run.ini --check
 ok "--check with data missing" says 3 "nowhere" "$AMPTRAIN" -c run.ini --check -s data.format=mnist \
     -s data.train=nowhere
 ok "--print-config" sh -c '"$AMPTRAIN" -c run.ini --print-config | grep -q "^epochs = 4"'
@@ -249,8 +249,8 @@ printf 'id,lower,upper,size\na,0,2,10\nb,1,3,20\nc,2,4,10\n' >spans.csv
 ok "plan --spans" sh -c '"$AMPTRAIN" plan --spans spans.csv | grep -q "^peak 30"'
 echo '^{"spans":\[{"id":"a","offset":[0-9]*},.*\],"peak":30,"live_bytes_bound":30,"seconds":[0-9.e-]*}$' >pattern
 ok "plan --spans --json" json plan --spans spans.csv
-ok "plan --spans, too little room" says 4 "capacity" "$AMPTRAIN" plan --spans spans.csv --capacity 29
-ok "plan --spans, a room that is none" says 2 "--capacity" "$AMPTRAIN" plan --spans spans.csv --capacity much
+ok "plan --spans, capacity too small" says 4 "capacity" "$AMPTRAIN" plan --spans spans.csv --capacity 29
+ok "plan --spans, invalid capacity" says 2 "--capacity" "$AMPTRAIN" plan --spans spans.csv --capacity much
 echo '^{"images_per_s":.*"start_seconds":[0-9.]*}$' >pattern
 ok "bench --json" json bench -q -c run.ini --steps 3
 ok "bench --data" json bench -q -c run.ini --steps 3 --data
@@ -262,7 +262,7 @@ ok "--version" "$AMPTRAIN" --version
 ok "--help" "$AMPTRAIN" --help
 # fits COMMAND...: its help is no larger than a terminal of 80 columns and 24 lines.
 fits() { "$AMPTRAIN" "$@" --help | awk 'length > 80 { print; wide = 1 } END { exit wide || NR < 5 || NR > 24 }'; }
-ok "--help fits a terminal" fits
+ok "--help fits into 80 columns and 24 lines" fits
 for command in $("$AMPTRAIN" --help | sed -n 's/^  \([a-z][a-z]*\)  *.*/\1/p'); do
     ok "... of $command" fits "$command"
 done
@@ -279,13 +279,13 @@ patient() {
     echo "$before, then $epochs epochs"
     [ "$epochs" = $((before + 2)) ]
 }
-ok "... goes on when the run is resumed with more patience" patient
+ok "... a run resumed with a larger early_stop continues" patient
 ok "evaluation on images of another size" "$AMPTRAIN" -q -c run.ini -s model.file= -s model.arch=resnet20 \
     -s augment.val_crop=12 -s train.epochs=1 -s data.limit=64
-exits "... which the classifier must allow" 2 "$AMPTRAIN" -q -c run.ini -s augment.val_crop=12
+exits "... which the classifier must support" 2 "$AMPTRAIN" -q -c run.ini -s augment.val_crop=12
 
 # Numbers that are not finite: skipped and named, or the end.
-ok "a diagnosis" says 0 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
+ok "a NaN is diagnosed" says 0 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
     -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.epochs=1
 ok "on_nan=stop" says 1 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
     -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.on_nan=stop
@@ -298,11 +298,11 @@ spins() { # COUNT [NAME=VALUE]: the count that the commands run with
     [ "$(sed -n "s/.*GOMP_SPINCOUNT = '\(.*\)'.*/\1/p" spins | tail -n 1)" = "$wanted" ]
 }
 if OMP_DISPLAY_ENV=verbose "$AMPTRAIN" -V 2>&1 | grep -q GOMP_SPINCOUNT; then
-    ok "threads spin for a moment" spins 1000
-    ok "... or for what the user says" spins 7 GOMP_SPINCOUNT=7
+    ok "OpenMP threads spin briefly" spins 1000
+    ok "... or as the user's environment says" spins 7 GOMP_SPINCOUNT=7
     ok "... or not at all" spins 0 OMP_WAIT_POLICY=passive
 else
-    skip "threads spin for a moment" "this OpenMP is not GNU's"
+    skip "OpenMP threads spin briefly" "this OpenMP is not GNU's"
 fi
 
 # What a command reads is not written over.
@@ -316,21 +316,21 @@ overwrite() {
     untouched | diff before.txt -
 }
 ln kept/in.safetensors kept/linked.safetensors && untouched >before.txt
-ok "eval --logits onto the weights" overwrite --weights eval -c kept/run.ini --weights kept/in.safetensors \
+ok "eval --logits refuses to overwrite the weights" overwrite --weights eval -c kept/run.ini --weights kept/in.safetensors \
     --logits kept/in.safetensors
-ok "export onto its input" overwrite --weights export --weights kept/in.safetensors -o kept/in.safetensors
-ok "... by another name" overwrite --weights export --weights kept/in.safetensors -o kept/linked.safetensors
-ok "pack onto the configuration" overwrite --config pack -c kept/run.ini -o kept/run.ini
-ok "pack onto the model" overwrite file pack -c kept/run.ini -o kept/tiny.ini
-ok "pack onto its data" overwrite train pack -c kept/run.ini -s data.format=packed -s data.train=kept/images.pack \
+ok "export refuses to overwrite its input" overwrite --weights export --weights kept/in.safetensors -o kept/in.safetensors
+ok "... under another name" overwrite --weights export --weights kept/in.safetensors -o kept/linked.safetensors
+ok "pack refuses to overwrite the configuration" overwrite --config pack -c kept/run.ini -o kept/run.ini
+ok "... the model" overwrite file pack -c kept/run.ini -o kept/tiny.ini
+ok "... its data" overwrite train pack -c kept/run.ini -s data.format=packed -s data.train=kept/images.pack \
     -o kept/images.pack
 replaced() {
     "$AMPTRAIN" export --weights kept/in.safetensors -o out.safetensors 2>/dev/null
     says 0 "out.safetensors: exists and is overwritten" "$AMPTRAIN" export \
         --weights kept/in.safetensors -o out.safetensors
 }
-ok "what is replaced is said" replaced
-ok "pack onto a device" says 2 "/dev/null: cannot be replaced: not a regular file" "$AMPTRAIN" pack -c run.ini \
+ok "the reason names the file" replaced
+ok "pack refuses to replace a device" says 2 "/dev/null: cannot be replaced: not a regular file" "$AMPTRAIN" pack -c run.ini \
     -o /dev/null
 
 # Pipes and devices are neither waited for nor read without end.
@@ -342,7 +342,7 @@ ok "a model that is a pipe" says 2 "pipe: not a regular file" quick -c run.ini -
 ok "plan --spans of a pipe" says 3 "cannot read pipe: not a regular file" timeout 20 "$AMPTRAIN" plan --spans pipe
 ok "... or a device" says 3 "cannot read /dev/zero: not a regular file" timeout 20 "$AMPTRAIN" plan --spans /dev/zero
 endless() { truncate -s 1T endless.csv && says 3 "too large" timeout 20 "$AMPTRAIN" plan --spans endless.csv; }
-ok "... or a file without end" endless
+ok "... or a huge file" endless
 ok "weights that are a pipe" says 5 "not a regular file" timeout 20 "$AMPTRAIN" eval -c run.ini --weights pipe
 
 # The configuration becomes a pipe while a run is under way.
@@ -359,5 +359,5 @@ hung_up() {
     wait $process
     [ $? = 75 ] && [ $found = 0 ]
 }
-ok "SIGHUP with a configuration that is a pipe by now" hung_up
+ok "SIGHUP after the configuration became a pipe" hung_up
 finish

@@ -8,15 +8,15 @@
 compare() { "$AMPTRAIN" compare "$@" >out 2>err; }
 row() { cat out err; grep -qxE "$1 *" out; }
 
-ok "two runs" compare one two
-ok "their names" row " +one +two"
-ok "a setting that differs" row "optimizer.lr +0.05 +0.1"
-ok "... and another" row "train.epochs +4 +2"
-ok "... and no others" sh -c '[ "$(sed "/^$/q" out | grep -c "\.")" = 2 ]'
+ok "comparing two runs" compare one two
+ok "names of the runs" row " +one +two"
+ok "a differing setting" row "optimizer.lr +0.05 +0.1"
+ok "... another one" row "train.epochs +4 +2"
+ok "... no others" sh -c '[ "$(sed "/^$/q" out | grep -c "\.")" = 2 ]'
 best() { sed -n 's/.*"event":"epoch".*"val_top1":\([^,]*\),.*/\1/p' $1/metrics.jsonl | sort -g | tail -n 1 |
     awk '{ printf "%.2f %%", 100 * $1 }'; }
-ok "the best accuracies" row "best accuracy +$(best one) in epoch [0-9] +$(best two) in epoch [0-9]"
-ok "epochs and steps" row "epochs / steps +4 / 88 +2 / 44"
+ok "best accuracies" row "best accuracy +$(best one) in epoch [0-9] +$(best two) in epoch [0-9]"
+ok "numbers of epochs and steps" row "epochs / steps +4 / 88 +2 / 44"
 aligned() {
     rm -rf long && cp -r two long && sed -i "s|^train =.*|train = /a/folder/whose/name/is/longer/than/a/column|" long/config.ini &&
         compare one long two && awk '
@@ -28,14 +28,14 @@ versions() {
         compare one long && row "libraries +oneDNN [0-9.]*.* oneDNN 9.8.7.*"
 }
 ok "columns are as wide as their longest value" aligned
-ok "versions of libraries" versions
-ok "a run with itself: nothing differs" sh -c '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
-ok "a page" compare one two one -o page.html
-ok "... with a curve of each" sh -c '[ "$(grep -c "^<polyline" page.html)" = 18 ]'
-if command -v xmllint >/dev/null; then ok "... well-formed" xmllint --noout page.html
-else skip "... well-formed" "xmllint is not installed"
+ok "library versions" versions
+ok "a run does not differ from itself" sh -c '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
+ok "-o writes a page" compare one two one -o page.html
+ok "... with the curves of each run" sh -c '[ "$(grep -c "^<polyline" page.html)" = 18 ]'
+if command -v xmllint >/dev/null; then ok "... that is well-formed" xmllint --noout page.html
+else skip "... that is well-formed" "xmllint is not installed"
 fi
-ok "one run is not enough" says 2 "two or more run folders" "$AMPTRAIN" compare one
-ok "no run" says 3 "has no run" "$AMPTRAIN" compare one .
-ok "no folder" says 1 "nowhere" "$AMPTRAIN" compare one nowhere
+ok "one run is refused" says 2 "two or more run folders" "$AMPTRAIN" compare one
+ok "a folder without a run" says 3 "has no run" "$AMPTRAIN" compare one .
+ok "a missing folder" says 1 "nowhere" "$AMPTRAIN" compare one nowhere
 finish

@@ -28,15 +28,15 @@ ok "long options" offers --config --co
 ok "keys of the configuration" offers train.epochs= -s train.ep
 ok "values of --split" offers val eval --split v
 ok "passes for --dump=" offers streams plan --dump =
-ok "... that begin so" offers relu_mask plan --dump = rel
-ok "... and all" offers all plan --dump = a
-ok "values of a key" offers resnet20 -s model.arch = resn
+ok "... with a prefix" offers relu_mask plan --dump = rel
+ok "... and `all`" offers all plan --dump = a
+ok "values of a configuration key" offers resnet20 -s model.arch = resn
 ok "... of a choice" offers stop -s data.on_error = s
 ok "... of a name" offers cosine -s schedule.name =
 ok "... of a precision" offers bf16 -s amp.precision = b
-ok "... of a switch" offers yes -s data.shuffle = y
+ok "... of a yes/no key" offers yes -s data.shuffle = y
 ok "... of --dtype" offers fp16 export --dtype f
-ok "data sets for init" offers cifar10 init ci
+ok "data set names for init" offers cifar10 init ci
 cd "$top_srcdir" || exit 1
 ok "... and folders" offers data init da
 ok "configuration files" offers conf/digits.ini -c conf/dig

@@ -29,7 +29,7 @@ paste labels predicted | awk '
 worst=$(sort -k 1,1g -k 2,2n accuracies | awk '$1 < 1 && n++ < 5 { printf "%s%d (%.2f %%)", s, $2, 100 * $1; s = ", " }')
 confused=$(sort -k 1,1nr -k 2,2n -k 3,3n confusions | awk 'n++ < 5 { printf "%s%d as %d (%d)", s, $2, $3, $1; s = ", " }')
 
-ok "there is something to confuse" [ "$(wc -l <confusions)" -gt 5 ]
+ok "the network makes mistakes" [ "$(wc -l <confusions)" -gt 5 ]
 ok "confusion.csv of eval" diff counted.csv evaluated/confusion.csv
 ok "confusion.csv of the run" diff counted.csv run/confusion.csv
 # printed TEXT: a whole line that eval prints.
@@ -39,13 +39,13 @@ ok "... the worst classes" printed "worst classes: $worst"
 ok "... and the most frequent confusions" printed "most confused: $confused"
 # told NAME VALUE: a row at the end of training.
 told() { cat results; grep -qxF "  $(printf '%-17s' "$1")  $2" results; }
-ok "so does train" told "balanced accuracy" "$(cat balanced)"
+ok "train prints balanced accuracy" told "balanced accuracy" "$(cat balanced)"
 ok "... the worst classes" told "worst classes" "$worst"
 ok "... and the most frequent confusions" told "most confused" "$confused"
-ok "... on standard output, where nothing else is" sh -c '! grep -q "balanced accuracy" said && ! grep -v "^  " results'
-ok "... into its log, too" grep -q "balanced accuracy" run/log.txt
+ok "... alone on standard output" sh -c '! grep -q "balanced accuracy" said && ! grep -v "^  " results'
+ok "... and in its log" grep -q "balanced accuracy" run/log.txt
 
-ok "the results of --json are as they were" sh -c '
+ok "--json has the documented results" sh -c '
     "$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --json |
         grep -qx "{\"images\":359,\"errors\":[0-9]*,\"top1\":[^,]*,\"top5\":[^,]*,\"loss\":[^,]*}"'
 ok "the record of eval names the weights" grep -q \
@@ -67,10 +67,10 @@ same_accuracies() {
     per_class run | paste - accuracies |
         awk '{ print } ($1 - $2) ^ 2 > 1e-16 { bad = 1 } END { exit bad || NR != 10 }'
 }
-ok "metrics have accuracies by class" same_accuracies
-ok "... in the line of every epoch, however the run will end" sh -c '
+ok "metrics have accuracies per class" same_accuracies
+ok "... in every epoch's line" sh -c '
     [ "$(grep "\"event\":\"epoch\"" run/metrics.jsonl | grep -c per_class)" = 4 ]'
-ok "a run that stops later has the confusions of its last whole epoch" sh -c '
+ok "a stopped run has the confusion matrix of its last complete epoch" sh -c '
     "$AMPTRAIN" -q -c run.ini -o within -s run.max_steps=30 -s amp.precision=fp32 &&
     [ "$(wc -l <within/confusion.csv)" = 11 ]'
 
@@ -89,5 +89,5 @@ full() {
     [ $status = 0 ] && grep -q "the results of the evaluation were not written; the run continues" said &&
         [ -f full/checkpoint-last.safetensors ]
 }
-ok "a matrix that cannot be written does not end the run" full
+ok "the run continues if the matrix cannot be written" full
 finish

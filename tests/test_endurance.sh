@@ -107,8 +107,8 @@ in_many() {
     done
     train many -r
 }
-ok "the same in $((resumes + 1)) processes" in_many
-ok "... ends in the same bits and lines" same one many
+ok "the same run in $((resumes + 1)) processes" in_many
+ok "... gives the same bits and lines" same one many
 files() { ls "$1" | grep -v tfevents; }
 ok "... and the same files" [ "$(files one)" = "$(files many)" ]
 

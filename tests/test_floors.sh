@@ -104,14 +104,14 @@ top_builddir=$(cd "$top_builddir" && pwd) top_srcdir=$(cd "$top_srcdir" && pwd)
 cd "$top_srcdir" || exit 1
 includes >"$scratch/includes"
 for folder in $(folders); do
-    ok "$folder keeps its floor" keeps_its_floor "$folder"
+    ok "$folder includes only lower floors" keeps_its_floor "$folder"
 done
 for what in files modules folders; do
-    ok "$what lead in no circle" has_no_circle $what
+    ok "$what form no cycle" has_no_circle $what
 done
 symbols >"$scratch/symbols"
-ok "objects are read" [ "$(wc -l <"$scratch/symbols")" -gt 1000 ]
-ok "calls go down" calls_go_down
+ok "object files can be read" [ "$(wc -l <"$scratch/symbols")" -gt 1000 ]
+ok "calls go to lower floors" calls_go_down
 
 # The test itself must see what it is there for. plant FILE NAME...: a file that includes those.
 plant() {
@@ -152,33 +152,33 @@ finds_no_circle() {
 }
 ok "an include from above is found" finds_wrong compile/plan.h
 ok "an include of a neighbour is found" finds_wrong amp/scaler.h
-ok "an include of nothing is found" finds_wrong base/nothing.h
-ok "an include from below is right" finds_right
+ok "an include of a missing file is found" finds_wrong base/nothing.h
+ok "an include of a lower floor is accepted" finds_right
 
 fresh
 plant alloc/a.h alloc/b.h
 plant alloc/b.h alloc/c.h
 plant alloc/c.h alloc/a.h
-ok "a circle of three files is found" finds_circle files
+ok "a cycle of three files is found" finds_circle files
 fresh
 plant alloc/a.c a.h alloc/b.h
 plant alloc/b.c b.h alloc/a.h
 plant alloc/a.h
 plant alloc/b.h
-ok "a circle of two modules is found" finds_circle modules
-ok "... whose files lead in none" finds_no_circle files
+ok "a cycle of two modules is found" finds_circle modules
+ok "... whose files form none" finds_no_circle files
 fresh
 plant alloc/a.c alloc/a_parts.h
 plant alloc/a_more.c alloc/a_parts.h
 plant alloc/a_parts.h alloc/a.h
 plant alloc/a.h
-ok "a module's own parts are no circle" finds_no_circle modules
+ok "the parts of one module are not a cycle" finds_no_circle modules
 fresh
 plant alloc/a.h amp/b.h
 plant amp/c.h alloc/d.h
 plant amp/b.h
 plant alloc/d.h
-ok "a circle of folders is found" finds_circle folders
+ok "a cycle of folders is found" finds_circle folders
 
 # Were train the floor below session, each of its calls would be one up.
 finds_calls_up() {
@@ -186,7 +186,7 @@ finds_calls_up() {
     if (floors=$upside && calls_go_down); then return 1; fi
     grep -q "^src/train/.* asks for session_loader_open of src/session (floor 6)" "$scratch/wrong"
 }
-ok "calls up are found" finds_calls_up
+ok "upward calls are found" finds_calls_up
 finds_neighbours() {
     upside=$(echo "$floors" | sed 's|^2 kernels|1 kernels|')
     if (floors=$upside && calls_go_down); then return 1; fi
@@ -199,5 +199,5 @@ names_differ() {
     twice=$(ls "$top_srcdir"/tests/test_*.c "$top_srcdir"/tests/test_*.sh | sed 's/\.[a-z]*$//' | sort | uniq -d)
     [ -z "$twice" ] || { echo "$twice"; return 1; }
 }
-ok "every test has a name of its own" names_differ
+ok "test names are unique" names_differ
 finish

@@ -26,8 +26,8 @@ refused() {
     wait $process
     [ $status = refused ]
 }
-ok "a second process is refused, and told of the first" refused
-ok "a killed process holds nothing" train busy -r -s run.max_steps=3
+ok "a second process is refused, with the PID of the first" refused
+ok "a killed process holds no lock" train busy -r -s run.max_steps=3
 
 unlocked() {
     FAULT=lock:1:$1 "$faulty" -q -c run.ini -o "$1" 2>said
@@ -37,9 +37,9 @@ unlocked() {
 }
 for error in ENOLCK ENOSYS; do
     if "$faulty" --version >said 2>&1; then
-        ok "where nothing can be locked ($error), that is said, and the run goes on" unlocked $error
+        ok "a file system without locks ($error): a warning, and the run continues" unlocked $error
     else
-        skip "where nothing can be locked ($error)" "$(cat said)"
+        skip "a file system without locks ($error)" "$(cat said)"
     fi
 done
 
@@ -66,7 +66,7 @@ moved() {
         tail -n 1 race.old/metrics.jsonl | grep '"reason":"stopped"' && grep -q stopped race.old/log.txt &&
         train race.old -r -s train.epochs=1000000 -s run.max_steps=1
 }
-ok "a run whose folder is moved goes on in it, and leaves another of the name alone" moved
+ok "a run whose folder is moved continues in it, and leaves a new one of that name alone" moved
 
 stopped_in_between() {
     kill -STOP $process
@@ -91,8 +91,8 @@ made_again() {
     [ $status = 1 ] && grep -q "again: $2.*; the run ends and leaves it unchanged" again.log &&
         diff -r again again.before && rm -rf again again.before
 }
-ok "one whose folder is removed and made again ends, and leaves that alone" made_again again "the run folder was removed"
-ok "likewise where all in it was" made_again "again/* again/.lock" "another process has taken the run folder"
+ok "a run whose folder is replaced ends, and leaves the new one alone" made_again again "the run folder was removed"
+ok "likewise if everything in it was replaced" made_again "again/* again/.lock" "another process has taken the run folder"
 
 # Where only the lock was removed, and nobody came, it is made again.
 unlocked_on() {
@@ -105,7 +105,7 @@ unlocked_on() {
     wait $process
     [ $? = 75 ] && [ $refused = 1 ] && grep "another process ($process on .*) is training" said
 }
-ok "a lock that was removed is made again" unlocked_on
+ok "a removed lock is created again" unlocked_on
 
 ### A run that has ended
 
@@ -115,7 +115,7 @@ finished() {
     cat said
     grep -q "ended: the run is finished, after 4 epochs" said && diff -r -x .lock whole ended
 }
-ok "-r on a run that is finished touches nothing" finished
+ok "-r on a finished run changes nothing" finished
 
 # As if it had been killed after its last save.
 no_end() {
@@ -125,7 +125,7 @@ no_end() {
         cmp whole/checkpoint-previous.safetensors endless/checkpoint-previous.safetensors &&
         tail -n 1 endless/metrics.jsonl | grep '"reason":"done"'
 }
-ok "one that has not told its end tells it, and writes no checkpoint again" no_end
+ok "-r after the last epoch adds the end line, and no checkpoint" no_end
 
 ### Records of evaluations
 
@@ -139,14 +139,14 @@ recorded() {
     ! grep -q '"st$\|"st{' noted/metrics.jsonl && train noted -r && same whole noted &&
         [ "$(grep -c '"event":"eval"' noted/metrics.jsonl)" = 2 ]
 }
-ok "eval -o cuts off a torn line, and a resumed run keeps what it added" recorded
+ok "eval -o removes an incomplete line, and a resumed run keeps the line of eval" recorded
 
 kept() {
     cp -a whole rewound
     evaluate rewound && train rewound -r=rewound/checkpoint-3.safetensors && same whole rewound &&
         grep -q '"event":"eval"' rewound/metrics.jsonl
 }
-ok "so does one that goes back" kept
+ok "likewise a run that resumes from an older checkpoint" kept
 
 during() {
     start busy2 -s train.epochs=1000000
@@ -159,7 +159,7 @@ during() {
     [ ! -e busy2/confusion.csv ] && ! grep '"event":"eval"' busy2/metrics.jsonl &&
         grep -q "another process ($process on .*) is training in this folder" said && return $status
 }
-exits "eval -o into the folder of a run under way" 1 during
+exits "eval -o into the folder of a running run" 1 during
 
 ### What is no file
 
@@ -192,9 +192,9 @@ limited() {
     status=$?
     struck small "File too large" && return $status
 }
-exits "files that may not grow" 1 limited
+exits "a limit on file size" 1 limited
 again() { train "$1" -r && same whole "$1"; }
-ok "... and the run goes on when they may" again small
+ok "... the run continues when it is raised" again small
 
 # Nor may the lines of a run: they wait, and come at last, or the run ends with an error.
 lineless() {
@@ -205,8 +205,8 @@ lineless() {
     grep -q "lineless/metrics.jsonl: cannot be written: File too large; lines are buffered" said &&
         [ "$(grep -vc '}$' lineless/metrics.jsonl)" = 0 ] && return $status
 }
-exits "lines for which there is no room" 1 lineless
-ok "... and the run goes on when there is" again lineless
+exits "metrics that cannot be written" 1 lineless
+ok "... the run continues when there is space" again lineless
 
 # A file system of its own, with room for the lines of a run, but for less than one more checkpoint.
 full() {
@@ -219,11 +219,11 @@ full() {
     return "$(cat status)"
 }
 if unshare -rm sh -c 'mount -t tmpfs -o size=1m none /mnt' 2>said; then
-    exits "a disk that is full" 1 full
-    ok "... keeps the last good checkpoint" struck kept "No space left on device"
-    ok "... and the run goes on elsewhere" again kept
+    exits "a full disk" 1 full
+    ok "... leaves the last good checkpoint" struck kept "No space left on device"
+    ok "... the run can be resumed elsewhere" again kept
 else
-    skip "a disk that is full" "$(cat said)"
+    skip "a full disk" "$(cat said)"
 fi
 
 ### A folder that may not be written to
@@ -284,13 +284,13 @@ AMPTRAIN_DATADIR=installed
 export AMPTRAIN_DATADIR
 chmod a+rx "$scratch" && chmod a+r ./*.ini
 if $plain "$AMPTRAIN" --version >said 2>&1; then
-    exits "a folder that may not be written to" 1 read_only
-    ok "one that turns so is no end" turned
+    exits "a read-only folder" 1 read_only
+    ok "a folder that becomes read-only does not end the run" turned
     chmod a+rwx whole && chmod a+rw whole/* whole/.lock
-    exits "a last checkpoint that may not be read" 1 unreadable whole checkpoint-last.safetensors
+    exits "an unreadable last checkpoint" 1 unreadable whole checkpoint-last.safetensors
     cp -a whole behind && head -c 20000 whole/checkpoint-last.safetensors >behind/checkpoint-last.safetensors
-    exits "a previous one that may not be read" 1 unreadable behind checkpoint-previous.safetensors
+    exits "an unreadable previous checkpoint" 1 unreadable behind checkpoint-previous.safetensors
 else
-    skip "a folder that may not be written to" "$(tail -n 1 said)"
+    skip "a read-only folder" "$(tail -n 1 said)"
 fi
 finish

@@ -53,7 +53,7 @@ learns() {
     awk "BEGIN { exit !($end < 0.6 * $first && $right > 0.5) }"
 }
 for precision in fp32 tf32 fp16 bf16; do ok "learns in $precision" learns $precision; done
-ok "learns while the batch's labels are mixed" train mixed $wide -s augment.mixup=0.2 -s augment.cutmix=1 \
+ok "learns with mixed labels" train mixed $wide -s augment.mixup=0.2 -s augment.cutmix=1 \
     -s train.ema=0 -s train.clip_norm=0 -s train.accumulate=1 -s run.max_steps=3 -s optimizer.name=adamw \
     -s optimizer.lr=0.001
 
@@ -69,19 +69,19 @@ near() {
         function far(a, b) { return (a > b ? a - b : b - a) > 0.001 * b }
         far($1, $3) || far($2, $4) { bad = 1 } END { exit bad || NR != 12 }' || { cat both.txt; return 1; }
 }
-ok "twelve steps as the CPU makes them" near
+ok "twelve steps agree with the CPU" near
 
 # Repeated, and stopped and resumed, to the bit.
 ok "a run" train whole
 train again >/dev/null 2>&1
-ok "two runs are equal" same whole again
+ok "two runs give the same bits" same whole again
 
 in_pieces() {
     for steps in 1 2 35; do train pieces -r -s run.max_steps=$steps || return 1; done
     train pieces -r
 }
-ok "max_steps, again and again" in_pieces
-ok "... ends in the same bits and lines" same whole pieces
+ok "stopped by max_steps repeatedly" in_pieces
+ok "... gives the same bits and lines" same whole pieces
 
 reached() { grep -q "\"event\":\"step\",\"step\":$2," "$1/metrics.jsonl"; }
 
@@ -109,21 +109,21 @@ stopped() {
     train "$folder" -r
 }
 ok "SIGTERM" stopped terminated TERM 20
-ok "... ends in the same bits and lines" same whole terminated
+ok "... gives the same bits and lines" same whole terminated
 ok "kill -9" stopped killed KILL 15 120
-ok "... ends in the same bits and lines" same whole killed
+ok "... gives the same bits and lines" same whole killed
 
 # Digits are kept on the device unless that is told otherwise.
-ok "images that are sent each time" train sent -s loader.cache=none
-ok "... make the same bits and lines" same whole sent
+ok "images copied in every step" train sent -s loader.cache=none
+ok "... give the same bits and lines" same whole sent
 
 # What timing chose is in the checkpoint, and wins over what is remembered, or not, when the run goes on.
 elsewhere() {
     train elsewhere -s run.max_steps=30 || return 1
     XDG_CACHE_HOME="$scratch/other" train elsewhere -r
 }
-ok "resumed where nothing is remembered" elsewhere
-ok "... ends in the same bits and lines" same whole elsewhere
+ok "resumed without the autotuner's cache" elsewhere
+ok "... gives the same bits and lines" same whole elsewhere
 
 # Layers large enough for the engines that libraries have for such; and memory does not change bits.
 large="-s model.arch=resnet18 -s model.file= -s data.format=synthetic -s augment.crop=64 -s data.limit=640
@@ -132,15 +132,15 @@ planned() { "$AMPTRAIN" plan -c run.ini $large --json "$@" | tr , '\n' | sed -n 
 for precision in fp16 tf32; do
     ok "large layers in $precision" train large-$precision $large -s amp.precision=$precision
     train large-again $large -s amp.precision=$precision >/dev/null 2>&1
-    ok "... repeat to the bit" same large-$precision large-again
+    ok "... are bitwise reproducible" same large-$precision large-again
     field=total_bytes total=$(planned -s amp.precision=$precision)
     field=arena_bytes arena=$(planned -s amp.precision=$precision)
-    ok "a fifth less working memory" train large-limit $large -s amp.precision=$precision \
+    ok "a fifth less memory for the step" train large-limit $large -s amp.precision=$precision \
         -s memory.limit=$((total - arena / 5))
-    ok "... to the same bits" same large-$precision large-limit
-    ok "... some of it waiting on the host" train large-away $large -s amp.precision=$precision \
+    ok "... gives the same bits" same large-$precision large-limit
+    ok "... with offloading" train large-away $large -s amp.precision=$precision \
         -s memory.limit=$((total - arena / 5)) -s memory.strategy=offload
-    ok "... to the same bits" same large-$precision large-away
+    ok "... gives the same bits" same large-$precision large-away
     rm -rf large-again large-limit large-away
 done
 
@@ -158,14 +158,14 @@ agree() {
           if (far > worst * size) worst = far / size }
         END { print "logits differ by", worst; exit worst > 1e-4 || NR != 3590 }'
 }
-ok "trained on the GPU: the CPU agrees on every image" agree near-gpu/$last
-ok "trained on the CPU: the GPU does" agree near-cpu/$last
+ok "trained on the GPU: the CPU makes the same predictions" agree near-gpu/$last
+ok "trained on the CPU: so does the GPU" agree near-cpu/$last
 exported() {
     "$AMPTRAIN" export --weights whole/$last -o weights.safetensors || return 1
     agree weights.safetensors
 }
 ok "weights exported on one load on the other" exported
-ok "... and begin a run" train begun -s model.weights="$scratch/weights.safetensors" -s run.max_steps=1
+ok "... and can start a run" train begun -s model.weights="$scratch/weights.safetensors" -s run.max_steps=1
 goes_on_on_the_cpu() {
     sed -i "s/^device = .*/device = auto/" run.ini
     train first -s amp.precision=fp32 -s run.max_steps=5 || return 1
@@ -174,7 +174,7 @@ goes_on_on_the_cpu() {
     sed -i "s/^device = .*/device = $gpu/" run.ini
     return $status
 }
-ok "a checkpoint resumes on the CPU where there is no GPU" goes_on_on_the_cpu
+ok "a checkpoint resumes on the CPU without a GPU" goes_on_on_the_cpu
 
 # Overflows. Of a run whose every step is skipped nothing is left but its counters.
 backs_off() {
@@ -184,7 +184,7 @@ backs_off() {
         { skipped = $2; scale = $1; all += skipped } END { exit bad || !all }' ||
         { cat scales.txt; return 1; }
 }
-ok "a scale too high is halved until it fits" backs_off
+ok "a loss scale that is too high is halved until nothing overflows" backs_off
 skips() {
     exits_with 1 train skip-gpu -s amp.loss_scale=1e30 -s train.epochs=1 || return 1
     exits_with 1 train skip-cpu -s amp.loss_scale=1e30 -s train.epochs=1 -s run.device=cpu || return 1
@@ -193,7 +193,7 @@ skips() {
     tensors skip-cpu/$last >two.bin
     cmp one.bin two.bin
 }
-ok "skipped steps leave everything as it began" skips
+ok "skipped steps change nothing" skips
 
 # Numbers that leave the finite ones: what is said names step and layer, as on the CPU. Which of the layer's
 # numbers overflows first depends on how sums are rounded.
@@ -210,13 +210,13 @@ stops() {
     done
     [ -s said.cpu ] && cmp "said.${gpu%%:*}" said.cpu
 }
-ok "on_nan=stop ends the run and names where" stops
+ok "on_nan=stop ends the run and names the layer" stops
 goes_on() {
     blow skip -s train.on_nan=skip || return 1
     cat said
     grep -q 'such steps are skipped' said
 }
-ok "on_nan=skip warns and goes on" goes_on
+ok "on_nan=skip warns and continues" goes_on
 
 # Devices that are not there, or too small.
 says() {
@@ -229,11 +229,11 @@ says() {
 once() { train once -s run.max_steps=1 "$@"; status=$?; rm -rf once; return $status; }
 loud() { "$AMPTRAIN" -c run.ini -s run.max_steps=1 "$@"; }
 unseen() { CUDA_VISIBLE_DEVICES= "$@"; }
-ok "a GPU that is not there" says 4 "there are only" once -s run.device=cuda:99
+ok "a missing GPU" says 4 "there are only" once -s run.device=cuda:99
 ok "no GPU at all" says 4 "CUDA_VISIBLE_DEVICES" unseen once -s run.device=cuda
-ok "device=auto then takes the CPU, and says so" says 0 "device=auto: not cuda" unseen loud -s run.device=auto
-ok "device=auto takes the GPU" says 0 "NVIDIA" loud -s run.device=auto
+ok "device=auto then uses the CPU, with a message" says 0 "device=auto: not cuda" unseen loud -s run.device=auto
+ok "device=auto uses the GPU" says 0 "NVIDIA" loud -s run.device=auto
 sed 's/filters=24/filters=4096/; s/stride=2/stride=1/; s/^size = .*/size = 256/' wide.ini >huge.ini
-ok "more memory than there is" says 4 "a smaller batch" once $wide -s model.file=huge.ini \
+ok "more memory than the GPU has" says 4 "a smaller batch" once $wide -s model.file=huge.ini \
     -s augment.crop=256 -s train.batch=1000 -s train.accumulate=1 -s train.epochs=1
 finish

@@ -9,30 +9,30 @@ has() { grep -E "$1" "${2:-out.ini}" || { cat "${2:-out.ini}"; return 1; }; }
 checks() { "$AMPTRAIN" -q -c "${1:-out.ini}" --check >/dev/null; }
 
 "$top_builddir/tests/make_pictures" pictures || exit 1
-ok "a folder of images" init pictures
+ok "init of a folder of images" init pictures
 fits() { ! grep -E '.{81}' "$@"; }
 ok "... can be trained on" checks
-ok "... with a share for validation" has '^val_fraction = 0.2 '
+ok "... with a validation fraction" has '^val_fraction = 0.2 '
 ok "... in lines of 80 characters" fits out.ini
-ok "... normalised by what is in it" has '^mean = 0\.[0-9]* 0\.[0-9]* 0\.[0-9]* '
+ok "... normalised by its mean and deviation" has '^mean = 0\.[0-9]* 0\.[0-9]* 0\.[0-9]* '
 mkdir -p parted && cp -r pictures parted/train && cp -r pictures parted/valid
-ok "a folder of training and one of validation images" init parted
+ok "folders of training and validation images" init parted
 ok "... are told apart" has '^val = parted/valid '
 ok "... can be trained on" checks
 mkdir configurations
 ok "a configuration in another folder" "$AMPTRAIN" init -q pictures -o configurations/my.ini
 ok "... finds its images" checks configurations/my.ini
 ok "... and is not overwritten" says 2 "exists" "$AMPTRAIN" init digits -o configurations/my.ini
-ok "a data set by its name" init cifar10
+ok "a data set by name" init cifar10
 ok "... has its own recipe" has '^arch = resnet18_cifar '
-ok "the digits" init digits
+ok "the digits data set" init digits
 ok "... can be trained on" checks
-ok "a name that is none" says 2 "did you mean cifar10?" "$AMPTRAIN" init cifar01
+ok "an unknown name" says 2 "did you mean cifar10?" "$AMPTRAIN" init cifar01
 ok "a folder without images" says 3 "no class folders" "$AMPTRAIN" init configurations
-ok "nothing named" says 2 "give one folder" "$AMPTRAIN" init
+ok "no argument" says 2 "give one folder" "$AMPTRAIN" init
 for path in 'a ;b' 'a ' "$(printf 'a\nlimit = 5')"; do
     cp -r pictures "$path"
-    ok "a path that no line can hold" says 2 "cannot hold this path" "$AMPTRAIN" init "$path"
+    ok "a path that an INI file cannot hold" says 2 "cannot hold this path" "$AMPTRAIN" init "$path"
 done
 
 # Data sets as torchvision, Python or an archive leaves them.
@@ -49,17 +49,17 @@ ok "... init finds them" init root
 ok "... where they are" has '^train = root/MNIST/raw '
 mkdir -p zipped/MNIST/raw && touch zipped/MNIST/raw/train-images-idx3-ubyte.gz
 ok "torchvision's folder of compressed files" says 3 "are in its folder MNIST/raw" train mnist zipped
-ok "CIFAR for Python" says 3 'get the "binary version"' train cifar10 python
-ok "an archive" says 3 "cifar.tar.gz: a compressed archive: unpack it" train cifar10 cifar.tar.gz
+ok "CIFAR's Python version" says 3 'get the "binary version"' train cifar10 python
+ok "a compressed archive" says 3 "cifar.tar.gz: a compressed archive: unpack it" train cifar10 cifar.tar.gz
 
 if [ -n "${AMPTRAIN_SANITIZED-}" ]; then
-    skip "defaults alone learn the digits" "takes long with sanitizers"
+    skip "the written configuration learns the digits" "takes long with sanitizers"
 else
     learns() {
         "$AMPTRAIN" -q -s run.device=cpu -s data.format=digits -s model.arch=resnet20 -s log.tensorboard=no -o run &&
             sed -n 's/.*"epoch":10,.*"val_top1":\([0-9.]*\),.*/\1/p' run/metrics.jsonl |
             awk '{ print "accuracy", $1; good = $1 >= 0.97 } END { exit !good }'
     }
-    ok "defaults alone learn the digits" learns
+    ok "the written configuration learns the digits" learns
 fi
 echo "1..$cases"

@@ -8,7 +8,7 @@ share=$root$prefix/share
 build() { make -C "$top_builddir" DESTDIR="$root" "$@"; }
 
 ok "make install" build install
-ok "the program is there" test -x "$root$prefix/bin/amptrain"
+ok "the program" test -x "$root$prefix/bin/amptrain"
 ok "models" test -f "$share/amptrain/models/resnet50.ini"
 ok "example configurations" test -f "$share/amptrain/conf/imagenet.ini"
 ok "the demo's data" sh -c 'ls "$1"/* >/dev/null' sh "$share/amptrain/data/digits"
@@ -21,12 +21,12 @@ ok "bash completion" test -f "$share/bash-completion/completions/amptrain"
 # Away from the source tree and from its own prefix: models and data are found beside the program.
 cd "$scratch" || exit 1
 ok "installed models are found" sh -c '"$1" models | grep -q resnet50' sh "$root$prefix/bin/amptrain"
-ok "the demo is accepted" "$root$prefix/bin/amptrain" --check -c "$share/amptrain/conf/digits.ini"
+ok "the demo configuration is accepted" "$root$prefix/bin/amptrain" --check -c "$share/amptrain/conf/digits.ini"
 
 ok "make uninstall" build uninstall
 nothing_left() {
     find "$root" ! -type d >"$scratch/left"
     ! [ -s "$scratch/left" ] || { cat "$scratch/left"; return 1; }
 }
-ok "nothing is left" nothing_left
+ok "no file is left" nothing_left
 finish

@@ -8,7 +8,7 @@
 OMP_WAIT_POLICY=passive
 export OMP_WAIT_POLICY
 faulty=$top_builddir/tests/faulty
-"$faulty" --version >/dev/null 2>err || { skip "the ladder" "$(cat err)"; finish; exit; }
+"$faulty" --version >/dev/null 2>err || { skip "memory failures" "$(cat err)"; finish; exit; }
 
 # short FOLDER: a run of 4 steps and evaluations, in a larger network on larger images than training's.
 sed -e 's/^crop.*/crop = 8\nval_resize = 12\nval_crop = 12/' -e 's/^accumulate.*/accumulate = 1/' \
@@ -24,7 +24,7 @@ value() { "$AMPTRAIN" plan -c large.ini --json | tr , '\n' | sed -n "s/^{*\"$1\"
 FAULT_COUNTS=$scratch/counts
 export FAULT_COUNTS
 config=large.ini
-ok "nothing fails" short whole-large
+ok "without failures" short whole-large
 total=$(value total_bytes)
 config=small.ini
 ok "... in a tiny network" short whole-small
@@ -52,7 +52,7 @@ each_once() {
     echo "went on $went_on of $calls times"
     [ $went_on -ge 4 ]
 }
-ok "memory is missing once, at any call" each_once
+ok "one allocation fails, at any call" each_once
 
 # From some call on there is none.
 for_good() {
@@ -63,7 +63,7 @@ for_good() {
         ends good $status || { echo "call $k of $calls"; return 1; }
     done
 }
-ok "... or from it on" for_good
+ok "... or all from there on" for_good
 
 # The same where some of what is asked for is for what waits on the host: it need not be pinned. It is more
 # than what a few small blocks share.
@@ -78,7 +78,7 @@ unpinned() {
     done
     [ $unpinned = 1 ]
 }
-ok "activations wait on the host" short whole-deep
+ok "activations are offloaded" short whole-deep
 calls=$(sed -n 's/^device-memory //p' counts)
 kept() {
     strategy=keep
@@ -87,8 +87,8 @@ kept() {
     strategy=offload
     return $status
 }
-ok "... to the same bits" kept
-ok "... in other memory where none is pinned" unpinned
+ok "... with the same bits" kept
+ok "... in pageable memory if no pinned memory is left" unpinned
 strategy=auto
 config=large.ini
 
@@ -97,7 +97,7 @@ table() {
         "$faulty" -q -c large.ini -o none
     grep -q "B  parameters and optimizer state" err && grep -q "B  available" err
 }
-ok "far too little: a table" table
+ok "far too little memory: a table of owners" table
 
 # taken SHARE [K]: another process leaves so many hundredths of what is planned for, before call K.
 taken() {
@@ -105,9 +105,9 @@ taken() {
         grep -q "replanned for .*(strategy recompute), with the same results" taken.log ||
         { cat taken.log; return 1; }
 }
-ok "less than is planned for" taken 85
+ok "less memory than planned" taken 85
 ok "... after planning" taken 85 3
-ok "... when most is taken already" taken 85 5
+ok "... when most of it is already used" taken 85 5
 
 ### On request
 
@@ -133,5 +133,5 @@ shrinks() {
         wish 1M "memory.limit is unchanged" && wish auto "is now auto: .*(strategy keep)" && wait $process &&
         same steady-whole steady || { cat steady.log; return 1; }
 }
-ok "SIGHUP: the run shrinks, refuses to, and grows, to the same bits" shrinks
+ok "SIGHUP: memory.limit is lowered, refused, and raised, with the same bits" shrinks
 finish

@@ -23,45 +23,45 @@ images=1438                    # of the digits, to train on
 
 batch=$(largest)
 figure "1 MiB: $batch images a step"
-ok "plan names a batch" [ "$batch" -gt 64 ]
+ok "plan reports the largest batch" [ "$batch" -gt 64 ]
 parts=$(largest -s train.accumulate=7 -s train.batch=7)
 figure "in 7 parts: $parts"
-ok "... of whole parts" [ $((parts > 64 && parts % 7 == 0)) = 1 ]
-ok "... whatever the batch that it plans" [ "$(largest -s train.batch=2)" = "$batch" ]
-ok "... in words" sh -c '"$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M | grep -q "largest batch  *$1 "' sh "$batch"
-ok "... none without a limit" sh -c '"$AMPTRAIN" plan -q -c run.ini --json | grep -q "\"largest_batch\":null"'
+ok "... a multiple of the micro-batches" [ $((parts > 64 && parts % 7 == 0)) = 1 ]
+ok "... whatever the planned batch" [ "$(largest -s train.batch=2)" = "$batch" ]
+ok "... as text" sh -c '"$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M | grep -q "largest batch  *$1 "' sh "$batch"
+ok "... not without a limit" sh -c '"$AMPTRAIN" plan -q -c run.ini --json | grep -q "\"largest_batch\":null"'
 ok "it fits" check -s train.batch="$batch"
-ok "one image more does not, and that is what is said" says 4 "the largest train.batch that fits is 1" \
+ok "one image more does not, with the reason" says 4 "the largest train.batch that fits is 1" \
     plan --check -s train.batch=$((batch + 1))
-ok "... which a plan without a check marks, too" sh -c '
+ok "... which plan marks as well" sh -c '
     "$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M -s train.batch=$(($1 + 1)) |
         grep "^  total .*more than memory.limit, 1.0 MiB$"' sh "$batch"
-ok "it trains" train it -s memory.limit=1M -s train.batch="$batch" -s run.max_steps=1
+ok "it can be trained" train it -s memory.limit=1M -s train.batch="$batch" -s run.max_steps=1
 ok "a quarter more does not train" says 4 "the largest train.batch that fits is 1" \
     train more -s memory.limit=1M -s train.batch=$((batch * 5 / 4))
-ok "more memory, no less" [ "$(largest -s memory.limit=1536K)" -ge "$batch" ]
-ok "no more than the images" [ "$(largest -s memory.limit=1G)" = $images ]
+ok "with more memory it is not smaller" [ "$(largest -s memory.limit=1536K)" -ge "$batch" ]
+ok "it does not exceed the number of images" [ "$(largest -s memory.limit=1G)" = $images ]
 wide="-s model.arch=resnet20 -s model.file= -s augment.flip=0"
-ok "not even the smallest" says 4 "not even train.batch=1 fits" plan --check $wide
+ok "not even one image fits" says 4 "not even train.batch=1 fits" plan --check $wide
 
-ok "auto trains" train auto -s memory.limit=1M -s train.batch=auto -s run.max_steps=3
-ok "... on as many" [ "$(resolved auto batch)" = "$batch" ]
+ok "train.batch=auto trains" train auto -s memory.limit=1M -s train.batch=auto -s run.max_steps=3
+ok "... with that batch" [ "$(resolved auto batch)" = "$batch" ]
 train number -s memory.limit=1M -s train.batch="$batch" -s run.max_steps=3
-ok "... to the bits of the number" same auto number
-ok "resumed, it stays what it was" train auto -r -s memory.limit=2M -s train.batch=auto -s run.max_steps=4
-ok "... so" [ "$(resolved auto batch)" = "$batch" ]
-ok "another number is another run" says 2 "train.batch" train auto -r -s train.batch=64
-ok "auto without a limit is within what is free" train free -s train.batch=auto -s run.max_steps=1
-ok "... which the run stays within" [ "$(resolved free limit)" != auto ]
-ok "... and that is all images here" [ "$(resolved free batch)" = $images ]
+ok "... with the same bits as the number" same auto number
+ok "a resumed run keeps it" train auto -r -s memory.limit=2M -s train.batch=auto -s run.max_steps=4
+ok "... in config.ini" [ "$(resolved auto batch)" = "$batch" ]
+ok "another batch is a different run" says 2 "train.batch" train auto -r -s train.batch=64
+ok "auto without a limit uses free memory" train free -s train.batch=auto -s run.max_steps=1
+ok "... and the run stays within it" [ "$(resolved free limit)" != auto ]
+ok "... which fits all images here" [ "$(resolved free batch)" = $images ]
 free=$(resolved free limit)
-ok "resumed, whatever is free then" train free -r -s train.batch=auto -s run.max_steps=2
-ok "... it has the same limit" [ "$(resolved free limit)" = "$free" ]
-ok "auto where nothing fits" says 4 "train.batch: not even 1 image" \
+ok "a resumed run ignores what is free then" train free -r -s train.batch=auto -s run.max_steps=2
+ok "... and keeps the limit" [ "$(resolved free limit)" = "$free" ]
+ok "auto if nothing fits" says 4 "train.batch: not even 1 image" \
     "$AMPTRAIN" -q -c run.ini $wide -s memory.limit=1M -s train.batch=auto
-ok "evaluation needs no number" "$AMPTRAIN" eval -q -c run.ini --weights auto/checkpoint-last.safetensors \
+ok "evaluation needs no batch" "$AMPTRAIN" eval -q -c run.ini --weights auto/checkpoint-last.safetensors \
     -s train.batch=auto
-ok "packing needs none" "$AMPTRAIN" pack -q -c run.ini -o digits.pack -s train.batch=auto
+ok "neither does pack" "$AMPTRAIN" pack -q -c run.ini -o digits.pack -s train.batch=auto
 
 # Networks as users have them: the search for what to recompute decides how many images fit.
 printf '[data]\nformat = synthetic\n[model]\narch = resnet152\n[amp]\nprecision = fp16\n' >large.ini

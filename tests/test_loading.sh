@@ -32,21 +32,21 @@ pictures() { folder=$1; shift; "$AMPTRAIN" -q -c pictures.ini -o "$folder" "$@";
 
 ok "a run without a cache" pictures without -s loader.cache=none
 with_cache() { pictures "$1" -s loader.cache="$2" -s loader.cache_limit="$3" && same without "$1"; }
-ok "... with one" with_cache host host auto
+ok "... with a cache" with_cache host host auto
 ok "... with a small one" with_cache small host 10K
-ok "... as it comes" with_cache auto auto auto
-ok "... on the device, which is the host" with_cache device device auto
+ok "... with loader.cache=auto" with_cache auto auto auto
+ok "... on the device, here the host" with_cache device device auto
 refused() { "$AMPTRAIN" plan -c pictures.ini -s loader.cache=device -s run.device=cuda 2>said; status=$?; cat said
     grep -q "loader.cache: a GPU caches images of one size only" said && return $status; }
 if "$AMPTRAIN" -V | grep -q cuDNN; then
-    exits "... which a GPU has not for images of many sizes" 2 refused
+    exits "... not on a GPU if image sizes differ" 2 refused
 else
-    skip "... which a GPU has not for images of many sizes" "this build has no CUDA code"
+    skip "... not on a GPU if image sizes differ" "this build has no CUDA code"
 fi
 
 refused() { "$AMPTRAIN" plan -c pictures.ini -s loader.decode=gpu 2>said; status=$?; cat said
     grep -q "loader.decode: gpu is not possible: " said && return $status; }
-exits "decoding on a GPU that is not used" 2 refused
+exits "GPU decoding for a run on the CPU" 2 refused
 
 # Broken files, one of them for validation: named and listed, once, however often they are met.
 cp -r pictures broken
@@ -68,7 +68,7 @@ listed() { # FOLDER: three in training and one in the validation, by name and ea
     diff wanted list && awk -F "$tab" 'NF != 4 || $4 == "" { exit 1 }' "$1/bad-images.txt"
 }
 counted() { grep '"event":"epoch"' "$1/metrics.jsonl" | sed 's/.*"bad_images"://; s/[,}].*//' | tr '\n' ' '; }
-ok "broken files are skipped" broken skipping
+ok "corrupt files are skipped" broken skipping
 ok "... and listed" listed skipping
 ok "... and counted, in each epoch" [ "$(counted skipping)" = "4 4 4 " ]
 warned() { grep -c "warning: .*$1" said; }
@@ -80,22 +80,22 @@ again() {
         2>said &&
         ! grep "warning: .*apple/1.png" said && listed again && same skipping again
 }
-ok "... and not again when the run is resumed" again
+ok "... not again when the run is resumed" again
 stops() { broken stopped -s data.on_error=stop 2>said; status=$?; cat said
     grep -Eq "^amptrain: broken/(apple/1.png|pear/7.png|pear/a${tab}tab.png): " said && return $status; }
-exits "... or end the run, named" 3 stops
+exits "... or end the run, by name" 3 stops
 val_stops() { pictures judging -s data.val=judged -s data.val_fraction=0 -s data.on_error=stop 2>said; status=$?
     cat said
     grep -q "^amptrain: judged/pear/3.png: " said && return $status; }
-exits "... in an evaluation too" 3 val_stops
+exits "... in evaluation as well" 3 val_stops
 
 # What limits is measured, and said in a sentence.
 bench() { "$AMPTRAIN" bench -q -c pictures.ini --steps 4 "$@" >said || return 1; cat said; }
 explained() { bench "$@" && grep -q "^The bottleneck is .*\.$" said; }
-ok "bench: what limits" explained --data
-ok "... of a kind of data that is named" explained -s data.format=folder
+ok "bench reports the bottleneck" explained --data
+ok "... for a given data format" explained -s data.format=folder
 nothing() { bench && ! grep limits said; }
-ok "... and of a made-up batch, nothing" nothing
+ok "... not for synthetic batches" nothing
 keys='"images_per_s":.*"loader_images_per_s":[0-9.e+]*,"copy_images_per_s":null,"compute_images_per_s":[0-9.e+]*'
 rest='"data_wait_fraction":[0-9.e-]*,"limit":"(loader|compute)"'
 json() { bench --json --data && grep -Eq "^\{$keys,$rest" said; }

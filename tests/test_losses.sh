@@ -65,21 +65,21 @@ FAULT=read:1000000:EIO "$faulty" --version >printed 2>spoken || {
     finish
     exit
 }
-ok "pictures vanish: named, and others stand in for them" \
+ok "images that disappear are named and replaced" \
     says 0 ".png: No such file" during .png 70 lose_pictures -s data.on_error=skip
 put_back
-ok "... or the run ends, where it should" says 3 ".png: No such file" during .png 70 lose_pictures
+ok "... or end the run (on_error=stop)" says 3 ".png: No such file" during .png 70 lose_pictures
 put_back
-ok "pictures become shorter" says 3 .png: during .png 70 shrink_pictures
+ok "images that become shorter" says 3 .png: during .png 70 shrink_pictures
 put_back
-ok "a packed set becomes shorter" says 3 "all.pack: image" during all.pack 20 shrink_pack $packed
+ok "a packed file that becomes shorter" says 3 "all.pack: image" during all.pack 20 shrink_pack $packed
 put_back_pack
-ok "... and others stand in for what is lost" \
+ok "... other images replace the lost ones" \
     says 0 "all.pack: image" during all.pack 20 shrink_pack $packed -s data.on_error=skip
 put_back_pack
-ok "a packed set loses its name: nothing happens" during all.pack 20 lose_pack $packed -o nameless
+ok "a packed file that is renamed or removed is still read" during all.pack 20 lose_pack $packed -o nameless
 put_back_pack
-ok "... at all" same whole-packed nameless
+ok "... to the same bits" same whole-packed nameless
 
 ### Where nobody answers
 
@@ -99,7 +99,7 @@ too_long() {
     cat spoken >&2
     return $status
 }
-ok "a read that takes too long ends the run" says 3 ".png: reading it has taken" too_long
+ok "loader.timeout ends a run whose reads hang" says 3 ".png: reading it has taken" too_long
 asked() {
     FAULT_FIRED=$scratch/fired
     export FAULT_FIRED
@@ -110,26 +110,26 @@ asked() {
     kill -TERM $process
     wait $process
 }
-exits "SIGTERM while a read takes long: the run stops" 75 asked
+exits "SIGTERM during a slow read stops the run" 75 asked
 ok "... with a checkpoint" pictures -s loader.cache=none -r -o asked
-ok "... and ends in the same bits and lines" same whole asked
+ok "... and resumes to the same bits and lines" same whole asked
 
 ### Outputs
 
 closed() { pictures -o "$1" >&- 2>&- <&-; }
-ok "a run without any standard stream" closed closed
-ok "... ends in the same bits and lines" same whole closed
+ok "a run without standard streams" closed closed
+ok "... gives the same bits and lines" same whole closed
 unread() { { pictures -o unread 2>&1 >/dev/null; echo $? >ended; } | :; [ "$(cat ended)" = 0 ]; }
-ok "a run that nobody listens to" unread
-ok "... ends in the same bits and lines" same whole unread
+ok "a run whose output pipe is closed" unread
+ok "... gives the same bits and lines" same whole unread
 evaluated() { "$AMPTRAIN" eval -q -c pictures.ini --weights whole/checkpoint-last.safetensors -s data.val=pictures; }
 to_nowhere() { evaluated >&-; }
-ok "figures for a closed output" says 1 "standard output" to_nowhere
+ok "results to a closed output" says 1 "standard output" to_nowhere
 if [ -c /dev/full ]; then
     to_full() { evaluated >/dev/full; }
-    ok "figures for a full output" says 1 "standard output" to_full
+    ok "results to a full device" says 1 "standard output" to_full
     run_full() { pictures -o full >/dev/full 2>/dev/full; }
-    ok "a run that cannot say anything" run_full
-    ok "... ends in the same bits and lines" same whole full
+    ok "a run that cannot write messages" run_full
+    ok "... gives the same bits and lines" same whole full
 fi
 finish

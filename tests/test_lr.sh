@@ -4,7 +4,7 @@
 . "$top_srcdir/tests/tiny.sh"
 
 lr() { "$AMPTRAIN" lr -q -c run.ini -s train.accumulate=1 -s amp.precision=fp32 "$@"; }
-ok "a suggestion in words" sh -c '
+ok "lr suggests a rate" sh -c '
     "$AMPTRAIN" lr -q -c run.ini -s amp.precision=fp32 | grep "^optimizer.lr = 0.[0-9]* is"'
 ok "... in JSON" lr --json --steps 60
 lr --json --steps 60 >told
@@ -13,9 +13,9 @@ in_range() { awk -v rate="$1" 'BEGIN { print rate; exit !(rate > 0.001 && rate <
 ok "... that is sensible" in_range "$rate"
 points() { [ "$(tr '{' '\n' <told | grep -c '^"lr"')" -ge 40 ]; }
 ok "... with every point" points
-ok "a picture" lr -o curve.svg
-ok "... of the curve" grep -q '<polyline' curve.svg
-ok "another optimizer begins elsewhere" sh -c '
+ok "-o writes a picture" lr -o curve.svg
+ok "... with the curve" grep -q '<polyline' curve.svg
+ok "another optimizer starts from another rate" sh -c '
     "$AMPTRAIN" lr -q -c run.ini -s amp.precision=fp32 -s optimizer.name=adamw --json |
         grep -q "\"points\":\[{\"lr\":1e-07,"'
 ok "a network that cannot learn" says 1 "the loss does not fall at any learning rate" "$AMPTRAIN" lr -q -c run.ini \

@@ -16,13 +16,13 @@ bytes() {
 }
 says() { grep -qF -e "$1" said || { echo "not said: $1"; cat said; return 1; }; }
 
-ok "plan -o draws" plan -o deep/map
-ok "... besides its JSON" sh -c '"$AMPTRAIN" plan -c run.ini -o map --json | cmp - json'
-ok "... the same picture each time" cmp map/memory.svg deep/map/memory.svg
+ok "plan -o draws the memory map" plan -o deep/map
+ok "... in addition to --json" sh -c '"$AMPTRAIN" plan -c run.ini -o map --json | cmp - json'
+ok "... reproducibly" cmp map/memory.svg deep/map/memory.svg
 stages() { plan -o stages -s parallel.gpus=2 -s parallel.stages=2 && grep -q "stage 0 of 2" stages/memory-stage0.svg &&
     grep -q "stage 1 of 2" stages/memory-stage1.svg && ! grep -q ">conv1:" stages/memory-stage1.svg &&
     cat stages/memory-stage?.svg | grep -c "<title>" && [ -e stages/memory.svg ] && [ ! -e map/memory-stage0.svg ]; }
-ok "... those of a pipeline's stages" stages
+ok "... one per pipeline stage" stages
 if command -v xmllint >/dev/null; then
     ok "the SVG is well-formed" xmllint --noout map/memory.svg
 else
@@ -39,21 +39,21 @@ ok "title, axes and legend" sh -c '
                 ">time, instructions of a training step<"; do
         grep -qF -e "$said" map/memory.svg || { echo "not drawn: $said"; exit 1; }
     done'
-ok "a box tells what it is" grep -q '<title>conv1: activations, 32x8x8x8, fp16$' map/memory.svg
+ok "boxes have tooltips" grep -q '<title>conv1: activations, 32x8x8x8, fp16$' map/memory.svg
 
-ok "the peak in words" says "Peak at instruction $(field instruction) of "
+ok "the peak as text" says "Peak at instruction $(field instruction) of "
 ok "... and its layer" says "(layer $(field layer)): $(bytes "$(field live_bytes_bound)")"
-ok "the peak is the bound" [ "$(field live_bytes_bound)" = "$(field bytes)" ]
-ok "tensors at the peak sum to it" sh -c '
+ok "the peak equals the live-bytes bound" [ "$(field live_bytes_bound)" = "$(field bytes)" ]
+ok "tensors at the peak add up to it" sh -c '
     sum=$(sed "s/.*\"peak\":{\"bytes\":[0-9]*//; s/\]}.*//" json | grep -o "\"bytes\":[0-9]*" |
           awk -F: "{ sum += \$2 } END { print sum }")
     echo "$sum"; [ "$sum" = "$1" ]' sh "$(field live_bytes_bound)"
-ok "the total in words" says "$(bytes "$(field total_bytes)")"
+ok "the total as text" says "$(bytes "$(field total_bytes)")"
 
-ok "a smaller batch is advised" grep -q '^  train.batch=32 .* saves ' said
+ok "a smaller batch is suggested" grep -q '^  train.batch=32 .* saves ' said
 advised=$(sed -n 's/^  train.batch=32  *\([0-9.]* [KMGi]*B\) .*/\1/p' said)
 plan --json -s train.batch=32 >json
-ok "... for what it then takes" [ "$advised" = "$(bytes "$(field total_bytes)")" ]
+ok "... with the resulting memory" [ "$advised" = "$(bytes "$(field total_bytes)")" ]
 
 ### memory.report: what a run has used; plan only estimates its workspaces
 
@@ -74,8 +74,8 @@ ok "... every tensor, in the arena" awk -F '[:,}]' -v arena="$(number arena_byte
                                             if ($i == "\"bytes\"") bytes = $(i + 1) }
                   if (at + bytes > arena) exit 1; if (at + bytes > end) end = at + bytes }
     END { exit end != arena }' $report
-ok "... and what the host had" awk -F : '/"host":/ { found = $3 + 0 > 1048576 } END { exit !found }' $report
-ok "it is not written unless it is wanted" test ! -e without/memory.json
+ok "... and host memory" awk -F : '/"host":/ { found = $3 + 0 > 1048576 } END { exit !found }' $report
+ok "memory.json is only written if configured" test ! -e without/memory.json
 
 : >file
 exits "-o that is a file" 1 plan -o file

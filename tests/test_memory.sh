@@ -12,14 +12,14 @@ most=$(number -s memory.strategy=keep)
 limit=$((all * 17 / 20))
 
 ok "everything is kept without a limit" steps all
-ok "normalised activations are made again" steps keep -s memory.strategy=keep
-ok "... to the same bits" same all keep
+ok "normalised activations are recomputed" steps keep -s memory.strategy=keep
+ok "... with the same bits" same all keep
 ok "... in less memory" [ "$most" -lt "$all" ]
-ok "a limit below that" steps fit -s memory.limit="$limit"
-ok "... holds" [ "$(number -s memory.limit="$limit")" -le "$limit" ]
+ok "a lower limit" steps fit -s memory.limit="$limit"
+ok "... is met" [ "$(number -s memory.limit="$limit")" -le "$limit" ]
 field=recomputed
-ok "... by making more again" [ "$(number -s memory.limit="$limit")" -gt 10 ]
-ok "... to the same bits" same all fit
+ok "... by recomputing more" [ "$(number -s memory.limit="$limit")" -gt 10 ]
+ok "... with the same bits" same all fit
 # Every limit between the least that can be done and all that there is holds, the least too, but for what only
 # a search finds that has time on a fast machine.
 holds() {
@@ -34,22 +34,22 @@ holds() {
     done
     [ "$least" -lt "$all" ]
 }
-ok "every limit holds that can" holds
-ok "... with few bytes a number, and parts of a batch" holds -s amp.precision=fp16 -s train.accumulate=2
-ok "... with weights' products kept" holds -s memory.strategy=keep -s amp.precision=bf16
+ok "every feasible limit is met" holds
+ok "... in 16 bits, with micro-batches" holds -s amp.precision=fp16 -s train.accumulate=2
+ok "... with memory.strategy=keep" holds -s memory.strategy=keep -s amp.precision=bf16
 
 # Off-loading.
-ok "activations wait in host memory" steps away -s memory.strategy=offload
-ok "... to the same bits" same all away
-ok "... below a limit" steps away-limit -s memory.strategy=offload -s memory.limit="$limit"
-ok "... to the same bits" same all away-limit
+ok "activations are offloaded to the host" steps away -s memory.strategy=offload
+ok "... with the same bits" same all away
+ok "... to meet a limit" steps away-limit -s memory.strategy=offload -s memory.limit="$limit"
+ok "... with the same bits" same all away-limit
 field=offloaded_bytes
-ok "... of which the plan tells" [ "$(number -s memory.strategy=offload)" -gt 10000 ]
-ok "... and of none without" [ "$(number -s memory.strategy=keep)" = 0 ]
-ok "... in words" sh -c \
+ok "... which plan reports" [ "$(number -s memory.strategy=offload)" -gt 10000 ]
+ok "... only if there are any" [ "$(number -s memory.strategy=keep)" = 0 ]
+ok "... as text" sh -c \
     '"$AMPTRAIN" plan -q -c run.ini -s memory.strategy=offload | grep -q "offloaded to the host  *[0-9]"'
-[ "$(rounds 0 1)" = 0 ] || ok "every limit holds" holds -s memory.strategy=offload
-ok "more than can be done" sh -c '
+[ "$(rounds 0 1)" = 0 ] || ok "every limit is met" holds -s memory.strategy=offload
+ok "an infeasible limit is refused" sh -c '
     "$AMPTRAIN" -q -c run.ini -s model.arch=resnet20 -s model.file= -s memory.limit=1M -o none 2>err
     got=$?
     cat err

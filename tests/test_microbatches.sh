@@ -13,9 +13,9 @@ equals() {
 }
 for count in 2 3 4 8; do
     ok "$count micro-batches" equals $count 1 $count
-    ok "... layers have streams" equals $count 1 $count -s parallel.streams=layers
+    ok "... with a stream per layer" equals $count 1 $count -s parallel.streams=layers
 done
-ok "2 micro-batches, twice a step" equals 4 2 2
+ok "2 micro-batches, accumulated twice" equals 4 2 2
 
 resumed() {
     rm -rf alone streamed
@@ -25,8 +25,8 @@ resumed() {
         train streamed -r -s train.accumulate=2 -s parallel.microbatches=2 -s parallel.streams=layers \
             -s run.max_steps=9 && same alone streamed
 }
-ok "a run goes on with another division of as many" resumed
-ok "... and says so where they are not as many" says 0 "had 4 micro-batches and now has 8" \
+ok "a run continues with another split into as many micro-batches" resumed
+ok "... with a warning if the number differs" says 0 "had 4 micro-batches and now has 8" \
     "$AMPTRAIN" -q -c run.ini -o streamed -r -s train.accumulate=2 -s parallel.microbatches=4 -s run.max_steps=10
 
 # What auto has become.
@@ -38,15 +38,15 @@ automatic() {
         train numbered -s train.accumulate=1 -s parallel.microbatches="$count" -s run.max_steps=6 &&
         same automatic numbered
 }
-ok "auto is 1, 2 or 4, and stays that" automatic
-ok "... 1 where nothing may be timed" says 0 "parallel.microbatches: auto is 1" "$AMPTRAIN" -c run.ini \
+ok "auto selects 1, 2 or 4, and a resumed run keeps it" automatic
+ok "... 1 in deterministic runs" says 0 "parallel.microbatches: auto is 1" "$AMPTRAIN" -c run.ini \
     -s train.accumulate=1 -s parallel.microbatches=auto -s run.deterministic=yes -s run.max_steps=1
-ok "... is for one GPU" says 2 "parallel.microbatches: auto is for one GPU" "$AMPTRAIN" -c run.ini \
+ok "... is only for one GPU" says 2 "parallel.microbatches: auto is for one GPU" "$AMPTRAIN" -c run.ini \
     -s train.accumulate=1 -s parallel.microbatches=auto -s parallel.gpus=2
-ok "a number that does not divide" says 2 "parallel.microbatches: 5 does not divide train.batch = 64" \
+ok "a number that does not divide the batch" says 2 "parallel.microbatches: 5 does not divide train.batch = 64" \
     "$AMPTRAIN" -c run.ini -s train.accumulate=1 -s parallel.microbatches=5
-ok "layers alone have no streams" says 0 "parallel.streams has no effect without parallel.microbatches" \
+ok "streams=layers needs micro-batches" says 0 "parallel.streams has no effect without parallel.microbatches" \
     "$AMPTRAIN" -q -c run.ini -s parallel.streams=layers -s run.max_steps=1
-ok "plan counts on 1" "$AMPTRAIN" plan -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto
+ok "plan assumes 1" "$AMPTRAIN" plan -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto
 ok "bench" "$AMPTRAIN" bench -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto --steps 2
 finish

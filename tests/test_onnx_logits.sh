@@ -31,11 +31,11 @@ if ! "$python" -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
     echo "1..$cases"
     exit 0
 fi
-ok "a network of every op" trained 35 -s model.file="$top_srcdir/tests/onnx_every.ini"
+ok "a network with every op" trained 35 -s model.file="$top_srcdir/tests/onnx_every.ini"
 ok "... has the same logits" agrees 1e-4
-ok "... with batch norm kept" agrees 1e-4 --keep-batchnorm
-ok "... the same probabilities" agrees 1e-4 --softmax
-ok "... nearly so in fp16" agrees 1e-2 --dtype fp16
+ok "... with unfolded batch norm" agrees 1e-4 --keep-batchnorm
+ok "... and with softmax the same probabilities" agrees 1e-4 --softmax
+ok "... approximately in fp16" agrees 1e-2 --dtype fp16
 gray=28
 ok "a network for gray images" logits pictures noise$gray $gray 1
 ok "... trained" trained $gray -s model.arch=lenet5 -s augment.mean=0.4 -s augment.std=0.2
@@ -57,9 +57,9 @@ colours() {
             -s train.epochs=2 -s log.tensorboard=no -o run
 }
 if "$python" -c 'import PIL' 2>/dev/null; then
-    ok "a network of photographs" colours
+    ok "a network for photographs" colours
     # shellcheck disable=SC2046 # names without spaces
-    ok "... is used by amptrain(1)'s program as by predict" \
+    ok "... gives the same predictions in amptrain(1)'s example program" \
         classifies $(find pictures -name '*.png' | sort | head -n 20)
 else
     skip "amptrain(1)'s program" "python has no PIL"

@@ -24,9 +24,9 @@ tensorboard = no
 END_OF_INI
 pictures() { "$AMPTRAIN" -q -c pictures.ini "$@"; }
 
-ok "pictures of any size train without a word about cuts" pictures -o run
-ok "... in random parts" grep -qx 'scale = *; 0.08,1' run/config.ini
-ok "validation without some class is numbered as training is" sh -c '
+ok "images of any size can be trained on without warnings" pictures -o run
+ok "... with random crops" grep -qx 'scale = *; 0.08,1' run/config.ini
+ok "a validation split without some class has the training labels" sh -c '
     "$AMPTRAIN" eval -q -c pictures.ini --weights run/checkpoint-last.safetensors -o seen >/dev/null
     cat seen/confusion.csv
     grep -q "^\"apple\",0,0" seen/confusion.csv && ! grep -q "^\"pear\",0,0" seen/confusion.csv'
@@ -49,26 +49,26 @@ results $weights -s augment.val_resize=37 >given
 results $weights -s augment.val_resize=0 >whole
 results bare.safetensors >bare
 ok "eval and predict resize to 8/7 of the crop" cmp auto given
-ok "... predict from weights alone, too" sh -c "sed 1d auto >a; sed 1d bare >b; cmp a b"
-ok "... eval not if told not to" sh -c 'head -1 auto >a; head -1 whole >b; ! cmp -s a b'
-ok "... nor predict" sh -c 'sed 1d auto >a; sed 1d whole >b; ! cmp -s a b'
-ok "the record has what was asked for, and what came of it" grep -qx 'val_resize = auto    ; 37' run/config.ini
+ok "... also predict from weights alone" sh -c "sed 1d auto >a; sed 1d bare >b; cmp a b"
+ok "... but eval does not with val_resize=0" sh -c 'head -1 auto >a; head -1 whole >b; ! cmp -s a b'
+ok "... nor does predict" sh -c 'sed 1d auto >a; sed 1d whole >b; ! cmp -s a b'
+ok "config.ini has the setting and the resolved value" grep -qx 'val_resize = auto    ; 37' run/config.ini
 cp -r pictures broken
 head -c 60 pictures/apple/5.png >broken/apple/5.png
 head -c 60 pictures/pear/17.png >broken/pear/17.png
-ok "logits of unreadable pictures are counted" says 0 "logits.npy: 2 of 48 rows are NaN" "$AMPTRAIN" eval -q \
+ok "unreadable images are counted in --logits" says 0 "logits.npy: 2 of 48 rows are NaN" "$AMPTRAIN" eval -q \
     -c pictures.ini -s data.val=broken --weights $weights --logits logits.npy
-ok "... and NaN, all of them and no other" sh -c '
+ok "... and only their rows are NaN" sh -c '
     tail -c +129 logits.npy | od -An -v -t x4 -w8 | grep -n 7fc00000 >rows; cat rows
     test "$(sed "s/  */ /g" rows | tr "\n" ,)" = "20: 7fc00000 7fc00000,34: 7fc00000 7fc00000,"'
-ok "an output that is not finite is no prediction" says 1 "pictures/apple/1.png: the network" \
+ok "no prediction from outputs that are not finite" says 1 "pictures/apple/1.png: the network" \
     "$AMPTRAIN" predict -q -c pictures.ini --weights $weights -s amp.precision=fp16 -s augment.std=0.000001 \
     pictures/apple/0.png pictures/apple/1.png
-ok "... and is not printed" [ ! -s out ]
-ok "pictures that are too small are named" says 3 ".png: " pictures -s augment.crop=100
-ok "a crop above the resized side" says 2 "augment.resize" pictures -s augment.resize=20
-ok "a crop above the data's own size" says 2 "augment.crop" "$AMPTRAIN" -q -c run.ini -s augment.crop=32
-ok "memory.limit holds" says 4 "memory.limit" pictures -s memory.limit=1M
+ok "... nothing is printed for them" [ ! -s out ]
+ok "an image smaller than the crop is named" says 3 ".png: " pictures -s augment.crop=100
+ok "a crop larger than the resized image" says 2 "augment.resize" pictures -s augment.resize=20
+ok "a crop larger than the data's images" says 2 "augment.crop" "$AMPTRAIN" -q -c run.ini -s augment.crop=32
+ok "memory.limit that is too small" says 4 "memory.limit" pictures -s memory.limit=1M
 ok "... in --check" says 4 "memory.limit" pictures -s memory.limit=1M --check
 ok "... in bench" says 4 "memory.limit" "$AMPTRAIN" bench -q -c pictures.ini -s memory.limit=1M
 # Names out of files and folders are shown, but cannot steer the terminal.
@@ -80,10 +80,10 @@ cat >no_escapes <<'END_OF_SCRIPT'
 cat -v seen.txt
 grep -qF 'a\x1b[31mpple' seen.txt && ! grep -q "$(printf '\033')" seen.txt
 END_OF_SCRIPT
-ok "a file's name cannot steer the terminal" sh no_escapes "$AMPTRAIN" predict -q -c pictures.ini \
+ok "file names cannot control the terminal" sh no_escapes "$AMPTRAIN" predict -q -c pictures.ini \
     --weights run/checkpoint-last.safetensors "odd/$odd"/*
-ok "... nor a class's" sh no_escapes "$AMPTRAIN" eval -c pictures.ini -s data.train=odd -s data.val=odd \
+ok "... nor class names" sh no_escapes "$AMPTRAIN" eval -c pictures.ini -s data.train=odd -s data.val=odd \
     --weights run/checkpoint-last.safetensors
-[ -c /dev/full ] && ok "a list that cannot be written" says 1 "standard output" sh -c '
+[ -c /dev/full ] && ok "the run continues if the list of bad images cannot be written" says 1 "standard output" sh -c '
     "$AMPTRAIN" models >/dev/full'
 finish

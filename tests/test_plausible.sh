@@ -25,7 +25,7 @@ all_wrong() {
     cat said
     for line in 2 3 4 7 9 11 13 15; do grep -q "wrong.ini:$line: " said || return 1; done
 }
-ok "all mistakes are reported, each with its line" all_wrong
+ok "all errors are reported, each with its line" all_wrong
 
 cat >odd.ini <<'END'
 [data]
@@ -58,7 +58,7 @@ odd() {
     cat said
     for line in 4 5 7 10 13 14 17 18 21 22 24; do grep -q "warning: odd.ini:$line: " said || return 1; done
 }
-ok "what has no effect or cannot be meant is said" odd
+ok "settings without effect and implausible ones are reported" odd
 cat >end.ini <<'END'
 [input]
 channels = 1
@@ -68,13 +68,13 @@ flat = flatten input
 fc = linear flat units=$classes
 relu = relu fc
 END
-ok "ReLU on the logits" says 0 "end.ini:7: layer 'relu' (relu) is applied to the logits" "$AMPTRAIN" \
+ok "ReLU on the logits is reported" says 0 "end.ini:7: layer 'relu' (relu) is applied to the logits" "$AMPTRAIN" \
     -s data.format=digits -s model.file=end.ini --check
 quiet() { "$AMPTRAIN" -c "$1" --check 2>&1 >/dev/null | grep warning && return 1; true; }
-ok "conf/digits.ini is beyond doubt" quiet "$top_srcdir/conf/digits.ini"
+ok "no warnings for conf/digits.ini" quiet "$top_srcdir/conf/digits.ini"
 "$AMPTRAIN" -q -c "$top_srcdir/conf/digits.ini" -s train.epochs=1 -o run || exit 1
 sed 's/^output.*//' run/config.ini >again.ini
-ok "a run's own configuration is beyond doubt" quiet again.ini
+ok "no warnings for a run's own config.ini" quiet again.ini
 
 mkdir -p elsewhere && mv end.ini elsewhere
 cat >elsewhere/run.ini <<'END'
@@ -83,9 +83,9 @@ format = digits
 [model]
 file = end.ini
 END
-ok "a path in a file begins at the file's folder" "$AMPTRAIN" -q -c elsewhere/run.ini --check
-ok "a path after -s at the working folder" "$AMPTRAIN" -q -c elsewhere/run.ini \
+ok "paths in a file are relative to its folder" "$AMPTRAIN" -q -c elsewhere/run.ini --check
+ok "paths after -s are relative to the working folder" "$AMPTRAIN" -q -c elsewhere/run.ini \
     -s model.file=elsewhere/end.ini --check
-ok "... also where it is named" says 2 "there/end.ini" "$AMPTRAIN" -q -c elsewhere/run.ini \
+ok "... as in messages" says 2 "there/end.ini" "$AMPTRAIN" -q -c elsewhere/run.ini \
     -s model.file=there/end.ini --check
 finish

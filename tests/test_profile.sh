@@ -8,7 +8,7 @@ ok "a profile" sh -c '"$AMPTRAIN" profile -c run.ini -s amp.growth_interval=2000
 for stage in read decode copy forward backward update; do
     ok "... with the stage $stage" grep -qE "^$stage +[0-9.]+ +[0-9.]+ +[0-9.]+ %$" out
 done
-ok "exposed times add up to the step" awk '
+ok "exposed times add up to the step time" awk '
     / ms a step/ { sub(/.*: /, ""); step = $1 }
     $1 ~ /^(read|decode|copy|forward|backward|update)$/ { sum += $3 }
     END { print sum, step; exit !(step > 0 && sum > 0.999 * step - 0.01 && sum < 1.001 * step + 0.01) }' out
@@ -16,7 +16,7 @@ ok "a layer, forward and both gradients" sh -c '
     for phase in forward "data gradient" "weight gradient"; do
         grep -qE " conv2 +$phase +conv " out || { cat out; exit 1; }
     done'
-ok "... with the memory of weights, output and workspace, and its share of the card" sh -c '
+ok "... with the memory of weights, output and workspace, and its share of device memory" sh -c '
     grep -E " ms +gain .* weights +activation +workspace +% memory " out &&
         grep -qE " conv2 +forward +conv +2.3 KiB +32.0 KiB +[0-9.]+ [KM]?i?B +[0-9]+\.[0-9]{2} " out || { cat out; exit 1; }'
 
@@ -24,13 +24,13 @@ ok "... with the memory of weights, output and workspace, and its share of the c
 json() { "$AMPTRAIN" profile -c run.ini --json -o folder "$@" >json 2>err; }
 ok "--json" json
 rows() { tr '\n' ' ' <json | sed 's/},* *{/}\n{/g'; }
-ok "operations of conv2" sh -c '
+ok "FLOPs of conv2" sh -c '
     tr "\n" " " <json | sed "s/},* *{/}\n{/g" >rows
     [ "$(grep "\"name\":\"conv2\",\"op\":\"conv\"" rows | grep -c "\"flops\":2359296,")" = 3 ]'
-ok "... none of a ReLU" grep -q '"name":"relu2","op":"relu","phase":"forward",.*"flops":0,' rows
+ok "... none for a ReLU" grep -q '"name":"relu2","op":"relu","phase":"forward",.*"flops":0,' rows
 ok "... whose bytes are those of its tensors" grep -q \
     '"name":"relu2","op":"relu","phase":"forward",.*"flops":0,"bytes":[1-9][0-9]*,' rows
-ok "... the memory of conv2 as a share of all" awk '
+ok "... the memory of conv2 as a share of device memory" awk '
     /"name":"conv2".*"phase":"forward"/ { n++
         match($0, /"share_of_card":[^,]*/); share = substr($0, RSTART + 16, RLENGTH - 16)
         match($0, /"weight_bytes":.*/); split(substr($0, RSTART), part, /[:,}]/)
@@ -39,12 +39,12 @@ ok "... the memory of conv2 as a share of all" awk '
     END { exit bad || n != 1 }' rows
 ok "sums of gradients count as backward" sh -c '
     grep -q "\"name\":\"sum of d conv2.weight\",\"op\":\"sum\",\"phase\":\"backward\"," rows'
-ok "those first from which most is to win" awk '
+ok "rows with the largest possible gain come first" awk '
     /"share_of_peak"/ { match($0, /"ms":[^,]*/); ms = substr($0, RSTART + 5, RLENGTH - 5)
         match($0, /"share_of_peak":[^,]*/); share = substr($0, RSTART + 16, RLENGTH - 16)
         won = ms * (1 - share); if (n++ && won > before + 1e-6) bad = 1; before = won }
     END { exit bad || n < 10 }' rows
-ok "the folder has the same" sh -c '[ "$(grep -c . folder/profile.json)" = "$(grep -c . json)" ]'
+ok "-o writes the same" sh -c '[ "$(grep -c . folder/profile.json)" = "$(grep -c . json)" ]'
 if command -v python3 >/dev/null; then
     cat >check.py <<'END'
 import json
@@ -68,12 +68,12 @@ END
 else
     skip "stages add up, and spans of the timeline are nested" "python3 is not installed"
 fi
-ok "peaks are measured once" [ "$(wc -l <cache/amptrain/peaks)" = 1 ]
+ok "peak rates are measured once" [ "$(wc -l <cache/amptrain/peaks)" = 1 ]
 remembered() {
     sed -i 's/ = .*/ = 12.5 345/' cache/amptrain/peaks
     "$AMPTRAIN" profile -c run.ini >out && grep -q "12.500 TFLOP/s, 345.0 GB/s" out
 }
-ok "... and remembered" remembered
+ok "... and cached" remembered
 slow() {
     sed -i 's/ = .*/ = 1e-9 345/' cache/amptrain/peaks
     "$AMPTRAIN" profile -c run.ini >out && grep -qE "^measured peaks: [0-9.]+ TFLOP/s in a layer \(0.000 in a \
@@ -85,18 +85,18 @@ large matrix product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --jso
 ok "no layer computes faster than the peak" slow
 ok "several batches" sh -c '"$AMPTRAIN" profile -c run.ini --batch 32,128 >out &&
     grep -q "^batch 32 " out && grep -q "^batch 128 " out'
-ok "no learning rate makes it diverge" sh -c '"$AMPTRAIN" profile -c run.ini -s optimizer.lr=1e9 -s amp.growth_interval=2000 >out 2>err; cat err && [ ! -s err ]'
+ok "profile does not diverge at any learning rate" sh -c '"$AMPTRAIN" profile -c run.ini -s optimizer.lr=1e9 -s amp.growth_interval=2000 >out 2>err; cat err && [ ! -s err ]'
 overflowing() {
     "$AMPTRAIN" profile -c run.ini -s amp.loss_scale=1e30 -s optimizer.lr=1e9 >out 2>err; cat err
     grep -q "gradients overflow, and a skipped update takes less time" err
 }
-ok "updates that are skipped are told" overflowing
+ok "skipped updates are reported" overflowing
 ranks() {
     "$AMPTRAIN" profile -c run.ini -s parallel.gpus=2 -s train.accumulate=1 --batch 64,32 -o two >out 2>err && cat out err &&
         [ "$(grep -c ', the first of 2 ranks: ' out)" = 2 ] && grep -qE '^exchange +[0-9.]+ +[0-9.]+ +[0-9.]+ %$' out &&
         grep -q '"ranks":2,' two/profile.json && grep -q '"name":"exchange"' two/profile.trace.json
 }
-ok "ranks, and what they exchange" ranks
+ok "ranks and their exchanges" ranks
 micro_batches() {
     "$AMPTRAIN" profile -c run.ini -s train.accumulate=1 -s parallel.microbatches=4 --json >json &&
         tr '\n' ' ' <json | sed 's/},* *{/}\n{/g' | grep -q '"name":"conv2","op":"conv","phase":"forward",.*"flops":2359296,'
@@ -110,7 +110,7 @@ forced() {
         [ "$(tr '\n' ' ' <json | grep -o "\"algorithm\":\"$1\"" | wc -l)" = 5 ]
 }
 for algorithm in gemm gemm-per-image; do ok "run.conv_algorithm=$algorithm" forced $algorithm; done
-ok "... of which there are some" says 2 "there is no 'gem', only auto, native, widened, winograd, gemm, gemm-per-image" \
+ok "... must exist" says 2 "there is no 'gem', only auto, native, widened, winograd, gemm, gemm-per-image" \
     "$AMPTRAIN" profile -c run.ini -s run.conv_algorithm=gem
 compared() {
     "$AMPTRAIN" profile -c run.ini --libraries --batch 8,32 >out && cat out && [ "$(grep -c '^batch ' out)" = 2 ] &&
@@ -119,13 +119,13 @@ compared() {
         grep -qE '^conv +by gemm +[0-9.]+ ms, .* in 5 of its phases' out &&
         grep -qE '^oneDNN is [0-9.]+ times as fast as gemm' out
 }
-ok "libraries, layer by layer" compared
+ok "--libraries by layer" compared
 compared_json() {
     "$AMPTRAIN" profile -c run.ini --libraries --json >json && tr '\n' ' ' <json |
         grep -qE '"name":"conv2","layers":1,"op":"conv","phase":"forward","flops":2359296,.*"gemm":\{"ms":[0-9.e-]+,'
 }
-ok "... as JSON, with what each computes" compared_json
-ok "... not in a folder" says 2 "--libraries writes no files" "$AMPTRAIN" profile -c run.ini --libraries -o x
+ok "... as JSON, with FLOPs" compared_json
+ok "... not with -o" says 2 "--libraries writes no files" "$AMPTRAIN" profile -c run.ini --libraries -o x
 reported() {
     "$AMPTRAIN" -q -c run.ini -o folder -s train.epochs=1 && grep -q '<h2 id="profile">' folder/report.html &&
         if command -v xmllint >/dev/null; then xmllint --noout folder/report.html; fi

@@ -8,7 +8,7 @@ peers() { "$python" "$top_srcdir/tests/python_peers.py" "$@"; }
 cd "$scratch" || exit 1
 
 if ! "$python" -c 'import safetensors, tensorboard' 2>/dev/null; then
-    skip "files read by packages" "python has no safetensors and tensorboard"
+    skip "files read by Python packages" "python has no safetensors and tensorboard"
 else
     ok "a run" "$AMPTRAIN" -q -s data.format=digits -s model.arch=resnet20 -s data.limit=200 -s train.epochs=2 \
         -s train.ema=0.9 -s run.device=cpu -o run
@@ -38,7 +38,7 @@ sys.exit(int(numpy.abs(ours[:len(theirs)] - theirs).max() > 1e-4))' logits.npy \
         "$AMPTRAIN_DATA/weights/logits64_resnet20-12fca82f_test0-255.npy"
 }
 if [ -d "${AMPTRAIN_DATA-}/weights" ] && "$python" -c 'import numpy' 2>/dev/null; then
-    ok "published weights make as many errors as published" published
+    ok "published weights reach the published error rate" published
     ok "... and have the same logits" published_logits
 else
     skip "published weights" "there is no AMPTRAIN_DATA, or python has no numpy"

@@ -20,11 +20,11 @@ asks() { # WANTED GPUS ARGUMENT...
 }
 unset CUDA_ARCH
 ok "without a GPU: no CUDA" asks --without-cuda ''
-ok "with GPUs: code for their kinds alone" asks '--with-cuda-arch=80 90' '9.0\n8.0\n9.0\n'
+ok "with GPUs: code for their architectures only" asks '--with-cuda-arch=80 90' '9.0\n8.0\n9.0\n'
 ok "without a driver: no CUDA" asks --without-cuda 'NVIDIA-SMI has failed\n'
 export CUDA_ARCH=90
-ok "CUDA_ARCH names the kind where there is no GPU" asks --with-cuda-arch=90 ''
-ok "what a build is for comes last" asks '--with-cuda-arch=90 CC=clang --without-cuda' '' clang
+ok "CUDA_ARCH selects the architecture without a GPU" asks --with-cuda-arch=90 ''
+ok "configure options given by the user come last" asks '--with-cuda-arch=90 CC=clang --without-cuda' '' clang
 
 # The package is built with the same libraries.
 packaged() {

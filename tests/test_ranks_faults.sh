@@ -36,15 +36,15 @@ without_folder() {
     FAULT_RANK=1 FAULT=batch:70:flip says 1 "after step 100 rank 1 differs from rank 0" \
         "$faulty" -q -c run.ini -s parallel.gpus=2 -s train.accumulate=1 $long
 }
-ok "one bit of a rank's parameters is found within 100 steps" without_folder
-ok "... with 4 ranks, too" differs 2 0 4
-ok "... and if it is the first one's" differs 0 1 4
+ok "a flipped bit in a rank's parameters is found within 100 steps" without_folder
+ok "... also with 4 ranks" differs 2 0 4
+ok "... also in the first rank" differs 0 1 4
 before_checkpoint() {
     says 1 "after step 40 rank 1 differs from rank 0" struck 1 batch:30:flip 2 differing \
         -s "checkpoint.every=20 steps" && said_once differs && said_once "the last checkpoint is of step 22"
 }
-ok "... and before a checkpoint is written" before_checkpoint
-ok "... so that the run goes on from the last good one" goes_on differing 2
+ok "... before a checkpoint is written" before_checkpoint
+ok "... so that the run resumes from the last good one" goes_on differing 2
 
 # The first rank's disk is full: a checkpoint on the way may fail, the last one may not.
 full() {
@@ -52,13 +52,13 @@ full() {
         struck 0 write:50:ENOSPC:on 2 full -s "checkpoint.every=20 steps" -s run.max_steps=50
 }
 ok "a full disk" full
-ok "... leaves the checkpoints that there are" [ -s full/checkpoint-last.safetensors ]
-ok "... from which the run goes on" goes_on full 2
+ok "... leaves existing checkpoints" [ -s full/checkpoint-last.safetensors ]
+ok "... from which the run resumes" goes_on full 2
 records() {
     FAULT_FILE=metrics.jsonl says 1 "full/metrics.jsonl: cannot be written: No space left on device" \
         struck 0 write:3:ENOSPC:on 2 full -s run.max_steps=9
 }
-ok "a full disk, for records" records
+ok "a full disk for metrics" records
 full_anywhere() {
     for round in $(seq "$1"); do
         struck 0 "write:$(($(od -An -t u2 -N 2 /dev/urandom) % 300 + 1)):ENOSPC:on" 2 full \
@@ -69,7 +69,7 @@ full_anywhere() {
             { cat err; echo "exit status $got"; return 1; }
     done
 }
-ok "a disk that is full at any moment" full_anywhere "$(rounds 1 50)"
+ok "a disk that becomes full at any moment" full_anywhere "$(rounds 1 50)"
 
 no_memory() {
     FAULT_COUNTS=counts struck 1 memory:1000000:ENOMEM 2 starved || return 1
@@ -83,17 +83,17 @@ no_memory() {
 }
 # Under a sanitizer, oneDNN's operator new does not say that there is none.
 if [ -n "${AMPTRAIN_SANITIZED-}" ]; then
-    skip "a rank that has no memory ends the run, which log.txt has" "built with sanitizers"
+    skip "a rank without memory ends the run, with a line in log.txt" "built with sanitizers"
 else
-    ok "a rank that has no memory ends the run, which log.txt has" no_memory
-    ok "... and it goes on" goes_on starved 2
+    ok "a rank without memory ends the run, with a line in log.txt" no_memory
+    ok "... which can be resumed" goes_on starved 2
 fi
 no_device_memory() {
     says 4 "rank 1: amptrain: parameters and optimizer state need" \
         struck 1 device-memory:1:ENOMEM:on 2 small &&
         [ "$(wc -l <err)" = 1 ] && grep -q " error: rank 1: parameters and optimizer state need" small/log.txt
 }
-ok "a device without memory has its own exit code" no_device_memory
+ok "a device without memory gives exit code 4" no_device_memory
 
 # Images that cannot be used.
 "$top_builddir/tests/make_pictures" pictures || exit 1
@@ -117,13 +117,13 @@ listed() { sort "$1/bad-images.txt" >one.txt; cut -f 1,3 one.txt | uniq -d; [ "$
 alike() { listed alone && listed several && sort alone/bad-images.txt | diff - one.txt; }
 ok "unusable images, on one rank" pictures alone 1
 ok "... and on four" pictures several 4
-ok "... are listed alike" alike
-ok "... each said once" [ "$(grep -c "amptrain: warning: .*png: " err)" = 6 ]
+ok "... are listed identically" alike
+ok "... each reported once" [ "$(grep -c "amptrain: warning: .*png: " err)" = 6 ]
 cached() {
     pictures cached 4 -s loader.cache=host && grep -q "training images are cached .* for 4 ranks together" \
         cached/log.txt && pictures uncached 4 -s loader.cache=none && same cached uncached
 }
-ok "decoded images are kept once for all of them" cached
+ok "decoded images are cached once for all ranks" cached
 resumed() {
     pictures resumed 4 -s run.max_steps=6 && cp resumed/bad-images.txt before &&
         pictures resumed 2 -r && listed resumed && cut -f 3 before | while read -r name; do
@@ -136,7 +136,7 @@ stops() {
     [ $? = 3 ] || { cat err; return 1; }
     [ "$(grep -c "png: " err)" -le 2 ] && grep -q " error: .*pictures/.*png: " stopped/log.txt
 }
-ok "an image ends the run, with the exit code of data" stops
+ok "a bad image ends the run with exit code 3 (on_error=stop)" stops
 
 left() {
     for process in /proc/[0-9]*; do
@@ -144,5 +144,5 @@ left() {
     done 2>/dev/null | grep -e amptrain -e faulty
 }
 none_left() { ! left; }
-ok "no rank is left" none_left
+ok "no rank is left running" none_left
 finish

@@ -41,11 +41,11 @@ killed() {
     train killed -r -s "train.accumulate=$1" $long && same long killed
 }
 
-ok "4 ranks are 4 micro-batches" equals 4
-ok "mpirun started another number of ranks" says 2 "parallel.gpus: 2 ranks were started" \
+ok "4 ranks equal 4 micro-batches" equals 4
+ok "a number of ranks other than mpirun's" says 2 "parallel.gpus: 2 ranks were started" \
     by_mpi 2 wrong -s parallel.gpus=3
 # shellcheck disable=SC2016 # for the rank's shell
-ok "ranks of other settings" says 2 "run.seed = 1' where rank 0 has 'run.seed = 0" timeout 100 mpirun $hosts -np 2 \
+ok "ranks with different settings" says 2 "run.seed = 1' where rank 0 has 'run.seed = 0" timeout 100 mpirun $hosts -np 2 \
     sh -c '"$0" -q -c run.ini -o wrong -s train.accumulate=1 -s run.seed=$OMPI_COMM_WORLD_RANK' "$AMPTRAIN"
 # shellcheck disable=SC2086
 train long -s train.accumulate=4 $long
@@ -61,10 +61,10 @@ END
 chmod +x reach
 if has HAVE_MPI && unshare --uts true 2>/dev/null; then
     hosts="--mca plm_rsh_agent $scratch/reach --host one:2,two:2"
-    ok "4 ranks of two hosts" equals 4
+    ok "4 ranks on two hosts" equals 4
     ok "... one of which is killed" killed 4
     figure "after $took ms"
 else
-    skip "4 ranks of two hosts" "built without MPI, or there are no namespaces"
+    skip "4 ranks on two hosts" "built without MPI, or there are no namespaces"
 fi
 finish

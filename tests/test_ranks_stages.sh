@@ -42,7 +42,7 @@ END
 skips="-s model.file=skips.ini"
 for schedule in gpipe 1f1b zerobubble; do
     ok "2 stages, 4 micro-batches, $schedule" equals 4 2 2 4 -s parallel.schedule=$schedule
-    ok "3 stages, 4 micro-batches, $schedule, skips" equals 4 3 3 4 -s parallel.schedule=$schedule $skips \
+    ok "3 stages, 4 micro-batches, $schedule, skipped steps" equals 4 3 3 4 -s parallel.schedule=$schedule $skips \
         -s amp.precision=bf16 -s optimizer.name=adamw -s optimizer.lr=0.001
 done
 ok "2 stages, 1 micro-batch" equals 1 2 2 1
@@ -50,7 +50,7 @@ ok "4 stages, 2 micro-batches" equals 2 4 4 2 $skips -s amp.precision=fp32
 ok "2 pipelines of 2 stages" equals 4 4 2 2 $skips
 ok "... with mixed images" equals 2 4 2 1 -s augment.mixup=0.2 -s augment.cutmix=1 -s amp.precision=bf16
 ok "lamb" equals 2 2 2 2 -s optimizer.name=lamb -s optimizer.lr=0.001 -s amp.precision=fp32
-ok "little memory" equals 4 2 2 4 $skips -s memory.strategy=recompute
+ok "a memory limit" equals 4 2 2 4 $skips -s memory.strategy=recompute
 
 resumed() {
     rm -rf alone several
@@ -58,13 +58,13 @@ resumed() {
         stages 4 2 2 several -r -s run.max_steps=7 && stages 1 1 4 several -r -s run.max_steps=9 &&
         stages 3 3 4 several -r -s run.max_steps=12 && same alone several
 }
-ok "a run goes on with any number of stages" resumed
+ok "a run resumes with any number of stages" resumed
 
 ok "stages that do not divide the ranks" says 2 "parallel.stages: 3 stages do not divide parallel.gpus = 4" \
     stages 4 3 1 wrong
 ok "pipelines that do not divide a batch" \
     says 2 "parallel.gpus: 2 pipelines of 5 micro-batches do not divide" stages 4 2 5 wrong -s train.batch=65
-ok "a batch that is not a number" says 2 "train.batch: auto is not for pipelines" \
+ok "train.batch=auto" says 2 "train.batch: auto is not for pipelines" \
     stages 2 2 1 wrong -s train.batch=auto
 ok "more stages than layers" says 2 "a network of 7 layers cannot be cut into 8 stages" stages 8 8 1 wrong
 finish

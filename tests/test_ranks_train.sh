@@ -19,12 +19,12 @@ equals() {
 }
 
 steps=$(rounds 25 88)
-ok "2 ranks are 2 micro-batches" equals "$steps" 2 1
-ok "4 ranks are 4 micro-batches" equals "$steps" 4 1 -s amp.precision=fp32
-ok "3 ranks are 3 micro-batches" equals 25 3 1 -s train.batch=66
-ok "2 ranks of 2 are 4" equals "$steps" 2 2 -s amp.precision=bf16 -s optimizer.name=adamw -s optimizer.lr=0.001
+ok "2 ranks equal 2 micro-batches" equals "$steps" 2 1
+ok "4 ranks equal 4 micro-batches" equals "$steps" 4 1 -s amp.precision=fp32
+ok "3 ranks equal 3 micro-batches" equals 25 3 1 -s train.batch=66
+ok "2 ranks with 2 micro-batches equal 4" equals "$steps" 2 2 -s amp.precision=bf16 -s optimizer.name=adamw -s optimizer.lr=0.001
 ok "with mixed images" equals 5 2 1 -s augment.mixup=0.2 -s augment.cutmix=1
-ok "a last batch that does not have images for all" equals 25 4 1 -s train.batch=256 -s amp.precision=fp32
+ok "a last batch with fewer images than ranks" equals 25 4 1 -s train.batch=256 -s amp.precision=fp32
 
 # Batch norm over all ranks: micro-batches as large as theirs together, but for the order of sums.
 synced() { # N [OPTION...]
@@ -41,11 +41,11 @@ synced_alike() {
     synced 1 && losses >one.txt && synced 2 && close_to one.txt && synced 4 && close_to one.txt
 }
 cp tiny.ini kept.ini
-ok "sync_bn: batch norm over all ranks" synced_alike
+ok "train.sync_bn" synced_alike
 limited() {
     synced 2 && cp -r synced kept && synced 2 -s memory.strategy=recompute -s memory.limit=1M && same kept synced
 }
-ok "... to the bit under a limit of memory" limited
+ok "... with the same bits under a memory limit" limited
 cp kept.ini tiny.ini
 
 # Runs that something happens to. Undisturbed, they make 300 steps; they have a checkpoint every 20.
@@ -81,21 +81,21 @@ killed() {
         tells "the same command with -r resumes" && [ "$(grep -c amptrain: killed.log)" = 1 ]
 }
 ok "a rank that is killed ends the run" killed
-ok "... which goes on as if nothing had been" goes_on killed 2 1
+ok "... which resumes to the same bits" goes_on killed 2 1
 
 stands_still() {
     disturbed still -s parallel.timeout=4 && kill -STOP "$second" && ends 1 && tells "rank 1 has made no progress"
 }
-ok "a rank that stands still ends the run" stands_still
-ok "... which goes on on one rank" goes_on still 1 2
+ok "a rank that hangs ends the run" stands_still
+ok "... which resumes with one rank" goes_on still 1 2
 
 asked() { disturbed asked && kill -INT "$process" && ends 75 && tells "stopped with a checkpoint after step"; }
-ok "a run that is asked to stop has a checkpoint" asked
-ok "... from which it goes on" goes_on asked 2 1
+ok "SIGINT writes a checkpoint" asked
+ok "... from which the run resumes" goes_on asked 2 1
 one_asked() { disturbed one && kill -TERM "$second" && ends 75 && tells "stopped with a checkpoint after step"; }
-ok "one rank that is asked stops all" one_asked
+ok "a signal to one rank stops all" one_asked
 all_asked() { disturbed all && kill -USR1 "$process" $ranks && ends 75 && tells "stopped with a checkpoint after step"; }
-ok "all of them at once, too" all_asked
+ok "so does a signal to all" all_asked
 without_launcher() { disturbed orphans && kill -KILL "$process" && ends 137; }
 ok "ranks end with their launcher" without_launcher
 saved() {
@@ -106,7 +106,7 @@ ok "a checkpoint on request" saved
 more_of_them() {
     ranks 4 1 asked -r "-scheckpoint.every=20 steps" -s run.max_steps=310 -s train.epochs=100 2>err
 }
-ok "another number of micro-batches is said" more_of_them
+ok "a different number of micro-batches is reported" more_of_them
 ok "... once" [ "$(grep -c "a step had 2 micro-batches and now has 4" err)" = 1 ]
 
 # Three ranks of two have no subtrees of the sums of six.
@@ -115,24 +115,24 @@ another_order() {
         ranks 3 2 three -s train.batch=48 -s run.max_steps=4 &&
         ranks 6 1 three -r -s train.batch=48 -s run.max_steps=6 2>err
 }
-ok "another order of sums is said" another_order
-ok "... once, too" [ "$(grep -c "6 GPUs add the gradients of 6 micro-batches in a different order than 3" err)" = 1 ]
+ok "a different order of sums is reported" another_order
+ok "... once" [ "$(grep -c "6 GPUs add the gradients of 6 micro-batches in a different order than 3" err)" = 1 ]
 
 once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
-ok "what all ranks say is said once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope
-ok "... and so is what the first one alone finds" once 2 "already contains a run" ranks 2 1 undisturbed
+ok "messages of all ranks are printed once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope
+ok "... and so are those of the first one" once 2 "already contains a run" ranks 2 1 undisturbed
 largest() {
     "$AMPTRAIN" -c run.ini -o auto -s parallel.gpus=2 "$@" -s train.batch=auto 2>err || { cat err; return 1; }
     batch=$(sed -n 's/^train.batch: auto is \([0-9]*\), .* on each GPU$/\1/p' err)
     once 4 "the largest train.batch that fits is $batch" \
         "$AMPTRAIN" -c run.ini -s parallel.gpus=2 "$@" -s train.batch=$((batch * 5 / 8 * 2))
 }
-ok "train.batch=auto is what fits on each rank" largest -s train.accumulate=1 -s memory.limit=1M \
+ok "train.batch=auto fits on every rank" largest -s train.accumulate=1 -s memory.limit=1M \
     -s run.max_steps=2
 ok "ranks that do not divide a batch" says 2 "parallel.gpus: 3 ranks of 1 micro-batch do not divide train.batch = 64" \
     ranks 3 1 wrong
 # Where each of them would take itself for the only one.
-ok "mpirun's processes without MPI" says 2 "OMPI_COMM_WORLD_SIZE is 2" \
+ok "mpirun's processes in a build without MPI" says 2 "OMPI_COMM_WORLD_SIZE is 2" \
     env OMPI_COMM_WORLD_SIZE=2 "$AMPTRAIN" -q -c run.ini -o wrong
 ok "srun's" says 2 "SLURM_STEP_NUM_TASKS is 4" env SLURM_STEP_NUM_TASKS=4 "$AMPTRAIN" -q -c run.ini -o wrong
 
@@ -140,6 +140,6 @@ measured() {
     "$AMPTRAIN" bench -c run.ini -s parallel.gpus=2 --steps 2 --layers >bench.txt &&
         [ "$(grep -c 'images/s: batch 64' bench.txt)" = 1 ] && grep -q 'bucket 0 all-to-all' bench.txt
 }
-ok "bench measures several ranks, and the first one prints" measured
+ok "bench of several ranks prints once" measured
 ok "one GPU for several ranks" says 2 "run.device: 'cuda:1' is one GPU" ranks 2 1 wrong -s run.device=cuda:1
 finish

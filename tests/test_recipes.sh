@@ -28,17 +28,17 @@ exact() {
 
 differs() { ! same "$@" >same.txt; }
 pictures a && pictures b -s data.balance=yes || exit 1
-ok "balanced classes are another run" differs a b
-ok "... and exact" exact -s data.balance=yes
+ok "data.balance changes the run" differs a b
+ok "... which resumes exactly" exact -s data.balance=yes
 ok "balance needs shuffling" says 2 "data.balance: cannot be combined with data.shuffle = no" pictures e \
     -s data.balance=yes -s data.shuffle=no
 
 ### augment.repeats
 
 pictures b3 -s augment.repeats=3 || exit 1
-ok "repeated images are another run" differs a b3
-ok "... and exact" exact -s augment.repeats=3
-ok "... with balanced classes as well" exact -s augment.repeats=3 -s data.balance=yes -s augment.mixup=0.2
+ok "augment.repeats changes the run" differs a b3
+ok "... which resumes exactly" exact -s augment.repeats=3
+ok "... also with data.balance" exact -s augment.repeats=3 -s data.balance=yes -s augment.mixup=0.2
 
 ### train.freeze_epochs
 
@@ -58,10 +58,10 @@ goes_on() { # STEPS: a run that ended after so many
         same once again
 }
 ok "frozen in the first epoch only" freezes
-ok "... which is said" grep -q 'from now on all parameters are trained' thawed/log.txt
-ok "... and exact" exact -s train.freeze='conv*' -s train.freeze_epochs=1
-ok "... stopped between both" goes_on 4
-ok "... or when nothing is frozen any more" goes_on 5
+ok "... with a message" grep -q 'from now on all parameters are trained' thawed/log.txt
+ok "... which resumes exactly" exact -s train.freeze='conv*' -s train.freeze_epochs=1
+ok "... also stopped between both phases" goes_on 4
+ok "... or after the freeze" goes_on 5
 
 ### train.ema of a run that had none
 
@@ -72,8 +72,8 @@ averages() {
         -s run.max_steps=0 -s train.ema=0.5 && [ "$(steps_of plain)" = "$(steps_of begun)" ] &&
         grep -aq average/fc.weight begun/checkpoint-last.safetensors && pictures begun -r -s train.ema=0.5
 }
-ok "averages begin where a run is resumed" averages
-ok "... but do not end there" says 2 "train.ema: 0.5, now 0" pictures begun -r -s train.ema=0
+ok "an average can begin when a run is resumed" averages
+ok "... but cannot end there" says 2 "train.ema: 0.5, now 0" pictures begun -r -s train.ema=0
 
 ### data.class_weights
 
@@ -83,55 +83,55 @@ weights_are_inverse() {
         pictures listed -s data.class_weights=2,0.66666666666666663 && same weighted listed
 }
 weights_of_one() { pictures one -s data.class_weights=1,1 && same a one; }
-ok "weights of balanced are in inverse proportion to images" weights_are_inverse
+ok "class_weights=balanced is inversely proportional to the number of images" weights_are_inverse
 ok "equal weights change nothing" weights_of_one
-ok "others do" differs a weighted
-ok "balanced classes are exact" exact -s data.class_weights=balanced
-ok "with mixed images and smoothed labels, too" exact -s data.class_weights=balanced -s augment.mixup=0.4 \
+ok "different weights do" differs a weighted
+ok "runs with class weights resume exactly" exact -s data.class_weights=balanced
+ok "also with mixed images and smoothed labels" exact -s data.class_weights=balanced -s augment.mixup=0.4 \
     -s augment.label_smoothing=0.1
-ok "so many weights as classes" says 2 "data.class_weights: 3 numbers for 2 classes" pictures e \
+ok "class weights of another number of classes" says 2 "data.class_weights: 3 numbers for 2 classes" pictures e \
     -s data.class_weights=1,2,3
-ok "nothing but weights" says 2 "must be none, balanced, or a number for each class" pictures e \
+ok "class weights that are not numbers" says 2 "must be none, balanced, or a number for each class" pictures e \
     -s data.class_weights=balance
-ok "one at least" says 2 "at least one must be above 0" pictures e -s data.class_weights=0,0
+ok "class weights that are all 0" says 2 "at least one must be above 0" pictures e -s data.class_weights=0,0
 
 ### optimizer.layer_decay
 
 pictures decayed -s optimizer.layer_decay=0.5 || exit 1
-ok "layers that learn slower are another run" differs a decayed
-ok "... and exact" exact -s optimizer.layer_decay=0.5
+ok "optimizer.layer_decay changes the run" differs a decayed
+ok "... which resumes exactly" exact -s optimizer.layer_decay=0.5
 
 ### optimizer.lr_scale
 
 pictures scaled -s optimizer.lr_scale='*:0.5, conv1.*:0.25 *1.*:2,bn1.*:0.25 fc.*:2 conv1.*:1' || exit 1
-ok "factors of rates are those of layers by name" same decayed scaled
-ok "a factor is a number" says 2 "optimizer.lr_scale: conv1.*:" pictures e \
+ok "optimizer.lr_scale applies to parameters by name" same decayed scaled
+ok "a factor that is not a number" says 2 "optimizer.lr_scale: conv1.*:" pictures e \
     -s optimizer.lr_scale='conv1.*:fast'
-ok "... after a colon" says 2 "'conv1.*' must be a pattern, a colon and a factor" pictures e \
+ok "... or not after a colon" says 2 "'conv1.*' must be a pattern, a colon and a factor" pictures e \
     -s optimizer.lr_scale='conv1.*'
-ok "factors of nothing" says 2 "optimizer.lr_scale: no parameter matches 'no'" pictures e \
+ok "a pattern that matches no parameter" says 2 "optimizer.lr_scale: no parameter matches 'no'" pictures e \
     -s optimizer.lr_scale='no:2'
 
 ### augment.pad_mode
 
 pictures black -s augment.pad=2 && pictures reflected -s augment.pad=2 -s augment.pad_mode=reflect || exit 1
-ok "a reflected border is not a black one" differs black reflected
-ok "... and at most as wide as what it reflects" says 2 "augment.pad: must be less than" pictures e \
+ok "pad_mode=reflect differs from constant" differs black reflected
+ok "... and needs images larger than the padding" says 2 "augment.pad: must be less than" pictures e \
     -s augment.pad=64 -s augment.pad_mode=reflect
 
 ### train.lookahead
 
 pictures averaged -s train.ema=0.5 && pictures ahead -s train.ema=0.5 -s train.lookahead=2 || exit 1
-ok "training that goes on from its average is another run" differs averaged ahead
-ok "... and exact" exact -s train.ema=0.5 -s train.lookahead=2
-ok "... of which there must be one" says 2 "train.lookahead: needs an average" pictures e \
+ok "train.lookahead changes the run" differs averaged ahead
+ok "... which resumes exactly" exact -s train.ema=0.5 -s train.lookahead=2
+ok "... and needs train.ema" says 2 "train.lookahead: needs an average" pictures e \
     -s train.ema=0 -s train.lookahead=2
 
 ### augment.flip=alternate, augment.val_flip, augment.val_shift, train.eval_every
 
 pictures turns -s augment.flip=alternate || exit 1
-ok "alternating flips are another run" differs a turns
-ok "... and exact" exact -s augment.flip=alternate -s augment.repeats=3
+ok "flip=alternate changes the run" differs a turns
+ok "... which resumes exactly" exact -s augment.flip=alternate -s augment.repeats=3
 score() { sed -n 's/.*"val_loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl" | tail -1; }
 mirrored() {
     pictures mirrored -s augment.val_flip=yes && [ "$(score mirrored)" != "$(score a)" ] &&
@@ -140,23 +140,23 @@ mirrored() {
         grep "\"loss\":$(score mirrored)" mirrored.json &&
         "$AMPTRAIN" eval -q --json --weights a/checkpoint-last.safetensors --flip | cmp - mirrored.json
 }
-ok "evaluation of images and their mirror images" mirrored
+ok "augment.val_flip" mirrored
 shifted() {
     pictures shifted -s augment.val_shift=2 && [ "$(score shifted)" != "$(score a)" ] &&
         same_tensors shifted/checkpoint-last.safetensors a/checkpoint-last.safetensors &&
         "$AMPTRAIN" eval -q --json --weights shifted/checkpoint-last.safetensors |
         grep "\"loss\":$(score shifted)"
 }
-ok "evaluation of shifted images, too" shifted
-ok "... not out of sight" says 2 "augment.val_shift: must be less than" pictures e -s augment.val_shift=64
+ok "augment.val_shift" shifted
+ok "... must be smaller than the image" says 2 "augment.val_shift: must be less than" pictures e -s augment.val_shift=64
 sparse() { # EVERY EVALUATIONS
     pictures sparse"$1" -s train.eval_every="$1" &&
         [ "$(grep -c '"event":"epoch".*"val_loss":[0-9]' sparse"$1"/metrics.jsonl)" = "$2" ] &&
         [ "$(score sparse"$1")" = "$(score a)" ]
 }
-ok "every second epoch is evaluated" sparse 2 1
-ok "... the last one, too, though it is not a third" sparse 3 1
-ok "... the last one only" sparse 0 1
+ok "eval_every=2" sparse 2 1
+ok "... the last epoch is always evaluated" sparse 3 1
+ok "... or only the last one" sparse 0 1
 
 ### init=whiten
 
@@ -179,14 +179,14 @@ whitens() {
         { good = NF == 4 && ($1 + $2) ^ 2 < 1e-9 && ($1 / $3 - 2) ^ 2 < 1e-2 && $1 ^ 2 > 1 }
         END { exit !good }'
 }
-ok "filters are scaled by what they see" whitens
+ok "init=whiten scales filters by the data" whitens
 sed -e 's/^conv1.*/conv1 = conv input filters=8 kernel=2 pad=1 stride=2 init=whiten/' coloured.ini >white.ini
-ok "whitened runs are exact" exact -s model.file=white.ini
+ok "whitened runs resume exactly" exact -s model.file=white.ini
 sed -i 's/filters=8/filters=25/' white.ini
-ok "more filters than a patch gives" says 2 "conv1: init=whiten makes at most 24 filters" pictures e --check \
+ok "more filters than whitening can give" says 2 "conv1: init=whiten makes at most 24 filters" pictures e --check \
     -s model.file=white.ini
 sed -e 's/^conv2.*/conv2 = conv relu1 filters=8 kernel=2 init=whiten/' coloured.ini >white.ini
-ok "of the input" says 2 "conv2: init=whiten needs a convolution of the input" pictures e \
+ok "whitening of a convolution that does not read the input" says 2 "conv2: init=whiten needs a convolution of the input" pictures e \
     -s model.file=white.ini
 
 ### conf/*.ini
@@ -204,9 +204,9 @@ recipe() {
 weights() { "$AMPTRAIN" -q -c "$top_srcdir/conf/finetune.ini" -o before -s data.train=pictures \
     -s run.device=cpu -s augment.crop=32 -s augment.val_crop=32 -s train.batch=4 -s run.max_steps=1 \
     -s run.report=no; }
-ok "the recipe for fine-tuning" weights
-ok "... begins with weights" recipe finetune -s model.weights=before/checkpoint-last.safetensors
-ok "the long recipe for ImageNet" recipe imagenet_long -s data.val= -s data.val_fraction=0.2 \
+ok "the recipe for fine-tuning is accepted" weights
+ok "... and needs weights" recipe finetune -s model.weights=before/checkpoint-last.safetensors
+ok "the long ImageNet recipe is accepted" recipe imagenet_long -s data.val= -s data.val_fraction=0.2 \
     -s model.arch=resnet18 -s model.classes=2
 
 finish

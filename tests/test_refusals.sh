@@ -45,7 +45,7 @@ refused_packs() {
 refused_packs "'apple' in the training data and 'apricot' in the validation data" two.pack
 tried() { "$AMPTRAIN" "$@" -q -c run.ini -s train.batch=4 -s data.format=packed -s data.train=one.pack; }
 tried train -s data.val=one.pack -s train.epochs=1 -s model.classes=2 -o run
-ok "classes of other names" says 0 "class 0 is 'apricot' in the data, but the weights were trained for 'apple'" \
+ok "classes with other names" says 0 "class 0 is 'apricot' in the data, but the weights were trained for 'apple'" \
     tried eval -s data.val=two.pack --weights run/checkpoint-last.safetensors
 rm -r others/apricot
 pack others three.pack

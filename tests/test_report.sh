@@ -16,7 +16,7 @@ wellformed() {
 
 ok "a run writes its report" "$AMPTRAIN" -q -c run.ini -o run
 ok "... well-formed" wellformed $page
-ok "... which names nothing elsewhere" sh -c '! grep -oE "(src|href)=\"[^d#][^\"]*\"|@import|url\(" run/report.html'
+ok "... with no external references" sh -c '! grep -oE "(src|href)=\"[^d#][^\"]*\"|@import|url\(" run/report.html'
 has() { grep -qF -e "$1" $page || { echo "not on the page: $1"; return 1; }; }
 for title in Loss Accuracy "Learning rate" "Loss scale" "Gradient norm" Throughput "Waiting for data"; do
     ok "... with the curve '$title'" has "<b>$title</b>"
@@ -25,25 +25,25 @@ done
 # A line has the points that metrics have: steps are few enough for all.
 points() { grep "^<polyline.*data-name=\"$1\"" $page | sed 's/.*points="//' | wc -w; }
 ok "every step is a point" [ "$(points step)" = "$(grep -c '"event":"step"' run/metrics.jsonl)" ]
-ok "every epoch is one" [ "$(points 'validation top-1')" = 4 ]
+ok "every epoch is a point" [ "$(points 'validation top-1')" = 4 ]
 best() { sed -n 's/.*"event":"epoch".*"val_top1":\([^,]*\),.*/\1/p' run/metrics.jsonl | sort -g | tail -n 1; }
 ok "the best accuracy" has "<b>$(best | awk '{ printf "%.2f %%", 100 * $1 }')</b>best accuracy"
 ok "skipped steps are marked" has '<path class="mark"'
 
 # The confusion matrix: its cells add up to the images.
 cells() { sed -n 's/.*predicted as .*: \([0-9]*\) of [0-9]* (.*<\/title>.*/\1/p' $page; }
-ok "all cells of the confusion matrix" [ "$(cells | wc -l)" = 100 ]
-ok "... have all images" [ "$(cells | awk '{ n += $1 } END { print n }')" = 359 ]
-ok "no room is left below names of one letter" sh -c '
+ok "the confusion matrix has all cells" [ "$(cells | wc -l)" = 100 ]
+ok "... and all images" [ "$(cells | awk '{ n += $1 } END { print n }')" = 359 ]
+ok "no gap below names of one letter" sh -c '
     grep -q "class=.cells. viewBox=\"-0.56 0 10.56 10.56\"" run/report.html'
 ok "no tick is at -0" sh -c '! grep -q ">-0<" run/report.html && grep -q ">0</text>" run/report.html'
 ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
-ok "mistakes have pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
+ok "mistakes with pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
 the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d | cmp - run/memory.svg; }
-ok "the memory map, in a frame that runs no scripts" the_map
+ok "the memory map in a sandboxed frame" the_map
 class_sizes() { sed -n "s/.*\"$1\":\[\([0-9,]*\)\].*/\1/p" run/metrics.jsonl | tr , '\n' | sort -n | sed -n '1p;$p' | paste -s -d - |
     sed 's/-/ to /'; }
-ok "how many images classes have" has "<p>1438 training images, $(class_sizes train_per_class) in a class; 359 for \
+ok "numbers of images per class" has "<p>1438 training images, $(class_sizes train_per_class) in a class; 359 for \
 validation, $(class_sizes val_per_class) in a class</p>"
 # In a browser, where there is one that starts.
 browser=$(command -v chromium || command -v google-chrome)
@@ -52,15 +52,15 @@ browse() {
         --enable-logging=stderr --dump-dom "file://$PWD/$1" >dom 2>said
 }
 if [ -n "$browser" ] && browse $page; then
-    ok "a browser shows it and has no complaint" sh -c 'grep CONSOLE said; ! grep -q CONSOLE said && grep -q "<output>" dom'
+    ok "a browser shows it without errors" sh -c 'grep CONSOLE said; ! grep -q CONSOLE said && grep -q "<output>" dom'
     sed 's/function nearest/function nearest nearest/' $page >broken.html
     browse broken.html
-    ok "... which it has where the script is wrong" grep -q CONSOLE said
+    ok "... which it reports if the script is broken" grep -q CONSOLE said
 else
-    skip "a browser shows it and has no complaint" "there is none that starts"
-    skip "... which it has where the script is wrong" "there is none that starts"
+    skip "a browser shows it without errors" "there is none that starts"
+    skip "... which it reports if the script is broken" "there is none that starts"
 fi
-ok "versions of libraries" sh -c 'grep -q "<td>libraries</td><td>oneDNN [0-9.]*" run/report.html'
+ok "library versions" sh -c 'grep -q "<td>libraries</td><td>oneDNN [0-9.]*" run/report.html'
 ok "the configuration" has "init_scale = 16777216"
 
 # Mistakes as eval finds them by its logits: the image, its label, what it is predicted as, how sure.
@@ -85,9 +85,9 @@ several() {
         sed 's/,"width.*//' run/mistakes.json >one && sed 's/,"width.*//' several/mistakes.json | diff one - &&
         wellformed several/report.html
 }
-ok "several ranks find the same" several
+ok "several ranks give the same" several
 
-ok "the command makes the same page" sh -c '
+ok "the command `report` writes the same page" sh -c '
     cp run/report.html first && rm run/report.html && "$AMPTRAIN" report -q run && cmp first run/report.html'
 ok "run.report=no: nothing is written" sh -c '
     "$AMPTRAIN" -q -c run.ini -o silent -s run.report=no && [ ! -e silent/report.html ] && [ ! -e silent/memory.svg ]'
@@ -102,7 +102,7 @@ ok "a resumed run has the same curves" resumed
 bare() { mkdir -p bare && grep '"event":"step"' run/metrics.jsonl | head -n 3 >bare/metrics.jsonl &&
     printf '{"event":"epo' >>bare/metrics.jsonl && "$AMPTRAIN" report -q bare && wellformed bare/report.html &&
     grep -q "not ended" bare/report.html; }
-ok "a run under way" bare
+ok "a run in progress" bare
 odd() {
     rm -rf odd && cp -r run odd
     printf '"true\\predicted","<b>&amp;","""q"", \n\001\377x"\n"<b>&amp;",1,2\n"q",0,3\n' >odd/confusion.csv
@@ -119,9 +119,9 @@ cut_off() {
         "$AMPTRAIN" report -q part && wellformed part/report.html || return 1
     done
 }
-ok "files that are cut off" cut_off
-ok "no run" says 3 "has no run" "$AMPTRAIN" report .
-ok "no folder" says 1 "nowhere" "$AMPTRAIN" report nowhere
+ok "truncated files" cut_off
+ok "a folder without a run" says 3 "has no run" "$AMPTRAIN" report .
+ok "a missing folder" says 1 "nowhere" "$AMPTRAIN" report nowhere
 ok "no argument" says 2 "give one run folder" "$AMPTRAIN" report
 full() {
     cp -r run full && rm full/report.html && mkdir -p full/report.html/x
@@ -130,7 +130,7 @@ full() {
     cat said
     [ $status = 0 ] && grep -q "the report was not written; .amptrain report. writes it" said
 }
-ok "a report that cannot be written does not end the run" full
+ok "the run continues if the report cannot be written" full
 
 # A large one: ninety epochs, and a thousand classes whose cells are runs of paths.
 large() {

@@ -15,14 +15,14 @@ eventful() {
     grep -q '"skipped":1' whole/metrics.jsonl && [ -f whole/checkpoint-3.safetensors ] &&
         grep -aq average/ whole/checkpoint-best.safetensors
 }
-ok "... with skipped steps, averages and checkpoints of epochs" eventful
+ok "... with skipped steps, averages and kept checkpoints" eventful
 began=$(date +%s%N)
 train again >/dev/null 2>&1
 life=$((($(date +%s%N) - began) / 1000))
-ok "two runs are equal" same whole again
+ok "two runs give the same bits" same whole again
 
 moved() { train elsewhere -s run.max_steps=7 && train elsewhere -r -s run.device=cpu:0 && same whole elsewhere; }
-ok "a run that began with another device named goes on" moved
+ok "a run may be resumed with another device name" moved
 
 # A number from 0 to $1 - 1 from the kernel's own randomness.
 below() { echo $(($(od -An -t u4 -N 4 /dev/urandom) % $1)); }
@@ -82,7 +82,7 @@ finished() {
     runs=$((runs + 1))
 }
 
-ok "kill -9 at random moments, resumed, ends in the same bits, files and lines" torment KILL "$(rounds 6 500)"
+ok "kill -9 at random moments, resumed, gives the same bits, files and lines" torment KILL "$(rounds 6 500)"
 figure "$(cat said)"
 for signal in TERM USR1 HUP; do
     ok "SIG$signal likewise" torment $signal "$(rounds 2 100)"
@@ -149,8 +149,8 @@ in_pieces() {
     done
     train pieces -r
 }
-ok "max_steps, again and again" in_pieces
-ok "... ends in the same bits and lines" same whole pieces
+ok "stopped by max_steps repeatedly" in_pieces
+ok "... gives the same bits and lines" same whole pieces
 
 # Far too short a time: still every process gets a step further.
 timed() {
@@ -163,8 +163,8 @@ timed() {
     done
     return 1
 }
-ok "max_time, again and again" timed
-ok "... ends in the same bits and lines" same whole timed
+ok "stopped by max_time repeatedly" timed
+ok "... gives the same bits and lines" same whole timed
 
 # How images are read and memory is saved may change from one process to the next.
 otherwise() {
@@ -175,11 +175,11 @@ otherwise() {
         train elsewhere -r -s run.name=x -s run.output=elsewhere -s loader.cache=host -s loader.cache_limit=1M \
             -s memory.limit=1G
 }
-ok "with other threads, caches and limits of memory" otherwise
-ok "... ends in the same bits and lines" same whole elsewhere
+ok "with other threads, caches and memory limits" otherwise
+ok "... gives the same bits and lines" same whole elsewhere
 differently() { train elsewhere -r -s train.batch=32 -s optimizer.lr=1 -s train.epochs=5 2>said; }
-exits "with another batch and learning rate it does not" 2 differently
-ok "... and names both, each in a line" [ "$(grep -c -e '^  train.batch: 64, now 32$' \
+exits "not with another batch and learning rate" 2 differently
+ok "... which are named, each in a line" [ "$(grep -c -e '^  train.batch: 64, now 32$' \
     -e '^  optimizer.lr: 0.05, now 1$' said)-$(wc -l <said)" = 2-3 ]
 
 # Sums of weight gradients depend on how many threads there are: a run keeps them. Sanitized runs, which are
@@ -188,10 +188,10 @@ limit=${OMP_THREAD_LIMIT-}
 unset OMP_THREAD_LIMIT
 on() { threads=$1; shift; (export OMP_NUM_THREADS="$threads"; train "$@" -s run.threads=auto); }
 threads_kept() { on 3 three && on 3 kept -s run.max_steps=30 && on 1 kept -r && same three kept; }
-ok "with as many threads as it began with, whatever there are now" threads_kept
-ok "... of which it tells" sh -c '[ "$(grep -c "\"start\".*\"threads\":3" kept/metrics.jsonl)" = 2 ]'
+ok "with the original number of threads" threads_kept
+ok "... with a message" sh -c '[ "$(grep -c "\"start\".*\"threads\":3" kept/metrics.jsonl)" = 2 ]'
 other_threads() { on 3 changed -s run.max_steps=30 && says 0 "$1" train changed -r -s run.max_steps=31 "$2"; }
-ok "with other threads, if asked to" other_threads "the run used 3 threads and resumes with 2: " \
+ok "with another number of threads if requested" other_threads "the run used 3 threads and resumes with 2: " \
     -srun.threads=2
 [ -z "$limit" ] || export OMP_THREAD_LIMIT="$limit"
 
@@ -226,8 +226,8 @@ cut_last() {
     cat said
     grep -q 'resuming from .*checkpoint-previous' said && return $status
 }
-ok "a cut-off last checkpoint: the previous one is used" cut_last
-ok "... ends in the same bits and lines" same whole damaged
+ok "a truncated last checkpoint: the previous one is used" cut_last
+ok "... gives the same bits and lines" same whole damaged
 
 # What goes on from a named checkpoint is the folder's run from then on, though it be killed at once.
 from_named() {
@@ -238,8 +238,8 @@ from_named() {
     wait $process
     train named -r
 }
-ok "from a named checkpoint" from_named
-ok "... ends in the same bits and lines" same whole named
+ok "from a given checkpoint" from_named
+ok "... gives the same bits and lines" same whole named
 
 no_good() {
     mkdir bad
@@ -247,7 +247,7 @@ no_good() {
     head -c 100 "whole/$last" >bad/checkpoint-previous.safetensors
     train bad -r
 }
-exits "no good checkpoint" 5 no_good
+exits "no valid checkpoint" 5 no_good
 
 # Other data than the run began with.
 other_data() {
@@ -263,7 +263,7 @@ other_data() {
     cat said
     grep -q "started with 1000 images in data.train, but there are 999 now" said && return $status
 }
-exits "other data than a run began with" 3 other_data
+exits "with other data" 3 other_data
 
 # The same images in another place, and as many others.
 moved_data() {
@@ -279,14 +279,14 @@ moved_data() {
     cat said
     grep -q "the images of data.train differ from those of the run" said && return $status
 }
-exits "the same data elsewhere, and as many others there" 3 moved_data
+exits "with as many other images in the place of its data" 3 moved_data
 
 # The weights that a run started from are not read again.
 fine_tuned() {
     cp "whole/$last" start.weights && train tuned -s model.weights=start.weights -s run.max_steps=3 &&
         rm start.weights && train tuned -r -s model.weights=start.weights -s run.max_steps=6
 }
-ok "the weights that a run started from are gone" fine_tuned
+ok "without the weights that it started from" fine_tuned
 
 other_best() {
     train best -s run.max_steps=30 &&
@@ -295,7 +295,7 @@ other_best() {
     grep -q "the best epoch so far, 1, no longer counts" said &&
         grep -q "best validation loss .* in epoch" said
 }
-ok "another measure of what is best" other_best
+ok "with another checkpoint.best" other_best
 
 # A run that an older version began; what it had said stays.
 goes_on() {
@@ -309,7 +309,7 @@ goes_on() {
         tail -n 1 $version/metrics.jsonl | grep '"reason":"done","epochs":3,"steps":15' || return 1
     done
 }
-ok "a run of every older version goes on" goes_on
+ok "runs of every older version can be resumed" goes_on
 cd "$scratch" || exit 1
 
 hang_up() {
@@ -320,7 +320,7 @@ hang_up() {
     kill -USR1 $process
     wait $process
 }
-exits "SIGHUP: a checkpoint, and on; SIGUSR1: the end" 75 hang_up
+exits "SIGHUP writes a checkpoint, SIGUSR1 ends the run" 75 hang_up
 
 status_line() {
     start usr2 -s log.every=1000000 -s train.epochs=100000
@@ -349,9 +349,9 @@ early() {
 for signal in "HUP 0 checkpoint.on.request" "USR2 0 left" "USR1 75 stopped" "INT 75 stopped" "TERM 75 stopped"; do
     if "$faulty" --version >said 2>&1; then
         # shellcheck disable=SC2086 # words
-        ok "SIG${signal%% *} before the run has begun" early $signal
+        ok "SIG${signal%% *} before the first step" early $signal
     else
-        skip "SIG${signal%% *} before the run has begun" "$(cat said)"
+        skip "SIG${signal%% *} before the first step" "$(cat said)"
     fi
 done
 interrupted() {
@@ -363,8 +363,8 @@ interrupted() {
     wait $process
 }
 if "$faulty" --version >said 2>&1; then
-    exits "a command that does not train is ended" 143 interrupted
+    exits "a signal ends a command that does not train" 143 interrupted
 else
-    skip "a command that does not train is ended" "$(cat said)"
+    skip "a signal ends a command that does not train" "$(cat said)"
 fi
 finish

@@ -14,10 +14,10 @@ totals() {
 }
 # torchvision's figures.
 ok "resnet50" totals 25557032 "4089184256 (4.09 G)" -s model.arch=resnet50
-ok "... says no word but the result" [ ! -s err ]
+ok "... prints only the result" [ ! -s err ]
 ok "... a convolution" grep -qxE "conv1 +conv +1x112x112x64 +9408 +118013952 +3.1 MiB" out
 ok "... a layer without parameters" grep -qxE "maxpool +maxpool +1x56x56x64 +0 +0 +784.0 KiB" out
-ok "... statistics are no parameters" grep -qxE "bn1 +batchnorm +1x112x112x64 +128 +0 +3.1 MiB" out
+ok "... statistics are not parameters" grep -qxE "bn1 +batchnorm +1x112x112x64 +128 +0 +3.1 MiB" out
 ok "depthwise convolutions" totals 3504872 "300774272 (300.77 M)" -s model.arch=mobilenet_v2
 ok "lenet5" totals 61706 "416520 (0.42 M)" -s model.arch=lenet5
 
@@ -34,11 +34,11 @@ ok "layers add up to totals" columns
 
 ok "the configuration's size and classes" totals 11227812 "148097024 (148.10 M)" -s model.arch=resnet18 \
     -s model.classes=100 -s augment.crop=64
-ok "images that are there tell size and classes" totals 3826 "25600 (0.03 M)" -c run.ini -s augment.crop=0
-ok "images that are not there are not missed" totals 25557032 "4089184256 (4.09 G)" -c "$top_srcdir/conf/imagenet.ini" \
+ok "existing images define size and classes" totals 3826 "25600 (0.03 M)" -c run.ini -s augment.crop=0
+ok "missing images do not matter" totals 25557032 "4089184256 (4.09 G)" -c "$top_srcdir/conf/imagenet.ini" \
     -s data.train="$scratch/none" -s data.val="$scratch/none"
-ok "neither is a GPU" totals 3826 "25600 (0.03 M)" -c run.ini -s run.device=cuda -s loader.decode=gpu -s train.batch=auto
-ok "what is frozen is not trained" sh -c '
+ok "neither does a missing GPU" totals 3826 "25600 (0.03 M)" -c run.ini -s run.device=cuda -s loader.decode=gpu -s train.batch=auto
+ok "frozen parameters are not counted as trained" sh -c '
     "$AMPTRAIN" summary -c run.ini -s "train.freeze=conv1.*" >out; cat out; grep -qx "  trained    3754" out'
 # 300 convolutions of 2^55 multiply-adds each.
 awk 'BEGIN {

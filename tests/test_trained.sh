@@ -27,15 +27,15 @@ classes() { "$AMPTRAIN" predict -q --json "$@" ../pictures/*/?.png >found && sed
 expected=run
 ok "eval of a run folder, without a configuration" figures --weights ../run
 ok "... predict" classes --weights ../run
-ok "... is that of its best checkpoint" figures --weights ../run/checkpoint-best.safetensors
+ok "... uses its best checkpoint" figures --weights ../run/checkpoint-best.safetensors
 expected=checkpoint-last.safetensors
 ok "eval of a checkpoint" figures --weights ../run/checkpoint-last.safetensors
 ok "... predict" classes --weights ../run/checkpoint-last.safetensors
 expected=run
-ok "... checked only" says 0 "using the averaged" "$AMPTRAIN" eval --weights ../run --check
-exits "of a folder without one" 5 "$AMPTRAIN" eval -q --weights .
+ok "... with --check" says 0 "using the averaged" "$AMPTRAIN" eval --weights ../run --check
+exits "a folder without a checkpoint" 5 "$AMPTRAIN" eval -q --weights .
 printf '\2\0\0\0\0\0\0\0{}' >bare.safetensors
-ok "of weights alone" says 2 "does not say of which network it is" "$AMPTRAIN" eval -q --weights bare.safetensors
+ok "weights without a network" says 2 "does not say of which network it is" "$AMPTRAIN" eval -q --weights bare.safetensors
 whole() { "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures | grep '^{"images":48,'; }
 ok "eval of other images" whole
 flipped() {
@@ -58,27 +58,27 @@ val_fraction = 0.25
 batch = 4
 END
 quiet() { figures "$@" 2>said && cat said && [ ! -s said ]; }
-ok "eval with a configuration that leaves preprocessing out" quiet -c bare.ini --weights ../run
+ok "eval with a configuration without preprocessing" quiet -c bare.ini --weights ../run
 ok "... predict" classes -c bare.ini --weights ../run
 sed 's/^file = .*/file =/' ../run/config.ini >own.ini
-ok "... with the run's own" quiet -c own.ini --weights ../run
+ok "... with the run's own configuration" quiet -c own.ini --weights ../run
 ok "... predict" classes -c own.ini --weights ../run
 
 other() { "$AMPTRAIN" eval -q --weights ../run "$@"; }
 trained=": the weights were trained with augment"
-ok "another mean is used, and said" says 0 "$trained.mean = 0.3,0.4,0.5, not 0,0,0 (-s)" other \
+ok "a different mean is used, with a message" says 0 "$trained.mean = 0.3,0.4,0.5, not 0,0,0 (-s)" other \
     -s augment.mean=0,0,0
-ok "... another size" says 0 "$trained.val_resize = 32, not 40 (-s)" other -s augment.val_resize=40
+ok "... a different size" says 0 "$trained.val_resize = 32, not 40 (-s)" other -s augment.val_resize=40
 figures_of_other() { figures --weights ../run -s model.arch=resnet20; }
-ok "another network is not used, and said" says 0 "which is used instead: layer 'conv1'" figures_of_other
+ok "a different network is not used, with a message" says 0 "which is used instead: layer 'conv1'" figures_of_other
 exits "another number of classes" 2 other -s model.classes=7
 
 printf 'PK\003\004 and so on' >network.pth
 ok "weights of PyTorch" says 5 "network.pth: is a file of PyTorch, not safetensors" "$AMPTRAIN" predict \
     --weights network.pth ../pictures
 ok "export" "$AMPTRAIN" export -q --weights ../run -o lean.safetensors
-ok "... is enough to predict" classes --weights lean.safetensors
-ok "... and with data to evaluate" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \
+ok "... can be used by predict" classes --weights lean.safetensors
+ok "... and by eval with data" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \
     -s data.train=../pictures -s data.val_fraction=0.25 -s train.batch=4
 whole_exported() {
     "$AMPTRAIN" eval -q --json --weights lean.safetensors --val ../pictures | grep '^{"images":48,'
@@ -88,16 +88,16 @@ ok "... a folder of them is recognised" whole_exported
 last=../run/checkpoint-last.safetensors
 ok "average of one file" "$AMPTRAIN" average -q ../run/checkpoint-best.safetensors -o one.safetensors
 "$AMPTRAIN" export -q --weights ../run -o lone.safetensors
-ok "... is its weights" same_tensors one.safetensors lone.safetensors
+ok "... gives its weights" same_tensors one.safetensors lone.safetensors
 ok "... of one file twice" "$AMPTRAIN" average -q lone.safetensors lone.safetensors -o two.safetensors
-ok "... is its weights, too" same_tensors two.safetensors lone.safetensors
+ok "... gives its weights as well" same_tensors two.safetensors lone.safetensors
 "$AMPTRAIN" average -q lone.safetensors lone.safetensors $last -o three.safetensors
-ok "... of others is another" sh -c '! cmp -s three.safetensors lone.safetensors'
-ok "... which evaluates" "$AMPTRAIN" eval -q --weights three.safetensors -s data.format=folder \
+ok "... of different files differs" sh -c '! cmp -s three.safetensors lone.safetensors'
+ok "... and can be evaluated" "$AMPTRAIN" eval -q --weights three.safetensors -s data.format=folder \
     -s data.train=../pictures -s data.val_fraction=0.25
 ok "... of two networks" says 5 "has no tensor 'conv1.weight' of the shape" "$AMPTRAIN" average \
     lone.safetensors ../grey/checkpoint-last.safetensors -o none.safetensors
-ok "... onto one of them" says 2 "is an input of this command" "$AMPTRAIN" average one.safetensors \
+ok "... refuses to overwrite an input" says 2 "is an input of this command" "$AMPTRAIN" average one.safetensors \
     -o one.safetensors
 
 # Folders, standard input, several classes.
@@ -106,7 +106,7 @@ in_folder() {
         "$AMPTRAIN" predict -q --weights ../run "$@" ../pictures/*/*.png | sort >each && sort found | cmp - each
 }
 ok "predict of a folder" in_folder
-ok "... several classes of each" in_folder --top 2
+ok "... with --top" in_folder --top 2
 ok "... in JSON" sh -c '"$AMPTRAIN" predict -q --weights ../run --json --top 2 ../pictures | tr -d "\n" |
     grep -q "^\[{.*,\"top\":\[{\"class\":.*}\]}\]$"'
 ok "... without images" says 3 "contains no PNG, JPEG or WebP images" "$AMPTRAIN" predict -q --weights ../run .
@@ -115,8 +115,8 @@ from_input() {
         "$AMPTRAIN" predict -q --weights ../run ../pictures/apple/1.png | sed 's/^[^:]*//' | cmp - one
 }
 ok "predict of standard input" from_input
-ok "... which is no image" says 3 "-: " sh -c 'echo nothing | "$AMPTRAIN" predict -q --weights ../run -'
-ok "eval with a batch of more than all images" "$AMPTRAIN" eval -q --weights ../run \
+ok "... that is not an image" says 3 "-: " sh -c 'echo nothing | "$AMPTRAIN" predict -q --weights ../run -'
+ok "eval with a batch larger than the data set" "$AMPTRAIN" eval -q --weights ../run \
     -s train.batch=4000
 (cd .. && sed 's/^file.*/&\nclasses = 12/' run.ini >twelve.ini &&
     "$AMPTRAIN" -q -c twelve.ini -s train.epochs=1 -s amp.precision=fp32 -o twelve) || exit 1
@@ -131,16 +131,16 @@ as_stored() { [ "$(class_of "$@" turned.jpg)" = "$(class_of "$@" stored.jpg)" ];
 ok "Exif's orientation is ignored as in training" as_stored --weights ../run
 ok "... with a configuration that leaves it out" as_stored -c bare.ini --weights ../run
 ok "... after export" as_stored --weights lean.safetensors
-exits "... and else not" 1 as_stored --weights ../run -s data.orientation=exif
-ok "... which is said" says 0 "the weights were trained with data.orientation = ignore, not exif (-s)" \
+exits "... otherwise not" 1 as_stored --weights ../run -s data.orientation=exif
+ok "... with a message" says 0 "the weights were trained with data.orientation = ignore, not exif (-s)" \
     class_of --weights ../run -s data.orientation=exif turned.jpg
 leaks() { tr '\\' '\n' <lean.safetensors | grep -aE "^n(train|lr|seed|output)|pictures"; }
-exits "... and tells no more of the run" 1 leaks
+exits "... and has no other metadata of the run" 1 leaks
 
 cd "$scratch" && sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 32/' tiny.ini >coloured.ini
 again() {
     "$AMPTRAIN" -q -r -o run -s train.epochs=5 &&
         tail -n 1 run/metrics.jsonl | grep '"reason":"done","epochs":5'
 }
-ok "-r -o DIR alone goes on with a run" again
+ok "-r -o DIR alone resumes a run" again
 finish
