@@ -44,7 +44,8 @@ INI
 }
 
 grep -m1 'model name' /proc/cpuinfo || true
-echo "cores: $(nproc); $("$amptrain" -V | head -n 1); torch $("$python" -c 'import torch; print(torch.__version__)')"
+echo "cores: $(nproc); $("$amptrain" -V |
+    head -n 1); torch $("$python" -c 'import torch; print(torch.__version__)')"
 echo "model            batch  prec     amptrain    PyTorch    ratio   (images/s, training step)"
 compare lenet5 64 fp32 28 1
 compare resnet18_cifar 128 fp32 32 3

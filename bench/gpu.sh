@@ -258,8 +258,8 @@ part_trace() {
     record "trace/resnet50 amptrain $(sed -n 's/^idle_percent //p' "$work/trace" | sed 's/^/idle_percent=/')"
 }
 
-# What the copying of batches costs the step that it goes on beside: every step with a batch of its own against
-# one batch for all.
+# What the copying of batches costs the step that it goes on beside: every step with a batch of its own
+# against one batch for all.
 part_copies() {
     traced "$work/trace" --data || return
     "$amptrain" bench -c "$work/bench.ini" --data --json --steps 100 --warmup 10 >"$work/json" 2>"$work/err" ||
@@ -277,8 +277,8 @@ part_start() {
     done
 }
 
-# The step with all that memory buys, with nothing made again, and in ever less: of ResNet-50 in what PyTorch's
-# users have asked for, of others in shares of what nothing made again takes.
+# The step with all that memory buys, with nothing made again, and in ever less: of ResNet-50 in what
+# PyTorch's users have asked for, of others in shares of what nothing made again takes.
 part_limits() {
     for network in ${*:-resnet50:256}; do
         model=${network%:*} batch=${network#*:}
@@ -343,7 +343,8 @@ tensors() {
     tail -c +$((length + 9)) "$1"
 }
 
-# NAME: of $work/bits.ini, 50 steps of one GPU with as many micro-batches as there are ranks, and of the ranks.
+# NAME: of $work/bits.ini, 50 steps of one GPU with as many micro-batches as there are ranks, and of the
+# ranks.
 ranks_bits() {
     rm -rf "$work/one" "$work/several"
     for run in "one parallel.gpus=1 train.accumulate=$ranks" "several parallel.gpus=$ranks train.accumulate=1"; do

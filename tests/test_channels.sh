@@ -59,8 +59,10 @@ done
 amp train 12 -o whole12
 ok "a resumed run gives the same results" same_weights run12 whole12
 
-of_six() { results 6 >one && amp eval 6 --json --weights run6/checkpoint-last.safetensors "$@" >all && cmp one all; }
-ok "one number applies to all channels" of_six -s augment.mean=.5,.5,.5,.5,.5,.5 -s augment.std=.25,.25,.25,.25,.25,.25
+of_six() { results 6 >one && amp eval 6 --json --weights run6/checkpoint-last.safetensors "$@" >all &&
+    cmp one all; }
+ok "one number applies to all channels" of_six -s augment.mean=.5,.5,.5,.5,.5,.5 -s \
+    augment.std=.25,.25,.25,.25,.25,.25
 ok "fewer numbers than channels are refused" says 2 "augment.mean: 3 numbers for images of 6 channels" \
     amp train 6 -s augment.mean=.5,.5,.5 -s augment.std=1,1,1
 ok "too many channels" says 2 "model257.ini:2: channels must be between 1 and 256, not 257" amp plan 257

@@ -55,13 +55,15 @@ ok "image sizes are reported" says 0 "short sides of 56 to 64 pixels, median 60 
 ok "images are counted by class" says 0 "$by_class: apple: 24 + 24, pear: 24 + 24" check
 ok "... with data.limit, in all classes" says 0 "$by_class: apple: 10 + 24, pear: 10 + 24" check \
     -s data.limit=20
-ok "... with a class that has none" says 0 "class 'pear' has no training images" check -s data.limit=1 -s train.batch=1 \
+ok "... with a class that has none" says 0 "class 'pear' has no training images" check -s data.limit=1 -s \
+    train.batch=1 \
     -s train.accumulate=1
 cp -r pictures uneven && rm uneven/pear/1?.png uneven/pear/2?.png
 ok "a fraction of each class is held out" says 0 "$by_class: apple: 18 + 6, pear: 7 + 3" check \
     -s data.train=uneven -s data.val= -s data.val_fraction=0.25
 cp -r pictures few && rm few/pear/1?.png few/pear/2?.png few/pear/[0-7].png
-ok "a warning about classes with few images" says 0 "the classes are imbalanced: 'apple' has 24 training images, 'pear' 2" \
+ok "a warning about classes with few images" says 0 \
+    "the classes are imbalanced: 'apple' has 24 training images, 'pear' 2" \
     check -s data.train=few
 ok "... also when training begins" says 0 "the classes are imbalanced" \
     amp train -s data.train=few -s run.max_steps=1
@@ -69,26 +71,32 @@ ok "a class without validation images" says 0 "class 'pear' has no validation im
     check -s data.train=few -s data.val= -s data.val_fraction=0.05
 ok "many classes" says 0 "833 ('4') to 834 ('0') training images in a class" check -s data.format=synthetic \
     -s data.train= -s data.val= -s data.classes=12
-ok "... some of which have no validation images" says 0 "10 of 12 classes have no validation images, such as '0'" check \
-    -s data.format=synthetic -s data.train= -s data.val= -s data.classes=12 -s data.limit=24 -s data.val_fraction=0.1
+ok "... some of which have no validation images" says 0 \
+    "10 of 12 classes have no validation images, such as '0'" check \
+    -s data.format=synthetic -s data.train= -s data.val= -s data.classes=12 -s data.limit=24 -s \
+        data.val_fraction=0.1
 quiet() { check -q -s data.val= -s data.val_fraction=0.25 2>said && cat said && [ ! -s said ]; }
 ok "... no warning if all is in order" quiet
-cp -r pictures judged && rm judged/apple/1*.png judged/pear/*.png && cp pictures/apple/3.png judged/pear/other.png &&
+cp -r pictures judged && rm judged/apple/1*.png judged/pear/*.png &&
+    cp pictures/apple/3.png judged/pear/other.png &&
     head -c 100 pictures/pear/3.png >judged/pear/cut.png
 count=$(find judged/apple -name '*.png' | wc -l)
 ok "images in both splits are found under any name" says 0 \
     "$((count + 1)) of $((count + 2)) validation images are among the training images, too, such as judged/" \
     check -s data.val=judged
 mkdir splits && cp -r pictures splits/train && cp -r pictures splits/val
-ok "a warning if splits are taken for classes" says 0 "classes; if they are splits, set data.train = splits/train and data.val = splits/val" \
+ok "a warning if splits are taken for classes" says 0 \
+    "classes; if they are splits, set data.train = splits/train and data.val = splits/val" \
     check -s data.train=splits -s data.val= -s data.val_fraction=0.1
 
 amp train -q -o run
 weights=run/checkpoint-last.safetensors
 cp -r pictures others
 mv others/apple others/zebra
-ok "fine-tuning: the same classes" says 0 "no run folder" amp train -s model.weights=$weights -s run.max_steps=1
+ok "fine-tuning: the same classes" says 0 "no run folder" amp train -s model.weights=$weights -s \
+    run.max_steps=1
 ok "... without messages about classifier rows" sh -c '! grep -q rows err'
-ok "a different class resets its classifier row" says 0 "has 1 of the 2 classes, but not 'zebra': the other rows of the classifier 'linear'" \
+ok "a different class resets its classifier row" says 0 \
+    "has 1 of the 2 classes, but not 'zebra': the other rows of the classifier 'linear'" \
     amp train -s model.weights=$weights -s data.train=others -s data.val=others -s run.max_steps=1
 finish

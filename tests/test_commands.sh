@@ -10,7 +10,8 @@ ok "an unknown command, with a suggestion" says 2 "did you mean 'eval'?" "$AMPTR
 ok "an unknown command, without a suggestion" says 2 "there is no command 'xyzzy'" "$AMPTRAIN" xyzzy
 ok "an unknown option, with a suggestion" says 2 "did you mean --output?" "$AMPTRAIN" train --outptu x
 ok "an unknown option, without a suggestion" says 2 "no such option: --xyzzy" "$AMPTRAIN" train --xyzzy
-ok "an option's number that is not a number" says 2 "--steps must be a whole number of at least 1" "$AMPTRAIN" bench -c run.ini \
+ok "an option's number that is not a number" says 2 "--steps must be a whole number of at least 1" \
+    "$AMPTRAIN" bench -c run.ini \
     --steps 3x
 ok "an option without its value" says 2 "needs a value" "$AMPTRAIN" train -c
 for option in "-o" "--output" "-c" "-s" "-r=" "--resume="; do
@@ -89,9 +90,11 @@ last=run/checkpoint-last.safetensors
 other="the network differs from that of the run: layer"
 ok "-r with another activation" says 2 "$other 'relu2' was 'relu conv2', but is 'leaky_relu conv2' now" \
     train run -r -s model.file=leaky.ini
-ok "-r with another dropout" says 2 "$other 'drop' was 'dropout relu2 rate=0.2'" train run -r -s model.file=drop.ini
+ok "-r with another dropout" says 2 "$other 'drop' was 'dropout relu2 rate=0.2'" train run -r -s \
+    model.file=drop.ini
 ok "-r with the same model under another name" train run -r -s model.file=named.ini
-ok "weights trained with another activation" says 0 "belong to another network, which is used instead: layer 'relu2'" \
+ok "weights trained with another activation" says 0 \
+    "belong to another network, which is used instead: layer 'relu2'" \
     "$AMPTRAIN" eval -q -c run.ini -s model.file=leaky.ini --weights $last
 ok "checkpoint.keep" sh -c 'test -f run/checkpoint-5.safetensors -a -f run/checkpoint-4.safetensors'
 ok "config.ini reads back the same" "$AMPTRAIN" -q -c run/config.ini -o run -r -s train.epochs=5
@@ -126,11 +129,13 @@ echo '^{"images":1438,' >pattern
 ok "eval --split train" json eval -q -c run.ini --weights $last --split train
 ok "model.weights of another model" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini -s model.file=small.ini \
     -s model.weights=$last
-ok "... are also refused by --check" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini --check -s model.file=small.ini \
+ok "... are also refused by --check" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini --check -s \
+    model.file=small.ini \
     -s model.weights=$last
 ok "--check accepts matching weights" "$AMPTRAIN" -q -c run.ini --check -s model.weights=$last
 ok "weights that are not safetensors" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
-ok "eval with an unknown --split" says 2 "--split must be train or val, not 'test'" "$AMPTRAIN" eval -q -c run.ini \
+ok "eval with an unknown --split" says 2 "--split must be train or val, not 'test'" "$AMPTRAIN" eval -q -c \
+    run.ini \
     --weights $last --split test
 ok "eval --logits to a path that cannot be written" says 1 "nowhere/logits.npy: cannot be written" \
     "$AMPTRAIN" eval -q -c run.ini --weights $last --logits nowhere/logits.npy
@@ -151,11 +156,14 @@ ok "export of safetensors with softmax" says 2 "are for ONNX files" "$AMPTRAIN" 
 ok "export of a file without weights" says 5 "run.ini" "$AMPTRAIN" export --weights run.ini -o x.safetensors
 ok "export to an unsupported type" says 2 "--dtype must be fp32, fp16 or bf16, not 'fp64'" \
     "$AMPTRAIN" export --weights $last --dtype fp64 -o x.safetensors
-ok "export under a name with another ending" says 2 "must end in .safetensors or .onnx" "$AMPTRAIN" export --weights $last \
+ok "export under a name with another ending" says 2 "must end in .safetensors or .onnx" "$AMPTRAIN" export \
+    --weights $last \
     -o x.bin
-ok "training from weights with other classes" says 0 "is initialised" "$AMPTRAIN" -c run.ini -s model.classes=12 \
+ok "training from weights with other classes" says 0 "is initialised" "$AMPTRAIN" -c run.ini -s \
+    model.classes=12 \
     -s model.weights=weights.safetensors -s train.epochs=1
-ok "predict: a file that is not an image" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last run.ini
+ok "predict: a file that is not an image" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last \
+    run.ini
 ok "predict: no image given" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --weights $last
 echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"strategy":"keep","recomputed":0,"offloaded_bytes":0,"estimated":true,"layers":\[{' >pattern
 ok "plan --json" json plan -q -c run.ini
@@ -167,7 +175,8 @@ faster() { modelled >cpu.ms; modelled -s run.device=cuda >gpu.ms; cat cpu.ms gpu
 if "$AMPTRAIN" -V | grep -q cuDNN; then
     ok "plan for a GPU: faster" faster
     # 526 MiB, for batch norm over both 82 more, and for deterministic exchanges of four 350 more.
-    nccl() { "$AMPTRAIN" plan -q -c deep.ini --json -s run.device=cuda -s "$@" | grep -q "\"exchange_bytes\":$bytes,"; }
+    nccl() { "$AMPTRAIN" plan -q -c deep.ini --json -s run.device=cuda -s "$@" |
+        grep -q "\"exchange_bytes\":$bytes,"; }
     bytes=551550976
     ok "... and for two, with NCCL's memory" nccl parallel.gpus=2
     bytes=637534208
@@ -180,11 +189,14 @@ else
 fi
 "$AMPTRAIN" bench -q -c deep.ini --steps 3 --layers --json >times.json
 number() { sed "s/.*\"$1\":\([0-9.e+-]*\)[,}].*/\1/" "$2"; }
-among() { awk -v least="$1" -v most="$2" -v is="$3" 'BEGIN { print least, is, most; exit !(is >= least && is <= most) }'; }
+among() { awk -v least="$1" -v most="$2" -v is="$3" \
+    'BEGIN { print least, is, most; exit !(is >= least && is <= most) }'; }
 measured() { "$AMPTRAIN" plan -q -c deep.ini --times times.json --json >timed.json &&
-    among 0.99 1.01 "$(echo "$(number step_ms timed.json) $(number step_ms_median times.json)" | awk '{ print $1 / $2 }')"; }
+    among 0.99 1.01 "$(echo "$(number step_ms timed.json) $(number step_ms_median times.json)" |
+        awk '{ print $1 / $2 }')"; }
 ok "plan --times uses measured times" measured
-ok "... refuses files that bench did not write" says 3 "no times of instructions" "$AMPTRAIN" plan -c deep.ini --times timed.json
+ok "... refuses files that bench did not write" says 3 "no times of instructions" "$AMPTRAIN" plan -c \
+    deep.ini --times timed.json
 ok "... and missing ones" says 3 "nowhere.json" "$AMPTRAIN" plan -c deep.ini --times nowhere.json
 planned() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 --json "$@"; }
 slower() { planned --hosts 2 --link 100Gb >fast.json && planned --hosts 2 --link 2x0.5Gb >slow.json &&
@@ -197,7 +209,8 @@ ok "plan for ranks, as text" sh -c '"$AMPTRAIN" plan -c deep.ini -s train.batch=
 staged() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2 \
     -s parallel.microbatches=4 "$@"; }
 pipeline() { staged --json >staged.json && among 1 1.15 "$(number balance staged.json)" &&
-    among 0.2 0.9 "$(number bubble staged.json)" && grep -q '"stages":\[{"first":"conv1",.*"last":"fc",' staged.json &&
+    among 0.2 0.9 "$(number bubble staged.json)" &&
+        grep -q '"stages":\[{"first":"conv1",.*"last":"fc",' staged.json &&
     grep -q '"data_parallel_images_per_s":[0-9.]*,' staged.json; }
 ok "plan for a pipeline: stages, balance, bubble" pipeline
 ok "... and as text, with alternatives" sh -c '"$0" "$@" | awk "/best pipeline .*parallel.stages=/ { a = 1 }
@@ -207,20 +220,24 @@ scheduled() { for schedule in auto gpipe 1f1b zerobubble; do
         staged --json -s parallel.schedule=$schedule >$schedule.json || return 1
         number step_ms $schedule.json
     done >steps.txt
-    awk 'NR == 1 { own = $1 } NR > 1 && own > 1.03 * $1 { slow = 1 } END { exit NR != 4 || slow }' steps.txt &&
+    awk 'NR == 1 { own = $1 } NR > 1 && own > 1.03 * $1 { slow = 1 } END { exit NR != 4 || slow }' steps.txt \
+        &&
         ! cmp gpipe.json zerobubble.json; }
 ok "... parallel.schedule=auto is as fast as the best" scheduled
 limited() { staged --json -s memory.limit=1G | grep -q ',"schedule":"1f1b","balance"'; }
 ok "... and 1f1b if memory is limited" limited
-ok "... and the programs of both stages" test "$(staged --dump | grep -c '^program training.*, stage [01] of 2')" = 2
-many() { "$AMPTRAIN" plan -c deep.ini -s data.format=synthetic -s train.batch=65536 -s parallel.gpus=1024 --hosts 128 \
+ok "... and the programs of both stages" test \
+    "$(staged --dump | grep -c '^program training.*, stage [01] of 2')" = 2
+many() { "$AMPTRAIN" plan -c deep.ini -s data.format=synthetic -s train.batch=65536 -s parallel.gpus=1024 \
+    --hosts 128 \
     --link 8x400Gb >many.txt && grep -q "of 1024 independent GPUs with 64 images each" many.txt &&
     grep -q "train.accumulate=2 .* micro-batches of 32 images" many.txt; }
 ok "plan for a batch larger than the data set" many
 ok "plan for hosts that do not divide the ranks" says 2 "does not divide" planned --hosts 3 --link 1Gb
 ok "plan for hosts without a link" says 2 "go together" planned --hosts 2
 ok "plan --link with an invalid rate" says 2 "8x400Gb" planned --hosts 2 --link fast
-dumped() { "$AMPTRAIN" plan -c run.ini --dump >dump1 && "$AMPTRAIN" plan -c run.ini --dump >dump2 && cmp dump1 dump2; }
+dumped() { "$AMPTRAIN" plan -c run.ini --dump >dump1 && "$AMPTRAIN" plan -c run.ini --dump >dump2 &&
+    cmp dump1 dump2; }
 ok "plan --dump gives the same text every time" dumped
 instructions() {
     head -n 1 dump1 | grep -qE '^program training, batch [0-9]+, ' || return 1
@@ -231,7 +248,8 @@ ok "... one instruction per line" instructions
 ok "plan --dump=PASS" sh -c '"$AMPTRAIN" plan -c run.ini --dump=differentiate | head -n 1 | grep -qx "pass differentiate"'
 "$AMPTRAIN" plan -c run.ini --dump=all >dump3
 ok "plan --dump=all" sh -c 'grep "^pass " dump3 | tr "\n" " " | grep -q "^pass lower pass autocast .*pass relu_mask "'
-after_each() { for pass; do "$AMPTRAIN" plan -c run.ini --dump="$pass" && echo; done | sed '$d' | cmp - dump3; }
+after_each() { for pass; do "$AMPTRAIN" plan -c run.ini --dump="$pass" && echo; done | sed '$d' |
+    cmp - dump3; }
 ok "... equals --dump=PASS for each pass" after_each $(sed -n 's/^pass //p' dump3)
 ok "plan --dump with an unknown pass" says 2 "no such pass: autocas; did you mean autocast?" \
     "$AMPTRAIN" plan -c run.ini --dump=autocas
@@ -247,21 +265,24 @@ ok "--check with data missing" says 3 "nowhere" "$AMPTRAIN" -c run.ini --check -
 ok "--print-config" sh -c '"$AMPTRAIN" -c run.ini --print-config | grep -q "^epochs = 4"'
 printf 'id,lower,upper,size\na,0,2,10\nb,1,3,20\nc,2,4,10\n' >spans.csv
 ok "plan --spans" sh -c '"$AMPTRAIN" plan --spans spans.csv | grep -q "^peak 30"'
-echo '^{"spans":\[{"id":"a","offset":[0-9]*},.*\],"peak":30,"live_bytes_bound":30,"seconds":[0-9.e-]*}$' >pattern
+echo '^{"spans":\[{"id":"a","offset":[0-9]*},.*\],"peak":30,"live_bytes_bound":30,"seconds":[0-9.e-]*}$' \
+    >pattern
 ok "plan --spans --json" json plan --spans spans.csv
 ok "plan --spans, capacity too small" says 4 "capacity" "$AMPTRAIN" plan --spans spans.csv --capacity 29
 ok "plan --spans, invalid capacity" says 2 "--capacity" "$AMPTRAIN" plan --spans spans.csv --capacity much
 echo '^{"images_per_s":.*"start_seconds":[0-9.]*}$' >pattern
 ok "bench --json" json bench -q -c run.ini --steps 3
 ok "bench --data" json bench -q -c run.ini --steps 3 --data
-ok "bench --json --layers is one document" sh -c '"$AMPTRAIN" bench -q -c run.ini --steps 3 --json --layers >out.json
+ok "bench --json --layers is one document" sh -c \
+    '"$AMPTRAIN" bench -q -c run.ini --steps 3 --json --layers >out.json
     cat out.json; [ "$(wc -l <out.json)" = 1 ] && grep -q "^{.*\"layers\":\[{\"name\":\".*}\]}$" out.json'
 ok "bench of mixed images" json bench -q -c run.ini --steps 3 -s augment.mixup=0.2
 for list in ops models formats devices; do ok "$list" "$AMPTRAIN" $list; done
 ok "--version" "$AMPTRAIN" --version
 ok "--help" "$AMPTRAIN" --help
 # fits COMMAND...: its help is no larger than a terminal of 80 columns and 24 lines.
-fits() { "$AMPTRAIN" "$@" --help | awk 'length > 80 { print; wide = 1 } END { exit wide || NR < 5 || NR > 24 }'; }
+fits() { "$AMPTRAIN" "$@" --help |
+    awk 'length > 80 { print; wide = 1 } END { exit wide || NR < 5 || NR > 24 }'; }
 ok "--help fits into 80 columns and 24 lines" fits
 for command in $("$AMPTRAIN" --help | sed -n 's/^  \([a-z][a-z]*\)  *.*/\1/p'); do
     ok "... of $command" fits "$command"
@@ -274,7 +295,8 @@ ok "early stopping" sh -c '
     grep -q "\"event\":\"end\",\"reason\":\"early_stop\"" early/metrics.jsonl'
 patient() {
     before=$(grep -c '"event":"epoch"' early/metrics.jsonl)
-    "$AMPTRAIN" -q -c run.ini -o early -r -s optimizer.lr=0 -s train.epochs=50 -s train.early_stop=4 || return 1
+    "$AMPTRAIN" -q -c run.ini -o early -r -s optimizer.lr=0 -s train.epochs=50 -s train.early_stop=4 ||
+        return 1
     epochs=$(grep -c '"event":"epoch"' early/metrics.jsonl)
     echo "$before, then $epochs epochs"
     [ "$epochs" = $((before + 2)) ]
@@ -316,10 +338,13 @@ overwrite() {
     untouched | diff before.txt -
 }
 ln kept/in.safetensors kept/linked.safetensors && untouched >before.txt
-ok "eval --logits refuses to overwrite the weights" overwrite --weights eval -c kept/run.ini --weights kept/in.safetensors \
+ok "eval --logits refuses to overwrite the weights" overwrite --weights eval -c kept/run.ini --weights \
+    kept/in.safetensors \
     --logits kept/in.safetensors
-ok "export refuses to overwrite its input" overwrite --weights export --weights kept/in.safetensors -o kept/in.safetensors
-ok "... under another name" overwrite --weights export --weights kept/in.safetensors -o kept/linked.safetensors
+ok "export refuses to overwrite its input" overwrite --weights export --weights kept/in.safetensors -o \
+    kept/in.safetensors
+ok "... under another name" overwrite --weights export --weights kept/in.safetensors -o \
+    kept/linked.safetensors
 ok "pack refuses to overwrite the configuration" overwrite --config pack -c kept/run.ini -o kept/run.ini
 ok "... the model" overwrite file pack -c kept/run.ini -o kept/tiny.ini
 ok "... its data" overwrite train pack -c kept/run.ini -s data.format=packed -s data.train=kept/images.pack \
@@ -330,7 +355,8 @@ replaced() {
         --weights kept/in.safetensors -o out.safetensors
 }
 ok "the reason names the file" replaced
-ok "pack refuses to replace a device" says 2 "/dev/null: cannot be replaced: not a regular file" "$AMPTRAIN" pack -c run.ini \
+ok "pack refuses to replace a device" says 2 "/dev/null: cannot be replaced: not a regular file" "$AMPTRAIN" \
+    pack -c run.ini \
     -o /dev/null
 
 # Pipes and devices are neither waited for nor read without end.
@@ -339,9 +365,12 @@ quick() { timeout 20 "$AMPTRAIN" -q "$@"; }
 ok "a configuration that is a pipe" says 2 "cannot read pipe: not a regular file" quick -c pipe
 ok "... or a device" says 2 "cannot read /dev/zero: not a regular file" quick -c /dev/zero
 ok "a model that is a pipe" says 2 "pipe: not a regular file" quick -c run.ini -s model.file=pipe
-ok "plan --spans of a pipe" says 3 "cannot read pipe: not a regular file" timeout 20 "$AMPTRAIN" plan --spans pipe
-ok "... or a device" says 3 "cannot read /dev/zero: not a regular file" timeout 20 "$AMPTRAIN" plan --spans /dev/zero
-endless() { truncate -s 1T endless.csv && says 3 "too large" timeout 20 "$AMPTRAIN" plan --spans endless.csv; }
+ok "plan --spans of a pipe" says 3 "cannot read pipe: not a regular file" timeout 20 "$AMPTRAIN" plan \
+    --spans pipe
+ok "... or a device" says 3 "cannot read /dev/zero: not a regular file" timeout 20 "$AMPTRAIN" plan --spans \
+    /dev/zero
+endless() { truncate -s 1T endless.csv &&
+    says 3 "too large" timeout 20 "$AMPTRAIN" plan --spans endless.csv; }
 ok "... or a huge file" endless
 ok "weights that are a pipe" says 5 "not a regular file" timeout 20 "$AMPTRAIN" eval -c run.ini --weights pipe
 

@@ -18,7 +18,8 @@ best() { sed -n 's/.*"event":"epoch".*"val_top1":\([^,]*\),.*/\1/p' $1/metrics.j
 ok "best accuracies" row "best accuracy +$(best one) in epoch [0-9] +$(best two) in epoch [0-9]"
 ok "numbers of epochs and steps" row "epochs / steps +4 / 88 +2 / 44"
 aligned() {
-    rm -rf long && cp -r two long && sed -i "s|^train =.*|train = /a/folder/whose/name/is/longer/than/a/column|" long/config.ini &&
+    rm -rf long && cp -r two long &&
+        sed -i "s|^train =.*|train = /a/folder/whose/name/is/longer/than/a/column|" long/config.ini &&
         compare one long two && awk '
         NR == 1 { at = index($0, " two") } / long +two/ && !at { exit 1 }
         $1 == "optimizer.lr" { found = substr($0, at, 5) == " 0.1 " || substr($0, at) == " 0.1" } END { exit !found }' out
@@ -29,7 +30,8 @@ versions() {
 }
 ok "columns are as wide as their longest value" aligned
 ok "library versions" versions
-ok "a run does not differ from itself" sh -c '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
+ok "a run does not differ from itself" sh -c \
+    '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
 ok "-o writes a page" compare one two one -o page.html
 ok "... with the curves of each run" sh -c '[ "$(grep -c "^<polyline" page.html)" = 18 ]'
 if command -v xmllint >/dev/null; then ok "... that is well-formed" xmllint --noout page.html

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Results by class at the end of training and of eval, against a count by awk from the logits that eval writes.
+# Results by class at the end of training and of eval, against a count by awk from the logits that eval
+# writes.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
 "$AMPTRAIN" -c run.ini -o run -s checkpoint.every=1 -s log.tensorboard=yes >results 2>said || exit 1
-"$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >printed || exit 1
+"$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >printed ||
+    exit 1
 
 # Every fifth line of the digits is for validation; the label is the last of a line.
 gzip -dc "$top_srcdir/data/digits/digits.csv.gz" | awk -F , 'NR % 5 == 0 { print $NF + 0 }' >labels
@@ -26,8 +28,10 @@ paste labels predicted | awk '
         printf "\n" >"counted.csv"
         printf "%.2f %%\n", 10 * sum >"balanced"
     }'
-worst=$(sort -k 1,1g -k 2,2n accuracies | awk '$1 < 1 && n++ < 5 { printf "%s%d (%.2f %%)", s, $2, 100 * $1; s = ", " }')
-confused=$(sort -k 1,1nr -k 2,2n -k 3,3n confusions | awk 'n++ < 5 { printf "%s%d as %d (%d)", s, $2, $3, $1; s = ", " }')
+worst=$(sort -k 1,1g -k 2,2n accuracies |
+    awk '$1 < 1 && n++ < 5 { printf "%s%d (%.2f %%)", s, $2, 100 * $1; s = ", " }')
+confused=$(sort -k 1,1nr -k 2,2n -k 3,3n confusions |
+    awk 'n++ < 5 { printf "%s%d as %d (%d)", s, $2, $3, $1; s = ", " }')
 
 ok "the network makes mistakes" [ "$(wc -l <confusions)" -gt 5 ]
 ok "confusion.csv of eval" diff counted.csv evaluated/confusion.csv
@@ -57,7 +61,8 @@ drawn() {
     [ -s rows ] && while read -r row; do
         grep -aqF "$row" run/events.out.tfevents.* || { echo "not there: $row"; return 1; }
     done <rows
-    [ "$(grep -ao 'PNG' run/events.out.tfevents.* | wc -l)" = "$(grep -c '"event":"epoch"' run/metrics.jsonl)" ]
+    [ "$(grep -ao 'PNG' run/events.out.tfevents.* | wc -l)" = \
+        "$(grep -c '"event":"epoch"' run/metrics.jsonl)" ]
 }
 ok "TensorBoard has the confusion matrix" drawn
 ok "... and the configuration" grep -aq '^    seed = ' run/events.out.tfevents.*

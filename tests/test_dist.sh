@@ -8,7 +8,8 @@ if ! git -C "$top_srcdir" ls-files >"$scratch/files" 2>/dev/null || ! [ -s "$scr
 fi
 
 complete() {
-    make -C "$top_builddir" distdir distdir="$scratch/tree" >"$scratch/log" 2>&1 || { cat "$scratch/log"; return 1; }
+    make -C "$top_builddir" distdir distdir="$scratch/tree" >"$scratch/log" 2>&1 ||
+        { cat "$scratch/log"; return 1; }
     absent=0
     while read -r file; do
         [ -e "$scratch/tree/$file" ] || [ "$file" = .gitignore ] || { echo "$file is not in it"; absent=1; }

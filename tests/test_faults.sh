@@ -32,8 +32,8 @@ sed -e '/^format/d' -e '/^\[data\]/r held.ini' -e 's/^crop.*/crop = 32/' -e 's/^
     -e 's/^precision.*/precision = fp32/' -e 's/tiny.ini/coloured.ini/' train.ini >pictures.ini
 sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 32/' tiny.ini >coloured.ini
 
-# Each command is four functions: what it begins with; the command itself, after what runs it; whether it came to
-# the same as when nothing failed; and whether, where it ended with an error, nothing else came of it.
+# Each command is four functions: what it begins with; the command itself, after what runs it; whether it came
+# to the same as when nothing failed; and whether, where it ended with an error, nothing else came of it.
 
 calm() { "$AMPTRAIN" -q "$@"; }
 
@@ -132,8 +132,8 @@ sanitized() {
     fi
 }
 
-# judge NAME FAULT STATUS: one word. "same" and "refused" are right; "library" is what no command can help: one
-# that crashes where it is refused something, or ends the process with a word of its own.
+# judge NAME FAULT STATUS: one word. "same" and "refused" are right; "library" is what no command can help:
+# one that crashes where it is refused something, or ends the process with a word of its own.
 judge() {
     case $3 in
     0) if "$1"_same >judged 2>&1; then echo same; else echo different; fi; return ;;

@@ -27,8 +27,8 @@ files() {
     done 2>/dev/null
 }
 
-# Lines `FILE TARGET` for every #include "NAME" of a file in the working folder: names count from the file's own
-# folder, from src and from the top. A target that is nowhere is `?NAME`.
+# Lines `FILE TARGET` for every #include "NAME" of a file in the working folder: names count from the file's
+# own folder, from src and from the top. A target that is nowhere is `?NAME`.
 includes() {
     files >"$scratch/files"
     awk -v list="$scratch/files" '
@@ -58,8 +58,8 @@ keeps_its_floor() {
     [ ! -s "$scratch/wrong" ]
 }
 
-# Circles among files; among modules, which are NAME.c with NAME.h and NAME_parts.h, and NAME_cuda for NAME.cu;
-# and among folders. An edge within one of them is none.
+# Circles among files; among modules, which are NAME.c with NAME.h and NAME_parts.h, and NAME_cuda for
+# NAME.cu; and among folders. An edge within one of them is none.
 edges_of_files() { grep -v '?' "$scratch/includes"; }
 edges_of_modules() {
     edges_of_files | awk '
@@ -196,7 +196,8 @@ ok "calls to neighbours are found" finds_neighbours
 
 # A program and a script of one name would have one log, and one of them would never be run.
 names_differ() {
-    twice=$(ls "$top_srcdir"/tests/test_*.c "$top_srcdir"/tests/test_*.sh | sed 's/\.[a-z]*$//' | sort | uniq -d)
+    twice=$(ls "$top_srcdir"/tests/test_*.c "$top_srcdir"/tests/test_*.sh | sed 's/\.[a-z]*$//' | sort |
+        uniq -d)
     [ -z "$twice" ] || { echo "$twice"; return 1; }
 }
 ok "test names are unique" names_differ

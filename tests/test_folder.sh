@@ -82,7 +82,8 @@ made_again() {
     wait_for stopped_in_between || return 1
     # shellcheck disable=SC2086 # names
     rm -rf $1
-    "$AMPTRAIN" -q -c run.ini -o again -r -s train.epochs=1000000 -s run.max_steps=40 -s checkpoint.keep=0 || return 1
+    "$AMPTRAIN" -q -c run.ini -o again -r -s train.epochs=1000000 -s run.max_steps=40 -s checkpoint.keep=0 \
+        || return 1
     cp -a again again.before
     kill -CONT $process
     wait $process
@@ -91,8 +92,10 @@ made_again() {
     [ $status = 1 ] && grep -q "again: $2.*; the run ends and leaves it unchanged" again.log &&
         diff -r again again.before && rm -rf again again.before
 }
-ok "a run whose folder is replaced ends, and leaves the new one alone" made_again again "the run folder was removed"
-ok "likewise if everything in it was replaced" made_again "again/* again/.lock" "another process has taken the run folder"
+ok "a run whose folder is replaced ends, and leaves the new one alone" made_again again \
+    "the run folder was removed"
+ok "likewise if everything in it was replaced" made_again "again/* again/.lock" \
+    "another process has taken the run folder"
 
 # Where only the lock was removed, and nobody came, it is made again.
 unlocked_on() {
@@ -250,7 +253,8 @@ unreadable() {
     cat said
     chmod 644 "hidden/$2"
     rm -f hidden/log.txt && cp "$1/log.txt" hidden
-    grep -q "hidden/$2 cannot be opened: Permission denied; it may be valid" said && diff -r "$1" hidden -x .lock &&
+    grep -q "hidden/$2 cannot be opened: Permission denied; it may be valid" said &&
+        diff -r "$1" hidden -x .lock &&
         rm -rf hidden && return $status
 }
 
@@ -269,7 +273,8 @@ turned() {
     tail said
     [ $found = 0 ] && [ $status = 75 ] && [ -z "$(find turned -name '*.tmp')" ] && again_shorter
 }
-# A run that is past its last epoch and has told its end is finished, and that end stays; otherwise it tells one.
+# A run that is past its last epoch and has told its end is finished, and that end stays; otherwise it tells
+# one.
 again_shorter() {
     "$AMPTRAIN" -c run.ini -o turned -r -s train.epochs=1 2>said || return 1
     cat said

@@ -231,7 +231,8 @@ loud() { "$AMPTRAIN" -c run.ini -s run.max_steps=1 "$@"; }
 unseen() { CUDA_VISIBLE_DEVICES= "$@"; }
 ok "a missing GPU" says 4 "there are only" once -s run.device=cuda:99
 ok "no GPU at all" says 4 "CUDA_VISIBLE_DEVICES" unseen once -s run.device=cuda
-ok "device=auto then uses the CPU, with a message" says 0 "device=auto: not cuda" unseen loud -s run.device=auto
+ok "device=auto then uses the CPU, with a message" says 0 "device=auto: not cuda" unseen loud -s \
+    run.device=auto
 ok "device=auto uses the GPU" says 0 "NVIDIA" loud -s run.device=auto
 sed 's/filters=24/filters=4096/; s/stride=2/stride=1/; s/^size = .*/size = 256/' wide.ini >huge.ini
 ok "more memory than the GPU has" says 4 "a smaller batch" once $wide -s model.file=huge.ini \

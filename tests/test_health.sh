@@ -9,7 +9,8 @@ weights() {
     header=$(head -c "$((8 + $(od -An -t u8 -N 8 trained.safetensors)))" trained.safetensors | tail -c +9)
     header=$(printf "%s\n" "$header" | sed 's/"__metadata__":{[^}]*},//')
     count=$(printf "%s" "$header" | wc -c)
-    place=$(printf "%s\n" "$header" | sed "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/")
+    place=$(printf "%s\n" "$header" |
+        sed "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/")
     tensors trained.safetensors >data
     for at in $(seq "${place% *}" 4 $((${place#* } - 4))); do printf "$3"; done |
         dd of=data bs=1 seek="${place% *}" conv=notrunc 2>/dev/null
@@ -42,7 +43,8 @@ dead="ends without an update: all of its 22 steps were skipped (22 of 22 in the 
 ended() { tail -n 1 run/metrics.jsonl | grep '"reason":"not_finite","epochs":'"$1"',"steps":'"$2"; }
 ok "a parameter that becomes NaN is reported at once" says 1 "$lost" begin lost.safetensors
 ok "... is reported once" once "step 1 (epoch 1): the loss is NaN: "
-ok "... and ends the run after an epoch" once "epoch 1 $dead the loss is NaN: parameter conv1.weight contains NaN"
+ok "... and ends the run after an epoch" once \
+    "epoch 1 $dead the loss is NaN: parameter conv1.weight contains NaN"
 ok "... with the usual cause" once "; optimizer.lr (0.05) is the usual cause"
 ok "... with an end line" ended 0 22
 ok "... after one for each step" sh -c '[ $(grep -c "\"event\":\"step\"" run/metrics.jsonl) = 22 ]'
@@ -56,7 +58,8 @@ ok "a NaN in a statistic does not end training" says 0 "step 22: parameter bn1.r
     begin statistics.safetensors
 ok "... but evaluation does" once "evaluation: the loss is not finite: parameter bn1.running_var contains NaN"
 
-ok "a static loss scale that is too high" says 1 "; amp.loss_scale (1e+30), which is fixed, or optimizer.lr (0.05) is" \
+ok "a static loss scale that is too high" says 1 \
+    "; amp.loss_scale (1e+30), which is fixed, or optimizer.lr (0.05) is" \
     begin trained.safetensors -s amp.loss_scale=1e30 -s train.epochs=1
 
 # The learning rate grows ten thousandfold in the first epoch: the norm follows.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# init writes a configuration that trains as it is; data sets that lie elsewhere or are packed are told so; the
-# defaults alone learn.
+# init writes a configuration that trains as it is; data sets that lie elsewhere or are packed are told so;
+# the defaults alone learn.
 . "$top_srcdir/tests/tap.sh"
 cd "$scratch" || exit 1
 
@@ -44,7 +44,8 @@ for split in train t10k; do
     labels >root/MNIST/raw/$split-labels-idx1-ubyte
 done
 train() { "$AMPTRAIN" train -s model.arch=lenet5 -s data.format="$1" -s data.train="$2" --check; }
-ok "torchvision's folder of MNIST" says 3 "root: the mnist files are in its folder MNIST/raw: use that path" train mnist root
+ok "torchvision's folder of MNIST" says 3 "root: the mnist files are in its folder MNIST/raw: use that path" \
+    train mnist root
 ok "... init finds them" init root
 ok "... where they are" has '^train = root/MNIST/raw '
 mkdir -p zipped/MNIST/raw && touch zipped/MNIST/raw/train-images-idx3-ubyte.gz
@@ -56,7 +57,8 @@ if [ -n "${AMPTRAIN_SANITIZED-}" ]; then
     skip "the written configuration learns the digits" "takes long with sanitizers"
 else
     learns() {
-        "$AMPTRAIN" -q -s run.device=cpu -s data.format=digits -s model.arch=resnet20 -s log.tensorboard=no -o run &&
+        "$AMPTRAIN" -q -s run.device=cpu -s data.format=digits -s model.arch=resnet20 -s log.tensorboard=no \
+            -o run &&
             sed -n 's/.*"epoch":10,.*"val_top1":\([0-9.]*\),.*/\1/p' run/metrics.jsonl |
             awk '{ print "accuracy", $1; good = $1 >= 0.97 } END { exit !good }'
     }

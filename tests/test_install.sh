@@ -21,7 +21,8 @@ ok "bash completion" test -f "$share/bash-completion/completions/amptrain"
 # Away from the source tree and from its own prefix: models and data are found beside the program.
 cd "$scratch" || exit 1
 ok "installed models are found" sh -c '"$1" models | grep -q resnet50' sh "$root$prefix/bin/amptrain"
-ok "the demo configuration is accepted" "$root$prefix/bin/amptrain" --check -c "$share/amptrain/conf/digits.ini"
+ok "the demo configuration is accepted" "$root$prefix/bin/amptrain" --check -c \
+    "$share/amptrain/conf/digits.ini"
 
 ok "make uninstall" build uninstall
 nothing_left() {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# When the device has less memory than was planned for, at any moment: the run is planned again for what
-# there is, and goes on to the same bits; or it ends with exit status 4 and a table of what needs how much. What it may
-# take changes on request, too. The device is the CPU with as much memory as faults.c lets it have.
+# When the device has less memory than was planned for, at any moment: the run is planned again for what there
+# is, and goes on to the same bits; or it ends with exit status 4 and a table of what needs how much. What it
+# may take changes on request, too. The device is the CPU with as much memory as faults.c lets it have.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The largest batch that memory.limit allows: named by plan and by what does not fit, and taken by train.batch=auto.
+# The largest batch that memory.limit allows: named by plan and by what does not fit, and taken by
+# train.batch=auto.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
@@ -28,7 +29,8 @@ parts=$(largest -s train.accumulate=7 -s train.batch=7)
 figure "in 7 parts: $parts"
 ok "... a multiple of the micro-batches" [ $((parts > 64 && parts % 7 == 0)) = 1 ]
 ok "... whatever the planned batch" [ "$(largest -s train.batch=2)" = "$batch" ]
-ok "... as text" sh -c '"$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M | grep -q "largest batch  *$1 "' sh "$batch"
+ok "... as text" sh -c '"$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M | grep -q "largest batch  *$1 "' \
+    sh "$batch"
 ok "... not without a limit" sh -c '"$AMPTRAIN" plan -q -c run.ini --json | grep -q "\"largest_batch\":null"'
 ok "it fits" check -s train.batch="$batch"
 ok "one image more does not, with the reason" says 4 "the largest train.batch that fits is 1" \

@@ -36,7 +36,8 @@ ok "... with a cache" with_cache host host auto
 ok "... with a small one" with_cache small host 10K
 ok "... with loader.cache=auto" with_cache auto auto auto
 ok "... on the device, here the host" with_cache device device auto
-refused() { "$AMPTRAIN" plan -c pictures.ini -s loader.cache=device -s run.device=cuda 2>said; status=$?; cat said
+refused() { "$AMPTRAIN" plan -c pictures.ini -s loader.cache=device -s run.device=cuda 2>said; status=$?; \
+    cat said
     grep -q "loader.cache: a GPU caches images of one size only" said && return $status; }
 if "$AMPTRAIN" -V | grep -q cuDNN; then
     exits "... not on a GPU if image sizes differ" 2 refused
@@ -84,7 +85,8 @@ ok "... not again when the run is resumed" again
 stops() { broken stopped -s data.on_error=stop 2>said; status=$?; cat said
     grep -Eq "^amptrain: broken/(apple/1.png|pear/7.png|pear/a${tab}tab.png): " said && return $status; }
 exits "... or end the run, by name" 3 stops
-val_stops() { pictures judging -s data.val=judged -s data.val_fraction=0 -s data.on_error=stop 2>said; status=$?
+val_stops() { pictures judging -s data.val=judged -s data.val_fraction=0 -s data.on_error=stop 2>said; \
+    status=$?
     cat said
     grep -q "^amptrain: judged/pear/3.png: " said && return $status; }
 exits "... in evaluation as well" 3 val_stops

@@ -58,8 +58,8 @@ lose_pack() { mv all.pack kept.pack; }
 put_back_pack() { mv kept.pack all.pack; }
 packed='-s data.format=packed -s data.train=all.pack'
 
-# Each picture is read once when the data are listed, some for their checksum, and each once an epoch; the packed
-# file's head takes 4 reads.
+# Each picture is read once when the data are listed, some for their checksum, and each once an epoch; the
+# packed file's head takes 4 reads.
 FAULT=read:1000000:EIO "$faulty" --version >printed 2>spoken || {
     skip "files that change while they are read" "$(cat spoken)"
     finish
@@ -122,7 +122,8 @@ ok "... gives the same bits and lines" same whole closed
 unread() { { pictures -o unread 2>&1 >/dev/null; echo $? >ended; } | :; [ "$(cat ended)" = 0 ]; }
 ok "a run whose output pipe is closed" unread
 ok "... gives the same bits and lines" same whole unread
-evaluated() { "$AMPTRAIN" eval -q -c pictures.ini --weights whole/checkpoint-last.safetensors -s data.val=pictures; }
+evaluated() { "$AMPTRAIN" eval -q -c pictures.ini --weights whole/checkpoint-last.safetensors -s \
+    data.val=pictures; }
 to_nowhere() { evaluated >&-; }
 ok "results to a closed output" says 1 "standard output" to_nowhere
 if [ -c /dev/full ]; then

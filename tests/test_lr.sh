@@ -18,6 +18,7 @@ ok "... with the curve" grep -q '<polyline' curve.svg
 ok "another optimizer starts from another rate" sh -c '
     "$AMPTRAIN" lr -q -c run.ini -s amp.precision=fp32 -s optimizer.name=adamw --json |
         grep -q "\"points\":\[{\"lr\":1e-07,"'
-ok "a network that cannot learn" says 1 "the loss does not fall at any learning rate" "$AMPTRAIN" lr -q -c run.ini \
+ok "a network that cannot learn" says 1 "the loss does not fall at any learning rate" "$AMPTRAIN" lr -q -c \
+    run.ini \
     -s 'train.freeze=*'
 finish

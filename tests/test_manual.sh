@@ -37,7 +37,8 @@ ok "amptrain.ini(5) has every option" same_options
 tr -d '\\' <"$top_srcdir/man/amptrain.1" >"$scratch/page"
 explained() {
     grep -qE "^\.BR? .*\b$1\b" "$scratch/page" || { echo "no paragraph on $1"; return 1; }
-    "$AMPTRAIN" "$1" --help | sed '/^Configuration keys/,$d' | grep -oE -- '--[a-z][a-z-]+' | sort -u >"$scratch/flags"
+    "$AMPTRAIN" "$1" --help | sed '/^Configuration keys/,$d' | grep -oE -- '--[a-z][a-z-]+' |
+        sort -u >"$scratch/flags"
     [ -s "$scratch/flags" ] || return 1
     while read -r flag; do
         grep -qE -- "^\.BR? .*$flag" "$scratch/page" || { echo "no paragraph on $flag"; return 1; }
@@ -48,8 +49,8 @@ while read -r command; do
     ok "amptrain(1) explains $command and its options" explained "$command"
 done <"$scratch/names"
 
-# The examples of amptrain(1) that need nothing but what comes with the program and a folder of images. They run
-# in order, shortened, in a folder that has conf/ in it.
+# The examples of amptrain(1) that need nothing but what comes with the program and a folder of images. They
+# run in order, shortened, in a folder that has conf/ in it.
 ln -s "$top_srcdir/conf" "$scratch/conf"
 "$top_builddir/tests/make_pictures" "$scratch/images"
 sed -n '/^\.SH EXAMPLES/,/^\.SH SEE/p' "$top_srcdir/man/amptrain.1" | tr -d '\\' |
@@ -68,7 +69,8 @@ ir_example() {
 ok "amptrain-ir(7)'s example is what a pass's test expects" ir_example
 
 # The passes, in their order, as the refusal of an unknown one lists them.
-passes() { "$AMPTRAIN" plan --dump=? 2>&1 | sed -n 's/.*(passes: \(.*\), all)$/\1/p' | tr -d , | tr ' ' '\n'; }
+passes() { "$AMPTRAIN" plan --dump=? 2>&1 | sed -n 's/.*(passes: \(.*\), all)$/\1/p' | tr -d , |
+    tr ' ' '\n'; }
 same_passes() {
     sed -n '/^\.SH PASSES/,/^\.SH EXAMPLE/p' "$top_srcdir/man/amptrain-ir.7" |
         sed -n '/^\.TP/{n;s/^\.B //p;}' >"$scratch/explained"
@@ -80,7 +82,8 @@ ok "amptrain-ir(7) explains every pass, in order" same_passes
 # ARCHITECTURE has the table of passes, and its example is what the program prints. Passes after differentiate
 # do there what they do for a GPU.
 architecture=$top_srcdir/ARCHITECTURE
-pass_table() { sed -n '/^  pass  *condition/,/^$/{/^  [a-z]/s/^  \([a-z_]*\) .*/\1/p;}' "$architecture" | sed 1d; }
+pass_table() { sed -n '/^  pass  *condition/,/^$/{/^  [a-z]/s/^  \([a-z_]*\) .*/\1/p;}' "$architecture" |
+    sed 1d; }
 same_table() { pass_table | diff - "$scratch/passes"; }
 ok "ARCHITECTURE's table has every pass, in order" same_table
 sed -n '/^    \[input\]/,/^$/s/^    //p' "$architecture" >"$scratch/small.ini"
@@ -98,7 +101,8 @@ dumped_example() { # PASS: each of its instructions
 for pass in $(sed -n 's/^    pass \([a-z_]*\)$/\1/p' "$architecture"); do
     case $pass in
     fuse_gradient_sums | streams)
-        "$AMPTRAIN" -V | grep -q cuDNN || { skip "ARCHITECTURE's example: $pass" "built without CUDA"; continue; } ;;
+        "$AMPTRAIN" -V | grep -q cuDNN ||
+            { skip "ARCHITECTURE's example: $pass" "built without CUDA"; continue; } ;;
     esac
     ok "ARCHITECTURE's example: $pass" dumped_example "$pass"
 done
@@ -152,8 +156,8 @@ ok "... and no key that is not written" explained_keys
 sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$ini_page" | sed '/^import/,$d' | tr -d '\\' >"$scratch/example.ini"
 ok "amptrain.ini(5)'s example is accepted" "$AMPTRAIN" --check -c "$scratch/example.ini"
 
-# The examples in amptrain-model(5): networks, of which two begin with [layers] or a block, and what two mistakes
-# in them are answered with.
+# The examples in amptrain-model(5): networks, of which two begin with [layers] or a block, and what two
+# mistakes in them are answered with.
 model_page=$top_builddir/man/amptrain-model.5
 [ -f "$model_page" ] || model_page=$top_srcdir/man/amptrain-model.5
 tr -d '\\' <"$model_page" | awk -v to="$scratch/example" '
@@ -177,7 +181,8 @@ for example in "$scratch"/example[0-9]*.ini; do
 done
 ok "amptrain-model(5)'s first message" answered "$scratch/example1.ini" small.ini 'conv input filters' \
     'conv input filter' "$scratch/example2.ini"
-ok "amptrain-model(5)'s second message" answered "$scratch/example4.ini" net.ini 'conv2 = conv' 'conv2 = cov' \
+ok "amptrain-model(5)'s second message" answered "$scratch/example4.ini" net.ini 'conv2 = conv' \
+    'conv2 = cov' \
     "$scratch/example5.ini"
 
 # Every example configuration, as far as it goes without its data.

@@ -19,9 +19,11 @@ says() { grep -qF -e "$1" said || { echo "not said: $1"; cat said; return 1; }; 
 ok "plan -o draws the memory map" plan -o deep/map
 ok "... in addition to --json" sh -c '"$AMPTRAIN" plan -c run.ini -o map --json | cmp - json'
 ok "... reproducibly" cmp map/memory.svg deep/map/memory.svg
-stages() { plan -o stages -s parallel.gpus=2 -s parallel.stages=2 && grep -q "stage 0 of 2" stages/memory-stage0.svg &&
+stages() { plan -o stages -s parallel.gpus=2 -s parallel.stages=2 &&
+    grep -q "stage 0 of 2" stages/memory-stage0.svg &&
     grep -q "stage 1 of 2" stages/memory-stage1.svg && ! grep -q ">conv1:" stages/memory-stage1.svg &&
-    cat stages/memory-stage?.svg | grep -c "<title>" && [ -e stages/memory.svg ] && [ ! -e map/memory-stage0.svg ]; }
+    cat stages/memory-stage?.svg | grep -c "<title>" && [ -e stages/memory.svg ] &&
+        [ ! -e map/memory-stage0.svg ]; }
 ok "... one per pipeline stage" stages
 if command -v xmllint >/dev/null; then
     ok "the SVG is well-formed" xmllint --noout map/memory.svg

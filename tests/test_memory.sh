@@ -1,5 +1,6 @@
 #!/bin/sh
-# Limits on memory: what is made again or moved to the host instead of kept changes no bit; what cannot fit says so.
+# Limits on memory: what is made again or moved to the host instead of kept changes no bit; what cannot fit
+# says so.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 

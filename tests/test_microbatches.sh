@@ -27,7 +27,8 @@ resumed() {
 }
 ok "a run continues with another split into as many micro-batches" resumed
 ok "... with a warning if the number differs" says 0 "had 4 micro-batches and now has 8" \
-    "$AMPTRAIN" -q -c run.ini -o streamed -r -s train.accumulate=2 -s parallel.microbatches=4 -s run.max_steps=10
+    "$AMPTRAIN" -q -c run.ini -o streamed -r -s train.accumulate=2 -s parallel.microbatches=4 -s \
+        run.max_steps=10
 
 # What auto has become.
 chosen() { sed -n 's/^microbatches = auto *; //p' "$1/config.ini"; }
@@ -43,9 +44,11 @@ ok "... 1 in deterministic runs" says 0 "parallel.microbatches: auto is 1" "$AMP
     -s train.accumulate=1 -s parallel.microbatches=auto -s run.deterministic=yes -s run.max_steps=1
 ok "... is only for one GPU" says 2 "parallel.microbatches: auto is for one GPU" "$AMPTRAIN" -c run.ini \
     -s train.accumulate=1 -s parallel.microbatches=auto -s parallel.gpus=2
-ok "a number that does not divide the batch" says 2 "parallel.microbatches: 5 does not divide train.batch = 64" \
+ok "a number that does not divide the batch" says 2 \
+    "parallel.microbatches: 5 does not divide train.batch = 64" \
     "$AMPTRAIN" -c run.ini -s train.accumulate=1 -s parallel.microbatches=5
-ok "streams=layers needs micro-batches" says 0 "parallel.streams has no effect without parallel.microbatches" \
+ok "streams=layers needs micro-batches" says 0 \
+    "parallel.streams has no effect without parallel.microbatches" \
     "$AMPTRAIN" -q -c run.ini -s parallel.streams=layers -s run.max_steps=1
 ok "plan assumes 1" "$AMPTRAIN" plan -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto
 ok "bench" "$AMPTRAIN" bench -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto --steps 2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# onnxruntime computes from an exported network what evaluation does. Under `make torture` of every network that
-# comes with the program.
+# onnxruntime computes from an exported network what evaluation does. Under `make torture` of every network
+# that comes with the program.
 . "$top_srcdir/tests/tap.sh"
 
 python=${PYTHON:-python3}
@@ -12,9 +12,11 @@ trained() {
     side=$1; shift
     rm -rf run
     [ -d "noise$side" ] || logits pictures "noise$side" "$side" 3 || return 1
-    "$AMPTRAIN" -q -s run.device=cpu -s data.format=folder -s data.train="noise$side" -s data.val="noise$side" \
+    "$AMPTRAIN" -q -s run.device=cpu -s data.format=folder -s data.train="noise$side" -s \
+        data.val="noise$side" \
         -s train.batch=6 -s augment.crop="$side" -s augment.val_resize="$side" -s augment.mean=0.4,0.5,0.6 \
-        -s augment.std=0.2,0.25,0.3 -s optimizer.lr=0.01 -s run.max_steps=2 -s log.tensorboard=no "$@" -o run &&
+        -s augment.std=0.2,0.25,0.3 -s optimizer.lr=0.01 -s run.max_steps=2 -s log.tensorboard=no "$@" -o \
+            run &&
         "$AMPTRAIN" eval -q --weights run --logits run.npy
 }
 

@@ -21,7 +21,8 @@ pack() { "$AMPTRAIN" pack -q -c pictures.ini "$@"; }
 losses() { sed -n 's/.*"event":"step".*"loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
 trains_alike() {
     "$AMPTRAIN" -q -c pictures.ini -o from-folder -s loader.workers=1 || return 1
-    "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train="$1" -o "$2" -s loader.workers=3 || return 1
+    "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train="$1" -o "$2" -s loader.workers=3 ||
+        return 1
     losses from-folder >a && losses "$2" >b && [ -s a ] && cmp a b
     status=$?
     rm -r from-folder
@@ -42,7 +43,8 @@ ok "fewer shards replace an earlier set completely" sh -c 'mkdir fewer &&
     grep -q "x.pack: 2 files of an earlier set replaced" said'
 packs() { "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train="$1" -o refused; }
 cp kept fewer/x-0003.pack
-ok "a shard of another set is refused" says 3 "fewer: x-0003.pack is not from the same set as x-0000.pack" packs fewer
+ok "a shard of another set is refused" says 3 "fewer: x-0003.pack is not from the same set as x-0000.pack" \
+    packs fewer
 mv fewer/x-0003.pack fewer/x-0002.pack
 ok "... but files that are not of that set are not removed" \
     says 3 "fewer/x-0002.pack: has the name of one of" pack --shards 2 -o fewer/x.pack
@@ -64,7 +66,8 @@ ok "... as without Exif" eval 'shrinks stored -o stored.pack && cmp ignored.pack
 exits "... which differs from the rotated one" 1 cmp -s ignored.pack upright.pack
 
 ok "packing images that are not files" "$AMPTRAIN" pack -q -c run.ini -o digits.pack
-ok "... can be trained" "$AMPTRAIN" -q -c run.ini -s data.format=packed -s data.train="$PWD/digits.pack" -s data.val_fraction=0.2
+ok "... can be trained" "$AMPTRAIN" -q -c run.ini -s data.format=packed -s data.train="$PWD/digits.pack" -s \
+    data.val_fraction=0.2
 exits "an output that cannot be written" 2 pack
 exits "an unknown split" 2 pack --split test -o x.pack
 exits "no validation images" 3 pack --split val -o x.pack
@@ -80,5 +83,6 @@ cp -r pictures broken
 for class in broken/*; do echo "no image" >"$class/zz.png"; printf '\211PNG\r\n\032\n' >"$class/zy.png"; done
 ok "unusable images are left out with --side" sh -c '
     "$AMPTRAIN" pack -c pictures.ini -s data.train=broken --side 16 -o broken.pack 2>said; cat said; grep -q "left out" said'
-exits "... or end packing (on_error=stop)" 3 "$AMPTRAIN" pack -q -c pictures.ini -s data.train=broken -s data.on_error=stop --side 16 -o b.pack
+exits "... or end packing (on_error=stop)" 3 "$AMPTRAIN" pack -q -c pictures.ini -s data.train=broken -s \
+    data.on_error=stop --side 16 -o b.pack
 finish

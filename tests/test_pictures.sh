@@ -84,6 +84,7 @@ ok "file names cannot control the terminal" sh no_escapes "$AMPTRAIN" predict -q
     --weights run/checkpoint-last.safetensors "odd/$odd"/*
 ok "... nor class names" sh no_escapes "$AMPTRAIN" eval -c pictures.ini -s data.train=odd -s data.val=odd \
     --weights run/checkpoint-last.safetensors
-[ -c /dev/full ] && ok "the run continues if the list of bad images cannot be written" says 1 "standard output" sh -c '
+[ -c /dev/full ] && ok "the run continues if the list of bad images cannot be written" says 1 \
+    "standard output" sh -c '
     "$AMPTRAIN" models >/dev/full'
 finish

@@ -68,7 +68,8 @@ flat = flatten input
 fc = linear flat units=$classes
 relu = relu fc
 END
-ok "ReLU on the logits is reported" says 0 "end.ini:7: layer 'relu' (relu) is applied to the logits" "$AMPTRAIN" \
+ok "ReLU on the logits is reported" says 0 "end.ini:7: layer 'relu' (relu) is applied to the logits" \
+    "$AMPTRAIN" \
     -s data.format=digits -s model.file=end.ini --check
 quiet() { "$AMPTRAIN" -c "$1" --check 2>&1 >/dev/null | grep warning && return 1; true; }
 ok "no warnings for conf/digits.ini" quiet "$top_srcdir/conf/digits.ini"

@@ -76,7 +76,8 @@ remembered() {
 ok "... and cached" remembered
 slow() {
     sed -i 's/ = .*/ = 1e-9 345/' cache/amptrain/peaks
-    "$AMPTRAIN" profile -c run.ini >out && grep -qE "^measured peaks: [0-9.]+ TFLOP/s in a layer \(0.000 in a \
+    "$AMPTRAIN" profile -c run.ini >out &&
+        grep -qE "^measured peaks: [0-9.]+ TFLOP/s in a layer \(0.000 in a \
 large matrix product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --json >json &&
         tr '\n' ' ' <json | sed 's/},* *{/}\n{/g' |
         sed -n 's/.*"flops":[1-9].*"share_of_peak":\([^,]*\),.*/\1/p' |
@@ -92,14 +93,17 @@ overflowing() {
 }
 ok "skipped updates are reported" overflowing
 ranks() {
-    "$AMPTRAIN" profile -c run.ini -s parallel.gpus=2 -s train.accumulate=1 --batch 64,32 -o two >out 2>err && cat out err &&
-        [ "$(grep -c ', the first of 2 ranks: ' out)" = 2 ] && grep -qE '^exchange +[0-9.]+ +[0-9.]+ +[0-9.]+ %$' out &&
+    "$AMPTRAIN" profile -c run.ini -s parallel.gpus=2 -s train.accumulate=1 --batch 64,32 -o two >out 2>err \
+        && cat out err &&
+        [ "$(grep -c ', the first of 2 ranks: ' out)" = 2 ] &&
+            grep -qE '^exchange +[0-9.]+ +[0-9.]+ +[0-9.]+ %$' out &&
         grep -q '"ranks":2,' two/profile.json && grep -q '"name":"exchange"' two/profile.trace.json
 }
 ok "ranks and their exchanges" ranks
 micro_batches() {
     "$AMPTRAIN" profile -c run.ini -s train.accumulate=1 -s parallel.microbatches=4 --json >json &&
-        tr '\n' ' ' <json | sed 's/},* *{/}\n{/g' | grep -q '"name":"conv2","op":"conv","phase":"forward",.*"flops":2359296,'
+        tr '\n' ' ' <json | sed 's/},* *{/}\n{/g' |
+            grep -q '"name":"conv2","op":"conv","phase":"forward",.*"flops":2359296,'
 }
 ok "micro-batches of one device are rows of their layers" micro_batches
 for list in 0 8, a -4 8,x; do
@@ -113,8 +117,10 @@ for algorithm in gemm gemm-per-image; do ok "run.conv_algorithm=$algorithm" forc
 ok "... must exist" says 2 "there is no 'gem', only auto, native, widened, winograd, gemm, gemm-per-image" \
     "$AMPTRAIN" profile -c run.ini -s run.conv_algorithm=gem
 compared() {
-    "$AMPTRAIN" profile -c run.ini --libraries --batch 8,32 >out && cat out && [ "$(grep -c '^batch ' out)" = 2 ] &&
-        [ "$(grep -cE '^conv1 +1 (forward|weight gradient) ' out)" = 4 ] && ! grep -q '^conv1 .*data gradient' out &&
+    "$AMPTRAIN" profile -c run.ini --libraries --batch 8,32 >out && cat out &&
+        [ "$(grep -c '^batch ' out)" = 2 ] &&
+        [ "$(grep -cE '^conv1 +1 (forward|weight gradient) ' out)" = 4 ] &&
+            ! grep -q '^conv1 .*data gradient' out &&
         [ "$(grep -cE '^fc +1 .* - +- +- +- +[0-9.]+ +[0-9.]+ ' out)" = 6 ] &&
         grep -qE '^conv +by gemm +[0-9.]+ ms, .* in 5 of its phases' out &&
         grep -qE '^oneDNN is [0-9.]+ times as fast as gemm' out

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Logits with torchvision's weights are torchvision's; the packages safetensors and tensorboard read what a run
-# leaves. Under `make torture` every network that torchvision has.
+# Logits with torchvision's weights are torchvision's; the packages safetensors and tensorboard read what a
+# run leaves. Under `make torture` every network that torchvision has.
 . "$top_srcdir/tests/tap.sh"
 
 python=${PYTHON:-python3}
@@ -10,7 +10,8 @@ cd "$scratch" || exit 1
 if ! "$python" -c 'import safetensors, tensorboard' 2>/dev/null; then
     skip "files read by Python packages" "python has no safetensors and tensorboard"
 else
-    ok "a run" "$AMPTRAIN" -q -s data.format=digits -s model.arch=resnet20 -s data.limit=200 -s train.epochs=2 \
+    ok "a run" "$AMPTRAIN" -q -s data.format=digits -s model.arch=resnet20 -s data.limit=200 -s \
+        train.epochs=2 \
         -s train.ema=0.9 -s run.device=cpu -o run
     ok "... is read by safetensors and tensorboard" peers files run
     ok "exported weights" "$AMPTRAIN" export -q --weights run -o run/exported.safetensors
@@ -28,7 +29,8 @@ near() {
 published() {
     "$AMPTRAIN" eval --weights "$AMPTRAIN_DATA/weights/resnet20-12fca82f.safetensors" --logits logits.npy \
         -s run.device=cpu -s data.format=cifar10 -s data.val="$AMPTRAIN_DATA/cifar10" -s model.arch=resnet20 \
-        -s augment.mean=0.485,0.456,0.406 -s augment.std=0.229,0.224,0.225 >said 2>err || { cat err; return 1; }
+        -s augment.mean=0.485,0.456,0.406 -s augment.std=0.229,0.224,0.225 >said 2>err ||
+            { cat err; return 1; }
     grep '^10000 images, 827 errors' said
 }
 published_logits() {
@@ -45,7 +47,8 @@ else
 fi
 
 nets='resnet18 shufflenet_v2_x1_0'
-[ -z "${AMPTRAIN_TORTURE-}" ] || nets='alexnet convnext_tiny densenet121 efficientnet_b0 googlenet mobilenet_v2
+[ -z "${AMPTRAIN_TORTURE-}" ] ||
+    nets='alexnet convnext_tiny densenet121 efficientnet_b0 googlenet mobilenet_v2
     mobilenet_v3_large mobilenet_v3_small regnet_y_400mf resnet18 resnet34 resnet50 resnet101 resnet152
     resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1 vgg11_bn vgg16 vgg16_bn wide_resnet50_2'
 if ! "$python" -c 'import safetensors, torchvision' 2>/dev/null; then

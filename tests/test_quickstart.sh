@@ -28,10 +28,12 @@ ok "configure options given by the user come last" asks '--with-cuda-arch=90 CC=
 
 # The package is built with the same libraries.
 packaged() {
-    libraries=$(sed -n "/^needed='/,/'$/p" "$top_srcdir/quickstart" | tr "' " '\n' | grep -- '-dev$' | grep -v libc6)
+    libraries=$(sed -n "/^needed='/,/'$/p" "$top_srcdir/quickstart" | tr "' " '\n' | grep -- '-dev$' |
+        grep -v libc6)
     [ -n "$libraries" ] || return 1
     for library in $libraries; do
-        grep -q " $library,*$" "$top_srcdir/debian/control" || { echo "not in debian/control: $library"; return 1; }
+        grep -q " $library,*$" "$top_srcdir/debian/control" ||
+            { echo "not in debian/control: $library"; return 1; }
     done
 }
 ok "debian/control needs what quickstart installs" packaged

@@ -45,7 +45,8 @@ ok "4 ranks equal 4 micro-batches" equals 4
 ok "a number of ranks other than mpirun's" says 2 "parallel.gpus: 2 ranks were started" \
     by_mpi 2 wrong -s parallel.gpus=3
 # shellcheck disable=SC2016 # for the rank's shell
-ok "ranks with different settings" says 2 "run.seed = 1' where rank 0 has 'run.seed = 0" timeout 100 mpirun $hosts -np 2 \
+ok "ranks with different settings" says 2 "run.seed = 1' where rank 0 has 'run.seed = 0" timeout 100 mpirun \
+    $hosts -np 2 \
     sh -c '"$0" -q -c run.ini -o wrong -s train.accumulate=1 -s run.seed=$OMPI_COMM_WORLD_RANK' "$AMPTRAIN"
 # shellcheck disable=SC2086
 train long -s train.accumulate=4 $long

@@ -42,7 +42,8 @@ END
 skips="-s model.file=skips.ini"
 for schedule in gpipe 1f1b zerobubble; do
     ok "2 stages, 4 micro-batches, $schedule" equals 4 2 2 4 -s parallel.schedule=$schedule
-    ok "3 stages, 4 micro-batches, $schedule, skipped steps" equals 4 3 3 4 -s parallel.schedule=$schedule $skips \
+    ok "3 stages, 4 micro-batches, $schedule, skipped steps" equals 4 3 3 4 -s parallel.schedule=$schedule \
+        $skips \
         -s amp.precision=bf16 -s optimizer.name=adamw -s optimizer.lr=0.001
 done
 ok "2 stages, 1 micro-batch" equals 1 2 2 1

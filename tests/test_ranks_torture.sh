@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs of several ranks to which anything happens at any moment: they end in time, leave nothing behind, and go
-# on, with any number of ranks and stages, to the bits of a run to which nothing happened.
+# Runs of several ranks to which anything happens at any moment: they end in time, leave nothing behind, and
+# go on, with any number of ranks and stages, to the bits of a run to which nothing happened.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
@@ -37,8 +37,8 @@ lines_of() { cat run/metrics.jsonl 2>/dev/null | wc -l; }
 longer() { [ "$(lines_of)" -gt "$had" ] || ! kill -0 "$process"; }
 in_training() { wait_for longer; any_moment; }
 
-# strike EVENT STATUS: what is done to $ranks or $process at some $moment ends them with STATUS and $words, unless
-# the run is over by then.
+# strike EVENT STATUS: what is done to $ranks or $process at some $moment ends them with STATUS and $words,
+# unless the run is over by then.
 strike() {
     had=$(lines_of)
     # shellcheck disable=SC2086 # words
@@ -58,8 +58,8 @@ strike() {
     *) false ;;
     esac || { tail -n 9 run.log; echo "exit status $got"; return 1; }
 }
-# torment EVENT STATUS COUNT MILLISECONDS: until so many have ended so, each in time, which others may need for
-# themselves in the short form. What is left then goes on.
+# torment EVENT STATUS COUNT MILLISECONDS: until so many have ended so, each in time, which others may need
+# for themselves in the short form. What is left then goes on.
 torment() {
     met=0 runs=0
     : >times
@@ -67,7 +67,8 @@ torment() {
         strike "$1" "$2" || return 1
     done
     most=$(sort -n times | tail -n 1)
-    said="$met times, all processes gone after $(sort -n times | sed -n "$(((met + 1) / 2))p") ms, at most $most ms"
+    said="$met times, all processes gone after $(sort -n times |
+        sed -n "$(((met + 1) / 2))p") ms, at most $most ms"
     [ -z "${AMPTRAIN_TORTURE-}" ] || [ "$most" -le "$4" ] || { echo "$said"; return 1; }
     [ -e run ] || return 0
     begin 2 && wait "$process" && same whole run && rm -rf run && runs=$((runs + 1))

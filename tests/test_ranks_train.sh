@@ -22,7 +22,8 @@ steps=$(rounds 25 88)
 ok "2 ranks equal 2 micro-batches" equals "$steps" 2 1
 ok "4 ranks equal 4 micro-batches" equals "$steps" 4 1 -s amp.precision=fp32
 ok "3 ranks equal 3 micro-batches" equals 25 3 1 -s train.batch=66
-ok "2 ranks with 2 micro-batches equal 4" equals "$steps" 2 2 -s amp.precision=bf16 -s optimizer.name=adamw -s optimizer.lr=0.001
+ok "2 ranks with 2 micro-batches equal 4" equals "$steps" 2 2 -s amp.precision=bf16 -s optimizer.name=adamw \
+    -s optimizer.lr=0.001
 ok "with mixed images" equals 5 2 1 -s augment.mixup=0.2 -s augment.cutmix=1
 ok "a last batch with fewer images than ranks" equals 25 4 1 -s train.batch=256 -s amp.precision=fp32
 
@@ -43,7 +44,8 @@ synced_alike() {
 cp tiny.ini kept.ini
 ok "train.sync_bn" synced_alike
 limited() {
-    synced 2 && cp -r synced kept && synced 2 -s memory.strategy=recompute -s memory.limit=1M && same kept synced
+    synced 2 && cp -r synced kept && synced 2 -s memory.strategy=recompute -s memory.limit=1M &&
+        same kept synced
 }
 ok "... with the same bits under a memory limit" limited
 cp kept.ini tiny.ini
@@ -84,22 +86,27 @@ ok "a rank that is killed ends the run" killed
 ok "... which resumes to the same bits" goes_on killed 2 1
 
 stands_still() {
-    disturbed still -s parallel.timeout=4 && kill -STOP "$second" && ends 1 && tells "rank 1 has made no progress"
+    disturbed still -s parallel.timeout=4 && kill -STOP "$second" && ends 1 &&
+        tells "rank 1 has made no progress"
 }
 ok "a rank that hangs ends the run" stands_still
 ok "... which resumes with one rank" goes_on still 1 2
 
-asked() { disturbed asked && kill -INT "$process" && ends 75 && tells "stopped with a checkpoint after step"; }
+asked() { disturbed asked && kill -INT "$process" && ends 75 &&
+    tells "stopped with a checkpoint after step"; }
 ok "SIGINT writes a checkpoint" asked
 ok "... from which the run resumes" goes_on asked 2 1
-one_asked() { disturbed one && kill -TERM "$second" && ends 75 && tells "stopped with a checkpoint after step"; }
+one_asked() { disturbed one && kill -TERM "$second" && ends 75 &&
+    tells "stopped with a checkpoint after step"; }
 ok "a signal to one rank stops all" one_asked
-all_asked() { disturbed all && kill -USR1 "$process" $ranks && ends 75 && tells "stopped with a checkpoint after step"; }
+all_asked() { disturbed all && kill -USR1 "$process" $ranks && ends 75 &&
+    tells "stopped with a checkpoint after step"; }
 ok "so does a signal to all" all_asked
 without_launcher() { disturbed orphans && kill -KILL "$process" && ends 137; }
 ok "ranks end with their launcher" without_launcher
 saved() {
-    disturbed saved && kill -HUP "$process" && wait_for tells "checkpoint on request" && kill -INT "$process" && ends 75
+    disturbed saved && kill -HUP "$process" && wait_for tells "checkpoint on request" &&
+        kill -INT "$process" && ends 75
 }
 ok "a checkpoint on request" saved
 
@@ -116,7 +123,8 @@ another_order() {
         ranks 6 1 three -r -s train.batch=48 -s run.max_steps=6 2>err
 }
 ok "a different order of sums is reported" another_order
-ok "... once" [ "$(grep -c "6 GPUs add the gradients of 6 micro-batches in a different order than 3" err)" = 1 ]
+ok "... once" [ "$(grep -c "6 GPUs add the gradients of 6 micro-batches in a different order than 3" err)" = \
+    1 ]
 
 once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
 ok "messages of all ranks are printed once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope
@@ -129,7 +137,8 @@ largest() {
 }
 ok "train.batch=auto fits on every rank" largest -s train.accumulate=1 -s memory.limit=1M \
     -s run.max_steps=2
-ok "ranks that do not divide a batch" says 2 "parallel.gpus: 3 ranks of 1 micro-batch do not divide train.batch = 64" \
+ok "ranks that do not divide a batch" says 2 \
+    "parallel.gpus: 3 ranks of 1 micro-batch do not divide train.batch = 64" \
     ranks 3 1 wrong
 # Where each of them would take itself for the only one.
 ok "mpirun's processes in a build without MPI" says 2 "OMPI_COMM_WORLD_SIZE is 2" \

@@ -89,9 +89,11 @@ ok "different weights do" differs a weighted
 ok "runs with class weights resume exactly" exact -s data.class_weights=balanced
 ok "also with mixed images and smoothed labels" exact -s data.class_weights=balanced -s augment.mixup=0.4 \
     -s augment.label_smoothing=0.1
-ok "class weights of another number of classes" says 2 "data.class_weights: 3 numbers for 2 classes" pictures e \
+ok "class weights of another number of classes" says 2 "data.class_weights: 3 numbers for 2 classes" \
+    pictures e \
     -s data.class_weights=1,2,3
-ok "class weights that are not numbers" says 2 "must be none, balanced, or a number for each class" pictures e \
+ok "class weights that are not numbers" says 2 "must be none, balanced, or a number for each class" pictures \
+    e \
     -s data.class_weights=balance
 ok "class weights that are all 0" says 2 "at least one must be above 0" pictures e -s data.class_weights=0,0
 
@@ -148,7 +150,8 @@ shifted() {
         grep "\"loss\":$(score shifted)"
 }
 ok "augment.val_shift" shifted
-ok "... must be smaller than the image" says 2 "augment.val_shift: must be less than" pictures e -s augment.val_shift=64
+ok "... must be smaller than the image" says 2 "augment.val_shift: must be less than" pictures e -s \
+    augment.val_shift=64
 sparse() { # EVERY EVALUATIONS
     pictures sparse"$1" -s train.eval_every="$1" &&
         [ "$(grep -c '"event":"epoch".*"val_loss":[0-9]' sparse"$1"/metrics.jsonl)" = "$2" ] &&
@@ -183,10 +186,12 @@ ok "init=whiten scales filters by the data" whitens
 sed -e 's/^conv1.*/conv1 = conv input filters=8 kernel=2 pad=1 stride=2 init=whiten/' coloured.ini >white.ini
 ok "whitened runs resume exactly" exact -s model.file=white.ini
 sed -i 's/filters=8/filters=25/' white.ini
-ok "more filters than whitening can give" says 2 "conv1: init=whiten makes at most 24 filters" pictures e --check \
+ok "more filters than whitening can give" says 2 "conv1: init=whiten makes at most 24 filters" pictures e \
+    --check \
     -s model.file=white.ini
 sed -e 's/^conv2.*/conv2 = conv relu1 filters=8 kernel=2 init=whiten/' coloured.ini >white.ini
-ok "whitening of a convolution that does not read the input" says 2 "conv2: init=whiten needs a convolution of the input" pictures e \
+ok "whitening of a convolution that does not read the input" says 2 \
+    "conv2: init=whiten needs a convolution of the input" pictures e \
     -s model.file=white.ini
 
 ### conf/*.ini

@@ -23,7 +23,8 @@ refused "augment.jitter: takes three or four numbers" augment.jitter=0.1,0.2
 refused "augment.jitter: the fourth number, of the hue, is at most 0.5" augment.jitter=0,0,0,0.9
 refused "optimizer.name: there is no 'xyzzy', only sgd, adam" optimizer.name=xyzzy
 refused "optimizer.nesterov: needs a momentum above 0" optimizer.nesterov=yes optimizer.momentum=0
-refused "optimizer.nesterov: is for sgd and lars, not for rmsprop" optimizer.nesterov=yes optimizer.name=rmsprop \
+refused "optimizer.nesterov: is for sgd and lars, not for rmsprop" optimizer.nesterov=yes \
+    optimizer.name=rmsprop \
     optimizer.momentum=0.9
 refused "optimizer.nesterov: is for sgd and lars, not for adam" optimizer.nesterov=yes optimizer.name=adam
 refused "amp.min_scale is above amp.max_scale" amp.min_scale=8 amp.max_scale=4
@@ -39,13 +40,15 @@ cp -r pictures others
 mv others/apple others/apricot
 pack pictures one.pack && pack others two.pack
 refused_packs() {
-    ok "$1" says 3 "$1" "$AMPTRAIN" -q -c run.ini -s train.batch=4 -s data.format=packed -s data.train=one.pack \
+    ok "$1" says 3 "$1" "$AMPTRAIN" -q -c run.ini -s train.batch=4 -s data.format=packed -s \
+        data.train=one.pack \
         -s data.val="$2"
 }
 refused_packs "'apple' in the training data and 'apricot' in the validation data" two.pack
 tried() { "$AMPTRAIN" "$@" -q -c run.ini -s train.batch=4 -s data.format=packed -s data.train=one.pack; }
 tried train -s data.val=one.pack -s train.epochs=1 -s model.classes=2 -o run
-ok "classes with other names" says 0 "class 0 is 'apricot' in the data, but the weights were trained for 'apple'" \
+ok "classes with other names" says 0 \
+    "class 0 is 'apricot' in the data, but the weights were trained for 'apple'" \
     tried eval -s data.val=two.pack --weights run/checkpoint-last.safetensors
 rm -r others/apricot
 pack others three.pack

@@ -33,7 +33,8 @@ for optimizer in sgd adam adamw adagrad rmsprop lars lamb; do
 done
 ok "no more threads than OMP_THREAD_LIMIT" env OMP_THREAD_LIMIT=1 timeout 300 "$AMPTRAIN" -q -c run.ini \
     -s run.threads=2 -s run.max_steps=1 -s amp.precision=fp32
-ok "too many threads in OMP_NUM_THREADS are reported" says 0 "OMP_NUM_THREADS: 99999 threads are too many; 1024 are used" \
+ok "too many threads in OMP_NUM_THREADS are reported" says 0 \
+    "OMP_NUM_THREADS: 99999 threads are too many; 1024 are used" \
     env -u OMP_THREAD_LIMIT OMP_NUM_THREADS=99999 "$AMPTRAIN" devices
 ok "... and the maximum is used" grep -q ", 1024 threads," out
 figure "$runs pairs of runs of $steps steps, equal to the bit"

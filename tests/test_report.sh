@@ -1,6 +1,6 @@
 #!/bin/sh
-# report: the page of a run: what a run leaves is on it, it needs nothing but itself, and nothing in a folder breaks
-# it.
+# report: the page of a run: what a run leaves is on it, it needs nothing but itself, and nothing in a folder
+# breaks it.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 

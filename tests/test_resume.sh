@@ -21,7 +21,8 @@ train again >/dev/null 2>&1
 life=$((($(date +%s%N) - began) / 1000))
 ok "two runs give the same bits" same whole again
 
-moved() { train elsewhere -s run.max_steps=7 && train elsewhere -r -s run.device=cpu:0 && same whole elsewhere; }
+moved() { train elsewhere -s run.max_steps=7 && train elsewhere -r -s run.device=cpu:0 &&
+    same whole elsewhere; }
 ok "a run may be resumed with another device name" moved
 
 # A number from 0 to $1 - 1 from the kernel's own randomness.
@@ -172,7 +173,8 @@ otherwise() {
         train otherwise -r -s run.max_steps=40 -s loader.workers=1 -s loader.prefetch=5 -s loader.cache=none \
             -s memory.strategy=recompute &&
         mv otherwise elsewhere &&
-        train elsewhere -r -s run.name=x -s run.output=elsewhere -s loader.cache=host -s loader.cache_limit=1M \
+        train elsewhere -r -s run.name=x -s run.output=elsewhere -s loader.cache=host -s \
+            loader.cache_limit=1M \
             -s memory.limit=1G
 }
 ok "with other threads, caches and memory limits" otherwise
@@ -271,7 +273,8 @@ moved_data() {
     # shellcheck disable=SC2086
     "$AMPTRAIN" pack -q -c run.ini --split val -o val.pack &&
         "$AMPTRAIN" pack -q -c run.ini -s data.limit=359 -o few.pack &&
-        train moved $packed -s data.train=few.pack -s data.val=val.pack && mkdir there && mv few.pack there/set &&
+        train moved $packed -s data.train=few.pack -s data.val=val.pack && mkdir there &&
+            mv few.pack there/set &&
         train moved $packed -r -s data.train=there/set -s data.val=val.pack -s run.max_steps=6 || return 1
     # shellcheck disable=SC2086
     train moved $packed -r -s data.train=val.pack -s data.val=val.pack 2>said
@@ -346,7 +349,8 @@ early() {
     cat said
     [ $status = "$2" ] && grep -q "$3" said && [ -f "early-$1/checkpoint-last.safetensors" ]
 }
-for signal in "HUP 0 checkpoint.on.request" "USR2 0 left" "USR1 75 stopped" "INT 75 stopped" "TERM 75 stopped"; do
+for signal in "HUP 0 checkpoint.on.request" "USR2 0 left" "USR1 75 stopped" "INT 75 stopped" \
+    "TERM 75 stopped"; do
     if "$faulty" --version >said 2>&1; then
         # shellcheck disable=SC2086 # words
         ok "SIG${signal%% *} before the first step" early $signal

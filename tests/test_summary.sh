@@ -37,7 +37,8 @@ ok "the configuration's size and classes" totals 11227812 "148097024 (148.10 M)"
 ok "existing images define size and classes" totals 3826 "25600 (0.03 M)" -c run.ini -s augment.crop=0
 ok "missing images do not matter" totals 25557032 "4089184256 (4.09 G)" -c "$top_srcdir/conf/imagenet.ini" \
     -s data.train="$scratch/none" -s data.val="$scratch/none"
-ok "neither does a missing GPU" totals 3826 "25600 (0.03 M)" -c run.ini -s run.device=cuda -s loader.decode=gpu -s train.batch=auto
+ok "neither does a missing GPU" totals 3826 "25600 (0.03 M)" -c run.ini -s run.device=cuda -s \
+    loader.decode=gpu -s train.batch=auto
 ok "frozen parameters are not counted as trained" sh -c '
     "$AMPTRAIN" summary -c run.ini -s "train.freeze=conv1.*" >out; cat out; grep -qx "  trained    3754" out'
 # 300 convolutions of 2^55 multiply-adds each.

@@ -5,7 +5,8 @@
 . "$top_srcdir/tests/tiny.sh"
 
 "$top_builddir/tests/make_pictures" pictures || exit 1
-sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures\nval_fraction = 0.25\norientation = ignore' \
+sed -e 's/^format.*/format = folder/' -e \
+    '/^format/a train = pictures\nval_fraction = 0.25\norientation = ignore' \
     -e 's/^crop.*/crop = 28/' -e 's/^pad.*/mean = 0.3,0.4,0.5\nstd = 0.2,0.2,0.3/' \
     -e 's/^batch.*/batch = 4/' -e 's/^every = 3 steps/every = 1/' -e 's/^precision.*/precision = fp32/' \
     -e 's/tiny.ini/coloured.ini/' run.ini >pictures.ini
@@ -35,13 +36,15 @@ expected=run
 ok "... with --check" says 0 "using the averaged" "$AMPTRAIN" eval --weights ../run --check
 exits "a folder without a checkpoint" 5 "$AMPTRAIN" eval -q --weights .
 printf '\2\0\0\0\0\0\0\0{}' >bare.safetensors
-ok "weights without a network" says 2 "does not say of which network it is" "$AMPTRAIN" eval -q --weights bare.safetensors
+ok "weights without a network" says 2 "does not say of which network it is" "$AMPTRAIN" eval -q --weights \
+    bare.safetensors
 whole() { "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures | grep '^{"images":48,'; }
 ok "eval of other images" whole
 flipped() {
     "$AMPTRAIN" eval -q --json --flip --weights ../run --val ../pictures --logits flip.npy >flip &&
         "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures --logits plain.npy >plain &&
-        grep '^{"images":48,' flip && ! cmp flip.npy plain.npy && [ "$(wc -c <flip.npy)" = "$(wc -c <plain.npy)" ]
+        grep '^{"images":48,' flip && ! cmp flip.npy plain.npy &&
+            [ "$(wc -c <flip.npy)" = "$(wc -c <plain.npy)" ]
 }
 ok "eval of images and their mirror images" flipped
 
@@ -70,7 +73,8 @@ ok "a different mean is used, with a message" says 0 "$trained.mean = 0.3,0.4,0.
     -s augment.mean=0,0,0
 ok "... a different size" says 0 "$trained.val_resize = 32, not 40 (-s)" other -s augment.val_resize=40
 figures_of_other() { figures --weights ../run -s model.arch=resnet20; }
-ok "a different network is not used, with a message" says 0 "which is used instead: layer 'conv1'" figures_of_other
+ok "a different network is not used, with a message" says 0 "which is used instead: layer 'conv1'" \
+    figures_of_other
 exits "another number of classes" 2 other -s model.classes=7
 
 printf 'PK\003\004 and so on' >network.pth
@@ -97,19 +101,22 @@ ok "... and can be evaluated" "$AMPTRAIN" eval -q --weights three.safetensors -s
     -s data.train=../pictures -s data.val_fraction=0.25
 ok "... of two networks" says 5 "has no tensor 'conv1.weight' of the shape" "$AMPTRAIN" average \
     lone.safetensors ../grey/checkpoint-last.safetensors -o none.safetensors
-ok "... refuses to overwrite an input" says 2 "is an input of this command" "$AMPTRAIN" average one.safetensors \
+ok "... refuses to overwrite an input" says 2 "is an input of this command" "$AMPTRAIN" average \
+    one.safetensors \
     -o one.safetensors
 
 # Folders, standard input, several classes.
 in_folder() {
     "$AMPTRAIN" predict -q --weights ../run "$@" ../pictures >found &&
-        "$AMPTRAIN" predict -q --weights ../run "$@" ../pictures/*/*.png | sort >each && sort found | cmp - each
+        "$AMPTRAIN" predict -q --weights ../run "$@" ../pictures/*/*.png | sort >each && sort found |
+            cmp - each
 }
 ok "predict of a folder" in_folder
 ok "... with --top" in_folder --top 2
 ok "... in JSON" sh -c '"$AMPTRAIN" predict -q --weights ../run --json --top 2 ../pictures | tr -d "\n" |
     grep -q "^\[{.*,\"top\":\[{\"class\":.*}\]}\]$"'
-ok "... without images" says 3 "contains no PNG, JPEG or WebP images" "$AMPTRAIN" predict -q --weights ../run .
+ok "... without images" says 3 "contains no PNG, JPEG or WebP images" "$AMPTRAIN" predict -q --weights \
+    ../run .
 from_input() {
     "$AMPTRAIN" predict -q --weights ../run - <../pictures/apple/1.png | sed 's/^-//' >one &&
         "$AMPTRAIN" predict -q --weights ../run ../pictures/apple/1.png | sed 's/^[^:]*//' | cmp - one
