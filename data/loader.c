@@ -129,7 +129,6 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     loader->chunk = loader->share.count / (2 * options->workers);
     loader->chunk = loader->chunk < 1 ? 1 : loader->chunk > CHUNK_MAX ? CHUNK_MAX : loader->chunk;
     loader->slot_count = slots_of(options->prefetch);
-    loader->bad = memory_new((size_t)options->dataset->count / 8 + 1, 1);
     atomic_init(&loader->drop, false);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
@@ -179,7 +178,6 @@ void loader_close(struct loader *loader)
     free(loader->workers);
     augment_table_free(&loader->table);
     by_class_free(&loader->by_class);
-    free(loader->bad);
     free(loader);
 }
 
@@ -292,14 +290,6 @@ void loader_return(struct loader *loader, struct batch *batch)
     slot->state = SLOT_FREE;
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->lock);
-}
-
-int64_t loader_bad_images(struct loader *loader)
-{
-    pthread_mutex_lock(&loader->lock);
-    int64_t count = loader->bad_count;
-    pthread_mutex_unlock(&loader->lock);
-    return count;
 }
 
 void loader_observe(struct loader *loader, struct time_spans *spans)

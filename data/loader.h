@@ -66,7 +66,7 @@ struct loader_options {
     void *(*allocate)(void *context, size_t bytes);
     void (*release)(void *context, void *memory, size_t bytes);
     void *memory_context;
-    /* Called once for every unusable image, from any thread, one call at a time; it must not call the loader.
+    /* Called whenever an image is unusable, from any thread, one call at a time; it must not call the loader.
      * May be NULL. */
     void (*bad_image)(void *context, int64_t index, const char *why);
     void *bad_context;
@@ -138,6 +138,3 @@ void loader_observe(struct loader *loader, struct time_spans *spans);
 
 /* The data set index of the image at a position of a batch in use. */
 int64_t loader_image(const struct loader *loader, const struct batch *batch, int place);
-
-/* The number of different unusable images since loader_open. */
-int64_t loader_bad_images(struct loader *loader);

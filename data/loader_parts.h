@@ -54,8 +54,6 @@ struct loader {
     struct slot *fill;         /* its slot; NULL: none was free yet */
     int handed;                /* images of it that were handed out */
     int64_t next;              /* the batch that loader_next will deliver */
-    uint8_t *bad;              /* a bit for every image of the dataset */
-    int64_t bad_count;
 
     atomic_bool drop;          /* workers: leave what you have, nobody wants it */
 };

@@ -57,17 +57,12 @@ int64_t loader_image(const struct loader *loader, const struct batch *batch, int
     return draw_of(loader, batch, place).image;
 }
 
+/* A worker that returns late does not report. */
 static void report_bad(struct loader *loader, int64_t index, const struct reason *reason)
 {
     pthread_mutex_lock(&loader->lock);
-    uint8_t bit = (uint8_t)(1 << (index & 7));
-    if (!(loader->bad[index >> 3] & bit)) {
-        loader->bad[index >> 3] |= bit;
-        loader->bad_count++;
-        /* A worker that returns late does not report. */
-        if (loader->options.bad_image && !loader->closing)
-            loader->options.bad_image(loader->options.bad_context, index, reason->text);
-    }
+    if (loader->options.bad_image && !loader->closing)
+        loader->options.bad_image(loader->options.bad_context, index, reason->text);
     pthread_mutex_unlock(&loader->lock);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic_file.h"
 #include "base/directory.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -345,17 +346,13 @@ static enum status check_text(const struct text *text, const struct findings *fo
 
 static enum status write_text(const struct text *text, const char *path)
 {
-    struct reason reason;
     if (!path) {
         printf("%s", text->data);
         return OK;
     }
     if (directory_has(&directory_working, path))
         return fail(USAGE, "init: %s: exists; it is not overwritten", path);
-    FILE *file = directory_stream(&directory_working, path, "w", &reason);
-    if (!file) return directory_refuse(&directory_working, path, reason.text);
-    bool written = fwrite(text->data, 1, text->length, file) == text->length;
-    if (fclose(file) != 0 || !written) return directory_refuse(&directory_working, path, "cannot be written");
+    TRY(atomic_file_write(&directory_working, path, text->data, text->length));
     log_info("%s: written; train with `amptrain -c %s -o runs/first`", path, path);
     return OK;
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/directory.h"
+#include "base/atomic_file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "bench.h"
@@ -106,7 +106,6 @@ static enum status draw(const struct range *range, const char *path)
     struct svg svg = svg_open(WIDTH, HEIGHT, "Loss by learning rate");
     struct point *curve = memory_new((size_t)range->count, sizeof *curve);
     char title[96], name[32];
-    struct reason reason;
     for (double decade = pow(10, ceil(log10(range->rates[0]))); decade <= range->rates[range->count - 1];
          decade *= 10) {
         snprintf(name, sizeof name, "%.0e", decade);
@@ -120,12 +119,8 @@ static enum status draw(const struct range *range, const char *path)
     const struct svg_font font = {15, 0, ANCHOR_START, true, false};
     svg_text(&svg, (struct point){MARGIN, MARGIN / 2.0}, font, title);
     free(curve);
-    FILE *file = directory_stream(&directory_working, path, "w", &reason);
-    enum status status = file ? OK : directory_refuse(&directory_working, path, reason.text);
     const struct text *text = svg_end(&svg);
-    bool written = file && fwrite(text->data, 1, text->length, file) == text->length;
-    if (file && (fclose(file) != 0 || !written))
-        status = directory_refuse(&directory_working, path, "cannot be written");
+    enum status status = atomic_file_write(&directory_working, path, text->data, text->length);
     svg_free(&svg);
     return status;
 }

@@ -461,7 +461,6 @@ static void test_evaluation_shares(void **state)
     exec_close(eval.exec);
     eval.exec = exec_prepare(&eval.compiled, &options_again);
     assert_int_equal(exec_place(eval.exec, &(struct exec_memory){.lender = train.exec}), OK);
-    assert_int_equal(exec_arena_bytes(eval.exec), 0);
     assert_ptr_equal(exec_arena(eval.exec), exec_arena(train.exec));
     for (int step = 0; step < 3; step++) {
         assert_int_equal(net_run(&train, 0.05), OK);

@@ -748,7 +748,8 @@ static void processes_share_what_is_kept(void **state)
 }
 
 struct heard {
-    int count;
+    bool known[160];
+    int count;                   /* of different images */
 };
 
 static void hear(void *context, int64_t index, const char *why)
@@ -756,7 +757,8 @@ static void hear(void *context, int64_t index, const char *why)
     struct heard *heard = context;
     assert_int_equal(index % 10, 1);
     assert_non_null(strstr(why, "is bad"));
-    heard->count++;
+    heard->count += !heard->known[index];
+    heard->known[index] = true;
 }
 
 static void bad_images_are_replaced_alike(void **state)
@@ -774,9 +776,8 @@ static void bad_images_are_replaced_alike(void **state)
         assert_int_equal(read_epoch(loader, &options, 1, 0, workers > 1 ? got : want), 16);
         if (workers > 1) assert_memory_equal(got, want, sizeof want);
         assert_int_equal(heard.count, 16);
-        assert_int_equal(loader_bad_images(loader), 16);
         assert_int_equal(read_epoch(loader, &options, 2, 0, got), 16);
-        assert_int_equal(loader_bad_images(loader), 16);
+        assert_int_equal(heard.count, 16);
         loader_close(loader);
     }
 }
@@ -798,7 +799,6 @@ static void bad_images_are_left_out_of_evaluation(void **state)
         }
         loader_return(loader, batch);
     }
-    assert_int_equal(loader_bad_images(loader), 4);
     loader_close(loader);
 }
 

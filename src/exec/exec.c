@@ -246,11 +246,6 @@ void *exec_arena(const struct exec *exec)
     return exec->arena;
 }
 
-int64_t exec_arena_bytes(const struct exec *exec)
-{
-    return exec->arena_bytes;
-}
-
 int exec_depth(const struct exec *exec)
 {
     return exec->depth;

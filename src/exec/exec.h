@@ -43,7 +43,6 @@ enum status exec_open(const struct compiled *compiled, const struct exec_options
 void exec_close(struct exec *exec);      /* also one that is only prepared */
 const struct plan *exec_plan(const struct exec *exec);
 void *exec_arena(const struct exec *exec);
-int64_t exec_arena_bytes(const struct exec *exec);     /* of its own; 0 when it shares another's */
 
 /* A run over a batch in host memory laid out as the program says (images [batch,h,w,c] in program->storage;
  * labels as its value says: int32, or fp32 targets), in two parts. Training: counts a step, runs forward to

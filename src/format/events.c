@@ -19,7 +19,8 @@ static uint32_t events_masked_crc(const void *data, size_t bytes)
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-bool events_record(FILE *file, const void *data, size_t bytes)
+/* One framed record: length, its masked checksum, the data, theirs. */
+static bool events_record(FILE *file, const void *data, size_t bytes)
 {
     uint8_t head[12], tail[4];
     protobuf_little_endian(head, bytes, 8);

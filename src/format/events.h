@@ -31,6 +31,3 @@ struct events_picture {
     int width, height;
 };
 void events_image(struct events *events, const char *tag, int64_t step, const struct events_picture *picture);
-
-/* One framed record: length, its masked checksum, the data, theirs. False: it could not be written. */
-_Bool events_record(FILE *file, const void *data, size_t bytes);
