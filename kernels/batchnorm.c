@@ -6,19 +6,19 @@
  * Training: mean and biased variance of the micro-batch; after an applied step
  *     running = (1 - momentum) * running + momentum * batch's (variance: unbiased),
  * by the moments of all its micro-batches together (moments.c).
- * Evaluation: the running ones. `residual` is the second input, there if the setting of that name
+ * Evaluation: the running ones. `residual` is the second input, present if the setting of that name
  * says so; it and the activation come from fusion.
  *
  * Backward, with dz = d_y * activation'(z), xhat = (x - mean) * invstd, and means over the channel:
  *     d_residual = dz,  d_bias = sum(dz),  d_weight = sum(dz * xhat)
  *     d_x = weight * invstd * (dz - mean(dz) - xhat * mean(dz * xhat))
  *
- * With call->ranks, statistics and means are those of so many ranks, each with as many numbers: forward finds
- * mean and invstd in saved, backward the sums of all, and finds d_x alone. The sums of one rank are what
- * backward without d_x leaves in call->sums: F32 [2, c], sum(dz) and sum(dz * xhat).
+ * With call->ranks, statistics and means are those of that many ranks of the same size: forward reads mean
+ * and invstd from saved; backward reads the sums of all ranks, and computes d_x only. The sums of one rank
+ * are what backward without d_x writes to call->sums: F32 [2, c], sum(dz) and sum(dz * xhat).
  *
- * Which side of the activation's corner an element is on is told by z before it is rounded to
- * storage, worked out again from x, so that y need not be kept; with a residual it is told by
+ * The side of the activation's corner on which an element is follows from z before it is rounded to
+ * storage, recomputed from x, so that y need not be kept; with a residual it follows from
  * the stored y, or a mask of it, so that the residual need not be kept. The two differ only where
  * z underflows. A channel of a single value has the unbiased variance 0. */
 #include "batchnorm.h"
@@ -177,7 +177,7 @@ static double side(const struct call *call, const struct batchnorm_channel *c, i
     return call->mask.data ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
 }
 
-/* The gradient behind the activation. */
+/* The gradient of the activation's input. */
 static double d_z(const struct call *call, const struct batchnorm_channel *c, int64_t i)
 {
     return batchnorm_d_y(call, i) * batchnorm_slope(call->settings, side(call, c, i));
@@ -222,7 +222,7 @@ static void backward_channel(const struct call *call, int64_t k)
     }
 }
 
-/* The first channels of d_x_more join d_x. */
+/* Adds the first channels of d_x_more to d_x. */
 static void add_first_channels(const struct call *call)
 {
     int64_t channels = call->x[0].shape.c, pitch = call->d_x_more.shape.c;

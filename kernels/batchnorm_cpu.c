@@ -1,9 +1,9 @@
 /* batchnorm_cpu.c: batchnorm in two sweeps over memory each way, on threads.
  *
  * Memory is a sequence of lines of `width` elements, each a whole number of pixels, so that the
- * inner loops are long even where channels are few; what belongs to a channel (mean, scale, ...) is
- * laid out once for every position of a line. Lines are cut into chunks that fit the second-level
- * cache. Sums are fp32 within a chunk; chunks are combined in double, in their order, so that the
+ * inner loops are long even with few channels; per-channel values (mean, scale, ...) are repeated for
+ * every position of a line. Lines are cut into chunks that fit the second-level
+ * cache. Sums are fp32 within a chunk; chunks are combined in double, in order, so that the
  * result does not depend on the number of threads.
  *
  * Each chunk's variance takes two passes (Chan, Golub, LeVeque 1983: the corrected two-pass
@@ -15,9 +15,9 @@
 
 #include "kernels/cpu.h"
 
-#define LINE 256           /* lines are at least about so long */
-#define CHUNK 16384        /* elements, about */
-#define CHUNK_LINES 32     /* at least so many, however long they are */
+#define LINE 256           /* approximate minimum length of lines */
+#define CHUNK 16384        /* approximate number of elements */
+#define CHUNK_LINES 32     /* minimum, whatever their length */
 #define TILE 64            /* channels combined at a time */
 
 struct layout {
@@ -59,7 +59,7 @@ static void batchnorm_cpu_gather(const struct layout *l, float *line)
     }
 }
 
-/* A line's worth of what channels are normalised by:
+/* The factors by which a line is normalised:
  *   z = (x - mean) * scale + bias
  *   d_x = scale * dz + tilt * (x - mean) + shift. */
 struct factors {
@@ -178,7 +178,7 @@ EVERY_MACHINE static void normalise_block(const float *x, const float *residual,
     }
 }
 
-/* dz by the side on which z lies, told by x or, if it is there, by y. */
+/* dz by the side of z, which follows from x or, if present, from y. */
 INLINE void d_z_lines(const float *x, const float *y, const float *d_y, float *dz, const struct extent *e,
                       enum activation activation)
 {
@@ -239,8 +239,8 @@ static struct extent extent_at(const struct call *call, const struct layout *l, 
     };
 }
 
-/* Makes the factors in `memory`, FACTORS lines, of the means and inverse deviations of the channels; tilt and
- * shift are for combine_gradients to set. */
+/* Computes the factors in `memory`, FACTORS lines, from the means and inverse deviations of the channels;
+ * combine_gradients sets tilt and shift. */
 static struct factors factors_open(const struct call *call, const struct layout *l, float *memory,
                                    const struct tensor *mean, const struct tensor *spread_of, double eps)
 {
@@ -367,7 +367,7 @@ static enum status batchnorm_cpu_forward(const struct call *call)
     return OK;
 }
 
-/* In the operations of forward, by the statistics that it saved. */
+/* With the operations of forward, and the statistics that it saved. */
 static enum status batchnorm_cpu_recompute(const struct call *call)
 {
     struct layout l = layout_open(call->x[0].shape);
@@ -377,7 +377,7 @@ static enum status batchnorm_cpu_recompute(const struct call *call)
     return OK;
 }
 
-/* Backward's view of a block. dz is d_y itself when there is no activation. */
+/* A block in backward. dz is d_y itself if there is no activation. */
 struct window {
     float x_buffer[BLOCK], y_buffer[BLOCK], d_y_buffer[BLOCK], dz_buffer[BLOCK];
     const float *x, *dz;
@@ -399,8 +399,8 @@ static void window_open(struct window *w, const struct call *call, int64_t i, co
     d_z_block(w->x, by_y ? block_load(&call->y, i, e->count, w->y_buffer) : NULL, d_y, w->dz_buffer, e);
 }
 
-/* The same in the second sweep: the residual's gradient, if wanted, is dz, and was written by the
- * first; to all its bits, unless leaky_relu has scaled it. */
+/* The same in the second sweep: the residual's gradient, if wanted, is dz as the first one wrote it,
+ * which is exact, unless leaky_relu has scaled it. */
 static void window_reopen(struct window *w, const struct call *call, int64_t i, const struct extent *e)
 {
     const struct batchnorm *s = call->settings;
@@ -460,7 +460,7 @@ static void combine_gradients(const struct call *call, const struct layout *l, c
     }
 }
 
-/* d_x's tilt and shift by the sums of all ranks. */
+/* d_x's tilt and shift from the sums of all ranks. */
 static void take_sums(const struct call *call, const struct layout *l, const struct factors *f)
 {
     double n = (double)call->ranks * (double)(l->count / l->channels);

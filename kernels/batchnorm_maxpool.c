@@ -3,10 +3,10 @@
  *
  *     y = the maximum over a window of activation((x - mean) * invstd * weight + bias)
  *
- * In a channel that is a function of x which never falls, or with a weight below 0 never rises. So y is the
- * function of one x, the greatest or the least of the window, which is saved with its number, of equals the
- * first, or with 255 where the activation is constant. Among different x that give the same y a max pooling
- * of stored results takes the first, so that the gradient goes to another of them.
+ * In a channel this function of x is nondecreasing, or nonincreasing if the weight is negative. So y follows
+ * from one x, the greatest or the least of the window (the first of equals), which is saved with its number
+ * in the window, or with 255 if the activation is constant there. Where different x give the same stored
+ * result, a separate max pooling would take the first of those, so the gradient may go to another one.
  *
  * Backward, with dz = d_y * activation'(z) of the outputs: the sums of dz and of dz * xhat over an image are
  * those over its outputs, xhat being that of the saved x. So
@@ -65,7 +65,7 @@ static bool curve_is_flat(const struct call *call, const struct batchnorm_channe
     return batchnorm_slope(call->settings, batchnorm_z(c, x)) == 0;
 }
 
-/* The gradient of z at output `at`, where x was taken. */
+/* The gradient of z at output `at`, for the x that was taken. */
 static double d_z(const struct call *call, const struct batchnorm_channel *c, double x, int64_t at)
 {
     return curve_is_flat(call, c, x) ? 0 : batchnorm_d_y(call, at);
@@ -147,7 +147,7 @@ static struct sums sums_of(const struct call *call, const struct batchnorm_chann
     return sums;
 }
 
-/* The gradients that the windows which took an input give it. */
+/* The gradient of an input from all windows that took it. */
 static double taken_d_z(const struct call *call, const struct pool_plane *plane,
                         const struct batchnorm_channel *c, const int64_t at[4])
 {

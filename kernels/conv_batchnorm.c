@@ -7,8 +7,8 @@
  *
  *     T = W S,  mean_k = W_k m,  variance_k = T_k W_k',  T_kc being the covariance of x_k and a_c.
  *
- * Backward, with dz = d_y * activation'(z), its means D over the pixels, and s = weight * invstd, needs x as
- * little, nor its gradient:
+ * Backward, with dz = d_y * activation'(z), its means D over the pixels, and s = weight * invstd, needs
+ * neither x nor its gradient:
  *
  *     G_kc = sum of dz_k (a_c - m_c),  d_bias = P D,  d_weight_k = invstd_k W_k G_k'
  *     b_k = -s_k invstd_k d_weight_k / P
@@ -16,12 +16,12 @@
  *     d_a = (s W)' (dz - D) + Q (a - m),  Q = W' diag(b) W,  d_residual = dz
  *
  * This follows from batch norm's d_x = s (dz - D) + b (x - mean) by d_W = d_x a' and d_a = W' d_x. So forward
- * makes one pass over what is as large as y where convolution and batch norm make two and a half, and
- * backward two where they make five. It pays where there are more filters than channels and many more pixels,
- * so that what is done on matrices of channels x channels is little; nothing else is accepted.
+ * makes one pass over memory of the size of y, where convolution and batch norm make two and a half, and
+ * backward two, where they make five. It is worthwhile, and accepted, only for more filters than channels and
+ * many more pixels, so that the work on channels x channels matrices is small.
  *
- * Codes may store s W, Q and the biases that they imply in the storage type; the biases are those that the
- * rounded factors have at the mean, so that a constant input has no more than a bias's rounding. */
+ * Codes may store s W, Q and the biases that they imply in the storage type; the biases are computed from
+ * the rounded factors at the mean, so that a constant input has only the rounding error of a bias. */
 #include "conv_batchnorm.h"
 
 #include <math.h>
@@ -124,7 +124,7 @@ static double weight_at(const struct fold *f, int64_t k, int64_t c)
     return tensor_get(f->weight, k * f->channels + c);
 }
 
-/* Where a pixel's channel c is in a. */
+/* The index in a of a pixel's channel c. */
 static int64_t place_of(const struct fold *f, int64_t p, int64_t c)
 {
     int64_t stride = ((const struct conv_batchnorm *)f->call->settings)->stride;
@@ -218,7 +218,7 @@ static enum status forward(const struct call *call)
     return recompute(call);
 }
 
-/* The gradient behind the activation. */
+/* The gradient of the activation's input. */
 static double d_z(const struct call *call, int64_t i)
 {
     const struct conv_batchnorm *s = call->settings;

@@ -2,7 +2,8 @@
  *
  *   y = columns w^T        d_columns = d_y w        d_w = d_y^T columns
  *
- * with w as k, (r, s, c); im2col makes columns of x, and col2im adds d_columns, which are fp32, up to d_x. */
+ * with w as k, (r, s, c); im2col computes columns from x, and col2im adds up d_columns, which are fp32, to
+ * d_x. */
 #include "conv_gemm.h"
 
 #include <stdlib.h>
@@ -22,11 +23,11 @@ struct conv_gemm {
     void *product;                       /* a kernel plan */
 };
 
-/* A call of the product on some of the images, and where it lies in the workspace. */
+/* A call of the product on some of the images, and its offsets in the workspace. */
 struct gemm_part {
     struct call call;
     struct tensor x, params[2], d_params[2];
-    size_t workspace;                    /* where the product's begins */
+    size_t workspace;                    /* of the product's own workspace */
 };
 
 static int64_t taps(const struct conv_gemm *gemm)
@@ -76,7 +77,7 @@ static void part_make(const struct conv_gemm *gemm, const struct call *call, int
     part->call.workspace = call->workspace ? (char *)call->workspace + offset : NULL;
 }
 
-/* The place in the batch of what output pixel `row` reads at a tap; -1: it is outside the image. */
+/* The index in the batch of what output pixel `row` reads at a tap; -1: it is outside the image. */
 static int64_t pixel_at(const struct conv_gemm *gemm, int64_t row, int64_t tap)
 {
     const struct conv_geometry *g = &gemm->geometry;
@@ -101,7 +102,7 @@ static void im2col(const struct conv_gemm *gemm, const char *x, int64_t image, c
         }
 }
 
-/* The output position that reads input position `in` at a tap, or -1. */
+/* The output position that reads input position `in` at a tap; -1: none. */
 static int64_t output_at(const struct conv_gemm *gemm, int axis, int64_t in, int64_t tap)
 {
     const struct conv_geometry *g = &gemm->geometry;
@@ -159,7 +160,7 @@ static void weights_arrange(const struct conv_gemm *gemm, const struct tensor *f
                        source + (size_t)((k * channels + c) * count + tap) * bytes, bytes);
 }
 
-/* The first part's gradient, arranged as k, c, r, s, or added to that of the parts before. */
+/* Stores the first part's gradient as k, c, r, s; adds that of later parts. */
 static void gradients_add(const struct conv_gemm *gemm, const struct gemm_part *part, const struct call *call,
                           bool first)
 {

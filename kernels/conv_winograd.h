@@ -5,10 +5,10 @@
 
 struct conv_winograd;
 
-/* NULL if it cannot be done so, or call->variant is another. */
+/* NULL if the convolution is not supported, or call->variant is another. */
 struct conv_winograd *conv_winograd_make(const struct call *call);
 
-/* Whether it pays, or call->variant was "winograd". */
+/* Whether it is faster for the phase, or call->variant was "winograd". */
 bool conv_winograd_takes(const struct conv_winograd *winograd, enum phase phase);
 
 /* Accepts NULL. */

@@ -1,8 +1,8 @@
-/* conv_winograd_cpu.c: images and kernels are transformed by tiles (winograd.h), in fp32 whatever the
- * storage. At each of the 36 points, one product of matrices adds up over channels: tiles by channels times
- * channels by filters; for d_g it adds up over tiles. d_x is the same convolution of d_y with kernels turned
- * by half a turn. How many images and threads there are decides nothing, so that an image is treated alike in
- * any batch. */
+/* conv_winograd_cpu.c: images and kernels are transformed by tiles (winograd.h), in fp32 whatever the storage
+ * type. At each of the 36 points, one matrix product sums over channels: (tiles x channels) times (channels x
+ * filters); for d_g it sums over tiles. d_x is the same convolution of d_y with kernels rotated by 180
+ * degrees. No decision depends on the number of images or threads, so an image has the same result in any
+ * batch. */
 #include "conv_winograd.h"
 
 #include <omp.h>
@@ -16,11 +16,11 @@
 #include "panel_product.h"
 #include "winograd.h"
 
-#define BLOCK_TILES 64         /* that a thread brings to their outputs at a time, at most */
+#define BLOCK_TILES 64         /* the maximum that a thread processes at a time */
 #define CACHE_LINE 64
-#define SKEW 16                /* elements between points, lest all lie in the same sets of the cache */
+#define SKEW 16                /* elements between points, so that they map to different cache sets */
 
-/* Images and what is made of them, forward or, for backward_data, the other way round. */
+/* Input and output images, of forward or, swapped, of backward_data. */
 struct side {
     int64_t h, w, c;
 };
@@ -30,16 +30,16 @@ struct conv_winograd {
     int64_t images, pad[2];
     struct side x, y;
     enum dtype dtype;
-    bool asked;            /* for this algorithm, whether it pays or not */
+    bool asked;            /* to use this algorithm, even where it is slower */
     int threads;
 };
 
-/* One convolution: as forward has it, or backward_data. */
+/* One convolution: that of forward, or of backward_data. */
 struct tiling {
     struct tensor from, to;
     struct side in, out;
     int64_t pad[2], across, per_image, count;
-    bool turned;               /* kernels, and their channels and filters swapped */
+    bool turned;               /* kernels are rotated, their channels and filters swapped */
 };
 
 static struct tiling tiling_of(const struct conv_winograd *w, const struct call *call)
@@ -59,7 +59,7 @@ static struct tiling tiling_of(const struct conv_winograd *w, const struct call 
     return t;
 }
 
-/* A square of pixels of an image: the upper left one may lie outside it, and the others too. */
+/* A square of pixels, given by the upper left one; any of them may be outside of the image. */
 struct square {
     int64_t image, h, w;
 };
@@ -72,7 +72,7 @@ static struct square square_of(const struct tiling *t, int64_t tile)
 
 static const float zeros[PANEL];
 
-/* The pixels' channels as fp32: where they are, in `buffer` with room for all, or zeros outside the image. */
+/* The pixels' channels as fp32: in place, or in `buffer`, which has room for all; zeros outside the image. */
 static void square_load(const struct tensor *images, const struct side *side, const struct square *at,
                         int edge, float *buffer, const float **pixels)
 {
@@ -92,7 +92,7 @@ static void square_load(const struct tensor *images, const struct side *side, co
     }
 }
 
-/* Some PANEL channels of pixels, at `channel`. */
+/* PANEL channels of pixels, from `channel` on. */
 static void channels_at(const float *const *pixels, int count, int64_t channel, const float **lines)
 {
     for (int i = 0; i < count; i++) lines[i] = pixels[i] == zeros ? zeros : pixels[i] + channel;
@@ -273,7 +273,7 @@ static void images_run(const struct conv_winograd *w, const struct call *call)
  *   v     [point][tile][channel]                          of `tiles` tiles, the thread's
  *   d_v   [slice / PANEL][point][tile][PANEL]             of their d_y
  *
- * v is made again for every slice. Then the parts are added up in their order. */
+ * v is recomputed for every slice. Then the parts are added up in order. */
 struct gradient {
     const struct conv_winograd *w;
     const struct call *call;
@@ -283,10 +283,10 @@ struct gradient {
     int64_t v_stride, d_v_stride;
 };
 
-#define SLICE 128                      /* filters, so that v is worth its making */
+#define SLICE 128                      /* filters: enough to be worth computing v */
 #define PART_TILES 256                 /* at least */
 #define PARTS_ELEMENTS (4 << 20)       /* of all parts' d_u, about */
-#define DEEP 256                       /* channels whose d_u is worth more tiles at a time */
+#define DEEP 256                       /* from so many channels on, more tiles at a time are worthwhile */
 
 static struct gradient gradient_open(const struct conv_winograd *w, const struct call *call)
 {
@@ -403,9 +403,9 @@ static void bias_gradient(const struct conv_winograd *w, const struct call *call
     for (int j = 0; j < PANEL; j++) tensor_set(&call->d_params[1], channel + j, sums[j]);
 }
 
-/* Few channels and small images are left to direct code, whose work is too little for the transforms. So is
- * bf16 where its products are faster than those of fp32: always with AMX; with twice the speed, if tiles
- * overhang much or, for weights, an image has few. */
+/* Direct code is faster for few channels and small images, where transforms cost more than they save. So it
+ * is for bf16 if products in bf16 are faster than in fp32: always with AMX; at twice the speed, if much of
+ * the tiles is outside of the image or, for weights, an image has few tiles. */
 #define WORTH_PRODUCTS 1e7
 #define WORTH_COVER 0.9
 #define WORTH_TILES 4

@@ -42,7 +42,7 @@ struct onednn_step {
     size_t scratch_offset, workspace;
 };
 
-/* How the library calls an operand in a phase; argument 0: it has no part in it. */
+/* The library's name of an operand in a phase; argument 0: it is not used. */
 struct part {
     int argument;
     dnnl_query_t query;
@@ -127,7 +127,7 @@ static dnnl_primitive_attr_t attributes_make(void)
     return attr;
 }
 
-/* How the kernel walks, as the library wants it: dilation counts the inputs left out. */
+/* The library's parameters of a convolution: its dilation counts skipped inputs. */
 struct window {
     dnnl_dims_t stride, dilation, pad;
 };
@@ -285,8 +285,8 @@ static bool sum_is_long(const struct onednn_problem *p, enum phase phase, enum d
            p->c / p->groups * p->kernel[0] * p->kernel[1] > LONG_SUM;
 }
 
-/* In order of preference: activations in our layout, in the library's own (the other way round for long
- * sums); for fp32, which has no other way left, the library's plain loops. NULL when it refuses all. */
+/* In order of preference: activations in our layout, then in the library's (for long sums vice versa); for
+ * fp32, which has no alternative, the library's plain loops. NULL if it refuses all. */
 static dnnl_primitive_desc_t desc_choose(const struct onednn_problem *problem, enum phase phase,
                                          enum dtype dtype, dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
@@ -306,7 +306,7 @@ static dnnl_primitive_desc_t desc_choose(const struct onednn_problem *problem, e
     return NULL;
 }
 
-/* Lays reordered operands behind one another, then the scratch memory, which stages share. */
+/* Assigns workspace to reordered operands, then to the scratch memory, which stages share. */
 static bool operands_open(struct onednn_step *step, const struct onednn_problem *problem,
                           const dnnl_memory_desc_t ours[ONEDNN_OPERANDS], dnnl_primitive_attr_t attr)
 {

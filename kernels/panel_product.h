@@ -1,11 +1,11 @@
-/* panel_product.h: the innermost product of matrices on the CPU, by the widest vectors that there are. */
+/* panel_product.h: the innermost product of matrices on the CPU, by the widest vectors available. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* y[r][j] = sum over d < depth of a[r * row + d * step] * b[d][j], or added to y. b and y have PANEL columns,
- * one row behind the other. `rows` is a multiple of PANEL_ROWS. Each sum is one chain of fused
+ * with contiguous rows. `rows` is a multiple of PANEL_ROWS. Each sum is one chain of fused
  * multiplications and additions in the order of d, so that all vectors give the same bits. */
 #define PANEL 32
 #define PANEL_ROWS 8
@@ -19,6 +19,6 @@ struct panel_product {
 };
 typedef void panel_multiply(const struct panel_product *product);
 
-/* The fastest for this CPU, or for what ONEDNN_MAX_CPU_ISA leaves of it. With neither AVX-512 nor AVX2 it is
+/* The fastest for this CPU, limited by ONEDNN_MAX_CPU_ISA. With neither AVX-512 nor AVX2 it is
  * plain loops, slow and not fused. */
 panel_multiply *panel_multiply_here(void);

@@ -11,15 +11,15 @@ struct product_phase {
     bool chosen;
     char name[96];
     struct onednn_step *step;              /* NULL: the reference */
-    bool fp32;                             /* operands that are not are widened in the workspace */
+    bool fp32;                             /* others are converted to it in the workspace */
     size_t offset[ONEDNN_OPERANDS];        /* of the widened operands */
-    size_t workspace;                      /* of widened operands; the step's lies behind it */
+    size_t workspace;                      /* of widened operands, which precede the step's */
 };
 
 struct product {
     struct onednn_problem problem;
     const struct op_code *reference;
-    const char *variant;                   /* what prepare was asked for; NULL: the best */
+    const char *variant;                   /* as requested by call->variant; NULL: the best */
     struct product_phase phases[PHASE_COUNT];
 };
 

@@ -5,7 +5,7 @@
  *
  * where * multiplies point by point. The polynomials behind it are evaluated at 0, 3/4, -3/4, 3/2, -3/2 and
  * infinity, which halves the rounding errors of the usual 0, 1, -1, 2, -2 and infinity: 1.5e-6 of the root
- * mean square over 256 channels, beside 0.9e-6 by direct code. */
+ * mean square over 256 channels, compared with 0.9e-6 by direct code. */
 #pragma once
 
 #include <stdint.h>
@@ -18,8 +18,8 @@
 #define POINTS (TILE_IN * TILE_IN)
 #define TAPS (TAP * TAP)
 
-/* Lines are of PANEL channels. The first argument is a square of lines, row by row; the square that is made
- * of it has a line every `stride` elements. */
+/* Lines are of PANEL channels. The first argument is a square of lines, row by row; the result is a square
+ * with a line every `stride` elements. */
 void winograd_input(const float *const d[POINTS], float *v, int64_t stride);
 void winograd_weight(const float *const g[TAPS], float *u, int64_t stride);
 void winograd_output(const float *const m[POINTS], float *y, int64_t stride);
