@@ -245,9 +245,11 @@ instructions() {
     tail -n 1 dump1 | grep -q update
 }
 ok "... one instruction per line" instructions
-ok "plan --dump=PASS" sh -c '"$AMPTRAIN" plan -c run.ini --dump=differentiate | head -n 1 | grep -qx "pass differentiate"'
+ok "plan --dump=PASS" sh -c '"$AMPTRAIN" plan -c run.ini --dump=differentiate | head -n 1 |
+    grep -qx "pass differentiate"'
 "$AMPTRAIN" plan -c run.ini --dump=all >dump3
-ok "plan --dump=all" sh -c 'grep "^pass " dump3 | tr "\n" " " | grep -q "^pass lower pass autocast .*pass relu_mask "'
+ok "plan --dump=all" sh -c 'grep "^pass " dump3 | tr "\n" " " |
+    grep -q "^pass lower pass autocast .*pass relu_mask "'
 after_each() { for pass; do "$AMPTRAIN" plan -c run.ini --dump="$pass" && echo; done | sed '$d' |
     cmp - dump3; }
 ok "... equals --dump=PASS for each pass" after_each $(sed -n 's/^pass //p' dump3)

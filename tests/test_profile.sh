@@ -4,7 +4,8 @@
 . "$top_srcdir/tests/tiny.sh"
 XDG_CACHE_HOME=$scratch/cache; export XDG_CACHE_HOME
 
-ok "a profile" sh -c '"$AMPTRAIN" profile -c run.ini -s amp.growth_interval=2000 >out 2>err && cat out && [ ! -s err ]'
+ok "a profile" sh -c '"$AMPTRAIN" profile -c run.ini -s amp.growth_interval=2000 >out 2>err && cat out &&
+    [ ! -s err ]'
 for stage in read decode copy forward backward update; do
     ok "... with the stage $stage" grep -qE "^$stage +[0-9.]+ +[0-9.]+ +[0-9.]+ %$" out
 done

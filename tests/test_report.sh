@@ -16,7 +16,8 @@ wellformed() {
 
 ok "a run writes its report" "$AMPTRAIN" -q -c run.ini -o run
 ok "... well-formed" wellformed $page
-ok "... with no external references" sh -c '! grep -oE "(src|href)=\"[^d#][^\"]*\"|@import|url\(" run/report.html'
+ok "... with no external references" sh -c \
+    '! grep -oE "(src|href)=\"[^d#][^\"]*\"|@import|url\(" run/report.html'
 has() { grep -qF -e "$1" $page || { echo "not on the page: $1"; return 1; }; }
 for title in Loss Accuracy "Learning rate" "Loss scale" "Gradient norm" Throughput "Waiting for data"; do
     ok "... with the curve '$title'" has "<b>$title</b>"
@@ -39,20 +40,25 @@ ok "no gap below names of one letter" sh -c '
 ok "no tick is at -0" sh -c '! grep -q ">-0<" run/report.html && grep -q ">0</text>" run/report.html'
 ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
 ok "mistakes with pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
-the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d | cmp - run/memory.svg; }
+the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d |
+    cmp - run/memory.svg; }
 ok "the memory map in a sandboxed frame" the_map
-class_sizes() { sed -n "s/.*\"$1\":\[\([0-9,]*\)\].*/\1/p" run/metrics.jsonl | tr , '\n' | sort -n | sed -n '1p;$p' | paste -s -d - |
+class_sizes() { sed -n "s/.*\"$1\":\[\([0-9,]*\)\].*/\1/p" run/metrics.jsonl | tr , '\n' | sort -n |
+    sed -n '1p;$p' | paste -s -d - |
     sed 's/-/ to /'; }
-ok "numbers of images per class" has "<p>1438 training images, $(class_sizes train_per_class) in a class; 359 for \
+ok "numbers of images per class" has \
+    "<p>1438 training images, $(class_sizes train_per_class) in a class; 359 for \
 validation, $(class_sizes val_per_class) in a class</p>"
 # In a browser, where there is one that starts.
 browser=$(command -v chromium || command -v google-chrome)
 browse() {
-    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$scratch/browser" \
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
+        --user-data-dir="$scratch/browser" \
         --enable-logging=stderr --dump-dom "file://$PWD/$1" >dom 2>said
 }
 if [ -n "$browser" ] && browse $page; then
-    ok "a browser shows it without errors" sh -c 'grep CONSOLE said; ! grep -q CONSOLE said && grep -q "<output>" dom'
+    ok "a browser shows it without errors" sh -c 'grep CONSOLE said; ! grep -q CONSOLE said &&
+    grep -q "<output>" dom'
     sed 's/function nearest/function nearest nearest/' $page >broken.html
     browse broken.html
     ok "... which it reports if the script is broken" grep -q CONSOLE said
@@ -64,7 +70,8 @@ ok "library versions" sh -c 'grep -q "<td>libraries</td><td>oneDNN [0-9.]*" run/
 ok "the configuration" has "init_scale = 16777216"
 
 # Mistakes as eval finds them by its logits: the image, its label, what it is predicted as, how sure.
-"$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >/dev/null || exit 1
+"$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >/dev/null ||
+    exit 1
 gzip -dc "$top_srcdir/data/digits/digits.csv.gz" | awk -F , 'NR % 5 == 0 { print $NF + 0 }' >labels
 tail -c +129 logits.npy | od -An -v -t f4 -w40 | paste labels - | awk '
     { best = 2; for (i = 3; i <= NF; i++) if ($i > $best) best = i
@@ -75,32 +82,37 @@ the_mistakes() {
     grep -o '"index":[0-9]*,"label":"[0-9]*","predicted":"[0-9]*","confidence":[0-9.]*' "$1" | tr -d '"a-z:' |
         awk -F , '{ printf "%.5f %d %d %d\n", $4, $1, $2, $3 }' >found
     paste found wanted | awk '{ print } ($1 - $5) ^ 2 > 1e-9 { bad = 1 } END { exit bad || NR != 24 }' &&
-        cut -d ' ' -f 2- found | sort >found.sorted && cut -d ' ' -f 2- wanted | sort | comm -3 - found.sorted | wc -l |
+        cut -d ' ' -f 2- found | sort >found.sorted && cut -d ' ' -f 2- wanted | sort |
+            comm -3 - found.sorted | wc -l |
         awk '{ exit $1 > 2 }'
 }
 ok "the most confident mistakes of eval" the_mistakes evaluated/mistakes.json
 ok "... and of the run" the_mistakes run/mistakes.json
 several() {
     "$AMPTRAIN" -q -c run.ini -o several -s parallel.gpus=2 -s train.accumulate=1 &&
-        sed 's/,"width.*//' run/mistakes.json >one && sed 's/,"width.*//' several/mistakes.json | diff one - &&
+        sed 's/,"width.*//' run/mistakes.json >one && sed 's/,"width.*//' several/mistakes.json |
+            diff one - &&
         wellformed several/report.html
 }
 ok "several ranks give the same" several
 
-ok "the command `report` writes the same page" sh -c '
+ok "the command report writes the same page" sh -c '
     cp run/report.html first && rm run/report.html && "$AMPTRAIN" report -q run && cmp first run/report.html'
 ok "run.report=no: nothing is written" sh -c '
     "$AMPTRAIN" -q -c run.ini -o silent -s run.report=no && [ ! -e silent/report.html ] && [ ! -e silent/memory.svg ]'
 resumed() {
-    "$AMPTRAIN" -q -c run.ini -o resumed -s run.max_steps=30 && "$AMPTRAIN" -q -c run.ini -o resumed -r || return 1
+    "$AMPTRAIN" -q -c run.ini -o resumed -s run.max_steps=30 && "$AMPTRAIN" -q -c run.ini -o resumed -r ||
+        return 1
     sed 's/.*points="//; t; d' $page | head -n 3 >one
-    sed 's/.*points="//; t; d' resumed/report.html | head -n 3 | cmp - one && grep -q "was resumed" resumed/report.html
+    sed 's/.*points="//; t; d' resumed/report.html | head -n 3 | cmp - one &&
+        grep -q "was resumed" resumed/report.html
 }
 ok "a resumed run has the same curves" resumed
 
 # Folders that say little, or lies.
 bare() { mkdir -p bare && grep '"event":"step"' run/metrics.jsonl | head -n 3 >bare/metrics.jsonl &&
-    printf '{"event":"epo' >>bare/metrics.jsonl && "$AMPTRAIN" report -q bare && wellformed bare/report.html &&
+    printf '{"event":"epo' >>bare/metrics.jsonl && "$AMPTRAIN" report -q bare &&
+        wellformed bare/report.html &&
     grep -q "not ended" bare/report.html; }
 ok "a run in progress" bare
 odd() {
@@ -115,7 +127,8 @@ ok "names that look like markup" odd
 cut_off() {
     for bytes in 1 20 30 60 150 250; do
         rm -rf part && cp -r run part
-        for file in confusion.csv mistakes.json metrics.jsonl config.ini; do head -c $bytes run/$file >part/$file; done
+        for file in confusion.csv mistakes.json metrics.jsonl config.ini; do head -c $bytes run/$file \
+            >part/$file; done
         "$AMPTRAIN" report -q part && wellformed part/report.html || return 1
     done
 }
