@@ -3,8 +3,8 @@
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool batch_moments_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                                struct reason *reason)
 {
     *y = (struct shape){.rank = 4, .n = 1, .h = 1, .w = 2, .c = x[0].c};
     return true;
@@ -15,7 +15,7 @@ static enum dtype output_dtype(const void *settings, enum dtype input)
     return F32;
 }
 
-static enum status forward(const struct call *call)
+static enum status batch_moments_forward(const struct call *call)
 {
     const struct tensor *x = &call->x[0];
     int64_t channels = x->shape.c, total = shape_count(x->shape);
@@ -31,7 +31,7 @@ static enum status forward(const struct call *call)
     return OK;
 }
 
-static const struct op_code reference = {.forward = forward};
+static const struct op_code reference = {.forward = batch_moments_forward};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -45,7 +45,7 @@ const struct op batch_moments_op = {
     .name = "batch_moments",
     .help = "Mean and variance by channel.",
     .internal = true,
-    .shape = shape,
+    .shape = batch_moments_shape,
     .output_dtype = output_dtype,
     .reference = &reference,
     .cpu = &batch_moments_cpu,

@@ -79,7 +79,7 @@ static bool reads_y(const struct batchnorm *s)
     return s->residual && s->activation != ACTIVATION_NONE;
 }
 
-static bool masks(const void *settings, const struct tensor *x)
+static bool batchnorm_masks(const void *settings, const struct tensor *x)
 {
     const struct batchnorm *s = settings;
     return s->residual && s->activation == ACTIVATION_RELU && dtype_bytes(x[0].dtype) == 2 &&
@@ -171,7 +171,7 @@ static enum status batchnorm_forward(const struct call *call)
 }
 
 /* The value whose sign selects the piece of the activation; z if it is smooth. */
-static double side(const struct call *call, const struct batchnorm_channel *c, int64_t i)
+static double batchnorm_side(const struct call *call, const struct batchnorm_channel *c, int64_t i)
 {
     if (!reads_y(call->settings)) return batchnorm_z(c, tensor_get(&call->x[0], i));
     return call->mask.data ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
@@ -180,7 +180,7 @@ static double side(const struct call *call, const struct batchnorm_channel *c, i
 /* The gradient of the activation's input. */
 static double d_z(const struct call *call, const struct batchnorm_channel *c, int64_t i)
 {
-    return batchnorm_d_y(call, i) * batchnorm_slope(call->settings, side(call, c, i));
+    return batchnorm_d_y(call, i) * batchnorm_slope(call->settings, batchnorm_side(call, c, i));
 }
 
 struct gradient_sums {
@@ -330,7 +330,7 @@ const struct op batchnorm_op = {
     .saved = batchnorm_saved,
     .reads = batchnorm_reads,
     .in_place = elementwise_in_place,
-    .masks = masks,
+    .masks = batchnorm_masks,
     .backward_recomputes = true,
     .moments = {SAVED_MEAN, SAVED_VARIANCE},
     .reference = &reference,

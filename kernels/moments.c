@@ -11,8 +11,8 @@
 
 #include "kernels/codes_cuda.h"
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool moments_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                          struct reason *reason)
 {
     for (int i = 1; i < x_count; i++)
         if (!shape_equal(x[0], x[i])) return because(reason, "the inputs are of different sizes");
@@ -20,14 +20,14 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
-                 struct op_saved out[OP_MAX_SAVED])
+static int moments_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                         struct op_saved out[OP_MAX_SAVED])
 {
     out[0] = (struct op_saved){"variance", F32, x[0].shape};
     return 1;
 }
 
-static enum status forward(const struct call *call)
+static enum status moments_forward(const struct call *call)
 {
     const struct moments *s = call->settings;
     for (int64_t k = 0; k < shape_count(call->y.shape); k++) {
@@ -50,7 +50,7 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward};
+static const struct op_code reference = {.forward = moments_forward};
 
 #define CHANNELS(count) {.rank = 1, .dim = {count, 1, 1, 1}}
 static const struct op_example examples[] = {
@@ -69,8 +69,8 @@ const struct op moments_op = {
     .max_inputs = 4,
     .precision = CLASS_FULL,
     .internal = true,
-    .shape = shape,
-    .saved = saved,
+    .shape = moments_shape,
+    .saved = moments_saved,
     .reference = &reference,
     .cuda = ON_CUDA(moments_cuda),
     .examples = examples,

@@ -13,23 +13,23 @@
 
 #include "kernels/codes_cuda.h"
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool rank_moments_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                               struct reason *reason)
 {
     if (x[0].w != 2) return because(reason, "the input has %d rows, not 2", (int)x[0].w);
     *y = shape_vector(x[0].c);
     return true;
 }
 
-static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
-                 struct op_saved out[OP_MAX_SAVED])
+static int rank_moments_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                              struct op_saved out[OP_MAX_SAVED])
 {
     out[RANK_INVSTD] = (struct op_saved){"invstd", F32, shape_vector(x[0].shape.c)};
     out[RANK_VARIANCE] = (struct op_saved){"variance", F32, shape_vector(x[0].shape.c)};
     return 2;
 }
 
-static enum status forward(const struct call *call)
+static enum status rank_moments_forward(const struct call *call)
 {
     const struct rank_moments *s = call->settings;
     const struct tensor *x = &call->x[0];
@@ -55,7 +55,7 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward};
+static const struct op_code reference = {.forward = rank_moments_forward};
 
 #define MOMENTS(ranks, channels) {.rank = 4, .n = ranks, .h = 1, .w = 2, .c = channels}
 static const struct op_example examples[] = {
@@ -72,8 +72,8 @@ const struct op rank_moments_op = {
     .fields = fields,
     .precision = CLASS_FULL,
     .internal = true,
-    .shape = shape,
-    .saved = saved,
+    .shape = rank_moments_shape,
+    .saved = rank_moments_saved,
     .reference = &reference,
     .cuda = ON_CUDA(rank_moments_cuda),
     .examples = examples,

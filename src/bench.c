@@ -62,7 +62,7 @@ static void keep_loss(struct bench *bench)
     bench->loss = sum / images;
 }
 
-static enum status launch(struct bench *bench, const struct update_rates *rates)
+static enum status bench_launch(struct bench *bench, const struct update_rates *rates)
 {
     struct queued_step next = {.rates = *rates};
     struct exec_batch input = bench->batch;
@@ -78,7 +78,7 @@ static enum status launch(struct bench *bench, const struct update_rates *rates)
     return OK;
 }
 
-static enum status collect(struct bench *bench)
+static enum status bench_collect(struct bench *bench)
 {
     struct queued_step made;
     int64_t begin = clock_nanoseconds();
@@ -89,7 +89,7 @@ static enum status collect(struct bench *bench)
     return OK;
 }
 
-static struct update_rates scheduled(const struct bench *bench)
+static struct update_rates bench_rates(const struct bench *bench)
 {
     struct update_rates rates = step_rates(&bench->session.hyper, exec_state(bench->step.exec)->updates);
     if (bench->still) rates.lr[0] = rates.lr[1] = 0;
@@ -98,9 +98,9 @@ static struct update_rates scheduled(const struct bench *bench)
 
 enum status bench_step(struct bench *bench, const struct update_rates *rates)
 {
-    struct update_rates now = rates ? *rates : scheduled(bench);
-    TRY(launch(bench, &now));
-    return collect(bench);
+    struct update_rates now = rates ? *rates : bench_rates(bench);
+    TRY(bench_launch(bench, &now));
+    return bench_collect(bench);
 }
 
 enum status bench_measure(struct bench *bench, int warmup)
@@ -110,11 +110,11 @@ enum status bench_measure(struct bench *bench, int warmup)
     for (int i = 0; i < all; i++) {
         if (i == warmup) bench->wait_seconds = 0;
         while (launched < all && !step_queue_full(&bench->queue)) {
-            struct update_rates rates = scheduled(bench);
-            TRY(launch(bench, &rates));
+            struct update_rates rates = bench_rates(bench);
+            TRY(bench_launch(bench, &rates));
             launched++;
         }
-        TRY(collect(bench));
+        TRY(bench_collect(bench));
         double now = clock_seconds();
         if (bench->start_seconds == 0) {
             bench->start_seconds = clock_since_start();

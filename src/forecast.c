@@ -54,8 +54,8 @@ static enum status whole_ms(const struct session *session, const struct forecast
     return OK;
 }
 
-static enum status compare(const struct session *session, const struct forecast_options *options,
-                           struct forecast *forecast)
+static enum status forecast_compare(const struct session *session, const struct forecast_options *options,
+                                    struct forecast *forecast)
 {
     int ranks = cluster_ranks(&forecast->cluster), images = session->hyper.batch;
     forecast->alone_ms = forecast->data_parallel_ms = forecast->time.ms;
@@ -67,7 +67,7 @@ static enum status compare(const struct session *session, const struct forecast_
     return images % ranks != 0 ? OK : whole_ms(session, options, ranks, images, &forecast->data_parallel_ms);
 }
 
-static void describe(struct forecast_stage *stage)
+static void forecast_describe(struct forecast_stage *stage)
 {
     const struct program *program = &stage->compiled.program;
     const struct graph *graph = program->graph;
@@ -91,7 +91,7 @@ static enum status compile_stages(const struct session *session, struct forecast
         options.cut.stage = s;
         TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &stage->compiled));
         stage->bytes = step_bytes(session, &stage->compiled.program, &stage->compiled.plan, store);
-        describe(stage);
+        forecast_describe(stage);
         if (stage->bytes.total <= forecast->bytes.total) continue;
         forecast->bytes = stage->bytes;
         forecast->compiled = stage->compiled;
@@ -99,7 +99,7 @@ static enum status compile_stages(const struct session *session, struct forecast
     return OK;
 }
 
-static void play(struct forecast *forecast, const struct measured_times *times)
+static void forecast_play(struct forecast *forecast, const struct measured_times *times)
 {
     int stages = forecast->cluster.stages;
     const struct program **programs = memory_new((size_t)stages, sizeof *programs);
@@ -115,8 +115,8 @@ enum status forecast_make(const struct session *session, const struct forecast_o
     made.stages = memory_new((size_t)made.cluster.stages, sizeof *made.stages);
     enum status status = options->compares ? step_ranks_verify(session) : OK;
     if (status == OK) status = compile_stages(session, &made);
-    if (status == OK) play(&made, options->times);
-    if (status == OK) status = compare(session, options, &made);
+    if (status == OK) forecast_play(&made, options->times);
+    if (status == OK) status = forecast_compare(session, options, &made);
     if (status == OK) *forecast = made;
     else forecast_free(&made);
     return status;

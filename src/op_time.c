@@ -42,7 +42,7 @@ static enum status (*function_of(const struct op_code *code, enum phase phase))(
 }
 
 /* Shapes and types; gradients are there if any phase wants them. */
-static void describe(struct trial *trial, unsigned wanted)
+static void op_time_describe(struct trial *trial, unsigned wanted)
 {
     const struct op_problem *p = trial->problem;
     enum dtype dtype = p->session->hyper.precision->storage;
@@ -71,7 +71,7 @@ static void describe(struct trial *trial, unsigned wanted)
 }
 
 /* The variant's phases, and what they need. */
-static enum status prepare(struct trial *trial, unsigned wanted, struct op_time times[PHASE_COUNT])
+static enum status op_time_prepare(struct trial *trial, unsigned wanted, struct op_time times[PHASE_COUNT])
 {
     const struct op_code *code = trial->code;
     struct call *call = &trial->call;
@@ -106,7 +106,7 @@ static enum status upload_repeated(struct device *device, const struct tensor *t
 }
 
 /* Values matter: with zeros the GPU uses less power and clocks higher. */
-static enum status fill(struct device *device, const struct tensor *tensor)
+static enum status op_time_fill(struct device *device, const struct tensor *tensor)
 {
     struct random random = random_open(0, PURPOSE_SYNTHETIC, 1, 0);
     size_t bytes = tensor_bytes(tensor), filled = bytes < REPEATED ? bytes : REPEATED;
@@ -146,7 +146,7 @@ static bool allocate(struct trial *trial)
     return trial->call.workspace;
 }
 
-static void release(struct trial *trial)
+static void op_time_release(struct trial *trial)
 {
     struct tensors tensors = tensors_of(trial);
     for (int i = 0; i < tensors.count; i++)
@@ -211,9 +211,9 @@ static enum status time_phase(const struct trial *trial, double *seconds)
 
 static enum status fill_all(struct trial *trial)
 {
-    TRY(fill(trial->device, &trial->x));
-    if (trial->call.d_y.data) TRY(fill(trial->device, &trial->call.d_y));
-    for (int i = 0; i < trial->call.param_count; i++) TRY(fill(trial->device, &trial->params[i]));
+    TRY(op_time_fill(trial->device, &trial->x));
+    if (trial->call.d_y.data) TRY(op_time_fill(trial->device, &trial->call.d_y));
+    for (int i = 0; i < trial->call.param_count; i++) TRY(op_time_fill(trial->device, &trial->params[i]));
     return OK;
 }
 
@@ -241,14 +241,14 @@ enum status op_time_measure(const struct op_problem *problem, unsigned wanted,
     bool any = false;
     clear(times);
     *fits = true;
-    describe(&trial, wanted);
-    enum status status = prepare(&trial, wanted, times);
+    op_time_describe(&trial, wanted);
+    enum status status = op_time_prepare(&trial, wanted, times);
     for (int i = 0; i < PHASES; i++) any = any || times[phases[i]].there;
     if (status == OK && any) {
         *fits = allocate(&trial);
         if (*fits) status = time_phases(&trial, times);
         else clear(times);
     }
-    release(&trial);
+    op_time_release(&trial);
     return status;
 }

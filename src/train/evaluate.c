@@ -51,7 +51,7 @@ static const float *logits_of(const struct counting *counting)
     return counting->several ? counting->views.logits : exec_logits(counting->step->exec);
 }
 
-static void predict(struct counting *counting, const struct batch *batch)
+static void predict_batch(struct counting *counting, const struct batch *batch)
 {
     int classes = counting->session->data.classes;
     for (int i = 0; i < batch->count; i++) {
@@ -113,7 +113,7 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
     int64_t classes = counting->session->data.classes;
     bool several = counting->several;
     if (several && !take_view(counting, batch)) return OK;
-    predict(counting, batch);
+    predict_batch(counting, batch);
     const struct ranks_batch own = {
         .count = batch->count, .bad = batch->bad, .labels = batch->labels,
         .losses = several ? counting->views.losses : exec_losses(counting->step->exec),
@@ -138,7 +138,7 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
     return counting->options->logits ? give_logits(counting, batch) : OK;
 }
 
-static enum status launch(struct counting *counting, bool *more)
+static enum status launch_batch(struct counting *counting, bool *more)
 {
     struct queued_step next = {0};
     if (ranks_stop(counting->ranks)) return STOPPED;
@@ -150,7 +150,7 @@ static enum status launch(struct counting *counting, bool *more)
 }
 
 /* The first time that the loss is not finite. */
-static enum status diagnose(struct counting *counting, const struct batch *batch)
+static enum status diagnose_batch(struct counting *counting, const struct batch *batch)
 {
     struct exec_finding found;
     struct text text = {0};
@@ -166,12 +166,12 @@ static enum status diagnose(struct counting *counting, const struct batch *batch
 }
 
 /* The oldest queued batch. */
-static enum status collect(struct counting *counting)
+static enum status collect_batch(struct counting *counting)
 {
     struct queued_step made;
     TRY(step_queue_collect(&counting->queue, &made));
     enum status status = count_batch(counting, made.batch);
-    if (status == OK) status = diagnose(counting, made.batch);
+    if (status == OK) status = diagnose_batch(counting, made.batch);
     step_queue_return(&counting->queue, &made);
     return status;
 }
@@ -181,8 +181,8 @@ static enum status count_all(struct counting *counting)
     bool more = true;
     TRY(loader_start(counting->queue.loader, 0, 0));
     while (more || counting->queue.count > 0) {
-        while (more && !step_queue_full(&counting->queue)) TRY(launch(counting, &more));
-        if (counting->queue.count > 0) TRY(collect(counting));
+        while (more && !step_queue_full(&counting->queue)) TRY(launch_batch(counting, &more));
+        if (counting->queue.count > 0) TRY(collect_batch(counting));
     }
     return OK;
 }

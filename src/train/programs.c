@@ -10,7 +10,7 @@
 #define SPARE_SHARE 64       /* fraction of the free memory left for libraries ... */
 #define SPARE_MAX ((int64_t)256 << 20)
 
-static enum status prepare(struct programs *programs)
+static enum status programs_prepare(struct programs *programs)
 {
     const struct session *session = programs->session;
     struct store *store = programs->store;
@@ -27,7 +27,7 @@ static enum status prepare(struct programs *programs)
     return OK;
 }
 
-static enum status place(struct programs *programs, struct text *shortage)
+static enum status programs_place(struct programs *programs, struct text *shortage)
 {
     TRY(exec_place(programs->training.exec, &(struct exec_memory){
         .arena_least = programs->bytes.arena, .shortage = shortage,
@@ -80,7 +80,7 @@ static void add_row(struct text *table, int64_t bytes, const char *what)
 }
 
 /* `words`: the shortage of the last try. */
-static enum status refuse(const struct programs *programs, const struct text *words)
+static enum status programs_refuse(const struct programs *programs, const struct text *words)
 {
     const struct step_bytes *bytes = &programs->bytes;
     struct text table = {0};
@@ -97,7 +97,7 @@ static enum status refuse(const struct programs *programs, const struct text *wo
     return NO_DEVICE;
 }
 
-static bool fits(const struct programs *programs)
+static bool programs_fit(const struct programs *programs)
 {
     return programs->session->left == 0 || programs->bytes.total <= programs->session->left;
 }
@@ -108,10 +108,10 @@ static enum status try_open(struct programs *programs, struct text *shortage)
 {
     bool first = programs->session->left == 0;
     programs->bytes = (struct step_bytes){0};
-    TRY(prepare(programs));
+    TRY(programs_prepare(programs));
     if (first) TRY(step_fit_check(programs->session, &programs->bytes));
-    if (!fits(programs)) return NO_DEVICE;
-    TRY(place(programs, shortage));
+    if (!programs_fit(programs)) return NO_DEVICE;
+    TRY(programs_place(programs, shortage));
     if (!first) say_stepped(programs);
     return OK;
 }
@@ -124,7 +124,7 @@ static enum status open_all(struct programs *programs)
         struct text shortage = {0};
         enum status status = try_open(programs, &shortage);
         if (status != OK) programs_close(programs);
-        if (status == OK || (!shortage.data && fits(programs))) {
+        if (status == OK || (!shortage.data && programs_fit(programs))) {
             text_free(&last);
             return status;
         }
@@ -133,7 +133,7 @@ static enum status open_all(struct programs *programs)
         last = shortage;
         step_down(programs);
     }
-    enum status status = refuse(programs, &last);
+    enum status status = programs_refuse(programs, &last);
     text_free(&last);
     return status;
 }
@@ -160,7 +160,7 @@ enum status programs_reopen(struct programs *programs)
     return open_all(programs);
 }
 
-static enum status reopen(struct programs *programs, int64_t limit)
+static enum status programs_reopen_all(struct programs *programs, int64_t limit)
 {
     programs->session->settings->memory.limit = limit;
     programs->session->device->memory_limit = (size_t)limit;
@@ -179,10 +179,10 @@ static void say_limit(const struct programs *programs, int64_t limit)
 enum status programs_set_limit(struct programs *programs, int64_t limit)
 {
     int64_t before = programs->session->settings->memory.limit;
-    if (reopen(programs, limit) == OK) {
+    if (programs_reopen_all(programs, limit) == OK) {
         say_limit(programs, limit);
         return OK;
     }
     log_warning("memory.limit is unchanged; the run continues");
-    return reopen(programs, before);
+    return programs_reopen_all(programs, before);
 }

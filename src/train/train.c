@@ -38,7 +38,7 @@ static bool save_due(const struct run *run)
 }
 
 /* However short max_time is, every process makes at least one step, so that repeated runs finish. */
-static enum verdict judge(const struct run *run)
+static enum verdict judge_run(const struct run *run)
 {
     const struct settings *settings = run->session->settings;
     const struct position *position = &run->position;
@@ -120,7 +120,7 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
     return status;
 }
 
-static enum status launch(struct run *run)
+static enum status launch_step(struct run *run)
 {
     struct queued_step next = {.rates = step_rates(&run->session->hyper, run->state.updates)};
     next.redundant = next_is_verified(run);
@@ -158,7 +158,7 @@ static enum status count_step(struct run *run, const struct queued_step *made)
 }
 
 /* The oldest queued step. */
-static enum status collect(struct run *run)
+static enum status collect_step(struct run *run)
 {
     struct queued_step made;
     TRY(step_queue_collect(&run->queue, &made));
@@ -394,11 +394,11 @@ static enum status finish(struct run *run, enum verdict verdict)
 }
 
 /* A checkpoint is taken while no step is in progress. */
-static enum status obey(struct run *run)
+static enum status obey_requests(struct run *run)
 {
     bool asked = ranks_checkpoint(&run->ranks);
     if (asked || step_checkpoint_due(run, 0)) {
-        while (run->queue.count > 0) TRY(collect(run));
+        while (run->queue.count > 0) TRY(collect_step(run));
         TRY(save_and_go_on(run, NULL));
         run->ranks.save_due = false;
     }
@@ -410,29 +410,29 @@ static enum status obey(struct run *run)
     return OK;
 }
 
-static enum status step(struct run *run)
+static enum status train_step(struct run *run)
 {
     enum status status = OK;
-    while (status == OK && may_launch(run)) status = launch(run);
+    while (status == OK && may_launch(run)) status = launch_step(run);
     /* Stopped while waiting for data: queued steps count, and the loop handles the stop. */
     if (status != OK && status != STOPPED) return status;
-    if (run->queue.count > 0) TRY(collect(run));
-    return obey(run);
+    if (run->queue.count > 0) TRY(collect_step(run));
+    return obey_requests(run);
 }
 
-static enum status loop(struct run *run, enum verdict *verdict)
+static enum status train_loop(struct run *run, enum verdict *verdict)
 {
     TRY(begin_epoch(run));
     for (;;) {
-        *verdict = judge(run);
+        *verdict = judge_run(run);
         if (*verdict != GO_ON && run->queue.count > 0) {
-            TRY(collect(run));
-            TRY(obey(run));
+            TRY(collect_step(run));
+            TRY(obey_requests(run));
             continue;
         }
         switch (*verdict) {
         case GO_ON:
-            TRY(step(run));
+            TRY(train_step(run));
             break;
         case FINISH_EPOCH:
             TRY(finish_epoch(run));
@@ -460,7 +460,7 @@ static enum status check(const struct session *session, const struct run_options
 /* A finished run that is resumed has nothing left to do. */
 static bool is_finished(const struct run *run, const struct run_options *options)
 {
-    enum verdict verdict = judge(run);
+    enum verdict verdict = judge_run(run);
     bool end = verdict == DONE || verdict == EARLY_STOP || verdict == MAX_STEPS;
     if (!end || options->resume_file || !run_ended(run)) return false;
     log_info("%s: the run is finished, after %lld epoch%s and %lld step%s (%s); nothing to do",
@@ -487,7 +487,7 @@ static enum status carry_out(struct run *run)
     TRY(report_start(run));
     say_order(run);
     if (!run->folder.at.path) log_info("no run folder (-o): nothing will be saved");
-    enum status status = loop(run, &verdict);
+    enum status status = train_loop(run, &verdict);
     if (status == OK) return finish(run, verdict);
     if (run->health.ended) {
         ranks_tell(&run->ranks, PHASE_END, run->state.step);
