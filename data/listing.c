@@ -144,7 +144,7 @@ static bool listing_walk(const struct search *search, const char *name, int dept
     add_folder(search->listing, path, name);
     bool good = depth <= DEPTH_MAX ? list_directory(path, &names, &count) ||
                                          because(search->reason, "%s: %s", path, strerror(errno))
-                                   : because(search->reason, "%s: folders are nested too deeplylyly", path);
+                                   : because(search->reason, "%s: folders are nested too deeply", path);
     free(path);
     if (!good) return false;
     if (count) qsort(names, count, sizeof *names, compare_listed);
