@@ -11,7 +11,7 @@
 #define OCTAVES 4                /* looked at, at most */
 #define MODELLED 4               /* micro-batches of a step of more, for a model of it */
 #define COARSE_FIRST 8           /* a part of the images more, to begin with, for a step that takes long to plan */
-#define COARSE 32                /* ... and the least such part */
+#define COARSE 128               /* ... and the least such part */
 #define CLOSER 32                /* a part of the images less, where the model has promised too many */
 
 /* A search, in images a micro-batch. */
@@ -32,6 +32,7 @@ static enum status planned_bytes(struct batch_search *q, bool training, struct f
 {
     struct compile_options options = options_of(q, training);
     struct compiled compiled;
+    options.fit_any = true;
     TRY(compile_plan(training ? q->options->graph : q->options->val_graph, &options, &compiled));
     bytes->arena = compiled.plan.arena_bytes;
     bytes->total = bytes->arena + fit_memory_beside(&options, &compiled.program);
@@ -75,7 +76,7 @@ static enum status placed(struct batch_search *q, struct fit_bytes *bytes)
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
 }
 
-/* As a run would make it, which may find a still smaller choice within just this limit. */
+/* Within just this limit, where a run may find a still smaller choice. */
 static enum status applied(struct batch_search *q, struct fit_bytes *bytes)
 {
     TRY(planned_bytes(q, true, bytes));
@@ -187,17 +188,15 @@ static enum status search_octaves(struct batch_search *q, int *images)
     return OK;
 }
 
-/* Up from what surely fits, in growing steps from `step` on and then back in halves to `least`, unless the first
- * is already too much and `least` is not 1. */
+/* Up from what surely fits, in growing steps from `step` on and then back in halves to `least`. */
 static enum status search_applied(struct batch_search *q, int *images, int step, int least)
 {
-    int over = q->options->most + 1, begin = *images;
+    int over = q->options->most + 1;
     for (bool grow = true; step >= least; step = grow ? 2 * step : step / 2) {
         int64_t bytes = INT64_MAX;
         if (*images + step < over) TRY(at(q, applied, *images + step, &bytes));
         if (bytes <= q->options->limit) *images += step;
         else grow = false;
-        if (*images == begin && least > 1) return OK;
     }
     return OK;
 }
@@ -209,8 +208,8 @@ static enum status search_above(struct batch_search *q, int *images)
     int activations = q->minimum.count * q->options->micro_batches;
     if (activations == 0) return OK;
     if (activations <= ACTIVATIONS_FEW) return search_applied(q, images, 1, 1);
-    if (*images < COARSE || q->modelled == MODELLED) return OK;
-    return search_applied(q, images, *images / COARSE_FIRST, *images / COARSE);
+    if (q->modelled == MODELLED) return OK;
+    return search_applied(q, images, *images / COARSE_FIRST, *images < COARSE ? 1 : *images / COARSE);
 }
 
 /* Looks at a few micro-batches from here on. They add fewer gradients up, which one image tells. */

@@ -95,15 +95,14 @@ static bool fits(const struct fitting *f)
     return f->arena <= f->room;
 }
 
-/* One choice within `limit`, tried. `bytes`: what it counts on. */
-static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool *met, int64_t *bytes,
+/* One choice, tried. `bytes`: what it counts on. */
+static enum status try_limit(struct fitting *f, const struct recompute_goal *goal, bool *met, int64_t *bytes,
                              int64_t *arena)
 {
     struct recompute_forecast forecast;
-    const struct recompute_goal goal = {.limit = limit, .light = light, .work = RECOMPUTE_WORK};
-    *met = recompute_choose(f->program, &goal, f->tried.modes, &forecast);
+    *met = recompute_choose(f->program, goal, f->tried.modes, &forecast);
     *bytes = forecast.bytes;
-    f->tried.fuse_limit = limit;
+    f->tried.fuse_limit = goal->limit;
     return try_choice(f, arena);
 }
 
@@ -136,16 +135,24 @@ static enum status try_best_longer(struct fitting *f)
 
 /* A choice counts on one stream, on perfect packing and on forward's workspaces: what that misses by comes
  * off its limit. */
-static enum status search(struct fitting *f, bool light)
+static enum status search_limits(struct fitting *f, bool light, bool any)
 {
-    int64_t limit = f->room, bytes, arena;
+    struct recompute_goal goal = {.limit = f->room, .light = light, .any = any, .work = RECOMPUTE_WORK};
+    int64_t bytes, arena;
     bool met = true, can = false;
-    for (int t = 0; t < TRIES && limit > 0 && met && !fits(f); t++) {
-        TRY(try_limit(f, limit, light, &met, &bytes, &arena));
-        limit -= arena - f->room + f->room / 1000;
+    for (int t = 0; t < TRIES && goal.limit > 0 && met && !fits(f); t++) {
+        TRY(try_limit(f, &goal, &met, &bytes, &arena));
+        goal.limit -= arena - f->room + f->room / 1000;
         can = can || met;
     }
-    if (!fits(f) && can) TRY(try_best_longer(f));
+    return !fits(f) && can && !f->options->fit_any ? try_best_longer(f) : OK;
+}
+
+/* The cheapest choices, then any, which are those of `fit_any`. */
+static enum status search(struct fitting *f, bool light)
+{
+    if (!f->options->fit_any) TRY(search_limits(f, light, false));
+    if (!fits(f)) TRY(search_limits(f, light, true));
     return fits(f) ? OK : try_minimum(f);
 }
 
@@ -169,7 +176,8 @@ static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int
     int64_t bytes;
     bool met;
     if (more > 0) {
-        TRY(try_limit(f, f->room + more, false, &met, &bytes, arena));
+        const struct recompute_goal goal = {.limit = f->room + more, .work = RECOMPUTE_WORK};
+        TRY(try_limit(f, &goal, &met, &bytes, arena));
         if (fits(f)) return OK;
     } else {
         keep_all(f);
