@@ -8,34 +8,34 @@
 #include "compile/cost.h"
 #include "compile/plan.h"
 
-#define TRIES 6              /* limits in a row that activations to recompute are chosen for */
-#define CLOSE 0.97           /* a plan on several streams that misses by less is worth another try */
-#define PACK_SECONDS 0.05    /* at first: a slightly lower limit is met sooner
-                              * than a better packing is found ... */
-#define PACK_LONG 0.4        /* ... and when nothing else is left */
+#define TRIES 6              /* choices for one goal, each with a lower limit than the one before */
+#define CLOSE 0.97           /* room / arena: above it a lower limit is tried, below it fewer streams */
+#define PACK_SECONDS 0.05    /* at first, since a slightly lower limit is met
+                              * sooner than a better packing is found ... */
+#define PACK_LONG 0.4        /* ... and as a last resort */
 #define MINIMUM_WORK 24000000           /* of recompute_choose, for the minimum-memory choice ... */
 #define MINIMUM_TRIES 2                 /* ... in which no try takes more than one part */
-#define MINIMUM_MISSED 0.85             /* of the smallest so far: a limit that is surely missed */
-#define MINIMUM_SECONDS 1.0             /* of recomputation, at most, for each second of the step without it:
-                                         * a larger batch that takes longer than that gains nothing */
-#define MINIMUM_NEAR 1.02               /* and which is over when there is no more to be had */
-#define MINIMUM_MICRO_BATCHES 2         /* looked at: the others are like them */
+#define MINIMUM_MISSED 0.85             /* of the smallest so far: a limit that cannot be met */
+#define MINIMUM_SECONDS 1.0             /* the maximum of recomputation per second of the step without it:
+                                         * beyond that a larger batch gains nothing */
+#define MINIMUM_NEAR 1.02               /* the ratio to the lower bound at which the search ends */
+#define MINIMUM_MICRO_BATCHES 2         /* examined: the others are like them */
 
 /* A program being fitted. */
 struct fitting {
     const struct compile_options *options;
-    struct program *program;     /* as lowered, workspaces and all */
+    struct program *program;     /* as lowered, with workspaces */
     struct kernel_plans kernel_plans;
     struct memory_choice tried;
     struct memory_choice best;   /* the smallest so far ... */
-    int64_t arena;               /* ... and what it takes ... */
-    int64_t *offsets;            /* ... by value of the program that is made so; NULL: nothing fits yet */
+    int64_t arena;               /* ... its arena, in bytes ... */
+    int64_t *offsets;            /* ... and the offsets by value of its program; NULL: none so far */
     int offset_count;
     int64_t room;                /* for the arena */
     double pack_seconds;
 };
 
-/* A copy that a choice is tried on, with its workspaces. */
+/* Applies the tried choice to a copy of the program, and sets the copy's workspaces. */
 static enum status make_copy(const struct fitting *f, struct program *copy)
 {
     struct compile_options options = *f->options;
@@ -45,7 +45,7 @@ static enum status make_copy(const struct fitting *f, struct program *copy)
     return OK;
 }
 
-/* Remembers what was tried if nothing smaller is known. Takes the plan's places. */
+/* Keeps the tried choice if it is the smallest so far, and moves the plan's offsets. */
 static void keep_choice(struct fitting *f, struct plan *plan)
 {
     if (plan->arena_bytes >= f->arena) return;
@@ -60,7 +60,7 @@ static void keep_choice(struct fitting *f, struct plan *plan)
     plan->offsets = NULL;
 }
 
-/* The arena that a choice leads to; the least that it takes, where it cannot fit. */
+/* The arena of the tried choice; if it cannot fit, a lower bound of that. */
 static enum status try_streams(struct fitting *f, int stream_count, int64_t *arena)
 {
     struct program copy = program_copy(f->program);
@@ -77,7 +77,7 @@ static enum status try_streams(struct fitting *f, int stream_count, int64_t *are
     return status;
 }
 
-/* The smallest of the arenas on all streams and, where that could make it fit, on fewer. */
+/* The smallest of the arenas on all streams and, if it does not fit on these, on fewer. */
 static enum status try_choice(struct fitting *f, int64_t *arena)
 {
     int streams = f->options->streams;
@@ -95,7 +95,7 @@ static bool fits(const struct fitting *f)
     return f->arena <= f->room;
 }
 
-/* One choice, tried. `bytes`: what it counts on. */
+/* Chooses for a goal and tries that. `bytes`: the forecast. */
 static enum status try_limit(struct fitting *f, const struct recompute_goal *goal, bool *met, int64_t *bytes,
                              int64_t *arena)
 {
@@ -106,7 +106,7 @@ static enum status try_limit(struct fitting *f, const struct recompute_goal *goa
     return try_choice(f, arena);
 }
 
-/* The choice of the least does not depend on the room: so what is said to be needed is enough. */
+/* This choice does not depend on the room, so the memory that a message says is needed is enough. */
 static enum status try_minimum(struct fitting *f)
 {
     struct minimum minimum;
@@ -133,8 +133,8 @@ static enum status try_best_longer(struct fitting *f)
     return status;
 }
 
-/* A choice counts on one stream, on perfect packing and on forward's workspaces: what that misses by comes
- * off its limit. */
+/* The forecast of a choice assumes one stream, perfect packing and forward's workspaces; the limit is lowered
+ * by the excess of the arena over the room. */
 static enum status search_limits(struct fitting *f, bool light, bool any)
 {
     struct recompute_goal goal = {.limit = f->room, .light = light, .any = any, .work = RECOMPUTE_WORK};
@@ -148,7 +148,7 @@ static enum status search_limits(struct fitting *f, bool light, bool any)
     return !fits(f) && can && !f->options->fit_any ? try_best_longer(f) : OK;
 }
 
-/* The cheapest choices, then any, which are those of `fit_any`. */
+/* First the cheapest choices, then any; with `fit_any` only the latter. */
 static enum status search(struct fitting *f, bool light)
 {
     if (!f->options->fit_any) TRY(search_limits(f, light, false));
@@ -161,7 +161,7 @@ static void keep_all(struct fitting *f)
     for (int i = 0; i < f->program->count; i++) f->tried.modes[i] = RECOMPUTE_NEVER;
 }
 
-/* Everything kept, where more than fits is not alive in any case. */
+/* Keeps everything, unless the live bytes alone exceed the room. */
 static enum status try_all(struct fitting *f, int64_t *arena)
 {
     struct recompute_forecast forecast;
@@ -170,7 +170,7 @@ static enum status try_all(struct fitting *f, int64_t *arena)
     return forecast.bytes <= f->room ? try_choice(f, arena) : OK;
 }
 
-/* Offloading on top of recomputation that may take `more` than there is room for. */
+/* Offloads on top of a recomputation choice whose limit is `more` than the room. */
 static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int64_t *arena)
 {
     int64_t bytes;
@@ -193,7 +193,7 @@ static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int
     return status;
 }
 
-/* How much less is alive at once with all moved that can be behind computing. */
+/* By how many bytes the peak falls if all is offloaded whose copies computation hides. */
 static int64_t bytes_hidden(const struct fitting *f)
 {
     struct offload_forecast none, all;
@@ -204,7 +204,7 @@ static int64_t bytes_hidden(const struct fitting *f)
     return none.bytes - all.bytes;
 }
 
-/* As much offloaded as computing hides, and the rest recomputed; then also copies that are waited for. */
+/* Offloads as much as computation hides and recomputes the rest; then also offloads with waiting. */
 static enum status fit_offload(struct fitting *f)
 {
     int64_t arena, hidden = bytes_hidden(f);
@@ -247,7 +247,7 @@ static enum status without_limit(struct fitting *f)
     return passes_memory(f->options, choice, f->program);
 }
 
-/* Makes the program by the best choice. */
+/* Applies the best choice to the program. */
 static enum status make_best(struct fitting *f)
 {
     struct program *program = f->program;
@@ -265,7 +265,7 @@ int64_t fit_memory_beside(const struct compile_options *options, const struct pr
     return options->reserved + options->batches * batch + program->results_bytes;
 }
 
-/* Workspaces are known when kernel plans are. */
+/* Kernel plans come first, since workspaces depend on them. */
 static enum status within_limit(struct fitting *f)
 {
     const struct compile_options *options = f->options;
@@ -316,8 +316,7 @@ struct minimum_search {
     double seconds_max;         /* of recomputation */
 };
 
-/* A choice for a limit, which may be smaller than the smallest so far though it misses that; whether it does
- * not. */
+/* Chooses for a limit; whether it is met. Even if not, the choice may be the smallest so far. */
 static bool choose_smaller(struct minimum_search *l, double limit)
 {
     struct recompute_forecast forecast;
@@ -331,8 +330,8 @@ static bool choose_smaller(struct minimum_search *l, double limit)
     return met;
 }
 
-/* Limits between what no choice goes below and what the smallest so far takes; and then some that are surely
- * missed, as long as they lead to a smaller one. */
+/* Bisects between a lower bound and the smallest choice so far; then tries limits that cannot be met, as long
+ * as they lead to smaller choices. */
 static void choose_minimum(enum fit_mode fit, const struct program *program, struct minimum *minimum)
 {
     struct recompute_forecast forecast;

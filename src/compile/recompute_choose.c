@@ -18,7 +18,7 @@
 /* Work after which the search for a cheaper choice ends: a tenth of a second. */
 #define WORK_ENOUGH 8000000
 
-#define CHAIN_KEPT 1             /* activations in a row that are no longer kept at once */
+#define CHAIN_KEPT 1             /* kept activations in a chain that one step may recompute */
 
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
@@ -34,15 +34,15 @@ struct choosing {
     struct group *groups;
     int group_count;
     int *group_of;           /* by instruction; -1 */
-    double *gain;            /* by instruction: bound of what it can take off the excess */
-    double *score;           /* by group: as last known */
-    int *stamp;              /* by group: when that was; choices made so far */
+    double *gain;            /* by instruction: upper bound of the reduction of the excess */
+    double *score;           /* by group: as last computed */
+    int *stamp;              /* by group: `made` at that time */
     int made;
     int barred;              /* group that must be kept; -1 */
-    int64_t work_most;       /* after which it gives up */
+    int64_t work_most;       /* after which the search ends */
 };
 
-/* A group's instruction of the micro-batch in which most is alive. */
+/* A group's instruction of the micro-batch at the peak of memory. */
 static int group_at(const struct choosing *c, int g)
 {
     return c->groups[g].at[c->replay.micro_batch];
@@ -157,7 +157,7 @@ static bool may_change(const struct choosing *c, int g)
     return c->groups[g].free && g != c->barred;
 }
 
-/* How much of the excess a group's next step takes off, for each second that it costs. */
+/* The reduction of the excess by a group's next step, per second that it costs. */
 static double group_score(struct choosing *c, int g, double excess, double seconds)
 {
     enum recompute_mode before = group_get(c, g);
@@ -201,7 +201,7 @@ static enum recompute_mode *modes_copy(const struct choosing *c)
     return copy;
 }
 
-/* A search for the change of several groups that takes most off the excess, whatever it costs. */
+/* A search for the change of several groups that reduces the excess most, at any cost. */
 struct escape {
     enum recompute_mode *before, *best;
     double excess;               /* of the best */
@@ -217,8 +217,8 @@ static void escape_try(struct choosing *c, struct escape *e)
     modes_restore(c, e->before);
 }
 
-/* Recomputes a group each time, with all that is recomputed for it and up to `kept` activations in a row that
- * were kept. */
+/* Recomputes a group for each reader, with all that is recomputed for it and up to `kept` kept activations in
+ * a chain. */
 static void recompute_chain(struct choosing *c, int g, int kept)
 {
     const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
@@ -247,7 +247,7 @@ static void escape_group(struct choosing *c, int g, struct escape *e)
     }
 }
 
-/* Whether a group, or what is recomputed for it, is alive while there is too much. */
+/* Whether a group, or what is recomputed for it, is alive while the limit is exceeded. */
 static bool adds_to_excess(const struct choosing *c, int g)
 {
     const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
@@ -261,7 +261,7 @@ static bool adds_to_excess(const struct choosing *c, int g)
     return false;
 }
 
-/* Where no step on helps: steps back, and steps of several groups; for each group the best, if one helps. */
+/* When no single step helps: steps back and steps of several groups; the best of each group, if any helps. */
 static bool escape(struct choosing *c, double excess)
 {
     struct escape e = {modes_copy(c), modes_copy(c), excess};
@@ -278,8 +278,8 @@ static bool escape(struct choosing *c, double excess)
     return e.excess < excess;
 }
 
-/* Bounds of all scores; where a score is known, if only from before the last choices, it is taken if lower:
- * they mostly, not always, fall. */
+/* Bounds all scores by gain, and by scores computed before the last choices: scores mostly, not always, fall
+ * from choice to choice. */
 static void scores_bound(struct choosing *c, bool anew)
 {
     replay_gain_bounds(&c->replay, c->gain);
@@ -295,7 +295,7 @@ static void scores_bound(struct choosing *c, bool anew)
     }
 }
 
-/* The group with the best score, once that is known. */
+/* The group with the best score; computes scores until that one is current. */
 static int best_group(struct choosing *c, double excess, double seconds)
 {
     c->made++;
@@ -307,7 +307,7 @@ static int best_group(struct choosing *c, double excess, double seconds)
     }
 }
 
-/* Chooses on until nothing is above the limit or nothing helps; whether it fits. */
+/* Continues until nothing exceeds the limit or nothing helps; whether it fits. */
 static bool choose_on(struct choosing *c)
 {
     bool anew = true;
@@ -325,7 +325,7 @@ static bool choose_on(struct choosing *c)
     return true;
 }
 
-/* A group, and what a forward of its costs. */
+/* A group, and the cost of one forward of it. */
 struct priced {
     double cost;
     int group;
@@ -337,7 +337,7 @@ static int compare_costs(const void *a, const void *b)
     return left->cost != right->cost ? (left->cost > right->cost ? -1 : 1) : left->group - right->group;
 }
 
-/* Groups by their costs, the dearest first. */
+/* Groups by cost, the most expensive first. */
 static int *by_cost(const struct choosing *c)
 {
     struct priced *priced = memory_new((size_t)c->group_count, sizeof *priced);
@@ -349,7 +349,7 @@ static int *by_cost(const struct choosing *c)
     return order;
 }
 
-/* Takes back what is not needed: it fits before and after, and costs less. */
+/* Undoes choices that are not needed: it still fits, and costs less. */
 static void prune(struct choosing *c, const int *order)
 {
     replay_run(&c->replay);
@@ -369,7 +369,7 @@ static void prune(struct choosing *c, const int *order)
     }
 }
 
-/* Forbids each choice in turn and looks for others in its stead. */
+/* Forbids each choice in turn and searches for others to replace it. */
 static void exchange(struct choosing *c, const int *order)
 {
     enum recompute_mode *best = modes_copy(c);
