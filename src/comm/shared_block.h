@@ -8,7 +8,6 @@
 
 #include "base/status.h"
 
-#define SHARED_RANKS_MAX 1024
 /* A slot contains what a rank currently offers to the others. Each rank has two, used alternately. */
 #define SHARED_SLOT_BYTES ((size_t)1 << 20)
 /* The capacity for messages in transit between two ranks. The file is sparse: only written pages take

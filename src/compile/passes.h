@@ -27,8 +27,8 @@ struct compile_options {
     int streams;             /* for computation: 2 per chain, or 1 for sequential execution */
     enum stream_division stream_division;
     enum fit_mode fit;       /* of a training step */
-    bool fit_any;            /* a choice that fits is enough, however slow: found sooner; what fits with it fits
-                              * without it */
+    bool fit_any;            /* any choice that fits will do, however slow: it is found sooner;
+                              * whatever fits with it also fits without it */
     int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
     int64_t reserved;        /* bytes of these outside of the program: the store, preprocessing */
     int batches;             /* that are on the device at once */

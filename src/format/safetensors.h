@@ -13,7 +13,6 @@
 
 #define SAFETENSORS_HEADER_MAX 100000000
 #define SAFETENSORS_TENSORS_MAX 100000   /* each needs memory before it is checked */
-#define SAFETENSORS_PATH 200   /* longest path that messages show completely */
 
 struct safetensors_entry {
     char *name;
