@@ -50,6 +50,7 @@ CUDA_SOURCES += \
 	kernels/silu.cu \
 	kernels/softmax_cross_entropy.cu \
 	kernels/sum_ranks.cu \
+	kernels/sum_rounded.cu \
 	kernels/topk.cu \
 	kernels/update.cu
 
@@ -164,6 +165,8 @@ libkernels_a_SOURCES = \
 	kernels/softmax_cross_entropy.h \
 	kernels/softmax_cross_entropy_cpu.c \
 	kernels/sum_ranks.c \
+	kernels/sum_rounded.c \
+	kernels/sum_rounded.h \
 	kernels/topk.c \
 	kernels/update.c \
 	kernels/update.h \

@@ -1,5 +1,6 @@
 /* sum_ranks: y[i] = x[0][i] + ... + x[R - 1][i], one x for each of R ranks, in the order of sum_tree.h: so R
- * ranks with a micro-batch each have the bits of one with R. fp32, rounded after each addition. */
+ * ranks with a micro-batch each have the bits of one with R. Additions are in fp32, each rounded to y's
+ * type. */
 #include "base/sum_tree.h"
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
@@ -12,29 +13,74 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static float sum_at(const float *x, int ranks, int64_t count)
+static double rounded(enum dtype dtype, double x)
 {
-    float stack[SUM_TREE_DEPTH], sum = 0;
-    int depth = 0;
-    for (int rank = 0; rank < ranks; rank++) {
-        sum = x[rank * count];
-        for (int joins = sum_tree_joins(ranks, rank); joins > 0; joins--) sum = stack[--depth] + sum;
-        stack[depth++] = sum;
-    }
-    return sum;
+    double kept;
+    dtype_set(dtype, &kept, 0, x);
+    return dtype_get(dtype, &kept, 0);
 }
 
 static enum status forward(const struct call *call)
 {
-    const float *x = call->x[0].data;
-    float *y = call->y.data;
+    int ranks = (int)call->x[0].shape.n;
+    int64_t count = shape_count(call->y.shape);
+    for (int64_t i = 0; i < count; i++) {
+        double stack[SUM_TREE_DEPTH];
+        int depth = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            stack[depth++] = tensor_get(&call->x[0], rank * count + i);
+            for (int joins = sum_tree_joins(ranks, rank); joins > 0; joins--, depth--)
+                stack[depth - 2] = rounded(call->y.dtype, stack[depth - 2] + stack[depth - 1]);
+        }
+        tensor_set(&call->y, i, stack[0]);
+    }
+    return OK;
+}
+
+/* Numbers that are summed at once: as many partial sums as there may be fit into the first-level cache. */
+#define PIECE 256
+
+EVERY_MACHINE static void add(float *to, const float *x, int64_t count)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] = to[i] + x[i];
+}
+
+static void round_to(enum dtype dtype, float *x, int64_t count)
+{
+    uint16_t kept[PIECE];
+    if (dtype == F32) return;
+    dtype_convert(dtype, kept, F32, x, (size_t)count);
+    dtype_convert(F32, x, dtype, kept, (size_t)count);
+}
+
+static void sum_piece(const struct call *call, int64_t first, int64_t count)
+{
+    float stack[SUM_TREE_DEPTH][PIECE];
+    const struct tensor *x = &call->x[0];
+    int depth = 0, ranks = (int)x->shape.n;
+    for (int rank = 0; rank < ranks; rank++) {
+        const void *from = block_address(x, rank * shape_count(call->y.shape) + first);
+        dtype_convert(F32, stack[depth++], x->dtype, from, (size_t)count);
+        for (int joins = sum_tree_joins(ranks, rank); joins > 0; joins--, depth--) {
+            add(stack[depth - 2], stack[depth - 1], count);
+            round_to(call->y.dtype, stack[depth - 2], count);
+        }
+    }
+    dtype_convert(call->y.dtype, block_address(&call->y, first), F32, stack[0], (size_t)count);
+}
+
+static enum status forward_cpu(const struct call *call)
+{
     int64_t count = shape_count(call->y.shape);
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
-    for (int64_t i = 0; i < count; i++) y[i] = sum_at(x + i, (int)call->x[0].shape.n, count);
+    for (int64_t first = 0; first < count; first += PIECE)
+        sum_piece(call, first, min_count(PIECE, count - first));
     return OK;
 }
 
 static const struct op_code reference = {.forward = forward};
+static const struct op_code cpu = {.forward = forward_cpu};
 
 #define SHAPE(n_, c_) {.rank = 4, .n = n_, .h = 1, .w = 1, .c = c_}
 static const struct op_example examples[] = {
@@ -47,10 +93,10 @@ static const struct op_example examples[] = {
 const struct op sum_ranks_op = {
     .name = "sum_ranks",
     .help = "Sum of the ranks' gradients.",
-    .precision = CLASS_FULL,
     .internal = true,
     .shape = shape,
     .reference = &reference,
+    .cpu = &cpu,
     .cuda = ON_CUDA(sum_ranks_cuda),
     .examples = examples,
 };

@@ -115,7 +115,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
                                      ? options->micro_batches : 1,
                                      .first_micro_batch = options->first_micro_batch,
                                      .all_micro_batches = options->all_micro_batches,
-                                     .sync_bn = options->sync_bn,
+                                     .sync_bn = options->sync_bn, .wire = options->wire,
                                      .training = options->training, .storage = options->storage,
                                      .label_smoothing = 0.1, .fold_least = options->fold_least,
                                      .soft_targets = options->soft_targets,

@@ -28,6 +28,7 @@ struct net_options {
     int64_t fold_least;                 /* as in struct lower_options */
     bool soft_targets;                  /* labels come as targets of one class each */
     bool sync_bn;                       /* as in struct lower_options */
+    enum dtype wire;                    /* likewise */
     bool undetermined;                  /* runs need not repeat bit for bit */
     struct comm *comm;                  /* as in struct exec_options */
     struct device *device;              /* NULL: the test's place, or for references the CPU, opened and

@@ -69,6 +69,7 @@ struct dump_case {
     enum stream_division division;
     int ranks;                   /* this is the first of them; 0: alone */
     bool sync_bn;
+    enum dtype wire;
     struct cut_options cut;
     struct bucket_options buckets;
     bool fold;
@@ -134,6 +135,8 @@ static const struct dump_case cases[] = {
     {"buckets", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 4, .buckets = {.bytes = 1024}},
     {"buckets_all_reduce", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 2,
      .buckets = {.bytes = INT64_MAX, .all_reduce_bytes = INT64_MAX}},
+    {"buckets_rounded", "buckets", TWO_CONVOLUTIONS, F16, 2, .ranks = 2, .wire = F16,
+     .buckets = {.bytes = INT64_MAX}},
     {"rank_statistics", "rank_statistics",
      INPUT "conv = conv input filters=5 kernel=3 pad=1 bias=no\n"
            "bn = batchnorm conv affine=no\n"
@@ -251,6 +254,7 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
     const struct compile_options options = {
         .lower = {.batch = 4, .micro_batches = one->micro_batches, .training = true, .storage = one->storage,
                   .all_micro_batches = one->ranks * one->micro_batches, .sync_bn = one->sync_bn,
+                  .wire = one->wire,
                   .fold_least = one->fold},
         .cut = one->cut, .buckets = one->buckets,
         .kernel_plans = {.code_of = code_of}, .stream_division = one->division, .verify_each = true,

@@ -27,6 +27,18 @@ for precision in fp32 fp16; do
             -s amp.precision=$precision
     done
 done
+# Gradients of a MiB and more are exchanged by copy engines where there are some, smaller ones by kernels.
+conv3='conv3 = conv relu2 filters=256 kernel=3 pad=1'
+sed -e 's/filters=16/filters=256/' -e "s/^drop = .*/$conv3\ndrop = dropout conv3 rate=0.2/" tiny.ini >wide.ini
+for wire in fp32 storage; do
+    wide="-s model.file=wide.ini -s parallel.wire=$wire"
+    rm -rf alone
+    ok "a wider network, wire=$wire, one GPU" train alone -s run.max_steps=12 -s train.accumulate=4 $wide
+    ok "... two" equals wide.$wire -s train.accumulate=2 $wide
+    ok "... two stages, gpipe" equals stages.$wire $pipeline -s parallel.schedule=gpipe $wide
+done
+rm -rf alone
+ok "one GPU" train alone -s run.max_steps=12 -s train.accumulate=4
 mv alone done
 ok "a run is stopped" train alone -s run.max_steps=5 -s train.accumulate=1 -s parallel.gpus=2 $pipeline
 ok "... goes on with two ranks" train alone -r -s run.max_steps=9 -s train.accumulate=2 -s parallel.gpus=2

@@ -273,6 +273,22 @@ static void test_several_micro_batches_each(void **state)
                                 .division = c % 2 ? BY_LAYER : BY_MICRO_BATCH}});
 }
 
+/* Gradients are rounded as they are exchanged, and where they are not, too. */
+static void test_rounded(void **state)
+{
+    static const struct {
+        int ranks, micro_batches;
+        enum dtype wire;
+        int64_t bucket;
+    } of[] = {{2, 2, F16, 0}, {4, 4, BF16, 1}, {3, 3, F16, 1}, {2, 4, BF16, 2500}, {4, 8, F16, 0},
+              {2, 6, BF16, INT64_MAX}, {6, 6, BF16, 0}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        assert_ranks_are_whole(&(struct sharing){
+            .network = net_mixed, .ranks = of[i].ranks, .micro_batches = of[i].micro_batches,
+            .buckets.bytes = of[i].bucket,
+            .options = {.storage = of[i].wire, .wire = of[i].wire, .scale = 64, .streams = 1 + (int)i % 2}});
+}
+
 /* One for each gradient, up to the most; of some size; all in one. */
 static void test_buckets(void **state)
 {
@@ -322,7 +338,7 @@ int main(void)
         cmocka_unit_test(test_one_micro_batch_each), cmocka_unit_test(test_several_micro_batches_each),
         cmocka_unit_test(test_buckets),              cmocka_unit_test(test_optimizers),
         cmocka_unit_test(test_skipped_together),     cmocka_unit_test(test_run_twice),
-        cmocka_unit_test(test_sync_bn),
+        cmocka_unit_test(test_sync_bn),              cmocka_unit_test(test_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

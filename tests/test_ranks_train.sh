@@ -18,12 +18,22 @@ equals() {
         ranks "$n" "$m" several -s "run.max_steps=$steps" "$@" && same alone several
 }
 
+# differs [OPTION...]: the last several ranks, from a run of four micro-batches.
+differs() {
+    rm -rf alone
+    ranks 1 4 alone -s "run.max_steps=$steps" "$@" && ! same alone several
+}
+
 steps=$(rounds 25 88)
 ok "2 ranks equal 2 micro-batches" equals "$steps" 2 1
 ok "4 ranks equal 4 micro-batches" equals "$steps" 4 1 -s amp.precision=fp32
 ok "3 ranks equal 3 micro-batches" equals 25 3 1 -s train.batch=66
 ok "2 ranks with 2 micro-batches equal 4" equals "$steps" 2 2 -s amp.precision=bf16 -s optimizer.name=adamw \
     -s optimizer.lr=0.001
+ok "gradients in bf16: 2 ranks of 2 equal 4" equals "$steps" 2 2 -s amp.precision=bf16 \
+    -s parallel.wire=storage
+ok "... which rounds" differs -s amp.precision=bf16
+ok "gradients in fp16: 4 ranks equal 4" equals "$steps" 4 1 -s parallel.wire=storage
 ok "with mixed images" equals 5 2 1 -s augment.mixup=0.2 -s augment.cutmix=1
 ok "a last batch with fewer images than ranks" equals 25 4 1 -s train.batch=256 -s amp.precision=fp32
 

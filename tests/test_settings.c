@@ -334,6 +334,7 @@ static void differences_that_may_be(void **state)
         "memory.report=yes", "data.train=x", "data.val=x", "model.arch=x", "model.file=x",
         "model.weights=x", "model.classes=7",
         "model.dropout=0.5", "parallel.gpus=2", "parallel.timeout=9", "parallel.bucket=1M",
+        "parallel.wire=storage",
         "parallel.stages=2", "parallel.microbatches=4", "parallel.schedule=gpipe", "parallel.streams=layers",
     };
     struct settings old = load_overrides(NULL, NULL);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
 #include "base/status.h"
 
 struct comm;
@@ -50,6 +51,13 @@ struct comm_mail {
     size_t bytes;                         /* comm_mail_room of each */
 };
 
+/* `count` numbers in device memory. */
+struct comm_numbers {
+    const void *data;
+    size_t count;
+    enum dtype dtype;
+};
+
 static inline size_t comm_mail_room(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
@@ -65,9 +73,10 @@ struct exchange_backend {
     enum status (*all_to_all)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);
     /* to: [count][bytes]. */
     enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);
-    /* to[i] is the sum of all ranks' from[i], in the backend's order of addition. NULL if the backend has
-     * none: it is then composed of all_to_all, a sum in the program, and all_gather. */
-    enum status (*all_reduce)(struct comm *comm, const float *from, float *to, size_t count, void *stream);
+    /* to[i] is the sum of all ranks' from[i], of type F32, F16 or BF16, in the backend's order of addition.
+     * NULL if the backend has none: it is then composed of all_to_all, a sum in the program, and
+     * all_gather. */
+    enum status (*all_reduce)(struct comm *comm, const struct comm_numbers *from, void *to, void *stream);
     enum status (*send)(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
     enum status (*receive)(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
     /* Announces what this rank receives from each rank, by rank, in every step from now on; all ranks call

@@ -81,12 +81,12 @@ static enum status nccl_all_gather(struct comm *comm, const void *from, void *to
                        "an all-gather");
 }
 
-static enum status nccl_all_reduce(struct comm *comm, const float *from, float *to, size_t count,
-                                   void *stream)
+static enum status nccl_all_reduce(struct comm *comm, const struct comm_numbers *from, void *to, void *stream)
 {
+    static const ncclDataType_t types[] = {[F32] = ncclFloat32, [F16] = ncclFloat16, [BF16] = ncclBfloat16};
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->ncclAllReduce(from, to, count, ncclFloat32, ncclSum, nccl->comm, stream),
-                       "an all-reduce");
+    return nccl_status(nccl, nccl->ncclAllReduce(from->data, to, from->count, types[from->dtype], ncclSum,
+                                                 nccl->comm, stream), "an all-reduce");
 }
 
 /* What a communicator does comes one after another, whatever the streams. */

@@ -84,6 +84,7 @@ struct table {
 
 static void table_fill(const struct bucketing *b, struct table *table)
 {
+    int64_t wire = (int64_t)dtype_bytes(b->program->wire);
     for (int q = 0; q <= BUCKETS_MAX; q++) {
         table->done[q] = memory_new((size_t)b->count + 1, sizeof(double));
         table->from[q] = memory_new((size_t)b->count + 1, sizeof(int));
@@ -94,7 +95,8 @@ static void table_fill(const struct bucketing *b, struct table *table)
         for (int j = q; j <= b->count; j++)
             for (int k = q - 1; k < j; k++) {
                 double start = fmax(table->done[q - 1][k], b->gradients[j - 1].ready);
-                double done = start + SLOWER_BESIDE * cost_exchange(b->before[j] - b->before[k], b->ranks);
+                int64_t bytes = (b->before[j] - b->before[k]) * wire / (int64_t)sizeof(float);
+                double done = start + SLOWER_BESIDE * cost_exchange(bytes, b->ranks);
                 if (done >= table->done[q][j]) continue;
                 table->done[q][j] = done;
                 table->from[q][j] = k;
@@ -135,11 +137,10 @@ static void divide_by_size(struct bucketing *b)
     b->buckets[b->bucket_count++].end = b->count;
 }
 
-static int add_whole(struct bucketing *b, int bucket, const char *what, int64_t bytes)
+static int add_whole(struct bucketing *b, int bucket, const char *what, enum dtype dtype, int64_t count)
 {
-    struct value value = {.home = HOME_ARENA, .kind = KIND_PARAM_GRADIENT, .dtype = F32, .node = -1,
-                          .index = -1, .divided = true,
-                          .shape = shape_vector(bytes / (int64_t)sizeof(float))};
+    struct value value = {.home = HOME_ARENA, .kind = KIND_PARAM_GRADIENT, .dtype = dtype, .node = -1,
+                          .index = -1, .divided = true, .shape = shape_vector(count)};
     return build_value(b->program, value, text_format("bucket %d%s", bucket, what));
 }
 
@@ -174,8 +175,8 @@ static void lay_out(struct bucketing *b, int bucket, int first)
     int64_t base = b->before[first], flags = b->before[at->end] - base;
     int64_t bytes = flags + (last ? FLAG_COUNT * (int64_t)sizeof(float) : 0);
     bytes = (int64_t)align_up((size_t)bytes, (size_t)b->ranks * PLAN_ALIGNMENT);
-    at->own = add_whole(b, bucket, "", bytes);
-    at->sum = add_whole(b, bucket, " sum", bytes);
+    at->own = add_whole(b, bucket, "", F32, bytes / (int64_t)sizeof(float));
+    at->sum = add_whole(b, bucket, " sum", F32, bytes / (int64_t)sizeof(float));
     for (int g = first; g < at->end; g++) {
         struct gradient *gradient = &b->gradients[g];
         become_part(&program->values[gradient->value], at->own, b->before[g] - base);
@@ -205,20 +206,47 @@ static void push_op(struct bucketing *b, const char *op_name, const char *settin
     build_push(program, at);
 }
 
+static void push_cast(struct bucketing *b, enum dtype dtype, char *name, int from, int to)
+{
+    char *settings = text_format("to=%s", dtype_table[dtype].name);
+    push_op(b, "cast", settings, name, from, to);
+    free(settings);
+}
+
 /* Each rank sums one share of the bucket. */
-static void push_shares(struct bucketing *b, int bucket)
+static void push_shares(struct bucketing *b, int bucket, int from, int to)
 {
     struct program *program = b->program;
-    const struct bucket *at = &b->buckets[bucket];
-    int64_t count = shape_count(program->values[at->own].shape) / b->ranks;
-    struct value value = {.home = HOME_ARENA, .kind = KIND_EXCHANGE, .dtype = F32, .node = -1, .index = -1};
+    const struct value *own = &program->values[from];
+    int64_t count = shape_count(own->shape) / b->ranks;
+    struct value value = {.home = HOME_ARENA, .kind = KIND_EXCHANGE, .dtype = own->dtype, .node = -1,
+                          .index = -1};
     value.shape = shape_nhwc(b->ranks, 1, 1, count);
     int of_all = build_value(program, value, text_format("bucket %d shares", bucket));
     value.shape.n = 1;
     int share = build_value(program, value, text_format("bucket %d share", bucket));
-    push_collective(b, INSTRUCTION_ALL_TO_ALL, text_format("bucket %d all-to-all", bucket), at->own, of_all);
+    push_collective(b, INSTRUCTION_ALL_TO_ALL, text_format("bucket %d all-to-all", bucket), from, of_all);
     push_op(b, "sum_ranks", NULL, text_format("bucket %d sum", bucket), of_all, share);
-    push_collective(b, INSTRUCTION_ALL_GATHER, text_format("bucket %d all-gather", bucket), share, at->sum);
+    push_collective(b, INSTRUCTION_ALL_GATHER, text_format("bucket %d all-gather", bucket), share, to);
+}
+
+static void push_sum(struct bucketing *b, int bucket, int from, int to)
+{
+    if (b->program->values[from].bytes >= b->options->all_reduce_bytes) push_shares(b, bucket, from, to);
+    else push_collective(b, INSTRUCTION_ALL_REDUCE, text_format("bucket %d all-reduce", bucket), from, to);
+}
+
+/* Rounded to 16 bits, and the sum back to fp32. */
+static void push_rounded(struct bucketing *b, int bucket, int from, int to)
+{
+    struct program *program = b->program;
+    int64_t count = shape_count(program->values[from].shape);
+    int sent = add_whole(b, bucket, " rounded", program->wire, count);
+    int sum = add_whole(b, bucket, " rounded sum", program->wire, count);
+    program->values[sent].kind = program->values[sum].kind = program->values[to].kind = KIND_EXCHANGE;
+    push_cast(b, program->wire, text_format("bucket %d rounded", bucket), from, sent);
+    push_sum(b, bucket, sent, sum);
+    push_cast(b, F32, text_format("bucket %d sum in fp32", bucket), sum, to);
 }
 
 static void push_exchange(struct bucketing *b, int bucket)
@@ -228,13 +256,10 @@ static void push_exchange(struct bucketing *b, int bucket)
     if (bucket == b->bucket_count - 1) {
         int64_t offset = program->values[program->flags_sum].offset;
         int part = add_part(program, program->flags, at->own, offset);
-        push_op(b, "cast", "to=fp32", text_copy("flags"), program->flags, part);
+        push_cast(b, F32, text_copy("flags"), program->flags, part);
     }
-    if (b->program->values[at->own].bytes < b->options->all_reduce_bytes)
-        push_collective(b, INSTRUCTION_ALL_REDUCE, text_format("bucket %d all-reduce", bucket), at->own,
-                        at->sum);
-    else
-        push_shares(b, bucket);
+    if (program->wire == F32) push_sum(b, bucket, at->own, at->sum);
+    else push_rounded(b, bucket, at->own, at->sum);
 }
 
 /* Exchanges follow the instruction that completes the bucket. */

@@ -55,19 +55,19 @@ static void mark_wanted(struct backward *b, const struct instruction *forward, i
         b->wanted[forward[i].y] = any_trained(b->program, &forward[i]) || any_input_wanted(b, &forward[i]);
 }
 
-/* y = a + b as an instruction. Which of the two is x[0], with which y may share memory, is decided when all
- * readers are known (sums_order). */
-static int push_sum(struct backward *b, int first, int second, struct value value, char *name,
-                    const struct instruction *forward)
+/* y = a + b as an instruction, of micro-batch `number`. Which of the two is x[0], with which y may share
+ * memory, is decided when all readers are known (sums_order). */
+static int push_sum(struct program *program, const int x[2], struct value value, enum dtype round, int number)
 {
-    struct program *program = b->program;
-    int x[] = {first, second};
-    struct instruction sum = instruction_new(PHASE_FORWARD, build_op("sum"), NULL,
-                                             text_format("sum of %s", name));
-    sum.micro_batch = forward->micro_batch;
+    const struct op *op = build_op(round == F32 ? "sum" : "sum_rounded");
+    const void *settings =
+        round == F32 ? NULL : build_settings(program, op, text_format("to=%s", dtype_table[round].name));
+    char *name = text_format("sum of %s", value.name);
+    struct instruction sum = instruction_new(PHASE_FORWARD, op, settings, name);
+    sum.micro_batch = number;
     sum.x = ids_copy(x, 2);
     sum.x_count = 2;
-    sum.y = build_value(program, value, name);
+    sum.y = build_value(program, value, value.name);
     build_push(program, sum);
     return sum.y;
 }
@@ -88,8 +88,10 @@ static void gradient_arrives(struct backward *b, const struct instruction *forwa
         b->gradient[x] = gradient;
         return;
     }
-    char *name = text_format("d %s", b->program->values[x].name);
-    b->gradient[x] = push_sum(b, b->gradient[x], gradient, gradient_value(b->program, x), name, forward);
+    struct value value = gradient_value(b->program, x);
+    value.name = text_format("d %s", value.name);
+    int both[] = {b->gradient[x], gradient};
+    b->gradient[x] = push_sum(b->program, both, value, F32, forward->micro_batch);
 }
 
 static void gradients_of_inputs(struct backward *b, const struct instruction *forward, struct instruction *at)
@@ -128,7 +130,8 @@ static void param_arrives(struct backward *b, const struct instruction *forward,
     for (int joins = sum_tree_joins(b->program->micro_batches, forward->micro_batch); joins > 0; joins--) {
         struct value value = b->program->values[gradient];
         int *sum = &partial->sum[--partial->count - 1];
-        *sum = push_sum(b, sum[0], sum[1], value, text_copy(value.name), forward);
+        value.name = text_copy(value.name);
+        *sum = push_sum(b->program, sum, value, b->program->wire, forward->micro_batch);
     }
     b->program->gradients[param] = partial->sum[0];
 }

@@ -224,7 +224,7 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
     int all = options->all_micro_batches ? options->all_micro_batches : options->micro_batches;
     assert(options->first_micro_batch >= 0 && options->first_micro_batch + options->micro_batches <= all);
     struct program built = {.graph = graph, .training = options->training,
-                            .sync_bn = options->sync_bn, .batch = options->batch,
+                            .sync_bn = options->sync_bn, .wire = options->wire, .batch = options->batch,
                             .micro_batches = options->micro_batches,
                             .first_micro_batch = options->first_micro_batch, .all_micro_batches = all,
                             .storage = options->storage, .stages = 1, .streams = 1,

@@ -56,7 +56,7 @@ enum instruction_kind {
      * network; the last also among the stages that make up a network: */
     INSTRUCTION_ALL_TO_ALL,      /* part r of x[0], of as many equal ones as there are ranks, to rank r */
     INSTRUCTION_ALL_GATHER,      /* y: all ranks' x[0], in their order */
-    INSTRUCTION_ALL_REDUCE,      /* y: the sum of all ranks' x[0], by the backend; F32 */
+    INSTRUCTION_ALL_REDUCE,      /* y: the sum of all ranks' x[0], by the backend */
 };
 
 /* Value ids; -1 where there is
@@ -95,6 +95,7 @@ struct program {
     const struct graph *graph;         /* instructions' nodes are its nodes */
     struct graph *fused;               /* the same, where the program owns it; NULL */
     bool training, sync_bn;
+    enum dtype wire;                   /* in which ranks send gradients, and each sum of two is rounded */
     int batch, micro_batches;          /* images a step; micro-batches */
     int first_micro_batch, all_micro_batches;   /* as in lower_options; all_micro_batches is never 0 */
     int stages, stage;                 /* of a pipeline; this program's. 1 and 0: of none */
@@ -133,6 +134,7 @@ struct lower_options {
     bool training;
     bool sync_bn;            /* micro-batches of the same number on all ranks are normalised together */
     enum dtype storage;      /* amp/precision.h */
+    enum dtype wire;         /* of gradients among ranks */
     double label_smoothing;
     int64_t fold_least;      /* training in 16 bits: fold.c folds results of so many numbers; 0: none */
     bool soft_targets;       /* targets, F32 [batch,1,1,classes + 1], as in softmax_cross_entropy.h */

@@ -46,12 +46,16 @@ static enum status collective_run(struct exec *exec, const struct instruction *a
     const void *from = exec_address(exec, NULL, at->x[0]);
     void *to = exec_address(exec, NULL, at->y);
     void *stream = exec->device->backend->stream(exec->device, at->stream);
-    size_t bytes = (size_t)exec->program->values[at->x[0]].bytes;
+    const struct value *sent = &exec->program->values[at->x[0]];
+    size_t bytes = (size_t)sent->bytes;
     switch (at->kind) {
     case INSTRUCTION_ALL_TO_ALL:
         return exchange->all_to_all(comm, from, to, bytes / (size_t)comm->count, stream);
     case INSTRUCTION_ALL_GATHER: return exchange->all_gather(comm, from, to, bytes, stream);
-    case INSTRUCTION_ALL_REDUCE: return exchange->all_reduce(comm, from, to, bytes / sizeof(float), stream);
+    case INSTRUCTION_ALL_REDUCE: {
+        const struct comm_numbers numbers = {from, (size_t)shape_count(sent->shape), sent->dtype};
+        return exchange->all_reduce(comm, &numbers, to, stream);
+    }
     case INSTRUCTION_OP:
     case INSTRUCTION_UPDATE:
     case INSTRUCTION_MEASURE:

@@ -51,6 +51,14 @@ static void match_micro_batches(const char *path, struct settings *then, const s
     if (before == after) then->train.accumulate = now->train.accumulate;
 }
 
+static void match_wire(const char *path, const struct settings *then, const struct settings *now)
+{
+    if (then->parallel.wire == now->parallel.wire) return;
+    log_warning("%s: parallel.wire was %s: from here on gradients are rounded differently, and the numbers "
+                "differ from those of a run that was not interrupted", path,
+                then->parallel.wire == WIRE_STORAGE ? "storage" : "fp32");
+}
+
 /* Averages may begin when a run is resumed, without its history. */
 static void match_averages(const char *path, struct settings *then, const struct settings *now)
 {
@@ -65,6 +73,7 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
     struct text differences = {0};
     TRY(checkpoint_settings(file, &then));
     match_micro_batches(file->path, &then, now);
+    match_wire(file->path, &then, now);
     match_averages(file->path, &then, now);
     if (settings_differ(&then, now, &differences))
         fail(USAGE, "%s: the configuration differs from that of the run; amptrain.ini(5) lists the keys "

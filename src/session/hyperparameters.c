@@ -22,6 +22,9 @@ static enum status refuse_name(const struct settings *settings, const char *sect
 
 #define NAMES_MAX 64
 
+/* Ranks make sure that all are there by summing ones with their gradients; bf16 counts that far. */
+#define RANKS_COUNTED 256
+
 static enum status set_precision(const struct settings *settings, struct hyperparameters *hyper)
 {
     const char *name = settings->amp.precision, *names[PRECISION_COUNT];
@@ -196,6 +199,9 @@ static enum status set_ranks(const struct settings *settings, struct hyperparame
     if (stages > 1 && settings->train.batch == 0)
         return settings_refuse(settings, "train", "batch", "auto is not for pipelines; with "
                                "parallel.stages = %d it must be a number", stages);
+    if (settings->parallel.wire == WIRE_STORAGE && gpus / stages > RANKS_COUNTED)
+        return settings_refuse(settings, "parallel", "wire", "storage is for at most %d ranks that share a "
+                               "batch", RANKS_COUNTED);
     if (stages > 1 && settings->train.freeze_epochs > 0)
         return settings_refuse(settings, "train", "freeze_epochs",
                                "is not possible in a pipeline (parallel.stages)");

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/search_paths.h"
 #include "graph/model.h"
+#include "session/hyperparameters.h"
 
 static enum status check_arch(const struct settings *settings)
 {
@@ -147,6 +148,16 @@ static void warn_of_streams(const struct settings *settings)
         warn(settings, "parallel", "streams", "has no effect with several GPUs");
 }
 
+static void warn_of_wire(const struct settings *settings)
+{
+    int64_t parts = settings->parallel.gpus / settings->parallel.stages * hyperparameters_parts(settings);
+    if (settings->parallel.wire != WIRE_STORAGE) return;
+    if (!is_listed(settings->amp.precision, "fp16 bf16"))
+        warn(settings, "parallel", "wire", "has no effect unless amp.precision is fp16 or bf16");
+    else if (parts == 1)
+        warn(settings, "parallel", "wire", "has no effect with one micro-batch: no gradients are summed");
+}
+
 static bool has_op(const struct graph *graph, const char *name)
 {
     for (int i = 1; i < graph->count; i++)
@@ -174,5 +185,6 @@ void plausible_warn(const struct session *session)
     warn_of_schedule(session->settings);
     warn_of_images(session->settings);
     warn_of_streams(session->settings);
+    warn_of_wire(session->settings);
     warn_of_network(session->settings, &session->graphs.training);
 }
