@@ -64,6 +64,7 @@ static int conv_params(const void *settings, int x_count, const struct shape *x,
 
 static unsigned conv_reads(const void *settings, enum phase phase)
 {
+    if (phase == PHASE_BACKWARD) return READS_PARAMS | READS_X;
     return phase == PHASE_BACKWARD_DATA ? READS_PARAMS : READS_X;
 }
 
@@ -88,6 +89,13 @@ static int64_t weight_at(const struct tensor *w, int64_t k, int64_t c, int64_t r
     return ((k * dim[1] + c) * dim[2] + r) * dim[3] + s;
 }
 
+/* x[0], behind relu6 if the call says so. */
+static double conv_x(const struct call *call, int64_t i)
+{
+    double x = tensor_get(&call->x[0], i);
+    return call->clips && x > 6 ? 6 : x;
+}
+
 static double conv_y(const struct call *call, const struct conv_geometry *g, int64_t n, int64_t p, int64_t q,
                      int64_t k)
 {
@@ -102,7 +110,7 @@ static double conv_y(const struct call *call, const struct conv_geometry *g, int
             int64_t w = conv_input(g, 1, q, s);
             if (w < 0 || w >= x->shape.w) continue;
             for (int64_t c = 0; c < channels; c++)
-                sum += tensor_get(x, tensor_at(x, n, h, w, first + c)) *
+                sum += conv_x(call, tensor_at(x, n, h, w, first + c)) *
                        tensor_get(weight, weight_at(weight, k, c, r, s));
         }
     }
@@ -187,7 +195,7 @@ static double conv_d_weight(const struct call *call, const struct conv_geometry 
             int64_t w = conv_input(g, 1, q, s);
             if (w < 0 || w >= x->shape.w) continue;
             for (int64_t n = 0; n < x->shape.n; n++)
-                sum += tensor_get(x, tensor_at(x, n, h, w, channel)) *
+                sum += conv_x(call, tensor_at(x, n, h, w, channel)) *
                        tensor_get(d_y, tensor_at(d_y, n, p, q, k));
         }
     }
@@ -208,10 +216,41 @@ static enum status conv_backward_params(const struct call *call)
     return OK;
 }
 
+/* d_x[0] behind relu6, and its sums. */
+static void conv_clip(const struct call *call)
+{
+    const struct tensor *d_x = &call->d_x[0];
+    int64_t channels = d_x->shape.c, count = shape_count(d_x->shape);
+    for (int64_t c = 0; c < channels; c++) {
+        double sum = 0;
+        for (int64_t i = c; i < count; i += channels) {
+            double x = tensor_get(&call->x[0], i);
+            if (x <= 0 || x >= 6) tensor_set(d_x, i, 0);
+            sum += tensor_get(d_x, i);
+        }
+        tensor_set(&call->sums, c, sum);
+    }
+}
+
+static enum status conv_backward(const struct call *call)
+{
+    TRY(conv_backward_params(call));
+    TRY(conv_backward_data(call));
+    if (call->clips) conv_clip(call);
+    return OK;
+}
+
+static bool conv_backs_together(const struct call *call)
+{
+    return conv_geometry(call->settings, call->x[0].shape.c).groups == call->x[0].shape.c;
+}
+
 const struct op_code conv_reference = {
     .applies_relu = true,
     .joins_gradients = true,
+    .backs_together = conv_backs_together,
     .forward = conv_forward,
+    .backward = conv_backward,
     .backward_data = conv_backward_data,
     .backward_params = conv_backward_params,
 };
@@ -261,6 +300,7 @@ static const struct op_example examples[] = {
     {"filters=32 kernel=1 stride=2 bias=no", 1, {{.rank = 4, .dim = {2, 8, 8, 16}}}},
     {"filters=32 kernel=3 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 8, 8, 32}}}},
     {"filters=24 kernel=3 stride=2 pad=1 groups=in bias=no", 1, {{.rank = 4, .dim = {2, 9, 9, 24}}}},
+    {"filters=16 kernel=3 pad=1 groups=in bias=no", 1, {{.rank = 4, .dim = {3, 9, 7, 16}}}},
     {"filters=24 kernel=7 pad=3 groups=in", 1, {{.rank = 4, .dim = {2, 9, 11, 24}}}},
     {"filters=58 kernel=3 pad=1 groups=in", 1, {{.rank = 4, .dim = {2, 7, 6, 58}}}},
     {"filters=10 kernel=3 stride=2 pad=1 groups=in bias=no", 1, {{.rank = 4, .dim = {2, 8, 9, 10}}}},

@@ -36,7 +36,7 @@ static struct conv_problem conv_problem_of(const struct call *call, enum phase p
         .phase = phase, .dtype = x->dtype, .bias = phase == PHASE_FORWARD && call->param_count > 1,
         .relu = phase == PHASE_FORWARD && call->relu,
         .sums = phase == PHASE_FORWARD && call->sums.shape.rank > 0,
-        .joins = phase == PHASE_BACKWARD_DATA && call->d_x_more.shape.rank > 0,
+        .joins = phase == PHASE_BACKWARD_DATA && call->d_x_more.shape.rank > 0, .clips = call->clips,
         .tf32 = call->tf32, .deterministic = call->deterministic,
         .n = (int)x->shape.n, .c = (int)x->shape.c, .k = (int)y->c, .groups = (int)g.groups,
         .in = {(int)x->shape.h, (int)x->shape.w}, .out = {(int)y->h, (int)y->w},
@@ -56,7 +56,7 @@ static const char *conv_phase_name(enum phase phase)
     case PHASE_FORWARD: return "forward";
     case PHASE_BACKWARD_DATA: return "data";
     case PHASE_BACKWARD_PARAMS: return "weights";
-    case PHASE_BACKWARD:
+    case PHASE_BACKWARD: return "gradients";
     case PHASE_UPDATE:
     case PHASE_RECOMPUTE:
     case PHASE_COUNT: break;
@@ -69,13 +69,13 @@ static void conv_problem_print(const struct conv_problem *p, char text[PROBLEM_T
 {
     snprintf(
         text, PROBLEM_TEXT,
-        "conv %s %s%s%s%s%s%s%s %dx%dx%dx%d to %d, "
+        "conv %s %s%s%s%s%s%s%s%s %dx%dx%dx%d to %d, "
         "kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
         conv_phase_name(p->phase), dtype_table[p->dtype].name, p->tf32 && p->dtype == F32 ? " tf32" : "",
         p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->relu ? " relu" : "",
-        p->sums ? " sums" : "",
-        p->joins ? " joined" : "", p->n, p->in[0], p->in[1], p->c, p->k, p->kernel[0], p->kernel[1],
-        p->stride[0], p->stride[1], p->pad[0], p->pad[1], p->dilation[0], p->dilation[1], p->groups);
+        p->sums ? " sums" : "", p->joins ? " joined" : "", p->clips ? " clipped" : "", p->n, p->in[0],
+        p->in[1], p->c, p->k, p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->pad[0], p->pad[1],
+        p->dilation[0], p->dilation[1], p->groups);
 }
 
 /* For sums that are taken when the algorithm has done its work: the same bytes again. */
@@ -126,9 +126,12 @@ struct conv_context {
 static int conv_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
 {
     const struct conv_context *context = (const struct conv_context *)self;
+    const struct conv_problem *p = context->problem;
     int count = 0;
+    bool ours = p->phase == PHASE_BACKWARD || p->clips;
     for (const struct conv_algorithm *algorithm : algorithms)
-        if (!context->tools.only || candidate_is(context->tools.only, algorithm->name))
+        if ((!ours || algorithm == &conv_by_depthwise) &&
+            (!context->tools.only || candidate_is(context->tools.only, algorithm->name)))
             count += algorithm->candidates(context->problem, &context->tools, most - count, names + count);
     return count;
 }
@@ -273,6 +276,8 @@ static enum status conv_prepare(const struct call *call, void **made)
     struct conv_plans *plans = (struct conv_plans *)memory_new(1, sizeof *plans);
     bool data = call->d_x[0].shape.rank > 0, params = call->d_params[0].shape.rank > 0;
     enum status status = conv_phase_prepare(plans, call, PHASE_FORWARD);
+    if (call->together) data = params = false;
+    if (status == OK && call->together) status = conv_phase_prepare(plans, call, PHASE_BACKWARD);
     if (status == OK && data) status = conv_phase_prepare(plans, call, PHASE_BACKWARD_DATA);
     if (status == OK && params) status = conv_phase_prepare(plans, call, PHASE_BACKWARD_PARAMS);
     if (status == OK) *made = plans;
@@ -312,6 +317,18 @@ static enum status conv_backward_data(const struct call *call)
     return call->d_x[0].data ? conv_run(call) : OK;
 }
 
+/* Depthwise, 3x3, 16 bits: for these there are tiles, however wide a tensor is. */
+static bool conv_backs_together(const struct call *call)
+{
+    struct conv_problem p = conv_problem_of(call, PHASE_BACKWARD);
+    if (dtype_bytes(p.dtype) != 2 || p.groups != p.c || p.k != p.c || p.c % 8 != 0 || p.in[1] > 512)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (p.kernel[i] != 3 || p.pad[i] != 1 || p.dilation[i] != 1 || p.stride[i] != p.stride[0])
+            return false;
+    return p.stride[0] <= 2 && call->param_count == 1;
+}
+
 static const char *conv_plan_name(const struct call *call)
 {
     return conv_phase_ready(call) == OK ? conv_plan_of(call)->name : "";
@@ -335,12 +352,14 @@ const struct op_code conv_cuda = {
     .applies_relu = true,
     .joins_gradients = true,
     .spares_bias = true,
+    .backs_together = conv_backs_together,
     .variants = variants,
     .plan_name = conv_plan_name,
     .prepare = conv_prepare,
     .release = conv_release,
     .workspace = conv_workspace,
     .forward = conv_run,
+    .backward = conv_run,
     .backward_data = conv_backward_data,
     .backward_params = conv_run,
 };

@@ -188,14 +188,15 @@ static struct line line_of(const struct call *call, int64_t k)
 static void write_y(const struct fold *f, int64_t k)
 {
     const struct call *call = f->call;
-    const struct batchnorm *norm = &((const struct conv_batchnorm *)call->settings)->norm;
+    struct batchnorm norm = ((const struct conv_batchnorm *)call->settings)->norm;
     struct line line = line_of(call, k);
+    if (call->clips) norm.activation = ACTIVATION_RELU;
     for (int64_t p = 0; p < f->pixels; p++) {
         int64_t i = p * f->filters + k;
         double x = 0;
         for (int64_t c = 0; c < f->channels; c++) x += weight_at(f, k, c) * a_at(f, p, c);
-        double z = line.scale * x + line.offset + (norm->residual ? tensor_get(&call->x[1], i) : 0);
-        tensor_set(&call->y, i, batchnorm_activate(norm, z));
+        double z = line.scale * x + line.offset + (norm.residual ? tensor_get(&call->x[1], i) : 0);
+        tensor_set(&call->y, i, batchnorm_activate(&norm, z));
         if (call->mask.data) batchnorm_mask_set(call, i);
     }
 }
@@ -320,6 +321,7 @@ static const struct op_code reference = {
     .adds_gradients = true,
     .keeps_mask = true,
     .takes_joined = true,
+    .clips_later = true,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,

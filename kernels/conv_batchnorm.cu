@@ -594,7 +594,7 @@ template <class T> static enum status write_y(const struct call *call, const str
         .activates = activation_of(call) != ACTIVATION_NONE,
         .top = slopes_of((const struct batchnorm *)call->settings).top,
     };
-    if (activation_of(call) == ACTIVATION_RELU6) {
+    if (activation_of(call) == ACTIVATION_RELU6 && !call->clips) {
         int64_t packs = e.pixels * e.filters / pack<T>::count;
         conv_batchnorm_clamp_kernel<T><<<grid_of(call, packs, threads), threads, 0, stream_of(call)>>>(
             out.y, packs);
@@ -714,6 +714,7 @@ const struct op_code conv_batchnorm_cuda = {
     .adds_gradients = true,
     .keeps_mask = true,
     .takes_joined = true,
+    .clips_later = true,
     .prepare = prepare,
     .release = release,
     .workspace = workspace,

@@ -17,6 +17,7 @@ struct conv_problem {
     bool relu;                               /* forward ends in one */
     bool sums;                               /* forward is asked for call->sums */
     bool joins;                              /* the gradient of x has call->d_x_more to join it */
+    bool clips;                              /* call->clips */
     bool tf32, deterministic;
     int n, c, k, groups;
     int in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];

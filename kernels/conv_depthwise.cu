@@ -1,5 +1,6 @@
 /* conv_depthwise.cu: depthwise convolution as an algorithm, whose candidates are tiles: kernels of 3x3, 5x5
- * and 7x7 with padding k / 2, stride 1 or 2; of 7x7 only stride 1, and not its gradient of weights. */
+ * and 7x7 with padding k / 2, stride 1 or 2; of 7x7 only stride 1, and not its gradient of weights; of 3x3 in
+ * 16 bits also both gradients at once. */
 #include "kernels/conv_depthwise.cuh"
 
 extern "C" {
@@ -13,6 +14,7 @@ extern "C" {
 static int share_numbers(const struct conv_problem *p)
 {
     if (p->phase == PHASE_BACKWARD_PARAMS) return p->kernel[0] * p->kernel[1];
+    if (p->phase == PHASE_BACKWARD) return p->kernel[0] * p->kernel[1] + p->clips;
     return p->sums ? 2 : 0;
 }
 
@@ -69,6 +71,16 @@ static void depthwise_release(struct conv_plan *plan)
     free(plan->state);
 }
 
+/* Of both gradients: the weights', and d_x summed where it is asked for. */
+static enum status sum_both(const struct conv_problem *p, const struct call *call, const float *shares,
+                            int count)
+{
+    int numbers = p->c * p->kernel[0] * p->kernel[1];
+    TRY(conv_sum_shares(call, (float *)call->d_params[0].data, shares, count, numbers));
+    if (!p->clips) return OK;
+    return conv_sum_shares(call, (float *)call->sums.data, shares + (int64_t)count * numbers, count, p->c);
+}
+
 static enum status depthwise_run(const struct conv_plan *plan, const struct call *call,
                                  const struct conv_tools *tools)
 {
@@ -76,9 +88,10 @@ static enum status depthwise_run(const struct conv_plan *plan, const struct call
     const struct conv_problem *p = &plan->problem;
     const struct depthwise_plan *made = (const struct depthwise_plan *)plan->state;
     bool data = p->phase == PHASE_BACKWARD_DATA, weights = p->phase == PHASE_BACKWARD_PARAMS;
+    bool both = p->phase == PHASE_BACKWARD;
     struct conv_operands at = conv_operands(call);
     struct depthwise_operands o = {
-        .to = data ? at.x : at.y,
+        .to = both ? call->d_x[0].data : data ? at.x : at.y,
         .from = data ? at.y : at.x,
         .d_y = at.y,
         .weight = at.weight,
@@ -89,6 +102,7 @@ static enum status depthwise_run(const struct conv_plan *plan, const struct call
     made->kernel<<<made->grid, (unsigned)made->threads, made->shared, stream_of(call)>>>(made->layout, o);
     TRY(launched(call));
     if (!o.shares) return OK;
+    if (both) return sum_both(p, call, o.shares, (int)made->grid.y);
     float *to = (float *)(weights ? at.weight : call->sums.data);
     return conv_sum_shares(call, to, o.shares, (int)made->grid.y, p->c * share_numbers(p));
 }

@@ -32,7 +32,8 @@ struct depthwise_layout {
 };
 
 /* `from` is convolved, or d_y for d_x; gradients of weights have x and d_y. `shares`: [blocks below one
- * another][sum, squares][channel] or [..][channel][tap]; NULL: none. */
+ * another][sum, squares][channel] or [..][channel][tap], the latter followed by [..][channel] where d_x is
+ * summed, too; NULL: none. */
 struct depthwise_operands {
     void *to;
     const void *from, *d_y, *weight, *bias;
@@ -51,12 +52,17 @@ static constexpr int depthwise_blocks(int k, int channels, int columns)
     return k == 3 && channels * columns == 8 ? 2 : 1;
 }
 
+/* The same of the kernel that makes both gradients. */
+static constexpr int depthwise_backward_threads(int columns) { return columns > 4 ? 384 : 256; }
+static constexpr int depthwise_backward_blocks(int columns) { return columns > 4 ? 1 : 2; }
+
 typedef void (*depthwise_kernel)(struct depthwise_layout, struct depthwise_operands);
 
 /* The kernel of a problem and a tile's threads; NULL if there is none. */
 depthwise_kernel depthwise_forward_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
 depthwise_kernel depthwise_data_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
 depthwise_kernel depthwise_weights_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
+depthwise_kernel depthwise_backward_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
 
 /* d_x from d_y at stride 2 is a kernel of its own. */
 static inline bool depthwise_spreads(const struct conv_problem *p)
@@ -309,12 +315,26 @@ __device__ static inline void stage_row(const depthwise_layout &l, const depthwi
 
 /* ---- Strips ---- */
 
-template <class T, class F, int count>
+/* At most 6; what is no number stays so. */
+__device__ static inline void clip_pair(__half *pair)
+{
+    *(__half2 *)pair = __hmin2_nan(*(const __half2 *)pair, __float2half2_rn(6));
+}
+
+__device__ static inline void clip_pair(__nv_bfloat16 *pair)
+{
+    *(__nv_bfloat162 *)pair = __hmin2_nan(*(const __nv_bfloat162 *)pair, __float2bfloat162_rn(6));
+}
+
+template <class T, class F, int count, bool clips = false>
 __device__ static inline void read_pixels(float to[count][F::channels], const T *from, int pitch)
 {
 #pragma unroll
     for (int i = 0; i < count; i++) {
         chunk<T, F::channels> got = *(const chunk<T, F::channels> *)(from + i * pitch);
+        if constexpr (clips)
+#pragma unroll
+            for (int v = 0; v < F::channels; v += 2) clip_pair(&got.at[v]);
 #pragma unroll
         for (int v = 0; v < F::channels; v++) to[i][v] = to_float(got.at[v]);
     }

@@ -28,7 +28,7 @@ __device__ static void stage_walks(const depthwise_layout &l, const T *x, T *mem
 }
 
 /* sum[a] is row p + a of y. */
-template <class T, class F, bool summed>
+template <class T, class F, bool summed, bool clips>
 __device__ static void convolve_walks(const depthwise_layout &l, const depthwise_operands &o,
                                       const depthwise_thread &t, const T *memory, depthwise_ring *ring,
                                       float total[2][F::channels])
@@ -55,7 +55,7 @@ __device__ static void convolve_walks(const depthwise_layout &l, const depthwise
 #pragma unroll
             for (int j = 0; j < F::stride; j++) {
                 float pixel[F::wide][F::channels];
-                read_pixels<T, F, F::wide>(pixel, from + j * row_size, t.pitch);
+                read_pixels<T, F, F::wide, clips>(pixel, from + j * row_size, t.pitch);
                 if (j == F::stride - 1) ring_release(ring, &place, l.slots);
 #pragma unroll
                 for (int a = 0; a < F::active; a++) {
@@ -85,7 +85,7 @@ __device__ static void convolve_walks(const depthwise_layout &l, const depthwise
     }
 }
 
-template <class T, class F, bool summed>
+template <class T, class F, bool summed, bool clips>
 __global__ void __launch_bounds__(F::threads, F::blocks)
 forward_kernel(depthwise_layout l, depthwise_operands o)
 {
@@ -95,7 +95,7 @@ forward_kernel(depthwise_layout l, depthwise_operands o)
     float total[2][F::channels] = {};
     ring_open(l, &ring);
     if (is_stager(l)) stage_walks<T, F>(l, (const T *)o.from, (T *)memory, &ring);
-    else convolve_walks<T, F, summed>(l, o, thread, (const T *)memory, &ring, total);
+    else convolve_walks<T, F, summed, clips>(l, o, thread, (const T *)memory, &ring, total);
     if constexpr (summed) {
         let_next_begin();
         for (int i = 0; i < 2; i++)
@@ -108,7 +108,13 @@ depthwise_kernel depthwise_forward_kernel(const struct conv_problem *p, const st
     return with_depthwise_form(p, tile, [&](auto type, auto form) -> depthwise_kernel {
         using T = decltype(type);
         using F = decltype(form);
-        if constexpr (F::columns == 8) return NULL;
-        else return p->sums ? forward_kernel<T, F, true> : forward_kernel<T, F, false>;
+        if constexpr (F::columns == 8) {
+            return NULL;
+        } else {
+            if constexpr (F::k == 3 && sizeof(T) == 2)
+                if (p->clips)
+                    return p->sums ? forward_kernel<T, F, true, true> : forward_kernel<T, F, false, true>;
+            return p->sums ? forward_kernel<T, F, true, false> : forward_kernel<T, F, false, false>;
+        }
     });
 }

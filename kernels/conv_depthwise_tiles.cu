@@ -8,13 +8,17 @@
 #define BLOCKS_MAX 16                /* of a multiprocessor, that are worth counting */
 
 static int height_of(const struct conv_problem *p) { return depthwise_spreads(p) ? p->in[0] : p->out[0]; }
-static int width_of(const struct conv_problem *p) { return depthwise_spreads(p) ? p->in[1] : p->out[1]; }
+static int width_of(const struct conv_problem *p)
+{
+    return depthwise_spreads(p) || p->phase == PHASE_BACKWARD ? p->in[1] : p->out[1];
+}
 
 /* The pixels of a slot. */
 static int slot_pixels(const struct conv_problem *p, const struct depthwise_tile *t)
 {
     int k = p->kernel[0], stride = p->stride[0], pad = k / 2, columns = t->down * t->columns;
     if (depthwise_spreads(p)) return pad / 2 + (columns - 1 + pad) / 2 + 1;
+    if (p->phase == PHASE_BACKWARD) return columns / stride + (k - 1) / stride + stride * columns;
     int pixels = stride * ((columns - 1) * stride + k);
     return p->phase == PHASE_BACKWARD_PARAMS ? pixels + columns : pixels;
 }
@@ -22,6 +26,19 @@ static int slot_pixels(const struct conv_problem *p, const struct depthwise_tile
 static int block_threads(const struct depthwise_tile *t)
 {
     return div_up(t->across * t->down, 32) * 32 + t->stagers;
+}
+
+/* What the tile's kernel is compiled for. */
+static int threads_most(const struct conv_problem *p, const struct depthwise_tile *t)
+{
+    if (p->phase == PHASE_BACKWARD) return depthwise_backward_threads(t->columns);
+    return depthwise_threads(p->kernel[0], t->channels, t->columns);
+}
+
+static int blocks_most(const struct conv_problem *p, const struct depthwise_tile *t)
+{
+    if (p->phase == PHASE_BACKWARD) return depthwise_backward_blocks(t->columns);
+    return depthwise_blocks(p->kernel[0], t->channels, t->columns);
 }
 
 /* Of the ring, and of what sums need when it is done with. */
@@ -36,8 +53,7 @@ static size_t block_shared(const struct conv_problem *p, const struct depthwise_
 static int resident_blocks(const struct conv_problem *p, const struct cuda_facts *facts,
                            const struct depthwise_tile *t)
 {
-    int k = p->kernel[0], threads = depthwise_threads(k, t->channels, t->columns);
-    int blocks = threads * depthwise_blocks(k, t->channels, t->columns) / block_threads(t);
+    int blocks = threads_most(p, t) * blocks_most(p, t) / block_threads(t);
     int fit = (int)((facts->shared_bytes + 1024) / (block_shared(p, t) + 1280));
     if (fit < blocks) blocks = fit;
     return blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX;
@@ -46,7 +62,7 @@ static int resident_blocks(const struct conv_problem *p, const struct cuda_facts
 static bool is_legal(const struct conv_problem *p, const struct cuda_facts *facts,
                      const struct depthwise_tile *t)
 {
-    int most = depthwise_threads(p->kernel[0], t->channels, t->columns);
+    int most = threads_most(p, t);
     if (t->channels < 1 || t->across < 1 || t->across > most || t->down < 1 || t->down > most) return false;
     if (t->columns < 1 || t->columns > 8 || t->slots < 2 || t->slots > DEPTHWISE_SLOTS) return false;
     if (t->stagers < 32 || t->stagers > 128 || t->stagers % 32 != 0 || t->segments < 1) return false;
@@ -83,6 +99,7 @@ static dim3 grid_of(const struct depthwise_layout *l, int channels, int blocks)
 static depthwise_kernel kernel_of(const struct conv_problem *p, const struct depthwise_tile *t)
 {
     if (p->phase == PHASE_BACKWARD_PARAMS) return depthwise_weights_kernel(p, t);
+    if (p->phase == PHASE_BACKWARD) return depthwise_backward_kernel(p, t);
     return depthwise_spreads(p) ? depthwise_data_kernel(p, t) : depthwise_forward_kernel(p, t);
 }
 
@@ -117,6 +134,11 @@ static double step_instructions(const struct conv_problem *p, const struct depth
 {
     int k = p->kernel[0], stride = p->stride[0], strip = t->channels * t->columns;
     bool spreads = depthwise_spreads(p);
+    if (p->phase == PHASE_BACKWARD) {
+        double read = t->columns / stride + 2 + stride * t->columns;
+        return 2.0 * k * k * strip / stride + read * (t->channels + 1) + (p->clips ? 8 : 4) * stride * strip +
+               OVERHEAD;
+    }
     double pixels = spreads ? t->columns / 2.0 + 2 : stride * ((t->columns - 1) * stride + k);
     double products = spreads ? k * k * strip / 2.0 : k * k * strip, written = 4 * t->columns;
     if (p->phase == PHASE_BACKWARD_PARAMS) written = t->columns * (t->channels + 1);
@@ -137,7 +159,9 @@ static double cost(const struct conv_problem *p, const struct cuda_facts *facts,
     double steps = div_up(l.walks, (int)grid.y) * (l.rows / (depthwise_spreads(p) ? 2.0 : 1.0) + 2);
     double slot = (double)slot_pixels(p, t) * t->across * t->channels * dtype_bytes(p->dtype);
     double rate = at_once * warps * WARP_INSTRUCTIONS, read = blocks * steps * slot, written = 0;
-    if (p->phase != PHASE_BACKWARD_PARAMS)
+    if (p->phase == PHASE_BACKWARD)
+        written = read * stride * t->down * t->columns / slot_pixels(p, t);
+    else if (p->phase != PHASE_BACKWARD_PARAMS)
         written = depthwise_spreads(p) ? 4 * read : read / (stride * stride);
     double bounds[] = {
         blocks * steps * warps * step_instructions(p, t) / (rate < INSTRUCTIONS ? rate : INSTRUCTIONS),

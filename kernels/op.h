@@ -145,6 +145,11 @@ struct call {
                                         * works */
     const struct op_random *random;    /* forward and backward, training */
     bool relu;                         /* forward of code that applies_relu: y is behind one */
+    bool together;                     /* prepare: backward is asked for, where code backs_together */
+    bool clips;                        /* code that backs_together: x[0] stands for relu6 of it, and backward
+                                        * also passes d_x[0] through that relu6 and writes its sums as code
+                                        * that sums_gradient does; forward and recompute of code that
+                                        * clips_later: y is behind relu instead of relu6 */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
     int ranks;                         /* batchnorm: the number of ranks that share the micro-batch, whose
                                         * forward statistics and backward sums are given; 0: it is this rank's
@@ -161,7 +166,8 @@ struct call {
 };
 
 /* An op's code on one device. Empty slots mean: not needed. An op has either `backward`, or
- * `backward_data` with or without `backward_params` (so that the two may run on different streams). */
+ * `backward_data` with or without `backward_params` (so that the two may run on different streams); code that
+ * backs_together has all three. */
 struct op_code {
     bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
     bool prepare_together;   /* prepare may run on several threads at once */
@@ -174,6 +180,10 @@ struct op_code {
     bool takes_joined;       /* backward heeds call->sums */
     bool sums_gradient;      /* backward writes the sums of d_x[0] to call->sums */
     bool spares_bias;        /* backward_params computes no gradient of params[1] where it is absent */
+    bool clips_later;        /* forward and recompute heed call->clips */
+    /* Whether `backward` makes in one go what backward_data and backward_params do, and heeds call->clips, as
+     * forward does; NULL: no. */
+    bool (*backs_together)(const struct call *call);
     /* The algorithms from which this code chooses, or with which others are compared, terminated by NULL; and
      * the name of the kernel plan for the phase in call->phase, which begins with its variant's name;
      * call->kernel_plan is set. NULL: there is only one. */

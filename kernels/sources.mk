@@ -14,6 +14,7 @@ CUDA_SOURCES += \
 	kernels/conv_columns.cu \
 	kernels/conv_cudnn.cu \
 	kernels/conv_depthwise.cu \
+	kernels/conv_depthwise_backward.cu \
 	kernels/conv_depthwise_data.cu \
 	kernels/conv_depthwise_forward.cu \
 	kernels/conv_depthwise_tiles.cu \

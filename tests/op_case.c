@@ -217,6 +217,16 @@ void op_case_add_first_channels(struct op_case *c)
     fill_normal(&c->d_x_more, &random, 0, 1);
 }
 
+void op_case_clip(struct op_case *c)
+{
+    for (int64_t i = 0; i < shape_count(c->x[0].shape); i++) {
+        double x = tensor_get(&c->x[0], i);
+        tensor_set(&c->x[0], i, x < 0 ? 0 : 4 * x);
+    }
+    c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1, c->x[0].shape.c, 1, 1}});
+    c->clips = true;
+}
+
 static void tensors_free(struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) free(tensors[i].data);
@@ -245,7 +255,7 @@ enum status (*op_case_function(const struct op_code *code, enum phase phase))(co
 {
     switch (phase) {
     case PHASE_FORWARD: return code->forward;
-    case PHASE_BACKWARD: return code->backward;
+    case PHASE_BACKWARD: return code->backs_together ? NULL : code->backward;
     case PHASE_BACKWARD_DATA: return code->backward_data;
     case PHASE_BACKWARD_PARAMS: return code->backward_params;
     case PHASE_UPDATE: return code->update;
@@ -289,14 +299,15 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
         .saved = storage->saved, .random = &c->random, .loss_scale = &c->loss_scale, .loss_weight = 0.5f,
         .skipped = c->device ? &c->skipped : NULL, .tf32 = c->tf32, .deterministic = c->deterministic,
         .device = c->device, .variant = c->variant, .relu = c->relu && forward,
+        .clips = c->clips,
     };
     copy_views(&call.y, &c->y, 1, forward || ((reads & READS_Y) && !c->mask.data));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
     copy_gradients(&call.d_y_more, &c->d_y_more, 1, phase == PHASE_BACKWARD);
     copy_gradients(&call.y_recomputed, &c->y_recomputed, 1, phase == PHASE_BACKWARD);
     bool joins = c->d_x_more.data && (phase == PHASE_BACKWARD_DATA || phase == PHASE_BACKWARD);
-    bool first = !c->d_x_more.data && !c->sums_gradient && phase == PHASE_FORWARD;
-    bool summed = c->sums_gradient && phase == PHASE_BACKWARD;
+    bool first = !c->d_x_more.data && !c->sums_gradient && !c->clips && phase == PHASE_FORWARD;
+    bool summed = (c->sums_gradient || c->clips) && phase == PHASE_BACKWARD;
     copy_gradients(&call.d_x_more, &c->d_x_more, 1, joins);
     copy_gradients(&call.sums, &c->sums, 1, joins || first || summed);
     copy_gradients(&call.mask, &c->mask, 1, joins || first || (reads & READS_Y));
@@ -314,6 +325,7 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     if (!code->prepare) return OK;
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
+    call.together = c->together;
     copy_gradients(call.d_x, c->d_x, c->x_count, c->training);
     copy_gradients(call.d_params, c->d_params, c->param_count, c->training);
     copy_gradients(&call.d_y, &c->d_y, 1, c->training);
@@ -332,6 +344,11 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     return code->prepare(&call, kernel_plan);
 }
 
+enum status op_case_call_code(const struct op_code *code, const struct call *call)
+{
+    return call->phase == PHASE_BACKWARD ? code->backward(call) : op_case_function(code, call->phase)(call);
+}
+
 static enum status run_here(const struct op_code *code, struct call *call)
 {
     size_t bytes = code->workspace ? code->workspace(call) : 0;
@@ -339,7 +356,7 @@ static enum status run_here(const struct op_code *code, struct call *call)
         if (posix_memalign(&call->workspace, 64, bytes) != 0) abort();
         memset(call->workspace, 0xff, bytes);
     }
-    enum status status = op_case_function(code, call->phase)(call);
+    enum status status = op_case_call_code(code, call);
     free(call->workspace);
     call->workspace = NULL;
     return status;

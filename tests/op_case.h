@@ -22,7 +22,7 @@ struct op_case {
     float loss_scale;
     int32_t skipped;
     struct device *device;         /* for calls that do not run in host memory; NULL at first: they do */
-    bool tf32, deterministic, relu;  /* as in struct call */
+    bool tf32, deterministic, relu, together, clips;  /* as in struct call */
     bool sums_gradient;            /* backward's calls have `sums` */
     const char *variant;           /* likewise, for op_case_prepare */
 };
@@ -38,7 +38,8 @@ void op_case_close(struct op_case *c);
 /* From now on backward's calls have a second gradient to add (d_y is then d_y + d_y_more), or make y
  * again, and forward's have the sums of x[0], or those that forward writes of y: poison. With a mask,
  * backward does not look at y. backward_data has a gradient to join, a mask of x[0], and poison for sums; or
- * backward has poison for those of d_x[0], or a gradient with more channels than x, whose first it adds. */
+ * backward has poison for those of d_x[0], or a gradient with more channels than x, whose first it adds; or
+ * x[0] stands for relu6 of it, and becomes what a relu leaves, and backward has poison for those sums. */
 void op_case_add_gradient(struct op_case *c);
 void op_case_recompute(struct op_case *c);
 void op_case_take_sums(struct op_case *c);
@@ -47,6 +48,7 @@ void op_case_mask(struct op_case *c);
 void op_case_join(struct op_case *c);
 void op_case_sum_gradient(struct op_case *c);
 void op_case_add_first_channels(struct op_case *c);
+void op_case_clip(struct op_case *c);
 
 /* The sums of a tensor: per channel, the sum over n, h, w and the sum of squares. */
 void op_case_sum(const struct tensor *of, struct tensor *sums);
@@ -54,7 +56,7 @@ void op_case_sum(const struct tensor *of, struct tensor *sums);
 /* Every byte 0xff: NaN in every floating type. */
 void op_case_poison(const struct tensor *tensor);
 
-/* The code's function for a phase, or NULL. */
+/* The code's function for a phase of every call, or NULL. */
 enum status (*op_case_function(const struct op_code *code, enum phase phase))(const struct call *call);
 
 /* The call of a phase on the case's own tensors, without what the phase must not look at: members
@@ -68,6 +70,9 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
 
 /* Prepares `code` for the case's shapes, as before memory exists. */
 enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **kernel_plan);
+
+/* Calls the phase's function. */
+enum status op_case_call_code(const struct op_code *code, const struct call *call);
 
 /* Asks for the phase's workspace, poisons it, runs the phase; with call->device on copies there,
  * which come back. run_captured: the device captures the work, then launches it. */

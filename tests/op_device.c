@@ -185,7 +185,7 @@ static void run(struct shipment *shipment, const struct op_code *code, const str
     if (!backend->capture.begin) captures = false;
     if (captures) note(shipment, backend->capture.begin(shipment->device));
     if (shipment->status != OK) return;
-    note(shipment, op_case_function(code, call->phase)(call));
+    note(shipment, op_case_call_code(code, call));
     if (captures) note(shipment, backend->capture.end(shipment->device, &captured));
     if (captured) note(shipment, backend->capture.launch(shipment->device, captured));
     note(shipment, backend->synchronize(shipment->device));

@@ -152,8 +152,8 @@ static void check_passes(const struct compile_options *options, const char *expe
 }
 
 #define LOWERED \
-    "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask join_gradients " \
-    "concat_gradients fuse_relu bias_gradients "
+    "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask merge_gradients " \
+    "join_gradients concat_gradients fuse_relu bias_gradients "
 
 static void test_passes(void **state)
 {
@@ -164,8 +164,8 @@ static void test_passes(void **state)
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.lower.fold_least = 1;
     check_passes(&options, "lower autocast fold fold_maxpool saved differentiate running_statistics "
-                 "fuse_gradient_sums relu_mask join_gradients concat_gradients fuse_relu bias_gradients "
-                 "recompute fuse_recompute streams ");
+                 "fuse_gradient_sums relu_mask merge_gradients join_gradients concat_gradients fuse_relu "
+                 "bias_gradients recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
     options.limit = 0;
     options.fit = FIT_OFFLOAD;

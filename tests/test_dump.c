@@ -42,15 +42,21 @@
     "pool = globalavgpool conv2\n" \
     "fc = linear pool units=5\n"
 
+static bool is_depthwise(const struct call *call)
+{
+    return call->d_params[0].shape.dim[1] == 1;
+}
+
 /* The capabilities of an op's CUDA code, which are all that the passes ask of it. */
 static const struct op_code *code_of(const struct op *op)
 {
     static const struct op_code conv = {.gives_sums = true, .applies_relu = true, .joins_gradients = true,
-                                        .spares_bias = true},
+                                        .spares_bias = true, .backs_together = is_depthwise},
         maximum = {.sums_gradient = true},
         batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_first_channels = true,
                      .keeps_mask = true},
-        conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true};
+        conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true,
+                          .clips_later = true};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
     if (strcmp(op->name, "relu") == 0 || strcmp(op->name, "maxpool_relu") == 0) return &maximum;
@@ -160,6 +166,15 @@ static const struct dump_case cases[] = {
            "add5 = add bn5 relu3\n"
            "conv6 = conv add5 filters=5 kernel=1 bias=no\n"
            "pool = globalavgpool conv6\n", F16, 1, .streams = 1, .fold = true},
+    {"merge_gradients", "merge_gradients",
+     INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+           "conv2 = conv conv1 filters=16 kernel=1 bias=no\n"
+           "bn2 = batchnorm conv2 affine=no\n"
+           "relu2 = relu6 bn2\n"
+           "conv3 = conv relu2 filters=16 kernel=3 pad=1 groups=in bias=no\n"
+           "conv4 = conv conv3 filters=16 kernel=3 pad=1 groups=in bias=no\n"
+           "conv5 = conv conv4 filters=5 kernel=1 bias=no\n"
+           "pool = globalavgpool conv5\n", F16, 1, .streams = 1, .fold = true},
     {"concat_gradients", "concat_gradients",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"

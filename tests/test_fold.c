@@ -50,6 +50,31 @@ static const char bottlenecks[] =
 #define MICRO_BATCHES 2
 #define FOLDED 3
 
+/* Two inverted residuals: two expanding convolutions are folded. */
+static const char inverted[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 16\n"
+    "[layers]\n"
+    "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+    "bn1 = batchnorm conv1\n"
+    "relu1 = relu6 bn1\n"
+    "conv2 = conv relu1 filters=32 kernel=1 bias=no\n"
+    "bn2 = batchnorm conv2\n"
+    "relu2 = relu6 bn2\n"
+    "conv3 = conv relu2 filters=32 kernel=3 pad=1 groups=in bias=no\n"
+    "bn3 = batchnorm conv3\n"
+    "relu3 = relu6 bn3\n"
+    "conv4 = conv relu3 filters=8 kernel=1 bias=no\n"
+    "bn4 = batchnorm conv4\n"
+    "add4 = add bn4 relu1\n"
+    "conv5 = conv add4 filters=48 kernel=1 bias=no\n"
+    "bn5 = batchnorm conv5\n"
+    "relu5 = relu6 bn5\n"
+    "conv6 = conv relu5 filters=48 kernel=3 stride=2 pad=1 groups=in bias=no\n"
+    "pool = globalavgpool conv6\n"
+    "fc = linear pool units=5\n";
+
 static int count_folded(const struct program *program, const char *name)
 {
     const struct op *op = op_find(name);
@@ -115,15 +140,34 @@ static int count_joined(const struct program *program)
     return count;
 }
 
+static int count_clipped(const struct program *program)
+{
+    int count = 0;
+    for (int i = 0; i < program->count; i++)
+        count += program->instructions[i].clips && program->instructions[i].phase == PHASE_BACKWARD;
+    return count;
+}
+
 static void run_others(struct program *program, void *context)
 {
     const struct others *others = context;
     relu_mask(program, others->code_of);
+    merge_gradients(program, others->code_of);
     join_gradients(program, others->code_of);
     if (others->moves) net_recompute_and_offload(program, others->seed);
 }
 
 /* Most of a distance comes from elements that relu lets through in one precision and not in another. */
+static void check_distances(const struct graph *graph, const struct net *exact, const struct net *apart,
+                            const struct net *folded, double floor)
+{
+    for (int p = 0; p < graph->param_count; p++) {
+        double a = distance(apart, exact, p), b = distance(folded, exact, p);
+        print_message("  %-24s apart %.1e folded %.1e\n", graph->params[p].name, a, b);
+        if (!(b <= 2 * a + floor)) fail_msg("%s: off by %.3g, not %.3g", graph->params[p].name, b, a);
+    }
+}
+
 static void check_gradients(enum dtype storage, bool reference, bool joins)
 {
     struct graph graph = net_graph(bottlenecks, true);
@@ -152,12 +196,7 @@ static void check_gradients(enum dtype storage, bool reference, bool joins)
     assert_int_equal(net_run(&exact, 0), OK);
     assert_int_equal(net_run(&apart, 0), OK);
     assert_int_equal(net_run(&folded, 0), OK);
-    double floor = storage == F16 ? 0.01 : 0.08;
-    for (int p = 0; p < graph.param_count; p++) {
-        double a = distance(&apart, &exact, p), b = distance(&folded, &exact, p);
-        print_message("  %-24s apart %.1e folded %.1e\n", graph.params[p].name, a, b);
-        if (!(b <= 2 * a + floor)) fail_msg("%s: off by %.3g, not %.3g", graph.params[p].name, b, a);
-    }
+    check_distances(&graph, &exact, &apart, &folded, storage == F16 ? 0.01 : 0.08);
     net_close(&exact);
     net_close(&apart);
     net_close(&folded);
@@ -175,9 +214,46 @@ static void test_gradients(void **state)
     }
 }
 
-static void check_others(enum dtype storage, bool reference, uint64_t seed)
+/* relu6 moves into depthwise convolutions, whose gradients one instruction makes, where the code can. */
+static void check_merged(enum dtype storage, bool reference)
 {
-    struct graph graph = net_graph(bottlenecks, true);
+    struct graph graph = net_graph(inverted, true);
+    struct net exact, apart, merged;
+    struct net_options options = options_of(F32, false);
+    options.reference = true;
+    net_open(&exact, &graph, &options);
+    options = options_of(storage, true);
+    options.reference = reference;
+    net_open(&apart, &graph, &options);
+    struct others others = others_of(&options, 0);
+    options.pass = run_others;
+    options.pass_context = &others;
+    net_open(&merged, &graph, &options);
+    bool can = others.code_of(op_find("conv"))->backs_together;
+    assert_int_equal(count_clipped(&merged.program), can ? 2 * MICRO_BATCHES : 0);
+    if (can) assert_int_equal(merged.program.count, apart.program.count - 2 * MICRO_BATCHES);
+    assert_int_equal(net_run(&exact, 0), OK);
+    assert_int_equal(net_run(&apart, 0), OK);
+    assert_int_equal(net_run(&merged, 0), OK);
+    check_distances(&graph, &exact, &apart, &merged, storage == F16 ? 0.01 : 0.08);
+    net_close(&exact);
+    net_close(&apart);
+    net_close(&merged);
+    graph_free(&graph);
+}
+
+static void test_merged(void **state)
+{
+    (void)state;
+    for (int reference = 0; reference < 2; reference++) {
+        check_merged(F16, reference);
+        check_merged(BF16, reference);
+    }
+}
+
+static void check_others(const char *text, enum dtype storage, bool reference, uint64_t seed)
+{
+    struct graph graph = net_graph(text, true);
     struct net plain, changed;
     struct net_options options = options_of(storage, true);
     options.reference = reference;
@@ -199,7 +275,8 @@ static void check_others(enum dtype storage, bool reference, uint64_t seed)
 static void test_with_others(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 4; seed++) check_others(seed % 2 ? F16 : BF16, seed < 2, seed);
+    for (uint64_t seed = 0; seed < 8; seed++)
+        check_others(seed < 4 ? bottlenecks : inverted, seed % 2 ? F16 : BF16, seed % 4 < 2, seed);
 }
 
 /* A max pooling that goes in front of a relu changes no bit. */
@@ -381,6 +458,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_merged),
         cmocka_unit_test(test_with_others),
         cmocka_unit_test(test_pooling_first),
         cmocka_unit_test(test_activations),

@@ -523,6 +523,60 @@ static void test_spares_bias(void **state)
     op_case_close(c);
 }
 
+/* Whether the code makes both gradients of such a call in one go. */
+static bool can_together(const struct subject *s)
+{
+    const struct op_code *code = code_of(s);
+    if (!code->backs_together) return false;
+    struct op_case *c = open_case(s);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    bool can = code->backs_together(&call);
+    op_case_close(c);
+    return can;
+}
+
+static void compare_together(const struct subject *s, struct op_case *expected, struct op_case *found,
+                             void *kernel_plan, enum phase phase)
+{
+    struct op_case_storage storage[2];
+    struct call wanted = op_case_call(expected, phase, &storage[0]);
+    struct call call = op_case_call(found, phase, &storage[1]);
+    poison_outputs(&call);
+    assert_int_equal(op_case_run(s->op->reference, NULL, &wanted), OK);
+    assert_int_equal(op_case_run(code_of(s), kernel_plan, &call), OK);
+    struct copies a = outputs_of(&wanted), b = outputs_of(&call);
+    assert_agree(s, &wanted, &a, &b);
+    if (phase == PHASE_BACKWARD && found->clips) assert_sums(&found->d_x[0], &found->sums);
+    if (code_of(s)->plan_name) print_message("%s\n", code_of(s)->plan_name(&call));
+    copies_free(&a);
+    copies_free(&b);
+}
+
+static void check_together(const struct subject *s, bool clips)
+{
+    const struct op_code *code = code_of(s);
+    struct op_case *expected = open_case(s), *found = open_case(s);
+    void *kernel_plan;
+    found->device = s->device;
+    found->together = found->deterministic = true;
+    if (clips) op_case_clip(expected);
+    if (clips) op_case_clip(found);
+    assert_int_equal(op_case_prepare(found, code, &kernel_plan), OK);
+    compare_together(s, expected, found, kernel_plan, PHASE_FORWARD);
+    compare_together(s, expected, found, kernel_plan, PHASE_BACKWARD);
+    if (code->release) code->release(kernel_plan);
+    op_case_close(expected);
+    op_case_close(found);
+}
+
+/* Gradients of data and parameters by one call, of x and of x that is to be clipped. */
+static void test_together(void **state)
+{
+    check_together(*state, false);
+    check_together(*state, true);
+}
+
 /* Whether the phase in call->phase has a plan of this variant. */
 static bool is_variant(const struct op_code *code, const struct call *call, const char *variant)
 {
@@ -1120,6 +1174,17 @@ static void list_joined(struct list *list, struct subject subject)
     }
 }
 
+static const char *const together[] = {"fp32 together", "bf16 together", "fp16 together"};
+
+static void list_together(struct list *list, struct subject subject)
+{
+    subject.training = true;
+    for (int i = 0; i < precision_count(subject.op, NULL); i++) {
+        subject.dtype = precisions[i].dtype;
+        if (can_together(&subject)) list_add(list, test_together, subject, together[i]);
+    }
+}
+
 static const char *const undetermined[] = {"fp32 not deterministic", "bf16 not deterministic",
                                            "fp16 not deterministic"};
 
@@ -1143,6 +1208,7 @@ static void list_large(struct list *list, struct subject subject)
         subject.example = subject.op->large[i];
         list_by_variant(list, subject);
         list_joined(list, subject);
+        list_together(list, subject);
         if (code_of(&subject)->variants) continue;
         for (int k = 0; k < precision_count(subject.op, subject.device); k++)
             list_precision(list, subject, &precisions[k]);
@@ -1158,6 +1224,7 @@ static void list_example(struct list *list, struct subject subject)
     list_merged(list, subject);
     list_masked(list, subject);
     list_joined(list, subject);
+    list_together(list, subject);
     subject.dtype = F32;
     list_add(list, test_code, subject, "evaluation");
     if (subject.device) {

@@ -177,7 +177,7 @@ static void backward_of(struct backward *b, const struct instruction *forward, c
         return;
     }
     const struct op_code *code = forward->op->reference;
-    if (code->backward) {
+    if (code->backward && !code->backs_together) {
         push_backward(b, forward, PHASE_BACKWARD, "backward");
         return;
     }

@@ -34,6 +34,7 @@ static struct call kernel_plan_call(const struct program *program, const struct 
     for (int p = 0; p < 3; p++) {
         if (use->at[phases[p]] < 0) continue;
         struct call back = program_call(program, use->at[phases[p]], scratch);
+        call.together = phases[p] == PHASE_BACKWARD;
         call.d_y = back.d_y;
         call.d_y_more = back.d_y_more;
         if (back.d_x_more.shape.rank > 0) call.d_x_more = back.d_x_more;
@@ -54,7 +55,8 @@ static bool tensors_equal(const struct tensor *a, const struct tensor *b, int co
 
 static bool calls_equal(const struct call *a, const struct call *b)
 {
-    return a->relu == b->relu && a->x_count == b->x_count && a->param_count == b->param_count &&
+    return a->relu == b->relu && a->clips == b->clips && a->together == b->together &&
+           a->x_count == b->x_count && a->param_count == b->param_count &&
            a->saved_count == b->saved_count &&
            tensors_equal(a->x, b->x, a->x_count) && tensors_equal(a->d_x, b->d_x, a->x_count) &&
            tensors_equal(a->params, b->params, a->param_count) &&

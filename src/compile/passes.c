@@ -46,6 +46,12 @@ static enum status run_relu_mask(const struct pass_input *input, struct program 
     return OK;
 }
 
+static enum status run_merge_gradients(const struct pass_input *input, struct program *program)
+{
+    merge_gradients(program, input->options->kernel_plans.code_of);
+    return OK;
+}
+
 static enum status run_join_gradients(const struct pass_input *input, struct program *program)
 {
     join_gradients(program, input->options->kernel_plans.code_of);
@@ -177,6 +183,8 @@ static const struct pass passes[] = {
     {"fuse_gradient_sums", run_fuse_gradient_sums, NULL,
      "the order of sums, which only move into adjacent ops"},
     {"relu_mask", run_relu_mask, NULL, "every bit"},
+    {"merge_gradients", run_merge_gradients, is_training,
+     "what is computed, but for rounding; sums only move into the op before them"},
     {"cut", run_cut, has_stages,
      "the stage's instructions, in the order of the schedule; what crosses is sent and received"},
     {"sync_statistics", run_sync_statistics, has_sync_bn,

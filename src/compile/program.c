@@ -98,6 +98,7 @@ struct instruction instruction_after(const struct program *program, const struct
     at.kernel_plan = forward->kernel_plan;
     at.loss_weight = forward->loss_weight;
     at.relu = forward->relu;
+    at.clips = forward->clips;
     at.x = ids_copy(forward->x, forward->x_count);
     at.x_count = forward->x_count;
     at.params = ids_copy(forward->params, forward->param_count);
@@ -178,13 +179,14 @@ static void link_recompute(struct instruction *at)
 static void link_backward(struct instruction *at)
 {
     unsigned reads = at->op->reads ? at->op->reads(at->settings, at->phase) : READS_NOTHING;
+    bool joined = at->sums >= 0 && !at->sums_given && at->ranks == 0;   /* d_y is behind the activation */
     reads_add(at, at->d_y);
     reads_add(at, at->d_y_more);
     reads_add(at, at->d_x_more);
     if (at->d_x_more >= 0) reads_add(at, at->mask);
     if (reads & READS_X) reads_add_all(at, at->x, at->x_count);
     if (reads & READS_FIRST_X) reads_add(at, at->x[0]);
-    if (reads & READS_Y) reads_add(at, at->mask >= 0 ? at->mask : at->y);
+    if ((reads & READS_Y) && !joined) reads_add(at, at->mask >= 0 ? at->mask : at->y);
     if (reads & READS_PARAMS) reads_add_all(at, at->params, at->param_count);
     if (reads & READS_SAVED) reads_add_all(at, at->saved, at->saved_count);
     writes_add_all(at, at->d_x, at->x_count);
@@ -412,6 +414,6 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .d_x_more = d_x_more_of(program, at),
         .y_recomputed = tensor_of(program, at->y_recomputed),
         .sums = tensor_of(program, at->sums), .mask = tensor_of(program, at->mask),
-        .relu = at->relu, .ranks = at->ranks, .loss_weight = at->loss_weight,
+        .relu = at->relu, .clips = at->clips, .ranks = at->ranks, .loss_weight = at->loss_weight,
     };
 }

@@ -79,7 +79,7 @@ struct instruction {
     int y, d_y;
     int d_y_more, d_x_more, y_recomputed, sums, mask; /* as in struct call */
     bool sums_given;         /* sums are written here, not read */
-    bool relu;               /* as in struct call */
+    bool relu, clips;        /* as in struct call */
     int ranks;               /* as in struct call */
     int workspace;           /* value, or -1 */
     float loss_weight;
@@ -174,6 +174,11 @@ void relu_mask(struct program *program, const struct op_code *(*code_of)(const s
  * move into the backward_data that writes the second of them, where its code joins_gradients. After
  * relu_mask, before streams. */
 void join_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+
+/* The gradients of data and weights become one instruction where code backs_together. Where that reads the
+ * output of a folded batch norm, relu6 moves there from it, forward and backward. After relu_mask, before
+ * cut: stages have the instructions of a program that is not cut. */
+void merge_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* The gradient of a concatenation's first input is added to another gradient of it by the op that writes the
  * other one, where its code adds_first_channels. Bits do not change. After differentiate, before streams. */

@@ -17,6 +17,7 @@ libcompile_a_SOURCES = \
 	src/compile/dump.c \
 	src/compile/dump.h \
 	src/compile/join_gradients.c \
+	src/compile/merge_gradients.c \
 	src/compile/kernel_plans.c \
 	src/compile/fit_batch.c \
 	src/compile/fit_batch.h \

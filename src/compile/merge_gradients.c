@@ -1,0 +1,124 @@
+/* merge_gradients.c: where an op's code makes the gradients of data and weights in one go, which reads what
+ * both of them read only once, the two instructions become one.
+ *
+ * Where such an op alone reads the output of a folded batch norm (kernels/conv_batchnorm.c) with relu6, what
+ * relu6 does moves into it. Forward, it clips what it reads, which a product wrote behind relu; backward, it
+ * passes its gradient through relu6 and sums it. Batch norm needs no sweep of its own in either direction. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/program_parts.h"
+#include "kernels/batchnorm.h"
+
+struct gradient_merging {
+    struct program *program;
+    const struct op_code *(*code_of)(const struct op *op);
+    struct value_uses *uses;     /* by value, before anything is merged */
+    bool *gone;                  /* by instruction */
+};
+
+static const struct op_code *merging_code(const struct gradient_merging *m, const struct instruction *at)
+{
+    static const struct op_code none = {.forward = NULL};
+    const struct op_code *code = at->op ? m->code_of(at->op) : NULL;
+    return code ? code : &none;
+}
+
+/* The data gradient of the call whose weight gradient instruction i is; -1. */
+static int data_gradient_of(const struct gradient_merging *m, int i)
+{
+    const struct instruction *weights = &m->program->instructions[i];
+    for (int j = i + 1; j < m->program->count; j++) {
+        const struct instruction *at = &m->program->instructions[j];
+        if (at->op == weights->op && at->phase == PHASE_BACKWARD_DATA && at->y == weights->y)
+            return at->d_y == weights->d_y && at->d_x_more < 0 ? j : -1;
+    }
+    return -1;
+}
+
+static bool can_merge(const struct gradient_merging *m, int i)
+{
+    const struct instruction *at = &m->program->instructions[i];
+    const struct op_code *code = merging_code(m, at);
+    struct call_storage storage;
+    if (at->phase != PHASE_BACKWARD_PARAMS || !code->backs_together) return false;
+    struct call call = program_call(m->program, i, &storage);
+    return code->backs_together(&call);
+}
+
+/* Whether nobody reads `value` but instruction `own`, `other` and forward calls of own's. */
+static bool is_read_by(const struct gradient_merging *m, int value, int own, int other)
+{
+    int node = m->program->instructions[own].node;
+    for (int i = 0; i < m->program->count; i++) {
+        const struct instruction *at = &m->program->instructions[i];
+        bool forward = at->phase == PHASE_FORWARD && at->node == node;
+        if (i != own && i != other && !forward && ids_have(at->reads, at->read_count, value)) return false;
+    }
+    return true;
+}
+
+static bool has_relu6(const struct gradient_merging *m, const struct instruction *at)
+{
+    return merging_code(m, at)->clips_later && merging_code(m, at)->takes_joined && at->x_count == 1 &&
+           ((const struct batchnorm *)at->settings)->activation == ACTIVATION_RELU6;
+}
+
+static int clipped_sums_new(struct program *program, const struct instruction *taker)
+{
+    const struct value *y = &program->values[taker->y];
+    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
+                          .index = -1, .shape = {.rank = 2, .dim = {1, y->shape.c, 1, 1}}};
+    return build_value(program, value, text_format("d %s sums", y->name));
+}
+
+static void set_clips(struct gradient_merging *m, int value)
+{
+    for (int i = 0; i < m->program->count; i++) {
+        struct instruction *at = &m->program->instructions[i];
+        bool forward = at->phase == PHASE_FORWARD && (at->y == value || ids_have(at->x, at->x_count, value));
+        if (forward) at->clips = true;
+    }
+}
+
+/* Moves relu6 from the batch norm in front of instruction i, whose gradient of data is written by `data`. */
+static void take_relu6(struct gradient_merging *m, int i, int data)
+{
+    struct instruction *giver = &m->program->instructions[i];
+    int y = giver->x[0], d_y = giver->d_x[0];
+    if (m->uses[d_y].writer != data || m->uses[d_y].reader < 0 || m->uses[y].writer < 0) return;
+    struct instruction *taker = &m->program->instructions[m->uses[d_y].reader];
+    if (taker->phase != PHASE_BACKWARD || taker->y != y || taker->d_y != d_y || taker->d_y_more >= 0) return;
+    if (taker->sums >= 0 || !has_relu6(m, taker) || !is_read_by(m, y, i, m->uses[d_y].reader)) return;
+    set_clips(m, y);
+    giver->clips = true;
+    giver->sums = taker->sums = clipped_sums_new(m->program, taker);
+    giver->sums_given = true;
+    instruction_link(m->program, taker);
+}
+
+static void merge_at(struct gradient_merging *m, int i)
+{
+    int j = can_merge(m, i) ? data_gradient_of(m, i) : -1;
+    if (j < 0) return;
+    struct instruction *at = &m->program->instructions[i];
+    const struct instruction *data = &m->program->instructions[j];
+    free(at->name);
+    at->name = text_format("%s backward", m->program->graph->nodes[at->node].name);
+    at->phase = PHASE_BACKWARD;
+    free(at->d_x);
+    at->d_x = ids_copy(data->d_x, data->x_count);
+    m->gone[j] = true;
+    take_relu6(m, i, j);
+    instruction_link(m->program, at);
+}
+
+void merge_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+{
+    struct gradient_merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
+                                 .gone = memory_new((size_t)program->count, sizeof *m.gone)};
+    for (int i = 0; i < program->count; i++) merge_at(&m, i);
+    build_remove(program, m.gone);
+    free(m.uses);
+    free(m.gone);
+}
