@@ -1,15 +1,21 @@
-/* conv_stem.cu: the first layer of networks: 3 channels, kernel 3, or 7 with a stride of 2, in 16 bits.
+/* conv_stem.cu: the first layer of networks: 3 channels, kernel 3, or 7 with a stride of 2, in 16 bits and in
+ * tf32.
  *
  * With so few channels the images are read at a pixel's two or six bytes a step, which engines made for many
  * channels do badly. Here a block copies the patch of x under 16 x 16 outputs into shared memory. There the
  * products of one kernel row are neighbours in memory for every output, so that tensor cores are fed from the
  * patch as it is. Kernel rows are padded to whole chunks of 8 products, with weights of zero. */
+#include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
+#include "kernels/tf32.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
 #define CHANNELS 3
 #define TILE 16                          /* outputs along h and w of a block's tile */
+
+/* Chunks of 8 products that one instruction adds up. */
+template <class T> constexpr int at_once = sizeof(T) == 2 ? 2 : 1;
 
 /* Sizes for one kernel size and stride. */
 template <int kernel_size, int pixels> struct geometry {
@@ -19,6 +25,7 @@ template <int kernel_size, int pixels> struct geometry {
     static constexpr int row_chunks = (row + 7) / 8;                   /* chunks of them */
     static constexpr int chunks = (row_chunks * kernel + 1) / 2 * 2;   /* of all rows, in pairs */
     static constexpr int steps = chunks / 2;                           /* of 16 products */
+    template <class T> static constexpr int turns = (row_chunks * kernel + at_once<T> - 1) / at_once<T>;
     static constexpr int side = (TILE - 1) * stride + kernel;          /* pixels along h and w of a patch */
     static constexpr int line = side * CHANNELS;                       /* elements in one row of a patch */
     static constexpr int pitch =
@@ -93,7 +100,13 @@ __device__ static inline void write_patch(const patch_part<T, size> &part, F put
     }
 }
 
-/* d += a * b for 16 x 16 by 16 x 8 elements of two bytes, each warp. */
+/* What tensor cores read of a number. */
+template <class T> __device__ static inline T factor_of(T value)
+{
+    return sizeof(T) == 2 ? value : factor_from_float<T>(to_float(value));
+}
+
+/* d += a * b for 16 x 16 by 16 x 8 elements of two bytes, or 16 x 8 by 8 x 8 of tf32, each warp. */
 template <class T>
 __device__ static inline void multiply(float d[4], const uint32_t a[4], const uint32_t b[2]);
 
@@ -118,6 +131,16 @@ __device__ inline void multiply<__nv_bfloat16>(float d[4], const uint32_t a[4], 
 #endif
 }
 
+template <> __device__ inline void multiply<float>(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
 template <class T> __device__ static inline uint32_t both(T low, T high)
 {
     uint16_t bits[2];
@@ -131,32 +154,43 @@ template <class T, class size> __device__ static inline T weight_of(const T *wei
 {
     int r = k / (8 * size::row_chunks), at = k % (8 * size::row_chunks);
     bool real = r < size::kernel && at < size::row;
-    return real ? weight[(f * size::kernel + r) * size::row + at] : from_float<T>(0.0f);
+    return real ? factor_of(weight[(f * size::kernel + r) * size::row + at]) : from_float<T>(0.0f);
 }
 
-/* Shared memory of the forward kernel: weights as tensor cores take them, [step][two groups of 8
- * filters][lane]; the patch, and where outputs are an odd number of elements apart, once more from its second
- * element on, so that pairs of elements are read at multiples of four bytes; a staging place for 16 outputs of
- * each warp, with lines that spread over the banks. */
+/* Which of a row's 16 outputs a lane has: lane / 4 * apart, and one that is `beyond` that, so that lanes read
+ * the patch in different banks. */
+template <class T> constexpr int apart = sizeof(T) == 2 ? 1 : 2;
+template <class T> constexpr int beyond = sizeof(T) == 2 ? 8 : 1;
+
+/* Shared memory of the forward kernel: weights as tensor cores take them, [turn][two groups of 8
+ * filters][lane]; the patch, and where pairs of elements are read but outputs are an odd number of elements
+ * apart, once more from its second element on, so that they lie at multiples of four bytes; a staging place
+ * for 16 outputs of each warp, with lines that spread over the banks. */
 template <class T, class size, int filters> struct forward_memory {
-    uint4 weight[size::steps][filters / 16][32];
-    T patch[size::shift % 2 + 1][(size::side * size::pitch + 7) / 8 * 8];
-    T staged[WARPS][TILE][filters + 8];
+    static constexpr int copies = sizeof(T) == 2 && size::shift % 2 ? 2 : 1;
+    static constexpr int turns = size::template turns<T>;
+    uint4 weight[turns][filters / 16][32];
+    T patch[copies][(size::side * size::pitch + 7) / 8 * 8];
+    T staged[WARPS][TILE][filters + pack<T>::count];
 };
+
+template <class T, class size>
+__device__ static inline uint32_t weight_word(const T *weight, int f, int k)
+{
+    if constexpr (sizeof(T) == 4) return __float_as_uint(weight_of<T, size>(weight, f, k));
+    else return both(weight_of<T, size>(weight, f, k), weight_of<T, size>(weight, f, k + 1));
+}
 
 template <class T, class size, int filters>
 __device__ static inline void load_weights(forward_memory<T, size, filters> *memory, const T *weight)
 {
-    constexpr int groups = filters / 16, count = size::steps * groups * 32;
-    for (int i = threadIdx.x; i < count; i += THREADS) {
-        int lane = i % 32, group = i / 32 % groups, step = i / 32 / groups;
-        int k = step * 16 + lane % 4 * 2, f = group * 16 + lane / 4;
-        auto pair = [&](int filter, int at) {
-            return both(weight_of<T, size>(weight, filter, at),
-                        weight_of<T, size>(weight, filter, at + 1));
-        };
-        memory->weight[step][group][lane] =
-            make_uint4(pair(f, k), pair(f, k + 8), pair(f + 8, k), pair(f + 8, k + 8));
+    constexpr int groups = filters / 16, each = at_once<T>;
+    for (int i = threadIdx.x; i < memory->turns * groups * 32; i += THREADS) {
+        int lane = i % 32, group = i / 32 % groups, turn = i / 32 / groups;
+        int k = turn * 8 * each + lane % 4 * each, f = group * 16 + lane / 4;
+        auto word = [&](int filter, int at) { return weight_word<T, size>(weight, filter, at); };
+        memory->weight[turn][group][lane] =
+            make_uint4(word(f, k), word(f, k + 4 * each), word(f + 8, k), word(f + 8, k + 4 * each));
     }
 }
 
@@ -165,23 +199,25 @@ template <class T, class size, int filters>
 __device__ static inline void multiply_rows(const forward_memory<T, size, filters> *memory,
                                             float sum[2][filters / 8][4])
 {
-    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 2;
-    int odd = lane / 4 * size::shift % 2;
-    const T *patch = memory->patch[odd] + row * size::stride * size::pitch + lane / 4 * size::shift - odd +
-                     lane % 4 * 2;
+    constexpr int each = at_once<T>;
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 2, first = lane / 4 * apart<T> * size::shift;
+    int odd = first % memory->copies;
+    const T *patch =
+        memory->patch[odd] + row * size::stride * size::pitch + first - odd + lane % 4 * each;
 #pragma unroll
-    for (int step = 0; step < size::steps; step++) {
+    for (int turn = 0; turn < memory->turns; turn++) {
         uint32_t a[2][4];
 #pragma unroll
         for (int i = 0; i < 2; i++)
 #pragma unroll
-            for (int part = 0; part < 4; part++)
+            for (int part = 0; part < 4; part++) {
+                int product = size::offset(each * turn + part / 2 * (each - 1)) + part / 2 * (2 - each) * 4;
                 a[i][part] = *(const uint32_t *)(patch + i * size::stride * size::pitch +
-                                                 part % 2 * 8 * size::shift +
-                                                 size::offset(2 * step + part / 2));
+                                                 part % 2 * beyond<T> * size::shift + product);
+            }
 #pragma unroll
         for (int group = 0; group < filters / 16; group++) {
-            uint4 w = memory->weight[step][group][lane];
+            uint4 w = memory->weight[turn][group][lane];
             uint32_t b[2][2] = {{w.x, w.y}, {w.z, w.w}};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -198,34 +234,36 @@ template <class T> struct output_row {
     int count, k;
     const T *bias;             /* of these filters, or NULL */
     bool relu;                 /* behind the bias */
-    __device__ uint32_t pair(float low, float high) const
+    __device__ void put(T *to, float low, float high) const
     {
-        return both(from_float<T>(relu && low <= 0 ? 0 : low), from_float<T>(relu && high <= 0 ? 0 : high));
+        *(chunk<T, 2> *)to = {from_float<T>(relu && low <= 0 ? 0 : low),
+                              from_float<T>(relu && high <= 0 ? 0 : high)};
     }
 };
 
 /* One row of 16 outputs of a warp to memory, in whole lines; with `summed`, adds the stored numbers to the
  * lane's sums. */
 template <class T, int filters>
-__device__ static inline void store_row(T (*staged)[filters + 8], const float sum[filters / 8][4],
-                                        const output_row<T> &row, float total[2][filters / 32], bool summed)
+__device__ static inline void store_row(T (*staged)[filters + pack<T>::count],
+                                        const float sum[filters / 8][4], const output_row<T> &row,
+                                        float total[2][filters / 32], bool summed)
 {
+    constexpr int width = pack<T>::count, parts = filters / width;
     const T *bias = row.bias;
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % 32, output = lane / 4 * apart<T>;
 #pragma unroll
     for (int group = 0; group < filters / 8; group++) {
         int f = group * 8 + lane % 4 * 2;
         float low = bias ? to_float(bias[f]) : 0, high = bias ? to_float(bias[f + 1]) : 0;
-        *(uint32_t *)&staged[lane / 4][f] = row.pair(sum[group][0] + low, sum[group][1] + high);
-        *(uint32_t *)&staged[lane / 4 + 8][f] = row.pair(sum[group][2] + low, sum[group][3] + high);
+        row.put(&staged[output][f], sum[group][0] + low, sum[group][1] + high);
+        row.put(&staged[output + beyond<T>][f], sum[group][2] + low, sum[group][3] + high);
     }
     __syncwarp();
-    constexpr int parts = filters / 8;
 #pragma unroll
     for (int i = 0; i < TILE * parts / 32; i++) {
-        int at = i * 32 + lane, pixel = at / parts, part = at % parts;
+        int at = i * 32 + lane, pixel = at / parts, f = at % parts * width;
         if (pixel < row.count)
-            *(uint4 *)(row.y + (int64_t)pixel * row.k + part * 8) = *(const uint4 *)&staged[pixel][part * 8];
+            *(uint4 *)(row.y + (int64_t)pixel * row.k + f) = *(const uint4 *)&staged[pixel][f];
     }
     for (int pixel = 0; summed && pixel < row.count; pixel++)
 #pragma unroll
@@ -261,8 +299,9 @@ __global__ void __launch_bounds__(THREADS, 2)
         auto part = read_patch<T, size>(g, t, o.x);
         __syncthreads();
         write_patch<T, size>(part, [&](int row, int at, T value) {
-            memory->patch[0][row * size::pitch + at] = value;
-            if (size::shift % 2 && at > 0) memory->patch[size::shift % 2][row * size::pitch + at - 1] = value;
+            memory->patch[0][row * size::pitch + at] = factor_of(value);
+            if (memory->copies > 1 && at > 0)
+                memory->patch[memory->copies - 1][row * size::pitch + at - 1] = value;
         });
         __syncthreads();
         float sum[2][filters / 8][4] = {};
@@ -293,44 +332,114 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-/* Shared memory of the weights' gradient: pairs[i] is the patch's elements i and i + size::shift, which two
- * neighbouring outputs multiply with the same weight; and d_y of the tile. */
+/* Shared memory of the weights' gradient: d_y of the tile, and words[i]: in fp32 the patch's element i, in 16
+ * bits also i + size::shift, which two neighbouring outputs multiply with the same weight. */
 template <class T, class size, int filters> struct params_memory {
-    uint32_t pairs[(size::side * size::pitch + 3) / 4 * 4];
-    T d_y[TILE * TILE][filters + 8];
+    uint32_t words[(size::side * size::pitch + 3) / 4 * 4];
+    T d_y[TILE * TILE][filters + (sizeof(T) == 2 ? 8 : 0)];
 };
 
+/* Filter `f` of an output in fp32, so that every fourth output's are in other banks. */
+__device__ static inline int swizzled(int output, int f) { return f ^ output / 4 % 4 * 8; }
+
+template <class T, class size, int filters>
+__device__ static inline void put_word(params_memory<T, size, filters> *memory, int row, int at, T value)
+{
+    if constexpr (sizeof(T) == 4) {
+        memory->words[row * size::pitch + at] = __float_as_uint(factor_of(value));
+    } else {
+        T *line = (T *)(memory->words + row * size::pitch);
+        line[2 * at] = value;
+        if (at >= size::shift) line[2 * (at - size::shift) + 1] = value;
+        else line[2 * (size::pitch - size::shift + at) + 1] = from_float<T>(0.0f);
+    }
+}
+
 /* A thread's share of a tile of d_y, in parts of 16 bytes. */
-template <int filters> struct d_y_part {
-    static constexpr int parts = filters / 8, steps = TILE * TILE * parts / THREADS;
+template <class T, int filters> struct d_y_part {
+    static constexpr int width = pack<T>::count, parts = filters / width;
+    static constexpr int steps = TILE * TILE * parts / THREADS;
     uint4 value[steps];
 };
 
-template <class T, int filters>
-__device__ static inline d_y_part<filters> read_d_y(const struct conv_problem &g, const struct tile &t,
-                                                    const T *d_y)
+/* Calls work(step, output, filter, where it is, whether that is inside) for this thread's parts. */
+template <class T, int filters, class Work>
+__device__ static inline void for_d_y(const struct conv_problem &g, const struct tile &t, const T *d_y,
+                                      Work work)
 {
-    d_y_part<filters> part;
+    using part = d_y_part<T, filters>;
 #pragma unroll
-    for (int i = 0; i < part.steps; i++) {
-        int at = i * THREADS + threadIdx.x, pixel = at / part.parts, f = at % part.parts * 8;
-        int p = t.p + pixel / TILE, q = t.q + pixel % TILE;
+    for (int i = 0; i < part::steps; i++) {
+        unsigned at = i * THREADS + threadIdx.x, output = at / part::parts, f = at % part::parts * part::width;
+        int p = t.p + output / TILE, q = t.q + output % TILE;
         bool inside = p < g.out[0] && q < g.out[1];
-        part.value[i] = {};
-        if (inside)
-            part.value[i] = __ldg((const uint4 *)(d_y + ((t.n * g.out[0] + p) * g.out[1] + q) * g.k + f));
+        work(i, output, f, inside ? d_y + ((t.n * g.out[0] + p) * g.out[1] + q) * g.k + f : d_y, inside);
     }
-    return part;
+}
+
+/* d_y of a tile on its way to shared memory: in fp32 there at once, in 16 bits in registers first. */
+template <class T, class size, int filters>
+__device__ static inline void copy_d_y(params_memory<T, size, filters> *memory, const struct conv_problem &g,
+                                       const struct tile &t, const T *d_y)
+{
+#if __CUDA_ARCH__ >= 800
+    for_d_y<T, filters>(g, t, d_y, [&](int, int output, int f, const T *from, bool inside) {
+        unsigned to = (unsigned)__cvta_generic_to_shared(&memory->d_y[output][swizzled(output, f)]);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                     "r"(inside ? 16 : 0)
+                     : "memory");
+    });
+#endif
+}
+
+__device__ static inline void wait_for_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 template <class T, int filters>
-__device__ static inline void write_d_y(const d_y_part<filters> &part, T (*to)[filters + 8])
+__device__ static inline d_y_part<T, filters> read_d_y(const struct conv_problem &g, const struct tile &t,
+                                                       const T *d_y)
+{
+    d_y_part<T, filters> part;
+    for_d_y<T, filters>(g, t, d_y, [&](int i, int, int, const T *from, bool inside) {
+        part.value[i] = {};
+        if (inside) part.value[i] = __ldg((const uint4 *)from);
+    });
+    return part;
+}
+
+template <class T, class size, int filters>
+__device__ static inline void write_d_y(params_memory<T, size, filters> *memory,
+                                        const d_y_part<T, filters> &part)
 {
 #pragma unroll
     for (int i = 0; i < part.steps; i++) {
         int at = i * THREADS + threadIdx.x;
-        *(uint4 *)&to[at / part.parts][at % part.parts * 8] = part.value[i];
+        *(uint4 *)&memory->d_y[at / part.parts][at % part.parts * part.width] = part.value[i];
     }
+}
+
+/* A tile's patch, and d_y of its outputs, to shared memory, when all warps are done with the last. */
+template <class T, class size, int filters>
+__device__ static inline void load_tile(params_memory<T, size, filters> *memory, const struct conv_problem &g,
+                                        int index, const T *x, const T *d_y)
+{
+    struct tile t = tile_at(g, index);
+    auto part = read_patch<T, size>(g, t, x);
+    if constexpr (sizeof(T) == 4) {
+        __syncthreads();
+        copy_d_y(memory, g, t, d_y);
+    } else {
+        auto rows = read_d_y<T, filters>(g, t, d_y);
+        __syncthreads();
+        write_d_y(memory, rows);
+    }
+    write_patch<T, size>(part, [&](int row, int at, T value) { put_word(memory, row, at, value); });
+    wait_for_copies();
+    __syncthreads();
 }
 
 /* Four 8 x 8 matrices of two bytes, transposed; each lane names one of their lines. */
@@ -343,59 +452,63 @@ __device__ static inline void load_transposed(uint32_t to[4], const void *line)
 #endif
 }
 
+/* A row's outputs for the warps of one half of the filters, groups of 8 of them: lane quarter j takes
+ * 4j + 2 * turn and the next, in 16 bits all of 4j .. 4j + 3 at once. */
+template <class T, class size, int filters>
+__device__ static inline void load_outputs(const params_memory<T, size, filters> *memory, int row, int turn,
+                                           uint32_t b[filters / 16][2])
+{
+    int lane = threadIdx.x % 32, first = threadIdx.x / 128 * (filters / 2);
+#pragma unroll
+    for (int group = 0; group < filters / 16; group++) {
+        if constexpr (sizeof(T) == 4) {
+            int output = row * TILE + lane % 4 * 4 + 2 * turn;
+            int f = swizzled(output, first + group * 8 + lane / 4);
+            b[group][0] = __float_as_uint(factor_of(memory->d_y[output][f]));
+            b[group][1] = __float_as_uint(factor_of(memory->d_y[output + 1][f]));
+        } else if (group % 2 == 0) {
+            /* Lines of the four matrices: lower and upper outputs, of filters f and of f + 8. */
+            int which = lane / 8, index = lane % 8, upper = which % 2;
+            int output = row * TILE + index / 2 * 4 + index % 2 + 2 * upper;
+            uint32_t got[4];
+            load_transposed(got, &memory->d_y[output][first + group * 8 + which / 2 * 8]);
+            b[group][0] = got[0];
+            b[group][1] = got[1];
+            b[group + 1][0] = got[2];
+            b[group + 1][1] = got[3];
+        }
+    }
+}
+
 /* d_weight = patches (products x outputs) * d_y (outputs x filters). Warps split products in 4 and filters in
  * 2, and each goes over all outputs of a tile, a row of 16 at a step. Which output is which index of the sum
- * does not matter as long as both sides agree: lane quarter j takes outputs 4j .. 4j + 3, so that the lanes'
- * addresses in `pairs` fall into different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
+ * does not matter as long as both sides agree: as load_outputs has them, the lanes' addresses in `words` fall
+ * into different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
 template <class T, class size, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
     stem_params_kernel(struct conv_problem g, float *shares, const T *x, const T *d_y, int tiles)
 {
-    constexpr int parts = (size::steps + 3) / 4, groups = filters / 16;
+    constexpr int parts = (size::steps + 3) / 4, groups = filters / 16, next = at_once<T> * size::shift;
     extern __shared__ uint4 shared[];
     auto *memory = (params_memory<T, size, filters> *)shared;
     int first = blockIdx.y * filters, lane = threadIdx.x % 32, split = threadIdx.x / 32 % 4,
         half = threadIdx.x / 128;
     float sum[parts][groups][4] = {};
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-        struct tile t = tile_at(g, index);
-        auto part = read_patch<T, size>(g, t, x);
-        auto rows = read_d_y<T, filters>(g, t, d_y + first);
-        __syncthreads();
-        T *patch = (T *)memory->pairs;
-        write_patch<T, size>(part, [&](int row, int at, T value) {
-            T *line = patch + 2 * row * size::pitch;
-            line[2 * at] = value;
-            if (at >= size::shift) line[2 * (at - size::shift) + 1] = value;
-            else line[2 * (size::pitch - size::shift + at) + 1] = from_float<T>(0.0f);
-        });
-        write_d_y<T, filters>(rows, memory->d_y);
-        __syncthreads();
+        load_tile(memory, g, index, x, d_y + first);
 #pragma unroll 2
-        for (int row = 0; row < TILE; row++) {
+        for (int i = 0; i < TILE * 2 / at_once<T>; i++) {
+            int row = i * at_once<T> / 2, turn = i % (2 / at_once<T>);
             uint32_t b[groups][2];
-#pragma unroll
-            for (int group = 0; group < groups; group += 2) {
-                /* Lines of the four matrices: lower and upper outputs, of filters f and of f + 8. */
-                int which = lane / 8, index = lane % 8, upper = which % 2;
-                int output = index / 2 * 4 + index % 2 + 2 * upper;
-                int f = half * (filters / 2) + group * 8 + which / 2 * 8;
-                uint32_t got[4];
-                load_transposed(got, &memory->d_y[row * TILE + output][f]);
-                b[group][0] = got[0];
-                b[group][1] = got[1];
-                b[group + 1][0] = got[2];
-                b[group + 1][1] = got[3];
-            }
-            const uint32_t *line =
-                memory->pairs + row * size::stride * size::pitch + lane / 4 + lane % 4 * 4 * size::shift;
+            load_outputs(memory, row, turn, b);
+            const uint32_t *line = memory->words + row * size::stride * size::pitch + lane / 4 +
+                                   (lane % 4 * 4 + 2 * turn) * size::shift;
 #pragma unroll
             for (int part = 0; part < parts; part++) {
                 int step = split * parts + part;
                 if (step >= size::steps) continue;
                 int low = size::offset(2 * step), high = size::offset(2 * step + 1);
-                uint32_t a[4] = {line[low], line[high], line[low + 2 * size::shift],
-                                 line[high + 2 * size::shift]};
+                uint32_t a[4] = {line[low], line[high], line[low + next], line[high + next]};
 #pragma unroll
                 for (int group = 0; group < groups; group++) multiply<T>(sum[part][group], a, b[group]);
             }
@@ -417,7 +530,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 static bool is_ours(const struct conv_problem *p)
 {
     int kernel = p->kernel[0], stride = p->stride[0];
-    if (p->dtype == F32 || p->c != CHANNELS || p->groups != 1 || p->k % 32 != 0 ||
+    if ((p->dtype == F32 && !p->tf32) || p->c != CHANNELS || p->groups != 1 || p->k % 32 != 0 ||
         p->phase == PHASE_BACKWARD_DATA)
         return false;
     if (kernel == 3 ? stride != 1 && stride != 2 : kernel != 7 || stride != 2) return false;
@@ -506,7 +619,7 @@ static enum status stem_run(const struct conv_plan *plan, const struct call *cal
 {
     (void)tools;
     const struct conv_problem *p = &plan->problem;
-    return p->dtype == F16 ? stem_run_type<__half>(p, call) : stem_run_type<__nv_bfloat16>(p, call);
+    return with_type(p->dtype, [&](auto type) { return stem_run_type<decltype(type)>(p, call); });
 }
 
 #define CAPABILITY 80                    /* that these products take */
