@@ -51,7 +51,7 @@ static enum status try_schedules(const struct session *session, struct best_pipe
         const struct partition_options how = {.stages = pipeline.stages, .schedule = s,
                                               .on_cpu = session_device_kind(session) == DEVICE_CPU};
         double seconds;
-        status = partition(&program, &how, stage, &seconds);
+        status = partition(&program, &how, stage, NULL, &seconds);
         if (status != OK) continue;
         pipeline.schedule = s;
         pipeline.ms = 1e3 * seconds;
@@ -76,6 +76,7 @@ static enum status best_simulate(const struct session *session, const struct clu
     options.cut = (struct cut_options){.stages = best->stages, .schedule = best->schedule,
                                        .on_cpu = session_device_kind(session) == DEVICE_CPU};
     for (; status == OK && made < best->stages; made += status == OK) {
+        if (made > 0) options.cut = cut_like(all[0], &options.cut);
         options.cut.stage = made;
         all[made] = &programs[made];
         status = compile(step_graph(session, STEP_TRAINING), &options, &programs[made]);

@@ -2,9 +2,13 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/random.h"
 #include "compile/cluster.h"
 #include "compile/cost.h"
+#include "compile/cut.h"
+#include "compile/partition.h"
+#include "compile/partition_move.h"
 #include "compile/partition_search.h"
 #include "compile/passes.h"
 #include "compile/plan.h"
@@ -68,6 +72,7 @@ static void make(struct instance *of, struct random *random)
             of->blocks[r][i] = r ? of->blocks[0][i] : (struct partition_block){
                 .forward = below(random, 20), .data = below(random, 20), .weights = below(random, 20),
                 .crossing = (int64_t)below(random, 100), .gradients = (int64_t)below(random, 300),
+                .launches = below(random, 5),
             };
             of->blocks[r][i].forward = of->blocks[0][i].forward / (r + 1) + 0.1 * r;
             of->blocks[r][i].weights = of->blocks[0][i].weights / (r + 1) + 0.1 * r;
@@ -151,6 +156,76 @@ static void the_best_of_all_is_found(void **state)
     assert_true(found > INSTANCES / 3 && none > INSTANCES / 50);
 }
 
+/* Tries all boundaries of stages from `s` on, whose replicas stay; of->best: the least time of a step. */
+static void try_boundaries(struct instance *of, const struct partition_sums *sums, int s)
+{
+    const struct partition_problem *problem = &of->problem;
+    struct partition_stage *at = &of->stages[s];
+    at->first = s > 0 ? at[-1].end : 0;
+    if (s == problem->stages - 1) {
+        at->end = problem->count;
+        for (int k = 0; k < problem->stages && problem->limit > 0; k++)
+            if (stage_bytes(of, &of->stages[k], k) > problem->limit) return;
+        of->best = fmin(of->best, partition_step(sums, of->stages));
+        return;
+    }
+    for (at->end = at->first + 1; at->end < problem->count - (problem->stages - s - 2); at->end++)
+        try_boundaries(of, sums, s + 1);
+}
+
+/* Of two stages, moved boundaries are the best; of more, in most cases. */
+static void moved_boundaries_are_nearly_the_best(void **state)
+{
+    struct random random = random_open(6, PURPOSE_TEST, 0, 0);
+    int tried = 0, moved = 0, missed = 0;
+    double more = 0;
+    while (tried < INSTANCES / 2) {
+        struct instance of;
+        double seconds;
+        make(&of, &random);
+        if (of.problem.stages < 2 || !partition_search(&of.problem, of.stages, &seconds)) continue;
+        struct partition_sums sums = partition_sums_make(&of.problem);
+        double before = partition_step(&sums, of.stages);
+        partition_move(&of.problem, of.stages);
+        seconds = partition_step(&sums, of.stages);
+        assert_true(seconds <= before);
+        try_boundaries(&of, &sums, 0);
+        double ratio = of.best > 0 ? seconds / of.best : 1;
+        assert_true(ratio >= 1 - 1e-9 && (of.problem.stages > 2 || ratio <= 1.002));
+        more = fmax(more, ratio);
+        tried++;
+        moved += seconds < before;
+        missed += ratio > 1.002;
+        partition_sums_free(&sums);
+    }
+    print_message("%d of %d moved, %d missed, by %.3f at most\n", moved, tried, missed, more);
+    assert_true(moved > tried / 10 && missed < tried / 50);
+}
+
+/* Twelve blocks with a forward of one second and a backward of two, two micro-batches: if the first stage has k
+ * of them, the second one's last backward ends at k + 2 * 3 (12 - k), and the first one's takes 2k more; and
+ * its own two end 4k after the second one's first, at k + 3 (12 - k). */
+static void a_stage_that_others_wait_for_gets_less(void **state)
+{
+    struct partition_block blocks[12];
+    const struct partition_block *const by_replicas[] = {blocks};
+    const struct partition_problem problem = {
+        .blocks = by_replicas, .count = 12, .replicas_max = 1, .stages = 2, .ranks = 2, .side_by_side = 1,
+        .micro_batches = 2, .schedule = PIPELINE_1F1B, .message = {0, 1}, .exchange = {0, 1},
+    };
+    struct partition_stage stages[2];
+    double seconds;
+    for (int i = 0; i < 12; i++) blocks[i] = (struct partition_block){.forward = 1, .data = 2};
+    assert_true(partition_search(&problem, stages, &seconds));
+    assert_int_equal(stages[0].end, 6);
+    struct partition_sums sums = partition_sums_make(&problem);
+    assert_true(fabs(partition_step(&sums, stages) - 54) < 1e-9);
+    partition_move(&problem, stages);
+    assert_int_equal(stages[0].end, 7);
+    assert_true(fabs(partition_step(&sums, stages) - 51) < 1e-9);
+    partition_sums_free(&sums);
+}
+
 /* The modelled time and the memory of each stage of ResNet-50, on GPUs. */
 struct measured {
     double seconds, slowest;         /* of all stages together; of one */
@@ -230,6 +305,64 @@ static double idle_share(const struct graph *graph, int micro_batches)
     return share;
 }
 
+/* Of a step whose nodes are in those stages of two, by simulation of the programs. */
+static double step_seconds(const struct program *whole, const int *stage)
+{
+    struct program programs[2];
+    const struct program *both[] = {&programs[0], &programs[1]};
+    for (int s = 0; s < 2; s++) {
+        const struct cut_options options = {.stages = 2, .stage = s, .schedule = PIPELINE_ZERO_BUBBLE};
+        programs[s] = cut_stage(whole, &options, stage);
+        assert_int_equal(streams_assign(&programs[s], 2, BY_MICRO_BATCH), OK);
+    }
+    struct tasks tasks = simulate_tasks(both, 2, COST_LAUNCH, seconds_of, both);
+    struct simulation simulation = simulate(&tasks);
+    double seconds = simulation.seconds;
+    simulation_free(&simulation);
+    tasks_free(&tasks);
+    for (int s = 0; s < 2; s++) program_free(&programs[s]);
+    return seconds;
+}
+
+/* The simulated time of the division, relative to the least of all divisions. */
+static double beyond_the_best(const char *arch, int micro_batches)
+{
+    static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+    const struct model_options model = {.arch = arch, .folders = folders, .dropout = -1};
+    const struct lower_options options = {.batch = 64 * micro_batches, .micro_batches = micro_batches,
+                                          .training = true, .storage = F16};
+    const struct partition_options how = {.stages = 2, .schedule = PIPELINE_ZERO_BUBBLE};
+    struct graph graph;
+    struct program program;
+    assert_int_equal(model_load(&model, &graph), OK);
+    assert_int_equal(lower(&graph, &options, &program), OK);
+    int *stage = memory_new((size_t)graph.count, sizeof *stage);
+    int *dp = memory_new((size_t)graph.count, sizeof *dp);
+    assert_int_equal(partition(&program, &how, dp, stage, NULL), OK);
+    free(dp);
+    double found = step_seconds(&program, stage), best = found;
+    for (int n = 0; n < graph.count; n++) stage[n] = 1;
+    stage[0] = 0;
+    for (int n = 1; n < graph.count - 1; n++) {
+        stage[n] = 0;
+        best = fmin(best, step_seconds(&program, stage));
+    }
+    print_message("%s, %d micro-batches: %.2f ms, the best %.2f\n", arch, micro_batches, 1e3 * found,
+                  1e3 * best);
+    free(stage);
+    program_free(&program);
+    graph_free(&graph);
+    return found / best;
+}
+
+static void no_other_division_of_a_network_is_much_faster(void **state)
+{
+    assert_true(beyond_the_best("resnet18", 2) < 1.02);
+    assert_true(beyond_the_best("resnet34", 4) < 1.02);
+    assert_true(beyond_the_best("vgg16", 2) < 1.02);
+    assert_true(beyond_the_best("googlenet", 2) < 1.02);
+}
+
 /* Weight gradients fill the time in which a stage waits, and do not take it from what others wait for: with M
  * micro-batches 1 / (3 M + 1) of the time is left if they take a third, and messages take some. */
 static void weight_gradients_fill_the_gaps(void **state)
@@ -247,7 +380,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_of_all_is_found),
+        cmocka_unit_test(moved_boundaries_are_nearly_the_best),
+        cmocka_unit_test(a_stage_that_others_wait_for_gets_less),
         cmocka_unit_test(stages_of_a_network_are_balanced),
+        cmocka_unit_test(no_other_division_of_a_network_is_much_faster),
         cmocka_unit_test(weight_gradients_fill_the_gaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/partition.h"
-#include "compile/plan.h"
 #include "compile/program_parts.h"
 
 /* The block of the update, which comes after all others. */
@@ -170,8 +168,12 @@ static void keep_gradients(struct program *program)
             optimizer_link(program, &program->instructions[i]);
 }
 
-static void cut_at(struct program *program, const struct cut_options *options)
+void cut_at(struct program *program, const struct cut_options *options, int *stage)
 {
+    program->node_stages = stage;
+    program->stages = options->stages;
+    program->stage = options->stage;
+    program->schedule = options->schedule;
     struct cutting c = {.program = program, .options = options, .from = program->instructions,
                         .count = program->count};
     c.stages = memory_new((size_t)c.count, sizeof *c.stages);
@@ -196,42 +198,6 @@ static void cut_at(struct program *program, const struct cut_options *options)
 struct program cut_stage(const struct program *program, const struct cut_options *options, const int *stage)
 {
     struct program copy = program_copy(program);
-    copy.node_stages = ids_copy(stage, program->graph->count);
-    copy.stages = options->stages;
-    copy.stage = options->stage;
-    cut_at(&copy, options);
+    cut_at(&copy, options, ids_copy(stage, program->graph->count));
     return copy;
-}
-
-/* The peak of live bytes in the program of a stage. */
-static int64_t stage_bytes(const struct program *program, const struct partition_options *partitioning,
-                           const int *stage, int number)
-{
-    const struct cut_options options = {.stages = partitioning->stages, .stage = number,
-                                        .schedule = partitioning->schedule};
-    struct program copy = cut_stage(program, &options, stage);
-    int64_t *live = plan_live_bytes(&copy), most = 0;
-    for (int i = 0; i < copy.count; i++)
-        if (live[i] > most) most = live[i];
-    free(live);
-    program_free(&copy);
-    return most;
-}
-
-enum status cut(struct program *program, const struct cut_options *options)
-{
-    const struct partition_options partitioning = {options->stages, options->schedule, options->on_cpu,
-                                                   options->limit, stage_bytes};
-    int *stage = memory_new((size_t)program->graph->count, sizeof *stage);
-    enum status status = partition(program, &partitioning, stage, NULL);
-    if (status != OK) {
-        free(stage);
-        return status;
-    }
-    program->node_stages = stage;
-    program->stages = options->stages;
-    program->stage = options->stage;
-    program->schedule = options->schedule;
-    cut_at(program, options);
-    return OK;
 }

@@ -10,18 +10,23 @@ struct cut_options {
     bool choose;             /* choose the fastest schedule */
     bool on_cpu;             /* stages are processes on processors, not GPUs */
     int64_t limit;           /* of a stage's values, in bytes, the same for all; 0: none */
+    const int *node_stages;  /* by node, as another stage's program of this step has them; NULL: unknown */
 };
 
-/* The pass: removes what belongs to other stages, and sends and receives what crosses to and from them. */
+/* The pass: removes what belongs to other stages, and sends and receives what crosses to and from them. Of
+ * the divisions that partition finds, and the schedules if one is to be chosen, it takes the one of least
+ * simulated time. A division with moved boundaries, and a schedule other than 1f1b, which takes the least
+ * memory, must be 2 % faster. All ranks get the same answer. USAGE as partition. */
 enum status cut(struct program *program, const struct cut_options *options);
 
-/* The program of a stage of a whole program, whose nodes belong to the stages in `stage`; as program_copy. */
-struct program cut_stage(const struct program *program, const struct cut_options *options, const int *stage);
+/* For other stages of a program that has been cut: with its division, which stays its own, and schedule. */
+struct cut_options cut_like(const struct program *program, const struct cut_options *options);
 
-/* The schedule in which a step takes the least simulated time; 1f1b, which takes the least memory, if no
- * other is 2 % faster. All ranks get the same answer. USAGE as partition. */
-enum status cut_choose(const struct program *program, const struct cut_options *options,
-                       enum pipeline_schedule *schedule);
+/* Keeps a stage, where nodes belong to the stages in `stage`, which becomes the program's. */
+void cut_at(struct program *program, const struct cut_options *options, int *stage);
+
+/* The program of a stage of a whole program; as program_copy. */
+struct program cut_stage(const struct program *program, const struct cut_options *options, const int *stage);
 
 /* The pass after rank_statistics: all stages update, or skip, by the norm of all gradients. */
 void stage_norm(struct program *program);

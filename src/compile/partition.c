@@ -6,6 +6,8 @@
 
 #include "base/memory.h"
 #include "compile/cluster.h"
+#include "compile/cost.h"
+#include "compile/partition_move.h"
 #include "compile/partition_search.h"
 #include "compile/program_parts.h"
 
@@ -35,13 +37,20 @@ static int node_of(const struct program *program, const struct instruction *at)
     return at->op && at->y >= 0 ? program->values[at->y].node : -1;
 }
 
+/* Sums of gradients are forward calls after forward; those of parameters' are computed beside the chain. */
 static void add_seconds(const struct partitioning *p, const struct instruction *at, int node)
 {
     struct partition_block *block = &p->blocks[node];
-    double seconds = cluster_seconds(&p->cluster, p->program, at) / p->program->micro_batches;
-    if (at->phase == PHASE_FORWARD) block->forward += seconds;
-    else if (at->phase == PHASE_BACKWARD_PARAMS) block->weights += seconds;
-    else if (at->phase != PHASE_UPDATE) block->data += seconds;
+    double count = p->program->micro_batches, seconds = cluster_seconds(&p->cluster, p->program, at) / count;
+    enum kind kind = at->y >= 0 && at->node < 0 ? p->program->values[at->y].kind : KIND_OTHER;
+    bool weights = at->phase == PHASE_BACKWARD_PARAMS || kind == KIND_PARAM_GRADIENT;
+    if (at->phase == PHASE_UPDATE) return;
+    if (at->phase == PHASE_FORWARD && !weights && kind != KIND_GRADIENT) {
+        block->forward += seconds;
+        return;
+    }
+    *(weights ? &block->weights : &block->data) += seconds;
+    if (!p->options->on_cpu) block->launches += COST_LAUNCH / count;
 }
 
 /* The first node whose parameters an instruction has: of a folded op, one before its own. */
@@ -133,30 +142,43 @@ static int64_t stage_bytes(void *context, const struct partition_stage *at, int 
     return bytes;
 }
 
-/* The first node is the input, whose images all stages have, so blocks begin after it. False if there are too
- * few. */
-static bool search(struct partitioning *p, int *stage, double *seconds)
+/* The stages of nodes. The first one is the input, whose images all stages have, so blocks begin after it.
+ * False if a stage ends where none may. */
+static bool number_nodes(const struct partitioning *p, const struct partition_stage *found, int *stage)
+{
+    bool right = true;
+    int stages = p->options->stages;
+    stage[0] = 0;
+    for (int s = 0; s < stages; s++) {
+        for (int node = found[s].first; node < found[s].end; node++) stage[node + 1] = s;
+        right = right && (s == stages - 1 || p->blocks[found[s].end].crossing < NEVER);
+    }
+    return right;
+}
+
+/* False if there are too few blocks. */
+static bool search(struct partitioning *p, int *stage, int *moved, double *seconds)
 {
     int count = p->program->graph->count - 1, stages = p->options->stages;
     const struct partition_block *blocks = p->blocks + 1;
     struct partition_stage *found = memory_new((size_t)stages, sizeof *found);
-    bool right = true;
     double none = cluster_message(&p->cluster, 0);
     const struct partition_link link = {none, MUCH / (cluster_message(&p->cluster, MUCH) - none)};
     struct partition_problem problem = {
         .blocks = &blocks, .count = count, .replicas_max = 1, .stages = stages, .ranks = stages,
         .side_by_side = p->cluster.replicas, .micro_batches = p->program->micro_batches,
         .schedule = p->options->schedule, .message = link, .exchange = link,
+        .sends_itself = p->options->on_cpu,
         .limit = p->options->limit, .bytes = stage_bytes, .context = p,
     };
     if (!partition_search(&problem, found, seconds)) {
         problem.limit = 0;
         partition_search(&problem, found, seconds);
     }
-    stage[0] = 0;
-    for (int s = 0; s < stages; s++) {
-        for (int node = found[s].first; node < found[s].end; node++) stage[node + 1] = s;
-        right = right && (s == stages - 1 || blocks[found[s].end - 1].crossing < NEVER);
+    bool right = number_nodes(p, found, stage);
+    if (moved) {
+        partition_move(&problem, found);
+        number_nodes(p, found, moved);
     }
     free(found);
     return right;
@@ -169,7 +191,7 @@ struct cluster partition_cluster(const struct program *program, const struct par
 }
 
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
-                      double *seconds)
+                      int *moved, double *seconds)
 {
     size_t nodes = (size_t)program->graph->count, values = (size_t)program->value_count;
     double found = 0;
@@ -181,7 +203,7 @@ enum status partition(const struct program *program, const struct partition_opti
     look_at(&p);
     keep_joined(&p);
     add_crossings(&p);
-    bool right = options->stages < program->graph->count && search(&p, stage, &found);
+    bool right = options->stages < program->graph->count && search(&p, stage, moved, &found);
     if (seconds) *seconds = found;
     free(p.blocks);
     free(p.reach);

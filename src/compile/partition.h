@@ -18,10 +18,11 @@ struct partition_options {
 
 /* stage[program->graph->count]: from 0 to stages - 1, never falling from a node to one after it, so that a
  * step takes the least modelled time (partition_search.h), of those that fit into the limit, if any does.
+ * moved[]: the same with boundaries where a step ends soonest by the schedule's order (partition_move.h).
  * `program` is a training step that is not cut. All ranks get the same answer: nothing is measured. USAGE
- * when the network has too few nodes. `seconds`: of a step by that model; may be NULL. */
+ * when the network has too few nodes. `seconds`: of a step in stage[]. The last two may be NULL. */
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
-                      double *seconds);
+                      int *moved, double *seconds);
 
 /* The devices that the pipelines run on, as all ranks know them. */
 struct cluster partition_cluster(const struct program *program, const struct partition_options *options);

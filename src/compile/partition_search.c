@@ -34,8 +34,7 @@ struct known {
 
 struct search {
     const struct partition_problem *problem;
-    double *forward, *data, *weights;   /* [replicas_max][count + 1]: sums over the blocks before */
-    int64_t *gradients;                 /* [count + 1] */
+    struct partition_sums sums;
     struct labels *table;               /* by stage, ranks and first block */
     struct known *known;
     int known_count;
@@ -43,24 +42,11 @@ struct search {
 
 static struct search search_open(const struct partition_problem *problem)
 {
-    size_t count = (size_t)problem->count + 1, sums = (size_t)problem->replicas_max * count;
-    struct search search = {
-        .problem = problem,
-        .forward = memory_new(sums, sizeof(double)), .data = memory_new(sums, sizeof(double)),
-        .weights = memory_new(sums, sizeof(double)), .gradients = memory_new(count, sizeof(int64_t)),
-        .table = memory_new((size_t)(problem->stages + 1) * (size_t)(problem->ranks + 1) * count,
-                            sizeof(struct labels)),
+    size_t stages = (size_t)problem->stages + 1, ranks = (size_t)problem->ranks + 1;
+    return (struct search){
+        .problem = problem, .sums = partition_sums_make(problem),
+        .table = memory_new(stages * ranks * ((size_t)problem->count + 1), sizeof(struct labels)),
     };
-    for (int r = 0; r < problem->replicas_max; r++)
-        for (int i = 0; i < problem->count; i++) {
-            const struct partition_block *block = &problem->blocks[r][i];
-            size_t at = (size_t)r * count + (size_t)i;
-            search.forward[at + 1] = search.forward[at] + block->forward;
-            search.data[at + 1] = search.data[at] + block->data;
-            search.weights[at + 1] = search.weights[at] + block->weights;
-            search.gradients[i + 1] = problem->blocks[0][i].gradients + (i ? search.gradients[i] : 0);
-        }
-    return search;
 }
 
 static struct labels *labels_at(const struct search *search, int stage, int ranks, int first)
@@ -82,34 +68,9 @@ static void table_clear(struct search *search)
 static void search_close(struct search *search)
 {
     table_clear(search);
+    partition_sums_free(&search->sums);
     free(search->table);
-    free(search->forward);
-    free(search->data);
-    free(search->weights);
-    free(search->gradients);
     free(search->known);
-}
-
-static double part(const struct search *search, const double *sums, const struct partition_stage *stage)
-{
-    size_t at = (size_t)(stage->replicas - 1) * (size_t)(search->problem->count + 1);
-    return sums[at + (size_t)stage->end] - sums[at + (size_t)stage->first];
-}
-
-static double link_seconds(const struct partition_link *link, double bytes)
-{
-    return link->seconds + bytes / link->bytes_per_second;
-}
-
-static double exchange_exposed(const struct search *search, const struct partition_stage *stage,
-                               double hidden)
-{
-    const struct partition_problem *problem = search->problem;
-    int64_t bytes = search->gradients[stage->end] - search->gradients[stage->first];
-    int ranks = stage->replicas * problem->side_by_side;
-    if (bytes == 0 || ranks == 1) return 0;
-    double moved = 2.0 * (ranks - 1) / ranks * (double)bytes;
-    return fmax(problem->exchange.seconds, link_seconds(&problem->exchange, moved) - hidden);
 }
 
 /* `stage` before those of a label. */
@@ -117,17 +78,13 @@ static struct label label_before(const struct search *search, const struct parti
                                  const struct label *behind)
 {
     const struct partition_problem *problem = search->problem;
-    double f = part(search, search->forward, stage), d = part(search, search->data, stage);
-    double w = part(search, search->weights, stage), c = f + d + w, x = 0;
-    if (stage->end < problem->count) {
-        int wide = stage->replicas < behind->stage.replicas ? stage->replicas : behind->stage.replicas;
-        x = link_seconds(&problem->message, (double)problem->blocks[0][stage->end - 1].crossing / wide);
-    }
-    double late = problem->schedule == PIPELINE_ZERO_BUBBLE ? 2 * w : 0;
+    struct partition_times t = partition_times(&search->sums, stage, behind->stage.replicas);
+    double c = t.forward + t.data + t.weights;
+    double late = problem->schedule == PIPELINE_ZERO_BUBBLE ? 2 * t.weights : 0;
     return (struct label){
-        .fill = behind->fill + c - late + 2 * x,
-        .drain = fmax(behind->drain, (problem->micro_batches - 1) * fmax(c, x) + late),
-        .exchange = fmax(behind->exchange, exchange_exposed(search, stage, d + w)),
+        .fill = behind->fill + c - late + 2 * t.message,
+        .drain = fmax(behind->drain, (problem->micro_batches - 1) * fmax(c, t.message) + late),
+        .exchange = fmax(behind->exchange, t.exchange),
         .stage = *stage,
     };
 }

@@ -78,9 +78,7 @@ static enum status run_bias_gradients(const struct pass_input *input, struct pro
 
 static enum status run_cut(const struct pass_input *input, struct program *program)
 {
-    struct cut_options options = input->options->cut;
-    if (options.choose) TRY(cut_choose(program, &options, &options.schedule));
-    return cut(program, &options);
+    return cut(program, &input->options->cut);
 }
 
 static enum status run_buckets(const struct pass_input *input, struct program *program)

@@ -34,10 +34,14 @@ libcompile_a_SOURCES = \
 	src/compile/offload.h \
 	src/compile/partition.c \
 	src/compile/partition.h \
-	src/compile/passes.c \
-	src/compile/passes.h \
+	src/compile/partition_move.c \
+	src/compile/partition_move.h \
 	src/compile/partition_search.c \
 	src/compile/partition_search.h \
+	src/compile/partition_times.c \
+	src/compile/partition_times.h \
+	src/compile/passes.c \
+	src/compile/passes.h \
 	src/compile/pipeline_schedule.c \
 	src/compile/pipeline_schedule.h \
 	src/compile/plan.c \

@@ -5,10 +5,13 @@
 #include "base/memory.h"
 #include "compile/verify_ranks.h"
 
-/* Neither kernel plans nor limits change what is exchanged. */
-static enum status compile_rank(const struct session *session, int rank, struct program *program)
+/* Neither kernel plans nor limits change what is exchanged. `first`: the first rank's program; NULL: this one
+ * is. */
+static enum status compile_rank(const struct session *session, int rank, const struct program *first,
+                                struct program *program)
 {
     struct compile_options options = step_options(session, STEP_TRAINING);
+    if (first) options.cut = cut_like(first, &options.cut);
     options.lower.first_micro_batch = rank / session->hyper.stages * options.lower.micro_batches;
     options.cut.stage = rank % session->hyper.stages;
     options.kernel_plans.device = NULL;
@@ -32,7 +35,7 @@ enum status step_ranks_verify(const struct session *session)
     enum status status = OK;
     for (; status == OK && made < ranks; made += status == OK) {
         all[made] = &programs[made];
-        status = compile_rank(session, made, &programs[made]);
+        status = compile_rank(session, made, made > 0 ? all[0] : NULL, &programs[made]);
     }
     if (status == OK) status = verify(session, all, replicas);
     for (int r = 0; r < made; r++) program_free(&programs[r]);

@@ -1,0 +1,69 @@
+/* partition_move.c: local search. partition_search finds the division of least time by a formula, in which a
+ * stage that waits costs the same wherever it does; the order of the schedule's blocks says who waits for
+ * whom. */
+#include "compile/partition_move.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+#define LESS 0.999           /* of the time: less than that is worth a move */
+
+struct moving {
+    const struct partition_problem *problem;
+    struct partition_sums sums;
+    struct partition_stage *stages, *tried;
+    double seconds;          /* of `stages` */
+};
+
+/* `tried` becomes `stages` with the boundaries before stages [from, to) `by` blocks further back. False if a
+ * stage would have none. */
+static bool shift(const struct moving *m, int from, int to, int by)
+{
+    int count = m->problem->stages;
+    memcpy(m->tried, m->stages, (size_t)count * sizeof *m->tried);
+    for (int s = from; s < to; s++) m->tried[s - 1].end = m->tried[s].first += by;
+    return m->tried[from - 1].first < m->tried[from - 1].end && m->tried[to - 1].first < m->tried[to - 1].end;
+}
+
+static bool fits(const struct moving *m, int from, int to)
+{
+    const struct partition_problem *problem = m->problem;
+    for (int s = from - 1; s < to && problem->limit > 0; s++)
+        if (problem->bytes(problem->context, &m->tried[s], s) > problem->limit) return false;
+    return true;
+}
+
+static bool try_shift(struct moving *m, int from, int to, int by)
+{
+    if (!shift(m, from, to, by)) return false;
+    double seconds = partition_step(&m->sums, m->tried);
+    if (seconds >= LESS * m->seconds || !fits(m, from, to)) return false;
+    memcpy(m->stages, m->tried, (size_t)m->problem->stages * sizeof *m->stages);
+    m->seconds = seconds;
+    return true;
+}
+
+/* All places of some neighbouring boundaries that keep their distances. */
+static bool try_all(struct moving *m, int from, int to)
+{
+    bool moved = false;
+    for (int at = 1; at < m->problem->count; at++)
+        if (try_shift(m, from, to, at - m->stages[from].first)) moved = true;
+    return moved;
+}
+
+void partition_move(const struct partition_problem *problem, struct partition_stage *stages)
+{
+    struct moving m = {.problem = problem, .sums = partition_sums_make(problem), .stages = stages,
+                       .tried = memory_new((size_t)problem->stages, sizeof *stages)};
+    m.seconds = partition_step(&m.sums, stages);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int from = 1; from < problem->stages; from++)
+            for (int to = from + 1; to <= problem->stages; to++) moved = try_all(&m, from, to) || moved;
+    }
+    partition_sums_free(&m.sums);
+    free(m.tried);
+}
