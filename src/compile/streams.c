@@ -280,8 +280,8 @@ struct latest {
 /* For each instruction of a chain the last weight gradient but one before it; for a weight gradient, the
  * data gradient just before it in the chain, and behind the first stage whatever is before it there, since
  * stages wait for what the chain makes; for one that brings a tensor back or receives it, the chain's
- * before it, since it takes memory that is free then. Sums of several chains' weight gradients hold nothing
- * back. */
+ * before it, since it takes memory that is free then. Sums of weight gradients, of several chains or a stage,
+ * hold nothing back. */
 static int *hold_back(const struct program *program, const struct division *division)
 {
     int *behind = memory_new((size_t)program->count, sizeof *behind);
@@ -295,7 +295,8 @@ static int *hold_back(const struct program *program, const struct division *divi
             behind[i] = own->weights_before;
             own->chain = i;
         } else if (at->stream < 2 * division->chains) {
-            if (division->chains > 1 && at->phase != PHASE_BACKWARD_PARAMS) continue;
+            bool several = division->chains > 1 || program->stages > 1;
+            if (several && at->phase != PHASE_BACKWARD_PARAMS) continue;
             own->weights_before = own->weights;
             own->weights = i;
             if (own->chain >= 0 && (program->stage > 0 ||
