@@ -110,6 +110,12 @@ static void print_alternatives(const struct session *session, const struct forec
                images / best->ms, best->stages, best->micro_batches, schedule_names[best->schedule]);
 }
 
+static const char *exchange_note(const struct hyperparameters *hyper)
+{
+    if (hyper->stages == 1) return "NCCL, among GPUs";
+    return hyper->replicas == 1 ? "messages of other stages" : "NCCL, and messages of other stages";
+}
+
 static void print_time(const struct session *session, const struct forecast *forecast)
 {
     int ranks = cluster_ranks(&forecast->cluster);
@@ -163,7 +169,7 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     print_bytes("batch", bytes->batch, "images, labels, results");
     if (caching_device_bytes(&caching) > 0)
         print_bytes("  of which cached images", caching_device_bytes(&caching), "loader.cache");
-    if (bytes->exchange > 0) print_bytes("exchange", bytes->exchange, "NCCL, among GPUs");
+    if (bytes->exchange > 0) print_bytes("exchange", bytes->exchange, exchange_note(&session->hyper));
     print_total(session, bytes->total);
     print_time(session, forecast);
     print_stages(forecast);

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "compile/passes.h"
 #include "compile/program_parts.h"
+#include "compile/stage_mail.h"
 #include "compile/verify_ranks.h"
 #include "net.h"
 
@@ -178,6 +179,48 @@ static void compiled_programs_end(void **state)
     graph_free(&graph);
 }
 
+/* What a stage sends another one in a step. */
+static struct comm_mail sent(const struct program *from, int to)
+{
+    struct comm_mail mail = {0};
+    for (int i = 0; i < from->count; i++) {
+        const struct instruction *at = &from->instructions[i];
+        if (!at->among_stages && (at->kind != INSTRUCTION_SEND || at->peer != to)) continue;
+        mail.messages++;
+        mail.bytes += comm_mail_room((size_t)from->values[at->x[0]].bytes);
+    }
+    return mail;
+}
+
+static void stages_expect_what_others_send(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    const struct cut_options cut = {.stages = 3, .schedule = PIPELINE_ZERO_BUBBLE};
+    struct ranks ranks = compiled(&graph, 2, &cut, 4);
+    for (int to = 0; to < 3; to++) {
+        struct comm_mail expected[3];
+        size_t all = 0;
+        stage_mail(&ranks.program[to], expected);
+        assert_int_equal(expected[to].messages, 0);
+        for (int from = 0; from < 3; from++) {
+            struct comm_mail mail = sent(&ranks.program[from], to);
+            if (from == to) continue;
+            assert_true(mail.messages > 0);
+            assert_int_equal(expected[from].messages, mail.messages);
+            assert_int_equal(expected[from].bytes, mail.bytes);
+            all += mail.bytes;
+        }
+        size_t flags = (size_t)stage_mail_bytes(&ranks.program[to]) - all;
+        assert_true(flags > 0 && flags <= 4 * 256);
+    }
+    ranks_free(&ranks);
+    struct ranks alone = compiled(&graph, 2, &(struct cut_options){.stages = 1}, 4);
+    assert_int_equal(stage_mail_bytes(&alone.program[0]), 0);
+    ranks_free(&alone);
+    graph_free(&graph);
+}
+
 static bool is_exchange(const struct instruction *at)
 {
     return instruction_is_message(at) || instruction_is_collective(at);
@@ -254,6 +297,7 @@ int main(void)
         cmocka_unit_test(waits_are_part_of_a_ring),
         cmocka_unit_test(what_differs_is_named),
         cmocka_unit_test(compiled_programs_end),
+        cmocka_unit_test(stages_expect_what_others_send),
         cmocka_unit_test(planted_faults_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,16 +4,41 @@
 #include "config.h"
 #endif
 
+#include "base/align.h"
+
+#define ALIGNMENT 256
+
+static size_t flag_bytes(const struct comm_mail *size)
+{
+    return align_up((size_t)size->messages * sizeof(uint32_t), ALIGNMENT);
+}
+
+static size_t box_bytes(const struct comm_mail *size)
+{
+    return flag_bytes(size) + size->bytes;
+}
+
+/* Where messages from `from` lie in the memory of a rank that gets so much from each. */
+static size_t box_offset(const struct comm_mail *sizes, int from)
+{
+    size_t offset = 0;
+    for (int r = 0; r < from; r++) offset += box_bytes(&sizes[r]);
+    return offset;
+}
+
+/* Behind all messages lies a 1, which is copied to flags. */
+size_t cuda_mail_bytes(const struct comm_mail *from, int count)
+{
+    return box_offset(from, count) + ALIGNMENT;
+}
+
 #ifdef HAVE_NCCL
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/align.h"
 #include "base/memory.h"
-
-#define ALIGNMENT 256
 
 /* Messages from one rank to another: their flags, then their bytes. */
 struct box {
@@ -37,24 +62,6 @@ struct address {
     cudaIpcMemHandle_t handle;
     bool is_there;
 };
-
-static size_t flag_bytes(const struct comm_mail *size)
-{
-    return align_up((size_t)size->messages * sizeof(uint32_t), ALIGNMENT);
-}
-
-static size_t box_bytes(const struct comm_mail *size)
-{
-    return flag_bytes(size) + size->bytes;
-}
-
-/* Where messages from `from` lie in the memory of a rank that gets so much from each. */
-static size_t box_offset(const struct comm_mail *sizes, int from)
-{
-    size_t offset = 0;
-    for (int r = 0; r < from; r++) offset += box_bytes(&sizes[r]);
-    return offset;
-}
 
 static bool find(const char *name, void *function)
 {
@@ -114,7 +121,7 @@ static bool take_memory(const struct comm *comm, struct mail *mail, const struct
     const uint32_t one = 1;
     size_t bytes = box_offset(from, comm->count);
     void *memory;
-    if (cudaMalloc(&memory, bytes + ALIGNMENT) != cudaSuccess) return false;
+    if (cudaMalloc(&memory, cuda_mail_bytes(from, comm->count)) != cudaSuccess) return false;
     mail->memory = memory;
     mail->one = (uint32_t *)(mail->memory + bytes);
     return cudaMemset(memory, 0, bytes) == cudaSuccess &&

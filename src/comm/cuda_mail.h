@@ -12,3 +12,6 @@
  * device; all ranks call together. *opened is false, and the backend as it was, where a GPU does not reach
  * another one's memory. It has no all_to_all. */
 enum status cuda_mail_open(struct comm *comm, bool *opened);
+
+/* Device memory of a rank that gets so much from each of `count` ranks. */
+size_t cuda_mail_bytes(const struct comm_mail *from, int count);

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "compile/cost.h"
 #include "compile/plan.h"
+#include "compile/stage_mail.h"
 
 #define TRIES 6              /* choices for one goal, each with a lower limit than the one before */
 #define CLOSE 0.97           /* room / arena: above it a lower limit is tried, below it fewer streams */
@@ -262,7 +263,8 @@ static enum status make_best(struct fitting *f)
 int64_t fit_memory_beside(const struct compile_options *options, const struct program *program)
 {
     int64_t batch = program->images_bytes + program->targets_bytes;
-    return options->reserved + options->batches * batch + program->results_bytes;
+    int64_t mail = options->mail ? stage_mail_bytes(program) : 0;
+    return options->reserved + options->batches * batch + program->results_bytes + mail;
 }
 
 /* Kernel plans come first, since workspaces depend on them. */

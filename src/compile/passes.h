@@ -32,6 +32,7 @@ struct compile_options {
     int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
     int64_t reserved;        /* bytes of these outside of the program: the store, preprocessing */
     int batches;             /* that are on the device at once */
+    bool mail;               /* what stages send each other takes device memory besides, too (stage_mail.h) */
     bool verify_each;        /* for tests: every pass leaves a program that can be planned and verified */
     pass_observer *after;    /* may be NULL */
     void *context;           /* of `after` */

@@ -61,6 +61,8 @@ libcompile_a_SOURCES = \
 	src/compile/running_statistics.c \
 	src/compile/simulate.c \
 	src/compile/simulate.h \
+	src/compile/stage_mail.c \
+	src/compile/stage_mail.h \
 	src/compile/stage_norm.c \
 	src/compile/streams.c \
 	src/compile/sync_statistics.c \

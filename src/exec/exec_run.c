@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/compare.h"
+#include "compile/stage_mail.h"
 #include "exec/exec_parts.h"
 
 /* Events of a slot, and of a run's begin and end on other streams; then one for each instruction. */
@@ -272,12 +273,6 @@ static enum status compare_places(const struct exec *exec)
     return status;
 }
 
-static void expect(struct comm_mail *mail, int64_t bytes)
-{
-    mail->messages++;
-    mail->bytes += comm_mail_room((size_t)bytes);
-}
-
 /* Stages learn what they are to get from each other, before their first step. */
 static enum status expect_messages(const struct exec *exec)
 {
@@ -285,12 +280,7 @@ static enum status expect_messages(const struct exec *exec)
     const struct program *program = exec->program;
     if (exec->started > 0 || program->stages < 2 || !comm->exchange->expect) return OK;
     struct comm_mail *from = memory_new((size_t)comm->count, sizeof *from);
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        if (at->kind == INSTRUCTION_RECEIVE) expect(&from[at->peer], program->values[at->y].bytes);
-        for (int r = 0; at->among_stages && r < comm->count; r++)
-            if (r != comm->rank) expect(&from[r], program->values[at->x[0]].bytes);
-    }
+    stage_mail(program, from);
     enum status status = comm->exchange->expect(comm, from);
     free(from);
     return status;

@@ -5,6 +5,7 @@
 #include "base/members.h"
 #include "comm/nccl_exchange.h"
 #include "compile/fit_memory.h"
+#include "compile/stage_mail.h"
 #include "session/session_store.h"
 
 /* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
@@ -67,13 +68,22 @@ static int64_t all_reduce_bytes(const struct session *session)
     return beside > 0 ? beside : INT64_MAX;
 }
 
+/* Whether stages write into each other's memory, as on one host; which is known when the device is open. */
+static bool has_mail(const struct session *session)
+{
+    if (session_device_kind(session) == DEVICE_CPU || session->hyper.stages == 1) return false;
+    return !session->device || !session->stages || session->stages->exchange->expect;
+}
+
+/* Besides mail. */
 static int64_t exchange_bytes(const struct session *session)
 {
     if (session_device_kind(session) == DEVICE_CPU) return 0;
+    bool messages = session->hyper.stages > 1 && !has_mail(session);
     const struct nccl_use use = {.often = session->settings->train.sync_bn,
                                  .parts = all_reduce_bytes(session) == 0};
     return nccl_exchange_bytes(session->hyper.replicas, use) +
-           (session->hyper.stages > 1 ? nccl_stages_bytes() : 0);
+           (messages ? nccl_stages_bytes() : 0);
 }
 
 /* The part of memory.limit that is left for a stage's values; ranks must not differ in it, as their devices
@@ -172,6 +182,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
         .fit = fit_mode(session->settings->memory.strategy),
         .limit = training ? session_limit(session) : 0,
         .batches = batches_on_device(session),
+        .mail = training && has_mail(session),
     };
     if (options.limit > 0)
         options.reserved = step_store_bytes(session) + session_preprocessing_bytes(session) +
@@ -247,7 +258,7 @@ struct step_bytes step_bytes(const struct session *session, const struct program
         .store = store,
         .batch = fit_memory_beside(&beside, program) + session_preprocessing_bytes(session),
         .workspace = plan->workspace_bytes,
-        .exchange = exchange_bytes(session),
+        .exchange = exchange_bytes(session) + (has_mail(session) ? stage_mail_bytes(program) : 0),
     };
     bytes.total = bytes.arena + bytes.store + bytes.batch + bytes.exchange;
     return bytes;

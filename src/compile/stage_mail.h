@@ -1,0 +1,11 @@
+/* stage_mail.h: the messages that a stage of a pipeline gets in a step. */
+#pragma once
+
+#include "comm/comm.h"
+#include "compile/program.h"
+
+/* Fills from[program->stages], by the stage that they come from. */
+void stage_mail(const struct program *program, struct comm_mail *from);
+
+/* Bytes of device memory in which other GPUs write them (cuda_mail.h); 0: there are none. */
+int64_t stage_mail_bytes(const struct program *program);
