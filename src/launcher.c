@@ -327,12 +327,22 @@ static void note_signs(struct launcher *launcher)
     launcher->step_then = atomic_load(&ranks[0].step);
 }
 
-/* The rank that came to fewer meetings than others; -1: they came to equally many. */
+/* By a signal, as SIGSTOP. */
+static bool is_stopped(const struct child *child)
+{
+    siginfo_t info = {0};
+    return !child->ended && waitid(P_PID, (id_t)child->pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
+/* The rank that is stopped, or came to fewer meetings than others; -1: they came to equally many. */
 static int find_behind(const struct launcher *launcher)
 {
     const struct shared_rank *ranks = launcher->block->ranks;
     int behind = 0;
     bool all_same = true;
+    for (int rank = 0; rank < launcher->options->ranks; rank++)
+        if (is_stopped(&launcher->children[rank])) return rank;
     for (int rank = 1; rank < launcher->options->ranks; rank++) {
         uint64_t its = atomic_load(&ranks[rank].meetings), least = atomic_load(&ranks[behind].meetings);
         all_same = all_same && its == least;

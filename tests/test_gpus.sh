@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs on two GPUs: ranks and stages end in the bits of one GPU that has as many micro-batches; batch norm over
-# both repeats itself; what happens to one of them ends all, and the run goes on with any number.
-if [ "$("$AMPTRAIN" devices | grep -c '^cuda.*capability')" -lt 2 ]; then
+# Runs on two GPUs: ranks and stages end in the bits of one GPU that has as many micro-batches; batch norm
+# over both repeats itself; a run goes on with any number. With AMPTRAIN_DEVICE=cpu: on CPU ranks.
+device=${AMPTRAIN_DEVICE:-cuda}
+if [ "$device" != cpu ] && [ "$("$AMPTRAIN" devices | grep -c '^cuda.*capability')" -lt 2 ]; then
     echo "1..0 # SKIP there are not two GPUs"
     exit 0
 fi
@@ -9,7 +10,7 @@ fi
 . "$top_srcdir/tests/tiny.sh"
 
 export XDG_CACHE_HOME="$scratch/cache"
-sed -i "s/^device = .*/device = cuda\ndeterministic = yes/; s/^every = 3 steps/every = 10 steps/" run.ini
+sed -i "s/^device = .*/device = $device\ndeterministic = yes/; s/^every = 3 steps/every = 10 steps/" run.ini
 printf '[parallel]\ntimeout = 20\n' >>run.ini
 
 # equals FOLDER [OPTION...]: a run of four micro-batches ends as the one on a GPU by itself.
@@ -49,15 +50,36 @@ synced() { train "$1" -s run.max_steps=12 -s train.accumulate=1 -s parallel.gpus
 twice() { synced once && synced again && same once again; }
 ok "batch norm over both GPUs repeats itself" twice
 
-killed() {
-    start killed -s run.max_steps=100000 -s train.epochs=10000 -s parallel.gpus=2 "$@"
-    wait_for [ -e killed/checkpoint-last.safetensors ]
-    rank=$(cut -d ' ' -f 1 "/proc/$process/task/$process/children")
-    kill -KILL "$rank"
-    wait "$process"
-    [ $? = 137 ] && grep "was killed by signal 9" killed.log
+# ResNet-50, with its folded convolutions: two micro-batches in two stages.
+if [ "$device" = cpu ]; then size=64 batch=8 precision=fp32; else size=224 batch=64 precision=fp16; fi
+cat >resnet.ini <<INI
+[run]
+device = $device
+deterministic = yes
+threads = 1
+[data]
+format = synthetic
+limit = 640
+[augment]
+crop = $size
+[model]
+arch = resnet50
+classes = 10
+[train]
+batch = $batch
+[optimizer]
+lr = 0.01
+[amp]
+precision = $precision
+[log]
+every = 1
+tensorboard = no
+INI
+resnet() {
+    folder=$1; shift
+    "$AMPTRAIN" -q -c resnet.ini -o "$folder" -s run.max_steps=3 "$@"
 }
-ok "a rank that is killed ends the run" killed -s train.accumulate=2
-rm -rf killed
-ok "... and a stage, too" killed $pipeline -s train.accumulate=1
+ok "ResNet-50, one GPU" resnet resnet.alone -s train.accumulate=2
+ok "... two stages" resnet resnet.stages -s parallel.gpus=2 -s parallel.stages=2 -s parallel.microbatches=2
+ok "... end in the same bits" same resnet.alone resnet.stages
 finish
