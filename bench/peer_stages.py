@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """peer_stages.py: PyTorch's ways to train one network on several GPUs, measured as `amptrain bench` measures its own.
 
-  peer_stages.py MODEL[@SIZE][,MODEL...] BATCH PRECISION HOW[,HOW...] SECONDS [MICROBATCHES[,MICROBATCHES...]]
+  peer_stages.py MODEL[@SIZE[/BATCH]][,MODEL...] BATCH PRECISION HOW[,HOW...] SECONDS [MICROBATCHES[,MICROBATCHES...]]
 
 HOW is one (the first GPU alone), naive (model parallel: the layers cut into as many parts as there are GPUs, which work
 one after another) or dataparallel (nn.DataParallel); under `torchrun --standalone --nproc-per-node N` it is ddp
-(DistributedDataParallel), gpipe or 1f1b (torch.distributed.pipelining, a stage a GPU). BATCH is that of all GPUs together.
+(DistributedDataParallel), gpipe or 1f1b (torch.distributed.pipelining, a stage a GPU). BATCH is that of all GPUs together,
+but for a MODEL with its own.
 MODEL and PRECISION are those of peer_gpu.py and the step is its eager one, but that fp16 has a fixed loss scale; with a
 SIZE, images have so many pixels a side and 10 classes. Cuts are where the measured time of a step comes nearest to equal
 parts. Prints a line of JSON for each way. Without a GPU it runs on the processor, to be tried.
@@ -169,14 +170,16 @@ def measure(how, name, batch, precision, seconds, microbatches):
     dtype = {'fp16': torch.float16, 'bf16': torch.bfloat16}.get(precision)
     cast = lambda: torch.autocast(KIND, dtype=dtype, enabled=dtype is not None)
     whole, (name, _, size) = name, name.partition('@')
+    size, _, own = size.partition('/')
+    batch = int(own or batch)
     net, shape, classes = make(name)
     if size:
         import torchvision
         net, shape, classes = torchvision.models.get_model(name, num_classes=10), (3, int(size), int(size)), 10
     net = net.to(OWN).to(memory_format=torch.channels_last).train()
-    own = batch // WORLD if how == 'ddp' else batch
-    images = (2 * torch.rand(own, *shape, device=OWN) - 1).to(memory_format=torch.channels_last)
-    labels = torch.randint(0, classes, (own,), device=OWN)
+    count = batch // WORLD if how == 'ddp' else batch
+    images = (2 * torch.rand(count, *shape, device=OWN) - 1).to(memory_format=torch.channels_last)
+    labels = torch.randint(0, classes, (count,), device=OWN)
     step = step_of(how, net, images, labels, cast, microbatches)
     steps = 8
     for trial in range(2):           # to warm up; then as many steps as the time has room for
