@@ -530,7 +530,7 @@ static const struct conv_batchnorm_plans *plans_of(const struct call *call)
 static struct matmul_operands operands(const struct call *call, const struct rooms &r, const void *a,
                                        const void *b, void *d)
 {
-    return {.a = a, .b = b, .c = d, .d = d, .alpha = 1, .scratch = at<char>(call, r.scratch)};
+    return {.a = a, .b = b, .d = d, .alpha = 1, .scratch = at<char>(call, r.scratch)};
 }
 
 /* Between a or d_a and the pixels of it that are taken. */
@@ -688,6 +688,7 @@ template <class T> static enum status write_d_a(const struct call *call, const s
     product.alpha = 1 / SQUARE_SCALE;
     TRY(matmul_run(plans->of[CORRECTION], call, &product));
     product = operands(call, r, m.scaled, dz, d_a);
+    product.c = d_a;
     TRY(matmul_run(plans->of[DATA], call, &product));
     return is_strided(call) ? copy_taken(call, &call->d_x[0], d_a, true) : OK;
 }

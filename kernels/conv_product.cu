@@ -10,25 +10,20 @@
  * cuBLASLt's matrices are column-major: an image is its channels x pixels, weights are c x k. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
-#include "kernels/cublaslt.cuh"
+#include "kernels/matmul.cuh"
 
 extern "C" {
 #include "base/memory.h"
 }
 
 #define THREADS 256
-#define ALGORITHMS 8                     /* worth timing */
 #define SCRATCH_MAX ((size_t)64 << 20)   /* bytes that an algorithm may ask for */
 
-/* d = op(a) * op(b), m x n, over k. */
 struct conv_product {
-    cublasLtMatmulDesc_t operation;
-    cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algorithm;
+    struct matmul *matmul;
     int images;     /* in one product */
     bool copies;    /* rows are made in the workspace */
     size_t scratch; /* where the algorithm's own workspace begins, behind the rows */
-    size_t scratch_bytes;
 };
 
 static bool is_strided(const struct conv_problem *p)
@@ -53,40 +48,27 @@ static enum dtype column_type(const struct conv_product *product, const struct c
     return sums ? F32 : p->dtype;
 }
 
-static bool matrix_make(cublasLtMatrixLayout_t *matrix, enum dtype dtype, int64_t rows, int64_t columns)
+/* Without its matmul. */
+static struct conv_product product_of(const struct conv_problem *p, const struct conv_algorithm *algorithm)
 {
-    return cublasLtMatrixLayoutCreate(matrix, cublaslt_type(dtype), (uint64_t)rows, (uint64_t)columns,
-                                      rows) == CUBLAS_STATUS_SUCCESS;
+    struct conv_product product = {.images = algorithm == &conv_by_gemm_per_image ? 1 : p->n};
+    product.copies = !is_product(p) || is_strided(p);
+    return product;
 }
 
-static bool attribute_set(struct conv_product *product, cublasLtMatmulDescAttributes_t name,
-                          const void *value, size_t bytes)
-{
-    return cublasLtMatmulDescSetAttribute(product->operation, name, value, bytes) == CUBLAS_STATUS_SUCCESS;
-}
-
-static bool transposed(struct conv_product *product, cublasLtMatmulDescAttributes_t which)
-{
-    cublasOperation_t operation = CUBLAS_OP_T;
-    return attribute_set(product, which, &operation, sizeof operation);
-}
-
-static bool matrices_make(struct conv_product *product, const struct conv_problem *p)
+/* Where bits must repeat, partial sums are not added in the order in which they come. */
+static struct matmul_problem matmul_problem_of(const struct conv_product *product,
+                                               const struct conv_problem *p)
 {
     int64_t rows = (int64_t)product->images * p->out[0] * p->out[1];
     int64_t depth = (int64_t)p->c * p->kernel[0] * p->kernel[1];
-    if (p->phase == PHASE_FORWARD)
-        return transposed(product, CUBLASLT_MATMUL_DESC_TRANSA) &&
-               matrix_make(&product->a, p->dtype, depth, p->k) &&
-               matrix_make(&product->b, p->dtype, depth, rows) &&
-               matrix_make(&product->d, p->dtype, p->k, rows);
-    if (p->phase == PHASE_BACKWARD_DATA)
-        return matrix_make(&product->a, p->dtype, depth, p->k) &&
-               matrix_make(&product->b, p->dtype, p->k, rows) &&
-               matrix_make(&product->d, column_type(product, p), depth, rows);
-    return transposed(product, CUBLASLT_MATMUL_DESC_TRANSB) &&
-           matrix_make(&product->a, p->dtype, depth, rows) &&
-           matrix_make(&product->b, p->dtype, p->k, rows) && matrix_make(&product->d, F32, depth, p->k);
+    struct matmul_problem m = {.factor = p->dtype, .result = p->dtype, .m = depth, .n = rows, .k = p->k,
+                               .bias = p->bias, .tf32 = p->tf32 && p->dtype == F32,
+                               .any_order = p->dtype == F32 && !p->deterministic};
+    if (p->phase == PHASE_FORWARD) m.m = p->k, m.k = depth, m.turn_a = true;
+    else if (p->phase == PHASE_BACKWARD_DATA) m.result = column_type(product, p);
+    else m.n = p->k, m.k = rows, m.turn_b = true, m.result = F32;
+    return m;
 }
 
 static size_t rows_bytes(const struct conv_product *product, const struct conv_problem *p)
@@ -97,114 +79,69 @@ static size_t rows_bytes(const struct conv_product *product, const struct conv_p
                       dtype_bytes(column_type(product, p)));
 }
 
-static void product_free(struct conv_product *product)
-{
-    if (product->a) cublasLtMatrixLayoutDestroy(product->a);
-    if (product->b) cublasLtMatrixLayoutDestroy(product->b);
-    if (product->d) cublasLtMatrixLayoutDestroy(product->d);
-    if (product->operation) cublasLtMatmulDescDestroy(product->operation);
-}
-
-/* All but the algorithm. */
-static bool product_describe(struct conv_product *product, const struct conv_problem *p,
-                             const struct conv_algorithm *algorithm)
-{
-    bool tf32 = p->dtype == F32 && p->tf32, plain = is_product(p) && !is_strided(p);
-    cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    *product = (struct conv_product){};
-    product->images = algorithm == &conv_by_gemm_per_image ? 1 : p->n;
-    product->copies = !plain;
-    bool good = cublasLtMatmulDescCreate(&product->operation, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-                matrices_make(product, p);
-    if (good && p->bias) {
-        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        good = attribute_set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    }
-    if (!good) product_free(product);
-    return good;
-}
-
-/* For the columns' kernels, which count words in 32 bits. In small problems in bf16 the library's results were
- * off by a few steps of that type. */
+/* For the columns' kernels, which count words in 32 bits. In small problems in bf16 the library's results
+ * were off by a few steps of that type. */
 static bool fits(const struct conv_problem *p)
 {
     return p->groups == 1 && (double)pixels(p) * p->kernel[0] * p->kernel[1] < 2e9 &&
            !(p->dtype == BF16 && conv_is_small(p));
 }
 
-static int matmul_candidates(const struct conv_algorithm *algorithm, const struct conv_problem *p,
-                             const struct conv_tools *tools, int most, char names[][CANDIDATE_NAME])
+static struct matmul_library library_of(const struct conv_algorithm *algorithm,
+                                        const struct conv_tools *tools)
 {
-    struct conv_product product;
-    cublasLtMatmulPreference_t wish;
-    cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
-    int count = 0;
-    /* Partial sums are added in fp32, and where bits must repeat not in the order in which they come. */
-    bool free_order = p->dtype == F32 && !p->deterministic;
-    uint32_t reductions =
-        free_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    size_t scratch = SCRATCH_MAX;
-    if (!product_describe(&product, p, algorithm)) return 0;
-    if (cublasLtMatmulPreferenceCreate(&wish) == CUBLAS_STATUS_SUCCESS) {
-        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,
-                                             sizeof scratch);
-        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
-                                             sizeof reductions);
-        if (cublasLtMatmulAlgoGetHeuristic(tools->cublaslt, product.operation, product.a, product.b,
-                                           product.d, product.d, wish, most < ALGORITHMS ? most : ALGORITHMS,
-                                           found, &count) != CUBLAS_STATUS_SUCCESS)
-            count = 0;
-        cublasLtMatmulPreferenceDestroy(wish);
-    }
-    for (int i = 0; i < count; i++) cublaslt_print(algorithm->name, &found[i].algo, names[i]);
-    product_free(&product);
-    return count;
+    return {.handle = tools->cublaslt, .prefix = algorithm->name, .scratch = SCRATCH_MAX};
+}
+
+static int candidates_by(const struct conv_algorithm *algorithm, const struct conv_problem *p,
+                         const struct conv_tools *tools, int most, char names[][CANDIDATE_NAME])
+{
+    struct matmul_library library = library_of(algorithm, tools);
+    struct conv_product product = product_of(p, algorithm);
+    struct matmul_problem problem = matmul_problem_of(&product, p);
+    return matmul_candidates(&library, &problem, most, names);
 }
 
 static int product_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
                               char names[][CANDIDATE_NAME])
 {
-    return is_product(p) ? matmul_candidates(&conv_by_product, p, tools, most, names) : 0;
+    return is_product(p) ? candidates_by(&conv_by_product, p, tools, most, names) : 0;
 }
 
 static int gemm_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
                            char names[][CANDIDATE_NAME])
 {
     if (!tools->only || !fits(p)) return 0;
-    return matmul_candidates(&conv_by_gemm, p, tools, most, names);
+    return candidates_by(&conv_by_gemm, p, tools, most, names);
 }
 
 static int gemm_per_image_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
                                      char names[][CANDIDATE_NAME])
 {
     if (!tools->only || !fits(p)) return 0;
-    return matmul_candidates(&conv_by_gemm_per_image, p, tools, most, names);
+    return candidates_by(&conv_by_gemm_per_image, p, tools, most, names);
 }
 
 static bool product_make(struct conv_plan *plan, const struct conv_tools *tools)
 {
-    struct conv_product made;
-    cublasLtMatmulHeuristicResult_t result;
-    bool can = plan->algorithm == &conv_by_product ? is_product(&plan->problem) : fits(&plan->problem);
-    if (!can || !product_describe(&made, &plan->problem, plan->algorithm)) return false;
-    if (!cublaslt_parse(plan->algorithm->name, plan->name, &made.algorithm) ||
-        cublasLtMatmulAlgoCheck(tools->cublaslt, made.operation, made.a, made.b, made.d, made.d,
-                                &made.algorithm, &result) != CUBLAS_STATUS_SUCCESS) {
-        product_free(&made);
-        return false;
-    }
-    made.scratch = rows_bytes(&made, &plan->problem);
-    made.scratch_bytes = result.workspaceSize;
-    plan->workspace = made.scratch + made.scratch_bytes;
+    const struct conv_problem *p = &plan->problem;
+    struct matmul_library library = library_of(plan->algorithm, tools);
+    struct conv_product product = product_of(p, plan->algorithm);
+    struct matmul_problem problem = matmul_problem_of(&product, p);
+    if (plan->algorithm == &conv_by_product ? !is_product(p) : !fits(p)) return false;
+    product.matmul = matmul_make(&library, &problem, plan->name);
+    if (!product.matmul) return false;
+    product.scratch = rows_bytes(&product, p);
+    plan->workspace = product.scratch + matmul_scratch(product.matmul);
     struct conv_product *state = (struct conv_product *)memory_new(1, sizeof *state);
-    *state = made;
+    *state = product;
     plan->state = state;
     return true;
 }
 
 static void product_release(struct conv_plan *plan)
 {
-    product_free((struct conv_product *)plan->state);
+    matmul_close(((struct conv_product *)plan->state)->matmul);
     free(plan->state);
 }
 
@@ -268,22 +205,6 @@ static enum status copy_rows(const struct conv_plan *plan, const struct call *ca
     return conv_columns_add(&some, call, column_type(product, &plan->problem), rows, x);
 }
 
-static enum status product_multiply(const struct conv_plan *plan, const struct call *call,
-                                    const struct conv_tools *tools, const void *a, const void *b, void *d,
-                                    float beta = 0)
-{
-    const struct conv_product *product = (const struct conv_product *)plan->state;
-    float one = 1;
-    cublasStatus_t error =
-        cublasLtMatmul(tools->cublaslt, product->operation, &one, a, product->a, b, product->b, &beta, d,
-                       product->d, d, product->d, &product->algorithm,
-                       (char *)call->workspace + product->scratch, product->scratch_bytes, stream_of(call));
-    if (error == CUBLAS_STATUS_SUCCESS) return OK;
-    if (!plan->trusted) return NO_DEVICE;
-    return fail(NO_DEVICE, "cuda:%d (%s): a convolution's product failed: %s", call->device->index,
-                cuda_facts(call->device)->name, cublasLtGetStatusString(error));
-}
-
 static void *image_at(const struct conv_problem *p, const void *images, int image, const int size[2],
                       int width)
 {
@@ -291,34 +212,33 @@ static void *image_at(const struct conv_problem *p, const void *images, int imag
 }
 
 /* The images from `image` on that one product takes. */
-static enum status run_images(const struct conv_plan *plan, const struct call *call,
-                              const struct conv_tools *tools, int image)
+static enum status run_images(const struct conv_plan *plan, const struct call *call, int image)
 {
+    const struct conv_product *product = (const struct conv_product *)plan->state;
     const struct conv_problem *p = &plan->problem;
-    bool copies = ((const struct conv_product *)plan->state)->copies;
     struct conv_operands at = conv_operands(call);
     void *x = image_at(p, at.x, image, p->in, p->c), *y = image_at(p, at.y, image, p->out, p->k);
-    void *rows = copies ? call->workspace : x;
+    void *rows = product->copies ? call->workspace : x;
+    struct matmul_operands m = {.a = at.weight, .b = rows, .bias = at.bias, .d = y, .alpha = 1,
+                                .scratch = (char *)call->workspace + product->scratch,
+                                .trial = !plan->trusted};
     if (p->phase == PHASE_BACKWARD_DATA) {
-        TRY(product_multiply(plan, call, tools, at.weight, y, rows));
-        return copies ? copy_rows(plan, call, rows, x) : OK;
+        m.b = y, m.d = rows;
+        TRY(matmul_run(product->matmul, call, &m));
+        return product->copies ? copy_rows(plan, call, rows, x) : OK;
     }
-    if (copies) TRY(copy_rows(plan, call, rows, x));
-    if (p->phase == PHASE_FORWARD) return product_multiply(plan, call, tools, at.weight, rows, y);
-    return product_multiply(plan, call, tools, rows, y, at.weight, image > 0 ? 1 : 0);
+    if (product->copies) TRY(copy_rows(plan, call, rows, x));
+    if (p->phase == PHASE_BACKWARD_PARAMS) m.a = rows, m.b = y, m.d = at.weight;
+    if (p->phase == PHASE_BACKWARD_PARAMS && image > 0) m.c = m.d;
+    return matmul_run(product->matmul, call, &m);
 }
 
 static enum status product_run(const struct conv_plan *plan, const struct call *call,
                                const struct conv_tools *tools)
 {
-    const struct conv_problem *p = &plan->problem;
-    const struct conv_product *product = (const struct conv_product *)plan->state;
-    void *bias = conv_operands(call).bias;
-    if (p->bias)
-        cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                       sizeof bias);
-    for (int image = 0; image < p->n; image += product->images)
-        TRY(run_images(plan, call, tools, image));
+    (void)tools;
+    int images = ((const struct conv_product *)plan->state)->images;
+    for (int image = 0; image < plan->problem.n; image += images) TRY(run_images(plan, call, image));
     return OK;
 }
 

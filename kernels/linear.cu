@@ -1,7 +1,7 @@
 /* linear.cu: matrix products by the cuBLASLt algorithm that the autotuner chooses for their shapes, or by a
  * plain kernel if the library has none. */
 #include "kernels/conv_cuda.cuh"
-#include "kernels/cublaslt.cuh"
+#include "kernels/matmul.cuh"
 #include "kernels/rows.cuh"
 
 extern "C" {
@@ -9,32 +9,22 @@ extern "C" {
 #include "kernels/linear.h"
 }
 
-#define WORKSPACE_MAX ((size_t)32 << 20)    /* bytes: what NVIDIA advises to grant on large GPUs */
-#define ALGORITHMS 8                        /* worth timing */
-
-/* D = op(A) op(B), the library's way: columns first, D being m x n, op(A) m x k. Our rows are its columns.
- * `late`: D lies in the workspace and the bias is still to be added. */
+/* A phase as a product; our rows are the library's columns. `late`: D lies in the workspace and the bias is
+ * still to be added. */
 struct linear_problem {
     enum phase phase;
-    enum dtype factor, result;
-    bool bias, late, tf32, deterministic;
-    int64_t m, n, k, lda, ldb, ldd;
-    bool turn_a, turn_b;
-};
-
-/* Where a call's factors and results are. */
-struct linear_operands {
-    const void *a, *b, *bias;
-    void *d;
+    bool late;
+    struct matmul_problem product;
 };
 
 /* Where rows are not whole packs, the library may round to 16 bits before it adds the bias. */
 static void make_late(struct linear_problem *p)
 {
-    p->late = p->bias && p->factor != F32 && (p->m % 8 != 0 || p->k % 8 != 0);
+    struct matmul_problem *product = &p->product;
+    p->late = product->bias && product->factor != F32 && (product->m % 8 != 0 || product->k % 8 != 0);
     if (!p->late) return;
-    p->bias = false;
-    p->result = F32;
+    product->bias = false;
+    product->result = F32;
 }
 
 static struct linear_problem linear_problem_of(const struct call *call, enum phase phase)
@@ -42,46 +32,41 @@ static struct linear_problem linear_problem_of(const struct call *call, enum pha
     const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
     int64_t batch = linear_rows(x->shape), inputs = x->shape.c;
     int64_t units = ((const struct linear_settings *)call->settings)->units;
-    struct linear_problem p = {.phase = phase, .factor = x->dtype, .result = x->dtype,
-                        .tf32 = call->tf32 && x->dtype == F32, .deterministic = call->deterministic};
+    struct linear_problem p = {.phase = phase, .product = {.factor = x->dtype, .result = x->dtype}};
+    struct matmul_problem *product = &p.product;
+    product->tf32 = call->tf32 && x->dtype == F32;
+    product->deterministic = call->deterministic;
     if (phase == PHASE_FORWARD) {
-        p.bias = call->param_count > 1;
-        p.m = units, p.n = batch, p.k = inputs;
-        p.lda = inputs, p.ldb = inputs, p.ldd = units;
-        p.turn_a = true;
+        product->bias = call->param_count > 1;
+        product->m = units, product->n = batch, product->k = inputs;
+        product->turn_a = true;
         make_late(&p);
     } else if (phase == PHASE_BACKWARD_DATA) {
-        p.m = inputs, p.n = batch, p.k = units;
-        p.lda = inputs, p.ldb = units, p.ldd = inputs;
+        product->m = inputs, product->n = batch, product->k = units;
     } else {
-        p.result = F32;
-        p.m = inputs, p.n = units, p.k = batch;
-        p.lda = inputs, p.ldb = units, p.ldd = inputs;
-        p.turn_b = true;
+        product->result = F32;
+        product->m = inputs, product->n = units, product->k = batch;
+        product->turn_b = true;
     }
     return p;
 }
 
-static struct linear_operands linear_operands(const struct call *call)
+static struct matmul_operands linear_operands(const struct call *call)
 {
+    const void *bias = call->param_count > 1 ? call->params[1].data : NULL;
     if (call->phase == PHASE_FORWARD)
-        return {call->params[0].data, call->x[0].data, call->param_count > 1 ? call->params[1].data : NULL,
-                call->y.data};
+        return {.a = call->params[0].data, .b = call->x[0].data, .bias = bias, .d = call->y.data, .alpha = 1};
     if (call->phase == PHASE_BACKWARD_DATA)
-        return {call->params[0].data, call->d_y.data, NULL, call->d_x[0].data};
-    return {call->x[0].data, call->d_y.data, NULL, call->d_params[0].data};
+        return {.a = call->params[0].data, .b = call->d_y.data, .d = call->d_x[0].data, .alpha = 1};
+    return {.a = call->x[0].data, .b = call->d_y.data, .d = call->d_params[0].data, .alpha = 1};
 }
 
-/* A kernel plan; without a handle it is our own kernel's. */
+/* A kernel plan; without a matmul it is our own kernel's. */
 struct linear_plan {
     struct linear_problem problem;
     char name[CANDIDATE_NAME];
-    cublasLtHandle_t handle;
-    cublasLtMatmulDesc_t operation;
-    cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algorithm;
-    size_t scratch, workspace;   /* bytes that the library needs; with a late result behind them */
-    bool trusted;                /* it is known to run, so that a failure is to be reported */
+    struct matmul *matmul;
+    size_t workspace;            /* bytes that the library needs, with a late result behind them */
 };
 
 /* A prepared layer, of which call->kernel_plan is made. */
@@ -93,96 +78,13 @@ struct linear_plans {
     } of[PHASE_COUNT];
 };
 
-static bool attribute_set(struct linear_plan *plan, cublasLtMatmulDescAttributes_t name, const void *value,
-                          size_t bytes)
-{
-    return cublasLtMatmulDescSetAttribute(plan->operation, name, value, bytes) == CUBLAS_STATUS_SUCCESS;
-}
-
-static bool describe_operation(struct linear_plan *plan)
-{
-    const struct linear_problem *p = &plan->problem;
-    cublasOperation_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    cudaDataType_t bias = cublaslt_type(p->result);
-    cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    return !cublasLtMatmulDescCreate(&plan->operation, compute, CUDA_R_32F) &&
-           attribute_set(plan, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
-           attribute_set(plan, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
-           attribute_set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
-           attribute_set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
-}
-
-static bool describe_matrix(cublasLtMatrixLayout_t *layout, enum dtype dtype, bool turned, int64_t rows,
-                            int64_t columns, int64_t leading)
-{
-    return !cublasLtMatrixLayoutCreate(layout, cublaslt_type(dtype), turned ? columns : rows,
-                                       turned ? rows : columns, leading);
-}
-
-/* All but the algorithm. */
-static bool describe(struct linear_plan *plan)
-{
-    const struct linear_problem *p = &plan->problem;
-    return describe_operation(plan) &&
-           describe_matrix(&plan->a, p->factor, p->turn_a, p->m, p->k, p->lda) &&
-           describe_matrix(&plan->b, p->factor, p->turn_b, p->k, p->n, p->ldb) &&
-           describe_matrix(&plan->d, p->result, false, p->m, p->n, p->ldd);
-}
-
-static void linear_plan_close(struct linear_plan *plan)
-{
-    if (plan->operation) cublasLtMatmulDescDestroy(plan->operation);
-    if (plan->a) cublasLtMatrixLayoutDestroy(plan->a);
-    if (plan->b) cublasLtMatrixLayoutDestroy(plan->b);
-    if (plan->d) cublasLtMatrixLayoutDestroy(plan->d);
-}
-
-/* The library's algorithms, the one it thinks fastest first. Partial sums are added in fp32, in one order. */
-static int linear_algorithms(const struct linear_plan *plan,
-                             cublasLtMatmulHeuristicResult_t found[ALGORITHMS])
-{
-    int count = 0;
-    cublasLtMatmulPreference_t wish;
-    uint64_t workspace = WORKSPACE_MAX;
-    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (cublasLtMatmulPreferenceCreate(&wish)) return 0;
-    if (cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                                             sizeof workspace) ||
-        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
-                                             sizeof reductions) ||
-        cublasLtMatmulAlgoGetHeuristic(plan->handle, plan->operation, plan->a, plan->b, plan->d, plan->d,
-                                       wish, ALGORITHMS, found, &count))
-        count = 0;
-    cublasLtMatmulPreferenceDestroy(wish);
-    return count;
-}
-
-static enum status linear_multiply(const struct linear_plan *plan, const struct call *call,
-                                   const struct linear_operands *at)
-{
-    const float one = 1, zero = 0;
-    if (plan->problem.bias)
-        cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias,
-                                       sizeof at->bias);
-    cublasStatus_t error =
-        cublasLtMatmul(plan->handle, plan->operation, &one, at->a, plan->a, at->b, plan->b, &zero, at->d,
-                       plan->d, at->d, plan->d, &plan->algorithm, call->workspace, plan->scratch,
-                       stream_of(call));
-    if (error == CUBLAS_STATUS_SUCCESS) return OK;
-    if (!plan->trusted) return NO_DEVICE;
-    return fail(NO_DEVICE, "cuda:%d (%s): a product failed: %s (cuBLASLt)", call->device->index,
-                cuda_facts(call->device)->name, cublasLtGetStatusString(error));
-}
-
 #define TILE 32
 
 /* Our own: a block makes TILE x TILE of D, a thread four of them, one step of TILE terms at a time. */
 template <class X, class Y>
 __global__ void __launch_bounds__(TILE * 8)
 linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias,
-                    const __grid_constant__ struct linear_problem p)
+                    const __grid_constant__ struct matmul_problem p)
 {
     __shared__ float tile_a[TILE][TILE + 1], tile_b[TILE][TILE + 1];     /* term by row or column of D */
     int64_t wide = div_up(p.m, (int64_t)TILE);
@@ -193,8 +95,8 @@ linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias,
         for (int i = down; i < TILE; i += 8) {
             int64_t ra = row + (p.turn_a ? i : across), ka = first + (p.turn_a ? across : i);
             int64_t cb = column + (p.turn_b ? across : i), kb = first + (p.turn_b ? i : across);
-            float va = ra < p.m && ka < p.k ? to_float(a[p.turn_a ? ra * p.lda + ka : ka * p.lda + ra]) : 0;
-            float vb = cb < p.n && kb < p.k ? to_float(b[p.turn_b ? kb * p.ldb + cb : cb * p.ldb + kb]) : 0;
+            float va = ra < p.m && ka < p.k ? to_float(a[p.turn_a ? ra * p.k + ka : ka * p.m + ra]) : 0;
+            float vb = cb < p.n && kb < p.k ? to_float(b[p.turn_b ? kb * p.n + cb : cb * p.k + kb]) : 0;
             (p.turn_a ? tile_a[across][i] : tile_a[i][across]) = va;
             (p.turn_b ? tile_b[i][across] : tile_b[across][i]) = vb;
         }
@@ -209,18 +111,19 @@ linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias,
 #pragma unroll
     for (int i = 0; i < TILE / 8; i++)
         if (column + down + 8 * i < p.n)
-            d[(column + down + 8 * i) * p.ldd + row + across] = from_float<Y>(start + sum[i]);
+            d[(column + down + 8 * i) * p.m + row + across] = from_float<Y>(start + sum[i]);
 }
 
-static enum status multiply_plainly(const struct call *call, const struct linear_problem *p,
-                                    const struct linear_operands *at)
+static enum status multiply_plainly(const struct call *call, const struct linear_problem *problem,
+                                    const struct matmul_operands *at)
 {
+    const struct matmul_problem *p = &problem->product;
     unsigned blocks = (unsigned)(div_up(p->m, (int64_t)TILE) * div_up(p->n, (int64_t)TILE));
     return with_type(p->factor, [&](auto type) {
         using X = decltype(type);
         const X *a = (const X *)at->a, *b = (const X *)at->b, *bias = (const X *)at->bias;
         dim3 threads(TILE, 8);
-        if (p->result == F32 && !p->late)
+        if (p->result == F32 && !problem->late)
             linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((float *)at->d, a, b, bias, *p);
         else
             linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((X *)at->d, a, b, bias, *p);
@@ -244,7 +147,7 @@ linear_bias_kernel(T *y, const float *sums, const T *bias, int64_t rows, int64_t
         y[row * columns + column] = from_float<T>(start + sums[row * columns + column]);
 }
 
-static enum status finish_late(const struct call *call, const struct linear_problem *p, const float *sums)
+static enum status finish_late(const struct call *call, const struct matmul_problem *p, const float *sums)
 {
     int across = power_up(p->m, BIAS_THREADS), down = BIAS_THREADS / across;
     int64_t deep = div_up(p->n, (int64_t)down);
@@ -258,78 +161,58 @@ static enum status finish_late(const struct call *call, const struct linear_prob
 }
 
 /* A late result lies behind the library's scratch memory. */
-static size_t late_offset(const struct linear_plan *plan)
+static size_t late_offset(const struct matmul *matmul)
 {
-    return div_up(plan->scratch, (size_t)256) * 256;
+    return conv_align(matmul_scratch(matmul));
 }
 
 static size_t late_bytes(const struct linear_problem *p)
 {
-    return p->late ? (size_t)(p->m * p->n) * sizeof(float) : 0;
+    return p->late ? (size_t)(p->product.m * p->product.n) * sizeof(float) : 0;
 }
 
-static enum status linear_plan_run(const struct linear_plan *plan, const struct call *call)
+static enum status linear_plan_run(const struct linear_plan *plan, const struct call *call, bool trial)
 {
     const struct linear_problem *p = &plan->problem;
-    struct linear_operands at = linear_operands(call);
-    if (p->m * p->n == 0) return OK;
-    if (!plan->handle) return multiply_plainly(call, p, &at);
-    if (p->late) at.d = (char *)call->workspace + late_offset(plan);
-    TRY(linear_multiply(plan, call, &at));
-    return p->late ? finish_late(call, p, (const float *)at.d) : OK;
+    struct matmul_operands at = linear_operands(call);
+    if (p->product.m * p->product.n == 0) return OK;
+    if (!plan->matmul) return multiply_plainly(call, p, &at);
+    at.scratch = call->workspace;
+    at.trial = trial;
+    if (p->late) at.d = (char *)call->workspace + late_offset(plan->matmul);
+    TRY(matmul_run(plan->matmul, call, &at));
+    return p->late ? finish_late(call, &p->product, (const float *)at.d) : OK;
 }
 
 /* ---- What the autotuner asks ---- */
 
 struct linear_context {
     struct linear_problem problem;
-    cublasLtHandle_t handle;
+    struct matmul_library library;
 };
 
 static int linear_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
 {
     const struct linear_context *context = (const struct linear_context *)self;
-    cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
-    struct linear_plan plan = {.problem = context->problem, .handle = context->handle};
-    int count = describe(&plan) ? linear_algorithms(&plan, found) : 0;
-    if (count > most) count = most;
-    for (int i = 0; i < count; i++) cublaslt_print("cublaslt", &found[i].algo, names[i]);
-    linear_plan_close(&plan);
-    return count;
-}
-
-/* False where the library does not take the algorithm. */
-static bool linear_plan_check(struct linear_plan *plan)
-{
-    cublasLtMatmulHeuristicResult_t result;
-    if (!describe(plan) || !cublaslt_parse("cublaslt", plan->name, &plan->algorithm) ||
-        cublasLtMatmulAlgoCheck(plan->handle, plan->operation, plan->a, plan->b, plan->d, plan->d,
-                                &plan->algorithm, &result))
-        return false;
-    plan->scratch = result.workspaceSize;
-    return true;
+    return matmul_candidates(&context->library, &context->problem.product, most, names);
 }
 
 static void linear_plan_free(void *made)
 {
-    if (made) linear_plan_close((struct linear_plan *)made);
+    if (made) matmul_close(((struct linear_plan *)made)->matmul);
     free(made);
 }
 
 static void *linear_plan_make(const void *self, const char *name, size_t *workspace)
 {
     const struct linear_context *context = (const struct linear_context *)self;
-    bool plain = strcmp(name, "plain") == 0;
+    const struct linear_problem *p = &context->problem;
+    struct matmul *matmul = matmul_make(&context->library, &p->product, name);
+    if (!matmul && strcmp(name, "plain") != 0) return NULL;
     struct linear_plan *plan = (struct linear_plan *)memory_new(1, sizeof *plan);
-    *plan = (struct linear_plan){.problem = context->problem};
+    *plan = (struct linear_plan){.problem = *p, .matmul = matmul};
     snprintf(plan->name, sizeof plan->name, "%s", name);
-    plan->handle = plain ? NULL : context->handle;
-    if (!plain && !linear_plan_check(plan)) {
-        linear_plan_free(plan);
-        return NULL;
-    }
-    if (!plain) plan->workspace = plan->problem.late ? late_offset(plan) + late_bytes(&plan->problem)
-                                                     : plan->scratch;
+    if (matmul) plan->workspace = p->late ? late_offset(matmul) + late_bytes(p) : matmul_scratch(matmul);
     *workspace = plan->workspace;
     return plan;
 }
@@ -337,7 +220,7 @@ static void *linear_plan_make(const void *self, const char *name, size_t *worksp
 static enum status linear_plan_try(const void *self, void *plan, const struct call *call)
 {
     (void)self;
-    return linear_plan_run((const struct linear_plan *)plan, call);
+    return linear_plan_run((const struct linear_plan *)plan, call, true);
 }
 
 static const struct autotune_functions functions = {
@@ -350,13 +233,14 @@ static const struct autotune_functions functions = {
 
 /* ---- Choosing ---- */
 
-static char *linear_key_new(const struct linear_problem *p, const struct device *device)
+static char *linear_key_new(const struct linear_problem *problem, const struct device *device)
 {
-    const char *phase = p->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data";
+    const struct matmul_problem *p = &problem->product;
+    const char *phase = problem->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data";
     const char *factor = p->tf32 ? "tf32" : dtype_table[p->factor].name;
     return text_format("%s, cuBLASLt %zu, linear %s %s to %s%s%s %lld x %lld x %lld",
                        cuda_facts(device)->name, cublasLtGetVersion(), phase, factor,
-                       p->bias ? "biased " : p->late ? "late " : "", dtype_table[p->result].name,
+                       p->bias ? "biased " : problem->late ? "late " : "", dtype_table[p->result].name,
                        p->deterministic ? " deterministic" : "", (long long)p->m, (long long)p->n,
                        (long long)p->k);
 }
@@ -370,11 +254,12 @@ static enum status linear_plan_choose(const struct linear_context *context, cons
     char *key = linear_key_new(p, call->device);
     struct autotune_problem problem = {
         .functions = &functions, .self = context, .device = call->device, .key = key, .only = only,
-        .deterministic = p->deterministic, .workspace_limit = WORKSPACE_MAX + 256 + late_bytes(p),
-        .phase = p->phase, .dtype = p->factor, .x = shape_nhwc(linear_rows(x->shape), 1, 1, x->shape.c),
+        .deterministic = p->product.deterministic, .workspace_limit = MATMUL_SCRATCH + 256 + late_bytes(p),
+        .phase = p->phase, .dtype = p->product.factor,
+        .x = shape_nhwc(linear_rows(x->shape), 1, 1, x->shape.c),
         .y = shape_nhwc(linear_rows(x->shape), 1, 1, units),
         .weight = {.rank = 2, .dim = {units, x->shape.c, 1, 1}},
-        .bias = p->bias || p->late,
+        .bias = p->product.bias || p->late,
     };
     enum status status = autotune(&problem, plan);
     if (status == OK && !*plan && !only) status = fail(FAILED, "%s: no algorithm supports it", key);
@@ -385,13 +270,12 @@ static enum status linear_plan_choose(const struct linear_context *context, cons
 static enum status linear_plan_open(const struct linear_problem *p, const struct call *call,
                                     struct linear_plan **plan)
 {
-    struct linear_context context = {.problem = *p};
+    struct linear_context context = {*p, {.prefix = "cublaslt", .scratch = MATMUL_SCRATCH}};
     void *made = NULL;
-    TRY(cuda_cublaslt(call->device, &context.handle));
+    TRY(cuda_cublaslt(call->device, &context.library.handle));
     TRY(linear_plan_choose(&context, call, call->variant, &made));
     if (!made) TRY(linear_plan_choose(&context, call, NULL, &made));
     *plan = (struct linear_plan *)made;
-    (*plan)->trusted = true;
     return OK;
 }
 
@@ -401,8 +285,8 @@ static enum status linear_phase_prepare(struct linear_plans *plans, const struct
 {
     auto *made = &plans->of[phase];
     struct linear_problem p = linear_problem_of(call, phase);
-    size_t result = (size_t)(p.m * p.n) * sizeof(float);
-    made->workspace = result < WORKSPACE_MAX ? result : WORKSPACE_MAX;
+    size_t result = (size_t)(p.product.m * p.product.n) * sizeof(float);
+    made->workspace = result < MATMUL_SCRATCH ? result : MATMUL_SCRATCH;
     if (call->device) {
         TRY(linear_plan_open(&p, call, &made->plan));
         made->workspace = made->plan->workspace;
@@ -468,7 +352,7 @@ static const char *linear_plan_name(const struct call *call)
 static enum status linear_run(const struct call *call)
 {
     TRY(linear_phase_ready(call));
-    return linear_plan_run(linear_plan_of(call), call);
+    return linear_plan_run(linear_plan_of(call), call, false);
 }
 
 static enum status linear_backward_data(const struct call *call)

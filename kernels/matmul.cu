@@ -1,13 +1,11 @@
 #include "kernels/matmul.cuh"
 
-#include "kernels/cublaslt.cuh"
-
 extern "C" {
 #include "base/memory.h"
 }
 
-#define SCRATCH_MAX ((size_t)32 << 20)   /* bytes: what NVIDIA advises to grant on large GPUs */
 #define ALGORITHMS 8                     /* worth timing */
+#define ALGORITHM_WORDS ((int)(sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t)))
 
 struct matmul {
     struct matmul_problem problem;
@@ -16,8 +14,12 @@ struct matmul {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     size_t scratch;
-    bool trusted;                        /* it is known to run, so that a failure is to be reported */
 };
+
+static cudaDataType_t cublaslt_type(enum dtype dtype)
+{
+    return dtype == F16 ? CUDA_R_16F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
 
 static bool attribute_set(struct matmul *matmul, cublasLtMatmulDescAttributes_t name, const void *value,
                           size_t bytes)
@@ -40,8 +42,9 @@ static bool describe_operation(struct matmul *matmul)
     cublasOperation_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = epilogue_of(p);
     cudaDataType_t bias = cublaslt_type(p->result);
+    cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     void *mask = (void *)256;
-    return !cublasLtMatmulDescCreate(&matmul->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+    return !cublasLtMatmulDescCreate(&matmul->operation, compute, CUDA_R_32F) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
@@ -90,8 +93,8 @@ enum status matmul_run(const struct matmul *matmul, const struct call *call,
                        const struct matmul_operands *at)
 {
     const struct matmul_problem *p = &matmul->problem;
-    const float beta = p->adds ? 1 : 0;
-    const void *c = p->adds ? at->c : at->d;
+    const float beta = at->c ? 1 : 0;
+    const void *c = at->c ? at->c : at->d;
     if (p->bias)
         cublasLtMatmulDescSetAttribute(matmul->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias,
                                        sizeof at->bias);
@@ -102,55 +105,94 @@ enum status matmul_run(const struct matmul *matmul, const struct call *call,
                                           at->b, matmul->b, &beta, c, matmul->d, at->d, matmul->d,
                                           &matmul->algorithm, at->scratch, matmul->scratch, stream_of(call));
     if (error == CUBLAS_STATUS_SUCCESS) return OK;
-    if (!matmul->trusted) return NO_DEVICE;
+    if (at->trial) return NO_DEVICE;
     return fail(NO_DEVICE, "cuda:%d (%s): a product failed: %s (cuBLASLt)", call->device->index,
                 cuda_facts(call->device)->name, cublasLtGetStatusString(error));
 }
 
-/* ---- What the autotuner asks ---- */
+/* ---- Algorithms as candidates ---- */
 
-struct matmul_context {
-    struct matmul_problem problem;
-    cublasLtHandle_t handle;
-};
-
-/* Partial sums are added in fp32, in one order. */
-static int matmul_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
+/* `prefix` and the algorithm's bits. */
+static void algorithm_print(const char *prefix, const cublasLtMatmulAlgo_t *algorithm,
+                            char name[CANDIDATE_NAME])
 {
-    const struct matmul_context *context = (const struct matmul_context *)self;
-    struct matmul matmul = {.problem = context->problem};
+    int length = snprintf(name, CANDIDATE_NAME, "%s ", prefix);
+    for (int i = 0; i < ALGORITHM_WORDS; i++)
+        length += snprintf(name + length, CANDIDATE_NAME - (size_t)length, "%016llx",
+                           (unsigned long long)algorithm->data[i]);
+}
+
+static bool algorithm_parse(const char *prefix, const char *name, cublasLtMatmulAlgo_t *algorithm)
+{
+    size_t length = strlen(prefix);
+    if (strncmp(name, prefix, length) != 0 || name[length] != ' ') return false;
+    const char *at = name + length + 1;
+    for (int i = 0; i < ALGORITHM_WORDS; i++, at += 16) {
+        unsigned long long bits;
+        if (strlen(at) < 16 || sscanf(at, "%16llx", &bits) != 1) return false;
+        algorithm->data[i] = bits;
+    }
+    return *at == '\0';
+}
+
+int matmul_candidates(const struct matmul_library *library, const struct matmul_problem *problem, int most,
+                      char names[][CANDIDATE_NAME])
+{
+    struct matmul matmul = {.problem = *problem};
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
     cublasLtMatmulPreference_t wish = NULL;
-    uint64_t scratch = SCRATCH_MAX;
-    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint64_t scratch = library->scratch;
+    uint32_t reductions =
+        problem->any_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int count = 0;
     if (!describe(&matmul) || cublasLtMatmulPreferenceCreate(&wish) ||
         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,
                                              sizeof scratch) ||
         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
                                              sizeof reductions) ||
-        cublasLtMatmulAlgoGetHeuristic(context->handle, matmul.operation, matmul.a, matmul.b, matmul.d,
+        cublasLtMatmulAlgoGetHeuristic(library->handle, matmul.operation, matmul.a, matmul.b, matmul.d,
                                        matmul.d, wish, most < ALGORITHMS ? most : ALGORITHMS, found, &count))
         count = 0;
-    for (int i = 0; i < count; i++) cublaslt_print("cublaslt", &found[i].algo, names[i]);
+    for (int i = 0; i < count; i++) algorithm_print(library->prefix, &found[i].algo, names[i]);
     if (wish) cublasLtMatmulPreferenceDestroy(wish);
     undescribe(&matmul);
     return count;
 }
 
-static void *matmul_plan_make(const void *self, const char *name, size_t *workspace)
+struct matmul *matmul_make(const struct matmul_library *library, const struct matmul_problem *problem,
+                           const char *name)
 {
-    const struct matmul_context *context = (const struct matmul_context *)self;
     cublasLtMatmulHeuristicResult_t result;
     struct matmul *matmul = (struct matmul *)memory_new(1, sizeof *matmul);
-    *matmul = (struct matmul){.problem = context->problem, .handle = context->handle};
-    if (!describe(matmul) || !cublaslt_parse("cublaslt", name, &matmul->algorithm) ||
+    *matmul = (struct matmul){.problem = *problem, .handle = library->handle};
+    if (!describe(matmul) || !algorithm_parse(library->prefix, name, &matmul->algorithm) ||
         cublasLtMatmulAlgoCheck(matmul->handle, matmul->operation, matmul->a, matmul->b, matmul->d, matmul->d,
                                 &matmul->algorithm, &result)) {
         matmul_close(matmul);
         return NULL;
     }
-    *workspace = matmul->scratch = result.workspaceSize;
+    matmul->scratch = result.workspaceSize;
+    return matmul;
+}
+
+/* ---- What the autotuner asks ---- */
+
+struct matmul_context {
+    struct matmul_problem problem;
+    struct matmul_library library;
+};
+
+static int matmul_plan_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
+{
+    const struct matmul_context *context = (const struct matmul_context *)self;
+    return matmul_candidates(&context->library, &context->problem, most, names);
+}
+
+static void *matmul_plan_make(const void *self, const char *name, size_t *workspace)
+{
+    const struct matmul_context *context = (const struct matmul_context *)self;
+    struct matmul *matmul = matmul_make(&context->library, &context->problem, name);
+    if (matmul) *workspace = matmul->scratch;
     return matmul;
 }
 
@@ -183,13 +225,14 @@ static enum status matmul_plan_try(const void *self, void *plan, const struct ca
     struct trial_rooms rooms = trial_rooms_of(&context->problem);
     char *y = (char *)call->y.data;
     void *d = rooms.apart ? call->d_params[0].data : y + rooms.d;
-    struct matmul_operands at = {.a = call->x[0].data, .b = y, .c = d, .bias = call->params[1].data, .d = d,
-                                 .mask = y + rooms.mask, .alpha = 1, .scratch = call->workspace};
+    struct matmul_operands at = {.a = call->x[0].data, .b = y, .bias = call->params[1].data,
+                                 .c = context->problem.adds ? d : NULL, .d = d, .mask = y + rooms.mask,
+                                 .alpha = 1, .scratch = call->workspace, .trial = true};
     return matmul_run((const struct matmul *)plan, call, &at);
 }
 
 static const struct autotune_functions functions = {
-    .candidates = matmul_candidates,
+    .candidates = matmul_plan_candidates,
     .fallback = "none",
     .plan_make = matmul_plan_make,
     .plan_free = matmul_plan_free,
@@ -201,7 +244,8 @@ static const struct autotune_functions functions = {
 static char *matmul_key_new(const struct matmul_problem *p, const struct device *device)
 {
     return text_format("%s, cuBLASLt %zu, matmul %s%s %s%s to %s%s%s%s%s %lld x %lld x %lld",
-                       cuda_facts(device)->name, cublasLtGetVersion(), dtype_table[p->factor].name,
+                       cuda_facts(device)->name, cublasLtGetVersion(),
+                       p->tf32 ? "tf32" : dtype_table[p->factor].name,
                        p->deterministic ? " deterministic" : "", p->turn_a ? "T" : "N", p->turn_b ? "T" : "N",
                        dtype_table[p->result].name, p->adds ? " added" : "", p->bias ? " bias" : "",
                        p->relu ? " relu" : "", p->mask ? " mask" : "", (long long)p->m, (long long)p->n,
@@ -215,7 +259,7 @@ static enum status matmul_choose(const struct matmul_context *context, struct de
     char *key = matmul_key_new(p, device);
     struct autotune_problem problem = {
         .functions = &functions, .self = context, .device = device, .key = key,
-        .deterministic = p->deterministic, .workspace_limit = SCRATCH_MAX, .phase = PHASE_FORWARD,
+        .deterministic = p->deterministic, .workspace_limit = MATMUL_SCRATCH, .phase = PHASE_FORWARD,
         .dtype = p->factor, .x = shape_vector(p->m * p->k),
         .y = shape_vector((int64_t)(rooms.bytes / dtype_bytes(p->factor))),
         .weight = {.rank = 2, .dim = {p->m, rooms.apart ? p->n : 1, 1, 1}}, .bias = true,
@@ -228,17 +272,16 @@ static enum status matmul_choose(const struct matmul_context *context, struct de
 
 enum status matmul_open(const struct matmul_problem *problem, struct device *device, struct matmul **made)
 {
-    struct matmul_context context = {.problem = *problem};
+    struct matmul_context context = {*problem, {.prefix = "cublaslt", .scratch = MATMUL_SCRATCH}};
     void *plan = NULL;
     if (device) {
-        TRY(cuda_cublaslt(device, &context.handle));
+        TRY(cuda_cublaslt(device, &context.library.handle));
         TRY(matmul_choose(&context, device, &plan));
     } else {
         plan = memory_new(1, sizeof(struct matmul));
-        ((struct matmul *)plan)->scratch = SCRATCH_MAX;
+        ((struct matmul *)plan)->scratch = MATMUL_SCRATCH;
     }
     *made = (struct matmul *)plan;
     (*made)->problem = *problem;
-    (*made)->trusted = true;
     return OK;
 }

@@ -1,4 +1,4 @@
-/* matmul.cuh: matrix products by the cuBLASLt algorithm that the autotuner chooses for their shapes. */
+/* matmul.cuh: matrix products by cuBLASLt, with the algorithm that the autotuner chooses for their shapes. */
 #pragma once
 
 #include "kernels/autotune.cuh"
@@ -11,21 +11,42 @@ struct matmul_problem {
     bool adds;                   /* C; it may be D */
     bool bias, relu;             /* the bias has m numbers */
     bool mask;                   /* a bit for each number of D that is not 0; m is a multiple of MATMUL_BITS */
+    bool tf32;                   /* factors of fp32 may be rounded to it */
     bool deterministic;
+    bool any_order;              /* partial sums may be added as they arrive; else in fp32, in one order */
 };
 #define MATMUL_BITS 128
 
 struct matmul_operands {
-    const void *a, *b, *c, *bias;
+    const void *a, *b, *bias;
+    const void *c;               /* NULL: it is not added */
     void *d, *mask;
     float alpha;
     void *scratch;               /* as matmul_scratch says */
+    bool trial;                  /* a failure is not reported */
 };
 
-/* The plan of a product. Without a device it only has a bound for the scratch memory. */
+/* The plan of a product, as chosen by the autotuner. Without a device it only has a bound for the scratch
+ * memory. */
 struct matmul;
 enum status matmul_open(const struct matmul_problem *problem, struct device *device, struct matmul **made);
 void matmul_close(struct matmul *matmul);
 size_t matmul_scratch(const struct matmul *matmul);
 enum status matmul_run(const struct matmul *matmul, const struct call *call,
                        const struct matmul_operands *operands);
+
+#define MATMUL_SCRATCH ((size_t)32 << 20)   /* bytes: what NVIDIA advises to grant on large GPUs */
+
+/* For ops with candidates of other kinds besides: the library's algorithms as candidate names (autotune.cuh)
+ * that begin with `prefix`, the one that it thinks fastest first. */
+struct matmul_library {
+    cublasLtHandle_t handle;
+    const char *prefix;
+    size_t scratch;              /* bytes that an algorithm may ask for */
+};
+int matmul_candidates(const struct matmul_library *library, const struct matmul_problem *problem, int most,
+                      char names[][CANDIDATE_NAME]);
+
+/* The plan of such a name; NULL if the library does not take it. */
+struct matmul *matmul_make(const struct matmul_library *library, const struct matmul_problem *problem,
+                           const char *name);

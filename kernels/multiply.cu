@@ -40,11 +40,8 @@ static enum status multiply_rows(const struct call *call, const struct tensor *y
     return with_chunk(y->dtype, e.columns, [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
-        struct rows_layout l = {.images = e.images, .rows = e.rows, .columns = e.columns};
-        l.across = power_up(e.columns / width, SPREAD_THREADS);
-        l.down = SPREAD_THREADS / l.across;
-        l.tiles = div_up(e.columns / width, (int64_t)l.across);
-        int64_t groups = div_up(e.rows, (int64_t)SPREAD_ROWS * l.down);
+        int64_t groups;
+        struct rows_layout l = spread_layout({e.images, e.rows, e.columns, 1}, width, &groups);
         multiply_rows_kernel<T, width>
             <<<(unsigned)(e.images * groups * l.tiles), dim3(l.across, l.down), 0, stream_of(call)>>>(
                 (T *)y->data, (const T *)x->data, (const T *)call->x[1].data, l, (unsigned)groups);
@@ -90,19 +87,11 @@ multiply_backward_kernel(struct multiply_gradients<T> g, struct rows_layout l)
             if (g.d_x) *(chunk<T, width> *)(g.d_x + start + row * l.columns) = d;
         }
     }
-    int lanes = l.across * l.down, me = threadIdx.y * l.across + threadIdx.x;
-#pragma unroll
-    for (int e = 0; e < width; e++) partial[e * lanes + me] = sum[e];
-    for (int half = lanes / 2; half >= l.across; half /= 2) {
-        __syncthreads();
-        if (me >= half) continue;
-#pragma unroll
-        for (int e = 0; e < width; e++) partial[e * lanes + me] += partial[e * lanes + me + half];
-    }
+    sum_down<width>(sum, l.across * l.down, l.across, partial);
     if (threadIdx.y > 0 || column >= l.columns) return;
     chunk<T, width> result;
 #pragma unroll
-    for (int e = 0; e < width; e++) result.at[e] = from_float<T>(partial[e * lanes + me]);
+    for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum[e]);
     *(chunk<T, width> *)(g.d_factor + image * l.columns + column) = result;
 }
 
@@ -117,9 +106,9 @@ static enum status multiply_backward_rows(const struct call *call)
         struct multiply_gradients<T> g = {(const T *)call->x[0].data, (const T *)call->x[1].data,
                                           (const T *)call->d_y.data, (T *)call->d_x[0].data,
                                           (T *)call->d_x[1].data};
-        size_t shared = (size_t)(l.across * l.down) * width * sizeof(float);
+        dim3 threads(l.across, l.down);
         multiply_backward_kernel<T, width>
-            <<<(unsigned)(l.images * l.tiles), dim3(l.across, l.down), shared, stream_of(call)>>>(g, l);
+            <<<(unsigned)(l.images * l.tiles), threads, sum_down_bytes(l, width), stream_of(call)>>>(g, l);
         return launched(call);
     });
 }

@@ -33,6 +33,29 @@ static inline struct rows_layout rows_layout(const struct call *call, struct row
     return l;
 }
 
+/* Adds up the sums of a block's `threads`, `across` of which lie side by side, to those of the first row;
+ * through partial[width * threads]. */
+template <int width>
+__device__ static void sum_down(float (&sum)[width], int threads, int across, float *partial)
+{
+    int me = threadIdx.y * across + threadIdx.x;
+#pragma unroll
+    for (int e = 0; e < width; e++) partial[e * threads + me] = sum[e];
+    for (int half = threads / 2; half >= across; half /= 2) {
+        __syncthreads();
+        if (me >= half) continue;
+#pragma unroll
+        for (int e = 0; e < width; e++) partial[e * threads + me] += partial[e * threads + me + half];
+    }
+#pragma unroll
+    for (int e = 0; e < width; e++) sum[e] = partial[e * threads + me];
+}
+
+static inline size_t sum_down_bytes(struct rows_layout l, int width)
+{
+    return (size_t)(l.across * l.down) * width * sizeof(float);
+}
+
 template <class Y, class X, int width>
 __global__ void __launch_bounds__(ROWS_THREADS) sum_rows_kernel(Y *y, const X *x, struct rows_layout l)
 {
@@ -49,19 +72,11 @@ __global__ void __launch_bounds__(ROWS_THREADS) sum_rows_kernel(Y *y, const X *x
             for (int e = 0; e < width; e++) sum[e] += to_float(got.at[e]);
         }
     }
-    int lanes = l.across * l.down, me = threadIdx.y * l.across + threadIdx.x;
-#pragma unroll
-    for (int e = 0; e < width; e++) partial[e * lanes + me] = sum[e];
-    for (int half = lanes / 2; half >= l.across; half /= 2) {
-        __syncthreads();
-        if (me >= half) continue;
-#pragma unroll
-        for (int e = 0; e < width; e++) partial[e * lanes + me] += partial[e * lanes + me + half];
-    }
+    sum_down<width>(sum, l.across * l.down, l.across, partial);
     if (threadIdx.y > 0 || column >= l.columns) return;
     chunk<Y, width> result;
 #pragma unroll
-    for (int e = 0; e < width; e++) result.at[e] = from_float<Y>(partial[e * lanes + me] * l.factor);
+    for (int e = 0; e < width; e++) result.at[e] = from_float<Y>(sum[e] * l.factor);
     *(chunk<Y, width> *)(y + image * l.columns + column) = result;
 }
 
@@ -72,14 +87,24 @@ static enum status sum_rows(const struct call *call, Y *y, const X *x, struct ro
     if (m.images * m.columns == 0) return OK;
     struct rows_layout l = rows_layout(call, m, width);
     dim3 threads(l.across, l.down);
-    size_t shared = (size_t)(l.across * l.down) * width * sizeof(float);
     unsigned blocks = (unsigned)(m.images * l.tiles);
-    sum_rows_kernel<Y, X, width><<<blocks, threads, shared, stream_of(call)>>>(y, x, l);
+    sum_rows_kernel<Y, X, width><<<blocks, threads, sum_down_bytes(l, width), stream_of(call)>>>(y, x, l);
     return launched(call);
 }
 
 #define SPREAD_THREADS 256
 #define SPREAD_ROWS 8     /* of one thread */
+
+/* `groups` of rows for each image's columns. */
+static inline struct rows_layout spread_layout(struct rows_matrices m, int width, int64_t *groups)
+{
+    struct rows_layout l = {.images = m.images, .rows = m.rows, .columns = m.columns, .factor = m.factor};
+    l.across = power_up(m.columns / width, SPREAD_THREADS);
+    l.down = SPREAD_THREADS / l.across;
+    l.tiles = div_up(m.columns / width, (int64_t)l.across);
+    *groups = div_up(m.rows, (int64_t)SPREAD_ROWS * l.down);
+    return l;
+}
 
 /* Blocks go through x as it lies in memory: tiles, then groups of rows, then images. */
 template <class T, int width>
@@ -107,11 +132,8 @@ template <class T, int width>
 static enum status spread_rows(const struct call *call, T *x, const T *y, struct rows_matrices m)
 {
     if (m.images * m.rows * m.columns == 0) return OK;
-    struct rows_layout l = {.images = m.images, .rows = m.rows, .columns = m.columns, .factor = m.factor};
-    l.across = power_up(m.columns / width, SPREAD_THREADS);
-    l.down = SPREAD_THREADS / l.across;
-    l.tiles = div_up(m.columns / width, (int64_t)l.across);
-    int64_t groups = div_up(m.rows, (int64_t)SPREAD_ROWS * l.down);
+    int64_t groups;
+    struct rows_layout l = spread_layout(m, width, &groups);
     dim3 threads(l.across, l.down);
     spread_rows_kernel<T, width><<<(unsigned)(m.images * groups * l.tiles), threads, 0, stream_of(call)>>>(
         x, y, l, (unsigned)groups);

@@ -82,19 +82,10 @@ scale_backward_kernel(struct scale_gradients<T> g, struct scale_layout l)
             if (g.d_x) *(chunk<T, width> *)(g.d_x + pixel * l.channels + column) = d;
         }
     }
-    int me = threadIdx.y * l.across + threadIdx.x;
-#pragma unroll
-    for (int e = 0; e < width; e++) partial[e * THREADS + me] = sum[e];
-    for (int half = THREADS / 2; half >= l.across; half /= 2) {
-        __syncthreads();
-        if (me >= half) continue;
-#pragma unroll
-        for (int e = 0; e < width; e++) partial[e * THREADS + me] += partial[e * THREADS + me + half];
-    }
+    sum_down<width>(sum, THREADS, l.across, partial);
     if (threadIdx.y > 0 || column >= l.channels) return;
 #pragma unroll
-    for (int e = 0; e < width; e++)
-        g.parts[blockIdx.y * l.channels + column + e] = partial[e * THREADS + me];
+    for (int e = 0; e < width; e++) g.parts[blockIdx.y * l.channels + column + e] = sum[e];
 }
 
 static enum status scale_forward(const struct call *call)
