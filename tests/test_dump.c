@@ -72,6 +72,7 @@ struct dump_case {
     const char *full;            /* a layer whose op wants fp32, as none that comes with the program does */
     bool recomputes, offloads;   /* batch norm's output is recomputed; what helps is moved to the host */
     int streams;
+    int more_streams;            /* that the device has besides */
     enum stream_division division;
     int ranks;                   /* this is the first of them; 0: alone */
     bool sync_bn;
@@ -200,6 +201,7 @@ static const struct dump_case cases[] = {
     {"offload", "offload", WITH_LINEAR, F32, 1, .offloads = true},
     {"streams", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2},
     {"streams_offload", "streams", WITH_LINEAR, F32, 1, .offloads = true, .streams = 2},
+    {"streams_offload_alone", "streams", WITH_LINEAR, F32, 1, .offloads = true, .streams = 1, .more_streams = 1},
     {"streams_micro_batches", "streams",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "pool = globalavgpool conv\n", F32, 2, .streams = 2},
@@ -273,6 +275,7 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
                   .fold_least = one->fold},
         .cut = one->cut, .buckets = one->buckets,
         .kernel_plans = {.code_of = code_of}, .stream_division = one->division, .verify_each = true,
+        .streams = one->streams + one->more_streams,
         .after = see_pass, .context = seen,
     };
     struct program program;

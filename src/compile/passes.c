@@ -160,9 +160,10 @@ static bool has_offload(const struct pass_input *input)
     return input->choice->offloads;
 }
 
+/* Copies go on beside computing where the device can do that, however few streams compute. */
 static bool has_streams(const struct pass_input *input)
 {
-    return input->choice->streams > 1;
+    return input->choice->streams > 1 || (input->choice->offloads && input->options->streams > 1);
 }
 
 #define FIRST_OF_MEMORY "recompute"

@@ -157,7 +157,7 @@ void autocast(struct program *program);                      /* dtypes by class;
 /* The owners of streams among those that compute, where there are micro-batches. */
 enum stream_division { BY_MICRO_BATCH, BY_LAYER };
 /* At most `count` streams compute, half of them weight gradients beside the chains that the other half are;
- * transfers either way and exchanges have others after those. */
+ * transfers either way and exchanges have others after those. One: exchanges are on it, transfers are not. */
 enum status streams_assign(struct program *program, int count, enum stream_division by);
 
 /* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch

@@ -329,8 +329,8 @@ static bool is_of_chain(const struct instruction *at)
     return instruction_is_collective(at) && at->node >= 0;
 }
 
-/* Updates follow each other on one stream. */
-static int stream_of(const struct program *program, const struct division *division, int i)
+/* Updates follow each other on one stream. `apart`: weight gradients have streams of their own. */
+static int stream_of(const struct program *program, const struct division *division, int i, bool apart)
 {
     const struct instruction *at = &program->instructions[i];
     int last = program->streams - 1;
@@ -340,7 +340,7 @@ static int stream_of(const struct program *program, const struct division *divis
     if (instruction_is_message(at)) return message_rises(program, at) ? last - 2 : last - 1;
     if (instruction_is_exchange(program, at) && !is_of_chain(at)) return last;
     if (at->phase == PHASE_UPDATE) return MAIN;
-    return division->chain[i] + (is_weight_gradient(program, at) ? division->chains : 0);
+    return division->chain[i] + (apart && is_weight_gradient(program, at) ? division->chains : 0);
 }
 
 static int streams_needed(const struct program *program, const struct division *division)
@@ -353,13 +353,13 @@ static int streams_needed(const struct program *program, const struct division *
 enum status streams_assign(struct program *program, int count, enum stream_division by)
 {
     struct division division = divide(program, count, by);
-    bool several = count > 1;
-    if (several) put_late(program);
+    bool apart = count > 1, several = apart || program->host_bytes > 0;
+    if (apart) put_late(program);
     if (division.by_layer) put_forward_first(program);
     divide_instructions(program, &division);
     program->streams = several ? streams_needed(program, &division) : 1;
     for (int i = 0; i < program->count; i++)
-        program->instructions[i].stream = several ? stream_of(program, &division, i) : MAIN;
+        program->instructions[i].stream = several ? stream_of(program, &division, i, apart) : MAIN;
     int *behind = hold_back(program, &division);
     waits_set(program, behind);
     free(behind);
