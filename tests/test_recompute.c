@@ -440,9 +440,9 @@ static void check_model(const char *name, const double shares[4], const double m
 
 static void test_models(void **state)
 {
-    check_model("resnet50", (double[]){0.85, 0.65, 0.5, 0.35}, (double[]){0.45, 1.3, 2.2, 3.7});
-    check_model("mobilenet_v2", (double[]){0.8, 0.6, 0.5, 0.3}, (double[]){0.45, 0.9, 1.1, 1.8});
-    check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){0.9, 2.6, 4.2, 6.4});
+    check_model("resnet50", (double[]){0.85, 0.65, 0.5, 0.35}, (double[]){0.4, 1.3, 2.3, 3.85});
+    check_model("mobilenet_v2", (double[]){0.8, 0.6, 0.5, 0.3}, (double[]){0.4, 0.8, 1.05, 1.5});
+    check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){0.8, 2.4, 3.8, 5.6});
 }
 
 /* How long a choice takes is bounded by work that is counted: so much of it where there is a choice, little
