@@ -37,7 +37,7 @@ static enum status forward(const struct call *call)
     return OK;
 }
 
-/* Numbers that are summed at once: as many partial sums as there may be fit into the first-level cache. */
+/* Numbers that are summed at once, so that all partial sums fit into the first-level cache. */
 #define PIECE 256
 
 EVERY_MACHINE static void add(float *to, const float *x, int64_t count)

@@ -10,19 +10,19 @@ struct cut_options {
     bool choose;             /* choose the fastest schedule */
     bool on_cpu;             /* stages are processes on processors, not GPUs */
     int64_t limit;           /* of a stage's values, in bytes, the same for all; 0: none */
-    const int *node_stages;  /* by node, as another stage's program of this step has them; NULL: unknown */
+    const int *node_stages;  /* by node, from another stage's program of this step; NULL: unknown */
 };
 
-/* The pass: removes what belongs to other stages, and sends and receives what crosses to and from them. Of
- * the divisions that partition finds, and the schedules if one is to be chosen, it takes the one of least
- * simulated time. A division with moved boundaries, and a schedule other than 1f1b, which takes the least
- * memory, must be 2 % faster. All ranks get the same answer. USAGE as partition. */
+/* The pass: removes what belongs to other stages, and sends and receives what crosses boundaries. It
+ * takes partition's division, and the schedule if one is to be chosen, of least simulated time. Moved
+ * boundaries, or a schedule other than 1f1b, which needs the least memory, must be 2 % faster. All ranks get
+ * the same result. USAGE as partition. */
 enum status cut(struct program *program, const struct cut_options *options);
 
-/* For other stages of a program that has been cut: with its division, which stays its own, and schedule. */
+/* Options for other stages of a cut program: its division, which it still owns, and schedule. */
 struct cut_options cut_like(const struct program *program, const struct cut_options *options);
 
-/* Keeps a stage, where nodes belong to the stages in `stage`, which becomes the program's. */
+/* Keeps one stage of the division `stage`, by node, which the program then owns. */
 void cut_at(struct program *program, const struct cut_options *options, int *stage);
 
 /* The program of a stage of a whole program; as program_copy. */

@@ -11,7 +11,7 @@
 #include "compile/simulate.h"
 
 #define WORTH_MEMORY 0.98    /* fraction of 1f1b's time below which another schedule is worth its memory */
-#define WORTH_MOVING 0.98    /* ... and below which boundaries move: the model is no more exact */
+#define WORTH_MOVING 0.98    /* ... and below which boundaries move: the model is not more precise */
 
 /* The programs of all stages. */
 struct pipeline {
@@ -42,7 +42,7 @@ static double pipeline_seconds(const struct pipeline *pipeline)
     return seconds;
 }
 
-/* The time of a step whose nodes are in those stages. */
+/* The simulated time of a step with a division. */
 static enum status division_seconds(const struct program *program, const struct cut_options *options,
                                     const struct partition_options *how, const int *stage, double *seconds)
 {
@@ -77,7 +77,7 @@ static int64_t stage_bytes(const struct program *program, const struct partition
     return most;
 }
 
-/* The division for a schedule, and the seconds of a step, if they are asked for. */
+/* The division for a schedule, and the seconds of a step unless NULL. */
 static enum status divide(const struct program *program, const struct cut_options *options, int *stage,
                           double *seconds)
 {
@@ -101,7 +101,7 @@ static enum status divide(const struct program *program, const struct cut_option
     return status;
 }
 
-/* As `divide`, for the schedule that it sets. */
+/* As `divide`, for the best schedule, which it sets. */
 static enum status choose(const struct program *program, struct cut_options *options, int *stage)
 {
     struct cut_options tried = *options;

@@ -1,9 +1,10 @@
-/* merge_gradients.c: where an op's code makes the gradients of data and weights in one go, which reads what
- * both of them read only once, the two instructions become one.
+/* merge_gradients.c: merges the data and weight gradients of an op whose code computes both in one kernel,
+ * which reads their common inputs once.
  *
- * Where such an op alone reads the output of a folded batch norm (kernels/conv_batchnorm.c) with relu6, what
- * relu6 does moves into it. Forward, it clips what it reads, which a product wrote behind relu; backward, it
- * passes its gradient through relu6 and sums it. Batch norm needs no sweep of its own in either direction. */
+ * If only such an op reads the output of a folded batch norm (kernels/conv_batchnorm.c) with relu6, that
+ * moves into it. Forward, it clips its input, which a product wrote after a relu; backward, it passes its
+ * gradient through relu6 and computes its sums. Batch norm then needs no sweep of its own in either
+ * direction. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -24,7 +25,7 @@ static const struct op_code *merging_code(const struct gradient_merging *m, cons
     return code ? code : &none;
 }
 
-/* The data gradient of the call whose weight gradient instruction i is; -1. */
+/* The instruction of the data gradient for weight gradient i; -1. */
 static int data_gradient_of(const struct gradient_merging *m, int i)
 {
     const struct instruction *weights = &m->program->instructions[i];
@@ -46,7 +47,7 @@ static bool can_merge(const struct gradient_merging *m, int i)
     return code->backs_together(&call);
 }
 
-/* Whether nobody reads `value` but instruction `own`, `other` and forward calls of own's. */
+/* Whether only the instructions `own` and `other`, and forward calls of own's node, read `value`. */
 static bool is_read_by(const struct gradient_merging *m, int value, int own, int other)
 {
     int node = m->program->instructions[own].node;
@@ -81,7 +82,7 @@ static void set_clips(struct gradient_merging *m, int value)
     }
 }
 
-/* Moves relu6 from the batch norm in front of instruction i, whose gradient of data is written by `data`. */
+/* Moves relu6 from the batch norm in front into instruction i, whose data gradient `data` writes. */
 static void take_relu6(struct gradient_merging *m, int i, int data)
 {
     struct instruction *giver = &m->program->instructions[i];

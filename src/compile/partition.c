@@ -37,7 +37,7 @@ static int node_of(const struct program *program, const struct instruction *at)
     return at->op && at->y >= 0 ? program->values[at->y].node : -1;
 }
 
-/* Sums of gradients are forward calls after forward; those of parameters' are computed beside the chain. */
+/* Sums of gradients are forward calls after forward; those of parameters' gradients run beside the chain. */
 static void add_seconds(const struct partitioning *p, const struct instruction *at, int node)
 {
     struct partition_block *block = &p->blocks[node];
@@ -64,16 +64,16 @@ static int first_node(const struct program *program, const struct instruction *a
     return first;
 }
 
-/* No stage ends between two nodes. */
+/* Forbids a stage to end between two nodes. */
 static void keep_together(const struct partitioning *p, int a, int b)
 {
     int end = a > b ? a : b;
     for (int n = a < b ? a : b; n >= 0 && n < end; n++) p->blocks[n].crossing = NEVER;
 }
 
-/* What passes after the cut join, as they do in a program that is not cut: apart, results would be rounded, or
- * summed, in another order. These are a relu and the op in front of it (fuse_relu.c), and an op with a bias and
- * the one that computes the gradient of its output (bias_gradients.c). */
+/* Keeps nodes in one stage that passes after the cut fuse: unfused, results would be rounded, or summed, in
+ * another order. These are a relu and the op in front of it (fuse_relu.c), and an op with a bias and the one
+ * that computes the gradient of its output (bias_gradients.c). */
 static void keep_joined(const struct partitioning *p)
 {
     const struct program *program = p->program;
@@ -142,8 +142,8 @@ static int64_t stage_bytes(void *context, const struct partition_stage *at, int 
     return bytes;
 }
 
-/* The stages of nodes. The first one is the input, whose images all stages have, so blocks begin after it.
- * False if a stage ends where none may. */
+/* Assigns nodes to stages. The first node is the input, whose images all stages have, so blocks begin after
+ * it. False if a stage ends where none may. */
 static bool number_nodes(const struct partitioning *p, const struct partition_stage *found, int *stage)
 {
     bool right = true;

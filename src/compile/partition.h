@@ -16,11 +16,11 @@ struct partition_options {
                      int number);
 };
 
-/* stage[program->graph->count]: from 0 to stages - 1, never falling from a node to one after it, so that a
- * step takes the least modelled time (partition_search.h), of those that fit into the limit, if any does.
- * moved[]: the same with boundaries where a step ends soonest by the schedule's order (partition_move.h).
- * `program` is a training step that is not cut. All ranks get the same answer: nothing is measured. USAGE
- * when the network has too few nodes. `seconds`: of a step in stage[]. The last two may be NULL. */
+/* stage[program->graph->count]: from 0 to stages - 1 in non-decreasing order: the division of least modelled
+ * time (partition_search.h) among those within the limit, if any. moved[]: likewise, with boundaries moved to
+ * minimise the time in the schedule's order (partition_move.h). `program` is a training step before the cut.
+ * All ranks get the same result, since nothing is measured. USAGE if the network has too few nodes.
+ * `seconds`: of a step with stage[]. The last two may be NULL. */
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       int *moved, double *seconds);
 

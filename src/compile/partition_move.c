@@ -1,6 +1,5 @@
-/* partition_move.c: local search. partition_search finds the division of least time by a formula, in which a
- * stage that waits costs the same wherever it does; the order of the schedule's blocks says who waits for
- * whom. */
+/* partition_move.c: local search. partition_search finds the division of least time by a formula, in which
+ * all waiting costs the same; here stages wait for each other in the order of the schedule's blocks. */
 #include "compile/partition_move.h"
 
 #include <stdlib.h>
@@ -8,7 +7,7 @@
 
 #include "base/memory.h"
 
-#define LESS 0.999           /* of the time: less than that is worth a move */
+#define LESS 0.999           /* a move must reduce the time to less than this fraction */
 
 struct moving {
     const struct partition_problem *problem;
@@ -17,8 +16,8 @@ struct moving {
     double seconds;          /* of `stages` */
 };
 
-/* `tried` becomes `stages` with the boundaries before stages [from, to) `by` blocks further back. False if a
- * stage would have none. */
+/* Sets `tried` to `stages` with the boundaries before stages [from, to) moved back by `by` blocks. False if a
+ * stage would have no blocks. */
 static bool shift(const struct moving *m, int from, int to, int by)
 {
     int count = m->problem->stages;
@@ -45,7 +44,7 @@ static bool try_shift(struct moving *m, int from, int to, int by)
     return true;
 }
 
-/* All places of some neighbouring boundaries that keep their distances. */
+/* Tries all positions of neighbouring boundaries at their present distances. */
 static bool try_all(struct moving *m, int from, int to)
 {
     bool moved = false;

@@ -73,7 +73,7 @@ static void search_close(struct search *search)
     free(search->known);
 }
 
-/* `stage` before those of a label. */
+/* `stage` prepended to the stages of a label. */
 static struct label label_before(const struct search *search, const struct partition_stage *stage,
                                  const struct label *behind)
 {
@@ -89,7 +89,7 @@ static struct label label_before(const struct search *search, const struct parti
     };
 }
 
-/* Not worse in any respect, including the size of the boundary before it. */
+/* Not worse in any respect, including the size of the boundary in front. */
 static bool dominates(const struct label *a, const struct label *b)
 {
     return a->fill <= b->fill && a->drain <= b->drain && a->exchange <= b->exchange &&

@@ -3,10 +3,10 @@
 
 #include "compile/partition_times.h"
 
-/* Stages of least modelled time, sum(fill) + max(drain) + max(exchange). Where a micro-batch takes a stage c
- * seconds and the border behind it x, fill = c + 2x, drain = (m - 1) max(c, x) for m micro-batches, and
- * exchange is what the last micro-batch's backward does not hide of it. Weight gradients (w) that are apart
- * fill gaps: fill is 2w less then, and drain 2w more. Fills stages[problem->stages] and *seconds; false when
- * nothing fits. */
+/* The division of least modelled time, sum(fill) + max(drain) + max(exchange). If a micro-batch takes c
+ * seconds in a stage and x over the boundary behind it, fill = c + 2x and drain = (m - 1) max(c, x) for m
+ * micro-batches; exchange is the part that backward of the last micro-batch does not hide. Separate weight
+ * gradients (w) fill gaps: fill is then 2w less, and drain 2w more. Sets stages[problem->stages] and
+ * *seconds; false if nothing fits. */
 bool partition_search(const struct partition_problem *problem, struct partition_stage *stages,
                       double *seconds);

@@ -69,20 +69,21 @@ struct partition_times partition_times(const struct partition_sums *sums, const 
     times.exchange = exchange_exposed(sums, stage, times.data + times.weights);
     if (stage->end == problem->count) return times;
     if (wide > stage->replicas) wide = stage->replicas;
-    times.message = link_seconds(&problem->message, (double)problem->blocks[0][stage->end - 1].crossing / wide);
+    times.message =
+        link_seconds(&problem->message, (double)problem->blocks[0][stage->end - 1].crossing / wide);
     return times;
 }
 
-enum way { RISES, FALLS, WAYS };     /* of messages, to the next stage or to the one before */
+enum way { RISES, FALLS, WAYS };     /* directions of messages: to the next stage, to the preceding one */
 
-/* A stage that works on its blocks. */
+/* The state of a stage in the simulation. */
 struct worker {
     struct partition_times times;
     struct pipeline_block *blocks;   /* in order ... */
     int count, next;                 /* ... and the next one to work on */
-    double now;                      /* when the last one ended */
-    double *arrives[WAYS];           /* by micro-batch: when its message is there; infinite: not sent yet */
-    double sent[WAYS];               /* when the last message to the next stage, or to the one before, was */
+    double now;                      /* the end of the last one */
+    double *arrives[WAYS];           /* by micro-batch: arrival of its message; infinite: not sent yet */
+    double sent[WAYS];               /* the end of the last message in that direction */
 };
 
 static struct worker worker_open(const struct partition_problem *problem, int stage)
@@ -103,7 +104,7 @@ static void worker_close(struct worker *worker)
     for (enum way w = 0; w < WAYS; w++) free(worker->arrives[w]);
 }
 
-/* A stage sends what is ready to another one, over a boundary that takes `message` seconds. */
+/* Sends what is ready to another stage, over a boundary that takes `message` seconds. */
 static void pass_on(const struct partition_problem *problem, struct worker *from, struct worker *to,
                     enum way way, int micro_batch, double message)
 {
@@ -112,13 +113,13 @@ static void pass_on(const struct partition_problem *problem, struct worker *from
     if (problem->sends_itself) from->now = from->sent[way];
 }
 
-/* Seconds of weight gradients beside data gradients. */
+/* Seconds of data and weight gradients that run concurrently. */
 static double both_gradients(const struct partition_times *times)
 {
     return fmax(fmax(times->data, times->weights), times->data + times->weights - times->launches);
 }
 
-/* Works on a stage's next block, if what it reads is there. */
+/* Executes a stage's next block, if its inputs have arrived. */
 static bool work(const struct partition_problem *problem, struct worker *workers, int stage)
 {
     struct worker *own = &workers[stage];

@@ -1,5 +1,5 @@
-/* partition_times.h: a chain of blocks that is divided into the stages of a pipeline, and how long these take,
- * and a step of all of them. */
+/* partition_times.h: a chain of blocks that is divided into the stages of a pipeline, and the modelled times
+ * of these, and of a step of all of them. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 /* Nodes that stay in one stage. Seconds are of one micro-batch. */
 struct partition_block {
     double forward, data, weights;   /* forward, data gradients, weight gradients */
-    double launches;                 /* of both gradients: one does not compute then, but the other may */
+    double launches;                 /* of both gradients: overlaps with computation of the other one */
     int64_t crossing;                /* bytes of a micro-batch that cross the boundary behind it; their
                                       * gradients return */
     int64_t gradients;               /* bytes of its parameters' gradients */
@@ -34,14 +34,14 @@ struct partition_problem {
     int micro_batches;
     enum pipeline_schedule schedule;
     struct partition_link message, exchange;       /* between neighbours; among replicas */
-    bool sends_itself;               /* a stage computes nothing while it sends; not in partition_search */
+    bool sends_itself;               /* a stage does not compute while it sends; not in partition_search */
     int64_t limit;                   /* bytes of a rank's memory; 0: none */
-    /* Bytes that a rank of stage `number` takes: not less for more blocks or fewer replicas. */
+    /* Bytes that a rank of stage `number` needs; must not fall with more blocks or fewer replicas. */
     int64_t (*bytes)(void *context, const struct partition_stage *stage, int number);
     void *context;
 };
 
-/* Sums over the blocks before each of a problem's, and before its end. */
+/* Prefix sums over a problem's blocks. */
 struct partition_sums {
     const struct partition_problem *problem;
     double *forward, *data, *weights, *launches;   /* [replicas_max][count + 1] */
@@ -50,15 +50,15 @@ struct partition_sums {
 struct partition_sums partition_sums_make(const struct partition_problem *problem);
 void partition_sums_free(struct partition_sums *sums);
 
-/* Seconds of a stage: of a micro-batch; of a message over the boundary behind it, 0 for the last stage; and
- * what backward of the last micro-batch does not hide of its exchange among replicas. `wide`: replicas of the
- * stage behind it. */
+/* Seconds of a stage: of a micro-batch; of a message to the next stage, 0 for the last stage; and of the
+ * exchange among replicas, as far as backward of the last micro-batch does not hide it. `wide`: replicas of
+ * the next stage. */
 struct partition_times {
     double forward, data, weights, launches, message, exchange;
 };
 struct partition_times partition_times(const struct partition_sums *sums, const struct partition_stage *stage,
                                        int wide);
 
-/* Seconds of a step of all stages, each of which works on its blocks in the order of the schedule. A message
- * is sent when its block has ended and the one before it that way has been sent. */
+/* Seconds of a step of all stages, which execute their blocks in the order of the schedule. A message is sent
+ * when its block has ended and the preceding message in that direction has been sent. */
 double partition_step(const struct partition_sums *sums, const struct partition_stage *stages);

@@ -95,7 +95,7 @@ struct program {
     const struct graph *graph;         /* instructions' nodes are its nodes */
     struct graph *fused;               /* the same, where the program owns it; NULL */
     bool training, sync_bn;
-    enum dtype wire;                   /* in which ranks send gradients, and each sum of two is rounded */
+    enum dtype wire;                   /* type in which ranks send gradients, and to which sums are rounded */
     int batch, micro_batches;          /* images a step; micro-batches */
     int first_micro_batch, all_micro_batches;   /* as in lower_options; all_micro_batches is never 0 */
     int stages, stage;                 /* of a pipeline; this program's. 1 and 0: of none */

@@ -22,7 +22,7 @@ static enum status refuse_name(const struct settings *settings, const char *sect
 
 #define NAMES_MAX 64
 
-/* Ranks make sure that all are there by summing ones with their gradients; bf16 counts that far. */
+/* Ranks check that all are present by summing ones with their gradients; bf16 counts exactly up to this. */
 #define RANKS_COUNTED 256
 
 static enum status set_precision(const struct settings *settings, struct hyperparameters *hyper)
