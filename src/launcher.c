@@ -34,11 +34,11 @@
 /* Without parallel.timeout: seconds, or so many steps if those take longer. */
 #define TIMEOUT_SECONDS 60.0
 #define TIMEOUT_STEPS 20.0
-/* Outside of steps it may take so many times longer until anything is seen to happen. */
+/* Factors of the timeout outside of steps, where progress is rarer. */
 static const double timeout_factor[] = {
     [PHASE_START] = 60, [PHASE_STEP] = 1, [PHASE_EVALUATION] = 10, [PHASE_CHECKPOINT] = 10, [PHASE_END] = 10,
 };
-/* Seconds in which other ranks may fail by themselves for the reason for which one did. */
+/* Seconds in which other ranks may fail for the same reason as the first one. */
 #define GRACE 0.2
 /* Seconds in which killed processes should be gone. */
 #define REAP_SECONDS 30.0
@@ -58,26 +58,26 @@ struct launcher {
     struct pollfd *polled;       /* signals, then for each rank its end and its output */
     int signals;
     struct lines *lines;
-    int first;                   /* the rank that failed first; -1: none yet */
-    double failed;               /* when that was seen */
-    double moved;                /* when a rank last did something */
-    double first_step;           /* when the first of this run's steps was over; 0: none is */
+    int first;                   /* the rank that failed first; -1: none */
+    double failed;               /* when that was noticed */
+    double progressed;           /* when a rank last made progress */
+    double first_step;           /* when this run's first step ended; 0: not yet */
     int64_t step_then;
-    uint64_t signs;              /* of life, so far */
+    uint64_t progress;           /* reports and exchanges of all ranks so far */
 };
 
-/* Until the first rank has told of itself, the log may be another run's. */
+/* Until the first rank has reported, the log may belong to another run. */
 static void write_log(void *context, enum log_level level, const char *line)
 {
     const struct launcher *launcher = context;
     const char *path = launcher->options->log;
-    bool begun = launcher->block && atomic_load(&launcher->block->ranks[0].tellings) > 0;
+    bool begun = launcher->block && atomic_load(&launcher->block->ranks[0].reports) > 0;
     int file = path && begun ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
     if (file < 0) return;
     char stamp[LOG_STAMP];
     log_stamp(level, stamp);
     char *stamped = text_format("%s%s\n", stamp, line);
-    /* If it cannot be written, it has been shown all the same. */
+    /* If it cannot be written, it was at least printed. */
     ssize_t written = write(file, stamped, strlen(stamped));
     (void)written;
     free(stamped);
@@ -126,8 +126,8 @@ static void set_number(const char *name, int number)
     setenv(name, text, 1);
 }
 
-/* In the new process. It has a group of its own, so that a signal of the terminal reaches the launcher alone;
- * it may write to the terminal all the same; and it ends with the launcher. */
+/* In the new process. It has its own process group, so that signals of the terminal only reach the launcher;
+ * it may nevertheless write to the terminal; and it ends with the launcher. */
 static void become_rank(const struct launcher *launcher, int rank, int output, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -171,7 +171,7 @@ static bool is_failure(const struct child *child)
     return WEXITSTATUS(child->result) != OK && WEXITSTATUS(child->result) != STOPPED;
 }
 
-static enum status status_of(const struct child *child)
+static enum status exit_status(const struct child *child)
 {
     if (WIFEXITED(child->result)) return (enum status)WEXITSTATUS(child->result);
     return (enum status)(128 + WTERMSIG(child->result));
@@ -206,8 +206,8 @@ static void add_place(const struct launcher *launcher, int rank, struct text *ou
                  saved);
 }
 
-/* A rank that failed by itself before or after training has said all there is to say. */
-static void tell_failure(const struct launcher *launcher)
+/* A rank that failed by itself before or after training has already printed the reason. */
+static void report_failure(const struct launcher *launcher)
 {
     const struct child *child = &launcher->children[launcher->first];
     enum comm_phase phase = phase_of(launcher, launcher->first);
@@ -224,7 +224,7 @@ static void tell_failure(const struct launcher *launcher)
     text_free(&text);
 }
 
-/* Of several that have failed by now, the one whose end the others saw; -1: none has. */
+/* Of several failed ranks, the one whose end the others noticed; -1: none has failed. */
 static int first_failure(const struct launcher *launcher)
 {
     int lost = (int)atomic_load(&launcher->block->lost) - 1, first = -1;
@@ -257,7 +257,7 @@ static void kill_ranks(struct launcher *launcher)
         if (!launcher->children[rank].ended) kill(launcher->children[rank].pid, SIGKILL);
 }
 
-static bool any_left(const struct launcher *launcher)
+static bool any_running(const struct launcher *launcher)
 {
     for (int rank = 0; rank < launcher->options->ranks; rank++)
         if (!launcher->children[rank].ended) return true;
@@ -266,7 +266,7 @@ static bool any_left(const struct launcher *launcher)
 
 /* Signals. */
 
-static void hand_on(struct launcher *launcher, int number)
+static void forward_signal(struct launcher *launcher, int number)
 {
     struct shared_block *block = launcher->block;
     int none = 0;
@@ -287,10 +287,10 @@ static void take_signals(struct launcher *launcher)
 {
     struct signalfd_siginfo got;
     while (read(launcher->signals, &got, sizeof got) == (ssize_t)sizeof got)
-        hand_on(launcher, (int)got.ssi_signo);
+        forward_signal(launcher, (int)got.ssi_signo);
 }
 
-/* Ranks that stand still. */
+/* Ranks without progress. */
 
 static double factor_of(const struct launcher *launcher)
 {
@@ -308,26 +308,26 @@ static double timeout_of(const struct launcher *launcher)
     double seconds = launcher->options->timeout;
     int64_t steps = launcher->first_step > 0 ? atomic_load(&first->step) - launcher->step_then : 0;
     if (seconds == 0 && steps > 0)
-        seconds = TIMEOUT_STEPS * (launcher->moved - launcher->first_step) / (double)steps;
+        seconds = TIMEOUT_STEPS * (launcher->progressed - launcher->first_step) / (double)steps;
     if (launcher->options->timeout == 0 && seconds < TIMEOUT_SECONDS) seconds = TIMEOUT_SECONDS;
     return factor_of(launcher) * seconds;
 }
 
-static void note_signs(struct launcher *launcher)
+static void note_progress(struct launcher *launcher)
 {
     const struct shared_rank *ranks = launcher->block->ranks;
-    uint64_t signs = 0;
+    uint64_t progress = 0;
     for (int rank = 0; rank < launcher->options->ranks; rank++)
-        signs += atomic_load(&ranks[rank].tellings) + atomic_load(&ranks[rank].meetings);
-    if (signs == launcher->signs) return;
-    launcher->signs = signs;
-    launcher->moved = clock_seconds();
+        progress += atomic_load(&ranks[rank].reports) + atomic_load(&ranks[rank].exchanges);
+    if (progress == launcher->progress) return;
+    launcher->progress = progress;
+    launcher->progressed = clock_seconds();
     if (launcher->first_step > 0 || phase_of(launcher, 0) != PHASE_STEP) return;
-    launcher->first_step = launcher->moved;
+    launcher->first_step = launcher->progressed;
     launcher->step_then = atomic_load(&ranks[0].step);
 }
 
-/* By a signal, as SIGSTOP. */
+/* By a signal such as SIGSTOP. */
 static bool is_stopped(const struct child *child)
 {
     siginfo_t info = {0};
@@ -335,8 +335,8 @@ static bool is_stopped(const struct child *child)
            info.si_pid != 0;
 }
 
-/* The rank that is stopped, or came to fewer meetings than others; -1: they came to equally many. */
-static int find_behind(const struct launcher *launcher)
+/* The rank that is stopped, or has reached fewer exchanges than others; -1: all have reached equally many. */
+static int find_slowest(const struct launcher *launcher)
 {
     const struct shared_rank *ranks = launcher->block->ranks;
     int behind = 0;
@@ -344,19 +344,19 @@ static int find_behind(const struct launcher *launcher)
     for (int rank = 0; rank < launcher->options->ranks; rank++)
         if (is_stopped(&launcher->children[rank])) return rank;
     for (int rank = 1; rank < launcher->options->ranks; rank++) {
-        uint64_t its = atomic_load(&ranks[rank].meetings), least = atomic_load(&ranks[behind].meetings);
+        uint64_t its = atomic_load(&ranks[rank].exchanges), least = atomic_load(&ranks[behind].exchanges);
         all_same = all_same && its == least;
         if (its < least) behind = rank;
     }
     return all_same ? -1 : behind;
 }
 
-static void end_those_who_hang(struct launcher *launcher)
+static void end_hung_ranks(struct launcher *launcher)
 {
-    note_signs(launcher);
-    double still = clock_seconds() - launcher->moved;
+    note_progress(launcher);
+    double still = clock_seconds() - launcher->progressed;
     if (still < timeout_of(launcher)) return;
-    int behind = find_behind(launcher);
+    int behind = find_slowest(launcher);
     struct text text = {0};
     if (behind < 0)
         text_add(&text, "no rank has made progress for %.0f s, all at the same point, ", still);
@@ -379,7 +379,7 @@ static double seconds_to_wait(const struct launcher *launcher)
     return timeout > 0 && timeout < 4 ? timeout / 4 : 1;
 }
 
-static void wait_for_something(struct launcher *launcher)
+static void wait_for_events(struct launcher *launcher)
 {
     struct pollfd *polled = launcher->polled;
     int count = launcher->options->ranks;
@@ -392,7 +392,7 @@ static void wait_for_something(struct launcher *launcher)
     poll(polled, (nfds_t)(1 + 2 * count), (int)(1000 * seconds_to_wait(launcher)));
 }
 
-static void take_what_came(struct launcher *launcher)
+static void handle_events(struct launcher *launcher)
 {
     const struct pollfd *polled = launcher->polled;
     if (polled[0].revents) take_signals(launcher);
@@ -409,23 +409,23 @@ static void take_what_came(struct launcher *launcher)
 
 static void watch(struct launcher *launcher)
 {
-    launcher->moved = clock_seconds();
-    while (any_left(launcher) && launcher->first < 0) {
-        wait_for_something(launcher);
-        take_what_came(launcher);
-        if (launcher->first < 0) end_those_who_hang(launcher);
+    launcher->progressed = clock_seconds();
+    while (any_running(launcher) && launcher->first < 0) {
+        wait_for_events(launcher);
+        handle_events(launcher);
+        if (launcher->first < 0) end_hung_ranks(launcher);
     }
 }
 
-/* A rank that failed by itself may have done so for a reason that all have, which is then said once. */
+/* If a rank failed by itself, others may fail for the same reason, which is then printed once. */
 static void end_all(struct launcher *launcher)
 {
     double began = clock_seconds();
     bool grace = launcher->failed > 0 && WIFEXITED(launcher->children[launcher->first].result);
-    while (any_left(launcher) && clock_seconds() - began < REAP_SECONDS) {
+    while (any_running(launcher) && clock_seconds() - began < REAP_SECONDS) {
         if (!grace || clock_seconds() - launcher->failed > GRACE) kill_ranks(launcher);
-        wait_for_something(launcher);
-        take_what_came(launcher);
+        wait_for_events(launcher);
+        handle_events(launcher);
     }
 }
 
@@ -451,9 +451,9 @@ static enum status start_and_watch(struct launcher *launcher)
     if (launcher->block) end_all(launcher);
     read_the_rest(launcher);
     if (status != OK) return status;
-    if (launcher->failed > 0) tell_failure(launcher);
+    if (launcher->failed > 0) report_failure(launcher);
     if (launcher->first >= 0 && launcher->failed == 0) return FAILED;
-    return status_of(&launcher->children[launcher->first < 0 ? 0 : launcher->first]);
+    return exit_status(&launcher->children[launcher->first < 0 ? 0 : launcher->first]);
 }
 
 enum status launcher_run(const struct launcher_options *options)

@@ -102,7 +102,7 @@ static enum status meet(struct shared *shared, const struct shared_request *requ
     int turn = shared->turn;
     struct shared_rank *own = &shared->block->ranks[shared->comm.rank];
     own->requests[turn] = *request;
-    atomic_fetch_add(&own->meetings, 1);
+    atomic_fetch_add(&own->exchanges, 1);
     TRY(pass_barrier(shared, call_names[request->call]));
     shared->turn = !turn;
     return compare_requests(shared, request, turn);
@@ -184,7 +184,7 @@ static void tell(struct comm *comm, const struct comm_progress *progress)
     atomic_store(&own->step, progress->step);
     atomic_store(&own->saved, progress->saved);
     atomic_store(&own->phase, (uint32_t)progress->phase);
-    atomic_fetch_add(&own->tellings, 1);
+    atomic_fetch_add(&own->reports, 1);
 }
 
 static void asked(const struct comm *comm, struct comm_request *request)

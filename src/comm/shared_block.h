@@ -28,8 +28,8 @@ struct shared_rank {
     _Alignas(64) _Atomic int32_t pid;        /* 0: it has not joined yet */
     _Atomic uint32_t phase;                  /* enum comm_phase */
     _Atomic int64_t step, saved;             /* as in struct comm_progress */
-    _Atomic uint64_t tellings;               /* how often it has reported progress */
-    _Atomic uint64_t meetings;               /* exchanges that it has reached; a rank that hangs has reached
+    _Atomic uint64_t reports;                /* how often it has reported progress */
+    _Atomic uint64_t exchanges;              /* those that it has reached; a rank that hangs has reached
                                               * fewer than the others */
     struct shared_request requests[2];
 };
