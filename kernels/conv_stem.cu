@@ -370,7 +370,8 @@ __device__ static inline void for_d_y(const struct conv_problem &g, const struct
     using part = d_y_part<T, filters>;
 #pragma unroll
     for (int i = 0; i < part::steps; i++) {
-        unsigned at = i * THREADS + threadIdx.x, output = at / part::parts, f = at % part::parts * part::width;
+        unsigned at = i * THREADS + threadIdx.x, output = at / part::parts,
+                 f = at % part::parts * part::width;
         int p = t.p + output / TILE, q = t.q + output % TILE;
         bool inside = p < g.out[0] && q < g.out[1];
         work(i, output, f, inside ? d_y + ((t.n * g.out[0] + p) * g.out[1] + q) * g.k + f : d_y, inside);

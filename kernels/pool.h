@@ -88,7 +88,8 @@ enum status pool_average_cuda(const struct call *call, const struct pool_plane *
 enum status pool_average_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
 /* Maxima: the first of equal values, and NaN above all others, as in torch. saved[0] is the index of each
- * maximum in its window, one byte except for bins; with relu, POOL_NOWHERE for maxima that are not positive. */
+ * maximum in its window, one byte except for bins; with relu, POOL_NOWHERE for maxima that are not
+ * positive. */
 #define POOL_NOWHERE 255
 #define POOL_RELU_KERNEL 15      /* the largest kernel of which no input has that index */
 int pool_maximum_saved(const void *settings, int x_count, const struct tensor *x, bool training,
@@ -101,7 +102,7 @@ enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *
 enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane);
 size_t pool_maximum_workspace_cuda(const struct call *call);
 
-/* Defines an op's reference, CPU and CUDA code, pool_reference, pool_cpu and pool_cuda; the last takes further
+/* Defines an op's reference, CPU and CUDA code, pool_reference, pool_cpu and pool_cuda; the last has further
  * members. kind: average or maximum; plane: one of the functions above. */
 #define POOL_CODE(name, kind, on, plane, ...)                                                            \
     static enum status name##_forward(const struct call *call)                                           \

@@ -1,5 +1,5 @@
-# Which lines of host code the tests run: `make coverage`, in a build configured with --enable-coverage (gcc and
-# lcov). Those that they do not run are named in tests/coverage/unreached, each under its reason.
+# Which lines of host code the tests run: `make coverage`, in a build configured with --enable-coverage (gcc
+# and lcov). Those that they do not run are named in tests/coverage/unreached, each under its reason.
 EXTRA_DIST += tests/coverage/report tests/coverage/report.awk tests/coverage/unreached
 CLEANFILES += coverage.info coverage.log
 

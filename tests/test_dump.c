@@ -201,7 +201,8 @@ static const struct dump_case cases[] = {
     {"offload", "offload", WITH_LINEAR, F32, 1, .offloads = true},
     {"streams", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2},
     {"streams_offload", "streams", WITH_LINEAR, F32, 1, .offloads = true, .streams = 2},
-    {"streams_offload_alone", "streams", WITH_LINEAR, F32, 1, .offloads = true, .streams = 1, .more_streams = 1},
+    {"streams_offload_alone", "streams", WITH_LINEAR, F32, 1, .offloads = true, .streams = 1,
+     .more_streams = 1},
     {"streams_micro_batches", "streams",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "pool = globalavgpool conv\n", F32, 2, .streams = 2},

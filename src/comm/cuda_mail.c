@@ -206,9 +206,9 @@ static enum status mail_send(struct comm *comm, int peer, const void *from, size
     const struct mail *mail = mail_of(comm);
     uint32_t *flag;
     char *to = box_next(&mail->out[peer], bytes, &flag);
-    bool done = to &&
-                cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess &&
-                cudaMemcpyAsync(flag, mail->one, sizeof *flag, cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
+    bool done =
+        to && cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess &&
+        cudaMemcpyAsync(flag, mail->one, sizeof *flag, cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
     return mail_status(done, "a send");
 }
 

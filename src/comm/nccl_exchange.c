@@ -244,8 +244,8 @@ static struct nccl *nccl_load(struct reason *reason)
     return NULL;
 }
 
-/* Multicast changes bits with what else is on the host, and registered buffers of graphs can hang. Where there
- * are no windows (NCCL_WIN_ENABLE=0), their memory would be registered for kernels instead. */
+/* With multicast, bits depend on what else runs on the host, and registered buffers of graphs can hang. If
+ * there are no windows (NCCL_WIN_ENABLE=0), their memory would be registered for kernels instead. */
 static void set_environment(void)
 {
     setenv("NCCL_NVLS_ENABLE", "0", 0);

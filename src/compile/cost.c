@@ -2,10 +2,10 @@
 
 #include "compile/program_parts.h"
 
-/* An H200 at the calls of ResNet-50's forward pass that could be recomputed, measured one by one: the mean
- * error is 12 %. Bytes and operations take their time one after the other. */
+/* Fitted to an H200: the calls of ResNet-50's forward pass that could be recomputed, timed one by one, with a
+ * mean error of 12 %. The times of bytes and of operations add up. */
 #define BYTES_PER_SECOND 4.2e12
-#define BYTES_FUSED_PER_SECOND 3.5e12    /* that a kernel writes besides */
+#define BYTES_FUSED_PER_SECOND 3.5e12    /* that a kernel writes in addition */
 #define FLOPS_LOW 800e12
 #define FLOPS_NARROW 250e12              /* of the first layer, whose input has fewer channels than ... */
 #define NARROW 8

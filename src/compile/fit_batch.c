@@ -5,22 +5,22 @@
 #include "compile/compile.h"
 #include "compile/fit_memory.h"
 
-#define LINES 12                 /* tries that follow a straight line before halves are tried */
-#define ACTIVATIONS_FEW 50       /* of a step that is planned in no time: to the last image */
-#define GAIN 6                   /* as many times the images fit, most often, that fit when all is kept */
-#define OCTAVES 4                /* looked at, at most */
-#define MODELLED 4               /* micro-batches of a step of more, for a model of it */
-#define COARSE_FIRST 8           /* a part of the images more, to begin with, for a step that takes long to plan */
-#define COARSE 128               /* ... and the least such part */
-#define CLOSER 32                /* a part of the images less, where the model has promised too many */
+#define LINES 12                 /* tries by linear interpolation before bisection */
+#define ACTIVATIONS_FEW 50       /* steps with at most so many are planned quickly: search every batch */
+#define GAIN 6                   /* how many times the images of "keep everything" usually fit */
+#define OCTAVES 4                /* the maximum examined */
+#define MODELLED 4               /* of more micro-batches, so many are modelled */
+#define COARSE_FIRST 8           /* the first increment of a coarse search, as a fraction of the images */
+#define COARSE 128               /* ... and the smallest one */
+#define CLOSER 32                /* the decrement if the model was too optimistic, likewise */
 
-/* A search, in images a micro-batch. */
+/* The state of a search, in images per micro-batch. */
 struct batch_search {
     const struct fit_batch_options *options;
-    int batch;                   /* that is being tried, in images a step */
-    int modelled;                /* the most micro-batches that are looked at in the place of all */
-    int64_t sums;                /* bytes of partial sums of gradients that the whole one has besides */
-    struct minimum minimum;      /* of one octave; zeroed: all is kept */
+    int batch;                   /* being tried, in images per step */
+    int modelled;                /* the maximum of micro-batches to model instead of all */
+    int64_t sums;                /* bytes of partial sums of gradients that only the whole step has */
+    struct minimum minimum;      /* the choice of an octave; zeroed: everything is kept */
 };
 
 static struct compile_options options_of(const struct batch_search *q, bool training)
@@ -52,7 +52,7 @@ static enum status minimum_bytes(struct batch_search *q, bool packed, struct fit
     return OK;
 }
 
-/* By the model, which knows live bytes only. */
+/* Estimated from live bytes, without placing tensors. */
 static enum status modelled(struct batch_search *q, struct fit_bytes *bytes)
 {
     return minimum_bytes(q, false, bytes);
@@ -69,21 +69,21 @@ static enum status with_evaluation(struct batch_search *q, struct fit_bytes *byt
     return OK;
 }
 
-/* Placed, with the minimum-memory choice. */
+/* With tensors placed, by the minimum-memory choice. */
 static enum status placed(struct batch_search *q, struct fit_bytes *bytes)
 {
     TRY(minimum_bytes(q, true, bytes));
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
 }
 
-/* Within just this limit, where a run may find a still smaller choice. */
+/* For this very limit, for which planning may find an even smaller choice. */
 static enum status applied(struct batch_search *q, struct fit_bytes *bytes)
 {
     TRY(planned_bytes(q, true, bytes));
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
 }
 
-/* Memory of a run with so many images per micro-batch, by one of the above. */
+/* The memory of a run with that many images per micro-batch, by one of the functions above. */
 typedef enum status measure(struct batch_search *q, struct fit_bytes *bytes);
 
 static enum status at(struct batch_search *q, measure *measure, int images, int64_t *total)
@@ -95,7 +95,7 @@ static enum status at(struct batch_search *q, measure *measure, int images, int6
     return OK;
 }
 
-/* `low` images fit, `high` do not; their bytes lie nearly on a straight line. */
+/* `low` images fit, `high` do not; memory grows almost linearly between them. */
 struct bracket {
     int low, high;
     int64_t low_bytes, high_bytes;
@@ -116,7 +116,7 @@ static enum status narrow(struct batch_search *q, measure *measure, struct brack
     return OK;
 }
 
-/* Up from nothing. */
+/* By the estimate, from one image upwards. */
 static enum status search_model(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = 1};
@@ -135,7 +135,7 @@ static enum status search_model(struct batch_search *q, int *images)
     return OK;
 }
 
-/* Down from what the model thinks: placed, it is never less. */
+/* Downwards from the estimate: placed tensors never need less. */
 static enum status search_placed(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = *images};
@@ -147,7 +147,7 @@ static enum status search_placed(struct batch_search *q, int *images)
     return OK;
 }
 
-/* The most with the choice of one octave, however many octaves away that is. */
+/* The largest number of images with the choice of one octave, even if they are of another octave. */
 static enum status search_octave(struct batch_search *q, int octave, int *images)
 {
     q->batch = octave * q->options->micro_batches;
@@ -165,8 +165,8 @@ static int octave_of(struct batch_search *q, int images)
     return fit_memory_octave(&options.lower);
 }
 
-/* A run will take its own octave's choice: so the octave that the answer lies in is asked for it. Of two that
- * each point at the other, the lower one's last number is the answer. */
+/* A run uses the choice of its own octave, so the result must lie in the octave whose choice gave it. If two
+ * octaves lead to each other, the largest number of the lower one is the result. */
 static enum status search_octaves(struct batch_search *q, int *images)
 {
     int kept, came_from = 0;
@@ -188,7 +188,7 @@ static enum status search_octaves(struct batch_search *q, int *images)
     return OK;
 }
 
-/* Up from what surely fits, in growing steps from `step` on and then back in halves to `least`. */
+/* Upwards from a number that fits: increments grow from `step`, then halve down to `least`. */
 static enum status search_applied(struct batch_search *q, int *images, int step, int least)
 {
     int over = q->options->most + 1;
@@ -201,8 +201,8 @@ static enum status search_applied(struct batch_search *q, int *images, int step,
     return OK;
 }
 
-/* Above what an octave's choice lets fit. A step that is planned in no time is searched to the last image; any
- * other coarsely, since each try takes long. */
+/* Searches above what an octave's choice allows: steps that are planned quickly to the last image, others
+ * coarsely, since each try takes long. */
 static enum status search_above(struct batch_search *q, int *images)
 {
     int activations = q->minimum.count * q->options->micro_batches;
@@ -212,7 +212,8 @@ static enum status search_above(struct batch_search *q, int *images)
     return search_applied(q, images, *images / COARSE_FIRST, *images < COARSE ? 1 : *images / COARSE);
 }
 
-/* Looks at a few micro-batches from here on. They add fewer gradients up, which one image tells. */
+/* Models a few micro-batches from here on. They have fewer partial sums of gradients; the difference is
+ * measured with one image. */
 static enum status model_few(struct batch_search *q)
 {
     int64_t all, few;
@@ -224,7 +225,7 @@ static enum status model_few(struct batch_search *q)
     return OK;
 }
 
-/* Down from what a few micro-batches have promised to what all of them take. */
+/* Decreases the number found for a few micro-batches until all of them fit. */
 static enum status check_all(struct batch_search *q, int *images)
 {
     int64_t bytes = q->options->exact && q->modelled == MODELLED ? INT64_MAX : 0;

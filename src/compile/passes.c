@@ -160,7 +160,7 @@ static bool has_offload(const struct pass_input *input)
     return input->choice->offloads;
 }
 
-/* Copies go on beside computing where the device can do that, however few streams compute. */
+/* Copies overlap with computation if the device supports it, even with one stream. */
 static bool has_streams(const struct pass_input *input)
 {
     return input->choice->streams > 1 || (input->choice->offloads && input->options->streams > 1);
