@@ -6,7 +6,7 @@ struct terms {
     const void *at[OP_MAX_INPUTS];
 };
 
-/* In their order, rounded once. y may be the first of them. */
+/* Adds the inputs in order and rounds once. y may be the first of them. */
 template <class T, int width>
 __global__ void __launch_bounds__(MAP_THREADS)
 add_kernel(T *y, struct terms terms, int64_t first, int64_t end)
@@ -26,7 +26,7 @@ add_kernel(T *y, struct terms terms, int64_t first, int64_t end)
     *(chunk<T, width> *)(y + i) = result;
 }
 
-/* Whole chunks, then what is left. */
+/* Whole chunks, then the remaining elements. */
 static enum status add_many(const struct call *call)
 {
     struct terms terms = {.count = call->x_count};

@@ -13,13 +13,13 @@ struct candidate {
     void *plan;
     size_t workspace;
     float time;                          /* milliseconds; negative: none */
-    bool failed;                         /* it was tried, and refused */
+    bool failed;                         /* it was tried and failed */
 };
 
-/* Those that could be made, in the order of the list. */
+/* Those whose plan could be made, in the order of the list. */
 struct candidates {
     const struct autotune_problem *problem;
-    size_t limit;                        /* bytes: no candidate that needs more is taken */
+    size_t limit;                        /* bytes: candidates that need more are excluded */
     int count;
     struct candidate at[CANDIDATES];
 };
@@ -53,7 +53,7 @@ static struct candidates *candidates_new(const struct autotune_problem *p)
     return list;
 }
 
-/* All but `kept`, whose plan is now the caller's. */
+/* Frees all but `kept`, whose plan now belongs to the caller. */
 static void candidates_free(struct candidates *list, const struct candidate *kept)
 {
     for (int i = 0; i < list->count; i++)
@@ -63,7 +63,7 @@ static void candidates_free(struct candidates *list, const struct candidate *kep
 
 /* ---- Trials ---- */
 
-/* A call on a stream and memory of its own. */
+/* A call with its own stream and memory. */
 struct trial {
     const struct autotune_problem *problem;
     struct tensor x, y, sums, mask, more, params[2], d_params[2];
@@ -74,7 +74,7 @@ struct trial {
     size_t bytes, workspace;             /* of the memory; of the workspace in it */
 };
 
-/* Values between 1/4 and 1 in magnitude: what chips spend on a product depends on its bits. */
+/* Magnitudes between 1/4 and 1: the power of a product, and so the clock rate, depends on its bits. */
 template <class T> __global__ void autotune_fill_kernel(T *data, int64_t count)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
@@ -104,7 +104,7 @@ static size_t tensor_place(struct tensor *tensor, char *memory, size_t offset)
     return offset + div_up(tensor_bytes(tensor), (size_t)256) * 256;
 }
 
-/* Lays the tensors out; returns where the workspace begins. */
+/* Assigns offsets to the tensors; returns that of the workspace. */
 static size_t trial_place(struct trial *t, char *memory)
 {
     size_t bytes = tensor_place(&t->x, memory, 0);
@@ -119,7 +119,7 @@ static size_t trial_place(struct trial *t, char *memory)
     return bytes;
 }
 
-/* The most that a candidate needs which needs less than `below`, and no more than the limit. False: none. */
+/* The largest workspace below `below`, and within the limit, that a candidate needs. False: there is none. */
 static bool next_workspace(const struct candidates *list, size_t below, size_t *workspace)
 {
     bool found = false;
@@ -174,7 +174,7 @@ static void trial_describe(struct trial *t)
     t->call.stream = t->stream;
 }
 
-/* When the tensors have been placed. */
+/* After the tensors have been placed. */
 static void trial_fill_in(struct trial *t)
 {
     t->call.x_count = 1;
@@ -188,7 +188,7 @@ static void trial_fill_in(struct trial *t)
     t->call.d_params = t->d_params;
 }
 
-/* It begins behind what the device's first stream has in hand. */
+/* It starts after the work queued on the device's first stream. */
 static enum status trial_begin(struct trial *t)
 {
     struct device *device = t->problem->device;
@@ -240,7 +240,7 @@ static float trial_once(const struct trial *t, const struct candidate *c)
     return trial_elapsed(t);
 }
 
-/* Several runs captured as one graph, as steps are; NULL if the candidate cannot be captured. */
+/* Several runs captured as one graph, like steps; NULL if the candidate cannot be captured. */
 static cudaGraphExec_t trial_capture(const struct trial *t, const struct candidate *c, int runs,
                                      cudaStreamCaptureMode mode)
 {
@@ -256,8 +256,8 @@ static cudaGraphExec_t trial_capture(const struct trial *t, const struct candida
     return executable;
 }
 
-/* Has the code of all candidates loaded, which takes longer than their trials, while other problems' are
- * timed: by making graphs that are never launched, so that nobody uses their addresses, where nothing is. */
+/* Loads the code of all candidates, which takes longer than timing them, while those of other problems are
+ * timed: by creating graphs that are never launched, since their addresses are not allocated. */
 static void candidates_load(const struct candidates *list, cudaStream_t stream)
 {
     struct trial t = {.problem = list->problem, .stream = stream};
@@ -268,15 +268,15 @@ static void candidates_load(const struct candidates *list, cudaStream_t stream)
     for (int i = 0; i < list->count; i++) {
         cudaGraphExec_t graph = trial_capture(&t, &list->at[i], 1, cudaStreamCaptureModeRelaxed);
         if (graph) cudaGraphExecDestroy(graph);
-        cudaGetLastError();              /* what cannot be captured so is loaded by its first run */
+        cudaGetLastError();              /* code that cannot be captured is loaded by its first run */
     }
 }
 
 #define TRIAL_ROUNDS 3
-#define TRIAL_ENOUGH 0.15f               /* milliseconds that one round should take */
+#define TRIAL_ENOUGH 0.15f               /* milliseconds per round */
 #define TRIAL_RUNS 8
-#define TRIAL_LONG 1                     /* ms for which a launch, or a graph, makes no difference */
-#define TRIAL_LOADING 20                 /* milliseconds that a first run may take longer */
+#define TRIAL_LONG 1                     /* ms from which on the cost of a launch, or a graph, does not matter */
+#define TRIAL_LOADING 20                 /* additional milliseconds that a first run may take */
 
 static float trial_round(const struct trial *t, cudaGraphExec_t graph, int runs)
 {
@@ -286,8 +286,8 @@ static float trial_round(const struct trial *t, cudaGraphExec_t graph, int runs)
     return trial_elapsed(t) / (float)runs;
 }
 
-/* Milliseconds of one run, the best of a few rounds; negative if the candidate does not work, and less exact
- * if it is far from `best`. */
+/* Milliseconds of one run, the best of a few rounds; negative if the candidate does not work; less accurate
+ * if far from `best`. */
 static float trial_time(const struct trial *t, const struct candidate *c, float best)
 {
     float least = trial_once(t, c);
@@ -309,16 +309,16 @@ static float trial_time(const struct trial *t, const struct candidate *c, float 
     return least;
 }
 
-/* Clears what a refused launch left behind; worse errors stay. */
+/* Clears the error of a refused launch; serious errors persist. */
 static enum status candidate_fail(const struct trial *t, struct candidate *c)
 {
     c->failed = true;
     return cuda_status(t->problem->device, (cudaGetLastError(), cudaGetLastError()), "trying a kernel plan");
 }
 
-/* ---- What timing has taught about families (device/cuda_families.h) ---- */
+/* ---- Results of timing by family (device/cuda_families.h) ---- */
 
-/* The best's time that is far from it, beside what loading takes, and that is near it. */
+/* Multiples of the best time that are far from it, apart from loading, and near it. */
 #define FAR_TIMES 8
 #define NEAR_TIMES 3
 #define FAMILY_WORDS 3                   /* of a name: "cudnn plain 37" */
@@ -371,7 +371,7 @@ static enum status candidates_time(struct candidates *list, const struct trial *
     return status;
 }
 
-/* Runs candidates in their order until one works. */
+/* Runs candidates in order until one works. */
 static enum status candidates_try(struct candidates *list, const struct trial *t)
 {
     for (int i = 0; i < list->count; i++) {
@@ -383,7 +383,7 @@ static enum status candidates_try(struct candidates *list, const struct trial *t
     return OK;
 }
 
-/* The fastest; among those as fast, the one that needs the least memory. NULL: none was timed. */
+/* The fastest; of equally fast ones, that with the smallest workspace. NULL: none was timed. */
 static struct candidate *candidates_fastest(struct candidates *list)
 {
     struct candidate *best = NULL, *chosen;
@@ -444,8 +444,8 @@ static enum status candidates_choose(struct candidates *list, struct candidate *
 
 /* ---- The caches ---- */
 
-/* A choice says how long it took, 0 where it was not timed, and what it needs: "131.2 us 1048576 bytes cudnn
- * plain 37 2=5". NULL: there is none, or it is no longer what it was. */
+/* A choice has its time, 0 if it was not timed, and its workspace: "131.2 us 1048576 bytes cudnn
+ * plain 37 2=5". NULL: there is none, or it is not valid any more. */
 static void *recall(const struct autotune_problem *p, const char *choice)
 {
     float time;
@@ -459,7 +459,7 @@ static void *recall(const struct autotune_problem *p, const char *choice)
     return NULL;
 }
 
-/* The device keeps any choice for as long as the run goes on; the file what was timed, for other runs. */
+/* The device's cache keeps all choices during the run; the file keeps those that were timed, for others. */
 static void remember(const struct autotune_problem *p, const struct candidate *c, struct tuning *tuning)
 {
     float time = c->time < 0 ? 0 : 1000 * c->time;

@@ -23,11 +23,11 @@ static inline bool candidate_is(const char *name, const char *words)
 struct autotune_functions {
     /* Names of candidates, the most promising first; how many. */
     int (*candidates)(const void *problem, int most, char names[][CANDIDATE_NAME]);
-    const char *fallback;                /* the one that is left where none of them can be made */
-    /* NULL if there is no such plan; *workspace is what its calls need, in bytes. */
+    const char *fallback;                /* the one to use if none of them can be made */
+    /* NULL if there is no such plan; *workspace is the size that its calls need, in bytes. */
     void *(*plan_make)(const void *problem, const char *name, size_t *workspace);
     void (*plan_free)(void *plan);
-    /* Queues a call on call->stream. A library that refuses is not reported. */
+    /* Queues a call on call->stream. Errors of libraries are not reported. */
     enum status (*plan_try)(const void *problem, void *plan, const struct call *call);
 };
 
@@ -39,16 +39,16 @@ struct autotune_problem {
     const char *only;                    /* candidates whose name begins with these words; NULL: all */
     bool timed;                          /* of those the fastest; else the first that works */
     bool deterministic;
-    /* Bytes that every candidate may ask for. Where none asks for as little, the least that one does. */
+    /* Bytes that every candidate may request; if all request more, the smallest such number. */
     size_t workspace_limit;
-    /* Of the calls that are timed. */
+    /* The calls to be timed. */
     enum phase phase;
     enum dtype dtype;
     struct shape x, y, weight;           /* weight.dim[0] is the bias's length */
     bool bias, sums, joins;
 };
 
-/* The plan that was chosen; NULL where `only` leaves none. What timing needs comes from
- * device_allocate_within: where that has too little, candidates that need the most are not timed; where it
- * has nothing, none is, and the order of the list decides. Any thread that has selected the device. */
+/* The plan that was chosen; NULL if `only` excludes all. Memory for timing comes from
+ * device_allocate_within: if that is short, candidates that need the most are not timed; if there is none, no
+ * candidate is, and the order of the list decides. Any thread that has selected the device. */
 enum status autotune(const struct autotune_problem *problem, void **plan);

@@ -2,7 +2,7 @@
  * window, normalises it and writes three tensors of outputs. Backward takes batch norm's sums over outputs
  * alone, then gathers d_x by cells of 2x2 inputs, where the windows over an input are known.
  *
- * A channel that falls has the signs of its numbers turned around while maxima are looked for. */
+ * In decreasing channels (negative scale) signs are flipped while maxima are searched. */
 #include "kernels/pool_maxima.cuh"
 #include "kernels/sweep.cuh"
 
@@ -17,7 +17,7 @@ using namespace batchnorm_parts;
 #define STRIDE 2
 #define NUMBER_NONE 255                  /* in the place of an input's number: no gradient passes */
 
-/* Of an image: the plane, and how many windows, or cells, are counted down and across. */
+/* Of an image: the plane, and the numbers of windows, or cells, along its height and width. */
 struct grid_of_windows {
     struct plane plane;
     int rows, columns;
@@ -40,12 +40,12 @@ __device__ static inline struct window window_at(const struct grid_of_windows &g
     return {n, rest - n * g.rows, index - rest * g.columns};
 }
 
-/* Three numbers of each channel of a block's, which a thread makes for all: a window's work is short. */
+/* Three numbers per channel of a block, each computed by one thread for all, since windows are short work. */
 template <class T> struct channel_room {
     static constexpr int count = segment / sizeof(T);
     alignas(16) float first[count], second[count], third[count];
 
-    /* Calls make(this room's place for a channel, the channel) for those of the block. */
+    /* Calls make(place in this room for a channel, the channel) for the block's channels. */
     template <class Make> __device__ void fill(const struct sweep &s, Make make)
     {
         int width = (int)(s.channels / s.columns), k = threadIdx.x;
@@ -55,20 +55,20 @@ template <class T> struct channel_room {
     }
 };
 
-/* Where a thread's channels are in that room. */
+/* The place of a thread's channels in that room. */
 template <int width> __device__ static inline int place_in_room(const struct sweep &s)
 {
     return threadIdx.x % s.span * width;
 }
 
-/* Of a channel that falls the sign bit of T, of others nothing. */
+/* The sign bit of T for a decreasing channel, 0 for others. */
 template <class T> using sign = typename std::conditional<sizeof(T) == 2, uint16_t, uint32_t>::type;
 template <class T> __device__ static inline sign<T> sign_of(float scale)
 {
     return scale < 0 ? (sign<T>)(1u << (8 * sizeof(T) - 1)) : 0;
 }
 
-/* Bits that turn the signs of falling channels around, in the words of 16 bytes. */
+/* Masks that flip the signs of decreasing channels in the words of 16 bytes. */
 struct flips {
     uint32_t word[4];
     __device__ flips(const void *signs)
@@ -89,7 +89,7 @@ struct flips {
     }
 };
 
-/* The extremes of neighbouring channels, and a byte for each: its number, or NUMBER_NONE where it is lost. */
+/* The extremes of neighbouring channels, and a byte for each: its number, or NUMBER_NONE without gradient. */
 template <class T> struct extremes : paired_maxima<T> {
     __device__ cell<T, 8> turned(const flips &flip) const
     {
@@ -152,8 +152,8 @@ __device__ static inline void store_window(const struct pooled<T> &to, int64_t a
     best.store_numbers(to.number + at, lost);
 }
 
-/* A window a thread, so that many loads are under way. Outside of the image is minus infinity, which is
- * turned around twice. */
+/* One window per thread, so that many loads are in flight. Outside of the image is minus infinity, whose
+ * sign is flipped twice. */
 template <class T, int width, int kernel, enum act act>
 __global__ void __launch_bounds__(threads, 4)
     batchnorm_maxpool_kernel(struct pooled<T> to, struct channel_values values, struct slopes slopes,
@@ -235,8 +235,8 @@ struct backward_line {
     }
 };
 
-/* A cell a thread. The first of its inputs is where a window begins; the windows over it are that one and,
- * with 3x3, those before it. */
+/* One cell per thread. A window begins at the first of its inputs; the windows over the cell are that one
+ * and, with 3x3, the preceding ones. */
 template <class T, int width, int kernel, bool two>
 __global__ void __launch_bounds__(threads, 3)
     batchnorm_maxpool_backward_kernel(struct pooled_gradients<T> g, struct channel_values values,
@@ -334,7 +334,7 @@ template <class Work> static enum status with_kind(const struct call *call, Work
     });
 }
 
-/* Blocks for a thread a window, or cell, and pack of channels. */
+/* Blocks for one thread per window, or cell, and pack of channels. */
 static dim3 windows_grid(const struct sweep *s)
 {
     return dim3((unsigned)div_up(s->rows, (int64_t)s->lanes), (unsigned)div_up(s->columns, s->span));

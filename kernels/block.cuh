@@ -3,7 +3,7 @@
 
 #include "kernels/cuda.cuh"
 
-/* `combine` is commutative; every thread gets the result. Distances below `width` are gone through. */
+/* `combine` is commutative; every thread gets the result. Distances below `width` are used. */
 template <class V, class F> __device__ static inline V warp_reduce(V value, F combine, int width = 32)
 {
 #pragma unroll
@@ -19,7 +19,7 @@ template <int threads, class V, class F> __device__ static inline V block_reduce
     value = warp_reduce(value, combine);
     if (warps == 1) return value;
     __shared__ V of_warp[warps];
-    __syncthreads();                 /* what an earlier call left may still be read */
+    __syncthreads();                 /* results of an earlier call may still be read */
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
     __syncthreads();
     return warp_reduce(of_warp[threadIdx.x % warps], combine, warps);
@@ -30,7 +30,7 @@ template <int threads, class V> __device__ static inline V block_sum(V value)
     return block_reduce<threads>(value, [](V a, V b) { return a + b; });
 }
 
-/* True in one block: the one that finds all others done, and sees what they wrote before (read with
+/* True in one block: the last to finish, which sees what the others wrote before (read with
  * __ldcg). `finished` is 0 before the kernel and after it. */
 __device__ static inline bool block_is_last(unsigned *finished)
 {

@@ -7,9 +7,9 @@ extern "C" {
 
 #define THREADS 256
 
-/* From line h of what is written to the line that is read: (h + top) * multiply or, where the stride is
- * undone, h / divide + top if nothing is left over. Columns likewise; channels, which are counted in words,
- * move by `front`. */
+/* Maps line h of the output to the line that is read: (h + top) * multiply or, to invert a stride,
+ * h / divide + top if h is a multiple of divide. Columns likewise; channels, counted in words, are shifted
+ * by `front`. */
 struct view {
     int64_t rows;
     int h, w, from_h, from_w;          /* of an image written and read */
@@ -17,7 +17,7 @@ struct view {
     int64_t words, from_words, front;
 };
 
-/* The line or column that is read, or -1. */
+/* The line or column that is read; -1: none. */
 __device__ static inline int source(int at, int multiply, int divide, int shift, int count)
 {
     if (divide > 1 && at % divide != 0) return -1;

@@ -6,7 +6,7 @@ extern "C" {
 
 #define THREADS 256
 
-/* A thread gathers a chunk of what is written. */
+/* A thread gathers one chunk of the output. */
 template <class T, int width>
 __global__ void __launch_bounds__(THREADS)
 channel_shuffle_kernel(T *to, const T *from, int64_t chunks, int channels, int groups)

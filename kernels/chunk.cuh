@@ -3,7 +3,7 @@
 
 #include "kernels/cuda.cuh"
 
-/* They lie at a multiple of their size. */
+/* Aligned to its size. */
 template <class T, int width> struct alignas(width * sizeof(T)) chunk {
     T at[width];
 };
@@ -31,7 +31,7 @@ template <class Work> static inline enum status with_word(size_t bytes, Work wor
     return work(uint16_t());
 }
 
-/* The least power of two that is not below `count`, at most `most`. */
+/* The smallest power of two of at least `count`, but at most `most`. */
 static inline int power_up(int64_t count, int most)
 {
     int power = 1;

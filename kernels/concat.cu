@@ -6,7 +6,7 @@ using namespace batchnorm_parts;
 
 #define THREADS 256
 
-/* One input's channels, in words: where they begin in a pixel of the whole, and how many they are. */
+/* One input's channels, in words: their offset in a pixel of the whole, and their number. */
 struct concat_part {
     void *data;
     int64_t first, words;
@@ -17,7 +17,7 @@ struct concat_parts {
     struct concat_part part[OP_MAX_INPUTS];
 };
 
-/* Part blockIdx.y into the whole, or out of it. Threads are laid words x pixels. */
+/* Copies part blockIdx.y to the whole, or from it. Threads are words x pixels. */
 template <bool join, class W>
 __global__ void __launch_bounds__(THREADS) concat_kernel(W *whole, struct concat_parts parts)
 {
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(THREADS) concat_kernel(W *whole, struct concat
         }
 }
 
-/* The parts that are there, in bytes. */
+/* The parts that exist, in bytes. */
 static struct concat_parts parts_of(const struct tensor *whole, const struct tensor *part,
                                     const struct tensor *shape, int count)
 {
@@ -48,7 +48,7 @@ static struct concat_parts parts_of(const struct tensor *whole, const struct ten
     return parts;
 }
 
-/* The most that all parts can be moved in multiples of, up to 16 bytes. */
+/* The largest word, up to 16 bytes, of which all parts are multiples. */
 static int64_t word_bytes(const struct concat_parts *parts)
 {
     int64_t bits = 16 | parts->pitch;
@@ -84,13 +84,13 @@ static enum status concat_copy(const struct call *call, const struct tensor *who
     });
 }
 
-/* Where a pack of the whole's channels lies in its part: the part, and the pack's first number. */
+/* The part that has a pack of the whole's channels, and the index of the pack's first element in it. */
 struct concat_source {
     const struct concat_part *part;
     int64_t at;
 };
 
-/* `channel` is counted from the whole's first, parts in numbers. */
+/* `channel` is an index in the whole; parts are in elements. */
 __device__ static inline concat_source source_of(const struct concat_parts &parts, int64_t channel)
 {
     int i = 0;
@@ -98,7 +98,7 @@ __device__ static inline concat_source source_of(const struct concat_parts &part
     return {&parts.part[i], channel - parts.part[i].first};
 }
 
-/* Copies as it adds up what it copies, and the squares: sums[blockIdx.x][sums, squares][channel]. */
+/* Copies, and adds up what it copies and its squares: sums[blockIdx.x][sums, squares][channel]. */
 template <class T, int width>
 __global__ void __launch_bounds__(threads, 4)
     concat_sums_kernel(T *whole, const __grid_constant__ struct concat_parts parts, struct sweep s,
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(threads, 4)
     leave_part(s, p, t, sums);
 }
 
-/* Whether packs never lie in two parts, nor rows begin amid one. */
+/* Whether no pack is in two parts, and rows begin at packs. */
 static bool in_packs(const struct call *call)
 {
     int64_t width = 16 / (int64_t)dtype_bytes(call->y.dtype);

@@ -7,15 +7,15 @@ extern "C" {
 #include "base/memory.h"
 }
 
-/* In the order in which they are preferred where nothing is timed: what is made for a problem, then
- * libraries. */
+/* In the order of preference if nothing is timed: specialised kernels, then libraries, then general
+ * ones. */
 static const struct conv_algorithm *const algorithms[] = {
     &conv_by_depthwise, &conv_by_stem, &conv_by_joined, &conv_by_cudnn,
     &conv_by_product, &conv_by_direct, &conv_by_gemm, &conv_by_gemm_per_image,
 };
 #define PROBLEM_TEXT 256
 
-/* Scratch memory that is always granted, bytes; beyond it only what nothing else can do. */
+/* Workspace, in bytes, that is always granted; more only if no algorithm works without it. */
 #define WORKSPACE_FREELY ((size_t)512 << 20)
 
 /* A prepared convolution, of which call->kernel_plan is made. */
@@ -78,7 +78,7 @@ static void conv_problem_print(const struct conv_problem *p, char text[PROBLEM_T
         p->dilation[0], p->dilation[1], p->groups);
 }
 
-/* For sums that are taken when the algorithm has done its work: the same bytes again. */
+/* For sums that are computed after the algorithm, in the same workspace. */
 static size_t extra_workspace(const struct conv_plan *plan)
 {
     const struct conv_problem *p = &plan->problem;
@@ -88,7 +88,7 @@ static size_t extra_workspace(const struct conv_plan *plan)
     return biases || sums ? conv_sums_workspace((int64_t)p->n * p->out[0] * p->out[1], p->k, sums) : 0;
 }
 
-/* d_x[0] as the algorithm left it, and call->d_x_more. */
+/* Adds call->d_x_more to d_x[0] as the algorithm wrote it. */
 static enum status conv_join(const struct call *call)
 {
     static const struct batchnorm relu = {.activation = ACTIVATION_RELU};
@@ -103,7 +103,7 @@ static enum status conv_relu(const struct call *call)
     return map_tensor(call, &call->y, &call->y, [] __device__(float y) { return y <= 0 ? 0 : y; });
 }
 
-/* The algorithm's part of the work, and what it leaves to us. */
+/* Runs the algorithm, and then what it does not do itself. */
 static enum status conv_plan_run(const struct conv_plan *plan, const struct call *call,
                                  const struct conv_tools *tools)
 {
@@ -196,7 +196,7 @@ static size_t operands_bytes(const struct conv_problem *p)
            dtype_bytes(p->dtype);
 }
 
-/* Of the GPU, the libraries and the problem; the caller frees it. */
+/* From the GPU, the libraries and the problem; the caller frees it. */
 static char *conv_key_new(const struct conv_problem *p, const struct device *device)
 {
     char text[PROBLEM_TEXT];
@@ -246,7 +246,7 @@ static enum status conv_plan_open(const struct conv_problem *p, const struct cal
     return status;
 }
 
-/* Without a device: what a second layout of both images would take, within what is granted. */
+/* Without a device: the size of a second layout of both images, within what is granted. */
 static size_t workspace_bound(const struct conv_problem *p)
 {
     size_t bytes = operands_bytes(p) / 2;
@@ -285,7 +285,7 @@ static enum status conv_prepare(const struct call *call, void **made)
     return status;
 }
 
-/* Phases that prepare was not told of are chosen when they are first asked for. */
+/* Phases that were unknown to prepare are chosen on first use. */
 static enum status conv_phase_ready(const struct call *call)
 {
     struct conv_plans *plans = (struct conv_plans *)call->kernel_plan;

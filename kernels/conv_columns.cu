@@ -9,7 +9,7 @@ static int taps(const struct conv_problem *p)
     return p->kernel[0] * p->kernel[1];
 }
 
-/* A word of channels a thread; `width` of them are all channels. */
+/* One word of channels per thread; all channels are `width` words. */
 template <class V>
 __global__ void columns_make_kernel(struct conv_problem p, int width, V *columns, const V *x, int64_t count)
 {
@@ -39,7 +39,7 @@ enum status conv_columns_make(const struct conv_problem *p, const struct call *c
     });
 }
 
-/* The output position that reads input position `in` at a tap, or -1. */
+/* The output position that reads input position `in` at a tap; -1: none. */
 __device__ static inline int output_at(const struct conv_problem &p, int axis, int in, int tap)
 {
     int out = in + p.pad[axis] - tap * p.dilation[axis];
@@ -48,7 +48,7 @@ __device__ static inline int output_at(const struct conv_problem &p, int axis, i
     return out < p.out[axis] ? out : -1;
 }
 
-/* `width` channels of a pixel a thread. */
+/* `width` channels of a pixel per thread. */
 template <class T, class From, int width>
 __global__ void columns_add_kernel(struct conv_problem p, T *x, const From *columns, int64_t count)
 {

@@ -52,10 +52,10 @@ struct conv_plan {
     struct conv_problem problem;
     char name[CANDIDATE_NAME];
     size_t workspace;            /* bytes */
-    bool applies_relu;           /* what it writes is behind the relu; else that is applied to it */
-    bool gives_sums;             /* it writes call->sums; else they are taken from y */
-    bool joins;                  /* it heeds call->d_x_more; else that is added to what it made */
-    bool trusted;                /* it is known to run, so that a failure is to be reported */
+    bool applies_relu;           /* it applies relu; else that is done afterwards */
+    bool gives_sums;             /* it writes call->sums; else they are computed from y */
+    bool joins;                  /* it adds call->d_x_more; else that is done afterwards */
+    bool trusted;                /* it is known to run, so failures are reported */
     void *state;                 /* the algorithm's own */
 };
 
@@ -64,7 +64,7 @@ struct conv_tools {
     struct device *device;
     cudnnHandle_t cudnn;
     cublasLtHandle_t cublaslt;
-    const char *only;            /* of candidates: those whose names begin with these words; NULL: all */
+    const char *only;            /* only candidates whose names begin with these words; NULL: all */
     bool timed;                  /* of those the fastest; else the first that works */
 };
 
@@ -89,8 +89,8 @@ static inline size_t conv_align(size_t bytes)
 extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
     conv_by_joined, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
 
-/* Small enough for tests and toys, where digits are worth more than speed: gradients of weights are not
- * rounded to 16 bits on the way, and sums are those of the y that was stored. */
+/* Small enough for tests and toys, where precision is worth more than speed: gradients of weights are not
+ * rounded to 16 bits on the way, and sums are those of y as stored. */
 static inline bool conv_is_small(const struct conv_problem *p)
 {
     return conv_products(p) < 1e8;
@@ -103,8 +103,8 @@ enum status conv_sums(const struct call *call, const struct tensor *y, float *to
 enum status conv_sums_where(const struct call *call, const struct tensor *y, float *to,
                             const uint8_t *numbers, int left_out);
 
-/* From x to those of its pixels that p's strides hit, or, in PHASE_BACKWARD_DATA, back, where others become
- * zero. */
+/* Copies those pixels of x that p's strides select or, in PHASE_BACKWARD_DATA, copies them back; others
+ * become zero. */
 enum status conv_copy_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x);
 
 /* columns[n, out, kernel, c]: what each pixel of y reads of x, zeros outside the image; and, as p's d_x, the
@@ -114,6 +114,6 @@ enum status conv_columns_make(const struct conv_problem *p, const struct call *c
 enum status conv_columns_add(const struct conv_problem *p, const struct call *call, enum dtype columns_type,
                              const void *columns, void *x);
 
-/* to[i] = the sum of shares[s * count + i], in an order that never changes. */
+/* to[i] = the sum of shares[s * count + i], in a fixed order. */
 enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
                             int count);

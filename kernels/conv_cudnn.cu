@@ -12,7 +12,7 @@ extern "C" {
 #define LAYOUTS 18
 #define ENGINES 12                       /* of one layout, worth timing */
 
-/* A problem as cuDNN is given it. Tensors that differ from the problem's lie in the workspace. */
+/* A problem as it is passed to cuDNN. Tensors that differ from the problem's are in the workspace. */
 struct layout {
     char name[LAYOUT_NAME];
     int most;                            /* engines worth timing */
@@ -20,7 +20,7 @@ struct layout {
     int fold[2];                         /* pixels of x folded into one; 1, 1: none */
     int in[2], kernel[2], stride[2], pad[2];
     bool planar;                         /* channels outermost */
-    bool adds_bias;                      /* the engine adds it; else it is added as y is finished */
+    bool adds_bias;                      /* the engine adds it; else it is added when y is converted */
     bool applies_relu;                   /* the engine, behind the bias */
     bool gives_sums;
     enum dtype weight_type, y_type;      /* of what the engine writes */
@@ -60,8 +60,8 @@ static struct layout padded_layout(const struct conv_problem *p, int channels, i
     return layout;
 }
 
-/* Where pixel 0 of x begins in folded pixels: the taps move by `shift`, so that the first is a whole pixel
- * away. */
+/* The offset of pixel 0 of x in folded pixels: taps move by `shift`, so that the first one is at a whole
+ * pixel. */
 static int fold_shift(const struct conv_problem *p, const struct layout *layout, int i)
 {
     int over = p->pad[i] % layout->fold[i];
@@ -136,8 +136,8 @@ static void layout_rename(struct layout *layout, const char *extra)
     snprintf(layout->name + length, sizeof layout->name - length, "%s", extra);
 }
 
-/* The ways to treat an image layout's results. Gradients of weights, and sums that a bias is still to be
- * added to, are best left in fp32, which not every engine can. */
+/* The variants of an image layout's results. Gradients of weights, and sums to which a bias is still added,
+ * are best in fp32, which not every engine supports. */
 static int weight_layouts(const struct conv_problem *p, const struct layout *image, struct layout *out)
 {
     int count = 0;
@@ -168,7 +168,7 @@ static int forward_layouts(const struct conv_problem *p, const struct layout *im
         out[count].adds_bias = out[count].applies_relu = true;
         layout_rename(&out[count++], "+relu");
     }
-    /* Its sums are added up in the order in which blocks end, whatever its notes say. */
+    /* Adds its sums in the order in which blocks end, whatever its behaviour notes say. */
     bool sums = p->sums && !p->deterministic && !p->bias && !conv_is_small(p);
     if (sums && !image->planar && image->k == p->k && p->k % 4 == 0) {
         out[count] = *image;
@@ -178,7 +178,7 @@ static int forward_layouts(const struct conv_problem *p, const struct layout *im
     return count;
 }
 
-/* Every layout for a problem: the same list each time, so that a remembered name is found again. */
+/* All layouts for a problem, always in the same order, so that a cached name is found again. */
 static int all_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
 {
     struct layout image[LAYOUTS];
@@ -194,7 +194,7 @@ static int all_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
 /* Numbers of a graph's tensors. */
 enum { X, WEIGHT, Y, BIAS, UNBIASED, BIASED, SUMS = BIAS, SQUARES };
 
-/* The forward product with a bias, and relu where the layout says so, which stay on chip. */
+/* The forward product with a bias, and relu if the layout says so, fused by the engine. */
 static void describe_biased(const struct conv_problem *p, const struct layout *l, struct dnn_graph *graph,
                             const struct dnn_convolution *convolution)
 {
@@ -277,8 +277,8 @@ static int cudnn_candidates(const struct conv_problem *p, const struct conv_tool
 struct cudnn_plan {
     struct layout layout;
     struct dnn_plan *plan;
-    bool copies[3];                      /* X, WEIGHT, Y lie in the workspace, here: */
-    size_t offset[3], scratch;           /* and the plan's own workspace here */
+    bool copies[3];                      /* offsets of X, WEIGHT, Y in the workspace */
+    size_t offset[3], scratch;           /* ... and of the plan's own workspace */
 };
 
 static size_t operand_bytes(const struct conv_problem *p, const struct layout *l, int operand)
@@ -351,7 +351,7 @@ static void cudnn_release(struct conv_plan *plan)
     free(made);
 }
 
-/* Pixels times groups: the lines of channels that padding works on. */
+/* Pixels times groups: the rows of channels that are padded. */
 static struct layout_resize image_view(const struct conv_problem *p, const int size[2], int from, int to)
 {
     return {.blocks = 1, .rows = {1, 1}, .middle = (int64_t)p->n * size[0] * size[1] * p->groups,
@@ -419,7 +419,7 @@ static enum status copy_weight_out(const struct conv_problem *p, const struct la
     return layout_resize(call, weight_view(p, l->c, p->c, l->k, p->k), F32, weight, l->weight_type, from);
 }
 
-/* y out of the layout, and the bias, with the relu behind it, if the engine did not add it. */
+/* Converts y from the layout, and adds the bias and applies relu if the engine did not. */
 static enum status finish_y(const struct conv_plan *plan, const struct call *call,
                             const struct conv_operands *at, const void *from)
 {

@@ -7,9 +7,9 @@
 #include "kernels/conv_cuda.cuh"
 
 #define THREADS 256
-#define CLOSE_BYTES 32768                /* of weights that are brought into shared memory */
+#define CLOSE_BYTES 32768                /* of weights that are copied to shared memory */
 
-/* The weights of a group's filter, all taps and channels, are a row. */
+/* A row is the weights of a filter of a group: all taps and channels. */
 template <class T, bool close> struct rows_of_weights;
 
 template <class T> struct rows_of_weights<T, false> {
@@ -34,7 +34,7 @@ template <class T> struct rows_of_weights<T, true> {
     __device__ float at(int k, int i) const { return data[k * row + i]; }
 };
 
-/* The output position that meets input position `in` at tap `tap` along axis `i`, or -1. */
+/* The output position that reads input position `in` at tap `tap` along axis `i`; -1: none. */
 __device__ static inline int output_at(const struct conv_problem &g, int i, int in, int tap)
 {
     int out = in + g.pad[i] - tap * g.dilation[i];
@@ -51,7 +51,7 @@ __device__ static inline int64_t pixel(int64_t n, int h, int w, const int size[2
     return (n * size[0] + h) * size[1] + w;
 }
 
-/* One output a thread. I: what can count the outputs. */
+/* One output per thread. I: a type that can count the outputs. */
 template <class T, class I, bool close>
 __global__ void direct_forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias,
                                       I count)
@@ -81,7 +81,7 @@ __global__ void direct_forward_kernel(struct conv_problem g, T *y, const T *x, c
     }
 }
 
-/* One input's gradient a thread. */
+/* The gradient of one input per thread. */
 template <class T, class I, bool close>
 __global__ void direct_backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y, const T *weight,
                                             I count)
@@ -112,12 +112,12 @@ __global__ void direct_backward_data_kernel(struct conv_problem g, T *d_x, const
 }
 
 /* The gradients of a tile of weights, TILE filters by TILE columns (a tap's channel) of a group, from a share
- * of the output pixels: a block brings some pixels' d_y and the x that meets them, and each thread adds up
- * one weight over every so many of them. */
+ * of the output pixels: a block loads the d_y of some pixels and the x that they read, and each thread adds
+ * up one weight over every nth of them. */
 #define TILE 16
 #define BROUGHT 1024                     /* numbers of d_y, and of x, at a time */
 #define BLOCKS 512                       /* that all tiles' shares are to be */
-#define SHARE_PIXELS 96                  /* at least, else bringing them does not pay */
+#define SHARE_PIXELS 96                  /* at least, or loading them is not worthwhile */
 
 struct tiles {
     int columns;                         /* of a group */
@@ -138,7 +138,7 @@ static struct tiles tiles_of(const struct conv_problem *p)
     return t;
 }
 
-/* Where a column's x lies from an output pixel's first one. */
+/* The offset of a column's x from the first one that an output pixel reads. */
 struct column {
     int h, w, channel;
 };
@@ -180,7 +180,7 @@ __global__ void direct_backward_params_kernel(struct conv_problem g, struct tile
     int64_t begin = tiles.pixels * blockIdx.y / tiles.shares;
     int64_t end = tiles.pixels * (blockIdx.y + 1) / tiles.shares;
     int most = BROUGHT / max(wide, high);
-    /* A thread brings every so many rows of one filter, and of one column. */
+    /* A thread loads every nth row of one filter, and of one column. */
     int y_step = THREADS / high, y_row = (int)threadIdx.x / high, x_step = THREADS / wide,
         x_row = (int)threadIdx.x / wide, mine = (int)threadIdx.x % wide;
     const T *gradient = d_y + group * filters + first_filter + threadIdx.x % high;

@@ -1,15 +1,15 @@
-/* conv_joined.cu: the data gradient of a 1x1 convolution with what joins it, as one product on Hopper
+/* conv_joined.cu: the data gradient of a 1x1 convolution, added to another gradient, by one kernel on Hopper
  * (capability 9.0): D = mask * (A B + C) and the sums of D's columns. A is d_y, pixels x filters; B the
- * weight, filters x channels; C is d_x_more and D d_x, pixels x channels. Memory sees C and D once.
+ * weight, filters x channels; C is d_x_more and D d_x, pixels x channels. C is read and D written once.
  *
- * Blocks stay: each has 128 channels, B's part of which stays in its shared memory, and every so many tiles
- * of 64 pixels. `groups` warpgroups multiply, each on tiles of its own, so that one waits for memory while
- * others work. Two warps of one thread serve a group: one brings chunks of 64 columns of A, the other C, in
- * place of which D is made, and takes D away. Rings of so many chunks and tiles, and mbarriers, are between
- * them.
+ * Blocks are persistent: each has 128 channels, whose part of B stays in shared memory, and every nth tile
+ * of 64 pixels. `groups` warpgroups multiply, each its own tiles, so that some may wait for memory while
+ * others work. Two warps, with one active thread each, serve a group: one loads chunks of 64 columns of A,
+ * the other loads C, which D replaces, and stores D. Chunks and tiles go through rings in shared memory, with
+ * mbarriers.
  *
- * Matrices are in shared memory as the tensor memory accelerator writes them with its 128-byte swizzle: rows
- * of 64 numbers, whose 16-byte parts are exchanged by the row's lowest three bits. */
+ * Matrices lie in shared memory as the tensor memory accelerator writes them with its 128-byte swizzle: rows
+ * of 64 elements, whose 16-byte parts are permuted by the row's lowest three bits. */
 #include <cuda.h>
 
 #include "kernels/conv_cuda.cuh"
@@ -34,13 +34,13 @@ struct joined_problem {
     float *parts;                        /* [blocks that have the same columns][columns] */
 };
 
-/* The threads: groups that multiply, then warps that help, as many as make warpgroups. */
+/* The threads: groups that multiply, then warps that load and store, padded to warpgroups. */
 __host__ __device__ constexpr int helpers(int groups) { return groups <= 2 ? 4 : 8; }
 __host__ __device__ constexpr int threads(int groups) { return 32 * (4 * groups + helpers(groups)); }
 
 template <int groups> struct barriers {
     uint64_t weight, full[groups][ring_max], empty[groups][ring_max];
-    uint64_t in[groups][ring_max], out[groups][ring_max];    /* tiles that have C; that have D */
+    uint64_t in[groups][ring_max], out[groups][ring_max];    /* barriers of tiles with C; with D */
 };
 
 template <int groups> static size_t shared_bytes(const joined_problem &p)
@@ -76,7 +76,7 @@ __device__ static inline void barrier_expect(uint64_t *barrier, int bytes)
                  ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
-/* Where a ring is, and the parity of the phase that its barrier is in. */
+/* The position in a ring, and the parity of its barrier's phase. */
 struct ring {
     int at, phase;
     __device__ void next(int length)
@@ -94,7 +94,7 @@ __device__ static inline void barrier_wait(uint64_t *barrier, int phase)
                  "@!done bra again;\n}" ::"r"(shared_address(barrier)), "r"(phase) : "memory");
 }
 
-/* A box of the matrix, whose first column and row are these. */
+/* A box of the matrix, given by its first column and row. */
 __device__ static inline void load_box(void *to, const CUtensorMap *map, int column, int64_t row,
                                        uint64_t *barrier)
 {
@@ -109,8 +109,8 @@ __device__ static inline void store_box(const CUtensorMap *map, const void *from
                  "r"(shared_address(from)), "r"(column), "r"((int)row) : "memory");
 }
 
-/* A swizzled matrix for wgmma. `leading` is the distance of neighbouring 64 columns of one that is not
- * turned, here of B; eight rows are 1024 bytes. */
+/* The descriptor of a swizzled matrix for wgmma. `leading` is the distance between groups of 64 columns of a
+ * matrix that is not transposed, here of B; eight rows are 1024 bytes. */
 __device__ static inline uint64_t matrix_at(uint32_t address, int leading)
 {
     return (uint64_t)(address >> 4) | (uint64_t)(leading >> 4) << 16 |
@@ -147,7 +147,7 @@ template <int count> __device__ static inline void wait_products()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(count) : "memory");
 }
 
-/* The registers of a thread of this warpgroup from now on. What one gives, others may take. */
+/* Sets the number of registers per thread of this warpgroup; others may take what one releases. */
 template <int groups, bool multiplies> __device__ static inline void take_registers()
 {
     if (multiplies && groups == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
@@ -244,7 +244,7 @@ __device__ static void load_tile(const block<groups> &b, const CUtensorMap *more
         load_box(b.tile_at(i) + s * side_bytes, more, b.column + s * 64, tile * tile_rows, in);
 }
 
-/* The memory of a tile is free as soon as it has been read. */
+/* The memory of a tile can be reused as soon as it has been read. */
 template <int groups>
 __device__ static void exchange_tiles(const block<groups> &b, const CUtensorMap *more, const CUtensorMap *d_x)
 {
@@ -261,7 +261,7 @@ __device__ static void exchange_tiles(const block<groups> &b, const CUtensorMap 
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* A tile of A B. A chunk is free when the next one's products have begun and its own have ended. */
+/* A tile of A B. A chunk is released when its own products have ended, after those of the next have begun. */
 template <class T, int groups>
 __device__ static inline void multiply_tile(const block<groups> &b, ring &ring, float (&d)[64])
 {
@@ -322,7 +322,7 @@ __device__ static inline void load_mask(const joined_problem &p, int64_t row, in
     }
 }
 
-/* From A B in registers and C in `tile` D there, and its sums. */
+/* Writes D to `tile`, from A B in registers and C in `tile`, and adds up its sums. */
 template <class T>
 __device__ static inline void join_tile(const corner &c, uint8_t *tile, const float (&d)[64],
                                         const uint32_t (&mask)[2][mask_words], float (&sums)[32])
@@ -406,7 +406,7 @@ __global__ void __launch_bounds__(threads(groups), 1)
 
 /* ---- The algorithm ---- */
 
-/* Chunks in the rings are as many as fit. */
+/* Rings have as many chunks as fit. */
 struct joined_plan {
     int groups, stages, tiles, lines;
     size_t shared;
@@ -433,7 +433,7 @@ template <class Work> static auto with_kernel(enum dtype dtype, int groups, Work
     return work(half ? conv_joined_kernel<__half, 3> : conv_joined_kernel<__nv_bfloat16, 3>, shared_bytes<3>);
 }
 
-/* Code for this capability and no other was compiled, and is what runs. */
+/* Whether code for exactly this capability was compiled, and runs. */
 static bool joined_is_compiled(enum dtype dtype)
 {
     return with_kernel(dtype, 2, [](auto kernel, auto) {
@@ -489,7 +489,7 @@ static bool joined_make(struct conv_plan *plan, const struct conv_tools *tools)
         (made.groups != 2 && made.groups != 3) || made.tiles < 1 || made.tiles > ring_max ||
         !joined_fit(p, facts, &made))
         return false;
-    /* All plans share the kernel, and what it is granted. */
+    /* All plans share the kernel, and its limit of shared memory. */
     bool granted = with_kernel(p->dtype, made.groups, [&](auto kernel, auto) {
         return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     (int)facts->shared_bytes) == cudaSuccess;

@@ -143,7 +143,7 @@ enum status layout_fold_x(const struct call *call, const struct layout_fold *fol
     });
 }
 
-/* The weight's tap and channel behind folded tap (a, b) and folded channel. */
+/* The weight's tap and channel that correspond to folded tap (a, b) and folded channel. */
 struct weight_tap {
     int r, s, c;
     bool inside;               /* false: there is none */
@@ -216,7 +216,7 @@ enum status layout_unfold_weight(const struct call *call, const struct layout_fo
 #define TILE 32
 #define TILE_ROWS 8
 
-/* A tile goes through shared memory, so that both sides move whole lines. */
+/* A tile goes through shared memory, so that both reads and writes are of whole lines. */
 __global__ static void layout_transpose_kernel(int rows, int columns, unsigned tiles_down,
                                                unsigned tiles_across, float *to, const float *from)
 {

@@ -5,8 +5,8 @@
 
 #include "kernels/conv_cuda.cuh"
 
-/* A view as [blocks][rows][middle][width], of which rows and width change: what grows is zero, what
- * shrinks is dropped. x has one block and row, n * h * w * groups middles; weights have a block for each
+/* A view as [blocks][rows][middle][width], of which rows and width change: added elements are zero,
+ * surplus ones dropped. x has one block and row, n * h * w * groups middles; weights have a block for each
  * group. */
 struct layout_resize {
     int64_t blocks;
@@ -43,7 +43,7 @@ enum status layout_fold_x(const struct call *call, const struct layout_fold *fol
                           const void *x);
 enum status layout_fold_weight(const struct call *call, const struct layout_fold *fold, enum dtype dtype,
                                void *to, const void *weight);
-/* Back again, for the weights' gradient, into fp32. */
+/* The inverse, for the weights' gradient, in fp32. */
 enum status layout_unfold_weight(const struct call *call, const struct layout_fold *fold, float *d_weight,
                                  enum dtype from_type, const void *from);
 

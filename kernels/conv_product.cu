@@ -1,11 +1,11 @@
 /* conv_product.cu: convolutions as products of matrices by cuBLASLt.
  *
- * "product": 1x1 convolutions: pixels are rows, channels columns. With a stride, the pixels that count are
- * picked into the workspace first, or spread from it last.
+ * "product": 1x1 convolutions: pixels are rows, channels columns. With a stride, the selected pixels are
+ * first copied to the workspace, or copied back from it in the end.
  *
  * "gemm", "gemm-per-image": any convolution of one group, of all images at once or one after another: a row
- * has all that a pixel of y reads (kernels/conv_columns.cu), in the workspace. They are there to be compared
- * with, and only taken by name.
+ * has all that a pixel of y reads (kernels/conv_columns.cu), in the workspace. They serve for comparisons,
+ * and are only used by name.
  *
  * cuBLASLt's matrices are column-major: an image is its channels x pixels, weights are c x k. */
 #include "kernels/chunk.cuh"
@@ -41,7 +41,7 @@ static int64_t pixels(const struct conv_problem *p)
     return (int64_t)p->n * p->out[0] * p->out[1];
 }
 
-/* Columns that are added up to a gradient are fp32, so that it is as exact as others'. */
+/* Columns that are added up to a gradient are fp32, so that it is as accurate as with other algorithms. */
 static enum dtype column_type(const struct conv_product *product, const struct conv_problem *p)
 {
     bool sums = product->copies && p->kernel[0] * p->kernel[1] > 1 && p->phase == PHASE_BACKWARD_DATA;
@@ -56,7 +56,7 @@ static struct conv_product product_of(const struct conv_problem *p, const struct
     return product;
 }
 
-/* Where bits must repeat, partial sums are not added in the order in which they come. */
+/* Deterministic products do not add partial sums in the order in which they arrive. */
 static struct matmul_problem matmul_problem_of(const struct conv_product *product,
                                                const struct conv_problem *p)
 {
@@ -145,8 +145,8 @@ static void product_release(struct conv_plan *plan)
     free(plan->state);
 }
 
-/* Between an image and those of its pixels that a stride hits; the others become zero on the way back. One
- * channel, or 16 bytes of them, a thread. */
+/* Copy between an image and the pixels that a stride selects; on the way back the others become zero. One
+ * channel, or 16 bytes of channels, per thread. */
 template <class V>
 __global__ void product_pick_kernel(struct conv_problem p, int width, V *picked, const V *x, int64_t count)
 {
@@ -194,7 +194,7 @@ enum status conv_copy_picked(const struct conv_problem *p, const struct call *ca
     });
 }
 
-/* Between the rows of some images and their x. */
+/* Copies between x of some images and their rows. */
 static enum status copy_rows(const struct conv_plan *plan, const struct call *call, void *rows, void *x)
 {
     const struct conv_product *product = (const struct conv_product *)plan->state;
@@ -211,7 +211,7 @@ static void *image_at(const struct conv_problem *p, const void *images, int imag
     return (char *)images + (size_t)image * size[0] * size[1] * width * dtype_bytes(p->dtype);
 }
 
-/* The images from `image` on that one product takes. */
+/* Runs one product, for the images from `image` on. */
 static enum status run_images(const struct conv_plan *plan, const struct call *call, int image)
 {
     const struct conv_product *product = (const struct conv_product *)plan->state;

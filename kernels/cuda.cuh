@@ -15,7 +15,7 @@ extern "C" {
 #include "kernels/op.h"
 }
 
-/* Arithmetic is fp32; these are the ways in and out of storage, rounding to nearest even. */
+/* Arithmetic is fp32; these convert from and to storage, rounding to nearest even. */
 __device__ static inline float to_float(float value) { return value; }
 __device__ static inline float to_float(__half value) { return __half2float(value); }
 __device__ static inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
@@ -52,7 +52,7 @@ template <class Work> static inline enum status with_type(enum dtype dtype, Work
 
 static inline cudaStream_t stream_of(const struct call *call) { return (cudaStream_t)call->stream; }
 
-/* After a launch: what it was refused for. */
+/* The error of a launch, reported. */
 static inline enum status launched(const struct call *call)
 {
     return cuda_status(call->device, cudaGetLastError(), "starting a kernel");
@@ -60,8 +60,8 @@ static inline enum status launched(const struct call *call)
 
 template <class I> __host__ __device__ static inline I div_up(I a, I b) { return (a + b - 1) / b; }
 
-/* Blocks of `threads` for `count` threads in all, no more than keeps every multiprocessor `waves` times full
- * of 2048 threads: for kernels that stride over what is left. */
+/* Blocks of `threads` for `count` threads in all, but no more than fill every multiprocessor with 2048
+ * threads `waves` times: for kernels with grid-stride loops. */
 static inline unsigned grid_of(const struct call *call, int64_t count, int threads, int waves = 1)
 {
     int64_t most = (int64_t)cuda_facts(call->device)->multiprocessors * (2048 / threads) * waves;

@@ -4,8 +4,8 @@
 
 #include "kernels/cuda.cuh"
 
-/* From capability 9.0 on, a kernel may begin before the one in front of it has ended, and waits where it
- * first needs that one's results. */
+/* From capability 9.0 on, a kernel may start before the preceding one has ended, and waits where it first
+ * needs that one's results. */
 __device__ static inline void let_next_begin(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -20,8 +20,8 @@ __device__ static inline void wait_for_last(void)
 #endif
 }
 
-/* Queues a kernel that calls wait_for_last before it reads or writes what others do; it begins early if the
- * one in front of it calls let_next_begin. */
+/* Queues a kernel that calls wait_for_last before it reads or writes what others do; it starts early if the
+ * preceding one calls let_next_begin. */
 template <class... Parameters, class... Arguments>
 static enum status launch_behind(const struct call *call, void (*kernel)(Parameters...), dim3 grid,
                                  dim3 block, Arguments... arguments)

@@ -19,7 +19,7 @@ struct dropout_mask {
     float scale;
 };
 
-/* Groups of the batch from first / 4 on; where `first` is no multiple of four, groups are no packs.
+/* Groups of the batch from first / 4 on; if `first` is not a multiple of four, groups are not packs.
  * y may be x. */
 template <class T>
 static __global__ void dropout_kernel(T *y, const T *x, int64_t count, struct dropout_mask mask)

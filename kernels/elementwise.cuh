@@ -6,7 +6,7 @@
 #include "kernels/chunk.cuh"
 
 #define MAP_THREADS 256
-#define MAP_CHUNKS 2     /* of one thread, under way at once */
+#define MAP_CHUNKS 2     /* of one thread, in flight at once */
 
 /* The second tensor of those that have one. */
 struct nothing {};

@@ -24,7 +24,7 @@ struct taps {
     float *weights;                    /* [outputs][most] */
     struct pixel_range *reaches;       /* [outputs] */
 
-    /* Takes its room from `memory` on, and returns what is behind it. */
+    /* Assigns memory from `memory` on, and returns its end. */
     __device__ float *place(float *memory, int outputs, int size, int target)
     {
         most = resample_taps(size, target);
@@ -45,12 +45,12 @@ template <class Bits, int C> struct tile {
     const struct image_record *image;
     const uint8_t *pixels;             /* where from.y, from.x would be */
     const Bits *table;                 /* [c][256], in shared memory */
-    int y, x, h, w, c, line;           /* where it lies on what comes out; its size;
+    int y, x, h, w, c, line;           /* its position in the output; its size;
                                         * elements of a row of the image */
     Bits *out;                         /* its first element */
 
     __device__ __forceinline__ int channels() const { return C ? C : c; }
-    /* The row and column of the resized image that come out at a row and column of the tile. */
+    /* The row and column of the resized image for a row and column of the tile. */
     __device__ __forceinline__ int row(int at) const
     {
         return image_record_pixel(image->window.y + y + at, image->h, image->reflect);
@@ -62,7 +62,7 @@ template <class Bits, int C> struct tile {
     }
     __device__ __forceinline__ bool has_row(int at) const { return row(at) >= 0 && row(at) < image->h; }
 
-    /* A row by this warp: `sample` makes the bytes of the pixels that are seen. */
+    /* One row by this warp: `sample` computes the bytes of the visible pixels. */
     template <class Sample> __device__ __forceinline__ void put(int at, Sample sample) const
     {
         const struct box erased = image->erased;
@@ -99,7 +99,7 @@ __device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &t
     float *sums = across.place(shared, TILE_COLUMNS, from->w, image->w);
     sums = down.place(sums, TILE_ROWS, from->h, image->h);
     sums += warp * image_record_sums(from->w, image->w, c);
-    /* Columns of the resized image that are seen: first, and before last. */
+    /* Visible columns of the resized image: from the first up to, but not including, the last. */
     int one = tile.column(0), other = tile.column(tile.w - 1);
     struct pixel_range seen = image_record_visible(one < other ? one : other, tile.w, image->w);
     struct pixel_range reach = {0, 0};
@@ -157,11 +157,11 @@ template <class T> __device__ static T mixed(T own, T other, float share)
                                      rounded_product(rounded_sum(1, -share), to_float(other))));
 }
 
-/* Images that a thread has in hand. */
+/* Images that a thread processes at once. */
 static constexpr int in_hand = 8;
 
-/* From the last images to the first, so that the one before them is always as it was; a thread per element of
- * an image, `blocks` blocks for each micro-batch. */
+/* From the last image to the first, so that the preceding one is still unmixed; one thread per element of an
+ * image, `blocks` blocks for each micro-batch. */
 template <class T> __global__ static void __launch_bounds__(threads)
 images_mix_kernel(T *images, unsigned blocks, int h, int w, int c, const struct mix mix)
 {
@@ -174,7 +174,7 @@ images_mix_kernel(T *images, unsigned blocks, int h, int w, int c, const struct 
     images += (int64_t)(blockIdx.x / blocks) * count * size;
     T last = images[(count - 1) * size + at];
     for (int first = (count - 1) / in_hand * in_hand; first >= 0; first -= in_hand) {
-        T own[in_hand + 1];            /* behind the one before them */
+        T own[in_hand + 1];            /* following the preceding one */
         own[0] = first > 0 ? images[(first - 1) * size + at] : last;
 #pragma unroll
         for (int i = 0; i < in_hand; i++)

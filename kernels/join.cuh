@@ -8,10 +8,10 @@ extern "C" {
 #include "kernels/batchnorm.h"
 }
 
-/* dz = (d_y + d_y_more) * activation'(z). The activation's side is told by the mask, else by y. */
+/* dz = (d_y + d_y_more) * activation'(z). The activation's side follows from the mask, else from y. */
 struct join {
     struct tensor d_y;
-    const void *d_y_more, *y;            /* d_y_more may be NULL; y, where there is none to ask */
+    const void *d_y_more, *y;            /* d_y_more may be NULL; y, if it is not needed */
     const uint8_t *mask;                 /* of relu in 16 bits; may be NULL */
     void *dz;                            /* may be d_y, or NULL */
     float *sums;                         /* [channels] of dz */

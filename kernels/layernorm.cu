@@ -15,12 +15,12 @@ extern "C" {
 
 struct layernorm_layout {
     int64_t pixels;
-    int channels, lanes;       /* lanes that have a pixel: a power of two */
+    int channels, lanes;       /* lanes that share a pixel: a power of two */
     float eps;
-    bool measures;             /* statistics are made, else they are there */
+    bool measures;             /* statistics are computed, else they are known */
 };
 
-/* By pixel; NULL where they are not wanted. */
+/* By pixel; NULL if not wanted. */
 struct layernorm_statistics {
     float *mean, *invstd;
 };
@@ -30,7 +30,7 @@ __device__ static inline float sum_lanes(float value, int lanes)
     return warp_reduce(value, [](float a, float b) { return a + b; }, lanes);
 }
 
-/* A lane's place: its first chunk of a pixel, and the first pixel that its warp has. */
+/* A lane's position: its first chunk of a pixel, and the first pixel of its warp. */
 struct layernorm_place {
     int lane;
     int64_t pixel, step;
@@ -43,7 +43,7 @@ __device__ static inline layernorm_place place_of(const struct layernorm_layout 
     return {in_warp % l.lanes, warp * of_warp + in_warp / l.lanes, (int64_t)gridDim.x * WARPS * of_warp};
 }
 
-/* The chunks of a lane: chunk k begins at channel at(k), if it is there. */
+/* The chunks of a lane: chunk k begins at channel at(k), if there is one. */
 template <int width, int per> struct layernorm_lane {
     int lane, lanes, channels;
     __device__ int at(int k) const { return (lane + k * lanes) * width; }
@@ -142,7 +142,7 @@ template <class T> struct layernorm_gradients {
     float *parts;              /* [2, blocks, channels]: d_weight and d_bias of each block's pixels */
 };
 
-/* Adds up what the block's warps, and the parts of each, have of every channel, in their order. */
+/* Adds up the sums of the block's warps, and of the parts of each, by channel, in order. */
 template <int width, int per>
 __device__ static inline void leave_sums(float *to, float (&sum)[per][width],
                                          const layernorm_lane<width, per> &lane, float *room)
@@ -207,7 +207,7 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
     leave_sums(g.parts + ((int64_t)gridDim.x + blockIdx.x) * l.channels, d_bias, lane, room);
 }
 
-/* Any number of channels, one by one: a warp has a pixel. */
+/* Any number of channels, one by one; one warp per pixel. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
 layernorm_any_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout l)
@@ -254,7 +254,7 @@ layernorm_any_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_
     }
 }
 
-/* A thread has a channel, a row of blocks every so many pixels. */
+/* One thread per channel; each row of blocks has every nth pixel. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
 layernorm_any_sums_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
@@ -282,14 +282,14 @@ static struct layernorm_layout layernorm_layout(const struct call *call, int wid
             .measures = call->phase == PHASE_FORWARD};
 }
 
-/* Blocks that have a pixel for each of their warps' parts, but at most so many. */
+/* As many blocks as have a pixel for each part of their warps, up to a maximum. */
 static unsigned layernorm_blocks(const struct layernorm_layout *l, int64_t most)
 {
     int64_t blocks = div_up(l->pixels, (int64_t)WARPS * (32 / l->lanes));
     return (unsigned)(blocks < most ? blocks : most);
 }
 
-/* Calls work(T(), width, per): per is 0 where pixels do not fit into registers. */
+/* Calls work(T(), width, per): per is 0 if pixels do not fit into registers. */
 template <class Work> static enum status with_pixels(const struct call *call, Work work)
 {
     int64_t channels = call->x[0].shape.c;
@@ -330,7 +330,7 @@ static enum status layernorm_normalise(const struct call *call)
     });
 }
 
-/* Of the first kernel's blocks; those of any number of channels lie below one another. */
+/* Of the first kernel's blocks; for any number of channels they are below one another. */
 static enum status layernorm_backward(const struct call *call)
 {
     int64_t channels = call->x[0].shape.c;

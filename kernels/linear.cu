@@ -80,7 +80,7 @@ struct linear_plans {
 
 #define TILE 32
 
-/* Our own: a block makes TILE x TILE of D, a thread four of them, one step of TILE terms at a time. */
+/* Our own kernel: a block computes TILE x TILE of D, a thread four of them, TILE terms at a time. */
 template <class X, class Y>
 __global__ void __launch_bounds__(TILE * 8)
 linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias,
@@ -160,7 +160,7 @@ static enum status finish_late(const struct call *call, const struct matmul_prob
     });
 }
 
-/* A late result lies behind the library's scratch memory. */
+/* A late result follows the library's scratch memory. */
 static size_t late_offset(const struct matmul *matmul)
 {
     return conv_align(matmul_scratch(matmul));
@@ -279,8 +279,8 @@ static enum status linear_plan_open(const struct linear_problem *p, const struct
     return OK;
 }
 
-/* Without a device: as much scratch memory as most algorithms ask for at most, a copy of the result in
- * fp32. */
+/* Without a device: an fp32 copy of the result, which is the most scratch memory that almost all algorithms
+ * need. */
 static enum status linear_phase_prepare(struct linear_plans *plans, const struct call *call, enum phase phase)
 {
     auto *made = &plans->of[phase];
@@ -315,7 +315,7 @@ static enum status linear_prepare(const struct call *call, void **made)
     return status;
 }
 
-/* Phases that prepare was not told of are chosen when they are first asked for. */
+/* Phases that were unknown to prepare are chosen on first use. */
 static enum status linear_phase_ready(const struct call *call)
 {
     struct linear_plans *plans = (struct linear_plans *)call->kernel_plan;

@@ -6,12 +6,12 @@ extern "C" {
 
 #define THREADS 256
 #define SHARED_MAX cudaFuncAttributeMaxDynamicSharedMemorySize
-#define TILE_MAX 512           /* channels that a block makes of a pixel */
-#define FLOATS_ENOUGH 4096     /* in shared memory: with more, blocks get in each other's way */
+#define TILE_MAX 512           /* channels of a pixel that a block computes */
+#define FLOATS_ENOUGH 4096     /* in shared memory: with more, fewer blocks run at the same time */
 
-/* Blocks make `tile` channels of as many pixels as fit. The window of c is [c - before, c + after]. Shared
- * memory holds of each pixel `room` of x and, in backward, `terms` of its gradient's terms and `tile` of what
- * else it is the sum of. */
+/* Blocks compute `tile` channels of as many pixels as fit. The window of c is [c - before, c + after]. Shared
+ * memory has, for each pixel, `room` elements of x and, in backward, `terms` terms of its gradient's sum and
+ * `tile` of its other terms. */
 struct layout {
     int64_t pixels;
     int channels, tile, stripes;
@@ -44,7 +44,7 @@ __device__ static inline float power_of(const struct layout &l, const float *x, 
     return exp2f(-l.beta * log2f(*divisor));
 }
 
-/* Channels first .. first + count - 1 of a pixel; those that it does not have are 0. */
+/* Channels first .. first + count - 1 of a pixel; those outside are 0. */
 template <class T>
 __device__ static inline void load(float *to, const T *x, int first, int count, const struct layout &l,
                                    bool inside)
@@ -94,7 +94,7 @@ lrn_backward_kernel(T *d_x, const T *d_y, const T *x, struct layout l)
     }
 }
 
-/* Windows need not reach farther than the channels do. */
+/* Windows are limited to the number of channels. */
 static struct layout layout_of(const struct call *call, struct shape x, bool backward)
 {
     const struct lrn *s = (const struct lrn *)call->settings;
@@ -112,7 +112,7 @@ static struct layout layout_of(const struct call *call, struct shape x, bool bac
     return l;
 }
 
-/* Very wide windows want more shared memory than a kernel gets unasked. */
+/* Very wide windows need more shared memory than a kernel has by default. */
 template <class Kernel, class... Arguments>
 static enum status launch(const struct call *call, Kernel kernel, const struct layout &l, int floats,
                           Arguments... arguments)

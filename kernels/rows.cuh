@@ -10,7 +10,7 @@ struct rows_matrices {
     float factor;
 };
 
-/* Blocks are `across` chunks wide and `down` rows deep; `tiles` of them lie side by side. */
+/* Blocks are `across` chunks wide and `down` rows deep; `tiles` of them are side by side. */
 struct rows_layout {
     int64_t images, rows, columns;
     float factor;

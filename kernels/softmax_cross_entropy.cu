@@ -88,7 +88,7 @@ static struct targets targets_of(const struct call *call)
             (int)call->x[0].shape.c, s->label_smoothing};
 }
 
-/* work(threads) with as many as a row of so many classes keeps busy. */
+/* Calls work(threads) with as many threads as a row of that many classes can use. */
 template <class Work> static enum status with_threads(int classes, Work work)
 {
     if (classes <= 64) return work(std::integral_constant<int, 32>());

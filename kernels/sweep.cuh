@@ -5,7 +5,7 @@
 
 namespace batchnorm_parts {
 
-constexpr int unroll = 4;             /* rows that a thread has in flight */
+constexpr int unroll = 4;             /* rows of a thread in flight */
 constexpr int64_t blocks_max = 1024; /* of a first sweep */
 constexpr int segment = 512;          /* bytes of a row that a block takes, about: wide enough for memory, and
                                          with few sums to leave */
@@ -47,7 +47,7 @@ static inline dim3 sweep_grid(const struct call *call, const struct sweep *s, in
 /* A thread's position in a sweep. */
 struct sweep_position {
     int lane, column, channel;
-    bool here;                 /* threads beyond the last lane or column have nothing to do */
+    bool here;                 /* false for threads beyond the last lane or column */
 };
 
 template <int width> __device__ static inline sweep_position sweep_position_of(const struct sweep &s)
@@ -78,7 +78,7 @@ __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *f
         if (j < rows.count) to[j] = load<T, width>(from + rows[j]);
 }
 
-/* Whether kernels for this heed a mask: its bytes are of eight channels, and tell what relu asks. */
+/* Whether kernels for this can use a mask: its bytes are of eight channels, and suffice for relu. */
 template <int width, enum act act> constexpr bool can_mask = width == 8 && act == ACT_RELU;
 
 /* A byte of the mask for eight channels. */

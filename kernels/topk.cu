@@ -3,7 +3,7 @@
 
 static constexpr int threads = 128;
 
-/* The true class, which targets end with; -1: it is none. */
+/* The true class, the last element of the targets; -1: none. */
 __device__ static int target_class(const float *targets, int classes)
 {
     float label = targets[classes];

@@ -1,6 +1,6 @@
 /* update.cu: a step's update on CUDA: one pass over the gradients for their norm, whose last block makes all
  * decisions that depend on it, and one pass (lamb: two) over the parameters. The parameters are divided into
- * chunks, listed in device memory; sums are taken by chunk and block and combined in a fixed order. */
+ * chunks, listed in device memory; sums are computed by chunk and block and combined in a fixed order. */
 #include "kernels/block.cuh"
 
 extern "C" {
@@ -98,7 +98,7 @@ struct chunk {
     enum dtype low_dtype;
     int count;
     int first, chunks;         /* those of the same parameter */
-    int square;                /* its place among all stages' chunks */
+    int square;                /* its index among all stages' chunks */
     double lr_scale;
     bool decay, adapt;
 };
@@ -143,7 +143,7 @@ template <class Rule> __device__ static struct board<Rule> *board_of(const struc
 
 /* ---- The norm, and what follows from it ---- */
 
-/* Over a warp; a lane has the sum of each fourth of its packs for itself, so that additions need not wait. */
+/* Over a warp; a lane has four independent sums, each of every fourth pack, so that additions overlap. */
 __device__ static double squares_of(const float *values, int count, int lane)
 {
     double sums[4] = {0, 0, 0, 0};
@@ -205,7 +205,7 @@ template <class Rule> __device__ static double measure_chunk(const struct update
     return g;
 }
 
-/* All stages' chunks are added up as those of a network that is whole. */
+/* The chunks of all stages are added up in the order of the uncut network. */
 __device__ static double staged_squares(const struct update_squares *squares, int64_t c)
 {
     double sum = 0;
@@ -224,8 +224,8 @@ update_measure_kernel(const struct update_job job, double *squares)
     if (lane == 0) squares[chunk->square] = g;
 }
 
-/* A warp a chunk. The rates lie in the host's memory, far away: one warp that has the least to do
- * fetches them. */
+/* One warp per chunk. The rates are in host memory, which is slow to read: one of the warps with the least
+ * work reads them. */
 template <class Rule> static __global__ void __launch_bounds__(threads)
 update_norm_kernel(const struct update_job job)
 {
@@ -258,8 +258,8 @@ update_norm_kernel(const struct update_job job)
 
 /* ---- The update ---- */
 
-/* Masters and slots are not looked at again before the next step: they should not drive out of the cache
- * what is. */
+/* Masters and slots are not read again before the next step, so they should not evict from the cache what
+ * is. */
 __device__ static pack<float> load(const float *from, int i)
 {
     float4 v = __ldcs((const float4 *)from + i);
@@ -290,7 +290,7 @@ __device__ static void store_low_one(const struct chunk *chunk, int i, float w)
     else ((float *)chunk->low)[i] = w;
 }
 
-/* How the average follows. */
+/* How the average is updated. */
 struct ema {
     float keep, take;
     bool back;                 /* the weight becomes its average */
@@ -353,7 +353,7 @@ template <class Rule> __device__ static struct optimizer_numbers chunk_numbers(c
     return numbers;
 }
 
-/* The factors of the chunk's parameter; every block of the parameter works its lr out for itself. */
+/* The factors of the chunk's parameter; every block of the parameter computes its lr by itself. */
 template <class Rule> __device__ static typename Rule::factors chunk_factors(const struct update_job *job,
                                                                              const struct chunk *chunk)
 {
@@ -383,7 +383,7 @@ template <class Rule> __device__ static typename Rule::factors chunk_factors(con
     return f;
 }
 
-/* A block a chunk. The gradients measured last are the likeliest still in the cache: they come first. */
+/* One block per chunk. The gradients read last are the most likely ones in the cache, and come first. */
 template <class Rule> static __global__ void __launch_bounds__(threads)
 update_kernel(const struct update_job job)
 {
@@ -562,7 +562,7 @@ static struct piece *pieces_make(const struct update *update, int *count)
     return pieces;
 }
 
-/* Puts the lists into device memory. The board begins as zeros. */
+/* Copies the lists to device memory. The board is initialised with zeros. */
 static enum status lists_upload(struct update *update, struct update_tables *tables,
                                 const struct chunk *chunks, const struct piece *pieces)
 {
@@ -589,7 +589,7 @@ static enum status lists_upload(struct update *update, struct update_tables *tab
     return update->device->backend->synchronize(update->device);
 }
 
-/* No more blocks than have a chunk for each warp. */
+/* At most as many blocks as have a chunk for each warp. */
 static int norm_blocks(const struct device *device, int chunk_count)
 {
     int most = cuda_facts(device)->multiprocessors * (norm_threads / threads),
