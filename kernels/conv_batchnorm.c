@@ -30,8 +30,8 @@
 #include "kernels/codes_cuda.h"
 #include "kernels/weight.h"
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool conv_batchnorm_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                                 struct reason *reason)
 {
     const struct conv_batchnorm *s = settings;
     if (x_count != 1 + s->norm.residual)
@@ -49,8 +49,8 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static int params(const void *settings, int x_count, const struct shape *x,
-                  struct op_param out[OP_MAX_PARAMS])
+static int conv_batchnorm_params(const void *settings, int x_count, const struct shape *x,
+                                 struct op_param out[OP_MAX_PARAMS])
 {
     const struct conv_batchnorm *s = settings;
     struct shape y = shape_nhwc(1, 1, 1, s->filters);
@@ -60,8 +60,8 @@ static int params(const void *settings, int x_count, const struct shape *x,
                                  out + count);
 }
 
-static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
-                 struct op_saved out[OP_MAX_SAVED])
+static int conv_batchnorm_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                                struct op_saved out[OP_MAX_SAVED])
 {
     const struct conv_batchnorm *s = settings;
     struct tensor y = {.dtype = x[0].dtype, .shape = x[0].shape};
@@ -73,13 +73,13 @@ static int saved(const void *settings, int x_count, const struct tensor *x, bool
     return count + 1;
 }
 
-static bool masks(const void *settings, const struct tensor *x)
+static bool conv_batchnorm_masks(const void *settings, const struct tensor *x)
 {
     const struct conv_batchnorm *s = settings;
     return s->norm.activation == ACTIVATION_RELU && dtype_bytes(x[0].dtype) == 2;
 }
 
-static unsigned reads(const void *settings, enum phase phase)
+static unsigned conv_batchnorm_reads(const void *settings, enum phase phase)
 {
     const struct conv_batchnorm *s = settings;
     return READS_FIRST_X | READS_PARAMS | READS_SAVED |
@@ -111,7 +111,7 @@ static struct fold fold_open(const struct call *call)
     return f;
 }
 
-static size_t workspace(const struct call *call)
+static size_t conv_batchnorm_workspace(const struct call *call)
 {
     const struct conv_batchnorm *s = call->settings;
     int64_t channels = call->x[0].shape.c, filters = call->phase == PHASE_BACKWARD ? s->filters : 0;
@@ -201,22 +201,22 @@ static void write_y(const struct fold *f, int64_t k)
     }
 }
 
-static enum status recompute(const struct call *call)
+static enum status conv_batchnorm_recompute(const struct call *call)
 {
     struct fold f = fold_open(call);
     for (int64_t k = 0; k < f.filters; k++) write_y(&f, k);
     return OK;
 }
 
-static enum status forward(const struct call *call)
+static enum status conv_batchnorm_forward(const struct call *call)
 {
     struct fold f = fold_open(call);
-    if (!call->training) return recompute(call);
+    if (!call->training) return conv_batchnorm_recompute(call);
     fold_measure(&f);
     for (int64_t k = 0; k < f.filters; k++) fold_save(&f, k);
     for (int64_t c = 0; c < f.channels; c++)
         tensor_set(&call->saved[SAVED_COVARIANCE], f.filters * f.channels + c, f.mean[c]);
-    return recompute(call);
+    return conv_batchnorm_recompute(call);
 }
 
 /* The gradient of the activation's input. */
@@ -286,7 +286,7 @@ static void write_d_a(const struct fold *f, int64_t p)
     }
 }
 
-static enum status backward(const struct call *call)
+static enum status conv_batchnorm_backward(const struct call *call)
 {
     struct fold f = fold_open(call);
     for (int64_t c = 0; c < f.channels; c++)
@@ -322,11 +322,11 @@ static const struct op_code reference = {
     .keeps_mask = true,
     .takes_joined = true,
     .clips_later = true,
-    .workspace = workspace,
-    .forward = forward,
-    .backward = backward,
+    .workspace = conv_batchnorm_workspace,
+    .forward = conv_batchnorm_forward,
+    .backward = conv_batchnorm_backward,
     .update = batchnorm_update,
-    .recompute = recompute,
+    .recompute = conv_batchnorm_recompute,
 };
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
@@ -358,11 +358,11 @@ const struct op conv_batchnorm_op = {
     .max_inputs = 2,
     .precision = CLASS_LOW,
     .internal = true,
-    .shape = shape,
-    .params = params,
-    .saved = saved,
-    .reads = reads,
-    .masks = masks,
+    .shape = conv_batchnorm_shape,
+    .params = conv_batchnorm_params,
+    .saved = conv_batchnorm_saved,
+    .reads = conv_batchnorm_reads,
+    .masks = conv_batchnorm_masks,
     .rounds_factors = true,
     .moments = {SAVED_MEAN, SAVED_VARIANCE},
     .reference = &reference,
