@@ -275,7 +275,7 @@ static void candidates_load(const struct candidates *list, cudaStream_t stream)
 #define TRIAL_ROUNDS 3
 #define TRIAL_ENOUGH 0.15f               /* milliseconds per round */
 #define TRIAL_RUNS 8
-#define TRIAL_LONG 1                     /* ms from which on the cost of a launch, or a graph, does not matter */
+#define TRIAL_LONG 1                     /* ms; above that the cost of a launch or a graph is negligible */
 #define TRIAL_LOADING 20                 /* additional milliseconds that a first run may take */
 
 static float trial_round(const struct trial *t, cudaGraphExec_t graph, int runs)

@@ -203,7 +203,7 @@ static void moved_boundaries_are_nearly_the_best(void **state)
 }
 
 /* Twelve blocks with a forward of one second and a backward of two, two micro-batches: if the first stage has
- * k of them, the second one's last backward ends at k + 2 * 3 (12 - k), and the first one's takes 2k more; and
+ * k of them, the second one's last backward ends at k + 2 * 3 (12 - k), and the first one's takes 2k more;
  * its own two end 4k after the second one's first, at k + 3 (12 - k). */
 static void a_stage_that_others_wait_for_gets_less(void **state)
 {
