@@ -190,7 +190,7 @@ enum status product_run(const struct call *call)
         if (widened[i] && !is_written(call->phase, i))
             product_convert(F32, data[i], t->dtype, t->data, shape_count(t->shape));
     }
-    TRY(onednn_step_run(phase->step, data, workspace + phase->workspace));
+    TRY(onednn_step_run(phase->step, data, workspace ? workspace + phase->workspace : NULL));
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
         if (widened[i] && is_written(call->phase, i))

@@ -24,7 +24,7 @@ ok "with GPUs: code for their architectures only" asks '--with-cuda-arch=80 90' 
 ok "without a driver: no CUDA" asks --without-cuda 'NVIDIA-SMI has failed\n'
 export CUDA_ARCH=90
 ok "CUDA_ARCH selects the architecture without a GPU" asks --with-cuda-arch=90 ''
-ok "configure options given by the user come last" asks '--with-cuda-arch=90 CC=clang --without-cuda' '' clang
+ok "configure options given by the user come last" asks '--with-cuda-arch=90 CC=clang CFLAGS=-O1 --without-cuda' '' clang
 
 # The package is built with the same libraries.
 packaged() {
