@@ -1,6 +1,6 @@
 dist_check_SCRIPTS += tests/test_commands.sh tests/test_confusion.sh tests/test_summary.sh tests/test_channels.sh tests/test_classes.sh tests/test_folder.sh tests/test_gpu.sh tests/test_gpus.sh tests/test_gpus_faults.sh tests/test_init.sh tests/test_loading.sh tests/test_lr.sh tests/test_memory.sh tests/test_map.sh tests/test_packing.sh tests/test_pictures.sh tests/test_plausible.sh tests/test_trained.sh tests/test_resume.sh
 dist_check_SCRIPTS += tests/test_report.sh tests/test_compare.sh tests/test_profile.sh
-EXTRA_DIST += tests/tiny.sh
+EXTRA_DIST += tests/tiny.sh tests/two.sh
 dist_check_SCRIPTS += tests/test_health.sh tests/test_recipes.sh tests/test_refusals.sh tests/test_repeat.sh
 
 check_PROGRAMS += tests/test_traces

@@ -1,16 +1,8 @@
 #!/bin/sh
 # Runs on two GPUs: ranks and stages end in the bits of one GPU that has as many micro-batches; batch norm
-# over both repeats itself; a run goes on with any number. With AMPTRAIN_DEVICE=cpu: on CPU ranks.
-device=${AMPTRAIN_DEVICE:-cuda}
-if [ "$device" != cpu ] && [ "$("$AMPTRAIN" devices | grep -c '^cuda.*capability')" -lt 2 ]; then
-    echo "1..0 # SKIP there are not two GPUs"
-    exit 0
-fi
-. "$top_srcdir/tests/tap.sh"
-. "$top_srcdir/tests/tiny.sh"
+# over both repeats itself; a run goes on with any number.
+. "$top_srcdir/tests/two.sh"
 
-export XDG_CACHE_HOME="$scratch/cache"
-sed -i "s/^device = .*/device = $device\ndeterministic = yes/; s/^every = 3 steps/every = 10 steps/" run.ini
 printf '[parallel]\ntimeout = 20\n' >>run.ini
 
 # equals FOLDER [OPTION...]: a run of four micro-batches ends as the one on a GPU by itself.
