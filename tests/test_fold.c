@@ -344,14 +344,6 @@ static void test_activations(void **state)
     check_folded("hardswish");
 }
 
-static int64_t most_alive(const struct program *program)
-{
-    int64_t *live = plan_live_bytes(program), most = 0;
-    for (int i = 0; i < program->count; i++) most = live[i] > most ? live[i] : most;
-    free(live);
-    return most;
-}
-
 /* Masks are made again with what they are masks of, and a pooling from what it saved alone. */
 static void check_recomputed(const struct program *program)
 {
@@ -393,7 +385,7 @@ static void test_recomputed(void **state)
         struct program copy = program_copy(&program);
         recompute(&copy, modes);
         if (seed == 0) check_recomputed(&copy);
-        assert_int_equal(most_alive(&copy), forecast.bytes);
+        assert_int_equal(plan_live_peak(&copy), forecast.bytes);
         program_free(&copy);
     }
     free(modes);

@@ -247,10 +247,7 @@ static struct measured measure(const struct graph *graph, int stages, int64_t li
         double seconds = cost_program(&program);
         measured.seconds += seconds;
         measured.slowest = fmax(measured.slowest, seconds);
-        int64_t *live = plan_live_bytes(&program);
-        for (int i = 0; i < program.count; i++)
-            if (live[i] > measured.bytes[s]) measured.bytes[s] = live[i];
-        free(live);
+        measured.bytes[s] = plan_live_peak(&program);
         program_free(&program);
     }
     return measured;

@@ -532,11 +532,7 @@ static int made_by_the_way(const struct program *program, const enum recompute_m
     assert_in_order(&copy);
     assert_int_equal(recompute_count(&copy), again);
     for (int i = 0; i < copy.count; i++) count += copy.instructions[i].y_recomputed >= 0;
-    int64_t *live = plan_live_bytes(&copy);
-    *bytes = 0;
-    for (int i = 0; i < copy.count; i++)
-        if (live[i] > *bytes) *bytes = live[i];
-    free(live);
+    *bytes = plan_live_peak(&copy);
     program_free(&copy);
     return count;
 }

@@ -69,10 +69,7 @@ static int64_t stage_bytes(const struct program *program, const struct partition
     const struct cut_options options = {.stages = partitioning->stages, .stage = number,
                                         .schedule = partitioning->schedule};
     struct program copy = cut_stage(program, &options, stage);
-    int64_t *live = plan_live_bytes(&copy), most = 0;
-    for (int i = 0; i < copy.count; i++)
-        if (live[i] > most) most = live[i];
-    free(live);
+    int64_t most = plan_live_peak(&copy);
     program_free(&copy);
     return most;
 }

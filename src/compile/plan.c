@@ -220,6 +220,16 @@ int64_t *plan_live_bytes(const struct program *program)
     return live;
 }
 
+int64_t plan_live_peak(const struct program *program)
+{
+    struct plan plan;
+    struct blocks blocks = blocks_open(program, true, &plan);
+    int64_t most = plan.live_bytes_bound;
+    blocks_close(&blocks);
+    plan_free(&plan);
+    return most;
+}
+
 /* Whether an instruction's output has separate memory from its inputs. */
 static bool has_own_place(const struct instruction *at, int value)
 {

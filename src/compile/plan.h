@@ -47,6 +47,7 @@ enum status plan_fit(const struct program *program, int64_t room, double seconds
 
 /* Sums of aligned bytes alive, by instruction, without packing; the caller frees them. */
 int64_t *plan_live_bytes(const struct program *program);
+int64_t plan_live_peak(const struct program *program);   /* the largest of these */
 
 /* The largest sum of one instruction's values, which are live at once: no order and no placement needs
  * less. */
