@@ -1,21 +1,21 @@
 /* batchnorm.cu: batchnorm in two sweeps over memory in each direction: the first computes sums, the second
  * uses them. Blocks leave their sums in the workspace, and a small kernel combines them in a fixed order. The
- * second sweep goes backwards through memory, because the data read last by the first one are still in the
- * cache.
+ * second sweep goes through memory in the opposite direction, because what the first one read last is still
+ * in the cache.
  *
- * If statistics are already there (evaluation, recomputation), only the second sweep is needed. */
+ * If the statistics are known (evaluation, recomputation), only the second sweep is needed. */
 #include "kernels/dependent_launch.cuh"
 #include "kernels/sweep.cuh"
 
 using namespace batchnorm_parts;
 
-/* The parts that a first sweep leaves: how many rows each block took. */
+/* The partial sums of a first sweep, one per block, and how many rows each block summed. */
 struct partial_sums {
     const float *sums;
-    int count, longer;         /* blocks; the first so many of them took one tile more than the others */
-    int last;                  /* which one took the last tile ... */
-    int64_t tile, tiles;       /* rows of a tile; tiles that the others took */
-    int64_t missing;           /* ... and how many rows that lacks */
+    int count, longer;         /* blocks; the first `longer` of them summed one tile more than the others */
+    int last;                  /* the block that summed the last tile, which may be incomplete */
+    int64_t tile, tiles;       /* rows of a tile; tiles of each of the other blocks */
+    int64_t missing;           /* rows that the last tile lacks */
     __device__ double rows(int i) const
     {
         return (double)((tiles + (i < longer)) * tile - (i == last ? missing : 0));
@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(threads, 4)
     leave_part(s, p, t, parts);
 }
 
-/* Merging kernels have `merged` channels to a block, and 32 warps that share the parts: a half of a warp
- * takes every 64th, asking for `unroll` of them at a time. Then every channel gets a warp, whose lane 0
- * learns the sums. */
+/* Merging kernels process `merged` channels per block. First, half-warps share the partial sums: each adds
+ * up every `mergers`-th, loading `unroll` at a time. Then one warp per channel combines their results; its
+ * lane 0 has the sums. */
 constexpr int merged = 16;
 constexpr int mergers = 64;
 
@@ -79,7 +79,7 @@ __device__ static inline pair add_up(pair value)
     return value;
 }
 
-/* Calls add(part, first, second) for this thread's parts of its channel. */
+/* Calls add(block, first, second) for those partial sums of its channel that this thread adds up. */
 template <class Add>
 __device__ static inline void for_partial_sums(const struct partial_sums &parts, int64_t channels, Add add)
 {
@@ -98,14 +98,15 @@ __device__ static inline void for_partial_sums(const struct partial_sums &parts,
     }
 }
 
-/* The channel that this thread finishes, or -1. */
+/* The channel whose result this thread writes, or -1. */
 __device__ static inline int64_t finished_channel(int64_t channels)
 {
     int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x / 32;
     return threadIdx.x % 32 == 0 && threadIdx.x / 32 < merged && channel < channels ? channel : -1;
 }
 
-/* Deviations are taken from the first part's mean, so that little is lost when squares are subtracted. */
+/* Deviations are from the first block's mean, so that little precision is lost when squares are
+ * subtracted. */
 __global__ void __launch_bounds__(merged * mergers)
     batchnorm_merge_moments_kernel(struct partial_sums parts, int64_t channels, int64_t count, double eps,
                                    struct statistics out)
@@ -129,12 +130,12 @@ __global__ void __launch_bounds__(merged * mergers)
     out.variance[channel] = count > 1 ? (float)(square / (double)(count - 1)) : 0;
 }
 
-/* A channel's variance is taken from sums if its mean is at most this (the root of it) many deviations from
- * 0: fp32 sums over 3e6 numbers then leave the variance 4 digits, of 100 deviations 2, of 1,000 none. */
+/* The largest square of mean / deviation for which a channel's variance is computed from sums: at 16
+ * deviations, fp32 sums of 3e6 numbers leave the variance 4 digits; at 100, 2; at 1,000, none. */
 constexpr double cancels_from = 16 * 16;
 
-/* From the sums that a convolution left on its way, of its results before they were rounded to storage.
- * False where subtracting them leaves too few digits. */
+/* Statistics from the sums that a convolution computed, of its results before they were rounded to the
+ * storage type. False if the subtraction leaves too few digits. */
 __device__ static inline bool finish_sums(const float *sums, int64_t channels, int64_t k, int64_t count,
                                           double eps, struct statistics out)
 {
@@ -146,7 +147,7 @@ __device__ static inline bool finish_sums(const float *sums, int64_t channels, i
     return !isfinite(mean) || mean * mean <= cancels_from * (variance + eps);
 }
 
-/* A block has `width` channels from `first` on, all of whose rows it reads. */
+/* Statistics of `width` channels from `first` on, by a block that reads all rows. */
 template <class T, int width>
 __device__ static inline void measure_channels(const T *x, int64_t channels, int64_t first, int64_t count,
                                                double eps, struct statistics out)
@@ -158,7 +159,7 @@ __device__ static inline void measure_channels(const T *x, int64_t channels, int
     for (int64_t row = threadIdx.x; row < count; row += threads)
         measure_cell(t, shift, load<T, width>(x + row * channels + first));
     measure_end(t, shift);
-    /* Means far from 0 would be rounded by every merge. */
+    /* Merging would round means far from 0 each time. */
     cell<T, width> base = load<T, width>(x + first);
 #pragma unroll
     for (int i = 0; i < width; i++) t.first[i] -= base.get(i);
@@ -172,9 +173,9 @@ __device__ static inline void measure_channels(const T *x, int64_t channels, int
     }
 }
 
-/* A block a cell's channels. Where the sums do not do for one of them, the block measures x: that is slow,
- * and no network that learns has many such channels. The kernel behind this one reads x at once, so it is let
- * begin when the kernel that wrote x has ended. */
+/* A block per cell of channels. Where the sums of one of them are not precise enough, the block reads x
+ * itself: that is slow, but no network that learns has many such channels. The next kernel reads x as soon as
+ * it begins, so it may only begin when the kernel that wrote x has ended. */
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     batchnorm_use_sums_kernel(const float *sums, const T *x, int64_t channels, int64_t count, double eps,
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(threads)
     measure_channels<T, width>(x, channels, first, count, eps, out);
 }
 
-/* Tensors of the normalising sweep; residual and mask may be NULL. */
+/* The tensors of the sweep that computes y; residual and mask may be NULL. */
 template <class T> struct normalised {
     const T *x, *residual;
     T *y;
@@ -295,7 +296,7 @@ __global__ void __launch_bounds__(merged * mergers)
                           (float)(-sums.first / (double)count)};
 }
 
-/* The lines by the sums of all ranks, each with as many rows. */
+/* The lines from the sums of all ranks, which have the same number of rows each; `count` is of all. */
 __global__ void __launch_bounds__(threads)
     batchnorm_lines_kernel(const float *sums, int64_t channels, double count, const float *invstd,
                            struct gradient_line *lines)
@@ -306,7 +307,7 @@ __global__ void __launch_bounds__(threads)
         lines[k] = {(float)(-invstd[k] * (double)sums[channels + k] / count), (float)(-sums[k] / count)};
 }
 
-/* Cells of d_x_more, which `adds` says is there. */
+/* Cells of d_x_more, if `adds` says that it is present. */
 template <bool adds, class T, int width>
 __device__ static inline void load_more(cell<T, width> (&to)[unroll], const gradients<T> &g,
                                         const sweep_position &p, const tile_rows &rows)
@@ -317,7 +318,7 @@ __device__ static inline void load_more(cell<T, width> (&to)[unroll], const grad
             to[j] = load<T, width>(g.d_x_more + (rows.first + j * rows.lanes) * g.more_pitch + p.channel);
 }
 
-/* What is added to d_x is added to what would have been stored. */
+/* d_x is rounded to storage before d_x_more is added, as if it had been stored in between. */
 template <class T, int width>
 __device__ static inline void add_more(float (&d_x)[width], const cell<T, width> &more)
 {
@@ -371,8 +372,8 @@ __global__ void __launch_bounds__(threads, 2)
     }
 }
 
-/* Calls work(T(), width, act) with what the call's kernels are made for; single numbers have no kernels of
- * their own for the common activations. */
+/* Calls work(T(), width, act) with the template arguments of the call's kernels; kernels of width 1 are not
+ * specialised for relu. */
 template <class Work> static enum status with_kind(const struct call *call, Work work)
 {
     const struct batchnorm *s = (const struct batchnorm *)call->settings;
@@ -384,7 +385,7 @@ template <class Work> static enum status with_kind(const struct call *call, Work
     });
 }
 
-/* From statistics that are there to y. `behind`: after batchnorm_merge_moments_kernel. */
+/* y from known statistics. `behind`: directly after batchnorm_merge_moments_kernel. */
 static enum status batchnorm_normalise(const struct call *call, bool behind)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
@@ -508,8 +509,8 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
 static enum status batchnorm_pass_gradients(const struct call *call)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
-    /* The second sweep need not look at y again where the first has written dz;
-     * leaky_relu's dz is rounded there. */
+    /* Where the first sweep has written dz, the second need not read y again; but leaky_relu's dz was rounded
+     * when it was written. */
     bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
@@ -528,8 +529,8 @@ static enum status batchnorm_pass_gradients(const struct call *call)
     });
 }
 
-/* y is made again by the second sweep, whose writes stay in the cache for those that follow; if there is
- * none, by a sweep of its own. */
+/* y is recomputed by the second sweep, so that it is in the cache for its next reader; without a second
+ * sweep, by a sweep of its own. */
 static enum status batchnorm_backward(const struct call *call)
 {
     if (is_empty(call)) return OK;
@@ -539,7 +540,7 @@ static enum status batchnorm_backward(const struct call *call)
     return batchnorm_normalise(&recompute, false);
 }
 
-/* A layer's running statistics, and the batch's, which they follow. */
+/* A layer's running statistics, and the batch's, by which they are updated. */
 struct running_layer {
     const float *batch_mean, *batch_variance;
     float *mean, *variance;
@@ -548,12 +549,12 @@ struct running_layer {
     int channels;
 };
 
-/* As many as fit into the parameters of a kernel, which are at most 4 KiB. */
+/* As many layers as fit into a kernel's parameters, which are limited to 4 KiB. */
 struct running_layers {
     struct running_layer at[64];
 };
 
-/* Block x is a layer's. Nothing changes where the step was skipped. */
+/* blockIdx.x is the layer. If the step was skipped, nothing changes. */
 __global__ void __launch_bounds__(threads)
     batchnorm_running_kernel(const __grid_constant__ struct running_layers layers, const int32_t *skipped)
 {

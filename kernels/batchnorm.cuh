@@ -1,9 +1,8 @@
-/* batchnorm.cuh: the arithmetic of batchnorm on CUDA: of one element, and of the sums that a block makes of
- * its rows.
+/* batchnorm.cuh: the arithmetic of batchnorm on CUDA: of one element, and of a block's sums over its rows.
  *
- * Memory is rows (n, h, w) of channels; a row is a sequence of packs of `width` channels. A thread processes
- * one column of packs, so that per-channel values stay in registers, in every `lanes`-th row of the block:
- * `lanes` threads of a block share a column. */
+ * Memory consists of rows (n, h, w) of channels; a row is a sequence of cells of `width` channels. A thread
+ * processes one column of cells, so that per-channel values stay in registers, and every `lanes`-th row of
+ * the block: `lanes` threads of a block share a column. */
 #pragma once
 
 #include "kernels/cuda.cuh"
@@ -16,8 +15,8 @@ namespace batchnorm_parts {
 
 constexpr int threads = 256;
 
-/* One thread's access: 16 bytes, or a single number where rows are no multiples of that. Numbers stay packed
- * in their registers until they are looked at. */
+/* One thread's memory access: 16 bytes, or a single number if rows are not multiples of 16 bytes. Numbers
+ * stay packed in registers until they are used. */
 template <class T, int width> struct cell {
     static_assert(sizeof(T) * width == 16, "other widths have cells of their own");
     uint4 packed;
@@ -80,7 +79,7 @@ template <class T, int width> __device__ inline void store(void *to, const float
     *(cell<T, width> *)to = cell_of<T>(value);
 }
 
-/* A bit for each of a cell's eight numbers: whether it is not 0. */
+/* A bit for each of a cell's eight numbers: 1 if it is not 0. */
 template <class T> __device__ inline uint8_t mask_of(const cell<T, 8> &y)
 {
     unsigned bits = 0;
@@ -110,7 +109,7 @@ static inline struct slopes slopes_of(const struct batchnorm *s)
     return {1, INFINITY};
 }
 
-/* Activations that kernels are specialised for: nearly every layer has none or relu. */
+/* The activations for which kernels are specialised: nearly every layer has none or relu. */
 enum act { ACT_NONE, ACT_RELU, ACT_SMOOTH, ACT_OTHER };
 
 template <enum act act> __device__ inline float activate(const struct slopes &b, float z)
@@ -122,7 +121,7 @@ template <enum act act> __device__ inline float activate(const struct slopes &b,
     return z <= 0 ? (b.negative == 0 ? 0 : b.negative * z) : z >= b.top ? b.top : z;
 }
 
-/* Products are rounded by themselves, so that both sweeps see the same gradient. */
+/* Products are rounded before they are added to anything, so that both sweeps see the same gradient. */
 template <enum act act> __device__ inline float pass_back(const struct slopes &b, float side, float d_y)
 {
     if (act == ACT_NONE) return d_y;
@@ -136,12 +135,12 @@ template <enum act act> __device__ inline float pass_back(const struct slopes &b
     return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
 }
 
-/* The tensor that tells backward on which side of the activation's corner an element was. Only relu has a
- * mask. */
+/* The tensor from which backward knows on which side of the activation's corner an element was. Only relu has
+ * a mask. */
 enum side { SIDE_X, SIDE_Y, SIDE_MASK };
 
-/* Where channels' values are; weight and bias may be NULL. With `running`, spread is a variance,
- * else invstd. */
+/* The arrays of channels' values; weight and bias may be NULL. With `running`, spread is a variance,
+ * otherwise invstd. */
 struct channel_values {
     const float *mean, *spread, *weight, *bias;
     float eps;
@@ -163,8 +162,8 @@ static inline struct channel_values values_of(const struct call *call)
     };
 }
 
-/* z = (x - mean) * scale + bias, always in these operations, so that forward, recompute and backward's masks
- * agree to the bit. */
+/* z = (x - mean) * scale + bias, always by the same operations, so that forward, recompute and backward's
+ * masks agree to the bit. */
 template <int width> struct factors {
     float mean[width], scale[width], bias[width];
 };
@@ -205,7 +204,7 @@ template <int width> __device__ inline float normalise(const factors<width> &f, 
     return fmaf(x - f.mean[i], f.scale[i], f.bias[i]);
 }
 
-/* y of one cell; `residual` counts if the template says so. */
+/* y of one cell; `residual` is used only with has_residual. */
 template <enum act act, bool has_residual, class T, int width>
 __device__ inline cell<T, width> normalise_cell(const factors<width> &f, const struct slopes &b,
                                                 const cell<T, width> &x, const cell<T, width> &residual)
@@ -220,7 +219,7 @@ __device__ inline cell<T, width> normalise_cell(const factors<width> &f, const s
     return cell_of<T>(out);
 }
 
-/* A cell of that tensor: y, or a byte of the mask. */
+/* A cell of the tensor that `by` names: y, or a byte of the mask. */
 template <class T, int width, enum side by> struct side_cell {
     cell<T, width> y;
     __device__ float get(int i) const { return y.get(i); }
@@ -232,12 +231,12 @@ template <class T, int width> struct side_cell<T, width, SIDE_MASK> {
 
 /* One cell of each tensor that backward reads. */
 template <class T, int width, enum side by> struct backward_cells {
-    const cell<T, width> &x, &d_y, &more;      /* `more` counts if the template says `two` */
+    const cell<T, width> &x, &d_y, &more;      /* `more` is used only with `two` */
     const side_cell<T, width, by> &sides;
 };
 
-/* The gradient behind the activation, of element i of a cell. d_y may come in two parts, whose sum
- * is rounded as if it had been stored. */
+/* The gradient of the activation's input, for element i of a cell. d_y may be given as two tensors, whose
+ * sum is rounded as if it had been stored. */
 template <enum act act, bool two, class T, int width, enum side by>
 __device__ inline float d_z(const factors<width> &f, const struct slopes &b,
                             const backward_cells<T, width, by> &in, int i)
@@ -247,15 +246,15 @@ __device__ inline float d_z(const factors<width> &f, const struct slopes &b,
     return pass_back<act>(b, by == SIDE_X ? normalise(f, in.x.get(i), i) : in.sides.get(i), d);
 }
 
-/* Two numbers a channel over `count` rows: mean and sum of squared deviations from it (forward), or the sums
- * of dz and of dz * (x - mean) (backward). */
+/* Two numbers per channel over `count` rows: mean and sum of squared deviations from it (forward), or the
+ * sums of dz and of dz * (x - mean) (backward). */
 template <int width> struct tally {
     float count;
     float first[width], second[width];
 };
 
-/* Forward, one read: sums are of deviations from the thread's first value, which lies among the values, so
- * that little is lost when squares are subtracted (Chan, Golub, LeVeque 1983). */
+/* Forward, in one pass: sums are of deviations from the thread's first value, so that little precision is
+ * lost when squares are subtracted (Chan, Golub, LeVeque 1983). */
 template <class T, int width> __device__ inline void measure_cell(tally<width> &t, float (&shift)[width],
                                                                   const cell<T, width> &x)
 {
@@ -280,7 +279,7 @@ template <int width> __device__ inline void measure_end(tally<width> &t, const f
     }
 }
 
-/* Backward: adds a cell to the sums; gives its dz. */
+/* Backward: adds a cell to the sums and returns its dz. */
 template <enum act act, bool two, class T, int width, enum side by>
 __device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct slopes &b,
                                     const backward_cells<T, width, by> &in, float (&dz)[width])
@@ -321,11 +320,11 @@ struct merge_sums {
     }
 };
 
-/* Room for half of a block's tallies; rows of an odd length keep to different banks. */
+/* Shared memory for half of a block's tallies; odd row lengths avoid bank conflicts. */
 template <int width> using tally_room = float[threads / 2][2 * width + 1];
 
-/* Merges the lanes' tallies in a fixed order; lane 0 has the result. `span` threads lie side by side
- * on a row. */
+/* Merges the lanes' tallies in a fixed order into lane 0's. `span` is the number of threads that are side by
+ * side on a row. */
 template <class Merge, int width>
 __device__ inline void merge_lanes(tally<width> &mine, int span, int lanes, tally_room<width> &room)
 {
@@ -352,7 +351,7 @@ __device__ inline void merge_lanes(tally<width> &mine, int span, int lanes, tall
     }
 }
 
-/* A channel's terms of backward's second sweep: d_x = scale * (dz + (tilt * (x - mean) + offset)). */
+/* A channel's coefficients in backward's second sweep: d_x = scale * (dz + (tilt * (x - mean) + offset)). */
 struct gradient_line {
     float tilt, offset;
 };
@@ -369,7 +368,7 @@ __device__ inline void d_x_cell(const factors<width> &f, const struct gradient_l
     }
 }
 
-/* Where forward leaves what it found about channels. */
+/* Forward's results for each channel. */
 struct statistics {
     float *mean, *invstd, *variance;
 };
@@ -381,16 +380,16 @@ static inline struct statistics statistics_of(const struct call *call)
             (float *)call->saved[SAVED_VARIANCE].data};
 }
 
-/* Forward's statistics of x, which has elements, in training; with the workspace of forward. */
+/* Computes x's statistics as forward does in training, in forward's workspace; x must not be empty. */
 }
 enum status batchnorm_statistics_cuda(const struct call *call);
-/* op_code.update of batch norm and of the ops that it is a part of. */
+/* op_code.update of batch norm and of the ops that contain one. */
 enum status batchnorm_update_cuda(const struct call *call);
 namespace batchnorm_parts {
 
-/* Everything that backward's kernels read and write. y and mask, as sides are told; d_y_more, d_x_more,
- * d_residual, d_x, y_recomputed and the parameters' gradients may be NULL. Rows of d_x_more have more_pitch
- * numbers. */
+/* The tensors that backward's kernels read and write. Of y and mask only the one that enum side selects is
+ * read; d_y_more, d_x_more, d_residual, d_x, y_recomputed and the parameters' gradients may be NULL. Rows of
+ * d_x_more have more_pitch numbers. */
 template <class T> struct gradients {
     const T *x, *y, *d_y, *d_y_more, *d_x_more;
     int64_t more_pitch;
@@ -418,7 +417,7 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
     };
 }
 
-/* Calls work(act) with the activation's kind; `relu`: whether that has kernels of its own. */
+/* Calls work(act) with the activation's kind as a constant; `relu`: there are kernels specialised for it. */
 template <int n> struct number {
     static constexpr int value = n;
 };

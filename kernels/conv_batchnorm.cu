@@ -1,9 +1,10 @@
-/* conv_batchnorm.cu: conv_batchnorm by products of cuBLASLt, and small kernels on matrices of filters x
- * channels between them. Names are those of the formulas in conv_batchnorm.c.
+/* conv_batchnorm.cu: conv_batchnorm by cuBLASLt's matrix products, with small kernels on matrices of filters
+ * x channels in between. Names are those of the formulas in conv_batchnorm.c.
  *
- * Forward: a a' and the sums of a; statistics; s W and the bias; y with its mask by one product.
+ * Forward: a a' and the sums of a; statistics; s W and the bias; y and its mask by one product.
  * Backward: dz and its sums in one sweep; dz a'; the parameters' gradients; Q and the bias; d_a by two
- * products, Q a + q and then (s W)' dz on top. q is Q's and (s W)'s as they were rounded: -Q m - (s W)' D. */
+ * products, Q a + q, to which the second adds (s W)' dz. q = -Q m - (s W)' D is computed from Q and s W as
+ * they were rounded. */
 #include "kernels/block.cuh"
 #include "kernels/conv_cuda.cuh"
 #include "kernels/batchnorm.cuh"
@@ -17,18 +18,18 @@ extern "C" {
 
 using namespace batchnorm_parts;
 
-/* Entries of Q are smaller than those of d_a by about the deviation of a times the root of the channels and
- * more; in fp16 they are stored this much larger. */
+/* Entries of Q are smaller than those of d_a, by at least about the deviation of a times the square root of
+ * the number of channels; they are stored multiplied by this, for fp16's range. */
 #define SQUARE_SCALE 1024.0f
 
-/* b is shared among both factors of Q as its root, this much larger: so it may be from 1e-10 to 1e6. */
+/* Both factors of Q contain the square root of b, multiplied by this: so b may be from 1e-10 to 1e6. */
 #define ROOT_SCALE 64.0f
 
 enum product { GRAM, OUTPUT, WEIGHTS, SQUARE, CORRECTION, DATA, PRODUCTS };
 
 struct conv_batchnorm_plans {
     struct matmul *of[PRODUCTS];
-    bool mask;                           /* the product that makes y makes its mask, too */
+    bool mask;                           /* the product that computes y also computes its mask */
 };
 
 struct extents {
@@ -54,7 +55,7 @@ static enum activation activation_of(const struct call *call)
     return (enum activation)settings_of(call)->norm.activation;
 }
 
-/* Whether the phase makes statistics. */
+/* Whether the phase computes statistics. */
 static bool measures(const struct call *call)
 {
     return call->training && call->phase == PHASE_FORWARD;
@@ -119,12 +120,12 @@ static enum status prepare(const struct call *call, void **made)
 
 /* ---- The workspace ---- */
 
-/* Where things lie in it, in bytes, and all of it. Not all phases have all of them. */
+/* The offset of each part in bytes, 0 for those that the phase does not need, and the total size. */
 struct rooms {
-    size_t scratch, parts;               /* of products; of sums */
-    size_t square, sums, scaled, bias;   /* a a' or Q; of a, or of dz; s W; of a product */
-    size_t mask, gradient, roots, dz;    /* G not centered; W times the roots of b, and with b's signs */
-    size_t taken, d_taken;               /* pixels of a and d_a, with a stride */
+    size_t scratch, parts;               /* of products; partial sums */
+    size_t square, sums, scaled, bias;   /* a a' or Q; sums of a or of dz; s W; a product's bias */
+    size_t mask, gradient, roots, dz;    /* G, not centered; W sqrt|b|, then the same with b's signs */
+    size_t taken, d_taken;               /* with a stride: the pixels of a and d_a that it takes */
     size_t bytes;
 };
 
@@ -180,7 +181,7 @@ template <class T> static T *at(const struct call *call, size_t offset)
 
 /* ---- Small kernels ---- */
 
-/* Channels' values of the batch norm; weight and bias may be NULL. */
+/* The batch norm's values, by filter; weight and bias may be NULL. */
 struct norm_values {
     const float *mean, *invstd, *weight, *bias;
 };
@@ -208,10 +209,10 @@ template <class T> static struct matrices<T> matrices_of(const struct call *call
 }
 
 constexpr int warps = threads / 32;
-constexpr int measuring = 512;           /* threads that measure together */
-constexpr int chunk_rows = 256;          /* of the covariance, that they go through at once */
+constexpr int measuring = 512;           /* threads of a block that computes statistics */
+constexpr int chunk_rows = 256;          /* rows of the covariance in shared memory at a time */
 
-/* The greatest normal number below 0, or, of fp16, the greatest. */
+/* The negative normal number closest to 0; of fp16, the subnormal one. */
 template <class T> __device__ inline T least_below();
 template <> __device__ inline float least_below<float>() { return -1.17549435e-38f; }
 template <> __device__ inline __half least_below<__half>() { return __ushort_as_half(0x8001); }
@@ -225,8 +226,9 @@ template <class V> __device__ static inline V warp_sum(V value)
     return warp_reduce(value, [](V a, V b) { return a + b; });
 }
 
-/* A filter whose mean is more deviations from 0 than fp32 sums of squares allow, or a bias of 16 bits: its
- * variance is taken from x, and so is y. That is slow, and no network that learns has many of them. */
+/* A filter is far if its mean is more deviations from 0 than fp32 sums of squares, or a 16-bit bias, can
+ * represent: its variance and y are computed from x itself. That is slow, but no network that learns has many
+ * such filters. */
 __device__ static inline bool is_far(float mean, float invstd) { return fabsf(mean) * invstd > 16; }
 
 /* x - mean of one pixel and filter. */
@@ -243,7 +245,8 @@ __device__ static inline float deviation(const T *a, const T *weight, Mean mean,
     return sum;
 }
 
-/* By a whole block. Covariances that err do so along the means of a: they get the right variance. */
+/* By a whole block. Errors of the covariance are along the means of a; it is corrected to give the right
+ * variance. */
 template <class T>
 __device__ static inline void measure_far(const struct matrices<T> &m, const T *a, const float *sums,
                                           int filter, double eps, const struct statistics &out,
@@ -271,8 +274,9 @@ __device__ static inline void measure_far(const struct matrices<T> &m, const T *
     out.variance[filter] = count > 1 ? (float)(squares / (count - 1)) : 0;
 }
 
-/* s W and y's bias of one filter, by a warp; a far one's are as if x were its mean. Without means of a
- * (evaluation) invstd is a variance. No bias is 0: where z is 0, the library's mask lets gradients pass. */
+/* s W and y's bias for one filter, by a warp; a far filter's are as if x were its mean everywhere. Without
+ * means of a (evaluation), invstd is a variance. A bias is never 0, so that z is not: for z = 0, the
+ * library's mask lets gradients pass. */
 template <class T, class Mean>
 __device__ static inline void scale_filter(const struct matrices<T> &m, Mean mean, int filter, double eps,
                                            T *bias)
@@ -293,9 +297,9 @@ __device__ static inline void scale_filter(const struct matrices<T> &m, Mean mea
     if (lane == 0) bias[filter] = to_float(rounded) == 0 ? least_below<T>() : rounded;
 }
 
-/* A block has as many filters as warps in `threads`: first T, whose terms groups of threads share, then, a
- * warp a filter, mean and variance, s W and the bias. The covariance of a is made in double, since means may
- * be many deviations, and is fp32 when that is off. */
+/* A block processes `warps` filters: first W times the covariance of a, whose terms are divided among groups
+ * of threads; then, with a warp per filter, mean and variance, s W and the bias. The covariance is computed
+ * in double, because means may be many deviations, and is fp32 once they are subtracted. */
 template <class T>
 __global__ void __launch_bounds__(measuring)
     conv_batchnorm_statistics_kernel(struct matrices<T> m, const T *a, const float *gram, const float *sums,
@@ -370,7 +374,7 @@ __global__ void __launch_bounds__(measuring)
     if (mine) scale_filter(m, [&](int c) { return (float)(sums[c] * share); }, filter, eps, bias);
 }
 
-/* s W and the bias from statistics that are there. */
+/* s W and the bias from known statistics. */
 template <class T>
 __global__ void __launch_bounds__(threads)
     conv_batchnorm_scale_kernel(struct matrices<T> m, double eps, T *bias)
@@ -379,9 +383,9 @@ __global__ void __launch_bounds__(threads)
     if (filter < m.e.filters) scale_filter(m, [&](int c) { return m.mean[c]; }, filter, eps, bias);
 }
 
-/* y of far filters, and their bits of the mask, if there is one: a block has a byte's filters and some
- * pixels. */
-#define FAR_BLOCKS 8                     /* that share the pixels */
+/* y of far filters, and their bits of the mask, if there is one: a block processes the 8 filters of a byte,
+ * for a share of the pixels. */
+#define FAR_BLOCKS 8                     /* that share the pixels of a byte's filters */
 
 template <class T> struct outputs {
     const T *a, *residual;               /* no residual: NULL */
@@ -419,7 +423,7 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-/* y, behind relu, becomes relu6's. Few numbers are above 6. */
+/* Turns relu's y into relu6's. Few numbers are above 6. */
 template <class T>
 __global__ void __launch_bounds__(threads) conv_batchnorm_clamp_kernel(T *y, int64_t packs)
 {
@@ -439,7 +443,7 @@ __global__ void __launch_bounds__(threads) conv_batchnorm_clamp_kernel(T *y, int
     }
 }
 
-/* A bit for each number of y: a byte a thread. */
+/* A bit for each number of y, a byte per thread. */
 template <class T> __global__ void __launch_bounds__(threads)
     conv_batchnorm_mask_kernel(uint8_t *mask, const T *y, int64_t bytes)
 {
@@ -448,8 +452,8 @@ template <class T> __global__ void __launch_bounds__(threads)
         mask[i] = mask_of(load<T, 8>(y + 8 * i));
 }
 
-/* From G, not centered, and the sums of dz: the parameters' gradients, which may be NULL, s W, and W times
- * the roots of b, and with b's signs; a warp a filter. */
+/* From G, not centered, and the sums of dz: the parameters' gradients, which may be NULL; s W; W sqrt|b|, and
+ * the same with b's signs. A warp per filter. */
 template <class T> struct filter_gradients {
     const float *gradient, *sums, *covariance;
     float *d_norm_weight, *d_norm_bias, *d_weight;
@@ -469,9 +473,9 @@ __global__ void __launch_bounds__(threads)
     for (int c = lane; c < channels; c += 32)
         product += (double)to_float(m.weight[row + c]) * (g.gradient[row + c] - sum * m.mean[c]);
     product = warp_sum(product);
-    /* All of an x that does not vary is its rounding. */
+    /* The variation of a constant x is rounding alone. */
     if (invstd * invstd * g.eps > 1 - 1e-6) product = 0;
-    double slope = -scale * invstd * invstd * product;          /* b times the pixels */
+    double slope = -scale * invstd * invstd * product;          /* b times the number of pixels */
     float root = (float)sqrt(fabs(slope) / (double)m.e.pixels) * ROOT_SCALE;
     for (int c = lane; c < channels; c += 32) {
         double centered = g.gradient[row + c] - sum * m.mean[c];
@@ -533,7 +537,7 @@ static struct matmul_operands operands(const struct call *call, const struct roo
     return {.a = a, .b = b, .d = d, .alpha = 1, .scratch = at<char>(call, r.scratch)};
 }
 
-/* Between a or d_a and the pixels of it that are taken. */
+/* Copies the pixels that a stride takes from a to `taken`; `back`: from there to d_a. */
 static enum status copy_taken(const struct call *call, const struct tensor *whole, void *taken, bool back)
 {
     struct shape x = call->x[0].shape, y = conv_batchnorm_taken(settings_of(call), x);
@@ -544,7 +548,7 @@ static enum status copy_taken(const struct call *call, const struct tensor *whol
     return conv_copy_picked(&p, call, taken, whole->data);
 }
 
-/* a's pixels that are taken, which with a stride are copied first. */
+/* The pixels of a that enter the products: with a stride, a copy of those that it takes. */
 static enum status take(const struct call *call, const struct rooms &r, struct tensor *a)
 {
     *a = call->x[0];
@@ -624,8 +628,8 @@ static enum status forward(const struct call *call)
     });
 }
 
-/* dz and the sums of it, which may be there already. Its place is the residual's gradient, else the
- * workspace, else it is d_y. */
+/* dz and its sums, unless the call brings both. dz is written to the residual's gradient, or else to the
+ * workspace, unless d_y is dz already. */
 static enum status join(const struct call *call, const struct rooms &r, const void **dz)
 {
     struct join join = {.d_y = call->d_y, .d_y_more = call->d_y_more.data, .y = call->y.data,

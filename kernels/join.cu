@@ -5,8 +5,8 @@
 
 using namespace batchnorm_parts;
 
-/* It goes backward through memory: products, before it and after it, go forward, and the cache holds what
- * they wrote last, or read first. */
+/* It goes backward through memory: the product before it wrote the end last, so that is in the cache, and the
+ * product after it reads the beginning first. */
 template <class T, int width, enum act act, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
     join_kernel(struct gradients<T> g, struct slopes slopes, struct sweep s, float *parts)
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(threads, 2)
     for (int i = 0; i < width; i++) parts[(int64_t)blockIdx.x * s.channels + p.channel + i] = t.first[i];
 }
 
-/* What the sweeps of a join are called with. */
+/* The arguments of a join's sweeps. */
 struct joining {
     const struct call *call;
     const struct join *join;
