@@ -10,7 +10,7 @@ struct matmul_problem {
     bool turn_a, turn_b;         /* A lies as k x m, B as n x k */
     bool adds;                   /* C; it may be D */
     bool bias, relu;             /* the bias has m numbers */
-    bool mask;                   /* a bit for each number of D that is not 0; m is a multiple of MATMUL_BITS */
+    bool mask;                   /* a bit for each number of D: 1 if it is not 0; MATMUL_BITS divides m */
     bool tf32;                   /* factors of fp32 may be rounded to it */
     bool deterministic;
     bool any_order;              /* partial sums may be added as they arrive; else in fp32, in one order */

@@ -1,5 +1,5 @@
-# AMPTRAIN_PMIX: whether ranks of one host can be processes that mpirun or srun starts, in a build without MPI.
-# The library is loaded when it is needed.
+# AMPTRAIN_PMIX: whether mpirun or srun can start the ranks of one host in a build without MPI. The library is
+# loaded when it is needed.
 AC_DEFUN([AMPTRAIN_PMIX], [
     found_pmix=no
     pmix_flags=`pkg-config --cflags pmix 2>/dev/null`

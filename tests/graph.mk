@@ -1,5 +1,6 @@
 NET = tests/net.c tests/net.h $(PLACE)
-GRAPH_LIBS = libexec.a libcompile.a libgraph.a libkernels.a libconf.a liballoc.a libamp.a libcomm.a libdevice.a libbase.a $(CUDA_LIBS)
+GRAPH_LIBS = libexec.a libcompile.a libgraph.a libkernels.a libconf.a liballoc.a libamp.a libcomm.a \
+	libdevice.a libbase.a $(CUDA_LIBS)
 
 check_PROGRAMS += tests/test_model
 tests_test_model_SOURCES = tests/test_model.c
@@ -11,7 +12,8 @@ tests_test_graph_text_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_onnx
 tests_test_onnx_SOURCES = tests/test_onnx.c
-tests_test_onnx_LDADD = libgraph.a libkernels.a libformat.a libconf.a libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
+tests_test_onnx_LDADD = libgraph.a libkernels.a libformat.a libconf.a libdevice.a libbase.a $(CUDA_LIBS) \
+	-lcmocka
 dist_check_SCRIPTS += tests/test_onnx_logits.sh
 EXTRA_DIST += tests/onnx_every.ini tests/onnx_logits.py
 dist_check_SCRIPTS += tests/test_python_peers.sh

@@ -1,7 +1,32 @@
-dist_check_SCRIPTS += tests/test_commands.sh tests/test_confusion.sh tests/test_summary.sh tests/test_channels.sh tests/test_classes.sh tests/test_folder.sh tests/test_gpu.sh tests/test_gpus.sh tests/test_gpus_faults.sh tests/test_init.sh tests/test_loading.sh tests/test_lr.sh tests/test_memory.sh tests/test_map.sh tests/test_packing.sh tests/test_pictures.sh tests/test_plausible.sh tests/test_trained.sh tests/test_resume.sh
-dist_check_SCRIPTS += tests/test_report.sh tests/test_compare.sh tests/test_profile.sh
+# The program's commands, each by a script.
+dist_check_SCRIPTS += \
+	tests/test_channels.sh \
+	tests/test_classes.sh \
+	tests/test_commands.sh \
+	tests/test_compare.sh \
+	tests/test_confusion.sh \
+	tests/test_folder.sh \
+	tests/test_gpu.sh \
+	tests/test_gpus.sh \
+	tests/test_gpus_faults.sh \
+	tests/test_health.sh \
+	tests/test_init.sh \
+	tests/test_loading.sh \
+	tests/test_lr.sh \
+	tests/test_map.sh \
+	tests/test_memory.sh \
+	tests/test_packing.sh \
+	tests/test_pictures.sh \
+	tests/test_plausible.sh \
+	tests/test_profile.sh \
+	tests/test_recipes.sh \
+	tests/test_refusals.sh \
+	tests/test_repeat.sh \
+	tests/test_report.sh \
+	tests/test_resume.sh \
+	tests/test_summary.sh \
+	tests/test_trained.sh
 EXTRA_DIST += tests/tiny.sh tests/two.sh
-dist_check_SCRIPTS += tests/test_health.sh tests/test_recipes.sh tests/test_refusals.sh tests/test_repeat.sh
 
 check_PROGRAMS += tests/test_traces
 tests_test_traces_SOURCES = tests/test_traces.c
@@ -40,7 +65,8 @@ tests_test_launcher_SOURCES = tests/test_launcher.c src/launcher.c src/launcher_
 tests_test_launcher_LDADD = libcomm.a libbase.a -lcmocka
 
 # Runs of several ranks.
-dist_check_SCRIPTS += tests/test_ranks_stages.sh tests/test_ranks_train.sh tests/test_ranks_faults.sh tests/test_ranks_torture.sh tests/test_ranks_mpi.sh
+dist_check_SCRIPTS += tests/test_ranks_stages.sh tests/test_ranks_train.sh tests/test_ranks_faults.sh \
+	tests/test_ranks_torture.sh tests/test_ranks_mpi.sh
 
 # Micro-batches on streams of one device.
 dist_check_SCRIPTS += tests/test_microbatches.sh

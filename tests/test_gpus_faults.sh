@@ -1,6 +1,6 @@
 #!/bin/sh
-# Faults of a run on two GPUs: a rank that is killed or stands still, and a disk that is full, end all ranks in
-# time; the run goes on to the bits of one to which nothing happened.
+# Faults of a run on two GPUs: a rank that is killed or hangs, and a full disk, end all ranks in time; the
+# resumed run has the bits of an undisturbed one.
 . "$top_srcdir/tests/two.sh"
 
 printf '[parallel]\ngpus = 2\n' >>run.ini

@@ -1,5 +1,5 @@
-# two.sh: for the tests of runs on two GPUs, in place of tap.sh and tiny.sh; skips all where there are not two. With
-# AMPTRAIN_DEVICE=cpu: on CPU ranks. Makes run.ini repeatable, on $device.
+# two.sh: for tests of runs on two GPUs, in place of tap.sh and tiny.sh; skips all of them on machines with
+# fewer. With AMPTRAIN_DEVICE=cpu they run on CPU ranks. Makes run.ini repeatable, on $device.
 device=${AMPTRAIN_DEVICE:-cuda}
 if [ "$device" != cpu ] && [ "$("$AMPTRAIN" devices | grep -c '^cuda.*capability')" -lt 2 ]; then
     echo "1..0 # SKIP there are not two GPUs"
