@@ -61,7 +61,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     struct folder *folder = dataset->state = memory_new(1, sizeof *folder);
     struct listing *listing = &folder->listing;
     struct reason reason;
-    if (!options->path) return fail(BAD_DATA, "folder: no folder is given");
+    if (!options->path) return fail(BAD_DATA, "folder: no folder is given; set data.train");
     folder->root = text_copy(options->path);
     char *cache = search_paths_cache();
     bool good = listing_make(folder->root, cache, listing, &reason);

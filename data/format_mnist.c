@@ -85,7 +85,7 @@ static enum status mnist_open(const struct dataset_options *options, struct data
     struct mnist *mnist = dataset->state = memory_new(1, sizeof *mnist);
     bool train = options->split == SPLIT_TRAIN;
     struct reason reason;
-    if (!options->path) return fail(BAD_DATA, "mnist: no folder is given");
+    if (!options->path) return fail(BAD_DATA, "mnist: no folder is given; set data.train");
     if (!read_either(options->path, train ? "train-images" : "t10k-images", "idx3-ubyte", MAGIC_IMAGES,
                      &mnist->images, &reason) ||
         !read_either(options->path, train ? "train-labels" : "t10k-labels", "idx1-ubyte", MAGIC_LABELS,

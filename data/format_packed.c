@@ -136,7 +136,7 @@ static enum status packed_open(const struct dataset_options *options, struct dat
 {
     struct packed *packed = dataset->state = memory_new(1, sizeof *packed);
     struct reason reason;
-    if (!options->path) return fail(BAD_DATA, "packed: no file is given");
+    if (!options->path) return fail(BAD_DATA, "packed: no file is given; set data.train");
     TRY(find_shards(options->path, packed));
     for (int i = 0; i < packed->count; i++)
         if (!open_shard(packed, i, dataset, &reason)) return fail(BAD_DATA, "%s", reason.text);

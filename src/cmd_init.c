@@ -198,6 +198,8 @@ static struct recipe recipe_of(const struct findings *found)
     int i = 0;
     while (found->images > batches[i].images) i++;
     recipe.batch = recipe.small && i == 3 ? 256 : batches[i].batch;
+    /* A fifth and what rounding adds is held out of every class; the rest is at least a batch. */
+    while (recipe.batch > 1 && recipe.batch > found->images * 3 / 4) recipe.batch /= 2;
     recipe.lr = 0.1 * sqrt(recipe.batch / 64.0);
     recipe.epochs = (int)clamp(800000 / found->images, 12, recipe.small ? 40 : 80);
     if (found->images < 1000) recipe.epochs *= 2;
@@ -273,7 +275,7 @@ static void add_data(struct text *out, const struct findings *found, const char 
     add(out, "format", found->format->help, "%s", found->format->name);
     if (found->train) add_path(out, "train", found->train, file, "training images");
     if (found->val) add_path(out, "val", found->val, file, "validation images");
-    else if (found->train)
+    else if (found->train && found->images > 1)
         add(out, "val_fraction", "fraction of the images held out for validation", "%s",
             found->images < 10000 ? "0.2" : "0.1");
 }

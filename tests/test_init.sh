@@ -15,6 +15,18 @@ ok "... can be trained on" checks
 ok "... with a validation fraction" has '^val_fraction = 0.2 '
 ok "... in lines of 80 characters" fits out.ini
 ok "... normalised by its mean and deviation" has '^mean = 0\.[0-9]* 0\.[0-9]* 0\.[0-9]* '
+few() {
+    rm -rf few
+    for class in apple pear; do
+        mkdir -p few/$class
+        i=0
+        while [ $i -lt "$1" ]; do cp pictures/$class/$i.png few/$class/; i=$((i + 1)); done
+    done
+    init few && "$AMPTRAIN" -q -c out.ini -s run.max_steps=1
+}
+for images in 1 2 3 5 9; do ok "$images images of a class can be trained on" few $images; done
+single() { mkdir -p single/only && cp pictures/apple/0.png single/only/ && init single && checks; }
+ok "... and a single image" single
 mkdir -p parted && cp -r pictures parted/train && cp -r pictures parted/valid
 ok "folders of training and validation images" init parted
 ok "... are told apart" has '^val = parted/valid '
@@ -48,6 +60,8 @@ ok "torchvision's folder of MNIST" says 3 "root: the mnist files are in its fold
     train mnist root
 ok "... init finds them" init root
 ok "... where they are" has '^train = root/MNIST/raw '
+ok "no folder" says 3 "mnist: no folder is given; set data.train" \
+    "$AMPTRAIN" train -s model.arch=lenet5 -s data.format=mnist --check
 mkdir -p zipped/MNIST/raw && touch zipped/MNIST/raw/train-images-idx3-ubyte.gz
 ok "torchvision's folder of compressed files" says 3 "are in its folder MNIST/raw" train mnist zipped
 ok "CIFAR's Python version" says 3 'get the "binary version"' train cifar10 python

@@ -189,7 +189,8 @@ static enum status save_and_go_on(struct run *run, const char *const *also)
     TRY(folder_check(&run->folder));
     if (run_save(run, also) == OK) return OK;
     run->saved = clock_seconds();
-    log_warning("the checkpoint was not written; the run continues, and the last one is kept");
+    log_warning("the checkpoint was not written; the run continues%s",
+                run->saved_any ? ", and the last one is kept" : "");
     return OK;
 }
 
