@@ -16,7 +16,7 @@
 #define BYTES_LIMIT ((int64_t)1 << 60)
 #define FILE_LIMIT (256 << 20)
 
-struct table {
+struct csv_table {
     struct span *spans;
     char **ids;
     int count;
@@ -68,7 +68,7 @@ static bool check_id(const char *id, struct reason *reason)
     return good && (*id || because(reason, "the id is empty"));
 }
 
-static bool read_row(struct table *table, char *line, struct reason *reason)
+static bool read_row(struct csv_table *table, char *line, struct reason *reason)
 {
     char *cells[COLUMNS];
     struct span span = {0};
@@ -87,7 +87,7 @@ static bool read_row(struct table *table, char *line, struct reason *reason)
     return true;
 }
 
-static enum status check_ids(const struct table *table, const char *path)
+static enum status check_ids(const struct csv_table *table, const char *path)
 {
     const char **ids = memory_new((size_t)table->count + 1, sizeof *ids);
     enum status status = OK;
@@ -101,7 +101,7 @@ static enum status check_ids(const struct table *table, const char *path)
 }
 
 /* A byte order mark and empty lines are skipped. */
-static bool read_line(struct table *table, char *line, size_t length, bool *header, struct reason *reason)
+static bool read_line(struct csv_table *table, char *line, size_t length, bool *header, struct reason *reason)
 {
     if (memchr(line, '\0', length)) return because(reason, "a NUL byte: this is not a text file");
     if (!*header && strncmp(line, "\xef\xbb\xbf", 3) == 0) line += 3;
@@ -111,7 +111,7 @@ static bool read_line(struct table *table, char *line, size_t length, bool *head
     return *header || because(reason, "expected a header " HEADER);
 }
 
-static enum status table_read(struct table *table, const char *path, FILE *file)
+static enum status table_read(struct csv_table *table, const char *path, FILE *file)
 {
     struct reason reason;
     char *text = NULL;
@@ -133,7 +133,7 @@ static enum status table_read(struct table *table, const char *path, FILE *file)
 
 enum status pack_read_csv(const char *path, struct span **spans, char ***ids, int *count)
 {
-    struct table table = {0};
+    struct csv_table table = {0};
     struct reason reason;
     FILE *file = directory_stream(&directory_working, path, "r", &reason);
     if (!file) return fail(BAD_DATA, "cannot read %s: %s", path, reason.text);

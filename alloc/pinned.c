@@ -22,7 +22,7 @@
 
 enum origin { FROM_SLABS, PINNED_ALONE, ORDINARY };
 
-struct block {
+struct pinned_block {
     char *memory;
     size_t bytes;
     enum origin origin;
@@ -35,7 +35,7 @@ struct pinned {
     size_t cap;
     pthread_mutex_t lock;      /* over all that follows */
     struct slabs *slabs;       /* NULL: none; every block is pinned separately */
-    struct block *blocks;      /* by address */
+    struct pinned_block *blocks;      /* by address */
     int count, room;
     int waiting;
     size_t shared;             /* bytes of all slabs */
@@ -85,7 +85,7 @@ static bool add_slab(struct pinned *pool, size_t least, bool must)
 }
 
 /* False: a new slab is needed but cannot be allocated. */
-static bool take_shared(struct pinned *pool, struct block *block, bool must)
+static bool take_shared(struct pinned *pool, struct pinned_block *block, bool must)
 {
     size_t wanted;
     block->memory = slabs_take(pool->slabs, block->bytes, &wanted);
@@ -97,7 +97,7 @@ static bool take_shared(struct pinned *pool, struct block *block, bool must)
     return true;
 }
 
-static bool take_pinned(struct pinned *pool, struct block *block, bool must)
+static bool take_pinned(struct pinned *pool, struct pinned_block *block, bool must)
 {
     if (pool->slabs && block->bytes <= SHARED_MAX && !take_shared(pool, block, must)) return false;
     if (block->memory) return true;
@@ -115,7 +115,7 @@ static void say_fallback(struct pinned *pool, size_t bytes, const char *owner)
     pool->warned = true;
 }
 
-static bool take_ordinary(struct pinned *pool, struct block *block, const char *owner)
+static bool take_ordinary(struct pinned *pool, struct pinned_block *block, const char *owner)
 {
     say_fallback(pool, block->bytes, owner);
     block->memory = aligned_alloc(SLAB_PAGE, align_up(block->bytes, SLAB_PAGE));
@@ -140,7 +140,7 @@ static int block_find(const struct pinned *pool, const void *memory)
     return low;
 }
 
-static void block_insert(struct pinned *pool, const struct block *block)
+static void block_insert(struct pinned *pool, const struct pinned_block *block)
 {
     int at = block_find(pool, block->memory), after = pool->count - at;
     (void)array_put(pool->blocks, pool->count, pool->room);
@@ -154,7 +154,7 @@ static void block_insert(struct pinned *pool, const struct block *block)
 
 static void end_block(struct pinned *pool, int at)
 {
-    struct block block = pool->blocks[at];
+    struct pinned_block block = pool->blocks[at];
     pool->count--;
     memmove(&pool->blocks[at], &pool->blocks[at + 1], (size_t)(pool->count - at) * sizeof *pool->blocks);
     pool->statistics.requested -= block.bytes;
@@ -174,7 +174,7 @@ static bool pending_collect(struct pinned *pool, bool wait)
 {
     int before = pool->waiting;
     for (int i = pool->count - 1; i >= 0 && pool->waiting > 0; i--) {
-        struct block *block = &pool->blocks[i];
+        struct pinned_block *block = &pool->blocks[i];
         if (!block->waits) continue;
         if (!pool->pinning.event_retire(pool->pinning.context, block->event, wait)) continue;
         pool->waiting--;
@@ -190,7 +190,7 @@ static bool wait_for_copies(struct pinned *pool)
     return pending_collect(pool, true);
 }
 
-static bool block_take(struct pinned *pool, struct block *block, const char *owner, bool must)
+static bool block_take(struct pinned *pool, struct pinned_block *block, const char *owner, bool must)
 {
     pending_collect(pool, false);
     if (take_pinned(pool, block, must)) return true;
@@ -200,7 +200,7 @@ static bool block_take(struct pinned *pool, struct block *block, const char *own
 
 void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned)
 {
-    struct block block = {.bytes = bytes > 0 ? bytes : 1};
+    struct pinned_block block = {.bytes = bytes > 0 ? bytes : 1};
     if (bytes > PTRDIFF_MAX - SLAB_PAGE) return NULL;
     pthread_mutex_lock(&pool->lock);
     bool taken = block_take(pool, &block, owner, !is_pinned);

@@ -4,12 +4,12 @@
 
 #include "base/memory.h"
 
-struct listed {
+struct subset_labels {
     const struct dataset *dataset;
     const int64_t *subset;
 };
 
-static int label_of(const struct listed *listed, int64_t position)
+static int label_of(const struct subset_labels *listed, int64_t position)
 {
     const struct dataset *dataset = listed->dataset;
     int64_t index = listed->subset ? listed->subset[position] : position;
@@ -18,7 +18,7 @@ static int label_of(const struct listed *listed, int64_t position)
 
 struct by_class by_class_make(const struct dataset *dataset, const int64_t *subset, int64_t count)
 {
-    const struct listed listed = {dataset, subset};
+    const struct subset_labels listed = {dataset, subset};
     size_t classes = (size_t)dataset->classes;
     struct by_class by = {.images = memory_new((size_t)count, sizeof *by.images)};
     by.begins = memory_new(classes + 1, sizeof *by.begins);

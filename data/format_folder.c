@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 #include "data/listing.h"
 
-struct folder {
+struct image_folder {
     char *root;
     struct listing listing;
     int *labels;               /* by class found */
@@ -24,7 +24,7 @@ static int label_of(const struct dataset *dataset, const char *name)
 
 static enum status number_classes(const struct dataset *dataset)
 {
-    struct folder *folder = dataset->state;
+    struct image_folder *folder = dataset->state;
     const struct listing *listing = &folder->listing;
     folder->labels = memory_new((size_t)listing->class_count, sizeof *folder->labels);
     for (int i = 0; i < listing->class_count; i++) {
@@ -37,7 +37,7 @@ static enum status number_classes(const struct dataset *dataset)
     return OK;
 }
 
-static enum status check_images(const struct folder *folder)
+static enum status check_images(const struct image_folder *folder)
 {
     const struct listing *listing = &folder->listing;
     if (listing->count == 0)
@@ -58,7 +58,7 @@ static enum status check_images(const struct folder *folder)
 
 static enum status folder_open(const struct dataset_options *options, struct dataset *dataset)
 {
-    struct folder *folder = dataset->state = memory_new(1, sizeof *folder);
+    struct image_folder *folder = dataset->state = memory_new(1, sizeof *folder);
     struct listing *listing = &folder->listing;
     struct reason reason;
     if (!options->path) return fail(BAD_DATA, "folder: no folder is given; set data.train");
@@ -83,7 +83,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
 
 static char *folder_image_path(const struct dataset *dataset, int64_t index)
 {
-    const struct folder *folder = dataset->state;
+    const struct image_folder *folder = dataset->state;
     const char *name = folder->listing.names + folder->listing.files[index].name;
     /* Without printf: it is called for every image, and would be noticeable for small ones. */
     size_t root = strlen(folder->root), rest = strlen(name) + 1;
@@ -96,7 +96,7 @@ static char *folder_image_path(const struct dataset *dataset, int64_t index)
 
 static int folder_label(const struct dataset *dataset, int64_t index)
 {
-    const struct folder *folder = dataset->state;
+    const struct image_folder *folder = dataset->state;
     return folder->labels[folder->listing.files[index].class];
 }
 
@@ -122,7 +122,7 @@ static bool folder_read_file(const struct dataset *dataset, int64_t index, uint8
 
 static void folder_close(struct dataset *dataset)
 {
-    struct folder *folder = dataset->state;
+    struct image_folder *folder = dataset->state;
     if (!folder) return;
     listing_free(&folder->listing);
     free(folder->root);

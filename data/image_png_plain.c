@@ -25,7 +25,7 @@ struct plain {
     uint8_t *raw;              /* h rows: the filter's number, then the bytes */
 };
 
-struct chunk {
+struct png_chunk {
     const uint8_t *data;
     uint32_t bytes;
     char type[4];
@@ -37,7 +37,7 @@ static uint32_t number_at(const uint8_t *bytes)
 }
 
 /* Also false if its checksum is wrong. */
-static bool next_chunk(struct plain *plain, struct chunk *chunk)
+static bool next_chunk(struct plain *plain, struct png_chunk *chunk)
 {
     if (plain->left < 12) return false;
     chunk->bytes = number_at(plain->at);
@@ -54,7 +54,7 @@ static bool next_chunk(struct plain *plain, struct chunk *chunk)
 static bool read_header(struct plain *plain)
 {
     static const uint8_t channels[] = {[0] = 1, [2] = 3, [4] = 2, [6] = 4};
-    struct chunk chunk;
+    struct png_chunk chunk;
     if (!next_chunk(plain, &chunk) || memcmp(chunk.type, "IHDR", 4) != 0 || chunk.bytes != HEADER_BYTES)
         return false;
     uint32_t w = number_at(chunk.data), h = number_at(chunk.data + 4);
@@ -69,7 +69,7 @@ static bool read_header(struct plain *plain)
 }
 
 /* The first chunk's data stay where they are; with the next they are joined, in memory for the whole file. */
-static bool add_data(struct plain *plain, const struct chunk *chunk)
+static bool add_data(struct plain *plain, const struct png_chunk *chunk)
 {
     if (!plain->data) {
         plain->data = chunk->data;
@@ -91,7 +91,7 @@ static bool add_data(struct plain *plain, const struct chunk *chunk)
  * pixel. */
 static bool find_data(struct plain *plain)
 {
-    struct chunk chunk;
+    struct png_chunk chunk;
     bool ended = false;
     while (next_chunk(plain, &chunk)) {
         bool data = memcmp(chunk.type, "IDAT", 4) == 0;

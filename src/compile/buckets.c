@@ -77,12 +77,12 @@ static void find_gradients(struct bucketing *b)
 }
 
 /* The values of D by number of buckets and of gradients, and the k of each. */
-struct table {
+struct bucket_table {
     double *done[BUCKETS_MAX + 1];
     int *from[BUCKETS_MAX + 1];
 };
 
-static void table_fill(const struct bucketing *b, struct table *table)
+static void table_fill(const struct bucketing *b, struct bucket_table *table)
 {
     int64_t wire = (int64_t)dtype_bytes(b->program->wire);
     for (int q = 0; q <= BUCKETS_MAX; q++) {
@@ -104,7 +104,7 @@ static void table_fill(const struct bucketing *b, struct table *table)
 }
 
 /* The smallest number with nearly the minimal exposed time. */
-static int fewest(const struct bucketing *b, const struct table *table)
+static int fewest(const struct bucketing *b, const struct bucket_table *table)
 {
     double best = INFINITY;
     for (int q = 1; q <= BUCKETS_MAX; q++) best = fmin(best, fmax(table->done[q][b->count], b->end));
@@ -115,7 +115,7 @@ static int fewest(const struct bucketing *b, const struct table *table)
 
 static void divide_by_time(struct bucketing *b)
 {
-    struct table table;
+    struct bucket_table table;
     table_fill(b, &table);
     b->bucket_count = fewest(b, &table);
     for (int q = b->bucket_count, j = b->count; q > 0; j = table.from[q--][j]) b->buckets[q - 1].end = j;

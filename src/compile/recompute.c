@@ -167,7 +167,7 @@ void recompute_cheap(const struct program *program, enum recompute_mode *modes)
 }
 
 /* The state of the pass: `program` is filled with the instructions of `from`. */
-struct pass {
+struct recompute_pass {
     struct program *program;
     struct recompute_walk walk;
     struct instruction *from;
@@ -180,7 +180,7 @@ static void ids_replace(const struct recompute_walk *walk, int *ids, int count)
             ids[k] = walk->now[ids[k]];
 }
 
-static void move_as_is(struct pass *pass, int i)
+static void move_as_is(struct recompute_pass *pass, int i)
 {
     struct instruction at = pass->from[i];
     if (instruction_is_backward(&at)) {
@@ -201,7 +201,7 @@ static int value_recomputed(struct program *program, int id)
 
 /* Sums that forward also writes are written again, though nothing reads them, so that the same code runs. A
  * workspace whose size is already known is as large as that of forward. */
-static void move_recomputed(struct pass *pass, int i)
+static void move_recomputed(struct recompute_pass *pass, int i)
 {
     const struct instruction *forward = &pass->from[i];
     struct program *program = pass->program;
@@ -223,7 +223,7 @@ static void move_recomputed(struct pass *pass, int i)
 
 static void move_next(void *context, int i, bool recomputed)
 {
-    struct pass *pass = context;
+    struct recompute_pass *pass = context;
     if (recomputed) move_recomputed(pass, i);
     else move_as_is(pass, i);
 }
@@ -240,7 +240,7 @@ static int first_backward(const struct program *program)
 void recompute(struct program *program, const enum recompute_mode *modes)
 {
     struct program before = *program;
-    struct pass pass = {.program = program, .from = program->instructions};
+    struct recompute_pass pass = {.program = program, .from = program->instructions};
     pass.walk = recompute_walk_open(&before);
     pass.walk.modes = modes;
     pass.walk.next = move_next;

@@ -13,14 +13,14 @@
 #include "kernels/batchnorm.h"
 
 /* One instruction that becomes several. */
-struct split {
+struct sync_split {
     struct program *program;
     const struct instruction *from;
     int ranks;
 };
 
 /* By channel two numbers of each of so many ranks. */
-static int pairs_new(const struct split *s, const char *what, int ranks)
+static int pairs_new(const struct sync_split *s, const char *what, int ranks)
 {
     const struct node *node = &s->program->graph->nodes[s->from->node];
     int64_t channels = s->program->values[s->from->x[0]].shape.c;
@@ -29,7 +29,8 @@ static int pairs_new(const struct split *s, const char *what, int ranks)
     return build_value(s->program, value, text_format("%s %s", node->name, what));
 }
 
-static struct instruction step_new(const struct split *s, const char *op, const void *settings, int x, int y)
+static struct instruction step_new(const struct sync_split *s, const char *op, const void *settings, int x,
+                                   int y)
 {
     struct instruction at = instruction_new(PHASE_FORWARD, build_op(op), settings,
                                             text_format("%s for all ranks", s->from->name));
@@ -41,7 +42,7 @@ static struct instruction step_new(const struct split *s, const char *op, const 
     return at;
 }
 
-static int push_gather(const struct split *s, const char *what, int own)
+static int push_gather(const struct sync_split *s, const char *what, int own)
 {
     int all = pairs_new(s, what, s->ranks);
     struct instruction at = instruction_transfer(INSTRUCTION_ALL_GATHER, s->from->phase,
@@ -52,7 +53,7 @@ static int push_gather(const struct split *s, const char *what, int own)
     return all;
 }
 
-static const void *rank_moments_settings(const struct split *s)
+static const void *rank_moments_settings(const struct sync_split *s)
 {
     const struct batchnorm *set = s->from->settings;
     struct shape x = s->program->values[s->from->x[0]].shape;
@@ -60,7 +61,7 @@ static const void *rank_moments_settings(const struct split *s)
                           text_format("count=%" PRId64 " eps=%.17g", shape_count(x) / x.c, set->eps));
 }
 
-static void split_forward(const struct split *s)
+static void split_forward(const struct sync_split *s)
 {
     const int *saved = s->from->saved;
     int own = pairs_new(s, "moments", 1), of_all[] = {saved[SAVED_INVSTD], saved[SAVED_VARIANCE]};
@@ -78,7 +79,7 @@ static void split_forward(const struct split *s)
     build_push(s->program, normalise);
 }
 
-static void split_backward(const struct split *s)
+static void split_backward(const struct sync_split *s)
 {
     int own = pairs_new(s, "gradient sums", 1), sum = pairs_new(s, "gradient sums, added", 1);
     struct instruction add_up = instruction_copy(s->from), pass_on = instruction_copy(s->from);
@@ -108,7 +109,7 @@ void sync_statistics(struct program *program)
     program->count = 0;
     for (int i = 0; i < count; i++) {
         if (i == program->first_backward) program->first_backward = program->count;
-        const struct split split = {program, &from[i], ranks};
+        const struct sync_split split = {program, &from[i], ranks};
         bool forward = is_batchnorm(&from[i]) && from[i].phase == PHASE_FORWARD;
         bool backward = is_batchnorm(&from[i]) && from[i].phase == PHASE_BACKWARD && from[i].d_x[0] >= 0;
         if (!forward && !backward) {

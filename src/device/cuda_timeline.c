@@ -39,7 +39,7 @@ struct node {
     int tag;
 };
 
-struct timeline {
+struct cuda_timeline {
 #define MEMBER(name) __typeof__(&name) name;
     FUNCTIONS(MEMBER)
     CUpti_SubscriberHandle subscriber;
@@ -51,14 +51,14 @@ struct timeline {
 };
 
 /* CUPTI knows one user of activities in a process, and calls back without a place for what is ours. */
-static struct timeline timeline;
+static struct cuda_timeline timeline;
 static _Thread_local int tag_now = -1;
 
 static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                                            CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
 #define KINDS ((int)(sizeof kinds / sizeof *kinds))
 
-static bool load(struct timeline *t, struct reason *why)
+static bool load(struct cuda_timeline *t, struct reason *why)
 {
     char name[32];
     snprintf(name, sizeof name, "libcupti.so.%d", CUDART_VERSION / 1000);
@@ -72,7 +72,7 @@ static bool load(struct timeline *t, struct reason *why)
     return true;
 }
 
-static bool good(const struct timeline *t, CUptiResult result, struct reason *why)
+static bool good(const struct cuda_timeline *t, CUptiResult result, struct reason *why)
 {
     const char *words = "unknown";
     if (result == CUPTI_SUCCESS) return true;
@@ -80,7 +80,7 @@ static bool good(const struct timeline *t, CUptiResult result, struct reason *wh
     return because(why, "CUPTI: %s", words);
 }
 
-static int tag_of(const struct timeline *t, uint64_t id)
+static int tag_of(const struct cuda_timeline *t, uint64_t id)
 {
     for (int i = t->node_count - 1; id != 0 && i >= 0; i--)
         if (t->nodes[i].id == id) return t->nodes[i].tag;
@@ -88,14 +88,14 @@ static int tag_of(const struct timeline *t, uint64_t id)
 }
 
 /* The newest with this address. */
-static int tag_of_node(const struct timeline *t, CUgraphNode node)
+static int tag_of_node(const struct cuda_timeline *t, CUgraphNode node)
 {
     for (int i = t->node_count - 1; i >= 0; i--)
         if (t->nodes[i].node == node) return t->nodes[i].tag;
     return -1;
 }
 
-static void node_add(struct timeline *t, CUgraphNode node, int tag)
+static void node_add(struct cuda_timeline *t, CUgraphNode node, int tag)
 {
     uint64_t id;
     if (t->cuptiGetGraphNodeId(node, &id) == CUPTI_SUCCESS)
@@ -107,7 +107,7 @@ bool cuda_timeline_on(void) { return timeline.subscriber; }
 static void CUPTIAPI resource_changed(void *context, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                                       const void *data)
 {
-    struct timeline *t = context;
+    struct cuda_timeline *t = context;
     if (domain != CUPTI_CB_DOMAIN_RESOURCE) return;
     const CUpti_GraphData *graph = ((const CUpti_ResourceData *)data)->resourceDescriptor;
     if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) node_add(t, graph->node, tag_now);
@@ -136,7 +136,7 @@ static char *kernel_name(const char *mangled)
     return copy;
 }
 
-static void activity_add(struct timeline *t, struct device_activity activity, uint64_t node)
+static void activity_add(struct cuda_timeline *t, struct device_activity activity, uint64_t node)
 {
     activity.tag = tag_of(t, node);
     activity.begin += t->ahead;
@@ -144,7 +144,7 @@ static void activity_add(struct timeline *t, struct device_activity activity, ui
     *array_push(t->activities, t->count) = activity;
 }
 
-static void record_add(struct timeline *t, const CUpti_Activity *record)
+static void record_add(struct cuda_timeline *t, const CUpti_Activity *record)
 {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         const CUpti_ActivityKernel9 *at = (const void *)record;
@@ -184,13 +184,13 @@ static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *bu
     free(buffer);
 }
 
-static void unsubscribe(struct timeline *t)
+static void unsubscribe(struct cuda_timeline *t)
 {
     t->cuptiUnsubscribe(t->subscriber);
     t->subscriber = NULL;
 }
 
-static bool enable(struct timeline *t, struct reason *why)
+static bool enable(struct cuda_timeline *t, struct reason *why)
 {
     static const CUpti_CallbackId changes[] = {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
                                                CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED};
@@ -216,7 +216,7 @@ static bool timeline_begin(struct device *device, struct reason *why)
 
 static void timeline_end(struct device *device, struct device_activity **activities, int *count)
 {
-    struct timeline *t = &timeline;
+    struct cuda_timeline *t = &timeline;
     (void)device;
     cudaDeviceSynchronize();
     t->cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);

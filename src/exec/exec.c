@@ -7,14 +7,14 @@
 #include "base/memory.h"
 #include "exec/exec_parts.h"
 
-const char *slot_input(const struct slot *slot, enum home home)
+const char *slot_input(const struct exec_slot *slot, enum home home)
 {
     if (home == HOME_FLAGS) return (const char *)slot->exchange->flags;
     if (home == HOME_IMAGES) return slot->images ? slot->images : slot->batch.images;
     return slot->labels ? slot->labels : slot->batch.labels;
 }
 
-void *exec_address(const struct exec *exec, const struct slot *slot, int id)
+void *exec_address(const struct exec *exec, const struct exec_slot *slot, int id)
 {
     const struct value *value = &exec->program->values[id];
     const struct store *store = exec->options.store;
@@ -98,7 +98,7 @@ static enum status host_open(struct exec *exec, struct text *shortage)
     return NO_DEVICE;
 }
 
-static bool borrow_batch(struct slot *slot, const struct program *program, const struct exec *lender,
+static bool borrow_batch(struct exec_slot *slot, const struct program *program, const struct exec *lender,
                          int index)
 {
     if (!lender || lender->program->images_bytes < program->images_bytes ||
@@ -112,10 +112,10 @@ static bool borrow_batch(struct slot *slot, const struct program *program, const
 static enum status slot_open(struct exec *exec, int index, const struct exec_memory *memory)
 {
     const struct program *program = exec->program;
-    struct slot *slot = &exec->slots[index];
+    struct exec_slot *slot = &exec->slots[index];
     struct text *shortage = memory->shortage;
     TRY(exchange_memory(exec, sizeof *slot->exchange, shortage, &slot->exchange));
-    *slot->exchange = (struct exchange){.scale = 1, .flags[FLAG_PRESENT] = 1};
+    *slot->exchange = (struct exec_exchange){.scale = 1, .flags[FLAG_PRESENT] = 1};
     if (!exec->device->waits) {
         slot->results = exec->results;
         return OK;
@@ -188,7 +188,7 @@ enum status exec_open(const struct compiled *compiled, const struct exec_options
     return status;
 }
 
-static void captured_close(struct exec *exec, struct slot *slot)
+static void captured_close(struct exec *exec, struct exec_slot *slot)
 {
     if (slot->captured) exec->device->backend->capture.free(slot->captured);
     slot->captured = NULL;
@@ -199,7 +199,7 @@ void exec_capture_anew(struct exec *exec)
     for (int s = 0; s < exec->depth; s++) captured_close(exec, &exec->slots[s]);
 }
 
-static void slot_close(struct exec *exec, struct slot *slot)
+static void slot_close(struct exec *exec, struct exec_slot *slot)
 {
     const struct program *program = exec->program;
     captured_close(exec, slot);
@@ -272,7 +272,7 @@ const float *exec_logits(const struct exec *exec)
     return result_of(exec, exec->program->logits);
 }
 
-static const struct exchange *exchange_of(const struct exec *exec)
+static const struct exec_exchange *exchange_of(const struct exec *exec)
 {
     return (exec->last ? exec->last : &exec->slots[0])->exchange;
 }
@@ -338,7 +338,7 @@ const int64_t *exec_begins(const struct exec *exec)
 
 const char *exec_algorithm(const struct exec *exec, int instruction)
 {
-    const struct step *step = &exec->steps[instruction];
+    const struct exec_step *step = &exec->steps[instruction];
     const struct op *op = step->at->op;
     const struct op_code *code = op ? exec->compiled->kernel_plans.options.code_of(op) : NULL;
     return code && code->plan_name && step->call.kernel_plan ? code->plan_name(&step->call) : NULL;

@@ -6,7 +6,7 @@
 #define EXEC_SLOTS 2
 
 /* An instruction with its code and its complete call: a run only iterates over these. */
-struct step {
+struct exec_step {
     const struct instruction *at;
     enum status (*run)(const struct call *call);
     bool waited;                         /* an instruction on another stream waits for it */
@@ -16,14 +16,14 @@ struct step {
 };
 
 /* A tensor of a call in the batch, whose address changes from run to run. */
-struct input {
+struct exec_input {
     struct tensor *tensor;
     enum home home;
     int64_t offset;
 };
 
 /* Host memory that the device reads or writes during a run. */
-struct exchange {
+struct exec_exchange {
     struct update_rates rates;
     struct optimizer_state state;        /* after the run */
     float scale;                         /* the loss scale that it multiplied by */
@@ -33,12 +33,12 @@ struct exchange {
 };
 
 /* The state of one run from its start until it is collected and read. */
-struct slot {
+struct exec_slot {
     void *images, *labels;               /* the batch in device memory; NULL where it is read in place */
     bool borrowed;                       /* those are another exec's */
     struct exec_batch batch;             /* its address in host memory */
     void *results;                       /* host memory; the exec's own where the device writes there */
-    struct exchange *exchange;
+    struct exec_exchange *exchange;
     struct captured *captured;           /* NULL: not yet */
     float *glimpse;                      /* host memory, glimpse_bytes; NULL: not yet, or there is none */
     bool glimpsed;                       /* the slot's run left one */
@@ -56,10 +56,10 @@ struct exec {
     bool pinned;                         /* it is pinned */
     char *results;                       /* where ops write them: device memory */
     float *scale;                        /* device memory: the loss scale of the run */
-    struct step *steps;
+    struct exec_step *steps;
     struct tensor *tensors;              /* of all calls */
     int tensor_count;
-    struct input *inputs;
+    struct exec_input *inputs;
     int input_count;
     const struct update_code *update_code;
     struct update update;
@@ -69,10 +69,10 @@ struct exec {
     int param_count;
     struct update_average *averages;
     int average_count;
-    struct slot slots[EXEC_SLOTS];
+    struct exec_slot slots[EXEC_SLOTS];
     int depth;                           /* slots in use */
     int64_t started, collected;
-    struct slot *last;                   /* of the last run collected; NULL: none */
+    struct exec_slot *last;                   /* of the last run collected; NULL: none */
     bool measure;
     int64_t *times, *begins;             /* of instructions, when measuring */
     struct execution_check *check;       /* of a step that is run twice; NULL: none */
@@ -80,7 +80,7 @@ struct exec {
 };
 
 /* Queues a glimpse (exec.h) after the run that is being started; if there is no memory for it, nothing. */
-enum status glimpse_queue(struct exec *exec, struct slot *slot);
+enum status glimpse_queue(struct exec *exec, struct exec_slot *slot);
 size_t glimpse_bytes(const struct exec *exec);
 
 /* Fingerprints of tensors, one after the other. */
@@ -110,10 +110,10 @@ void steps_open(struct exec *exec);
 enum status update_open(struct exec *exec, struct text *shortage);   /* as in struct exec_memory */
 
 /* The addresses of the slot's images, labels or flags for ops: on the device or the host. */
-const char *slot_input(const struct slot *slot, enum home home);
+const char *slot_input(const struct exec_slot *slot, enum home home);
 
 /* Points the calls at the slot's batch, and what the update reads at its exchange. */
-void exec_bind(struct exec *exec, const struct slot *slot);
+void exec_bind(struct exec *exec, const struct exec_slot *slot);
 
 /* Whether other ranks are to reach the arena. */
 bool exec_shares_arena(const struct exec *exec);
@@ -122,7 +122,7 @@ bool exec_shares_arena(const struct exec *exec);
 enum status exec_step(struct exec *exec, int i);
 
 /* The device address of a value; NULL for those in a batch if no slot is given. */
-void *exec_address(const struct exec *exec, const struct slot *slot, int value);
+void *exec_address(const struct exec *exec, const struct exec_slot *slot, int value);
 
 /* `count` elements of a value of the last run from element `first` on, as fp32. */
 enum status exec_fetch(const struct exec *exec, int value, int64_t first, int64_t count, float *host);

@@ -21,10 +21,10 @@ enum {
     EVENT_STEPS,
 };
 
-void exec_bind(struct exec *exec, const struct slot *slot)
+void exec_bind(struct exec *exec, const struct exec_slot *slot)
 {
     for (int i = 0; i < exec->input_count; i++) {
-        const struct input *input = &exec->inputs[i];
+        const struct exec_input *input = &exec->inputs[i];
         input->tensor->data = (char *)slot_input(slot, input->home) + input->offset;
     }
     exec->update.rates = &slot->exchange->rates;
@@ -81,7 +81,7 @@ static enum status message_run(struct exec *exec, const struct instruction *at)
 }
 
 /* If the results of each instruction are checked, each update runs separately. */
-static enum status op_run(const struct exec *exec, const struct step *step)
+static enum status op_run(const struct exec *exec, const struct exec_step *step)
 {
     if (!exec->check) return step->with_next ? OK : step->run(&step->call);
     struct call alone = step->call;
@@ -89,7 +89,7 @@ static enum status op_run(const struct exec *exec, const struct step *step)
     return step->run(&alone);
 }
 
-static enum status step_run(struct exec *exec, const struct step *step)
+static enum status step_run(struct exec *exec, const struct exec_step *step)
 {
     if (instruction_is_copy(step->at)) return copy_run(exec, step->at);
     if (instruction_is_message(step->at)) return message_run(exec, step->at);
@@ -98,7 +98,7 @@ static enum status step_run(struct exec *exec, const struct step *step)
 
 enum status exec_step(struct exec *exec, int i)
 {
-    const struct step *step = &exec->steps[i];
+    const struct exec_step *step = &exec->steps[i];
     enum status status = step_run(exec, step);
     if (status != OK) return fail(status, "%s failed", step->at->name);
     return OK;
@@ -174,14 +174,14 @@ static enum status streams_join(struct exec *exec)
 }
 
 /* Results come to the host, where the device does not write them there itself. */
-static enum status queue_results(struct exec *exec, const struct slot *slot)
+static enum status queue_results(struct exec *exec, const struct exec_slot *slot)
 {
     const struct device_transfers *transfers = &exec->device->backend->transfers;
     if (slot->results != exec->results)
         TRY(transfers->download(exec->device, 0, slot->results, exec->results,
                                 (size_t)exec->program->results_bytes));
     if (!exec->program->training) return OK;
-    struct exchange *exchange = slot->exchange;
+    struct exec_exchange *exchange = slot->exchange;
     int flags = exec->program->flags_sum;
     if (flags >= 0)
         TRY(transfers->download(exec->device, 0, exchange->flags_sum, exec_address(exec, NULL, flags),
@@ -190,7 +190,7 @@ static enum status queue_results(struct exec *exec, const struct slot *slot)
     return transfers->download(exec->device, 0, &exchange->scale, exec->scale, sizeof exchange->scale);
 }
 
-static enum status exec_queue(struct exec *exec, const struct slot *slot)
+static enum status exec_queue(struct exec *exec, const struct exec_slot *slot)
 {
     bool training = exec->program->training;
     exec_bind(exec, slot);
@@ -213,7 +213,7 @@ static bool is_captured(const struct exec *exec)
            !moves;
 }
 
-static enum status queue_or_launch(struct exec *exec, struct slot *slot)
+static enum status queue_or_launch(struct exec *exec, struct exec_slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
     if (!is_captured(exec)) return exec_queue(exec, slot);
@@ -227,7 +227,7 @@ static enum status queue_or_launch(struct exec *exec, struct slot *slot)
     return backend->capture.launch(exec->device, slot->captured);
 }
 
-static enum status exec_upload(struct exec *exec, struct slot *slot, const struct exec_batch *batch,
+static enum status exec_upload(struct exec *exec, struct exec_slot *slot, const struct exec_batch *batch,
                                int event)
 {
     const struct device_backend *backend = exec->device->backend;
@@ -247,7 +247,7 @@ static enum status exec_upload(struct exec *exec, struct slot *slot, const struc
     return backend->events.stream_wait(exec->device, 0, event);
 }
 
-static enum status exec_start_slot(struct exec *exec, struct slot *slot, const struct exec_batch *batch,
+static enum status exec_start_slot(struct exec *exec, struct exec_slot *slot, const struct exec_batch *batch,
                                    int index)
 {
     TRY(exec_upload(exec, slot, batch, EVENT_UPLOADED + index));
@@ -301,7 +301,7 @@ enum status exec_start(struct exec *exec, const struct exec_batch *batch, const 
 {
     assert(exec->started - exec->collected < exec->depth);
     int index = (int)(exec->started % exec->depth);
-    struct slot *slot = &exec->slots[index];
+    struct exec_slot *slot = &exec->slots[index];
     slot->exchange->rates = *rates;
     slot->exchange->fingerprint = 0;
     enum status status = expect_messages(exec);

@@ -34,7 +34,8 @@ static void exec_resolve(struct exec *exec, const struct instruction *at, int id
     if (!ids_have(at->reads, at->read_count, id) && !ids_have(at->writes, at->write_count, id)) return;
     const struct value *value = &exec->program->values[id];
     if (value->home == HOME_IMAGES || value->home == HOME_TARGETS || value->home == HOME_FLAGS)
-        *array_push(exec->inputs, exec->input_count) = (struct input){tensor, value->home, value->offset};
+        *array_push(exec->inputs, exec->input_count) =
+            (struct exec_input){tensor, value->home, value->offset};
     else
         tensor->data = exec_address(exec, NULL, id);
 }
@@ -54,7 +55,7 @@ static struct tensor *place_tensors(struct exec *exec, const struct instruction 
 
 static void step_open(struct exec *exec, int i, struct call_storage *storage)
 {
-    struct step *step = &exec->steps[i];
+    struct exec_step *step = &exec->steps[i];
     const struct instruction *at = step->at = &exec->program->instructions[i];
     for (int k = 0; k < at->wait_count; k++) exec->steps[at->waits[k]].waited = true;
     if (!at->op) return;
@@ -95,7 +96,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
 static void join_updates(struct exec *exec)
 {
     for (int i = 1; i < exec->program->count; i++) {
-        struct step *last = &exec->steps[i - 1], *step = &exec->steps[i];
+        struct exec_step *last = &exec->steps[i - 1], *step = &exec->steps[i];
         if (!instruction_is_op_update(step->at) || step->run != last->run) continue;
         if (last->waited || last->at->stream != step->at->stream) continue;
         last->with_next = true;

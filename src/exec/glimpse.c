@@ -46,7 +46,7 @@ static enum status queue_param(struct exec *exec, int param, float *to)
     return bytes > 0 ? backend->transfers.download(exec->device, 0, to, from, bytes) : OK;
 }
 
-enum status glimpse_queue(struct exec *exec, struct slot *slot)
+enum status glimpse_queue(struct exec *exec, struct exec_slot *slot)
 {
     if (!slot->glimpse)
         slot->glimpse = device_host_allocate(exec->device, glimpse_bytes(exec), "a look at gradients", NULL);

@@ -30,7 +30,7 @@ static int64_t images_of(const struct data *data, const struct dataset *dataset)
 }
 
 /* Each data set has its share of the limit, by its number of images. */
-struct share {
+struct cache_share {
     size_t limit;
     int64_t images;              /* of all data sets */
 };
@@ -109,7 +109,7 @@ int64_t caching_device_bytes(const struct caching_options *caching)
 /* The CPU's memory is the host's. Data sets that are in memory are not cached again. */
 enum status caching_open(const struct caching_options *caching, bool decoding, struct data *data)
 {
-    struct share share = {0};
+    struct cache_share share = {0};
     if (caching->cache == CACHE_NONE) return OK;
     for (int i = 0; i < 2; i++)
         if (data->opened[i].decoded) share.images += images_of(data, &data->opened[i]);

@@ -46,17 +46,17 @@ bool weights_read(const struct safetensors *file, int entry, float *values, stru
 }
 
 /* The names of tensors with one kind of error, as the end of a sentence. */
-struct listed {
+struct weight_list {
     struct text text;
     int count;
 };
 
-static void listed_add(struct listed *listed, const char *name)
+static void listed_add(struct weight_list *listed, const char *name)
 {
     if (listed->count++ < LISTED) text_add(&listed->text, "%s%s", listed->count > 1 ? ", " : "", name);
 }
 
-static enum status listed_report(const char *path, const char *what, struct listed *listed)
+static enum status listed_report(const char *path, const char *what, struct weight_list *listed)
 {
     enum status status = OK;
     if (listed->count > LISTED)
@@ -69,7 +69,7 @@ static enum status listed_report(const char *path, const char *what, struct list
 }
 
 struct problems {
-    struct listed missing, unexpected, misshapen;
+    struct weight_list missing, unexpected, misshapen;
 };
 
 static enum status problems_report(const char *path, struct problems *problems)
