@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/exec_checks.h"
 #include "net.h"
 #include "session/step_queue.h"
 #include "tests/unit.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
 #include "net.h"
 #include "rounds.h"
@@ -32,7 +33,7 @@ static enum status run_and_inject(const struct call *call)
 
 static void inject(struct injection injection)
 {
-    struct step *step = &injection.exec->steps[injection.at];
+    struct exec_step *step = &injection.exec->steps[injection.at];
     injected = injection;
     injected.run = step->run;
     step->run = run_and_inject;

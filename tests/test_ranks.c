@@ -12,6 +12,7 @@
 #include "comm/shared_block.h"
 #include "compile/buckets.h"
 #include "compile/program_parts.h"
+#include "exec/exec_checks.h"
 #include "net.h"
 #include "tests/unit.h"
 

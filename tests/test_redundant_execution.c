@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "caught.h"
+#include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
 #include "net.h"
 #include "tests/unit.h"
@@ -111,7 +112,7 @@ static void is_found(struct net *net, const char *words)
 
 static void turn_in_write(struct net *net, int i, int k)
 {
-    struct step *step = &net->exec->steps[i];
+    struct exec_step *step = &net->exec->steps[i];
     const struct instruction *at = step->at;
     const struct value *value = &net->program.values[at->writes[k]];
     size_t bytes = (size_t)shape_count(value->shape) * dtype_bytes(value->dtype);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
 
 #define CHUNK 65536

@@ -79,7 +79,7 @@ struct exec {
     bool glimpse_next;                   /* the next run leaves a glimpse */
 };
 
-/* Queues a glimpse (exec.h) after the run that is being started; if there is no memory for it, nothing. */
+/* Queues a glimpse (exec_checks.h) after the run that is being started; without memory for it, nothing. */
 enum status glimpse_queue(struct exec *exec, struct exec_slot *slot);
 size_t glimpse_bytes(const struct exec *exec);
 

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "comm/compare.h"
 #include "compile/stage_mail.h"
+#include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
 
 /* Events of a slot, and of a run's begin and end on other streams; then one for each instruction. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
 #include "kernels/fingerprint.h"
 

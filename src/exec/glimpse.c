@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
 
 #define FIRST 64             /* elements of a gradient: enough to see in most cases that it is not all

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
 
 enum status check_instruction(const struct exec *exec, int i)

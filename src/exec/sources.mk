@@ -4,6 +4,7 @@ libexec_a_SOURCES = \
 	src/exec/diagnose.c \
 	src/exec/exec.c \
 	src/exec/exec.h \
+	src/exec/exec_checks.h \
 	src/exec/exec_parts.h \
 	src/exec/exec_run.c \
 	src/exec/exec_steps.c \

@@ -1,5 +1,7 @@
 #include "session/step_queue.h"
 
+#include "exec/exec_checks.h"
+
 bool step_queue_full(const struct step_queue *queue)
 {
     return queue->count >= exec_depth(queue->step->exec);

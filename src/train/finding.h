@@ -2,7 +2,7 @@
 #pragma once
 
 #include "data/loader.h"
-#include "exec/exec.h"
+#include "exec/exec_checks.h"
 
 /* Describes a finding, with the indices and files of the affected images. */
 void finding_add(const struct exec_finding *found, const struct dataset *dataset, const struct loader *loader,

@@ -47,6 +47,6 @@ struct health_step {
 };
 
 /* To be called after each step. The step's results are checked every time, gradients and parameters
- * occasionally: completely if the device is idle, otherwise through a glimpse (exec.h). FAILED if that ends
- * the run: train.on_nan=stop, or an epoch without any update, which the loss scale does not explain. */
+ * occasionally: completely if the device is idle, otherwise through a glimpse (exec_checks.h). FAILED if that
+ * ends the run: train.on_nan=stop, or an epoch without any update, which the loss scale does not explain. */
 enum status health_step(struct health *health, const struct health_step *step);

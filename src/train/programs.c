@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "exec/exec_checks.h"
 #include "session/session_store.h"
 #include "session/step_fit.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "exec/exec_checks.h"
 
 /* Fingerprints of the tensors of all ranks. */
 struct rank_tensors {

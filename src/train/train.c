@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/sum_tree.h"
 #include "comm/compare.h"
+#include "exec/exec_checks.h"
 #include "session/gpu_preprocessing.h"
 #include "session/identity.h"
 #include "session/session_store.h"
