@@ -1,4 +1,4 @@
-/* cmd.h: the commands of the program, each one file and one table row, and the parsing of their arguments. */
+/* cmd.h: the commands of the program, each one file and one table row, and what they share. */
 #pragma once
 
 #include <stdbool.h>
@@ -27,7 +27,7 @@ struct cmd_option {
 /* A parsed command line. */
 struct cmd {
     const struct command *command;
-    char **words;                          /* the original command line, beginning with the program's name */
+    char **argv;                           /* main's */
     const char *config;
     const char **sets;
     int set_count;
@@ -55,12 +55,7 @@ struct command {
 extern const struct command *const command_table[];   /* ended by NULL */
 const struct command *command_find(const char *name);
 
-/* Parses the arguments after the command's name; USAGE, with a suggestion, if they are invalid. */
-enum status cmd_parse(const struct command *command, int count, char **words, struct cmd *cmd);
 void cmd_free(struct cmd *cmd);
-
-/* --help of a command, to stdout; `verbose`: with the keys of the configuration. */
-void cmd_help(const struct command *command, bool verbose);
 
 /* The value of an own option; NULL: not given. */
 const char *cmd_value(const struct cmd *cmd, const char *option);

@@ -141,7 +141,7 @@ static void become_rank(const struct launcher *launcher, int rank, int output, p
     set_number(BLOCK, launcher->descriptor);
     int threads = host_processors() / launcher->options->ranks;
     if (!getenv("OMP_NUM_THREADS")) set_number("OMP_NUM_THREADS", threads > 0 ? threads : 1);
-    execv("/proc/self/exe", launcher->options->words);
+    execv("/proc/self/exe", launcher->options->argv);
     _exit(127);
 }
 

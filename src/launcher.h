@@ -6,7 +6,7 @@
 
 struct launcher_options {
     int ranks;
-    char *const *words;      /* the command line, which every rank gets; ended by NULL */
+    char *const *argv;       /* the command line, which every rank gets; ended by NULL */
     double timeout;          /* seconds without progress in a step before the run is ended; 0: depends on the
                               * duration of steps */
     const char *log;         /* the first rank's log file, to which the lines of others and of the launcher

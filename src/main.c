@@ -12,15 +12,15 @@
 #include <omp.h>
 #endif
 
+#include "arguments.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "cmd.h"
+#include "base/signals.h"
 #include "conf/options.h"
 #include "device/device.h"
 #include "omp_spin.h"
 #include "session/plausible.h"
 #include "trained.h"
-#include "base/signals.h"
 
 static void print_help(void)
 {
@@ -93,7 +93,7 @@ static enum status run(struct cmd *cmd)
 {
     take_signals(cmd);
     if (cmd->help) {
-        cmd_help(cmd->command, cmd->verbose);
+        arguments_help(cmd->command, cmd->verbose);
         return OK;
     }
     if (cmd->quiet) log_set_level(LOG_WARNING);
@@ -104,15 +104,15 @@ static enum status run(struct cmd *cmd)
     return cmd->command->run(cmd);
 }
 
-static enum status dispatch(int count, char **words)
+static enum status dispatch(int argc, char **argv)
 {
     const struct command *command = command_find("train");
-    bool named = count > 1 && words[1][0] != '-';
-    if (named) command = command_find(words[1]);
-    if (!command) return refuse_command(words[1]);
+    bool named = argc > 1 && argv[1][0] != '-';
+    if (named) command = command_find(argv[1]);
+    if (!command) return refuse_command(argv[1]);
     struct cmd cmd;
-    enum status status = cmd_parse(command, named ? count - 1 : count, named ? words + 1 : words, &cmd);
-    cmd.words = words;
+    enum status status = arguments_parse(command, argc - named, argv + named, &cmd);
+    cmd.argv = argv;
     if (status == OK) status = run(&cmd);
     cmd_free(&cmd);
     return status;
@@ -166,22 +166,22 @@ static void bound_threads(void)
 #endif
 }
 
-int main(int count, char **words)
+int main(int argc, char **argv)
 {
     keep_streams();
-    omp_spin_shorten(words);
+    omp_spin_shorten(argv);
     watch_memory();
     bound_threads();
     enum status status = OK;
-    if (count < 2) {
+    if (argc < 2) {
         print_help();
         status = USAGE;
-    } else if (is(words[1], "-h", "--help") || strcmp(words[1], "help") == 0) {
+    } else if (is(argv[1], "-h", "--help") || strcmp(argv[1], "help") == 0) {
         print_help();
-    } else if (is(words[1], "-V", "--version")) {
+    } else if (is(argv[1], "-V", "--version")) {
         print_version();
     } else {
-        status = dispatch(count, words);
+        status = dispatch(argc, argv);
     }
     /* Output lost to a full disk or a closed pipe is an error, too. */
     if (fflush(stdout) != 0 || ferror(stdout))

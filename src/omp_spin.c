@@ -37,10 +37,10 @@ static bool find_program(char path[PATH_MAX])
     return name && strcmp(name + 1, program_invocation_short_name) == 0;
 }
 
-void omp_spin_shorten(char **words)
+void omp_spin_shorten(char **argv)
 {
     char path[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || under_valgrind()) return;
     if (!find_program(path) || setenv("GOMP_SPINCOUNT", SPINS, 1) != 0) return;
-    execv(path, words);
+    execv(path, argv);
 }

@@ -2,4 +2,4 @@
 #pragma once
 
 /* Call first in main, with its arguments: may restart the program in the same process. */
-void omp_spin_shorten(char **words);
+void omp_spin_shorten(char **argv);

@@ -1,4 +1,6 @@
 amptrain_SOURCES = \
+	src/arguments.c \
+	src/arguments.h \
 	src/bench.c \
 	src/bench.h \
 	src/bench_feed.c \

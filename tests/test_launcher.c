@@ -141,11 +141,11 @@ static const char *log_file;
 
 static enum status launch(const char *name, double timeout)
 {
-    char *words[] = {"test_launcher", text_copy(name), NULL};
-    const struct launcher_options options = {.ranks = ranks, .words = words, .timeout = timeout,
+    char *argv[] = {"test_launcher", text_copy(name), NULL};
+    const struct launcher_options options = {.ranks = ranks, .argv = argv, .timeout = timeout,
                                              .log = log_file};
     enum status status = launcher_run(&options);
-    free(words[1]);
+    free(argv[1]);
     return status;
 }
 
@@ -335,12 +335,12 @@ static void nothing_is_left_behind(void **state)
     assert_true(process_status("VmRSS:") - memory < 4096);
 }
 
-int main(int count, char **words)
+int main(int argc, char **argv)
 {
     struct comm *comm;
     signals_hold();
     if (launcher_join(0, &comm) != OK) return FAILED;
-    if (comm) return play(comm, count > 1 ? words[1] : "");
+    if (comm) return play(comm, argc > 1 ? argv[1] : "");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_ends_are_passed_on),
         cmocka_unit_test(what_several_say_is_said_once),

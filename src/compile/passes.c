@@ -7,109 +7,40 @@
 #include "compile/program_parts.h"
 #include "compile/plan.h"
 
-/* Passes without options. */
-#define REWRITE(name, pass)                                                                              \
+/* A pass from the call that makes it, of a function that returns a status, or of one that cannot fail. */
+#define PASS(name, call)                                                                                 \
     static enum status run_##name(const struct pass_input *input, struct program *program)               \
     {                                                                                                    \
-        pass(program);                                                                                   \
-        return OK;                                                                                       \
+        return call;                                                                                     \
     }
-REWRITE(autocast, autocast)
-REWRITE(fold_maxpool, fold_maxpool)
-REWRITE(saved, lower_saved)
-REWRITE(differentiate, backward)
-REWRITE(running_statistics, running_statistics)
-REWRITE(rank_statistics, rank_statistics)
-REWRITE(stage_norm, stage_norm)
-REWRITE(sync_statistics, sync_statistics)
-#undef REWRITE
+#define REWRITE(name, call) PASS(name, (call, OK))
 
-static enum status run_lower(const struct pass_input *input, struct program *program)
-{
-    return lower_forward(input->graph, &input->options->lower, program);
-}
+/* Of which ops have code that does more (kernel_plans.h). */
+#define CODE_OF input->options->kernel_plans.code_of
 
-static enum status run_fold(const struct pass_input *input, struct program *program)
-{
-    fold(program, input->options->lower.fold_least);
-    return OK;
-}
-
-static enum status run_fuse_gradient_sums(const struct pass_input *input, struct program *program)
-{
-    return fuse_gradient_sums(program, input->options->kernel_plans.code_of);
-}
-
-static enum status run_relu_mask(const struct pass_input *input, struct program *program)
-{
-    relu_mask(program, input->options->kernel_plans.code_of);
-    return OK;
-}
-
-static enum status run_merge_gradients(const struct pass_input *input, struct program *program)
-{
-    merge_gradients(program, input->options->kernel_plans.code_of);
-    return OK;
-}
-
-static enum status run_join_gradients(const struct pass_input *input, struct program *program)
-{
-    join_gradients(program, input->options->kernel_plans.code_of);
-    return OK;
-}
-
-static enum status run_fuse_relu(const struct pass_input *input, struct program *program)
-{
-    fuse_relu(program, input->options->kernel_plans.code_of);
-    return OK;
-}
-
-static enum status run_concat_gradients(const struct pass_input *input, struct program *program)
-{
-    concat_gradients(program, input->options->kernel_plans.code_of);
-    return OK;
-}
-
-static enum status run_bias_gradients(const struct pass_input *input, struct program *program)
-{
-    bias_gradients(program, input->options->kernel_plans.code_of);
-    return OK;
-}
-
-static enum status run_cut(const struct pass_input *input, struct program *program)
-{
-    return cut(program, &input->options->cut);
-}
-
-static enum status run_buckets(const struct pass_input *input, struct program *program)
-{
-    buckets(program, &input->options->buckets);
-    return OK;
-}
-
-static enum status run_recompute(const struct pass_input *input, struct program *program)
-{
-    recompute(program, input->choice->modes);
-    return OK;
-}
-
-static enum status run_fuse_recompute(const struct pass_input *input, struct program *program)
-{
-    fuse_recompute(program, input->choice->fuse_limit);
-    return OK;
-}
-
-static enum status run_offload(const struct pass_input *input, struct program *program)
-{
-    struct offload_forecast forecast;
-    offload(program, &input->choice->offload, &forecast);
-    return OK;
-}
-
-static enum status run_streams(const struct pass_input *input, struct program *program)
-{
-    return streams_assign(program, input->choice->streams, input->options->stream_division);
-}
+PASS(lower, lower_forward(input->graph, &input->options->lower, program))
+REWRITE(autocast, autocast(program))
+REWRITE(fold, fold(program, input->options->lower.fold_least))
+REWRITE(fold_maxpool, fold_maxpool(program))
+REWRITE(saved, lower_saved(program))
+REWRITE(differentiate, backward(program))
+REWRITE(running_statistics, running_statistics(program))
+PASS(fuse_gradient_sums, fuse_gradient_sums(program, CODE_OF))
+REWRITE(relu_mask, relu_mask(program, CODE_OF))
+REWRITE(merge_gradients, merge_gradients(program, CODE_OF))
+PASS(cut, cut(program, &input->options->cut))
+REWRITE(sync_statistics, sync_statistics(program))
+REWRITE(buckets, buckets(program, &input->options->buckets))
+REWRITE(rank_statistics, rank_statistics(program))
+REWRITE(stage_norm, stage_norm(program))
+REWRITE(join_gradients, join_gradients(program, CODE_OF))
+REWRITE(concat_gradients, concat_gradients(program, CODE_OF))
+REWRITE(fuse_relu, fuse_relu(program, CODE_OF))
+REWRITE(bias_gradients, bias_gradients(program, CODE_OF))
+REWRITE(recompute, recompute(program, input->choice->modes))
+REWRITE(fuse_recompute, fuse_recompute(program, input->choice->fuse_limit))
+REWRITE(offload, offload(program, &input->choice->offload, &(struct offload_forecast){0}))
+PASS(streams, streams_assign(program, input->choice->streams, input->options->stream_division))
 
 static bool is_training(const struct pass_input *input)
 {
