@@ -146,7 +146,7 @@ static void describe_loss(const struct run_records *run, struct text *out)
 
 static void describe_length(const struct run_records *run, struct text *out)
 {
-    text_add(out, "%lld / %.0f", (long long)run->epochs.count, fmax(0, records_last(&run->steps, "step")));
+    text_add(out, "%lld / %.0f", (long long)run->epochs.count, fmax(0, records_steps(run)));
 }
 
 static void describe_time(const struct run_records *run, struct text *out)

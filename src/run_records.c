@@ -139,6 +139,12 @@ double records_sum(const struct records_table *table, const char *key)
     return sum;
 }
 
+double records_steps(const struct run_records *records)
+{
+    double steps = fmax(records_last(&records->steps, "step"), records_last(&records->epochs, "step"));
+    return fmax(steps, number_of(records->end, "steps"));
+}
+
 double records_start_number(const struct run_records *records, const char *key)
 {
     return number_of(records->start, key);

@@ -34,6 +34,9 @@ double records_sum(const struct records_table *table, const char *key);
 double records_start_number(const struct run_records *records, const char *key);
 const char *records_start_text(const struct run_records *records, const char *key);   /* "" when missing */
 
+/* Steps of the run, by the line that knows of most; NAN: none does. */
+double records_steps(const struct run_records *records);
+
 /* The epoch (row) of the best validation: the highest val_top1; -1: none. */
 int64_t records_best_epoch(const struct run_records *records);
 

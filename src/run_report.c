@@ -44,7 +44,7 @@ static void add_results(const struct run_records *records, struct text *out)
         add_tile(out, "last validation loss", text_number(records_last(epochs, "val_loss"), 4, NULL, number));
     }
     add_count_tile(out, "epochs", (double)epochs->count);
-    add_count_tile(out, "steps", records_last(&records->steps, "step"));
+    add_count_tile(out, "steps", records_steps(records));
     add_tile(out, "time in epochs", progress_time(records_sum(epochs, "seconds"), time));
     add_count_tile(out, "images/s", records_last(epochs, "images_per_s"));
     double peak = records_last(epochs, "device_peak_bytes");

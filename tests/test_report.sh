@@ -27,6 +27,14 @@ done
 points() { grep "^<polyline.*data-name=\"$1\"" $page | sed 's/.*points="//' | wc -w; }
 ok "every step is a point" [ "$(points step)" = "$(grep -c '"event":"step"' run/metrics.jsonl)" ]
 ok "every epoch is a point" [ "$(points 'validation top-1')" = 4 ]
+# Of which the last ones have no line.
+every() {
+    "$AMPTRAIN" -q -c run.ini -o every -s log.every=50 -s run.max_steps=33 || return 1
+    steps=$(sed -n 's/.*"event":"end".*"steps":\([0-9]*\),.*/\1/p' every/metrics.jsonl)
+    grep -qF "<b>$steps</b>steps" every/report.html &&
+        "$AMPTRAIN" compare every run >out && grep -qE " / $steps( |$)" out
+}
+ok "... and counted" every
 best() { sed -n 's/.*"event":"epoch".*"val_top1":\([^,]*\),.*/\1/p' run/metrics.jsonl | sort -g | tail -n 1; }
 ok "the best accuracy" has "<b>$(best | awk '{ printf "%.2f %%", 100 * $1 }')</b>best accuracy"
 ok "skipped steps are marked" has '<path class="mark"'
