@@ -20,7 +20,7 @@ struct history {
     int last_reader;         /* in the whole program; -1 */
 };
 
-struct play {
+struct simulation {
     const struct program *program;
     const struct plan *plan;
     bool *made;              /* by value: some instruction writes it as such */
@@ -35,262 +35,264 @@ struct play {
     struct reason *reason;
 };
 
-static const char *value_name(const struct play *play, int value)
+static const char *value_name(const struct simulation *sim, int value)
 {
-    return play->program->values[value].name;
+    return sim->program->values[value].name;
 }
 
-static const char *step_name(const struct play *play, int i)
+static const char *step_name(const struct simulation *sim, int i)
 {
-    return play->program->instructions[i].name;
+    return sim->program->instructions[i].name;
 }
 
-static bool in_arena(const struct play *play, int value)
+static bool in_arena(const struct simulation *sim, int value)
 {
-    enum home home = play->program->values[value].home;
+    enum home home = sim->program->values[value].home;
     return home == HOME_ARENA || home == HOME_PART;
 }
 
 /* The contents of a value's memory: first_standing, then next_standing until -1. */
-static int first_standing(const struct play *play, int value)
+static int first_standing(const struct simulation *sim, int value)
 {
-    const struct value *at = &play->program->values[value];
-    if (play->made[value]) return value;
+    const struct value *at = &sim->program->values[value];
+    if (sim->made[value]) return value;
     if (at->home == HOME_PART) return at->whole;
-    return play->first[value] >= 0 ? play->first[value] : value;
+    return sim->first[value] >= 0 ? sim->first[value] : value;
 }
 
-static int next_standing(const struct play *play, int value, int standing)
+static int next_standing(const struct simulation *sim, int value, int standing)
 {
-    bool by_parts = standing != value && play->program->values[standing].home == HOME_PART;
-    return by_parts ? play->next[standing] : -1;
+    bool by_parts = standing != value && sim->program->values[standing].home == HOME_PART;
+    return by_parts ? sim->next[standing] : -1;
 }
 
-static bool overlaps(const struct play *play, int a, int b)
+static bool overlaps(const struct simulation *sim, int a, int b)
 {
-    int64_t a_at = play->plan->offsets[a], b_at = play->plan->offsets[b];
-    return a_at < b_at + play->program->values[b].bytes && b_at < a_at + play->program->values[a].bytes;
+    int64_t a_at = sim->plan->offsets[a], b_at = sim->plan->offsets[b];
+    return a_at < b_at + sim->program->values[b].bytes && b_at < a_at + sim->program->values[a].bytes;
 }
 
-static int *done_at(const struct play *play, int i)
+static int *done_at(const struct simulation *sim, int i)
 {
-    return play->done + (size_t)i * (size_t)play->program->streams;
+    return sim->done + (size_t)i * (size_t)sim->program->streams;
 }
 
-static bool has_ended(const struct play *play, int other, int i)
+static bool has_ended(const struct simulation *sim, int other, int i)
 {
-    return done_at(play, i)[play->program->instructions[other].stream] >= play->place[other];
+    return done_at(sim, i)[sim->program->instructions[other].stream] >= sim->place[other];
 }
 
-/* The instructions ended when i starts: all before it on its stream, what it waits for, and what had ended
- * before those. */
-static bool start(struct play *play, int i)
+/* The instructions that have ended when i starts: all before it on its stream, what it waits for, and what had
+ * ended before those. */
+static bool find_ended(struct simulation *sim, int i)
 {
-    const struct program *program = play->program;
+    const struct program *program = sim->program;
     const struct instruction *at = &program->instructions[i];
-    int *done = done_at(play, i);
+    int *done = done_at(sim, i);
     for (int j = i - 1; j >= 0; j--) {
         if (program->instructions[j].stream != at->stream) continue;
-        memcpy(done, done_at(play, j), (size_t)program->streams * sizeof *done);
+        memcpy(done, done_at(sim, j), (size_t)program->streams * sizeof *done);
         break;
     }
-    done[at->stream] = play->queued[at->stream];
+    done[at->stream] = sim->queued[at->stream];
     for (int w = 0; w < at->wait_count; w++) {
         int before = at->waits[w];
         if (before < 0 || before >= i)
-            return because(play->reason, "'%s' waits for a later instruction", step_name(play, i));
+            return because(sim->reason, "'%s' waits for a later instruction", step_name(sim, i));
         for (int l = 0; l < program->streams; l++)
-            if (done_at(play, before)[l] > done[l]) done[l] = done_at(play, before)[l];
+            if (done_at(sim, before)[l] > done[l]) done[l] = done_at(sim, before)[l];
         int stream = program->instructions[before].stream;
-        if (play->place[before] > done[stream]) done[stream] = play->place[before];
+        if (sim->place[before] > done[stream]) done[stream] = sim->place[before];
     }
-    play->place[i] = ++play->queued[at->stream];
+    sim->place[i] = ++sim->queued[at->stream];
     return true;
 }
 
-static bool read_standing(struct play *play, int i, int value)
+static bool read_standing(struct simulation *sim, int i, int value)
 {
-    struct history *history = &play->histories[value];
-    if (in_arena(play, value)) {
+    struct history *history = &sim->histories[value];
+    if (in_arena(sim, value)) {
         if (!history->written)
-            return because(play->reason, "'%s' reads %s, which nothing has written", step_name(play, i),
-                           value_name(play, value));
+            return because(sim->reason, "'%s' reads %s, which nothing has written", step_name(sim, i),
+                           value_name(sim, value));
         if (history->overwritten)
-            return because(play->reason, "'%s' reads %s, which is overwritten", step_name(play, i),
-                           value_name(play, value));
+            return because(sim->reason, "'%s' reads %s, which is overwritten", step_name(sim, i),
+                           value_name(sim, value));
     }
-    if (history->written && !has_ended(play, history->writer, i))
-        return because(play->reason, "'%s' reads %s without waiting for '%s'", step_name(play, i),
-                       value_name(play, value), step_name(play, history->writer));
+    if (history->written && !has_ended(sim, history->writer, i))
+        return because(sim->reason, "'%s' reads %s without waiting for '%s'", step_name(sim, i),
+                       value_name(sim, value), step_name(sim, history->writer));
     return true;
 }
 
-static bool play_read(struct play *play, int i, int value)
+static bool check_read(struct simulation *sim, int i, int value)
 {
-    for (int s = first_standing(play, value); s >= 0; s = next_standing(play, value, s))
-        if (!read_standing(play, i, s)) return false;
+    for (int s = first_standing(sim, value); s >= 0; s = next_standing(sim, value, s))
+        if (!read_standing(sim, i, s)) return false;
     return true;
 }
 
 /* Everything that has touched the value, other than i itself, must have ended. */
-static bool quiet(struct play *play, int i, int value, int writes)
+static bool users_ended(struct simulation *sim, int i, int value, int writes)
 {
-    const int *touched = play->histories[value].touched;
-    for (int l = 0; l < play->program->streams; l++)
-        if (touched[l] >= 0 && touched[l] != i && !has_ended(play, touched[l], i))
-            return because(play->reason, "'%s' writes %s over %s while '%s' may still use it",
-                           step_name(play, i), value_name(play, writes), value_name(play, value),
-                           step_name(play, touched[l]));
+    const int *touched = sim->histories[value].touched;
+    for (int l = 0; l < sim->program->streams; l++)
+        if (touched[l] >= 0 && touched[l] != i && !has_ended(sim, touched[l], i))
+            return because(sim->reason, "'%s' writes %s over %s while '%s' may still use it",
+                           step_name(sim, i), value_name(sim, writes), value_name(sim, value),
+                           step_name(sim, touched[l]));
     return true;
 }
 
-static bool may_replace(struct play *play, int i, int old, int writes)
+static bool may_replace(struct simulation *sim, int i, int old, int writes)
 {
-    const struct instruction *at = &play->program->instructions[i];
-    const struct history *history = &play->histories[old];
+    const struct instruction *at = &sim->program->instructions[i];
+    const struct history *history = &sim->histories[old];
     bool in_place = at->in_place_from == old && at->in_place_to == writes &&
-                    play->plan->offsets[old] == play->plan->offsets[writes];
+                    sim->plan->offsets[old] == sim->plan->offsets[writes];
     if (history->last_reader > i || (history->last_reader == i && !in_place) || history->writer == i)
-        return because(play->reason, "'%s' writes %s over %s, which is still needed", step_name(play, i),
-                       value_name(play, writes), value_name(play, old));
-    return quiet(play, i, old, writes);
+        return because(sim->reason, "'%s' writes %s over %s, which is still needed", step_name(sim, i),
+                       value_name(sim, writes), value_name(sim, old));
+    return users_ended(sim, i, old, writes);
 }
 
 /* The first resident that does not end at `offset` or below it. */
-static int resident_from(const struct play *play, int64_t offset)
+static int resident_from(const struct simulation *sim, int64_t offset)
 {
-    int low = 0, high = play->resident_count;
+    int low = 0, high = sim->resident_count;
     while (low < high) {
-        int middle = (low + high) / 2, value = play->resident[middle];
-        if (play->plan->offsets[value] + play->program->values[value].bytes <= offset) low = middle + 1;
+        int middle = (low + high) / 2, value = sim->resident[middle];
+        if (sim->plan->offsets[value] + sim->program->values[value].bytes <= offset) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
 /* Replaces residents [begin, end) by a value. */
-static void resident_replace(struct play *play, int begin, int end, int value)
+static void resident_replace(struct simulation *sim, int begin, int end, int value)
 {
-    memmove(play->resident + begin + 1, play->resident + end,
-            (size_t)(play->resident_count - end) * sizeof *play->resident);
-    play->resident[begin] = value;
-    play->resident_count += 1 - (end - begin);
+    memmove(sim->resident + begin + 1, sim->resident + end,
+            (size_t)(sim->resident_count - end) * sizeof *sim->resident);
+    sim->resident[begin] = value;
+    sim->resident_count += 1 - (end - begin);
 }
 
-static bool lies_in_whole(const struct play *play, int value)
+static bool lies_in_whole(const struct simulation *sim, int value)
 {
-    const struct value *part = &play->program->values[value];
+    const struct value *part = &sim->program->values[value];
     if (part->home != HOME_PART) return true;
-    const struct value *whole = &play->program->values[part->whole];
+    const struct value *whole = &sim->program->values[part->whole];
     return part->offset >= 0 && part->offset + part->bytes <= whole->bytes &&
-           play->plan->offsets[value] == play->plan->offsets[part->whole] + part->offset;
+           sim->plan->offsets[value] == sim->plan->offsets[part->whole] + part->offset;
 }
 
-static bool play_write(struct play *play, int i, int value)
+static bool check_write(struct simulation *sim, int i, int value)
 {
-    struct history *history = &play->histories[value];
-    if (!in_arena(play, value)) return quiet(play, i, value, value);
+    struct history *history = &sim->histories[value];
+    if (!in_arena(sim, value)) return users_ended(sim, i, value, value);
     if (history->written)
-        return because(play->reason, "'%s' writes %s a second time", step_name(play, i),
-                       value_name(play, value));
-    if (!lies_in_whole(play, value))
-        return because(play->reason, "%s lies outside the value that it is a part of",
-                       value_name(play, value));
-    int64_t offset = play->plan->offsets[value];
-    if (offset < 0 || offset + play->program->values[value].bytes > play->plan->arena_bytes)
-        return because(play->reason, "%s lies outside the arena", value_name(play, value));
-    int begin = resident_from(play, offset), end = begin;
-    for (; end < play->resident_count && overlaps(play, play->resident[end], value); end++) {
-        if (!may_replace(play, i, play->resident[end], value)) return false;
-        play->histories[play->resident[end]].overwritten = true;
+        return because(sim->reason, "'%s' writes %s a second time", step_name(sim, i),
+                       value_name(sim, value));
+    if (!lies_in_whole(sim, value))
+        return because(sim->reason, "%s lies outside the value that it is a part of",
+                       value_name(sim, value));
+    int64_t offset = sim->plan->offsets[value];
+    if (offset < 0 || offset + sim->program->values[value].bytes > sim->plan->arena_bytes)
+        return because(sim->reason, "%s lies outside the arena", value_name(sim, value));
+    int begin = resident_from(sim, offset), end = begin;
+    for (; end < sim->resident_count && overlaps(sim, sim->resident[end], value); end++) {
+        if (!may_replace(sim, i, sim->resident[end], value)) return false;
+        sim->histories[sim->resident[end]].overwritten = true;
     }
-    resident_replace(play, begin, end, value);
+    resident_replace(sim, begin, end, value);
     return true;
 }
 
 /* All of an instruction's reads come before its writes; `touch` follows, so that in-place pairs and tensors
  * that are both read and written are checked against other instructions only. */
-static bool perform(struct play *play, int i)
+static bool check_instruction(struct simulation *sim, int i)
 {
-    const struct instruction *at = &play->program->instructions[i];
+    const struct instruction *at = &sim->program->instructions[i];
     for (int k = 0; k < at->read_count; k++)
-        if (!play_read(play, i, at->reads[k])) return false;
+        if (!check_read(sim, i, at->reads[k])) return false;
     for (int k = 0; k < at->write_count; k++) {
-        if (!play_write(play, i, at->writes[k])) return false;
-        play->histories[at->writes[k]].written = true;
-        play->histories[at->writes[k]].writer = i;
+        if (!check_write(sim, i, at->writes[k])) return false;
+        sim->histories[at->writes[k]].written = true;
+        sim->histories[at->writes[k]].writer = i;
     }
     for (int k = 0; k < at->read_count; k++)
-        for (int s = first_standing(play, at->reads[k]); s >= 0; s = next_standing(play, at->reads[k], s))
-            play->histories[s].touched[at->stream] = i;
-    for (int k = 0; k < at->write_count; k++) play->histories[at->writes[k]].touched[at->stream] = i;
+        for (int s = first_standing(sim, at->reads[k]); s >= 0; s = next_standing(sim, at->reads[k], s))
+            sim->histories[s].touched[at->stream] = i;
+    for (int k = 0; k < at->write_count; k++) sim->histories[at->writes[k]].touched[at->stream] = i;
     return true;
 }
 
-static void parts_note(struct play *play)
+static void find_parts(struct simulation *sim)
 {
-    const struct program *program = play->program;
+    const struct program *program = sim->program;
     for (int i = 0; i < program->count; i++)
         for (int k = 0; k < program->instructions[i].write_count; k++)
-            play->made[program->instructions[i].writes[k]] = true;
-    for (int v = 0; v < program->value_count; v++) play->first[v] = play->next[v] = -1;
+            sim->made[program->instructions[i].writes[k]] = true;
+    for (int v = 0; v < program->value_count; v++) sim->first[v] = sim->next[v] = -1;
     for (int v = program->value_count - 1; v >= 0; v--) {
         if (program->values[v].home != HOME_PART) continue;
-        int *first = &play->first[program->values[v].whole];
-        play->next[v] = *first;
+        int *first = &sim->first[program->values[v].whole];
+        sim->next[v] = *first;
         *first = v;
     }
 }
 
-static void readers_note(struct play *play, int i)
+static void find_last_readers(struct simulation *sim, int i)
 {
-    const struct instruction *at = &play->program->instructions[i];
+    const struct instruction *at = &sim->program->instructions[i];
     for (int k = 0; k < at->read_count; k++)
-        for (int s = first_standing(play, at->reads[k]); s >= 0; s = next_standing(play, at->reads[k], s))
-            play->histories[s].last_reader = i;
+        for (int s = first_standing(sim, at->reads[k]); s >= 0; s = next_standing(sim, at->reads[k], s))
+            sim->histories[s].last_reader = i;
 }
 
-static struct play play_open(const struct program *program, const struct plan *plan, struct reason *reason)
+static struct simulation simulation_open(const struct program *program, const struct plan *plan,
+                                         struct reason *reason)
 {
     size_t values = (size_t)program->value_count, count = (size_t)program->count;
     size_t streams = (size_t)program->streams;
-    struct play play = {.program = program, .plan = plan, .reason = reason};
-    play.made = memory_new(values, sizeof *play.made);
-    play.first = memory_new(values, sizeof *play.first);
-    play.next = memory_new(values, sizeof *play.next);
-    play.histories = memory_new(values, sizeof *play.histories);
-    play.touched = memory_new(values * streams, sizeof *play.touched);
-    play.done = memory_new(count * streams, sizeof *play.done);
-    play.queued = memory_new(streams, sizeof *play.queued);
-    play.place = memory_new(count, sizeof *play.place);
-    play.resident = memory_new(values, sizeof *play.resident);
-    for (size_t c = 0; c < values * streams; c++) play.touched[c] = -1;
+    struct simulation sim = {.program = program, .plan = plan, .reason = reason};
+    sim.made = memory_new(values, sizeof *sim.made);
+    sim.first = memory_new(values, sizeof *sim.first);
+    sim.next = memory_new(values, sizeof *sim.next);
+    sim.histories = memory_new(values, sizeof *sim.histories);
+    sim.touched = memory_new(values * streams, sizeof *sim.touched);
+    sim.done = memory_new(count * streams, sizeof *sim.done);
+    sim.queued = memory_new(streams, sizeof *sim.queued);
+    sim.place = memory_new(count, sizeof *sim.place);
+    sim.resident = memory_new(values, sizeof *sim.resident);
+    for (size_t c = 0; c < values * streams; c++) sim.touched[c] = -1;
     for (size_t v = 0; v < values; v++)
-        play.histories[v] = (struct history){.writer = -1, .touched = play.touched + v * streams,
-                                             .last_reader = -1};
-    parts_note(&play);
-    for (int i = 0; i < program->count; i++) readers_note(&play, i);
-    return play;
+        sim.histories[v] = (struct history){.writer = -1, .touched = sim.touched + v * streams,
+                                            .last_reader = -1};
+    find_parts(&sim);
+    for (int i = 0; i < program->count; i++) find_last_readers(&sim, i);
+    return sim;
 }
 
-static void play_close(struct play *play)
+static void simulation_close(struct simulation *sim)
 {
-    free(play->made);
-    free(play->first);
-    free(play->next);
-    free(play->histories);
-    free(play->touched);
-    free(play->done);
-    free(play->queued);
-    free(play->place);
-    free(play->resident);
+    free(sim->made);
+    free(sim->first);
+    free(sim->next);
+    free(sim->histories);
+    free(sim->touched);
+    free(sim->done);
+    free(sim->queued);
+    free(sim->place);
+    free(sim->resident);
 }
 
 bool plan_verify(const struct program *program, const struct plan *plan, struct reason *reason)
 {
-    struct play play = play_open(program, plan, reason);
-    bool right = true;
-    for (int i = 0; right && i < program->count; i++) right = start(&play, i) && perform(&play, i);
-    play_close(&play);
-    return right;
+    struct simulation sim = simulation_open(program, plan, reason);
+    bool valid = true;
+    for (int i = 0; valid && i < program->count; i++)
+        valid = find_ended(&sim, i) && check_instruction(&sim, i);
+    simulation_close(&sim);
+    return valid;
 }
