@@ -119,7 +119,7 @@ static double distance(const struct net *a, const struct net *b, int param)
 
 /* What a pass of the tests below knows. */
 struct others {
-    const struct op_code *(*code_of)(const struct op *op);
+    code_lookup *code_of;
     uint64_t seed;
     bool moves;                          /* recomputes and offloads */
 };

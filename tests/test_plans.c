@@ -8,6 +8,7 @@
 #include "graph/model.h"
 #include "compile/plan.h"
 #include "compile/recompute.h"
+#include "compile/rewrites.h"
 #include "tests/unit.h"
 
 /* How far above the bound an arena may be: of the tensors alone, which are the same everywhere; and with

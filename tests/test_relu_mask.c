@@ -30,7 +30,7 @@ static const char residuals[] =
 #define MASKED 2
 
 struct passes {
-    const struct op_code *(*code_of)(const struct op *op);
+    code_lookup *code_of;
     bool others;             /* what is made again, and what is moved to the host, too ... */
     uint64_t seed;           /* ... drawn by this */
 };

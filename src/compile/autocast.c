@@ -3,7 +3,7 @@
  *
  * Runs on the forward instructions, before the backward pass exists: casts are then differentiated like any
  * op. Applying it twice changes nothing. */
-#include "compile/program.h"
+#include "compile/rewrites.h"
 
 #include <stdlib.h>
 

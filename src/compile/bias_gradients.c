@@ -5,16 +5,17 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 static const struct op_code *bias_code(const struct instruction *at,
-                                       const struct op_code *(*code_of)(const struct op *op))
+                                       code_lookup *code_of)
 {
     static const struct op_code none = {.forward = NULL};
     const struct op_code *code = at->op ? code_of(at->op) : NULL;
     return code ? code : &none;
 }
 
-void bias_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+void bias_gradients(struct program *program, code_lookup *code_of)
 {
     struct value_uses *uses = value_uses(program);
     for (int i = 0; i < program->count; i++) {

@@ -5,11 +5,12 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 #define MULTIPLE 8           /* of channels, so that rows begin where whole packs do */
 
 static bool can_add(const struct program *program, const struct instruction *at,
-                    const struct op_code *(*code_of)(const struct op *op))
+                    code_lookup *code_of)
 {
     const struct op_code *code = at->op ? code_of(at->op) : NULL;
     return code && code->adds_first_channels && at->phase == PHASE_BACKWARD && at->x_count == 1 &&
@@ -18,7 +19,7 @@ static bool can_add(const struct program *program, const struct instruction *at,
 
 /* Fuses the sum that alone reads the first input's gradient with the instruction that wrote the other. */
 static void fuse_first(struct program *program, const struct value_uses *uses, int i,
-                       const struct op_code *(*code_of)(const struct op *op), bool *gone)
+                       code_lookup *code_of, bool *gone)
 {
     struct instruction *concat = &program->instructions[i];
     if (concat->op != build_op("concat") || concat->phase != PHASE_BACKWARD || concat->d_x[0] < 0) return;
@@ -37,7 +38,7 @@ static void fuse_first(struct program *program, const struct value_uses *uses, i
     instruction_link(program, concat);
 }
 
-void concat_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+void concat_gradients(struct program *program, code_lookup *code_of)
 {
     struct value_uses *uses = value_uses(program);
     bool *gone = memory_new((size_t)program->count, sizeof *gone);

@@ -27,6 +27,3 @@ void cut_at(struct program *program, const struct cut_options *options, int *sta
 
 /* The program of a stage of a whole program; as program_copy. */
 struct program cut_stage(const struct program *program, const struct cut_options *options, const int *stage);
-
-/* The pass after rank_statistics: all stages update, or skip, by the norm of all gradients. */
-void stage_norm(struct program *program);

@@ -8,6 +8,7 @@
 #include "compile/cut.h"
 #include "compile/partition.h"
 #include "compile/plan.h"
+#include "compile/rewrites.h"
 #include "compile/simulate.h"
 
 #define WORTH_MEMORY 0.98    /* fraction of 1f1b's time below which another schedule is worth its memory */

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/sum_tree.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 /* The sums so far of a parameter's gradients: value ids. */
 struct partial_sums {

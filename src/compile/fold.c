@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 #include "kernels/batchnorm.h"
 #include "kernels/conv.h"
 

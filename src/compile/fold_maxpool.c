@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 #include "kernels/batchnorm_maxpool.h"
 
 static const void *settings_of(struct program *program, const struct op *op, const struct batchnorm *norm,

@@ -4,10 +4,11 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 struct merging {
     struct program *program;
-    const struct op_code *(*code_of)(const struct op *op);
+    code_lookup *code_of;
     struct value_uses *uses;     /* by value */
     bool *gone;                  /* by instruction */
 };
@@ -53,7 +54,7 @@ static void merge_statistics(struct merging *m, int i)
     instruction_link(program, taker);
 }
 
-enum status fuse_gradient_sums(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+enum status fuse_gradient_sums(struct program *program, code_lookup *code_of)
 {
     struct merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
                         .gone = memory_new((size_t)program->count, sizeof *m.gone)};

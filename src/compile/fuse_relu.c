@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 /* Nothing reads `from` any more; instructions that refer to its shape refer to that of `to`. */
 static void value_replace(struct program *program, int from, int to)
@@ -18,7 +19,7 @@ static void value_replace(struct program *program, int from, int to)
 
 /* Makes a relu part of the preceding op if possible; returns whether it did. */
 static bool fuse_pair(struct program *program, const struct value_uses *uses, int i,
-                      const struct op_code *(*code_of)(const struct op *op))
+                      code_lookup *code_of)
 {
     const struct instruction *relu = &program->instructions[i];
     if (relu->op != build_op("relu") || relu->phase != PHASE_FORWARD) return false;
@@ -33,7 +34,7 @@ static bool fuse_pair(struct program *program, const struct value_uses *uses, in
     return true;
 }
 
-void fuse_relu(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+void fuse_relu(struct program *program, code_lookup *code_of)
 {
     struct value_uses *uses = value_uses(program);
     bool *gone = memory_new((size_t)program->count, sizeof *gone);

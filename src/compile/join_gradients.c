@@ -7,10 +7,11 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 struct joining {
     struct program *program;
-    const struct op_code *(*code_of)(const struct op *op);
+    code_lookup *code_of;
     int *writer, *readers;       /* by value: the last instruction that writes it, or -1; how many read it */
 };
 
@@ -89,7 +90,7 @@ static void join_at(const struct joining *j, int i)
     share_sums(j, i + 1, joined, taker->sums);
 }
 
-void join_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+void join_gradients(struct program *program, code_lookup *code_of)
 {
     struct joining j = {.program = program, .code_of = code_of};
     j.writer = memory_new((size_t)program->value_count, sizeof *j.writer);

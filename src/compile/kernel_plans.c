@@ -1,5 +1,7 @@
 /* kernel_plans.c: has ops prepare kernel plans for the shapes of a program, and allocates the workspaces that
  * these need. */
+#include "compile/kernel_plans.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,7 +101,7 @@ static const struct op_code *code_cuda(const struct op *op)
     return op->cuda;
 }
 
-const struct op_code *(*kernel_plans_code(enum device_kind kind))(const struct op *op)
+code_lookup *kernel_plans_code(enum device_kind kind)
 {
     switch (kind) {
     case DEVICE_CPU: return code_reference_or_cpu;

@@ -1,6 +1,6 @@
 /* lower.c: turns a graph into a forward program with loss and rank; autocast.c and differentiate.c add
  * dtypes, backward pass and update. */
-#include "compile/program.h"
+#include "compile/rewrites.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -9,11 +9,12 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 #include "kernels/batchnorm.h"
 
 struct gradient_merging {
     struct program *program;
-    const struct op_code *(*code_of)(const struct op *op);
+    code_lookup *code_of;
     struct value_uses *uses;     /* by value, before anything is merged */
     bool *gone;                  /* by instruction */
 };
@@ -114,7 +115,7 @@ static void merge_at(struct gradient_merging *m, int i)
     instruction_link(m->program, at);
 }
 
-void merge_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+void merge_gradients(struct program *program, code_lookup *code_of)
 {
     struct gradient_merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
                                  .gone = memory_new((size_t)program->count, sizeof *m.gone)};

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/program_parts.h"
 #include "compile/plan.h"
 
 /* A pass from the call that makes it, of a function that returns a status, or of one that cannot fail. */

@@ -4,8 +4,8 @@
 #include "compile/buckets.h"
 #include "compile/cut.h"
 #include "compile/offload.h"
-#include "compile/program.h"
 #include "compile/recompute.h"
+#include "compile/rewrites.h"
 
 /* Called after every pass, but not while fit_memory tries choices on copies. */
 typedef void pass_observer(const char *pass, const struct program *program, void *context);

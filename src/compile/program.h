@@ -152,46 +152,6 @@ void program_free(struct program *program);
  * outlive it. */
 struct program program_copy(const struct program *program);
 
-/* Passes: program to program, one file each. */
-void autocast(struct program *program);                      /* dtypes by class; casts where they differ */
-/* The owners of streams among those that compute, where there are micro-batches. */
-enum stream_division { BY_MICRO_BATCH, BY_LAYER };
-/* At most `count` streams compute, half of them weight gradients beside the chains that the other half are;
- * transfers either way and exchanges have others after those. One: exchanges are on it, transfers are not. */
-enum status streams_assign(struct program *program, int count, enum stream_division by);
-
-/* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
- * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
- * in which plain sums of squares would show). After autocast, before streams. */
-enum status fuse_gradient_sums(struct program *program,
-                               const struct op_code *(*code_of)(const struct op *op));
-
-/* Backward reads a mask of y instead of y where it can (struct op) and its code keeps one. Bits do not
- * change. After fuse_gradient_sums, before streams. */
-void relu_mask(struct program *program, const struct op_code *(*code_of)(const struct op *op));
-
-/* Sums of two gradients that backward of code that takes_joined reads, and what its activation makes of them,
- * move into the backward_data that writes the second of them, where its code joins_gradients. After
- * relu_mask, before streams. */
-void join_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
-
-/* The gradients of data and weights become one instruction where code backs_together. Where that reads the
- * output of a folded batch norm, relu6 moves there from it, forward and backward. After relu_mask, before
- * cut: stages have the instructions of a program that is not cut. */
-void merge_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
-
-/* The gradient of a concatenation's first input is added to another gradient of it by the op that writes the
- * other one, where its code adds_first_channels. Bits do not change. After differentiate, before streams. */
-void concat_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
-
-/* A relu behind an op that nobody else reads becomes part of its forward, where the op's code applies_relu.
- * Bits do not change. Before streams. */
-void fuse_relu(struct program *program, const struct op_code *(*code_of)(const struct op *op));
-
-/* A bias's gradient is made by the op that makes the gradient which it is the sum of, where its code
- * sums_gradient and the other's spares_bias. After buckets, before streams. */
-void bias_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
-
 /* The type in which ops read a parameter in a run that stores activations as `storage`: weights and
  * biases of LOW ops in that type, all else as its master is. */
 enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype storage);
@@ -252,30 +212,3 @@ struct call_storage {
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS], saved[OP_MAX_SAVED];
 };
 struct call program_call(const struct program *program, int i, struct call_storage *storage);
-
-/* The code of ops on a device, and what it follows. */
-struct kernel_options {
-    const struct op_code *(*code_of)(const struct op *op);   /* NULL where there is none */
-    struct device *device;             /* NULL: planned for without one at hand */
-    bool tf32, deterministic;          /* as in struct call */
-    const struct op *forced;           /* an op whose code uses `variant`, as in struct call; NULL: none */
-    const char *variant;
-};
-/* code_of for a kind of device. */
-const struct op_code *(*kernel_plans_code(enum device_kind kind))(const struct op *op);
-
-/* Kernel plans by number, prepared and released together. */
-struct kernel_plans {
-    int count;
-    void **plan;
-    const struct op **op;
-    struct kernel_options options;
-};
-/* Prepares every kernel plan and gives every instruction the workspace that it asks for, as a value of
- * its own. Before planning; may be done again, for other code, before another plan. NO_DEVICE when an op
- * has no code there. */
-enum status kernel_plans_prepare(struct program *program, const struct kernel_options *options,
-                                 struct kernel_plans *kernel_plans);
-/* Asks for the workspaces anew, when a pass has made other instructions for the same kernel plans. */
-void kernel_plans_ask(const struct kernel_plans *kernel_plans, struct program *program);
-void kernel_plans_release(struct kernel_plans *kernel_plans);

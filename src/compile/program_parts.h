@@ -53,28 +53,8 @@ struct value_uses *value_uses(const struct program *program);
 /* `from` as `dtype`: a cast instruction, appended. Returns the new value. */
 int build_cast(struct program *program, int from, enum dtype dtype, int micro_batch);
 
-/* The parts of lower (program.h). Forward alone, all of it fp32; after autocast, the values that forward
- * saves; and NO_DEVICE when the program's bytes could not be added up. */
-enum status lower_forward(const struct graph *graph, const struct lower_options *options,
-                          struct program *program);
-void lower_saved(struct program *program);
-
-/* Expanding 1x1 convolutions and the batch norms behind them, whose results have at least so many numbers,
- * become one op each. */
-void fold(struct program *program, int64_t least);
-/* Puts batchnorm_maxpool in the place of batch norms and max poolings. */
-void fold_maxpool(struct program *program);
-
-enum status lower_check(const struct program *program);
-
 /* Sets what the update reads and writes from the program's gradients. */
 void optimizer_link(const struct program *program, struct instruction *update);
-
-/* The forward-only program with its backward: after each micro-batch's forward, in reverse. */
-void backward(struct program *program);
-
-/* A step's updates of running statistics, one for each micro-batch, become one. */
-void running_statistics(struct program *program);
 
 /* Mean and variance of x[0] by channel, of so many numbers each: value ids. Those that an update of running
  * statistics reads; two of them together, by an instruction that is appended; and others given to the update,
@@ -87,12 +67,6 @@ struct moments_value moments_of(const struct program *program, const struct inst
 struct moments_value moments_join(struct program *program, const struct instruction *update,
                                   const struct moments_value *a, const struct moments_value *b);
 void moments_set(struct instruction *update, const struct moments_value *moments);
-
-/* The moments of all ranks come in as well, in a program of one of several. */
-void rank_statistics(struct program *program);
-
-/* Ranks normalise micro-batches of the same number together, in a program of one of several. */
-void sync_statistics(struct program *program);
 
 /* Gives every instruction the waits that put it behind what it depends on, streams being set. */
 void streams_wait(struct program *program);

@@ -4,8 +4,9 @@
 
 #include "base/memory.h"
 #include "base/sum_tree.h"
-#include "compile/program_parts.h"
 #include "compile/plan.h"
+#include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 /* The gathered values. */
 struct gathering {

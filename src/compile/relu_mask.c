@@ -5,9 +5,10 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 /* Whether instruction i is a backward that would read the mask instead of y. */
-static bool masks(const struct program *program, int i, const struct op_code *(*code_of)(const struct op *op))
+static bool masks(const struct program *program, int i, code_lookup *code_of)
 {
     const struct instruction *at = &program->instructions[i];
     if (!at->op || !at->op->masks || at->phase != PHASE_BACKWARD) return false;
@@ -25,7 +26,7 @@ static int mask_new(struct program *program, const struct instruction *forward)
     return build_value(program, value, text_format("%s mask", y->name));
 }
 
-void relu_mask(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+void relu_mask(struct program *program, code_lookup *code_of)
 {
     int *writer = memory_new((size_t)program->value_count, sizeof *writer);
     for (int i = 0; i < program->count; i++) {

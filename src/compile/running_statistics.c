@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/sum_tree.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 /* Of a node. */
 struct partial_moments {

@@ -19,6 +19,7 @@ libcompile_a_SOURCES = \
 	src/compile/join_gradients.c \
 	src/compile/merge_gradients.c \
 	src/compile/kernel_plans.c \
+	src/compile/kernel_plans.h \
 	src/compile/fit_batch.c \
 	src/compile/fit_batch.h \
 	src/compile/fit_memory.c \
@@ -58,6 +59,7 @@ libcompile_a_SOURCES = \
 	src/compile/recompute_replay.c \
 	src/compile/recompute_replay.h \
 	src/compile/relu_mask.c \
+	src/compile/rewrites.h \
 	src/compile/running_statistics.c \
 	src/compile/simulate.c \
 	src/compile/simulate.h \

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/cut.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 static int value_squares(struct program *program, int stages, const char *name)
 {

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "compile/cost.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 
 /* Weight gradients, and the sums of those of several micro-batches. */
 static bool is_weight_gradient(const struct program *program, const struct instruction *at)

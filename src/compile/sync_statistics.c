@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "compile/rewrites.h"
 #include "kernels/batchnorm.h"
 
 /* One instruction that becomes several. */

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "compile/program.h"
+#include "compile/kernel_plans.h"
 
 #define STORE_ALIGNMENT 256
 
