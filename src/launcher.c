@@ -36,7 +36,7 @@
 #define TIMEOUT_STEPS 20.0
 /* Factors of the timeout outside of steps, where progress is rarer. */
 static const double timeout_factor[] = {
-    [PHASE_START] = 60, [PHASE_STEP] = 1, [PHASE_EVALUATION] = 10, [PHASE_CHECKPOINT] = 10, [PHASE_END] = 10,
+    [COMM_START] = 60, [COMM_STEP] = 1, [COMM_EVALUATION] = 10, [COMM_CHECKPOINT] = 10, [COMM_END] = 10,
 };
 /* Seconds in which other ranks may fail for the same reason as the first one. */
 #define GRACE 0.2
@@ -178,14 +178,14 @@ static enum status exit_status(const struct child *child)
 }
 
 static const char *const phase_names[] = {
-    [PHASE_START] = "while it started", [PHASE_STEP] = "in training", [PHASE_EVALUATION] = "in evaluation",
-    [PHASE_CHECKPOINT] = "at a checkpoint", [PHASE_END] = "at the end",
+    [COMM_START] = "while it started", [COMM_STEP] = "in training", [COMM_EVALUATION] = "in evaluation",
+    [COMM_CHECKPOINT] = "at a checkpoint", [COMM_END] = "at the end",
 };
 
 static enum comm_phase phase_of(const struct launcher *launcher, int rank)
 {
     uint32_t phase = atomic_load(&launcher->block->ranks[rank].phase);
-    return phase <= PHASE_END ? (enum comm_phase)phase : PHASE_START;
+    return phase <= COMM_END ? (enum comm_phase)phase : COMM_START;
 }
 
 /* "in training after step 12345; the last checkpoint is of step 12000: the same command with -r resumes" */
@@ -199,8 +199,8 @@ static void add_place(const struct launcher *launcher, int rank, struct text *ou
     }
     enum comm_phase phase = phase_of(launcher, rank);
     text_add(out, "%s", phase_names[phase]);
-    if (phase != PHASE_START) text_add(out, " after step %" PRId64, (int64_t)atomic_load(&own->step));
-    if (phase != PHASE_START && saved < 0) text_add(out, "; there is no checkpoint");
+    if (phase != COMM_START) text_add(out, " after step %" PRId64, (int64_t)atomic_load(&own->step));
+    if (phase != COMM_START && saved < 0) text_add(out, "; there is no checkpoint");
     if (saved >= 0)
         text_add(out, "; the last checkpoint is of step %" PRId64 ": the same command with -r resumes",
                  saved);
@@ -211,7 +211,7 @@ static void report_failure(const struct launcher *launcher)
 {
     const struct child *child = &launcher->children[launcher->first];
     enum comm_phase phase = phase_of(launcher, launcher->first);
-    bool said = phase == PHASE_START || phase == PHASE_END;
+    bool said = phase == COMM_START || phase == COMM_END;
     if (WIFEXITED(child->result) && WEXITSTATUS(child->result) < 126 && said) return;
     struct text text = {0};
     if (WIFEXITED(child->result))
@@ -322,7 +322,7 @@ static void note_progress(struct launcher *launcher)
     if (progress == launcher->progress) return;
     launcher->progress = progress;
     launcher->progressed = clock_seconds();
-    if (launcher->first_step > 0 || phase_of(launcher, 0) != PHASE_STEP) return;
+    if (launcher->first_step > 0 || phase_of(launcher, 0) != COMM_STEP) return;
     launcher->first_step = launcher->progressed;
     launcher->step_then = atomic_load(&ranks[0].step);
 }

@@ -14,7 +14,7 @@ struct launcher_options {
 };
 
 /* Returns when all ranks have ended: OK, STOPPED, or the status of the first that failed (128 + N: by signal
- * N). Signals of signals_watch are passed on to the ranks through comm_asked. */
+ * N). Signals of signals_watch are passed on to the ranks through comm_requested. */
 enum status launcher_run(const struct launcher_options *options);
 
 /* In a process started by this launcher, mpirun or srun: joins the ranks; otherwise NULL. `timeout`:

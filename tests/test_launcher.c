@@ -25,7 +25,7 @@
 
 static void tell(struct comm *comm, enum comm_phase phase, int64_t step, int64_t saved)
 {
-    comm_tell(comm, &(struct comm_progress){.phase = phase, .step = step, .saved = saved});
+    comm_report(comm, &(struct comm_progress){.phase = phase, .step = step, .saved = saved});
 }
 
 static enum status play_well(struct comm *comm)
@@ -52,7 +52,7 @@ static enum status play_talking(struct comm *comm)
 
 static enum status play_killed(struct comm *comm)
 {
-    tell(comm, PHASE_STEP, 5, comm->rank == 0 ? 4 : -1);
+    tell(comm, COMM_STEP, 5, comm->rank == 0 ? 4 : -1);
     TRY(comm_barrier(comm));
     if (comm->rank == 1) raise(SIGKILL);
     return comm_barrier(comm);
@@ -73,7 +73,7 @@ static enum status play_all_fail(struct comm *comm)
 
 static enum status play_one_fails_later(struct comm *comm)
 {
-    tell(comm, PHASE_STEP, 7, -1);
+    tell(comm, COMM_STEP, 7, -1);
     TRY(comm_barrier(comm));
     if (comm->rank == 1) return (fail)(NO_DEVICE, "a device is broken");
     return comm_barrier(comm);
@@ -81,7 +81,7 @@ static enum status play_one_fails_later(struct comm *comm)
 
 static enum status play_one_hangs(struct comm *comm)
 {
-    tell(comm, PHASE_STEP, 9, 8);
+    tell(comm, COMM_STEP, 9, 8);
     TRY(comm_barrier(comm));
     if (comm->rank == 2) raise(SIGSTOP);
     return comm_barrier(comm);
@@ -89,7 +89,7 @@ static enum status play_one_hangs(struct comm *comm)
 
 static enum status play_all_hang(struct comm *comm)
 {
-    tell(comm, PHASE_STEP, 9, 8);
+    tell(comm, COMM_STEP, 9, 8);
     TRY(comm_barrier(comm));
     sleep(60);
     return OK;
@@ -102,7 +102,7 @@ static enum status play_until_asked(struct comm *comm)
     struct comm_request asked = {0};
     for (int i = 0; i < 6000 && asked.stop == 0; i++) {
         usleep(10000);
-        asked = comm_asked(comm);
+        asked = comm_requested(comm);
     }
     return asked.stop == SIGTERM && asked.checkpoints == 1 && asked.statuses == 1 ? STOPPED : FAILED;
 }

@@ -43,15 +43,15 @@ enum status comm_minimum(struct comm *comm, int64_t *number)
     return status;
 }
 
-void comm_tell(struct comm *comm, const struct comm_progress *progress)
+void comm_report(struct comm *comm, const struct comm_progress *progress)
 {
-    if (comm && comm->backend->tell) comm->backend->tell(comm, progress);
+    if (comm && comm->backend->report) comm->backend->report(comm, progress);
 }
 
-struct comm_request comm_asked(const struct comm *comm)
+struct comm_request comm_requested(const struct comm *comm)
 {
     struct comm_request request = {0};
-    if (comm && comm->backend->asked) comm->backend->asked(comm, &request);
+    if (comm && comm->backend->requested) comm->backend->requested(comm, &request);
     return request;
 }
 

@@ -16,7 +16,7 @@
 struct comm;
 
 /* The progress of a rank, for messages about one that died or hangs. */
-enum comm_phase { PHASE_START, PHASE_STEP, PHASE_EVALUATION, PHASE_CHECKPOINT, PHASE_END };
+enum comm_phase { COMM_START, COMM_STEP, COMM_EVALUATION, COMM_CHECKPOINT, COMM_END };
 struct comm_progress {
     enum comm_phase phase;
     int64_t step;                         /* steps made */
@@ -37,9 +37,9 @@ struct comm_backend {
     enum status (*broadcast)(struct comm *comm, int root, void *data, size_t bytes);
     /* to: [count][bytes], `from` of each rank in their order. */
     enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes);
-    /* As comm_tell and comm_asked; NULL without our launcher. */
-    void (*tell)(struct comm *comm, const struct comm_progress *progress);
-    void (*asked)(const struct comm *comm, struct comm_request *request);
+    /* As comm_report and comm_requested; NULL without our launcher. */
+    void (*report)(struct comm *comm, const struct comm_progress *progress);
+    void (*requested)(const struct comm *comm, struct comm_request *request);
     void (*close)(struct comm *comm);
 };
 
@@ -116,6 +116,6 @@ enum status comm_minimum(struct comm *comm, int64_t *number);
 void comm_close(struct comm *comm);
 
 /* Tells the launcher that this rank makes progress. */
-void comm_tell(struct comm *comm, const struct comm_progress *progress);
+void comm_report(struct comm *comm, const struct comm_progress *progress);
 /* The launcher's request; without a launcher: none. */
-struct comm_request comm_asked(const struct comm *comm);
+struct comm_request comm_requested(const struct comm *comm);

@@ -178,7 +178,7 @@ static enum status all_to_all(struct comm *comm, const void *from, void *to, siz
     return OK;
 }
 
-static void tell(struct comm *comm, const struct comm_progress *progress)
+static void report(struct comm *comm, const struct comm_progress *progress)
 {
     struct shared_rank *own = &of(comm)->block->ranks[comm->rank];
     atomic_store(&own->step, progress->step);
@@ -187,7 +187,7 @@ static void tell(struct comm *comm, const struct comm_progress *progress)
     atomic_fetch_add(&own->reports, 1);
 }
 
-static void asked(const struct comm *comm, struct comm_request *request)
+static void requested(const struct comm *comm, struct comm_request *request)
 {
     struct shared_block *block = ((const struct shared *)comm)->block;
     request->stop = atomic_load(&block->stop);
@@ -216,8 +216,8 @@ static const struct comm_backend backend = {
     .barrier = barrier,
     .broadcast = broadcast,
     .all_gather = all_gather,
-    .tell = tell,
-    .asked = asked,
+    .report = report,
+    .requested = requested,
     .close = shared_close,
 };
 

@@ -43,7 +43,7 @@ enum status step_fit_batch(const struct session *session, int64_t limit, bool ex
     return fit_batch(&options, batch);
 }
 
-void step_fit_say(const struct session *session, int64_t limit, struct text *words)
+void step_fit_describe(const struct session *session, int64_t limit, struct text *words)
 {
     int batch;
     if (step_fit_batch(session, limit, false, &batch) != OK)
@@ -60,7 +60,7 @@ enum status step_fit_check(const struct session *session, const struct step_byte
     text_bytes((uint64_t)limit, has);
     text_bytes((uint64_t)bytes->total, needs);
     struct text advice = {0};
-    step_fit_say(session, limit, &advice);
+    step_fit_describe(session, limit, &advice);
     if (limit == session->left)
         fail(NO_DEVICE, "the device has only %s left for this run, but needs %s; %s",
              has, needs, advice.data);

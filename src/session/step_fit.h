@@ -15,7 +15,7 @@ enum status step_fit_check(const struct session *session, const struct step_byte
 enum status step_fit_batch(const struct session *session, int64_t limit, bool exact, int *batch);
 
 /* Appends the same in words to `words`. */
-void step_fit_say(const struct session *session, int64_t limit, struct text *words);
+void step_fit_describe(const struct session *session, int64_t limit, struct text *words);
 
 /* The part of the free memory that train.batch=auto uses without memory.limit; 0: unknown. Opens the device
  * unless it is the CPU. */

@@ -134,7 +134,7 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
                                                       all->predictions[i], all->confidences[i]});
     }
     counting->seen += all->count;
-    ranks_tell(counting->ranks, PHASE_EVALUATION, counting->ranks->progress.step);
+    ranks_report(counting->ranks, COMM_EVALUATION, counting->ranks->progress.step);
     return counting->options->logits ? give_logits(counting, batch) : OK;
 }
 

@@ -92,7 +92,7 @@ static enum status programs_refuse(const struct programs *programs, const struct
     add_row(&table, bytes->total, "total");
     add_row(&table, bytes_to_have(programs), "available");
     text_add(&table, "\n");
-    step_fit_say(programs->session, bytes_to_have(programs), &table);
+    step_fit_describe(programs->session, bytes_to_have(programs), &table);
     fail(NO_DEVICE, "%s\nthe smallest plan found takes%s", words->data, table.data);
     text_free(&table);
     return NO_DEVICE;

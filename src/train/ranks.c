@@ -58,7 +58,7 @@ void ranks_close(struct ranks *ranks)
 
 static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
 {
-    struct comm_request asked = comm_asked(ranks->comm);
+    struct comm_request asked = comm_requested(ranks->comm);
     struct message message = {
         .fingerprint = batch->fingerprint,
         .count = batch->count, .bad = batch->bad,
@@ -164,17 +164,17 @@ bool ranks_checkpoint(struct ranks *ranks)
 
 bool ranks_status(struct ranks *ranks)
 {
-    uint32_t statuses = comm_asked(ranks->comm).statuses;
+    uint32_t statuses = comm_requested(ranks->comm).statuses;
     bool asked = statuses != ranks->statuses;
     ranks->statuses = statuses;
     return signals_status() || asked;
 }
 
-void ranks_tell(struct ranks *ranks, enum comm_phase phase, int64_t step)
+void ranks_report(struct ranks *ranks, enum comm_phase phase, int64_t step)
 {
     ranks->progress.phase = phase;
     ranks->progress.step = step;
-    comm_tell(ranks->comm, &ranks->progress);
+    comm_report(ranks->comm, &ranks->progress);
 }
 
 enum status ranks_share_text(struct comm *comm, int root, const char *text, char **shared)

@@ -65,7 +65,7 @@ bool ranks_checkpoint(struct ranks *ranks);       /* since the last call */
 bool ranks_status(struct ranks *ranks);           /* of this rank, since the last call */
 
 /* Reports the run's progress to the launcher; `step`: steps done. */
-void ranks_tell(struct ranks *ranks, enum comm_phase phase, int64_t step);
+void ranks_report(struct ranks *ranks, enum comm_phase phase, int64_t step);
 
 /* Broadcasts the text of rank `root`; the caller frees it. NULL gives NULL. */
 enum status ranks_share_text(struct comm *comm, int root, const char *text, char **shared);

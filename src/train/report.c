@@ -47,8 +47,8 @@ static struct progress_view view_of(const struct run *run, const struct report_s
 {
     const struct session *session = run->session;
     const struct position *position = &run->position;
-    double now = clock_seconds(), rate = (double)run->images_since_told / fmax(1e-9, now - run->told);
-    if (run->images_since_told == 0) rate = images_per_second(run);
+    double now = clock_seconds(), rate = (double)run->images_since_report / fmax(1e-9, now - run->reported);
+    if (run->images_since_report == 0) rate = images_per_second(run);
     const struct hyperparameters *hyper = &session->hyper;
     int64_t epochs_left = session->settings->train.epochs - position->epoch;
     int64_t steps_left = epochs_left * hyper->steps_per_epoch - position->batch;
@@ -136,7 +136,7 @@ enum status report_start(struct run *run)
 
 static enum status tell_step(struct run *run, const struct report_step *step)
 {
-    double now = clock_seconds(), rate = (double)run->images_since_told / fmax(1e-9, now - run->told);
+    double now = clock_seconds(), rate = (double)run->images_since_report / fmax(1e-9, now - run->reported);
     struct text line = {0};
     line_begin(&line, "step");
     member_integer(&line, "step", run->state.step);
@@ -153,8 +153,8 @@ static enum status tell_step(struct run *run, const struct report_step *step)
     events_scalar(&run->events, "train/loss_scale", run->state.step, step->loss_scale);
     events_scalar(&run->events, "train/images_per_s", run->state.step, rate);
     run->position.skipped_told = run->state.skipped_steps;
-    run->told = now;
-    run->images_since_told = 0;
+    run->reported = now;
+    run->images_since_report = 0;
     return write_line(run, &line);
 }
 

@@ -236,13 +236,13 @@ enum status run_open(struct session *session, const struct run_options *options,
         .folder = {.lock = -1},
         .began = now,
         .saved = now,
-        .told = now,
+        .reported = now,
     };
     bool first = comm_rank(session->comm) == 0;
     TRY(folder_open(first ? options->output : NULL, options->resume, &run->folder));
     ranks_open(session->comm, hyperparameters_share(&session->hyper), session->data.bad, &run->ranks);
     run->ranks.stages = session->hyper.stages;
-    ranks_tell(&run->ranks, PHASE_START, 0);           /* the folder is the run's */
+    ranks_report(&run->ranks, COMM_START, 0);           /* the folder is the run's */
     enum status status = restore_all(run, options);
     if (status == OK) return OK;
     folder_log(&run->folder);
@@ -307,7 +307,7 @@ enum status run_begin(struct run *run)
     TRY(open_records(run));
     TRY(ranks_share_bad_images(&run->ranks));
     progress_open(run->options->quiet, run->options->terminal, &run->progress);
-    run->resumed_at = run->told = clock_seconds();
+    run->resumed_at = run->reported = clock_seconds();
     run->seconds_before = run->position.seconds;
     return OK;
 }
@@ -359,7 +359,7 @@ enum status run_save(struct run *run, const char *const *also)
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
     if (!run->folder.at.path || stands) return OK;
     enum comm_phase phase = run->ranks.progress.phase;
-    ranks_tell(&run->ranks, PHASE_CHECKPOINT, run->state.step);
+    ranks_report(&run->ranks, COMM_CHECKPOINT, run->state.step);
     const struct device *device = run->session->device;
     struct text algorithms = {0};
     if (device->backend->autotuner.save) device->backend->autotuner.save(run->session->device, &algorithms);
@@ -371,7 +371,7 @@ enum status run_save(struct run *run, const char *const *also)
     watch_end(watch);
     text_free(&algorithms);
     if (status == OK) run->ranks.progress.saved = run->state.step;
-    ranks_tell(&run->ranks, phase, run->state.step);
+    ranks_report(&run->ranks, phase, run->state.step);
     TRY(status);
     run->saved = clock_seconds();
     run->saved_position = run->position;

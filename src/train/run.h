@@ -56,8 +56,8 @@ struct run {
     double saved;                       /* when the last checkpoint was written */
     double resumed_at;                  /* when this process continued the epoch ... */
     double seconds_before;              /* ... and the time spent on it before */
-    double told;                        /* when the last line of metrics was written ... */
-    int64_t images_since_told;          /* ... and the images since */
+    double reported;                    /* when the last line of metrics was written ... */
+    int64_t images_since_report;          /* ... and the images since */
     bool saved_any;
     struct position saved_position;     /* that the last checkpoint holds */
 };

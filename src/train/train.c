@@ -145,8 +145,8 @@ static enum status count_step(struct run *run, const struct queued_step *made)
     run->position.skipped += run->state.skipped != 0;
     run->position.bad_images += run->ranks.bad;
     run->position.seconds = run->seconds_before + clock_seconds() - run->resumed_at;
-    run->images_since_told += run->ranks.count;
-    ranks_tell(&run->ranks, PHASE_STEP, run->state.step);
+    run->images_since_report += run->ranks.count;
+    ranks_report(&run->ranks, COMM_STEP, run->state.step);
     const struct health_step step = {
         .state = &run->state, .position = &run->position, .batch = made->batch, .loss = report.loss,
         .elsewhere = !isfinite(report.loss) && !run->ranks.own_lost && !run->session->stages,
@@ -183,7 +183,7 @@ static enum status share_store(struct run *run)
 }
 
 /* An intermediate checkpoint may fail: the last valid one is still there, and the run continues. */
-static enum status save_and_go_on(struct run *run, const char *const *also)
+static enum status save_and_continue(struct run *run, const char *const *also)
 {
     TRY(check_ranks(run));
     TRY(share_store(run));
@@ -261,7 +261,7 @@ static enum status save_epoch(struct run *run, bool best)
     int count = 0;
     if (best) also[count++] = CHECKPOINT_BEST;
     if (keep) also[count++] = name;
-    enum status status = save_and_go_on(run, also);
+    enum status status = save_and_continue(run, also);
     free(name);
     return status;
 }
@@ -324,8 +324,8 @@ static void next_epoch(struct run *run)
 static enum status begin_epoch(struct run *run)
 {
     run->seconds_before = run->position.seconds;
-    run->resumed_at = run->told = clock_seconds();
-    run->images_since_told = 0;
+    run->resumed_at = run->reported = clock_seconds();
+    run->images_since_report = 0;
     if (run->position.batch == 0) forget_epoch(run);
     if (run->position.epoch >= run->session->settings->train.epochs) return OK;
     TRY(run_freeze(run));
@@ -360,7 +360,7 @@ static enum status finish_epoch(struct run *run)
 /* The end of the run. */
 
 /* Only the first rank prints. */
-static enum status say_stopped(const struct run *run)
+static enum status report_stopped(const struct run *run)
 {
     bool kept = run->options->output != NULL;
     if (comm_rank(run->ranks.comm) > 0) return kept ? STOPPED : FAILED;
@@ -370,7 +370,7 @@ static enum status say_stopped(const struct run *run)
     return STOPPED;
 }
 
-static void tell_ended(const struct run *run, bool before)
+static void notify_ended(const struct run *run, bool before)
 {
     if (run->options->ended && run->folder.at.path) run->options->ended(run, before);
 }
@@ -379,7 +379,7 @@ static enum status end_records(struct run *run, const char *reason)
 {
     TRY(report_end(run, reason));
     TRY(metrics_sync(&run->metrics));
-    tell_ended(run, false);
+    notify_ended(run, false);
     return OK;
 }
 
@@ -388,20 +388,20 @@ static enum status finish(struct run *run, enum verdict verdict)
     bool stopped = verdict == STOP || verdict == MAX_TIME;
     TRY(check_ranks(run));
     TRY(share_store(run));
-    ranks_tell(&run->ranks, PHASE_END, run->state.step);
+    ranks_report(&run->ranks, COMM_END, run->state.step);
     if (run->options->ending && run->folder.at.path) run->options->ending(run);
     TRY(run_save(run, NULL));
     TRY(end_records(run, verdict_name[verdict]));
-    return stopped ? say_stopped(run) : OK;
+    return stopped ? report_stopped(run) : OK;
 }
 
 /* A checkpoint is taken while no step is in progress. */
-static enum status obey_requests(struct run *run)
+static enum status handle_requests(struct run *run)
 {
     bool asked = ranks_checkpoint(&run->ranks);
     if (asked || step_checkpoint_due(run, 0)) {
         while (run->queue.count > 0) TRY(collect_step(run));
-        TRY(save_and_go_on(run, NULL));
+        TRY(save_and_continue(run, NULL));
         run->ranks.save_due = false;
     }
     if (asked) {
@@ -419,7 +419,7 @@ static enum status train_step(struct run *run)
     /* Stopped while waiting for data: queued steps count, and the loop handles the stop. */
     if (status != OK && status != STOPPED) return status;
     if (run->queue.count > 0) TRY(collect_step(run));
-    return obey_requests(run);
+    return handle_requests(run);
 }
 
 static enum status train_loop(struct run *run, enum verdict *verdict)
@@ -429,7 +429,7 @@ static enum status train_loop(struct run *run, enum verdict *verdict)
         *verdict = judge_run(run);
         if (*verdict != GO_ON && run->queue.count > 0) {
             TRY(collect_step(run));
-            TRY(obey_requests(run));
+            TRY(handle_requests(run));
             continue;
         }
         switch (*verdict) {
@@ -472,7 +472,7 @@ static bool is_finished(const struct run *run, const struct run_options *options
 }
 
 /* Warns if ranks have no subtrees of the sum of gradients (sum_tree.h). */
-static void say_order(const struct run *run)
+static void warn_of_order(const struct run *run)
 {
     const struct hyperparameters *hyper = &run->session->hyper;
     int all = hyperparameters_micro_batches(hyper);
@@ -487,18 +487,18 @@ static enum status carry_out(struct run *run)
     enum verdict verdict = DONE;
     TRY(run_begin(run));
     TRY(report_start(run));
-    say_order(run);
+    warn_of_order(run);
     if (!run->folder.at.path) log_info("no run folder (-o): nothing will be saved");
     enum status status = train_loop(run, &verdict);
     if (status == OK) return finish(run, verdict);
     if (run->health.ended) {
-        ranks_tell(&run->ranks, PHASE_END, run->state.step);
+        ranks_report(&run->ranks, COMM_END, run->state.step);
         end_records(run, "not_finite");
     }
     return status;
 }
 
-static enum status check_alike(const struct session *session)
+static enum status check_identity(const struct session *session)
 {
     struct text identity = {0};
     if (!session->comm) return OK;
@@ -513,14 +513,14 @@ static enum status train_on(struct run *run, const struct run_options *options)
 {
     bool finished = comm_rank(run->ranks.comm) == 0 && is_finished(run, options);
     TRY(comm_broadcast(run->ranks.comm, 0, &finished, sizeof finished));
-    if (finished) tell_ended(run, true);
+    if (finished) notify_ended(run, true);
     return finished ? OK : carry_out(run);
 }
 
 enum status train(struct session *session, const struct run_options *options)
 {
     TRY(check(session, options));
-    TRY(check_alike(session));
+    TRY(check_identity(session));
     struct run run;
     TRY(run_open(session, options, &run));
     enum status status = train_on(&run, options);
