@@ -11,7 +11,7 @@
 #define AT_ONCE 1e-12        /* times that differ by less than this fraction are equal */
 
 /* The state of a simulation. */
-struct playing {
+struct simulator {
     const struct tasks *tasks;
     int *head;               /* by queue: the first task not ended; -1 */
     int *next;               /* by task: the next one in its queue; -1 */
@@ -24,10 +24,10 @@ struct playing {
     bool *busy, *exchanging; /* by rank: with what computes, after its delay or not; with an exchange */
 };
 
-static struct playing playing_open(const struct tasks *tasks)
+static struct simulator simulator_open(const struct tasks *tasks)
 {
     size_t count = (size_t)tasks->count, ranks = (size_t)tasks->ranks;
-    struct playing play = {
+    struct simulator sim = {
         .tasks = tasks,
         .head = memory_new((size_t)tasks->queues, sizeof(int)), .next = memory_new(count, sizeof(int)),
         .delay = memory_new(count, sizeof(double)), .left = memory_new(count, sizeof(double)),
@@ -38,125 +38,125 @@ static struct playing playing_open(const struct tasks *tasks)
         .running = memory_new((size_t)tasks->queues, sizeof(int)),
         .computing = memory_new(ranks, sizeof(int)), .exchanging = memory_new(ranks, sizeof(bool)),
     };
-    for (int q = 0; q < tasks->queues; q++) play.head[q] = -1;
+    for (int q = 0; q < tasks->queues; q++) sim.head[q] = -1;
     for (int i = tasks->count - 1; i >= 0; i--) {
         const struct task *at = &tasks->task[i];
-        play.next[i] = play.head[at->queue];
-        play.head[at->queue] = i;
-        play.delay[i] = at->delay;
-        play.left[i] = at->seconds;
+        sim.next[i] = sim.head[at->queue];
+        sim.head[at->queue] = i;
+        sim.delay[i] = at->delay;
+        sim.left[i] = at->seconds;
         if (at->meeting < 0) continue;
-        play.missing[at->meeting]++;
-        play.longest[at->meeting] = fmax(play.longest[at->meeting], at->seconds);
+        sim.missing[at->meeting]++;
+        sim.longest[at->meeting] = fmax(sim.longest[at->meeting], at->seconds);
     }
-    return play;
+    return sim;
 }
 
-static void playing_close(struct playing *play)
+static void simulator_close(struct simulator *sim)
 {
-    free(play->head);
-    free(play->next);
-    free(play->delay);
-    free(play->left);
-    free(play->busy);
-    free(play->ended);
-    free(play->arrived);
-    free(play->begun);
-    free(play->missing);
-    free(play->longest);
-    free(play->running);
-    free(play->computing);
-    free(play->exchanging);
+    free(sim->head);
+    free(sim->next);
+    free(sim->delay);
+    free(sim->left);
+    free(sim->busy);
+    free(sim->ended);
+    free(sim->arrived);
+    free(sim->begun);
+    free(sim->missing);
+    free(sim->longest);
+    free(sim->running);
+    free(sim->computing);
+    free(sim->exchanging);
 }
 
-static bool is_ready(const struct playing *play, const struct task *at)
+static bool is_ready(const struct simulator *sim, const struct task *at)
 {
     for (int w = 0; w < at->wait_count; w++)
-        if (!play->ended[at->waits[w]]) return false;
+        if (!sim->ended[at->waits[w]]) return false;
     return true;
 }
 
 /* A task at the head of its queue arrives at its meeting, and begins when all others have arrived. */
-static void begin_ready(struct playing *play)
+static void begin_ready(struct simulator *sim)
 {
-    const struct tasks *tasks = play->tasks;
+    const struct tasks *tasks = sim->tasks;
     for (int q = 0; q < tasks->queues; q++) {
-        int i = play->head[q];
-        if (i < 0 || play->arrived[i] || !is_ready(play, &tasks->task[i])) continue;
-        play->arrived[i] = true;
-        if (tasks->task[i].meeting >= 0) play->missing[tasks->task[i].meeting]--;
+        int i = sim->head[q];
+        if (i < 0 || sim->arrived[i] || !is_ready(sim, &tasks->task[i])) continue;
+        sim->arrived[i] = true;
+        if (tasks->task[i].meeting >= 0) sim->missing[tasks->task[i].meeting]--;
     }
     for (int q = 0; q < tasks->queues; q++) {
-        int i = play->head[q];
-        if (i < 0 || !play->arrived[i] || play->begun[i]) continue;
+        int i = sim->head[q];
+        if (i < 0 || !sim->arrived[i] || sim->begun[i]) continue;
         int meeting = tasks->task[i].meeting;
-        if (meeting >= 0 && play->missing[meeting] > 0) continue;
-        if (meeting >= 0) play->left[i] = play->longest[meeting];
-        play->begun[i] = true;
-        play->running[play->running_count++] = i;
+        if (meeting >= 0 && sim->missing[meeting] > 0) continue;
+        if (meeting >= 0) sim->left[i] = sim->longest[meeting];
+        sim->begun[i] = true;
+        sim->running[sim->running_count++] = i;
     }
 }
 
-static void look_at_devices(struct playing *play)
+static void count_computing(struct simulator *sim)
 {
-    for (int r = 0; r < play->tasks->ranks; r++) {
-        play->computing[r] = 0;
-        play->busy[r] = play->exchanging[r] = false;
+    for (int r = 0; r < sim->tasks->ranks; r++) {
+        sim->computing[r] = 0;
+        sim->busy[r] = sim->exchanging[r] = false;
     }
-    for (int k = 0; k < play->running_count; k++) {
-        const struct task *at = &play->tasks->task[play->running[k]];
-        if (at->computes) play->busy[at->rank] = true;
-        if (at->exchanges) play->exchanging[at->rank] = true;
-        if (at->computes && play->delay[play->running[k]] == 0) play->computing[at->rank]++;
+    for (int k = 0; k < sim->running_count; k++) {
+        const struct task *at = &sim->tasks->task[sim->running[k]];
+        if (at->computes) sim->busy[at->rank] = true;
+        if (at->exchanges) sim->exchanging[at->rank] = true;
+        if (at->computes && sim->delay[sim->running[k]] == 0) sim->computing[at->rank]++;
     }
 }
 
 /* Seconds until the next end of a running task or of its delay. */
-static double until_end(const struct playing *play, int i)
+static double until_end(const struct simulator *sim, int i)
 {
-    const struct task *at = &play->tasks->task[i];
-    if (play->delay[i] > 0) return play->delay[i];
-    if (!at->computes) return play->left[i];
-    double free = play->exchanging[at->rank] ? 1 - play->tasks->exchange_share : 1;
-    return play->left[i] * play->computing[at->rank] / free;
+    const struct task *at = &sim->tasks->task[i];
+    if (sim->delay[i] > 0) return sim->delay[i];
+    if (!at->computes) return sim->left[i];
+    double free = sim->exchanging[at->rank] ? 1 - sim->tasks->exchange_share : 1;
+    return sim->left[i] * sim->computing[at->rank] / free;
 }
 
 /* Advances to the next end; returns the elapsed seconds. */
-static double go_on(struct playing *play)
+static double advance(struct simulator *sim)
 {
     double step = INFINITY;
-    for (int k = 0; k < play->running_count; k++) step = fmin(step, until_end(play, play->running[k]));
+    for (int k = 0; k < sim->running_count; k++) step = fmin(step, until_end(sim, sim->running[k]));
     int kept = 0;
-    for (int k = 0; k < play->running_count; k++) {
-        int i = play->running[k];
-        double end = until_end(play, i);
-        bool over = end <= step * (1 + AT_ONCE), delayed = play->delay[i] > 0;
-        double *left = delayed ? &play->delay[i] : &play->left[i];
-        play->ended[i] = over && !delayed;
+    for (int k = 0; k < sim->running_count; k++) {
+        int i = sim->running[k];
+        double end = until_end(sim, i);
+        bool over = end <= step * (1 + AT_ONCE), delayed = sim->delay[i] > 0;
+        double *left = delayed ? &sim->delay[i] : &sim->left[i];
+        sim->ended[i] = over && !delayed;
         *left = over ? 0 : *left * (1 - step / end);
-        if (play->ended[i]) play->head[play->tasks->task[i].queue] = play->next[i];
-        else play->running[kept++] = i;
+        if (sim->ended[i]) sim->head[sim->tasks->task[i].queue] = sim->next[i];
+        else sim->running[kept++] = i;
     }
-    play->running_count = kept;
+    sim->running_count = kept;
     return step;
 }
 
 struct simulation simulate(const struct tasks *tasks)
 {
-    struct playing play = playing_open(tasks);
+    struct simulator sim = simulator_open(tasks);
     struct simulation simulation = {.busy = memory_new((size_t)tasks->ranks, sizeof(double))};
     for (;;) {
-        begin_ready(&play);
-        if (play.running_count == 0) break;
-        look_at_devices(&play);
-        double step = go_on(&play);
+        begin_ready(&sim);
+        if (sim.running_count == 0) break;
+        count_computing(&sim);
+        double step = advance(&sim);
         simulation.seconds += step;
         for (int r = 0; r < tasks->ranks; r++)
-            if (play.busy[r]) simulation.busy[r] += step;
+            if (sim.busy[r]) simulation.busy[r] += step;
     }
     for (int q = 0; q < tasks->queues; q++)
-        if (play.head[q] >= 0) simulation.seconds = INFINITY;
-    playing_close(&play);
+        if (sim.head[q] >= 0) simulation.seconds = INFINITY;
+    simulator_close(&sim);
     return simulation;
 }
 

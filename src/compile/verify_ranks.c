@@ -18,12 +18,12 @@ struct place {
 };
 
 /* The state of a rank. */
-struct player {
+struct rank_state {
     const struct program *program;
     int streams;
     int *head;               /* by stream: the first instruction on it that has not ended; count if none */
     bool *ended;             /* by instruction */
-    bool *come;              /* by instruction: an exchange that this rank has reached */
+    bool *reached;           /* by instruction: an exchange that this rank has reached */
 };
 
 /* A rank's collectives of a group, in order. */
@@ -31,30 +31,30 @@ struct collectives {
     int *at, count;
 };
 
-struct play {
+struct rank_states {
     const struct program *const *programs;
     int replicas, stages, ranks;
     bool streams;            /* several streams; partners of messages are checked */
-    struct player *players;
+    struct rank_state *states;
     int **partner;           /* by rank and instruction: of a message, the other's; of a collective, its
                               * number in its group */
     struct collectives (*collectives)[2];   /* by rank, and whether among stages */
     struct reason *reason;
 };
 
-static const struct instruction *instruction_at(const struct play *play, struct place at)
+static const struct instruction *instruction_at(const struct rank_states *all, struct place at)
 {
-    return &play->programs[at.rank]->instructions[at.i];
+    return &all->programs[at.rank]->instructions[at.i];
 }
 
-static const char *name_at(const struct play *play, struct place at)
+static const char *name_at(const struct rank_states *all, struct place at)
 {
-    return instruction_at(play, at)->name;
+    return instruction_at(all, at)->name;
 }
 
-static int stream_at(const struct play *play, struct place at)
+static int stream_at(const struct rank_states *all, struct place at)
 {
-    return play->streams ? instruction_at(play, at)->stream : 0;
+    return all->streams ? instruction_at(all, at)->stream : 0;
 }
 
 static bool is_exchange(const struct instruction *at)
@@ -63,53 +63,53 @@ static bool is_exchange(const struct instruction *at)
 }
 
 /* The next message of a rank behind instruction i of a kind with a peer; -1: there is none. */
-static int next_message(const struct play *play, int rank, int i, enum instruction_kind kind, int peer)
+static int next_message(const struct rank_states *all, int rank, int i, enum instruction_kind kind, int peer)
 {
-    const struct program *program = play->programs[rank];
+    const struct program *program = all->programs[rank];
     while (++i < program->count)
         if (program->instructions[i].kind == kind && program->instructions[i].peer == peer) return i;
     return -1;
 }
 
 /* The value that an exchange transfers. */
-static const struct value *value_at(const struct play *play, struct place at)
+static const struct value *value_at(const struct rank_states *all, struct place at)
 {
-    const struct instruction *exchange = instruction_at(play, at);
+    const struct instruction *exchange = instruction_at(all, at);
     int id = exchange->kind == INSTRUCTION_RECEIVE ? exchange->y : exchange->x[0];
-    return &play->programs[at.rank]->values[id];
+    return &all->programs[at.rank]->values[id];
 }
 
 /* Matching exchanges must agree: messages in their value, collectives in their bytes. */
-static bool agree(const struct play *play, struct place a, struct place b)
+static bool agree(const struct rank_states *all, struct place a, struct place b)
 {
-    const struct value *left = value_at(play, a), *right = value_at(play, b);
-    bool message = instruction_is_message(instruction_at(play, a));
+    const struct value *left = value_at(all, a), *right = value_at(all, b);
+    bool message = instruction_is_message(instruction_at(all, a));
     bool same = left->bytes == right->bytes && left->dtype == right->dtype &&
                 strcmp(left->name, right->name) == 0;
-    same = same && (message || instruction_at(play, a)->kind == instruction_at(play, b)->kind);
-    same = same && instruction_at(play, a)->micro_batch == instruction_at(play, b)->micro_batch;
+    same = same && (message || instruction_at(all, a)->kind == instruction_at(all, b)->kind);
+    same = same && instruction_at(all, a)->micro_batch == instruction_at(all, b)->micro_batch;
     if (same) return true;
-    return because(play->reason, "rank %d '%s' (%s, %" PRId64 " bytes, micro-batch %d) meets "
+    return because(all->reason, "rank %d '%s' (%s, %" PRId64 " bytes, micro-batch %d) meets "
                    "rank %d '%s' (%s, %" PRId64 " bytes, micro-batch %d)",
-                   a.rank, name_at(play, a), left->name, left->bytes, instruction_at(play, a)->micro_batch,
-                   b.rank, name_at(play, b), right->name, right->bytes, instruction_at(play, b)->micro_batch);
+                   a.rank, name_at(all, a), left->name, left->bytes, instruction_at(all, a)->micro_batch,
+                   b.rank, name_at(all, b), right->name, right->bytes, instruction_at(all, b)->micro_batch);
 }
 
 /* Matches the messages of one rank to another. */
-static bool match_messages(struct play *play, int from, int to)
+static bool match_messages(struct rank_states *all, int from, int to)
 {
     int sent = -1, received = -1;
     for (;;) {
-        sent = next_message(play, from, sent, INSTRUCTION_SEND, to % play->stages);
-        received = next_message(play, to, received, INSTRUCTION_RECEIVE, from % play->stages);
+        sent = next_message(all, from, sent, INSTRUCTION_SEND, to % all->stages);
+        received = next_message(all, to, received, INSTRUCTION_RECEIVE, from % all->stages);
         if (sent < 0 && received < 0) return true;
         struct place lone = sent < 0 ? (struct place){to, received} : (struct place){from, sent};
         if (sent < 0 || received < 0)
-            return because(play->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
-                           name_at(play, lone), sent < 0 ? from : to);
-        if (!agree(play, (struct place){from, sent}, (struct place){to, received})) return false;
-        play->partner[from][sent] = received;
-        play->partner[to][received] = sent;
+            return because(all->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
+                           name_at(all, lone), sent < 0 ? from : to);
+        if (!agree(all, (struct place){from, sent}, (struct place){to, received})) return false;
+        all->partner[from][sent] = received;
+        all->partner[to][received] = sent;
     }
 }
 
@@ -118,68 +118,69 @@ struct group {
     int first, step, count;
 };
 
-static struct group group_of(const struct play *play, int rank, bool among_stages)
+static struct group group_of(const struct rank_states *all, int rank, bool among_stages)
 {
-    int stage = rank % play->stages;
-    return among_stages ? (struct group){rank - stage, 1, play->stages}
-                        : (struct group){stage, play->stages, play->replicas};
+    int stage = rank % all->stages;
+    return among_stages ? (struct group){rank - stage, 1, all->stages}
+                        : (struct group){stage, all->stages, all->replicas};
 }
 
-static void number_collectives(struct play *play, int rank)
+static void number_collectives(struct rank_states *all, int rank)
 {
-    const struct program *program = play->programs[rank];
+    const struct program *program = all->programs[rank];
     for (int i = 0; i < program->count; i++) {
         if (!instruction_is_collective(&program->instructions[i])) continue;
-        struct collectives *all = &play->collectives[rank][program->instructions[i].among_stages];
-        play->partner[rank][i] = all->count;
-        *array_push(all->at, all->count) = i;
+        struct collectives *own = &all->collectives[rank][program->instructions[i].among_stages];
+        all->partner[rank][i] = own->count;
+        *array_push(own->at, own->count) = i;
     }
 }
 
-static bool match_collectives(struct play *play, int rank, bool among_stages)
+static bool match_collectives(struct rank_states *all, int rank, bool among_stages)
 {
-    int first = group_of(play, rank, among_stages).first;
-    const struct collectives *own = &play->collectives[rank][among_stages];
-    const struct collectives *other = &play->collectives[first][among_stages];
+    int first = group_of(all, rank, among_stages).first;
+    const struct collectives *own = &all->collectives[rank][among_stages];
+    const struct collectives *other = &all->collectives[first][among_stages];
     int both = own->count < other->count ? own->count : other->count;
     for (int n = 0; n < both; n++)
-        if (!agree(play, (struct place){first, other->at[n]}, (struct place){rank, own->at[n]})) return false;
+        if (!agree(all, (struct place){first, other->at[n]}, (struct place){rank, own->at[n]})) return false;
     if (own->count == other->count) return true;
     bool more = own->count > both;
     struct place lone = more ? (struct place){rank, own->at[both]} : (struct place){first, other->at[both]};
-    return because(play->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
-                   name_at(play, lone), more ? first : rank);
+    return because(all->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
+                   name_at(all, lone), more ? first : rank);
 }
 
-static bool match(struct play *play)
+static bool match(struct rank_states *all)
 {
-    for (int rank = 0; rank < play->ranks; rank++) {
-        int replica = rank - rank % play->stages;
-        for (int peer = replica; peer < replica + play->stages; peer++)
-            if (!match_messages(play, rank, peer)) return false;
+    for (int rank = 0; rank < all->ranks; rank++) {
+        int replica = rank - rank % all->stages;
+        for (int peer = replica; peer < replica + all->stages; peer++)
+            if (!match_messages(all, rank, peer)) return false;
         for (int among = 0; among < 2; among++)
-            if (!match_collectives(play, rank, among)) return false;
+            if (!match_collectives(all, rank, among)) return false;
     }
     return true;
 }
 
 /* The partner that an instruction, which its rank has reached, waits for; i is -1 if none. */
-static struct place missing_partner(const struct play *play, struct place at)
+static struct place missing_partner(const struct rank_states *all, struct place at)
 {
-    const struct instruction *exchange = instruction_at(play, at);
-    struct place partner = {at.rank - at.rank % play->stages + exchange->peer, -1};
+    const struct instruction *exchange = instruction_at(all, at);
+    struct place partner = {at.rank - at.rank % all->stages + exchange->peer, -1};
     if (instruction_is_message(exchange)) {
-        partner.i = play->partner[at.rank][at.i];
-        const struct player *other = &play->players[partner.rank];
-        bool put_down = exchange->kind == INSTRUCTION_SEND && !play->streams;
-        if (put_down || other->ended[partner.i] || (play->streams && other->come[partner.i])) partner.i = -1;
+        partner.i = all->partner[at.rank][at.i];
+        const struct rank_state *other = &all->states[partner.rank];
+        bool is_buffered = exchange->kind == INSTRUCTION_SEND && !all->streams;
+        bool is_reached = other->ended[partner.i] || (all->streams && other->reached[partner.i]);
+        if (is_buffered || is_reached) partner.i = -1;
     } else if (instruction_is_collective(exchange)) {
-        struct group group = group_of(play, at.rank, exchange->among_stages);
-        int number = play->partner[at.rank][at.i];
+        struct group group = group_of(all, at.rank, exchange->among_stages);
+        int number = all->partner[at.rank][at.i];
         for (int k = 0; k < group.count; k++) {
             int rank = group.first + k * group.step;
-            partner = (struct place){rank, play->collectives[rank][exchange->among_stages].at[number]};
-            if (!play->players[partner.rank].come[partner.i]) return partner;
+            partner = (struct place){rank, all->collectives[rank][exchange->among_stages].at[number]};
+            if (!all->states[partner.rank].reached[partner.i]) return partner;
         }
         partner.i = -1;
     }
@@ -187,134 +188,134 @@ static struct place missing_partner(const struct play *play, struct place at)
 }
 
 /* The instruction that one at the head of its stream waits for; i is -1 if none. */
-static struct place waits_for(const struct play *play, struct place at)
+static struct place waits_for(const struct rank_states *all, struct place at)
 {
-    const struct instruction *head = instruction_at(play, at);
-    const struct player *player = &play->players[at.rank];
-    for (int w = 0; play->streams && w < head->wait_count; w++)
-        if (!player->ended[head->waits[w]]) return (struct place){at.rank, head->waits[w]};
-    return is_exchange(head) ? missing_partner(play, at) : (struct place){at.rank, -1};
+    const struct instruction *head = instruction_at(all, at);
+    const struct rank_state *state = &all->states[at.rank];
+    for (int w = 0; all->streams && w < head->wait_count; w++)
+        if (!state->ended[head->waits[w]]) return (struct place){at.rank, head->waits[w]};
+    return is_exchange(head) ? missing_partner(all, at) : (struct place){at.rank, -1};
 }
 
-static bool own_waits_ended(const struct play *play, struct place at)
+static bool own_waits_ended(const struct rank_states *all, struct place at)
 {
-    const struct instruction *head = instruction_at(play, at);
-    for (int w = 0; play->streams && w < head->wait_count; w++)
-        if (!play->players[at.rank].ended[head->waits[w]]) return false;
+    const struct instruction *head = instruction_at(all, at);
+    for (int w = 0; all->streams && w < head->wait_count; w++)
+        if (!all->states[at.rank].ended[head->waits[w]]) return false;
     return true;
 }
 
 /* Processes the head of a stream, which ends if it need not wait. */
-static bool advance(struct play *play, int rank, int stream)
+static bool advance(struct rank_states *all, int rank, int stream)
 {
-    struct player *player = &play->players[rank];
-    struct place at = {rank, player->head[stream]};
-    if (at.i == player->program->count || !own_waits_ended(play, at)) return false;
-    bool moved = !player->come[at.i];
-    player->come[at.i] = true;
-    if (waits_for(play, at).i >= 0) return moved;
-    player->ended[at.i] = true;
+    struct rank_state *state = &all->states[rank];
+    struct place at = {rank, state->head[stream]};
+    if (at.i == state->program->count || !own_waits_ended(all, at)) return false;
+    bool moved = !state->reached[at.i];
+    state->reached[at.i] = true;
+    if (waits_for(all, at).i >= 0) return moved;
+    state->ended[at.i] = true;
     do at.i++;
-    while (at.i < player->program->count && stream_at(play, at) != stream);
-    player->head[stream] = at.i;
+    while (at.i < state->program->count && stream_at(all, at) != stream);
+    state->head[stream] = at.i;
     return true;
 }
 
-static bool all_ended(const struct play *play, struct place *left)
+static bool all_ended(const struct rank_states *all, struct place *left)
 {
-    for (int rank = 0; rank < play->ranks; rank++)
-        for (int s = 0; s < play->players[rank].streams; s++)
-            if (play->players[rank].head[s] < play->programs[rank]->count) {
-                *left = (struct place){rank, play->players[rank].head[s]};
+    for (int rank = 0; rank < all->ranks; rank++)
+        for (int s = 0; s < all->states[rank].streams; s++)
+            if (all->states[rank].head[s] < all->programs[rank]->count) {
+                *left = (struct place){rank, all->states[rank].head[s]};
                 return false;
             }
     return true;
 }
 
 /* The head of an instruction's stream. */
-static struct place head_before(const struct play *play, struct place at)
+static struct place head_before(const struct rank_states *all, struct place at)
 {
-    return (struct place){at.rank, play->players[at.rank].head[stream_at(play, at)]};
+    return (struct place){at.rank, all->states[at.rank].head[stream_at(all, at)]};
 }
 
 /* After as many steps as there are streams, the chain of waits has entered its cycle, which is reported. */
-static bool name_ring(const struct play *play, struct place at)
+static bool name_ring(const struct rank_states *all, struct place at)
 {
     struct text ring = {0};
-    for (int rank = 0; rank < play->ranks; rank++)
-        for (int s = 0; s < play->players[rank].streams; s++) at = head_before(play, waits_for(play, at));
+    for (int rank = 0; rank < all->ranks; rank++)
+        for (int s = 0; s < all->states[rank].streams; s++) at = head_before(all, waits_for(all, at));
     const struct place start = at;
     do {
-        struct place wanted = waits_for(play, at), head = head_before(play, wanted);
+        struct place wanted = waits_for(all, at), head = head_before(all, wanted);
         text_add(&ring, "%srank %d '%s' waits for rank %d '%s'", ring.data ? "; " : "", at.rank,
-                 name_at(play, at), wanted.rank, name_at(play, wanted));
-        if (head.i != wanted.i) text_add(&ring, ", behind '%s'", name_at(play, head));
+                 name_at(all, at), wanted.rank, name_at(all, wanted));
+        if (head.i != wanted.i) text_add(&ring, ", behind '%s'", name_at(all, head));
         at = head;
     } while (at.rank != start.rank || at.i != start.i);
-    because(play->reason, "%s", ring.data);
+    because(all->reason, "%s", ring.data);
     text_free(&ring);
     return false;
 }
 
-static void player_open(const struct play *play, int rank)
+static void rank_state_open(const struct rank_states *all, int rank)
 {
-    struct player *player = &play->players[rank];
-    const struct program *program = player->program = play->programs[rank];
-    player->streams = play->streams ? program->streams : 1;
-    player->head = memory_new((size_t)player->streams, sizeof *player->head);
-    player->ended = memory_new((size_t)program->count, sizeof *player->ended);
-    player->come = memory_new((size_t)program->count, sizeof *player->come);
-    for (int s = 0; s < player->streams; s++) {
+    struct rank_state *state = &all->states[rank];
+    const struct program *program = state->program = all->programs[rank];
+    state->streams = all->streams ? program->streams : 1;
+    state->head = memory_new((size_t)state->streams, sizeof *state->head);
+    state->ended = memory_new((size_t)program->count, sizeof *state->ended);
+    state->reached = memory_new((size_t)program->count, sizeof *state->reached);
+    for (int s = 0; s < state->streams; s++) {
         struct place at = {rank, 0};
-        while (at.i < program->count && stream_at(play, at) != s) at.i++;
-        player->head[s] = at.i;
+        while (at.i < program->count && stream_at(all, at) != s) at.i++;
+        state->head[s] = at.i;
     }
 }
 
-static void player_close(struct player *player)
+static void rank_state_close(struct rank_state *state)
 {
-    free(player->head);
-    free(player->ended);
-    free(player->come);
+    free(state->head);
+    free(state->ended);
+    free(state->reached);
 }
 
-static bool play_all(struct play *play)
+static bool run_all(struct rank_states *all)
 {
     struct place left;
     bool moved = true;
-    for (int rank = 0; rank < play->ranks; rank++) player_open(play, rank);
+    for (int rank = 0; rank < all->ranks; rank++) rank_state_open(all, rank);
     while (moved) {
         moved = false;
-        for (int rank = 0; rank < play->ranks; rank++)
-            for (int s = 0; s < play->players[rank].streams; s++)
-                while (advance(play, rank, s)) moved = true;
+        for (int rank = 0; rank < all->ranks; rank++)
+            for (int s = 0; s < all->states[rank].streams; s++)
+                while (advance(all, rank, s)) moved = true;
     }
-    bool ended = all_ended(play, &left) || name_ring(play, left);
-    for (int rank = 0; rank < play->ranks; rank++) player_close(&play->players[rank]);
+    bool ended = all_ended(all, &left) || name_ring(all, left);
+    for (int rank = 0; rank < all->ranks; rank++) rank_state_close(&all->states[rank]);
     return ended;
 }
 
 bool verify_ranks(const struct program *const *programs, int replicas, int stages, struct reason *reason)
 {
-    struct play play = {.programs = programs, .replicas = replicas, .stages = stages,
-                        .ranks = replicas * stages, .reason = reason};
-    play.players = memory_new((size_t)play.ranks, sizeof *play.players);
-    play.partner = memory_new((size_t)play.ranks, sizeof *play.partner);
-    play.collectives = memory_new((size_t)play.ranks, sizeof *play.collectives);
+    struct rank_states all = {.programs = programs, .replicas = replicas, .stages = stages,
+                              .ranks = replicas * stages, .reason = reason};
+    all.states = memory_new((size_t)all.ranks, sizeof *all.states);
+    all.partner = memory_new((size_t)all.ranks, sizeof *all.partner);
+    all.collectives = memory_new((size_t)all.ranks, sizeof *all.collectives);
     bool several = true;
-    for (int rank = 0; rank < play.ranks; rank++) {
-        play.partner[rank] = memory_new((size_t)programs[rank]->count, sizeof(int));
-        number_collectives(&play, rank);
+    for (int rank = 0; rank < all.ranks; rank++) {
+        all.partner[rank] = memory_new((size_t)programs[rank]->count, sizeof(int));
+        number_collectives(&all, rank);
         several = several && programs[rank]->streams > 1;
     }
-    play.streams = several;
-    bool right = match(&play) && play_all(&play);
-    for (int rank = 0; rank < play.ranks; rank++) {
-        free(play.partner[rank]);
-        for (int among = 0; among < 2; among++) free(play.collectives[rank][among].at);
+    all.streams = several;
+    bool right = match(&all) && run_all(&all);
+    for (int rank = 0; rank < all.ranks; rank++) {
+        free(all.partner[rank]);
+        for (int among = 0; among < 2; among++) free(all.collectives[rank][among].at);
     }
-    free(play.partner);
-    free(play.collectives);
-    free(play.players);
+    free(all.partner);
+    free(all.collectives);
+    free(all.states);
     return right;
 }
