@@ -6,12 +6,13 @@
 
 #include <stdint.h>
 
-/* Of values[count], which are copied: maxima over stretches of 1, 2, 4 ... of them (a sparse table). */
+/* The maxima of all stretches of 1, 2, 4 ... values (a sparse table). */
 struct range_max {
     int64_t *row;
     int32_t count;
 };
 
+/* Copies the values. */
 struct range_max range_max_open(const int64_t *values, int32_t count);
 void range_max_close(struct range_max *maxima);
 

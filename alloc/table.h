@@ -21,6 +21,7 @@ struct table {
     int64_t bound;             /* the largest load */
 };
 
+/* `alignment`: bytes of a unit, to which sizes are rounded up. */
 struct table table_open(const struct span *spans, int count, int64_t alignment);
 void table_close(struct table *table);
 

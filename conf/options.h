@@ -72,6 +72,7 @@ const struct option *option_find(const char *section, const char *key);
 void option_suggest_section(const char *section, struct text *out);
 void option_suggest_key(const char *section, const char *key, struct text *out);
 
+/* Whether any option is in this section. */
 bool option_section_known(const char *section);
 
 /* Parses a value into the option's member; false with the reason if it is invalid. The member may have

@@ -43,6 +43,7 @@ struct image_choice {
 
 enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP };
 #define IMAGE_SNIFF_BYTES 12
+/* The kind of a file by its first bytes, of which it needs IMAGE_SNIFF_BYTES at most. */
 enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
 struct image_options {

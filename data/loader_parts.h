@@ -86,6 +86,7 @@ struct target {
 /* Reads and augments the image that belongs there, or what stands in for it. */
 void sample_fill(struct worker *worker, struct target target);
 
+/* In how many views each image is evaluated. */
 int views_count(const struct loader_views *views);
 
 /* Says in a batch which view it is of, by its number. */
@@ -96,8 +97,9 @@ void sample_none(const struct loader *loader, struct target target);
 
 /* The batches being made (loader_batch.c) */
 
+/* Allocates the slots. FAILED without memory. */
 enum status slots_make(struct loader *loader);
-void slots_free(struct loader *loader);
+void slots_free(struct loader *loader);         /* also after slots_make has failed */
 
 /* The chunk to do next; false: none now. With the lock held, as `chunk_end`. */
 bool chunk_next(struct loader *loader, struct chunk *chunk);

@@ -16,5 +16,6 @@ struct pixels_work {
 void pixels_multiply(const float *a, const float *b, float *y, int64_t count);
 void pixels_add_products(const float *a, const float *b, float *sum, int64_t count);
 
+/* Runs the pieces of a tensor of this shape on all threads, in call->workspace, which takes so many bytes. */
 size_t pixels_workspace(struct shape shape, const struct pixels_work *work);
 void pixels_run(const struct call *call, struct shape shape, const struct pixels_work *work);

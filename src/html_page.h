@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 
+/* The head of a page, with its styles, up to the beginning of its body; and its end, with the script. */
 void html_begin(struct text *out, const char *title);
 void html_end(struct text *out);
 

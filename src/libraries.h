@@ -46,5 +46,6 @@ struct library_sum {
 };
 struct library_sum libraries_sum(const struct libraries *libraries, const char *op, int library, int both);
 
+/* Prints tables to stdout; and as members of a JSON object. */
 void libraries_print(const struct libraries *libraries);
 void libraries_json(const struct libraries *libraries, struct text *out);

@@ -33,6 +33,7 @@ struct svg_font {
     bool upright;                /* read from below */
 };
 
+/* A picture of w x h pixels. */
 struct svg svg_open(double w, double h, const char *title);
 void svg_free(struct svg *svg);
 

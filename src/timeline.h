@@ -14,6 +14,7 @@ struct timeline {
                                            * were serialised */
 };
 
+/* Runs a few steps of the bench and records them. */
 enum status timeline_take(struct bench *bench, struct timeline *timeline);
 void timeline_free(struct timeline *timeline);       /* accepts a zeroed struct */
 

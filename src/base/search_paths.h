@@ -10,6 +10,7 @@ struct search_paths {
     char *data;                        /* the first that exists; never NULL */
 };
 
+/* From the environment and the program's own place. */
 struct search_paths search_paths_find(void);
 void search_paths_free(struct search_paths *paths);
 

@@ -59,6 +59,7 @@ enum status shared_block_create(int count, int *descriptor);
 enum status shared_block_map(int descriptor, struct shared_block **block);
 void shared_block_unmap(struct shared_block *block);
 
+/* One of a rank's two slots, by turn: 0 or 1. */
 char *shared_block_slot(struct shared_block *block, int rank, int turn);
 
 /* Maps the mailbox from one rank to another. */

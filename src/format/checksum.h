@@ -8,6 +8,7 @@
 #define CHECKSUM_TEXT 9                       /* eight hexadecimal digits and the end */
 #define CHECKSUM_HEADER_KEY "header_crc32c"   /* of the header with these digits set to zeros */
 
+/* The digits of a checksum. */
 void checksum_text(uint32_t crc, char text[CHECKSUM_TEXT]);
 
 /* "crc32c:NAME", for the caller to free. */

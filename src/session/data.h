@@ -62,6 +62,7 @@ enum status data_open(struct settings *settings, const struct data_options *opti
 /* The format that data.format names, USAGE otherwise. */
 enum status data_format(const struct settings *settings, const struct format **format);
 
+/* Whether data.class_weights has the loss weigh classes. */
 bool data_weighs_classes(const struct settings *settings);
 
 void data_close(struct data *data);           /* accepts a zeroed or half-built struct */

@@ -53,6 +53,7 @@ int64_t session_limit(const struct session *session);
 /* The number of batches that loaders prefetch. */
 int session_prefetch(const struct session *session);
 
+/* The options of those modules, as the session's settings and device have them. */
 struct caching_options session_caching_options(const struct session *session);
 struct decoding_options session_decoding_options(const struct session *session);
 

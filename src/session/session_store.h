@@ -5,6 +5,7 @@
 #include "exec/store.h"
 #include "session/session.h"
 
+/* Without training: no optimizer state and no averages. */
 struct store_options session_store_options(const struct session *session, bool training);
 
 /* For training, initialised. */

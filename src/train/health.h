@@ -27,6 +27,7 @@ struct health {
     bool doubt;                  /* the last check found gradients that may be zero */
 };
 
+/* What the options point to must outlive it. */
 void health_open(const struct health_options *options, struct health *health);
 void health_close(struct health *health);     /* accepts a zeroed struct */
 

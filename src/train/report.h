@@ -9,6 +9,8 @@ struct report_step {
     double lr, loss_scale;   /* used in the step */
 };
 
+/* The lines of metrics.jsonl of the same names, with all that goes with them. FAILED if too many lines could
+ * not be written. */
 enum status report_start(struct run *run);
 enum status report_step(struct run *run, const struct report_step *step);
 /* `evaluation` NULL: there was none. To be called before the position advances to the next epoch. */

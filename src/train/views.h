@@ -12,6 +12,7 @@ struct views {
     int32_t *ranks;            /* [images], likewise */
 };
 
+/* For batches of up to `images`. */
 struct views views_open(int images, int classes);
 void views_close(struct views *views);        /* accepts a zeroed struct */
 
