@@ -35,10 +35,11 @@ bool recompute_keeps_saved(const struct op *op)
     return op->reference->recompute != NULL;
 }
 
-bool recompute_reads_x(const struct instruction *forward)
+int recompute_inputs(const struct instruction *forward)
 {
-    return !recompute_keeps_saved(forward->op) ||
-           (forward->op->reads(forward->settings, PHASE_RECOMPUTE) & (READS_X | READS_FIRST_X));
+    bool reads = !recompute_keeps_saved(forward->op) ||
+                 (forward->op->reads(forward->settings, PHASE_RECOMPUTE) & (READS_X | READS_FIRST_X));
+    return reads ? forward->x_count : 0;
 }
 
 int build_value(struct program *program, struct value value, char *name)
@@ -167,7 +168,7 @@ static void link_forward(struct instruction *at)
 static void link_recompute(struct instruction *at)
 {
     bool saved = recompute_keeps_saved(at->op);
-    if (recompute_reads_x(at)) reads_add_all(at, at->x, at->x_count);
+    reads_add_all(at, at->x, recompute_inputs(at));
     reads_add_all(at, at->params, at->param_count);
     if (saved) reads_add_all(at, at->saved, at->saved_count);
     writes_add(at, at->y);

@@ -31,8 +31,8 @@ bool ids_have(const int *ids, int count, int id);
  * run again, and what it saved is recomputed as well. */
 bool recompute_keeps_saved(const struct op *op);
 
-/* Whether recomputing what a forward instruction writes takes its inputs. */
-bool recompute_reads_x(const struct instruction *forward);
+/* How many of its inputs recomputing what a forward instruction writes takes: all or none. */
+int recompute_inputs(const struct instruction *forward);
 
 /* Sets `reads`, `writes` and the in-place pair from the other members and what the op says. */
 void instruction_link(const struct program *program, struct instruction *instruction);

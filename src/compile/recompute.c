@@ -93,7 +93,7 @@ static void value_wanted(struct recompute_walk *walk, int value)
     int i = walk->producer[value];
     if (i < 0 || walk->modes[i] == RECOMPUTE_NEVER || walk->now[value] >= 0) return;
     const struct instruction *at = &walk->program->instructions[i];
-    for (int k = 0; recompute_reads_x(at) && k < at->x_count; k++) value_wanted(walk, at->x[k]);
+    for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++) value_wanted(walk, at->x[k]);
     value_made(walk, at->y);
     if (at->mask >= 0) value_made(walk, at->mask);
     for (int k = 0; k < at->saved_count && !recompute_keeps_saved(at->op); k++)

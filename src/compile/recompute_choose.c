@@ -224,7 +224,7 @@ static void recompute_chain(struct choosing *c, int g, int kept)
     const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
     if (!may_change(c, g)) return;
     group_set(c, g, RECOMPUTE_EACH);
-    for (int k = 0; recompute_reads_x(at) && k < at->x_count; k++) {
+    for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++) {
         int input = group_of_value(c, at->x[k]);
         if (input < 0) continue;
         enum recompute_mode now = group_get(c, input);
@@ -252,7 +252,7 @@ static bool adds_to_excess(const struct choosing *c, int g)
 {
     const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
     if (c->gain[group_at(c, g)] > 0) return true;
-    for (int k = 0; recompute_reads_x(at) && k < at->x_count; k++) {
+    for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++) {
         int input = group_of_value(c, at->x[k]);
         if (input < 0) continue;
         bool kept = group_get(c, input) == RECOMPUTE_NEVER;

@@ -73,7 +73,7 @@ static void step_recomputed(struct replay *replay, int i)
 {
     const struct instruction *at = &replay->program->instructions[i];
     copies_begin(replay);
-    for (int k = 0; recompute_reads_x(at) && k < at->x_count; k++)
+    for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++)
         if (replay->slot[at->x[k]] >= 0) use(replay, at->x[k]);
     copy_add(replay, at->y);
     if (at->mask >= 0) copy_add(replay, at->mask);
