@@ -351,7 +351,7 @@ void cache_close(struct cache *cache)
     free(cache);
 }
 
-static void *block_take(struct cache *cache, size_t bytes, const char *owner, bool piece)
+static void *block_allocate(struct cache *cache, size_t bytes, const char *owner, bool piece)
 {
     size_t unit = piece ? cache->physical.granularity : cache->options.alignment;
     size_t rounded = align_up(bytes ? bytes : 1, unit);
@@ -362,7 +362,7 @@ static void *block_take(struct cache *cache, size_t bytes, const char *owner, bo
     if (block->bytes > rounded) add_free(cache, block_cut(cache, block, rounded));
     block->owner = owner;
     block->requested = bytes;
-    cache->statistics.takes++;
+    cache->statistics.allocations++;
     statistic_rise(&cache->statistics.requested, &cache->statistics.requested_peak, bytes);
     statistic_rise(&cache->statistics.allocated, &cache->statistics.allocated_peak, rounded);
     return (void *)block->at;
@@ -372,25 +372,25 @@ static void *take(struct cache *cache, size_t bytes, const char *owner, bool pie
 {
     assert(owner);
     pthread_mutex_lock(&cache->lock);
-    void *memory = block_take(cache, bytes, owner, piece);
+    void *memory = block_allocate(cache, bytes, owner, piece);
     pthread_mutex_unlock(&cache->lock);
     return memory;
 }
 
-void *cache_take(struct cache *cache, size_t bytes, const char *owner)
+void *cache_allocate(struct cache *cache, size_t bytes, const char *owner)
 {
     return take(cache, bytes, owner, false);
 }
 
-void *cache_take_piece(struct cache *cache, size_t bytes, const char *owner)
+void *cache_allocate_piece(struct cache *cache, size_t bytes, const char *owner)
 {
     assert(!has_joints(cache));
     return take(cache, bytes, owner, true);
 }
 
-static void block_give(struct cache *cache, struct block *block)
+static void block_free(struct cache *cache, struct block *block)
 {
-    cache->statistics.gives++;
+    cache->statistics.frees++;
     cache->statistics.requested -= block->requested;
     cache->statistics.allocated -= block->bytes;
     block->owner = NULL;
@@ -398,11 +398,11 @@ static void block_give(struct cache *cache, struct block *block)
     block_put_back(cache, block);
 }
 
-void cache_give(struct cache *cache, void *memory)
+void cache_free(struct cache *cache, void *memory)
 {
     if (!memory) return;
     pthread_mutex_lock(&cache->lock);
-    block_give(cache, block_of(cache, memory));
+    block_free(cache, block_of(cache, memory));
     pthread_mutex_unlock(&cache->lock);
 }
 

@@ -38,14 +38,14 @@ void cache_close(struct cache *cache);       /* waits for the device; also frees
 /* A block of at least `bytes`. `owner` is its purpose in tables, and must outlive the block. If none fits and
  * the device or the limit is exhausted, all pieces without live blocks are unmapped and mapped again where
  * they are needed. NULL, unreported, if that is not enough: cache_table then lists the owners. */
-void *cache_take(struct cache *cache, size_t bytes, const char *owner);
+void *cache_allocate(struct cache *cache, size_t bytes, const char *owner);
 
 /* Likewise, but the block is a separate piece of that size, rounded up to the device's granularity, so that
  * other processes can map theirs in the same way. Not in a cache with chunks. */
-void *cache_take_piece(struct cache *cache, size_t bytes, const char *owner);
+void *cache_allocate_piece(struct cache *cache, size_t bytes, const char *owner);
 
 /* No queued work may use it any more. NULL is ignored. */
-void cache_give(struct cache *cache, void *memory);
+void cache_free(struct cache *cache, void *memory);
 
 /* Waits for the device and unmaps pieces without live blocks, highest first, until at most `most` bytes are
  * mapped. Returns the number of bytes unmapped. */
@@ -62,7 +62,7 @@ struct cache_statistics {
     size_t requested_peak, allocated_peak, reserved_peak;
     size_t largest;            /* bytes of the largest free block */
     double fragmentation;      /* share of the free bytes that are not in it; 0 when nothing is free */
-    int64_t takes, gives;
+    int64_t allocations, frees;
     int64_t maps, unmaps;      /* pieces */
     int64_t retries;           /* requests that exceeded the device or the limit, for which pieces were
                                 * unmapped */

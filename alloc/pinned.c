@@ -88,10 +88,10 @@ static bool add_slab(struct pinned *pool, size_t least, bool must)
 static bool take_shared(struct pinned *pool, struct pinned_block *block, bool must)
 {
     size_t wanted;
-    block->memory = slabs_take(pool->slabs, block->bytes, &wanted);
+    block->memory = slabs_allocate(pool->slabs, block->bytes, &wanted);
     if (!block->memory && wanted > 0) {
         if (!add_slab(pool, wanted, must)) return false;
-        block->memory = slabs_take(pool->slabs, block->bytes, &wanted);
+        block->memory = slabs_allocate(pool->slabs, block->bytes, &wanted);
     }
     if (block->memory) block->origin = FROM_SLABS;
     return true;
@@ -146,7 +146,7 @@ static void block_insert(struct pinned *pool, const struct pinned_block *block)
     (void)array_put(pool->blocks, pool->count, pool->room);
     memmove(&pool->blocks[at + 1], &pool->blocks[at], (size_t)after * sizeof *pool->blocks);
     pool->blocks[at] = *block;
-    pool->statistics.takes++;
+    pool->statistics.allocations++;
     pool->statistics.requested += block->bytes;
     if (pool->statistics.requested > pool->statistics.requested_peak)
         pool->statistics.requested_peak = pool->statistics.requested;
@@ -159,7 +159,7 @@ static void end_block(struct pinned *pool, int at)
     memmove(&pool->blocks[at], &pool->blocks[at + 1], (size_t)(pool->count - at) * sizeof *pool->blocks);
     pool->statistics.requested -= block.bytes;
     switch (block.origin) {
-    case FROM_SLABS: slabs_give(pool->slabs, block.memory); break;
+    case FROM_SLABS: slabs_free(pool->slabs, block.memory); break;
     case PINNED_ALONE: memory_unpin(pool, block.memory, block.bytes); break;
     case ORDINARY:
         pool->statistics.ordinary -= block.bytes;
@@ -190,7 +190,7 @@ static bool wait_for_copies(struct pinned *pool)
     return pending_collect(pool, true);
 }
 
-static bool block_take(struct pinned *pool, struct pinned_block *block, const char *owner, bool must)
+static bool block_allocate(struct pinned *pool, struct pinned_block *block, const char *owner, bool must)
 {
     pending_collect(pool, false);
     if (take_pinned(pool, block, must)) return true;
@@ -198,23 +198,23 @@ static bool block_take(struct pinned *pool, struct pinned_block *block, const ch
     return !must && take_ordinary(pool, block, owner);
 }
 
-void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned)
+void *pinned_allocate(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned)
 {
     struct pinned_block block = {.bytes = bytes > 0 ? bytes : 1};
     if (bytes > PTRDIFF_MAX - SLAB_PAGE) return NULL;
     pthread_mutex_lock(&pool->lock);
-    bool taken = block_take(pool, &block, owner, !is_pinned);
+    bool taken = block_allocate(pool, &block, owner, !is_pinned);
     if (taken) block_insert(pool, &block);
     pthread_mutex_unlock(&pool->lock);
     if (taken && is_pinned) *is_pinned = block.origin != ORDINARY;
     return taken ? block.memory : NULL;
 }
 
-static void block_give(struct pinned *pool, void *memory, void *event)
+static void block_free(struct pinned *pool, void *memory, void *event)
 {
     int at = block_find(pool, memory);
     assert(at < pool->count && pool->blocks[at].memory == memory && !pool->blocks[at].waits);
-    pool->statistics.gives++;
+    pool->statistics.frees++;
     if (!event) {
         end_block(pool, at);
         return;
@@ -225,20 +225,20 @@ static void block_give(struct pinned *pool, void *memory, void *event)
     pool->statistics.waiting += pool->blocks[at].bytes;
 }
 
-void pinned_give(struct pinned *pool, void *memory)
+void pinned_free(struct pinned *pool, void *memory)
 {
     if (!memory) return;
     pthread_mutex_lock(&pool->lock);
-    block_give(pool, memory, NULL);
+    block_free(pool, memory, NULL);
     pthread_mutex_unlock(&pool->lock);
 }
 
-void pinned_give_after(struct pinned *pool, void *memory, int stream)
+void pinned_free_after(struct pinned *pool, void *memory, int stream)
 {
     const struct pinning *pinning = &pool->pinning;
     if (!memory) return;
     pthread_mutex_lock(&pool->lock);
-    block_give(pool, memory, pinning->event_create ? pinning->event_create(pinning->context, stream) : NULL);
+    block_free(pool, memory, pinning->event_create ? pinning->event_create(pinning->context, stream) : NULL);
     pthread_mutex_unlock(&pool->lock);
 }
 

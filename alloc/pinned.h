@@ -24,11 +24,11 @@ void pinned_close(struct pinned *pool);
 
 /* A block of at least `bytes`, aligned to 4096, not initialised. `owner` is its purpose in words. *is_pinned
  * tells whether it is pinned; NULL: it must be. NULL, unreported, if there is no memory. */
-void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned);
+void *pinned_allocate(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned);
 
 /* It is no longer used, or only by work that is queued on `stream` now. NULL is ignored. */
-void pinned_give(struct pinned *pool, void *memory);
-void pinned_give_after(struct pinned *pool, void *memory, int stream);
+void pinned_free(struct pinned *pool, void *memory);
+void pinned_free_after(struct pinned *pool, void *memory, int stream);
 
 struct pinned_statistics {
     size_t requested;          /* bytes requested by owners, */
@@ -37,7 +37,7 @@ struct pinned_statistics {
     size_t held;               /* pinned */
     size_t requested_peak, held_peak;
     int blocks;                /* live blocks, and released ones that wait for copies */
-    int64_t takes, gives;
+    int64_t allocations, frees;
     int64_t pins, unpins;
     int64_t refusals;          /* requests that exceeded the device or the cap */
     int64_t waits;             /* ... and copies were waited for, */

@@ -20,13 +20,13 @@ void slabs_add(struct slabs *slabs, void *memory, size_t bytes)
 {
 }
 
-void *slabs_take(struct slabs *slabs, size_t bytes, size_t *wanted)
+void *slabs_allocate(struct slabs *slabs, size_t bytes, size_t *wanted)
 {
     *wanted = 0;
     return NULL;
 }
 
-void slabs_give(struct slabs *slabs, void *memory)
+void slabs_free(struct slabs *slabs, void *memory)
 {
 }
 
@@ -197,7 +197,7 @@ static int flags_of(const struct slabs *slabs)
     return MALLOCX_ARENA(slabs->arena) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(SLAB_PAGE);
 }
 
-void *slabs_take(struct slabs *slabs, size_t bytes, size_t *wanted)
+void *slabs_allocate(struct slabs *slabs, size_t bytes, size_t *wanted)
 {
     size_t extent = nallocx(bytes, flags_of(slabs)) + EXTENT_SPARE;
     slabs->most = extent > EXTENT_SMALL ? extent : EXTENT_SMALL;
@@ -207,7 +207,7 @@ void *slabs_take(struct slabs *slabs, size_t bytes, size_t *wanted)
     return memory;
 }
 
-void slabs_give(struct slabs *slabs, void *memory)
+void slabs_free(struct slabs *slabs, void *memory)
 {
     dallocx(memory, flags_of(slabs));
 }

@@ -24,5 +24,5 @@ void slabs_add(struct slabs *slabs, void *memory, size_t bytes);
 
 /* A block of `bytes`, more than 0. NULL: a slab of *wanted bytes must be added first; or, where that is 0,
  * none would help. */
-void *slabs_take(struct slabs *slabs, size_t bytes, size_t *wanted);
-void slabs_give(struct slabs *slabs, void *memory);
+void *slabs_allocate(struct slabs *slabs, size_t bytes, size_t *wanted);
+void slabs_free(struct slabs *slabs, void *memory);

@@ -142,7 +142,7 @@ static void close_both(struct sim *sim, struct cache *cache)
     struct cache_statistics at_end = cache_statistics(cache);
     assert_int_equal(at_end.allocated, 0);
     assert_int_equal(at_end.requested, 0);
-    assert_int_equal(at_end.takes, at_end.gives);
+    assert_int_equal(at_end.allocations, at_end.frees);
     cache_close(cache);
     assert_int_equal(sim->reserved, 0);
     assert_int_equal(sim->ranges, 0);
@@ -209,7 +209,7 @@ static void take(struct user *user)
 {
     if (user->count == LIVE) return;
     struct held held = {.bytes = random_bytes(user)};
-    held.memory = cache_take(user->cache, held.bytes, owners[below(user, 4)]);
+    held.memory = cache_allocate(user->cache, held.bytes, owners[below(user, 4)]);
     user->trace = (user->trace ^ (uintptr_t)held.memory) * 0x9e3779b97f4a7c15u;
     if (!held.memory) {
         user->refused++;
@@ -224,7 +224,7 @@ static void give(struct user *user, int which)
 {
     struct held held = user->held[which];
     touch(user, &held, false);
-    cache_give(user->cache, held.memory);
+    cache_free(user->cache, held.memory);
     user->held[which] = user->held[--user->count];
     user->last = held;
 }
@@ -293,8 +293,8 @@ static void check_books(struct user *user, bool ranges)
     assert_int_equal(now.reserved, used + unused);
     assert_int_equal(now.reserved, user->sim->reserved);
     assert_int_equal(now.largest, largest);
-    assert_int_equal(now.takes, user->blocks);
-    assert_int_equal(now.takes - now.gives, user->count);
+    assert_int_equal(now.allocations, user->blocks);
+    assert_int_equal(now.allocations - now.frees, user->count);
     assert_int_equal(now.unmaps, user->sim->unmaps);
     assert_int_equal(now.failures, user->refused);
     assert_true(now.failures <= now.retries);
@@ -398,28 +398,28 @@ static void test_growth_is_exact(void **state)
 {
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
-    void *a = cache_take(cache, 10 * PAGE - 5, "a");
+    void *a = cache_allocate(cache, 10 * PAGE - 5, "a");
     assert_int_equal(sim->maps, 3);
     assert_int_equal(sim->last_map, 2 * PAGE);
     assert_int_equal(sim->reserved, 10 * PAGE);
-    void *b = cache_take(cache, 1, "b");
+    void *b = cache_allocate(cache, 1, "b");
     assert_int_equal(sim->reserved, 11 * PAGE);
-    void *c = cache_take(cache, PAGE - CELL, "c");
+    void *c = cache_allocate(cache, PAGE - CELL, "c");
     assert_int_equal(sim->reserved, 11 * PAGE);
-    cache_give(cache, c);
+    cache_free(cache, c);
     /* Free memory at the end of the range counts: only the rest is mapped. */
-    void *d = cache_take(cache, 2 * PAGE, "d");
+    void *d = cache_allocate(cache, 2 * PAGE, "d");
     assert_int_equal(sim->reserved, 13 * PAGE);
     assert_int_equal((uintptr_t)d, (uintptr_t)c);
-    cache_give(cache, a);
-    cache_give(cache, b);
-    cache_give(cache, d);
+    cache_free(cache, a);
+    cache_free(cache, b);
+    cache_free(cache, d);
     /* Trimmed memory leaves a gap, which is where memory is missing least. */
     assert_int_equal(cache_trim(cache, 11 * PAGE), 2 * PAGE);
-    a = cache_take(cache, 12 * PAGE, "a");
+    a = cache_allocate(cache, 12 * PAGE, "a");
     assert_int_equal((uintptr_t)a, BASE);
     assert_int_equal(sim->reserved, 12 * PAGE);
-    cache_give(cache, a);
+    cache_free(cache, a);
     close_both(sim, cache);
 }
 
@@ -429,14 +429,15 @@ static void test_tightest_fit(void **state)
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
     static const size_t cells[] = {9, 1, 5, 1, 7, 1, 5, 1, 12, 1};
     void *memory[10];
-    for (int i = 0; i < 10; i++) memory[i] = cache_take(cache, cells[i] * CELL, "x");
-    for (int i = 0; i < 10; i += 2) cache_give(cache, memory[i]);
-    void *five = cache_take(cache, 4 * CELL + 1, "five"), *eight = cache_take(cache, 8 * CELL, "eight");
+    for (int i = 0; i < 10; i++) memory[i] = cache_allocate(cache, cells[i] * CELL, "x");
+    for (int i = 0; i < 10; i += 2) cache_free(cache, memory[i]);
+    void *five = cache_allocate(cache, 4 * CELL + 1, "five");
+    void *eight = cache_allocate(cache, 8 * CELL, "eight");
     assert_ptr_equal(five, memory[2]);
     assert_ptr_equal(eight, memory[0]);
-    cache_give(cache, five);
-    cache_give(cache, eight);
-    for (int i = 1; i < 10; i += 2) cache_give(cache, memory[i]);
+    cache_free(cache, five);
+    cache_free(cache, eight);
+    for (int i = 1; i < 10; i += 2) cache_free(cache, memory[i]);
     struct cache_block *blocks;
     assert_int_equal(cache_snapshot(cache, &blocks), 1);
     free(blocks);
@@ -453,12 +454,12 @@ static void test_blocks_in_one_piece(void **state)
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 8; i++) {
             size_t bytes = (size_t)(1 + (i + round) % 8) * PAGE - CELL;
-            assert_non_null(memory[i] = cache_take(cache, bytes, "x"));
+            assert_non_null(memory[i] = cache_allocate(cache, bytes, "x"));
             size_t first = ((uintptr_t)memory[i] - BASE) / PAGE, piece = first;
             while (sim->pieces[piece] == 0) piece--;
             assert_true((uintptr_t)memory[i] + bytes <= BASE + (piece + (size_t)sim->pieces[piece]) * PAGE);
         }
-        for (int i = 0; i < 8; i++) cache_give(cache, memory[i]);
+        for (int i = 0; i < 8; i++) cache_free(cache, memory[i]);
     }
     close_both(sim, cache);
 }
@@ -468,25 +469,25 @@ static void test_block_of_its_own_piece(void **state)
 {
     struct sim *sim = sim_new(12 * PAGE);
     struct cache *cache = open_cache(sim, true, 0, 0);
-    void *below = cache_take(cache, CELL, "below");
-    cache_give(cache, cache_take(cache, 8 * PAGE, "before"));
-    void *own = cache_take_piece(cache, 2 * PAGE - CELL, "own");
+    void *below = cache_allocate(cache, CELL, "below");
+    cache_free(cache, cache_allocate(cache, 8 * PAGE, "before"));
+    void *own = cache_allocate_piece(cache, 2 * PAGE - CELL, "own");
     assert_non_null(own);
     assert_int_equal(sim->pieces[((uintptr_t)own - BASE) / PAGE], 2);
     /* Nothing else is on it, though there is room, and it is taken again. */
-    void *beside = cache_take(cache, CELL, "beside");
+    void *beside = cache_allocate(cache, CELL, "beside");
     assert_true((uintptr_t)beside < (uintptr_t)own || (uintptr_t)beside >= (uintptr_t)own + 2 * PAGE);
-    cache_give(cache, own);
-    assert_ptr_equal(cache_take_piece(cache, 2 * PAGE, "again"), own);
-    cache_give(cache, own);
+    cache_free(cache, own);
+    assert_ptr_equal(cache_allocate_piece(cache, 2 * PAGE, "again"), own);
+    cache_free(cache, own);
     /* What is free makes room for it. */
-    void *large = cache_take_piece(cache, 12 * PAGE, "large");
+    void *large = cache_allocate_piece(cache, 12 * PAGE, "large");
     assert_null(large);
-    cache_give(cache, beside);
-    cache_give(cache, below);
-    large = cache_take_piece(cache, 12 * PAGE, "large");
+    cache_free(cache, beside);
+    cache_free(cache, below);
+    large = cache_allocate_piece(cache, 12 * PAGE, "large");
     assert_int_equal(sim->pieces[((uintptr_t)large - BASE) / PAGE], 12);
-    cache_give(cache, large);
+    cache_free(cache, large);
     close_both(sim, cache);
 }
 
@@ -497,16 +498,16 @@ static void test_free_memory_moves_to_where_it_is_needed(void **state)
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 2 * PAGE, CHUNKS * 2 * PAGE);
     void *memory[CHUNKS];
-    for (int i = 0; i < CHUNKS; i++) assert_non_null(memory[i] = cache_take(cache, 2 * PAGE, "x"));
-    assert_null(cache_take(cache, CELL, "one more"));
-    for (int i = 0; i < CHUNKS; i += 2) cache_give(cache, memory[i]);
-    void *large = cache_take(cache, CHUNKS * PAGE, "large");
+    for (int i = 0; i < CHUNKS; i++) assert_non_null(memory[i] = cache_allocate(cache, 2 * PAGE, "x"));
+    assert_null(cache_allocate(cache, CELL, "one more"));
+    for (int i = 0; i < CHUNKS; i += 2) cache_free(cache, memory[i]);
+    void *large = cache_allocate(cache, CHUNKS * PAGE, "large");
     assert_non_null(large);
     assert_int_equal(sim->reserved, CHUNKS * 2 * PAGE);
     assert_int_equal(cache_statistics(cache).retries, 2);
     assert_int_equal(cache_statistics(cache).failures, 1);
-    for (int i = 1; i < CHUNKS; i += 2) cache_give(cache, memory[i]);
-    cache_give(cache, large);
+    for (int i = 1; i < CHUNKS; i += 2) cache_free(cache, memory[i]);
+    cache_free(cache, large);
     close_both(sim, cache);
 }
 
@@ -539,23 +540,23 @@ static void test_worst_case_sequence(void **state)
     int count = 0;
     for (size_t bytes = CELL; bytes <= 16 * PAGE; bytes *= 2) {
         while (cache_statistics(cache).allocated + bytes <= MOST * CELL)
-            assert_non_null(memory[count++] = cache_take(cache, bytes, "x"));
+            assert_non_null(memory[count++] = cache_allocate(cache, bytes, "x"));
         int kept = 0;
         for (int i = 0; i < count; i++) {
-            if (i % 2) cache_give(cache, memory[i]);
+            if (i % 2) cache_free(cache, memory[i]);
             else memory[kept++] = memory[i];
         }
         count = kept;
         cache_trim(cache, 0);
         assert_int_equal(sim->reserved, pages_in_use(cache) * PAGE);
         assert_true(cache_limit(cache, sim->reserved + SPARE * PAGE));
-        void *large = cache_take(cache, SPARE * PAGE, "large");
+        void *large = cache_allocate(cache, SPARE * PAGE, "large");
         assert_non_null(large);
-        assert_null(cache_take(cache, SPARE * PAGE, "more"));
-        cache_give(cache, large);
+        assert_null(cache_allocate(cache, SPARE * PAGE, "more"));
+        cache_free(cache, large);
         assert_true(cache_limit(cache, 0));
     }
-    for (int i = 0; i < count; i++) cache_give(cache, memory[i]);
+    for (int i = 0; i < count; i++) cache_free(cache, memory[i]);
     free(memory);
     close_both(sim, cache);
 }
@@ -564,9 +565,10 @@ static void test_table_of_who_holds_what(void **state)
 {
     struct sim *sim = sim_new(16 * PAGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 12 * PAGE);
-    void *a = cache_take(cache, 2 * PAGE, "images"), *b = cache_take(cache, 7 * PAGE, "working memory");
-    void *c = cache_take(cache, PAGE, "images");
-    assert_null(cache_take(cache, 3 * PAGE, "more"));
+    void *a = cache_allocate(cache, 2 * PAGE, "images");
+    void *b = cache_allocate(cache, 7 * PAGE, "working memory");
+    void *c = cache_allocate(cache, PAGE, "images");
+    assert_null(cache_allocate(cache, 3 * PAGE, "more"));
     struct text table = {0};
     cache_table(cache, &table);
     assert_string_equal(table.data, "   112.0 KiB  working memory\n"
@@ -576,9 +578,9 @@ static void test_table_of_who_holds_what(void **state)
                                     "   192.0 KiB  is the limit\n"
                                     "    96.0 KiB  free on the device\n");
     text_free(&table);
-    cache_give(cache, a);
-    cache_give(cache, b);
-    cache_give(cache, c);
+    cache_free(cache, a);
+    cache_free(cache, b);
+    cache_free(cache, c);
     close_both(sim, cache);
 }
 
@@ -586,15 +588,15 @@ static void test_absurd_requests(void **state)
 {
     struct sim *sim = sim_new(16 * PAGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
-    assert_null(cache_take(cache, SIZE_MAX, "x"));
-    assert_null(cache_take(cache, SIZE_MAX - CELL, "x"));
-    assert_null(cache_take(cache, (size_t)1 << 50, "x"));
-    assert_null(cache_take(cache, RANGE, "x"));
+    assert_null(cache_allocate(cache, SIZE_MAX, "x"));
+    assert_null(cache_allocate(cache, SIZE_MAX - CELL, "x"));
+    assert_null(cache_allocate(cache, (size_t)1 << 50, "x"));
+    assert_null(cache_allocate(cache, RANGE, "x"));
     assert_int_equal(sim->reserved, 0);
-    void *none = cache_take(cache, 0, "nothing");
+    void *none = cache_allocate(cache, 0, "nothing");
     assert_non_null(none);
-    cache_give(cache, none);
-    cache_give(cache, NULL);
+    cache_free(cache, none);
+    cache_free(cache, NULL);
     close_both(sim, cache);
     struct sim *small = sim_new(PAGE);
     struct physical physical = sim_physical(small, true);
@@ -607,19 +609,19 @@ static void test_a_lower_limit(void **state)
 {
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
-    void *a = cache_take(cache, 20 * PAGE, "a"), *b = cache_take(cache, 20 * PAGE, "b");
-    cache_give(cache, b);
+    void *a = cache_allocate(cache, 20 * PAGE, "a"), *b = cache_allocate(cache, 20 * PAGE, "b");
+    cache_free(cache, b);
     assert_true(cache_limit(cache, 24 * PAGE));
     assert_int_equal(sim->reserved, 24 * PAGE);
-    assert_null(cache_take(cache, 5 * PAGE, "c"));
+    assert_null(cache_allocate(cache, 5 * PAGE, "c"));
     assert_false(cache_limit(cache, 10 * PAGE));
     assert_int_equal(sim->reserved, 20 * PAGE);
-    assert_null(cache_take(cache, CELL, "c"));
+    assert_null(cache_allocate(cache, CELL, "c"));
     assert_true(cache_limit(cache, 0));
-    b = cache_take(cache, 100 * PAGE, "b");
+    b = cache_allocate(cache, 100 * PAGE, "b");
     assert_non_null(b);
-    cache_give(cache, a);
-    cache_give(cache, b);
+    cache_free(cache, a);
+    cache_free(cache, b);
     close_both(sim, cache);
 }
 
@@ -667,10 +669,10 @@ static void *worker(void *context)
     struct random random = random_open(work->seed, PURPOSE_TEST, 3, 0);
     for (int i = 0; i < 20000; i++) {
         void **at = &memory[random_below(&random, 16)];
-        cache_give(cache, *at);
-        *at = cache_take(cache, random_below(&random, 3 * PAGE), "worker");
+        cache_free(cache, *at);
+        *at = cache_allocate(cache, random_below(&random, 3 * PAGE), "worker");
     }
-    for (int i = 0; i < 16; i++) cache_give(cache, memory[i]);
+    for (int i = 0; i < 16; i++) cache_free(cache, memory[i]);
     return NULL;
 }
 

@@ -180,7 +180,7 @@ static void sim_end(struct sim *sim)
 static void close_both(struct sim *sim, struct pinned *pool)
 {
     struct pinned_statistics at_end = pinned_statistics(pool);
-    assert_int_equal(at_end.takes, at_end.gives);
+    assert_int_equal(at_end.allocations, at_end.frees);
     assert_int_equal(at_end.requested, at_end.waiting);
     assert_int_equal(at_end.held, sim->held);
     pinned_close(pool);
@@ -202,21 +202,21 @@ static void test_blocks_lie_apart_and_come_again(void **state)
     for (int round = 0; round < 3; round++) {
         for (uint32_t i = 0; i < COUNT; i++) {
             bool pinned = false;
-            assert_non_null(memory[i] = pinned_take(pool, bytes[i], "x", i % 2 ? &pinned : NULL));
+            assert_non_null(memory[i] = pinned_allocate(pool, bytes[i], "x", i % 2 ? &pinned : NULL));
             assert_true(pinned == (i % 2 == 1));
             assert_int_equal((uintptr_t)memory[i] % 4096, 0);
             stamp(memory[i], bytes[i], i);
         }
         assert_int_equal(pinned_statistics(pool).blocks, COUNT);
         for (uint32_t i = 0; i < COUNT; i++) assert_true(has_stamp(memory[i], bytes[i], i));
-        for (int i = 0; i < COUNT; i++) pinned_give(pool, memory[i]);
+        for (int i = 0; i < COUNT; i++) pinned_free(pool, memory[i]);
         assert_int_equal(pinned_statistics(pool).requested, 0);
         /* Slabs stay; what is large goes at once. */
         if (SHARES && round > 0) assert_int_equal(sim.pins, pins + 1);
         pins = sim.pins;
     }
-    pinned_give(pool, NULL);
-    assert_null(pinned_take(pool, SIZE_MAX, "x", NULL));
+    pinned_free(pool, NULL);
+    assert_null(pinned_allocate(pool, SIZE_MAX, "x", NULL));
     close_both(&sim, pool);
 }
 
@@ -224,9 +224,9 @@ static void test_large_blocks_are_exact(void **state)
 {
     struct sim sim = {0};
     struct pinned *pool = open_pool(&sim, 0);
-    void *large = pinned_take(pool, 65 * MIB + 3, "x", NULL);
+    void *large = pinned_allocate(pool, 65 * MIB + 3, "x", NULL);
     assert_int_equal(sim.held, 65 * MIB + 3);
-    pinned_give(pool, large);
+    pinned_free(pool, large);
     assert_int_equal(sim.held, 0);
     close_both(&sim, pool);
 }
@@ -235,25 +235,25 @@ static void test_blocks_come_again_when_their_copy_is_done(void **state)
 {
     struct sim sim = {0};
     struct pinned *pool = open_pool(&sim, 0);
-    uint8_t *first = pinned_take(pool, MIB, "x", NULL);
+    uint8_t *first = pinned_allocate(pool, MIB, "x", NULL);
     stamp(first, MIB, 1);
     sim_copy(&sim, 2, (struct copy){first, MIB, 1});
-    pinned_give_after(pool, first, 2);
+    pinned_free_after(pool, first, 2);
     assert_int_equal(pinned_statistics(pool).waiting, MIB);
-    uint8_t *second = pinned_take(pool, MIB, "x", NULL);
+    uint8_t *second = pinned_allocate(pool, MIB, "x", NULL);
     assert_ptr_not_equal(second, first);
     stamp(second, MIB, 2);
     sim_finish(&sim);
-    uint8_t *third = pinned_take(pool, MIB, "x", NULL);
+    uint8_t *third = pinned_allocate(pool, MIB, "x", NULL);
     if (SHARES) assert_ptr_equal(third, first);
     assert_int_equal(pinned_statistics(pool).waiting, 0);
     assert_true(has_stamp(second, MIB, 2));
     /* With nothing queued there is nothing to wait for. */
-    pinned_give_after(pool, third, 1);
+    pinned_free_after(pool, third, 1);
     assert_int_equal(pinned_statistics(pool).waiting, 0);
     /* Closing waits. */
     sim_copy(&sim, 0, (struct copy){second, MIB, 2});
-    pinned_give_after(pool, second, 0);
+    pinned_free_after(pool, second, 0);
     close_both(&sim, pool);
 }
 
@@ -272,8 +272,8 @@ static void test_a_cap(void **state)
     uint8_t *memory[5];
     bool pinned[5], must;
     caught_begin(&caught);
-    for (int i = 0; i < 5; i++) memory[i] = pinned_take(pool, 40 * MIB, "batches", &pinned[i]);
-    must = pinned_take(pool, MIB, "small", &must) && pinned_take(pool, 50 * MIB, "numbers", NULL);
+    for (int i = 0; i < 5; i++) memory[i] = pinned_allocate(pool, 40 * MIB, "batches", &pinned[i]);
+    must = pinned_allocate(pool, MIB, "small", &must) && pinned_allocate(pool, 50 * MIB, "numbers", NULL);
     caught_end(&caught);
     assert_true(must);
     for (int i = 0; i < 5; i++) assert_true(memory[i] && pinned[i] == (i < 2));
@@ -283,7 +283,7 @@ static void test_a_cap(void **state)
     assert_int_equal(count_words(caught.words.data, "no pinned host memory for 40.0 MiB of batches"), 3);
     for (int i = 0; i < 5; i++) {
         stamp(memory[i], 40 * MIB, (uint32_t)i);
-        pinned_give(pool, memory[i]);
+        pinned_free(pool, memory[i]);
     }
     assert_int_equal(pinned_statistics(pool).ordinary, 0);
     text_free(&caught.words);
@@ -301,11 +301,11 @@ static void test_waiting_is_better_than_ordinary_memory(void **state)
     struct pinned *pool = open_pool(&sim, 50 * MIB);
     bool pinned;
     for (uint32_t i = 0; i < 5; i++) {
-        uint8_t *memory = pinned_take(pool, 40 * MIB, "pieces", &pinned);
+        uint8_t *memory = pinned_allocate(pool, 40 * MIB, "pieces", &pinned);
         assert_true(memory && pinned);
         stamp(memory, 40 * MIB, i);
         sim_copy(&sim, 1, (struct copy){memory, 40 * MIB, i});
-        pinned_give_after(pool, memory, 1);
+        pinned_free_after(pool, memory, 1);
     }
     assert_int_equal(pinned_statistics(pool).waits, 4);
     close_both(&sim, pool);
@@ -343,7 +343,7 @@ static void take(struct user *user)
 {
     struct held held = {.bytes = draw_bytes(&user->random), .stamp = ++user->stamps, .stream = -1};
     bool pinned = true, must = random_below(&user->random, 8) == 0;
-    held.memory = pinned_take(user->pool, held.bytes, "x", must ? NULL : &pinned);
+    held.memory = pinned_allocate(user->pool, held.bytes, "x", must ? NULL : &pinned);
     user->ordinary += !pinned;
     user->refused += !held.memory;
     user->sim->wrong += !held.memory && !must;
@@ -366,8 +366,8 @@ static void give(struct user *user, int i)
     user->held[i] = user->held[--user->count];
     user->requested -= held.bytes;
     user->sim->wrong += !has_stamp(held.memory, held.bytes, held.stamp);
-    if (held.stream < 0 || user->hasty) pinned_give(user->pool, held.memory);
-    else pinned_give_after(user->pool, held.memory, held.stream);
+    if (held.stream < 0 || user->hasty) pinned_free(user->pool, held.memory);
+    else pinned_free_after(user->pool, held.memory, held.stream);
 }
 
 static void act(struct user *user)
@@ -501,16 +501,17 @@ static void test_the_blocks_of_runs(void **state)
     for (int run = 0; run < 4; run++) {
         void *memory[30];
         int count = 0;
-        for (int i = 0; i < 5; i++) memory[count++] = pinned_take(pool, bytes[run], "batches", NULL);
-        for (int i = 0; i < 5; i++) memory[count++] = pinned_take(pool, bytes[run] / 37632, "labels", NULL);
-        for (int i = 0; i < 4; i++) memory[count++] = pinned_take(pool, 300, "results", NULL);
+        for (int i = 0; i < 5; i++) memory[count++] = pinned_allocate(pool, bytes[run], "batches", NULL);
+        for (int i = 0; i < 5; i++)
+            memory[count++] = pinned_allocate(pool, bytes[run] / 37632, "labels", NULL);
+        for (int i = 0; i < 4; i++) memory[count++] = pinned_allocate(pool, 300, "results", NULL);
         struct pinned_statistics now = pinned_statistics(pool);
         figure("run %d: %.1f MiB asked for, %.1f MiB pinned, in %lld calls", run, (double)now.requested / MIB,
                (double)now.held / MIB, (long long)now.pins);
         if (run == 0) assert_true(now.held < now.requested + now.requested / 4);
         if (SHARES && run > 1) assert_int_equal(now.pins, pins);
         pins = now.pins;
-        while (count > 0) pinned_give(pool, memory[--count]);
+        while (count > 0) pinned_free(pool, memory[--count]);
     }
     close_both(&sim, pool);
 }
@@ -533,12 +534,12 @@ static void *worker(void *context)
         uint32_t at = random_below(&random, 16);
         bool pinned;
         if (memory[at]) work->wrong += !has_stamp(memory[at], bytes[at], work->seed);
-        pinned_give(work->pool, memory[at]);
+        pinned_free(work->pool, memory[at]);
         bytes[at] = 1 + random_below(&random, 100000);
-        memory[at] = pinned_take(work->pool, bytes[at], "worker", &pinned);
+        memory[at] = pinned_allocate(work->pool, bytes[at], "worker", &pinned);
         stamp(memory[at], bytes[at], work->seed);
     }
-    for (int i = 0; i < 16; i++) pinned_give(work->pool, memory[i]);
+    for (int i = 0; i < 16; i++) pinned_free(work->pool, memory[i]);
     return NULL;
 }
 
@@ -563,10 +564,10 @@ static void test_many_pools(void **state)
     for (int i = 0; i < 5000; i++) {
         struct sim sim = {0};
         struct pinned *pool = open_pool(&sim, 0);
-        void *memory = pinned_take(pool, 5000, "x", NULL);
+        void *memory = pinned_allocate(pool, 5000, "x", NULL);
         assert_non_null(memory);
         if (SHARES) assert_int_equal(sim.held, 256 * KIB);
-        pinned_give(pool, memory);
+        pinned_free(pool, memory);
         close_both(&sim, pool);
     }
 }

@@ -9,17 +9,17 @@
 
 static void *allocators_allocate(void *cache, size_t bytes, const char *owner)
 {
-    return cache_take(cache, bytes, owner);
+    return cache_allocate(cache, bytes, owner);
 }
 
 static void *allocators_allocate_piece(void *cache, size_t bytes, const char *owner)
 {
-    return cache_take_piece(cache, bytes, owner);
+    return cache_allocate_piece(cache, bytes, owner);
 }
 
 static void allocators_free(void *cache, void *memory)
 {
-    cache_give(cache, memory);
+    cache_free(cache, memory);
 }
 
 static void allocators_table(void *cache, struct text *out)
@@ -99,17 +99,17 @@ static bool allocators_event_retire(void *context, void *event, bool wait)
 
 static void *host_allocate(void *pool, size_t bytes, const char *owner, bool *pinned)
 {
-    return pinned_take(pool, bytes, owner, pinned);
+    return pinned_allocate(pool, bytes, owner, pinned);
 }
 
 static void host_free(void *pool, void *memory)
 {
-    pinned_give(pool, memory);
+    pinned_free(pool, memory);
 }
 
 static void host_free_after(void *pool, void *memory, int stream)
 {
-    pinned_give_after(pool, memory, stream);
+    pinned_free_after(pool, memory, stream);
 }
 
 struct pinned *device_allocators_host_open(struct device *device)

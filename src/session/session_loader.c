@@ -12,7 +12,7 @@ static int workers_of(const struct session *session)
     return given > 0 ? given : own > 0 ? own : 1;
 }
 
-static void *pinned_allocate(void *device, size_t bytes)
+static void *allocate_pinned(void *device, size_t bytes)
 {
     bool pinned;
     return device_host_allocate(device, bytes, "batches", &pinned);
@@ -73,7 +73,7 @@ static struct loader_options loader_options(const struct session *session, const
     }
     const struct device *device = session->device;
     if (device && device->waits) {
-        options.allocate = pinned_allocate;
+        options.allocate = allocate_pinned;
         options.release = pinned_release;
         options.memory_context = session->device;
     }
