@@ -89,7 +89,7 @@ static int slots_of(int prefetch)
 static enum status check_options(const struct loader_options *options)
 {
     assert(options->classes >= options->dataset->classes ||
-           (!mix_wanted(&options->mix) && !options->class_weights));
+           (!mix_is_on(&options->mix) && !options->class_weights));
     assert(options->batch > 0 && options->workers > 0 && options->prefetch > 0);
     assert(options->ranks <= options->batch);
     if (options->count <= 0) return fail(BAD_DATA, "no images to load");
@@ -114,7 +114,7 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     if (options->leaves)
         loader->batch_bytes = batch_packing_bytes(loader->share.count, options->h, options->w,
                                                   options->channels);
-    loader->mixes = options->training && mix_wanted(&options->mix);
+    loader->mixes = options->training && mix_is_on(&options->mix);
     loader->makes_targets = loader->mixes || (options->training && options->class_weights);
     loader->together = options->batch / (options->micro_batches > 0 ? options->micro_batches : 1);
     assert(!loader->makes_targets || loader->share.count % loader->together == 0);

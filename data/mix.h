@@ -22,7 +22,7 @@ struct mix {
     struct box box;
 };
 
-static inline bool mix_wanted(const struct mix_settings *settings)
+static inline bool mix_is_on(const struct mix_settings *settings)
 {
     return settings->mixup > 0 || settings->cutmix > 0;
 }

@@ -182,9 +182,9 @@ enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct ben
     TRY(session_store_open(&bench->session, &bench->store));
     TRY(session_store_weights(&bench->session, &bench->store));
     if (real) TRY(preprocessing_open(&bench->session, true));
-    TRY(ranks_take_algorithms(comm, bench->session.hyper.stages, bench->session.device));
+    TRY(ranks_receive_algorithms(comm, bench->session.hyper.stages, bench->session.device));
     TRY(step_open(&bench->session, STEP_TRAINING, &bench->store, &bench->step));
-    TRY(ranks_give_algorithms(comm, bench->session.hyper.stages, bench->session.device));
+    TRY(ranks_send_algorithms(comm, bench->session.hyper.stages, bench->session.device));
     struct step_bytes bytes = bench_bytes(bench);
     TRY(step_fit_check(&bench->session, &bytes));
     TRY(make_batch(bench));

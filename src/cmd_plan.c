@@ -68,7 +68,7 @@ static enum status check_auto(struct settings *settings)
 
 static void warn_of_device(const struct session *session)
 {
-    if (session_asks_cuda(session) && session_device_kind(session) != DEVICE_CUDA)
+    if (session_requests_cuda(session) && session_device_kind(session) != DEVICE_CUDA)
         log_warning("run.device: this program was built without CUDA; planning for the CPU");
 }
 

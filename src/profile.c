@@ -236,7 +236,7 @@ enum status profile_make(struct bench *bench, struct profile *profile)
     profile->product_tflops = profile->peaks.tflops;
     TRY(measure_step(bench, profile));
     struct timeline timeline = {0};
-    enum status status = timeline_take(bench, &timeline);
+    enum status status = timeline_record(bench, &timeline);
     if (exec_state(bench->step.exec)->skipped)
         log_warning("profile: gradients overflow, and a skipped update takes less time than one in training");
     if (status == OK) status = measure_rows(bench, &timeline, profile);

@@ -133,7 +133,7 @@ static enum status take_together(struct bench *bench, const struct device_timeli
     return comm_broadcast(comm, 0, &timeline->measured, sizeof timeline->measured);
 }
 
-enum status timeline_take(struct bench *bench, struct timeline *timeline)
+enum status timeline_record(struct bench *bench, struct timeline *timeline)
 {
     const struct device_timeline *device = bench->session.device->backend->timeline;
     *timeline = (struct timeline){.measured = false};

@@ -15,7 +15,7 @@ struct timeline {
 };
 
 /* Runs a few steps of the bench and records them. */
-enum status timeline_take(struct bench *bench, struct timeline *timeline);
+enum status timeline_record(struct bench *bench, struct timeline *timeline);
 void timeline_free(struct timeline *timeline);       /* accepts a zeroed struct */
 
 /* Average milliseconds per step in which any kernel of an instruction ran. */

@@ -228,13 +228,13 @@ static void test_glimpse(void **state)
     assert_int_equal(exec_collect(net.exec), OK);
     assert_true(exec_glimpsed(net.exec));
     assert_false(exec_glimpse_zero(net.exec, conv));
-    assert_null(exec_glimpse_lost(net.exec));
+    assert_null(exec_glimpse_not_finite(net.exec));
     assert_int_equal(exec_start(net.exec, &batch, &rates), OK);
     assert_int_equal(exec_collect(net.exec), OK);
     assert_true(exec_glimpsed(net.exec));
     assert_true(exec_glimpse_zero(net.exec, conv));
     assert_false(exec_glimpse_zero(net.exec, fc));
-    assert_string_equal(exec_glimpse_lost(net.exec), "bn1.running_var");
+    assert_string_equal(exec_glimpse_not_finite(net.exec), "bn1.running_var");
     assert_int_equal(exec_collect(net.exec), OK);
     assert_false(exec_glimpsed(net.exec));
     net_close(&net);

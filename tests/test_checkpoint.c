@@ -178,7 +178,7 @@ static int64_t best_of(const double *values, int count, bool lower, int64_t *wit
 {
     struct position position = {0};
     for (; position.epoch < count; position.epoch++)
-        position_take_best(&position, values[position.epoch], lower);
+        position_update_best(&position, values[position.epoch], lower);
     *without_gain = position.epochs_without_gain;
     return position.best_epoch;
 }
@@ -217,7 +217,7 @@ static void best_that_was_lost(void **state)
         assert_int_equal(save(&fixture), OK);
         assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
         assert_true(position_parse(&file, &position, &unused, &reason));
-        assert_true(position_take_best(&position, 0.25, i % 2));
+        assert_true(position_update_best(&position, 0.25, i % 2));
         assert_true(position.best == 0.25 && position.best_epoch == 4 && position.epochs_without_gain == 0);
         safetensors_close(&file);
         close_fixture(&fixture);

@@ -143,7 +143,7 @@ static void both_come_up_equally_often(void **state)
         pasted += mix_draw(&settings, &random, 8, 8).pasted;
     }
     assert_in_range(pasted, TRIALS / 2 - 350, TRIALS / 2 + 350);
-    assert_false(mix_wanted(&(struct mix_settings){0}));
+    assert_false(mix_is_on(&(struct mix_settings){0}));
 }
 
 int main(void)

@@ -29,7 +29,7 @@ struct host_file_offer host_file_offer(int descriptor)
 }
 
 /* In another PID namespace, such as that of another container, the path may lead to a different file. */
-int host_file_take(const struct host_file_offer *offer)
+int host_file_accept(const struct host_file_offer *offer)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", offer->pid, offer->descriptor);
@@ -59,7 +59,7 @@ enum status host_file_open(struct comm *comm, int64_t *bytes, int *descriptor)
     for (int rank = 0; status == OK && rank < comm->count; rank++) {
         bool first = all[rank].local_rank == 0 && strcmp(all[rank].host, own.host) == 0;
         if (!first || comm->local_rank == 0) continue;
-        file = host_file_take(&all[rank].file);
+        file = host_file_accept(&all[rank].file);
         *bytes = all[rank].bytes;
     }
     free(all);

@@ -10,7 +10,7 @@ struct host_file_offer {
     uint64_t file;
 };
 struct host_file_offer host_file_offer(int descriptor);
-int host_file_take(const struct host_file_offer *offer);
+int host_file_accept(const struct host_file_offer *offer);
 
 /* All ranks call it together. *bytes becomes the size that the first rank of the host requests; the file is
  * all zeros. The caller closes it; -1: it cannot be opened. */

@@ -82,7 +82,7 @@ static enum status block_take(const struct pmix *pmix, int *block)
     memcpy(&offer, value->data.bo.bytes, sizeof offer);
     free(value->data.bo.bytes);
     free(value);
-    *block = host_file_take(&offer);
+    *block = host_file_accept(&offer);
     return *block >= 0 ? OK : fail(FAILED, "the first rank's memory cannot be opened: do the ranks run in "
                                    "separate containers?");
 }

@@ -42,7 +42,7 @@ static enum status make_copy(const struct fitting *f, struct program *copy)
     struct compile_options options = *f->options;
     options.after = NULL;
     TRY(passes_memory(&options, &f->tried, copy));
-    kernel_plans_ask(&f->kernel_plans, copy);
+    kernel_plans_set_workspaces(&f->kernel_plans, copy);
     return OK;
 }
 
@@ -253,7 +253,7 @@ static enum status make_best(struct fitting *f)
 {
     struct program *program = f->program;
     TRY(passes_memory(f->options, &f->best, program));
-    kernel_plans_ask(&f->kernel_plans, program);
+    kernel_plans_set_workspaces(&f->kernel_plans, program);
     program->offsets = f->offsets;
     program->offset_count = f->offset_count;
     f->offsets = NULL;

@@ -204,7 +204,7 @@ static void workspace_set(struct program *program, int i, int64_t bytes)
     }
 }
 
-void kernel_plans_ask(const struct kernel_plans *kernel_plans, struct program *program)
+void kernel_plans_set_workspaces(const struct kernel_plans *kernel_plans, struct program *program)
 {
     struct call_storage *storage = memory_new(1, sizeof *storage);
     for (int i = 0; i < program->count; i++) {
@@ -230,7 +230,7 @@ enum status kernel_plans_prepare(struct program *program, const struct kernel_op
     *p = (struct preparation){.program = program, .kernel_plans = &made, .uses = kernel_plan_uses(program)};
     p->equal = memory_new((size_t)made.count, sizeof *p->equal);
     enum status status = kernel_plans_prepare_all(p);
-    if (status == OK) kernel_plans_ask(&made, program);
+    if (status == OK) kernel_plans_set_workspaces(&made, program);
     free(p->uses);
     free(p->equal);
     free(p);

@@ -30,5 +30,5 @@ struct kernel_plans {
 enum status kernel_plans_prepare(struct program *program, const struct kernel_options *options,
                                  struct kernel_plans *kernel_plans);
 /* Asks for the workspaces anew, when a pass has made other instructions for the same kernel plans. */
-void kernel_plans_ask(const struct kernel_plans *kernel_plans, struct program *program);
+void kernel_plans_set_workspaces(const struct kernel_plans *kernel_plans, struct program *program);
 void kernel_plans_release(struct kernel_plans *kernel_plans);

@@ -30,7 +30,7 @@ void exec_glimpse_next(struct exec *exec);
  * is not finite, or NULL. */
 bool exec_glimpsed(const struct exec *exec);
 bool exec_glimpse_zero(const struct exec *exec, int param);
-const char *exec_glimpse_lost(const struct exec *exec);
+const char *exec_glimpse_not_finite(const struct exec *exec);
 
 /* Whether a parameter's gradient of the last run is zero in every element; as exec_gradient. */
 enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero);

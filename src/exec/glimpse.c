@@ -81,7 +81,7 @@ bool exec_glimpse_zero(const struct exec *exec, int param)
     return true;
 }
 
-const char *exec_glimpse_lost(const struct exec *exec)
+const char *exec_glimpse_not_finite(const struct exec *exec)
 {
     const float *numbers = exec->last->glimpse;
     assert(exec_glimpsed(exec));

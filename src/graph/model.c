@@ -31,7 +31,7 @@ const char *model_hint(const char *word, const struct names *names, char text[HI
     return text;
 }
 
-bool model_name_is_good(const char *name)
+bool model_name_is_valid(const char *name)
 {
     for (const char *c = name; *c; c++) {
         if (*c == '.' && (c == name || c[1] == '.' || !c[1])) return false;
@@ -62,7 +62,7 @@ static enum status add_section(struct model *model, const struct section *sectio
         return unknown_section(model, section);
     if (!names_add(seen, section->name, model->section_count))
         return refuse_section(model, section, "is defined twice");
-    if (block && !model_name_is_good(name))
+    if (block && !model_name_is_valid(name))
         return refuse_section(model, section, "the name of a block consists of letters, digits, '_' and '-'");
     if (block && op_find(name)) return refuse_section(model, section, "this is the name of an op");
     if (block) names_add(&model->blocks, name, model->section_count);

@@ -52,7 +52,7 @@ enum status model_find(const struct model_options *options, char **path)
         return OK;
     }
     if (!options->arch) return fail(USAGE, "no model given; set model.arch or model.file");
-    bool plain = model_name_is_good(options->arch);
+    bool plain = model_name_is_valid(options->arch);
     for (int i = 0; plain && options->folders && options->folders[i]; i++) {
         char *candidate = text_format("%s/%s" SUFFIX, options->folders[i], options->arch);
         if (access(candidate, F_OK) == 0) {

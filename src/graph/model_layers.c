@@ -326,7 +326,7 @@ static enum status add_layer(struct scope *scope, struct words *words, const cha
 
 static enum status check_name(const struct scope *scope)
 {
-    if (!model_name_is_good(scope->layer))
+    if (!model_name_is_valid(scope->layer))
         return fault(scope, "the name of a layer consists of letters, digits, '_' and '-', with single "
                      "dots between them");
     if (is_input_name(scope->layer) || strcmp(scope->layer, "input") == 0)

@@ -39,7 +39,7 @@ char *model_base_name(const char *path);
 enum status model_read_layers(struct model *model, const struct section *layers);
 
 /* Parts of letters, digits, '_' and '-' with single dots between them. */
-bool model_name_is_good(const char *name);
+bool model_name_is_valid(const char *name);
 
 /* "; did you mean 'x'?", or nothing; in a buffer of the caller's. */
 #define HINT_SIZE 128

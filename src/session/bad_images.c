@@ -187,7 +187,7 @@ void bad_images_share(struct bad_images *bad)
     pthread_mutex_unlock(&bad->lock);
 }
 
-bool bad_images_wait(struct bad_images *bad)
+bool bad_images_pending(struct bad_images *bad)
 {
     pthread_mutex_lock(&bad->lock);
     bool wait = bad->waiting.length > 0;
@@ -195,7 +195,7 @@ bool bad_images_wait(struct bad_images *bad)
     return wait;
 }
 
-char *bad_images_take(struct bad_images *bad)
+char *bad_images_collect(struct bad_images *bad)
 {
     pthread_mutex_lock(&bad->lock);
     char *lines = bad->waiting.data;

@@ -21,9 +21,9 @@ void bad_images_list(struct bad_images *bad, const struct directory *in, const c
 /* Exchange between ranks: the lines of images that this rank found since the last call, or that its file
  * contained, which the caller frees, or NULL; and the lines of other ranks, whose images are listed but not
  * reported again. */
-void bad_images_share(struct bad_images *bad);             /* from now on lines are kept to be taken */
-bool bad_images_wait(struct bad_images *bad);              /* some do */
-char *bad_images_take(struct bad_images *bad);
+void bad_images_share(struct bad_images *bad);             /* from now on lines are kept for bad_images_collect */
+bool bad_images_pending(struct bad_images *bad);           /* there are some */
+char *bad_images_collect(struct bad_images *bad);
 void bad_images_add(struct bad_images *bad, const char *lines);
 
 /* For one of the data sets: the context to report its images with, from any thread. */

@@ -128,7 +128,7 @@ static bool counts_can_be(const struct position *position, const struct optimize
     return state->updates <= state->step;
 }
 
-bool position_take_best(struct position *position, double value, bool lower_is_better)
+bool position_update_best(struct position *position, double value, bool lower_is_better)
 {
     bool first = position->best_epoch == 0 || !isfinite(position->best);
     bool beats = lower_is_better ? value < position->best : value > position->best;

@@ -28,7 +28,7 @@ struct position {
 /* Records the result of the evaluation at the end of the current epoch; returns whether it is the best so
  * far. A value that is not finite never is, and any finite value is better than one that is not (which older
  * checkpoints may contain). */
-bool position_take_best(struct position *position, double value, bool lower_is_better);
+bool position_update_best(struct position *position, double value, bool lower_is_better);
 
 /* Position and optimizer state as texts for a file's metadata, exact to the bit; appends the pairs to a
  * growing array. */

@@ -44,7 +44,7 @@ bool session_has_losses(const struct session *session)
     return session->stage == session->hyper.stages - 1;
 }
 
-bool session_asks_cuda(const struct session *session)
+bool session_requests_cuda(const struct session *session)
 {
     return strncmp(session->settings->run.device, "cuda", 4) == 0;
 }
@@ -54,7 +54,7 @@ static bool means_cuda(const struct session *session)
 {
     struct reason reason;
     if (!kernel_plans_code(DEVICE_CUDA)(op_find("conv"))) return false;
-    if (strcmp(session->settings->run.device, "auto") != 0) return session_asks_cuda(session);
+    if (strcmp(session->settings->run.device, "auto") != 0) return session_requests_cuda(session);
     for (const struct device_backend *const *backend = device_backends; *backend; backend++)
         if ((*backend)->kind == DEVICE_CUDA && (*backend)->count(&reason) > 0) return true;
     return false;

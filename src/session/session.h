@@ -45,7 +45,7 @@ enum device_kind session_device_kind(const struct session *session);
 int session_streams(const struct session *session);
 /* run.conv_algorithm; NULL: auto. */
 const char *session_conv_algorithm(const struct session *session);
-bool session_asks_cuda(const struct session *session);     /* run.device names a GPU: "cuda", "cuda:1" */
+bool session_requests_cuda(const struct session *session); /* run.device names a GPU: "cuda", "cuda:1" */
 
 /* The limit of device memory for the run: memory.limit, or less if the device has less; 0: none. */
 int64_t session_limit(const struct session *session);

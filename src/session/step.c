@@ -152,7 +152,7 @@ static bool folds(const struct session *session)
 /* Targets that the loader makes are smoothed there (data/targets.h). */
 static bool has_soft_targets(const struct session *session)
 {
-    return mix_wanted(&session->data.mix) || data_weighs_classes(session->settings);
+    return mix_is_on(&session->data.mix) || data_weighs_classes(session->settings);
 }
 
 struct compile_options step_options(const struct session *session, enum step_kind kind)

@@ -268,19 +268,19 @@ static void glimpse(struct health *health, const struct health_step *step)
     health->doubt = !exec_glimpsed(exec);
     for (int p = 0; !health->doubt && p < health->options.graph->param_count; p++)
         health->doubt = is_trained(health, p) && exec_glimpse_zero(exec, p);
-    const char *lost = exec_glimpsed(exec) && !health->broken ? exec_glimpse_lost(exec) : NULL;
+    const char *lost = exec_glimpsed(exec) && !health->broken ? exec_glimpse_not_finite(exec) : NULL;
     if (lost) log_warning("step %" PRId64 ": parameter %s contains NaN or Inf", step->state->step, lost);
     if (lost) health->broken = true;
 }
 
-bool health_looks(int64_t step)
+bool health_check_due(int64_t step)
 {
     return step % LOOK_EVERY == 0;
 }
 
-bool health_looks_alone(const struct health *health, int64_t step)
+bool health_check_needs_idle(const struct health *health, int64_t step)
 {
-    return health->doubt && health_looks(step);
+    return health->doubt && health_check_due(step);
 }
 
 enum status health_step(struct health *health, const struct health_step *step)
@@ -289,7 +289,7 @@ enum status health_step(struct health *health, const struct health_step *step)
     TRY(check_dead(health, step));
     TRY(check_finite(health, step));
     TRY(check_norm(health, step));
-    if (!health_looks(step->steps) && !last) return OK;
+    if (!health_check_due(step->steps) && !last) return OK;
     if (step->queued > 0) {
         glimpse(health, step);
         return OK;

@@ -33,8 +33,8 @@ void health_close(struct health *health);     /* accepts a zeroed struct */
 
 /* Whether gradients and parameters are checked after this step of the process (from 1), besides the last of
  * an epoch; and whether no step may be in progress then. */
-bool health_looks(int64_t step);
-bool health_looks_alone(const struct health *health, int64_t step);
+bool health_check_due(int64_t step);
+bool health_check_needs_idle(const struct health *health, int64_t step);
 
 /* A step that was collected. */
 struct health_step {

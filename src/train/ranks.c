@@ -65,7 +65,7 @@ static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
         .stop = asked.stop ? asked.stop : signals_stop(),
         .checkpoint = asked.checkpoints != ranks->checkpoints,
         .out_of_time = batch->out_of_time, .save_due = batch->save_due,
-        .bad_images = ranks->bad_images && bad_images_wait(ranks->bad_images),
+        .bad_images = ranks->bad_images && bad_images_pending(ranks->bad_images),
     };
     if (ranks->comm && signals_checkpoint()) message.checkpoint = true;
     ranks->checkpoints = asked.checkpoints;
@@ -101,7 +101,7 @@ static void read_message(struct ranks *ranks, int rank)
     if (ranks->stop == 0) ranks->stop = message.stop;
     if (ranks->comm && message.checkpoint) ranks->checkpoint = true;
     if (message.fingerprint != first.fingerprint) ranks->unlike = true;
-    if (message.bad_images) ranks->bad_images_wait = true;
+    if (message.bad_images) ranks->bad_images_pending = true;
     if (rank > 0) return;
     ranks->out_of_time = message.out_of_time;
     ranks->save_due = message.save_due;
@@ -112,12 +112,12 @@ enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch)
     write_message(ranks, batch);
     TRY(comm_all_gather(ranks->comm, ranks->sent, ranks->received, message_bytes(ranks)));
     ranks->count = ranks->bad = 0;
-    ranks->unlike = ranks->bad_images_wait = false;
+    ranks->unlike = ranks->bad_images_pending = false;
     for (int rank = 0; rank < comm_count(ranks->comm); rank++) read_message(ranks, rank);
     ranks->own_lost = false;
     for (int i = 0; i < batch->count; i++)
         if (batch->labels[i] >= 0 && !isfinite(batch->losses[i])) ranks->own_lost = true;
-    return ranks->bad_images_wait ? ranks_share_bad_images(ranks) : OK;
+    return ranks->bad_images_pending ? ranks_share_bad_images(ranks) : OK;
 }
 
 /* lines: of this rank; `most`: bytes of the longest of all ranks. */
@@ -138,7 +138,7 @@ enum status ranks_share_bad_images(struct ranks *ranks)
 {
     int count = comm_count(ranks->comm);
     if (!ranks->bad_images) return OK;
-    char *lines = bad_images_take(ranks->bad_images);
+    char *lines = bad_images_collect(ranks->bad_images);
     uint64_t bytes = lines ? strlen(lines) : 0, most = 0;
     uint64_t *all = memory_new((size_t)count, sizeof *all);
     enum status status = comm_all_gather(ranks->comm, &bytes, all, sizeof bytes);
@@ -204,7 +204,7 @@ static enum status share_algorithms(struct comm *comm, int root, struct device *
     return status;
 }
 
-enum status ranks_take_algorithms(struct comm *comm, int stages, struct device *device)
+enum status ranks_receive_algorithms(struct comm *comm, int stages, struct device *device)
 {
     int taken = comm_rank(comm) < stages ? comm_rank(comm) : stages;
     if (!device->backend->autotuner.load) return OK;
@@ -212,7 +212,7 @@ enum status ranks_take_algorithms(struct comm *comm, int stages, struct device *
     return OK;
 }
 
-enum status ranks_give_algorithms(struct comm *comm, int stages, struct device *device)
+enum status ranks_send_algorithms(struct comm *comm, int stages, struct device *device)
 {
     if (comm_count(comm) == 1 || !device->backend->autotuner.save) return OK;
     for (int root = comm_rank(comm); root < stages; root++) TRY(share_algorithms(comm, root, device));

@@ -37,7 +37,7 @@ struct ranks {
     float *confidences;
     bool own_lost;               /* of them, a loss of this rank's is not finite */
     bool unlike;                 /* not all ranks, or those of one stage, had the same fingerprint */
-    bool bad_images_wait;        /* a rank has lines of bad images */
+    bool bad_images_pending;        /* a rank has lines of bad images */
     /* Known to all ranks after gathering. */
     int stop;                    /* signal that requested a stop; 0: none */
     bool checkpoint;             /* a checkpoint was requested, until ranks_checkpoint */
@@ -73,5 +73,5 @@ enum status ranks_share_text(struct comm *comm, int root, const char *text, char
 /* The first rank's autotuner chooses for all, so that they have the same bits: the others wait until it has
  * prepared its programs, and use its choices for theirs. Of stages, those of the first pipeline do so one
  * after another. */
-enum status ranks_take_algorithms(struct comm *comm, int stages, struct device *device);
-enum status ranks_give_algorithms(struct comm *comm, int stages, struct device *device);
+enum status ranks_receive_algorithms(struct comm *comm, int stages, struct device *device);
+enum status ranks_send_algorithms(struct comm *comm, int stages, struct device *device);

@@ -278,9 +278,9 @@ enum status run_freeze(struct run *run)
     graphs_freeze_first(&session->graphs, frozen);
     run->frozen = frozen;
     if (!frozen) log_info("from now on all parameters are trained (train.freeze_epochs)");
-    TRY(ranks_take_algorithms(session->comm, session->hyper.stages, session->device));
+    TRY(ranks_receive_algorithms(session->comm, session->hyper.stages, session->device));
     TRY(programs_reopen(&run->programs));
-    TRY(ranks_give_algorithms(session->comm, session->hyper.stages, session->device));
+    TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
     run->state = *exec_state(run->programs.training.exec);
     return OK;
 }
@@ -291,9 +291,9 @@ enum status run_begin(struct run *run)
     const struct caching_options caching = session_caching_options(session);
     TRY(folder_log(&run->folder));
     TRY(preprocessing_open(session, true));
-    TRY(ranks_take_algorithms(session->comm, session->hyper.stages, session->device));
+    TRY(ranks_receive_algorithms(session->comm, session->hyper.stages, session->device));
     TRY(programs_open(session, &run->store, &run->programs));
-    TRY(ranks_give_algorithms(session->comm, session->hyper.stages, session->device));
+    TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
     run->state = *exec_state(run->programs.training.exec);
     TRY(run_freeze(run));
     TRY(caching_open(&caching, session->decoding != NULL, &session->data));

@@ -106,7 +106,7 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
 {
     const struct exec_batch input = gpu_preprocessing_batch(run->session->gpu_preprocessing, next->batch);
     int64_t step = run->state.step + run->queue.count + 1;
-    if (run->session->device->waits && health_looks(run->steps + run->queue.count + 1))
+    if (run->session->device->waits && health_check_due(run->steps + run->queue.count + 1))
         exec_glimpse_next(run->programs.training.exec);
     enum status status = step_queue_start(&run->queue, next, &input);
     if (status == OK && comm_count(run->ranks.comm) > 1 && step % RANK_CHECK_STEPS == 0)
@@ -218,7 +218,7 @@ static bool may_launch(const struct run *run)
     const struct settings *settings = run->session->settings;
     if (run->queue.count == 0) return true;
     if (step_queue_full(&run->queue)) return false;
-    if (health_looks_alone(&run->health, run->steps + run->queue.count)) return false;
+    if (health_check_needs_idle(&run->health, run->steps + run->queue.count)) return false;
     if (run->position.batch + run->queue.count >= run->session->hyper.steps_per_epoch) return false;
     if (settings->run.max_steps > 0 && run->state.updates + run->queue.count >= settings->run.max_steps)
         return false;
@@ -294,7 +294,7 @@ static bool take_best(struct run *run)
 {
     const struct evaluation *evaluation = &run->evaluation;
     bool by_loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
-    return position_take_best(&run->position, by_loss ? evaluation->loss : evaluation->top1, by_loss);
+    return position_update_best(&run->position, by_loss ? evaluation->loss : evaluation->top1, by_loss);
 }
 
 /* Written before the epoch's checkpoint, so that a run resumed from it finds them. Like an intermediate
