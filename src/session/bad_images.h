@@ -21,7 +21,7 @@ void bad_images_list(struct bad_images *bad, const struct directory *in, const c
 /* Exchange between ranks: the lines of images that this rank found since the last call, or that its file
  * contained, which the caller frees, or NULL; and the lines of other ranks, whose images are listed but not
  * reported again. */
-void bad_images_share(struct bad_images *bad);             /* from now on lines are kept for bad_images_collect */
+void bad_images_share(struct bad_images *bad);             /* lines are kept from now on */
 bool bad_images_pending(struct bad_images *bad);           /* there are some */
 char *bad_images_collect(struct bad_images *bad);
 void bad_images_add(struct bad_images *bad, const char *lines);

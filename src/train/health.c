@@ -10,16 +10,16 @@
 
 #define STUCK_AGAIN 1000      /* steps after which overflows at the lowest scale are reported again */
 #define DIAGNOSES_MAX 20      /* of one process: a diagnosis takes as long as a step or two */
-#define LOOK_EVERY 100        /* steps between checks of gradients and parameters, besides those at the ends
+#define CHECK_EVERY 100       /* steps between checks of gradients and parameters, besides those at the ends
                                * of epochs */
-#define DEAD_LOOKS 3          /* number of consecutive checks in which a gradient must have been zero */
+#define DEAD_CHECKS 3         /* number of consecutive checks in which a gradient must have been zero */
 #define NORM_STEPS 100        /* window of the mean of norms, about ... */
 #define NORM_FIRST 2          /* ... and the minimum of steps for it */
 #define EXPLODED 10           /* as an exponent of 2: ratio to the mean at which a norm has exploded */
 
 /* A parameter whose gradient was zero in the last checks. */
 struct still {
-    int looks;
+    int checks;
     int64_t since;            /* the step of the first of them */
 };
 
@@ -202,11 +202,11 @@ static enum status look_at_gradients(struct health *health, const struct health_
         bool zero = false;
         if (!is_trained(health, p)) continue;
         TRY(exec_gradient_is_zero(health->options.training->exec, p, &zero));
-        still->looks = zero ? still->looks + 1 : 0;
-        if (still->looks == 1) still->since = step->state->step;
+        still->checks = zero ? still->checks + 1 : 0;
+        if (still->checks == 1) still->since = step->state->step;
         dead->trained++;
-        dead->all += still->looks >= DEAD_LOOKS;
-        if (still->looks != DEAD_LOOKS) continue;
+        dead->all += still->checks >= DEAD_CHECKS;
+        if (still->checks != DEAD_CHECKS) continue;
         if (dead->new++ > 0) continue;
         dead->first = graph->params[p].name;
         dead->since = still->since;
@@ -236,7 +236,7 @@ static enum status say_dead(const struct health *health, const struct health_ste
 static bool any_is_still(const struct health *health)
 {
     for (int p = 0; p < health->options.graph->param_count; p++)
-        if (health->still[p].looks > 0) return true;
+        if (health->still[p].checks > 0) return true;
     return false;
 }
 
@@ -275,7 +275,7 @@ static void glimpse(struct health *health, const struct health_step *step)
 
 bool health_check_due(int64_t step)
 {
-    return step % LOOK_EVERY == 0;
+    return step % CHECK_EVERY == 0;
 }
 
 bool health_check_needs_idle(const struct health *health, int64_t step)
