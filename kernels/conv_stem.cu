@@ -1,10 +1,10 @@
 /* conv_stem.cu: the first layer of networks: 3 channels, kernel 3, or 7 with a stride of 2, in 16 bits and in
  * tf32.
  *
- * With so few channels the images are read at a pixel's two or six bytes a step, which engines made for many
- * channels do badly. Here a block copies the patch of x under 16 x 16 outputs into shared memory. There the
- * products of one kernel row are neighbours in memory for every output, so that tensor cores are fed from the
- * patch as it is. Kernel rows are padded to whole chunks of 8 products, with weights of zero. */
+ * With so few channels, a pixel has only a few bytes, which cuDNN's engines for many channels read badly. Here
+ * a block copies the patch of x under 16 x 16 outputs to shared memory, where the factors of one kernel row
+ * are contiguous for every output, so that tensor cores read them from the patch as it is. Kernel rows are
+ * padded to whole chunks of 8 products, with weights of zero. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 #include "kernels/tf32.cuh"
@@ -14,7 +14,7 @@
 #define CHANNELS 3
 #define TILE 16                          /* outputs along h and w of a block's tile */
 
-/* Chunks of 8 products that one instruction adds up. */
+/* Chunks of 8 products that one instruction sums. */
 template <class T> constexpr int at_once = sizeof(T) == 2 ? 2 : 1;
 
 /* Sizes for one kernel size and stride. */
@@ -29,16 +29,16 @@ template <int kernel_size, int pixels> struct geometry {
     static constexpr int side = (TILE - 1) * stride + kernel;          /* pixels along h and w of a patch */
     static constexpr int line = side * CHANNELS;                       /* elements in one row of a patch */
     static constexpr int pitch =
-        (shift * (TILE - 1) + row_chunks * 8 + 1) / 2 * 2; /* with what chunks read beyond */
-    /* Where a chunk's products begin in the patch of the first output. What pads the last pair reads the
-     * first chunk again, for weights of zero. */
+        (shift * (TILE - 1) + row_chunks * 8 + 1) / 2 * 2; /* with what chunks read beyond it */
+    /* The offset of a chunk's factors in the patch, for the first output. The chunk that pads the last pair
+     * reads the first chunk again, with weights of zero. */
     static __host__ __device__ constexpr int offset(int chunk)
     {
         return chunk < row_chunks * kernel ? chunk / row_chunks * pitch + chunk % row_chunks * 8 : 0;
     }
 };
 
-/* The patch of x and the outputs that a tile is about. */
+/* The outputs of a tile, and the patch of x that they depend on. */
 struct tile {
     int64_t n;
     int p, q;
@@ -55,8 +55,8 @@ static int tile_count(const struct conv_problem *p)
     return p->n * div_up(p->out[0], TILE) * div_up(p->out[1], TILE);
 }
 
-/* A warp reads every eighth row of a tile's patch; outside the image elements are zero. All of it is asked
- * for before the first is waited for. */
+/* A warp loads every eighth row of a tile's patch; elements outside the image are zero. All loads are issued
+ * before the first result is used. */
 template <class T, class size> struct patch_part {
     static constexpr int rows = (size::side + WARPS - 1) / WARPS;
     static constexpr int steps = (size::pitch + 31) / 32;
@@ -85,7 +85,7 @@ __device__ static inline patch_part<T, size> read_patch(const struct conv_proble
     return part;
 }
 
-/* Calls put(row, place in the row, element) for what the warp has read. */
+/* Calls put(row, index in the row, element) for the elements that the warp has loaded. */
 template <class T, class size, class F>
 __device__ static inline void write_patch(const patch_part<T, size> &part, F put)
 {
@@ -100,13 +100,13 @@ __device__ static inline void write_patch(const patch_part<T, size> &part, F put
     }
 }
 
-/* What tensor cores read of a number. */
+/* The bits of a number that tensor cores read. */
 template <class T> __device__ static inline T factor_of(T value)
 {
     return sizeof(T) == 2 ? value : factor_from_float<T>(to_float(value));
 }
 
-/* d += a * b for 16 x 16 by 16 x 8 elements of two bytes, or 16 x 8 by 8 x 8 of tf32, each warp. */
+/* By a warp: d += a * b, of 16 x 16 by 16 x 8 elements of two bytes, or 16 x 8 by 8 x 8 of tf32. */
 template <class T>
 __device__ static inline void multiply(float d[4], const uint32_t a[4], const uint32_t b[2]);
 
@@ -149,7 +149,7 @@ template <class T> __device__ static inline uint32_t both(T low, T high)
     return bits[0] | (uint32_t)bits[1] << 16;
 }
 
-/* Product `k` of filter `f`, as chunks count products. */
+/* The weight of filter `f` for product `k`, in the order of chunks. */
 template <class T, class size> __device__ static inline T weight_of(const T *weight, int f, int k)
 {
     int r = k / (8 * size::row_chunks), at = k % (8 * size::row_chunks);
@@ -157,15 +157,15 @@ template <class T, class size> __device__ static inline T weight_of(const T *wei
     return real ? factor_of(weight[(f * size::kernel + r) * size::row + at]) : from_float<T>(0.0f);
 }
 
-/* Which of a row's 16 outputs a lane has: lane / 4 * apart, and one that is `beyond` that, so that lanes read
- * the patch in different banks. */
+/* The two of a row's 16 outputs that a lane has: lane / 4 * apart, and the one `beyond` that; so lanes read
+ * the patch from different banks. */
 template <class T> constexpr int apart = sizeof(T) == 2 ? 1 : 2;
 template <class T> constexpr int beyond = sizeof(T) == 2 ? 8 : 1;
 
-/* Shared memory of the forward kernel: weights as tensor cores take them, [turn][two groups of 8
- * filters][lane]; the patch, and where pairs of elements are read but outputs are an odd number of elements
- * apart, once more from its second element on, so that they lie at multiples of four bytes; a staging place
- * for 16 outputs of each warp, with lines that spread over the banks. */
+/* Shared memory of the forward kernel: weights in the order of tensor cores, [turn][two groups of 8
+ * filters][lane]; the patch, and, where pairs of elements are read but outputs are an odd number of elements
+ * apart, a copy of it from its second element on, so that all pairs are aligned to four bytes; a staging area
+ * for 16 outputs of each warp, whose lines spread over the banks. */
 template <class T, class size, int filters> struct forward_memory {
     static constexpr int copies = sizeof(T) == 2 && size::shift % 2 ? 2 : 1;
     static constexpr int turns = size::template turns<T>;
@@ -194,7 +194,7 @@ __device__ static inline void load_weights(forward_memory<T, size, filters> *mem
     }
 }
 
-/* A warp multiplies two rows of 16 outputs with all the block's filters. */
+/* A warp computes two rows of 16 outputs for all of the block's filters. */
 template <class T, class size, int filters>
 __device__ static inline void multiply_rows(const forward_memory<T, size, filters> *memory,
                                             float sum[2][filters / 8][4])
@@ -228,12 +228,12 @@ __device__ static inline void multiply_rows(const forward_memory<T, size, filter
     }
 }
 
-/* Where one row of 16 outputs goes: `count` of them lie inside the image, `k` numbers apart. */
+/* The destination of a row of 16 outputs: `count` of them are inside the image, `k` numbers apart. */
 template <class T> struct output_row {
     T *y;
     int count, k;
     const T *bias;             /* of these filters, or NULL */
-    bool relu;                 /* behind the bias */
+    bool relu;                 /* after the bias */
     __device__ void put(T *to, float low, float high) const
     {
         *(chunk<T, 2> *)to = {from_float<T>(relu && low <= 0 ? 0 : low),
@@ -241,7 +241,7 @@ template <class T> struct output_row {
     }
 };
 
-/* One row of 16 outputs of a warp to memory, in whole lines; with `summed`, adds the stored numbers to the
+/* Writes a warp's row of 16 outputs to memory in whole lines; with `summed`, adds the stored numbers to the
  * lane's sums. */
 template <class T, int filters>
 __device__ static inline void store_row(T (*staged)[filters + pack<T>::count],
@@ -275,7 +275,7 @@ __device__ static inline void store_row(T (*staged)[filters + pack<T>::count],
     __syncwarp();
 }
 
-/* Where `shares` is not NULL it gets each block's sums of y and of its squares, [blockIdx.x][sums,
+/* If `shares` is not NULL, each block writes its sums of y and of its squares there: [blockIdx.x][sums,
  * squares][k]. bias may be NULL. */
 template <class T> struct stem_operands {
     T *y;
@@ -284,7 +284,7 @@ template <class T> struct stem_operands {
     float *shares;
 };
 
-/* Blocks take `filters` filters from blockIdx.y * filters on, and tiles in turn. */
+/* A block computes `filters` filters, from blockIdx.y * filters on, for every gridDim.x'th tile. */
 template <class T, class size, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
     stem_forward_kernel(struct conv_problem g, stem_operands<T> o)
@@ -332,14 +332,14 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-/* Shared memory of the weights' gradient: d_y of the tile, and words[i]: in fp32 the patch's element i, in 16
- * bits also i + size::shift, which two neighbouring outputs multiply with the same weight. */
+/* Shared memory of the weights' gradient: d_y of the tile, and words[i], which is the patch's element i; in
+ * 16 bits with element i + size::shift, which the next output multiplies by the same weight. */
 template <class T, class size, int filters> struct params_memory {
     uint32_t words[(size::side * size::pitch + 3) / 4 * 4];
     T d_y[TILE * TILE][filters + (sizeof(T) == 2 ? 8 : 0)];
 };
 
-/* Filter `f` of an output in fp32, so that every fourth output's are in other banks. */
+/* The index of filter `f` of an output in fp32, such that every fourth output is in other banks. */
 __device__ static inline int swizzled(int output, int f) { return f ^ output / 4 % 4 * 8; }
 
 template <class T, class size, int filters>
@@ -362,7 +362,7 @@ template <class T, int filters> struct d_y_part {
     uint4 value[steps];
 };
 
-/* Calls work(step, output, filter, where it is, whether that is inside) for this thread's parts. */
+/* Calls work(step, output, filter, address, whether it is inside the image) for this thread's parts. */
 template <class T, int filters, class Work>
 __device__ static inline void for_d_y(const struct conv_problem &g, const struct tile &t, const T *d_y,
                                       Work work)
@@ -378,7 +378,7 @@ __device__ static inline void for_d_y(const struct conv_problem &g, const struct
     }
 }
 
-/* d_y of a tile on its way to shared memory: in fp32 there at once, in 16 bits in registers first. */
+/* Copies d_y of a tile to shared memory: in fp32 directly, in 16 bits through registers. */
 template <class T, class size, int filters>
 __device__ static inline void copy_d_y(params_memory<T, size, filters> *memory, const struct conv_problem &g,
                                        const struct tile &t, const T *d_y)
@@ -423,7 +423,8 @@ __device__ static inline void write_d_y(params_memory<T, size, filters> *memory,
     }
 }
 
-/* A tile's patch, and d_y of its outputs, to shared memory, when all warps are done with the last. */
+/* Copies a tile's patch, and d_y of its outputs, to shared memory, once all warps have used the previous
+ * tile's. */
 template <class T, class size, int filters>
 __device__ static inline void load_tile(params_memory<T, size, filters> *memory, const struct conv_problem &g,
                                         int index, const T *x, const T *d_y)
@@ -443,7 +444,7 @@ __device__ static inline void load_tile(params_memory<T, size, filters> *memory,
     __syncthreads();
 }
 
-/* Four 8 x 8 matrices of two bytes, transposed; each lane names one of their lines. */
+/* Loads four 8 x 8 matrices of two bytes, transposed; each lane passes the address of one of their lines. */
 __device__ static inline void load_transposed(uint32_t to[4], const void *line)
 {
 #if __CUDA_ARCH__ >= 750
@@ -453,8 +454,8 @@ __device__ static inline void load_transposed(uint32_t to[4], const void *line)
 #endif
 }
 
-/* A row's outputs for the warps of one half of the filters, groups of 8 of them: lane quarter j takes
- * 4j + 2 * turn and the next, in 16 bits all of 4j .. 4j + 3 at once. */
+/* Loads a row's outputs for the warps of one half of the filters, in groups of 8 filters: lane quarter j has
+ * outputs 4j + 2 * turn and the next, in 16 bits all of 4j .. 4j + 3 at once. */
 template <class T, class size, int filters>
 __device__ static inline void load_outputs(const params_memory<T, size, filters> *memory, int row, int turn,
                                            uint32_t b[filters / 16][2])
@@ -481,10 +482,10 @@ __device__ static inline void load_outputs(const params_memory<T, size, filters>
     }
 }
 
-/* d_weight = patches (products x outputs) * d_y (outputs x filters). Warps split products in 4 and filters in
- * 2, and each goes over all outputs of a tile, a row of 16 at a step. Which output is which index of the sum
- * does not matter as long as both sides agree: as load_outputs has them, the lanes' addresses in `words` fall
- * into different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
+/* d_weight = patches (products x outputs) * d_y (outputs x filters). Warps divide the products into 4 parts
+ * and the filters into 2, and each processes all outputs of a tile, a row of 16 per step. Both factors may
+ * have the outputs in any order, as long as it is the same: in that of load_outputs, lanes read `words` from
+ * different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
 template <class T, class size, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
     stem_params_kernel(struct conv_problem g, float *shares, const T *x, const T *d_y, int tiles)
@@ -546,7 +547,7 @@ static int block_filters(const struct conv_problem *p)
     return p->k % 64 == 0 ? 64 : 32;
 }
 
-/* Two blocks share a multiprocessor, and take tiles in turn. */
+/* Two blocks per multiprocessor, which divide the tiles. */
 static unsigned blocks_across(const struct conv_problem *p, int multiprocessors)
 {
     int tiles = tile_count(p), most = 2 * multiprocessors;
@@ -623,7 +624,7 @@ static enum status stem_run(const struct conv_plan *plan, const struct call *cal
     return with_type(p->dtype, [&](auto type) { return stem_run_type<decltype(type)>(p, call); });
 }
 
-#define CAPABILITY 80                    /* that these products take */
+#define CAPABILITY 80                    /* that these instructions require */
 
 static int stem_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,
                            char names[][CANDIDATE_NAME])

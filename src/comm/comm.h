@@ -45,7 +45,7 @@ struct comm_backend {
 
 #define EXCHANGE_BESIDE_BYTES (1 << 20)
 
-/* What a rank gets from another one in a step. */
+/* The messages that a rank receives from another one in a step. */
 struct comm_mail {
     int messages;
     size_t bytes;                         /* comm_mail_room of each */

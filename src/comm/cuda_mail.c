@@ -57,7 +57,7 @@ struct mail {
     CUresult(CUDAAPI *write)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 };
 
-/* What a rank tells the others. */
+/* A rank's announcement to the others. */
 struct address {
     cudaIpcMemHandle_t handle;
     bool is_there;

@@ -89,7 +89,7 @@ static enum status nccl_all_reduce(struct comm *comm, const struct comm_numbers 
                                                  nccl->comm, stream), "an all-reduce");
 }
 
-/* What a communicator does comes one after another, whatever the streams. */
+/* The operations of a communicator run one after another, whatever their streams. */
 static ncclComm_t comm_to(const struct nccl *nccl, int from, int to)
 {
     return nccl->back && to < from ? nccl->back : nccl->comm;

@@ -3,7 +3,7 @@
 
 #include "comm/comm.h"
 
-/* What ranks exchange. */
+/* The kinds of exchanges that ranks make. */
 struct nccl_use {
     bool both_ways;          /* messages to higher ranks and to lower ones at the same time, and neither waits
                                 for the other */

@@ -32,7 +32,7 @@ static enum status check_crop(const struct data_opening *o)
                            (long long)settings->augment.pad);
 }
 
-/* What is reflected must be there. */
+/* Padding by reflection must not be wider than the image. */
 static enum status check_border(const struct data_opening *o)
 {
     const struct images *train = &o->data->train;
