@@ -2,6 +2,7 @@
 #include "kernels/conv_cuda.cuh"
 #include "kernels/elementwise.cuh"
 #include "kernels/join.cuh"
+#include "kernels/phase_plans.cuh"
 
 extern "C" {
 #include "base/memory.h"
@@ -17,15 +18,6 @@ static const struct conv_algorithm *const algorithms[] = {
 
 /* Workspace, in bytes, that is always granted; more only if no algorithm works without it. */
 #define WORKSPACE_FREELY ((size_t)512 << 20)
-
-/* A prepared convolution, of which call->kernel_plan is made. */
-struct conv_plans {
-    struct {
-        bool chosen;
-        struct conv_plan *plan;          /* NULL when there is no device */
-        size_t workspace;
-    } of[PHASE_COUNT];
-};
 
 static struct conv_problem conv_problem_of(const struct call *call, enum phase phase)
 {
@@ -253,63 +245,36 @@ static size_t workspace_bound(const struct conv_problem *p)
     return p->dtype == F32 ? 2 * bytes : bytes < WORKSPACE_FREELY / 8 ? bytes : WORKSPACE_FREELY / 8;
 }
 
-static enum status conv_phase_prepare(struct conv_plans *plans, const struct call *call, enum phase phase)
+static enum status conv_phase_choose(const struct call *call, enum phase phase, struct phase_plan *made)
 {
-    auto *made = &plans->of[phase];
     struct conv_problem p = conv_problem_of(call, phase);
-    if (call->device) TRY(conv_plan_open(&p, call, &made->plan));
-    made->workspace = made->plan ? made->plan->workspace : workspace_bound(&p);
-    made->chosen = true;
+    struct conv_plan *plan = NULL;
+    if (call->device) TRY(conv_plan_open(&p, call, &plan));
+    made->plan = plan;
+    made->workspace = plan ? plan->workspace : workspace_bound(&p);
     return OK;
 }
 
-static void conv_release(void *made)
+static enum status conv_prepare(const struct call *call, void **kernel_plan)
 {
-    struct conv_plans *plans = (struct conv_plans *)made;
-    if (!plans) return;
-    for (int i = 0; i < PHASE_COUNT; i++) conv_plan_free(plans->of[i].plan);
-    free(plans);
-}
-
-static enum status conv_prepare(const struct call *call, void **made)
-{
-    struct conv_plans *plans = (struct conv_plans *)memory_new(1, sizeof *plans);
-    bool data = call->d_x[0].shape.rank > 0, params = call->d_params[0].shape.rank > 0;
-    enum status status = conv_phase_prepare(plans, call, PHASE_FORWARD);
-    if (call->together) data = params = false;
-    if (status == OK && call->together) status = conv_phase_prepare(plans, call, PHASE_BACKWARD);
-    if (status == OK && data) status = conv_phase_prepare(plans, call, PHASE_BACKWARD_DATA);
-    if (status == OK && params) status = conv_phase_prepare(plans, call, PHASE_BACKWARD_PARAMS);
-    if (status == OK) *made = plans;
-    else conv_release(plans);
-    return status;
-}
-
-/* Phases that were unknown to prepare are chosen on first use. */
-static enum status conv_phase_ready(const struct call *call)
-{
-    struct conv_plans *plans = (struct conv_plans *)call->kernel_plan;
-    return plans->of[call->phase].chosen ? OK : conv_phase_prepare(plans, call, call->phase);
-}
-
-static const struct conv_plan *conv_plan_of(const struct call *call)
-{
-    return ((const struct conv_plans *)call->kernel_plan)->of[call->phase].plan;
+    static const struct phase_plan_functions plans = {conv_phase_choose, conv_plan_free};
+    return phase_plans_prepare(&plans, call, kernel_plan);
 }
 
 static size_t conv_workspace(const struct call *call)
 {
-    if (conv_phase_ready(call) != OK) return 0;
-    return ((const struct conv_plans *)call->kernel_plan)->of[call->phase].workspace;
+    const struct phase_plan *made;
+    return phase_plan_of(call, &made) == OK ? made->workspace : 0;
 }
 
 static enum status conv_run(const struct call *call)
 {
+    const struct phase_plan *made;
     struct conv_tools tools = {.device = call->device};
-    TRY(conv_phase_ready(call));
+    TRY(phase_plan_of(call, &made));
     TRY(cuda_cudnn(call->device, call->stream, &tools.cudnn));
     TRY(cuda_cublaslt(call->device, &tools.cublaslt));
-    return conv_plan_run(conv_plan_of(call), call, &tools);
+    return conv_plan_run((const struct conv_plan *)made->plan, call, &tools);
 }
 
 static enum status conv_backward_data(const struct call *call)
@@ -331,7 +296,8 @@ static bool conv_backs_together(const struct call *call)
 
 static const char *conv_plan_name(const struct call *call)
 {
-    return conv_phase_ready(call) == OK ? conv_plan_of(call)->name : "";
+    const struct phase_plan *made;
+    return phase_plan_of(call, &made) == OK ? ((const struct conv_plan *)made->plan)->name : "";
 }
 
 /* Each algorithm, depthwise by the share of a thread, and cuDNN's in every layout (conv_cudnn.cu). */
@@ -356,7 +322,7 @@ const struct op_code conv_cuda = {
     .variants = variants,
     .plan_name = conv_plan_name,
     .prepare = conv_prepare,
-    .release = conv_release,
+    .release = phase_plans_release,
     .workspace = conv_workspace,
     .forward = conv_run,
     .backward = conv_run,

@@ -1,4 +1,5 @@
 /* drop_path.cu: a block processes a part of one image. */
+#include "kernels/copy.cuh"
 #include "kernels/elementwise.cuh"
 
 extern "C" {
@@ -50,13 +51,7 @@ static enum status drop(const struct call *call, const struct tensor *to, const 
     int64_t count = shape_count(to->shape), n = to->shape.n;
     if (count == 0) return OK;
     const struct dropout *s = (const struct dropout *)call->settings;
-    if (!call->training || s->rate == 0) {
-        if (to->data == from->data) return OK;
-        return cuda_status(call->device,
-                           cudaMemcpyAsync(to->data, from->data, (size_t)count * dtype_bytes(to->dtype),
-                                           cudaMemcpyDeviceToDevice, stream_of(call)),
-                           "a copy on the device");
-    }
+    if (!call->training || s->rate == 0) return copy_tensor(call, to, from);
     return with_chunk(to->dtype, count / n, [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;

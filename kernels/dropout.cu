@@ -1,5 +1,5 @@
 /* dropout.cu: a thread draws four random words and applies them to the corresponding elements. */
-#include "kernels/cuda.cuh"
+#include "kernels/copy.cuh"
 
 extern "C" {
 #include "kernels/dropout.h"
@@ -53,13 +53,7 @@ static enum status drop(const struct call *call, const struct tensor *to, const 
 {
     int64_t count = shape_count(to->shape);
     if (count == 0) return OK;
-    if (!call->training) {
-        if (to->data == from->data) return OK;
-        return cuda_status(call->device,
-                           cudaMemcpyAsync(to->data, from->data, (size_t)count * dtype_bytes(to->dtype),
-                                           cudaMemcpyDeviceToDevice, stream_of(call)),
-                           "a copy on the device");
-    }
+    if (!call->training) return copy_tensor(call, to, from);
     const struct dropout *s = (const struct dropout *)call->settings;
     return with_type(to->dtype, [&](auto type) {
         using T = decltype(type);

@@ -1,4 +1,5 @@
 #include "kernels/chunk.cuh"
+#include "kernels/copy.cuh"
 
 #define TILE 64
 #define ROWS 4             /* of a tile that a block moves at once */
@@ -50,10 +51,7 @@ static enum status flatten_copy(const struct call *call, const struct tensor *to
         else transpose<uint32_t>(call, to, from, image.n, rows, columns);
         return launched(call);
     }
-    if (to->data == from->data) return OK;
-    cudaError_t error = cudaMemcpyAsync(to->data, from->data, tensor_bytes(to), cudaMemcpyDeviceToDevice,
-                                        stream_of(call));
-    return cuda_status(call->device, error, "a copy");
+    return copy_tensor(call, to, from);
 }
 
 static enum status flatten_forward(const struct call *call)

@@ -2,6 +2,7 @@
  * plain kernel if the library has none. */
 #include "kernels/conv_cuda.cuh"
 #include "kernels/matmul.cuh"
+#include "kernels/phase_plans.cuh"
 #include "kernels/rows.cuh"
 
 extern "C" {
@@ -67,15 +68,6 @@ struct linear_plan {
     char name[CANDIDATE_NAME];
     struct matmul *matmul;
     size_t workspace;            /* bytes that the library needs, with a late result behind them */
-};
-
-/* A prepared layer, of which call->kernel_plan is made. */
-struct linear_plans {
-    struct {
-        bool chosen;
-        struct linear_plan *plan;        /* NULL when there is no device */
-        size_t workspace;
-    } of[PHASE_COUNT];
 };
 
 #define TILE 32
@@ -281,50 +273,21 @@ static enum status linear_plan_open(const struct linear_problem *p, const struct
 
 /* Without a device: an fp32 copy of the result, which is the most scratch memory that almost all algorithms
  * need. */
-static enum status linear_phase_prepare(struct linear_plans *plans, const struct call *call, enum phase phase)
+static enum status linear_phase_choose(const struct call *call, enum phase phase, struct phase_plan *made)
 {
-    auto *made = &plans->of[phase];
     struct linear_problem p = linear_problem_of(call, phase);
     size_t result = (size_t)(p.product.m * p.product.n) * sizeof(float);
-    made->workspace = result < MATMUL_SCRATCH ? result : MATMUL_SCRATCH;
-    if (call->device) {
-        TRY(linear_plan_open(&p, call, &made->plan));
-        made->workspace = made->plan->workspace;
-    }
-    made->chosen = true;
+    struct linear_plan *plan = NULL;
+    if (call->device) TRY(linear_plan_open(&p, call, &plan));
+    made->plan = plan;
+    made->workspace = plan ? plan->workspace : result < MATMUL_SCRATCH ? result : MATMUL_SCRATCH;
     return OK;
 }
 
-static void linear_release(void *made)
+static enum status linear_prepare(const struct call *call, void **kernel_plan)
 {
-    struct linear_plans *plans = (struct linear_plans *)made;
-    if (!plans) return;
-    for (int i = 0; i < PHASE_COUNT; i++) linear_plan_free(plans->of[i].plan);
-    free(plans);
-}
-
-static enum status linear_prepare(const struct call *call, void **made)
-{
-    struct linear_plans *plans = (struct linear_plans *)memory_new(1, sizeof *plans);
-    bool data = call->d_x[0].shape.rank > 0, params = call->d_params[0].shape.rank > 0;
-    enum status status = linear_phase_prepare(plans, call, PHASE_FORWARD);
-    if (status == OK && data) status = linear_phase_prepare(plans, call, PHASE_BACKWARD_DATA);
-    if (status == OK && params) status = linear_phase_prepare(plans, call, PHASE_BACKWARD_PARAMS);
-    if (status == OK) *made = plans;
-    else linear_release(plans);
-    return status;
-}
-
-/* Phases that were unknown to prepare are chosen on first use. */
-static enum status linear_phase_ready(const struct call *call)
-{
-    struct linear_plans *plans = (struct linear_plans *)call->kernel_plan;
-    return plans->of[call->phase].chosen ? OK : linear_phase_prepare(plans, call, call->phase);
-}
-
-static const struct linear_plan *linear_plan_of(const struct call *call)
-{
-    return ((const struct linear_plans *)call->kernel_plan)->of[call->phase].plan;
+    static const struct phase_plan_functions plans = {linear_phase_choose, linear_plan_free};
+    return phase_plans_prepare(&plans, call, kernel_plan);
 }
 
 /* For the bias's gradient by pixel. */
@@ -338,21 +301,23 @@ static size_t linear_sums_bytes(const struct call *call)
 /* The product's, then that of the sums. */
 static size_t linear_workspace(const struct call *call)
 {
-    if (linear_phase_ready(call) != OK) return 0;
-    size_t product = ((const struct linear_plans *)call->kernel_plan)->of[call->phase].workspace;
+    const struct phase_plan *made;
+    if (phase_plan_of(call, &made) != OK) return 0;
     size_t sums = linear_sums_bytes(call);
-    return product > sums ? product : sums;
+    return made->workspace > sums ? made->workspace : sums;
 }
 
 static const char *linear_plan_name(const struct call *call)
 {
-    return linear_phase_ready(call) == OK ? linear_plan_of(call)->name : "";
+    const struct phase_plan *made;
+    return phase_plan_of(call, &made) == OK ? ((const struct linear_plan *)made->plan)->name : "";
 }
 
 static enum status linear_run(const struct call *call)
 {
-    TRY(linear_phase_ready(call));
-    return linear_plan_run(linear_plan_of(call), call, false);
+    const struct phase_plan *made;
+    TRY(phase_plan_of(call, &made));
+    return linear_plan_run((const struct linear_plan *)made->plan, call, false);
 }
 
 static enum status linear_backward_data(const struct call *call)
@@ -381,7 +346,7 @@ const struct op_code linear_cuda = {
     .variants = variants,
     .plan_name = linear_plan_name,
     .prepare = linear_prepare,
-    .release = linear_release,
+    .release = phase_plans_release,
     .workspace = linear_workspace,
     .forward = linear_run,
     .backward_data = linear_backward_data,

@@ -1,5 +1,6 @@
 /* pool_average.cu: averages over windows; those over whole images are computed as sums of rows. The backward
  * pass gathers. */
+#include "kernels/copy.cuh"
 #include "kernels/pool.cuh"
 #include "kernels/rows.cuh"
 
@@ -109,14 +110,6 @@ static bool is_identity(const struct pool_plane *plane)
     return plane->h.adaptive && plane->h.in == plane->h.out && plane->w.in == plane->w.out;
 }
 
-static enum status pool_average_copy(const struct call *call, const struct tensor *to,
-                                     const struct tensor *from)
-{
-    cudaError_t error = cudaMemcpyAsync(to->data, from->data, tensor_bytes(to), cudaMemcpyDeviceToDevice,
-                                        stream_of(call));
-    return cuda_status(call->device, error, "a copy");
-}
-
 /* How many windows at most hold an input, along each axis; 0: there is no code for so many. */
 static int known_covers(const struct pool_plane *plane)
 {
@@ -140,7 +133,7 @@ enum status pool_average_cuda(const struct call *call, const struct pool_plane *
     float share = (float)(1 / pool_divisor(plane, 0, 0));
     TRY(plane_check(plane));
     if (shape_count(call->y.shape) == 0) return OK;
-    if (is_identity(plane)) return pool_average_copy(call, &call->y, &call->x[0]);
+    if (is_identity(plane)) return copy_tensor(call, &call->y, &call->x[0]);
     return with_chunk(call->y.dtype, x.c, [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
@@ -165,7 +158,7 @@ enum status pool_average_backward_cuda(const struct call *call, const struct poo
     float share = (float)(1 / pool_divisor(plane, 0, 0));
     TRY(plane_check(plane));
     if (shape_count(x) == 0) return OK;
-    if (is_identity(plane)) return pool_average_copy(call, &call->d_x[0], &call->d_y);
+    if (is_identity(plane)) return copy_tensor(call, &call->d_x[0], &call->d_y);
     return with_chunk(call->d_y.dtype, x.c, [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;

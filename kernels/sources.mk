@@ -41,6 +41,7 @@ CUDA_SOURCES += \
 	kernels/matmul.cu \
 	kernels/moments.cu \
 	kernels/multiply.cu \
+	kernels/phase_plans.cu \
 	kernels/pool_average.cu \
 	kernels/pool_maximum.cu \
 	kernels/rank_moments.cu \
@@ -55,7 +56,11 @@ CUDA_SOURCES += \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_depthwise.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/dependent_launch.cuh kernels/elementwise.cuh kernels/join.cuh kernels/matmul.cuh kernels/pool.cuh kernels/pool_maxima.cuh kernels/rows.cuh kernels/sweep.cuh kernels/tf32.cuh
+EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh \
+	kernels/conv_cuda.cuh kernels/conv_depthwise.cuh kernels/conv_layout.cuh kernels/copy.cuh kernels/cuda.cuh \
+	kernels/dependent_launch.cuh kernels/elementwise.cuh kernels/join.cuh kernels/matmul.cuh \
+	kernels/phase_plans.cuh kernels/pool.cuh kernels/pool_maxima.cuh kernels/rows.cuh kernels/sweep.cuh \
+	kernels/tf32.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \
