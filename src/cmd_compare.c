@@ -6,11 +6,11 @@
 #include "base/atomic_file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "chart.h"
 #include "cmd.h"
 #include "conf/ini.h"
-#include "html_page.h"
-#include "run_records.h"
+#include "format/chart.h"
+#include "format/html_page.h"
+#include "report/run_records.h"
 #include "train/progress.h"
 
 #define NAME_WIDTH 26

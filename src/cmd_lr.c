@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "bench.h"
-#include "svg.h"
+#include "format/svg.h"
 
 #define STEPS 100
 #define BELOW 1e-4         /* fraction of the optimizer's usual rate at the start */

@@ -1,6 +1,6 @@
 #include "base/log.h"
 #include "cmd.h"
-#include "run_report.h"
+#include "report/run_report.h"
 
 static enum status report_run(struct cmd *cmd)
 {

@@ -3,7 +3,7 @@
 
 #include "base/members.h"
 #include "cmd.h"
-#include "forecast.h"
+#include "forecast/forecast.h"
 
 /* Of a layer, or of all: multiply-adds of one image's forward, bytes of its output in fp32. */
 struct totals {

@@ -1,11 +1,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "cmd.h"
 #include "launcher.h"
-#include "base/log.h"
-#include "memory_report.h"
-#include "run_report.h"
+#include "report/memory_report.h"
+#include "report/run_report.h"
 #include "session/micro_batches.h"
 #include "train/train.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "forecast.h"
+#include "forecast/forecast.h"
 
 /* A library, and the variants of conv that belong to it, terminated by NULL. "chosen" has one: any. */
 struct library {

@@ -5,10 +5,6 @@ amptrain_SOURCES = \
 	src/bench.h \
 	src/bench_feed.c \
 	src/bench_feed.h \
-	src/best_pipeline.c \
-	src/best_pipeline.h \
-	src/chart.c \
-	src/chart.h \
 	src/cmd.c \
 	src/cmd.h \
 	src/cmd_average.c \
@@ -33,12 +29,6 @@ amptrain_SOURCES = \
 	src/export_onnx.h \
 	src/export_safetensors.c \
 	src/export_safetensors.h \
-	src/forecast.c \
-	src/forecast.h \
-	src/forecast_print.c \
-	src/forecast_print.h \
-	src/html_page.c \
-	src/html_page.h \
 	src/launcher.c \
 	src/launcher.h \
 	src/launcher_lines.c \
@@ -47,18 +37,6 @@ amptrain_SOURCES = \
 	src/libraries.h \
 	src/libraries_print.c \
 	src/main.c \
-	src/measured_times.c \
-	src/measured_times.h \
-	src/memory_advice.c \
-	src/memory_advice.h \
-	src/memory_map.c \
-	src/memory_map.h \
-	src/memory_map_draw.c \
-	src/memory_map_frame.c \
-	src/memory_map_parts.h \
-	src/memory_map_print.c \
-	src/memory_report.c \
-	src/memory_report.h \
 	src/omp_spin.c \
 	src/omp_spin.h \
 	src/op_time.c \
@@ -67,21 +45,10 @@ amptrain_SOURCES = \
 	src/peaks.h \
 	src/profile.c \
 	src/profile.h \
-	src/run_records.c \
-	src/run_records.h \
-	src/run_report.c \
-	src/run_report.h \
-	src/run_report_classes.c \
-	src/run_report_parts.h \
-	src/run_report_profile.c \
 	src/shards.c \
 	src/shards.h \
 	src/stage_times.c \
 	src/stage_times.h \
-	src/step_time.c \
-	src/step_time.h \
-	src/svg.c \
-	src/svg.h \
 	src/timeline.c \
 	src/timeline.h \
 	src/timeline_print.c \

@@ -33,9 +33,7 @@ tests_test_traces_SOURCES = tests/test_traces.c
 tests_test_traces_LDADD = libbase.a -ljansson -lcmocka -lm
 
 check_PROGRAMS += tests/test_memory_map
-tests_test_memory_map_SOURCES = tests/test_memory_map.c \
-	src/svg.c src/forecast.c src/measured_times.c src/step_time.c src/best_pipeline.c \
-	src/memory_advice.c src/memory_map.c src/memory_map_draw.c src/memory_map_frame.c src/memory_map_print.c
+tests_test_memory_map_SOURCES = tests/test_memory_map.c
 tests_test_memory_map_LDADD = $(LDADD) -lcmocka
 
 check_PROGRAMS += tests/test_timeline

@@ -16,8 +16,10 @@ floors='0 src/base
 4 src/compile
 5 src/exec
 6 src/session
+7 src/forecast
 7 src/train
-8 src'
+8 src/report
+9 src'
 
 folders() { echo "$floors" | cut -d ' ' -f 2; }
 

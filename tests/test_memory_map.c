@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "memory_advice.h"
-#include "memory_map_parts.h"
+#include "forecast/memory_advice.h"
+#include "forecast/memory_map_parts.h"
 #include "session/session_open.h"
 #include "tests/unit.h"
 

@@ -1,4 +1,4 @@
-#include "measured_times.h"
+#include "forecast/measured_times.h"
 
 #include <jansson.h>
 #include <math.h>

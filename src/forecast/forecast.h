@@ -1,7 +1,7 @@
 /* forecast.h: the predicted memory and time of a training step, without a device. */
 #pragma once
 
-#include "best_pipeline.h"
+#include "forecast/best_pipeline.h"
 
 struct forecast_options {
     int hosts;                         /* number of the ranks' hosts */

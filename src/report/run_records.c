@@ -1,4 +1,4 @@
-#include "run_records.h"
+#include "report/run_records.h"
 
 #include <math.h>
 #include <stdlib.h>

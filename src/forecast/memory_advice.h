@@ -2,7 +2,7 @@
  * it. */
 #pragma once
 
-#include "forecast.h"
+#include "forecast/forecast.h"
 
 struct advice {
     char setting[64];        /* "memory.strategy=keep" */

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "memory_map_parts.h"
 #include "base/atomic_file.h"
+#include "base/memory.h"
+#include "forecast/memory_map_parts.h"
 
 /* Live bytes of the lowest `layers` kinds. */
 static double stacked(const struct drawing *d, int instruction, int layers)

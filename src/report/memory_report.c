@@ -1,4 +1,4 @@
-#include "memory_report.h"
+#include "report/memory_report.h"
 
 #include <inttypes.h>
 
@@ -8,7 +8,7 @@
 #include "base/members.h"
 #include "compile/offload.h"
 #include "compile/recompute.h"
-#include "memory_map.h"
+#include "forecast/memory_map.h"
 
 static void add_plan(const struct run *run, struct text *out)
 {

@@ -1,4 +1,4 @@
-#include "memory_advice.h"
+#include "forecast/memory_advice.h"
 
 #include <inttypes.h>
 #include <stdio.h>

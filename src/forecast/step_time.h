@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compile/cluster.h"
-#include "measured_times.h"
+#include "forecast/measured_times.h"
 #include "session/step.h"
 
 struct step_time {

@@ -1,8 +1,8 @@
 /* best_pipeline.h: the fastest pipeline that a run's ranks could form, as an alternative for plan to show. */
 #pragma once
 
+#include "forecast/step_time.h"
 #include "session/step.h"
-#include "step_time.h"
 
 struct best_pipeline {
     int stages, micro_batches;         /* stages 0: no pipeline is possible */

@@ -1,4 +1,4 @@
-#include "forecast_print.h"
+#include "forecast/forecast_print.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "compile/offload.h"
 #include "compile/recompute.h"
-#include "memory_map.h"
+#include "forecast/memory_map.h"
 #include "session/step_fit.h"
 
 /* -1: no limit, or unknown. */

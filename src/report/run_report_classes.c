@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "run_report_parts.h"
+#include "report/run_report_parts.h"
 #include "train/mistakes.h"
 
 #define NUMBERED 30          /* maximum of classes for numbers in cells and names beside them */

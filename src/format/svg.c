@@ -1,4 +1,4 @@
-#include "svg.h"
+#include "format/svg.h"
 
 #include <string.h>
 

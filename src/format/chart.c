@@ -1,4 +1,4 @@
-#include "chart.h"
+#include "format/chart.h"
 
 #include <math.h>
 

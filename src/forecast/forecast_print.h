@@ -1,7 +1,7 @@
 /* forecast_print.h: prints a forecast as text or JSON, for plan and --check. */
 #pragma once
 
-#include "forecast.h"
+#include "forecast/forecast.h"
 
 /* Prints the totals, the tensors alive at the peak, and every layer; or the same as JSON. */
 void forecast_print(const struct session *session, const struct forecast *forecast);

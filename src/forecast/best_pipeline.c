@@ -1,4 +1,4 @@
-#include "best_pipeline.h"
+#include "forecast/best_pipeline.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 #include "base/members.h"
-#include "memory_advice.h"
-#include "memory_map.h"
+#include "forecast/memory_advice.h"
+#include "forecast/memory_map.h"
 
 #define LARGEST 10               /* number of tensors listed */
 

@@ -1,8 +1,8 @@
 /* run_report_parts.h: declarations shared by the files that write the report. */
 #pragma once
 
-#include "html_page.h"
-#include "run_records.h"
+#include "format/html_page.h"
+#include "report/run_records.h"
 
 /* Larger files of a folder are ignored. */
 #define REPORT_FILE_MAX ((size_t)16 << 20)

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "svg.h"
-#include "memory_map.h"
+#include "forecast/memory_map.h"
+#include "format/svg.h"
 
 #define WIDTH 1440.0
 #define HEIGHT 936.0

@@ -1,4 +1,4 @@
-#include "memory_map.h"
+#include "forecast/memory_map.h"
 
 #include <stdlib.h>
 

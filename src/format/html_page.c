@@ -1,4 +1,4 @@
-#include "html_page.h"
+#include "format/html_page.h"
 
 #include <math.h>
 

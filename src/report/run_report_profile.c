@@ -1,6 +1,6 @@
 #include <math.h>
 
-#include "run_report_parts.h"
+#include "report/run_report_parts.h"
 
 #define MIB (1.0 / (1 << 20))
 

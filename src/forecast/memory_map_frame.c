@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "memory_map_parts.h"
+#include "forecast/memory_map_parts.h"
 
 static const struct svg_font title_font = {.size = 22, .colour = INK, .bold = true};
 static const struct svg_font small = {.size = 12, .colour = GREY};

@@ -1,4 +1,4 @@
-#include "step_time.h"
+#include "forecast/step_time.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "base/directory.h"
 #include "base/text.h"
-#include "forecast.h"
+#include "forecast/forecast.h"
 
 /* Tensors are classified by enum kind, with recomputed values as a separate class. */
 #define MAP_AGAIN (KIND_OTHER + 1)

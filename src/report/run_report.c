@@ -1,4 +1,4 @@
-#include "run_report.h"
+#include "report/run_report.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/watch.h"
-#include "chart.h"
-#include "memory_map.h"
-#include "run_report_parts.h"
+#include "forecast/memory_map.h"
+#include "format/chart.h"
+#include "report/run_report_parts.h"
 #include "train/progress.h"
 
 #define LISTED 100           /* bad images, warnings */

@@ -1,4 +1,4 @@
-#include "forecast.h"
+#include "forecast/forecast.h"
 
 #include <math.h>
 #include <stdlib.h>
