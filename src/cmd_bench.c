@@ -5,7 +5,8 @@
 
 #include "base/members.h"
 #include "base/memory.h"
-#include "bench.h"
+#include "cmd.h"
+#include "measure/bench.h"
 
 /* With --data, or if the command line names a format other than synthetic. */
 static bool wants_data(const struct cmd *cmd)
@@ -177,7 +178,8 @@ static enum status bench_rank(struct cmd *cmd, struct comm *comm)
     TRY(cmd_number(cmd, "steps", 1, 20, &steps));
     TRY(cmd_number(cmd, "warmup", 0, 3, &warmup));
     struct bench bench = {.steps = (int)steps};
-    enum status status = bench_open(cmd, comm, wants_data(cmd), &bench);
+    enum status status = cmd_session(cmd, bench_data(wants_data(cmd)), NULL, &bench.session);
+    if (status == OK) status = bench_open(wants_data(cmd), &bench);
     if (status == OK && bench.loader) status = bench_measure_feed(&bench, (int)warmup);
     else if (status == OK) status = bench_measure(&bench, (int)warmup);
     if (status == OK) status = share_losses(&bench);

@@ -6,8 +6,9 @@
 #include "base/atomic_file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "bench.h"
+#include "cmd.h"
 #include "format/svg.h"
+#include "measure/bench.h"
 
 #define STEPS 100
 #define BELOW 1e-4         /* fraction of the optimizer's usual rate at the start */
@@ -127,7 +128,8 @@ static enum status draw(const struct range *range, const char *path)
 
 static enum status test(struct cmd *cmd, struct bench *bench, struct range *range)
 {
-    TRY(bench_open(cmd, NULL, true, bench));
+    TRY(cmd_session(cmd, bench_data(true), NULL, &bench->session));
+    TRY(bench_open(true, bench));
     TRY(make_steps(bench, range));
     TRY(find_suggestion(range));
     if (cmd->output) TRY(draw(range, cmd->output));

@@ -8,8 +8,8 @@
 #include "base/members.h"
 #include "base/memory.h"
 #include "cmd.h"
-#include "libraries.h"
-#include "profile.h"
+#include "measure/libraries.h"
+#include "measure/profile.h"
 #include "train/folder.h"
 
 #define STEPS 20
@@ -193,7 +193,9 @@ static enum status profile_batch(struct cmd *cmd, bool first, struct text *json)
 {
     struct bench bench = {.steps = STEPS, .still = true};
     struct profile profile = {0};
-    enum status status = bench_open(cmd, cmd->comm, cmd->settings.data.format != NULL, &bench);
+    bool real = cmd->settings.data.format != NULL;
+    enum status status = cmd_session(cmd, bench_data(real), NULL, &bench.session);
+    if (status == OK) status = bench_open(real, &bench);
     if (status == OK) status = profile_make(&bench, &profile);
     if (status == OK) status = show(cmd, first, &profile, json);
     profile_free(&profile);

@@ -1,10 +1,6 @@
 amptrain_SOURCES = \
 	src/arguments.c \
 	src/arguments.h \
-	src/bench.c \
-	src/bench.h \
-	src/bench_feed.c \
-	src/bench_feed.h \
 	src/cmd.c \
 	src/cmd.h \
 	src/cmd_average.c \
@@ -33,24 +29,10 @@ amptrain_SOURCES = \
 	src/launcher.h \
 	src/launcher_lines.c \
 	src/launcher_lines.h \
-	src/libraries.c \
-	src/libraries.h \
-	src/libraries_print.c \
 	src/main.c \
 	src/omp_spin.c \
 	src/omp_spin.h \
-	src/op_time.c \
-	src/op_time.h \
-	src/peaks.c \
-	src/peaks.h \
-	src/profile.c \
-	src/profile.h \
 	src/shards.c \
 	src/shards.h \
-	src/stage_times.c \
-	src/stage_times.h \
-	src/timeline.c \
-	src/timeline.h \
-	src/timeline_print.c \
 	src/trained.c \
 	src/trained.h

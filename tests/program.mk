@@ -37,11 +37,11 @@ tests_test_memory_map_SOURCES = tests/test_memory_map.c
 tests_test_memory_map_LDADD = $(LDADD) -lcmocka
 
 check_PROGRAMS += tests/test_timeline
-tests_test_timeline_SOURCES = tests/test_timeline.c src/stage_times.c src/timeline_print.c
-tests_test_timeline_LDADD = libbase.a -ljansson -lcmocka -lm
+tests_test_timeline_SOURCES = tests/test_timeline.c
+tests_test_timeline_LDADD = libmeasure.a libbase.a -ljansson -lcmocka -lm
 
 check_PROGRAMS += tests/test_feed
-tests_test_feed_SOURCES = tests/test_feed.c src/bench_feed.c
+tests_test_feed_SOURCES = tests/test_feed.c
 tests_test_feed_LDADD = $(LDADD) -lcmocka
 
 # The program, all of it, with calls that can be made to fail: of the C library, the kernel and the device.

@@ -1,7 +1,7 @@
 /* Which part of what feeds a step limits it, and how that is said. */
 #include <string.h>
 
-#include "bench_feed.h"
+#include "measure/bench_feed.h"
 #include "tests/unit.h"
 
 static void expect(struct feed feed, const char *limit, const char *sentence)

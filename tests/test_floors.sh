@@ -18,6 +18,7 @@ floors='0 src/base
 6 src/session
 7 src/forecast
 7 src/train
+8 src/measure
 8 src/report
 9 src'
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stage_times.h"
+#include "measure/stage_times.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/members.h"
-#include "libraries.h"
+#include "measure/libraries.h"
 
 static double tflops(double flops, double ms)
 {

@@ -1,7 +1,7 @@
 /* timeline.h: the activities of the device in a few consecutive steps, with their times. */
 #pragma once
 
-#include "bench.h"
+#include "measure/bench.h"
 
 struct timeline {
     struct device_activity *activities;   /* sorted by begin; those of one step have the same `run` and

@@ -1,4 +1,4 @@
-#include "peaks.h"
+#include "measure/peaks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/search_paths.h"
-#include "op_time.h"
+#include "measure/op_time.h"
 
 static enum status peak_measure(const struct session *session, const char *name, const char *settings,
                            struct shape x, double *seconds)

@@ -1,7 +1,7 @@
 /* stage_times.h: the times of the stages of a step on the device, from a timeline of steps. */
 #pragma once
 
-#include "timeline.h"
+#include "measure/timeline.h"
 
 /* Average milliseconds per step in which any kernel of the stage ran; and of these, in which none of an
  * earlier stage ran. */

@@ -1,4 +1,4 @@
-#include "stage_times.h"
+#include "measure/stage_times.h"
 
 #include <stdlib.h>
 

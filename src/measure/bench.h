@@ -1,8 +1,7 @@
 /* bench.h: measures a training step: alone, with its data, and by instruction. */
 #pragma once
 
-#include "bench_feed.h"
-#include "cmd.h"
+#include "measure/bench_feed.h"
 #include "session/step_queue.h"
 
 /* A measurement in progress. */
@@ -26,9 +25,15 @@ struct bench {
     struct time_spans *spans;         /* activities of the host; NULL: not recorded */
 };
 
-/* With the configured data if `real`, otherwise with a synthetic batch. The caller has set `steps` and zeroed
- * the rest, and closes it, also after a failure. */
-enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct bench *bench);
+/* The data that the session is to be opened with (enum data_wanted). */
+static inline unsigned bench_data(bool real)
+{
+    return real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL;
+}
+
+/* With the configured data if `real`, otherwise with a synthetic batch. The caller has set `steps`, opened the
+ * session and zeroed the rest, and closes it, also after a failure. Ranks open theirs together. */
+enum status bench_open(bool real, struct bench *bench);
 void bench_close(struct bench *bench);
 
 /* Device memory that it takes. */

@@ -1,9 +1,9 @@
 /* profile.h: where a training step spends its time, by stage and by layer and phase. */
 #pragma once
 
-#include "bench.h"
-#include "peaks.h"
-#include "stage_times.h"
+#include "measure/bench.h"
+#include "measure/peaks.h"
+#include "measure/stage_times.h"
 
 enum profile_stage_id {
     STAGE_READ, STAGE_DECODE, STAGE_COPY, STAGE_FORWARD, STAGE_BACKWARD, STAGE_EXCHANGE, STAGE_UPDATE, STAGES

@@ -1,4 +1,4 @@
-#include "libraries.h"
+#include "measure/libraries.h"
 
 #include <math.h>
 #include <stdlib.h>

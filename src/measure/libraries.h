@@ -2,8 +2,8 @@
  * own. */
 #pragma once
 
-#include "op_time.h"
-#include "peaks.h"
+#include "measure/op_time.h"
+#include "measure/peaks.h"
 
 #define LIBRARIES_MAX 4
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "timeline.h"
+#include "measure/timeline.h"
 
 /* Groups other than streams, by number; the loader's workers follow. */
 enum { GROUP_STEPS = 1000, GROUP_COPIES, GROUP_OTHERS, GROUP_HOST, GROUP_WORKERS };

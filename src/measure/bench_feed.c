@@ -1,4 +1,4 @@
-#include "bench_feed.h"
+#include "measure/bench_feed.h"
 
 #include <math.h>
 

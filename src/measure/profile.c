@@ -1,4 +1,4 @@
-#include "profile.h"
+#include "measure/profile.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "compile/cost.h"
-#include "timeline.h"
+#include "measure/timeline.h"
 
 #define WARMUP 3
 

@@ -1,4 +1,4 @@
-#include "op_time.h"
+#include "measure/op_time.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "bench.h"
+#include "measure/bench.h"
 
 #include <stdlib.h>
 
@@ -171,11 +171,11 @@ struct step_bytes bench_bytes(const struct bench *bench)
     return step_bytes(&bench->session, &compiled->program, &compiled->plan, bench->store.layout.bytes);
 }
 
-enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct bench *bench)
+enum status bench_open(bool real, struct bench *bench)
 {
+    struct comm *comm = bench->session.comm;
     bench->epoch = -1;
     bench->milliseconds = memory_new((size_t)bench->steps, sizeof *bench->milliseconds);
-    TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
     TRY(micro_batches_find(&bench->session));
     TRY(step_ranks_verify(&bench->session));
     TRY(session_open_device(&bench->session));
