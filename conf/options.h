@@ -13,7 +13,7 @@ enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND };        /* a
 enum { ON_NAN_SKIP, ON_NAN_STOP };                                          /* train.on_nan */
 enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* memory.strategy */
 enum { PIPELINE_SCHEDULE_AUTO, PIPELINE_SCHEDULE_GPIPE, PIPELINE_SCHEDULE_1F1B,
-       PIPELINE_SCHEDULE_ZERO_BUBBLE };                                    /* parallel.schedule */
+       PIPELINE_SCHEDULE_ZERO_BUBBLE, PIPELINE_SCHEDULE_V };               /* parallel.schedule */
 enum { WIRE_FP32, WIRE_STORAGE };                                           /* parallel.wire */
 enum { STREAMS_MICROBATCHES, STREAMS_LAYERS };                              /* parallel.streams */
 enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* checkpoint.best */

@@ -138,6 +138,12 @@ static const struct dump_case cases[] = {
     {"cut", "cut", TWO_CONVOLUTIONS, F16, 2, .cut = {.stages = 2, .schedule = PIPELINE_1F1B}},
     {"cut_last", "cut", TWO_CONVOLUTIONS, F16, 2,
      .cut = {.stages = 2, .stage = 1, .schedule = PIPELINE_ZERO_BUBBLE}},
+    {"cut_v", "cut",
+     INPUT "conv1 = conv input filters=8 kernel=3 pad=1\n"
+           "conv2 = conv conv1 filters=8 kernel=1\n"
+           "conv3 = conv conv2 filters=5 kernel=1\n"
+           "pool = globalavgpool conv3\n", F16, 2,
+     .cut = {.stages = 2, .stage = 1, .schedule = PIPELINE_V}},
     {"stage_norm", "stage_norm", TWO_CONVOLUTIONS, F32, 1, .cut = {.stages = 2, .schedule = PIPELINE_GPIPE}},
     {"buckets", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 4, .buckets = {.bytes = 1024}},
     {"buckets_all_reduce", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 2,

@@ -15,7 +15,7 @@ for precision in fp32 fp16; do
     rm -rf alone
     ok "$precision, one GPU" train alone -s run.max_steps=12 -s train.accumulate=4 -s amp.precision=$precision
     ok "... two" equals ranks.$precision -s train.accumulate=2 -s amp.precision=$precision
-    for schedule in gpipe 1f1b zerobubble; do
+    for schedule in gpipe 1f1b zerobubble vshape; do
         ok "... two stages, $schedule" equals $schedule.$precision $pipeline -s parallel.schedule=$schedule \
             -s amp.precision=$precision
     done

@@ -40,7 +40,7 @@ fc = linear flat units=$classes
 END
 
 skips="-s model.file=skips.ini"
-for schedule in gpipe 1f1b zerobubble; do
+for schedule in gpipe 1f1b zerobubble vshape; do
     ok "2 stages, 4 micro-batches, $schedule" equals 4 2 2 4 -s parallel.schedule=$schedule
     ok "3 stages, 4 micro-batches, $schedule, skipped steps" equals 4 3 3 4 -s parallel.schedule=$schedule \
         $skips \
@@ -49,6 +49,8 @@ done
 ok "2 stages, 1 micro-batch" equals 1 2 2 1
 ok "4 stages, 2 micro-batches" equals 2 4 4 2 $skips -s amp.precision=fp32
 ok "2 pipelines of 2 stages" equals 4 4 2 2 $skips
+ok "... vshape" equals 4 4 2 2 $skips -s parallel.schedule=vshape
+ok "... 8 micro-batches, a memory limit" equals 8 2 2 8 $skips -s memory.strategy=recompute -s parallel.schedule=vshape
 ok "... with mixed images" equals 2 4 2 1 -s augment.mixup=0.2 -s augment.cutmix=1 -s amp.precision=bf16
 ok "lamb" equals 2 2 2 2 -s optimizer.name=lamb -s optimizer.lr=0.001 -s amp.precision=fp32
 ok "a memory limit" equals 4 2 2 4 $skips -s memory.strategy=recompute

@@ -44,7 +44,7 @@ static struct tasks uniform_tasks(const struct uniform *of)
     struct tasks tasks = {.ranks = of->stages, .queues = of->stages};
     int kinds = BLOCK_WEIGHTS + 1, m = of->micro_batches;
     int *at = memory_new((size_t)(of->stages * m * kinds), sizeof *at);
-    struct pipeline_block *blocks = memory_new((size_t)m * 3, sizeof *blocks);
+    struct pipeline_block *blocks = memory_new((size_t)m * 6, sizeof *blocks);
     for (int s = 0; s < of->stages; s++) {
         int count = pipeline_blocks(of->schedule, of->stages, s, m, blocks);
         for (int b = 0; b < count; b++) {

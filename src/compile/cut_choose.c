@@ -13,6 +13,9 @@
 
 #define WORTH_MEMORY 0.98    /* fraction of 1f1b's time below which another schedule is worth its memory */
 #define WORTH_MOVING 0.98    /* ... and below which boundaries move: the model is not more precise */
+#define LESS 0.999           /* a boundary moves if the step's time falls to less than this fraction ... */
+#define FARTHEST 7           /* ... by at most so many nodes at once */
+#define SIMULATED_INSTRUCTIONS 30000     /* how many that may cost */
 
 /* The programs of all stages. */
 struct pipeline {
@@ -75,6 +78,69 @@ static int64_t stage_bytes(const struct program *program, const struct partition
     return most;
 }
 
+/* A search for boundaries by simulation. */
+struct refining {
+    const struct program *program;
+    const struct cut_options *options;
+    const struct partition_options *how;
+    int *stage, *tried;
+    bool *may_end;           /* by node */
+    double *seconds;         /* of `stage` */
+    int left;                /* simulations */
+};
+
+/* Whether the boundary in front of a node can move by so many nodes; sets `tried`. */
+static bool shift(const struct refining *r, int node, int by)
+{
+    int count = r->program->graph->count, to = node + by;
+    if (to < 2 || to >= count || !r->may_end[to - 1]) return false;
+    memcpy(r->tried, r->stage, (size_t)count * sizeof *r->tried);
+    for (int n = node; n < to; n++) r->tried[n] = r->stage[node - 1];
+    for (int n = to; n < node; n++) r->tried[n] = r->stage[node];
+    return by > 0 ? r->stage[to] == r->stage[node] : r->stage[to - 1] == r->stage[node - 1];
+}
+
+/* Tries places near a boundary. */
+static enum status refine_at(struct refining *r, int node, bool *moved)
+{
+    size_t bytes = (size_t)r->program->graph->count * sizeof *r->stage;
+    for (int by = 1; by <= FARTHEST; by++)
+        for (int sign = 1; sign >= -1 && r->left > 0; sign -= 2) {
+            double seconds;
+            if (!shift(r, node, sign * by)) continue;
+            r->left--;
+            TRY(division_seconds(r->program, r->options, r->how, r->tried, &seconds));
+            if (seconds >= LESS * *r->seconds) continue;
+            *r->seconds = seconds;
+            memcpy(r->stage, r->tried, bytes);
+            *moved = true;
+            return OK;
+        }
+    return OK;
+}
+
+/* With two chunks a stage, the formula of partition_times.h is too rough: messages arrive while blocks go on,
+ * and weight gradients run beside them. */
+static enum status refine(const struct program *program, const struct cut_options *options,
+                          const struct partition_options *how, int *stage, double *seconds)
+{
+    int count = program->graph->count;
+    struct refining r = {.program = program, .options = options, .how = how, .stage = stage,
+                         .tried = memory_new((size_t)count, sizeof *stage),
+                         .may_end = memory_new((size_t)count, sizeof(bool)),
+                         .seconds = seconds, .left = SIMULATED_INSTRUCTIONS / program->count};
+    enum status status = OK;
+    partition_ends(program, r.may_end);
+    for (bool moved = true; moved && status == OK;) {
+        moved = false;
+        for (int node = count - 1; node > 1 && status == OK; node--)
+            if (stage[node] != stage[node - 1]) status = refine_at(&r, node, &moved);
+    }
+    free(r.tried);
+    free(r.may_end);
+    return status;
+}
+
 /* The division for a schedule, and the seconds of a step unless NULL. */
 static enum status divide(const struct program *program, const struct cut_options *options, int *stage,
                           double *seconds)
@@ -86,7 +152,10 @@ static enum status divide(const struct program *program, const struct cut_option
     double least = 0, after;
     enum status status = partition(program, &how, stage, moved, NULL);
     bool same = status == OK && memcmp(stage, moved, bytes) == 0;
-    if (status == OK && (seconds || !same)) status = division_seconds(program, options, &how, stage, &least);
+    bool refines = options->schedule == PIPELINE_V;
+    if (status == OK && (seconds || !same || refines))
+        status = division_seconds(program, options, &how, stage, &least);
+    if (status == OK && refines) status = refine(program, options, &how, stage, &least);
     if (status == OK && !same) {
         status = division_seconds(program, options, &how, moved, &after);
         if (status == OK && after < WORTH_MOVING * least) {
@@ -109,8 +178,9 @@ static enum status choose(const struct program *program, struct cut_options *opt
     options->schedule = tried.schedule = PIPELINE_1F1B;
     enum status status = divide(program, &tried, stage, &least);
     least *= WORTH_MEMORY;
-    for (tried.schedule = PIPELINE_GPIPE; tried.schedule <= PIPELINE_ZERO_BUBBLE; tried.schedule++) {
-        if (status != OK || tried.schedule == PIPELINE_1F1B) continue;
+    for (tried.schedule = 0; tried.schedule < PIPELINE_SCHEDULES; tried.schedule++) {
+        bool fits = pipeline_chunks(tried.schedule, tried.stages) < program->graph->count;
+        if (status != OK || tried.schedule == PIPELINE_1F1B || !fits) continue;
         status = divide(program, &tried, other, &seconds);
         if (status != OK || seconds >= least) continue;
         least = seconds;

@@ -129,6 +129,55 @@ static void add_crossings(const struct partitioning *p)
                 p->program->values[p->program->gradients[param]].bytes;
 }
 
+/* A value that crosses a boundary: the seconds of its message, and from its writing to the chunk's end. */
+struct crossing {
+    double seconds, before;
+};
+
+/* Values of one direction that cross the boundary behind a node; messages are sent in the order of writing.
+ * `time` is of forward or of data gradients, and the sums of these up to each node. */
+static double hidden_seconds(const struct partitioning *p, int node, bool rises, const double *time)
+{
+    struct crossing *crossings = NULL;
+    int count = 0;
+    double late = 0;
+    for (int v = 0; v < p->program->value_count; v++) {
+        const struct reach *reach = &p->reach[v];
+        if (p->program->values[v].home != HOME_ARENA || reach->last <= node || reach->first > node) continue;
+        if ((reach->writer <= node) != rises) continue;
+        double before = rises ? time[node] - time[reach->writer] : time[reach->writer - 1] - time[node];
+        double seconds = cluster_message(&p->cluster, (double)p->program->values[v].bytes);
+        *array_push(crossings, count) = (struct crossing){seconds, before};
+    }
+    for (int k = 0; k < count; k++) {
+        double end = -crossings[k].before;
+        for (int n = 0; n < count; n++)
+            if (crossings[n].before <= crossings[k].before) end += crossings[n].seconds;
+        if (end > late) late = end;
+    }
+    free(crossings);
+    return cluster_message(&p->cluster, (double)p->blocks[node].crossing) - late;
+}
+
+/* A GPU sends while it computes. */
+static void add_hidden(const struct partitioning *p)
+{
+    int count = p->program->graph->count;
+    double *forward = memory_new((size_t)count, sizeof *forward);
+    double *data = memory_new((size_t)count, sizeof *data);
+    for (int node = 1; node < count; node++) {
+        forward[node] = forward[node - 1] + p->blocks[node].forward;
+        data[node] = data[node - 1] + p->blocks[node].data;
+    }
+    for (int node = 1; node < count; node++) {
+        if (p->blocks[node].crossing >= NEVER) continue;
+        p->blocks[node].hidden[PARTITION_RISES] = hidden_seconds(p, node, true, forward);
+        p->blocks[node].hidden[PARTITION_FALLS] = hidden_seconds(p, node, false, data);
+    }
+    free(forward);
+    free(data);
+}
+
 /* Only the stage's own nodes matter. */
 static int64_t stage_bytes(void *context, const struct partition_stage *at, int number)
 {
@@ -143,17 +192,35 @@ static int64_t stage_bytes(void *context, const struct partition_stage *at, int 
 }
 
 /* Assigns nodes to stages. The first node is the input, whose images all stages have, so blocks begin after
- * it. False if a stage ends where none may. */
+ * it. False if a chunk ends where none may. */
 static bool number_nodes(const struct partitioning *p, const struct partition_stage *found, int *stage)
 {
+    enum pipeline_schedule schedule = p->options->schedule;
+    int stages = p->options->stages, chunks = pipeline_chunks(schedule, stages);
     bool right = true;
-    int stages = p->options->stages;
-    stage[0] = 0;
-    for (int s = 0; s < stages; s++) {
-        for (int node = found[s].first; node < found[s].end; node++) stage[node + 1] = s;
-        right = right && (s == stages - 1 || p->blocks[found[s].end].crossing < NEVER);
+    stage[0] = pipeline_stage(schedule, stages, 0);
+    for (int c = 0; c < chunks; c++) {
+        for (int node = found[c].first; node < found[c].end; node++)
+            stage[node + 1] = pipeline_stage(schedule, stages, c);
+        right = right && (c == chunks - 1 || p->blocks[found[c].end].crossing < NEVER);
     }
     return right;
+}
+
+/* The search knows one chunk a stage: with two, it divides into as many stages as there are chunks, and their
+ * boundaries move then. Memory is not limited there. */
+static void search_chunks(const struct partition_problem *problem, struct partition_stage *found,
+                          double *seconds)
+{
+    struct partition_problem apart = *problem, chunks = *problem;
+    apart.stages = apart.ranks = partition_chunks(problem);
+    apart.schedule = PIPELINE_ZERO_BUBBLE;
+    apart.limit = chunks.limit = 0;
+    partition_search(&apart, found, seconds);
+    partition_move(&chunks, found);
+    struct partition_sums sums = partition_sums_make(&chunks);
+    *seconds = partition_step(&sums, found);
+    partition_sums_free(&sums);
 }
 
 /* False if there are too few blocks. */
@@ -161,7 +228,6 @@ static bool search(struct partitioning *p, int *stage, int *moved, double *secon
 {
     int count = p->program->graph->count - 1, stages = p->options->stages;
     const struct partition_block *blocks = p->blocks + 1;
-    struct partition_stage *found = memory_new((size_t)stages, sizeof *found);
     double none = cluster_message(&p->cluster, 0);
     const struct partition_link link = {none, MUCH / (cluster_message(&p->cluster, MUCH) - none)};
     struct partition_problem problem = {
@@ -171,17 +237,33 @@ static bool search(struct partitioning *p, int *stage, int *moved, double *secon
         .sends_itself = p->options->on_cpu,
         .limit = p->options->limit, .bytes = stage_bytes, .context = p,
     };
-    if (!partition_search(&problem, found, seconds)) {
+    struct partition_stage *found = memory_new((size_t)partition_chunks(&problem), sizeof *found);
+    if (problem.schedule == PIPELINE_V) {
+        search_chunks(&problem, found, seconds);
+    } else if (!partition_search(&problem, found, seconds)) {
         problem.limit = 0;
         partition_search(&problem, found, seconds);
     }
     bool right = number_nodes(p, found, stage);
     if (moved) {
-        partition_move(&problem, found);
+        if (problem.schedule != PIPELINE_V) partition_move(&problem, found);
         number_nodes(p, found, moved);
     }
     free(found);
     return right;
+}
+
+void partition_ends(const struct program *program, bool *may_end)
+{
+    int count = program->graph->count;
+    struct partitioning p = {.program = program, .options = &(struct partition_options){.stages = 1},
+                             .blocks = memory_new((size_t)count, sizeof *p.blocks),
+                             .reach = memory_new((size_t)program->value_count, sizeof *p.reach)};
+    look_at(&p);
+    keep_joined(&p);
+    for (int node = 0; node < count; node++) may_end[node] = node > 0 && p.blocks[node].crossing < NEVER;
+    free(p.blocks);
+    free(p.reach);
 }
 
 struct cluster partition_cluster(const struct program *program, const struct partition_options *options)
@@ -203,11 +285,13 @@ enum status partition(const struct program *program, const struct partition_opti
     look_at(&p);
     keep_joined(&p);
     add_crossings(&p);
-    bool right = options->stages < program->graph->count && search(&p, stage, moved, &found);
+    if (!options->on_cpu) add_hidden(&p);
+    int chunks = pipeline_chunks(options->schedule, options->stages);
+    bool right = chunks < program->graph->count && search(&p, stage, moved, &found);
     if (seconds) *seconds = found;
     free(p.blocks);
     free(p.reach);
     if (right) return OK;
-    return fail(USAGE, "%s: a network of %d layers cannot be cut into %d stages", program->graph->arch,
-                program->graph->count - 1, options->stages);
+    return fail(USAGE, "%s: a network of %d layers cannot be cut into %d %s", program->graph->arch,
+                program->graph->count - 1, chunks, chunks == options->stages ? "stages" : "parts");
 }

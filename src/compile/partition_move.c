@@ -20,7 +20,7 @@ struct moving {
  * stage would have no blocks. */
 static bool shift(const struct moving *m, int from, int to, int by)
 {
-    int count = m->problem->stages;
+    int count = partition_chunks(m->problem);
     memcpy(m->tried, m->stages, (size_t)count * sizeof *m->tried);
     for (int s = from; s < to; s++) m->tried[s - 1].end = m->tried[s].first += by;
     return m->tried[from - 1].first < m->tried[from - 1].end && m->tried[to - 1].first < m->tried[to - 1].end;
@@ -39,7 +39,7 @@ static bool try_shift(struct moving *m, int from, int to, int by)
     if (!shift(m, from, to, by)) return false;
     double seconds = partition_step(&m->sums, m->tried);
     if (seconds >= LESS * m->seconds || !fits(m, from, to)) return false;
-    memcpy(m->stages, m->tried, (size_t)m->problem->stages * sizeof *m->stages);
+    memcpy(m->stages, m->tried, (size_t)partition_chunks(m->problem) * sizeof *m->stages);
     m->seconds = seconds;
     return true;
 }
@@ -55,13 +55,14 @@ static bool try_all(struct moving *m, int from, int to)
 
 void partition_move(const struct partition_problem *problem, struct partition_stage *stages)
 {
+    int chunks = partition_chunks(problem);
     struct moving m = {.problem = problem, .sums = partition_sums_make(problem), .stages = stages,
-                       .tried = memory_new((size_t)problem->stages, sizeof *stages)};
+                       .tried = memory_new((size_t)chunks, sizeof *stages)};
     m.seconds = partition_step(&m.sums, stages);
     for (bool moved = true; moved;) {
         moved = false;
-        for (int from = 1; from < problem->stages; from++)
-            for (int to = from + 1; to <= problem->stages; to++) moved = try_all(&m, from, to) || moved;
+        for (int from = 1; from < chunks; from++)
+            for (int to = from + 1; to <= chunks; to++) moved = try_all(&m, from, to) || moved;
     }
     partition_sums_free(&m.sums);
     free(m.tried);

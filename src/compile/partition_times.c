@@ -5,6 +5,14 @@
 
 #include "base/memory.h"
 
+static struct partition_order order_of(const struct partition_problem *problem, int stage)
+{
+    int count = problem->micro_batches;
+    struct partition_order order = {.blocks = memory_new((size_t)(6 * count), sizeof *order.blocks)};
+    order.count = pipeline_blocks(problem->schedule, problem->stages, stage, count, order.blocks);
+    return order;
+}
+
 struct partition_sums partition_sums_make(const struct partition_problem *problem)
 {
     size_t count = (size_t)problem->count + 1, all = (size_t)problem->replicas_max * count;
@@ -13,7 +21,9 @@ struct partition_sums partition_sums_make(const struct partition_problem *proble
         .forward = memory_new(all, sizeof(double)), .data = memory_new(all, sizeof(double)),
         .weights = memory_new(all, sizeof(double)), .launches = memory_new(all, sizeof(double)),
         .gradients = memory_new(count, sizeof(int64_t)),
+        .orders = memory_new((size_t)problem->stages, sizeof(struct partition_order)),
     };
+    for (int s = 0; s < problem->stages; s++) sums.orders[s] = order_of(problem, s);
     for (int r = 0; r < problem->replicas_max; r++)
         for (int i = 0; i < problem->count; i++) {
             const struct partition_block *block = &problem->blocks[r][i];
@@ -29,6 +39,8 @@ struct partition_sums partition_sums_make(const struct partition_problem *proble
 
 void partition_sums_free(struct partition_sums *sums)
 {
+    for (int s = 0; s < sums->problem->stages; s++) free(sums->orders[s].blocks);
+    free(sums->orders);
     free(sums->forward);
     free(sums->data);
     free(sums->weights);
@@ -74,43 +86,79 @@ struct partition_times partition_times(const struct partition_sums *sums, const 
     return times;
 }
 
-enum way { RISES, FALLS, WAYS };     /* directions of messages: to the next stage, to the preceding one */
+struct chunk {
+    struct partition_times times;
+    const double *hidden;            /* of the boundary behind it */
+    double *arrives[BLOCK_WEIGHTS];  /* by kind and micro-batch: when the block's input is there; infinite: it
+                                      * has not been sent */
+};
 
 /* The state of a stage in the simulation. */
 struct worker {
-    struct partition_times times;
-    struct pipeline_block *blocks;   /* in order ... */
-    int count, next;                 /* ... and the next one to work on */
-    double now;                      /* the end of the last one */
-    double *arrives[WAYS];           /* by micro-batch: arrival of its message; infinite: not sent yet */
-    double sent[WAYS];               /* the end of the last message in that direction */
+    const struct partition_order *order;
+    int next;                        /* of the order's blocks */
+    double now;                      /* the end of the last one ... */
+    double later;                    /* ... but for weight gradients, of which that many seconds are left */
+    double sent[2];                  /* the end of the last message to a lower stage, and to a higher one */
 };
 
-static struct worker worker_open(const struct partition_problem *problem, int stage)
+struct playing {
+    const struct partition_problem *problem;
+    int chunk_count;
+    struct chunk *chunks;
+    struct worker *workers;          /* by stage */
+};
+
+static void open_chunk(struct playing *play, const struct partition_sums *sums,
+                       const struct partition_stage *stages, int number)
 {
-    size_t count = (size_t)problem->micro_batches;
-    struct worker worker = {.blocks = memory_new(3 * count, sizeof *worker.blocks)};
-    worker.count = pipeline_blocks(problem->schedule, problem->stages, stage, (int)count, worker.blocks);
-    for (enum way w = 0; w < WAYS; w++) {
-        worker.arrives[w] = memory_new(count, sizeof(double));
-        for (size_t k = 0; k < count; k++) worker.arrives[w][k] = INFINITY;
+    size_t count = (size_t)play->problem->micro_batches;
+    int wide = number < play->chunk_count - 1 ? stages[number + 1].replicas : 1;
+    struct chunk *chunk = &play->chunks[number];
+    chunk->times = partition_times(sums, &stages[number], wide);
+    chunk->hidden = play->problem->blocks[0][stages[number].end - 1].hidden;
+    for (enum block_kind kind = BLOCK_FORWARD; kind <= BLOCK_BACKWARD; kind++) {
+        bool given = kind == BLOCK_FORWARD ? number == 0 : number == play->chunk_count - 1;
+        chunk->arrives[kind] = memory_new(count, sizeof(double));
+        for (size_t k = 0; k < count && !given; k++) chunk->arrives[kind][k] = INFINITY;
     }
-    return worker;
 }
 
-static void worker_close(struct worker *worker)
+static struct playing playing_open(const struct partition_sums *sums, const struct partition_stage *stages)
 {
-    free(worker->blocks);
-    for (enum way w = 0; w < WAYS; w++) free(worker->arrives[w]);
+    const struct partition_problem *problem = sums->problem;
+    struct playing play = {.problem = problem, .chunk_count = partition_chunks(problem)};
+    play.chunks = memory_new((size_t)play.chunk_count, sizeof *play.chunks);
+    play.workers = memory_new((size_t)problem->stages, sizeof *play.workers);
+    for (int c = 0; c < play.chunk_count; c++) open_chunk(&play, sums, stages, c);
+    for (int s = 0; s < problem->stages; s++) play.workers[s].order = &sums->orders[s];
+    return play;
 }
 
-/* Sends what is ready to another stage, over a boundary that takes `message` seconds. */
-static void pass_on(const struct partition_problem *problem, struct worker *from, struct worker *to,
-                    enum way way, int micro_batch, double message)
+static void playing_close(struct playing *play)
 {
-    from->sent[way] = fmax(from->sent[way], from->now) + message;
-    to->arrives[way][micro_batch] = from->sent[way];
-    if (problem->sends_itself) from->now = from->sent[way];
+    for (int c = 0; c < play->chunk_count; c++)
+        for (enum block_kind kind = BLOCK_FORWARD; kind <= BLOCK_BACKWARD; kind++)
+            free(play->chunks[c].arrives[kind]);
+    free(play->chunks);
+    free(play->workers);
+}
+
+/* Sends what a block made to the same block of the next chunk, or for backward of the one before. */
+static void pass_on(struct playing *play, const struct pipeline_block *block)
+{
+    const struct partition_problem *problem = play->problem;
+    bool forward = block->kind == BLOCK_FORWARD;
+    int to = block->chunk + (forward ? 1 : -1);
+    int own = pipeline_stage(problem->schedule, problem->stages, block->chunk);
+    bool higher = pipeline_stage(problem->schedule, problem->stages, to) > own;
+    const struct chunk *boundary = &play->chunks[forward ? block->chunk : to];
+    double message = boundary->times.message;
+    struct worker *from = &play->workers[own];
+    double end = from->now + message - boundary->hidden[forward ? PARTITION_RISES : PARTITION_FALLS];
+    from->sent[higher] = fmax(from->sent[higher] + message, end);
+    play->chunks[to].arrives[block->kind][block->micro_batch] = from->sent[higher];
+    if (problem->sends_itself) from->now = from->sent[higher];
 }
 
 /* Seconds of data and weight gradients that run concurrently. */
@@ -119,49 +167,49 @@ static double both_gradients(const struct partition_times *times)
     return fmax(fmax(times->data, times->weights), times->data + times->weights - times->launches);
 }
 
-/* Executes a stage's next block, if its inputs have arrived. */
-static bool work(const struct partition_problem *problem, struct worker *workers, int stage)
+static double block_seconds(const struct playing *play, const struct pipeline_block *block)
 {
-    struct worker *own = &workers[stage];
-    if (own->next == own->count) return false;
-    const struct pipeline_block *block = &own->blocks[own->next];
-    const struct partition_times *times = &own->times;
-    int k = block->micro_batch;
-    bool last = stage == problem->stages - 1, forward = block->kind == BLOCK_FORWARD;
-    bool apart = pipeline_weights_apart(problem->schedule, stage);
-    double ready = 0, seconds = forward ? times->forward : apart ? times->data : both_gradients(times);
-    if (forward && stage > 0) ready = own->arrives[RISES][k];
-    if (block->kind == BLOCK_BACKWARD && !last) ready = own->arrives[FALLS][k];
-    if (block->kind == BLOCK_WEIGHTS) seconds = times->weights;
+    const struct partition_times *times = &play->chunks[block->chunk].times;
+    if (block->kind == BLOCK_FORWARD) return times->forward;
+    if (block->kind == BLOCK_WEIGHTS) return times->weights;
+    bool apart = pipeline_weights_apart(play->problem->schedule, block->chunk);
+    return apart ? times->data : both_gradients(times);
+}
+
+/* Executes a stage's next block, if its inputs have arrived. Weight gradients fill gaps between others. */
+static bool work(struct playing *play, int stage)
+{
+    struct worker *own = &play->workers[stage];
+    if (own->next == own->order->count) return false;
+    const struct pipeline_block *block = &own->order->blocks[own->next];
+    int c = block->chunk;
+    bool weights = block->kind == BLOCK_WEIGHTS;
+    double ready = weights ? 0 : play->chunks[c].arrives[block->kind][block->micro_batch];
     if (isinf(ready)) return false;
     own->next++;
-    own->now = fmax(own->now, ready) + seconds;
-    if (forward && !last) pass_on(problem, own, own + 1, RISES, k, times->message);
-    if (block->kind == BLOCK_BACKWARD && stage > 0)
-        pass_on(problem, own, own - 1, FALLS, k, own[-1].times.message);
+    if (weights) {
+        own->later += block_seconds(play, block);
+        return true;
+    }
+    own->later -= fmin(own->later, fmax(0, ready - own->now));
+    own->now = fmax(own->now, ready) + block_seconds(play, block);
+    bool sends = block->kind == BLOCK_FORWARD ? c < play->chunk_count - 1 : c > 0;
+    if (sends) pass_on(play, block);
     return true;
 }
 
 double partition_step(const struct partition_sums *sums, const struct partition_stage *stages)
 {
-    const struct partition_problem *problem = sums->problem;
-    struct worker *workers = memory_new((size_t)problem->stages, sizeof *workers);
+    int workers = sums->problem->stages;
+    struct playing play = playing_open(sums, stages);
     double end = 0, exchange = 0;
-    for (int s = 0; s < problem->stages; s++) {
-        int wide = s < problem->stages - 1 ? stages[s + 1].replicas : 1;
-        workers[s] = worker_open(problem, s);
-        workers[s].times = partition_times(sums, &stages[s], wide);
-    }
     for (bool works = true; works;) {
         works = false;
-        for (int s = 0; s < problem->stages; s++)
-            while (work(problem, workers, s)) works = true;
+        for (int s = 0; s < workers; s++)
+            while (work(&play, s)) works = true;
     }
-    for (int s = 0; s < problem->stages; s++) {
-        end = fmax(end, workers[s].now);
-        exchange = fmax(exchange, workers[s].times.exchange);
-        worker_close(&workers[s]);
-    }
-    free(workers);
+    for (int s = 0; s < workers; s++) end = fmax(end, play.workers[s].now + play.workers[s].later);
+    for (int c = 0; c < play.chunk_count; c++) exchange = fmax(exchange, play.chunks[c].times.exchange);
+    playing_close(&play);
     return end + exchange;
 }

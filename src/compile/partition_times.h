@@ -7,12 +7,16 @@
 
 #include "compile/pipeline_schedule.h"
 
+enum partition_way { PARTITION_RISES, PARTITION_FALLS, PARTITION_WAYS };     /* activations; gradients */
+
 /* Nodes that stay in one stage. Seconds are of one micro-batch. */
 struct partition_block {
     double forward, data, weights;   /* forward, data gradients, weight gradients */
     double launches;                 /* of both gradients: overlaps with computation of the other one */
     int64_t crossing;                /* bytes of a micro-batch that cross the boundary behind it; their
                                       * gradients return */
+    double hidden[PARTITION_WAYS];   /* seconds by which what crosses arrives earlier than if all of it were
+                                      * sent at the end of the chunk; not in partition_search */
     int64_t gradients;               /* bytes of its parameters' gradients */
 };
 
@@ -20,7 +24,8 @@ struct partition_link {
     double seconds, bytes_per_second;
 };
 
-/* Blocks [first, end), computed by `replicas` ranks, each of which takes a part of every micro-batch. */
+/* A stage, or with PIPELINE_V a chunk: blocks [first, end), computed by `replicas` ranks, each of which takes
+ * a part of every micro-batch. */
 struct partition_stage {
     int first, end, replicas;
 };
@@ -41,9 +46,22 @@ struct partition_problem {
     void *context;
 };
 
-/* Prefix sums over a problem's blocks. */
+/* The number of partition_stages. */
+static inline int partition_chunks(const struct partition_problem *problem)
+{
+    return pipeline_chunks(problem->schedule, problem->stages);
+}
+
+/* The order of a stage. */
+struct partition_order {
+    struct pipeline_block *blocks;
+    int count;
+};
+
+/* Prefix sums over a problem's blocks, and its schedule. */
 struct partition_sums {
     const struct partition_problem *problem;
+    struct partition_order *orders;     /* [stages] */
     double *forward, *data, *weights, *launches;   /* [replicas_max][count + 1] */
     int64_t *gradients;                 /* [count + 1] */
 };

@@ -1,15 +1,27 @@
+/* pipeline_schedule.c: the orders of blocks; that of PIPELINE_V by list scheduling: all stages are simulated,
+ * with assumed times of blocks, and a stage that is free takes the best of the blocks whose inputs are there.
+ * So the order depends on nothing but the numbers of stages and micro-batches. */
 #include "compile/pipeline_schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+#define KINDS (BLOCK_WEIGHTS + 1)
+#define NEVER 1e9
+#define MESSAGE 2            /* seconds; see seconds_of */
 
 /* The order so far, and the next micro-batch of each kind of block. */
 struct order {
     struct pipeline_block *blocks;
-    int count;
+    int count, stage;
     int next[BLOCK_WEIGHTS + 1];
 };
 
 static void put(struct order *order, enum block_kind kind)
 {
-    order->blocks[order->count++] = (struct pipeline_block){kind, order->next[kind]++};
+    order->blocks[order->count++] = (struct pipeline_block){kind, order->next[kind]++, order->stage};
 }
 
 /* The number of forward blocks before the first backward block. */
@@ -19,12 +31,118 @@ static int warm_up(enum pipeline_schedule schedule, int stages, int stage, int m
     return least < micro_batches ? least : micro_batches;
 }
 
+/* All stages, with PIPELINE_V. */
+struct v {
+    int stages, chunks, micro_batches;
+    double *ends;            /* by chunk, micro-batch and kind; NEVER: not begun */
+    double *free;            /* by stage: when its last block ends */
+    int alive;               /* micro-batches between forward and backward of the first chunk */
+};
+
+/* A block that could be next, and when. */
+struct candidate {
+    struct pipeline_block block;
+    double begins;
+    int urgency;
+};
+
+static double *end_of(const struct v *v, enum block_kind kind, int micro_batch, int chunk)
+{
+    return &v->ends[(chunk * v->micro_batches + micro_batch) * KINDS + (int)kind];
+}
+
+/* Seconds of a chunk's block, relative to those of others, as of residual networks on GPUs. The only chunk of
+ * the first stage is as long as two. Backward of the first chunk includes weight gradients. */
+static double seconds_of(const struct v *v, const struct pipeline_block *block)
+{
+    static const double by_kind[KINDS] = {[BLOCK_FORWARD] = 4, [BLOCK_BACKWARD] = 5, [BLOCK_WEIGHTS] = 2};
+    double seconds = by_kind[block->kind];
+    if (block->kind == BLOCK_BACKWARD && block->chunk == 0) seconds += by_kind[BLOCK_WEIGHTS];
+    return block->chunk == v->stages - 1 && v->stages > 1 ? 2 * seconds : seconds;
+}
+
+/* The chunk whose message a block waits for; -1: none. */
+static int sender_of(const struct v *v, const struct pipeline_block *block)
+{
+    if (block->kind == BLOCK_FORWARD) return block->chunk - 1;
+    return block->kind == BLOCK_BACKWARD && block->chunk + 1 < v->chunks ? block->chunk + 1 : -1;
+}
+
+/* When what a block reads is there. */
+static double ready_at(const struct v *v, const struct pipeline_block *block)
+{
+    int k = block->micro_batch, from = sender_of(v, block);
+    double ready = from >= 0 ? *end_of(v, block->kind, k, from) + MESSAGE : 0;
+    if (block->kind == BLOCK_FORWARD) return fmin(NEVER, ready);
+    double own = *end_of(v, block->kind - 1, k, block->chunk);
+    return fmin(NEVER, fmax(own, ready));
+}
+
+static int stage_of(const struct v *v, int chunk)
+{
+    return pipeline_stage(PIPELINE_V, v->stages, chunk);
+}
+
+/* A chunk's blocks of a kind are in the order of micro-batches. Memory for activations limits how many
+ * micro-batches may be under way. */
+static struct candidate candidate_of(const struct v *v, enum block_kind kind, int chunk)
+{
+    struct candidate none = {.begins = NEVER};
+    struct pipeline_block block = {kind, 0, chunk};
+    if (kind == BLOCK_WEIGHTS && !pipeline_weights_apart(PIPELINE_V, chunk)) return none;
+    while (block.micro_batch < v->micro_batches && *end_of(v, kind, block.micro_batch, chunk) < NEVER)
+        block.micro_batch++;
+    if (block.micro_batch == v->micro_batches || ready_at(v, &block) == NEVER) return none;
+    if (kind == BLOCK_FORWARD && chunk == 0 && v->alive == 2 * v->stages - 1) return none;
+    static const int by_kind[KINDS] = {[BLOCK_FORWARD] = 1, [BLOCK_BACKWARD] = 2};
+    double begins = fmax(ready_at(v, &block), v->free[stage_of(v, chunk)]);
+    return (struct candidate){block, begins, by_kind[kind] * v->chunks + chunk};
+}
+
+static struct candidate better(struct candidate a, struct candidate b)
+{
+    if (a.begins != b.begins) return a.begins < b.begins ? a : b;
+    return a.urgency >= b.urgency ? a : b;
+}
+
+/* The block that begins next, of all stages; begins is NEVER when there are no more. */
+static struct candidate next_of(const struct v *v)
+{
+    struct candidate next = {.begins = NEVER};
+    for (int chunk = 0; chunk < v->chunks; chunk++)
+        for (enum block_kind kind = BLOCK_FORWARD; kind <= BLOCK_WEIGHTS; kind++)
+            next = better(next, candidate_of(v, kind, chunk));
+    return next;
+}
+
+static int v_blocks(int stages, int stage, int micro_batches, struct pipeline_block *blocks)
+{
+    struct v v = {.stages = stages, .chunks = pipeline_chunks(PIPELINE_V, stages),
+                  .micro_batches = micro_batches};
+    int cells = v.chunks * micro_batches * KINDS, count = 0;
+    v.ends = memory_new((size_t)cells, sizeof *v.ends);
+    v.free = memory_new((size_t)stages, sizeof *v.free);
+    for (int k = 0; k < cells; k++) v.ends[k] = NEVER;
+    for (struct candidate next = next_of(&v); next.begins < NEVER; next = next_of(&v)) {
+        struct pipeline_block *block = &next.block;
+        int its = stage_of(&v, block->chunk);
+        v.free[its] = next.begins + seconds_of(&v, block);
+        *end_of(&v, block->kind, block->micro_batch, block->chunk) = v.free[its];
+        if (block->chunk == 0) v.alive += block->kind == BLOCK_FORWARD ? 1 : -1;
+        if (its == stage) blocks[count++] = *block;
+    }
+    free(v.ends);
+    free(v.free);
+    return count;
+}
+
 /* Weight gradients lag by `stage` micro-batches, to fill the idle time at the end, which is longer in later
  * stages. No stage waits for the first one's data gradients, so there weight gradients are not separate. */
 int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
                     struct pipeline_block *blocks)
 {
-    struct order order = {.blocks = blocks};
+    if (schedule == PIPELINE_V) return v_blocks(stages, stage, micro_batches, blocks);
+    struct order order = {.blocks = blocks, .stage = stage};
     bool apart = pipeline_weights_apart(schedule, stage);
     for (int k = warm_up(schedule, stages, stage, micro_batches); k > 0; k--) put(&order, BLOCK_FORWARD);
     while (order.next[BLOCK_BACKWARD] < micro_batches) {

@@ -1,4 +1,7 @@
-/* pipeline_schedule.h: the order in which a pipeline stage computes the micro-batches of a step. */
+/* pipeline_schedule.h: the order in which a pipeline stage computes the micro-batches of a step.
+ *
+ * The network is divided into chunks, which follow each other. A stage has one of them; with
+ * PIPELINE_V two, of which one is as far from the first chunk as the other from the last. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +11,10 @@ enum pipeline_schedule {
     PIPELINE_1F1B,           /* alternating forward and backward, as early as possible (Narayanan et al.
                               * 2019) */
     PIPELINE_ZERO_BUBBLE,    /* the same, with separate, later weight gradients: ZB-H1 (Qi et al. 2023) */
+    PIPELINE_V,              /* two chunks a stage, but for one: a micro-batch goes from the last stage to the
+                              * first and back (ZB-V, Qi et al. 2024) */
 };
+#define PIPELINE_SCHEDULES (PIPELINE_V + 1)
 
 enum block_kind {
     BLOCK_FORWARD,
@@ -17,15 +23,27 @@ enum block_kind {
 };
 struct pipeline_block {
     enum block_kind kind;
-    int micro_batch;
+    int micro_batch, chunk;
 };
 
-/* Whether a stage computes weight gradients separately. */
-static inline bool pipeline_weights_apart(enum pipeline_schedule schedule, int stage)
+static inline int pipeline_chunks(enum pipeline_schedule schedule, int stages)
 {
-    return schedule == PIPELINE_ZERO_BUBBLE && stage > 0;
+    return schedule == PIPELINE_V ? 2 * stages - 1 : stages;
 }
 
-/* The blocks of a stage in order; fills blocks[3 * micro_batches] and returns their number. */
+/* The stage that has a chunk; the last stage has the last one. */
+static inline int pipeline_stage(enum pipeline_schedule schedule, int stages, int chunk)
+{
+    if (schedule != PIPELINE_V) return chunk;
+    return chunk < stages ? stages - 1 - chunk : chunk - (stages - 1);
+}
+
+/* Whether weight gradients of a chunk are separate: nobody waits for the first one's data gradients. */
+static inline bool pipeline_weights_apart(enum pipeline_schedule schedule, int chunk)
+{
+    return (schedule == PIPELINE_ZERO_BUBBLE || schedule == PIPELINE_V) && chunk > 0;
+}
+
+/* The blocks of a stage in order; fills blocks[6 * micro_batches] and returns their number. */
 int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
                     struct pipeline_block *blocks);

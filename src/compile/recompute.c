@@ -16,22 +16,23 @@ int recompute_fold(const struct program *program, const enum recompute_mode *mod
                    enum recompute_mode *folded)
 {
     int count = 0;
-    for (int i = 0; i < program->count && program->instructions[i].micro_batch == 0; i++)
-        if (can_recompute(program, &program->instructions[i])) folded[count++] = modes[i];
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->micro_batch == 0 && can_recompute(program, at)) folded[count++] = modes[i];
+    }
     return count;
 }
 
 void recompute_unfold(const struct program *program, const enum recompute_mode *folded,
                       enum recompute_mode *modes)
 {
-    for (int i = 0, micro_batch = 0, k = 0; i < program->count; i++) {
+    int *counts = memory_new((size_t)program->micro_batches, sizeof *counts);
+    for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         modes[i] = RECOMPUTE_NEVER;
-        if (!can_recompute(program, at)) continue;
-        if (at->micro_batch != micro_batch) k = 0;
-        micro_batch = at->micro_batch;
-        modes[i] = folded[k++];
+        if (can_recompute(program, at)) modes[i] = folded[counts[at->micro_batch]++];
     }
+    free(counts);
 }
 
 /* A value that may have to be recomputed for backward. */

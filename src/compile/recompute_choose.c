@@ -69,22 +69,21 @@ static bool has_weights(const struct program *program, const struct instruction 
 /* Forward instructions in order; micro-batches have the same ones. */
 static void groups_make(struct choosing *c, const struct program *program)
 {
-    int in_micro_batch = 0, micro_batch = 0;
+    int *counts = memory_new((size_t)program->micro_batches, sizeof *counts);
     c->group_of = memory_new((size_t)program->count, sizeof *c->group_of);
     c->groups = memory_new((size_t)program->count, sizeof *c->groups);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         c->group_of[i] = -1;
         if (!replay_can_recompute(&c->replay, i)) continue;
-        if (at->micro_batch != micro_batch) in_micro_batch = 0;
-        micro_batch = at->micro_batch;
-        c->group_of[i] = in_micro_batch;
-        struct group *group = &c->groups[in_micro_batch++];
+        int number = c->group_of[i] = counts[at->micro_batch]++;
+        struct group *group = &c->groups[number];
         *array_push(group->at, group->count) = i;
         group->free = true;
         group->heavy = has_weights(program, at);
-        if (in_micro_batch > c->group_count) c->group_count = in_micro_batch;
+        if (number >= c->group_count) c->group_count = number + 1;
     }
+    free(counts);
 }
 
 /* Values that backward does not read cost nothing to free. */

@@ -252,7 +252,8 @@ static int micro_batch_begin(const struct replay *replay, int micro_batch)
     return i;
 }
 
-/* The instructions that runs replay, after a first run of all of them without limit that kept everything. */
+/* The instructions that runs replay, after a first run of all of them without limit that kept everything:
+ * those of a micro-batch and of the one before it, unless others come between. */
 static void window_note(struct replay *replay, bool whole)
 {
     struct recompute_walk *walk = &replay->walk;
@@ -260,6 +261,7 @@ static void window_note(struct replay *replay, bool whole)
     for (int t = 1; t < replay->time; t++)
         if (replay->change[t] > replay->change[peak]) peak = t;
     replay->micro_batch = replay->program->instructions[peak].micro_batch;
+    whole = whole || replay->program->schedule == PIPELINE_V;
     if (whole || replay->program->micro_batches < 2) replay->micro_batch = 0;
     else if (replay->micro_batch == 0) replay->micro_batch = 1;
     if (replay->micro_batch > 0) {

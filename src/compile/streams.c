@@ -121,8 +121,8 @@ void streams_wait(struct program *program)
 enum { MAIN };               /* the stream of the update, and of what else is not a chain's */
 
 /* Streams by number: chains, the weight gradients of each, transfers to the host and back. Collectives use
- * the last number, messages to higher and to lower stages the two before it: those of one direction are in
- * order. */
+ * the last number, messages to and from higher and lower stages the four before it: those of each kind are in
+ * order. Sends do not wait behind receives, which wait for another stage. */
 struct division {
     int chains;
     bool by_layer;
@@ -278,8 +278,17 @@ struct latest {
     int chain, weights, weights_before;
 };
 
+/* The first node that is not in the first chunk of a pipeline. */
+static int first_chunk_end(const struct program *program)
+{
+    int node = 0, count = program->graph->count;
+    if (program->stages == 1) return count;
+    while (node < count && program->node_stages[node] == program->node_stages[0]) node++;
+    return node;
+}
+
 /* For each instruction of a chain the last weight gradient but one before it; for a weight gradient, the
- * data gradient just before it in the chain, and behind the first stage whatever is before it there, since
+ * data gradient just before it in the chain, and behind the first chunk whatever is before it there, since
  * stages wait for what the chain makes; for one that brings a tensor back or receives it, the chain's
  * before it, since it takes memory that is free then. Sums of weight gradients, of several chains or a stage,
  * hold nothing back. */
@@ -287,6 +296,7 @@ static int *hold_back(const struct program *program, const struct division *divi
 {
     int *behind = memory_new((size_t)program->count, sizeof *behind);
     struct latest *latest = memory_new((size_t)division->chains, sizeof *latest);
+    int first_end = first_chunk_end(program);
     for (int c = 0; c < division->chains; c++) latest[c] = (struct latest){-1, -1, -1};
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
@@ -300,7 +310,7 @@ static int *hold_back(const struct program *program, const struct division *divi
             if (several && at->phase != PHASE_BACKWARD_PARAMS) continue;
             own->weights_before = own->weights;
             own->weights = i;
-            if (own->chain >= 0 && (program->stage > 0 ||
+            if (own->chain >= 0 && (at->node >= first_end ||
                                     program->instructions[own->chain].phase == PHASE_BACKWARD_DATA))
                 behind[i] = own->chain;
         } else if (at->kind == INSTRUCTION_COPY_FROM_HOST || at->kind == INSTRUCTION_RECEIVE) {
@@ -318,10 +328,12 @@ static bool has_exchanges(const struct program *program)
     return false;
 }
 
-/* Whether it goes to a higher stage. */
-static bool message_rises(const struct program *program, const struct instruction *at)
+#define MESSAGE_STREAMS 4
+
+static int message_stream(const struct program *program, const struct instruction *at)
 {
-    return at->kind == INSTRUCTION_SEND ? at->peer > program->stage : at->peer < program->stage;
+    int last = program->streams - 1, higher = at->peer > program->stage;
+    return last - 1 - 2 * higher - (at->kind == INSTRUCTION_SEND);
 }
 
 /* Whether a layer waits for it: a collective of one, between two of its ops. */
@@ -338,7 +350,7 @@ static int stream_of(const struct program *program, const struct division *divis
     if (at->kind == INSTRUCTION_COPY_TO_HOST) return stream_out(division);
     if (at->kind == INSTRUCTION_COPY_FROM_HOST) return stream_out(division) + 1;
     if (at->kind == INSTRUCTION_MEASURE) return MAIN;
-    if (instruction_is_message(at)) return message_rises(program, at) ? last - 2 : last - 1;
+    if (instruction_is_message(at)) return message_stream(program, at);
     if (instruction_is_exchange(program, at) && !is_of_chain(at)) return last;
     if (at->phase == PHASE_UPDATE) return MAIN;
     return division->chain[i] + (apart && is_weight_gradient(program, at) ? division->chains : 0);
@@ -347,7 +359,7 @@ static int stream_of(const struct program *program, const struct division *divis
 static int streams_needed(const struct program *program, const struct division *division)
 {
     int streams = stream_out(division) + (program->host_bytes > 0 ? 2 : 0);
-    if (has_exchanges(program)) streams += program->stages > 1 ? 3 : 1;
+    if (has_exchanges(program)) streams += 1 + (program->stages > 1 ? MESSAGE_STREAMS : 0);
     return streams;
 }
 

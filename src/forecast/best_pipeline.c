@@ -9,6 +9,7 @@
 #define STAGES_MAX 8
 #define DEEPEST 8            /* micro-batches for each stage ... */
 #define MICRO_BATCHES_MAX 32 /* ... and in all */
+#define WIDEST_V 2           /* ... with PIPELINE_V, whose stages wait little with few */
 
 static struct compile_options options_of(const struct session *session, const struct best_pipeline *pipeline,
                                          const struct cluster *cluster)
@@ -47,7 +48,9 @@ static enum status try_schedules(const struct session *session, struct best_pipe
     TRY(passes_lower(graph, &options, &program));
     int *stage = memory_new((size_t)graph->count, sizeof *stage);
     enum status status = OK;
-    for (enum pipeline_schedule s = PIPELINE_GPIPE; status == OK && s <= PIPELINE_ZERO_BUBBLE; s++) {
+    for (enum pipeline_schedule s = 0; status == OK && s < PIPELINE_SCHEDULES; s++) {
+        bool several = s == PIPELINE_V && pipeline.micro_batches > WIDEST_V * pipeline.stages;
+        if (several || pipeline_chunks(s, pipeline.stages) >= graph->count) continue;
         const struct partition_options how = {.stages = pipeline.stages, .schedule = s,
                                               .on_cpu = session_device_kind(session) == DEVICE_CPU};
         double seconds;

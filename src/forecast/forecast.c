@@ -67,15 +67,28 @@ static enum status forecast_compare(const struct session *session, const struct 
     return images % ranks != 0 ? OK : whole_ms(session, options, ranks, images, &forecast->data_parallel_ms);
 }
 
+static bool has_node(const struct program *program, int node)
+{
+    return !program->node_stages || program->node_stages[node] == program->stage;
+}
+
 static void forecast_describe(struct forecast_stage *stage)
 {
     const struct program *program = &stage->compiled.program;
     const struct graph *graph = program->graph;
-    int first = 1, last = graph->count - 1;       /* the first node is the input */
-    while (program->node_stages && program->node_stages[first] != program->stage) first++;
-    while (program->node_stages && program->node_stages[last] != program->stage) last--;
+    struct text layers = {0};
+    int first = 0, last = 0;
+    for (int node = 1; node < graph->count; node++) {     /* the first one is the input */
+        if (!has_node(program, node)) continue;
+        const char *name = graph->nodes[node].name;
+        if (first == 0) first = node;
+        if (last == 0 || last < node - 1) text_add(&layers, "%s%s", last ? ", " : "", name);
+        last = node;
+        if (node == graph->count - 1 || !has_node(program, node + 1)) text_add(&layers, " to %s", name);
+    }
     stage->first = text_copy(graph->nodes[first].name);
     stage->last = text_copy(graph->nodes[last].name);
+    stage->layers = layers.data;
     for (int i = 0; i < program->count; i++)
         if (program->instructions[i].kind == INSTRUCTION_SEND)
             stage->sent_bytes += program->values[program->instructions[i].x[0]].bytes;
@@ -128,6 +141,7 @@ void forecast_free(struct forecast *forecast)
     step_time_free(&forecast->time);
     for (int s = 0; forecast->stages && s < forecast->cluster.stages; s++) {
         free(forecast->stages[s].first);
+        free(forecast->stages[s].layers);
         free(forecast->stages[s].last);
         compiled_free(&forecast->stages[s].compiled);
     }

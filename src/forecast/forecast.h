@@ -13,6 +13,7 @@ struct forecast_options {
 /* A stage of a pipeline. */
 struct forecast_stage {
     char *first, *last;                /* layers */
+    char *layers;                      /* "conv1 to bn3, conv9 to fc" */
     struct compiled compiled;
     struct step_bytes bytes;           /* of a rank's memory */
     int64_t sent_bytes;                /* by a rank in a step, to other stages */

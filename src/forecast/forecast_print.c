@@ -96,6 +96,7 @@ static double bubble(const struct forecast *forecast)
 
 static const char *const schedule_names[] = {
     [PIPELINE_GPIPE] = "gpipe", [PIPELINE_1F1B] = "1f1b", [PIPELINE_ZERO_BUBBLE] = "zerobubble",
+    [PIPELINE_V] = "vshape",
 };
 
 static void print_alternatives(const struct session *session, const struct forecast *forecast)
@@ -141,12 +142,10 @@ static void print_stages(const struct forecast *forecast)
     printf("\n%5s  %-44s %10s %8s %12s %12s\n", "stage", "layers", "busy, ms", "idle", "memory", "sent");
     for (int s = 0; s < forecast->cluster.stages; s++) {
         const struct forecast_stage *stage = &forecast->stages[s];
-        char *layers = text_format("%s to %s", stage->first, stage->last);
         char bytes[TEXT_BYTES], sent[TEXT_BYTES];
-        printf("%5d  %-44s %10.2f %6.1f %% %12s %12s\n", s, layers, forecast->time.busy_ms[s],
+        printf("%5d  %-44s %10.2f %6.1f %% %12s %12s\n", s, stage->layers, forecast->time.busy_ms[s],
                100 * idle(forecast, s), text_bytes((uint64_t)stage->bytes.total, bytes),
                text_bytes((uint64_t)stage->sent_bytes, sent));
-        free(layers);
     }
     printf("\n");
 }
@@ -215,6 +214,7 @@ static void add_stages(const struct session *session, const struct forecast *for
         text_add(out, s ? ",{" : ",\"stages\":[{");
         member_string(out, "first", stage->first);
         member_string(out, "last", stage->last);
+        member_string(out, "layers", stage->layers);
         member_number(out, "busy_ms", forecast->time.busy_ms[s]);
         member_integer(out, "total_bytes", stage->bytes.total);
         member_integer(out, "sent_bytes", stage->sent_bytes);

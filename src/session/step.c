@@ -103,6 +103,7 @@ static struct cut_options cut_options(const struct session *session)
         [PIPELINE_SCHEDULE_GPIPE] = PIPELINE_GPIPE,
         [PIPELINE_SCHEDULE_1F1B] = PIPELINE_1F1B,
         [PIPELINE_SCHEDULE_ZERO_BUBBLE] = PIPELINE_ZERO_BUBBLE,
+        [PIPELINE_SCHEDULE_V] = PIPELINE_V,
     };
     const struct settings *settings = session->settings;
     return (struct cut_options){
