@@ -117,7 +117,8 @@ ok "eval gives the results of training" sh -c '
     echo "$loss"; cat out.json; grep -q "\"loss\":$loss}" out.json'
 ok "results do not depend on the batch" sh -c '
     cp out.json first.json
-    "$AMPTRAIN" eval -q -c run.ini --weights run/checkpoint-last.safetensors --json -s train.batch=34 >out.json
+    "$AMPTRAIN" eval -q -c run.ini --weights run/checkpoint-last.safetensors --json \
+        -s train.batch=34 >out.json
     cat first.json out.json; test "$(cut -d, -f1-4 first.json)" = "$(cut -d, -f1-4 out.json)"'
 ok "eval --logits" sh -c '
     "$AMPTRAIN" eval -q -c run.ini --weights run/checkpoint-last.safetensors --logits logits.npy &&
@@ -203,7 +204,8 @@ slower() { planned --hosts 2 --link 100Gb >fast.json && planned --hosts 2 --link
     among 0.3 1 "$(number efficiency fast.json)" && among 0.01 0.2 "$(number efficiency slow.json)"; }
 ok "plan --hosts: a slow link costs time" slower
 ok "... suggests nothing that does not divide among the ranks" sh -c '
-    ! "$AMPTRAIN" plan -q -c deep.ini -s train.batch=4 -s parallel.gpus=4 2>&1 | grep -E "divide|accumulate=|batch="'
+    ! "$AMPTRAIN" plan -q -c deep.ini -s train.batch=4 -s parallel.gpus=4 2>&1 |
+        grep -E "divide|accumulate=|batch="'
 ok "plan for ranks, as text" sh -c '"$AMPTRAIN" plan -c deep.ini -s train.batch=64 -s parallel.gpus=4 |
     grep "^ *images/s .* of 4 independent GPUs with 16 images each"'
 staged() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2 \
@@ -214,8 +216,10 @@ pipeline() { staged --json -s parallel.schedule=1f1b >staged.json && among 1 1.1
     grep -q '"data_parallel_images_per_s":[0-9.]*,' staged.json; }
 ok "plan for a pipeline: stages, balance, bubble" pipeline
 ok "... and as text, with alternatives" sh -c '"$0" "$@" | awk "/best pipeline .*parallel.stages=/ { a = 1 }
-    /without stages .*parallel.stages=1/ { b = 1 } /^ *0 .*conv1 to / { c = 1 } / to fc / { d = 1 } END { exit !(a && b && c && d) }"' \
-    "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2 -s parallel.schedule=1f1b
+    /without stages .*parallel.stages=1/ { b = 1 } /^ *0 .*conv1 to / { c = 1 } / to fc / { d = 1 }
+    END { exit !(a && b && c && d) }"' \
+    "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2 \
+    -s parallel.schedule=1f1b
 scheduled() { for schedule in auto gpipe 1f1b zerobubble vshape; do
         staged --json -s parallel.schedule=$schedule >$schedule.json || return 1
         number step_ms $schedule.json

@@ -22,7 +22,8 @@ aligned() {
         sed -i "s|^train =.*|train = /a/folder/whose/name/is/longer/than/a/column|" long/config.ini &&
         compare one long two && awk '
         NR == 1 { at = index($0, " two") } / long +two/ && !at { exit 1 }
-        $1 == "optimizer.lr" { found = substr($0, at, 5) == " 0.1 " || substr($0, at) == " 0.1" } END { exit !found }' out
+        $1 == "optimizer.lr" { found = substr($0, at, 5) == " 0.1 " || substr($0, at) == " 0.1" }
+        END { exit !found }' out
 }
 versions() {
     sed -i 's/"libraries":"oneDNN [0-9.]*/"libraries":"oneDNN 9.8.7/' long/metrics.jsonl &&

@@ -97,7 +97,8 @@ calls_go_down() {
         FNR == 1 { pass++ }
         pass == 1 && $3 == "D" { home[$4] = $1 }
         pass == 2 && $3 == "U" && $4 in home && home[$4] != $1 && floor[home[$4]] >= floor[$1] {
-            print $1 "/" $2 " (floor " floor[$1] ") asks for " $4 " of " home[$4] " (floor " floor[home[$4]] ")"
+            print $1 "/" $2 " (floor " floor[$1] ") asks for " $4 " of " home[$4] \
+                " (floor " floor[home[$4]] ")"
         }' "$scratch/floors" "$scratch/symbols" "$scratch/symbols" >"$scratch/wrong"
     cat "$scratch/wrong"
     [ ! -s "$scratch/wrong" ]

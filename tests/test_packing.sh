@@ -33,7 +33,8 @@ ok "files packed unchanged" pack -o all.pack
 ok "... give the same losses in training" trains_alike all.pack from-file
 ok "packing needs no network and no full batch" sh -c '
     "$AMPTRAIN" pack -q -s data.format=folder -s data.train=pictures -o alone.pack && cmp alone.pack all.pack'
-ok "packed into shards" sh -c 'mkdir shards && "$AMPTRAIN" pack -q -c pictures.ini --shards 3 -o shards/x.pack &&
+ok "packed into shards" sh -c '
+    mkdir shards && "$AMPTRAIN" pack -q -c pictures.ini --shards 3 -o shards/x.pack &&
     [ "$(ls shards)" = "$(printf "x-0000.pack\nx-0001.pack\nx-0002.pack")" ]'
 ok "... give the same losses in training" trains_alike shards from-shards
 ok "fewer shards replace an earlier set completely" sh -c 'mkdir fewer &&
@@ -82,7 +83,8 @@ ok "no incomplete output is left" sh -c '[ ! -e x.pack ] && [ ! -e x.pack.tmp ]'
 cp -r pictures broken
 for class in broken/*; do echo "no image" >"$class/zz.png"; printf '\211PNG\r\n\032\n' >"$class/zy.png"; done
 ok "unusable images are left out with --side" sh -c '
-    "$AMPTRAIN" pack -c pictures.ini -s data.train=broken --side 16 -o broken.pack 2>said; cat said; grep -q "left out" said'
+    "$AMPTRAIN" pack -c pictures.ini -s data.train=broken --side 16 -o broken.pack 2>said
+    cat said; grep -q "left out" said'
 exits "... or end packing (on_error=stop)" 3 "$AMPTRAIN" pack -q -c pictures.ini -s data.train=broken -s \
     data.on_error=stop --side 16 -o b.pack
 finish

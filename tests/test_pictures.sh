@@ -31,7 +31,8 @@ ok "a validation split without some class has the training labels" sh -c '
     cat seen/confusion.csv
     grep -q "^\"apple\",0,0" seen/confusion.csv && ! grep -q "^\"pear\",0,0" seen/confusion.csv'
 ok "predict --json" sh -c '
-    "$AMPTRAIN" predict -q -c pictures.ini --weights run/checkpoint-last.safetensors --json pictures/*/*.png >out
+    "$AMPTRAIN" predict -q -c pictures.ini --weights run/checkpoint-last.safetensors --json \
+        pictures/*/*.png >out
     cat out; number="[0-9.e-]*"
     line="{\"image\":\"pictures/[^\"]*\",\"class\":\"[a-z]*\",\"index\":[0-9],\"probability\":$number}"
     test "$(grep -cx "[[ ]$line[],]" out)" = "$(ls pictures/*/*.png | wc -l)"'

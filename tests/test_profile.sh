@@ -19,7 +19,8 @@ ok "a layer, forward and both gradients" sh -c '
     done'
 ok "... with the memory of weights, output and workspace, and its share of device memory" sh -c '
     grep -E " ms +gain .* weights +activation +workspace +% memory " out &&
-        grep -qE " conv2 +forward +conv +2.3 KiB +32.0 KiB +[0-9.]+ [KM]?i?B +[0-9]+\.[0-9]{2} " out || { cat out; exit 1; }'
+        grep -qE " conv2 +forward +conv +2.3 KiB +32.0 KiB +[0-9.]+ [KM]?i?B +[0-9]+\.[0-9]{2} " out ||
+        { cat out; exit 1; }'
 
 # What conv2 computes: 64 images, 4x4 positions, 16 filters of 3x3x8, a multiply and an add each.
 json() { "$AMPTRAIN" profile -c run.ini --json -o folder "$@" >json 2>err; }
@@ -57,7 +58,8 @@ assert {"stream 0", "steps and stages", "host", "loader 0"} <= set(names.values(
 assert all(e["tid"] in names for e in events if e["name"] != "process_name")
 for tid in names:
     open_until = []
-    spans = sorted((e for e in events if e["ph"] == "X" and e["tid"] == tid), key=lambda e: (e["ts"], -e["dur"]))
+    spans = sorted((e for e in events if e["ph"] == "X" and e["tid"] == tid),
+                   key=lambda e: (e["ts"], -e["dur"]))
     assert spans
     for e in spans:
         while open_until and open_until[-1] <= e["ts"] + 0.002:
@@ -87,7 +89,9 @@ large matrix product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --jso
 ok "no layer computes faster than the peak" slow
 ok "several batches" sh -c '"$AMPTRAIN" profile -c run.ini --batch 32,128 >out &&
     grep -q "^batch 32 " out && grep -q "^batch 128 " out'
-ok "profile does not diverge at any learning rate" sh -c '"$AMPTRAIN" profile -c run.ini -s optimizer.lr=1e9 -s amp.growth_interval=2000 >out 2>err; cat err && [ ! -s err ]'
+ok "profile does not diverge at any learning rate" sh -c '
+    "$AMPTRAIN" profile -c run.ini -s optimizer.lr=1e9 -s amp.growth_interval=2000 >out 2>err
+    cat err && [ ! -s err ]'
 overflowing() {
     "$AMPTRAIN" profile -c run.ini -s amp.loss_scale=1e30 -s optimizer.lr=1e9 >out 2>err; cat err
     grep -q "gradients overflow, and a skipped update takes less time" err

@@ -107,7 +107,8 @@ ok "several ranks give the same" several
 ok "the command report writes the same page" sh -c '
     cp run/report.html first && rm run/report.html && "$AMPTRAIN" report -q run && cmp first run/report.html'
 ok "run.report=no: nothing is written" sh -c '
-    "$AMPTRAIN" -q -c run.ini -o silent -s run.report=no && [ ! -e silent/report.html ] && [ ! -e silent/memory.svg ]'
+    "$AMPTRAIN" -q -c run.ini -o silent -s run.report=no &&
+    [ ! -e silent/report.html ] && [ ! -e silent/memory.svg ]'
 resumed() {
     "$AMPTRAIN" -q -c run.ini -o resumed -s run.max_steps=30 && "$AMPTRAIN" -q -c run.ini -o resumed -r ||
         return 1

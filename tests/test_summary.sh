@@ -28,7 +28,8 @@ columns() {
         /^parameters/ { params = $2; layers = 0 }
         /^MACs/ { macs = $2 }
         layers { params_sum += $4; macs_sum += $5 }
-        END { print params_sum, params, macs_sum, macs; exit !(params > 0 && params_sum == params && macs_sum == macs) }' out
+        END { print params_sum, params, macs_sum, macs
+              exit !(params > 0 && params_sum == params && macs_sum == macs) }' out
 }
 ok "layers add up to totals" columns
 
