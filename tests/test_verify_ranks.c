@@ -192,16 +192,33 @@ static struct comm_mail sent(const struct program *from, int to)
     return mail;
 }
 
+/* Messages that stay where they arrive lie one behind another. */
+static void check_places(const struct program *program, const struct comm_mail *expected)
+{
+    int64_t bytes[3] = {0};
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->kind != INSTRUCTION_RECEIVE) continue;
+        const struct value *value = &program->values[at->y];
+        assert_int_equal(value->home, HOME_MAIL);
+        assert_int_equal(value->index, at->peer);
+        assert_int_equal(value->offset, bytes[at->peer]);
+        bytes[at->peer] += (int64_t)comm_mail_room((size_t)value->bytes);
+    }
+    for (int from = 0; from < 3; from++) assert_true((size_t)bytes[from] <= expected[from].bytes);
+}
+
 static void stages_expect_what_others_send(void **state)
 {
     (void)state;
     struct graph graph = net_graph(net_mixed, false);
-    const struct cut_options cut = {.stages = 3, .schedule = PIPELINE_ZERO_BUBBLE};
+    const struct cut_options cut = {.stages = 3, .schedule = PIPELINE_ZERO_BUBBLE, .in_mail = true};
     struct ranks ranks = compiled(&graph, 2, &cut, 4);
     for (int to = 0; to < 3; to++) {
         struct comm_mail expected[3];
         size_t all = 0;
         stage_mail(&ranks.program[to], expected);
+        check_places(&ranks.program[to], expected);
         assert_int_equal(expected[to].messages, 0);
         for (int from = 0; from < 3; from++) {
             struct comm_mail mail = sent(&ranks.program[from], to);

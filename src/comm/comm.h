@@ -83,6 +83,10 @@ struct exchange_backend {
      * together, and each calls begin before every step. NULL if sends and receives need no preparation. */
     enum status (*expect)(struct comm *comm, const struct comm_mail *from);
     void (*begin)(struct comm *comm);
+    /* Where the bytes that `peer` sends in a step lie, one message behind another in comm_mail_room; they stay
+     * until it sends those of the next step, and a receive into their place copies nothing. NULL: receives
+     * always copy. */
+    void *(*place)(struct comm *comm, int peer);
     /* Registers the memory that contains everything that all_to_all and all_gather read and write, at the
      * same offsets on all ranks, which call together; NULL: none from now on. Its contents are lost, in the
      * order of `stream`. NULL if exchanges are as fast without. */

@@ -218,9 +218,16 @@ static enum status mail_receive(struct comm *comm, int peer, void *to, size_t by
     uint32_t *flag;
     char *from = box_next(&mail->in[peer], bytes, &flag);
     bool done = from && mail->wait(stream, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS &&
-                mail->write(stream, (CUdeviceptr)flag, 0, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS &&
-                cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
+                mail->write(stream, (CUdeviceptr)flag, 0, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
+    if (done && to != from)
+        done = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
     return mail_status(done, "a receive");
+}
+
+static void *mail_place(struct comm *comm, int peer)
+{
+    const struct box *box = &mail_of(comm)->in[peer];
+    return box->memory + flag_bytes(&box->size);
 }
 
 static enum status mail_all_gather(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
@@ -241,6 +248,7 @@ static const struct exchange_backend cuda_mail = {
     .receive = mail_receive,
     .expect = mail_expect,
     .begin = mail_begin,
+    .place = mail_place,
 };
 
 enum status cuda_mail_open(struct comm *comm, bool *opened)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "comm/comm.h"
 #include "compile/program_parts.h"
 
 /* The block of the update, which comes after all others. */
@@ -25,6 +26,7 @@ struct message {
 struct inbox {
     struct message *messages;
     int count, next;                 /* messages in the order of sending; the first not received yet */
+    size_t bytes;                    /* of those received */
 };
 
 struct cutting {
@@ -196,7 +198,14 @@ static void push_receives(struct cutting *c, const struct pipeline_block *block)
             if (key(c, &inbox->messages[n].by) == key(c, block)) end = n + 1;
         for (; inbox->next < end; inbox->next++) {
             const struct message *at = &inbox->messages[inbox->next];
+            struct value *value = &c->program->values[at->value];
             push_message(c, INSTRUCTION_RECEIVE, at->value, peer, at->writer);
+            if (c->options->in_mail) {
+                value->home = HOME_MAIL;
+                value->index = peer;
+                value->offset = (int64_t)inbox->bytes;
+            }
+            inbox->bytes += comm_mail_room((size_t)value->bytes);
         }
     }
 }

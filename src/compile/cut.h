@@ -10,6 +10,7 @@ struct cut_options {
     bool choose;             /* choose the fastest schedule */
     bool on_cpu;             /* stages are processes on processors, not GPUs */
     int64_t limit;           /* of a stage's values, in bytes, the same for all; 0: none */
+    bool in_mail;            /* messages stay where their sender has written them: HOME_MAIL */
     const int *node_stages;  /* by node, from another stage's program of this step; NULL: unknown */
 };
 

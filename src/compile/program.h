@@ -14,6 +14,7 @@ enum home {
     HOME_RESULT,     /* read by the host after the run: per-image loss, rank, logits; byte `offset` */
     HOME_FLAGS,      /* enum rank_flag, which the host has written */
     HOME_HOST,       /* host memory, offloaded; byte `offset` */
+    HOME_MAIL,       /* where stage `index` writes it: byte `offset` of what it sends in a step */
 };
 
 /* The kind of a tensor, for the memory map's colours and the totals. */
@@ -35,7 +36,7 @@ struct value {
     struct shape shape;
     int64_t bytes;
     int node;                /* of the graph; -1: none */
-    int index;               /* HOME_PARAM: the parameter */
+    int index;               /* HOME_PARAM: the parameter; HOME_MAIL: the stage */
     bool low;                /* HOME_PARAM: the low-precision copy */
     int whole;               /* HOME_PART: the value that it is a part of */
     bool divided;            /* it has parts: an access to them is one to it, and vice versa */

@@ -31,6 +31,10 @@ void *exec_address(const struct exec *exec, const struct exec_slot *slot, int id
     case HOME_TARGETS: return slot ? (char *)slot_input(slot, value->home) + value->offset : NULL;
     case HOME_RESULT: return exec->results + value->offset;
     case HOME_HOST: return (char *)exec->host + value->offset;
+    case HOME_MAIL: {
+        struct comm *stages = exec->options.stages;
+        return (char *)stages->exchange->place(stages, value->index) + value->offset;
+    }
     }
     return NULL;
 }

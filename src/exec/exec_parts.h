@@ -18,8 +18,7 @@ struct exec_step {
 /* A tensor of a call in the batch, whose address changes from run to run. */
 struct exec_input {
     struct tensor *tensor;
-    enum home home;
-    int64_t offset;
+    int value;
 };
 
 /* Host memory that the device reads or writes during a run. */

@@ -26,7 +26,7 @@ void exec_bind(struct exec *exec, const struct exec_slot *slot)
 {
     for (int i = 0; i < exec->input_count; i++) {
         const struct exec_input *input = &exec->inputs[i];
-        input->tensor->data = (char *)slot_input(slot, input->home) + input->offset;
+        input->tensor->data = exec_address(exec, slot, input->value);
     }
     exec->update.rates = &slot->exchange->rates;
 }

@@ -27,15 +27,16 @@ static enum status (*code_run(const struct op_code *code, enum phase phase))(con
     return NULL;
 }
 
-/* Sets the data of a tensor that the phase uses. Tensors in the batch get theirs with each run. */
+/* Sets the data of a tensor that the phase uses. Tensors in the batch, or which another stage sends, get
+ * theirs with each run. */
 static void exec_resolve(struct exec *exec, const struct instruction *at, int id, struct tensor *tensor)
 {
     if (id < 0) return;
     if (!ids_have(at->reads, at->read_count, id) && !ids_have(at->writes, at->write_count, id)) return;
     const struct value *value = &exec->program->values[id];
-    if (value->home == HOME_IMAGES || value->home == HOME_TARGETS || value->home == HOME_FLAGS)
-        *array_push(exec->inputs, exec->input_count) =
-            (struct exec_input){tensor, value->home, value->offset};
+    bool given = value->home == HOME_IMAGES || value->home == HOME_TARGETS || value->home == HOME_FLAGS;
+    if (given || value->home == HOME_MAIL)
+        *array_push(exec->inputs, exec->input_count) = (struct exec_input){tensor, id};
     else
         tensor->data = exec_address(exec, NULL, id);
 }

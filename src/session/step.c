@@ -96,6 +96,13 @@ static int64_t stage_limit(const struct session *session)
     return limit > 0 && left > 0 ? left : 0;
 }
 
+/* Whether messages of other stages stay where they arrive; without a device, as on one host. */
+static bool keeps_mail(const struct session *session)
+{
+    if (session_device_kind(session) == DEVICE_CPU) return false;
+    return !session->stages || session->stages->exchange->place;
+}
+
 static struct cut_options cut_options(const struct session *session)
 {
     static const enum pipeline_schedule schedules[] = {
@@ -111,7 +118,7 @@ static struct cut_options cut_options(const struct session *session)
         .schedule = schedules[settings->parallel.schedule],
         .choose = settings->parallel.schedule == PIPELINE_SCHEDULE_AUTO && settings->memory.limit == 0,
         .on_cpu = session_device_kind(session) == DEVICE_CPU,
-        .limit = stage_limit(session),
+        .limit = stage_limit(session), .in_mail = keeps_mail(session),
     };
 }
 
