@@ -147,23 +147,25 @@ __device__ static inline depthwise_walk walk_at(const depthwise_layout &l, int i
     return {n, first, last < height ? last : height, (index - rest * l.tiles) * l.down * columns};
 }
 
+/* Steps [first, end) of a walk. */
+struct depthwise_steps {
+    int first, end;
+};
+
 /* Step p of a walk over y takes rows row_of(p) to row_of(p) + stride - 1 of x, after which row p of y is
- * complete. Steps that only have rows outside the image are left out: [step_first, step_end) remain. */
+ * complete. */
 template <class F> __device__ static inline int row_of(int p)
 {
     return p * F::stride - F::pad + F::k - F::stride;
 }
 
-template <class F> __device__ static inline int step_first(const depthwise_walk &at)
+/* The steps of such a walk, without those whose rows are all outside the image. */
+template <class F>
+__device__ static inline depthwise_steps steps_inside(const depthwise_layout &l, const depthwise_walk &at)
 {
-    int first = at.first - (F::active - 1), inside = -(F::pad / F::stride);
-    return first > inside ? first : inside;
-}
-
-template <class F> __device__ static inline int step_end(const depthwise_layout &l, const depthwise_walk &at)
-{
-    int inside = (l.in[0] - 1 + F::pad - F::k + F::stride) / F::stride + 1;
-    return at.last < inside ? at.last : inside;
+    int first = at.first - (F::active - 1), above = -(F::pad / F::stride);
+    int below = (l.in[0] - 1 + F::pad - F::k + F::stride) / F::stride + 1;
+    return {first > above ? first : above, at.last < below ? at.last : below};
 }
 
 /* What a thread that computes has. */
@@ -283,21 +285,26 @@ template <class T, class F> __device__ static inline depthwise_stager stager_of(
     return s;
 }
 
-/* `wide` pixels from `column` on of a row of `width` pixels, zeros where they are outside; of the block's
- * channels. `row` is the address of its first pixel. */
+/* `wide` pixels from `column` on of a row of `width` pixels at `at`, zeros where they are outside. */
+template <class T> struct depthwise_row {
+    const T *at;
+    int column, width, wide;
+};
+
+/* Copies the block's channels of a row. */
 template <int piece, class T, class F>
 __device__ static inline void stage_pieces(const depthwise_layout &l, const depthwise_stager &s, T *to,
-                                           const T *row, int column, int width, int wide)
+                                           const depthwise_row<T> &row)
 {
     int size = l.across * F::channels * (int)sizeof(T), pitch = l.c * (int)sizeof(T);
     int first = blockIdx.x * size;
     for (int byte = s.byte; byte < size; byte += l.stagers * piece) {
         char *at = (char *)to + s.pixel * size + byte;
-        const char *from = (const char *)row + (int64_t)(column + s.pixel) * pitch + first + byte;
+        const char *from = (const char *)row.at + (int64_t)(row.column + s.pixel) * pitch + first + byte;
         if (first + byte >= pitch || s.pixel >= s.step) continue;
 #pragma unroll 4
-        for (int i = s.pixel; i < wide; i += s.step) {
-            copy_async<piece>(at, from, (unsigned)(column + i) < (unsigned)width);
+        for (int i = s.pixel; i < row.wide; i += s.step) {
+            copy_async<piece>(at, from, (unsigned)(row.column + i) < (unsigned)row.width);
             at += s.step * size;
             from += (int64_t)s.step * pitch;
         }
@@ -306,11 +313,30 @@ __device__ static inline void stage_pieces(const depthwise_layout &l, const dept
 
 template <class T, class F>
 __device__ static inline void stage_row(const depthwise_layout &l, const depthwise_stager &s, T *to,
-                                        const T *row, int column, int width, int wide)
+                                        const depthwise_row<T> &row)
 {
-    if (l.piece == 16) stage_pieces<16, T, F>(l, s, to, row, column, width, wide);
-    else if (l.piece == 8) stage_pieces<8, T, F>(l, s, to, row, column, width, wide);
-    else stage_pieces<4, T, F>(l, s, to, row, column, width, wide);
+    if (l.piece == 16) stage_pieces<16, T, F>(l, s, to, row);
+    else if (l.piece == 8) stage_pieces<8, T, F>(l, s, to, row);
+    else stage_pieces<4, T, F>(l, s, to, row);
+}
+
+/* What stagers do: bring steps(l, at) of each of the block's walks over `height` rows into slots of `size`
+ * numbers. stage(l, stager, at, o, p, to) copies the rows of step p. */
+template <class T, class F, auto steps, auto stage>
+__device__ static inline void stage_walks(const depthwise_layout &l, const depthwise_operands &o, int height,
+                                          int size, T *memory, depthwise_ring *ring)
+{
+    depthwise_stager stager = stager_of<T, F>(l);
+    depthwise_place place = {0, 1};
+    for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
+        depthwise_walk at = walk_at(l, index, height, F::columns);
+        depthwise_steps all = steps(l, at);
+        for (int p = all.first; p < all.end; p++) {
+            barrier_wait(&ring->empty[place.slot], place.parity);
+            stage(l, stager, at, o, p, memory + place.slot * size);
+            ring_staged(ring, &place, l.slots);
+        }
+    }
 }
 
 /* ---- Strips ---- */

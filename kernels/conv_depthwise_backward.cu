@@ -31,33 +31,22 @@ __device__ static inline void stage_step(const depthwise_layout &l, const depthw
     backward_slot<F> slot = slot_of<F>(l);
     bool inside = (unsigned)p < (unsigned)l.out[0];
     const T *d_y = (const T *)o.d_y + ((int64_t)at.n * l.out[0] + (inside ? p : 0)) * l.out[1] * l.c;
-    stage_row<T, F>(l, stager, to, d_y, at.column / F::stride - met<F>::before, inside ? l.out[1] : 0,
-                    slot.wide);
+    stage_row<T, F>(l, stager, to,
+                    {d_y, at.column / F::stride - met<F>::before, inside ? l.out[1] : 0, slot.wide});
     if (p <= at.first) return;
     to += slot.d_size;
     for (int j = 0; j < F::stride; j++, to += slot.x_size) {
         int row = (p - 1) * F::stride + j;
         inside = row < l.in[0];
         const T *x = (const T *)o.from + ((int64_t)at.n * l.in[0] + (inside ? row : 0)) * l.in[1] * l.c;
-        stage_row<T, F>(l, stager, to, x, at.column, inside ? l.in[1] : 0, l.down * F::columns);
+        stage_row<T, F>(l, stager, to, {x, at.column, inside ? l.in[1] : 0, l.down * F::columns});
     }
 }
 
-template <class T, class F>
-__device__ static void stage_walks(const depthwise_layout &l, const depthwise_operands &o, T *memory,
-                                   depthwise_ring *ring)
+template <class F>
+__device__ static inline depthwise_steps backward_steps(const depthwise_layout &, const depthwise_walk &at)
 {
-    depthwise_stager stager = stager_of<T, F>(l);
-    depthwise_place place = {0, 1};
-    int size = slot_of<F>(l).size;
-    for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
-        depthwise_walk at = walk_at(l, index, l.out[0], F::columns);
-        for (int p = at.first - met<F>::before; p <= at.last; p++) {
-            barrier_wait(&ring->empty[place.slot], place.parity);
-            stage_step<T, F>(l, stager, at, o, p, memory + place.slot * size);
-            ring_staged(ring, &place, l.slots);
-        }
-    }
+    return {at.first - met<F>::before, at.last + 1};
 }
 
 /* What a thread gathers. */
@@ -162,7 +151,9 @@ backward_kernel(depthwise_layout l, depthwise_operands o)
     depthwise_thread thread = depthwise_thread_of<F>(l);
     backward_sums<F> sums = {};
     ring_open(l, &ring);
-    if (is_stager(l)) stage_walks<T, F>(l, o, (T *)memory, &ring);
+    if (is_stager(l))
+        stage_walks<T, F, backward_steps<F>, stage_step<T, F>>(l, o, l.out[0], slot_of<F>(l).size,
+                                                               (T *)memory, &ring);
     else meet_walks<T, F, clips>(l, o, thread, (const T *)memory, &ring, &sums);
     let_next_begin();
     float *shares = o.shares + (int64_t)blockIdx.y * l.c * F::taps;

@@ -9,16 +9,11 @@ template <class F> struct spread {
     static constexpr int wide = before + (F::columns - 1 + F::pad) / 2 + 1;
 };
 
-template <class F> __device__ static inline int row_first(const depthwise_walk &at)
+template <class F>
+__device__ static inline depthwise_steps data_steps(const depthwise_layout &l, const depthwise_walk &at)
 {
-    int first = (at.first + F::pad) / 2 - (F::k - 1) / 2;
-    return first > 0 ? first : 0;
-}
-
-template <class F> __device__ static inline int row_end(const depthwise_layout &l, const depthwise_walk &at)
-{
-    int end = (at.last - 1 + F::pad) / 2 + 1;
-    return end < l.out[0] ? end : l.out[0];
+    int first = (at.first + F::pad) / 2 - (F::k - 1) / 2, end = (at.last - 1 + F::pad) / 2 + 1;
+    return {first > 0 ? first : 0, end < l.out[0] ? end : l.out[0]};
 }
 
 template <class F> __device__ static inline int block_wide(const depthwise_layout &l)
@@ -27,22 +22,11 @@ template <class F> __device__ static inline int block_wide(const depthwise_layou
 }
 
 template <class T, class F>
-__device__ static void stage_walks(const depthwise_layout &l, const T *d_y, T *memory, depthwise_ring *ring)
+__device__ static inline void stage_step(const depthwise_layout &l, const depthwise_stager &stager,
+                                         const depthwise_walk &at, const depthwise_operands &o, int p, T *to)
 {
-    int wide = block_wide<F>(l);
-    depthwise_stager stager = stager_of<T, F>(l);
-    depthwise_place place = {0, 1};
-    for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
-        depthwise_walk at = walk_at(l, index, l.in[0], F::columns);
-        const T *image = d_y + (int64_t)at.n * l.out[0] * l.out[1] * l.c;
-        for (int p = row_first<F>(at); p < row_end<F>(l, at); p++) {
-            barrier_wait(&ring->empty[place.slot], place.parity);
-            stage_row<T, F>(l, stager, memory + place.slot * wide * l.across * F::channels,
-                            image + (int64_t)p * l.out[1] * l.c, at.column / 2 - spread<F>::before, l.out[1],
-                            wide);
-            ring_staged(ring, &place, l.slots);
-        }
-    }
+    const T *row = (const T *)o.from + ((int64_t)at.n * l.out[0] + p) * l.out[1] * l.c;
+    stage_row<T, F>(l, stager, to, {row, at.column / 2 - spread<F>::before, l.out[1], block_wide<F>(l)});
 }
 
 /* What a strip of d_y adds to the k rows; of column i, the taps whose distance is even. */
@@ -63,17 +47,26 @@ __device__ static inline void spread_strip(float sum[F::k][F::columns][F::channe
             }
 }
 
-/* Rows 2p - pad and the next of d_x, where they are the walk's. `to` is the first pixel of the image. */
+/* Where a thread writes an image of d_x: the first pixel of row 0, its column, and the image's width, or 0 if
+ * the thread has no channels. */
+template <class T> struct data_strip {
+    T *to;
+    int column, width;
+};
+
+/* Rows 2p - pad and the next of d_x, where they are the walk's. */
 template <class T, class F>
-__device__ static inline void store_pair(const depthwise_layout &l, const depthwise_walk &at, T *to, int p,
-                                         int column, int width, float sum[F::k][F::columns][F::channels])
+__device__ static inline void store_pair(const depthwise_layout &l, const depthwise_walk &at,
+                                         const data_strip<T> &strip, int p,
+                                         float sum[F::k][F::columns][F::channels])
 {
     const float zero[F::channels] = {};
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         int row = 2 * p - F::pad + j;
         if (row < at.first || row >= at.last) continue;
-        store_strip<T, F>(to + ((int64_t)row * l.in[1] + column) * l.c, l.c, column, width, sum[j], NULL);
+        T *to = strip.to + (int64_t)row * l.in[1] * l.c;
+        store_strip<T, F>(to, l.c, strip.column, strip.width, sum[j], NULL);
     }
     move_up<F, F::k, 2>(sum, zero);
 }
@@ -89,10 +82,11 @@ __device__ static void spread_walks(const depthwise_layout &l, const depthwise_o
     load_weights<T, F>(w, (const T *)o.weight, t.channel, false);
     for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
         depthwise_walk at = walk_at(l, index, l.in[0], F::columns);
-        int column = at.column + t.strip * F::columns, width = t.any ? l.in[1] : 0;
-        T *to = (T *)o.to + (int64_t)at.n * l.in[0] * l.in[1] * l.c + t.channel;
+        int column = at.column + t.strip * F::columns;
+        T *to = (T *)o.to + ((int64_t)at.n * l.in[0] * l.in[1] + column) * l.c + t.channel;
+        data_strip<T> strip = {to, column, t.any ? l.in[1] : 0};
         float sum[F::k][F::columns][F::channels] = {};
-        int p = row_first<F>(at), end = row_end<F>(l, at), all = (at.last - 1 + F::pad) / 2;
+        int p = data_steps<F>(l, at).first, end = data_steps<F>(l, at).end, all = (at.last - 1 + F::pad) / 2;
 #pragma unroll 2
         for (; p < end; p++) {
             float d[spread<F>::wide][F::channels];
@@ -100,10 +94,10 @@ __device__ static void spread_walks(const depthwise_layout &l, const depthwise_o
             read_pixels<T, F, spread<F>::wide>(d, own + place.slot * block_wide<F>(l) * t.pitch, t.pitch);
             ring_release(ring, &place, l.slots);
             spread_strip<F>(sum, d, w);
-            store_pair<T, F>(l, at, to, p, column, width, sum);
+            store_pair<T, F>(l, at, strip, p, sum);
         }
 #pragma unroll 1
-        for (; p <= all; p++) store_pair<T, F>(l, at, to, p, column, width, sum);
+        for (; p <= all; p++) store_pair<T, F>(l, at, strip, p, sum);
     }
 }
 
@@ -114,7 +108,9 @@ data_kernel(depthwise_layout l, depthwise_operands o)
     extern __shared__ __align__(16) char memory[];
     __shared__ depthwise_ring ring;
     ring_open(l, &ring);
-    if (is_stager(l)) stage_walks<T, F>(l, (const T *)o.from, (T *)memory, &ring);
+    int size = block_wide<F>(l) * l.across * F::channels;
+    if (is_stager(l))
+        stage_walks<T, F, data_steps<F>, stage_step<T, F>>(l, o, l.in[0], size, (T *)memory, &ring);
     else spread_walks<T, F>(l, o, (const T *)memory, &ring);
 }
 

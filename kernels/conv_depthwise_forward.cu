@@ -3,27 +3,24 @@
 #include "kernels/conv_depthwise.cuh"
 #include "kernels/dependent_launch.cuh"
 
-template <class T, class F>
-__device__ static void stage_walks(const depthwise_layout &l, const T *x, T *memory, depthwise_ring *ring)
+/* Pixels of a row of x that a block reads. */
+template <class F> __device__ static inline int block_wide(const depthwise_layout &l)
 {
-    int pitch = l.across * F::channels, wide = (l.down * F::columns - 1) * F::stride + F::k;
-    depthwise_stager stager = stager_of<T, F>(l);
-    depthwise_place place = {0, 1};
-    for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
-        depthwise_walk at = walk_at(l, index, l.out[0], F::columns);
-        const T *image = x + (int64_t)at.n * l.in[0] * l.in[1] * l.c;
-        for (int p = step_first<F>(at); p < step_end<F>(l, at); p++) {
-            barrier_wait(&ring->empty[place.slot], place.parity);
-            T *to = memory + place.slot * F::stride * wide * pitch;
+    return (l.down * F::columns - 1) * F::stride + F::k;
+}
+
+template <class T, class F>
+__device__ static inline void stage_step(const depthwise_layout &l, const depthwise_stager &stager,
+                                         const depthwise_walk &at, const depthwise_operands &o, int p, T *to)
+{
+    const T *image = (const T *)o.from + (int64_t)at.n * l.in[0] * l.in[1] * l.c;
 #pragma unroll
-            for (int j = 0; j < F::stride; j++, to += wide * pitch) {
-                int row = row_of<F>(p) + j;
-                bool inside = (unsigned)row < (unsigned)l.in[0];
-                stage_row<T, F>(l, stager, to, image + (int64_t)(inside ? row : 0) * l.in[1] * l.c,
-                                at.column * F::stride - F::pad, inside ? l.in[1] : 0, wide);
-            }
-            ring_staged(ring, &place, l.slots);
-        }
+    for (int j = 0; j < F::stride; j++, to += block_wide<F>(l) * l.across * F::channels) {
+        int row = row_of<F>(p) + j;
+        bool inside = (unsigned)row < (unsigned)l.in[0];
+        stage_row<T, F>(l, stager, to,
+                        {image + (int64_t)(inside ? row : 0) * l.in[1] * l.c,
+                         at.column * F::stride - F::pad, inside ? l.in[1] : 0, block_wide<F>(l)});
     }
 }
 
@@ -33,7 +30,7 @@ __device__ static void convolve_walks(const depthwise_layout &l, const depthwise
                                       const depthwise_thread &t, const T *memory, depthwise_ring *ring,
                                       float total[2][F::channels])
 {
-    int row_size = ((l.down * F::columns - 1) * F::stride + F::k) * t.pitch;
+    int row_size = block_wide<F>(l) * t.pitch;
     const T *own = memory + t.strip * F::columns * F::stride * t.pitch + t.lane * F::channels;
     depthwise_place place = {0, 0};
     float w[F::taps][F::channels], bias[F::channels] = {};
@@ -47,7 +44,7 @@ __device__ static void convolve_walks(const depthwise_layout &l, const depthwise
         T *to = (T *)o.to + (((int64_t)at.n * l.out[0] + at.first) * l.out[1] + column) * l.c + t.channel;
         float sum[F::active][F::columns][F::channels];
         move_up<F, F::active, F::active>(sum, bias);
-        int p = step_first<F>(at), end = step_end<F>(l, at);
+        int p = steps_inside<F>(l, at).first, end = steps_inside<F>(l, at).end;
 #pragma unroll (F::active)
         for (; p < end; p++) {
             barrier_wait(&ring->full[place.slot], place.parity);
@@ -94,7 +91,10 @@ forward_kernel(depthwise_layout l, depthwise_operands o)
     depthwise_thread thread = depthwise_thread_of<F>(l);
     float total[2][F::channels] = {};
     ring_open(l, &ring);
-    if (is_stager(l)) stage_walks<T, F>(l, (const T *)o.from, (T *)memory, &ring);
+    if (is_stager(l))
+        stage_walks<T, F, steps_inside<F>, stage_step<T, F>>(l, o, l.out[0],
+                                                             F::stride * block_wide<F>(l) * thread.pitch,
+                                                             (T *)memory, &ring);
     else convolve_walks<T, F, summed, clips>(l, o, thread, (const T *)memory, &ring, total);
     if constexpr (summed) {
         let_next_begin();

@@ -24,32 +24,22 @@ __device__ static inline void stage_step(const depthwise_layout &l, const depthw
     int d_row = p + F::active - 1;
     bool own = d_row < at.last;                        /* those beyond the walk are another's */
     const T *d_y = (const T *)o.d_y + ((int64_t)at.n * l.out[0] + (own ? d_row : 0)) * l.out[1] * l.c;
-    stage_row<T, F>(l, stager, to, d_y, at.column, own ? l.out[1] : 0, l.down * F::columns);
-    if (p < step_first<F>(at)) return;
+    stage_row<T, F>(l, stager, to, {d_y, at.column, own ? l.out[1] : 0, l.down * F::columns});
+    if (p < steps_inside<F>(l, at).first) return;
     to += slot.d_size;
     for (int j = 0; j < F::stride; j++, to += slot.row_size) {
         int row = row_of<F>(p) + j;
         bool inside = (unsigned)row < (unsigned)l.in[0];
         const T *x = (const T *)o.from + ((int64_t)at.n * l.in[0] + (inside ? row : 0)) * l.in[1] * l.c;
-        stage_row<T, F>(l, stager, to, x, at.column * F::stride - F::pad, inside ? l.in[1] : 0, slot.wide);
+        stage_row<T, F>(l, stager, to,
+                        {x, at.column * F::stride - F::pad, inside ? l.in[1] : 0, slot.wide});
     }
 }
 
-template <class T, class F>
-__device__ static void stage_walks(const depthwise_layout &l, const depthwise_operands &o, T *memory,
-                                   depthwise_ring *ring)
+template <class F>
+__device__ static inline depthwise_steps weights_steps(const depthwise_layout &l, const depthwise_walk &at)
 {
-    depthwise_stager stager = stager_of<T, F>(l);
-    depthwise_place place = {0, 1};
-    int size = slot_of<F>(l).size;
-    for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
-        depthwise_walk at = walk_at(l, index, l.out[0], F::columns);
-        for (int p = at.first - (F::active - 1); p < step_end<F>(l, at); p++) {
-            barrier_wait(&ring->empty[place.slot], place.parity);
-            stage_step<T, F>(l, stager, at, o, p, memory + place.slot * size);
-            ring_staged(ring, &place, l.slots);
-        }
-    }
+    return {at.first - (F::active - 1), steps_inside<F>(l, at).end};
 }
 
 /* d[a] is row p + a of d_y. */
@@ -65,7 +55,8 @@ __device__ static void add_walks(const depthwise_layout &l, const depthwise_thre
     for (int index = blockIdx.y; index < l.walks; index += gridDim.y) {
         depthwise_walk at = walk_at(l, index, l.out[0], F::columns);
         float d[F::active][F::columns][F::channels] = {};
-        int p = at.first - (F::active - 1), first = step_first<F>(at), end = step_end<F>(l, at);
+        int p = weights_steps<F>(l, at).first;
+        int first = steps_inside<F>(l, at).first, end = steps_inside<F>(l, at).end;
 #pragma unroll 1
         for (; p < first && p < end; p++) {
             barrier_wait(&ring->full[place.slot], place.parity);
@@ -108,7 +99,9 @@ weights_kernel(depthwise_layout l, depthwise_operands o)
     depthwise_thread thread = depthwise_thread_of<F>(l);
     float sum[F::taps][F::channels] = {};
     ring_open(l, &ring);
-    if (is_stager(l)) stage_walks<T, F>(l, o, (T *)memory, &ring);
+    if (is_stager(l))
+        stage_walks<T, F, weights_steps<F>, stage_step<T, F>>(l, o, l.out[0], slot_of<F>(l).size, (T *)memory,
+                                                              &ring);
     else add_walks<T, F>(l, thread, (const T *)memory, &ring, sum);
     let_next_begin();
     float *shares = o.shares + (int64_t)blockIdx.y * l.c * F::taps;
