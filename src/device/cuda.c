@@ -281,7 +281,6 @@ static enum status cuda_start(struct cuda_device *cuda)
     snprintf(facts->name, sizeof facts->name, "%s", properties.name);
     facts->capability = properties.major * 10 + properties.minor;
     facts->multiprocessors = properties.multiProcessorCount;
-    facts->l2_bytes = (size_t)properties.l2CacheSize;
     facts->shared_bytes = properties.sharedMemPerBlockOptin;
     if (facts->capability < CUDA_OLDEST_MAJOR * 10 + CUDA_OLDEST_MINOR)
         return fail(NO_DEVICE, "cuda:%d (%s): compute capability %d.%d is not supported; at least %d.%d is "

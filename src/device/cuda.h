@@ -14,7 +14,6 @@ struct cuda_facts {
     char name[256];            /* "NVIDIA H200" */
     int capability;            /* 90 is 9.0 */
     int multiprocessors;
-    size_t l2_bytes;
     size_t shared_bytes;       /* that one block may ask for */
 };
 const struct cuda_facts *cuda_facts(const struct device *device);
