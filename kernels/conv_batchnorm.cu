@@ -10,6 +10,7 @@
 #include "kernels/batchnorm.cuh"
 #include "kernels/join.cuh"
 #include "kernels/matmul.cuh"
+#include "kernels/tf32.cuh"
 
 extern "C" {
 #include "base/memory.h"
@@ -50,6 +51,9 @@ static struct extents extents_of(const struct call *call)
 
 static bool is_strided(const struct call *call) { return settings_of(call)->stride > 1; }
 
+/* Whether products round fp32 to tf32: then what kernels make for them is rounded before. */
+static bool rounds(const struct call *call) { return call->tf32 && call->x[0].dtype == F32; }
+
 static enum activation activation_of(const struct call *call)
 {
     return (enum activation)settings_of(call)->norm.activation;
@@ -66,7 +70,8 @@ static struct matmul_problem problem_of(const struct call *call, enum product pr
     struct extents e = extents_of(call);
     enum dtype dtype = call->x[0].dtype;
     struct matmul_problem p = {.factor = dtype, .result = dtype, .m = e.channels, .n = e.pixels,
-                               .k = e.filters, .deterministic = call->deterministic};
+                               .k = e.filters, .tf32 = rounds(call),
+                               .deterministic = call->deterministic};
     switch (product) {
     case GRAM:
         p.n = e.channels, p.k = e.pixels, p.turn_b = true, p.result = F32;
@@ -192,6 +197,11 @@ template <class T> struct matrices {
     const float *mean;                   /* of a; NULL in evaluation */
     struct norm_values norm;
     T *scaled;                           /* s W */
+    bool tf32;                           /* it is rounded to that */
+    __device__ T factor(float value) const
+    {
+        return tf32 ? factor_from_float<T>(value) : from_float<T>(value);
+    }
 };
 
 template <class T> static struct matrices<T> matrices_of(const struct call *call, const struct rooms &r)
@@ -205,7 +215,8 @@ template <class T> static struct matrices<T> matrices_of(const struct call *call
                                          (int64_t)e.filters * e.channels
                                    : NULL,
             .norm = {v.mean, v.spread, v.weight, v.bias},
-            .scaled = at<T>(call, r.scaled)};
+            .scaled = at<T>(call, r.scaled),
+            .tf32 = rounds(call)};
 }
 
 constexpr int warps = threads / 32;
@@ -287,7 +298,7 @@ __device__ static inline void scale_filter(const struct matrices<T> &m, Mean mea
     if (m.mean && is_far(m.norm.mean[filter], m.norm.invstd[filter])) scale = 0;
     for (int c = lane; c < channels; c += 32) {
         int64_t i = (int64_t)filter * channels + c;
-        T scaled = from_float<T>((float)(scale * to_float(m.weight[i])));
+        T scaled = m.factor((float)(scale * to_float(m.weight[i])));
         m.scaled[i] = scaled;
         if (m.mean) middle += (double)to_float(scaled) * mean(c);
     }
@@ -480,9 +491,9 @@ __global__ void __launch_bounds__(threads)
     for (int c = lane; c < channels; c += 32) {
         double centered = g.gradient[row + c] - sum * m.mean[c];
         float weight = to_float(m.weight[row + c]);
-        m.scaled[row + c] = from_float<T>((float)(scale * weight));
-        g.roots[row + c] = from_float<T>(root * weight);
-        g.signed_roots[row + c] = from_float<T>(slope < 0 ? -root * weight : root * weight);
+        m.scaled[row + c] = m.factor((float)(scale * weight));
+        g.roots[row + c] = m.factor(root * weight);
+        g.signed_roots[row + c] = m.factor(slope < 0 ? -root * weight : root * weight);
         if (g.d_weight)
             g.d_weight[row + c] = (float)(scale * centered + slope * g.covariance[row + c]);
     }
@@ -491,12 +502,12 @@ __global__ void __launch_bounds__(threads)
     if (g.d_norm_bias) g.d_norm_bias[filter] = (float)sum;
 }
 
-/* q, a block for 32 channels: its warps share the rows of Q and of s W. */
+/* q, a block for 32 channels: its warps share the rows of Q, which it rounds, and of s W. */
 constexpr int bias_warps = 32;
 
 template <class T>
 __global__ void __launch_bounds__(32 * bias_warps)
-    conv_batchnorm_bias_kernel(struct matrices<T> m, const float *sums, const T *square, T *bias)
+    conv_batchnorm_bias_kernel(struct matrices<T> m, const float *sums, T *square, T *bias)
 {
     __shared__ double partial[bias_warps][33];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, channels = m.e.channels;
@@ -504,8 +515,11 @@ __global__ void __launch_bounds__(32 * bias_warps)
     double sum = 0, share = 1 / (double)m.e.pixels;
     if (c < channels) {
 #pragma unroll 4
-        for (int d = warp; d < channels; d += bias_warps)
-            sum += (double)(to_float(square[(int64_t)d * channels + c]) / SQUARE_SCALE) * m.mean[d];
+        for (int d = warp; d < channels; d += bias_warps) {
+            T &entry = square[(int64_t)d * channels + c];
+            if (m.tf32) entry = m.factor(to_float(entry));
+            sum += (double)(to_float(entry) / SQUARE_SCALE) * m.mean[d];
+        }
 #pragma unroll 8
         for (int k = warp; k < m.e.filters; k += bias_warps)
             sum += (double)to_float(m.scaled[(int64_t)k * channels + c]) * (sums[k] * share);

@@ -344,6 +344,25 @@ static void test_activations(void **state)
     check_folded("hardswish");
 }
 
+/* Products in fp32 are more exact than folded ones; those in tf32 are not. */
+static void test_fp32(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(bottlenecks, true);
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        const struct compile_options options = {
+            .lower = {.batch = 16, .micro_batches = 1, .training = true, .storage = F32, .fold_least = 1},
+            .kernel_plans = {.code_of = net_reference_of, .tf32 = tf32}, .verify_each = true,
+        };
+        struct program program;
+        assert_int_equal(passes_lower(&graph, &options, &program), OK);
+        assert_int_equal(count_folded(&program, "conv_batchnorm"), tf32 ? FOLDED : 0);
+        assert_int_equal(count_folded(&program, "batchnorm_maxpool"), 0);
+        program_free(&program);
+    }
+    graph_free(&graph);
+}
+
 /* Masks are made again with what they are masks of, and a pooling from what it saved alone. */
 static void check_recomputed(const struct program *program)
 {
@@ -454,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_with_others),
         cmocka_unit_test(test_pooling_first),
         cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_fp32),
         cmocka_unit_test(test_recomputed),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_stages),

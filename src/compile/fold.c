@@ -1,5 +1,5 @@
 /* fold.c: combines a 1x1 convolution with many filters and the following batch norm into conv_batchnorm, in
- * 16-bit training, if nothing else reads the convolution's output, which is then never stored. */
+ * training in 16 bits or tf32, if nothing else reads the convolution's output, which is then never stored. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -49,7 +49,7 @@ static int conv_of(const struct folding *f, int i)
     if (writer < 0) return -1;
     const struct instruction *conv = &f->program->instructions[writer];
     const struct value *a = &f->program->values[conv->x[0]];
-    return conv->op == f->conv && is_product(conv, a->shape.c) && dtype_bytes(a->dtype) == 2 ? writer : -1;
+    return conv->op == f->conv && is_product(conv, a->shape.c) ? writer : -1;
 }
 
 /* The op decides for which sizes it is worthwhile. */

@@ -46,12 +46,12 @@ static bool is_training(const struct pass_input *input)
     return input->options->lower.training;
 }
 
-/* Folded ops do not support moments of other ranks. */
+/* Folded ops do not support moments of other ranks, and are not as exact as products in fp32. */
 static bool has_fold(const struct pass_input *input)
 {
     const struct lower_options *lower = &input->options->lower;
-    return lower->training && lower->fold_least > 0 && dtype_bytes(lower->storage) == 2 &&
-           !lower->sync_bn;
+    bool exact = lower->storage == F32 && !input->options->kernel_plans.tf32;
+    return lower->training && lower->fold_least > 0 && !exact && !lower->sync_bn;
 }
 
 static bool has_micro_batches(const struct pass_input *input)

@@ -137,7 +137,7 @@ struct lower_options {
     enum dtype storage;      /* amp/precision.h */
     enum dtype wire;         /* of gradients among ranks */
     double label_smoothing;
-    int64_t fold_least;      /* training in 16 bits: fold.c folds results of so many numbers; 0: none */
+    int64_t fold_least;      /* in 16 bits or tf32, fold.c folds results of so many numbers; 0: none */
     bool soft_targets;       /* targets, F32 [batch,1,1,classes + 1], as in softmax_cross_entropy.h */
     bool logits;             /* evaluation: keep logits as a result */
 };
