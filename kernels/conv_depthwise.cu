@@ -52,7 +52,7 @@ static bool depthwise_make(struct conv_plan *plan, const struct conv_tools *tool
                       &t.stagers, &t.segments);
     if (!is_ours(p) || read != 7) return false;
     if (!depthwise_plan_of(p, cuda_facts(tools->device), &t, &made)) return false;
-    /* All plans of a kernel share what it is granted. */
+    /* This applies to all plans of a kernel. */
     int granted = (int)(cuda_facts(tools->device)->shared_bytes - sizeof(struct depthwise_ring));
     if (cudaFuncSetAttribute((const void *)made.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              granted)) {
@@ -71,7 +71,7 @@ static void depthwise_release(struct conv_plan *plan)
     free(plan->state);
 }
 
-/* Of both gradients: the weights', and d_x summed where it is asked for. */
+/* Sums of the blocks' shares for both gradients: the weights', and, if requested, sums of d_x. */
 static enum status sum_both(const struct conv_problem *p, const struct call *call, const float *shares,
                             int count)
 {

@@ -1,11 +1,11 @@
 /* conv_depthwise.cuh: convolution of each channel by itself (groups = c = k) on CUDA: how the work of a block
  * is laid out, and what its kernels share.
  *
- * A block has some channels and some columns of an image, and goes down the rows of walks, one after the
- * other. Its last threads, the stagers, only copy rows into a ring of shared memory, ahead of the others, and
- * zeros for what lies outside the image. Each other thread has a few neighbouring channels and a strip of
- * neighbouring columns: it reads a row once, and what the row adds to those above and below waits in
- * registers, as do the weights. */
+ * A block has some channels and some columns of an image, and goes down the rows of its walks, one walk after
+ * another. Its last threads, the stagers, only copy rows into a ring of shared memory, ahead of the others,
+ * with zeros outside the image. Each other thread has a few adjacent channels and a strip of adjacent
+ * columns: it reads a row once, and keeps what the row adds to those above and below, and the weights, in
+ * registers. */
 #pragma once
 
 #include "kernels/chunk.cuh"
@@ -13,17 +13,17 @@
 
 #define DEPTHWISE_SLOTS 8            /* at most, of a ring */
 
-/* What one thread and one block have. */
+/* The sizes of a block's and a thread's work. */
 struct depthwise_tile {
     int channels, columns;           /* of a thread */
     int across, down;                /* threads of a block: along channels, along columns */
     int slots;                       /* steps in the ring */
     int stagers;                     /* threads of a block, besides those that compute */
-    int segments;                    /* that rows are cut into, each a walk */
+    int segments;                    /* parts of an image's rows, each a walk */
 };
 
-/* Walks are counted [n][segment][tile] and go over `rows` rows of what is written, or of y for gradients of
- * weights; a tile is what a block has of the columns. */
+/* Walks are numbered [n][segment][tile] and go over `rows` rows of the tensor that is written, or of y for
+ * gradients of weights; a tile is a block's share of the columns. */
 struct depthwise_layout {
     int c, in[2], out[2];
     int across, down, slots, stagers;
@@ -41,8 +41,8 @@ struct depthwise_operands {
     float *shares;
 };
 
-/* The threads that a block may have, stagers too, and the blocks of so many threads that a multiprocessor has
- * registers for: what kernels are compiled for. */
+/* The launch bounds of kernels: threads of a block, including stagers, and blocks of that size for which a
+ * multiprocessor has registers. */
 static constexpr int depthwise_threads(int k, int channels, int columns)
 {
     return k == 7 ? 256 : k == 5 || channels == 4 ? 384 : columns > 4 ? 512 : 320;
@@ -52,7 +52,7 @@ static constexpr int depthwise_blocks(int k, int channels, int columns)
     return k == 3 && channels * columns == 8 ? 2 : 1;
 }
 
-/* The same of the kernel that makes both gradients. */
+/* Those of the kernel that computes both gradients. */
 static constexpr int depthwise_backward_threads(int columns) { return columns > 4 ? 384 : 256; }
 static constexpr int depthwise_backward_blocks(int columns) { return columns > 4 ? 1 : 2; }
 
@@ -70,7 +70,7 @@ static inline bool depthwise_spreads(const struct conv_problem *p)
     return p->phase == PHASE_BACKWARD_DATA && p->stride[0] == 2;
 }
 
-/* What is made of a tile, but its kernel. */
+/* How a tile's kernel is launched. */
 struct depthwise_plan {
     struct depthwise_layout layout;
     depthwise_kernel kernel;
@@ -79,7 +79,7 @@ struct depthwise_plan {
     size_t shared;                   /* bytes of a block */
 };
 
-/* False: no kernel may be asked to run it. */
+/* False if there is no kernel for it. */
 bool depthwise_plan_of(const struct conv_problem *p, const struct cuda_facts *facts,
                        const struct depthwise_tile *tile, struct depthwise_plan *plan);
 
@@ -87,7 +87,7 @@ bool depthwise_plan_of(const struct conv_problem *p, const struct cuda_facts *fa
 int depthwise_tiles(const struct conv_problem *p, const struct cuda_facts *facts, int most,
                     struct depthwise_tile tiles[]);
 
-/* What is known of a kernel when it is compiled. */
+/* The constants of a kernel. */
 template <int k_, int stride_, int channels_, int columns_> struct depthwise_form {
     static constexpr int k = k_, stride = stride_, channels = channels_, columns = columns_;
     static constexpr int pad = k / 2, taps = k * k;
@@ -123,7 +123,7 @@ static inline depthwise_kernel with_depthwise_size(const struct conv_problem *p,
     return strided ? NULL : with_depthwise_strip<T, 7, 1>(tile, work);
 }
 
-/* What work(T(), form) returns for a problem and a tile's threads; NULL: there is no such form. */
+/* Returns work(T(), form) for a problem and a tile's threads; NULL: there is no such form. */
 template <class Work>
 static inline depthwise_kernel with_depthwise_form(const struct conv_problem *p,
                                                    const struct depthwise_tile *tile, Work work)
@@ -168,9 +168,9 @@ __device__ static inline depthwise_steps steps_inside(const depthwise_layout &l,
     return {first > above ? first : above, at.last < below ? at.last : below};
 }
 
-/* What a thread that computes has. */
+/* The share of a thread that computes. */
 struct depthwise_thread {
-    bool any;                        /* it has channels; else it does as the first, and writes nothing */
+    bool any;                        /* it has channels; otherwise it repeats the first's, without writing */
     int lane, strip, channel, pitch; /* pitch: from pixel to pixel in shared memory */
 };
 
@@ -189,12 +189,12 @@ template <class F> __device__ static inline depthwise_thread depthwise_thread_of
 
 /* ---- The ring ---- */
 
-/* Barriers of a slot: `full` when its copies have come, `empty` when every warp has read it. */
+/* Barriers of each slot: `full` when its copies have arrived, `empty` when every warp has read it. */
 struct depthwise_ring {
     uint64_t full[DEPTHWISE_SLOTS], empty[DEPTHWISE_SLOTS];
 };
 
-/* Where a thread is in the ring. Stagers begin with parity 1: slots are empty then. */
+/* A thread's position in the ring. Stagers begin with parity 1, since all slots are empty. */
 struct depthwise_place {
     int slot;
     unsigned parity;
@@ -239,7 +239,7 @@ __device__ static inline void place_next(depthwise_place *at, int slots)
     if (++at->slot == slots) *at = {0, at->parity ^ 1};
 }
 
-/* When a warp has read its slot. */
+/* Called when a warp has read its slot. */
 __device__ static inline void ring_release(depthwise_ring *ring, depthwise_place *at, int slots)
 {
     unsigned empty = shared_at(&ring->empty[at->slot]);
@@ -248,7 +248,7 @@ __device__ static inline void ring_release(depthwise_ring *ring, depthwise_place
     place_next(at, slots);
 }
 
-/* When a stager has begun all its copies of a slot. */
+/* Called when a stager has issued all its copies to a slot. */
 __device__ static inline void ring_staged(depthwise_ring *ring, depthwise_place *at, int slots)
 {
     unsigned full = shared_at(&ring->full[at->slot]);
@@ -271,7 +271,7 @@ template <int bytes> __device__ static inline void copy_async(void *to, const vo
                      : "memory");
 }
 
-/* What a stager copies of every row: a piece of every step'th pixel. */
+/* A stager's share of every row: a piece of every step'th pixel. */
 struct depthwise_stager {
     int byte, pixel, step;           /* step: 0 if it has nothing to do */
 };
@@ -320,7 +320,7 @@ __device__ static inline void stage_row(const depthwise_layout &l, const depthwi
     else stage_pieces<4, T, F>(l, s, to, row);
 }
 
-/* What stagers do: bring steps(l, at) of each of the block's walks over `height` rows into slots of `size`
+/* The work of stagers: copies steps(l, at) of each of the block's walks over `height` rows to slots of `size`
  * numbers. stage(l, stager, at, o, p, to) copies the rows of step p. */
 template <class T, class F, auto steps, auto stage>
 __device__ static inline void stage_walks(const depthwise_layout &l, const depthwise_operands &o, int height,
@@ -341,7 +341,7 @@ __device__ static inline void stage_walks(const depthwise_layout &l, const depth
 
 /* ---- Strips ---- */
 
-/* At most 6; what is no number stays so. */
+/* At most 6; NaN stays NaN. */
 __device__ static inline void clip_pair(__half *pair)
 {
     *(__half2 *)pair = __hmin2_nan(*(const __half2 *)pair, __float2half2_rn(6));
@@ -431,8 +431,8 @@ __device__ static inline void move_up(float strips[rows][F::columns][F::channels
                 strips[a][i][v] = a + by < rows ? strips[a + by][i][v] : fill[v];
 }
 
-/* The block's sum of one number a channel of its threads into to[channel * pitch]; `scratch` is shared memory
- * for a number of each. */
+/* Sums one number per channel over the block's threads into to[channel * pitch]; `scratch` is shared memory
+ * for a number of each thread and channel. */
 template <class F>
 __device__ static inline void write_share(const depthwise_layout &l, const float value[F::channels],
                                           float *scratch, float *to, int pitch)

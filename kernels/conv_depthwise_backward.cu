@@ -1,12 +1,12 @@
-/* conv_depthwise_backward.cu: d_x of a depthwise convolution of 3x3 and each block's share of its gradient of
- * weights, from x and d_y, which are read once.
+/* conv_depthwise_backward.cu: d_x of a 3x3 depthwise convolution and each block's share of its weight
+ * gradient, from x and d_y, which are read once.
  *
- * A walk goes down rows of y. Its step p brings row p of d_y and the rows of x that lie on row p - 1 of y, as
- * many as the stride: these meet the rows of d_y that came before, and no others. */
+ * A walk goes down rows of y. Its step p brings row p of d_y and the rows of x at row p - 1 of y, as many as
+ * the stride: these depend only on rows of d_y that have been read. */
 #include "kernels/conv_depthwise.cuh"
 #include "kernels/dependent_launch.cuh"
 
-/* The rows and columns of d_y that a strip of x meets; one of them lies in front of it at stride 1. */
+/* The rows and columns of d_y that a strip of x is multiplied with; at stride 1, one of them precedes it. */
 template <class F> struct met {
     static constexpr int before = F::stride == 1, rows = F::active;
     static constexpr int columns = F::columns / F::stride + F::active - 1;
@@ -49,12 +49,12 @@ __device__ static inline depthwise_steps backward_steps(const depthwise_layout &
     return {at.first - met<F>::before, at.last + 1};
 }
 
-/* What a thread gathers. */
+/* A thread's sums. */
 template <class F> struct backward_sums {
     float weight[F::taps][F::channels], d_x[2][F::channels];
 };
 
-/* Row j of those on a row of y: adds to d_x and to the sums for the weights. */
+/* Row j of the rows of x at a row of y: adds to d_x and to the sums of the weight gradient. */
 template <class F>
 __device__ static inline void meet(int j, const float d[met<F>::rows][met<F>::columns][F::channels],
                                    const float x[F::columns][F::channels],
@@ -89,7 +89,7 @@ __device__ static inline void next_row(float d[met<F>::rows][met<F>::columns][F:
     read_pixels<T, F, met<F>::columns>(d[met<F>::rows - 1], from, pitch);
 }
 
-/* d_x behind relu6, which x may be above. */
+/* Passes d_x back through the relu6 that is applied to x. */
 template <class F>
 __device__ static inline void pass_clipped(float d_x[F::columns][F::channels],
                                            const float x[F::columns][F::channels])

@@ -29,7 +29,7 @@ __device__ static inline void stage_step(const depthwise_layout &l, const depthw
     stage_row<T, F>(l, stager, to, {row, at.column / 2 - spread<F>::before, l.out[1], block_wide<F>(l)});
 }
 
-/* What a strip of d_y adds to the k rows; of column i, the taps whose distance is even. */
+/* Adds what a strip of d_y contributes to the k rows; to column i, by the taps at an even distance. */
 template <class F>
 __device__ static inline void spread_strip(float sum[F::k][F::columns][F::channels],
                                            const float d[spread<F>::wide][F::channels],
@@ -47,14 +47,14 @@ __device__ static inline void spread_strip(float sum[F::k][F::columns][F::channe
             }
 }
 
-/* Where a thread writes an image of d_x: the first pixel of row 0, its column, and the image's width, or 0 if
+/* A thread's strip of an image of d_x: its first pixel in row 0, its column, and the image's width, or 0 if
  * the thread has no channels. */
 template <class T> struct data_strip {
     T *to;
     int column, width;
 };
 
-/* Rows 2p - pad and the next of d_x, where they are the walk's. */
+/* Writes row 2p - pad of d_x and the next, if they belong to the walk. */
 template <class T, class F>
 __device__ static inline void store_pair(const depthwise_layout &l, const depthwise_walk &at,
                                          const data_strip<T> &strip, int p,

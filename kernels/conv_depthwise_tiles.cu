@@ -1,11 +1,11 @@
-/* conv_depthwise_tiles.cu: the tiles that a depthwise convolution may be cut into, and a model of the time
- * that they take. */
+/* conv_depthwise_tiles.cu: the tiles in which a depthwise convolution can be computed, and a model of their
+ * times. */
 #include <math.h>
 
 #include "kernels/conv_depthwise.cuh"
 
 #define GRID_MAX 65535               /* of blocks in the grid's second dimension */
-#define BLOCKS_MAX 16                /* of a multiprocessor, that are worth counting */
+#define BLOCKS_MAX 16                /* of a multiprocessor; more are not better */
 
 static int height_of(const struct conv_problem *p) { return depthwise_spreads(p) ? p->in[0] : p->out[0]; }
 static int width_of(const struct conv_problem *p)
@@ -28,7 +28,7 @@ static int block_threads(const struct depthwise_tile *t)
     return div_up(t->across * t->down, 32) * 32 + t->stagers;
 }
 
-/* What the tile's kernel is compiled for. */
+/* The launch bounds of the tile's kernel. */
 static int threads_most(const struct conv_problem *p, const struct depthwise_tile *t)
 {
     if (p->phase == PHASE_BACKWARD) return depthwise_backward_threads(t->columns);
@@ -41,7 +41,7 @@ static int blocks_most(const struct conv_problem *p, const struct depthwise_tile
     return depthwise_blocks(p->kernel[0], t->channels, t->columns);
 }
 
-/* Of the ring, and of what sums need when it is done with. */
+/* Bytes of the ring, or of the sums that later take its place. */
 static size_t block_shared(const struct conv_problem *p, const struct depthwise_tile *t)
 {
     size_t wide = (size_t)t->across * t->channels, sums = wide * t->down * sizeof(float);
@@ -49,7 +49,7 @@ static size_t block_shared(const struct conv_problem *p, const struct depthwise_
     return ring > sums ? ring : sums;
 }
 
-/* Blocks that a multiprocessor holds at the same time, by what kernels are compiled for. */
+/* Blocks that a multiprocessor holds at the same time, by the launch bounds. */
 static int resident_blocks(const struct conv_problem *p, const struct cuda_facts *facts,
                            const struct depthwise_tile *t)
 {
@@ -88,7 +88,7 @@ static struct depthwise_layout layout_of(const struct conv_problem *p, const str
     return l;
 }
 
-/* All blocks at the same time, each with as many walks as the others, or one less. */
+/* All blocks run at the same time, each with as many walks as the others, or one less. */
 static dim3 grid_of(const struct depthwise_layout *l, int channels, int blocks)
 {
     int wide = div_up(l->c, l->across * channels), below = blocks / wide;
@@ -118,16 +118,16 @@ bool depthwise_plan_of(const struct conv_problem *p, const struct cuda_facts *fa
 
 /* ---- The model ---- */
 
-/* What a multiprocessor of an H200 does in a nanosecond, fitted to 15,600 timings; only the order of tiles
+/* Throughput of an H200's multiprocessor per nanosecond, fitted to 15,600 timings; only the order of tiles
  * depends on it. */
 #define INSTRUCTIONS 6.6             /* of warps, at most */
-#define WARP_INSTRUCTIONS 0.55       /* of one warp, as far as latencies let it */
+#define WARP_INSTRUCTIONS 0.55       /* of one warp, limited by latencies */
 #define BYTES 33.0                   /* to and from memory */
-#define LATENCY 1150.0               /* ns from a copy's begin until it is there */
+#define LATENCY 1150.0               /* ns from a copy's start to its end */
 #define PIECE 28.0                   /* ns between two copies of a stager */
-#define STEP 50.0                    /* ns that a block's threads wait for one another, each step */
+#define STEP 50.0                    /* ns that a block's threads wait for each other in each step */
 #define OVERHEAD 15.0                /* instructions of a step, besides those below */
-#define OTHERS 0.15                  /* of what does not bind, this share is not hidden */
+#define OTHERS 0.15                  /* fraction of the other bounds that is not hidden */
 
 /* Instructions of a warp for a step. */
 static double step_instructions(const struct conv_problem *p, const struct depthwise_tile *t)
@@ -146,8 +146,8 @@ static double step_instructions(const struct conv_problem *p, const struct depth
     return products + pixels * (t->channels + 1) + written + OVERHEAD;
 }
 
-/* Nanoseconds: what takes longest of computing, memory's bandwidth, its latency with so much on the way, and
- * the stagers' work. */
+/* Nanoseconds: the longest of computation, memory bandwidth, memory latency with that much in flight, and the
+ * stagers' work. */
 static double cost(const struct conv_problem *p, const struct cuda_facts *facts,
                    const struct depthwise_tile *t)
 {
@@ -186,8 +186,8 @@ static const struct depthwise_tile strips[] = {
 static const int slots[] = {3, 4, 6}, stagers[] = {64, 128}, segments[] = {1, 2, 4};
 static const int cuts[] = {1, 2, 3, 4, 8};       /* of a row of strips */
 #define LENGTH(array) (int)(sizeof(array) / sizeof *(array))
-#define OF_STRIP 3                   /* tiles that are kept of each */
-#define NARROWEST 16                 /* channels of a block, where there are as many */
+#define OF_STRIP 3                   /* tiles that are kept of each strip */
+#define NARROWEST 16                 /* channels of a block, if there are as many */
 #define SHORTEST 7                   /* rows worth a walk */
 
 struct ranked {

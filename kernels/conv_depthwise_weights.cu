@@ -22,7 +22,7 @@ __device__ static inline void stage_step(const depthwise_layout &l, const depthw
 {
     weights_slot<F> slot = slot_of<F>(l);
     int d_row = p + F::active - 1;
-    bool own = d_row < at.last;                        /* those beyond the walk are another's */
+    bool own = d_row < at.last;                        /* rows beyond the walk belong to another one */
     const T *d_y = (const T *)o.d_y + ((int64_t)at.n * l.out[0] + (own ? d_row : 0)) * l.out[1] * l.c;
     stage_row<T, F>(l, stager, to, {d_y, at.column, own ? l.out[1] : 0, l.down * F::columns});
     if (p < steps_inside<F>(l, at).first) return;
