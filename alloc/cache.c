@@ -368,7 +368,7 @@ static void *block_allocate(struct cache *cache, size_t bytes, const char *owner
     return (void *)block->at;
 }
 
-static void *take(struct cache *cache, size_t bytes, const char *owner, bool piece)
+static void *cache_take(struct cache *cache, size_t bytes, const char *owner, bool piece)
 {
     assert(owner);
     pthread_mutex_lock(&cache->lock);
@@ -379,13 +379,13 @@ static void *take(struct cache *cache, size_t bytes, const char *owner, bool pie
 
 void *cache_allocate(struct cache *cache, size_t bytes, const char *owner)
 {
-    return take(cache, bytes, owner, false);
+    return cache_take(cache, bytes, owner, false);
 }
 
 void *cache_allocate_piece(struct cache *cache, size_t bytes, const char *owner)
 {
     assert(!has_joints(cache));
-    return take(cache, bytes, owner, true);
+    return cache_take(cache, bytes, owner, true);
 }
 
 static void block_free(struct cache *cache, struct block *block)

@@ -14,7 +14,7 @@
 /* The interval, in seconds, at which a waiting rank checks whether the others are alive. */
 #define LOOK_EVERY 0.05
 
-static struct shared *of(struct comm *comm)
+static struct shared *shared_of(struct comm *comm)
 {
     return (struct shared *)comm;
 }
@@ -97,7 +97,7 @@ static enum status compare_requests(struct shared *shared, const struct shared_r
 
 /* Publishes this rank's slot of this turn. The slots of others may be read until the next call: a rank reuses
  * its slot only after that one, which all reach when they have finished reading. */
-static enum status meet(struct shared *shared, const struct shared_request *request)
+static enum status shared_meet(struct shared *shared, const struct shared_request *request)
 {
     int turn = shared->turn;
     struct shared_rank *own = &shared->block->ranks[shared->comm.rank];
@@ -108,30 +108,30 @@ static enum status meet(struct shared *shared, const struct shared_request *requ
     return compare_requests(shared, request, turn);
 }
 
-static char *slot(struct shared *shared, int rank)
+static char *slot_of(struct shared *shared, int rank)
 {
     return shared_block_slot(shared->block, rank, shared->turn);
 }
 
-static enum status barrier(struct comm *comm)
+static enum status shared_barrier(struct comm *comm)
 {
-    return meet(of(comm), &(struct shared_request){CALL_BARRIER, 0, 0});
+    return shared_meet(shared_of(comm), &(struct shared_request){CALL_BARRIER, 0, 0});
 }
 
-static size_t least(size_t a, size_t b)
+static size_t least_of(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-static enum status broadcast(struct comm *comm, int root, void *data, size_t bytes)
+static enum status shared_broadcast(struct comm *comm, int root, void *data, size_t bytes)
 {
-    struct shared *shared = of(comm);
+    struct shared *shared = shared_of(comm);
     const struct shared_request request = {CALL_BROADCAST, (uint32_t)root, bytes};
     for (size_t done = 0; done < bytes; done += SHARED_SLOT_BYTES) {
-        size_t piece = least(SHARED_SLOT_BYTES, bytes - done);
-        char *from = slot(shared, root);
+        size_t piece = least_of(SHARED_SLOT_BYTES, bytes - done);
+        char *from = slot_of(shared, root);
         if (comm->rank == root) memcpy(from, (char *)data + done, piece);
-        TRY(meet(shared, &request));
+        TRY(shared_meet(shared, &request));
         if (comm->rank != root) memcpy((char *)data + done, from, piece);
     }
     return OK;
@@ -139,13 +139,13 @@ static enum status broadcast(struct comm *comm, int root, void *data, size_t byt
 
 static enum status all_gather(struct comm *comm, const void *from, void *to, size_t bytes)
 {
-    struct shared *shared = of(comm);
+    struct shared *shared = shared_of(comm);
     const struct shared_request request = {CALL_ALL_GATHER, 0, bytes};
     for (size_t done = 0; done < bytes; done += SHARED_SLOT_BYTES) {
-        size_t piece = least(SHARED_SLOT_BYTES, bytes - done);
+        size_t piece = least_of(SHARED_SLOT_BYTES, bytes - done);
         int turn = shared->turn;
-        memcpy(slot(shared, comm->rank), (const char *)from + done, piece);
-        TRY(meet(shared, &request));
+        memcpy(slot_of(shared, comm->rank), (const char *)from + done, piece);
+        TRY(shared_meet(shared, &request));
         for (int rank = 0; rank < comm->count; rank++)
             memcpy((char *)to + (size_t)rank * bytes + done, shared_block_slot(shared->block, rank, turn),
                    piece);
@@ -161,16 +161,16 @@ static enum status exchange_gather(struct comm *comm, const void *from, void *to
 /* A slot holds one part for each rank, in rank order. */
 static enum status all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
 {
-    struct shared *shared = of(comm);
+    struct shared *shared = shared_of(comm);
     const struct shared_request request = {CALL_ALL_TO_ALL, 0, bytes};
     size_t room = SHARED_SLOT_BYTES / (size_t)comm->count;
     for (size_t done = 0; done < bytes; done += room) {
-        size_t piece = least(room, bytes - done);
+        size_t piece = least_of(room, bytes - done);
         int turn = shared->turn;
-        char *own = slot(shared, comm->rank);
+        char *own = slot_of(shared, comm->rank);
         for (int rank = 0; rank < comm->count; rank++)
             memcpy(own + (size_t)rank * room, (const char *)from + (size_t)rank * bytes + done, piece);
-        TRY(meet(shared, &request));
+        TRY(shared_meet(shared, &request));
         for (int rank = 0; rank < comm->count; rank++)
             memcpy((char *)to + (size_t)rank * bytes + done,
                    shared_block_slot(shared->block, rank, turn) + (size_t)comm->rank * room, piece);
@@ -178,16 +178,16 @@ static enum status all_to_all(struct comm *comm, const void *from, void *to, siz
     return OK;
 }
 
-static void report(struct comm *comm, const struct comm_progress *progress)
+static void shared_report(struct comm *comm, const struct comm_progress *progress)
 {
-    struct shared_rank *own = &of(comm)->block->ranks[comm->rank];
+    struct shared_rank *own = &shared_of(comm)->block->ranks[comm->rank];
     atomic_store(&own->step, progress->step);
     atomic_store(&own->saved, progress->saved);
     atomic_store(&own->phase, (uint32_t)progress->phase);
     atomic_fetch_add(&own->reports, 1);
 }
 
-static void requested(const struct comm *comm, struct comm_request *request)
+static void shared_requested(const struct comm *comm, struct comm_request *request)
 {
     struct shared_block *block = ((const struct shared *)comm)->block;
     request->stop = atomic_load(&block->stop);
@@ -197,7 +197,7 @@ static void requested(const struct comm *comm, struct comm_request *request)
 
 static void shared_close(struct comm *comm)
 {
-    struct shared *shared = of(comm);
+    struct shared *shared = shared_of(comm);
     for (int rank = 0; rank < comm->count; rank++) {
         if (shared->pidfds[rank] >= 0) close(shared->pidfds[rank]);
         shared_mailbox_unmap(shared->out[rank]);
@@ -213,11 +213,11 @@ static void shared_close(struct comm *comm)
 
 static const struct comm_backend backend = {
     .name = "shared memory",
-    .barrier = barrier,
-    .broadcast = broadcast,
+    .barrier = shared_barrier,
+    .broadcast = shared_broadcast,
     .all_gather = all_gather,
-    .report = report,
-    .requested = requested,
+    .report = shared_report,
+    .requested = shared_requested,
     .close = shared_close,
 };
 

@@ -53,7 +53,7 @@ static enum status minimum_bytes(struct batch_search *q, bool packed, struct fit
 }
 
 /* Estimated from live bytes, without placing tensors. */
-static enum status modelled(struct batch_search *q, struct fit_bytes *bytes)
+static enum status bytes_modelled(struct batch_search *q, struct fit_bytes *bytes)
 {
     return minimum_bytes(q, false, bytes);
 }
@@ -70,14 +70,14 @@ static enum status with_evaluation(struct batch_search *q, struct fit_bytes *byt
 }
 
 /* With tensors placed, by the minimum-memory choice. */
-static enum status placed(struct batch_search *q, struct fit_bytes *bytes)
+static enum status bytes_placed(struct batch_search *q, struct fit_bytes *bytes)
 {
     TRY(minimum_bytes(q, true, bytes));
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
 }
 
 /* For this very limit, for which planning may find an even smaller choice. */
-static enum status applied(struct batch_search *q, struct fit_bytes *bytes)
+static enum status bytes_applied(struct batch_search *q, struct fit_bytes *bytes)
 {
     TRY(planned_bytes(q, true, bytes));
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
@@ -101,7 +101,7 @@ struct bracket {
     int64_t low_bytes, high_bytes;
 };
 
-static enum status narrow(struct batch_search *q, measure *measure, struct bracket *b)
+static enum status bracket_narrow(struct batch_search *q, measure *measure, struct bracket *b)
 {
     for (int tries = 0; b->high - b->low > 1; tries++) {
         double share = (double)(q->options->limit - b->low_bytes) / (double)(b->high_bytes - b->low_bytes);
@@ -121,7 +121,7 @@ static enum status search_model(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = 1};
     for (;;) {
-        TRY(at(q, modelled, b.high, &b.high_bytes));
+        TRY(at(q, bytes_modelled, b.high, &b.high_bytes));
         if (b.high_bytes > q->options->limit) break;
         b.low = b.high;
         b.low_bytes = b.high_bytes;
@@ -130,7 +130,7 @@ static enum status search_model(struct batch_search *q, int *images)
         b.high = next < q->options->most ? (int)next : q->options->most;
         if (b.low == q->options->most) break;
     }
-    if (b.low < q->options->most) TRY(narrow(q, modelled, &b));
+    if (b.low < q->options->most) TRY(bracket_narrow(q, bytes_modelled, &b));
     *images = b.low;
     return OK;
 }
@@ -140,9 +140,9 @@ static enum status search_placed(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = *images};
     if (*images == 0) return OK;
-    TRY(at(q, placed, b.high, &b.high_bytes));
+    TRY(at(q, bytes_placed, b.high, &b.high_bytes));
     if (b.high_bytes <= q->options->limit) return OK;
-    TRY(narrow(q, placed, &b));
+    TRY(bracket_narrow(q, bytes_placed, &b));
     *images = b.low;
     return OK;
 }
@@ -194,7 +194,7 @@ static enum status search_applied(struct batch_search *q, int *images, int step,
     int over = q->options->most + 1;
     for (bool grow = true; step >= least; step = grow ? 2 * step : step / 2) {
         int64_t bytes = INT64_MAX;
-        if (*images + step < over) TRY(at(q, applied, *images + step, &bytes));
+        if (*images + step < over) TRY(at(q, bytes_applied, *images + step, &bytes));
         if (bytes <= q->options->limit) *images += step;
         else grow = false;
     }
@@ -217,10 +217,10 @@ static enum status search_above(struct batch_search *q, int *images)
 static enum status model_few(struct batch_search *q)
 {
     int64_t all, few;
-    TRY(at(q, modelled, 1, &all));
+    TRY(at(q, bytes_modelled, 1, &all));
     if (options_of(q, true).lower.micro_batches <= MODELLED) return OK;
     q->modelled = MODELLED;
-    TRY(at(q, modelled, 1, &few));
+    TRY(at(q, bytes_modelled, 1, &few));
     q->sums = all - few;
     return OK;
 }
@@ -230,7 +230,7 @@ static enum status check_all(struct batch_search *q, int *images)
 {
     int64_t bytes = q->options->exact && q->modelled == MODELLED ? INT64_MAX : 0;
     while (*images > 0 && bytes > q->options->limit) {
-        TRY(at(q, applied, *images, &bytes));
+        TRY(at(q, bytes_applied, *images, &bytes));
         if (bytes > q->options->limit) *images -= (*images + CLOSER - 1) / CLOSER;
     }
     return OK;

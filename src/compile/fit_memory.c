@@ -91,7 +91,7 @@ static enum status try_choice(struct fitting *f, int64_t *arena)
     return OK;
 }
 
-static bool fits(const struct fitting *f)
+static bool choice_fits(const struct fitting *f)
 {
     return f->arena <= f->room;
 }
@@ -141,20 +141,20 @@ static enum status search_limits(struct fitting *f, bool light, bool any)
     struct recompute_goal goal = {.limit = f->room, .light = light, .any = any, .work = RECOMPUTE_WORK};
     int64_t bytes, arena;
     bool met = true, can = false;
-    for (int t = 0; t < TRIES && goal.limit > 0 && met && !fits(f); t++) {
+    for (int t = 0; t < TRIES && goal.limit > 0 && met && !choice_fits(f); t++) {
         TRY(try_limit(f, &goal, &met, &bytes, &arena));
         goal.limit -= arena - f->room + f->room / 1000;
         can = can || met;
     }
-    return !fits(f) && can && !f->options->fit_any ? try_best_longer(f) : OK;
+    return !choice_fits(f) && can && !f->options->fit_any ? try_best_longer(f) : OK;
 }
 
 /* First the cheapest choices, then any; with `fit_any` only the latter. */
-static enum status search(struct fitting *f, bool light)
+static enum status fit_search(struct fitting *f, bool light)
 {
     if (!f->options->fit_any) TRY(search_limits(f, light, false));
-    if (!fits(f)) TRY(search_limits(f, light, true));
-    return fits(f) ? OK : try_minimum(f);
+    if (!choice_fits(f)) TRY(search_limits(f, light, true));
+    return choice_fits(f) ? OK : try_minimum(f);
 }
 
 static void keep_all(struct fitting *f)
@@ -179,14 +179,14 @@ static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int
     if (more > 0) {
         const struct recompute_goal goal = {.limit = f->room + more, .work = RECOMPUTE_WORK};
         TRY(try_limit(f, &goal, &met, &bytes, arena));
-        if (fits(f)) return OK;
+        if (choice_fits(f)) return OK;
     } else {
         keep_all(f);
     }
     f->tried.offloads = true;
     f->tried.offload = (struct offload_options){.limit = f->room, .hidden = hidden};
     enum status status = OK;
-    for (int t = 0; status == OK && t < TRIES && !fits(f) && f->tried.offload.limit > 0; t++) {
+    for (int t = 0; status == OK && t < TRIES && !choice_fits(f) && f->tried.offload.limit > 0; t++) {
         status = try_choice(f, arena);
         f->tried.offload.limit -= *arena - f->room + f->room / 1000;
     }
@@ -210,26 +210,27 @@ static enum status fit_offload(struct fitting *f)
 {
     int64_t arena, hidden = bytes_hidden(f);
     TRY(try_offload(f, 0, true, &arena));
-    for (int part = 2; !fits(f) && part > 0; part--) TRY(try_offload(f, hidden * part / 2, true, &arena));
-    if (!fits(f)) TRY(search(f, false));
-    for (int part = 1; !fits(f) && part <= 4; part *= 2)
+    for (int part = 2; !choice_fits(f) && part > 0; part--)
+        TRY(try_offload(f, hidden * part / 2, true, &arena));
+    if (!choice_fits(f)) TRY(fit_search(f, false));
+    for (int part = 1; !choice_fits(f) && part <= 4; part *= 2)
         TRY(try_offload(f, f->room * part / 4, false, &arena));
     return OK;
 }
 
-static enum status fit(struct fitting *f)
+static enum status fit_step(struct fitting *f)
 {
     int64_t arena;
     if (plan_minimum_bytes(f->program) > f->room) return try_minimum(f);
     switch (f->options->fit) {
     case FIT_AUTO:
         TRY(try_all(f, &arena));
-        return fits(f) ? OK : search(f, false);
+        return choice_fits(f) ? OK : fit_search(f, false);
     case FIT_KEEP:
         recompute_cheap(f->program, f->tried.modes);
         TRY(try_choice(f, &arena));
-        return fits(f) ? OK : search(f, true);
-    case FIT_RECOMPUTE: return search(f, false);
+        return choice_fits(f) ? OK : fit_search(f, true);
+    case FIT_RECOMPUTE: return fit_search(f, false);
     case FIT_OFFLOAD: return fit_offload(f);
     }
     return OK;
@@ -273,7 +274,7 @@ static enum status within_limit(struct fitting *f)
     const struct compile_options *options = f->options;
     TRY(kernel_plans_prepare(f->program, &options->kernel_plans, &f->kernel_plans));
     f->room = f->tried.fuse_limit = options->limit - fit_memory_beside(options, f->program);
-    enum status status = fit(f);
+    enum status status = fit_step(f);
     if (status == OK) status = make_best(f);
     if (status != OK) kernel_plans_release(&f->kernel_plans);
     return status;

@@ -79,7 +79,7 @@ static bool reads_late(const struct fusing *m, const struct instruction *at)
     return false;
 }
 
-static void mark(struct fusing *m, int i, bool late)
+static void fusing_mark(struct fusing *m, int i, bool late)
 {
     const struct instruction *at = &m->program->instructions[i];
     for (int k = 0; k < at->write_count; k++)
@@ -90,11 +90,11 @@ static void mark(struct fusing *m, int i, bool late)
 static bool can_move(struct fusing *m, int again, int last)
 {
     const struct program *program = m->program;
-    mark(m, again, true);
+    fusing_mark(m, again, true);
     for (int i = again + 1; i <= last; i++) {
         if (!reads_late(m, &program->instructions[i])) continue;
         if (i == last || m->after[i] >= 0 || !can_wait(program, &program->instructions[i])) return false;
-        mark(m, i, true);
+        fusing_mark(m, i, true);
     }
     return true;
 }
@@ -124,9 +124,9 @@ static void move_readers(struct fusing *m, int again, int last)
         }
 }
 
-static void unmark(struct fusing *m, int again, int last)
+static void fusing_unmark(struct fusing *m, int again, int last)
 {
-    for (int i = again; i <= last; i++) mark(m, i, false);
+    for (int i = again; i <= last; i++) fusing_mark(m, i, false);
 }
 
 static void fuse_one(struct fusing *m, int i)
@@ -137,7 +137,7 @@ static void fuse_one(struct fusing *m, int i)
     int last = backward_of(program, i);
     if (last < 0 || program->instructions[last].y_recomputed >= 0 || m->makes[last] >= 0) return;
     if (can_move(m, i, last)) move_readers(m, i, last);
-    unmark(m, i, last);
+    fusing_unmark(m, i, last);
 }
 
 static void fuse_all(struct fusing *m)
@@ -149,7 +149,7 @@ static void fuse_all(struct fusing *m)
 
 /* The new instructions, which share all lists with the old ones, except reads and writes of those that
  * replace another one. order[count]: the old index of each. */
-static struct instruction *reordered(const struct fusing *m, int *order, int *count)
+static struct instruction *instructions_reordered(const struct fusing *m, int *order, int *count)
 {
     const struct program *program = m->program;
     struct instruction *to = NULL;
@@ -173,7 +173,7 @@ static struct instruction *reordered(const struct fusing *m, int *order, int *co
 }
 
 /* Marks what is fused around instruction `peak` as not to be fused; false: nothing is. */
-static bool separate(struct fusing *m, int peak)
+static bool fusing_separate(struct fusing *m, int peak)
 {
     bool any = false;
     for (int i = 0; i <= peak; i++) {
@@ -194,7 +194,7 @@ static bool separate_peaks(struct fusing *m, const struct program *made, const i
         bool last = t + 1 == made->count || live[t + 1] <= limit ||
                     made->instructions[t + 1].micro_batch != made->instructions[t].micro_batch;
         if (peak < 0 || !last) continue;
-        if (separate(m, order[peak])) any = true;
+        if (fusing_separate(m, order[peak])) any = true;
         peak = -1;
     }
     free(live);
@@ -205,7 +205,7 @@ static bool separate_peaks(struct fusing *m, const struct program *made, const i
 static bool separate_excess(struct fusing *m, int64_t limit, int *order)
 {
     struct program made = *m->program;
-    made.instructions = reordered(m, order, &made.count);
+    made.instructions = instructions_reordered(m, order, &made.count);
     bool any = separate_peaks(m, &made, order, limit);
     for (int t = 0; t < made.count; t++)
         if (m->makes[order[t]] >= 0) {
@@ -219,7 +219,7 @@ static bool separate_excess(struct fusing *m, int64_t limit, int *order)
 static void put_in_order(const struct fusing *m, struct program *program, int *order)
 {
     int count = program->count;
-    struct instruction *from = program->instructions, *to = reordered(m, order, &program->count);
+    struct instruction *from = program->instructions, *to = instructions_reordered(m, order, &program->count);
     for (int i = 0; i < count; i++) {
         if (m->until[i] >= 0) instruction_free(&from[i]);
         if (m->makes[i] < 0) continue;

@@ -186,7 +186,7 @@ static void lay_back(struct offloading *o)
     free(order);
 }
 
-static void lay(struct offloading *o, int64_t limit)
+static void offload_lay(struct offloading *o, int64_t limit)
 {
     o->waiting = 0;
     lay_out(o);
@@ -209,32 +209,32 @@ static void lay(struct offloading *o, int64_t limit)
 }
 
 /* Selects the tensors that help, in order. */
-static void choose(struct offloading *o, const struct offload_options *options, bool may_wait)
+static void offload_choose(struct offloading *o, const struct offload_options *options, bool may_wait)
 {
     o->may_wait = may_wait;
-    lay(o, options->limit);
+    offload_lay(o, options->limit);
     for (int t = 0; t < o->count && o->excess > 0; t++) {
         int64_t before = o->excess;
         if (o->trips[t].taken) continue;
         o->trips[t].taken = true;
-        lay(o, options->limit);
+        offload_lay(o, options->limit);
         if (o->excess < before && (may_wait || o->waiting <= 0)) continue;
         o->trips[t].taken = false;
-        lay(o, options->limit);
+        offload_lay(o, options->limit);
     }
 }
 
 /* Values that need not be moved after all are kept, the last one first, since it waits the shortest time. */
-static void prune(struct offloading *o, int64_t limit)
+static void offload_prune(struct offloading *o, int64_t limit)
 {
     for (int t = o->count - 1; t >= 0; t--) {
         int64_t before = o->excess;
         if (!o->trips[t].taken) continue;
         o->trips[t].taken = false;
-        lay(o, limit);
+        offload_lay(o, limit);
         if (o->excess <= before) continue;
         o->trips[t].taken = true;
-        lay(o, limit);
+        offload_lay(o, limit);
     }
 }
 
@@ -305,7 +305,7 @@ static void move_instruction(struct moving *moving, const struct offloading *o, 
     build_push(moving->program, at);
 }
 
-static void rewrite(struct offloading *o)
+static void offload_rewrite(struct offloading *o)
 {
     struct program *program = o->program;
     int count = program->count, first_backward = program->first_backward, values = program->value_count;
@@ -330,38 +330,38 @@ static void rewrite(struct offloading *o)
     free(moving.host);
 }
 
-static double later(double a, double b)
+static double later_of(double a, double b)
 {
     return a > b ? a : b;
 }
 
 /* The additional time of the step due to copies, by simulating the streams. */
-static double play(const struct offloading *o)
+static double simulated_delay(const struct offloading *o)
 {
     double chain = 0, out = 0, back = 0;
     double *end = memory_new((size_t)o->count + 1, sizeof *end);
     for (int i = 0; i < o->program->count; i++) {
         for (int t = 0; t < o->count; t++)
-            if (o->trips[t].taken && o->trips[t].gone == i) chain = later(chain, end[t]);
+            if (o->trips[t].taken && o->trips[t].gone == i) chain = later_of(chain, end[t]);
         for (int t = 0; t < o->count; t++) {
             if (!o->trips[t].taken || o->trips[t].back != i) continue;
-            end[t] = back = later(later(chain, back), end[t]) + copy_seconds(o, &o->trips[t]);
+            end[t] = back = later_of(later_of(chain, back), end[t]) + copy_seconds(o, &o->trips[t]);
         }
         for (int t = 0; t < o->count; t++)
-            if (o->trips[t].taken && o->trips[t].next == i) chain = later(chain, end[t]);
+            if (o->trips[t].taken && o->trips[t].next == i) chain = later_of(chain, end[t]);
         chain += o->begin[i + 1] - o->begin[i];
         for (int t = 0; t < o->count; t++) {
             if (!o->trips[t].taken || o->trips[t].written != i) continue;
-            end[t] = out = later(chain, out) + copy_seconds(o, &o->trips[t]);
+            end[t] = out = later_of(chain, out) + copy_seconds(o, &o->trips[t]);
         }
     }
     free(end);
     return chain - o->begin[o->program->count];
 }
 
-static void tell(const struct offloading *o, struct offload_forecast *forecast)
+static void forecast_set(const struct offloading *o, struct offload_forecast *forecast)
 {
-    *forecast = (struct offload_forecast){.seconds = play(o)};
+    *forecast = (struct offload_forecast){.seconds = simulated_delay(o)};
     for (int i = 0; i < o->program->count; i++)
         if (o->now[i] > forecast->bytes) forecast->bytes = o->now[i];
     for (int t = 0; t < o->count; t++) {
@@ -375,12 +375,12 @@ bool offload(struct program *program, const struct offload_options *options,
              struct offload_forecast *forecast)
 {
     struct offloading o = offloading_open(program, options->least);
-    choose(&o, options, false);
-    if (!options->hidden && o.excess > 0) choose(&o, options, true);
-    prune(&o, options->limit);
-    tell(&o, forecast);
+    offload_choose(&o, options, false);
+    if (!options->hidden && o.excess > 0) offload_choose(&o, options, true);
+    offload_prune(&o, options->limit);
+    forecast_set(&o, forecast);
     bool fits = o.excess == 0;
-    if (forecast->count > 0) rewrite(&o);
+    if (forecast->count > 0) offload_rewrite(&o);
     offloading_close(&o);
     return fits;
 }

@@ -90,7 +90,7 @@ static struct label label_before(const struct search *search, const struct parti
 }
 
 /* Not worse in any respect, including the size of the boundary in front. */
-static bool dominates(const struct label *a, const struct label *b)
+static bool label_dominates(const struct label *a, const struct label *b)
 {
     return a->fill <= b->fill && a->drain <= b->drain && a->exchange <= b->exchange &&
            a->stage.replicas >= b->stage.replicas;
@@ -99,10 +99,10 @@ static bool dominates(const struct label *a, const struct label *b)
 static void labels_add(struct labels *labels, const struct label *label)
 {
     for (int k = 0; k < labels->count; k++)
-        if (dominates(&labels->label[k], label)) return;
+        if (label_dominates(&labels->label[k], label)) return;
     int kept = 0;
     for (int k = 0; k < labels->count; k++)
-        if (!dominates(label, &labels->label[k])) labels->label[kept++] = labels->label[k];
+        if (!label_dominates(label, &labels->label[k])) labels->label[kept++] = labels->label[k];
     labels->count = kept;
     *array_push(labels->label, labels->count) = *label;
 }
@@ -137,7 +137,7 @@ static void labels_find(struct search *search, int number, int ranks, int first)
 }
 
 /* The best division that is not excluded; false if there is none. */
-static bool divide(struct search *search, struct partition_stage *stages, double *seconds)
+static bool chain_divide(struct search *search, struct partition_stage *stages, double *seconds)
 {
     const struct partition_problem *problem = search->problem;
     table_clear(search);
@@ -192,7 +192,7 @@ bool partition_search(const struct partition_problem *problem, struct partition_
     struct search search = search_open(problem);
     bool found;
     do
-        found = divide(&search, stages, seconds);
+        found = chain_divide(&search, stages, seconds);
     while (found && !all_fit(&search, stages));
     search_close(&search);
     return found;

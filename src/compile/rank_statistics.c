@@ -101,7 +101,7 @@ static int last_writer(const struct gathering *g)
 }
 
 /* During backward, if all moments are known after forward. */
-static void rebuild(struct gathering *g)
+static void program_rebuild(struct gathering *g)
 {
     struct program *program = g->program;
     struct instruction *from = program->instructions;
@@ -126,7 +126,7 @@ void rank_statistics(struct program *program)
     if (g.count > 0) {
         g.joined = memory_new((size_t)g.count, sizeof *g.joined);
         lay_out(&g);
-        rebuild(&g);
+        program_rebuild(&g);
     }
     free(g.joined);
     free(g.updates);

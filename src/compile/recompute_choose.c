@@ -261,7 +261,7 @@ static bool adds_to_excess(const struct choosing *c, int g)
 }
 
 /* When no single step helps: steps back and steps of several groups; the best of each group, if any helps. */
-static bool escape(struct choosing *c, double excess)
+static bool choice_escape(struct choosing *c, double excess)
 {
     struct escape e = {modes_copy(c), modes_copy(c), excess};
     for (int g = 0; g < c->group_count && e.excess > 0 && c->replay.work < c->work_most; g++) {
@@ -317,7 +317,7 @@ static bool choose_on(struct choosing *c)
         int best = best_group(c, excess, seconds);
         bool helps = c->score[best] > 0;
         if (helps) group_set(c, best, group_get(c, best) + 1);
-        else if (anew && !escape(c, excess)) return false;
+        else if (anew && !choice_escape(c, excess)) return false;
         c->score[best] = INFINITY;
         anew = !helps;
     }
@@ -349,7 +349,7 @@ static int *by_cost(const struct choosing *c)
 }
 
 /* Undoes choices that are not needed: it still fits, and costs less. */
-static void prune(struct choosing *c, const int *order)
+static void choice_prune(struct choosing *c, const int *order)
 {
     replay_run(&c->replay);
     double seconds = c->replay.seconds;
@@ -369,7 +369,7 @@ static void prune(struct choosing *c, const int *order)
 }
 
 /* Forbids each choice in turn and searches for others to replace it. */
-static void exchange(struct choosing *c, const int *order)
+static void choice_exchange(struct choosing *c, const int *order)
 {
     enum recompute_mode *best = modes_copy(c);
     replay_run(&c->replay);
@@ -380,7 +380,7 @@ static void exchange(struct choosing *c, const int *order)
         c->barred = order[o];
         group_set(c, order[o], RECOMPUTE_NEVER);
         bool fits = choose_on(c);
-        if (fits) prune(c, order);
+        if (fits) choice_prune(c, order);
         replay_run(&c->replay);
         if (fits && c->replay.excess <= 0 && c->replay.seconds < seconds) {
             seconds = c->replay.seconds;
@@ -402,8 +402,8 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
     give_up_unread(&c);
     bool fits = choose_on(&c);
     if (fits) {
-        prune(&c, order);
-        if (!goal->any) exchange(&c, order);
+        choice_prune(&c, order);
+        if (!goal->any) choice_exchange(&c, order);
     }
     modes_note(&c, modes);
     recompute_measure(program, modes, forecast);

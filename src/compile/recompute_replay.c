@@ -26,7 +26,7 @@ static inline int tensor_of(const struct replay *replay, int value)
     return copy >= 0 ? copy_tensor(replay, copy) : replay->slot[value];
 }
 
-static inline void use(struct replay *replay, int value)
+static inline void tensor_use(struct replay *replay, int value)
 {
     struct replay_tensor *tensor = &replay->tensors[tensor_of(replay, value)];
     if (tensor->first < 0) tensor->first = replay->time;
@@ -41,16 +41,17 @@ static void use_in_place(struct replay *replay, const struct instruction *at)
         tensor_of(replay, at->in_place_from), tensor_of(replay, at->in_place_to), replay->time};
 }
 
-static void step_end(struct replay *replay, int entry)
+static void replay_step_end(struct replay *replay, int entry)
 {
     *array_put(replay->sequence, replay->time, replay->sequence_room) = entry;
 }
 
-static void step_as_is(struct replay *replay, int i)
+static void replay_as_is(struct replay *replay, int i)
 {
-    for (int u = replay->uses_first[i]; u < replay->uses_first[i + 1]; u++) use(replay, replay->uses[u]);
+    for (int u = replay->uses_first[i]; u < replay->uses_first[i + 1]; u++)
+        tensor_use(replay, replay->uses[u]);
     use_in_place(replay, &replay->program->instructions[i]);
-    step_end(replay, i);
+    replay_step_end(replay, i);
 }
 
 static void copy_add(struct replay *replay, int value)
@@ -69,26 +70,26 @@ static void copies_begin(struct replay *replay)
             (struct replay_tensor){.first = -1};
 }
 
-static void step_recomputed(struct replay *replay, int i)
+static void replay_recomputed(struct replay *replay, int i)
 {
     const struct instruction *at = &replay->program->instructions[i];
     copies_begin(replay);
     for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++)
-        if (replay->slot[at->x[k]] >= 0) use(replay, at->x[k]);
+        if (replay->slot[at->x[k]] >= 0) tensor_use(replay, at->x[k]);
     copy_add(replay, at->y);
     if (at->mask >= 0) copy_add(replay, at->mask);
     for (int k = 0; k < at->saved_count; k++) {
         if (!recompute_keeps_saved(at->op)) copy_add(replay, at->saved[k]);
-        else if (replay->slot[at->saved[k]] >= 0) use(replay, at->saved[k]);
+        else if (replay->slot[at->saved[k]] >= 0) tensor_use(replay, at->saved[k]);
     }
     use_in_place(replay, at);
-    step_end(replay, ~i);
+    replay_step_end(replay, ~i);
 }
 
-static void step(void *context, int i, bool recomputed)
+static void replay_step(void *context, int i, bool recomputed)
 {
-    if (recomputed) step_recomputed(context, i);
-    else step_as_is(context, i);
+    if (recomputed) replay_recomputed(context, i);
+    else replay_as_is(context, i);
 }
 
 /* A tensor may take the place of one that dies where it is written; a place lives as long as its last
@@ -180,7 +181,7 @@ void replay_gain_bounds(const struct replay *replay, double *gain)
 
 /* Values that forward calls read or write, since those calls may run again, and values that may share places
  * with them. */
-static bool *varying(const struct replay *replay)
+static bool *varying_values(const struct replay *replay)
 {
     const struct program *program = replay->program;
     bool *varies = memory_new((size_t)program->value_count + 1, sizeof *varies), more = true;
@@ -237,7 +238,7 @@ static void forward_note(struct replay *replay, const bool *varies)
     slots_note(replay, varies);
     uses_note(replay);
     replay->time = replay->in_place_count = 0;
-    for (int i = replay->begin; i < replay->walk.first; i++) step_as_is(replay, i);
+    for (int i = replay->begin; i < replay->walk.first; i++) replay_as_is(replay, i);
     memcpy(replay->forward_tensors, replay->tensors, (size_t)replay->slot_count * sizeof *replay->tensors);
     replay->forward_in_place_count = replay->in_place_count;
 }
@@ -315,13 +316,13 @@ void replay_open(struct replay *replay, const struct program *program, const dou
     replay->tensor_room = (int)values;
     replay->forward_tensors = memory_new(values, sizeof *replay->forward_tensors);
     replay->walk.modes = replay->modes;
-    replay->walk.next = step;
+    replay->walk.next = replay_step;
     replay->walk.context = replay;
     calls_note(replay, cost);
     forward_note(replay, NULL);
     replay_run(replay);
     window_note(replay, whole);
-    bool *varies = varying(replay);
+    bool *varies = varying_values(replay);
     fixed_note(replay, varies);
     forward_note(replay, varies);
     replay->limit = INT64_MAX;

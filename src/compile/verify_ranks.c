@@ -151,7 +151,7 @@ static bool match_collectives(struct rank_states *all, int rank, bool among_stag
                    name_at(all, lone), more ? first : rank);
 }
 
-static bool match(struct rank_states *all)
+static bool match_exchanges(struct rank_states *all)
 {
     for (int rank = 0; rank < all->ranks; rank++) {
         int replica = rank - rank % all->stages;
@@ -206,7 +206,7 @@ static bool own_waits_ended(const struct rank_states *all, struct place at)
 }
 
 /* Processes the head of a stream, which ends if it need not wait. */
-static bool advance(struct rank_states *all, int rank, int stream)
+static bool advance_stream(struct rank_states *all, int rank, int stream)
 {
     struct rank_state *state = &all->states[rank];
     struct place at = {rank, state->head[stream]};
@@ -288,7 +288,7 @@ static bool run_all(struct rank_states *all)
         moved = false;
         for (int rank = 0; rank < all->ranks; rank++)
             for (int s = 0; s < all->states[rank].streams; s++)
-                while (advance(all, rank, s)) moved = true;
+                while (advance_stream(all, rank, s)) moved = true;
     }
     bool ended = all_ended(all, &left) || name_ring(all, left);
     for (int rank = 0; rank < all->ranks; rank++) rank_state_close(&all->states[rank]);
@@ -309,7 +309,7 @@ bool verify_ranks(const struct program *const *programs, int replicas, int stage
         several = several && programs[rank]->streams > 1;
     }
     all.streams = several;
-    bool right = match(&all) && run_all(&all);
+    bool right = match_exchanges(&all) && run_all(&all);
     for (int rank = 0; rank < all.ranks; rank++) {
         free(all.partner[rank]);
         for (int among = 0; among < 2; among++) free(all.collectives[rank][among].at);
