@@ -1,6 +1,6 @@
 /* stage_norm.c: makes the gradient norm, by which a step is clipped or skipped, that of all stages: each
- * stage computes the squares of its own gradients, and all gather them before the update. So when a stage ends
- * its step, all others have read what it has sent (HOME_MAIL). */
+ * stage computes the squares of its own gradients, and all gather them before the update. So when a stage
+ * ends its step, all others have read what it has sent (HOME_MAIL). */
 #include <stdlib.h>
 
 #include "base/memory.h"
