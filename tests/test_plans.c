@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "compile/lower.h"
 #include "compile/program_parts.h"
 #include "graph/model.h"
 #include "compile/plan.h"

@@ -1,6 +1,6 @@
 /* lower.c: turns a graph into a forward program with loss and rank; autocast.c and differentiate.c add
  * dtypes, backward pass and update. */
-#include "compile/rewrites.h"
+#include "compile/lower.h"
 
 #include <assert.h>
 #include <stdlib.h>

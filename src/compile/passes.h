@@ -3,6 +3,7 @@
 
 #include "compile/buckets.h"
 #include "compile/cut.h"
+#include "compile/lower.h"
 #include "compile/offload.h"
 #include "compile/recompute.h"
 #include "compile/rewrites.h"

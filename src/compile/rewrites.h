@@ -1,12 +1,8 @@
 /* rewrites.h: the passes that have no types of their own, in the order of the table in passes.c; each is in
- * the file of its name. The others are in buckets.h, cut.h, offload.h and recompute.h. */
+ * the file of its name. The others are in lower.h, buckets.h, cut.h, offload.h and recompute.h. */
 #pragma once
 
 #include "compile/kernel_plans.h"
-
-/* Makes the program: forward alone, all of it fp32. In lower.c. */
-enum status lower_forward(const struct graph *graph, const struct lower_options *options,
-                          struct program *program);
 
 /* Sets dtypes by class, and inserts casts where they differ. */
 void autocast(struct program *program);
@@ -17,9 +13,6 @@ void fold(struct program *program, int64_t least);
 
 /* Puts batchnorm_maxpool in the place of batch norms and max poolings. */
 void fold_maxpool(struct program *program);
-
-/* Adds the values that forward saves for backward. In lower.c. */
-void lower_saved(struct program *program);
 
 /* Adds backward, after each micro-batch's forward, in reverse. In differentiate.c. */
 void backward(struct program *program);
@@ -70,6 +63,3 @@ void bias_gradients(struct program *program, code_lookup *code_of);
  * are not. With micro-batches, the division says what a chain belongs to. In streams.c. */
 enum stream_division { BY_MICRO_BATCH, BY_LAYER };
 enum status streams_assign(struct program *program, int count, enum stream_division by);
-
-/* NO_DEVICE if the program's bytes cannot be added up. In lower.c. */
-enum status lower_check(const struct program *program);

@@ -31,6 +31,7 @@ libcompile_a_SOURCES = \
 	src/compile/happens_before.c \
 	src/compile/liveness.c \
 	src/compile/lower.c \
+	src/compile/lower.h \
 	src/compile/offload.c \
 	src/compile/offload.h \
 	src/compile/partition.c \

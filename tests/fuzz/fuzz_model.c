@@ -2,6 +2,7 @@
 #include "fuzz.h"
 
 #include "graph/model.h"
+#include "compile/lower.h"
 #include "compile/plan.h"
 
 #define BATCH 1048576          /* train.batch's most */
