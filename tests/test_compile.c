@@ -83,7 +83,8 @@ static int check_model(const char *name)
         struct compile_options options = options_for(s % 2 ? F16 : F32, strategies[s]);
         options.lower.all_micro_batches = s == 1 ? 0 : 4;     /* two ranks */
         if (s > 1)
-            options.cut = (struct cut_options){.stages = s, .stage = 1, .schedule = PIPELINE_ZERO_BUBBLE};
+            options.cut = (struct cut_options){.stages = s, .stage = 1, .schedule = PIPELINE_V,
+                                               .in_mail = true};
         if (s == 2) options.cut.schedule = PIPELINE_1F1B;
         int64_t bytes = check(&graph, &options);
         if (is_small(&graph, &options)) met += check_limits(&graph, options, bytes);

@@ -231,9 +231,10 @@ int64_t plan_live_peak(const struct program *program)
 }
 
 /* Whether an instruction's output has separate memory from its inputs. */
-static bool has_own_place(const struct instruction *at, int value)
+static bool has_own_place(const struct program *program, const struct instruction *at, int value)
 {
-    bool in_place = at->in_place_from >= 0 && value == at->in_place_to;
+    bool in_place = at->in_place_from >= 0 && value == at->in_place_to &&
+                    program->values[value_placed(program, at->in_place_from)].home == HOME_ARENA;
     return !in_place && !ids_have(at->reads, at->read_count, value);
 }
 
@@ -251,7 +252,7 @@ int64_t plan_minimum_bytes(const struct program *program)
         int64_t bytes = 0;
         for (int k = 0; k < at->read_count; k++) bytes += arena_bytes(program, at->reads[k]);
         for (int k = 0; k < at->write_count; k++)
-            if (has_own_place(at, at->writes[k])) bytes += arena_bytes(program, at->writes[k]);
+            if (has_own_place(program, at, at->writes[k])) bytes += arena_bytes(program, at->writes[k]);
         if (bytes > least) least = bytes;
     }
     return least;

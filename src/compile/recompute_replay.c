@@ -37,8 +37,10 @@ static void use_in_place(struct replay *replay, const struct instruction *at)
 {
     if (at->in_place_from < 0 || replay->slot[at->in_place_to] < 0) return;
     if (replay->program->values[at->in_place_to].home == HOME_PART) return;
-    *array_put(replay->in_place, replay->in_place_count, replay->in_place_room) = (struct replay_in_place){
-        tensor_of(replay, at->in_place_from), tensor_of(replay, at->in_place_to), replay->time};
+    int from = tensor_of(replay, at->in_place_from);
+    if (from < 0) return;                /* not in the arena */
+    *array_put(replay->in_place, replay->in_place_count, replay->in_place_room) =
+        (struct replay_in_place){from, tensor_of(replay, at->in_place_to), replay->time};
 }
 
 static void replay_step_end(struct replay *replay, int entry)
