@@ -224,15 +224,19 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
     wait_for_last();
     factors<width> f = factors_at<width>(values, p.channel);
     for (;;) {
+        with_rows(rows, [&](const auto &rows) {
 #pragma unroll
-        for (int j = 0; j < unroll; j++)
-            if (j < rows.count)
-                apply_cell<act, has_residual>(f, slopes, in[j], added[j], n, rows[j]);
+            for (int j = 0; j < unroll; j++)
+                if (j < rows.count)
+                    apply_cell<act, has_residual>(f, slopes, in[j], added[j], n, rows[j]);
+        });
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
-        load_rows(in, n.x, rows);
-        if (has_residual) load_rows(added, n.residual, rows);
+        with_rows(rows, [&](const auto &rows) {
+            load_rows(in, n.x, rows);
+            if (has_residual) load_rows(added, n.residual, rows);
+        });
     }
 }
 
@@ -249,21 +253,22 @@ __global__ void __launch_bounds__(threads, 2)
     let_next_begin();
     if (p.here) f = factors_at<width>(values, p.channel);
     for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
-        tile_rows rows = rows_of(s, p, tile);
-        cell<T, width> x[unroll], d_y[unroll], more[unroll];
-        side_cell<T, width, by> sides[unroll];
-        load_rows(x, g.x, rows);
-        load_rows(d_y, g.d_y, rows);
-        if (two) load_rows(more, g.d_y_more, rows);
-        if (asks) load_sides(sides, g, rows);
+        with_rows(rows_of(s, p, tile), [&](const auto &rows) {
+            cell<T, width> x[unroll], d_y[unroll], more[unroll];
+            side_cell<T, width, by> sides[unroll];
+            load_rows(x, g.x, rows);
+            load_rows(d_y, g.d_y, rows);
+            if (two) load_rows(more, g.d_y_more, rows);
+            if (asks) load_sides(sides, g, rows);
 #pragma unroll
-        for (int j = 0; j < unroll; j++)
-            if (j < rows.count) {
-                float dz[width];
-                backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                add_products<act, two>(t, f, slopes, in, dz);
-                if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
-            }
+            for (int j = 0; j < unroll; j++)
+                if (j < rows.count) {
+                    float dz[width];
+                    backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
+                    add_products<act, two>(t, f, slopes, in, dz);
+                    if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
+                }
+        });
     }
     merge_lanes<merge_sums>(t, s.span, s.lanes, room);
     leave_part(s, p, t, parts);
@@ -308,9 +313,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 /* Cells of d_x_more, if `adds` says that it is present. */
-template <bool adds, class T, int width>
+template <bool adds, class T, int width, class Rows>
 __device__ static inline void load_more(cell<T, width> (&to)[unroll], const gradients<T> &g,
-                                        const sweep_position &p, const tile_rows &rows)
+                                        const sweep_position &p, const Rows &rows)
 {
 #pragma unroll
     for (int j = 0; j < unroll; j++)
@@ -349,26 +354,30 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
     for (int i = 0; i < width; i++) line[i] = lines[p.channel + i];
     for (;;) {
+        with_rows(rows, [&](const auto &rows) {
 #pragma unroll
-        for (int j = 0; j < unroll; j++)
-            if (j < rows.count) {
-                float d_x[width];
-                backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                d_x_cell<act, two>(f, line, slopes, in, d_x);
-                if (adds) add_more(d_x, added[j]);
-                store<T, width>(g.d_x + rows[j], d_x);
-                if (by == SIDE_X && g.y_recomputed)
-                    apply_cell<act, false>(f, slopes, x[j], x[j], normalised<T>{.y = g.y_recomputed},
-                                           rows[j]);
-            }
+            for (int j = 0; j < unroll; j++)
+                if (j < rows.count) {
+                    float d_x[width];
+                    backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
+                    d_x_cell<act, two>(f, line, slopes, in, d_x);
+                    if (adds) add_more(d_x, added[j]);
+                    store<T, width>(g.d_x + rows[j], d_x);
+                    if (by == SIDE_X && g.y_recomputed)
+                        apply_cell<act, false>(f, slopes, x[j], x[j], normalised<T>{.y = g.y_recomputed},
+                                               rows[j]);
+                }
+        });
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
-        load_rows(x, g.x, rows);
-        load_rows(d_y, g.d_y, rows);
-        if (two) load_rows(more, g.d_y_more, rows);
-        if (asks) load_sides(sides, g, rows);
-        load_more<adds>(added, g, p, rows);
+        with_rows(rows, [&](const auto &rows) {
+            load_rows(x, g.x, rows);
+            load_rows(d_y, g.d_y, rows);
+            if (two) load_rows(more, g.d_y_more, rows);
+            if (asks) load_sides(sides, g, rows);
+            load_more<adds>(added, g, p, rows);
+        });
     }
 }
 
@@ -399,7 +408,7 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
             .y = (T *)call->y.data,
             .mask = (uint8_t *)call->mask.data,
         };
-        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, kind != ACT_SMOOTH>
+        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, !act_is_smooth(kind)>
                                  : batchnorm_normalise_kernel<T, width.value, kind, false>;
         dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
         struct channel_values values = values_of(call);
@@ -515,7 +524,7 @@ static enum status batchnorm_pass_gradients(const struct call *call)
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
         constexpr enum act kind = (enum act)act.value;
-        constexpr enum side by = kind == ACT_SMOOTH ? SIDE_X : SIDE_Y;
+        constexpr enum side by = act_is_smooth(kind) ? SIDE_X : SIDE_Y;
         if constexpr (can_mask<width.value, kind>)
             if (call->mask.data)
                 return call->d_y_more.data

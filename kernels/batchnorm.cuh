@@ -89,11 +89,9 @@ template <class T> __device__ inline uint8_t mask_of(const cell<T, 8> &y)
     return (uint8_t)bits;
 }
 
-/* An activation: below 0 a line or zero, constant from `top` on; of the smooth ones, whether it is
- * hardswish. */
+/* An activation that is not smooth: below 0 a line or zero, constant from `top` on. */
 struct slopes {
     float negative, top;
-    bool hard;
 };
 
 static inline struct slopes slopes_of(const struct batchnorm *s)
@@ -103,21 +101,24 @@ static inline struct slopes slopes_of(const struct batchnorm *s)
     case ACTIVATION_RELU: return {0, INFINITY};
     case ACTIVATION_RELU6: return {0, 6};
     case ACTIVATION_LEAKY_RELU: return {(float)s->slope, INFINITY};
-    case ACTIVATION_SILU: return {1, INFINITY, false};
-    case ACTIVATION_HARDSWISH: return {1, INFINITY, true};
+    case ACTIVATION_SILU:
+    case ACTIVATION_HARDSWISH: break;
     }
     return {1, INFINITY};
 }
 
-/* The activations for which kernels are specialised: nearly every layer has none or relu. */
-enum act { ACT_NONE, ACT_RELU, ACT_SMOOTH, ACT_OTHER };
+/* The activations for which kernels are specialised; clip is relu6. */
+enum act { ACT_NONE, ACT_RELU, ACT_CLIP, ACT_SILU, ACT_HARDSWISH, ACT_OTHER };
+
+constexpr bool act_is_smooth(enum act act) { return act == ACT_SILU || act == ACT_HARDSWISH; }
 
 template <enum act act> __device__ inline float activate(const struct slopes &b, float z)
 {
     if (act == ACT_NONE) return z;
     if (act == ACT_RELU) return z <= 0 ? 0 : z;
-    if (act == ACT_SMOOTH)
-        return !b.hard ? __fdividef(z, 1 + __expf(-z)) : z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) * (1 / 6.0f);
+    if (act == ACT_CLIP) return z <= 0 ? 0 : z >= b.top ? b.top : z;
+    if (act == ACT_SILU) return __fdividef(z, 1 + __expf(-z));
+    if (act == ACT_HARDSWISH) return z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) * (1 / 6.0f);
     return z <= 0 ? (b.negative == 0 ? 0 : b.negative * z) : z >= b.top ? b.top : z;
 }
 
@@ -126,9 +127,10 @@ template <enum act act> __device__ inline float pass_back(const struct slopes &b
 {
     if (act == ACT_NONE) return d_y;
     if (act == ACT_RELU) return side <= 0 ? 0 : d_y;
-    if (act == ACT_SMOOTH && b.hard)
+    if (act == ACT_CLIP) return side <= 0 || side >= b.top ? 0 : d_y;
+    if (act == ACT_HARDSWISH)
         return side <= -3 ? 0 : side >= 3 ? d_y : __fmul_rn(d_y, (2 * side + 3) * (1 / 6.0f));
-    if (act == ACT_SMOOTH) {
+    if (act == ACT_SILU) {
         float sigmoid = __fdividef(1, 1 + __expf(-side));
         return __fmul_rn(d_y, sigmoid * (1 + side * (1 - sigmoid)));
     }
@@ -424,8 +426,10 @@ template <int n> struct number {
 template <bool relu, class Work> static enum status with_act(const struct batchnorm *s, Work work)
 {
     if (s->activation == ACTIVATION_NONE) return work(number<ACT_NONE>());
-    if (activation_is_smooth(s->activation)) return work(number<ACT_SMOOTH>());
+    if (s->activation == ACTIVATION_SILU) return work(number<ACT_SILU>());
+    if (s->activation == ACTIVATION_HARDSWISH) return work(number<ACT_HARDSWISH>());
     if (relu && s->activation == ACTIVATION_RELU) return work(number<ACT_RELU>());
+    if (relu && s->activation == ACTIVATION_RELU6) return work(number<ACT_CLIP>());
     return work(number<ACT_OTHER>());
 }
 

@@ -70,8 +70,21 @@ __device__ static inline tile_rows rows_of(const struct sweep &s, const sweep_po
             left >= unroll ? unroll : left > 0 ? (int)left : 0};
 }
 
-template <class T, int width>
-__device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *from, const tile_rows &rows)
+/* Those of a tile that has all of them, as nearly all do: what is done to each needs no question. */
+struct full_rows : tile_rows {
+    static constexpr int count = unroll;
+    __device__ full_rows(const tile_rows &rows) : tile_rows(rows) {}
+};
+
+/* Calls work(rows), for rows of a full tile as such. */
+template <class Work> __device__ static inline void with_rows(const tile_rows &rows, Work work)
+{
+    if (rows.count == unroll) work(full_rows(rows));
+    else work(rows);
+}
+
+template <class T, int width, class Rows>
+__device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *from, const Rows &rows)
 {
 #pragma unroll
     for (int j = 0; j < unroll; j++)
@@ -82,9 +95,9 @@ __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *f
 template <int width, enum act act> constexpr bool can_mask = width == 8 && act == ACT_RELU;
 
 /* A byte of the mask for eight channels. */
-template <class T, int width, enum side by>
+template <class T, int width, enum side by, class Rows>
 __device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], const gradients<T> &g,
-                                         const tile_rows &rows)
+                                         const Rows &rows)
 {
     if constexpr (by == SIDE_MASK) {
 #pragma unroll
