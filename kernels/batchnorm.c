@@ -307,6 +307,8 @@ static const struct op_example examples[] = {
     {"residual=yes activation=leaky_relu", 2, {SHAPE(3, 3, 7, 5), SHAPE(3, 3, 7, 5)}},
     {"activation=relu", 1, {SHAPE(3, 1, 1, 1100)}},
     {"residual=yes activation=relu", 2, {SHAPE(4, 28, 28, 24), SHAPE(4, 28, 28, 24)}},
+    {"activation=relu6", 1, {SHAPE(3, 14, 14, 40)}},
+    {"activation=hardswish", 1, {SHAPE(3, 14, 14, 40)}},
     {0},
 };
 
