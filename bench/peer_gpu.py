@@ -11,6 +11,7 @@ MODEL is lenet5, resnet18_cifar or torchvision's name; PRECISION fp32, tf32, fp1
 MODE eager, compile or max-autotune. channels_last, but fp32 in the faster of both layouts; fused SGD with
 momentum; zero_grad, forward, loss, backward, step. One line of JSON with the keys of `amptrain bench --json`.
 """
+import ctypes
 import gc
 import json
 import os
@@ -29,6 +30,34 @@ def since_start():
     with open('/proc/self/stat') as stat, open('/proc/uptime') as uptime:
         began = int(stat.read().rsplit(')', 1)[1].split()[19]) / os.sysconf('SC_CLK_TCK')
         return float(uptime.read().split()[0]) - began
+
+
+def energy_counter():
+    """A function that returns the joules that this process's GPU has taken since some moment; None where the
+    driver does not say."""
+    try:
+        nvml, gpu = ctypes.CDLL('libnvidia-ml.so.1'), ctypes.c_void_p()
+        uuid = 'GPU-%s' % torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(gpu)):
+            return lambda: None
+    except (OSError, AttributeError):
+        return lambda: None
+
+    def joules():
+        count = ctypes.c_ulonglong()
+        failed = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu, ctypes.byref(count))
+        return None if failed else count.value / 1e3
+
+    return joules
+
+
+def summed(number):
+    """The sum of all ranks' numbers, on every rank."""
+    if WORLD > 1:
+        shared = torch.tensor([number], device='cuda', dtype=torch.float64)
+        torch.distributed.all_reduce(shared)
+        number = shared.item()
+    return number
 
 
 def lenet5():
@@ -109,16 +138,20 @@ def measure(name, batch, precision, mode, layout, seconds, lr):
     trainer.step(images, labels)
     torch.cuda.synchronize()
     steps = agreed(min(2000, max(10, int(seconds / (time.perf_counter() - begin)))))
+    joules = energy_counter()
+    began = joules()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
     marks[0].record()
     for i in range(steps):
         loss = trainer.step(images, labels)
         marks[i + 1].record()
     torch.cuda.synchronize()
+    taken = None if began is None else summed(joules() - began) / (steps * batch * WORLD)
     times = sorted(a.elapsed_time(b) for a, b in zip(marks, marks[1:]))
     median = times[steps // 2]
     return {'images_per_s': 1e3 * batch * WORLD / median, 'gpus': WORLD, 'step_ms_median': median, 'step_ms_p10': times[steps // 10],
             'step_ms_p90': times[steps * 9 // 10], 'steps': steps, 'batch': batch, 'precision': precision,
+            'joules_per_image': taken,
             'device': torch.cuda.get_device_name(), 'device_peak_bytes': torch.cuda.max_memory_allocated(),
             'reserved_bytes': torch.cuda.max_memory_reserved(), 'first_loss': first, 'loss': loss.item(),
             'start_seconds': start, 'mode': mode, 'torch': torch.__version__}

@@ -28,6 +28,11 @@ static void add_feed(const struct feed *feed, struct text *out)
     member_string(out, "limit", feed_limit(feed));
 }
 
+static double joules_per_image(const struct bench *bench)
+{
+    return bench->joules / ((double)bench->steps * bench->session.hyper.batch);
+}
+
 /* The figures as members of a JSON object, whose end follows. */
 static void add_figures(const struct bench *bench, struct text *out)
 {
@@ -49,6 +54,7 @@ static void add_figures(const struct bench *bench, struct text *out)
     member_number(out, "step_ms_p10", bench_percentile(bench, 0.1));
     member_number(out, "step_ms_p90", bench_percentile(bench, 0.9));
     member_integer(out, "steps", bench->steps);
+    if (isfinite(bench->joules)) member_number(out, "joules_per_image", joules_per_image(bench));
     member_integer(out, "batch", hyper->batch);
     member_string(out, "precision", hyper->precision->name);
     member_string(out, "device", device.data);
@@ -85,6 +91,7 @@ static void print_table(const struct bench *bench)
            rate, hyper->batch, median, bench_percentile(bench, 0.1), bench_percentile(bench, 0.9),
            bench->steps, hyper->precision->name, text_number(bench->loss, 4, NULL, loss),
            text_number(bench->first_loss, 4, NULL, first_loss), bench->start_seconds);
+    if (isfinite(bench->joules)) printf("%.3g J an image\n", joules_per_image(bench));
     if (bench->loader) print_feed(&bench->feed);
 }
 
@@ -151,14 +158,14 @@ static enum status show(const struct cmd *cmd, struct bench *bench)
     return status;
 }
 
-/* The first pipeline's last stage has them. */
-static enum status share_losses(struct bench *bench)
+/* Losses are known to the first pipeline's last stage, energy to each rank. */
+static enum status share_figures(struct bench *bench)
 {
     double losses[] = {bench->loss, bench->first_loss};
     TRY(comm_broadcast(bench->session.comm, bench->session.hyper.stages - 1, losses, sizeof losses));
     bench->loss = losses[0];
     bench->first_loss = losses[1];
-    return OK;
+    return comm_sum(bench->session.comm, &bench->joules);
 }
 
 /* Other ranks take part in the measurement of the first. */
@@ -182,7 +189,7 @@ static enum status bench_rank(struct cmd *cmd, struct comm *comm)
     if (status == OK) status = bench_open(wants_data(cmd), &bench);
     if (status == OK && bench.loader) status = bench_measure_feed(&bench, (int)warmup);
     else if (status == OK) status = bench_measure(&bench, (int)warmup);
-    if (status == OK) status = share_losses(&bench);
+    if (status == OK) status = share_figures(&bench);
     if (status == OK) status = comm_rank(comm) == 0 ? show(cmd, &bench) : follow(cmd, &bench);
     bench_close(&bench);
     return status;

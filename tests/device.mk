@@ -10,6 +10,12 @@ else
 EXTRA_DIST += tests/test_families.c
 endif
 
+# With a library in the place of NVML.
+check_PROGRAMS += tests/test_energy
+tests_test_energy_SOURCES = tests/test_energy.c
+tests_test_energy_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=dlopen -Wl,--wrap=dlsym
+tests_test_energy_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_jpeg
 tests_test_jpeg_SOURCES = tests/test_jpeg.c tests/data_case.c tests/data_case.h tests/rounds.h
 tests_test_jpeg_LDADD = libdata.a libdevice.a libbase.a $(CUDA_LIBS) -lcmocka

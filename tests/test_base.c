@@ -25,6 +25,9 @@ static void numbers_for_people(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(text_number(cases[i].value, cases[i].decimals, cases[i].unit, text),
                             cases[i].words);
+    assert_string_equal(text_energy(27.46, text), "27.5 J");
+    assert_string_equal(text_energy(51120, text), "14.20 Wh");
+    assert_string_equal(text_energy(3.672e6, text), "1.02 kWh");
 }
 
 static void text_grows(void **state)

@@ -302,6 +302,17 @@ static bool share_a_file(struct comm *comm)
     return good;
 }
 
+static bool add_up(struct comm *comm)
+{
+    double number = comm->rank + 0.5;
+    return comm_sum(comm, &number) == OK && number == 0.5 * comm->count * comm->count;
+}
+
+static void numbers_are_added(void **state)
+{
+    all_are_right(add_up);
+}
+
 static void ranks_of_a_host_share_a_file(void **state)
 {
     all_are_right(share_a_file);
@@ -339,6 +350,9 @@ static void one_rank_alone_needs_no_comm(void **state)
     assert_int_equal(comm_barrier(NULL), OK);
     assert_int_equal(comm_all_gather(NULL, &from, &to, sizeof from), OK);
     assert_int_equal(to, 5);
+    double number = 1.5;
+    assert_int_equal(comm_sum(NULL, &number), OK);
+    assert_true(number == 1.5);
     comm_close(NULL);
 }
 
@@ -368,6 +382,7 @@ int main(void)
         cmocka_unit_test(a_wait_ends_after_its_timeout),
         cmocka_unit_test(different_calls_are_an_error),
         cmocka_unit_test(different_texts_are_named),
+        cmocka_unit_test(numbers_are_added),
         cmocka_unit_test(ranks_of_a_host_share_a_file),
         cmocka_unit_test(one_rank_alone_needs_no_comm),
         cmocka_unit_test(another_file_is_no_block),

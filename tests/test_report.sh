@@ -118,6 +118,17 @@ resumed() {
 }
 ok "a resumed run has the same curves" resumed
 
+# Epochs that took half a kilowatt-hour each, and two after the last one.
+energy() {
+    mkdir -p energy &&
+        sed 's/^{"event":"epoch",/&"joules":1800000,/
+            s/^{"event":"end",/&"joules":7200000,/' run/metrics.jsonl >energy/metrics.jsonl &&
+        "$AMPTRAIN" report -q energy && wellformed energy/report.html || return 1
+    hours=$(awk "BEGIN { printf \"%.2f\", 2 + 0.5 * $(grep -c '"event":"epoch"' run/metrics.jsonl) }")
+    grep -qF "<b>$hours kWh</b>energy" energy/report.html
+}
+ok "energy" energy
+
 # Folders that say little, or lies.
 bare() { mkdir -p bare && grep '"event":"step"' run/metrics.jsonl | head -n 3 >bare/metrics.jsonl &&
     printf '{"event":"epo' >>bare/metrics.jsonl && "$AMPTRAIN" report -q bare &&

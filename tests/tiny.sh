@@ -93,7 +93,8 @@ tensors() {
 # lines FOLDER: step and epoch lines of its metrics without what may differ: times, throughputs, peaks.
 lines() {
     grep -E '"event":"(step|epoch)"' "$1/metrics.jsonl" |
-        sed -E 's/,"(time|images_per_s|seconds|data_wait_fraction|device_peak_bytes|host_peak_bytes)":[^,}]*//g'
+        sed -E 's/,"(time|images_per_s|seconds|joules)":[^,}]*//g
+            s/,"(data_wait_fraction|device_peak_bytes|host_peak_bytes)":[^,}]*//g'
 }
 
 same_tensors() { tensors "$1" >one.bin && tensors "$2" >two.bin && cmp one.bin two.bin; }

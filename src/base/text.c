@@ -305,3 +305,10 @@ const char *text_number(double value, int decimals, const char *unit, char text[
     else snprintf(text, TEXT_NUMBER, "%.6g%s%.8s", value, space, unit);
     return text;
 }
+
+const char *text_energy(double joules, char text[TEXT_NUMBER])
+{
+    if (joules < 3600) return text_number(joules, 1, "J", text);
+    if (joules < 3.6e6) return text_number(joules / 3600, 2, "Wh", text);
+    return text_number(joules / 3.6e6, 2, "kWh", text);
+}

@@ -59,3 +59,5 @@ const char *text_bytes(uint64_t bytes, char text[TEXT_BYTES]);
  * finite" if it is not. */
 #define TEXT_NUMBER 48
 const char *text_number(double value, int decimals, const char *unit, char text[TEXT_NUMBER]);
+/* Energy: "27.5 J", "14.20 Wh", "1.02 kWh". */
+const char *text_energy(double joules, char text[TEXT_NUMBER]);

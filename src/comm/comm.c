@@ -43,6 +43,17 @@ enum status comm_minimum(struct comm *comm, int64_t *number)
     return status;
 }
 
+enum status comm_sum(struct comm *comm, double *number)
+{
+    size_t count = (size_t)comm_count(comm);
+    double sum = 0, *all = memory_new(count, sizeof *all);
+    enum status status = comm_all_gather(comm, number, all, sizeof *number);
+    for (size_t rank = 0; rank < count; rank++) sum += all[rank];
+    if (status == OK) *number = sum;
+    free(all);
+    return status;
+}
+
 void comm_report(struct comm *comm, const struct comm_progress *progress)
 {
     if (comm && comm->backend->report) comm->backend->report(comm, progress);

@@ -13,8 +13,14 @@
 
 #include "base/host.h"
 #include "base/memory.h"
+#include "device/rapl.h"
 
 extern const struct device_backend cpu_backend;
+
+struct cpu_device {
+    struct device device;
+    struct rapl *rapl;                   /* made when first asked for */
+};
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
@@ -120,20 +126,28 @@ static void cpu_libraries(struct text *out)
 
 static enum status cpu_open(int index, int threads, struct device **device)
 {
-    struct device *cpu = memory_new(1, sizeof *cpu);
-    *cpu = (struct device){.backend = &cpu_backend, .index = index, .streams = 1};
-    cpu->threads = threads_usable(threads);
+    struct cpu_device *cpu = memory_new(1, sizeof *cpu);
+    threads = threads_usable(threads);
+    cpu->device = (struct device){.backend = &cpu_backend, .index = index, .threads = threads, .streams = 1};
 #ifdef _OPENMP
     omp_set_dynamic(0);
-    omp_set_num_threads(cpu->threads);
+    omp_set_num_threads(threads);
 #endif
-    *device = cpu;
+    *device = &cpu->device;
     return OK;
 }
 
 static void cpu_close(struct device *device)
 {
+    rapl_close(((struct cpu_device *)device)->rapl);
     free(device);
+}
+
+static double cpu_joules(struct device *device)
+{
+    struct cpu_device *cpu = (struct cpu_device *)device;
+    if (!cpu->rapl) cpu->rapl = rapl_open("");
+    return rapl_joules(cpu->rapl);
 }
 
 /* The kernel overcommits memory and kills the process that uses it. Smaller sizes need no check. */
@@ -206,6 +220,7 @@ const struct device_backend cpu_backend = {
     .close = cpu_close,
     .stream = cpu_stream,
     .synchronize = cpu_synchronize,
+    .joules = cpu_joules,
     .memory = {.allocate = cpu_allocate, .free = cpu_free, .host_allocate = cpu_allocate,
                .host_free = cpu_free, .info = cpu_memory_info},
     .transfers = {.upload = cpu_copy, .download = cpu_copy, .fill_zero = cpu_fill_zero},

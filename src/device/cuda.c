@@ -12,6 +12,7 @@
 #include "device/cuda_memory.h"
 #include "device/cuda_timeline.h"
 #include "device/cuda_tuning.h"
+#include "device/nvml.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -35,6 +36,7 @@ struct cuda_device {
     int event_count;
     cudnnHandle_t cudnn[CUDA_STREAMS];   /* made when first asked for */
     struct cuda_memory *memory;          /* likewise */
+    struct nvml *nvml;                   /* likewise */
     cublasLtHandle_t cublaslt;
     pthread_mutex_t lending;             /* over cublaslt and the three below */
     struct tuning *choices;
@@ -254,6 +256,7 @@ static void cuda_close(struct device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
     cuda_memory_close(cuda->memory);
+    nvml_close(cuda->nvml);
     if (cuda->cublaslt) cublasLtDestroy(cuda->cublaslt);
     for (int i = 0; i < cuda->event_count; i++)
         if (cuda->events[i]) cudaEventDestroy(cuda->events[i]);
@@ -495,6 +498,17 @@ static enum status cuda_synchronize(struct device *device)
     return OK;
 }
 
+static double cuda_joules(struct device *device)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    char bus[32] = "";
+    if (!cuda->nvml) {
+        cudaDeviceGetPCIBusId(bus, sizeof bus, device->index);
+        cuda->nvml = nvml_open(bus);
+    }
+    return nvml_joules(cuda->nvml);
+}
+
 static void cuda_memory_info(struct device *device, size_t *free_bytes, size_t *total_bytes)
 {
     if (cudaMemGetInfo(free_bytes, total_bytes) != cudaSuccess) *free_bytes = *total_bytes = 0;
@@ -510,6 +524,7 @@ const struct device_backend cuda_backend = {
     .close = cuda_close,
     .stream = cuda_stream,
     .synchronize = cuda_synchronize,
+    .joules = cuda_joules,
     .memory = {.allocate = cuda_allocate, .free = cuda_free, .host_allocate = cuda_host_allocate,
                .host_free = cuda_host_free, .info = cuda_memory_info, .physical = cuda_physical},
     .transfers = {.upload = cuda_upload, .download = cuda_download, .fill_zero = cuda_fill_zero},

@@ -102,6 +102,9 @@ struct device_backend {
     void (*close)(struct device *device);
     void *(*stream)(struct device *device, int stream); /* the native stream, as ops' calls have it */
     enum status (*synchronize)(struct device *device);  /* waits for all streams; reports failures */
+    /* Energy that it has taken since some moment; NAN: unknown. Of the CPU: that of all processors, asked for
+     * at least every few minutes. */
+    double (*joules)(struct device *device);
     struct device_memory memory;
     struct device_transfers transfers;
     struct device_events events;

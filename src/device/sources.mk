@@ -18,7 +18,11 @@ libdevice_a_SOURCES = \
 	src/device/cpu.c \
 	src/device/device.c \
 	src/device/device.h \
-	src/device/jpeg.h
+	src/device/jpeg.h \
+	src/device/nvml.c \
+	src/device/nvml.h \
+	src/device/rapl.c \
+	src/device/rapl.h
 DEVICE_CUDA_SOURCES = src/device/cuda_graph.cu
 if HAVE_CUDA
 libdevice_a_SOURCES += $(cuda_device_sources)

@@ -108,7 +108,10 @@ enum status bench_measure(struct bench *bench, int warmup)
     int all = warmup + bench->steps, launched = 0;
     double before = clock_seconds();
     for (int i = 0; i < all; i++) {
-        if (i == warmup) bench->wait_seconds = 0;
+        if (i == warmup) {
+            bench->wait_seconds = 0;
+            bench->joules = session_joules(&bench->session);
+        }
         while (launched < all && !step_queue_full(&bench->queue)) {
             struct update_rates rates = bench_rates(bench);
             TRY(bench_launch(bench, &rates));
@@ -119,10 +122,12 @@ enum status bench_measure(struct bench *bench, int warmup)
         if (bench->start_seconds == 0) {
             bench->start_seconds = clock_since_start();
             bench->first_loss = bench->loss;
+            session_joules(&bench->session);     /* the first time takes long */
         }
         if (i >= warmup) bench->milliseconds[i - warmup] = 1e3 * (now - before);
         before = now;
     }
+    bench->joules = session_joules(&bench->session) - bench->joules;
     return OK;
 }
 

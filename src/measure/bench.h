@@ -19,6 +19,7 @@ struct bench {
     double *milliseconds;        /* of the measured steps */
     int steps;
     double start_seconds, loss, first_loss;
+    double joules;               /* that this rank's device took in the measured steps; NAN: unknown */
     bool still;                  /* learning rates are 0, so that the loss never diverges, which would make
                                   * updates be skipped */
     struct step_queue queue;

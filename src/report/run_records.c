@@ -12,7 +12,7 @@ static const char *const step_keys[] = {
 };
 static const char *const epoch_keys[] = {
     "step", "epoch", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "images_per_s",
-    "seconds", "device_peak_bytes", "host_peak_bytes", "data_wait_fraction", "skipped_steps",
+    "seconds", "joules", "device_peak_bytes", "host_peak_bytes", "data_wait_fraction", "skipped_steps",
     "bad_images", NULL,
 };
 

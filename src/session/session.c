@@ -159,6 +159,13 @@ int64_t session_limit(const struct session *session)
     return limit == 0 || (session->left > 0 && session->left < limit) ? session->left : limit;
 }
 
+double session_joules(const struct session *session)
+{
+    const struct device_backend *backend = session->device->backend;
+    bool counted = backend->kind == DEVICE_CPU && session->comm && session->comm->local_rank > 0;
+    return counted ? 0 : backend->joules(session->device);
+}
+
 #define PREFETCH_AHEAD 4
 
 /* If the host runs ahead of the device, two batches are in use, and a third should be in preparation. */

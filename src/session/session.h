@@ -50,6 +50,10 @@ bool session_requests_cuda(const struct session *session); /* run.device names a
 /* The limit of device memory for the run: memory.limit, or less if the device has less; 0: none. */
 int64_t session_limit(const struct session *session);
 
+/* Energy that this rank's device has taken since some moment; NAN: unknown. Of the ranks of a host that
+ * compute on its processors, the first one counts it for all. */
+double session_joules(const struct session *session);
+
 /* The number of batches that loaders prefetch. */
 int session_prefetch(const struct session *session);
 

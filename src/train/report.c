@@ -155,6 +155,8 @@ static enum status tell_step(struct run *run, const struct report_step *step)
     run->position.skipped_told = run->state.skipped_steps;
     run->reported = now;
     run->images_since_report = 0;
+    /* Counters of processors wrap; a GPU is not asked more often than needed. */
+    if (session_device_kind(run->session) == DEVICE_CPU) session_joules(run->session);
     return write_line(run, &line);
 }
 
@@ -237,6 +239,8 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     member_number(&line, "val_top5", evaluation ? evaluation->top5 : NAN);
     member_number(&line, "images_per_s", images_per_second(run));
     member_number(&line, "seconds", position->seconds + (evaluation ? evaluation->seconds : 0));
+    if (isfinite(run->energy.latest)) member_number(&line, "joules", run->energy.latest);
+    run->energy.latest = NAN;
     member_integer(&line, "device_peak_bytes", run->programs.bytes.total);
     member_integer(&line, "host_peak_bytes", clock_host_peak_bytes());
     member_number(&line, "data_wait_fraction", position->wait_seconds / fmax(1e-9, position->seconds));
@@ -265,6 +269,12 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
     rows[count] = (struct progress_row){.name = "device memory"};
     snprintf(rows[count++].value, sizeof rows->value, "%s",
              text_bytes((uint64_t)run->programs.bytes.total, memory));
+    if (isfinite(run->energy.joules) && run->steps > 1) {
+        rows[count] = (struct progress_row){.name = "energy"};
+        snprintf(rows[count++].value, sizeof rows->value, "%s, %.3g J an image",
+                 text_energy(run->energy.joules, number),
+                 run->energy.joules / ((double)(run->steps - 1) * run->session->hyper.batch));
+    }
     if (position->best_epoch > 0) {
         bool loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
         rows[count] = (struct progress_row){.name = loss ? "best validation loss" : "best accuracy"};
@@ -301,6 +311,7 @@ enum status report_end(struct run *run, const char *reason)
     member_integer(&line, "epochs", run->position.epoch);
     member_integer(&line, "steps", run->state.step);
     member_number(&line, "best", run->position.best_epoch > 0 ? run->position.best : NAN);
+    if (isfinite(run->energy.latest)) member_number(&line, "joules", run->energy.latest);
     progress_table(&run->progress, rows, count);
     return write_line(run, &line);
 }

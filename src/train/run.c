@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -309,6 +310,7 @@ enum status run_begin(struct run *run)
     progress_open(run->options->quiet, run->options->terminal, &run->progress);
     run->resumed_at = run->reported = clock_seconds();
     run->seconds_before = run->position.seconds;
+    run->energy = (struct energy){.read = NAN};
     return OK;
 }
 

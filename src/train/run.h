@@ -5,6 +5,7 @@
 #include "session/step_queue.h"
 #include "train/evaluate.h"
 #include "format/events.h"
+#include "train/energy.h"
 #include "train/folder.h"
 #include "train/health.h"
 #include "train/metrics.h"
@@ -58,6 +59,7 @@ struct run {
     double seconds_before;              /* ... and the time spent on it before */
     double reported;                    /* when the last line of metrics was written ... */
     int64_t images_since_report;          /* ... and the images since */
+    struct energy energy;               /* since the first step of this process */
     bool saved_any;
     struct position saved_position;     /* that the last checkpoint holds */
 };

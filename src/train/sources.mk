@@ -1,4 +1,6 @@
 libtrain_a_SOURCES = \
+	src/train/energy.c \
+	src/train/energy.h \
 	src/train/evaluate.c \
 	src/train/evaluate.h \
 	src/train/finding.c \

@@ -140,7 +140,7 @@ static enum status count_step(struct run *run, const struct queued_step *made)
     run->state = *exec_state(run->programs.training.exec);
     TRY(gather_results(run, made->batch));
     report.loss = count_results(run);
-    run->steps++;
+    if (run->steps++ == 0) energy_begin(run->session, &run->energy);
     run->position.batch++;
     run->position.skipped += run->state.skipped != 0;
     run->position.bad_images += run->ranks.bad;
@@ -350,6 +350,7 @@ static enum status finish_epoch(struct run *run)
     }
     if (evaluated) run->position.bad_images += run->evaluation.bad;
     bool best = evaluated && take_best(run);
+    TRY(energy_count(run->session, false, &run->energy));
     TRY(report_epoch(run, evaluated ? &run->evaluation : NULL));
     if (evaluated) TRY(save_results(run));
     next_epoch(run);
@@ -391,6 +392,7 @@ static enum status finish(struct run *run, enum verdict verdict)
     ranks_report(&run->ranks, COMM_END, run->state.step);
     if (run->options->ending && run->folder.at.path) run->options->ending(run);
     TRY(run_save(run, NULL));
+    TRY(energy_count(run->session, true, &run->energy));
     TRY(end_records(run, verdict_name[verdict]));
     return stopped ? report_stopped(run) : OK;
 }
