@@ -152,6 +152,15 @@ static double conv_d_x(const struct call *call, const struct conv_geometry *g, i
     return sum;
 }
 
+/* What joins element i of d_x[0], which may have every second pixel only. */
+static double conv_more(const struct call *call, int64_t i)
+{
+    struct shape x = call->d_x[0].shape, more = call->d_x_more.shape;
+    if (shape_count(more) == shape_count(x)) return tensor_get(&call->d_x_more, i);
+    int64_t c = i % x.c, w = i / x.c % x.w, h = i / x.c / x.w % x.h, n = i / x.c / x.w / x.h;
+    return h % 2 || w % 2 ? 0 : tensor_get(&call->d_x_more, tensor_at(&call->d_x_more, n, h / 2, w / 2, c));
+}
+
 /* d_x[0] with what joins it, and its sums. */
 static void conv_join(const struct call *call)
 {
@@ -160,7 +169,7 @@ static void conv_join(const struct call *call)
     for (int64_t c = 0; c < channels; c++) {
         double sum = 0;
         for (int64_t i = c; i < count; i += channels) {
-            double joined = tensor_get(d_x, i) + tensor_get(&call->d_x_more, i);
+            double joined = tensor_get(d_x, i) + conv_more(call, i);
             tensor_set(d_x, i, batchnorm_mask_get(call, i) ? joined : 0);
             sum += tensor_get(d_x, i);
         }

@@ -24,11 +24,13 @@ static struct conv_problem conv_problem_of(const struct call *call, enum phase p
     const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
     const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
     struct conv_geometry g = conv_geometry((const struct conv_settings *)call->settings, x->shape.c);
+    bool joins = phase == PHASE_BACKWARD_DATA && call->d_x_more.shape.rank > 0;
     struct conv_problem p = {
         .phase = phase, .dtype = x->dtype, .bias = phase == PHASE_FORWARD && call->param_count > 1,
         .relu = phase == PHASE_FORWARD && call->relu,
         .sums = phase == PHASE_FORWARD && call->sums.shape.rank > 0,
-        .joins = phase == PHASE_BACKWARD_DATA && call->d_x_more.shape.rank > 0, .clips = call->clips,
+        .joins = joins, .picks = joins && shape_count(call->d_x_more.shape) < shape_count(x->shape),
+        .clips = call->clips,
         .tf32 = call->tf32, .deterministic = call->deterministic,
         .n = (int)x->shape.n, .c = (int)x->shape.c, .k = (int)y->c, .groups = (int)g.groups,
         .in = {(int)x->shape.h, (int)x->shape.w}, .out = {(int)y->h, (int)y->w},
@@ -61,13 +63,13 @@ static void conv_problem_print(const struct conv_problem *p, char text[PROBLEM_T
 {
     snprintf(
         text, PROBLEM_TEXT,
-        "conv %s %s%s%s%s%s%s%s%s %dx%dx%dx%d to %d, "
+        "conv %s %s%s%s%s%s%s%s%s%s %dx%dx%dx%d to %d, "
         "kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
         conv_phase_name(p->phase), dtype_table[p->dtype].name, p->tf32 && p->dtype == F32 ? " tf32" : "",
         p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->relu ? " relu" : "",
-        p->sums ? " sums" : "", p->joins ? " joined" : "", p->clips ? " clipped" : "", p->n, p->in[0],
-        p->in[1], p->c, p->k, p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->pad[0], p->pad[1],
-        p->dilation[0], p->dilation[1], p->groups);
+        p->sums ? " sums" : "", p->joins ? " joined" : "", p->picks ? " picked" : "",
+        p->clips ? " clipped" : "", p->n, p->in[0], p->in[1], p->c, p->k, p->kernel[0], p->kernel[1],
+        p->stride[0], p->stride[1], p->pad[0], p->pad[1], p->dilation[0], p->dilation[1], p->groups);
 }
 
 /* For sums that are computed after the algorithm, in the same workspace. */
@@ -75,18 +77,27 @@ static size_t extra_workspace(const struct conv_plan *plan)
 {
     const struct conv_problem *p = &plan->problem;
     struct tensor x = {.dtype = p->dtype, .shape = shape_nhwc(p->n, p->in[0], p->in[1], p->c)};
-    if (p->joins) return plan->joins ? 0 : join_workspace(&x);
+    if (p->joins && !plan->joins)
+        return conv_align(join_workspace(&x)) + (p->picks ? (size_t)tensor_bytes(&x) : 0);
+    if (p->joins) return 0;
     bool biases = p->phase == PHASE_BACKWARD_PARAMS, sums = p->sums && !plan->gives_sums;
     return biases || sums ? conv_sums_workspace((int64_t)p->n * p->out[0] * p->out[1], p->k, sums) : 0;
 }
 
 /* Adds call->d_x_more to d_x[0] as the algorithm wrote it. */
-static enum status conv_join(const struct call *call)
+static enum status conv_join(const struct conv_problem *p, const struct call *call)
 {
     static const struct batchnorm relu = {.activation = ACTIVATION_RELU};
     struct join join = {.d_y = call->d_x[0], .d_y_more = call->d_x_more.data,
                         .mask = (const uint8_t *)call->mask.data, .dz = call->d_x[0].data,
                         .sums = (float *)call->sums.data};
+    if (p->picks) {
+        struct conv_problem spread = *p;
+        void *whole = (char *)call->workspace + conv_align(join_workspace(&call->d_x[0]));
+        for (int i = 0; i < 2; i++) spread.stride[i] = 2, spread.out[i] = (p->in[i] + 1) / 2;
+        TRY(conv_copy_picked(&spread, call, call->d_x_more.data, whole));
+        join.d_y_more = whole;
+    }
     return join_run(call, &relu, &join, (float *)call->workspace);
 }
 
@@ -100,7 +111,7 @@ static enum status conv_plan_run(const struct conv_plan *plan, const struct call
                                  const struct conv_tools *tools)
 {
     TRY(plan->algorithm->run(plan, call, tools));
-    if (plan->problem.joins) return plan->joins ? OK : conv_join(call);
+    if (plan->problem.joins) return plan->joins ? OK : conv_join(&plan->problem, call);
     if (plan->problem.relu && !plan->applies_relu) TRY(conv_relu(call));
     if (plan->problem.phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && call->d_params[1].data)
         return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
@@ -197,7 +208,7 @@ static char *conv_key_new(const struct conv_problem *p, const struct device *dev
                        cublasLtGetVersion(), text);
 }
 
-/* In fp32 a second layout of the operands is worth its memory. */
+/* In fp32 a second layout of the operands is worth its memory; what is picked may have to be spread. */
 static enum status conv_plan_choose(const struct conv_context *context, void **plan)
 {
     const struct conv_problem *p = context->problem;
@@ -207,7 +218,7 @@ static enum status conv_plan_choose(const struct conv_context *context, void **p
         .functions = &functions, .self = context, .device = device, .key = key,
         .only = context->tools.only, .timed = context->tools.timed,
         .deterministic = p->deterministic,
-        .workspace_limit = WORKSPACE_FREELY + (p->dtype == F32 ? operands_bytes(p) : 0),
+        .workspace_limit = WORKSPACE_FREELY + (p->dtype == F32 || p->picks ? operands_bytes(p) : 0),
         .phase = p->phase, .dtype = p->dtype, .x = shape_nhwc(p->n, p->in[0], p->in[1], p->c),
         .y = shape_nhwc(p->n, p->out[0], p->out[1], p->k),
         .weight = {.rank = 4, .dim = {p->k, p->c / p->groups, p->kernel[0], p->kernel[1]}},

@@ -275,6 +275,7 @@ static void make_square(const struct fold *f)
 
 static void write_d_a(const struct fold *f, int64_t p)
 {
+    bool picked = shape_equal(f->call->d_x[0].shape, f->taken);
     for (int64_t c = 0; c < f->channels; c++) {
         double sum = 0;
         for (int64_t k = 0; k < f->filters; k++)
@@ -282,7 +283,7 @@ static void write_d_a(const struct fold *f, int64_t p)
                    (d_z(f->call, p * f->filters + k) - f->d[k]);
         for (int64_t d = 0; d < f->channels; d++)
             sum += f->square[c * f->channels + d] * (a_at(f, p, d) - f->mean[d]);
-        tensor_set(&f->call->d_x[0], place_of(f, p, c), sum);
+        tensor_set(&f->call->d_x[0], picked ? p * f->channels + c : place_of(f, p, c), sum);
     }
 }
 
@@ -321,6 +322,7 @@ static const struct op_code reference = {
     .adds_gradients = true,
     .keeps_mask = true,
     .takes_joined = true,
+    .picks_gradient = true,
     .clips_later = true,
     .workspace = conv_batchnorm_workspace,
     .forward = conv_batchnorm_forward,

@@ -54,6 +54,12 @@ static bool is_strided(const struct call *call) { return settings_of(call)->stri
 /* Whether products round fp32 to tf32: then what kernels make for them is rounded before. */
 static bool rounds(const struct call *call) { return call->tf32 && call->x[0].dtype == F32; }
 
+/* Whether pixels that the stride leaves out have a gradient, of 0. */
+static bool is_spread(const struct call *call)
+{
+    return is_strided(call) && shape_equal(call->d_x[0].shape, call->x[0].shape);
+}
+
 static enum activation activation_of(const struct call *call)
 {
     return (enum activation)settings_of(call)->norm.activation;
@@ -156,7 +162,7 @@ static struct rooms rooms_of(const struct call *call)
     r.scaled = room(&r, filters * channels * size);
     r.bias = room(&r, (backward ? channels : filters) * size);
     if (is_strided(call)) r.taken = room(&r, pixels * channels * size);
-    if (is_strided(call) && backward) r.d_taken = room(&r, pixels * channels * size);
+    if (is_spread(call) && backward) r.d_taken = room(&r, pixels * channels * size);
     if (measures(call) || backward) r.square = room(&r, channels * channels * sizeof(float));
     if (measures(call)) r.sums = room(&r, channels * sizeof(float));
     if (measures(call)) r.parts = room(&r, conv_sums_workspace(e.pixels, e.channels, false));
@@ -692,7 +698,7 @@ template <class T> static enum status write_d_a(const struct call *call, const s
     const struct conv_batchnorm_plans *plans = plans_of(call);
     struct matrices<T> m = matrices_of<T>(call, r);
     T *square = at<T>(call, r.square), *bias = at<T>(call, r.bias);
-    void *d_a = is_strided(call) ? at<void>(call, r.d_taken) : call->d_x[0].data;
+    void *d_a = is_spread(call) ? at<void>(call, r.d_taken) : call->d_x[0].data;
     const T *roots = at<T>(call, r.roots), *signed_roots = roots + (int64_t)m.e.filters * m.e.channels;
     struct matmul_operands product = operands(call, r, roots, signed_roots, square);
     product.alpha = SQUARE_SCALE / (ROOT_SCALE * ROOT_SCALE);
@@ -708,7 +714,7 @@ template <class T> static enum status write_d_a(const struct call *call, const s
     product = operands(call, r, m.scaled, dz, d_a);
     product.c = d_a;
     TRY(matmul_run(plans->of[DATA], call, &product));
-    return is_strided(call) ? copy_taken(call, &call->d_x[0], d_a, true) : OK;
+    return is_spread(call) ? copy_taken(call, &call->d_x[0], d_a, true) : OK;
 }
 
 static enum status backward(const struct call *call)
@@ -733,6 +739,7 @@ const struct op_code conv_batchnorm_cuda = {
     .adds_gradients = true,
     .keeps_mask = true,
     .takes_joined = true,
+    .picks_gradient = true,
     .clips_later = true,
     .prepare = prepare,
     .release = release,

@@ -17,6 +17,7 @@ struct conv_problem {
     bool relu;                               /* forward ends in one */
     bool sums;                               /* forward is asked for call->sums */
     bool joins;                              /* the gradient of x has call->d_x_more to join it */
+    bool picks;                              /* that has every second pixel in both directions */
     bool clips;                              /* call->clips */
     bool tf32, deterministic;
     int n, c, k, groups;

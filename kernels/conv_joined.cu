@@ -1,6 +1,7 @@
 /* conv_joined.cu: the data gradient of a 1x1 convolution, added to another gradient, by one kernel on Hopper
  * (capability 9.0): D = mask * (A B + C) and the sums of D's columns. A is d_y, pixels x filters; B the
- * weight, filters x channels; C is d_x_more and D d_x, pixels x channels. C is read and D written once.
+ * weight, filters x channels; C is d_x_more and D d_x, pixels x channels. C is read and D written once. C may
+ * have every second pixel of an image in both directions only: those of a tile are consecutive in it.
  *
  * Blocks are persistent: each has 128 channels, whose part of B stays in shared memory, and every nth tile
  * of 64 pixels. `groups` warpgroups multiply, each its own tiles, so that some may wait for memory while
@@ -25,10 +26,12 @@ constexpr int side_bytes = tile_rows * row_bytes;    /* half of a tile, or a chu
 constexpr int tile_bytes = 2 * side_bytes;
 constexpr int weight_bytes = chunk * tile_columns * 2;   /* of B for one chunk: two halves, too */
 constexpr int ring_max = 4;
+constexpr int picked_rows = 8;                       /* of a box of C */
 
 struct joined_problem {
     int64_t rows;
     int columns, chunks;
+    int height, width;                   /* of an image, where C is picked; else 0 */
     int stages, tiles;                   /* of a group: chunks of A in its ring, and tiles */
     const uint8_t *mask;
     float *parts;                        /* [blocks that have the same columns][columns] */
@@ -235,28 +238,49 @@ __device__ static void load_factors(const block<groups> &b, const CUtensorMap *r
         }
 }
 
-template <int groups>
+/* The number of picked pixels in front of one, and whether that is picked. */
+__device__ static inline int picked_before(const joined_problem &p, int64_t pixel, bool *picked)
+{
+    int w = (int)pixel % p.width, row = (int)pixel / p.width, h = row % p.height, n = row / p.height;
+    int wide = (p.width + 1) / 2, high = (p.height + 1) / 2;
+    *picked = h % 2 == 0 && w % 2 == 0;
+    return (n * high + (h + 1) / 2) * wide + (h % 2 == 0 ? (w + 1) / 2 : 0);
+}
+
+/* What is picked of C lies in the first rows of a tile, which are loaded by eights. */
+template <bool picks, int groups>
 __device__ static void load_tile(const block<groups> &b, const CUtensorMap *more, int64_t tile, int i)
 {
     uint64_t *in = &b.barrier->in[b.g][i];
-    barrier_expect(in, tile_bytes);
-    for (int s = 0; s < 2; s++)
-        load_box(b.tile_at(i) + s * side_bytes, more, b.column + s * 64, tile * tile_rows, in);
+    int64_t first = tile * tile_rows;
+    int rows = tile_rows, step = tile_rows;
+    if constexpr (picks) {
+        bool here;
+        int64_t end = picked_before(b.p, min(first + tile_rows, b.p.rows), &here);
+        first = picked_before(b.p, first, &here);
+        step = picked_rows;
+        rows = (int)(end - first + step - 1) / step * step;
+    }
+    barrier_expect(in, 2 * rows * row_bytes);
+    for (int row = 0; row < rows; row += step)
+        for (int s = 0; s < 2; s++)
+            load_box(b.tile_at(i) + s * side_bytes + row * row_bytes, more, b.column + s * 64, first + row,
+                     in);
 }
 
 /* The memory of a tile can be reused as soon as it has been read. */
-template <int groups>
+template <bool picks, int groups>
 __device__ static void exchange_tiles(const block<groups> &b, const CUtensorMap *more, const CUtensorMap *d_x)
 {
     int64_t ahead = b.first;
-    for (int i = 0; i < b.p.tiles && ahead < b.end; i++, ahead += b.step) load_tile(b, more, ahead, i);
+    for (int i = 0; i < b.p.tiles && ahead < b.end; i++, ahead += b.step) load_tile<picks>(b, more, ahead, i);
     ring ring = {0, 0};
     for (int64_t tile = b.first; tile < b.end; tile += b.step, ahead += b.step, ring.next(b.p.tiles)) {
         barrier_wait(&b.barrier->out[b.g][ring.at], ring.phase);
         for (int s = 0; s < 2; s++)
             store_box(d_x, b.tile_at(ring.at) + s * side_bytes, b.column + s * 64, tile * tile_rows);
         asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
-        if (ahead < b.end) load_tile(b, more, ahead, ring.at);
+        if (ahead < b.end) load_tile<picks>(b, more, ahead, ring.at);
     }
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
@@ -298,10 +322,10 @@ struct corner {
     int row, eighth, pair;
     __device__ corner() : row(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), eighth(threadIdx.x / 4 % 8),
                           pair(threadIdx.x % 4) {}
-    /* Of columns 8 j + 2 pair and the next, of the row or that eight below. */
-    __device__ int offset(int j, int below) const
+    /* Of columns 8 j + 2 pair and the next, of a row of the tile. */
+    __device__ int offset(int j, int row) const
     {
-        return j / 8 * side_bytes + (row + 8 * below) * row_bytes + ((j % 8 ^ eighth) << 4) + pair * 4;
+        return j / 8 * side_bytes + row * row_bytes + ((j % 8 ^ row % 8) << 4) + pair * 4;
     }
 };
 
@@ -322,8 +346,43 @@ __device__ static inline void load_mask(const joined_problem &p, int64_t row, in
     }
 }
 
-/* Writes D to `tile`, from A B in registers and C in `tile`, and adds up its sums. */
-template <class T>
+/* Where the thread's two rows of C are among those picked, and a mask of their numbers: 0 for rows of zeros. */
+struct picked {
+    int row[2];
+    uint32_t numbers[2];
+    __device__ picked() {}
+    __device__ picked(const joined_problem &p, const corner &c, int64_t first)
+    {
+        bool here;
+        int before = picked_before(p, first, &here);
+#pragma unroll
+        for (int below = 0; below < 2; below++) {
+            int at = picked_before(p, first + c.row + 8 * below, &here) - before;
+            row[below] = here ? at : 0;
+            numbers[below] = here ? ~0u : 0;
+        }
+    }
+};
+
+/* Adds what is picked of C to the thread's part of A B. All of the group read before any writes. */
+template <class T, int groups>
+__device__ static inline void add_picked(const block<groups> &b, const corner &c, const picked &from,
+                                         const uint8_t *tile, float (&d)[64])
+{
+#pragma unroll
+    for (int below = 0; below < 2; below++)
+#pragma unroll
+        for (int j = 0; j < tile_columns / 8; j++) {
+            uint32_t two = *(const uint32_t *)(tile + c.offset(j, from.row[below]));
+            float2 more = unpack(two & from.numbers[below], T());
+            d[4 * j + 2 * below] += more.x;
+            d[4 * j + 2 * below + 1] += more.y;
+        }
+    asm volatile("bar.sync %0, 128;" ::"r"(2 + b.g) : "memory");
+}
+
+/* Writes D to `tile`, from A B in registers and, unless that was added, C in `tile`; adds up D's sums. */
+template <class T, bool added>
 __device__ static inline void join_tile(const corner &c, uint8_t *tile, const float (&d)[64],
                                         const uint32_t (&mask)[2][mask_words], float (&sums)[32])
 {
@@ -331,8 +390,10 @@ __device__ static inline void join_tile(const corner &c, uint8_t *tile, const fl
     for (int j = 0; j < tile_columns / 8; j++)
 #pragma unroll
         for (int below = 0; below < 2; below++) {
-            uint32_t *at = (uint32_t *)(tile + c.offset(j, below)), bits = mask[below][j / 4] >> j % 4 * 8;
-            float2 more = unpack(*at, T());
+            uint32_t *at = (uint32_t *)(tile + c.offset(j, c.row + 8 * below));
+            uint32_t bits = mask[below][j / 4] >> j % 4 * 8;
+            float2 more = {0, 0};
+            if (!added) more = unpack(*at, T());
             float x = d[4 * j + 2 * below] + more.x, y = d[4 * j + 2 * below + 1] + more.y;
             *at = pack_pair(bits & 1 ? x : 0, bits & 2 ? y : 0, T());
             float2 stored = unpack(*at, T());
@@ -359,7 +420,7 @@ template <int groups> __device__ static void leave_sums(const block<groups> &b, 
     b.p.parts[(int64_t)b.line * b.p.columns + b.column + threadIdx.x] = sum;
 }
 
-template <class T, int groups> __device__ static void multiply_tiles(const block<groups> &b)
+template <class T, bool picks, int groups> __device__ static void multiply_tiles(const block<groups> &b)
 {
     corner c;
     float sums[32] = {};
@@ -369,9 +430,12 @@ template <class T, int groups> __device__ static void multiply_tiles(const block
         uint32_t mask[2][mask_words];
         float d[64];
         load_mask(b.p, tile * tile_rows + c.row, b.column, mask);
+        picked from = picks ? picked(b.p, c, tile * tile_rows) : picked();
         multiply_tile<T>(b, chunks, d);
         barrier_wait(&b.barrier->in[b.g][tiles.at], tiles.phase);
-        join_tile<T>(c, b.tile_at(tiles.at), d, mask, sums);
+        uint8_t *joined = b.tile_at(tiles.at);
+        if constexpr (picks) add_picked<T>(b, c, from, joined, d);
+        join_tile<T, picks>(c, joined, d, mask, sums);
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         barrier_arrive(&b.barrier->out[b.g][tiles.at]);
     }
@@ -380,7 +444,7 @@ template <class T, int groups> __device__ static void multiply_tiles(const block
 
 #endif
 
-template <class T, int groups>
+template <class T, int groups, bool picks>
 __global__ void __launch_bounds__(threads(groups), 1)
     conv_joined_kernel(const __grid_constant__ CUtensorMap d_y, const __grid_constant__ CUtensorMap weight,
                        const __grid_constant__ CUtensorMap more, const __grid_constant__ CUtensorMap d_x,
@@ -394,13 +458,13 @@ __global__ void __launch_bounds__(threads(groups), 1)
     __syncthreads();
     if (helper < 0) {
         take_registers<groups, true>();
-        multiply_tiles<T>(b);
+        multiply_tiles<T, picks>(b);
         return;
     }
     take_registers<groups, false>();
     if (b.g >= groups || threadIdx.x % 32 != 0) return;
     if (helper % 2 == 0) load_factors(b, &d_y, &weight);
-    else exchange_tiles(b, &more, &d_x);
+    else exchange_tiles<picks>(b, &more, &d_x);
 #endif
 }
 
@@ -420,23 +484,30 @@ typedef CUresult(CUDAAPI *encode_function)(CUtensorMap *, CUtensorMapDataType, c
 static joined_problem joined_problem_of(const struct conv_problem *p, const struct joined_plan *made)
 {
     return {.rows = (int64_t)p->n * p->in[0] * p->in[1], .columns = p->c, .chunks = p->k / chunk,
-            .stages = made->stages, .tiles = made->tiles};
+            .height = p->picks ? p->in[0] : 0, .width = p->picks ? p->in[1] : 0, .stages = made->stages,
+            .tiles = made->tiles};
 }
 
-/* Calls work(kernel, shared_bytes<groups>) with those for the type and the groups. */
-template <class Work> static auto with_kernel(enum dtype dtype, int groups, Work work)
+template <int groups, class Work> static auto with_kernel_of(const struct conv_problem *p, Work work)
 {
-    bool half = dtype == F16;
-    if (groups == 2)
-        return work(half ? conv_joined_kernel<__half, 2> : conv_joined_kernel<__nv_bfloat16, 2>,
-                    shared_bytes<2>);
-    return work(half ? conv_joined_kernel<__half, 3> : conv_joined_kernel<__nv_bfloat16, 3>, shared_bytes<3>);
+    using half = __half;
+    using bfloat = __nv_bfloat16;
+    bool is_half = p->dtype == F16;
+    auto whole = is_half ? conv_joined_kernel<half, groups, false> : conv_joined_kernel<bfloat, groups, false>,
+         picked = is_half ? conv_joined_kernel<half, groups, true> : conv_joined_kernel<bfloat, groups, true>;
+    return work(p->picks ? picked : whole, shared_bytes<groups>);
+}
+
+/* Calls work(kernel, shared_bytes<groups>) with those for the problem and the groups. */
+template <class Work> static auto with_kernel(const struct conv_problem *p, int groups, Work work)
+{
+    return groups == 2 ? with_kernel_of<2>(p, work) : with_kernel_of<3>(p, work);
 }
 
 /* Whether code for exactly this capability was compiled, and runs. */
-static bool joined_is_compiled(enum dtype dtype)
+static bool joined_is_compiled(const struct conv_problem *p)
 {
-    return with_kernel(dtype, 2, [](auto kernel, auto) {
+    return with_kernel(p, 2, [](auto kernel, auto) {
         struct cudaFuncAttributes found;
         bool good = cudaFuncGetAttributes(&found, kernel) == cudaSuccess;
         if (!good) cudaGetLastError();
@@ -451,7 +522,7 @@ static bool can_join(const struct conv_problem *p, const struct cuda_facts *fact
     return p->joins && product && dtype_bytes(p->dtype) == 2 && p->c % tile_columns == 0 &&
            p->c / tile_columns <= facts->multiprocessors && p->k % chunk == 0 &&
            (double)p->n * p->in[0] * p->in[1] < 2e9 && facts->capability == 90 &&
-           joined_is_compiled(p->dtype);
+           joined_is_compiled(p);
 }
 
 static bool joined_fit(const struct conv_problem *p, const struct cuda_facts *facts, struct joined_plan *made)
@@ -490,7 +561,7 @@ static bool joined_make(struct conv_plan *plan, const struct conv_tools *tools)
         !joined_fit(p, facts, &made))
         return false;
     /* All plans share the kernel, and its limit of shared memory. */
-    bool granted = with_kernel(p->dtype, made.groups, [&](auto kernel, auto) {
+    bool granted = with_kernel(p, made.groups, [&](auto kernel, auto) {
         return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     (int)facts->shared_bytes) == cudaSuccess;
     });
@@ -510,12 +581,13 @@ static void joined_release(struct conv_plan *plan)
     free(plan->state);
 }
 
-/* A matrix of rows of `columns` numbers, in boxes of 64 x 64. */
-static bool joined_map(CUtensorMap *map, enum dtype dtype, void *data, int64_t rows, int columns)
+/* A matrix of rows of `columns` numbers, in boxes of 64 columns. */
+static bool joined_map(CUtensorMap *map, enum dtype dtype, void *data, int64_t rows, int columns,
+                       cuuint32_t box_rows = 64)
 {
     encode_function encode;
     cuuint64_t size[2] = {(cuuint64_t)columns, (cuuint64_t)rows}, pitch[1] = {(cuuint64_t)columns * 2};
-    cuuint32_t box[2] = {64, 64}, steps[2] = {1, 1};
+    cuuint32_t box[2] = {64, box_rows}, steps[2] = {1, 1};
     return cuda_driver_find("cuTensorMapEncodeTiled", 12000, &encode) &&
            !encode(map, dtype == F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
                    data, size, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -532,16 +604,17 @@ static enum status joined_run(const struct conv_plan *plan, const struct call *c
     joined_problem problem = joined_problem_of(p, made);
     problem.mask = (const uint8_t *)call->mask.data;
     problem.parts = (float *)call->workspace;
+    int64_t more_rows = p->picks ? (int64_t)p->n * ((p->in[0] + 1) / 2) * ((p->in[1] + 1) / 2) : problem.rows;
     CUtensorMap d_y, weight, more, d_x;
     if (problem.rows == 0) return OK;
     if (!joined_map(&d_y, p->dtype, at.y, problem.rows, p->k) ||
         !joined_map(&weight, p->dtype, at.weight, p->k, p->c) ||
-        !joined_map(&more, p->dtype, call->d_x_more.data, problem.rows, p->c) ||
+        !joined_map(&more, p->dtype, call->d_x_more.data, more_rows, p->c, p->picks ? picked_rows : 64) ||
         !joined_map(&d_x, p->dtype, at.x, problem.rows, p->c))
         return plan->trusted ? fail(NO_DEVICE, "the driver does not describe a convolution's tensors")
                              : NO_DEVICE;
     unsigned blocks = (unsigned)(made->lines * (p->c / tile_columns));
-    with_kernel(p->dtype, made->groups, [&](auto kernel, auto) {
+    with_kernel(p, made->groups, [&](auto kernel, auto) {
         kernel<<<blocks, threads(made->groups), made->shared, stream_of(call)>>>(d_y, weight, more, d_x,
                                                                                 problem);
     });

@@ -120,7 +120,9 @@ struct call {
                                           may be absent */
     struct tensor d_x_more;            /* backward_data of code that joins_gradients: another gradient of
                                           x[0], to be added to d_x[0]; which is 0 where the mask, then x[0]'s,
-                                          is 0, and whose sums over n, h, w are written; in backward of code
+                                          is 0, and whose sums over n, h, w are written; it may be of every
+                                          second pixel in both directions, as code that picks_gradient writes
+                                          it; in backward of code
                                           that adds_first_channels: a gradient with at least as many channels
                                           as x[0], the first of which are added to d_x[0]; may be absent */
     struct tensor y_recomputed;        /* with backward_recomputes (struct op): y, to be written as forward
@@ -178,6 +180,7 @@ struct op_code {
     bool keeps_mask;         /* forward and backward support call->mask, if the op masks */
     bool joins_gradients;    /* backward_data supports call->d_x_more, with mask and sums */
     bool takes_joined;       /* backward heeds call->sums */
+    bool picks_gradient;     /* of conv_batchnorm: d_x[0] may have the pixels alone that its stride takes */
     bool sums_gradient;      /* backward writes the sums of d_x[0] to call->sums */
     bool spares_bias;        /* backward_params computes no gradient of params[1] where it is absent */
     bool clips_later;        /* forward and recompute heed call->clips */

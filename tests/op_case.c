@@ -188,11 +188,12 @@ void op_case_mask(struct op_case *c)
     c->mask = tensor_new(U8, shape);
 }
 
-void op_case_join(struct op_case *c)
+void op_case_join(struct op_case *c, bool picked)
 {
     struct random random = random_open(c->random.seed, PURPOSE_TEST, 2, 0);
-    struct shape shape = c->x[0].shape;
-    c->d_x_more = tensor_new(c->d_x[0].dtype, shape);
+    struct shape shape = c->x[0].shape, more = shape;
+    if (picked) more.h = (shape.h + 1) / 2, more.w = (shape.w + 1) / 2;
+    c->d_x_more = tensor_new(c->d_x[0].dtype, more);
     fill_normal(&c->d_x_more, &random, 0, 1);
     c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1, shape.c, 1, 1}});
     op_case_poison(&c->sums);

@@ -37,7 +37,7 @@ void op_case_close(struct op_case *c);
 
 /* From now on backward's calls have a second gradient to add (d_y is then d_y + d_y_more), or make y
  * again, and forward's have the sums of x[0], or those that forward writes of y: poison. With a mask,
- * backward does not look at y. backward_data has a gradient to join, a mask of x[0], and poison for sums; or
+ * backward does not look at y. backward_data has a gradient to join, of all or every second pixel, a mask of x[0], and poison for sums; or
  * backward has poison for those of d_x[0], or a gradient with more channels than x, whose first it adds; or
  * x[0] stands for relu6 of it, and becomes what a relu leaves, and backward has poison for those sums. */
 void op_case_add_gradient(struct op_case *c);
@@ -45,7 +45,7 @@ void op_case_recompute(struct op_case *c);
 void op_case_take_sums(struct op_case *c);
 void op_case_give_sums(struct op_case *c);
 void op_case_mask(struct op_case *c);
-void op_case_join(struct op_case *c);
+void op_case_join(struct op_case *c, bool picked);
 void op_case_sum_gradient(struct op_case *c);
 void op_case_add_first_channels(struct op_case *c);
 void op_case_clip(struct op_case *c);

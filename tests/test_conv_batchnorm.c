@@ -283,6 +283,32 @@ static void test_numerics(void **state)
     device_close(setting.device);
 }
 
+/* The gradient of the pixels that a stride takes, with the others, which are 0, and alone. */
+static void test_picked(void **state)
+{
+    struct setting setting = *(const struct setting *)*state;
+    if (place_is_cpu() && setting.tf32) skip();
+    setting.device = place_is_cpu() ? NULL : place_open(0);
+    const enum phase phases[] = {PHASE_FORWARD, PHASE_BACKWARD};
+    const struct op_example example = {"filters=32 stride=2", 1,
+                                       {{.rank = 4, .n = 3, .h = 27, .w = 26, .c = 16}}};
+    struct op_case *whole = open_op("conv_batchnorm", &example, setting),
+                   *picked = open_op("conv_batchnorm", &example, setting);
+    struct shape taken = conv_batchnorm_taken(picked->settings, picked->x[0].shape);
+    whole->deterministic = picked->deterministic = true;
+    picked->d_x[0].shape = taken;
+    run(whole, phases, 2);
+    run(picked, phases, 2);
+    for (int64_t i = 0; i < shape_count(taken); i++) {
+        int64_t p = i / taken.c, row = p / taken.w, h = row % taken.h * 2, w = p % taken.w * 2;
+        int64_t at = tensor_at(&whole->d_x[0], row / taken.h, h, w, i % taken.c);
+        assert_true(tensor_get(&picked->d_x[0], i) == tensor_get(&whole->d_x[0], at));
+    }
+    op_case_close(whole);
+    op_case_close(picked);
+    device_close(setting.device);
+}
+
 int main(void)
 {
     static struct setting settings[] = {{.dtype = F16}, {.dtype = BF16}, {.dtype = F32, .tf32 = true}};
@@ -290,6 +316,9 @@ int main(void)
         cmocka_unit_test_prestate(test_numerics, &settings[0]),
         cmocka_unit_test_prestate(test_numerics, &settings[1]),
         cmocka_unit_test_prestate(test_numerics, &settings[2]),
+        cmocka_unit_test_prestate(test_picked, &settings[0]),
+        cmocka_unit_test_prestate(test_picked, &settings[1]),
+        cmocka_unit_test_prestate(test_picked, &settings[2]),
     };
     return cmocka_run_group_tests_name("conv_batchnorm", tests, NULL, NULL);
 }

@@ -26,6 +26,7 @@ struct subject {
     enum dtype dtype;
     bool training, tf32;
     bool merged;                 /* calls carry what merge adds, as far as the code heeds it */
+    bool picks;                  /* what joins a gradient has every second pixel only */
     struct device *device;       /* NULL: the CPU */
 };
 
@@ -718,7 +719,7 @@ static struct op_case *open_joining(const struct subject *s, const char *variant
 {
     struct op_case *c = open_variant(s, variant, false);
     c->deterministic = !variant;
-    op_case_join(c);
+    op_case_join(c, s->picks);
     return c;
 }
 
@@ -1164,13 +1165,18 @@ static void list_merged(struct list *list, struct subject subject)
 }
 
 static const char *const joined[] = {"fp32 joined", "bf16 joined", "fp16 joined"};
+static const char *const picked[] = {"fp32 picked", "bf16 picked", "fp16 picked"};
 
 static void list_joined(struct list *list, struct subject subject)
 {
     subject.training = true;
     for (int i = 0; i < precision_count(subject.op, NULL); i++) {
         subject.dtype = precisions[i].dtype;
-        if (can_join(&subject)) list_add(list, test_joins, subject, joined[i]);
+        if (!can_join(&subject)) continue;
+        subject.picks = false;
+        list_add(list, test_joins, subject, joined[i]);
+        subject.picks = true;
+        list_add(list, test_joins, subject, picked[i]);
     }
 }
 

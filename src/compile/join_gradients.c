@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "compile/program_parts.h"
 #include "compile/rewrites.h"
+#include "kernels/conv_batchnorm.h"
 
 struct joining {
     struct program *program;
@@ -52,6 +53,19 @@ static int sums_new(struct program *program, const struct instruction *taker)
     return build_value(program, value, text_format("d %s sums", y->name));
 }
 
+/* A projection of every second pixel leaves out the zeros between them, where only the giver reads it. */
+static void pick(const struct joining *j, int gradient)
+{
+    struct value *value = &j->program->values[gradient];
+    if (j->writer[gradient] < 0 || j->readers[gradient] != 1) return;
+    const struct instruction *at = &j->program->instructions[j->writer[gradient]];
+    if (!joining_code(j, at)->picks_gradient || at->d_x[0] != gradient) return;
+    const struct conv_batchnorm *settings = at->settings;
+    if (settings->stride != 2) return;
+    value->shape = conv_batchnorm_taken(settings, value->shape);
+    value->bytes = shape_count(value->shape) * (int64_t)dtype_bytes(value->dtype);
+}
+
 /* Other readers of the joined gradient: the projection shortcut of the block. */
 static void share_sums(const struct joining *j, int from, int gradient, int sums)
 {
@@ -81,6 +95,7 @@ static void join_at(const struct joining *j, int i)
     if (!giver) return;
     giver->d_x[0] = taker->d_y = joined;
     giver->d_x_more = more;
+    pick(j, more);
     giver->mask = taker->mask;
     giver->sums = taker->sums = sums_new(j->program, taker);
     giver->sums_given = true;

@@ -371,21 +371,13 @@ static void tensors_of(const struct program *program, const int *ids, int count,
 }
 
 /* A gradient that was passed on has the element count of its tensor, but may have another shape (flatten);
- * code expects the tensor's. */
+ * code expects the tensor's. Those that join another may have more channels or fewer pixels. */
 static struct tensor gradient_of(const struct program *program, int id, int of)
 {
     struct tensor tensor = tensor_of(program, id);
-    if (id >= 0 && of >= 0) tensor.shape = program->values[of].shape;
-    return tensor;
-}
-
-/* It has the shape of x[0], or more channels. */
-static struct tensor d_x_more_of(const struct program *program, const struct instruction *at)
-{
-    if (at->x_count == 0 || at->d_x_more < 0) return (struct tensor){0};
-    struct tensor tensor = tensor_of(program, at->d_x_more);
-    struct shape x = program->values[at->x[0]].shape;
-    if (shape_count(tensor.shape) == shape_count(x)) tensor.shape = x;
+    if (id < 0 || of < 0) return tensor;
+    struct shape shape = program->values[of].shape;
+    if (shape_count(tensor.shape) == shape_count(shape)) tensor.shape = shape;
     return tensor;
 }
 
@@ -412,7 +404,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .d_params = storage->d_params, .saved = storage->saved,
         .y = tensor_of(program, at->y), .d_y = gradient_of(program, at->d_y, at->y),
         .d_y_more = gradient_of(program, at->d_y_more, at->y),
-        .d_x_more = d_x_more_of(program, at),
+        .d_x_more = gradient_of(program, at->d_x_more, at->x_count > 0 ? at->x[0] : -1),
         .y_recomputed = tensor_of(program, at->y_recomputed),
         .sums = tensor_of(program, at->sums), .mask = tensor_of(program, at->mask),
         .relu = at->relu, .clips = at->clips, .ranks = at->ranks, .loss_weight = at->loss_weight,
