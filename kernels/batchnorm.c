@@ -167,7 +167,14 @@ static enum status batchnorm_forward(const struct call *call)
 {
     if (call->training && call->ranks == 0)
         for (int64_t k = 0; k < call->x[0].shape.c; k++) batchnorm_measure(call, k);
-    return batchnorm_recompute(call);
+    TRY(batchnorm_recompute(call));
+    for (int64_t k = 0; call->y_sums.data && k < call->y.shape.c; k++) {
+        double sum = 0;
+        for (int64_t i = k; i < shape_count(call->y.shape); i += call->y.shape.c)
+            sum += tensor_get(&call->y, i);
+        tensor_set(&call->y_sums, k, sum);
+    }
+    return OK;
 }
 
 /* The value whose sign selects the piece of the activation; z if it is smooth. */
@@ -275,9 +282,16 @@ static const struct field fields[] = {
     {0},
 };
 
+bool batchnorm_gives_y_sums(const void *settings)
+{
+    const struct batchnorm *s = settings;
+    return s->activation == ACTIVATION_RELU && !s->residual;
+}
+
 static const struct op_code reference = {
     .adds_gradients = true,
     .adds_first_channels = true,
+    .gives_y_sums = batchnorm_gives_y_sums,
     .keeps_mask = true,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,

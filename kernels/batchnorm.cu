@@ -4,6 +4,7 @@
  * in the cache.
  *
  * If the statistics are known (evaluation, recomputation), only the second sweep is needed. */
+#include "kernels/conv_cuda.cuh"
 #include "kernels/dependent_launch.cuh"
 #include "kernels/sweep.cuh"
 
@@ -197,28 +198,35 @@ template <class T> struct normalised {
     uint8_t *mask;
 };
 
-/* y of one cell, and its byte of the mask, if there is one. */
+/* y of one cell, which it returns, and its byte of the mask, if there is one. */
 template <enum act act, bool has_residual, class T, int width>
-__device__ static inline void apply_cell(const factors<width> &f, const struct slopes &b,
-                                         const cell<T, width> &x, const cell<T, width> &residual,
-                                         const normalised<T> &to, int64_t at)
+__device__ static inline cell<T, width> apply_cell(const factors<width> &f, const struct slopes &b,
+                                                   const cell<T, width> &x, const cell<T, width> &residual,
+                                                   const normalised<T> &to, int64_t at)
 {
     cell<T, width> out = normalise_cell<act, has_residual>(f, b, x, residual);
     *(cell<T, width> *)(to.y + at) = out;
     if constexpr (has_residual && can_mask<width, act>)
         if (to.mask) to.mask[at / 8] = mask_of(out);
+    return out;
 }
 
-template <class T, int width, enum act act, bool has_residual>
-__global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
+/* Which inputs it has, and whether each block leaves the sums of its part of y. */
+enum normalises { PLAIN, WITH_RESIDUAL, WITH_SUMS };
+
+template <class T, int width, enum act act, enum normalises how>
+__global__ void __launch_bounds__(threads, how == WITH_RESIDUAL ? 2 : 3)
     batchnorm_normalise_kernel(struct normalised<T> n, struct channel_values values, struct slopes slopes,
-                               struct sweep s)
+                               struct sweep s, float *parts)
 {
+    constexpr bool has_residual = how == WITH_RESIDUAL;
     sweep_position p = sweep_position_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
     cell<T, width> in[unroll], added[unroll];
+    tally<width> t = {};
+    if (how == WITH_SUMS) let_next_begin();
     load_rows(in, n.x, rows);
     if (has_residual) load_rows(added, n.residual, rows);
     wait_for_last();
@@ -227,8 +235,11 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
         with_rows(rows, [&](const auto &rows) {
 #pragma unroll
             for (int j = 0; j < unroll; j++)
-                if (j < rows.count)
-                    apply_cell<act, has_residual>(f, slopes, in[j], added[j], n, rows[j]);
+                if (j < rows.count) {
+                    cell<T, width> y = apply_cell<act, has_residual>(f, slopes, in[j], added[j], n, rows[j]);
+#pragma unroll
+                    for (int i = 0; how == WITH_SUMS && i < width; i++) t.first[i] += y.get(i);
+                }
         });
         tile -= gridDim.x;
         if (tile < 0) break;
@@ -237,6 +248,12 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
             load_rows(in, n.x, rows);
             if (has_residual) load_rows(added, n.residual, rows);
         });
+    }
+    if constexpr (how == WITH_SUMS) {
+        __shared__ tally_room<width> room;
+        merge_lanes<merge_sums>(t, s.span, s.lanes, room);
+        float *at = parts + blockIdx.x * s.channels + p.channel;
+        for (int i = 0; p.lane == 0 && i < width; i++) at[i] = t.first[i];
     }
 }
 
@@ -408,14 +425,22 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
             .y = (T *)call->y.data,
             .mask = (uint8_t *)call->mask.data,
         };
-        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, !act_is_smooth(kind)>
-                                 : batchnorm_normalise_kernel<T, width.value, kind, false>;
+        constexpr enum normalises added = act_is_smooth(kind) ? PLAIN : WITH_RESIDUAL;
+        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, added>
+                                 : batchnorm_normalise_kernel<T, width.value, kind, PLAIN>;
+        float *parts = (float *)call->workspace, *sums = (float *)call->y_sums.data;
+        if constexpr (can_mask<width.value, kind>)
+            if (sums) kernel = batchnorm_normalise_kernel<T, width.value, kind, WITH_SUMS>;
         dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
         struct channel_values values = values_of(call);
         struct slopes slopes = slopes_of(set);
-        if (behind) return launch_behind(call, kernel, grid, threads, n, values, slopes, s);
-        kernel<<<grid, threads, 0, stream_of(call)>>>(n, values, slopes, s);
-        return launched(call);
+        if (behind) {
+            TRY(launch_behind(call, kernel, grid, threads, n, values, slopes, s, parts));
+        } else {
+            kernel<<<grid, threads, 0, stream_of(call)>>>(n, values, slopes, s, parts);
+            TRY(launched(call));
+        }
+        return sums ? conv_sum_shares(call, sums, parts, (int)grid.x, (int)s.channels) : OK;
     });
 }
 
@@ -645,6 +670,7 @@ const struct op_code batchnorm_cuda = {
     .adds_gradients = true,
     .adds_first_channels = true,
     .takes_sums = true,
+    .gives_y_sums = batchnorm_gives_y_sums,
     .keeps_mask = true,
     .workspace = batchnorm_workspace,
     .forward = batchnorm_forward,

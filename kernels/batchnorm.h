@@ -126,3 +126,5 @@ static inline double batchnorm_z(const struct batchnorm_channel *c, double x)
 
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);
+/* op_code.gives_y_sums of batch norm. */
+bool batchnorm_gives_y_sums(const void *settings);

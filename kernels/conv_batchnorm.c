@@ -140,11 +140,12 @@ static double a_at(const struct fold *f, int64_t p, int64_t c)
 /* Mean and covariance of a, in two passes. */
 static void fold_measure(const struct fold *f)
 {
+    const struct tensor *given = f->call->sums.data ? &f->call->sums : NULL;
     int64_t channels = f->channels;
     for (int64_t c = 0; c < channels; c++) {
         double sum = 0;
-        for (int64_t p = 0; p < f->pixels; p++) sum += a_at(f, p, c);
-        f->mean[c] = sum / (double)f->pixels;
+        for (int64_t p = 0; !given && p < f->pixels; p++) sum += a_at(f, p, c);
+        f->mean[c] = (given ? tensor_get(given, c) : sum) / (double)f->pixels;
     }
     for (int64_t i = 0; i < channels * channels; i++) f->square[i] = 0;
     for (int64_t p = 0; p < f->pixels; p++)
@@ -320,6 +321,7 @@ static const struct field fields[] = {
 
 static const struct op_code reference = {
     .adds_gradients = true,
+    .takes_y_sums = true,
     .keeps_mask = true,
     .takes_joined = true,
     .picks_gradient = true,

@@ -164,8 +164,9 @@ static struct rooms rooms_of(const struct call *call)
     if (is_strided(call)) r.taken = room(&r, pixels * channels * size);
     if (is_spread(call) && backward) r.d_taken = room(&r, pixels * channels * size);
     if (measures(call) || backward) r.square = room(&r, channels * channels * sizeof(float));
-    if (measures(call)) r.sums = room(&r, channels * sizeof(float));
-    if (measures(call)) r.parts = room(&r, conv_sums_workspace(e.pixels, e.channels, false));
+    bool sums = measures(call) && call->sums.shape.rank == 0;
+    if (sums) r.sums = room(&r, channels * sizeof(float));
+    if (sums) r.parts = room(&r, conv_sums_workspace(e.pixels, e.channels, false));
     if (plans->mask && !backward && call->mask.shape.rank == 0) r.mask = room(&r, pixels * filters / 8);
     if (!backward) return r;
     r.gradient = room(&r, filters * channels * sizeof(float));
@@ -578,19 +579,24 @@ static enum status take(const struct call *call, const struct rooms &r, struct t
     return copy_taken(call, &call->x[0], a->data, false);
 }
 
+static const float *sums_of(const struct call *call, const struct rooms &r)
+{
+    return call->sums.data ? (const float *)call->sums.data : at<float>(call, r.sums);
+}
+
 template <class T> static enum status measure(const struct call *call, const struct rooms &r,
                                               const struct tensor *a)
 {
     struct extents e = extents_of(call);
-    float *gram = at<float>(call, r.square), *sums = at<float>(call, r.sums);
+    float *gram = at<float>(call, r.square);
     struct call summing = *call;
     summing.workspace = at<char>(call, r.parts);
-    TRY(conv_sums(&summing, a, sums, false));
+    if (!call->sums.data) TRY(conv_sums(&summing, a, at<float>(call, r.sums), false));
     struct matmul_operands product = operands(call, r, a->data, a->data, gram);
     TRY(matmul_run(plans_of(call)->of[GRAM], call, &product));
     conv_batchnorm_statistics_kernel<T><<<filter_blocks(e), measuring, 0, stream_of(call)>>>(
-        matrices_of<T>(call, r), (const T *)a->data, gram, sums, eps_of(call), statistics_of(call),
-        (float *)call->saved[SAVED_COVARIANCE].data, at<T>(call, r.bias));
+        matrices_of<T>(call, r), (const T *)a->data, gram, sums_of(call, r), eps_of(call),
+        statistics_of(call), (float *)call->saved[SAVED_COVARIANCE].data, at<T>(call, r.bias));
     return launched(call);
 }
 
@@ -660,11 +666,6 @@ static enum status join(const struct call *call, const struct rooms &r, const vo
     if (!join.dz && r.dz > 0) join.dz = at<void>(call, r.dz);
     if (join.dz) *dz = join.dz;
     return join_run(call, (const struct batchnorm *)call->settings, &join, at<float>(call, r.parts));
-}
-
-static const float *sums_of(const struct call *call, const struct rooms &r)
-{
-    return call->sums.data ? (const float *)call->sums.data : at<float>(call, r.sums);
 }
 
 static float *gradient_at(const struct call *call, int param)
@@ -737,6 +738,7 @@ static enum status backward(const struct call *call)
 const struct op_code conv_batchnorm_cuda = {
     .prepare_together = true,
     .adds_gradients = true,
+    .takes_y_sums = true,
     .keeps_mask = true,
     .takes_joined = true,
     .picks_gradient = true,

@@ -132,7 +132,10 @@ struct call {
                                           backward of batchnorm has others; backward of code that takes_joined
                                           reads [1, c], those of d_y, which then is behind the activation, and
                                           the residual's gradient, too; backward of code that sums_gradient
-                                          writes [c], those of d_x[0]; may be absent */
+                                          writes [c], those of d_x[0]; forward of code that takes_y_sums reads
+                                          what another has written as y_sums; may be absent */
+    struct tensor y_sums;              /* F32 [1, c]: sums over n, h, w of y as it is stored, which forward of
+                                          code that gives_y_sums writes in training; may be absent */
     struct tensor mask;                /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y
                                           is 0; forward and recompute of code that keeps_mask write it, and
                                           backward reads it instead of y; may be absent */
@@ -176,6 +179,8 @@ struct op_code {
     bool adds_gradients;     /* backward heeds call->d_y_more */
     bool adds_first_channels;   /* backward heeds call->d_x_more, where x is one tensor and d_y_more absent */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
+    bool takes_y_sums;       /* forward heeds call->sums, of x[0] as it is stored, if y has as many pixels */
+    bool (*gives_y_sums)(const void *settings);   /* whether forward heeds call->y_sums; NULL: no */
     bool applies_relu;       /* forward supports call->relu */
     bool keeps_mask;         /* forward and backward support call->mask, if the op masks */
     bool joins_gradients;    /* backward_data supports call->d_x_more, with mask and sums */

@@ -181,6 +181,11 @@ void op_case_give_sums(struct op_case *c)
     c->sums = sums_new(&c->y);
 }
 
+void op_case_give_y_sums(struct op_case *c)
+{
+    c->y_sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1, c->y.shape.c, 1, 1}});
+}
+
 void op_case_mask(struct op_case *c)
 {
     struct shape shape = c->y.shape;
@@ -244,6 +249,7 @@ void op_case_close(struct op_case *c)
     tensors_free(&c->d_x_more, 1);
     tensors_free(&c->y_recomputed, 1);
     tensors_free(&c->sums, 1);
+    tensors_free(&c->y_sums, 1);
     tensors_free(&c->mask, 1);
     tensors_free(c->params, c->param_count);
     tensors_free(c->d_params, c->param_count);
@@ -311,6 +317,7 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     bool summed = (c->sums_gradient || c->clips) && phase == PHASE_BACKWARD;
     copy_gradients(&call.d_x_more, &c->d_x_more, 1, joins);
     copy_gradients(&call.sums, &c->sums, 1, joins || first || summed);
+    copy_gradients(&call.y_sums, &c->y_sums, 1, phase == PHASE_FORWARD);
     copy_gradients(&call.mask, &c->mask, 1, joins || first || (reads & READS_Y));
     return call;
 }

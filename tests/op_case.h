@@ -16,7 +16,8 @@ struct op_case {
     struct tensor y, d_y;
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
     struct tensor saved[OP_MAX_SAVED];
-    struct tensor d_y_more, d_x_more, y_recomputed, sums, mask; /* as in struct call; absent at first */
+    struct tensor d_y_more, d_x_more, y_recomputed, sums, y_sums, mask;   /* as in struct call; absent at
+                                                                           * first */
     struct op_random random;
     int64_t step;
     float loss_scale;
@@ -37,13 +38,15 @@ void op_case_close(struct op_case *c);
 
 /* From now on backward's calls have a second gradient to add (d_y is then d_y + d_y_more), or make y
  * again, and forward's have the sums of x[0], or those that forward writes of y: poison. With a mask,
- * backward does not look at y. backward_data has a gradient to join, of all or every second pixel, a mask of x[0], and poison for sums; or
- * backward has poison for those of d_x[0], or a gradient with more channels than x, whose first it adds; or
- * x[0] stands for relu6 of it, and becomes what a relu leaves, and backward has poison for those sums. */
+ * backward does not look at y. backward_data has a gradient to join, of all or every second pixel, a mask of
+ * x[0], and poison for sums; or backward has poison for those of d_x[0], or a gradient with more channels than
+ * x, whose first it adds; or x[0] stands for relu6 of it, and becomes what a relu leaves, and backward has
+ * poison for those sums. */
 void op_case_add_gradient(struct op_case *c);
 void op_case_recompute(struct op_case *c);
 void op_case_take_sums(struct op_case *c);
 void op_case_give_sums(struct op_case *c);
+void op_case_give_y_sums(struct op_case *c);
 void op_case_mask(struct op_case *c);
 void op_case_join(struct op_case *c, bool picked);
 void op_case_sum_gradient(struct op_case *c);

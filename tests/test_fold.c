@@ -187,6 +187,14 @@ static int count_picked(const struct program *program)
     return count;
 }
 
+/* Batch norms that make the sums of what they write for the folded convolution behind them. */
+static int count_y_sums(const struct program *program)
+{
+    int count = 0;
+    for (int i = 0; i < program->count; i++) count += program->instructions[i].y_sums >= 0;
+    return count;
+}
+
 static int count_clipped(const struct program *program)
 {
     int count = 0;
@@ -235,6 +243,8 @@ static void check_gradients(const struct residuals *of, enum dtype storage, bool
     bool can = others.code_of(op_find("conv"))->joins_gradients;
     assert_int_equal(count_joined(&folded.program), joins && can ? MICRO_BATCHES : 0);
     assert_int_equal(count_picked(&folded.program), joins && can ? of->picked * MICRO_BATCHES : 0);
+    bool sums = others.code_of(op_find("batchnorm"))->gives_y_sums;
+    assert_int_equal(count_y_sums(&folded.program), sums ? 2 * MICRO_BATCHES : 0);
     assert_int_equal(count_folded(&apart.program, "conv_batchnorm"), 0);
     assert_int_equal(count_folded(&apart.program, "batchnorm_maxpool"), 0);
     assert_int_equal(count_folded(&folded.program, "conv_batchnorm"), of->folded * MICRO_BATCHES);

@@ -35,21 +35,39 @@ static void merge_sum(struct merging *m, int i)
     m->gone[i] = true;
 }
 
+static int64_t pixels_of(const struct program *program, int id)
+{
+    return shape_count(program->values[id].shape) / program->values[id].shape.c;
+}
+
+/* Rows of sums that the giver can write for the taker; 0: none. */
+static int rows_of_sums(const struct merging *m, const struct instruction *giver,
+                        const struct instruction *taker)
+{
+    const struct op_code *gives = code_at(m, giver), *takes = code_at(m, taker);
+    if (giver->phase != PHASE_FORWARD || giver->y != taker->x[0]) return 0;
+    if (takes->takes_sums) return gives->gives_sums && giver->sums < 0 ? 2 : 0;
+    bool whole = pixels_of(m->program, taker->y) == pixels_of(m->program, taker->x[0]);
+    bool stored = takes->takes_y_sums && gives->gives_y_sums && giver->y_sums < 0 && whole;
+    return stored && gives->gives_y_sums(giver->settings) ? 1 : 0;
+}
+
 /* The op that writes x[0] of an op that accepts sums also writes the sums. */
 static void merge_statistics(struct merging *m, int i)
 {
     struct program *program = m->program;
     struct instruction *taker = &program->instructions[i];
-    if (taker->phase != PHASE_FORWARD || !code_at(m, taker)->takes_sums) return;
+    if (taker->phase != PHASE_FORWARD || taker->x_count == 0) return;
     int x = taker->x[0];
     if (m->uses[x].writer < 0) return;
     struct instruction *giver = &program->instructions[m->uses[x].writer];
-    if (giver->phase != PHASE_FORWARD || giver->y != x || giver->sums >= 0) return;
-    if (!code_at(m, giver)->gives_sums) return;
+    int rows = rows_of_sums(m, giver, taker);
+    if (rows == 0) return;
     struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
-                          .index = -1, .shape = {.rank = 2, .dim = {2, program->values[x].shape.c, 1, 1}}};
-    giver->sums = taker->sums = build_value(program, value, text_format("%s sums", program->values[x].name));
-    giver->sums_given = true;
+                          .index = -1, .shape = {.rank = 2, .dim = {rows, program->values[x].shape.c, 1, 1}}};
+    taker->sums = build_value(program, value, text_format("%s sums", program->values[x].name));
+    giver->sums_given = giver->sums_given || rows == 2;
+    *(rows == 2 ? &giver->sums : &giver->y_sums) = taker->sums;
     instruction_link(program, giver);
     instruction_link(program, taker);
 }

@@ -78,7 +78,7 @@ struct instruction {
     int x_count, param_count, saved_count;
     int *x, *d_x, *params, *d_params, *saved;
     int y, d_y;
-    int d_y_more, d_x_more, y_recomputed, sums, mask; /* as in struct call */
+    int d_y_more, d_x_more, y_recomputed, sums, y_sums, mask; /* as in struct call */
     bool sums_given;         /* sums are written here, not read */
     bool relu, clips;        /* as in struct call */
     int ranks;               /* as in struct call */

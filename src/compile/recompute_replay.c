@@ -300,6 +300,7 @@ static void calls_note(struct replay *replay, const double *cost)
         replay->cost[i] = REPLAY_TICK * nearbyint(cost[i] / REPLAY_TICK);
         if (at->workspace >= 0) replay->extra[i] += plan_bytes(&program->values[at->workspace]);
         if (at->sums_given) replay->extra[i] += plan_bytes(&program->values[at->sums]);
+        if (at->y_sums >= 0) replay->extra[i] += plan_bytes(&program->values[at->y_sums]);
     }
 }
 
