@@ -316,15 +316,15 @@ __device__ static inline void scale_filter(const struct matrices<T> &m, Mean mea
 }
 
 /* A block processes `warps` filters: first W times the covariance of a, whose terms are divided among groups
- * of threads; then, with a warp per filter, mean and variance, s W and the bias. The covariance is computed
- * in double, because means may be many deviations, and is fp32 once they are subtracted. */
+ * of threads; then, with a warp per filter, mean and variance, s W and the bias. Means may be many deviations
+ * from 0: each is two fp32 numbers, whose products fma subtracts as they are. */
 template <class T>
 __global__ void __launch_bounds__(measuring)
     conv_batchnorm_statistics_kernel(struct matrices<T> m, const T *a, const float *gram, const float *sums,
                                      double eps, struct statistics out, float *covariance, T *bias)
 {
     __shared__ float weight[chunk_rows][warps], partial[measuring][warps + 1];
-    __shared__ double mean[chunk_rows];
+    __shared__ float totals[chunk_rows];
     int channels = m.e.channels, first = blockIdx.x * warps, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int span = min(channels, measuring), groups = measuring / span;
     int column = threadIdx.x % span, group = threadIdx.x / span;
@@ -334,6 +334,7 @@ __global__ void __launch_bounds__(measuring)
         bool here = group < groups && c < channels;
         float sum[warps] = {};
         double own = here ? sums[c] * share : 0;
+        float high = (float)own, low = (float)(own - high);
         for (int base = 0; base < channels; base += chunk_rows) {
             int rows = min(chunk_rows, channels - base);
             __syncthreads();
@@ -342,14 +343,14 @@ __global__ void __launch_bounds__(measuring)
                 weight[d][k] = first + k < m.e.filters
                                    ? to_float(m.weight[(int64_t)(first + k) * channels + base + d])
                                    : 0;
-                if (k == 0) mean[d] = sums[base + d] * share;
+                if (k == 0) totals[d] = sums[base + d];
             }
             __syncthreads();
             if (!here) continue;
 #pragma unroll 8
             for (int d = group; d < rows; d += groups) {
-                double both = gram[(int64_t)(base + d) * channels + c] * share;
-                float centered = (float)fma(-own, mean[d], both);
+                float both = gram[(int64_t)(base + d) * channels + c];
+                float centered = fmaf(-low, totals[d], fmaf(-high, totals[d], both));
 #pragma unroll
                 for (int k = 0; k < warps; k++) sum[k] = fmaf(weight[d][k], centered, sum[k]);
             }
@@ -362,9 +363,9 @@ __global__ void __launch_bounds__(measuring)
         for (int k = 0; k < warps && first + k < m.e.filters; k++) {
             float total = 0;
             for (int g = 0; g < groups; g++) total += partial[g * span + column][k];
-            covariance[(int64_t)(first + k) * channels + c] = total;
+            covariance[(int64_t)(first + k) * channels + c] = (float)(total * share);
         }
-        if (blockIdx.x == 0) covariance[(int64_t)m.e.filters * channels + c] = (float)own;
+        if (blockIdx.x == 0) covariance[(int64_t)m.e.filters * channels + c] = high;
     }
     __syncthreads();
     int filter = first + warp;

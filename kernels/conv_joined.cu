@@ -346,7 +346,7 @@ __device__ static inline void load_mask(const joined_problem &p, int64_t row, in
     }
 }
 
-/* Where the thread's two rows of C are among those picked, and a mask of their numbers: 0 for rows of zeros. */
+/* Where the thread's two rows of C are among those picked, and a mask of their numbers: 0 where all are. */
 struct picked {
     int row[2];
     uint32_t numbers[2];
@@ -490,12 +490,12 @@ static joined_problem joined_problem_of(const struct conv_problem *p, const stru
 
 template <int groups, class Work> static auto with_kernel_of(const struct conv_problem *p, Work work)
 {
-    using half = __half;
-    using bfloat = __nv_bfloat16;
-    bool is_half = p->dtype == F16;
-    auto whole = is_half ? conv_joined_kernel<half, groups, false> : conv_joined_kernel<bfloat, groups, false>,
-         picked = is_half ? conv_joined_kernel<half, groups, true> : conv_joined_kernel<bfloat, groups, true>;
-    return work(p->picks ? picked : whole, shared_bytes<groups>);
+    auto kernel = p->dtype == F16 ? conv_joined_kernel<__half, groups, false>
+                                  : conv_joined_kernel<__nv_bfloat16, groups, false>;
+    if (p->picks)
+        kernel = p->dtype == F16 ? conv_joined_kernel<__half, groups, true>
+                                 : conv_joined_kernel<__nv_bfloat16, groups, true>;
+    return work(kernel, shared_bytes<groups>);
 }
 
 /* Calls work(kernel, shared_bytes<groups>) with those for the problem and the groups. */
