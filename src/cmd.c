@@ -6,13 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/directory.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "launcher.h"
-#include "session/checkpoint.h"
 #include "session/session_open.h"
+#include "session/weights.h"
 
 const struct command *const command_table[] = {
     &cmd_train, &cmd_eval, &cmd_predict, &cmd_plan, &cmd_summary, &cmd_bench, &cmd_pack, &cmd_export,
@@ -56,29 +55,13 @@ enum status cmd_number(const struct cmd *cmd, const char *option, long least, lo
     return OK;
 }
 
-static char *checkpoint_of(const char *folder)
-{
-    static const char *const names[] = {CHECKPOINT_BEST, CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path = text_format("%s/%s", folder, names[i]);
-        if (access(path, F_OK) == 0) return path;
-        free(path);
-    }
-    return NULL;
-}
-
 enum status cmd_weights(struct cmd *cmd, const char **path)
 {
     const char *named = cmd_value(cmd, "weights");
     if (!named)
         return fail(USAGE, "%s: --weights is missing; see `amptrain %s --help`", cmd->command->name,
                     cmd->command->name);
-    if (!cmd->weights) {
-        bool folder = directory_is(named);
-        cmd->weights = folder ? checkpoint_of(named) : text_copy(named);
-        if (!cmd->weights) return fail(BAD_CHECKPOINT, "%s: there is no checkpoint in this folder", named);
-        if (folder) log_info("%s: the weights of this run", cmd->weights);
-    }
+    if (!cmd->weights) TRY(weights_path(named, &cmd->weights));
     *path = cmd->weights;
     return OK;
 }

@@ -134,6 +134,8 @@ ok "... are also refused by --check" says 5 "conv1.weight" "$AMPTRAIN" -q -c run
     model.file=small.ini \
     -s model.weights=$last
 ok "--check accepts matching weights" "$AMPTRAIN" -q -c run.ini --check -s model.weights=$last
+ok "... of a run folder, too" says 0 "run/checkpoint-best.safetensors: the weights of this run" "$AMPTRAIN" \
+    -c run.ini --check -s model.weights=run
 ok "weights that are not safetensors" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
 ok "eval with an unknown --split" says 2 "--split must be train or val, not 'test'" "$AMPTRAIN" eval -q -c \
     run.ini \

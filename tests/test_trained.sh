@@ -93,6 +93,10 @@ last=../run/checkpoint-last.safetensors
 ok "average of one file" "$AMPTRAIN" average -q ../run/checkpoint-best.safetensors -o one.safetensors
 "$AMPTRAIN" export -q --weights ../run -o lone.safetensors
 ok "... gives its weights" same_tensors one.safetensors lone.safetensors
+ok "average of a run folder" "$AMPTRAIN" average -q ../run -o one.safetensors
+ok "... takes its best checkpoint" same_tensors one.safetensors lone.safetensors
+ok "... which a folder must have" says 5 "there is no checkpoint in this folder" "$AMPTRAIN" average ../pictures \
+    -o none.safetensors
 ok "... of one file twice" "$AMPTRAIN" average -q lone.safetensors lone.safetensors -o two.safetensors
 ok "... gives its weights as well" same_tensors two.safetensors lone.safetensors
 "$AMPTRAIN" average -q lone.safetensors lone.safetensors $last -o three.safetensors

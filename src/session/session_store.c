@@ -18,11 +18,14 @@ enum status session_store_weights(const struct session *session, struct store *s
 {
     const char *named = session->settings->model.weights;
     if (!named || !*named) return OK;
-    char *path = settings_path(session->settings, session->file, named);
+    char *given = settings_path(session->settings, session->file, named), *path = NULL;
     const struct weights_options options = {true, session->data.class_names, session->data.classes};
-    enum status status = store ? weights_load(path, &options, store)
-                               : weights_check(path, &options, &session->graphs.training);
+    enum status status = weights_path(given, &path);
+    if (status == OK)
+        status = store ? weights_load(path, &options, store)
+                       : weights_check(path, &options, &session->graphs.training);
     free(path);
+    free(given);
     return status;
 }
 

@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/directory.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -14,6 +16,27 @@
 static bool begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
+}
+
+static char *checkpoint_of(const char *folder)
+{
+    static const char *const names[] = {CHECKPOINT_BEST, CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = text_format("%s/%s", folder, names[i]);
+        if (access(path, F_OK) == 0) return path;
+        free(path);
+    }
+    return NULL;
+}
+
+enum status weights_path(const char *named, char **path)
+{
+    bool folder = directory_is(named);
+    char *found = folder ? checkpoint_of(named) : text_copy(named);
+    if (!found) return fail(BAD_CHECKPOINT, "%s: there is no checkpoint in this folder", named);
+    if (folder) log_info("%s: the weights of this run", found);
+    *path = found;
+    return OK;
 }
 
 bool weights_plain(const struct safetensors_entry *entry)

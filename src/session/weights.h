@@ -7,6 +7,10 @@
 #include "exec/store.h"
 #include "format/safetensors.h"
 
+/* The file that `named` stands for: itself or, if it is a run folder, its best checkpoint, or the newest, which
+ * is reported. BAD_CHECKPOINT if the folder has none. The caller frees the path. */
+enum status weights_path(const char *named, char **path);
+
 /* Fills the store's masters (and averages and copies) from fp32, fp16, bf16 or fp64 tensors. If a checkpoint
  * has averages, these are used, which is reported. Only num_batches_tracked may be missing; all other
  * missing, surplus or mismatched tensors are listed, BAD_CHECKPOINT. */
