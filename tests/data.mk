@@ -1,3 +1,5 @@
+DATA_CASE = tests/data_case.c tests/data_case.h tests/files.c tests/files.h
+
 check_PROGRAMS += \
 	tests/test_augment \
 	tests/test_formats \
@@ -6,11 +8,11 @@ check_PROGRAMS += \
 
 tests_test_augment_SOURCES = tests/test_augment.c
 tests_test_augment_LDADD = libdata.a libbase.a -lcmocka
-tests_test_formats_SOURCES = tests/test_formats.c tests/data_case.c tests/data_case.h
+tests_test_formats_SOURCES = tests/test_formats.c $(DATA_CASE)
 tests_test_formats_LDADD = libdata.a libbase.a -lcmocka
-tests_test_image_SOURCES = tests/test_image.c tests/data_case.c tests/data_case.h
+tests_test_image_SOURCES = tests/test_image.c $(DATA_CASE)
 tests_test_image_LDADD = libdata.a libbase.a -lcmocka
-tests_test_loader_SOURCES = tests/test_loader.c tests/data_case.c tests/data_case.h
+tests_test_loader_SOURCES = tests/test_loader.c $(DATA_CASE)
 tests_test_loader_LDADD = libdata.a libbase.a -lcmocka
 
 noinst_PROGRAMS += tests/bench_loader
@@ -18,11 +20,11 @@ tests_bench_loader_SOURCES = tests/bench_loader.c
 tests_bench_loader_LDADD = libdata.a libbase.a
 
 check_PROGRAMS += tests/test_partial_decode
-tests_test_partial_decode_SOURCES = tests/test_partial_decode.c tests/data_case.c tests/data_case.h
+tests_test_partial_decode_SOURCES = tests/test_partial_decode.c $(DATA_CASE)
 tests_test_partial_decode_LDADD = libdata.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_orientation
-tests_test_orientation_SOURCES = tests/test_orientation.c tests/data_case.c tests/data_case.h
+tests_test_orientation_SOURCES = tests/test_orientation.c $(DATA_CASE)
 tests_test_orientation_LDADD = libdata.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_policy
@@ -34,11 +36,11 @@ tests_test_mix_SOURCES = tests/test_mix.c
 tests_test_mix_LDADD = libdata.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_packed
-tests_test_packed_SOURCES = tests/test_packed.c tests/data_case.c tests/data_case.h
+tests_test_packed_SOURCES = tests/test_packed.c $(DATA_CASE)
 tests_test_packed_LDADD = libdata.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_listing
-tests_test_listing_SOURCES = tests/test_listing.c tests/data_case.c tests/data_case.h
+tests_test_listing_SOURCES = tests/test_listing.c $(DATA_CASE)
 tests_test_listing_LDADD = libdata.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_sampler
@@ -46,7 +48,7 @@ tests_test_sampler_SOURCES = tests/test_sampler.c
 tests_test_sampler_LDADD = libdata.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_jpeg_plain
-tests_test_jpeg_plain_SOURCES = tests/test_jpeg_plain.c tests/data_case.c tests/data_case.h
+tests_test_jpeg_plain_SOURCES = tests/test_jpeg_plain.c $(DATA_CASE)
 tests_test_jpeg_plain_LDADD = libdata.a libbase.a -lcmocka
 
 # Once with the library that the build has, and once with zlib, which other builds have.

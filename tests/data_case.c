@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jpeglib.h>
@@ -156,43 +155,6 @@ struct bytes case_oriented_png(struct bytes png, int orientation, bool behind)
     return with;
 }
 
-char *case_folder(void)
-{
-    const char *root = getenv("TMPDIR");
-    char *folder = text_format("%s/amptrain-test-XXXXXX", root ? root : "/tmp");
-    assert_non_null(mkdtemp(folder));
-    return folder;
-}
-
-void case_remove(char *folder)
-{
-    char *command = text_format("rm -rf '%s'", folder);
-    assert_int_equal(system(command), 0);
-    free(command);
-    free(folder);
-}
-
-static char *path_in(const char *folder, const char *name)
-{
-    char *path = text_format("%s/%s", folder, name);
-    for (char *slash = path + strlen(folder) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        mkdir(path, 0777);
-        *slash = '/';
-    }
-    return path;
-}
-
-void case_write(const char *folder, const char *name, const void *data, size_t count)
-{
-    char *path = path_in(folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    if (count) assert_int_equal(fwrite(data, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-    free(path);
-}
-
 void case_write_bytes(const char *folder, const char *name, struct bytes bytes)
 {
     case_write(folder, name, bytes.data, bytes.count);
@@ -201,17 +163,10 @@ void case_write_bytes(const char *folder, const char *name, struct bytes bytes)
 
 void case_write_gz(const char *folder, const char *name, const void *data, size_t count)
 {
-    char *path = path_in(folder, name);
+    char *path = case_path(folder, name);
     gzFile file = gzopen(path, "wb");
     assert_int_equal(gzwrite(file, data, (unsigned)count), count);
     assert_int_equal(gzclose(file), Z_OK);
-    free(path);
-}
-
-void case_unlink(const char *folder, const char *name)
-{
-    char *path = path_in(folder, name);
-    assert_int_equal(unlink(path), 0);
     free(path);
 }
 

@@ -1,9 +1,11 @@
-/* data_case.h: what the tests of data/ share: folders to write in, image files made on the spot. */
+/* data_case.h: what the tests of data/ share: image files made on the spot. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "tests/files.h"
 
 /* Bytes of a file, in memory that free() gives back. */
 struct bytes {
@@ -39,15 +41,9 @@ struct bytes case_oriented_png(struct bytes png, int orientation, bool behind);
 /* An 8-bit RGB PNG of one colour. */
 struct bytes case_plain_png(int w, int h, uint8_t red, uint8_t green, uint8_t blue);
 
-/* A fresh folder under $TMPDIR; case_remove deletes it with all it holds. */
-char *case_folder(void);
-void case_remove(char *folder);
-
-/* Paths are "FOLDER/NAME"; folders on the way are made. */
-void case_write(const char *folder, const char *name, const void *data, size_t count);
+/* Paths as in files.h. */
 void case_write_bytes(const char *folder, const char *name, struct bytes bytes);   /* and frees them */
 void case_write_gz(const char *folder, const char *name, const void *data, size_t count);
-void case_unlink(const char *folder, const char *name);
 struct bytes case_read(const char *path);
 
 /* $AMPTRAIN_DATA/NAME when it is there, otherwise the test that asks is skipped. The caller frees. */

@@ -12,12 +12,12 @@ endif
 
 # With a library in the place of NVML.
 check_PROGRAMS += tests/test_energy
-tests_test_energy_SOURCES = tests/test_energy.c
+tests_test_energy_SOURCES = tests/test_energy.c tests/files.c tests/files.h
 tests_test_energy_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=dlopen -Wl,--wrap=dlsym
 tests_test_energy_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_jpeg
-tests_test_jpeg_SOURCES = tests/test_jpeg.c tests/data_case.c tests/data_case.h tests/rounds.h
+tests_test_jpeg_SOURCES = tests/test_jpeg.c $(DATA_CASE) tests/rounds.h
 tests_test_jpeg_LDADD = libdata.a libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
 
 # It needs no GPU, and so no build for one.

@@ -47,5 +47,5 @@ tests_test_images_SOURCES = tests/test_images.c tests/rounds.h $(PLACE)
 tests_test_images_LDADD = $(LDADD) -lcmocka
 
 check_PROGRAMS += tests/test_deferred_jpeg
-tests_test_deferred_jpeg_SOURCES = tests/test_deferred_jpeg.c tests/data_case.c tests/data_case.h
+tests_test_deferred_jpeg_SOURCES = tests/test_deferred_jpeg.c $(DATA_CASE)
 tests_test_deferred_jpeg_LDADD = $(LDADD) -lcmocka

@@ -1,43 +1,20 @@
 /* Energy counters: of processors, in files like Linux's, and of a GPU, by a library in the place of NVML. */
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "device/nvml.h"
 #include "device/rapl.h"
+#include "tests/files.h"
 #include "tests/unit.h"
 
-static void write_file(const char *root, int zone, const char *name, const char *content)
+static void write_zone(const char *root, int zone, const char *name, const char *content)
 {
-    char *path = text_format("%s/sys/class/powercap/intel-rapl:%d/%s", root, zone, name);
-    for (char *at = path + strlen(root) + 1; (at = strchr(at, '/')); at++) {
-        *at = '\0';
-        mkdir(path, 0700);
-        *at = '/';
-    }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(content, file);
-    fclose(file);
+    char *path = text_format("sys/class/powercap/intel-rapl:%d/%s", zone, name);
+    case_write_text(root, path, content);
     free(path);
-}
-
-static char *make_root(char root[32])
-{
-    strcpy(root, "/tmp/test_energy.XXXXXX");
-    assert_non_null(mkdtemp(root));
-    return root;
-}
-
-static void remove_root(const char *root)
-{
-    char *remove = text_format("rm -r %s", root);
-    assert_int_equal(system(remove), 0);
-    free(remove);
 }
 
 static void assert_joules(double found, double expected)
@@ -48,27 +25,27 @@ static void assert_joules(double found, double expected)
 /* Two packages, and the whole board, which includes them. */
 static void test_packages(void **state)
 {
-    char root[32];
-    make_root(root);
-    write_file(root, 0, "name", "package-0\n");
-    write_file(root, 0, "energy_uj", "1000000\n");
-    write_file(root, 0, "max_energy_range_uj", "262143328850\n");
-    write_file(root, 1, "name", "psys\n");
-    write_file(root, 1, "energy_uj", "5\n");
-    write_file(root, 2, "name", "package-1-die-0\n");
-    write_file(root, 2, "energy_uj", "262143000000\n");
-    write_file(root, 2, "max_energy_range_uj", "262143328850\n");
+    char *root = case_folder();
+    write_zone(root, 0, "name", "package-0\n");
+    write_zone(root, 0, "energy_uj", "1000000\n");
+    write_zone(root, 0, "max_energy_range_uj", "262143328850\n");
+    write_zone(root, 1, "name", "psys\n");
+    write_zone(root, 1, "energy_uj", "5\n");
+    write_zone(root, 2, "name", "package-1-die-0\n");
+    write_zone(root, 2, "energy_uj", "262143000000\n");
+    write_zone(root, 2, "max_energy_range_uj", "262143328850\n");
     struct rapl *rapl = rapl_open(root);
     assert_joules(rapl_joules(rapl), 0);
-    write_file(root, 0, "energy_uj", "3500000\n");
-    write_file(root, 1, "energy_uj", "900000000\n");
+    write_zone(root, 0, "energy_uj", "3500000\n");
+    write_zone(root, 1, "energy_uj", "900000000\n");
     assert_joules(rapl_joules(rapl), 2.5);
-    write_file(root, 2, "energy_uj", "671150\n");        /* it has wrapped */
+    write_zone(root, 2, "energy_uj", "671150\n");        /* it has wrapped */
     assert_joules(rapl_joules(rapl), 3.5);
     assert_joules(rapl_joules(rapl), 3.5);
-    remove_root(root);
+    case_unlink(root, "sys/class/powercap/intel-rapl:0/energy_uj");
     assert_true(isnan(rapl_joules(rapl)));
     rapl_close(rapl);
+    case_remove(root);
 }
 
 static void expect_no_counters(const char *root)
@@ -82,20 +59,19 @@ static void expect_no_counters(const char *root)
 /* There are none, or one that says nothing; or a wrapped one whose range is unknown. */
 static void test_no_counters(void **state)
 {
-    char root[32];
-    make_root(root);
+    char *root = case_folder();
     expect_no_counters(root);
-    write_file(root, 0, "name", "package-0\n");
+    write_zone(root, 0, "name", "package-0\n");
     expect_no_counters(root);
-    write_file(root, 0, "energy_uj", "\n");
+    write_zone(root, 0, "energy_uj", "\n");
     expect_no_counters(root);
-    write_file(root, 0, "energy_uj", "1000000\n");
+    write_zone(root, 0, "energy_uj", "1000000\n");
     struct rapl *rapl = rapl_open(root);
-    write_file(root, 0, "energy_uj", "0\n");
+    write_zone(root, 0, "energy_uj", "0\n");
     assert_true(isnan(rapl_joules(rapl)));
     rapl_close(rapl);
     rapl_close(NULL);
-    remove_root(root);
+    case_remove(root);
 }
 
 /* NVML, which knows one GPU. The test is linked with --wrap for its calls of dlopen and dlsym. */

@@ -1,12 +1,6 @@
 /* Host memory as a system's files tell it: the machine's, and what control groups of both versions leave. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/host.h"
-#include "base/memory.h"
+#include "tests/files.h"
 #include "tests/unit.h"
 
 #define MIB ((size_t)1 << 20)
@@ -16,36 +10,13 @@
 /* Paths, each followed by what the file holds; NULL ends them. */
 typedef const char *const files[2 * FILES_MAX + 1];
 
-static void make_folders(char *path)
-{
-    for (char *at = path + 1; (at = strchr(at, '/')); at++) {
-        *at = '\0';
-        mkdir(path, 0700);
-        *at = '/';
-    }
-}
-
-static void write_file(const char *root, const char *name, const char *content)
-{
-    char *path = text_format("%s%s", root, name);
-    make_folders(path);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(content, file);
-    fclose(file);
-    free(path);
-}
-
 static void expect(files files, size_t available, size_t total)
 {
-    char root[] = "/tmp/test_host.XXXXXX";
+    char *root = case_folder();
     size_t found[2];
-    assert_non_null(mkdtemp(root));
-    for (int i = 0; files[i]; i += 2) write_file(root, files[i], files[i + 1]);
+    for (int i = 0; files[i]; i += 2) case_write_text(root, files[i] + 1, files[i + 1]);
     host_memory_under(root, &found[0], &found[1]);
-    char *remove = text_format("rm -r %s", root);
-    assert_int_equal(system(remove), 0);
-    free(remove);
+    case_remove(root);
     assert_int_equal(found[0], available);
     assert_int_equal(found[1], total);
 }

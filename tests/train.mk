@@ -17,7 +17,7 @@ tests_test_progress_SOURCES = tests/test_progress.c
 tests_test_progress_LDADD = libtrain.a libbase.a -lm -lcmocka
 
 check_PROGRAMS += tests/test_golden
-tests_test_golden_SOURCES = tests/test_golden.c tests/caught.h tests/data_case.c tests/data_case.h
+tests_test_golden_SOURCES = tests/test_golden.c tests/caught.h $(DATA_CASE)
 tests_test_golden_LDADD = $(LDADD) -lcmocka
 EXTRA_DIST += \
 	tests/golden/run.ini \
