@@ -34,14 +34,16 @@ struct instance {
 /* Of how many micro-batches the stage has activations at once. */
 static int count_alive(const struct partition_problem *problem, int number)
 {
-    struct pipeline_block blocks[6 * MICRO_BATCHES_MAX];
+    struct pipeline_order *orders =
+        pipeline_orders(problem->schedule, problem->stages, problem->micro_batches);
+    const struct pipeline_order *own = &orders[number];
     enum block_kind last = problem->schedule == PIPELINE_ZERO_BUBBLE ? BLOCK_WEIGHTS : BLOCK_BACKWARD;
     int alive = 0, most = 0;
-    int count = pipeline_blocks(problem->schedule, problem->stages, number, problem->micro_batches, blocks);
-    for (int i = 0; i < count; i++) {
-        alive += (blocks[i].kind == BLOCK_FORWARD) - (blocks[i].kind == last);
+    for (int i = 0; i < own->count; i++) {
+        alive += (own->blocks[i].kind == BLOCK_FORWARD) - (own->blocks[i].kind == last);
         if (alive > most) most = alive;
     }
+    pipeline_orders_free(orders, problem->stages);
     return most;
 }
 
@@ -392,10 +394,10 @@ static void stages_with_two_chunks_wait_less(void **state)
 /* Every block is there once, forward before backward, and micro-batches of a chunk in order. */
 static void check_blocks(int stages, int stage, int micro_batches)
 {
-    struct pipeline_block blocks[6 * MICRO_BATCHES_MAX];
+    struct pipeline_order *orders = pipeline_orders(PIPELINE_V, stages, micro_batches);
+    const struct pipeline_block *blocks = orders[stage].blocks;
     int next[BLOCK_WEIGHTS + 1][2 * RANKS_MAX] = {{0}}, chunks = pipeline_chunks(PIPELINE_V, stages);
-    int count = pipeline_blocks(PIPELINE_V, stages, stage, micro_batches, blocks);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < orders[stage].count; i++) {
         int k = blocks[i].micro_batch, c = blocks[i].chunk, kind = (int)blocks[i].kind;
         assert_int_equal(pipeline_stage(PIPELINE_V, stages, c), stage);
         assert_int_equal(next[kind][c]++, k);
@@ -408,6 +410,7 @@ static void check_blocks(int stages, int stage, int micro_batches)
             there = there && (kind < BLOCK_WEIGHTS || pipeline_weights_apart(PIPELINE_V, c));
             assert_int_equal(next[kind][c], there ? micro_batches : 0);
         }
+    pipeline_orders_free(orders, stages);
 }
 
 static void blocks_of_two_chunks_are_complete(void **state)

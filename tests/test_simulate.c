@@ -44,10 +44,10 @@ static struct tasks uniform_tasks(const struct uniform *of)
     struct tasks tasks = {.ranks = of->stages, .queues = of->stages};
     int kinds = BLOCK_WEIGHTS + 1, m = of->micro_batches;
     int *at = memory_new((size_t)(of->stages * m * kinds), sizeof *at);
-    struct pipeline_block *blocks = memory_new((size_t)m * 6, sizeof *blocks);
+    struct pipeline_order *orders = pipeline_orders(of->schedule, of->stages, m);
     for (int s = 0; s < of->stages; s++) {
-        int count = pipeline_blocks(of->schedule, of->stages, s, m, blocks);
-        for (int b = 0; b < count; b++) {
+        const struct pipeline_block *blocks = orders[s].blocks;
+        for (int b = 0; b < orders[s].count; b++) {
             at[(s * m + blocks[b].micro_batch) * kinds + (int)blocks[b].kind] = tasks.count;
             add(&tasks, (struct task){.rank = s, .queue = s, .computes = true, .meeting = -1,
                                       .seconds = block_seconds(of, s, blocks[b].kind)});
@@ -61,7 +61,7 @@ static struct tasks uniform_tasks(const struct uniform *of)
                      s < of->stages - 1 ? above[BLOCK_BACKWARD] : own[BLOCK_FORWARD]);
         }
     free(at);
-    free(blocks);
+    pipeline_orders_free(orders, of->stages);
     return tasks;
 }
 

@@ -171,10 +171,11 @@ static int receiver(const struct cutting *c, int from, bool forward)
 }
 
 /* Lists what stage `peer` sends to this one, in the order in which it does. */
-static void list_messages(struct cutting *c, int peer, const struct pipeline_block *blocks, int count)
+static void list_messages(struct cutting *c, int peer, const struct pipeline_order *order)
 {
     struct inbox *inbox = &c->inboxes[peer];
-    for (int b = 0; b < count; b++)
+    const struct pipeline_block *blocks = order->blocks;
+    for (int b = 0; b < order->count; b++)
         for (int n = c->starts[key(c, &blocks[b])]; n < c->starts[key(c, &blocks[b]) + 1]; n++) {
             const struct instruction *at = &c->from[c->sorted[n]];
             bool forward = blocks[b].kind == BLOCK_FORWARD;
@@ -224,21 +225,19 @@ static void push_block(struct cutting *c, const struct pipeline_block *block)
 static void push_blocks(struct cutting *c)
 {
     const struct cut_options *options = c->options;
-    int micro_batches = c->program->micro_batches, ahead = options->on_cpu ? 0 : 1, count = 0;
-    struct pipeline_block *blocks = memory_new((size_t)(6 * micro_batches), sizeof *blocks);
-    for (int stage = 0; stage < options->stages; stage++) {
-        if (stage == options->stage) continue;
-        count = pipeline_blocks(options->schedule, options->stages, stage, micro_batches, blocks);
-        list_messages(c, stage, blocks, count);
-    }
-    count = pipeline_blocks(options->schedule, options->stages, options->stage, micro_batches, blocks);
-    for (int k = 0; k < ahead && k < count; k++) push_receives(c, &blocks[k]);
-    for (int k = 0; k < count; k++) {
-        if (k + ahead < count) push_receives(c, &blocks[k + ahead]);
-        push_block(c, &blocks[k]);
+    struct pipeline_order *orders = pipeline_orders(options->schedule, options->stages,
+                                                    c->program->micro_batches);
+    const struct pipeline_order *own = &orders[options->stage];
+    int ahead = options->on_cpu ? 0 : 1;
+    for (int stage = 0; stage < options->stages; stage++)
+        if (stage != options->stage) list_messages(c, stage, &orders[stage]);
+    for (int k = 0; k < ahead && k < own->count; k++) push_receives(c, &own->blocks[k]);
+    for (int k = 0; k < own->count; k++) {
+        if (k + ahead < own->count) push_receives(c, &own->blocks[k + ahead]);
+        push_block(c, &own->blocks[k]);
     }
     push_block(c, &no_block);
-    free(blocks);
+    pipeline_orders_free(orders, options->stages);
 }
 
 static void free_others(struct cutting *c)

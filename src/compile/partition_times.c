@@ -5,14 +5,6 @@
 
 #include "base/memory.h"
 
-static struct partition_order order_of(const struct partition_problem *problem, int stage)
-{
-    int count = problem->micro_batches;
-    struct partition_order order = {.blocks = memory_new((size_t)(6 * count), sizeof *order.blocks)};
-    order.count = pipeline_blocks(problem->schedule, problem->stages, stage, count, order.blocks);
-    return order;
-}
-
 struct partition_sums partition_sums_make(const struct partition_problem *problem)
 {
     size_t count = (size_t)problem->count + 1, all = (size_t)problem->replicas_max * count;
@@ -21,9 +13,8 @@ struct partition_sums partition_sums_make(const struct partition_problem *proble
         .forward = memory_new(all, sizeof(double)), .data = memory_new(all, sizeof(double)),
         .weights = memory_new(all, sizeof(double)), .launches = memory_new(all, sizeof(double)),
         .gradients = memory_new(count, sizeof(int64_t)),
-        .orders = memory_new((size_t)problem->stages, sizeof(struct partition_order)),
+        .orders = pipeline_orders(problem->schedule, problem->stages, problem->micro_batches),
     };
-    for (int s = 0; s < problem->stages; s++) sums.orders[s] = order_of(problem, s);
     for (int r = 0; r < problem->replicas_max; r++)
         for (int i = 0; i < problem->count; i++) {
             const struct partition_block *block = &problem->blocks[r][i];
@@ -39,8 +30,7 @@ struct partition_sums partition_sums_make(const struct partition_problem *proble
 
 void partition_sums_free(struct partition_sums *sums)
 {
-    for (int s = 0; s < sums->problem->stages; s++) free(sums->orders[s].blocks);
-    free(sums->orders);
+    pipeline_orders_free(sums->orders, sums->problem->stages);
     free(sums->forward);
     free(sums->data);
     free(sums->weights);
@@ -95,7 +85,7 @@ struct chunk {
 
 /* The state of a stage in the simulation. */
 struct worker {
-    const struct partition_order *order;
+    const struct pipeline_order *order;
     int next;                        /* of the order's blocks */
     double now;                      /* the end of the last one ... */
     double later;                    /* ... but for weight gradients, of which that many seconds are left */

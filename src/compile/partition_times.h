@@ -52,16 +52,10 @@ static inline int partition_chunks(const struct partition_problem *problem)
     return pipeline_chunks(problem->schedule, problem->stages);
 }
 
-/* The order of a stage. */
-struct partition_order {
-    struct pipeline_block *blocks;
-    int count;
-};
-
 /* Prefix sums over a problem's blocks, and its schedule. */
 struct partition_sums {
     const struct partition_problem *problem;
-    struct partition_order *orders;     /* [stages] */
+    struct pipeline_order *orders;      /* [stages] */
     double *forward, *data, *weights, *launches;   /* [replicas_max][count + 1] */
     int64_t *gradients;                 /* [count + 1] */
 };

@@ -12,16 +12,16 @@
 #define NEVER 1e9
 #define MESSAGE 2            /* seconds; see seconds_of */
 
-/* The order so far, and the next micro-batch of each kind of block. */
-struct order {
-    struct pipeline_block *blocks;
-    int count, stage;
-    int next[BLOCK_WEIGHTS + 1];
+/* The order of a stage so far, and the next micro-batch of each kind of block. */
+struct ordering {
+    struct pipeline_order *order;
+    int stage;
+    int next[KINDS];
 };
 
-static void put(struct order *order, enum block_kind kind)
+static void put(struct ordering *o, enum block_kind kind)
 {
-    order->blocks[order->count++] = (struct pipeline_block){kind, order->next[kind]++, order->stage};
+    o->order->blocks[o->order->count++] = (struct pipeline_block){kind, o->next[kind]++, o->stage};
 }
 
 /* The number of forward blocks before the first backward block. */
@@ -115,11 +115,11 @@ static struct candidate next_of(const struct v *v)
     return next;
 }
 
-static int v_blocks(int stages, int stage, int micro_batches, struct pipeline_block *blocks)
+static void v_orders(int stages, int micro_batches, struct pipeline_order *orders)
 {
     struct v v = {.stages = stages, .chunks = pipeline_chunks(PIPELINE_V, stages),
                   .micro_batches = micro_batches};
-    int cells = v.chunks * micro_batches * KINDS, count = 0;
+    int cells = v.chunks * micro_batches * KINDS;
     v.ends = memory_new((size_t)cells, sizeof *v.ends);
     v.free = memory_new((size_t)stages, sizeof *v.free);
     for (int k = 0; k < cells; k++) v.ends[k] = NEVER;
@@ -129,29 +129,44 @@ static int v_blocks(int stages, int stage, int micro_batches, struct pipeline_bl
         v.free[its] = next.begins + seconds_of(&v, block);
         *end_of(&v, block->kind, block->micro_batch, block->chunk) = v.free[its];
         if (block->chunk == 0) v.alive += block->kind == BLOCK_FORWARD ? 1 : -1;
-        if (its == stage) blocks[count++] = *block;
+        orders[its].blocks[orders[its].count++] = *block;
     }
     free(v.ends);
     free(v.free);
-    return count;
 }
 
 /* Weight gradients lag by `stage` micro-batches, to fill the idle time at the end, which is longer in later
  * stages. No stage waits for the first one's data gradients, so there weight gradients are not separate. */
-int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
-                    struct pipeline_block *blocks)
+static void stage_order(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
+                        struct pipeline_order *order)
 {
-    if (schedule == PIPELINE_V) return v_blocks(stages, stage, micro_batches, blocks);
-    struct order order = {.blocks = blocks, .stage = stage};
+    struct ordering o = {.order = order, .stage = stage};
     bool apart = pipeline_weights_apart(schedule, stage);
-    for (int k = warm_up(schedule, stages, stage, micro_batches); k > 0; k--) put(&order, BLOCK_FORWARD);
-    while (order.next[BLOCK_BACKWARD] < micro_batches) {
-        bool forwards = order.next[BLOCK_FORWARD] < micro_batches;
-        if (forwards) put(&order, BLOCK_FORWARD);
-        put(&order, BLOCK_BACKWARD);
-        bool ahead = order.next[BLOCK_BACKWARD] - order.next[BLOCK_WEIGHTS] > stage;
-        if (apart && (ahead || !forwards)) put(&order, BLOCK_WEIGHTS);
+    for (int k = warm_up(schedule, stages, stage, micro_batches); k > 0; k--) put(&o, BLOCK_FORWARD);
+    while (o.next[BLOCK_BACKWARD] < micro_batches) {
+        bool forwards = o.next[BLOCK_FORWARD] < micro_batches;
+        if (forwards) put(&o, BLOCK_FORWARD);
+        put(&o, BLOCK_BACKWARD);
+        bool ahead = o.next[BLOCK_BACKWARD] - o.next[BLOCK_WEIGHTS] > stage;
+        if (apart && (ahead || !forwards)) put(&o, BLOCK_WEIGHTS);
     }
-    while (apart && order.next[BLOCK_WEIGHTS] < micro_batches) put(&order, BLOCK_WEIGHTS);
-    return order.count;
+    while (apart && o.next[BLOCK_WEIGHTS] < micro_batches) put(&o, BLOCK_WEIGHTS);
+}
+
+struct pipeline_order *pipeline_orders(enum pipeline_schedule schedule, int stages, int micro_batches)
+{
+    struct pipeline_order *orders = memory_new((size_t)stages, sizeof *orders);
+    int most = (schedule == PIPELINE_V ? 2 : 1) * KINDS * micro_batches;
+    for (int s = 0; s < stages; s++) {
+        orders[s].blocks = memory_new((size_t)most, sizeof *orders[s].blocks);
+        if (schedule != PIPELINE_V) stage_order(schedule, stages, s, micro_batches, &orders[s]);
+    }
+    if (schedule == PIPELINE_V) v_orders(stages, micro_batches, orders);
+    return orders;
+}
+
+void pipeline_orders_free(struct pipeline_order *orders, int stages)
+{
+    for (int s = 0; s < stages; s++) free(orders[s].blocks);
+    free(orders);
 }

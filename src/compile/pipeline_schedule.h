@@ -44,6 +44,12 @@ static inline bool pipeline_weights_apart(enum pipeline_schedule schedule, int c
     return (schedule == PIPELINE_ZERO_BUBBLE || schedule == PIPELINE_V) && chunk > 0;
 }
 
-/* The blocks of a stage in order; fills blocks[6 * micro_batches] and returns their number. */
-int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
-                    struct pipeline_block *blocks);
+/* The blocks of a stage in their order. */
+struct pipeline_order {
+    struct pipeline_block *blocks;
+    int count;
+};
+
+/* [stages]; the caller frees them with pipeline_orders_free. */
+struct pipeline_order *pipeline_orders(enum pipeline_schedule schedule, int stages, int micro_batches);
+void pipeline_orders_free(struct pipeline_order *orders, int stages);
