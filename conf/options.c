@@ -49,6 +49,15 @@ const struct option *option_find(const char *section, const char *key)
     return NULL;
 }
 
+const struct option *option_named(const char *key, int length)
+{
+    for (const struct option *option = option_table; option->section; option++) {
+        const char *name = option->field.name;
+        if (strncmp(name, key, (size_t)length) == 0 && name[length] == '\0') return option;
+    }
+    return NULL;
+}
+
 bool option_section_known(const char *section)
 {
     for (const struct option_section *known = option_sections; known->name; known++)
@@ -71,12 +80,9 @@ void option_suggest_key(const char *section, const char *key, struct text *out)
     for (int i = 0; i < OPTION_COUNT; i++)
         if (strcmp(option_table[i].section, section) == 0) names[count++] = option_table[i].field.name;
     const char *nearest = text_nearest(key, names, count);
-    for (int i = 0; !nearest && i < OPTION_COUNT; i++) {
-        if (strcmp(option_table[i].field.name, key) != 0) continue;
-        text_add(out, "; did you mean %s.%s?", option_table[i].section, key);
-        return;
-    }
+    const struct option *elsewhere = option_named(key, (int)strlen(key));
     if (nearest) text_add(out, "; did you mean '%s'?", nearest);
+    else if (elsewhere) text_add(out, "; did you mean %s.%s?", elsewhere->section, key);
 }
 
 char *option_value(const struct option *option, const struct settings *settings)

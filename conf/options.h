@@ -67,6 +67,9 @@ extern const struct option_section option_sections[];
 /* The row of a key, or NULL. */
 const struct option *option_find(const char *section, const char *key);
 
+/* The first row with this key, of `length` bytes, in any section, or NULL. */
+const struct option *option_named(const char *key, int length);
+
 /* The end of a message about an unknown name: "; did you mean 'lr'?", or where the key belongs, or
  * nothing. */
 void option_suggest_section(const char *section, struct text *out);

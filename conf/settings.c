@@ -115,14 +115,10 @@ static enum status settings_apply(struct settings *settings, const struct ini *i
 /* An argument that is not SECTION.KEY=VALUE. */
 static enum status settings_refuse_shape(const char *override)
 {
-    int length = (int)strcspn(override, "=");
-    for (const struct option *option = option_table; option->section; option++) {
-        const char *name = option->field.name;
-        if (strncmp(name, override, (size_t)length) != 0 || name[length]) continue;
-        return fail(USAGE, "-s %s: must be SECTION.KEY=VALUE; did you mean %s.%s?", override,
-                    option->section, name);
-    }
-    return fail(USAGE, "-s %s: must be SECTION.KEY=VALUE", override);
+    const struct option *option = option_named(override, (int)strcspn(override, "="));
+    if (!option) return fail(USAGE, "-s %s: must be SECTION.KEY=VALUE", override);
+    return fail(USAGE, "-s %s: must be SECTION.KEY=VALUE; did you mean %s.%s?", override, option->section,
+                option->field.name);
 }
 
 static char *trimmed(const char *value)

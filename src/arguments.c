@@ -116,10 +116,26 @@ static enum status refuse_missing(const struct command *command, const char *wor
     return fail(USAGE, "%s: the option %s needs a value", command->name, word);
 }
 
+/* The key of the configuration that "--weight-decay=1e-4" stands for in other programs, or NULL. */
+static const struct option *key_meant(const struct command *command, const char *word)
+{
+    if (!(command->takes & TAKES_CONFIG) || strncmp(word, "--", 2) != 0) return NULL;
+    char *key = text_copy(word + 2);
+    int length = (int)strcspn(key, "=");
+    for (char *dash = key; (dash = strchr(dash, '-'));) *dash = '_';
+    const struct option *option = option_named(key, length);
+    free(key);
+    return option;
+}
+
 static enum status refuse_unknown(const struct command *command, const struct grammar *grammar,
                                   const char *word)
 {
     const char *names[COMMON_COUNT + CMD_OPTIONS_MAX];
+    const struct option *key = key_meant(command, word);
+    if (key)
+        return fail(USAGE, "%s: no such option: %s; did you mean -s %s.%s=VALUE?", command->name, word,
+                    key->section, key->field.name);
     for (int i = 0; i < grammar->count; i++) names[i] = grammar->longs[i].name;
     char *bare = text_copy(word + strspn(word, "-"));
     bare[strcspn(bare, "=")] = '\0';
@@ -159,6 +175,18 @@ static enum status read_options(struct cmd *cmd, const struct grammar *grammar, 
     return OK;
 }
 
+static enum status refuse_argument(const struct cmd *cmd)
+{
+    const struct command *command = cmd->command;
+    const char *argument = cmd->arguments[0], *meant = NULL;
+    for (int i = 0; i < own_count(command); i++)
+        if (strcmp(command->options[i].name, "weights") == 0 && !cmd->values[i]) meant = "--weights";
+    if ((command->takes & TAKES_CONFIG) && !cmd->config && text_ends_in(argument, ".ini")) meant = "-c";
+    if (!meant) return fail(USAGE, "%s: unexpected argument '%s'", command->name, argument);
+    return fail(USAGE, "%s: unexpected argument '%s'; did you mean %s %s?", command->name, argument, meant,
+                argument);
+}
+
 enum status arguments_parse(const struct command *command, int argc, char **argv, struct cmd *cmd)
 {
     struct grammar grammar = grammar_of(command);
@@ -166,7 +194,7 @@ enum status arguments_parse(const struct command *command, int argc, char **argv
     TRY(read_options(cmd, &grammar, argc, argv));
     if (cmd->help) return OK;
     if (cmd->argument_count > 0 && !(command->takes & TAKES_ARGUMENTS))
-        return fail(USAGE, "%s: unexpected argument '%s'", command->name, cmd->arguments[0]);
+        return refuse_argument(cmd);
     return OK;
 }
 
@@ -219,7 +247,7 @@ static void help_common(const struct common *common)
 
 void arguments_help(const struct command *command, bool verbose)
 {
-    int column = printf("usage: amptrain %s ", command->name);
+    int column = printf("usage: amptrain %s%s", command->name, *command->usage ? " " : "");
     help_fold(command->usage, column, column);
     printf("%s\n\n", command->help);
     for (int i = 0; i < own_count(command); i++) {

@@ -47,6 +47,8 @@ static void print_version(void)
 
 static enum status refuse_command(const char *name)
 {
+    if (text_ends_in(name, ".ini"))
+        return fail(USAGE, "there is no command '%s'; did you mean -c %s?", name, name);
     const char *names[32];
     int count = 0;
     for (; command_table[count] && count < 32; count++) names[count] = command_table[count]->name;

@@ -21,7 +21,15 @@ for option in "-o" "--output" "-c" "-s" "-r=" "--resume="; do
     esac
 done
 ok "an empty value of a command's own option" says 2 "needs a value" "$AMPTRAIN" eval -c run.ini --weights ''
+ok "a key as an option" says 2 "did you mean -s optimizer.weight_decay=VALUE?" \
+    "$AMPTRAIN" train --weight-decay=1
+ok "... of a command without configuration" says 2 "no such option: --epochs; \`amptrain report" \
+    "$AMPTRAIN" report --epochs 1
 ok "an extra argument" says 2 "unexpected argument" "$AMPTRAIN" plan -c run.ini word
+ok "a configuration without -c" says 2 "did you mean -c run.ini?" "$AMPTRAIN" train run.ini
+ok "... and without a command" says 2 "did you mean -c run.ini?" "$AMPTRAIN" run.ini
+ok "a run without --weights" says 2 "did you mean --weights runs/a?" "$AMPTRAIN" eval runs/a
+ok "nothing to train" says 2 "there is no configuration (-c FILE)" "$AMPTRAIN" train
 exits "no arguments" 2 "$AMPTRAIN"
 ok "a configuration that does not exist" says 2 "nowhere.ini" "$AMPTRAIN" -c nowhere.ini
 ok "an unknown key, with its line" says 2 "broken.ini:2" sh -c '
@@ -54,6 +62,7 @@ ok "a truncated IDX file" says 3 "train-images" sh -c '
 ok "a GPU index that does not exist" says 4 "there are only 1 (numbered from 0)" run -s run.device=cpu:3
 ok "a GPU index that is not a number" says 2 "must be auto, cpu, cuda or cuda:N" run -s run.device=cpu:x
 ok "an unknown device" says 4 "cuda" run -s run.device=cuda:77
+ok "a wrong device, without opening it" says 2 "run.device: 'gpu': must be auto" run -s run.device=gpu --check
 
 # A run, and what there is to do with it.
 ok "train" train run

@@ -55,17 +55,25 @@ static bool device_index_parse(const char *text, int *index)
     return true;
 }
 
+bool device_name_valid(const char *name)
+{
+    size_t length = strcspn(name, ":");
+    int index;
+    bool known = (length == 3 && memcmp(name, "cpu", 3) == 0) ||
+                 (length == 4 && memcmp(name, "cuda", 4) == 0);
+    if (!known) return strcmp(name, "auto") == 0;
+    return name[length] == '\0' || device_index_parse(name + length + 1, &index);
+}
+
 enum status device_open(const char *which, int threads, struct device **device)
 {
+    if (!device_name_valid(which)) return fail(USAGE, "device '%s': must be " DEVICE_NAMES, which);
     if (strcmp(which, "auto") == 0) return device_open_auto(threads, device);
-    const char *colon = strchr(which, ':');
-    size_t length = colon ? (size_t)(colon - which) : strlen(which);
+    size_t length = strcspn(which, ":");
     const struct device_backend *backend = backend_find(which, length);
-    if (!backend && length == 4 && memcmp(which, "cuda", 4) == 0)
-        return fail(NO_DEVICE, "device '%s': this build has no CUDA", which);
+    if (!backend) return fail(NO_DEVICE, "device '%s': this build has no CUDA", which);
     int index = 0;
-    if (!backend || (colon && !device_index_parse(colon + 1, &index)))
-        return fail(USAGE, "device '%s': must be auto, cpu, cuda or cuda:N", which);
+    if (which[length]) device_index_parse(which + length + 1, &index);
     struct reason reason = {0};
     int count = backend->count(&reason);
     if (count == 0) return fail(NO_DEVICE, "device '%s': %s", which, reason.text);

@@ -132,9 +132,13 @@ struct device {
 
 extern const struct device_backend *const device_backends[];   /* of this build, ended by NULL */
 
-/* `which` is "auto", "cpu", "cuda" or "cuda:N". auto: the first CUDA device that works, else the
- * CPU, and a line that says so. threads 0: all cores this process
- * may use. */
+#define DEVICE_NAMES "auto, cpu, cuda or cuda:N"
+
+/* Whether it is one of DEVICE_NAMES, in this build or another. */
+bool device_name_valid(const char *name);
+
+/* `which` is one of DEVICE_NAMES. auto: the first CUDA device that works, else the CPU, and a line that says
+ * so. threads 0: all cores this process may use. */
 enum status device_open(const char *which, int threads, struct device **device);
 void device_close(struct device *device);
 

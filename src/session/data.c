@@ -49,7 +49,8 @@ static enum status input_of_model(struct data_opening *o)
     else if (o->wanted & DATA_ALONE)
         o->channels = 3;
     else
-        status = fail(USAGE, "model.arch is not set; `amptrain models` lists the installed models");
+        status = fail(USAGE, "%smodel.arch is not set; `amptrain models` lists the installed models",
+                      o->file ? "" : "there is no configuration (-c FILE), and ");
     free(file);
     search_paths_free(&paths);
     return status;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/search_paths.h"
+#include "device/device.h"
 #include "graph/model.h"
 #include "session/hyperparameters.h"
 
@@ -30,13 +31,21 @@ static enum status check_arch(const struct settings *settings)
     return status;
 }
 
+static enum status check_device(const struct settings *settings)
+{
+    const char *device = settings->run.device;
+    if (device_name_valid(device)) return OK;
+    return settings_refuse(settings, "run", "device", "'%s': must be " DEVICE_NAMES, device);
+}
+
 enum status plausible_names(const struct settings *settings)
 {
     const struct format *format;
+    enum status device = check_device(settings);
     enum status data = settings->data.format ? data_format(settings, &format) : OK;
     enum status model = settings->model.arch ? check_arch(settings) : OK;
     enum status hyper = hyperparameters_check(settings);
-    return data ? data : model ? model : hyper;
+    return device ? device : data ? data : model ? model : hyper;
 }
 
 /* Whether it was set to a value other than the default: a run's config.ini sets all keys. */
