@@ -304,6 +304,16 @@ bool listing_make(const char *root, const char *cache, struct listing *listing, 
     return true;
 }
 
+bool listing_images(const char *folder, struct listing *listing, struct reason *reason)
+{
+    struct listing made = {0};
+    const struct search search = {folder, &made, 0, reason};
+    bool good = listing_walk(&search, ".", 0);
+    if (good) *listing = made;
+    else listing_free(&made);
+    return good;
+}
+
 void listing_free(struct listing *listing)
 {
     text_list_free(listing->classes, (size_t)listing->class_count);

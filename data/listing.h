@@ -38,6 +38,8 @@ struct listing {
  * when they are used. A listing in the folder `cache` (NULL: none) is used instead if no folder has changed
  * since; a long listing is stored there. */
 bool listing_make(const char *root, const char *cache, struct listing *listing, struct reason *reason);
+/* Lists the images of a folder and of the folders in it, without classes; names begin with "./". */
+bool listing_images(const char *folder, struct listing *listing, struct reason *reason);
 void listing_free(struct listing *listing);            /* accepts a zeroed struct */
 
 /* Reads the listing stored in the folder `cache`. True: it exists, and no folder has changed. */

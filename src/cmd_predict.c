@@ -1,16 +1,15 @@
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/directory.h"
 #include "base/log.h"
 #include "base/members.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "data/listing.h"
 #include "trained.h"
 #include "train/evaluate.h"
 
@@ -140,7 +139,8 @@ static bool load_input(struct image_options options, struct image *image, struct
     uint8_t *data = memory_new(room, 1);
     while (length < IMAGE_FILE_BYTES_MAX && (got = fread(data + length, 1, room - length, stdin)) > 0)
         if ((length += got) == room) data = memory_resize(data, room *= 2, 1);
-    bool good = image_decode(data, length, options, NULL, image, reason);
+    bool good = ferror(stdin) ? because(reason, "%s", strerror(errno))
+                              : image_decode(data, length, options, NULL, image, reason);
     free(data);
     return good;
 }
@@ -169,57 +169,32 @@ static enum status predict(struct predictor *predictor, const char *path)
     return OK;
 }
 
-static bool is_image(const char *path)
+/* All images in a folder and its subfolders. */
+static enum status predict_folder(struct predictor *predictor, const char *folder)
 {
-    uint8_t bytes[IMAGE_SNIFF_BYTES];
-    struct reason ignored;
-    FILE *file = directory_stream(&directory_working, path, "r", &ignored);
-    if (!file) return false;
-    size_t count = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
-    return image_sniff(bytes, count) != IMAGE_UNKNOWN;
-}
-
-static int is_shown(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-/* All images in a folder and its subfolders, sorted by name; adds their number to `*count`. */
-static enum status predict_folder(struct predictor *predictor, const char *folder, int64_t *count)
-{
-    struct dirent **entries;
-    int found = scandir(folder, &entries, is_shown, alphasort);
-    if (found < 0) return fail(BAD_DATA, "%s: %s", folder, strerror(errno));
+    struct listing listing;
+    struct reason reason;
+    if (!listing_images(folder, &listing, &reason)) return fail(BAD_DATA, "%s", reason.text);
     enum status status = OK;
-    for (int i = 0; i < found; i++) {
-        char *path = text_format("%s/%s", folder, entries[i]->d_name);
-        struct stat link;
-        bool below = lstat(path, &link) == 0 && S_ISDIR(link.st_mode);
-        if (status == OK && below) status = predict_folder(predictor, path, count);
-        else if (status == OK && is_image(path)) ++*count, status = predict(predictor, path);
+    for (size_t i = 0; i < listing.count && status == OK; i++) {
+        char *path = text_format("%s/%s", folder, listing.names + listing.files[i].name + strlen("./"));
+        status = predict(predictor, path);
         free(path);
-        free(entries[i]);
     }
-    free(entries);
+    if (listing.count == 0)
+        note(predictor, fail(BAD_DATA, "%s: contains no PNG, JPEG or WebP images", folder));
+    listing_free(&listing);
     return status;
 }
 
-static enum status predict_argument(struct predictor *predictor, const char *path)
-{
-    int64_t count = 0;
-    if (!directory_is(path)) return predict(predictor, path);
-    TRY(predict_folder(predictor, path, &count));
-    if (count == 0) note(predictor, fail(BAD_DATA, "%s: contains no PNG, JPEG or WebP images", path));
-    return OK;
-}
 
 static enum status predict_all(struct cmd *cmd, struct predictor *predictor)
 {
     enum status status = OK;
     if (predictor->json) printf("[");
     for (int i = 0; i < cmd->argument_count && status == OK; i++)
-        status = predict_argument(predictor, cmd->arguments[i]);
+        status = directory_is(cmd->arguments[i]) ? predict_folder(predictor, cmd->arguments[i])
+                                                 : predict(predictor, cmd->arguments[i]);
     if (predictor->json) printf("]\n");
     return status == OK ? predictor->worst : status;
 }

@@ -119,13 +119,23 @@ ok "predict of a folder" in_folder
 ok "... with --top" in_folder --top 2
 ok "... in JSON" sh -c '"$AMPTRAIN" predict -q --weights ../run --json --top 2 ../pictures | tr -d "\n" |
     grep -q "^\[{.*,\"top\":\[{\"class\":.*}\]}\]$"'
+ln -s ../../pictures/apple ../pictures/pear/link
+ln -s nowhere.png ../pictures/pear/broken.png
+linked() { [ "$("$AMPTRAIN" predict -q --weights ../run ../pictures/pear | grep -c /link/)" -gt 1 ]; }
+ok "... follows links" linked
+ok "... and reports those to nothing" says 3 "pear/broken.png: No such file" \
+    "$AMPTRAIN" predict -q --weights ../run ../pictures/pear
+rm ../pictures/pear/link ../pictures/pear/broken.png
+mkdir none && echo text >none/text
 ok "... without images" says 3 "contains no PNG, JPEG or WebP images" "$AMPTRAIN" predict -q --weights \
-    ../run .
+    ../run none
 from_input() {
     "$AMPTRAIN" predict -q --weights ../run - <../pictures/apple/1.png | sed 's/^-//' >one &&
         "$AMPTRAIN" predict -q --weights ../run ../pictures/apple/1.png | sed 's/^[^:]*//' | cmp - one
 }
 ok "predict of standard input" from_input
+ok "... that cannot be read" says 3 "-: Is a directory" sh -c '
+    "$AMPTRAIN" predict -q --weights ../run - <.'
 ok "... that is not an image" says 3 "-: " sh -c 'echo nothing | "$AMPTRAIN" predict -q --weights ../run -'
 ok "eval with a batch larger than the data set" "$AMPTRAIN" eval -q --weights ../run \
     -s train.batch=4000
