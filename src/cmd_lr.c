@@ -15,10 +15,14 @@
 #define ABOVE 1e3          /* where it ends */
 #define MEMORY 0.9         /* of the running mean of the losses */
 #define DIVERGED 4.0       /* times the lowest */
+#define WINDOW 5           /* one part in so many of the steps: what a slope is measured over */
+#define CLEAR 4.0          /* standard errors of a slope that is no chance */
+#define STEEP 0.75         /* of the steepest slope */
 
 struct range {
     int count;                 /* of steps made */
-    double *rates, *losses;    /* [count]; losses are smoothed */
+    double *rates, *losses;    /* [count] */
+    double *smooth;            /* [count]: the losses' running means */
     int lowest, steepest;      /* points of the curve */
     double suggestion;
 };
@@ -38,26 +42,48 @@ static enum status make_steps(struct bench *bench, struct range *range)
         double smooth = running / (1 - pow(MEMORY, i + 1));
         if (!isfinite(smooth)) return OK;
         range->rates[i] = rate;
-        range->losses[i] = smooth;
+        range->losses[i] = bench->loss;
+        range->smooth[i] = smooth;
         range->count = i + 1;
-        if (smooth < range->losses[range->lowest]) range->lowest = i;
-        if (smooth > DIVERGED * range->losses[range->lowest]) return OK;
+        if (smooth > DIVERGED * range->smooth[range->lowest]) return OK;
+        if (smooth < range->smooth[range->lowest]) range->lowest = i;
     }
     return OK;
 }
 
-/* The rate at which the loss falls fastest before its minimum, but at most a quarter of the rate at the
- * minimum, because the running mean lags by ten steps. Rounded to two digits. */
-static enum status find_suggestion(struct range *range)
+/* The least-squares slope of the `window` losses up to point `end`, per step. */
+static double slope_to(const struct range *range, int end, int window)
 {
-    double fastest = 0;
-    for (int i = 1; i < range->lowest; i++) {
-        double slope = range->losses[i + 1] - range->losses[i - 1];
-        if (slope < fastest) fastest = slope, range->steepest = i;
+    double middle = (window - 1) / 2.0, sum = 0, squares = 0;
+    for (int i = 0; i < window; i++) {
+        sum += (i - middle) * range->losses[end - window + 1 + i];
+        squares += (i - middle) * (i - middle);
     }
-    if (range->lowest < 2 || fastest == 0)
-        return fail(FAILED, "lr: the loss does not fall at any learning rate; check the data and the "
-                            "network");
+    return sum / squares;
+}
+
+/* The standard deviation of such slopes if losses only differ by chance, from differences between neighbours
+ * up to the minimum. */
+static double slope_error(const struct range *range, int window)
+{
+    double squares = 0;
+    for (int i = 1; i <= range->lowest; i++)
+        squares += pow(range->losses[i] - range->losses[i - 1], 2) / 2 / range->lowest;
+    return sqrt(12 * squares / (window * (pow(window, 2) - 1)));
+}
+
+/* The largest rate at which the loss falls about as fast as at any before its minimum, but at most a quarter
+ * of the rate at the minimum, because the running mean lags by ten steps. Rounded to two digits. */
+static enum status find_suggestion(int steps, struct range *range)
+{
+    int window = steps / WINDOW;
+    double fastest = 0;
+    for (int i = window - 1; i <= range->lowest; i++) fastest = fmin(fastest, slope_to(range, i, window));
+    if (fastest == 0 || -fastest < CLEAR * slope_error(range, window))
+        return fail(FAILED, "lr: the loss does not clearly fall at any learning rate; try more --steps or a "
+                            "larger train.batch, or check the data and the network");
+    for (int i = window - 1; i <= range->lowest; i++)
+        if (slope_to(range, i, window) <= STEEP * fastest) range->steepest = i;
     double rate = fmin(range->rates[range->steepest], range->rates[range->lowest] / 4);
     double digit = pow(10, floor(log10(rate)) - 1);
     range->suggestion = round(rate / digit) * digit;
@@ -70,7 +96,7 @@ static void print_json(const struct range *range)
     text_add(&out, "{\"suggestion\":%.6g,\"steepest\":%.6g,\"lowest\":%.6g,\"points\":[", range->suggestion,
              range->rates[range->steepest], range->rates[range->lowest]);
     for (int i = 0; i < range->count; i++)
-        text_add(&out, "%s{\"lr\":%.6g,\"loss\":%.6g}", i ? "," : "", range->rates[i], range->losses[i]);
+        text_add(&out, "%s{\"lr\":%.6g,\"loss\":%.6g}", i ? "," : "", range->rates[i], range->smooth[i]);
     printf("%s]}\n", out.data);
     text_free(&out);
 }
@@ -90,7 +116,7 @@ static double x_of(const struct range *range, double rate)
 /* Losses 50 % above the first one are cut off. */
 static double y_of(const struct range *range, double loss)
 {
-    double top = 1.5 * range->losses[0], bottom = range->losses[range->lowest];
+    double top = 1.5 * range->smooth[0], bottom = range->smooth[range->lowest];
     return MARGIN + (top - fmin(loss, top)) / (top - bottom) * (HEIGHT - 2 * MARGIN);
 }
 
@@ -114,7 +140,7 @@ static enum status draw(const struct range *range, const char *path)
     }
     draw_line(&svg, x_of(range, range->suggestion), 0x2a7f2a, "");
     for (int i = 0; i < range->count; i++)
-        curve[i] = (struct point){x_of(range, range->rates[i]), y_of(range, range->losses[i])};
+        curve[i] = (struct point){x_of(range, range->rates[i]), y_of(range, range->smooth[i])};
     svg_polyline(&svg, curve, range->count, (struct svg_stroke){0x1f5fa8, 2, 1});
     snprintf(title, sizeof title, "Loss, smoothed, by learning rate; suggested: %.3g", range->suggestion);
     const struct svg_font font = {15, 0, ANCHOR_START, true, false};
@@ -131,12 +157,12 @@ static enum status test(struct cmd *cmd, struct bench *bench, struct range *rang
     TRY(cmd_session(cmd, bench_data(true), NULL, &bench->session));
     TRY(bench_open(true, bench));
     TRY(make_steps(bench, range));
-    TRY(find_suggestion(range));
+    TRY(find_suggestion(bench->steps, range));
     if (cmd->output) TRY(draw(range, cmd->output));
     if (cmd_value(cmd, "json"))
         print_json(range);
     else
-        printf("optimizer.lr = %.3g is suggested: the loss fell fastest at %.3g and was lowest at %.3g, "
+        printf("optimizer.lr = %.3g is suggested: the loss fell fastest up to %.3g and was lowest at %.3g, "
                "of %d steps from %.3g to %.3g\n", range->suggestion, range->rates[range->steepest],
                range->rates[range->lowest], range->count, range->rates[0], range->rates[range->count - 1]);
     return OK;
@@ -150,11 +176,13 @@ static enum status lr_run(struct cmd *cmd)
     cmd_any_batch(cmd);
     struct bench bench = {.steps = (int)steps};
     struct range range = {.rates = memory_new((size_t)steps, sizeof *range.rates),
-                          .losses = memory_new((size_t)steps, sizeof *range.losses)};
+                          .losses = memory_new((size_t)steps, sizeof *range.losses),
+                          .smooth = memory_new((size_t)steps, sizeof *range.smooth)};
     enum status status = test(cmd, &bench, &range);
     bench_close(&bench);
     free(range.rates);
     free(range.losses);
+    free(range.smooth);
     return status;
 }
 
