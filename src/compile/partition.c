@@ -15,7 +15,6 @@
                               * ranks */
 
 #define MUCH 1e9             /* bytes for which a message's latency is negligible */
-#define NEVER (INT64_C(1) << 60)     /* bytes across a boundary at which no stage may end */
 
 /* The nodes that touch a value in the first micro-batch; last is -1 if none does. */
 struct reach {
@@ -27,6 +26,7 @@ struct partitioning {
     const struct partition_options *options;
     struct partition_block *blocks;      /* by node */
     struct reach *reach;                 /* by value */
+    int *crossing, crossing_count;       /* values that several nodes touch */
     struct cluster cluster;              /* the pipelines; on one host, since hosts are unknown here */
 };
 
@@ -68,7 +68,7 @@ static int first_node(const struct program *program, const struct instruction *a
 static void keep_together(const struct partitioning *p, int a, int b)
 {
     int end = a > b ? a : b;
-    for (int n = a < b ? a : b; n >= 0 && n < end; n++) p->blocks[n].crossing = NEVER;
+    for (int n = a < b ? a : b; n >= 0 && n < end; n++) p->blocks[n].crossing = PARTITION_NEVER;
 }
 
 /* Keeps nodes in one stage that passes after the cut fuse: unfused, results would be rounded, or summed, in
@@ -113,14 +113,21 @@ static void look_at(const struct partitioning *p)
     }
 }
 
+static void list_crossing(struct partitioning *p)
+{
+    for (int v = 0; v < p->program->value_count; v++)
+        if (p->program->values[v].home == HOME_ARENA && p->reach[v].first < p->reach[v].last)
+            *array_push(p->crossing, p->crossing_count) = v;
+}
+
 /* Sending in both directions costs as much as half of both in each direction. */
 static void add_crossings(const struct partitioning *p)
 {
-    for (int v = 0; v < p->program->value_count; v++) {
-        const struct value *value = &p->program->values[v];
-        if (value->home != HOME_ARENA) continue;
+    for (int k = 0; k < p->crossing_count; k++) {
+        int v = p->crossing[k];
         for (int node = p->reach[v].first; node < p->reach[v].last; node++)
-            if (p->blocks[node].crossing < NEVER) p->blocks[node].crossing += value->bytes / 2;
+            if (p->blocks[node].crossing < PARTITION_NEVER)
+                p->blocks[node].crossing += p->program->values[v].bytes / 2;
     }
     const struct graph *graph = p->program->graph;
     for (int param = 0; param < graph->param_count; param++)
@@ -141,9 +148,10 @@ static double hidden_seconds(const struct partitioning *p, int node, bool rises,
     struct crossing *crossings = NULL;
     int count = 0;
     double late = 0;
-    for (int v = 0; v < p->program->value_count; v++) {
+    for (int k = 0; k < p->crossing_count; k++) {
+        int v = p->crossing[k];
         const struct reach *reach = &p->reach[v];
-        if (p->program->values[v].home != HOME_ARENA || reach->last <= node || reach->first > node) continue;
+        if (reach->last <= node || reach->first > node) continue;
         if ((reach->writer <= node) != rises) continue;
         double before = rises ? time[node] - time[reach->writer] : time[reach->writer - 1] - time[node];
         double seconds = cluster_message(&p->cluster, (double)p->program->values[v].bytes);
@@ -170,7 +178,7 @@ static void add_hidden(const struct partitioning *p)
         data[node] = data[node - 1] + p->blocks[node].data;
     }
     for (int node = 1; node < count; node++) {
-        if (p->blocks[node].crossing >= NEVER) continue;
+        if (p->blocks[node].crossing >= PARTITION_NEVER) continue;
         p->blocks[node].hidden[PARTITION_RISES] = hidden_seconds(p, node, true, forward);
         p->blocks[node].hidden[PARTITION_FALLS] = hidden_seconds(p, node, false, data);
     }
@@ -192,35 +200,40 @@ static int64_t stage_bytes(void *context, const struct partition_stage *at, int 
 }
 
 /* Assigns nodes to stages. The first node is the input, whose images all stages have, so blocks begin after
- * it. False if a chunk ends where none may. */
-static bool number_nodes(const struct partitioning *p, const struct partition_stage *found, int *stage)
+ * it. */
+static void number_nodes(const struct partitioning *p, const struct partition_stage *found, int *stage)
 {
     enum pipeline_schedule schedule = p->options->schedule;
-    int stages = p->options->stages, chunks = pipeline_chunks(schedule, stages);
-    bool right = true;
+    int stages = p->options->stages;
     stage[0] = pipeline_stage(schedule, stages, 0);
-    for (int c = 0; c < chunks; c++) {
+    for (int c = 0; c < pipeline_chunks(schedule, stages); c++)
         for (int node = found[c].first; node < found[c].end; node++)
             stage[node + 1] = pipeline_stage(schedule, stages, c);
-        right = right && (c == chunks - 1 || p->blocks[found[c].end].crossing < NEVER);
-    }
-    return right;
 }
 
 /* The search knows one chunk a stage: with two, it divides into as many stages as there are chunks, and their
  * boundaries move then. Memory is not limited there. */
-static void search_chunks(const struct partition_problem *problem, struct partition_stage *found,
+static bool search_chunks(const struct partition_problem *problem, struct partition_stage *found,
                           double *seconds)
 {
     struct partition_problem apart = *problem, chunks = *problem;
     apart.stages = apart.ranks = partition_chunks(problem);
     apart.schedule = PIPELINE_ZERO_BUBBLE;
     apart.limit = chunks.limit = 0;
-    partition_search(&apart, found, seconds);
+    if (!partition_search(&apart, found, seconds)) return false;
     partition_move(&chunks, found);
     struct partition_sums sums = partition_sums_make(&chunks);
     *seconds = partition_step(&sums, found);
     partition_sums_free(&sums);
+    return true;
+}
+
+/* As partition_search, and where memory does not suffice, without its limit. */
+static bool search_stages(struct partition_problem *problem, struct partition_stage *found, double *seconds)
+{
+    if (partition_search(problem, found, seconds)) return true;
+    problem->limit = 0;
+    return partition_search(problem, found, seconds);
 }
 
 /* False if there are too few blocks. */
@@ -238,19 +251,15 @@ static bool search(struct partitioning *p, int *stage, int *moved, double *secon
         .limit = p->options->limit, .bytes = stage_bytes, .context = p,
     };
     struct partition_stage *found = memory_new((size_t)partition_chunks(&problem), sizeof *found);
-    if (problem.schedule == PIPELINE_V) {
-        search_chunks(&problem, found, seconds);
-    } else if (!partition_search(&problem, found, seconds)) {
-        problem.limit = 0;
-        partition_search(&problem, found, seconds);
-    }
-    bool right = number_nodes(p, found, stage);
-    if (moved) {
-        if (problem.schedule != PIPELINE_V) partition_move(&problem, found);
+    bool v = problem.schedule == PIPELINE_V;
+    bool any = v ? search_chunks(&problem, found, seconds) : search_stages(&problem, found, seconds);
+    if (any) number_nodes(p, found, stage);
+    if (any && moved) {
+        if (!v) partition_move(&problem, found);
         number_nodes(p, found, moved);
     }
     free(found);
-    return right;
+    return any;
 }
 
 void partition_ends(const struct program *program, bool *may_end)
@@ -261,7 +270,8 @@ void partition_ends(const struct program *program, bool *may_end)
                              .reach = memory_new((size_t)program->value_count, sizeof *p.reach)};
     look_at(&p);
     keep_joined(&p);
-    for (int node = 0; node < count; node++) may_end[node] = node > 0 && p.blocks[node].crossing < NEVER;
+    for (int node = 0; node < count; node++)
+        may_end[node] = node > 0 && p.blocks[node].crossing < PARTITION_NEVER;
     free(p.blocks);
     free(p.reach);
 }
@@ -284,6 +294,7 @@ enum status partition(const struct program *program, const struct partition_opti
     };
     look_at(&p);
     keep_joined(&p);
+    list_crossing(&p);
     add_crossings(&p);
     if (!options->on_cpu) add_hidden(&p);
     int chunks = pipeline_chunks(options->schedule, options->stages);
@@ -291,6 +302,7 @@ enum status partition(const struct program *program, const struct partition_opti
     if (seconds) *seconds = found;
     free(p.blocks);
     free(p.reach);
+    free(p.crossing);
     if (right) return OK;
     return fail(USAGE, "%s: a network of %d layers cannot be cut into %d %s", program->graph->arch,
                 program->graph->count - 1, chunks, chunks == options->stages ? "stages" : "parts");

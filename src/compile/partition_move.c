@@ -17,12 +17,16 @@ struct moving {
 };
 
 /* Sets `tried` to `stages` with the boundaries before stages [from, to) moved back by `by` blocks. False if a
- * stage would have no blocks. */
+ * stage would have no blocks or end where none may. */
 static bool shift(const struct moving *m, int from, int to, int by)
 {
     int count = partition_chunks(m->problem);
     memcpy(m->tried, m->stages, (size_t)count * sizeof *m->tried);
-    for (int s = from; s < to; s++) m->tried[s - 1].end = m->tried[s].first += by;
+    for (int s = from; s < to; s++) {
+        m->tried[s - 1].end = m->tried[s].first += by;
+        if (m->tried[s].first < 1 || m->tried[s].first >= m->problem->count) return false;
+        if (!partition_may_end(m->problem, m->tried[s].first)) return false;
+    }
     return m->tried[from - 1].first < m->tried[from - 1].end && m->tried[to - 1].first < m->tried[to - 1].end;
 }
 

@@ -123,7 +123,8 @@ static void labels_find(struct search *search, int number, int ranks, int first)
     const struct partition_problem *problem = search->problem;
     struct labels *labels = labels_at(search, number, ranks, first);
     int after = problem->stages - number - 1;
-    for (int end = first + 1; end <= problem->count - after; end++)
+    for (int end = first + 1; end <= problem->count - after; end++) {
+        if (!partition_may_end(problem, end)) continue;
         for (int replicas = 1; replicas <= problem->replicas_max && replicas <= ranks - after; replicas++) {
             const struct partition_stage stage = {first, end, replicas};
             const struct labels *behind = labels_at(search, number + 1, ranks - replicas, end);
@@ -134,6 +135,7 @@ static void labels_find(struct search *search, int number, int ranks, int first)
                 labels_add(labels, &label);
             }
         }
+    }
 }
 
 /* The best division that is not excluded; false if there is none. */

@@ -7,6 +7,6 @@
  * seconds in a stage and x over the boundary behind it, fill = c + 2x and drain = (m - 1) max(c, x) for m
  * micro-batches; exchange is the part that backward of the last micro-batch does not hide. Separate weight
  * gradients (w) fill gaps: fill is then 2w less, and drain 2w more. Sets stages[problem->stages] and
- * *seconds; false if nothing fits. */
+ * *seconds; false if there is none that fits. */
 bool partition_search(const struct partition_problem *problem, struct partition_stage *stages,
                       double *seconds);

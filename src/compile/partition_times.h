@@ -9,12 +9,14 @@
 
 enum partition_way { PARTITION_RISES, PARTITION_FALLS, PARTITION_WAYS };     /* activations; gradients */
 
+#define PARTITION_NEVER (INT64_C(1) << 60)       /* bytes across a boundary at which no stage may end */
+
 /* Nodes that stay in one stage. Seconds are of one micro-batch. */
 struct partition_block {
     double forward, data, weights;   /* forward, data gradients, weight gradients */
     double launches;                 /* of both gradients: overlaps with computation of the other one */
     int64_t crossing;                /* bytes of a micro-batch that cross the boundary behind it; their
-                                      * gradients return */
+                                      * gradients return; PARTITION_NEVER: the next block stays with it */
     double hidden[PARTITION_WAYS];   /* seconds by which what crosses arrives earlier than if all of it were
                                       * sent at the end of the chunk; not in partition_search */
     int64_t gradients;               /* bytes of its parameters' gradients */
@@ -50,6 +52,12 @@ struct partition_problem {
 static inline int partition_chunks(const struct partition_problem *problem)
 {
     return pipeline_chunks(problem->schedule, problem->stages);
+}
+
+/* Whether a stage may end behind that many blocks. */
+static inline bool partition_may_end(const struct partition_problem *problem, int blocks)
+{
+    return blocks == problem->count || problem->blocks[0][blocks - 1].crossing < PARTITION_NEVER;
 }
 
 /* Prefix sums over a problem's blocks, and its schedule. */
