@@ -1,6 +1,7 @@
 /* partition_search.c: dynamic programming from the last stage to the first. Of all ways to compute the blocks
  * from i on with g ranks in the stages from s on, the Pareto-optimal ones are kept: the time is a sum and two
- * maxima, which cannot be traded against each other before the preceding stages are known.
+ * maxima, which cannot be traded against each other before the preceding stages are known. Those are left
+ * out that with the least time of the preceding blocks take longer than an even division does.
  *
  * Planning a stage is slow, so memory is checked last: if a stage of the best division does not fit, it is
  * excluded with all that need more, and the search is repeated. */
@@ -11,6 +12,8 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+
+#define ROUNDING (1 + 1e-9)
 
 /* A division of the blocks into the stages from one on: its times, its first stage, and the label of the
  * rest. */
@@ -36,15 +39,33 @@ struct search {
     const struct partition_problem *problem;
     struct partition_sums sums;
     struct labels *table;               /* by stage, ranks and first block */
+    double *least;                      /* [count + 1] by which the blocks before one add to fill */
+    double enough;                      /* the seconds of a division; infinite: none is known */
     struct known *known;
     int known_count;
 };
+
+/* Of all replicas the least, summed over the blocks before each. */
+static double *least_fill(const struct partition_problem *problem)
+{
+    double *least = memory_new((size_t)problem->count + 1, sizeof *least);
+    for (int i = 0; i < problem->count; i++) {
+        double fill = INFINITY;
+        for (int r = 1; r <= problem->replicas_max; r++) {
+            const struct partition_block *block = &problem->blocks[r - 1][i];
+            double late = problem->schedule == PIPELINE_ZERO_BUBBLE ? 2 * block->weights : 0;
+            fill = fmin(fill, block->forward + block->data + block->weights - late);
+        }
+        least[i + 1] = least[i] + fill;
+    }
+    return least;
+}
 
 static struct search search_open(const struct partition_problem *problem)
 {
     size_t stages = (size_t)problem->stages + 1, ranks = (size_t)problem->ranks + 1;
     return (struct search){
-        .problem = problem, .sums = partition_sums_make(problem),
+        .problem = problem, .sums = partition_sums_make(problem), .least = least_fill(problem),
         .table = memory_new(stages * ranks * ((size_t)problem->count + 1), sizeof(struct labels)),
     };
 }
@@ -69,6 +90,7 @@ static void search_close(struct search *search)
 {
     table_clear(search);
     partition_sums_free(&search->sums);
+    free(search->least);
     free(search->table);
     free(search->known);
 }
@@ -107,6 +129,34 @@ static void labels_add(struct labels *labels, const struct label *label)
     *array_push(labels->label, labels->count) = *label;
 }
 
+static double label_seconds(const struct label *label)
+{
+    return label->fill + label->drain + label->exchange;
+}
+
+/* Seconds of stages with equal numbers of seconds, if each has one rank; infinite if there are none such. */
+static double even_seconds(const struct search *search)
+{
+    const struct partition_problem *problem = search->problem;
+    const struct partition_stage all = {0, problem->count, 1};
+    struct partition_times sum = partition_times(&search->sums, &all, 1);
+    double share = (sum.forward + sum.data + sum.weights) / problem->stages;
+    struct label label = {.stage = {problem->count, problem->count, 1}};
+    if (problem->ranks != problem->stages) return INFINITY;
+    for (int s = problem->stages - 1; s >= 0; s--) {
+        struct partition_stage stage = {label.stage.first, label.stage.first, 1};
+        struct partition_times own = {0};
+        while (stage.first > s && (s == 0 || own.forward + own.data + own.weights < share ||
+                                   !partition_may_end(problem, stage.first))) {
+            stage.first--;
+            own = partition_times(&search->sums, &stage, 1);
+        }
+        if (stage.first == stage.end || (s > 0 && !partition_may_end(problem, stage.first))) return INFINITY;
+        label = label_before(search, &stage, &label);
+    }
+    return label_seconds(&label);
+}
+
 static bool ruled_out(const struct search *search, const struct partition_stage *stage, int number)
 {
     for (int k = 0; k < search->known_count; k++) {
@@ -132,6 +182,7 @@ static void labels_find(struct search *search, int number, int ranks, int first)
             for (int k = 0; k < behind->count; k++) {
                 struct label label = label_before(search, &stage, &behind->label[k]);
                 label.behind = k;
+                if (label_seconds(&label) + search->least[first] > search->enough) continue;
                 labels_add(labels, &label);
             }
         }
@@ -143,6 +194,7 @@ static bool chain_divide(struct search *search, struct partition_stage *stages, 
 {
     const struct partition_problem *problem = search->problem;
     table_clear(search);
+    search->enough = search->known_count == 0 ? ROUNDING * even_seconds(search) : INFINITY;
     const struct label none = {.stage.replicas = INT_MAX};
     labels_add(labels_at(search, problem->stages, 0, problem->count), &none);
     for (int s = problem->stages - 1; s >= 0; s--)
@@ -151,7 +203,7 @@ static bool chain_divide(struct search *search, struct partition_stage *stages, 
     const struct labels *all = labels_at(search, 0, problem->ranks, 0);
     int best = -1;
     for (int k = 0; k < all->count; k++) {
-        double time = all->label[k].fill + all->label[k].drain + all->label[k].exchange;
+        double time = label_seconds(&all->label[k]);
         if (best >= 0 && time >= *seconds) continue;
         best = k;
         *seconds = time;
