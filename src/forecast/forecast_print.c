@@ -172,8 +172,8 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     print_total(session, bytes->total);
     print_time(session, forecast);
     print_stages(forecast);
-    printf("  %-28s %12s  recomputed activations: %d\n", "strategy",
-           step_strategy(session, &forecast->compiled.program), recompute_count(&forecast->compiled.program));
+    printf("  %-28s %12d  computed again in the backward pass\n", "recomputed activations",
+           recompute_count(&forecast->compiled.program));
     if (offload_bytes(&forecast->compiled.program) > 0)
         print_bytes("  offloaded to the host", offload_bytes(&forecast->compiled.program),
                     "after forward, and copied back for backward");
