@@ -290,6 +290,7 @@ bool batchnorm_gives_y_sums(const void *settings)
 
 static const struct op_code reference = {
     .adds_gradients = true,
+    .adds_flat = true,
     .adds_first_channels = true,
     .gives_y_sums = batchnorm_gives_y_sums,
     .keeps_mask = true,

@@ -257,6 +257,19 @@ __global__ void __launch_bounds__(threads, how == WITH_RESIDUAL ? 2 : 3)
     }
 }
 
+/* Cells of d_y_more. */
+template <class T, int width, class Rows>
+__device__ static inline void load_second(cell<T, width> (&to)[unroll], const gradients<T> &g,
+                                          const sweep &s, const sweep_position &p, const Rows &rows)
+{
+    if (!g.per_pixel) return load_rows(to, g.d_y_more, rows);
+#pragma unroll
+    for (int j = 0; j < unroll; j++) {
+        int64_t image = (int64_t)__umul64hi((uint64_t)(rows.first + j * rows.lanes), g.per_pixel);
+        if (j < rows.count) to[j] = load<T, width>(g.d_y_more + image * s.channels + p.channel);
+    }
+}
+
 template <class T, int width, enum act act, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
     batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
@@ -275,7 +288,7 @@ __global__ void __launch_bounds__(threads, 2)
             side_cell<T, width, by> sides[unroll];
             load_rows(x, g.x, rows);
             load_rows(d_y, g.d_y, rows);
-            if (two) load_rows(more, g.d_y_more, rows);
+            if (two) load_second(more, g, s, p, rows);
             if (asks) load_sides(sides, g, rows);
 #pragma unroll
             for (int j = 0; j < unroll; j++)
@@ -364,7 +377,7 @@ __global__ void __launch_bounds__(threads, 2)
     factors<width> f = factors_at<width>(values, p.channel);
     wait_for_last();
     load_rows(d_y, g.d_y, rows);
-    if (two) load_rows(more, g.d_y_more, rows);
+    if (two) load_second(more, g, s, p, rows);
     if (asks) load_sides(sides, g, rows);
     load_more<adds>(added, g, p, rows);
     struct gradient_line line[width];
@@ -391,7 +404,7 @@ __global__ void __launch_bounds__(threads, 2)
         with_rows(rows, [&](const auto &rows) {
             load_rows(x, g.x, rows);
             load_rows(d_y, g.d_y, rows);
-            if (two) load_rows(more, g.d_y_more, rows);
+            if (two) load_second(more, g, s, p, rows);
             if (asks) load_sides(sides, g, rows);
             load_more<adds>(added, g, p, rows);
         });
@@ -668,6 +681,7 @@ const struct op_code batch_moments_cuda = {
 
 const struct op_code batchnorm_cuda = {
     .adds_gradients = true,
+    .adds_flat = true,
     .adds_first_channels = true,
     .takes_sums = true,
     .gives_y_sums = batchnorm_gives_y_sums,

@@ -391,9 +391,11 @@ namespace batchnorm_parts {
 
 /* The tensors that backward's kernels read and write. Of y and mask only the one that enum side selects is
  * read; d_y_more, d_x_more, d_residual, d_x, y_recomputed and the parameters' gradients may be NULL. Rows of
- * d_x_more have more_pitch numbers. */
+ * d_x_more have more_pitch numbers. per_pixel: 2^64 divided by an image's pixels, rounded up, where d_y_more
+ * has one row for each image; else 0. */
 template <class T> struct gradients {
     const T *x, *y, *d_y, *d_y_more, *d_x_more;
+    uint64_t per_pixel;
     int64_t more_pitch;
     const uint8_t *mask;
     T *d_residual, *d_x, *y_recomputed;
@@ -403,12 +405,14 @@ template <class T> struct gradients {
 template <class T> static inline struct gradients<T> gradients_of(const struct call *call)
 {
     const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    uint64_t pixels = (uint64_t)(call->d_y.shape.h * call->d_y.shape.w);
     return {
         .x = (const T *)call->x[0].data,
         .y = (const T *)call->y.data,
         .d_y = (const T *)call->d_y.data,
         .d_y_more = (const T *)call->d_y_more.data,
         .d_x_more = (const T *)call->d_x_more.data,
+        .per_pixel = batchnorm_adds_flat(call) ? UINT64_MAX / pixels + 1 : 0,
         .more_pitch = call->d_x_more.shape.c,
         .mask = (const uint8_t *)call->mask.data,
         .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,

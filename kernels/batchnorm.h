@@ -49,11 +49,19 @@ static inline bool batchnorm_mask_get(const struct call *call, int64_t i)
     return ((const uint8_t *)call->mask.data)[i / 8] >> i % 8 & 1;
 }
 
+/* Whether d_y_more has one pixel of each image, and d_y has several. */
+static inline bool batchnorm_adds_flat(const struct call *call)
+{
+    return call->d_y_more.data && shape_count(call->d_y_more.shape) < shape_count(call->d_y.shape);
+}
+
 /* An element of d_y; the sum of two is rounded as if it had been stored. */
 static inline double batchnorm_d_y(const struct call *call, int64_t i)
 {
+    struct shape y = call->d_y.shape;
     double d_y = tensor_get(&call->d_y, i), stored;
     if (!call->d_y_more.data) return d_y;
+    if (batchnorm_adds_flat(call)) i = i / (y.h * y.w * y.c) * y.c + i % y.c;
     dtype_set(call->d_y.dtype, &stored, 0, d_y + tensor_get(&call->d_y_more, i));
     return dtype_get(call->d_y.dtype, &stored, 0);
 }

@@ -22,6 +22,7 @@ const struct op globalavgpool_op = {
     .name = "globalavgpool",
     .help = "Global average pooling.",
     .shape = globalavgpool_shape,
+    .flat_gradient = true,
     .reference = &pool_reference,
     .cpu = &pool_cpu,
     .cuda = ON_CUDA(pool_cuda),

@@ -116,8 +116,9 @@ struct call {
     int x_count, param_count, saved_count;
     struct tensor *x, *d_x;            /* [x_count] */
     struct tensor y, d_y;
-    struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y;
-                                          may be absent */
+    struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y; with code
+                                          that adds_flat, it may have one pixel of each image, which is added
+                                          to all of its pixels; may be absent */
     struct tensor d_x_more;            /* backward_data of code that joins_gradients: another gradient of
                                           x[0], to be added to d_x[0]; which is 0 where the mask, then x[0]'s,
                                           is 0, and whose sums over n, h, w are written; it may be of every
@@ -177,6 +178,7 @@ struct op_code {
     bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
     bool prepare_together;   /* prepare may run on several threads at once */
     bool adds_gradients;     /* backward heeds call->d_y_more */
+    bool adds_flat;          /* ... also where that has one pixel of each image */
     bool adds_first_channels;   /* backward heeds call->d_x_more, where x is one tensor and d_y_more absent */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
     bool takes_y_sums;       /* forward heeds call->sums, of x[0] as it is stored, if y has as many pixels */
@@ -258,6 +260,9 @@ struct op {
     bool (*masks)(const void *settings, const struct tensor *x);
     /* Backward of all its codes supports call->y_recomputed, if x is one tensor. */
     bool backward_recomputes;
+    /* Backward's d_x[0] is the same at all pixels of an image; its codes write one of them where d_x[0] has
+     * only one. */
+    bool flat_gradient;
     /* Its codes may round intermediate results to the storage type: in 16 bits results differ by more than
      * their own rounding. */
     bool rounds_factors;

@@ -161,7 +161,7 @@ enum status pool_average(const struct call *call, const struct pool_plane *plane
 enum status pool_average_backward(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    struct shape x = call->x[0].shape;
+    struct shape x = call->d_x[0].shape;
     for (int64_t n = 0; n < x.n; n++)
     for (int64_t h = 0; h < x.h; h++)
     for (int64_t w = 0; w < x.w; w++)

@@ -145,6 +145,19 @@ void op_case_add_gradient(struct op_case *c)
     fill_normal(&c->d_y_more, &random, 0, 1);
 }
 
+void op_case_add_flat(struct op_case *c, bool whole)
+{
+    struct random random = random_open(c->random.seed, PURPOSE_TEST, 1, 0);
+    struct shape y = c->d_y.shape;
+    struct tensor flat = tensor_new(c->d_y.dtype, shape_nhwc(y.n, 1, 1, y.c));
+    fill_normal(&flat, &random, 0, 1);
+    c->d_y_more = whole ? tensor_new(c->d_y.dtype, y) : flat;
+    if (!whole) return;
+    for (int64_t i = 0; i < shape_count(y); i++)
+        tensor_set(&c->d_y_more, i, tensor_get(&flat, i / (y.h * y.w * y.c) * y.c + i % y.c));
+    free(flat.data);
+}
+
 void op_case_recompute(struct op_case *c)
 {
     c->y_recomputed = tensor_new(c->y.dtype, c->y.shape);

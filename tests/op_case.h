@@ -36,13 +36,14 @@ struct op_case *op_case_open(const struct op *op, const struct op_example *examp
                              bool training, uint64_t seed, struct reason *reason);
 void op_case_close(struct op_case *c);
 
-/* From now on backward's calls have a second gradient to add (d_y is then d_y + d_y_more), or make y
- * again, and forward's have the sums of x[0], or those that forward writes of y: poison. With a mask,
- * backward does not look at y. backward_data has a gradient to join, of all or every second pixel, a mask of
- * x[0], and poison for sums; or backward has poison for those of d_x[0], or a gradient with more channels than
- * x, whose first it adds; or x[0] stands for relu6 of it, and becomes what a relu leaves, and backward has
- * poison for those sums. */
+/* From now on backward's calls have a second gradient to add (d_y is then d_y + d_y_more; flat: one that is
+ * the same at all pixels of an image, whole or as one pixel of it), or make y again, and forward's have the
+ * sums of x[0], or those that forward writes of y: poison. With a mask, backward does not look at y.
+ * backward_data has a gradient to join, of all or every second pixel, a mask of x[0], and poison for sums; or
+ * backward has poison for those of d_x[0], or a gradient with more channels than x, whose first it adds; or
+ * x[0] stands for relu6 of it, and becomes what a relu leaves, and backward has poison for those sums. */
 void op_case_add_gradient(struct op_case *c);
+void op_case_add_flat(struct op_case *c, bool whole);
 void op_case_recompute(struct op_case *c);
 void op_case_take_sums(struct op_case *c);
 void op_case_give_sums(struct op_case *c);

@@ -53,8 +53,8 @@ static const struct op_code *code_of(const struct op *op)
     static const struct op_code conv = {.gives_sums = true, .applies_relu = true, .joins_gradients = true,
                                         .spares_bias = true, .backs_together = is_depthwise},
         maximum = {.sums_gradient = true},
-        batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_first_channels = true,
-                     .keeps_mask = true},
+        batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_flat = true,
+                     .adds_first_channels = true, .keeps_mask = true},
         conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true,
                           .clips_later = true};
     if (strcmp(op->name, "conv") == 0) return &conv;

@@ -26,6 +26,23 @@ static const char residual[] =
     "pool = globalavgpool relu3\n"
     "fc = linear pool units=5\n";
 
+/* The gradients of scaled and of pool1 meet behind bn1; pool1's is the same at all pixels. */
+static const char squeezed[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 8\n"
+    "[layers]\n"
+    "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+    "bn1 = batchnorm conv1\n"
+    "silu1 = silu bn1\n"
+    "pool1 = globalavgpool silu1\n"
+    "squeeze = conv pool1 filters=4 kernel=1\n"
+    "excite = conv squeeze filters=8 kernel=1\n"
+    "factor = sigmoid excite\n"
+    "scaled = multiply silu1 factor\n"
+    "pool = globalavgpool scaled\n"
+    "fc = linear pool units=5\n";
+
 static int count_op(const struct program *program, const char *name)
 {
     int count = 0;
@@ -34,17 +51,32 @@ static int count_op(const struct program *program, const char *name)
     return count;
 }
 
-static void merged_is_plain(bool reference)
+/* Backwards that add a gradient of one pixel an image to a larger one. */
+static int count_flat(const struct program *program)
 {
-    struct graph graph = net_graph(residual, true);
+    int count = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->op != op_find("batchnorm") || at->d_y_more < 0) continue;
+        count += program->values[at->d_y_more].shape.h == 1 && program->values[at->d_y].shape.h == 8;
+    }
+    return count;
+}
+
+/* `sums` and `flat` of a micro-batch, of those that the reference merges: sums of activations' gradients (those
+ * of parameters over the micro-batches stay), and summands of which a pixel is left. */
+static void merged_is_plain(const char *model, bool reference, int sums, int flat)
+{
+    struct graph graph = net_graph(model, true);
     struct net_options options = {.batch = 4, .micro_batches = 2, .storage = F32, .training = true,
                                   .reference = reference};
     struct net plain, merged;
     net_open(&plain, &graph, &options);
     options.merged = true;
     net_open(&merged, &graph, &options);
-    /* Two sums of activations' gradients a micro-batch; those of parameters over the micro-batches stay. */
-    if (reference) assert_int_equal(count_op(&plain.program, "sum") - count_op(&merged.program, "sum"), 4);
+    int gone = count_op(&plain.program, "sum") - count_op(&merged.program, "sum");
+    if (reference) assert_int_equal(gone, 2 * sums);
+    if (reference) assert_int_equal(count_flat(&merged.program), 2 * flat);
     if (reference) assert_true(merged.program.count < plain.program.count);
     struct reason reason = {0};
     if (!plan_verify(&merged.program, exec_plan(merged.exec), &reason)) fail_msg("%s", reason.text);
@@ -64,12 +96,14 @@ static void merged_is_plain(bool reference)
 
 static void test_sums(void **state)
 {
-    merged_is_plain(true);
+    merged_is_plain(residual, true, 2, 0);
+    merged_is_plain(squeezed, true, 1, 1);
 }
 
 static void test_sums_on_device(void **state)
 {
-    merged_is_plain(false);
+    merged_is_plain(residual, false, 2, 0);
+    merged_is_plain(squeezed, false, 1, 1);
 }
 
 int main(void)

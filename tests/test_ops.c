@@ -493,6 +493,46 @@ static void test_sums_gradient(void **state)
     op_case_close(c);
 }
 
+/* Backward with a second gradient of one pixel an image, and with copies of it: to the bit. Where the CPU's
+ * code adds none, the reference. */
+static void test_adds_flat(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s)->adds_flat ? code_of(s) : s->op->reference;
+    struct copies found[2];
+    for (int whole = 0; whole < 2; whole++) {
+        struct op_case *c = open_case(s);
+        run_phase(c, s->op->reference, NULL, PHASE_FORWARD);
+        c->device = s->device;
+        op_case_add_flat(c, whole);
+        found[whole] = run_phase(c, code, NULL, PHASE_BACKWARD);
+        op_case_close(c);
+    }
+    assert_same_bits(&found[0], &found[1]);
+    copies_free(&found[0]);
+    copies_free(&found[1]);
+}
+
+/* Backward whose d_x has one pixel of each image: those of a whole d_x, to the bit. */
+static void test_flat_gradient(void **state)
+{
+    const struct subject *s = *state;
+    struct op_case *c = open_case(s);
+    struct op_case_storage storage;
+    c->device = s->device;
+    struct copies whole = run_phase(c, code_of(s), NULL, PHASE_BACKWARD);
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    int64_t channels = c->x[0].shape.c, pixels = c->x[0].shape.h * c->x[0].shape.w;
+    op_case_poison(&c->d_x[0]);
+    call.d_x[0].shape.h = call.d_x[0].shape.w = 1;
+    assert_int_equal(op_case_run(code_of(s), NULL, &call), OK);
+    for (int64_t i = 0; i < shape_count(call.d_x[0].shape); i++)
+        assert_true(tensor_get(&call.d_x[0], i) ==
+                    tensor_get(&whole.tensor[0], i / channels * pixels * channels + i % channels));
+    copies_free(&whole);
+    op_case_close(c);
+}
+
 /* Backward with another gradient of x to add, which is the first channels of one that has more. */
 static void test_adds_first_channels(void **state)
 {
@@ -1123,6 +1163,8 @@ static const char *const gradient_sums[] = {"fp32, gradient's sums", "bf16, grad
                                             "fp16, gradient's sums"};
 static const char *const first_channels[] = {"fp32 adding channels", "bf16 adding channels",
                                             "fp16 adding channels"};
+static const char *const adding_flat[] = {"fp32 adding a pixel", "bf16 adding a pixel", "fp16 adding a pixel"};
+static const char *const flat[] = {"fp32 flat gradient", "bf16 flat gradient", "fp16 flat gradient"};
 static const char *const without_bias[] = {"fp32 without bias's gradient", "bf16 without bias's gradient",
                                            "fp16 without bias's gradient"};
 static const char *const recomputes[] = {"fp32 recomputing", "bf16 recomputing", "fp16 recomputing"};
@@ -1178,6 +1220,8 @@ static void list_merged(struct list *list, struct subject subject)
         if (code->sums_gradient) list_add(list, test_sums_gradient, subject, gradient_sums[i]);
         if (code->adds_first_channels && subject.example.x_count == 1)
             list_add(list, test_adds_first_channels, subject, first_channels[i]);
+        if (subject.op->reference->adds_flat) list_add(list, test_adds_flat, subject, adding_flat[i]);
+        if (subject.op->flat_gradient) list_add(list, test_flat_gradient, subject, flat[i]);
         if (code->spares_bias) list_add(list, test_spares_bias, subject, without_bias[i]);
     }
 }

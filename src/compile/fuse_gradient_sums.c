@@ -20,7 +20,23 @@ static const struct op_code *code_at(const struct merging *m, const struct instr
     return code ? code : &none;
 }
 
-/* d = a + b, where one backward, whose code can add, reads d as its d_y. */
+/* Whether the sum's input `k` is the same at all pixels of an image, and nobody else reads it. */
+static bool is_flat(const struct merging *m, int sum, int k)
+{
+    const struct value_uses *uses = &m->uses[m->program->instructions[sum].x[k]];
+    if (uses->writer < 0 || uses->reader != sum) return false;
+    const struct instruction *writer = &m->program->instructions[uses->writer];
+    return instruction_is_backward(writer) && writer->op && writer->op->flat_gradient;
+}
+
+static void leave_pixel(struct value *value)
+{
+    value->shape.h = value->shape.w = 1;
+    value->bytes = shape_count(value->shape) * (int64_t)dtype_bytes(value->dtype);
+}
+
+/* d = a + b, where one backward, whose code can add, reads d as its d_y. Of a summand that is the same at all
+ * pixels of an image one pixel is left. */
 static void merge_sum(struct merging *m, int i)
 {
     struct instruction *sum = &m->program->instructions[i];
@@ -29,8 +45,10 @@ static void merge_sum(struct merging *m, int i)
     struct instruction *into = &m->program->instructions[uses->reader];
     if (into->phase != PHASE_BACKWARD || into->d_y != sum->y || into->d_y_more >= 0) return;
     if (!code_at(m, into)->adds_gradients) return;
-    into->d_y = sum->x[0];
-    into->d_y_more = sum->x[1];
+    int more = is_flat(m, i, 0) ? 0 : 1;
+    into->d_y = sum->x[1 - more];
+    into->d_y_more = sum->x[more];
+    if (code_at(m, into)->adds_flat && is_flat(m, i, more)) leave_pixel(&m->program->values[sum->x[more]]);
     instruction_link(m->program, into);
     m->gone[i] = true;
 }
