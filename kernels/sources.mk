@@ -171,6 +171,7 @@ libkernels_a_SOURCES = \
 	kernels/softmax_cross_entropy.h \
 	kernels/softmax_cross_entropy_cpu.c \
 	kernels/sum_ranks.c \
+	kernels/sum_ranks.h \
 	kernels/sum_rounded.c \
 	kernels/sum_rounded.h \
 	kernels/topk.c \

@@ -1,26 +1,30 @@
 #include "base/sum_tree.h"
 #include "kernels/chunk.cuh"
+#include "kernels/sum_ranks.h"
 
 #define THREADS 256
 #define RANKS_MAX 1024
 #define DEPTH 12             /* of partial sums, for as many ranks and a run of an odd number of them */
 
-/* By rank: how many sums end with it. */
-struct joins {
-    unsigned char of[RANKS_MAX];
+/* Shares of all ranks, one behind another, but for that of the rank `own`. */
+struct shares {
+    const void *all, *apart;
+    int own, ranks;
+    unsigned char joins[RANKS_MAX];      /* by rank: how many sums end with it */
 };
 
 template <class T, int width>
 __global__ void __launch_bounds__(THREADS)
-sum_ranks_kernel(T *y, const T *x, int ranks, int64_t count, const __grid_constant__ struct joins joins)
+sum_ranks_kernel(T *y, int64_t count, const __grid_constant__ struct shares shares)
 {
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * width;
     if (i >= count) return;
     chunk<T, width> stack[DEPTH], sum;
     int depth = 0;
-    for (int rank = 0; rank < ranks; rank++) {
-        sum = *(const chunk<T, width> *)(x + rank * count + i);
-        for (int join = joins.of[rank]; join > 0; join--) {
+    for (int rank = 0; rank < shares.ranks; rank++) {
+        const T *from = rank == shares.own ? (const T *)shares.apart : (const T *)shares.all + rank * count;
+        sum = *(const chunk<T, width> *)(from + i);
+        for (int join = shares.joins[rank]; join > 0; join--) {
             depth--;
 #pragma unroll
             for (int e = 0; e < width; e++)
@@ -35,15 +39,16 @@ static enum status forward(const struct call *call)
 {
     int ranks = (int)call->x[0].shape.n;
     int64_t count = shape_count(call->y.shape);
-    struct joins joins = {};
+    struct shares shares = {call->x[0].data, NULL, sum_ranks_own(call), ranks, {}};
+    if (shares.own >= 0) shares.apart = call->x[1].data;
     if (ranks > RANKS_MAX) return fail(NO_DEVICE, "gradients of %d ranks: %d is the most", ranks, RANKS_MAX);
-    for (int rank = 0; rank < ranks; rank++) joins.of[rank] = (unsigned char)sum_tree_joins(ranks, rank);
+    for (int rank = 0; rank < ranks; rank++) shares.joins[rank] = (unsigned char)sum_tree_joins(ranks, rank);
     return with_chunk(call->y.dtype, call->y.shape.c, [&](auto type, auto width) {
         using T = decltype(type);
         constexpr int wide = decltype(width)::number;
         int64_t blocks = div_up(div_up(count, (int64_t)wide), (int64_t)THREADS);
         sum_ranks_kernel<T, wide><<<(unsigned)blocks, THREADS, 0, stream_of(call)>>>(
-            (T *)call->y.data, (const T *)call->x[0].data, ranks, count, joins);
+            (T *)call->y.data, count, shares);
         return launched(call);
     });
 }

@@ -65,11 +65,12 @@ static inline size_t comm_mail_room(size_t bytes)
 
 /* Exchanges of the training step: device memory, queued on `stream`, the device's native handle (NULL on the
  * CPU, where they are done on return). `bytes` is what goes from one rank to one other. `from` and `to` do
- * not overlap. On the CPU a send returns before the bytes are received; messages from one rank to another
+ * not overlap, but `from` of an all_gather may be this rank's place in `to`. On the CPU a send returns before the bytes are received; messages from one rank to another
  * arrive in order. */
 struct exchange_backend {
     const char *name;                     /* "shared memory", "NCCL" */
-    /* from: [count][bytes], one part for each rank; to: [count][bytes], one part of each. */
+    /* from: [count][bytes], one part for each rank; to: [count][bytes], one part of each. This rank's own
+     * part of `to` need not be written. */
     enum status (*all_to_all)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);
     /* to: [count][bytes]. */
     enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);
@@ -80,17 +81,18 @@ struct exchange_backend {
     enum status (*send)(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
     enum status (*receive)(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
     /* Announces what this rank receives from each rank, by rank, in every step from now on; all ranks call
-     * together, and each calls begin before every step. NULL if sends and receives need no preparation. */
+     * together, and each calls begin before every step. NULL if nothing needs preparation. */
     enum status (*expect)(struct comm *comm, const struct comm_mail *from);
     void (*begin)(struct comm *comm);
     /* Where the bytes that `peer` sends in a step lie, one message behind another in comm_mail_room; they stay
      * until it sends those of the next step, and a receive into their place copies nothing. NULL: receives
      * always copy. */
     void *(*place)(struct comm *comm, int peer);
-    /* Registers the memory that contains everything that all_to_all and all_gather read and write, at the
-     * same offsets on all ranks, which call together; NULL: none from now on. Its contents are lost, in the
-     * order of `stream`. NULL if exchanges are as fast without. */
-    enum status (*share)(struct comm *comm, void *memory, size_t bytes, void *stream);
+    /* Lets other ranks write to the memory that contains everything that all_to_all and all_gather write, at
+     * the same offsets on all ranks; `exchanges` of these are the most of a step. It is of
+     * device_allocate_shared. All call together; `memory` NULL: none from now on, and each may call alone.
+     * NULL if exchanges need none. */
+    enum status (*share)(struct comm *comm, void *memory, int exchanges);
     /* all_to_all and all_gather of at least that many bytes do not occupy multiprocessors; 0: they always
      * do. */
     int64_t beside_bytes;                 /* EXCHANGE_BESIDE_BYTES */

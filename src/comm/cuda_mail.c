@@ -51,6 +51,9 @@ struct box {
 struct mail {
     char *memory;            /* this rank's; NULL: none yet */
     char **mapped;           /* by rank: what cudaIpcOpenMemHandle gave */
+    char *shared;            /* memory that all ranks write to: this rank's; NULL: none */
+    char **others;           /* by rank: likewise, mapped */
+    struct comm before;      /* with the backend that makes the other exchanges */
     struct box *in, *out;    /* by rank */
     uint32_t *one;           /* device memory that holds 1 */
     CUresult(CUDAAPI *wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
@@ -59,7 +62,7 @@ struct mail {
 
 /* A rank's announcement to the others. */
 struct address {
-    cudaIpcMemHandle_t handle;
+    cudaIpcMemHandle_t handle, shared;
     bool is_there;
 };
 
@@ -92,14 +95,19 @@ static enum status agree(struct comm *comm, bool *is)
     return OK;
 }
 
+static void unmap(struct comm *comm, char **mapped)
+{
+    for (int r = 0; r < comm->count; r++) {
+        if (mapped[r]) cudaIpcCloseMemHandle(mapped[r]);
+        mapped[r] = NULL;
+    }
+}
+
 /* Memory is given back when nobody reaches it any more. */
 static enum status mail_empty(struct comm *comm, struct mail *mail)
 {
     bool closed = true;
-    for (int r = 0; r < comm->count; r++) {
-        if (mail->mapped[r]) cudaIpcCloseMemHandle(mail->mapped[r]);
-        mail->mapped[r] = NULL;
-    }
+    unmap(comm, mail->mapped);
     TRY(agree(comm, &closed));
     if (mail->memory) cudaFree(mail->memory);
     mail->memory = NULL;
@@ -109,6 +117,7 @@ static enum status mail_empty(struct comm *comm, struct mail *mail)
 static void mail_free(struct mail *mail)
 {
     free(mail->mapped);
+    free(mail->others);
     free(mail->in);
     free(mail->out);
     free(mail);
@@ -127,21 +136,28 @@ static bool take_memory(const struct comm *comm, struct mail *mail, const struct
     return cudaMemset(memory, 0, bytes) == cudaSuccess &&
            cudaMemcpy(mail->one, &one, sizeof one, cudaMemcpyHostToDevice) == cudaSuccess &&
            cudaIpcGetMemHandle(&address->handle, memory) == cudaSuccess &&
+           (!mail->shared || cudaIpcGetMemHandle(&address->shared, mail->shared) == cudaSuccess) &&
            cudaDeviceSynchronize() == cudaSuccess;
+}
+
+static bool map(cudaIpcMemHandle_t handle, char **mapped)
+{
+    void *memory;
+    if (cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) return false;
+    *mapped = memory;
+    return true;
 }
 
 /* All learn what rank r gets from each, and where. False: this rank does not reach it. */
 static enum status meet(struct comm *comm, struct mail *mail, int r, struct comm_mail *sizes,
                         struct address *address, bool *reached)
 {
-    void *memory;
     TRY(comm_broadcast(comm, r, sizes, (size_t)comm->count * sizeof *sizes));
     TRY(comm_broadcast(comm, r, address, sizeof *address));
     if (r == comm->rank || sizes[comm->rank].messages == 0) return OK;
-    *reached = *reached && address->is_there &&
-               cudaIpcOpenMemHandle(&memory, address->handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+    *reached = *reached && address->is_there && map(address->handle, &mail->mapped[r]) &&
+               (!mail->shared || map(address->shared, &mail->others[r]));
     if (!*reached) return OK;
-    mail->mapped[r] = memory;
     mail->out[r] = (struct box){.memory = mail->mapped[r] + box_offset(sizes, comm->rank),
                                 .size = sizes[comm->rank]};
     return OK;
@@ -172,7 +188,7 @@ static enum status mail_expect(struct comm *comm, const struct comm_mail *from)
     TRY(mail_empty(comm, mail_of(comm)));
     TRY(connect(comm, mail_of(comm), from, &reached));
     if (reached) return OK;
-    return fail(NO_DEVICE, "no device memory for what stages send each other: %zu bytes",
+    return fail(NO_DEVICE, "no device memory for what GPUs send each other: %zu bytes",
                 box_offset(from, comm->count));
 }
 
@@ -185,14 +201,38 @@ static void mail_begin(struct comm *comm)
     }
 }
 
-/* The place of the next message, and its flag; NULL: it was not expected. */
-static char *box_next(struct box *box, size_t bytes, uint32_t **flag)
+/* The place of the next message; NULL: it was not expected. */
+static char *box_place(struct box *box, size_t bytes)
 {
     char *place = box->memory + flag_bytes(&box->size) + box->bytes;
-    *flag = (uint32_t *)box->memory + box->messages;
-    box->messages++;
     box->bytes += comm_mail_room(bytes);
-    return box->messages <= box->size.messages && box->bytes <= box->size.bytes ? place : NULL;
+    return box->bytes <= box->size.bytes ? place : NULL;
+}
+
+/* The next flag, likewise. */
+static uint32_t *box_flag(struct box *box)
+{
+    return box->messages < box->size.messages ? (uint32_t *)box->memory + box->messages++ : NULL;
+}
+
+static bool copy(void *to, const void *from, size_t bytes, void *stream)
+{
+    return to == from || cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
+}
+
+/* Sets the next flag of a rank when the stream's work so far is done. */
+static bool tell(const struct mail *mail, int peer, void *stream)
+{
+    uint32_t *flag = box_flag(&mail->out[peer]);
+    return flag && copy(flag, mail->one, sizeof *flag, stream);
+}
+
+/* The stream waits until a rank has set the next flag. */
+static bool hear(const struct mail *mail, int peer, void *stream)
+{
+    uint32_t *flag = box_flag(&mail->in[peer]);
+    return flag && mail->wait(stream, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS &&
+           mail->write(stream, (CUdeviceptr)flag, 0, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
 }
 
 static enum status mail_status(bool done, const char *trying)
@@ -204,24 +244,15 @@ static enum status mail_status(bool done, const char *trying)
 static enum status mail_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream)
 {
     const struct mail *mail = mail_of(comm);
-    uint32_t *flag;
-    char *to = box_next(&mail->out[peer], bytes, &flag);
-    bool done =
-        to && cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess &&
-        cudaMemcpyAsync(flag, mail->one, sizeof *flag, cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
-    return mail_status(done, "a send");
+    char *to = box_place(&mail->out[peer], bytes);
+    return mail_status(to && copy(to, from, bytes, stream) && tell(mail, peer, stream), "a send");
 }
 
 static enum status mail_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
 {
     const struct mail *mail = mail_of(comm);
-    uint32_t *flag;
-    char *from = box_next(&mail->in[peer], bytes, &flag);
-    bool done = from && mail->wait(stream, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS &&
-                mail->write(stream, (CUdeviceptr)flag, 0, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
-    if (done && to != from)
-        done = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
-    return mail_status(done, "a receive");
+    char *from = box_place(&mail->in[peer], bytes);
+    return mail_status(from && hear(mail, peer, stream) && copy(to, from, bytes, stream), "a receive");
 }
 
 static void *mail_place(struct comm *comm, int peer)
@@ -241,6 +272,63 @@ static enum status mail_all_gather(struct comm *comm, const void *from, void *to
                        "an all-gather");
 }
 
+/* Part r of `from`, or the same with step 0, is copied to r's `to` when r lets it be written. Each begins
+ * with the rank behind it, so that no two write to the same one. */
+static enum status swap(struct comm *comm, const char *from, size_t step, const char *to, size_t bytes,
+                        void *stream)
+{
+    const struct mail *mail = mail_of(comm);
+    size_t at = (size_t)(to - mail->shared) + (size_t)comm->rank * bytes;
+    bool done = true;
+    for (int k = 1; k < comm->count; k++)
+        done = done && tell(mail, (comm->rank + k) % comm->count, stream);
+    for (int k = 1; k < comm->count; k++) {
+        int peer = (comm->rank + k) % comm->count;
+        done = done && hear(mail, peer, stream) &&
+               copy(mail->others[peer] + at, from + (size_t)peer * step, bytes, stream) &&
+               tell(mail, peer, stream);
+    }
+    for (int k = 1; k < comm->count; k++)
+        done = done && hear(mail, (comm->rank + k) % comm->count, stream);
+    return mail_status(done, "an exchange");
+}
+
+static enum status shares_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
+{
+    return swap(comm, from, bytes, to, bytes, stream);
+}
+
+/* A kernel exchanges few bytes in less time than it takes to set flags. */
+static enum status shares_all_gather(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
+{
+    struct mail *mail = mail_of(comm);
+    if (bytes * (size_t)comm->count < EXCHANGE_BESIDE_BYTES)
+        return mail->before.exchange->all_gather(&mail->before, from, to, bytes, stream);
+    if (!copy((char *)to + (size_t)comm->rank * bytes, from, bytes, stream))
+        return mail_status(false, "an all-gather");
+    return swap(comm, from, 0, to, bytes, stream);
+}
+
+static enum status shares_all_reduce(struct comm *comm, const struct comm_numbers *from, void *to, void *stream)
+{
+    struct mail *mail = mail_of(comm);
+    return mail->before.exchange->all_reduce(&mail->before, from, to, stream);
+}
+
+/* An exchange sets two flags of each rank. */
+static enum status shares_share(struct comm *comm, void *memory, int exchanges)
+{
+    struct mail *mail = mail_of(comm);
+    struct comm_mail *from = memory_new((size_t)comm->count, sizeof *from);
+    enum status status = OK;
+    unmap(comm, mail->others);
+    mail->shared = memory;
+    for (int r = 0; r < comm->count; r++) from[r].messages = 2 * exchanges;
+    if (memory) status = mail_expect(comm, from);
+    free(from);
+    return status;
+}
+
 static const struct exchange_backend cuda_mail = {
     .name = "copy engines",
     .all_gather = mail_all_gather,
@@ -251,12 +339,24 @@ static const struct exchange_backend cuda_mail = {
     .place = mail_place,
 };
 
-enum status cuda_mail_open(struct comm *comm, bool *opened)
+static const struct exchange_backend cuda_shares = {
+    .name = "copy engines, and NCCL",
+    .all_to_all = shares_all_to_all,
+    .all_gather = shares_all_gather,
+    .all_reduce = shares_all_reduce,
+    .begin = mail_begin,
+    .share = shares_share,
+    .beside_bytes = EXCHANGE_BESIDE_BYTES,
+};
+
+static enum status mail_open(struct comm *comm, const struct exchange_backend *exchange, bool *opened)
 {
     size_t count = (size_t)comm->count;
     struct mail *mail = memory_new(1, sizeof *mail);
     struct comm_mail *trial = memory_new(count, sizeof *trial);
+    mail->before = *comm;
     mail->mapped = memory_new(count, sizeof *mail->mapped);
+    mail->others = memory_new(count, sizeof *mail->others);
     mail->in = memory_new(count, sizeof *mail->in);
     mail->out = memory_new(count, sizeof *mail->out);
     for (size_t r = 0; r < count; r++) trial[r] = (struct comm_mail){1, comm_mail_room(1)};
@@ -264,7 +364,7 @@ enum status cuda_mail_open(struct comm *comm, bool *opened)
     enum status status = connect(comm, mail, trial, opened);
     free(trial);
     if (status == OK && *opened) {
-        comm->exchange = &cuda_mail;
+        comm->exchange = exchange;
         comm->exchange_state = mail;
         return OK;
     }
@@ -273,11 +373,27 @@ enum status cuda_mail_open(struct comm *comm, bool *opened)
     return status;
 }
 
+enum status cuda_mail_open(struct comm *comm, bool *opened)
+{
+    return mail_open(comm, &cuda_mail, opened);
+}
+
+enum status cuda_shares_open(struct comm *comm)
+{
+    bool opened;
+    return mail_open(comm, &cuda_shares, &opened);
+}
+
 #else
 
 enum status cuda_mail_open(struct comm *comm, bool *opened)
 {
     *opened = false;
+    return OK;
+}
+
+enum status cuda_shares_open(struct comm *comm)
+{
     return OK;
 }
 

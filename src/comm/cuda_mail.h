@@ -13,5 +13,10 @@
  * another one's memory. It has no all_to_all. */
 enum status cuda_mail_open(struct comm *comm, bool *opened);
 
+/* Likewise makes a rank write shares of gradients to where they belong in the other ranks' memory, by copy engines, between
+ * a flag that lets it and one that says so; small exchanges remain `comm`'s. No effect where a GPU does not reach another one's
+ * memory. */
+enum status cuda_shares_open(struct comm *comm);
+
 /* Device memory of a rank that gets so much from each of `count` ranks. */
 size_t cuda_mail_bytes(const struct comm_mail *from, int count);

@@ -38,26 +38,11 @@ int64_t nccl_stages_bytes(void)
     X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclGetErrorString) X(ncclGetLastError)             \
     X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
 
-/* Without multiprocessors: since 2.28, for all-to-all and all-gather in memory that ranks of one host share.
- * NCCL's user guide, "Zero-CTA collectives". */
-#ifdef NCCL_CTA_POLICY_ZERO
-#define FUNCTIONS_OF_WINDOWS(X) X(ncclCommWindowRegister) X(ncclCommWindowDeregister) X(ncclAlltoAll) \
-                                X(ncclCommSplit)
-#define HAVE_WINDOWS 1
-#else
-#define FUNCTIONS_OF_WINDOWS(X)
-#endif
-
 struct nccl {
-    struct exchange_backend exchange;
     ncclComm_t comm;
-    bool has_windows;
-    ncclComm_t few;          /* of all-gathers of few bytes, by a kernel; NULL: they are rare */
-    void *window, *window_few;
     ncclComm_t back;         /* of messages to lower ranks; NULL: the same */
 #define MEMBER(name) __typeof__(&name) name;
     FUNCTIONS(MEMBER)
-    FUNCTIONS_OF_WINDOWS(MEMBER)
 #undef MEMBER
 };
 
@@ -124,6 +109,7 @@ static enum status nccl_all_to_all(struct comm *comm, const void *from, void *to
     enum status status = OK;
     TRY(nccl_group_begin(comm));
     for (int peer = 0; status == OK && peer < comm->count; peer++) {
+        if (peer == comm->rank) continue;
         size_t at = (size_t)peer * bytes;
         status = nccl_send(comm, peer, (const char *)from + at, bytes, stream);
         if (status == OK) status = nccl_receive(comm, peer, (char *)to + at, bytes, stream);
@@ -131,70 +117,6 @@ static enum status nccl_all_to_all(struct comm *comm, const void *from, void *to
     enum status ended = nccl_group_end(comm);
     return status == OK ? ended : status;
 }
-
-#ifdef HAVE_WINDOWS
-static enum status windows_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes,
-                                      void *stream)
-{
-    const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->ncclAlltoAll(from, to, bytes, ncclInt8, nccl->comm, stream),
-                       "an all-to-all");
-}
-
-/* Copy engines let each other begin by the number of the exchange, and in captured graphs by the number 1,
- * which a first exchange outside of graphs leaves behind: then the first launch does not wait, and none after
- * it (NCCL 2.28 to 2.30). Two leave another number. */
-static enum status windows_leave_number(struct comm *comm, void *memory, void *stream)
-{
-    char *to = memory;
-    size_t bytes = sizeof(float);
-    for (int exchange = 0; exchange < 2; exchange++)
-        TRY(nccl_all_gather(comm, to + (size_t)comm->rank * bytes, to, bytes, stream));
-    return OK;
-}
-
-/* Copy engines take 50 us for a few bytes, and a kernel of one thread block 5. */
-static enum status windows_all_gather(struct comm *comm, const void *from, void *to, size_t bytes,
-                                      void *stream)
-{
-    const struct nccl *nccl = nccl_of(comm);
-    if (!nccl->few || bytes * (size_t)comm->count >= EXCHANGE_BESIDE_BYTES)
-        return nccl_all_gather(comm, from, to, bytes, stream);
-    return nccl_status(nccl, nccl->ncclAllGather(from, to, bytes, ncclInt8, nccl->few, stream),
-                       "an all-gather");
-}
-
-static enum status window_change(const struct nccl *nccl, ncclComm_t in, void *memory, size_t bytes,
-                                 void **window)
-{
-    ncclWindow_t of = *window;
-    *window = NULL;
-    if (of) TRY(nccl_status(nccl, nccl->ncclCommWindowDeregister(in, of), "letting memory go"));
-    if (!memory) return OK;
-    of = NULL;
-    TRY(nccl_status(nccl, nccl->ncclCommWindowRegister(in, memory, bytes, &of, NCCL_WIN_COLL_SYMMETRIC),
-                    "sharing memory"));
-    *window = of;
-    return OK;
-}
-
-static enum status windows_share(struct comm *comm, void *memory, size_t bytes, void *stream)
-{
-    struct nccl *nccl = comm->exchange_state;
-    if (nccl->few) TRY(window_change(nccl, nccl->few, memory, bytes, &nccl->window_few));
-    TRY(window_change(nccl, nccl->comm, memory, bytes, &nccl->window));
-    return memory ? windows_leave_number(comm, memory, stream) : OK;
-}
-
-static enum status windows_open(const struct comm *comm, struct nccl *nccl)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.maxCTAs = BLOCKS_MAX;
-    config.CTAPolicy = NCCL_CTA_POLICY_DEFAULT;
-    return nccl_status(nccl, nccl->ncclCommSplit(nccl->comm, 0, comm->rank, &nccl->few, &config),
-                       "joining the other ranks");
-}
-#endif
 
 static const struct exchange_backend nccl_backend = {
     .name = "NCCL",
@@ -206,20 +128,6 @@ static const struct exchange_backend nccl_backend = {
     .group_begin = nccl_group_begin,
     .group_end = nccl_group_end,
 };
-
-static struct exchange_backend backend_of(const struct nccl *nccl)
-{
-    struct exchange_backend exchange = nccl_backend;
-#ifdef HAVE_WINDOWS
-    if (nccl->has_windows) {
-        exchange.all_to_all = windows_all_to_all;
-        exchange.all_gather = windows_all_gather;
-        exchange.share = windows_share;
-        exchange.beside_bytes = EXCHANGE_BESIDE_BYTES;
-    }
-#endif
-    return exchange;
-}
 
 /* NULL and why when it is not there. */
 static struct nccl *nccl_load(struct reason *reason)
@@ -234,23 +142,17 @@ static struct nccl *nccl_load(struct reason *reason)
 #define FIND(name) if (!(nccl->name = (__typeof__(&name))dlsym(library, #name))) missing = #name;
     FUNCTIONS(FIND)
 #undef FIND
-    nccl->has_windows = true;
-#define FIND(name) if (!(nccl->name = (__typeof__(&name))dlsym(library, #name))) nccl->has_windows = false;
-    FUNCTIONS_OF_WINDOWS(FIND)
-#undef FIND
     if (!missing) return nccl;
     because(reason, "libnccl.so.2 is too old: it has no %s", missing);
     free(nccl);
     return NULL;
 }
 
-/* With multicast, bits depend on what else runs on the host, and registered buffers of graphs can hang. If
- * there are no windows (NCCL_WIN_ENABLE=0), their memory would be registered for kernels instead. */
+/* With multicast, bits depend on what else runs on the host, and registered buffers of graphs can hang. */
 static void set_environment(void)
 {
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     setenv("NCCL_GRAPH_REGISTER", "0", 0);
-    setenv("NCCL_LOCAL_REGISTER", "0", 0);
 }
 
 /* The first rank makes the id by which they find each other; all learn whether it could. */
@@ -271,9 +173,6 @@ static enum status join(struct comm *comm, const struct nccl *nccl, int blocks, 
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = blocks;
-#ifdef HAVE_WINDOWS
-    if (nccl->has_windows) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-#endif
     TRY(share_id(comm, nccl, &id));
     return nccl_status(nccl, nccl->ncclCommInitRankConfig(joined, comm->count, id, comm->rank, &config),
                        "joining the other ranks");
@@ -285,19 +184,14 @@ enum status nccl_exchange_open(struct comm *comm, struct nccl_use use)
     set_environment();
     struct nccl *nccl = nccl_load(&reason);
     if (!nccl) return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
-    nccl->has_windows &= !use.both_ways && comm->local_count == comm->count;
     int blocks = use.both_ways ? BLOCKS_OF_STAGES : BLOCKS_MAX;
     enum status status = join(comm, nccl, blocks, &nccl->comm);
     if (status == OK && use.both_ways) status = join(comm, nccl, blocks, &nccl->back);
-#ifdef HAVE_WINDOWS
-    if (status == OK && nccl->has_windows && use.often) status = windows_open(comm, nccl);
-#endif
     if (status != OK) {
         free(nccl);
         return status;
     }
-    nccl->exchange = backend_of(nccl);
-    comm->exchange = &nccl->exchange;
+    comm->exchange = &nccl_backend;
     comm->exchange_state = nccl;
     return OK;
 }

@@ -192,41 +192,49 @@ static void push_collective(struct bucketing *b, enum instruction_kind kind, cha
     build_push(b->program, at);
 }
 
-static void push_op(struct bucketing *b, const char *op_name, const char *settings, char *name, int from,
-                    int to)
+/* Values of an op with one input or, unless from[1] is -1, two. */
+struct operands {
+    int from[2], to;
+};
+
+/* The settings become the program's. */
+static void push_op(struct bucketing *b, const char *op_name, char *settings, char *name,
+                    struct operands operands)
 {
     struct program *program = b->program;
     const struct op *op = build_op(op_name);
-    const void *parsed = settings ? build_settings(program, op, text_copy(settings)) : NULL;
-    struct instruction at = instruction_new(PHASE_FORWARD, op, parsed, name);
+    struct instruction at = instruction_new(PHASE_FORWARD, op, build_settings(program, op, settings), name);
     at.micro_batch = program->micro_batches - 1;
-    at.x = ids_copy(&from, 1);
-    at.x_count = 1;
-    at.y = to;
+    at.x_count = operands.from[1] < 0 ? 1 : 2;
+    at.x = ids_copy(operands.from, at.x_count);
+    at.y = operands.to;
     build_push(program, at);
 }
 
 static void push_cast(struct bucketing *b, enum dtype dtype, char *name, int from, int to)
 {
-    char *settings = text_format("to=%s", dtype_table[dtype].name);
-    push_op(b, "cast", settings, name, from, to);
-    free(settings);
+    push_op(b, "cast", text_format("to=%s", dtype_table[dtype].name), name, (struct operands){{from, -1}, to});
 }
 
-/* Each rank sums one share of the bucket. */
+/* Each rank sums one share of the bucket. Its own part of it is read, and written, where it lies. */
 static void push_shares(struct bucketing *b, int bucket, int from, int to)
 {
     struct program *program = b->program;
-    const struct value *own = &program->values[from];
-    int64_t count = shape_count(own->shape) / b->ranks;
-    struct value value = {.home = HOME_ARENA, .kind = KIND_EXCHANGE, .dtype = own->dtype, .node = -1,
+    const struct value *whole = &program->values[from];
+    int rank = program->first_micro_batch / program->micro_batches;
+    int64_t count = shape_count(whole->shape) / b->ranks, offset = whole->bytes / b->ranks * rank;
+    struct value value = {.home = HOME_ARENA, .kind = KIND_EXCHANGE, .dtype = whole->dtype, .node = -1,
                           .index = -1};
     value.shape = shape_nhwc(b->ranks, 1, 1, count);
     int of_all = build_value(program, value, text_format("bucket %d shares", bucket));
     value.shape.n = 1;
+    become_part(&value, from, offset);
+    int own = build_value(program, value, text_format("bucket %d own share", bucket));
+    value.whole = to;
     int share = build_value(program, value, text_format("bucket %d share", bucket));
     push_collective(b, INSTRUCTION_ALL_TO_ALL, text_format("bucket %d all-to-all", bucket), from, of_all);
-    push_op(b, "sum_ranks", NULL, text_format("bucket %d sum", bucket), of_all, share);
+    push_op(b, "sum_ranks", text_format("rank=%d", rank), text_format("bucket %d sum", bucket),
+            (struct operands){{of_all, own}, share});
     push_collective(b, INSTRUCTION_ALL_GATHER, text_format("bucket %d all-gather", bucket), share, to);
 }
 

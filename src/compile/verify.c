@@ -54,10 +54,9 @@ static bool in_arena(const struct memory_state *mem, int value)
 /* The contents of a value's memory: first_standing, then next_standing until -1. */
 static int first_standing(const struct memory_state *mem, int value)
 {
-    const struct value *at = &mem->program->values[value];
+    int whole = value_placed(mem->program, value);
     if (mem->made[value]) return value;
-    if (at->home == HOME_PART) return at->whole;
-    return mem->first[value] >= 0 ? mem->first[value] : value;
+    return mem->made[whole] || mem->first[whole] < 0 ? whole : mem->first[whole];
 }
 
 static int next_standing(const struct memory_state *mem, int value, int standing)
@@ -150,7 +149,10 @@ static bool may_replace(struct memory_state *mem, int i, int old, int writes)
     const struct history *history = &mem->histories[old];
     bool in_place = at->in_place_from == old && at->in_place_to == writes &&
                     mem->plan->offsets[old] == mem->plan->offsets[writes];
-    if (history->last_reader > i || (history->last_reader == i && !in_place) || history->writer == i)
+    bool stays = at->kind == INSTRUCTION_ALL_GATHER && at->x[0] == old &&
+                 value_placed(mem->program, old) == writes;
+    if (history->last_reader > i || (history->last_reader == i && !in_place && !stays) ||
+        history->writer == i)
         return because(mem->reason, "'%s' writes %s over %s, which is still needed", step_name(mem, i),
                        value_name(mem, writes), value_name(mem, old));
     return users_ended(mem, i, old, writes);
@@ -235,7 +237,7 @@ static void find_parts(struct memory_state *mem)
             mem->made[program->instructions[i].writes[k]] = true;
     for (int v = 0; v < program->value_count; v++) mem->first[v] = mem->next[v] = -1;
     for (int v = program->value_count - 1; v >= 0; v--) {
-        if (program->values[v].home != HOME_PART) continue;
+        if (program->values[v].home != HOME_PART || !mem->made[v]) continue;
         int *first = &mem->first[program->values[v].whole];
         mem->next[v] = *first;
         *first = v;

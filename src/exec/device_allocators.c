@@ -32,6 +32,37 @@ static size_t allocators_in_use(void *cache)
     return cache_statistics(cache).allocated;
 }
 
+static void *whole_map(void *device, void *at, size_t bytes)
+{
+    return ((struct device *)device)->backend->memory.allocate(device, bytes);
+}
+
+static void whole_unmap(void *device, void *memory, size_t bytes)
+{
+    ((struct device *)device)->backend->memory.free(device, memory, bytes);
+}
+
+static size_t whole_free_bytes(void *device)
+{
+    size_t left, total;
+    ((struct device *)device)->backend->memory.info(device, &left, &total);
+    return left;
+}
+
+static bool whole_synchronize(void *device)
+{
+    return ((struct device *)device)->backend->synchronize(device) == OK;
+}
+
+/* Without an address range: each block is the back end's own. */
+static struct physical physical_whole(struct device *device, size_t granularity)
+{
+    return (struct physical){
+        .context = device, .granularity = granularity, .map = whole_map, .unmap = whole_unmap,
+        .free_bytes = whole_free_bytes, .synchronize = whole_synchronize,
+    };
+}
+
 struct cache *device_allocators_open(struct device *device, size_t limit, bool whole)
 {
     const struct device_backend *backend = device->backend;
@@ -39,6 +70,7 @@ struct cache *device_allocators_open(struct device *device, size_t limit, bool w
     struct physical physical;
     size_t left, total;
     backend->memory.physical(device, &physical);
+    if (whole) physical = physical_whole(device, physical.granularity);
     backend->memory.info(device, &left, &total);
     struct cache_options options = {.alignment = ALLOCATORS_ALIGNMENT, .limit = limit};
     if (!whole)

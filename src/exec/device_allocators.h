@@ -6,7 +6,7 @@
 #include "device/device.h"
 
 /* From now on device_allocate uses a cache: stores, arenas, batches and results share one range. To be called
- * before anything is allocated. `limit` as in cache.h; `whole`: each allocation is one piece. NULL, without
+ * before anything is allocated. `limit` as in cache.h; `whole`: each allocation is one of the back end's. NULL, without
  * effect: the device has no address ranges. */
 struct cache *device_allocators_open(struct device *device, size_t limit, bool whole);
 

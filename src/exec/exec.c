@@ -222,7 +222,7 @@ void exec_close(struct exec *exec)
     if (exec->started > exec->collected) exec->device->backend->synchronize(exec->device);
     if (exec->updates) exec->update_code->close(&exec->update);
     for (int s = 0; s < exec->depth; s++) slot_close(exec, &exec->slots[s]);
-    if (exec->exchanges) exec->options.replicas->exchange->share(exec->options.replicas, NULL, 0, NULL);
+    if (exec->exchanges) exec->options.replicas->exchange->share(exec->options.replicas, NULL, 0);
     if (exec->arena_bytes > 0) device_release(exec->device, exec->arena, (size_t)exec->arena_bytes);
     if (exec->results) device_release(exec->device, exec->results, (size_t)exec->program->results_bytes);
     if (exec->scale) device_release(exec->device, exec->scale, sizeof *exec->scale);

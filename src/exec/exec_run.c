@@ -191,12 +191,18 @@ static enum status queue_results(struct exec *exec, const struct exec_slot *slot
     return transfers->download(exec->device, 0, &exchange->scale, exec->scale, sizeof exchange->scale);
 }
 
+static void begin_exchanges(const struct exec *exec)
+{
+    struct comm *stages = exec->options.stages, *replicas = exec->options.replicas;
+    if (exec->program->stages > 1 && stages->exchange->begin) stages->exchange->begin(stages);
+    if (exec->exchanges) replicas->exchange->begin(replicas);
+}
+
 static enum status exec_queue(struct exec *exec, const struct exec_slot *slot)
 {
     bool training = exec->program->training;
     exec_bind(exec, slot);
-    if (exec->program->stages > 1 && exec->options.stages->exchange->begin)
-        exec->options.stages->exchange->begin(exec->options.stages);
+    begin_exchanges(exec);
     if (training) TRY(exec->update_code->count(&exec->update));
     TRY(streams_fork(exec));
     for (int i = 0; i < exec->program->count; i++) TRY(queue_instruction(exec, i));
@@ -260,14 +266,15 @@ static enum status exec_start_slot(struct exec *exec, struct exec_slot *slot, co
 }
 
 /* Ranks write to the same offsets of each other's arenas. */
-static enum status compare_places(const struct exec *exec)
+static enum status compare_places(const struct exec *exec, int *exchanges)
 {
     struct text places = {0};
     text_add(&places, "working memory of %" PRId64 " bytes\n", exec->arena_bytes);
     for (int i = 0; i < exec->program->count; i++) {
         const struct instruction *at = &exec->program->instructions[i];
-        if (instruction_is_collective(at))
-            text_add(&places, "%s at %" PRId64 "\n", at->name, exec->compiled->plan.offsets[at->y]);
+        if (!instruction_is_collective(at)) continue;
+        ++*exchanges;
+        text_add(&places, "%s at %" PRId64 "\n", at->name, exec->compiled->plan.offsets[at->y]);
     }
     enum status status = compare_texts(exec->options.replicas, places.data);
     text_free(&places);
@@ -292,10 +299,11 @@ static enum status share_arena(struct exec *exec)
 {
     if (exec->exchanges || !exec_shares_arena(exec)) return OK;
     struct comm *comm = exec->options.replicas;
-    TRY(compare_places(exec));
+    int exchanges = 0;
+    TRY(compare_places(exec, &exchanges));
+    TRY(comm->exchange->share(comm, exec->arena, exchanges));
     exec->exchanges = true;
-    return comm->exchange->share(comm, exec->arena, (size_t)exec->compiled->plan.arena_bytes,
-                                 exec->device->backend->stream(exec->device, 0));
+    return OK;
 }
 
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates)

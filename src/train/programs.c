@@ -157,6 +157,7 @@ enum status programs_reopen(struct programs *programs)
     const struct program *training = &programs->training.compiled.program;
     if (training->node_stages) TRY(session_store_share(programs->session, training, programs->store));
     programs_close(programs);
+    TRY(comm_barrier(programs->session->comm));      /* no other rank reaches the memory any more */
     if (programs->session->cache) cache_trim(programs->session->cache, 0);
     return open_all(programs);
 }
