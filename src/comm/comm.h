@@ -65,8 +65,8 @@ static inline size_t comm_mail_room(size_t bytes)
 
 /* Exchanges of the training step: device memory, queued on `stream`, the device's native handle (NULL on the
  * CPU, where they are done on return). `bytes` is what goes from one rank to one other. `from` and `to` do
- * not overlap, but `from` of an all_gather may be this rank's place in `to`. On the CPU a send returns before the bytes are received; messages from one rank to another
- * arrive in order. */
+ * not overlap, but `from` of an all_gather may be this rank's place in `to`. On the CPU a send returns before
+ * the bytes are received; messages from one rank to another arrive in order. */
 struct exchange_backend {
     const char *name;                     /* "shared memory", "NCCL" */
     /* from: [count][bytes], one part for each rank; to: [count][bytes], one part of each. This rank's own

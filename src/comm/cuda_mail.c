@@ -293,13 +293,15 @@ static enum status swap(struct comm *comm, const char *from, size_t step, const 
     return mail_status(done, "an exchange");
 }
 
-static enum status shares_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
+static enum status shares_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes,
+                                     void *stream)
 {
     return swap(comm, from, bytes, to, bytes, stream);
 }
 
 /* A kernel exchanges few bytes in less time than it takes to set flags. */
-static enum status shares_all_gather(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
+static enum status shares_all_gather(struct comm *comm, const void *from, void *to, size_t bytes,
+                                     void *stream)
 {
     struct mail *mail = mail_of(comm);
     if (bytes * (size_t)comm->count < EXCHANGE_BESIDE_BYTES)
@@ -309,7 +311,8 @@ static enum status shares_all_gather(struct comm *comm, const void *from, void *
     return swap(comm, from, 0, to, bytes, stream);
 }
 
-static enum status shares_all_reduce(struct comm *comm, const struct comm_numbers *from, void *to, void *stream)
+static enum status shares_all_reduce(struct comm *comm, const struct comm_numbers *from, void *to,
+                                     void *stream)
 {
     struct mail *mail = mail_of(comm);
     return mail->before.exchange->all_reduce(&mail->before, from, to, stream);

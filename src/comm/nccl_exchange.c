@@ -19,7 +19,7 @@
  * for each rank that parts are sent to. On 2, a second communicator. */
 int64_t nccl_exchange_bytes(int ranks, struct nccl_use use)
 {
-    int64_t mebibytes = 382 + 18 * BLOCKS_MAX + (use.often ? 82 : 0);
+    int64_t mebibytes = 382 + 18 * BLOCKS_MAX;
     if (use.parts) mebibytes += 62 + 12 * BLOCKS_MAX * (ranks - 1);
     return ranks > 1 ? mebibytes << 20 : 0;
 }

@@ -7,7 +7,6 @@
 struct nccl_use {
     bool both_ways;          /* messages to higher ranks and to lower ones at the same time, and neither waits
                                 for the other */
-    bool often;              /* small all-gathers, which do not wait for other exchanges */
     bool parts;              /* each rank sends a different part to each other rank */
 };
 

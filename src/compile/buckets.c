@@ -213,7 +213,8 @@ static void push_op(struct bucketing *b, const char *op_name, char *settings, ch
 
 static void push_cast(struct bucketing *b, enum dtype dtype, char *name, int from, int to)
 {
-    push_op(b, "cast", text_format("to=%s", dtype_table[dtype].name), name, (struct operands){{from, -1}, to});
+    struct operands operands = {{from, -1}, to};
+    push_op(b, "cast", text_format("to=%s", dtype_table[dtype].name), name, operands);
 }
 
 /* Each rank sums one share of the bucket. Its own part of it is read, and written, where it lies. */

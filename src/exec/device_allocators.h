@@ -6,8 +6,8 @@
 #include "device/device.h"
 
 /* From now on device_allocate uses a cache: stores, arenas, batches and results share one range. To be called
- * before anything is allocated. `limit` as in cache.h; `whole`: each allocation is one of the back end's. NULL, without
- * effect: the device has no address ranges. */
+ * before anything is allocated. `limit` as in cache.h; `whole`: each allocation is one of the back end's.
+ * NULL, without effect: the device has no address ranges. */
 struct cache *device_allocators_open(struct device *device, size_t limit, bool whole);
 
 /* To be called after everything is released. NULL is ignored. */

@@ -100,10 +100,9 @@ static enum status connect_stages(const struct session *session)
 
 static enum status open_exchanges(const struct session *session)
 {
-    const struct nccl_use gradients = {.often = session->settings->train.sync_bn};
     bool opened = false, one_host = session->comm->local_count == session->comm->count;
     if (comm_count(session->replicas) > 1) {
-        TRY(nccl_exchange_open(session->replicas, gradients));
+        TRY(nccl_exchange_open(session->replicas, (struct nccl_use){0}));
         if (one_host) TRY(cuda_shares_open(session->replicas));
     }
     if (!session->stages) return OK;

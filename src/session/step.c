@@ -80,8 +80,7 @@ static int64_t exchange_bytes(const struct session *session)
 {
     if (session_device_kind(session) == DEVICE_CPU) return 0;
     bool messages = session->hyper.stages > 1 && !has_mail(session);
-    const struct nccl_use use = {.often = session->settings->train.sync_bn,
-                                 .parts = all_reduce_bytes(session) == 0};
+    const struct nccl_use use = {.parts = all_reduce_bytes(session) == 0};
     return nccl_exchange_bytes(session->hyper.replicas, use) +
            (messages ? nccl_stages_bytes() : 0);
 }
