@@ -206,6 +206,19 @@ template <int width> __device__ inline float normalise(const factors<width> &f, 
     return fmaf(x - f.mean[i], f.scale[i], f.bias[i]);
 }
 
+/* d_x = scale * dz + slope * x + rest: of a channel, from batch norm's sums. */
+struct backward_line {
+    float scale, slope, rest;
+    __device__ backward_line(const struct channel_values &values, const float *sums, int64_t channels,
+                             int channel, float count)
+    {
+        factors<1> f = factors_at<1>(values, channel);
+        scale = f.scale[0];
+        slope = sums[channels + channel] * (-scale * values.spread[channel] / count);
+        rest = -scale * sums[channel] / count - slope * f.mean[0];
+    }
+};
+
 /* y of one cell; `residual` is used only with has_residual. */
 template <enum act act, bool has_residual, class T, int width>
 __device__ inline cell<T, width> normalise_cell(const factors<width> &f, const struct slopes &b,

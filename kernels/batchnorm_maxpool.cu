@@ -222,19 +222,6 @@ template <class T, int width> struct given {
     }
 };
 
-/* d_x = scale * dz + slope * x + rest: of a channel, from batch norm's sums. */
-struct backward_line {
-    float scale, slope, rest;
-    __device__ backward_line(const struct channel_values &values, const float *sums, int64_t channels,
-                             int channel, float count)
-    {
-        factors<1> f = factors_at<1>(values, channel);
-        scale = f.scale[0];
-        slope = sums[channels + channel] * (-scale * values.spread[channel] / count);
-        rest = -scale * sums[channel] / count - slope * f.mean[0];
-    }
-};
-
 /* One cell per thread. A window begins at the first of its inputs; the windows over the cell are that one
  * and, with 3x3, the preceding ones. */
 template <class T, int width, int kernel, bool two>

@@ -191,6 +191,8 @@ struct op_code {
     bool sums_gradient;      /* backward writes the sums of d_x[0] to call->sums */
     bool spares_bias;        /* backward_params computes no gradient of params[1] where it is absent */
     bool clips_later;        /* forward and recompute heed call->clips */
+    /* Whether it runs such calls on such a device, any at hand or NULL; NULL: all that the op accepts. */
+    bool (*supports)(const struct call *call);
     /* Whether `backward` makes in one go what backward_data and backward_params do, and heeds call->clips, as
      * forward does; NULL: no. */
     bool (*backs_together)(const struct call *call);
@@ -266,6 +268,8 @@ struct op {
     /* Its codes may round intermediate results to the storage type: in 16 bits results differ by more than
      * their own rounding. */
     bool rounds_factors;
+    /* Likewise a whole tensor, of which all that they write in fp32 is made: that differs as 16 bits do. */
+    bool rounds_between;
     /* True when the gradient of every input is d_y itself, element for element in memory order (add; flatten
      * of 1x1): lowering then reuses the tensor and backward is never called. */
     bool (*passes_gradient)(const void *settings, int x_count, const struct shape *x);
@@ -274,7 +278,7 @@ struct op {
     struct {
         int mean, variance;
     } moments;
-    /* True if input i has no gradient (labels). NULL: all have one. */
+    /* True if input i has no gradient (labels, or the first: images). NULL: all have one. */
     bool (*no_gradient)(int input);
 
     const struct op_code *reference;  /* plain loops: the specification; any dtype, sums in double */

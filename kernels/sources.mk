@@ -11,6 +11,7 @@ CUDA_SOURCES += \
 	kernels/concat.cu \
 	kernels/conv.cu \
 	kernels/conv_batchnorm.cu \
+	kernels/conv_batchnorm_maxpool.cu \
 	kernels/conv_columns.cu \
 	kernels/conv_cudnn.cu \
 	kernels/conv_depthwise.cu \
@@ -86,6 +87,8 @@ libkernels_a_SOURCES = \
 	kernels/conv.h \
 	kernels/conv_batchnorm.c \
 	kernels/conv_batchnorm.h \
+	kernels/conv_batchnorm_maxpool.c \
+	kernels/conv_batchnorm_maxpool.h \
 	kernels/conv_cpu.c \
 	kernels/conv_gemm.h \
 	kernels/conv_gemm_cpu.c \

@@ -87,14 +87,19 @@ const struct op_code *net_reference_of(const struct op *op)
     return op->reference;
 }
 
+static struct kernel_options kernels_of(const struct net *net, const struct net_options *options)
+{
+    return (struct kernel_options){
+        .code_of = options->reference ? net_reference_of : kernel_plans_code(net->device->backend->kind),
+        .device = net->device, .deterministic = !options->undetermined,
+    };
+}
+
 /* What is left to do of the program. */
 static void net_compile(struct net *net, const struct net_options *options)
 {
     struct compiled *compiled = &net->compiled;
-    const struct kernel_options kernels = {
-        .code_of = options->reference ? net_reference_of : kernel_plans_code(net->device->backend->kind),
-        .device = net->device, .deterministic = !options->undetermined,
-    };
+    const struct kernel_options kernels = kernels_of(net, options);
     compiled->program = net->program;
     must(kernel_plans_prepare(&compiled->program, &kernels, &compiled->kernel_plans) == OK, "kernel plans");
     must(plan_make(&compiled->program, !options->separate, options->plan_seconds, &compiled->plan) == OK,
@@ -120,11 +125,10 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
                                      .label_smoothing = 0.1, .fold_least = options->fold_least,
                                      .soft_targets = options->soft_targets,
                                      .logits = options->logits};
-    must(lower(graph, &lowering, &net->program) == OK, "lower");
-    const struct op_code *(*code_of)(const struct op *) = kernel_plans_code(net->device->backend->kind);
+    const struct kernel_options kernels = kernels_of(net, options);
+    must(lower(graph, &lowering, &kernels, &net->program) == OK, "lower");
     if (options->merged)
-        must(fuse_gradient_sums(&net->program, options->reference ? net_reference_of : code_of) == OK,
-             "fuse_gradient_sums");
+        must(fuse_gradient_sums(&net->program, kernels.code_of) == OK, "fuse_gradient_sums");
     if (options->pass) options->pass(&net->program, options->pass_context);
     must(streams_assign(&net->program, options->streams ? options->streams : 1, options->division) == OK,
          "streams");

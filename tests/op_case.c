@@ -49,10 +49,12 @@ static void fill_normal(struct tensor *tensor, struct random *random, double mea
         tensor_set(tensor, i, mean + deviation * random_normal(random));
 }
 
-static bool is_label(const struct op *op, int input)
+static bool has_gradient(const struct op *op, int input)
 {
-    return op->no_gradient && op->no_gradient(input);
+    return !op->no_gradient || !op->no_gradient(input);
 }
+
+static bool is_label(const struct op *op, int input) { return input > 0 && !has_gradient(op, input); }
 
 static void make_inputs(struct op_case *c, const struct op_example *example, struct random *random)
 {
@@ -61,10 +63,8 @@ static void make_inputs(struct op_case *c, const struct op_example *example, str
     for (int i = 0; i < c->x_count; i++) {
         bool label = is_label(c->op, i);
         c->x[i] = tensor_new(label ? I32 : real, example->x[i]);
-        if (!label) {
-            fill_normal(&c->x[i], random, 0, 1);
-            c->d_x[i] = tensor_new(real, example->x[i]);
-        }
+        if (!label) fill_normal(&c->x[i], random, 0, 1);
+        if (has_gradient(c->op, i)) c->d_x[i] = tensor_new(real, example->x[i]);
         for (int64_t k = 0; label && k < shape_count(c->x[i].shape); k++)
             tensor_set(&c->x[i], k, random_below(random, (uint32_t)example->x[0].c));
     }
@@ -75,7 +75,7 @@ static void make_outputs(struct op_case *c, struct shape shape, struct random *r
     enum dtype dtype = c->x[0].dtype;
     if (c->op->output_dtype) dtype = storage(c, c->op->output_dtype(c->settings, dtype));
     c->y = tensor_new(dtype, shape);
-    if (c->op->no_gradient || !is_floating(dtype)) return;
+    if (is_label(c->op, 1) || !is_floating(dtype)) return;
     c->d_y = tensor_new(dtype, shape);
     fill_normal(&c->d_y, random, 0, 1);
 }

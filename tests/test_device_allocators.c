@@ -326,7 +326,8 @@ static enum status open_and_close(struct device *device, struct graph *graph)
     TRY(store_open(device, graph, &(struct store_options){.low = F32, .optimizer = optimizer}, &store));
     enum status status = lower(graph, &(struct lower_options){.batch = 64, .micro_batches = 1,
                                                               .training = true,
-                                                              .storage = F32}, &compiled.program);
+                                                              .storage = F32},
+                               &kernels, &compiled.program);
     if (status == OK) status = streams_assign(&compiled.program, 1, BY_MICRO_BATCH);
     if (status == OK)
         status = kernel_plans_prepare(&compiled.program, &kernels, &compiled.kernel_plans);

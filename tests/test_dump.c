@@ -52,13 +52,14 @@ static const struct op_code *code_of(const struct op *op)
 {
     static const struct op_code conv = {.gives_sums = true, .applies_relu = true, .joins_gradients = true,
                                         .spares_bias = true, .backs_together = is_depthwise},
-        maximum = {.sums_gradient = true},
+        maximum = {.sums_gradient = true}, first_layers = {.adds_gradients = true},
         batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_flat = true,
                      .adds_first_channels = true, .keeps_mask = true},
         conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true,
                           .clips_later = true};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
+    if (strcmp(op->name, "conv_batchnorm_maxpool") == 0) return &first_layers;
     if (strcmp(op->name, "relu") == 0 || strcmp(op->name, "maxpool_relu") == 0) return &maximum;
     return strcmp(op->name, "batchnorm") == 0 ? &batchnorm : NULL;
 }
@@ -104,6 +105,13 @@ static const struct dump_case cases[] = {
            "pool = globalavgpool bn4\n", F16, 1, .streams = 1, .fold = true},
     {"fold_maxpool", "fold_maxpool",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+           "bn1 = batchnorm conv1 affine=no\n"
+           "relu1 = relu bn1\n"
+           "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n"
+           "conv2 = conv pool1 filters=5 kernel=1 bias=no\n"
+           "pool = globalavgpool conv2\n", F16, 1, .streams = 1, .fold = true},
+    {"fold_first", "fold_maxpool",
+     INPUT "conv1 = conv input filters=8 kernel=7 stride=2 pad=3 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"
            "relu1 = relu bn1\n"
            "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n"

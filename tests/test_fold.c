@@ -20,33 +20,36 @@
 #include <cmocka.h>
 
 /* A stem and two bottlenecks, the first with a projection: a pooling and three convolutions are folded. */
-static const char bottlenecks[] =
-    "[input]\n"
-    "channels = 3\n"
-    "size = 16\n"
-    "[layers]\n"
-    "conv1 = conv input filters=16 kernel=3 pad=1 bias=no\n"
-    "bn1 = batchnorm conv1\n"
-    "relu1 = relu bn1\n"
-    "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n"
-    "down = conv pool1 filters=32 kernel=1 bias=no\n"
-    "downbn = batchnorm down\n"
-    "conv2 = conv pool1 filters=8 kernel=3 pad=1 bias=no\n"
-    "bn2 = batchnorm conv2\n"
-    "relu2 = relu bn2\n"
-    "conv3 = conv relu2 filters=32 kernel=1 bias=no\n"
-    "bn3 = batchnorm conv3\n"
-    "add3 = add bn3 downbn\n"
-    "relu3 = relu add3\n"
-    "conv4 = conv relu3 filters=16 kernel=1 bias=no\n"
-    "bn4 = batchnorm conv4\n"
-    "relu4 = relu bn4\n"
-    "conv5 = conv relu4 filters=32 kernel=1 bias=no\n"
-    "bn5 = batchnorm conv5\n"
-    "add5 = add bn5 relu3\n"
-    "relu5 = relu add5\n"
-    "pool = globalavgpool relu5\n"
-    "fc = linear pool units=5\n";
+#define BOTTLENECKS(size, first) \
+    "[input]\n" \
+    "channels = 3\n" \
+    "size = " size "\n" \
+    "[layers]\n" \
+    "conv1 = conv input " first " bias=no\n" \
+    "bn1 = batchnorm conv1\n" \
+    "relu1 = relu bn1\n" \
+    "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n" \
+    "down = conv pool1 filters=32 kernel=1 bias=no\n" \
+    "downbn = batchnorm down\n" \
+    "conv2 = conv pool1 filters=8 kernel=3 pad=1 bias=no\n" \
+    "bn2 = batchnorm conv2\n" \
+    "relu2 = relu bn2\n" \
+    "conv3 = conv relu2 filters=32 kernel=1 bias=no\n" \
+    "bn3 = batchnorm conv3\n" \
+    "add3 = add bn3 downbn\n" \
+    "relu3 = relu add3\n" \
+    "conv4 = conv relu3 filters=16 kernel=1 bias=no\n" \
+    "bn4 = batchnorm conv4\n" \
+    "relu4 = relu bn4\n" \
+    "conv5 = conv relu4 filters=32 kernel=1 bias=no\n" \
+    "bn5 = batchnorm conv5\n" \
+    "add5 = add bn5 relu3\n" \
+    "relu5 = relu add5\n" \
+    "pool = globalavgpool relu5\n" \
+    "fc = linear pool units=5\n"
+static const char bottlenecks[] = BOTTLENECKS("16", "filters=16 kernel=3 pad=1");
+/* With ResNet-50's stem, all of which becomes one op. */
+static const char first_layers[] = BOTTLENECKS("32", "filters=64 kernel=7 stride=2 pad=3");
 #define MICRO_BATCHES 2
 
 /* The shortcut around the second block has a stride of 2. */
@@ -82,8 +85,9 @@ static const char strided[] =
 /* A network with residuals, and how many folds and gradients joined by others are expected in it. */
 static const struct residuals {
     const char *text;
-    int folded, pooled, picked;
-} residuals[] = {{bottlenecks, 3, 1, 0}, {strided, 4, 0, 1}};
+    int folded, pooled, first, picked;
+} residuals[] = {{bottlenecks, 3, 1, 0, 0}, {strided, 4, 0, 0, 1}, {first_layers, 2, 0, 1, 0}};
+#define RESIDUALS (int)(sizeof residuals / sizeof residuals[0])
 
 /* Two inverted residuals: two expanding convolutions are folded. */
 static const char inverted[] =
@@ -223,6 +227,15 @@ static void check_distances(const struct graph *graph, const struct net *exact, 
     }
 }
 
+/* Where no code runs the first layers as one op, the pooling is folded alone. */
+static void check_counts(const struct program *program, const struct residuals *of)
+{
+    assert_int_equal(count_folded(program, "conv_batchnorm"), of->folded * MICRO_BATCHES);
+    assert_int_equal(count_folded(program, "batchnorm_maxpool") +
+                         count_folded(program, "conv_batchnorm_maxpool"),
+                     (of->pooled + of->first) * MICRO_BATCHES);
+}
+
 static void check_gradients(const struct residuals *of, enum dtype storage, bool reference, bool joins)
 {
     struct graph graph = net_graph(of->text, true);
@@ -247,8 +260,7 @@ static void check_gradients(const struct residuals *of, enum dtype storage, bool
     assert_int_equal(count_y_sums(&folded.program), sums ? 2 * MICRO_BATCHES : 0);
     assert_int_equal(count_folded(&apart.program, "conv_batchnorm"), 0);
     assert_int_equal(count_folded(&apart.program, "batchnorm_maxpool"), 0);
-    assert_int_equal(count_folded(&folded.program, "conv_batchnorm"), of->folded * MICRO_BATCHES);
-    assert_int_equal(count_folded(&folded.program, "batchnorm_maxpool"), of->pooled * MICRO_BATCHES);
+    check_counts(&folded.program, of);
     assert_int_equal(count_params(&apart), graph_param_elements(&graph));
     assert_int_equal(count_params(&folded), graph_param_elements(&graph));
     assert_int_equal(net_run(&exact, 0), OK);
@@ -264,7 +276,7 @@ static void check_gradients(const struct residuals *of, enum dtype storage, bool
 static void test_gradients(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < RESIDUALS; i++)
         for (int way = 0; way < 4; way++) {
             check_gradients(&residuals[i], F16, way % 2, way / 2);
             check_gradients(&residuals[i], BF16, way % 2, way / 2);
@@ -425,7 +437,7 @@ static void test_fp32(void **state)
 static void check_recomputed(const struct program *program)
 {
     struct value_uses *uses = value_uses(program);
-    const struct op *pooling = op_find("batchnorm_maxpool");
+    const struct op *pooling = op_find("batchnorm_maxpool"), *first = op_find("conv_batchnorm_maxpool");
     int masks = 0, pooled = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
@@ -433,7 +445,7 @@ static void check_recomputed(const struct program *program)
             assert_int_equal(program->instructions[uses[at->mask].writer].phase, PHASE_RECOMPUTE);
             masks++;
         }
-        if (at->phase != PHASE_RECOMPUTE || at->op != pooling) continue;
+        if (at->phase != PHASE_RECOMPUTE || (at->op != pooling && at->op != first)) continue;
         assert_false(ids_have(at->reads, at->read_count, at->x[0]));
         pooled++;
     }
@@ -442,10 +454,9 @@ static void check_recomputed(const struct program *program)
 }
 
 /* The forecast of a choice is what the program takes that is made so. */
-static void test_recomputed(void **state)
+static void check_forecast(const char *text)
 {
-    (void)state;
-    struct graph graph = net_graph(bottlenecks, false);
+    struct graph graph = net_graph(text, false);
     const struct compile_options options = {
         .lower = {.batch = 16, .micro_batches = 1, .training = true, .storage = F16, .fold_least = 1},
         .kernel_plans = {.code_of = net_reference_of}, .verify_each = true,
@@ -470,11 +481,17 @@ static void test_recomputed(void **state)
     graph_free(&graph);
 }
 
-/* The passes for several ranks take folded programs, too. */
-static void test_ranks(void **state)
+static void test_recomputed(void **state)
 {
     (void)state;
-    struct graph graph = net_graph(bottlenecks, false);
+    check_forecast(bottlenecks);
+    check_forecast(first_layers);
+}
+
+/* The passes for several ranks take folded programs, too. */
+static void check_ranks(const struct residuals *of)
+{
+    struct graph graph = net_graph(of->text, false);
     const struct compile_options options = {
         .lower = {.batch = 16, .micro_batches = MICRO_BATCHES, .all_micro_batches = 2 * MICRO_BATCHES,
                   .training = true, .storage = F16, .fold_least = 1},
@@ -482,10 +499,15 @@ static void test_ranks(void **state)
     };
     struct program program;
     assert_int_equal(passes_lower(&graph, &options, &program), OK);
-    assert_int_equal(count_folded(&program, "conv_batchnorm"), residuals[0].folded * MICRO_BATCHES);
-    assert_int_equal(count_folded(&program, "batchnorm_maxpool"), MICRO_BATCHES);
+    check_counts(&program, of);
     program_free(&program);
     graph_free(&graph);
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < RESIDUALS; i++) check_ranks(&residuals[i]);
 }
 
 /* A folded op has the parameters of two layers: both are in its stage. */
@@ -506,7 +528,7 @@ static int count_in_stage(const struct graph *graph, int stages, int stage)
             assert_int_equal(program.node_stages[program.graph->params[param].node], stage);
         }
     }
-    int folded = count_folded(&program, "conv_batchnorm");
+    int folded = count_folded(&program, "conv_batchnorm") + count_folded(&program, "conv_batchnorm_maxpool");
     program_free(&program);
     return folded;
 }
@@ -514,13 +536,15 @@ static int count_in_stage(const struct graph *graph, int stages, int stage)
 static void test_stages(void **state)
 {
     (void)state;
-    struct graph graph = net_graph(bottlenecks, false);
-    for (int stages = 2; stages <= 6; stages++) {
-        int folded = 0;
-        for (int stage = 0; stage < stages; stage++) folded += count_in_stage(&graph, stages, stage);
-        assert_int_equal(folded, residuals[0].folded * MICRO_BATCHES);
+    for (int i = 0; i < RESIDUALS; i++) {
+        struct graph graph = net_graph(residuals[i].text, false);
+        for (int stages = 2; stages <= 6; stages++) {
+            int folded = 0;
+            for (int stage = 0; stage < stages; stage++) folded += count_in_stage(&graph, stages, stage);
+            assert_int_equal(folded, (residuals[i].folded + residuals[i].first) * MICRO_BATCHES);
+        }
+        graph_free(&graph);
     }
-    graph_free(&graph);
 }
 
 int main(void)

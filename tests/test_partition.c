@@ -334,7 +334,7 @@ static double beyond_the_best(const char *arch, int micro_batches)
     struct graph graph;
     struct program program;
     assert_int_equal(model_load(&model, &graph), OK);
-    assert_int_equal(lower(&graph, &options, &program), OK);
+    assert_int_equal(lower(&graph, &options, &(struct kernel_options){0}, &program), OK);
     int *stage = memory_new((size_t)graph.count, sizeof *stage);
     int *dp = memory_new((size_t)graph.count, sizeof *dp);
     assert_int_equal(partition(&program, &how, dp, stage, NULL), OK);

@@ -39,10 +39,10 @@ static struct plan plan_model(const struct graph *graph, const struct lower_opti
     struct program program;
     struct kernel_plans kernel_plans = {0};
     struct plan plan;
-    assert_int_equal(lower(graph, options, &program), OK);
+    const struct kernel_options kernel_plan = {.code_of = kernel_plans_code(DEVICE_CPU)};
+    assert_int_equal(lower(graph, options, &kernel_plan, &program), OK);
     if (way.cheap) recompute_cheap_values(&program);
     assert_int_equal(streams_assign(&program, way.cheap ? 2 : 1, BY_MICRO_BATCH), OK);
-    const struct kernel_options kernel_plan = {.code_of = kernel_plans_code(DEVICE_CPU)};
     if (way.kernel_plans) assert_int_equal(kernel_plans_prepare(&program, &kernel_plan, &kernel_plans), OK);
     assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
     if (way.kernel_plans) kernel_plans_release(&kernel_plans);

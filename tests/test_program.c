@@ -14,7 +14,7 @@ static struct program lower_net(const struct graph *graph, int batch, int micro_
     struct lower_options options = {.batch = batch, .micro_batches = micro_batches, .training = training,
                                     .storage = storage, .logits = !training};
     struct program program;
-    assert_int_equal(lower(graph, &options, &program), OK);
+    assert_int_equal(lower(graph, &options, &(struct kernel_options){0}, &program), OK);
     return program;
 }
 
@@ -193,7 +193,7 @@ static void test_micro_batches_refused(void **state)
     struct graph graph = net_graph(net_plain, false);
     struct lower_options options = {.batch = 7, .micro_batches = 2, .training = true};
     struct program program;
-    assert_int_equal(lower(&graph, &options, &program), USAGE);
+    assert_int_equal(lower(&graph, &options, &(struct kernel_options){0}, &program), USAGE);
     graph_free(&graph);
 }
 
@@ -350,7 +350,7 @@ static void test_absurd_sums_are_refused(void **state)
                                      "fc = linear pool units=5\n", &graph), OK);
     for (int training = 0; training < 2; training++) {
         struct lower_options options = {.batch = 1 << 20, .micro_batches = 1, .training = training};
-        assert_int_equal(lower(&graph, &options, &program), NO_DEVICE);
+        assert_int_equal(lower(&graph, &options, &(struct kernel_options){0}, &program), NO_DEVICE);
     }
     graph_free(&graph);
 }

@@ -208,7 +208,7 @@ static struct program lower_net(const struct graph *graph, int batch, int micro_
     struct program program;
     struct lower_options options = {.batch = batch, .micro_batches = micro_batches, .training = true,
                                     .storage = F16};
-    assert_int_equal(lower(graph, &options, &program), OK);
+    assert_int_equal(lower(graph, &options, &(struct kernel_options){0}, &program), OK);
     return program;
 }
 

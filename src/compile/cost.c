@@ -37,10 +37,16 @@ double cost_bytes(const struct program *program, const struct instruction *at)
     return at->kind == INSTRUCTION_UPDATE ? 5 * reads + writes : reads + writes;
 }
 
+/* Recomputed without x: no product of weights and x is computed. */
+static bool is_from_saved(const struct instruction *at)
+{
+    return at->phase == PHASE_RECOMPUTE && !ids_have(at->reads, at->read_count, at->x[0]);
+}
+
 double cost_flops(const struct program *program, const struct instruction *at)
 {
     double weights = 0;
-    if (at->phase == PHASE_UPDATE) return 0;
+    if (at->phase == PHASE_UPDATE || is_from_saved(at)) return 0;
     for (int k = 0; k < at->param_count; k++) {
         const struct value *param = &program->values[at->params[k]];
         if (program->graph->params[param->index].spec.role == ROLE_WEIGHT)

@@ -20,7 +20,7 @@
 PASS(lower, lower_forward(input->graph, &input->options->lower, program))
 REWRITE(autocast, autocast(program))
 REWRITE(fold, fold(program, input->options->lower.fold_least))
-REWRITE(fold_maxpool, fold_maxpool(program))
+REWRITE(fold_maxpool, fold_maxpool(program, &input->options->kernel_plans))
 REWRITE(saved, lower_saved(program))
 REWRITE(differentiate, backward(program))
 REWRITE(running_statistics, running_statistics(program))
@@ -204,9 +204,10 @@ enum status passes_lower(const struct graph *graph, const struct compile_options
     return status;
 }
 
-enum status lower(const struct graph *graph, const struct lower_options *options, struct program *program)
+enum status lower(const struct graph *graph, const struct lower_options *options,
+                  const struct kernel_options *kernels, struct program *program)
 {
-    const struct compile_options all = {.lower = *options};
+    const struct compile_options all = {.lower = *options, .kernel_plans = *kernels};
     const struct pass_input input = {.graph = graph, .options = &all};
     return run_through(&input, "running_statistics", program);
 }

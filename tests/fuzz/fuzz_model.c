@@ -22,7 +22,7 @@ static void try_program(const struct graph *graph, bool training)
     struct program program;
     struct plan plan;
     struct reason reason = fuzz_reason();
-    if (!fuzz_good(lower(graph, &options, &program), "fuzz")) return;
+    if (!fuzz_good(lower(graph, &options, &(struct kernel_options){0}, &program), "fuzz")) return;
     if (fuzz_good(plan_make(&program, true, 0.001, &plan), "fuzz.ini")) {
         fuzz_must(plan_verify(&program, &plan, &reason));
         plan_free(&plan);
