@@ -194,6 +194,17 @@ struct gradient_sums {
     double sum, product, count;
 };
 
+/* From those that are given; false: they do not determine them. */
+static bool sums_from_products(const struct call *call, const struct batchnorm_channel *c, int64_t k,
+                               struct gradient_sums *sums)
+{
+    if (!call->y_products.data || c->weight == 0) return false;
+    sums->sum = tensor_get(&call->y_products, k);
+    double product = tensor_get(&call->y_products, call->x[0].shape.c + k);
+    sums->product = (product - c->bias * sums->sum) / c->weight;
+    return fabs(c->bias) <= BATCHNORM_BIAS_MAX * fabs(c->weight) && !isnan(product);
+}
+
 static struct gradient_sums gradient_sums(const struct call *call, const struct batchnorm_channel *c,
                                           int64_t k)
 {
@@ -202,6 +213,8 @@ static struct gradient_sums gradient_sums(const struct call *call, const struct 
     if (call->ranks > 0)
         return (struct gradient_sums){tensor_get(&call->sums, k), tensor_get(&call->sums, channels + k),
                                       (double)(call->ranks * (numbers / channels))};
+    if (sums_from_products(call, c, k, &sums)) return sums;
+    sums.sum = sums.product = 0;
     for (int64_t i = k; i < numbers; i += channels) {
         double dz = d_z(call, c, i);
         sums.sum += dz;
@@ -282,7 +295,7 @@ static const struct field fields[] = {
     {0},
 };
 
-bool batchnorm_gives_y_sums(const void *settings)
+bool batchnorm_ends_in_relu(const void *settings)
 {
     const struct batchnorm *s = settings;
     return s->activation == ACTIVATION_RELU && !s->residual;
@@ -292,7 +305,8 @@ static const struct op_code reference = {
     .adds_gradients = true,
     .adds_flat = true,
     .adds_first_channels = true,
-    .gives_y_sums = batchnorm_gives_y_sums,
+    .gives_y_sums = batchnorm_ends_in_relu,
+    .takes_products = batchnorm_ends_in_relu,
     .keeps_mask = true,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,

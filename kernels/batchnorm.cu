@@ -270,10 +270,27 @@ __device__ static inline void load_second(cell<T, width> (&to)[unroll], const gr
     }
 }
 
+/* The sums of dz and of dz y, if they are given: else NULL. */
+struct known_products {
+    const float *sums;
+    __device__ bool have(const struct channel_values &v, int64_t channels, int64_t k) const
+    {
+        if (!sums || k >= channels) return false;
+        float weight = v.weight ? v.weight[k] : 1, bias = v.bias ? v.bias[k] : 0;
+        return weight != 0 && fabsf(bias) <= BATCHNORM_BIAS_MAX * fabsf(weight) && !isnan(sums[channels + k]);
+    }
+    /* The sums of dz and of dz (x - mean). */
+    __device__ pair of(const struct channel_values &v, int64_t channels, int64_t k) const
+    {
+        double weight = v.weight ? v.weight[k] : 1, bias = v.bias ? v.bias[k] : 0;
+        return {sums[k], (sums[channels + k] - bias * sums[k]) / (weight * v.spread[k])};
+    }
+};
+
 template <class T, int width, enum act act, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
     batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
-                                   struct sweep s, float *parts)
+                                   struct sweep s, struct known_products known, float *parts)
 {
     constexpr bool asks = act != ACT_NONE;
     __shared__ tally_room<width> room;
@@ -281,6 +298,12 @@ __global__ void __launch_bounds__(threads, 2)
     tally<width> t = {};
     factors<width> f;
     let_next_begin();
+    if (known.sums) {
+        bool all = true;
+        for (int i = 0; p.here && i < width; i++) all = known.have(values, s.channels, p.channel + i) && all;
+        p.here = p.here && !all;
+        if (!__syncthreads_or(p.here)) return;
+    }
     if (p.here) f = factors_at<width>(values, p.channel);
     for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
         with_rows(rows_of(s, p, tile), [&](const auto &rows) {
@@ -311,18 +334,22 @@ struct gradient_sums {
 };
 
 __global__ void __launch_bounds__(merged * mergers)
-    batchnorm_merge_gradients_kernel(struct partial_sums parts, int64_t channels, int64_t count,
-                                     const float *invstd, struct gradient_sums out)
+    batchnorm_merge_gradients_kernel(struct partial_sums parts, struct known_products known,
+                                     int64_t channels, int64_t count, struct channel_values values,
+                                     struct gradient_sums out)
 {
     pair sums = {};
     let_next_begin();
     int64_t channel = finished_channel(channels);
-    double factor = channel < 0 ? 0 : invstd[channel];
+    int64_t summed = blockIdx.x * (int64_t)merged + threadIdx.x % merged;
+    double factor = channel < 0 ? 0 : values.spread[channel];
     wait_for_last();
-    for_partial_sums(parts, channels,
-                     [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
+    if (!known.have(values, channels, summed))
+        for_partial_sums(parts, channels,
+                         [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
     sums = add_up(sums);
     if (channel < 0) return;
+    if (known.have(values, channels, channel)) sums = known.of(values, channels, channel);
     if (out.d_weight) out.d_weight[channel] = (float)(sums.second * factor);
     if (out.d_bias) out.d_bias[channel] = (float)sums.first;
     if (out.sums) out.sums[channel] = (float)sums.first;
@@ -527,6 +554,7 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
     struct sweep s = sweep_open(&call->x[0], width);
     struct gradients<T> g = gradients_of<T>(call);
     struct channel_values values = values_of(call);
+    struct known_products known = {(const float *)call->y_products.data};
     float *sums = (float *)call->sums.data;
     dim3 grid = sweep_grid(call, &s, 2);
     if (call->ranks > 0) {
@@ -536,11 +564,11 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
         TRY(launched(call));
     } else {
         batchnorm_backward_sums_kernel<T, width, act, by, two>
-            <<<grid, threads, 0, stream_of(call)>>>(g, values, slopes_of(set), s, parts);
+            <<<grid, threads, 0, stream_of(call)>>>(g, values, slopes_of(set), s, known, parts);
         TRY(launched(call));
         struct gradient_sums out = {g.d_weight, g.d_bias, sums, lines};
         TRY(launch_behind(call, batchnorm_merge_gradients_kernel, merging_blocks(&s), merged * mergers,
-                          partial_sums_of(&s, parts, grid.x), s.channels, s.rows, values.spread, out));
+                          partial_sums_of(&s, parts, grid.x), known, s.channels, s.rows, values, out));
     }
     if (!g.d_x) return OK;
     auto second = batchnorm_backward_kernel<T, width, act, by, two, false>;
@@ -684,7 +712,8 @@ const struct op_code batchnorm_cuda = {
     .adds_flat = true,
     .adds_first_channels = true,
     .takes_sums = true,
-    .gives_y_sums = batchnorm_gives_y_sums,
+    .gives_y_sums = batchnorm_ends_in_relu,
+    .takes_products = batchnorm_ends_in_relu,
     .keeps_mask = true,
     .workspace = batchnorm_workspace,
     .forward = batchnorm_forward,

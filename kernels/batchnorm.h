@@ -134,5 +134,9 @@ static inline double batchnorm_z(const struct batchnorm_channel *c, double x)
 
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);
-/* op_code.gives_y_sums of batch norm. */
-bool batchnorm_gives_y_sums(const void *settings);
+/* op_code.gives_y_sums and takes_products of batch norm: relu without a residual. */
+bool batchnorm_ends_in_relu(const void *settings);
+
+/* sum(dz * xhat) follows from sum(dz) and sum(dz * y), since y = weight * xhat + bias where dz is not 0,
+ * unless the bias is more than so many times the weight: rounding has left too few digits of xhat in y. */
+#define BATCHNORM_BIAS_MAX 16

@@ -288,6 +288,29 @@ static void write_d_a(const struct fold *f, int64_t p)
     }
 }
 
+bool conv_batchnorm_gives_products(const struct call *call)
+{
+    const struct conv_batchnorm *s = call->settings;
+    const struct tensor *a = &call->x[0];
+    return dtype_bytes(a->dtype) == 2 && (a->shape.c == 64 || a->shape.c == 128) && s->filters % 64 == 0 &&
+           s->stride == 1;
+}
+
+static void write_products(const struct call *call)
+{
+    int64_t channels = call->x[0].shape.c;
+    for (int64_t c = 0; c < channels; c++) {
+        double sum = 0, product = 0;
+        for (int64_t i = c; i < shape_count(call->x[0].shape); i += channels) {
+            double d_a = tensor_get(&call->d_x[0], i), a = tensor_get(&call->x[0], i);
+            sum += a != 0 ? d_a : 0;
+            product += d_a * a;
+        }
+        tensor_set(&call->x_products, c, sum);
+        tensor_set(&call->x_products, channels + c, product);
+    }
+}
+
 static enum status conv_batchnorm_backward(const struct call *call)
 {
     struct fold f = fold_open(call);
@@ -301,6 +324,7 @@ static enum status conv_batchnorm_backward(const struct call *call)
     for (int64_t p = 0; call->d_x[0].data && p < f.pixels; p++) write_d_a(&f, p);
     for (int64_t i = 0; call->x_count > 1 && call->d_x[1].data && i < f.pixels * f.filters; i++)
         tensor_set(&call->d_x[1], i, d_z(call, i));
+    if (call->x_products.data) write_products(call);
     return OK;
 }
 
@@ -322,6 +346,7 @@ static const struct field fields[] = {
 static const struct op_code reference = {
     .adds_gradients = true,
     .takes_y_sums = true,
+    .gives_products = conv_batchnorm_gives_products,
     .keeps_mask = true,
     .takes_joined = true,
     .picks_gradient = true,

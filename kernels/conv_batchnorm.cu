@@ -4,8 +4,12 @@
  * Forward: a a' and the sums of a; statistics; s W and the bias; y and its mask by one product.
  * Backward: dz and its sums in one sweep; dz a'; the parameters' gradients; Q and the bias; d_a by two
  * products, Q a + q, to which the second adds (s W)' dz. q = -Q m - (s W)' D is computed from Q and s W as
- * they were rounded. */
+ * they were rounded.
+ * On Hopper kernels of our own write y (conv_batchnorm_output.cu) and d_a (conv_batchnorm_data.cu), for
+ * extents that fit. */
 #include "kernels/block.cuh"
+#include "kernels/conv_batchnorm_data.cuh"
+#include "kernels/conv_batchnorm_output.cuh"
 #include "kernels/conv_cuda.cuh"
 #include "kernels/batchnorm.cuh"
 #include "kernels/join.cuh"
@@ -30,7 +34,9 @@ enum product { GRAM, OUTPUT, WEIGHTS, SQUARE, CORRECTION, DATA, PRODUCTS };
 
 struct conv_batchnorm_plans {
     struct matmul *of[PRODUCTS];
-    bool mask;                           /* the product that computes y also computes its mask */
+    bool mask;                           /* what computes y also computes its mask */
+    bool output;                         /* a kernel computes y; else a product */
+    size_t data_parts;                   /* bytes for the kernel that makes d_a; 0: products do */
 };
 
 struct extents {
@@ -105,6 +111,27 @@ static struct matmul_problem problem_of(const struct call *call, enum product pr
     return p;
 }
 
+static struct folded_data folded_data_of(const struct call *call)
+{
+    struct extents e = extents_of(call);
+    return {.dtype = call->x[0].dtype, .pixels = e.pixels, .channels = e.channels, .filters = e.filters,
+            .scale = SQUARE_SCALE};
+}
+
+static struct folded_output folded_output_of(const struct call *call)
+{
+    struct extents e = extents_of(call);
+    return {.dtype = call->x[0].dtype, .pixels = e.pixels, .channels = e.channels, .filters = e.filters};
+}
+
+/* Whether it ends in relu behind a residual, and there is a kernel for that. */
+static bool folded_output_can(const struct call *call)
+{
+    struct folded_output of = folded_output_of(call);
+    return settings_of(call)->norm.residual && activation_of(call) == ACTIVATION_RELU && call->device &&
+           folded_output_fits(&of, call->device);
+}
+
 static void release(void *made)
 {
     struct conv_batchnorm_plans *plans = (struct conv_batchnorm_plans *)made;
@@ -117,12 +144,17 @@ static enum status prepare(const struct call *call, void **made)
     struct conv_batchnorm_plans *plans = (struct conv_batchnorm_plans *)memory_new(1, sizeof *plans);
     int weight = conv_batchnorm_weight((const struct batchnorm *)call->settings);
     bool params = call->d_params[weight].shape.rank > 0, data = call->d_x[0].shape.rank > 0;
-    const bool wanted[PRODUCTS] = {call->training, true, params || data, data, data, data};
+    struct folded_data of = folded_data_of(call);
+    bool fits = data && call->device && folded_data_fits(&of, call->device);
+    plans->output = folded_output_can(call);
+    const bool wanted[PRODUCTS] = {call->training, !plans->output, params || data,
+                                   data,           data && !fits,  data && !fits};
+    if (fits) plans->data_parts = folded_data_workspace(&of, call->device);
     enum status status = OK;
     for (int i = 0; status == OK && i < PRODUCTS; i++) {
         struct matmul_problem problem = problem_of(call, (enum product)i);
         if (wanted[i]) status = matmul_open(&problem, call->device, &plans->of[i]);
-        if (i == OUTPUT) plans->mask = problem.mask;
+        if (i == OUTPUT) plans->mask = problem.mask || plans->output;
     }
     if (status == OK) *made = plans;
     else release(plans);
@@ -134,7 +166,9 @@ static enum status prepare(const struct call *call, void **made)
 /* The offset of each part in bytes, 0 for those that the phase does not need, and the total size. */
 struct rooms {
     size_t scratch, parts;               /* of products; partial sums */
-    size_t square, sums, scaled, bias;   /* a a' or Q; sums of a or of dz; s W; a product's bias */
+    size_t scaled, square;               /* s W; behind it, without a gap, Q or a a' */
+    size_t sums, bias;                   /* of a or of dz; of a product */
+    size_t data_parts;                   /* partial sums of d_a */
     size_t mask, gradient, roots, dz;    /* G, not centered; W sqrt|b|, then the same with b's signs */
     size_t taken, d_taken;               /* with a stride: the pixels of a and d_a that it takes */
     size_t bytes;
@@ -160,17 +194,19 @@ static struct rooms rooms_of(const struct call *call)
             scratch = matmul_scratch(plans->of[i]);
     r.scratch = room(&r, scratch);
     r.scaled = room(&r, filters * channels * size);
+    if (measures(call) || backward) r.square = room(&r, channels * channels * sizeof(float));
     r.bias = room(&r, (backward ? channels : filters) * size);
     if (is_strided(call)) r.taken = room(&r, pixels * channels * size);
     if (is_spread(call) && backward) r.d_taken = room(&r, pixels * channels * size);
-    if (measures(call) || backward) r.square = room(&r, channels * channels * sizeof(float));
     bool sums = measures(call) && call->sums.shape.rank == 0;
     if (sums) r.sums = room(&r, channels * sizeof(float));
     if (sums) r.parts = room(&r, conv_sums_workspace(e.pixels, e.channels, false));
-    if (plans->mask && !backward && call->mask.shape.rank == 0) r.mask = room(&r, pixels * filters / 8);
+    if (plans->mask && !plans->output && !backward && call->mask.shape.rank == 0)
+        r.mask = room(&r, pixels * filters / 8);
     if (!backward) return r;
     r.gradient = room(&r, filters * channels * sizeof(float));
     r.roots = room(&r, 2 * filters * channels * size);
+    r.data_parts = room(&r, plans->data_parts);
     if (call->sums.shape.rank > 0) return r;
     r.sums = room(&r, filters * sizeof(float));
     r.parts = room(&r, join_workspace(&call->d_y));
@@ -612,11 +648,18 @@ template <class T> static enum status write_y(const struct call *call, const str
         conv_batchnorm_scale_kernel<T>
             <<<filter_blocks(e), threads, 0, stream_of(call)>>>(m, eps_of(call), bias);
     TRY(launched(call));
-    struct matmul_operands product = operands(call, r, m.scaled, a->data, call->y.data);
-    product.bias = bias;
-    if (call->x_count > 1) product.c = call->x[1].data;
-    product.mask = call->mask.data ? call->mask.data : at<char>(call, r.mask);
-    TRY(matmul_run(plans->of[OUTPUT], call, &product));
+    if (plans->output) {
+        struct folded_output of = folded_output_of(call);
+        of.a = a->data, of.residual = call->x[1].data, of.y = call->y.data;
+        of.factors = m.scaled, of.bias = bias, of.mask = (uint8_t *)call->mask.data;
+        TRY(folded_output_run(call, &of));
+    } else {
+        struct matmul_operands product = operands(call, r, m.scaled, a->data, call->y.data);
+        product.bias = bias;
+        if (call->x_count > 1) product.c = call->x[1].data;
+        product.mask = call->mask.data ? call->mask.data : at<char>(call, r.mask);
+        TRY(matmul_run(plans->of[OUTPUT], call, &product));
+    }
     struct outputs<T> out = {
         .a = (const T *)a->data,
         .residual = call->x_count > 1 ? (const T *)call->x[1].data : NULL,
@@ -694,6 +737,31 @@ template <class T> static enum status write_params(const struct call *call, cons
     return launched(call);
 }
 
+/* Without sums of d_a they are NaN: not known. */
+static enum status multiply_d_a(const struct call *call, const struct rooms &r, const void *a, const void *dz,
+                                void *d_a)
+{
+    const struct conv_batchnorm_plans *plans = plans_of(call);
+    float *sums = (float *)call->x_products.data;
+    if (plans->data_parts > 0) {
+        struct folded_data of = folded_data_of(call);
+        of.dz = dz, of.a = a, of.d_a = d_a;
+        of.factors = at<void>(call, r.scaled), of.bias = at<void>(call, r.bias);
+        of.sums = sums, of.parts = at<float>(call, r.data_parts);
+        return folded_data_run(call, &of);
+    }
+    struct matmul_operands product = operands(call, r, at<void>(call, r.square), a, d_a);
+    product.bias = at<void>(call, r.bias);
+    product.alpha = 1 / SQUARE_SCALE;
+    TRY(matmul_run(plans->of[CORRECTION], call, &product));
+    product = operands(call, r, at<void>(call, r.scaled), dz, d_a);
+    product.c = d_a;
+    TRY(matmul_run(plans->of[DATA], call, &product));
+    if (!sums) return OK;
+    size_t bytes = 2 * (size_t)extents_of(call).channels * sizeof(float);
+    return cuda_status(call->device, cudaMemsetAsync(sums, 0xff, bytes, stream_of(call)), "filling memory");
+}
+
 template <class T> static enum status write_d_a(const struct call *call, const struct rooms &r,
                                                 const struct tensor *a, const T *dz)
 {
@@ -709,13 +777,7 @@ template <class T> static enum status write_d_a(const struct call *call, const s
         <<<(unsigned)div_up(m.e.channels, 32), 32 * bias_warps, 0, stream_of(call)>>>(
             m, sums_of(call, r), square, bias);
     TRY(launched(call));
-    product = operands(call, r, square, a->data, d_a);
-    product.bias = bias;
-    product.alpha = 1 / SQUARE_SCALE;
-    TRY(matmul_run(plans->of[CORRECTION], call, &product));
-    product = operands(call, r, m.scaled, dz, d_a);
-    product.c = d_a;
-    TRY(matmul_run(plans->of[DATA], call, &product));
+    TRY(multiply_d_a(call, r, a->data, dz, d_a));
     return is_spread(call) ? copy_taken(call, &call->d_x[0], d_a, true) : OK;
 }
 
@@ -740,6 +802,7 @@ const struct op_code conv_batchnorm_cuda = {
     .prepare_together = true,
     .adds_gradients = true,
     .takes_y_sums = true,
+    .gives_products = conv_batchnorm_gives_products,
     .keeps_mask = true,
     .takes_joined = true,
     .picks_gradient = true,

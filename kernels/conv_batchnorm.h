@@ -21,6 +21,9 @@ static inline int conv_batchnorm_weight(const struct batchnorm *norm)
     return batchnorm_statistics(norm).batches + 1;
 }
 
+/* op_code.gives_products: where a kernel leaves those sums of the gradient that it writes. */
+bool conv_batchnorm_gives_products(const struct call *call);
+
 /* The value that forward saves after batch norm's own: [filters + 1, channels], the covariance of each result
  * of the convolution with each of its inputs, and in the last row the inputs' means. */
 enum { SAVED_COVARIANCE = SAVED_COUNT };

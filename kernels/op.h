@@ -137,6 +137,11 @@ struct call {
                                           what another has written as y_sums; may be absent */
     struct tensor y_sums;              /* F32 [1, c]: sums over n, h, w of y as it is stored, which forward of
                                           code that gives_y_sums writes in training; may be absent */
+    struct tensor x_products, y_products;   /* F32 [2, c]: the sums over n, h, w of the gradient where the
+                                          tensor is not 0, and those of the gradient times the tensor:
+                                          backward of code that gives_products writes those of x[0], backward
+                                          of code that takes_products reads those of y, which may be NaN where
+                                          they are not known; may be absent */
     struct tensor mask;                /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y
                                           is 0; forward and recompute of code that keeps_mask write it, and
                                           backward reads it instead of y; may be absent */
@@ -183,6 +188,8 @@ struct op_code {
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
     bool takes_y_sums;       /* forward heeds call->sums, of x[0] as it is stored, if y has as many pixels */
     bool (*gives_y_sums)(const void *settings);   /* whether forward heeds call->y_sums; NULL: no */
+    bool (*gives_products)(const struct call *call);   /* whether backward heeds call->x_products; NULL: no */
+    bool (*takes_products)(const void *settings);      /* whether backward heeds call->y_products; NULL: no */
     bool applies_relu;       /* forward supports call->relu */
     bool keeps_mask;         /* forward and backward support call->mask, if the op masks */
     bool joins_gradients;    /* backward_data supports call->d_x_more, with mask and sums */

@@ -183,6 +183,33 @@ void op_case_sum(const struct tensor *of, struct tensor *sums)
     }
 }
 
+void op_case_sum_products(const struct tensor *gradient, const struct tensor *of, struct tensor *sums)
+{
+    int64_t channels = of->shape.c;
+    for (int64_t c = 0; c < channels; c++) {
+        double sum = 0, product = 0;
+        for (int64_t i = c; i < shape_count(of->shape); i += channels) {
+            double x = tensor_get(of, i), d_x = tensor_get(gradient, i);
+            sum += x != 0 ? d_x : 0;
+            product += d_x * x;
+        }
+        tensor_set(sums, c, sum);
+        tensor_set(sums, channels + c, product);
+    }
+}
+
+void op_case_give_products(struct op_case *c)
+{
+    c->x_products = sums_new(&c->x[0]);
+    op_case_poison(&c->x_products);
+}
+
+void op_case_take_products(struct op_case *c)
+{
+    c->y_products = sums_new(&c->y);
+    op_case_sum_products(&c->d_y, &c->y, &c->y_products);
+}
+
 void op_case_take_sums(struct op_case *c)
 {
     c->sums = sums_new(&c->x[0]);
@@ -263,6 +290,8 @@ void op_case_close(struct op_case *c)
     tensors_free(&c->y_recomputed, 1);
     tensors_free(&c->sums, 1);
     tensors_free(&c->y_sums, 1);
+    tensors_free(&c->x_products, 1);
+    tensors_free(&c->y_products, 1);
     tensors_free(&c->mask, 1);
     tensors_free(c->params, c->param_count);
     tensors_free(c->d_params, c->param_count);
@@ -331,6 +360,8 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     copy_gradients(&call.d_x_more, &c->d_x_more, 1, joins);
     copy_gradients(&call.sums, &c->sums, 1, joins || first || summed);
     copy_gradients(&call.y_sums, &c->y_sums, 1, phase == PHASE_FORWARD);
+    copy_gradients(&call.x_products, &c->x_products, 1, phase == PHASE_BACKWARD);
+    copy_gradients(&call.y_products, &c->y_products, 1, phase == PHASE_BACKWARD);
     copy_gradients(&call.mask, &c->mask, 1, joins || first || (reads & READS_Y));
     return call;
 }

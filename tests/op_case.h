@@ -18,6 +18,7 @@ struct op_case {
     struct tensor saved[OP_MAX_SAVED];
     struct tensor d_y_more, d_x_more, y_recomputed, sums, y_sums, mask;   /* as in struct call; absent at
                                                                            * first */
+    struct tensor x_products, y_products;                                 /* likewise */
     struct op_random random;
     int64_t step;
     float loss_scale;
@@ -37,14 +38,17 @@ struct op_case *op_case_open(const struct op *op, const struct op_example *examp
 void op_case_close(struct op_case *c);
 
 /* From now on backward's calls have a second gradient to add (d_y is then d_y + d_y_more; flat: one that is
- * the same at all pixels of an image, whole or as one pixel of it), or make y again, and forward's have the
- * sums of x[0], or those that forward writes of y: poison. With a mask, backward does not look at y.
- * backward_data has a gradient to join, of all or every second pixel, a mask of x[0], and poison for sums; or
- * backward has poison for those of d_x[0], or a gradient with more channels than x, whose first it adds; or
- * x[0] stands for relu6 of it, and becomes what a relu leaves, and backward has poison for those sums. */
+ * the same at all pixels of an image, whole or as one pixel of it), or make y again, or have poison for
+ * products of x[0], or the products of y as forward has written it, and forward's have the sums of x[0], or
+ * those that forward writes of y: poison. With a mask, backward does not look at y. backward_data has a
+ * gradient to join, of all or every second pixel, a mask of x[0], and poison for sums; or backward has poison
+ * for those of d_x[0], or a gradient with more channels than x, whose first it adds; or x[0] stands for relu6
+ * of it, and becomes what a relu leaves, and backward has poison for those sums. */
 void op_case_add_gradient(struct op_case *c);
 void op_case_add_flat(struct op_case *c, bool whole);
 void op_case_recompute(struct op_case *c);
+void op_case_give_products(struct op_case *c);
+void op_case_take_products(struct op_case *c);
 void op_case_take_sums(struct op_case *c);
 void op_case_give_sums(struct op_case *c);
 void op_case_give_y_sums(struct op_case *c);
@@ -53,6 +57,9 @@ void op_case_join(struct op_case *c, bool picked);
 void op_case_sum_gradient(struct op_case *c);
 void op_case_add_first_channels(struct op_case *c);
 void op_case_clip(struct op_case *c);
+
+/* By channel, the sums of a gradient where the tensor is not 0, and of the gradient times the tensor. */
+void op_case_sum_products(const struct tensor *gradient, const struct tensor *of, struct tensor *sums);
 
 /* The sums of a tensor: per channel, the sum over n, h, w and the sum of squares. */
 void op_case_sum(const struct tensor *of, struct tensor *sums);

@@ -8,8 +8,9 @@
 
 /* Kernels may count on tensors at multiples of this, and on no more. */
 #define ALIGNMENT 256
-/* y, d_y, d_y_more, d_x_more, y_recomputed, sums, y_sums, mask, loss scale, step, skipped, workspace */
-#define SINGLE_TENSORS 12
+/* y, d_y, d_y_more, d_x_more, y_recomputed, sums, y_sums, x_products, y_products, mask, loss scale, step,
+ * skipped, workspace */
+#define SINGLE_TENSORS 14
 #define SENT_MAX (2 * OP_MAX_INPUTS + 2 * OP_MAX_PARAMS + OP_MAX_SAVED + SINGLE_TENSORS)
 
 /* Host memory and its counterpart on the device. */
@@ -121,6 +122,8 @@ static struct call send_call(struct shipment *shipment, const struct op_code *co
     send_all(shipment, &there.y_recomputed, &call->y_recomputed, 1, false);
     send_all(shipment, &there.sums, &call->sums, 1, false);
     send_all(shipment, &there.y_sums, &call->y_sums, 1, false);
+    send_all(shipment, &there.x_products, &call->x_products, 1, false);
+    send_all(shipment, &there.y_products, &call->y_products, 1, false);
     send_all(shipment, &there.mask, &call->mask, 1, false);
     send_all(shipment, there.x = storage->x, call->x, call->x_count, false);
     send_all(shipment, &there.y, &call->y, 1, false);
@@ -163,6 +166,8 @@ static size_t workspace_bytes(const struct op_code *code, const struct call *cal
     forget(&empty.y_recomputed, &call->y_recomputed, 1);
     forget(&empty.sums, &call->sums, 1);
     forget(&empty.y_sums, &call->y_sums, 1);
+    forget(&empty.x_products, &call->x_products, 1);
+    forget(&empty.y_products, &call->y_products, 1);
     forget(&empty.mask, &call->mask, 1);
     return code->workspace(&empty);
 }

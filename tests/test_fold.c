@@ -82,11 +82,33 @@ static const char strided[] =
     "pool = globalavgpool relu6\n"
     "fc = linear pool units=5\n";
 
-/* A network with residuals, and how many folds and gradients joined by others are expected in it. */
+/* A block as wide as those in which a folded convolution leaves the sums of its input's gradient. */
+static const char wide[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 16\n"
+    "[layers]\n"
+    "conv1 = conv input filters=128 kernel=1 bias=no\n"
+    "bn1 = batchnorm conv1\n"
+    "relu1 = relu bn1\n"
+    "conv2 = conv relu1 filters=64 kernel=1 bias=no\n"
+    "bn2 = batchnorm conv2\n"
+    "relu2 = relu bn2\n"
+    "conv3 = conv relu2 filters=128 kernel=1 bias=no\n"
+    "bn3 = batchnorm conv3\n"
+    "add3 = add bn3 relu1\n"
+    "relu3 = relu add3\n"
+    "pool = globalavgpool relu3\n"
+    "fc = linear pool units=5\n";
+
+/* A network with residuals, and how many folds, gradients joined by others and sums of products are expected
+ * in it. */
 static const struct residuals {
     const char *text;
-    int folded, pooled, first, picked;
-} residuals[] = {{bottlenecks, 3, 1, 0, 0}, {strided, 4, 0, 0, 1}, {first_layers, 2, 0, 1, 0}};
+    int folded, pooled, first, joined, picked, y_sums, products;
+} residuals[] = {{bottlenecks, 3, 1, 0, 1, 0, 2, 0}, {strided, 4, 0, 0, 1, 1, 2, 0},
+                 {first_layers, 2, 0, 1, 1, 0, 2, 0}},
+  block = {wide, 1, 0, 0, 0, 0, 1, 1};
 #define RESIDUALS (int)(sizeof residuals / sizeof residuals[0])
 
 /* Two inverted residuals: two expanding convolutions are folded. */
@@ -199,6 +221,14 @@ static int count_y_sums(const struct program *program)
     return count;
 }
 
+/* Batch norms that get the sums of their gradients from the folded convolution behind them. */
+static int count_products(const struct program *program)
+{
+    int count = 0;
+    for (int i = 0; i < program->count; i++) count += program->instructions[i].y_products >= 0;
+    return count;
+}
+
 static int count_clipped(const struct program *program)
 {
     int count = 0;
@@ -254,10 +284,12 @@ static void check_gradients(const struct residuals *of, enum dtype storage, bool
     }
     net_open(&folded, &graph, &options);
     bool can = others.code_of(op_find("conv"))->joins_gradients;
-    assert_int_equal(count_joined(&folded.program), joins && can ? MICRO_BATCHES : 0);
+    assert_int_equal(count_joined(&folded.program), joins && can ? of->joined * MICRO_BATCHES : 0);
     assert_int_equal(count_picked(&folded.program), joins && can ? of->picked * MICRO_BATCHES : 0);
     bool sums = others.code_of(op_find("batchnorm"))->gives_y_sums;
-    assert_int_equal(count_y_sums(&folded.program), sums ? 2 * MICRO_BATCHES : 0);
+    assert_int_equal(count_y_sums(&folded.program), sums ? of->y_sums * MICRO_BATCHES : 0);
+    bool products = joins && others.code_of(op_find("batchnorm"))->takes_products;
+    assert_int_equal(count_products(&folded.program), products ? of->products * MICRO_BATCHES : 0);
     assert_int_equal(count_folded(&apart.program, "conv_batchnorm"), 0);
     assert_int_equal(count_folded(&apart.program, "batchnorm_maxpool"), 0);
     check_counts(&folded.program, of);
@@ -281,6 +313,13 @@ static void test_gradients(void **state)
             check_gradients(&residuals[i], F16, way % 2, way / 2);
             check_gradients(&residuals[i], BF16, way % 2, way / 2);
         }
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    check_gradients(&block, F16, false, true);
+    check_gradients(&block, F16, true, true);
 }
 
 /* relu6 moves into depthwise convolutions, whose gradients one instruction makes, where the code can. */
@@ -551,6 +590,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_products),
         cmocka_unit_test(test_merged),
         cmocka_unit_test(test_with_others),
         cmocka_unit_test(test_pooling_first),

@@ -12,6 +12,7 @@
 
 #include "base/memory.h"
 #include "device/device.h"
+#include "kernels/batchnorm.h"
 #include "op_case.h"
 #include "op_variants.h"
 #include "tests/unit.h"
@@ -531,6 +532,104 @@ static void test_flat_gradient(void **state)
         assert_true(tensor_get(&call.d_x[0], i) ==
                     tensor_get(&whole.tensor[0], i / channels * pixels * channels + i % channels));
     copies_free(&whole);
+    op_case_close(c);
+}
+
+static bool can_give_products(const struct subject *s)
+{
+    const struct op_code *code = code_of(s);
+    if (!code->gives_products || !s->device) return false;
+    struct op_case *c = open_case(s);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    bool can = code->gives_products(&call);
+    op_case_close(c);
+    return can;
+}
+
+/* Backward with the sums that a batch norm in front needs: d_x is the same to the bit. Sums that are not
+ * known are NaN. */
+static void test_gives_products(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_case(s);
+    void *kernel_plan;
+    c->device = s->device;
+    c->deterministic = true;
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    run_phase(c, code, kernel_plan, PHASE_FORWARD);
+    struct copies plain = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
+    op_case_give_products(c);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+    assert_memory_equal(plain.tensor[0].data, c->d_x[0].data, tensor_bytes(&c->d_x[0]));
+    struct tensor wanted = {.dtype = F32, .shape = c->x_products.shape};
+    wanted.data = memory_new(1, tensor_bytes(&wanted));
+    op_case_sum_products(&c->d_x[0], &c->x[0], &wanted);
+    int64_t channels = c->x[0].shape.c, rows = shape_count(c->x[0].shape) / channels;
+    double size = root_mean_square(&c->d_x[0]), x = root_mean_square(&c->x[0]);
+    for (int64_t i = 0; i < 2 * channels; i++) {
+        double a = tensor_get(&wanted, i), b = tensor_get(&c->x_products, i);
+        double allowed = 0x1p-18 * (double)rows * size * (i < channels ? 1 : x);
+        if (!(fabs(a - b) <= allowed) && !isnan(b))
+            fail_msg("product %lld is %.9g, not %.9g; allowed difference %.3g", (long long)i, b, a, allowed);
+    }
+    free(wanted.data);
+    copies_free(&plain);
+    if (code->release) code->release(kernel_plan);
+    op_case_close(c);
+}
+
+static bool can_take_products(const struct subject *s)
+{
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_case(s);
+    bool can = code->takes_products && code->takes_products(c->settings);
+    op_case_close(c);
+    return can;
+}
+
+/* How much the rounding of y may change sum(dz * xhat) of channel k. */
+static double product_tolerance(const struct op_case *c, int64_t k)
+{
+    double sum = 0, step = relative_spacing(c->y.dtype) + 0x1p-18;
+    for (int64_t i = k; i < shape_count(c->y.shape); i += c->y.shape.c)
+        sum += fabs(tensor_get(&c->d_y, i)) *
+               (fabs(tensor_get(&c->y, i)) + fabs(tensor_get(&c->params[1], k)));
+    return step * sum / fabs(tensor_get(&c->params[0], k));
+}
+
+/* Backward with sums that were made elsewhere. From channels 0 to 2 y or the sums do not tell enough: these
+ * have the same bits as without. */
+static void test_takes_products(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_case(s);
+    tensor_set(&c->params[0], 1, 0);
+    tensor_set(&c->params[1], 2, 40 * tensor_get(&c->params[0], 2));
+    run_phase(c, s->op->reference, NULL, PHASE_FORWARD);
+    c->device = s->device;
+    struct copies plain = run_phase(c, code, NULL, PHASE_BACKWARD);
+    op_case_take_products(c);
+    int64_t channels = c->x[0].shape.c, rows = shape_count(c->x[0].shape) / channels;
+    tensor_set(&c->y_products, channels, NAN);
+    struct copies found = run_phase(c, code, NULL, PHASE_BACKWARD);
+    for (int64_t k = 0; k < channels; k++) {
+        double allowed = k < 3 ? 0 : product_tolerance(c, k), weight = fabs(tensor_get(&c->params[0], k));
+        double off = fabs(tensor_get(&found.tensor[1], k) - tensor_get(&plain.tensor[1], k));
+        if (!(off <= allowed)) fail_msg("d_weight %lld is %.3g off, not %.3g", (long long)k, off, allowed);
+        allowed *= weight * tensor_get(&c->saved[SAVED_INVSTD], k) / sqrt((double)rows);
+        for (int64_t i = k; i < shape_count(c->x[0].shape); i += channels) {
+            double a = tensor_get(&plain.tensor[0], i), b = tensor_get(&found.tensor[0], i);
+            double more = k < 3 ? 0 : 2 * relative_spacing(s->dtype) * fabs(a) + 1e-6;
+            if (!(fabs(a - b) <= allowed + more)) fail_msg("d_x %lld is %.9g, not %.9g", (long long)i, b, a);
+        }
+    }
+    copies_free(&plain);
+    copies_free(&found);
     op_case_close(c);
 }
 
@@ -1183,6 +1282,10 @@ static const char *const adding_flat[] = {"fp32 adding a pixel", "bf16 adding a 
 static const char *const flat[] = {"fp32 flat gradient", "bf16 flat gradient", "fp16 flat gradient"};
 static const char *const without_bias[] = {"fp32 without bias's gradient", "bf16 without bias's gradient",
                                            "fp16 without bias's gradient"};
+static const char *const gives_products[] = {"fp32 giving products", "bf16 giving products",
+                                             "fp16 giving products"};
+static const char *const takes_products[] = {"fp32 taking products", "bf16 taking products",
+                                             "fp16 taking products"};
 static const char *const recomputes[] = {"fp32 recomputing", "bf16 recomputing", "fp16 recomputing"};
 static const char *const merged_recomputes[] = {"fp32 merged, recomputing", "bf16 merged, recomputing",
                                                 "fp16 merged, recomputing"};
@@ -1234,6 +1337,8 @@ static void list_merged(struct list *list, struct subject subject)
         if (code->applies_relu) list_add(list, test_applies_relu, subject, with_relu[i]);
         subject.training = true;
         if (code->sums_gradient) list_add(list, test_sums_gradient, subject, gradient_sums[i]);
+        if (can_give_products(&subject)) list_add(list, test_gives_products, subject, gives_products[i]);
+        if (can_take_products(&subject)) list_add(list, test_takes_products, subject, takes_products[i]);
         if (code->adds_first_channels && subject.example.x_count == 1)
             list_add(list, test_adds_first_channels, subject, first_channels[i]);
         if (subject.op->reference->adds_flat) list_add(list, test_adds_flat, subject, adding_flat[i]);

@@ -2,7 +2,10 @@
  * residual, so its gradient is a sum. A folded batch norm's backward (kernels/conv_batchnorm.c) needs that
  * sum masked by its activation, and the sums of the result by channel. If the convolution's data gradient is
  * the second summand to be computed, it produces all of this as it writes: batch norm needs no sweep, and its
- * residual's gradient is the same tensor. */
+ * residual's gradient is the same tensor.
+ *
+ * A batch norm in front of such a folded one needs two sums of its gradient, which code that gives_products
+ * leaves as it writes that. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -45,11 +48,11 @@ static struct instruction *giver_of(const struct joining *j, const struct instru
     return gives ? giver : NULL;
 }
 
-static int sums_new(struct program *program, const struct instruction *taker)
+static int sums_new(struct program *program, const struct instruction *taker, int rows)
 {
     const struct value *y = &program->values[taker->y];
     struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
-                          .index = -1, .shape = {.rank = 2, .dim = {1, y->shape.c, 1, 1}}};
+                          .index = -1, .shape = {.rank = 2, .dim = {rows, y->shape.c, 1, 1}}};
     return build_value(program, value, text_format("d %s sums", y->name));
 }
 
@@ -97,12 +100,40 @@ static void join_at(const struct joining *j, int i)
     giver->d_x_more = more;
     pick(j, more);
     giver->mask = taker->mask;
-    giver->sums = taker->sums = sums_new(j->program, taker);
+    giver->sums = taker->sums = sums_new(j->program, taker, 1);
     giver->sums_given = true;
     taker->d_y_more = taker->d_x[1] = -1;
     instruction_link(j->program, giver);
     instruction_link(j->program, taker);
     share_sums(j, i + 1, joined, taker->sums);
+}
+
+static bool gives_products(const struct joining *j, int i)
+{
+    const struct op_code *code = joining_code(j, &j->program->instructions[i]);
+    struct call_storage storage;
+    if (!code->gives_products) return false;
+    struct call call = program_call(j->program, i, &storage);
+    return code->gives_products(&call);
+}
+
+/* A batch norm between two convolutions, whose result's gradient only a folded convolution writes, gets its
+ * sums with it. */
+static void give_products(const struct joining *j, int i)
+{
+    struct instruction *taker = &j->program->instructions[i];
+    const struct op_code *code = joining_code(j, taker);
+    bool takes = taker->phase == PHASE_BACKWARD && code->takes_products &&
+                 code->takes_products(taker->settings) && taker->d_y_more < 0 && taker->sums < 0;
+    int writer = takes ? j->writer[taker->d_y] : -1;
+    if (writer < 0 || j->readers[taker->d_y] != 1) return;
+    struct instruction *giver = &j->program->instructions[writer];
+    bool gives = giver->op && giver->phase == PHASE_BACKWARD && giver->d_x[0] == taker->d_y &&
+                 giver->x[0] == taker->y;
+    if (!gives || !gives_products(j, writer)) return;
+    giver->x_products = taker->y_products = sums_new(j->program, taker, 2);
+    instruction_link(j->program, giver);
+    instruction_link(j->program, taker);
 }
 
 void join_gradients(struct program *program, code_lookup *code_of)
@@ -112,6 +143,7 @@ void join_gradients(struct program *program, code_lookup *code_of)
     j.readers = memory_new((size_t)program->value_count, sizeof *j.readers);
     joining_note(&j);
     for (int i = 0; i < program->count; i++) join_at(&j, i);
+    for (int i = 0; i < program->count; i++) give_products(&j, i);
     free(j.writer);
     free(j.readers);
 }

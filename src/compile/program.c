@@ -71,9 +71,9 @@ struct instruction instruction_new(enum phase phase, const struct op *op, const 
 {
     return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name,
                                 .node = -1, .kernel_plan = -1, .y = -1, .d_y = -1, .d_y_more = -1,
-                                .d_x_more = -1, .y_recomputed = -1, .sums = -1, .y_sums = -1, .mask = -1,
-                                .workspace = -1, .loss_weight = 1, .behind = -1, .in_place_from = -1,
-                                .in_place_to = -1};
+                                .d_x_more = -1, .y_recomputed = -1, .sums = -1, .y_sums = -1,
+                                .x_products = -1, .y_products = -1, .mask = -1, .workspace = -1,
+                                .loss_weight = 1, .behind = -1, .in_place_from = -1, .in_place_to = -1};
 }
 
 struct instruction instruction_transfer(enum instruction_kind kind, enum phase phase, char *name, int x,
@@ -197,6 +197,8 @@ static void link_backward(struct instruction *at)
     writes_add(at, at->y_recomputed);
     if (at->sums_given) writes_add(at, at->sums);
     else reads_add(at, at->sums);
+    writes_add(at, at->x_products);
+    reads_add(at, at->y_products);
 }
 
 static void link_update(const struct program *program, struct instruction *at)
@@ -409,6 +411,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .d_x_more = gradient_of(program, at->d_x_more, at->x_count > 0 ? at->x[0] : -1),
         .y_recomputed = tensor_of(program, at->y_recomputed),
         .sums = tensor_of(program, at->sums), .y_sums = tensor_of(program, at->y_sums),
+        .x_products = tensor_of(program, at->x_products), .y_products = tensor_of(program, at->y_products),
         .mask = tensor_of(program, at->mask),
         .relu = at->relu, .clips = at->clips, .ranks = at->ranks, .loss_weight = at->loss_weight,
     };

@@ -79,6 +79,7 @@ struct instruction {
     int *x, *d_x, *params, *d_params, *saved;
     int y, d_y;
     int d_y_more, d_x_more, y_recomputed, sums, y_sums, mask; /* as in struct call */
+    int x_products, y_products;                               /* likewise */
     bool sums_given;         /* sums are written here, not read */
     bool relu, clips;        /* as in struct call */
     int ranks;               /* as in struct call */

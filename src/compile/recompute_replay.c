@@ -301,6 +301,7 @@ static void calls_note(struct replay *replay, const double *cost)
         if (at->workspace >= 0) replay->extra[i] += plan_bytes(&program->values[at->workspace]);
         if (at->sums_given) replay->extra[i] += plan_bytes(&program->values[at->sums]);
         if (at->y_sums >= 0) replay->extra[i] += plan_bytes(&program->values[at->y_sums]);
+        if (at->x_products >= 0) replay->extra[i] += plan_bytes(&program->values[at->x_products]);
     }
 }
 

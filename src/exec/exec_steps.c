@@ -76,6 +76,8 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     exec_resolve(exec, at, at->y_recomputed, &call->y_recomputed);
     exec_resolve(exec, at, at->sums, &call->sums);
     exec_resolve(exec, at, at->y_sums, &call->y_sums);
+    exec_resolve(exec, at, at->x_products, &call->x_products);
+    exec_resolve(exec, at, at->y_products, &call->y_products);
     exec_resolve(exec, at, at->mask, &call->mask);
     call->workspace = at->workspace >= 0 ? exec_address(exec, NULL, at->workspace) : NULL;
     call->kernel_plan = at->kernel_plan >= 0 ? exec->compiled->kernel_plans.plan[at->kernel_plan] : NULL;
