@@ -151,6 +151,7 @@ def step_of(how, net, images, labels, cast, microbatches):
     if how == 'naive':
         net = Naive(parts_of(blocks_of(net), images, cast, GPUS))
     elif how == 'dataparallel':
+        torch.backends.cudnn.benchmark = False      # its threads are new in each step, and what they measure is lost
         net = nn.DataParallel(net)
     elif how == 'ddp':
         net = nn.parallel.DistributedDataParallel(net, device_ids=[RANK] if KIND == 'cuda' else None,

@@ -135,11 +135,11 @@ for precision in fp16 tf32; do
     ok "... are bitwise reproducible" same large-$precision large-again
     field=total_bytes total=$(planned -s amp.precision=$precision)
     field=arena_bytes arena=$(planned -s amp.precision=$precision)
-    ok "a fifth less memory for the step" train large-limit $large -s amp.precision=$precision \
-        -s memory.limit=$((total - arena / 5))
+    ok "a sixth less memory for the step" train large-limit $large -s amp.precision=$precision \
+        -s memory.limit=$((total - arena / 6))
     ok "... gives the same bits" same large-$precision large-limit
     ok "... with offloading" train large-away $large -s amp.precision=$precision \
-        -s memory.limit=$((total - arena / 5)) -s memory.strategy=offload
+        -s memory.limit=$((total - arena / 6)) -s memory.strategy=offload
     ok "... gives the same bits" same large-$precision large-away
     rm -rf large-again large-limit large-away
 done
