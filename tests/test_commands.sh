@@ -226,6 +226,9 @@ pipeline() { staged --json -s parallel.schedule=1f1b >staged.json && among 1 1.1
         grep -q '"stages":\[{"first":"conv1",.*"last":"fc",' staged.json &&
     grep -q '"data_parallel_images_per_s":[0-9.]*,' staged.json; }
 ok "plan for a pipeline: stages, balance, bubble" pipeline
+ok "a schedule with more parts than the network has is left out" \
+    "$AMPTRAIN" plan -q -s data.format=synthetic -s augment.crop=32 -s model.arch=lenet5 -s run.device=cpu \
+    -s parallel.gpus=4 -s parallel.stages=4
 ok "... and as text, with alternatives" sh -c '"$0" "$@" | awk "/best pipeline .*parallel.stages=/ { a = 1 }
     /without stages .*parallel.stages=1/ { b = 1 } /^ *0 .*conv1 to / { c = 1 } / to fc / { d = 1 }
     END { exit !(a && b && c && d) }"' \

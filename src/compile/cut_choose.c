@@ -175,11 +175,12 @@ static enum status choose(const struct program *program, struct cut_options *opt
     size_t bytes = (size_t)program->graph->count * sizeof *stage;
     int *other = memory_new(1, bytes);
     double least, seconds;
+    int parts = partition_parts(program);
     options->schedule = tried.schedule = PIPELINE_1F1B;
     enum status status = divide(program, &tried, stage, &least);
     least *= WORTH_MEMORY;
     for (tried.schedule = 0; tried.schedule < PIPELINE_SCHEDULES; tried.schedule++) {
-        bool fits = pipeline_chunks(tried.schedule, tried.stages) < program->graph->count;
+        bool fits = pipeline_chunks(tried.schedule, tried.stages) <= parts;
         if (status != OK || tried.schedule == PIPELINE_1F1B || !fits) continue;
         status = divide(program, &tried, other, &seconds);
         if (status != OK || seconds >= least) continue;

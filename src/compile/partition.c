@@ -276,6 +276,16 @@ void partition_ends(const struct program *program, bool *may_end)
     free(p.reach);
 }
 
+int partition_parts(const struct program *program)
+{
+    int parts = 0, count = program->graph->count;
+    bool *may_end = memory_new((size_t)count, sizeof *may_end);
+    partition_ends(program, may_end);
+    for (int node = 1; node < count; node++) parts += may_end[node];
+    free(may_end);
+    return parts;
+}
+
 struct cluster partition_cluster(const struct program *program, const struct partition_options *options)
 {
     return (struct cluster){.replicas = program->all_micro_batches / program->micro_batches, .hosts = 1,

@@ -27,6 +27,8 @@ enum status partition(const struct program *program, const struct partition_opti
 
 /* may_end[program->graph->count]: whether a stage may end behind a node. */
 void partition_ends(const struct program *program, bool *may_end);
+/* The most parts into which the network can be cut. */
+int partition_parts(const struct program *program);
 
 /* The devices that the pipelines run on, as all ranks know them. */
 struct cluster partition_cluster(const struct program *program, const struct partition_options *options);

@@ -48,9 +48,10 @@ static enum status try_schedules(const struct session *session, struct best_pipe
     TRY(passes_lower(graph, &options, &program));
     int *stage = memory_new((size_t)graph->count, sizeof *stage);
     enum status status = OK;
+    int parts = partition_parts(&program);
     for (enum pipeline_schedule s = 0; status == OK && s < PIPELINE_SCHEDULES; s++) {
         bool several = s == PIPELINE_V && pipeline.micro_batches > WIDEST_V * pipeline.stages;
-        if (several || pipeline_chunks(s, pipeline.stages) >= graph->count) continue;
+        if (several || pipeline_chunks(s, pipeline.stages) > parts) continue;
         const struct partition_options how = {.stages = pipeline.stages, .schedule = s,
                                               .on_cpu = session_device_kind(session) == DEVICE_CPU};
         double seconds;
