@@ -186,13 +186,11 @@ faster() { modelled >cpu.ms; modelled -s run.device=cuda >gpu.ms; cat cpu.ms gpu
     awk 'NR == 1 { cpu = $1 } END { exit !(NR == 2 && $1 > 0 && $1 < cpu / 20) }' cpu.ms gpu.ms; }
 if "$AMPTRAIN" -V | grep -q cuDNN; then
     ok "plan for a GPU: faster" faster
-    # 526 MiB, for batch norm over both 82 more, and for deterministic exchanges of four 350 more.
+    # 526 MiB, and for deterministic exchanges of four 350 more.
     nccl() { "$AMPTRAIN" plan -q -c deep.ini --json -s run.device=cuda -s "$@" |
         grep -q "\"exchange_bytes\":$bytes,"; }
     bytes=551550976
     ok "... and for two, with NCCL's memory" nccl parallel.gpus=2
-    bytes=637534208
-    ok "... with train.sync_bn" nccl parallel.gpus=2 -s train.sync_bn=yes
     bytes=918552576
     ok "... and for four" nccl parallel.gpus=4 -s run.deterministic=yes
 else
