@@ -475,6 +475,27 @@ static void test_gives_sums(void **state)
     op_case_close(found);
 }
 
+/* Backward over a poisoned d_x[0]. */
+static void run_over(struct op_case *c, const struct op_code *code, void *kernel_plan)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    op_case_poison(&c->d_x[0]);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+}
+
+/* Whether the code answers for the example's backward; asks NULL: no. */
+static bool backward_allows(const struct subject *s, bool (*asks)(const struct call *call))
+{
+    if (!asks) return false;
+    struct op_case *c = open_case(s);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    bool allows = asks(&call);
+    op_case_close(c);
+    return allows;
+}
+
 /* Backward with the sums of the gradient it makes, which is the same to the bit. */
 static void test_sums_gradient(void **state)
 {
@@ -485,10 +506,8 @@ static void test_sums_gradient(void **state)
     c->device = s->device;
     struct copies plain = run_phase(c, code, NULL, PHASE_BACKWARD);
     op_case_sum_gradient(c);
-    struct op_case_storage storage;
-    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
     op_case_poison(&c->sums);
-    assert_int_equal(op_case_run(code, NULL, &call), OK);
+    run_over(c, code, NULL);
     assert_memory_equal(plain.tensor[0].data, c->d_x[0].data, tensor_bytes(&c->d_x[0]));
     assert_sums(&c->d_x[0], &c->sums);
     copies_free(&plain);
@@ -535,18 +554,6 @@ static void test_flat_gradient(void **state)
     op_case_close(c);
 }
 
-static bool can_give_products(const struct subject *s)
-{
-    const struct op_code *code = code_of(s);
-    if (!code->gives_products || !s->device) return false;
-    struct op_case *c = open_case(s);
-    struct op_case_storage storage;
-    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
-    bool can = code->gives_products(&call);
-    op_case_close(c);
-    return can;
-}
-
 /* Backward with the sums that a batch norm in front needs: d_x is the same to the bit. Sums that are not
  * known are NaN. */
 static void test_gives_products(void **state)
@@ -561,9 +568,7 @@ static void test_gives_products(void **state)
     run_phase(c, code, kernel_plan, PHASE_FORWARD);
     struct copies plain = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
     op_case_give_products(c);
-    struct op_case_storage storage;
-    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
-    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+    run_over(c, code, kernel_plan);
     assert_memory_equal(plain.tensor[0].data, c->d_x[0].data, tensor_bytes(&c->d_x[0]));
     struct tensor wanted = {.dtype = F32, .shape = c->x_products.shape};
     wanted.data = memory_new(1, tensor_bytes(&wanted));
@@ -643,10 +648,7 @@ static void test_adds_first_channels(void **state)
     c->device = s->device;
     struct copies plain = run_phase(c, code, NULL, PHASE_BACKWARD);
     op_case_add_first_channels(c);
-    struct op_case_storage storage;
-    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
-    op_case_poison(&c->d_x[0]);
-    assert_int_equal(op_case_run(code, NULL, &call), OK);
+    run_over(c, code, NULL);
     int64_t channels = c->x[0].shape.c, pitch = c->d_x_more.shape.c;
     double step = relative_spacing(c->d_x[0].dtype);
     for (int64_t i = 0; i < shape_count(c->x[0].shape); i++) {
@@ -679,19 +681,6 @@ static void test_spares_bias(void **state)
     copies_free(&all);
     if (code->release) code->release(kernel_plan);
     op_case_close(c);
-}
-
-/* Whether the code makes both gradients of such a call in one go. */
-static bool can_together(const struct subject *s)
-{
-    const struct op_code *code = code_of(s);
-    if (!code->backs_together) return false;
-    struct op_case *c = open_case(s);
-    struct op_case_storage storage;
-    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
-    bool can = code->backs_together(&call);
-    op_case_close(c);
-    return can;
 }
 
 static void compare_together(const struct subject *s, struct op_case *expected, struct op_case *found,
@@ -1278,7 +1267,8 @@ static const char *const gradient_sums[] = {"fp32, gradient's sums", "bf16, grad
                                             "fp16, gradient's sums"};
 static const char *const first_channels[] = {"fp32 adding channels", "bf16 adding channels",
                                             "fp16 adding channels"};
-static const char *const adding_flat[] = {"fp32 adding a pixel", "bf16 adding a pixel", "fp16 adding a pixel"};
+static const char *const adding_flat[] = {"fp32 adding a pixel", "bf16 adding a pixel",
+                                          "fp16 adding a pixel"};
 static const char *const flat[] = {"fp32 flat gradient", "bf16 flat gradient", "fp16 flat gradient"};
 static const char *const without_bias[] = {"fp32 without bias's gradient", "bf16 without bias's gradient",
                                            "fp16 without bias's gradient"};
@@ -1337,7 +1327,8 @@ static void list_merged(struct list *list, struct subject subject)
         if (code->applies_relu) list_add(list, test_applies_relu, subject, with_relu[i]);
         subject.training = true;
         if (code->sums_gradient) list_add(list, test_sums_gradient, subject, gradient_sums[i]);
-        if (can_give_products(&subject)) list_add(list, test_gives_products, subject, gives_products[i]);
+        if (subject.device && backward_allows(&subject, code->gives_products))
+            list_add(list, test_gives_products, subject, gives_products[i]);
         if (can_take_products(&subject)) list_add(list, test_takes_products, subject, takes_products[i]);
         if (code->adds_first_channels && subject.example.x_count == 1)
             list_add(list, test_adds_first_channels, subject, first_channels[i]);
@@ -1370,7 +1361,8 @@ static void list_together(struct list *list, struct subject subject)
     subject.training = true;
     for (int i = 0; i < precision_count(subject.op, NULL); i++) {
         subject.dtype = precisions[i].dtype;
-        if (can_together(&subject)) list_add(list, test_together, subject, together[i]);
+        if (backward_allows(&subject, code_of(&subject)->backs_together))
+            list_add(list, test_together, subject, together[i]);
     }
 }
 
