@@ -282,6 +282,7 @@ enum status batchnorm_update(const struct call *call)
     return OK;
 }
 
+const char *const batchnorm_clips[] = {"none", "relu", "relu6", NULL};
 static const char *const activations[] = {"none", "relu", "relu6", "leaky_relu", "silu",
                                           "hardswish", NULL};
 static const struct field fields[] = {

@@ -131,6 +131,11 @@ static inline double batchnorm_z(const struct batchnorm_channel *c, double x)
      .initial = "0.1", .min = 0, .max = 1, .help = "Weight of the batch in the running statistics."},     \
     {.name = "affine", .type = FIELD_BOOL, .offset = (norm) + offsetof(struct batchnorm, affine),         \
      .initial = "yes", .help = "Learn a weight and a bias for each channel."}
+/* Likewise for ops that contain it with an activation that clips: none, relu or relu6. */
+extern const char *const batchnorm_clips[];
+#define BATCHNORM_CLIP_FIELD(norm, help_)                                                                 \
+    {.name = "activation", .type = FIELD_CHOICE, .offset = (norm) + offsetof(struct batchnorm, activation), \
+     .initial = "none", .choices = batchnorm_clips, .help = help_}
 
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);

@@ -192,11 +192,9 @@ static enum status batchnorm_maxpool_backward(const struct call *call)
 }
 
 #define AT(member) offsetof(struct batchnorm_maxpool, member)
-static const char *const activations[] = {"none", "relu", "relu6", NULL};
 static const struct field fields[] = {
     BATCHNORM_FIELDS(AT(norm)),
-    {.name = "activation", .type = FIELD_CHOICE, .offset = AT(norm.activation), .initial = "none",
-     .choices = activations, .help = "Activation function applied before pooling."},
+    BATCHNORM_CLIP_FIELD(AT(norm), "Activation function applied before pooling."),
     {.name = "kernel", .type = FIELD_INT, .offset = AT(pool.kernel), .min = 2, .max = 3,
      .help = "Height and width of the window."},
     {.name = "stride", .type = FIELD_INT, .offset = AT(pool.stride), .initial = "2", .min = 2, .max = 2,

@@ -329,15 +329,13 @@ static enum status conv_batchnorm_backward(const struct call *call)
 }
 
 #define AT(member) offsetof(struct conv_batchnorm, member)
-static const char *const activations[] = {"none", "relu", "relu6", NULL};
 static const struct field fields[] = {
     {.name = "filters", .type = FIELD_INT, .offset = AT(filters), .min = 1, .max = 1 << 20,
      .help = "Output channels."},
     {.name = "stride", .type = FIELD_INT, .offset = AT(stride), .initial = "1", .min = 1, .max = 1 << 12,
      .help = "Stride of the convolution."},
     BATCHNORM_FIELDS(AT(norm)),
-    {.name = "activation", .type = FIELD_CHOICE, .offset = AT(norm.activation), .initial = "none",
-     .choices = activations, .help = "Activation function applied to the result."},
+    BATCHNORM_CLIP_FIELD(AT(norm), "Activation function applied to the result."),
     {.name = "residual", .type = FIELD_BOOL, .offset = AT(norm.residual), .initial = "no",
      .help = "Add the second input before the activation."},
     {0},

@@ -124,13 +124,11 @@ static enum status conv_batchnorm_maxpool_backward(const struct call *call)
 }
 
 #define AT(member) offsetof(struct conv_batchnorm_maxpool, member)
-static const char *const activations[] = {"none", "relu", "relu6", NULL};
 static const struct field fields[] = {
     {.name = "filters", .type = FIELD_INT, .offset = AT(filters), .min = 1, .max = 1 << 20,
      .help = "Channels of the convolution's result."},
     BATCHNORM_FIELDS(AT(norm)),
-    {.name = "activation", .type = FIELD_CHOICE, .offset = AT(norm.activation), .initial = "none",
-     .choices = activations, .help = "Activation function applied before pooling."},
+    BATCHNORM_CLIP_FIELD(AT(norm), "Activation function applied before pooling."),
     {0},
 };
 

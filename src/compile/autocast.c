@@ -44,7 +44,7 @@ static int cast_of(struct program *program, struct casts *casts, int value, enum
 static void value_set_dtype(struct value *value, enum dtype dtype)
 {
     value->dtype = dtype;
-    value->bytes = shape_count(value->shape) * (int64_t)dtype_bytes(dtype);
+    value_set_bytes(value);
 }
 
 static void autocast_forward(struct program *program, struct instruction *at, struct casts *casts)

@@ -32,7 +32,7 @@ static bool is_flat(const struct merging *m, int sum, int k)
 static void leave_pixel(struct value *value)
 {
     value->shape.h = value->shape.w = 1;
-    value->bytes = shape_count(value->shape) * (int64_t)dtype_bytes(value->dtype);
+    value_set_bytes(value);
 }
 
 /* d = a + b, where one backward, whose code can add, reads d as its d_y. Of a summand that is the same at all
@@ -81,9 +81,8 @@ static void merge_statistics(struct merging *m, int i)
     struct instruction *giver = &program->instructions[m->uses[x].writer];
     int rows = rows_of_sums(m, giver, taker);
     if (rows == 0) return;
-    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
-                          .index = -1, .shape = {.rank = 2, .dim = {rows, program->values[x].shape.c, 1, 1}}};
-    taker->sums = build_value(program, value, text_format("%s sums", program->values[x].name));
+    taker->sums = build_sums(program, taker->node, rows, program->values[x].shape.c,
+                             text_format("%s sums", program->values[x].name));
     giver->sums_given = giver->sums_given || rows == 2;
     *(rows == 2 ? &giver->sums : &giver->y_sums) = taker->sums;
     instruction_link(program, giver);

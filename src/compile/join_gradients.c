@@ -51,9 +51,7 @@ static struct instruction *giver_of(const struct joining *j, const struct instru
 static int sums_new(struct program *program, const struct instruction *taker, int rows)
 {
     const struct value *y = &program->values[taker->y];
-    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
-                          .index = -1, .shape = {.rank = 2, .dim = {rows, y->shape.c, 1, 1}}};
-    return build_value(program, value, text_format("d %s sums", y->name));
+    return build_sums(program, taker->node, rows, y->shape.c, text_format("d %s sums", y->name));
 }
 
 /* A projection of every second pixel leaves out the zeros between them, where only the giver reads it. */
@@ -66,7 +64,7 @@ static void pick(const struct joining *j, int gradient)
     const struct conv_batchnorm *settings = at->settings;
     if (settings->stride != 2) return;
     value->shape = conv_batchnorm_taken(settings, value->shape);
-    value->bytes = shape_count(value->shape) * (int64_t)dtype_bytes(value->dtype);
+    value_set_bytes(value);
 }
 
 /* Other readers of the joined gradient: the projection shortcut of the block. */

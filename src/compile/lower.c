@@ -147,7 +147,7 @@ static void lower_labels(struct lowering *l)
     program->labels = value_batch(l, HOME_TARGETS, soft ? F32 : I32, "labels");
     struct value *labels = &program->values[program->labels];
     if (soft) labels->shape.c = l->graph->nodes[l->graph->output].shape.c + 1;
-    labels->bytes = shape_count(labels->shape) * (int64_t)dtype_bytes(labels->dtype);
+    value_set_bytes(labels);
     program->targets_bytes = labels->bytes;
 }
 
@@ -160,7 +160,7 @@ static void lower_batch(struct lowering *l)
     input->shape = l->graph->nodes[0].shape;
     input->shape.n = program->batch;
     input->node = 0;
-    input->bytes = shape_count(input->shape) * (int64_t)dtype_bytes(input->dtype);
+    value_set_bytes(input);
     program->images_bytes = input->bytes;
     lower_results(l);
     lower_params(l);

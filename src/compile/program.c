@@ -42,12 +42,24 @@ int recompute_inputs(const struct instruction *forward)
     return reads ? forward->x_count : 0;
 }
 
+void value_set_bytes(struct value *value)
+{
+    value->bytes = shape_count(value->shape) * (int64_t)dtype_bytes(value->dtype);
+}
+
 int build_value(struct program *program, struct value value, char *name)
 {
     value.name = name;
-    value.bytes = shape_count(value.shape) * (int64_t)dtype_bytes(value.dtype);
+    value_set_bytes(&value);
     *array_push(program->values, program->value_count) = value;
     return program->value_count - 1;
+}
+
+int build_sums(struct program *program, int node, int rows, int64_t channels, char *name)
+{
+    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = node, .index = -1,
+                          .shape = {.rank = 2, .dim = {rows, channels, 1, 1}}};
+    return build_value(program, value, name);
 }
 
 const struct op *build_op(const char *name)

@@ -6,6 +6,10 @@
 
 /* Appends a value and returns its id. `name` is the program's from here on; bytes are worked out. */
 int build_value(struct program *program, struct value value, char *name);
+/* Works out a value's bytes again, from its shape and dtype. */
+void value_set_bytes(struct value *value);
+/* Appends F32 [rows, channels]: sums over the pixels of a tensor of node `node`. */
+int build_sums(struct program *program, int node, int rows, int64_t channels, char *name);
 
 /* The op called `name`, which every build has. */
 const struct op *build_op(const char *name);
