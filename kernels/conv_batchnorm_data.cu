@@ -70,7 +70,7 @@ __device__ static void make_tiles(const block<group_count, columns> &b, const da
         uint8_t *replaced = b.tile_at(tiles.at);
         add_correction<T>(b, p, c, replaced, d);
         replace_tile<T, columns>(c, p.scale, replaced, d, sums);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        show_stored();
         barrier_arrive(&b.barrier->out[b.g][tiles.at]);
     }
     if (p.parts) leave_sums(b, sums);

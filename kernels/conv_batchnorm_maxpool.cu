@@ -12,10 +12,13 @@
  * (filters x outputs) times the same matrix, transposed. */
 #include "kernels/batchnorm.cuh"
 #include "kernels/conv_cuda.cuh"
+#include "kernels/hopper.cuh"
 
 extern "C" {
 #include "kernels/conv_batchnorm_maxpool.h"
 }
+
+using namespace hopper;
 
 constexpr int threads = 128;
 constexpr int filters = 64;                          /* of a block */
@@ -47,21 +50,12 @@ __device__ inline place place_of(const first_problem &g, int index)
 
 /* ---- The instructions ---- */
 
-__device__ inline uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 /* wgmma's descriptor of a matrix without swizzle. `leading` and `stride` are the distances of core matrices
  * along the products' sum and across it. */
 __device__ inline uint64_t matrix_at(uint32_t address, int leading, int stride)
 {
     return (uint64_t)(address >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32;
 }
-
-#define D8(i) \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-        "+f"(d[i + 6]), "+f"(d[i + 7])
 
 /* d = a b + (adds ? d : 0): 64 x 112 over 16, both in shared memory. */
 #define MULTIPLY_112(type) \
@@ -99,22 +93,10 @@ __device__ inline void multiply(float (&d)[16], const uint32_t *a, uint64_t b, _
     MULTIPLY_32("bf16");
 }
 
-__device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ inline void products_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int count> __device__ inline void products_wait(float (&d)[count])
-{
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-    for (int i = 0; i < count; i++) asm volatile("" : "+f"(d[i])::"memory");
-}
-
 /* What threads have stored in shared memory becomes visible to wgmma, and to all threads. */
 __device__ inline void stored()
 {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    show_stored();
     __syncthreads();
 }
 
@@ -288,11 +270,11 @@ __global__ void __launch_bounds__(threads, 3)
         __syncthreads();
         next.store(memory->patch);
         stored();
-        products_begin();
+        begin_products();
         multiply_patch<T>(x, memory);
-        products_commit();
+        commit_products();
         if (index + gridDim.x < g.tiles) next.load(g, image, place_of(g, index + gridDim.x));
-        products_wait(x);
+        finish_products(x);
         round_tile<T>(words, total, x, at, g);
         store_tile(memory, words, to + first, at, g);
     }
@@ -467,19 +449,19 @@ __global__ void __launch_bounds__(threads, 2)
         patch.store(memory->patch);
         windows.store(memory);
         stored();
-        products_begin();
+        begin_products();
         multiply_patch<T>(x, memory);
-        products_commit();
-        products_wait(x);
+        commit_products();
+        finish_products(x);
         make_d_x<T>(d_x, x, memory, line, place_of(g, index), g);
         if (index + gridDim.x < g.tiles) fetch(index + gridDim.x);
 #pragma unroll
         for (int i = 0; i < 2 * rows; i++) asm volatile("" : "+r"(d_x[i])::"memory");
-        products_begin();
+        begin_products();
         add_products<T>(sum, d_x, memory);
-        products_commit();
+        commit_products();
 #pragma unroll
-        for (int r = 0; r < kernel; r++) products_wait(sum[r]);
+        for (int r = 0; r < kernel; r++) finish_products(sum[r]);
     }
     float *to = from.shares + ((int64_t)blockIdx.x * g.k + own) * kernel * kernel * channels;
 #pragma unroll
@@ -638,22 +620,13 @@ static enum status conv_batchnorm_maxpool_backward(const struct call *call)
     return conv_sum_shares(call, d_weight, shares, blocks, g.k * kernel * kernel * channels);
 }
 
-/* Whether code for exactly this capability was compiled, and runs. */
-static bool is_compiled(void)
-{
-    struct cudaFuncAttributes found;
-    bool good = cudaFuncGetAttributes(&found, first_forward_kernel<__half>) == cudaSuccess;
-    if (!good) cudaGetLastError();
-    return good && found.binaryVersion == 90 && found.ptxVersion == 90;
-}
-
 static bool conv_batchnorm_maxpool_supports(const struct call *call)
 {
     const struct tensor *x = &call->x[0];
     bool fits = dtype_bytes(x->dtype) == 2 && x->shape.w % quad == 0 &&
                 settings_of(call)->filters % filters == 0;
     if (!fits || !call->training || !call->device) return fits && call->training;
-    return cuda_facts(call->device)->capability == 90 && is_compiled();
+    return cuda_facts(call->device)->capability == 90 && is_compiled(first_forward_kernel<__half>);
 }
 
 const struct op_code conv_batchnorm_maxpool_cuda = {

@@ -71,7 +71,7 @@ __device__ static void write_tiles(const block<group_count, tile_columns> &b, co
         multiply_tile<T, true>(b, chunks, d);
         barrier_wait(&b.barrier->in[b.g][tiles.at], tiles.phase);
         relu_tile<T>(c, (const T *)p.bias + b.column, b.tile_at(tiles.at), d, bits);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        show_stored();
         barrier_arrive(&b.barrier->out[b.g][tiles.at]);
         if (p.mask) store_mask(p, c, tile * tile_rows, b.column, bits);
     }

@@ -139,7 +139,7 @@ __device__ static void join_tiles(const joined_block<groups> &b, const joined_pr
         uint8_t *joined = b.tile_at(tiles.at);
         if constexpr (picks) add_picked<T>(b, c, from, joined, d);
         join_tile<T, picks>(c, joined, d, mask, sums);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        show_stored();
         barrier_arrive(&b.barrier->out[b.g][tiles.at]);
     }
     leave_sums(b, sums);

@@ -15,13 +15,15 @@
 
 #include <cuda.h>
 
-#include "kernels/cuda.cuh"
+#include "kernels/hopper.cuh"
 
 extern "C" {
 #include "device/cuda_driver.h"
 }
 
 namespace tiles {
+
+using namespace hopper;
 
 constexpr int tile_rows = 64, chunk = 64;
 constexpr int row_bytes = 128;                       /* of 64 numbers */
@@ -56,11 +58,6 @@ template <int groups, int columns> static size_t shared_bytes(const problem &p)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* ---- The instructions ---- */
-
-__device__ static inline uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
 
 __device__ static inline void barrier_init(uint64_t *barrier, int arrivals)
 {
@@ -121,9 +118,6 @@ __device__ static inline uint64_t matrix_at(uint32_t address, int leading)
 }
 
 /* d = a b + (adds ? d : 0), 64 x 64 or 64 x 128 over 16; or, turned, a b', where b lies as columns x rows. */
-#define D8(i) \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-        "+f"(d[i + 6]), "+f"(d[i + 7])
 #define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
 #define FIRST_32 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
@@ -161,19 +155,6 @@ template <bool turned>
 __device__ static inline void multiply(float (&d)[64], uint64_t a, uint64_t b, bool adds, __nv_bfloat16)
 {
     MULTIPLY_128("bf16");
-}
-
-template <int count> __device__ static inline void wait_products()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(count) : "memory");
-}
-
-/* Waits until d has all that was multiplied. */
-template <int size> __device__ static inline void finish_products(float (&d)[size])
-{
-    wait_products<0>();
-#pragma unroll
-    for (int i = 0; i < size; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 /* Sets the number of registers per thread of this warpgroup; others may take what one releases. */
@@ -309,13 +290,13 @@ __device__ static inline void multiply_chunk(float (&d)[size], const uint8_t *ro
                                              bool adds)
 {
     uint32_t a = shared_address(rows), b = shared_address(weight);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    begin_products();
 #pragma unroll
     for (int i = 0; i < 4; i++)
         multiply<turned>(d, matrix_at(a + i * 32, 16),
                          turned ? matrix_at(b + i * 32, 16) : matrix_at(b + i * 16 * row_bytes, side_bytes),
                          adds || i > 0, T());
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    commit_products();
 }
 
 /* A tile of A B. A chunk is released when its own products have ended, after those of the next have begun. */
@@ -399,15 +380,6 @@ template <class Kernel> static enum status grant_shared(const struct call *call,
     return cuda_status(call->device,
                        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                        "granting a kernel shared memory");
-}
-
-/* Whether code of the kernel for exactly this capability was compiled, and runs. */
-template <class Kernel> static bool is_compiled(Kernel kernel)
-{
-    struct cudaFuncAttributes found;
-    bool good = cudaFuncGetAttributes(&found, kernel) == cudaSuccess;
-    if (!good) cudaGetLastError();
-    return good && found.binaryVersion == 90 && found.ptxVersion == 90;
 }
 
 typedef CUresult(CUDAAPI *encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
