@@ -63,6 +63,41 @@ resumed() {
 }
 ok "a run resumes with any number of stages" resumed
 
+# Memory limits on request, of which 11 MiB suit one stage only: all ranks take a limit, or none does.
+cat >wide.ini <<'END'
+[input]
+channels = 1
+size = 8
+[layers]
+conv1 = conv input filters=32 kernel=3 pad=1
+conv2 = conv conv1 filters=32 kernel=3 pad=1
+bn = batchnorm conv2
+pool = globalavgpool bn
+fc = linear pool units=$classes
+END
+asked() {
+    cp run.ini kept.ini
+    start limits -s model.file=wide.ini -s train.batch=512 -s train.epochs=100000 -s checkpoint.every=0 \
+        -s log.every=100000 -s parallel.gpus=2 -s parallel.stages=2 -s parallel.microbatches=1
+    wait_for grep -q "epoch 1/" limits.log || return 1
+    answers=0
+    for limit in 4 11 12; do
+        { cat kept.ini; printf '[memory]\nlimit = %sM\n' $limit; } >run.new && mv run.new run.ini
+        kill -HUP $process
+        answers=$((answers + 1))
+        wait_for answered $answers || return 1
+    done
+    kill -INT $process
+    got=0; wait $process || got=$?
+    mv kept.ini run.ini
+    grep -q "memory.limit is unchanged" limits.log && grep -q "memory.limit is now 12" limits.log && [ $got = 75 ]
+}
+answered() {
+    [ "$(grep -c "amptrain: warning: memory.limit is unchanged\|^memory.limit is now" limits.log)" = "$1" ]
+}
+hups() { asked || { cat limits.log; return 1; }; }
+ok "SIGHUP: a memory limit applies to all ranks or to none" hups
+
 ok "stages that do not divide the ranks" says 2 "parallel.stages: 3 stages do not divide parallel.gpus = 4" \
     stages 4 3 1 wrong
 ok "pipelines that do not divide a batch" \

@@ -152,21 +152,36 @@ enum status programs_open(struct session *session, struct store *store, struct p
 }
 
 /* Stages may have other layers then: all ranks get the current parameters from their owners. */
-enum status programs_reopen(struct programs *programs)
+static enum status share_parameters(const struct programs *programs)
 {
     const struct program *training = &programs->training.compiled.program;
-    if (training->node_stages) TRY(session_store_share(programs->session, training, programs->store));
+    if (!training->node_stages) return OK;
+    return session_store_share(programs->session, training, programs->store);
+}
+
+static enum status replan(struct programs *programs)
+{
     programs_close(programs);
     TRY(comm_barrier(programs->session->comm));      /* no other rank reaches the memory any more */
     if (programs->session->cache) cache_trim(programs->session->cache, 0);
     return open_all(programs);
 }
 
-static enum status programs_reopen_all(struct programs *programs, int64_t limit)
+enum status programs_reopen(struct programs *programs)
+{
+    TRY(share_parameters(programs));
+    return replan(programs);
+}
+
+/* OK if it is so on all ranks. */
+static enum status replan_for(struct programs *programs, int64_t limit)
 {
     programs->session->settings->memory.limit = limit;
     programs->session->device->memory_limit = (size_t)limit;
-    return programs_reopen(programs);
+    enum status status = replan(programs);
+    int64_t good = status == OK;
+    TRY(comm_minimum(programs->session->comm, &good));
+    return status == OK && !good ? NO_DEVICE : status;
 }
 
 static void say_limit(const struct programs *programs, int64_t limit)
@@ -181,10 +196,11 @@ static void say_limit(const struct programs *programs, int64_t limit)
 enum status programs_set_limit(struct programs *programs, int64_t limit)
 {
     int64_t before = programs->session->settings->memory.limit;
-    if (programs_reopen_all(programs, limit) == OK) {
+    TRY(share_parameters(programs));
+    if (replan_for(programs, limit) == OK) {
         say_limit(programs, limit);
         return OK;
     }
     log_warning("memory.limit is unchanged; the run continues");
-    return programs_reopen_all(programs, before);
+    return replan_for(programs, before);
 }

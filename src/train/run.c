@@ -314,27 +314,30 @@ enum status run_begin(struct run *run)
     return OK;
 }
 
-/* Whether it has changed. */
-static bool read_limit(const struct run *run, int64_t *limit)
+/* That of the configuration now, or else the current one. */
+static int64_t read_limit(const struct run *run)
 {
     const struct run_options *options = run->options;
+    int64_t limit = run->session->settings->memory.limit;
     struct settings fresh;
-    if (!options->config) return false;
+    if (!options->config) return limit;
     if (settings_load(options->config, options->sets, options->set_count, &fresh) != OK) {
         log_warning("cannot reread the configuration; the run continues unchanged");
-        return false;
+        return limit;
     }
     /* With train.batch=auto there is one, though it is not in the file. */
-    bool own = fresh.memory.limit > 0 || fresh.train.batch > 0;
-    *limit = own ? fresh.memory.limit : run->session->settings->memory.limit;
+    if (fresh.memory.limit > 0 || fresh.train.batch > 0) limit = fresh.memory.limit;
     settings_free(&fresh);
-    return *limit != run->session->settings->memory.limit;
+    return limit;
 }
 
+/* All ranks take what the first one reads: the file may be changed in the meantime. */
 enum status run_reread_limit(struct run *run)
 {
-    int64_t limit;
-    if (!read_limit(run, &limit)) return OK;
+    struct comm *comm = run->session->comm;
+    int64_t limit = comm_rank(comm) == 0 ? read_limit(run) : 0;
+    TRY(comm_broadcast(comm, 0, &limit, sizeof limit));
+    if (limit == run->session->settings->memory.limit) return OK;
     TRY(programs_set_limit(&run->programs, limit));
     run->state = *exec_state(run->programs.training.exec);
     return OK;
