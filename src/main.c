@@ -168,6 +168,14 @@ static void bound_threads(void)
 #endif
 }
 
+/* Output lost to a full disk or a closed pipe is an error, too, unless there is another one already. */
+static enum status close_output(enum status status)
+{
+    int error = fflush(stdout) != 0 || ferror(stdout) ? errno : log_results_error();
+    if (error == 0 || status != OK) return status;
+    return fail(FAILED, "cannot write to standard output: %s", strerror(error));
+}
+
 int main(int argc, char **argv)
 {
     keep_streams();
@@ -185,8 +193,5 @@ int main(int argc, char **argv)
     } else {
         status = dispatch(argc, argv);
     }
-    /* Output lost to a full disk or a closed pipe is an error, too. */
-    if (fflush(stdout) != 0 || ferror(stdout))
-        status = status ? status : fail(FAILED, "cannot write to standard output: %s", strerror(errno));
-    return (int)status;
+    return (int)close_output(status);
 }

@@ -132,5 +132,9 @@ if [ -c /dev/full ]; then
     run_full() { pictures -o full >/dev/full 2>/dev/full; }
     ok "a run that cannot write messages" run_full
     ok "... gives the same bits and lines" same whole full
+    unshown() { "$AMPTRAIN" -c pictures.ini -o unshown >/dev/full 2>said; }
+    exits "a run that cannot print its results" 1 unshown
+    ok "... says so" grep -q "standard output: No space" said
+    ok "... gives the same bits and lines" same whole unshown
 fi
 finish

@@ -19,6 +19,7 @@ static struct {
     struct log_sink sink;
     void (*wipe)(void *context);
     void *wipe_context;
+    int results_error;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_INFO};
 
 static const char *const prefix[] = {
@@ -93,7 +94,7 @@ static void make_visible(char *said, char line[LINE_ROOM])
 static void show(enum log_level level, const char *line)
 {
     if (level == LOG_RESULT) {
-        dprintf(STDOUT_FILENO, "%s\n", line);
+        if (dprintf(STDOUT_FILENO, "%s\n", line) < 0 && state.results_error == 0) state.results_error = errno;
         return;
     }
     bool coloured = colours[level] && shows_colours();
@@ -124,6 +125,14 @@ void log_line(enum log_level level, const char *format, ...)
     va_start(arguments, format);
     log_write(level, format, arguments);
     va_end(arguments);
+}
+
+int log_results_error(void)
+{
+    pthread_mutex_lock(&state.lock);
+    int error = state.results_error;
+    pthread_mutex_unlock(&state.lock);
+    return error;
 }
 
 enum status fail(enum status why, const char *format, ...)

@@ -25,8 +25,11 @@ void log_set_curtain(void (*wipe)(void *context), void *context);
 
 void log_line(enum log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* To stdout. A write error is ignored: the file has the line. */
+/* To stdout. Whether that failed is asked once, at the end of the program: a run goes on. */
 #define log_result(...) log_line(LOG_RESULT, __VA_ARGS__)
 #define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
 #define log_warning(...) log_line(LOG_WARNING, __VA_ARGS__)
 #define log_detail(...) log_line(LOG_DETAIL, __VA_ARGS__)
+
+/* The errno of the first result that could not be written; 0: all were. */
+int log_results_error(void);
