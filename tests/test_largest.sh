@@ -46,6 +46,15 @@ ok "it does not exceed the number of images" [ "$(largest -s memory.limit=1G)" =
 wide="-s model.arch=resnet20 -s model.file= -s augment.flip=0"
 ok "not even one image fits" says 4 "not even train.batch=1 fits" plan --check $wide
 
+: >big.ini
+hopeless() { timeout 5 "$AMPTRAIN" "$@" -q -c big.ini -s data.format=synthetic -s augment.crop=4096 \
+    -s train.batch=16 -s model.arch=vgg16 -s memory.limit=300M -s run.device=cpu; }
+for command in bench train; do
+    ok "$command: a limit that no choice can meet is refused before parameters are initialised" \
+        says 4 "needs at least" hopeless $command
+    ok "... by the limit" grep -q "memory.limit: 300.0 MiB is not enough.*not even train.batch=1 fits" err
+done
+
 ok "train.batch=auto trains" train auto -s memory.limit=1M -s train.batch=auto -s run.max_steps=3
 ok "... with that batch" [ "$(resolved auto batch)" = "$batch" ]
 train number -s memory.limit=1M -s train.batch="$batch" -s run.max_steps=3

@@ -4,6 +4,8 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "compile/compile.h"
+#include "compile/fit_memory.h"
 #include "compile/lower.h"
 #include "compile/program_parts.h"
 #include "graph/model.h"
@@ -101,6 +103,42 @@ static void test_waste(void **state)
     assert_true(right);
 }
 
+/* The smallest program that is found needs no less than the bound, which is close enough to refuse with. */
+static void check_bound(const char *name)
+{
+    struct model_options model = {.arch = name, .folders = folders, .dropout = -1};
+    struct compile_options options = {
+        .lower = {.batch = 4, .micro_batches = 2, .training = true, .storage = F16},
+        .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
+        .cut = {.stages = 1}, .streams = 1, .limit = 1, .reserved = 1000, .batches = 1,
+    };
+    struct graph graph;
+    struct compiled compiled;
+    int64_t bound;
+    assert_int_equal(model_load(&model, &graph), OK);
+    assert_int_equal(fit_memory_bound(&graph, &options, &bound), OK);
+    for (int offload = 0; offload < 2; offload++) {
+        options.fit = offload ? FIT_OFFLOAD : FIT_AUTO;
+        assert_int_equal(compile_plan(&graph, &options, &compiled), OK);
+        int64_t needed = compiled.plan.arena_bytes + fit_memory_beside(&options, &compiled.program);
+        if (bound > needed || 20 * bound < needed)
+            fail_msg("%s: at least %lld bytes, but needs %lld", name, (long long)bound, (long long)needed);
+        compiled_free(&compiled);
+    }
+    graph_free(&graph);
+}
+
+static void test_bound(void **state)
+{
+    int count;
+    char **names = model_names(folders, &count);
+    for (int i = 0; i < count; i++) {
+        if (i % 4 == 0) check_bound(names[i]);
+        free(names[i]);
+    }
+    free(names);
+}
+
 /* Processor time, so that a busy machine does not fail it. */
 static void test_time(void **state)
 {
@@ -118,6 +156,8 @@ static void test_time(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waste), cmocka_unit_test(test_time)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_waste), cmocka_unit_test(test_bound), cmocka_unit_test(test_time),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

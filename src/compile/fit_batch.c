@@ -236,10 +236,25 @@ static enum status check_all(struct batch_search *q, int *images)
     return OK;
 }
 
+/* Whether the largest instruction alone needs more, with one image per micro-batch. */
+static enum status none_fits(struct batch_search *q, bool *none)
+{
+    int64_t bytes;
+    q->batch = q->options->micro_batches;
+    struct compile_options options = options_of(q, true);
+    TRY(fit_memory_bound(q->options->graph, &options, &bytes));
+    *none = bytes > q->options->limit;
+    return OK;
+}
+
 enum status fit_batch(const struct fit_batch_options *options, int *batch)
 {
     struct batch_search q = {.options = options, .modelled = INT_MAX};
     int images = 0;
+    bool none = false;
+    *batch = 0;
+    if (options->most > 0) TRY(none_fits(&q, &none));
+    if (none) return OK;
     enum status status = options->most > 0 ? model_few(&q) : OK;
     if (status == OK && options->most > 0) status = search_octaves(&q, &images);
     if (status == OK) status = check_all(&q, &images);

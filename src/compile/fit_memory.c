@@ -393,6 +393,20 @@ enum status fit_memory_minimum(const struct graph *graph, const struct compile_o
     return OK;
 }
 
+enum status fit_memory_bound(const struct graph *graph, const struct compile_options *options,
+                             int64_t *bytes)
+{
+    struct compile_options one = fit_memory_few(options, 1);
+    struct program program;
+    *bytes = 0;
+    if (options->cut.stages > 1) return OK;
+    one.after = NULL;
+    TRY(passes_lower(graph, &one, &program));
+    *bytes = plan_minimum_bytes(&program) + fit_memory_beside(&one, &program);
+    program_free(&program);
+    return OK;
+}
+
 void minimum_free(struct minimum *minimum)
 {
     free(minimum->modes);

@@ -34,5 +34,10 @@ struct fit_bytes {
 enum status fit_memory_minimum_bytes(const struct graph *graph, const struct compile_options *options,
                                      const struct minimum *minimum, bool packed, struct fit_bytes *bytes);
 
+/* A lower bound of the bytes of a step, whatever is recomputed or offloaded, from one of its micro-batches; 0
+ * for the stages of a pipeline. No kernel is prepared and nothing is placed for it. */
+enum status fit_memory_bound(const struct graph *graph, const struct compile_options *options,
+                             int64_t *bytes);
+
 /* Bytes of the step besides the arena. */
 int64_t fit_memory_beside(const struct compile_options *options, const struct program *program);

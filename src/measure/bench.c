@@ -184,14 +184,16 @@ enum status bench_open(bool real, struct bench *bench)
     TRY(micro_batches_find(&bench->session));
     TRY(step_ranks_verify(&bench->session));
     TRY(session_open_device(&bench->session));
+    TRY(step_fit_check_bound(&bench->session));
     TRY(session_store_open(&bench->session, &bench->store));
     TRY(session_store_weights(&bench->session, &bench->store));
     if (real) TRY(preprocessing_open(&bench->session, true));
     TRY(ranks_receive_algorithms(comm, bench->session.hyper.stages, bench->session.device));
-    TRY(step_open(&bench->session, STEP_TRAINING, &bench->store, &bench->step));
+    TRY(step_prepare(&bench->session, STEP_TRAINING, &bench->store, &bench->step));
     TRY(ranks_send_algorithms(comm, bench->session.hyper.stages, bench->session.device));
     struct step_bytes bytes = bench_bytes(bench);
     TRY(step_fit_check(&bench->session, &bytes));
+    TRY(exec_place(bench->step.exec, &(struct exec_memory){0}));
     TRY(make_batch(bench));
     if (real) TRY(session_loader_open(&bench->session, &bench->session.data.train, NULL,
                                       &bench->loader));

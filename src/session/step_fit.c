@@ -2,6 +2,7 @@
 
 #include "base/host.h"
 #include "compile/fit_batch.h"
+#include "compile/fit_memory.h"
 
 #define BATCH_MAX 1048576       /* train.batch's */
 #define SPARE_SHARE 32           /* of a GPU's free memory, one part is left for libraries ... */
@@ -52,23 +53,36 @@ void step_fit_describe(const struct session *session, int64_t limit, struct text
     else text_add(words, "not even train.batch=%d fits", hyperparameters_micro_batches(&session->hyper));
 }
 
-enum status step_fit_check(const struct session *session, const struct step_bytes *bytes)
+static enum status refuse(const struct session *session, int64_t bytes, const char *least)
 {
     int64_t limit = session_limit(session);
-    if (limit == 0 || bytes->total <= limit) return OK;
     char has[TEXT_BYTES], needs[TEXT_BYTES];
     text_bytes((uint64_t)limit, has);
-    text_bytes((uint64_t)bytes->total, needs);
+    text_bytes((uint64_t)bytes, needs);
     struct text advice = {0};
     step_fit_describe(session, limit, &advice);
     if (limit == session->left)
-        fail(NO_DEVICE, "the device has only %s left for this run, but needs %s; %s",
-             has, needs, advice.data);
+        fail(NO_DEVICE, "the device has only %s left for this run, which needs %s%s; %s",
+             has, least, needs, advice.data);
     else
-        fail(NO_DEVICE, "%s: memory.limit: %s is not enough, the run needs %s; %s",
-             settings_where(session->settings, "memory", "limit"), has, needs, advice.data);
+        fail(NO_DEVICE, "%s: memory.limit: %s is not enough, the run needs %s%s; %s",
+             settings_where(session->settings, "memory", "limit"), has, least, needs, advice.data);
     text_free(&advice);
     return NO_DEVICE;
+}
+
+enum status step_fit_check(const struct session *session, const struct step_bytes *bytes)
+{
+    int64_t limit = session_limit(session);
+    return limit == 0 || bytes->total <= limit ? OK : refuse(session, bytes->total, "");
+}
+
+enum status step_fit_check_bound(const struct session *session)
+{
+    const struct compile_options options = step_options(session, STEP_TRAINING);
+    int64_t bytes = 0;
+    if (options.limit > 0) TRY(fit_memory_bound(&session->graphs.training, &options, &bytes));
+    return bytes <= options.limit ? OK : refuse(session, bytes, "at least ");
 }
 
 enum status step_fit_limit(struct session *session, int64_t *limit)

@@ -8,6 +8,10 @@
 /* NO_DEVICE if that is more than session_limit. */
 enum status step_fit_check(const struct session *session, const struct step_bytes *bytes);
 
+/* The same, quickly, if a lower bound of the bytes is more: before parameters are initialised and a step is
+ * planned. */
+enum status step_fit_check_bound(const struct session *session);
+
 /* The most images a step, a multiple of all ranks' micro-batches and no more than there are to train on, for
  * which fit_memory stays within `limit` bytes, and evaluation does; 0: not even one per micro-batch. The
  * session's batch is ignored. Uses no device: workspaces are those of a device that is not open, or their

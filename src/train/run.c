@@ -15,6 +15,7 @@
 #include "session/preprocessing.h"
 #include "session/session_loader.h"
 #include "session/session_store.h"
+#include "session/step_fit.h"
 #include "session/step_ranks.h"
 #include "session/whiten.h"
 
@@ -220,6 +221,7 @@ static enum status restore_all(struct run *run, const struct run_options *option
     struct session *session = run->session;
     TRY(step_ranks_verify(session));
     TRY(session_open_device(session));
+    TRY(step_fit_check_bound(session));
     TRY(session_store_open(session, &run->store));
     TRY(store_read_state(&run->store, &run->state));
     run->position.seed = session->settings->run.seed;
