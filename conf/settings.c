@@ -316,12 +316,28 @@ const char *settings_where(const struct settings *settings, const char *section,
 enum status settings_refuse(const struct settings *settings, const char *section, const char *key,
                             const char *format, ...)
 {
-    char why[REASON_SIZE];
+    char why[4 * REASON_SIZE];          /* lists of names are long */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(why, sizeof why, format, arguments);
     va_end(arguments);
     return fail(USAGE, "%s: %s.%s: %s", settings_where(settings, section, key), section, key, why);
+}
+
+enum status settings_refuse_name(const struct settings *settings, const char *section, const char *key,
+                                 const char *const *names, int count, const char *list)
+{
+    char *value = option_value(option_find(section, key), settings);
+    const char *near = text_nearest(value, names, count);
+    struct text known = {0};
+    if (near) text_add(&known, "; did you mean '%s'?", near);
+    else if (list) text_add(&known, "; %s", list);
+    else
+        for (int i = 0; i < count; i++) text_add(&known, "%s%s", i ? ", " : ", only ", names[i]);
+    enum status status = settings_refuse(settings, section, key, "there is no '%s'%s", value, known.data);
+    text_free(&known);
+    free(value);
+    return status;
 }
 
 void settings_derive(struct settings *settings, const char *section, const char *key, const char *value)

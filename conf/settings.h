@@ -46,6 +46,10 @@ const char *settings_where(const struct settings *settings, const char *section,
 /* Reports what is wrong with an option's value: "FILE:LINE: section.key: ...", USAGE. */
 enum status settings_refuse(const struct settings *settings, const char *section, const char *key,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The same for a value that is none of `count` names: with the nearest one, or else with `list`, what lists
+ * them ("`amptrain models` lists them"); NULL: with all of them. */
+enum status settings_refuse_name(const struct settings *settings, const char *section, const char *key,
+                                 const char *const *names, int count, const char *list);
 /* Sets a value that follows from others; --print-config says so. */
 void settings_derive(struct settings *settings, const char *section, const char *key, const char *value);
 void settings_derive_number(struct settings *settings, const char *section, const char *key, int64_t number);

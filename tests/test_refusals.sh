@@ -29,6 +29,9 @@ refused "optimizer.nesterov: is for sgd and lars, not for rmsprop" optimizer.nes
 refused "optimizer.nesterov: is for sgd and lars, not for adam" optimizer.nesterov=yes optimizer.name=adam
 refused "amp.min_scale is above amp.max_scale" amp.min_scale=8 amp.max_scale=4
 refused "amp.init_scale: must be between amp.min_scale and amp.max_scale" amp.max_scale=1024
+refused "schedule.name: there is no 'cosin'; did you mean 'cosine'?" schedule.name=cosin
+refused "train.accumulate: 4294967296 micro-batches a step are more than" train.accumulate=65536 \
+    parallel.microbatches=65536 train.batch=auto
 refused "schedule.warmup: onecycle has its own warm-up" schedule.name=onecycle schedule.warmup=1
 "$top_builddir/tests/make_pictures" pictures
 refused "train.early_stop: needs validation data" train.early_stop=2 data.format=folder \

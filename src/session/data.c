@@ -20,12 +20,7 @@ enum status data_format(const struct settings *settings, const struct format **f
     const char *names[64];
     int count = 0;
     for (int i = 0; format_table[i] && count < 64; i++) names[count++] = format_table[i]->name;
-    const char *near = text_nearest(name, names, count);
-    if (near)
-        return settings_refuse(settings, "data", "format", "there is no '%s'; did you mean '%s'?", name,
-                               near);
-    return settings_refuse(settings, "data", "format", "there is no '%s'; `amptrain formats` lists them",
-                           name);
+    return settings_refuse_name(settings, "data", "format", names, count, "`amptrain formats` lists them");
 }
 
 static enum status input_of_model(struct data_opening *o)

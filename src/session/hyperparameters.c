@@ -7,19 +7,6 @@
 
 #include "base/text.h"
 
-static enum status refuse_name(const struct settings *settings, const char *section, const char *key,
-                               const char *name, const char *const *names, int count)
-{
-    const char *near = text_nearest(name, names, count);
-    if (near)
-        return settings_refuse(settings, section, key, "there is no '%s'; did you mean '%s'?", name, near);
-    struct text all = {0};
-    for (int i = 0; i < count; i++) text_add(&all, "%s%s", i ? ", " : "", names[i]);
-    enum status status = settings_refuse(settings, section, key, "there is no '%s', only %s", name, all.data);
-    text_free(&all);
-    return status;
-}
-
 #define NAMES_MAX 64
 
 /* Ranks check that all are present by summing ones with their gradients; bf16 counts exactly up to this. */
@@ -33,7 +20,7 @@ static enum status set_precision(const struct settings *settings, struct hyperpa
         if (name && strcmp(name, names[i]) == 0) hyper->precision = &precision_table[i];
     }
     if (hyper->precision) return OK;
-    return refuse_name(settings, "amp", "precision", name ? name : "", names, PRECISION_COUNT);
+    return settings_refuse_name(settings, "amp", "precision", names, PRECISION_COUNT, NULL);
 }
 
 static void set_scaling(struct settings *settings, struct hyperparameters *hyper)
@@ -82,7 +69,7 @@ static enum status find_optimizer(const struct settings *settings, struct hyperp
     for (; optimizer_table[count] && count < NAMES_MAX; count++) names[count] = optimizer_table[count]->name;
     hyper->optimizer = name ? optimizer_find(name) : NULL;
     if (hyper->optimizer) return OK;
-    return refuse_name(settings, "optimizer", "name", name ? name : "", names, count);
+    return settings_refuse_name(settings, "optimizer", "name", names, count, NULL);
 }
 
 static enum status set_optimizer(struct settings *settings, struct hyperparameters *hyper)
@@ -145,7 +132,7 @@ static enum status find_schedule(const struct settings *settings, const struct s
     for (; schedule_table[count].name && count < NAMES_MAX; count++)
         names[count] = schedule_table[count].name;
     *row = name ? schedule_find(name) : NULL;
-    return *row ? OK : refuse_name(settings, "schedule", "name", name ? name : "", names, count);
+    return *row ? OK : settings_refuse_name(settings, "schedule", "name", names, count, NULL);
 }
 
 static enum status set_schedule(const struct settings *settings, struct hyperparameters *hyper)
@@ -185,14 +172,17 @@ int64_t hyperparameters_parts(const struct settings *settings)
 static enum status set_ranks(const struct settings *settings, struct hyperparameters *hyper)
 {
     int gpus = (int)settings->parallel.gpus, stages = (int)settings->parallel.stages;
-    int64_t micro_batches = hyperparameters_parts(settings);
+    int64_t micro_batches = hyperparameters_parts(settings), most = option_find("train", "batch")->field.max;
     *hyper = (struct hyperparameters){
-        .stages = stages, .replicas = gpus / stages,
-        .micro_batches = micro_batches > INT32_MAX ? INT32_MAX : (int)micro_batches,
+        .stages = stages, .replicas = gpus / stages, .micro_batches = (int)micro_batches,
     };
     if (gpus % stages != 0)
         return settings_refuse(settings, "parallel", "stages", "%d stages do not divide parallel.gpus = %d",
                                stages, gpus);
+    if (gpus / stages * micro_batches > most)
+        return settings_refuse(settings, "train", "accumulate", "%" PRId64 " micro-batches a step are more than "
+                               "the images of one, which are at most %" PRId64, gpus / stages * micro_batches,
+                               most);
     if (gpus > 1 && settings->parallel.microbatches == 0)
         return settings_refuse(settings, "parallel", "microbatches", "auto is for one GPU; with "
                                "parallel.gpus = %d it must be a number", gpus);

@@ -16,16 +16,12 @@ static enum status check_arch(const struct settings *settings)
     struct search_paths paths = search_paths_find();
     int count;
     char **names = model_names((const char *const *)paths.models, &count);
-    const char *near = text_nearest(settings->model.arch, (const char *const *)names, count);
     bool there = false;
     enum status status = OK;
     for (int i = 0; i < count; i++) there = there || strcmp(names[i], settings->model.arch) == 0;
-    if (!there && near)
-        status = settings_refuse(settings, "model", "arch", "there is no '%s'; did you mean '%s'?",
-                                 settings->model.arch, near);
-    else if (!there)
-        status = settings_refuse(settings, "model", "arch", "there is no '%s'; `amptrain models` lists them",
-                                 settings->model.arch);
+    if (!there)
+        status = settings_refuse_name(settings, "model", "arch", (const char *const *)names, count,
+                                      "`amptrain models` lists them");
     text_list_free(names, (size_t)count);
     search_paths_free(&paths);
     return status;
