@@ -19,9 +19,8 @@
 
 /* Logits as NumPy reads them: format 1.0 of numpy/lib/format.py, float32, images by classes. */
 struct logits_file {
-    FILE *file;
+    FILE *file;              /* NULL: none is asked for, or it cannot be written */
     const char *path;
-    char *temporary;         /* renamed to `path` when complete */
 };
 
 static enum status logits_refuse(const struct logits_file *logits)
@@ -32,11 +31,8 @@ static enum status logits_refuse(const struct logits_file *logits)
 static enum status logits_open(const char *path, int64_t images, int classes, struct logits_file *logits)
 {
     char header[128];
-    struct reason reason;
-    *logits = (struct logits_file){.path = path, .temporary = text_format("%s.tmp", path)};
-    unlink(logits->temporary);
-    logits->file = directory_stream(&directory_working, logits->temporary, "w", &reason);
-    if (!logits->file) return directory_refuse(&directory_working, path, reason.text);
+    logits->path = path;
+    TRY(atomic_file_begin(&directory_working, path, &logits->file));
     int length =
         snprintf(header + 10, sizeof header - 10,
                  "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %d), }", images, classes);
@@ -57,14 +53,9 @@ static enum status logits_add(void *context, const float *values, int images, in
 
 static enum status logits_close(struct logits_file *logits, enum status status)
 {
-    if (!logits->path) return status;
-    if (status == OK && (fflush(logits->file) != 0 || fsync(fileno(logits->file)) != 0))
-        status = logits_refuse(logits);
-    if (logits->file && fclose(logits->file) != 0 && status == OK) status = logits_refuse(logits);
-    if (status == OK) status = atomic_file_rename(&directory_working, logits->temporary, logits->path);
-    if (status != OK) unlink(logits->temporary);
-    free(logits->temporary);
-    return status;
+    if (!logits->file) return status;
+    enum status ended = atomic_file_end(&directory_working, logits->path, logits->file, status == OK);
+    return status == OK ? ended : status;
 }
 
 static void add_results(const struct evaluation *evaluation, struct text *out)
@@ -86,14 +77,14 @@ static void print_json(const struct evaluation *evaluation)
 
 static void print_results(const struct evaluation *evaluation, const struct data *data)
 {
-    struct progress_row rows[RESULTS_ROWS];
+    struct progress_table table = {.count = 0};
     char loss[TEXT_NUMBER], top5[32] = "";
     if (data->classes > 10) snprintf(top5, sizeof top5, "top5 %.2f %%, ", 100 * evaluation->top5);
     printf("%" PRId64 " images, %" PRId64 " error%s: top1 %.2f %%, %sloss %s\n", evaluation->images,
            evaluation->errors, evaluation->errors == 1 ? "" : "s", 100 * evaluation->top1, top5,
            text_number(evaluation->loss, 4, NULL, loss));
-    int count = results_rows(evaluation, data, rows);
-    for (int i = 0; i < count; i++) printf("%s: %s\n", rows[i].name, rows[i].value);
+    results_add(evaluation, data, &table);
+    for (int i = 0; i < table.count; i++) printf("%s: %s\n", table.rows[i].name, table.rows[i].value);
 }
 
 static const char *split_of(const struct cmd *cmd)

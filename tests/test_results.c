@@ -25,21 +25,23 @@ static void accuracies(void **state)
 
 static void rows(void **state)
 {
-    struct progress_row row[RESULTS_ROWS];
-    assert_int_equal(results_rows(&evaluation, &data, row), 3);
-    assert_string_equal(row[0].name, "balanced accuracy");
-    assert_string_equal(row[0].value, "66.67 %");
-    assert_string_equal(row[1].value, "the \"b\" (33.33 %), a (66.67 %)");
-    assert_string_equal(row[2].value, "the \"b\" as c\\x0ad (2), a as e (1)");
+    struct progress_table table = {.count = 0};
+    results_add(&evaluation, &data, &table);
+    assert_int_equal(table.count, 3);
+    assert_string_equal(table.rows[0].name, "balanced accuracy");
+    assert_string_equal(table.rows[0].value, "66.67 %");
+    assert_string_equal(table.rows[1].value, "the \"b\" (33.33 %), a (66.67 %)");
+    assert_string_equal(table.rows[2].value, "the \"b\" as c\\x0ad (2), a as e (1)");
 }
 
 static void no_errors(void **state)
 {
-    struct progress_row row[RESULTS_ROWS];
+    struct progress_table table = {.count = 0};
     int64_t right[] = {0, 5, 5};
     const struct evaluation all = {.images = 3, .cells = right};
-    assert_int_equal(results_rows(&all, &data, row), 1);
-    assert_string_equal(row[0].value, "100.00 %");
+    results_add(&all, &data, &table);
+    assert_int_equal(table.count, 1);
+    assert_string_equal(table.rows[0].value, "100.00 %");
 }
 
 static size_t confusion(const struct evaluation *of, const struct data *in, char *bytes, size_t room)

@@ -64,6 +64,39 @@ enum status atomic_file_write(const struct directory *in, const char *name, cons
     return status;
 }
 
+enum status atomic_file_begin(const struct directory *in, const char *name, FILE **file)
+{
+    struct reason reason;
+    char *temporary = text_format("%s.tmp", name);
+    directory_remove(in, temporary);
+    *file = directory_stream(in, temporary, "w", &reason);
+    if (!*file) directory_remove(in, temporary);
+    free(temporary);
+    return *file ? OK : directory_refuse(in, name, reason.text);
+}
+
+/* False with errno. */
+static bool close_synced(FILE *file)
+{
+    bool good = !ferror(file) && fflush(file) == 0 && fsync(fileno(file)) == 0;
+    int why = errno;
+    if (fclose(file) != 0 && good) return false;
+    errno = why;
+    return good;
+}
+
+enum status atomic_file_end(const struct directory *in, const char *name, FILE *file, bool keep)
+{
+    enum status status = OK;
+    char *temporary = text_format("%s.tmp", name);
+    if (!keep) fclose(file);
+    else if (close_synced(file)) status = atomic_file_rename(in, temporary, name);
+    else status = directory_refuse(in, name, strerror(errno));
+    directory_remove(in, temporary);
+    free(temporary);
+    return status;
+}
+
 static bool copy_bytes(int from, int to)
 {
     char buffer[1 << 16];

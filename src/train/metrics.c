@@ -164,23 +164,14 @@ static bool copy_lines(FILE *from, FILE *to, int64_t step, int64_t epoch, int *d
 static enum status rewrite(const struct directory *in, const char *name, FILE *from, int64_t step,
                            int64_t epoch)
 {
-    char *temporary = text_format("%s.tmp", name);
-    struct reason reason;
-    directory_remove(in, temporary);
-    FILE *to = directory_stream(in, temporary, "w", &reason);
+    FILE *to;
     int dropped = 0;
-    bool good = to && copy_lines(from, to, step, epoch, &dropped);
-    good = good && fflush(to) == 0 && fsync(fileno(to)) == 0;
-    if (to && !good) because(&reason, "%s", strerror(errno));
-    if (to && fclose(to) != 0 && good) good = because(&reason, "%s", strerror(errno));
-    enum status status = good ? OK : directory_refuse(in, temporary, reason.text);
-    if (good && dropped > 0) {
-        log_detail("%s: removed %d lines after the checkpoint", name, dropped);
-        status = atomic_file_rename(in, temporary, name);
-    }
-    directory_remove(in, temporary);
-    free(temporary);
-    return status;
+    TRY(atomic_file_begin(in, name, &to));
+    bool good = copy_lines(from, to, step, epoch, &dropped);
+    enum status status = good ? OK : directory_refuse(in, name, strerror(errno));
+    if (good && dropped > 0) log_detail("%s: removed %d lines after the checkpoint", name, dropped);
+    enum status ended = atomic_file_end(in, name, to, good && dropped > 0);
+    return status == OK ? ended : status;
 }
 
 /* Lines of a newer version may have a meaning that this one would destroy. */

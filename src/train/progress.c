@@ -1,7 +1,9 @@
 #include "train/progress.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,11 +124,23 @@ void progress_status(const struct progress_view *view)
     log_info("%s", line);
 }
 
-void progress_table(const struct progress *progress, const struct progress_row *rows, int count)
+void progress_table_add(struct progress_table *table, const char *name, const char *format, ...)
+{
+    va_list arguments;
+    assert(table->count < PROGRESS_ROWS);
+    struct progress_row *row = &table->rows[table->count++];
+    row->name = name;
+    va_start(arguments, format);
+    vsnprintf(row->value, sizeof row->value, format, arguments);
+    va_end(arguments);
+}
+
+void progress_table_show(const struct progress *progress, const struct progress_table *table)
 {
     if (progress->quiet) return;
     size_t width = 0;
-    for (int i = 0; i < count; i++)
-        if (strlen(rows[i].name) > width) width = strlen(rows[i].name);
-    for (int i = 0; i < count; i++) log_result("  %-*s  %s", (int)width, rows[i].name, rows[i].value);
+    for (int i = 0; i < table->count; i++)
+        if (strlen(table->rows[i].name) > width) width = strlen(table->rows[i].name);
+    for (int i = 0; i < table->count; i++)
+        log_result("  %-*s  %s", (int)width, table->rows[i].name, table->rows[i].value);
 }

@@ -38,12 +38,20 @@ void progress_step(struct progress *progress, const struct progress_view *view);
 /* One line of text about the state: SIGUSR2, and every `log.every` steps without a terminal. */
 void progress_status(const struct progress_view *view);
 
-/* The closing table, to stdout: rows of a name and a value. */
-struct progress_row {
-    const char *name;
-    char value[512];
+/* The closing table: rows of a name and a value. Zeroed: none yet. */
+#define PROGRESS_ROWS 11
+struct progress_table {
+    int count;
+    struct progress_row {
+        const char *name;
+        char value[512];
+    } rows[PROGRESS_ROWS];
 };
-void progress_table(const struct progress *progress, const struct progress_row *rows, int count);
+void progress_table_add(struct progress_table *table, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* To stdout. */
+void progress_table_show(const struct progress *progress, const struct progress_table *table);
 
 /* "1:02:03", "4:05". */
 #define PROGRESS_TIME 32

@@ -43,12 +43,18 @@ static double images_per_second(const struct run *run)
     return (double)(position->batch * run->session->hyper.batch) / fmax(1e-9, position->seconds);
 }
 
+/* Since the last line of metrics. */
+static double recent_images_per_second(const struct run *run, double now)
+{
+    return (double)run->images_since_report / fmax(1e-9, now - run->reported);
+}
+
 static struct progress_view view_of(const struct run *run, const struct report_step *step)
 {
     const struct session *session = run->session;
     const struct position *position = &run->position;
-    double now = clock_seconds(), rate = (double)run->images_since_report / fmax(1e-9, now - run->reported);
-    if (run->images_since_report == 0) rate = images_per_second(run);
+    double rate = run->images_since_report > 0 ? recent_images_per_second(run, clock_seconds())
+                                               : images_per_second(run);
     const struct hyperparameters *hyper = &session->hyper;
     int64_t epochs_left = session->settings->train.epochs - position->epoch;
     int64_t steps_left = epochs_left * hyper->steps_per_epoch - position->batch;
@@ -136,7 +142,7 @@ enum status report_start(struct run *run)
 
 static enum status tell_step(struct run *run, const struct report_step *step)
 {
-    double now = clock_seconds(), rate = (double)run->images_since_report / fmax(1e-9, now - run->reported);
+    double now = clock_seconds(), rate = recent_images_per_second(run, now);
     struct text line = {0};
     line_begin(&line, "step");
     member_integer(&line, "step", run->state.step);
@@ -252,66 +258,51 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     return write_line(run, &line);
 }
 
-#define ROWS (8 + RESULTS_ROWS)
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
 
-static int fill_rows(const struct run *run, const char *reason, struct progress_row rows[ROWS])
+static void fill_table(const struct run *run, const char *reason, struct progress_table *table)
 {
     const struct position *position = &run->position;
-    char time[PROGRESS_TIME], memory[TEXT_BYTES], number[TEXT_NUMBER];
-    int count = 0;
-    rows[count] = (struct progress_row){.name = "ended"};
-    snprintf(rows[count++].value, sizeof rows->value, "%s, after %" PRId64 " epoch%s, %" PRId64 " step%s",
-             reason, position->epoch, position->epoch == 1 ? "" : "s", run->state.step,
-             run->state.step == 1 ? "" : "s");
-    rows[count] = (struct progress_row){.name = "time"};
-    snprintf(rows[count++].value, sizeof rows->value, "%s",
-             progress_time(clock_seconds() - run->began, time));
-    rows[count] = (struct progress_row){.name = "device memory"};
-    snprintf(rows[count++].value, sizeof rows->value, "%s",
-             text_bytes((uint64_t)run->programs.bytes.total, memory));
-    if (isfinite(run->energy.joules) && run->steps > 1) {
-        rows[count] = (struct progress_row){.name = "energy"};
-        snprintf(rows[count++].value, sizeof rows->value, "%s, %.3g J an image",
-                 text_energy(run->energy.joules, number),
-                 run->energy.joules / ((double)(run->steps - 1) * run->session->hyper.batch));
-    }
-    if (position->best_epoch > 0) {
-        bool loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
-        rows[count] = (struct progress_row){.name = loss ? "best validation loss" : "best accuracy"};
-        if (loss) text_number(position->best, 4, NULL, number);
-        else text_number(100 * position->best, 2, "%", number);
-        snprintf(rows[count++].value, sizeof rows->value, "%s in epoch %" PRId64, number,
-                 position->best_epoch);
-    }
+    char words[TEXT_NUMBER], time[PROGRESS_TIME], memory[TEXT_BYTES];
+    int64_t epochs = position->epoch, steps = run->state.step;
+    progress_table_add(table, "ended", "%s, after %" PRId64 " epoch%s, %" PRId64 " step%s", reason, epochs,
+                       plural(epochs), steps, plural(steps));
+    progress_table_add(table, "time", "%s", progress_time(clock_seconds() - run->began, time));
+    progress_table_add(table, "device memory", "%s",
+                       text_bytes((uint64_t)run->programs.bytes.total, memory));
+    if (isfinite(run->energy.joules) && run->steps > 1)
+        progress_table_add(table, "energy", "%s, %.3g J an image", text_energy(run->energy.joules, words),
+                           run->energy.joules / ((double)(run->steps - 1) * run->session->hyper.batch));
+    bool loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
+    double best = position->best;
+    if (position->best_epoch > 0)
+        progress_table_add(table, loss ? "best validation loss" : "best accuracy", "%s in epoch %" PRId64,
+                           loss ? text_number(best, 4, NULL, words) : text_number(100 * best, 2, "%", words),
+                           position->best_epoch);
     if (run->evaluation.images > 0) {
-        rows[count] = (struct progress_row){.name = "last accuracy"};
-        snprintf(rows[count++].value, sizeof rows->value, "%.2f %% in epoch %" PRId64,
-                 100 * run->evaluation.top1, position->epoch);
-        count += results_rows(&run->evaluation, &run->session->data, rows + count);
+        progress_table_add(table, "last accuracy", "%.2f %% in epoch %" PRId64, 100 * run->evaluation.top1,
+                           epochs);
+        results_add(&run->evaluation, &run->session->data, table);
     }
-    if (run->verified > 0) {
-        rows[count] = (struct progress_row){.name = "verified"};
-        snprintf(rows[count++].value, sizeof rows->value, "%" PRId64 " steps run twice, with the same bits",
-                 run->verified);
-    }
-    if (run->folder.at.path) {
-        rows[count] = (struct progress_row){.name = "run folder"};
-        snprintf(rows[count++].value, sizeof rows->value, "%s", run->folder.at.path);
-    }
-    return count;
+    if (run->verified > 0)
+        progress_table_add(table, "verified", "%" PRId64 " steps run twice, with the same bits", run->verified);
+    if (run->folder.at.path) progress_table_add(table, "run folder", "%s", run->folder.at.path);
 }
 
 enum status report_end(struct run *run, const char *reason)
 {
-    struct progress_row rows[ROWS];
+    struct progress_table table = {.count = 0};
     struct text line = {0};
-    int count = fill_rows(run, reason, rows);
+    fill_table(run, reason, &table);
     line_begin(&line, "end");
     member_string(&line, "reason", reason);
     member_integer(&line, "epochs", run->position.epoch);
     member_integer(&line, "steps", run->state.step);
     member_number(&line, "best", run->position.best_epoch > 0 ? run->position.best : NAN);
     if (isfinite(run->energy.latest)) member_number(&line, "joules", run->energy.latest);
-    progress_table(&run->progress, rows, count);
+    progress_table_show(&run->progress, &table);
     return write_line(run, &line);
 }

@@ -1,12 +1,9 @@
 #include "train/results.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/atomic_file.h"
 #include "base/log.h"
@@ -101,28 +98,18 @@ static void list_confusions(const struct evaluation *evaluation, const struct da
     free(confusions);
 }
 
-static int add_row(struct progress_row *row, const char *name, struct text *value)
-{
-    if (value->length == 0) return 0;
-    row->name = name;
-    snprintf(row->value, sizeof row->value, "%s", value->data);
-    text_free(value);
-    return 1;
-}
-
-int results_rows(const struct evaluation *evaluation, const struct data *data,
-                 struct progress_row rows[RESULTS_ROWS])
+void results_add(const struct evaluation *evaluation, const struct data *data, struct progress_table *table)
 {
     double *accuracy = results_per_class(evaluation, data->classes);
-    struct text balanced = {0}, worst = {0}, confusions = {0};
-    text_add(&balanced, "%.2f %%", 100 * mean_of_finite(accuracy, data->classes));
+    struct text worst = {0}, confusions = {0};
     list_worst(accuracy, data, &worst);
     list_confusions(evaluation, data, &confusions);
-    int count = add_row(rows, "balanced accuracy", &balanced);
-    count += add_row(rows + count, "worst classes", &worst);
-    count += add_row(rows + count, "most confused", &confusions);
+    progress_table_add(table, "balanced accuracy", "%.2f %%", 100 * mean_of_finite(accuracy, data->classes));
+    if (worst.data) progress_table_add(table, "worst classes", "%s", worst.data);
+    if (confusions.data) progress_table_add(table, "most confused", "%s", confusions.data);
+    text_free(&worst);
+    text_free(&confusions);
     free(accuracy);
-    return count;
 }
 
 /* The confusion matrix. */
@@ -161,31 +148,15 @@ static void write_rows(FILE *file, const struct data *data, const struct evaluat
     fputc('\n', file);
 }
 
-/* And closes the file. */
-static bool write_all(FILE *file, const struct data *data, const struct evaluation *evaluation,
-                      struct reason *reason)
-{
-    write_rows(file, data, evaluation);
-    bool good = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
-    if (!good) because(reason, "%s", strerror(errno));
-    if (fclose(file) != 0 && good) good = because(reason, "%s", strerror(errno));
-    return good;
-}
-
 enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
                                     const struct directory *folder)
 {
-    static const char temporary[] = CONFUSION ".tmp";
-    struct reason reason;
+    FILE *file;
     if (data->classes > CONFUSION_CLASSES) {
         log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);
         return OK;
     }
-    directory_remove(folder, temporary);
-    FILE *file = directory_stream(folder, temporary, "w", &reason);
-    bool good = file && write_all(file, data, evaluation, &reason);
-    enum status status = good ? OK : directory_refuse(folder, CONFUSION, reason.text);
-    if (good) status = atomic_file_rename(folder, temporary, CONFUSION);
-    directory_remove(folder, temporary);     /* which may be there even where it did not open */
-    return status;
+    TRY(atomic_file_begin(folder, CONFUSION, &file));
+    write_rows(file, data, evaluation);
+    return atomic_file_end(folder, CONFUSION, file, true);
 }
