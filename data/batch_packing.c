@@ -24,8 +24,7 @@ size_t batch_packing_bytes(int count, int h, int w, int channels)
 }
 
 void batch_packing_begin(struct batch_packing *packing, const struct augment *augment, int count, int h,
-                         int w,
-                         void *block)
+                         int w, void *block)
 {
     packing->augment = augment;
     packing->count = count;
@@ -91,8 +90,7 @@ static int64_t copy_part(struct batch_packing *packing, const struct augment_par
 }
 
 bool batch_packing_put(struct batch_packing *packing, int place, const struct augmenting *how,
-                       const struct cut *cut,
-                       const struct image *image, struct reason *reason)
+                       const struct cut *cut, const struct image *image, struct reason *reason)
 {
     struct augment_part part;
     bool resize = must_resize(packing, cut, how->random);
@@ -106,8 +104,7 @@ bool batch_packing_put(struct batch_packing *packing, int place, const struct au
 
 /* An image that is, or will be, complete on the device. */
 static bool put_on_device(struct batch_packing *packing, int place, const struct cut *cut,
-                          struct kept_image image,
-                          enum image_source where, struct random *random)
+                          struct kept_image image, enum image_source where, struct random *random)
 {
     int channels = packing->augment->channels;
     struct image_record record = augment_record(cut, 0, 0);

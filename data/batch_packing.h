@@ -31,15 +31,13 @@ size_t batch_packing_bytes(int count, int h, int w, int channels);
 
 /* Starts a new batch in a block of that many bytes, aligned to 16. */
 void batch_packing_begin(struct batch_packing *packing, const struct augment *augment, int count, int h,
-                         int w,
-                         void *block);
+                         int w, void *block);
 
 /* Adds an image at a position of the batch, to be preprocessed as augment_apply does. May be called by
  * several threads for different positions. False, with the reason, if the image cannot be used; another may
  * then take the position. */
 bool batch_packing_put(struct batch_packing *packing, int place, const struct augmenting *how,
-                       const struct cut *cut,
-                       const struct image *image, struct reason *reason);
+                       const struct cut *cut, const struct image *image, struct reason *reason);
 
 /* The same for an image cached on the device. False: it cannot be preprocessed from there. */
 bool batch_packing_put_kept(struct batch_packing *packing, int place, const struct cut *cut,

@@ -1,6 +1,8 @@
 /* CIFAR-10 and CIFAR-100, binary version: records of labels, then red, green and blue planes of
  * 32 x 32 bytes (https://www.cs.toronto.edu/~kriz/cifar.html). */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/memory.h"
@@ -62,8 +64,9 @@ static bool read_records(struct cifar *cifar, int file, const char *path, struct
     struct stat stat_of;
     struct gzip_file opened;
     int record = record_bytes(cifar->layout);
+    if (stat(path, &stat_of) != 0) return because_of(reason, path, strerror(errno));
     if (!gzip_file_open(NULL, path, &opened, reason)) return false;
-    uint64_t bytes = stat(path, &stat_of) == 0 ? (uint64_t)stat_of.st_size : 0;
+    uint64_t bytes = (uint64_t)stat_of.st_size;
     bool good = bytes > 0 && bytes % (uint64_t)record == 0;
     if (!good)
         because(reason, "%s: truncated: %llu bytes are not a whole number of records of %d", path,

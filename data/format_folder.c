@@ -31,8 +31,7 @@ static enum status number_classes(const struct dataset *dataset)
         folder->labels[i] = label_of(dataset, listing->classes[i]);
         if (folder->labels[i] < 0)
             return fail(BAD_DATA, "%s/%s: this class is not one of the %d known ones, such as %s",
-                        folder->root,
-                        listing->classes[i], dataset->classes, dataset->class_names[0]);
+                        folder->root, listing->classes[i], dataset->classes, dataset->class_names[0]);
     }
     return OK;
 }

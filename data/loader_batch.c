@@ -163,8 +163,7 @@ static struct slot *slot_begin(struct loader *loader)
         slot->bad_place = INT32_MAX;
         if (loader->options.leaves)
             batch_packing_begin(&slot->packing, &loader->options.augment, loader->share.count,
-                                loader->options.h,
-                                loader->options.w, batch->images);
+                                loader->options.h, loader->options.w, batch->images);
         if (slot->deferred) deferred_jpeg_clear(slot->deferred);
         return slot;
     }

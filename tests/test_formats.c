@@ -183,7 +183,8 @@ static void cifar10_reads_planes(void **state)
     case_unlink(folder, "data_batch_3.bin");
     expect_refused("cifar10", &options, "data_batch_3.bin");
     options.split = SPLIT_VAL;
-    expect_refused("cifar10", &options, "test_batch.bin");
+    case_write_gz(folder, "test_batch.bin.gz", "compressed", 10);
+    expect_refused("cifar10", &options, "test_batch.bin: No such file");
     write_cifar(folder, "test_batch.bin", 1, (uint8_t[]){10}, 1);
     expect_refused("cifar10", &options, "label 10 of image 0");
     case_write(folder, "test_batch.bin", folder, 10);
