@@ -17,11 +17,7 @@ static enum status read_param(void *context, int param, float *values)
 static void write_list(struct onnx *onnx, const char *key, const double *values, int count)
 {
     struct text list = {0};
-    for (int i = 0; i < count; i++) {
-        text_add(&list, i ? "," : "[");
-        text_json_number(&list, values[i]);
-    }
-    text_add(&list, "]");
+    text_json_numbers(&list, values, count);
     onnx_metadata(onnx, key, list.data);
     text_free(&list);
 }
@@ -38,11 +34,7 @@ static void write_metadata(struct onnx *onnx, const struct session *session)
 {
     const struct data *data = &session->data;
     struct text classes = {0};
-    for (int i = 0; i < data->classes; i++) {
-        text_add(&classes, i ? "," : "[");
-        text_json_bytes(&classes, data->class_names[i]);
-    }
-    text_add(&classes, "]");
+    text_json_names(&classes, data->class_names, data->classes);
     onnx_metadata(onnx, "classes", classes.data);
     text_free(&classes);
     bool upright = session->settings->data.orientation == ORIENTATION_EXIF;

@@ -23,12 +23,7 @@ void member_number(struct text *object, const char *key, double value)
 void member_numbers(struct text *object, const char *key, const double *values, int count)
 {
     member_key(object, key);
-    text_add(object, "[");
-    for (int i = 0; i < count; i++) {
-        text_add(object, i ? "," : "");
-        text_json_number(object, values[i]);
-    }
-    text_add(object, "]");
+    text_json_numbers(object, values, count);
 }
 
 void member_string(struct text *object, const char *key, const char *value)

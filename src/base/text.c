@@ -153,6 +153,26 @@ void text_json_bytes(struct text *text, const char *value)
     text_free(&escaped);
 }
 
+void text_json_numbers(struct text *text, const double *values, int count)
+{
+    text_add(text, "[");
+    for (int i = 0; i < count; i++) {
+        text_add(text, i ? "," : "");
+        text_json_number(text, values[i]);
+    }
+    text_add(text, "]");
+}
+
+void text_json_names(struct text *text, char *const *names, int count)
+{
+    text_add(text, "[");
+    for (int i = 0; i < count; i++) {
+        text_add(text, i ? "," : "");
+        text_json_bytes(text, names[i]);
+    }
+    text_add(text, "]");
+}
+
 void text_json_number(struct text *text, double value)
 {
     if (isfinite(value)) text_add(text, "%.9g", value);

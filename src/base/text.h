@@ -23,6 +23,9 @@ void text_json_string(struct text *text, const char *value);
 void text_json_number(struct text *text, double value);
 /* A string of any bytes, such as a file's name, escaped by text_escape. */
 void text_json_bytes(struct text *text, const char *value);
+/* Arrays: of numbers, and of such strings. */
+void text_json_numbers(struct text *text, const double *values, int count);
+void text_json_names(struct text *text, char *const *names, int count);
 
 /* Appends `value` as UTF-8 that text_unescape makes the same bytes of: those that are not UTF-8 become
  * \xNN, and a backslash before an x \x5c. */

@@ -29,12 +29,6 @@ static int64_t images_of(const struct data *data, const struct dataset *dataset)
            (data->val.dataset == dataset ? data->val.count : 0);
 }
 
-/* Each data set has its share of the limit, by its number of images. */
-struct cache_share {
-    size_t limit;
-    int64_t images;              /* of all data sets */
-};
-
 /* `ranks` of this host keep images in the file. */
 static struct image_cache *open_cache(const struct caching_options *caching,
                                       const struct image_cache_options *options, int ranks)
@@ -106,21 +100,22 @@ int64_t caching_device_bytes(const struct caching_options *caching)
     return unasked && caching->cache_limit == 0 && bytes > most ? 0 : bytes;
 }
 
-/* The CPU's memory is the host's. Data sets that are in memory are not cached again. */
+/* The CPU's memory is the host's. Data sets that are in memory are not cached again; each of the others has its
+ * share of the limit, by its number of images. */
 enum status caching_open(const struct caching_options *caching, bool decoding, struct data *data)
 {
-    struct cache_share share = {0};
+    int64_t images = 0;
     if (caching->cache == CACHE_NONE) return OK;
     for (int i = 0; i < 2; i++)
-        if (data->opened[i].decoded) share.images += images_of(data, &data->opened[i]);
-    if (share.images > 0) share.limit = caching_host_limit(caching->cache_limit);
+        if (data->opened[i].decoded) images += images_of(data, &data->opened[i]);
+    size_t limit = images > 0 ? caching_host_limit(caching->cache_limit) : 0;
     for (int i = 0; i < 2; i++) {
         const struct dataset *dataset = &data->opened[i];
         int64_t count = dataset->decoded ? images_of(data, dataset) : 0;
         if (count == 0) continue;
         struct image_cache_options options = {
             .dataset = dataset, .all = caching->cache == CACHE_AUTO, .count = count,
-            .limit = (size_t)((double)share.limit * (double)count / (double)share.images),
+            .limit = (size_t)((double)limit * (double)count / (double)images),
         };
         TRY(open_shared(caching, &options, !(decoding && dataset == data->train.dataset), &data->caches[i]));
     }

@@ -86,18 +86,6 @@ static enum status read_part(void *context, int item, void *data)
     return store_read(reading->store, part->param, part->part, data);
 }
 
-static char *names_print(char *const *names, int count)
-{
-    struct text text = {0};
-    text_add(&text, "[");
-    for (int i = 0; i < count; i++) {
-        if (i > 0) text_add(&text, ",");
-        text_json_bytes(&text, names[i]);
-    }
-    text_add(&text, "]");
-    return text.data;
-}
-
 static void add_pair(struct safetensors_pair **pairs, int *count, const char *key, char *value)
 {
     *array_push(*pairs, *count) = (struct safetensors_pair){text_copy(key), value};
@@ -107,7 +95,8 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
                         int64_t serial, const struct optimizer_state *state, struct safetensors_pair **pairs,
                         int *count)
 {
-    struct text settings = {0}, config = {0}, graph = {0};
+    struct text settings = {0}, config = {0}, classes = {0}, graph = {0};
+    text_json_names(&classes, source->class_names, source->classes);
     settings_print_resolved(source->settings, source->file, &settings);
     text_escape(&config, settings.data ? settings.data : "");
     text_free(&settings);
@@ -115,7 +104,7 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
     add_pair(pairs, count, "version", text_format("%d", CHECKPOINT_VERSION));
     add_pair(pairs, count, "serial", text_format("%" PRId64, serial));
     add_pair(pairs, count, "arch", text_copy(source->store->graph->arch));
-    add_pair(pairs, count, "classes", names_print(source->class_names, source->classes));
+    add_pair(pairs, count, "classes", classes.data);
     add_pair(pairs, count, "images", text_format("%" PRId64 " %" PRId64 " %08" PRIx32 " %08" PRIx32,
                                                  source->train_images, source->val_images,
                                                  source->train_checksum, source->val_checksum));
