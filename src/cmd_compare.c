@@ -272,10 +272,11 @@ static void add_curves(const struct comparison *all, char **names, struct text *
     static const struct {
         const char *title, *key, *unit;
         double scale;
-        bool of_steps, log, from_zero;
+        bool of_steps, log, log_if_wide, from_zero;
     } curves[] = {
         {.title = "Validation accuracy", .key = "val_top1", .unit = "%", .scale = 100},
-        {.title = "Validation loss", .key = "val_loss"}, {.title = "Training loss", .key = "train_loss"},
+        {.title = "Validation loss", .key = "val_loss", .log_if_wide = true},
+        {.title = "Training loss", .key = "train_loss", .log_if_wide = true},
         {.title = "Learning rate", .key = "lr", .of_steps = true, .from_zero = true},
         {.title = "Gradient norm", .key = "grad_norm", .of_steps = true, .log = true},
         {.title = "Throughput", .key = "images_per_s", .unit = "images/s", .from_zero = true},
@@ -292,7 +293,8 @@ static void add_curves(const struct comparison *all, char **names, struct text *
         }
         const struct chart chart = {
             .title = curves[c].title, .unit = curves[c].unit, .x_name = "step", .scale = curves[c].scale,
-            .log = curves[c].log, .from_zero = curves[c].from_zero, .lines = lines, .count = count,
+            .log = curves[c].log, .log_if_wide = curves[c].log_if_wide, .from_zero = curves[c].from_zero,
+            .lines = lines, .count = count,
         };
         chart_add(&chart, out);
     }

@@ -51,6 +51,27 @@ ok "mistakes with pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $pag
 the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d |
     cmp - run/memory.svg; }
 ok "the memory map in a sandboxed frame" the_map
+ok "... as wide as the page" sh -c '
+    grep -q "<style>svg { max-width: 100%; height: auto }" run/memory.svg &&
+        size=$(sed -n "s/.*<svg.* width=.\([0-9]*\). height=.\([0-9]*\). .*/\1 \2/p" run/memory.svg) &&
+        grep -q "class=.map.*style=.max-width:${size% *}px;aspect-ratio:${size% *}/${size#* }." \
+            run/report.html'
+
+# The axis of a chart is logarithmic (data-log) where one high value would flatten the line.
+high() {
+    awk '/"event":"epoch"/ && !done { sub(/"val_loss":[^,]*/, "\"val_loss\":1e5"); done = 1 } { print }' \
+        run/metrics.jsonl >high/metrics.jsonl
+    "$AMPTRAIN" report -q high && wellformed high/report.html && is_log high 1
+}
+is_log() { grep -q "aria-label=\"Loss\".*data-log=\"$2\"" "$1/report.html"; }
+mkdir high
+ok "losses of one size have a linear axis" is_log run 0
+ok "... with a very high one, a logarithmic axis" high
+unscaled() {
+    sed 's/"loss_scale":[0-9.e+]*/"loss_scale":1/' run/metrics.jsonl >high/metrics.jsonl
+    "$AMPTRAIN" report -q high && ! grep -q "<b>Loss scale</b>" high/report.html
+}
+ok "a run without loss scaling has no curve of it" unscaled
 class_sizes() { sed -n "s/.*\"$1\":\[\([0-9,]*\)\].*/\1/p" run/metrics.jsonl | tr , '\n' | sort -n |
     sed -n '1p;$p' | paste -s -d - |
     sed 's/-/ to /'; }

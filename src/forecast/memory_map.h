@@ -36,6 +36,8 @@ void memory_map_free(struct memory_map *map);
 
 /* Writes it to a file in the folder. */
 #define MEMORY_MAP_FILE "memory.svg"
+#define MEMORY_MAP_WIDTH 1200        /* of the picture, in pixels */
+#define MEMORY_MAP_HEIGHT 924
 enum status memory_map_draw(const struct session *session, const struct memory_map *map, const char *name,
                             const struct directory *folder);
 

@@ -6,8 +6,8 @@
 #include "forecast/memory_map.h"
 #include "format/svg.h"
 
-#define WIDTH 1440.0
-#define HEIGHT 936.0
+#define WIDTH ((double)MEMORY_MAP_WIDTH)
+#define HEIGHT ((double)MEMORY_MAP_HEIGHT)
 #define LEFT 84.0
 #define RIGHT 28.0
 #define CURVE_TOP 124.0

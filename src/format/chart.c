@@ -1,6 +1,9 @@
 #include "format/chart.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
 
 #define WIDTH 480.0
 #define HEIGHT 240.0
@@ -9,6 +12,7 @@
 #define TOP 12.0
 #define BOTTOM 30.0
 #define COLUMNS 320          /* of points */
+#define WIDE 12              /* the largest value, in medians, from which on log_if_wide applies */
 
 struct axis {
     double least, most;      /* range of values, or of their logarithms */
@@ -30,6 +34,26 @@ static double value_of(const struct chart *chart, const struct chart_line *line,
 static bool is_point(const struct chart *chart, const struct chart_line *line, int64_t i)
 {
     return isfinite(line->x[i]) && isfinite(line->y[i]) && (!chart->log || line->y[i] > 0);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Whether all values are positive and the largest is many times the median. */
+static bool is_wide(const struct chart *chart)
+{
+    double *values = NULL;
+    int64_t count = 0;
+    for (int l = 0; l < chart->count; l++)
+        for (int64_t i = 0; i < chart->lines[l].count; i++)
+            if (is_point(chart, &chart->lines[l], i)) *array_push(values, count) = chart->lines[l].y[i];
+    if (count > 0) qsort(values, (size_t)count, sizeof *values, by_size);
+    bool wide = count > 0 && values[0] > 0 && values[count - 1] > WIDE * values[count / 2];
+    free(values);
+    return wide;
 }
 
 /* False if there is no point. */
@@ -173,7 +197,7 @@ static void add_caption(const struct chart *chart, struct text *out)
     text_add(out, "<output></output></figcaption>\n");
 }
 
-void chart_add(const struct chart *chart, struct text *out)
+static void draw_chart(const struct chart *chart, struct text *out)
 {
     struct axis x = {.from = LEFT, .to = WIDTH - RIGHT};
     struct axis y = {.from = HEIGHT - BOTTOM, .to = TOP, .log = chart->log};
@@ -194,4 +218,11 @@ void chart_add(const struct chart *chart, struct text *out)
     for (int l = 0; l < chart->count; l++) add_line(chart, l, &x, &y, out);
     add_marks(chart, &x, out);
     text_add(out, "<path class=\"rule\" d=\"\"/></svg></figure>\n");
+}
+
+void chart_add(const struct chart *chart, struct text *out)
+{
+    struct chart drawn = *chart;
+    drawn.log = chart->log || (chart->log_if_wide && is_wide(chart));
+    draw_chart(&drawn, out);
 }

@@ -22,6 +22,7 @@ struct chart {
     const char *x_name;      /* "step" */
     double scale;            /* y is shown times that; 0: 1 */
     bool log, from_zero;     /* the axis of y */
+    bool log_if_wide;        /* log if few high values would make the others look like zero */
     const struct chart_line *lines;
     int count;
     const double *marks;     /* at these x something happened */

@@ -36,7 +36,8 @@ static const char style[] =
     ".key.mark:before{content:'\\25bc\\a0'}\n"
     ".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}"
     ".c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}\n"
-    ".scroll{overflow:auto;max-height:32em;border:1px solid var(--pale);border-radius:6px}\n"
+    ".scroll{overflow:auto;width:fit-content;max-width:100%;max-height:32em;"
+    "border:1px solid var(--pale);border-radius:6px}\n"
     "table{border-collapse:collapse;font-size:.9em}th,td{padding:2px 10px;text-align:left;vertical-align:top}"
     "th{white-space:nowrap}td{max-width:24em;overflow-wrap:break-word}"
     "td.n,th.n{text-align:right;white-space:nowrap;"
@@ -44,7 +45,8 @@ static const char style[] =
     "tr:nth-child(even) td{background:var(--card)}thead th{position:sticky;top:0;background:var(--ground);"
     "border-bottom:1px solid var(--pale)}\n"
     "tr td.bar{min-width:60px;background:linear-gradient(var(--c0),var(--c0)) 0 60%/var(--v) 4px no-repeat}\n"
-    ".tall{max-height:none}.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,"
+    ".tall{max-height:none;width:100%;max-width:1202px}.lines td{white-space:nowrap;max-width:none}\n"
+    ".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,"
     "440px),1fr));gap:14px;"
     "align-items:start}.pair>*{min-width:0}.pair th{white-space:normal}.pair td:first-child{min-width:7em}\n"
     ".cells rect{stroke:var(--pale);stroke-width:.02}.cells text{text-anchor:middle}"
@@ -56,7 +58,8 @@ static const char style[] =
     "auto 6px;"
     "image-rendering:auto}.pictures .small{image-rendering:pixelated}\n"
     "pre{font-size:.82em;white-space:pre-wrap;overflow-wrap:anywhere;margin:0;padding:8px}"
-    "summary{cursor:pointer;margin:.4em 0}.map{border:0;background:#fff}\n";
+    "summary{cursor:pointer;margin:.4em 0}.map{display:block;border:0;background:#fff;width:100%;min-width:"
+    "900px}\n";
 
 /* Shows the values of each chart's lines nearest to the pointer; and the classes in a large confusion
  * matrix. */

@@ -11,7 +11,8 @@ struct svg svg_open(double w, double h, const char *title)
              "font-family=\"Helvetica, Arial, sans-serif\">\n<title>", w, h, w, h);
     text_html(&svg.body, title);
     text_add(&svg.body, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n"
-             "<style>rect { shape-rendering: crispEdges }</style>\n");
+             "<style>svg { max-width: 100%%; height: auto } "
+             "rect { shape-rendering: crispEdges }</style>\n");
     return svg;
 }
 

@@ -33,7 +33,7 @@ struct svg_font {
     bool upright;                /* read from below */
 };
 
-/* A picture of w x h pixels. */
+/* A picture of w x h pixels; in a narrower window or frame of a browser it is smaller. */
 struct svg svg_open(double w, double h, const char *title);
 void svg_free(struct svg *svg);
 

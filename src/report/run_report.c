@@ -91,6 +91,15 @@ static double *skipped_steps(const struct records_table *steps, int64_t *count)
     return marks;
 }
 
+/* Without loss scaling, the scale is always 1. */
+static bool is_scaled(const struct records_table *steps)
+{
+    const double *scale = records_column(steps, "loss_scale");
+    for (int64_t i = 0; i < steps->count; i++)
+        if (isfinite(scale[i]) && scale[i] != 1) return true;
+    return false;
+}
+
 static void add_curves(const struct run_records *records, struct text *out)
 {
     const struct records_table *steps = &records->steps, *epochs = &records->epochs;
@@ -109,10 +118,11 @@ static void add_curves(const struct run_records *records, struct text *out)
                                  line_of(epochs, "images_per_s", "of the epoch")};
     const struct chart_line wait = line_of(epochs, "data_wait_fraction", "waiting");
     const struct chart charts[] = {
-        {.title = "Loss", .lines = loss, .count = 3, .marks = marks, .mark_count = skipped},
+        {.title = "Loss", .log_if_wide = true, .lines = loss, .count = 3, .marks = marks,
+         .mark_count = skipped},
         {.title = "Accuracy", .unit = "%", .scale = 100, .lines = accuracy, .count = 3},
         {.title = "Learning rate", .from_zero = true, .lines = &lr, .count = 1},
-        {.title = "Loss scale", .log = true, .lines = &scale, .count = 1, .marks = marks,
+        {.title = "Loss scale", .log = true, .lines = &scale, .count = is_scaled(steps), .marks = marks,
          .mark_count = skipped},
         {.title = "Gradient norm", .log = true, .lines = &norm, .count = 1, .marks = marks,
          .mark_count = skipped},
@@ -233,8 +243,8 @@ static void add_memory(const struct run_records *records, struct text *out)
     /* In a frame without scripts, because the file comes from the folder. */
     text_add(out, "<p class=\"grey\">The arena during a step: time across, addresses up; point at a box "
              "for its tensor.</p>\n<div class=\"scroll tall\"><iframe class=\"map\" sandbox=\"\" "
-             "loading=\"lazy\" width=\"1440\" height=\"936\" title=\"memory map\" "
-             "src=\"data:image/svg+xml;base64,");
+             "loading=\"lazy\" style=\"max-width:%dpx;aspect-ratio:%d/%d\" title=\"memory map\" "
+             "src=\"data:image/svg+xml;base64,", MEMORY_MAP_WIDTH, MEMORY_MAP_WIDTH, MEMORY_MAP_HEIGHT);
     text_base64(out, (const uint8_t *)map.data, map.length);
     text_add(out, "\"></iframe></div>\n");
     text_free(&map);

@@ -27,7 +27,7 @@ static void add_rows(const json_t *rows, const struct column *columns, struct te
 {
     size_t i;
     const json_t *row;
-    text_add(out, "<div class=\"scroll\"><table><thead><tr>");
+    text_add(out, "<div class=\"scroll lines\"><table><thead><tr>");
     for (const struct column *column = columns; column->key; column++)
         text_add(out, "<th%s>%s</th>", column->scale != 0 ? " class=\"n\"" : "", column->title);
     text_add(out, "</tr></thead><tbody>\n");
