@@ -391,6 +391,29 @@ static void stages_with_two_chunks_wait_less(void **state)
     }
 }
 
+/* However small the network: a boundary does not move past the next one. */
+static void no_stage_is_left_without_layers(void **state)
+{
+    static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+    const struct model_options model = {.arch = "cifar10_quick", .folders = folders, .dropout = -1};
+    const struct lower_options options = {.batch = 8, .micro_batches = 2, .training = true, .storage = F16};
+    struct graph graph;
+    assert_int_equal(model_load(&model, &graph), OK);
+    for (enum pipeline_schedule schedule = 0; schedule < PIPELINE_SCHEDULES; schedule++)
+        for (int stages = 2; stages <= 4; stages++) {
+            const struct cut_options how = {.stages = stages, .schedule = schedule};
+            struct program program;
+            int chunks = 1;
+            assert_int_equal(lower(&graph, &options, &(struct kernel_options){0}, &program), OK);
+            assert_int_equal(cut(&program, &how), OK);
+            for (int node = 1; node < graph.count; node++)
+                chunks += program.node_stages[node] != program.node_stages[node - 1];
+            assert_int_equal(chunks, pipeline_chunks(schedule, stages));
+            program_free(&program);
+        }
+    graph_free(&graph);
+}
+
 /* Every block is there once, forward before backward, and micro-batches of a chunk in order. */
 static void check_blocks(int stages, int stage, int micro_batches)
 {
@@ -430,6 +453,7 @@ int main(void)
         cmocka_unit_test(no_other_division_of_a_network_is_much_faster),
         cmocka_unit_test(weight_gradients_fill_the_gaps),
         cmocka_unit_test(stages_with_two_chunks_wait_less),
+        cmocka_unit_test(no_stage_is_left_without_layers),
         cmocka_unit_test(blocks_of_two_chunks_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,8 +16,9 @@
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
-#define RANKS_MAX 8
+#define RANKS_MAX 16
 #define FAULTS 1000
+#define SKIPS 12
 
 /* Programs by rank. */
 struct ranks {
@@ -179,6 +180,55 @@ static void compiled_programs_end(void **state)
     graph_free(&graph);
 }
 
+/* A chain of convolutions with a skip over each two, and one over all. */
+static struct graph graph_of_skips(void)
+{
+    struct text text = {0};
+    text_add(&text, "[input]\nchannels = 3\nsize = 8\n[layers]\n");
+    text_add(&text, "add0 = conv input filters=4 kernel=3 pad=1\n");
+    for (int k = 1; k <= SKIPS; k++)
+        text_add(&text, "a%d = conv add%d filters=4 kernel=3 pad=1\nb%d = conv a%d filters=4 kernel=3 pad=1\n"
+                 "add%d = add b%d add%d\n", k, k - 1, k, k, k, k, k - 1);
+    text_add(&text, "all = add add%d add0\nflat = flatten all\nfc = linear flat units=$classes\n", SKIPS);
+    struct graph graph = net_graph(text.data, false);
+    text_free(&text);
+    return graph;
+}
+
+/* Numbers of the stages of all nodes, whose chunks begin at random ones. */
+static void random_stages(const struct graph *graph, const struct cut_options *cut, struct random *random,
+                          int *stage)
+{
+    int chunks = pipeline_chunks(cut->schedule, cut->stages), begun = 1;
+    for (int node = 0; node < graph->count; node++) {
+        int left = graph->count - node, missing = chunks - begun;
+        begun += node > 1 && (int)random_below(random, (uint32_t)left) < missing;
+        stage[node] = pipeline_stage(cut->schedule, cut->stages, begun - 1);
+    }
+}
+
+/* Stages far from each other exchange what skips carry, at times when others wait for it in turn. */
+static void stages_never_wait_in_a_ring(void **state)
+{
+    struct graph graph = graph_of_skips();
+    struct random random = random_open(12, PURPOSE_TEST, 0, 0);
+    int *stage = memory_new((size_t)graph.count, sizeof *stage);
+    for (int k = 0; k < 120; k++) {
+        struct reason reason;
+        struct cut_options cut = {.stages = 3 + k % 6, .schedule = (enum pipeline_schedule)(k / 6 % 4)};
+        int micro_batches = 2 + (int)random_below(&random, 15);
+        random_stages(&graph, &cut, &random, stage);
+        cut.node_stages = stage;
+        struct ranks ranks = compiled(&graph, 2, &cut, micro_batches);
+        bool right = verified(&ranks, &reason);
+        if (!right) print_error("%d stages, %d micro-batches: %s\n", cut.stages, micro_batches, reason.text);
+        assert_true(right);
+        ranks_free(&ranks);
+    }
+    free(stage);
+    graph_free(&graph);
+}
+
 /* What a stage sends another one in a step. */
 static struct comm_mail sent(const struct program *from, int to)
 {
@@ -314,6 +364,7 @@ int main(void)
         cmocka_unit_test(waits_are_part_of_a_ring),
         cmocka_unit_test(what_differs_is_named),
         cmocka_unit_test(compiled_programs_end),
+        cmocka_unit_test(stages_never_wait_in_a_ring),
         cmocka_unit_test(stages_expect_what_others_send),
         cmocka_unit_test(planted_faults_are_found),
     };

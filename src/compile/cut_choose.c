@@ -89,15 +89,19 @@ struct refining {
     int left;                /* simulations */
 };
 
-/* Whether the boundary in front of a node can move by so many nodes; sets `tried`. */
+/* Whether the boundary in front of a node can move by so many nodes, all of one chunk, which keeps some; sets
+ * `tried`. */
 static bool shift(const struct refining *r, int node, int by)
 {
     int count = r->program->graph->count, to = node + by;
+    int first = by > 0 ? node : to - 1, last = by > 0 ? to : node - 1;
     if (to < 2 || to >= count || !r->may_end[to - 1]) return false;
+    for (int n = first; n < last; n++)
+        if (r->stage[n] != r->stage[n + 1]) return false;
     memcpy(r->tried, r->stage, (size_t)count * sizeof *r->tried);
     for (int n = node; n < to; n++) r->tried[n] = r->stage[node - 1];
     for (int n = to; n < node; n++) r->tried[n] = r->stage[node];
-    return by > 0 ? r->stage[to] == r->stage[node] : r->stage[to - 1] == r->stage[node - 1];
+    return true;
 }
 
 /* Tries places near a boundary. */

@@ -46,9 +46,14 @@ struct candidate {
     int urgency;
 };
 
+static int cell_of(int micro_batches, enum block_kind kind, int micro_batch, int chunk)
+{
+    return (chunk * micro_batches + micro_batch) * KINDS + (int)kind;
+}
+
 static double *end_of(const struct v *v, enum block_kind kind, int micro_batch, int chunk)
 {
-    return &v->ends[(chunk * v->micro_batches + micro_batch) * KINDS + (int)kind];
+    return &v->ends[cell_of(v->micro_batches, kind, micro_batch, chunk)];
 }
 
 /* Seconds of a chunk's block, relative to those of others, as of residual networks on GPUs. The only chunk of
@@ -62,16 +67,16 @@ static double seconds_of(const struct v *v, const struct pipeline_block *block)
 }
 
 /* The chunk whose message a block waits for; -1: none. */
-static int sender_of(const struct v *v, const struct pipeline_block *block)
+static int sender_of(int chunks, const struct pipeline_block *block)
 {
     if (block->kind == BLOCK_FORWARD) return block->chunk - 1;
-    return block->kind == BLOCK_BACKWARD && block->chunk + 1 < v->chunks ? block->chunk + 1 : -1;
+    return block->kind == BLOCK_BACKWARD && block->chunk + 1 < chunks ? block->chunk + 1 : -1;
 }
 
 /* When what a block reads is there. */
 static double ready_at(const struct v *v, const struct pipeline_block *block)
 {
-    int k = block->micro_batch, from = sender_of(v, block);
+    int k = block->micro_batch, from = sender_of(v->chunks, block);
     double ready = from >= 0 ? *end_of(v, block->kind, k, from) + MESSAGE : 0;
     if (block->kind == BLOCK_FORWARD) return fmin(NEVER, ready);
     double own = *end_of(v, block->kind - 1, k, block->chunk);
@@ -169,4 +174,28 @@ void pipeline_orders_free(struct pipeline_order *orders, int stages)
 {
     for (int s = 0; s < stages; s++) free(orders[s].blocks);
     free(orders);
+}
+
+struct pipeline_order pipeline_sequence(const struct pipeline_order *orders, enum pipeline_schedule schedule,
+                                        int stages, int micro_batches)
+{
+    int chunks = pipeline_chunks(schedule, stages), count = 0;
+    int *next = memory_new((size_t)stages, sizeof *next);
+    int *rounds = memory_new((size_t)(chunks * micro_batches * KINDS), sizeof *rounds);
+    for (int s = 0; s < stages; s++) count += orders[s].count;
+    struct pipeline_order sequence = {.blocks = memory_new((size_t)count, sizeof *sequence.blocks)};
+    for (int round = 1; sequence.count < count; round++)
+        for (int s = 0; s < stages; s++) {
+            const struct pipeline_block *block = &orders[s].blocks[next[s]];
+            if (next[s] == orders[s].count) continue;
+            int from = sender_of(chunks, block), k = block->micro_batch;
+            int sent = from < 0 ? 0 : rounds[cell_of(micro_batches, block->kind, k, from)];
+            if (from >= 0 && (sent == 0 || sent == round)) continue;
+            rounds[cell_of(micro_batches, block->kind, k, block->chunk)] = round;
+            sequence.blocks[sequence.count++] = *block;
+            next[s]++;
+        }
+    free(next);
+    free(rounds);
+    return sequence;
 }

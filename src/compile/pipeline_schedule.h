@@ -53,3 +53,8 @@ struct pipeline_order {
 /* [stages]; the caller frees them with pipeline_orders_free. */
 struct pipeline_order *pipeline_orders(enum pipeline_schedule schedule, int stages, int micro_batches);
 void pipeline_orders_free(struct pipeline_order *orders, int stages);
+
+/* The blocks of all stages in one order, as if each took the same time: that of every stage, and each block
+ * follows those whose results it reads. The caller frees `blocks`. */
+struct pipeline_order pipeline_sequence(const struct pipeline_order *orders, enum pipeline_schedule schedule,
+                                        int stages, int micro_batches);
