@@ -340,15 +340,29 @@ enum status settings_refuse_name(const struct settings *settings, const char *se
     return status;
 }
 
-void settings_derive(struct settings *settings, const char *section, const char *key, const char *value)
+static bool try_derive(struct settings *settings, const char *section, const char *key, const char *value,
+                       struct reason *reason)
 {
-    struct reason reason;
     const struct option *option = option_find(section, key);
     assert(option);
     struct settings_origin *origin = settings_origin(settings, option);
     if (!origin->asked) origin->asked = option_value(option, settings);
-    bool good = settings_set(settings, option, value, FROM_DERIVED, NULL, &reason);
+    return settings_set(settings, option, value, FROM_DERIVED, NULL, reason);
+}
+
+void settings_derive(struct settings *settings, const char *section, const char *key, const char *value)
+{
+    struct reason reason;
+    bool good = try_derive(settings, section, key, value, &reason);
     assert(good && "a derived value that its own row refuses");
+}
+
+enum status settings_take(struct settings *settings, const char *section, const char *key, const char *value,
+                          const char *from)
+{
+    struct reason reason;
+    if (try_derive(settings, section, key, value, &reason)) return OK;
+    return fail(USAGE, "%s: %s", from, reason.text);
 }
 
 void settings_derive_number(struct settings *settings, const char *section, const char *key, int64_t number)

@@ -53,6 +53,10 @@ enum status settings_refuse_name(const struct settings *settings, const char *se
 /* Sets a value that follows from others; --print-config says so. */
 void settings_derive(struct settings *settings, const char *section, const char *key, const char *value);
 void settings_derive_number(struct settings *settings, const char *section, const char *key, int64_t number);
+/* Sets a value that the user gave elsewhere, as with an option of the command, `from`: refused by that name,
+ * USAGE. */
+enum status settings_take(struct settings *settings, const char *section, const char *key, const char *value,
+                          const char *from);
 
 /* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
 void settings_print(const struct settings *settings, bool origins, struct text *out);

@@ -145,8 +145,7 @@ static enum status take_count(struct cmd *cmd, const struct comm *comm)
     if (settings_given(settings, "parallel", "gpus"))
         return settings_refuse(settings, "parallel", "gpus", "%d ranks were started", comm->count);
     snprintf(count, sizeof count, "%d", comm->count);
-    settings_derive(settings, "parallel", "gpus", count);
-    return OK;
+    return settings_take(settings, "parallel", "gpus", count, "ranks");
 }
 
 enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struct comm *comm))

@@ -173,15 +173,16 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
 
 /* Validation data from the command line, whose path is relative to the working folder, not to the
  * configuration's. */
-static void take_val(struct cmd *cmd)
+static enum status take_val(struct cmd *cmd)
 {
     const char *named = cmd_value(cmd, "val");
-    if (!named) return;
+    if (!named) return OK;
     char *path = realpath(named, NULL);
-    settings_derive(&cmd->settings, "data", "val", path ? path : named);
+    enum status status = settings_take(&cmd->settings, "data", "val", path ? path : named, "eval: --val");
     settings_derive(&cmd->settings, "data", "val_fraction", "0");
     if (!cmd->settings.data.format) settings_derive(&cmd->settings, "data", "format", detect_format(named));
     free(path);
+    return status;
 }
 
 static enum status eval_run(struct cmd *cmd)
@@ -192,7 +193,7 @@ static enum status eval_run(struct cmd *cmd)
         return fail(USAGE, "eval: --split must be train or val, not '%s'", split);
     if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits")));
     if (cmd->output) TRY(check_records(cmd->output));
-    take_val(cmd);
+    TRY(take_val(cmd));
     struct trained trained;
     TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
     enum status status = evaluate_split(cmd, &trained);

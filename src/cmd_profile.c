@@ -233,8 +233,8 @@ static enum status each_batch(struct cmd *cmd, enum status (*one)(struct cmd *, 
     for (int i = 0; i < count && status == OK; i++) {
         char number[24];
         snprintf(number, sizeof number, "%ld", batches[i]);
-        settings_derive(&cmd->settings, "train", "batch", number);
-        status = one(cmd, i == 0, &json);
+        status = settings_take(&cmd->settings, "train", "batch", number, "profile: --batch");
+        if (status == OK) status = one(cmd, i == 0, &json);
     }
     if (status == OK && json.data) printf(count > 1 ? "[%s]\n" : "%s\n", json.data);
     text_free(&json);

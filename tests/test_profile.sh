@@ -117,6 +117,8 @@ ok "micro-batches of one device are rows of their layers" micro_batches
 for list in 0 8, a -4 8,x; do
     ok "--batch $list" says 2 "not '$list'" "$AMPTRAIN" profile -c run.ini --batch="$list"
 done
+ok "--batch beyond the range of train.batch" says 2 "--batch: must be between 1 and 1048576, not 2000000" \
+    "$AMPTRAIN" profile -c run.ini --batch=2000000
 forced() {
     "$AMPTRAIN" profile -c run.ini -s run.conv_algorithm="$1" --json >json &&
         [ "$(tr '\n' ' ' <json | grep -o "\"algorithm\":\"$1\"" | wc -l)" = 5 ]

@@ -40,6 +40,8 @@ ok "weights without a network" says 2 "does not say of which network it is" "$AM
     bare.safetensors
 whole() { "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures | grep '^{"images":48,'; }
 ok "eval of other images" whole
+ok "--val with a path that no configuration can hold" says 2 "eval: --val: a ';' at the start or after" \
+    "$AMPTRAIN" eval --weights ../run --val "../pictures ;"
 flipped() {
     "$AMPTRAIN" eval -q --json --flip --weights ../run --val ../pictures --logits flip.npy >flip &&
         "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures --logits plain.npy >plain &&

@@ -1,11 +1,6 @@
 #include "session/data_parts.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-
-#include "base/memory.h"
-#include "base/text.h"
 
 /* Sizes: of training images by crop, else resize, else the data's own, else the model file's. */
 
@@ -44,9 +39,7 @@ static struct extent extent_val(const struct data_opening *o, struct extent trai
 
 static void derive(const struct data_opening *o, const char *key, int64_t value)
 {
-    char *text = text_format("%" PRId64, value);
-    settings_derive(o->settings, "augment", key, text);
-    free(text);
+    settings_derive_number(o->settings, "augment", key, value);
 }
 
 #define RESIZE_MAX 65536

@@ -156,9 +156,7 @@ enum status micro_batches_find(struct session *session)
     int count = 1;
     if (session->settings->parallel.microbatches > 0) return OK;
     if (!session->settings->run.deterministic) TRY(find(session, &count));
-    char number[16];
-    snprintf(number, sizeof number, "%d", count);
-    settings_derive(session->settings, "parallel", "microbatches", number);
+    settings_derive_number(session->settings, "parallel", "microbatches", count);
     session->hyper.micro_batches = (int)hyperparameters_parts(session->settings);
     log_info("parallel.microbatches: auto is %d", count);
     return OK;
