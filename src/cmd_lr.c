@@ -114,31 +114,64 @@ static double x_of(const struct range *range, double rate)
 }
 
 /* Losses 50 % above the first one are cut off. */
+static double top_of(const struct range *range)
+{
+    return 1.5 * range->smooth[0];
+}
+
 static double y_of(const struct range *range, double loss)
 {
-    double top = 1.5 * range->smooth[0], bottom = range->smooth[range->lowest];
+    double top = top_of(range), bottom = range->smooth[range->lowest];
     return MARGIN + (top - fmin(loss, top)) / (top - bottom) * (HEIGHT - 2 * MARGIN);
 }
 
-static void draw_line(struct svg *svg, double x, uint32_t colour, const char *name)
+static const struct svg_font axis_font = {12, 0x404040, ANCHOR_MIDDLE, false, false};
+
+static void draw_line(struct svg *svg, struct point from, struct point to, uint32_t colour)
 {
-    const struct point ends[] = {{x, MARGIN}, {x, HEIGHT - MARGIN}};
+    const struct point ends[] = {from, to};
     svg_polyline(svg, ends, 2, (struct svg_stroke){colour, 1, 1});
-    const struct svg_font font = {12, 0x404040, ANCHOR_MIDDLE, false, false};
-    svg_text(svg, (struct point){x, HEIGHT - MARGIN + 16}, font, name);
+}
+
+static void draw_rates(struct svg *svg, const struct range *range)
+{
+    double bottom = HEIGHT - MARGIN, suggested = x_of(range, range->suggestion);
+    char name[32];
+    for (double decade = pow(10, ceil(log10(range->rates[0]))); decade <= range->rates[range->count - 1];
+         decade *= 10) {
+        double x = x_of(range, decade);
+        draw_line(svg, (struct point){x, MARGIN}, (struct point){x, bottom}, 0xdddddd);
+        snprintf(name, sizeof name, "%g", decade);
+        svg_text(svg, (struct point){x, bottom + 16}, axis_font, name);
+    }
+    svg_text(svg, (struct point){WIDTH / 2.0, bottom + 36}, axis_font, "learning rate");
+    draw_line(svg, (struct point){suggested, MARGIN}, (struct point){suggested, bottom}, 0x2a7f2a);
+}
+
+/* At multiples of 1, 2 or 5 times a power of ten, about four of them. */
+static void draw_losses(struct svg *svg, const struct range *range)
+{
+    double least = range->smooth[range->lowest], most = top_of(range);
+    double power = pow(10, floor(log10((most - least) / 4))), share = (most - least) / 4 / power;
+    double step = power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
+    struct svg_font font = axis_font;
+    char name[32];
+    font.anchor = ANCHOR_END;
+    for (double tick = ceil(least / step); tick * step <= most; tick++) {
+        double y = y_of(range, tick * step);
+        draw_line(svg, (struct point){MARGIN, y}, (struct point){WIDTH - MARGIN, y}, 0xdddddd);
+        snprintf(name, sizeof name, "%g", tick * step);
+        svg_text(svg, (struct point){MARGIN - 8, y + 4}, font, name);
+    }
 }
 
 static enum status draw(const struct range *range, const char *path)
 {
     struct svg svg = svg_open(WIDTH, HEIGHT, "Loss by learning rate");
     struct point *curve = memory_new((size_t)range->count, sizeof *curve);
-    char title[96], name[32];
-    for (double decade = pow(10, ceil(log10(range->rates[0]))); decade <= range->rates[range->count - 1];
-         decade *= 10) {
-        snprintf(name, sizeof name, "%.0e", decade);
-        draw_line(&svg, x_of(range, decade), 0xdddddd, name);
-    }
-    draw_line(&svg, x_of(range, range->suggestion), 0x2a7f2a, "");
+    char title[96];
+    draw_losses(&svg, range);
+    draw_rates(&svg, range);
     for (int i = 0; i < range->count; i++)
         curve[i] = (struct point){x_of(range, range->rates[i]), y_of(range, range->smooth[i])};
     svg_polyline(&svg, curve, range->count, (struct svg_stroke){0x1f5fa8, 2, 1});

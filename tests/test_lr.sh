@@ -15,6 +15,8 @@ points() { [ "$(tr '{' '\n' <told | grep -c '^"lr"')" -ge 40 ]; }
 ok "... with every point" points
 ok "-o writes a picture" lr -o curve.svg
 ok "... with the curve" grep -q '<polyline' curve.svg
+ok "... and its axes" sh -c 'grep -q ">learning rate<" curve.svg && grep -q ">0.01<" curve.svg &&
+    [ "$(grep -c "text-anchor=.end." curve.svg)" -ge 2 ]'
 ok "another optimizer starts from another rate" sh -c '
     "$AMPTRAIN" lr -q -c run.ini -s amp.precision=fp32 -s optimizer.name=adamw --json |
         grep -q "\"points\":\[{\"lr\":1e-07,"'

@@ -45,7 +45,7 @@ static const char style[] =
     "tr:nth-child(even) td{background:var(--card)}thead th{position:sticky;top:0;background:var(--ground);"
     "border-bottom:1px solid var(--pale)}\n"
     "tr td.bar{min-width:60px;background:linear-gradient(var(--c0),var(--c0)) 0 60%/var(--v) 4px no-repeat}\n"
-    ".tall{max-height:none;width:100%;max-width:1202px}.lines td{white-space:nowrap;max-width:none}\n"
+    ".tall{max-height:none}.wide{width:100%;max-width:1202px}.lines td{white-space:nowrap;max-width:none}\n"
     ".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,"
     "440px),1fr));gap:14px;"
     "align-items:start}.pair>*{min-width:0}.pair th{white-space:normal}.pair td:first-child{min-width:7em}\n"

@@ -242,7 +242,7 @@ static void add_memory(const struct run_records *records, struct text *out)
     if (!records_read(records->folder, MEMORY_MAP_FILE, REPORT_FILE_MAX, &map)) return;
     /* In a frame without scripts, because the file comes from the folder. */
     text_add(out, "<p class=\"grey\">The arena during a step: time across, addresses up; point at a box "
-             "for its tensor.</p>\n<div class=\"scroll tall\"><iframe class=\"map\" sandbox=\"\" "
+             "for its tensor.</p>\n<div class=\"scroll tall wide\"><iframe class=\"map\" sandbox=\"\" "
              "loading=\"lazy\" style=\"max-width:%dpx;aspect-ratio:%d/%d\" title=\"memory map\" "
              "src=\"data:image/svg+xml;base64,", MEMORY_MAP_WIDTH, MEMORY_MAP_WIDTH, MEMORY_MAP_HEIGHT);
     text_base64(out, (const uint8_t *)map.data, map.length);
