@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/search_paths.h"
 #include "base/text.h"
@@ -50,7 +49,8 @@ static enum status check_images(const struct image_folder *folder)
     }
     enum status status = OK;
     if (empty.length)
-        status = fail(BAD_DATA, "%s: class folders without images: %s", folder->root, empty.data);
+        status = fail(BAD_DATA, "%s: class folders without PNG, JPEG or WebP images: %s; remove or fill them",
+                      folder->root, empty.data);
     text_free(&empty);
     return status;
 }
@@ -70,10 +70,8 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     dataset->classes = options->class_names ? options->class_count : listing->class_count;
     dataset->class_names = text_list(names, dataset->classes, dataset->classes);
     TRY(number_classes(dataset));
+    listing_warn(folder->root, listing);
     TRY(check_images(folder));
-    if (listing->ignored)
-        log_warning("%s: files that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s",
-                    folder->root, (long long)listing->ignored, listing->example);
     dataset->count = (int64_t)listing->count;
     dataset->c = options->c == 1 ? 1 : 3;
     dataset->decoded = true;

@@ -58,6 +58,29 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count)
     return IMAGE_UNKNOWN;
 }
 
+/* Formats that are not read: bytes from `at` on. */
+static const struct {
+    size_t at, count;
+    const char *bytes, *name;
+} foreign[] = {
+    {4, 7, "ftyphei", "HEIC"}, {4, 7, "ftyphev", "HEIC"}, {4, 8, "ftypmif1", "HEIC"},
+    {4, 8, "ftypmsf1", "HEIC"}, {4, 7, "ftypavi", "AVIF"}, {4, 8, "ftypcrx ", "a camera's raw format"},
+    {0, 4, "GIF8", "GIF"}, {0, 4, "II*\0", "TIFF"}, {0, 4, "MM\0*", "TIFF"}, {0, 4, "8BPS", "Photoshop"},
+    {4, 8, "JXL \r\n\x87\n", "JPEG XL"}, {0, 2, "\xff\x0a", "JPEG XL"},
+    {4, 8, "jP  \r\n\x87\n", "JPEG 2000"}, {0, 4, "\xff\x4f\xff\x51", "JPEG 2000"},
+};
+
+const char *image_foreign(const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (count >= foreign[i].at + foreign[i].count &&
+            memcmp(bytes + foreign[i].at, foreign[i].bytes, foreign[i].count) == 0)
+            return foreign[i].name;
+    /* The magic of two letters alone also begins texts; a BMP has four zero bytes after its size. */
+    bool bmp = count >= 10 && memcmp(bytes, "BM", 2) == 0 && memcmp(bytes + 6, "\0\0\0\0", 4) == 0;
+    return bmp ? "BMP" : NULL;
+}
+
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

@@ -45,6 +45,8 @@ enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP };
 #define IMAGE_SNIFF_BYTES 12
 /* The kind of a file by its first bytes, of which it needs IMAGE_SNIFF_BYTES at most. */
 enum image_kind image_sniff(const uint8_t *bytes, size_t count);
+/* The name of another format of images that these bytes begin, such as "HEIC"; NULL: none that is known. */
+const char *image_foreign(const uint8_t *bytes, size_t count);
 
 struct image_options {
     int channels;              /* 1 or 3, others are refused */

@@ -14,6 +14,13 @@ static bool choose_turned(void *context, int h, int w, struct box *part, struct 
     return turned->choice->choose(turned->choice->context, all.h, all.w, part, reason);
 }
 
+static bool refuse_unknown(const uint8_t *bytes, size_t count, struct reason *reason)
+{
+    const char *foreign = image_foreign(bytes, count);
+    if (foreign) return because(reason, "%s is not read; convert it to JPEG or PNG", foreign);
+    return because(reason, count ? "neither PNG, JPEG nor WebP by its first bytes" : "empty");
+}
+
 bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
                   const struct image_choice *choice, struct image *image, struct reason *reason)
 {
@@ -25,8 +32,7 @@ bool image_decode(const uint8_t *bytes, size_t count, struct image_options optio
     const struct image_choice upright = {choose_turned, &turned};
     switch (image_sniff(bytes, count)) {
     case IMAGE_JPEG: return image_decode_jpeg(bytes, count, options, choice, image, reason);
-    case IMAGE_UNKNOWN:
-        return because(reason, count ? "neither PNG, JPEG nor WebP by its first bytes" : "empty");
+    case IMAGE_UNKNOWN: return refuse_unknown(bytes, count, reason);
     case IMAGE_PNG:
         decode = image_decode_png;
         if (!options.ignore_orientation) turned.orientation = orientation_of_png(bytes, count);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "data/image.h"
 
@@ -23,7 +24,13 @@
 /* Shorter listings are created as quickly as they are read. */
 #define REMEMBERED_MIN 20000
 
-/* The entries of a directory, sorted bytewise, hidden files left out. False: it cannot be read. The first
+/* Hidden files, and folders that macOS's archives and Synology's servers add. */
+static bool is_left_out(const char *name)
+{
+    return name[0] == '.' || strcmp(name, "__MACOSX") == 0 || strcmp(name, "@eaDir") == 0;
+}
+
+/* The entries of a directory, sorted bytewise, some left out. False: it cannot be read. The first
  * character of each name is its type: 'f' a file, 'd' a directory, '?' unknown. */
 static bool list_directory(const char *path, char ***names, size_t *count)
 {
@@ -33,7 +40,7 @@ static bool list_directory(const char *path, char ***names, size_t *count)
     *names = NULL;
     *count = 0;
     while (errno = 0, (entry = readdir(directory))) {
-        if (entry->d_name[0] == '.') continue;
+        if (is_left_out(entry->d_name)) continue;
         char *name = text_format("?%s", entry->d_name);
         if (entry->d_type == DT_REG) name[0] = 'f';
         if (entry->d_type == DT_DIR) name[0] = 'd';
@@ -52,15 +59,30 @@ static int compare_listed(const void *a, const void *b)
     return strcmp(*(char *const *)a + 1, *(char *const *)b + 1);
 }
 
-/* Also true for empty or unreadable files, which count as bad images when they are used. */
-static bool looks_like_image(const char *path)
+/* Also true for empty or unreadable files, which count as bad images when they are used. `other`: the format,
+ * if it is an image of a format that is not read. */
+static bool looks_like_image(const char *path, const char **other)
 {
     uint8_t bytes[IMAGE_SNIFF_BYTES];
     int file = open(path, O_RDONLY | O_CLOEXEC);
+    *other = NULL;
     if (file < 0) return true;
     ssize_t count = file_read(file, bytes, sizeof bytes, 0);
     close(file);
-    return count <= 0 || image_sniff(bytes, (size_t)count) != IMAGE_UNKNOWN;
+    if (count <= 0 || image_sniff(bytes, (size_t)count) != IMAGE_UNKNOWN) return true;
+    *other = image_foreign(bytes, (size_t)count);
+    return false;
+}
+
+/* The first image of another format, or else the first file, is the example. */
+static void ignore(struct listing *listing, const char *name, const char *other)
+{
+    if (!listing->example || (other && listing->foreign == 0)) {
+        free(listing->example);
+        listing->example = other ? text_format("%s (%s)", name, other) : text_copy(name);
+    }
+    listing->ignored++;
+    listing->foreign += other != NULL;
 }
 
 size_t listing_name(struct listing *listing, const char *name)
@@ -121,15 +143,15 @@ static bool listing_visit(const struct search *search, const char *name, char ki
     struct listing *listing = search->listing;
     char *path = text_format("%s/%s", search->root, name);
     bool good = true;
+    const char *other = NULL;
     if (kind == '?') kind = kind_of(path);
     if (kind == 'd') {
         good = listing_walk(search, name, depth + 1);
-    } else if (kind == 'f' && looks_like_image(path)) {
+    } else if (kind == 'f' && looks_like_image(path, &other)) {
         struct listed file = {.name = listing_name(listing, name), .class = (unsigned)search->class};
         *array_push(listing->files, listing->count) = file;
     } else {
-        listing->ignored++;
-        if (!listing->example) listing->example = text_copy(path);
+        ignore(listing, name, other);
     }
     free(path);
     return good;
@@ -232,8 +254,12 @@ static void listing_append(struct listing *listing, struct listing *part)
         part->folders[i].name += at;
         *array_push(listing->folders, listing->folder_count) = part->folders[i];
     }
+    if (part->example && (!listing->example || (part->foreign > 0 && listing->foreign == 0))) {
+        free(listing->example);
+        listing->example = text_copy(part->example);
+    }
     listing->ignored += part->ignored;
-    if (!listing->example && part->example) listing->example = text_copy(part->example);
+    listing->foreign += part->foreign;
 }
 
 /* Allocators keep freed memory for a while. Pages are returned to the system at once, so that joining the
@@ -312,6 +338,19 @@ bool listing_images(const char *folder, struct listing *listing, struct reason *
     if (good) *listing = made;
     else listing_free(&made);
     return good;
+}
+
+void listing_warn(const char *root, const struct listing *listing)
+{
+    const char *example = listing->example;
+    if (listing->ignored == 0) return;
+    if (strncmp(example, "./", 2) == 0) example += 2;
+    if (listing->foreign > 0)
+        log_warning("%s: images that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s; "
+                    "amptrain.ini(5) says how to convert them", root, (long long)listing->foreign, example);
+    else
+        log_warning("%s: files that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s", root,
+                    (long long)listing->ignored, example);
 }
 
 void listing_free(struct listing *listing)

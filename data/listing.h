@@ -30,8 +30,9 @@ struct listing {
     size_t count;
     struct listed_folder *folders;
     size_t folder_count;
-    int64_t ignored;           /* files that are neither PNG, JPEG nor WebP, */
-    char *example;             /* and one of them */
+    int64_t ignored;           /* files that are neither PNG, JPEG nor WebP, ... */
+    int64_t foreign;           /* ... those of them that are images of other formats, ... */
+    char *example;             /* ... and one of them in words: "CLASS/FILE (FORMAT)"; NULL: none */
 };
 
 /* Lists `root`; files are images if their first bytes say so, or if they cannot be read, which is reported
@@ -40,6 +41,8 @@ struct listing {
 bool listing_make(const char *root, const char *cache, struct listing *listing, struct reason *reason);
 /* Lists the images of a folder and of the folders in it, without classes; names begin with "./". */
 bool listing_images(const char *folder, struct listing *listing, struct reason *reason);
+/* Warns of the files that were ignored. */
+void listing_warn(const char *root, const struct listing *listing);
 void listing_free(struct listing *listing);            /* accepts a zeroed struct */
 
 /* Reads the listing stored in the folder `cache`. True: it exists, and no folder has changed. */

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "data/listing.h"
 
-#define MAGIC "AMPLIST3"
+#define MAGIC "AMPLIST4"
 /* A folder that changed this shortly before it was listed may change again without a new timestamp. */
 #define SETTLED_NANOSECONDS 2000000000
 
@@ -20,7 +20,8 @@ struct index_header {
     char magic[8];
     uint64_t folder_count, count, bytes;
     uint64_t root, classes;    /* where their names begin in `names`; the classes' follow each other */
-    int64_t ignored;
+    int64_t ignored, foreign;
+    uint64_t example;          /* where it begins in `names`; empty: none */
     uint64_t class_count;
     uint32_t crc, unused;      /* CRC-32C of all of the file, taken while this is 0 */
 };
@@ -86,11 +87,14 @@ void listing_remember(const char *root, const char *cache, const struct listing 
     if (!path) return;
     struct listing more = {0};
     struct index_header header = {.folder_count = listing->folder_count, .count = listing->count,
-                                  .ignored = listing->ignored, .class_count = (uint64_t)listing->class_count};
+                                  .ignored = listing->ignored, .foreign = listing->foreign,
+                                  .class_count = (uint64_t)listing->class_count};
     memcpy(header.magic, MAGIC, sizeof header.magic);
     header.root = listing->bytes + listing_name(&more, real);
     header.classes = listing->bytes + more.bytes;
     for (int i = 0; i < listing->class_count; i++) listing_name(&more, listing->classes[i]);
+    header.example = listing->bytes + more.bytes;
+    listing_name(&more, listing->example ? listing->example : "");
     header.bytes = listing->bytes + more.bytes;
     header.crc = index_checksum(header, listing, &more);
     struct reason unsaid;
@@ -117,6 +121,7 @@ static bool read_index(FILE *file, struct index_header *header, struct listing *
     listing->count = header->count;
     listing->bytes = listing->room = header->bytes;
     listing->ignored = header->ignored;
+    listing->foreign = header->foreign;
     size_t folder = sizeof *listing->folders, listed = sizeof *listing->files;
     return read_array(file, (void **)&listing->folders, header->folder_count, folder, most) &&
            read_array(file, (void **)&listing->files, header->count, listed, most) &&
@@ -139,8 +144,8 @@ static bool is_name(const struct listing *listing, uint64_t at, bool may_be_root
 static bool makes_sense(const struct index_header *header, const struct listing *listing)
 {
     if (listing->bytes == 0 || listing->names[listing->bytes - 1] != '\0') return false;
-    if (header->root >= listing->bytes || header->class_count < 1 || header->class_count > INT_MAX)
-        return false;
+    if (header->root >= listing->bytes || header->example >= listing->bytes) return false;
+    if (header->class_count < 1 || header->class_count > INT_MAX) return false;
     uint64_t at = header->classes, class = 0;
     for (uint64_t i = 0; i < header->class_count; i++) {
         if (!is_name(listing, at, false) || strchr(listing->names + at, '/')) return false;
@@ -192,7 +197,7 @@ bool listing_recall(const char *root, const char *cache, struct listing *listing
     if (file) fclose(file);
     if (good) {
         take_classes(&header, &read);
-        if (read.ignored) read.example = text_copy("(found when it was first listed)");
+        if (read.ignored > 0) read.example = text_copy(read.names + header.example);
         *listing = read;
     } else {
         listing_free(&read);

@@ -176,6 +176,7 @@ static enum status predict_folder(struct predictor *predictor, const char *folde
     struct reason reason;
     if (!listing_images(folder, &listing, &reason)) return fail(BAD_DATA, "%s", reason.text);
     enum status status = OK;
+    if (listing.foreign > 0) listing_warn(folder, &listing);
     for (size_t i = 0; i < listing.count && status == OK; i++) {
         char *path = text_format("%s/%s", folder, listing.names + listing.files[i].name + strlen("./"));
         status = predict(predictor, path);

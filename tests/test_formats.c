@@ -331,7 +331,9 @@ static void folder_says_what_is_missing(void **state)
     case_write(folder, "b/c/notes", "no image", 8);
     expect_refused("folder", &options, "no PNG, JPEG or WebP image");
     case_write_bytes(folder, "d/x", case_plain_png(1, 1, 1, 1, 1));
-    expect_refused("folder", &options, "class folders without images: a, b");
+    expect_refused("folder", &options, "class folders without PNG, JPEG or WebP images: a, b");
+    case_write(folder, "b/phone.heic", "\0\0\0\x18" "ftypheix\0\0\0\0", 16);
+    expect_refused("folder", &options, "are skipped: 1, such as b/phone.heic (HEIC); amptrain.ini(5) says how");
     case_remove(folder);
     options.path = "/nonexistent/train";
     expect_refused("folder", &options, "/nonexistent/train: No such file");

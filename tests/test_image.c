@@ -430,6 +430,9 @@ static void missing_and_odd_files_are_named(void **state)
     case_write(folder, "none.png", "hello", 5);
     assert_false(image_load(path, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "neither PNG, JPEG nor WebP"));
+    case_write(folder, "none.png", "\0\0\0\x1c" "ftypavif\0\0\0\0", 16);
+    assert_false(image_load(path, rgb, NULL, &image, &reason));
+    assert_non_null(strstr(reason.text, "AVIF is not read; convert it to JPEG or PNG"));
     case_write(folder, "none.png", "", 0);
     assert_false(image_load(path, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "empty"));

@@ -31,6 +31,11 @@ static char *make_tree(void)
         }
     case_write(root, "class05/notes", "no image", 8);
     case_write(root, "class05/empty.jpg", "", 0);
+    case_write(root, "class07/deep/phone", "\0\0\0\x18" "ftypheic\0\0\0\0", 16);
+    case_write(root, "class08/old", "BM\x46\0\0\0\0\0\0\0", 10);
+    case_write(root, "class09/BMW", "BMW and others", 14);
+    case_write_bytes(root, "__MACOSX/class01/x.png", case_plain_png(1, 1, 0, 0, 0));
+    case_write_bytes(root, "class09/@eaDir/x.png/thumbnail.png", case_plain_png(1, 1, 0, 0, 0));
     case_write(root, "README", "no class", 8);
     return root;
 }
@@ -50,8 +55,9 @@ static void finds_images_in_order(void **state)
     assert_int_equal(listing.class_count, CLASSES);
     assert_string_equal(listing.classes[20], "class20");
     assert_int_equal(listing.count, (CLASSES - 1) * IMAGES + 1);
-    assert_int_equal(listing.ignored, 1);
-    assert_non_null(strstr(listing.example, "class05/notes"));
+    assert_int_equal(listing.ignored, 4);
+    assert_int_equal(listing.foreign, 2);
+    assert_string_equal(listing.example, "class07/deep/phone (HEIC)");
     for (size_t i = 0; i < listing.count; i++) {
         const char *name = listing.names + listing.files[i].name;
         const char *class = listing.classes[listing.files[i].class];
@@ -75,6 +81,9 @@ static void expect_same(const struct listing *a, const struct listing *b)
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->class_count, b->class_count);
     assert_int_equal(a->ignored, b->ignored);
+    assert_int_equal(a->foreign, b->foreign);
+    assert_int_equal(a->example == NULL, b->example == NULL);
+    if (a->example) assert_string_equal(a->example, b->example);
     for (int i = 0; i < a->class_count; i++) assert_string_equal(a->classes[i], b->classes[i]);
     for (size_t i = 0; i < a->count; i++) {
         assert_string_equal(a->names + a->files[i].name, b->names + b->files[i].name);

@@ -153,7 +153,7 @@ explained_keys() {
 ok "... and no key that is not written" explained_keys
 
 # The configuration that amptrain.ini(5) begins with.
-sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$ini_page" | sed '/^import/,$d' | tr -d '\\' >"$scratch/example.ini"
+sed -n '/^\.EX/,/^\.EE/{/^\.EE/q;/^\./d;p;}' "$ini_page" | tr -d '\\' >"$scratch/example.ini"
 ok "amptrain.ini(5)'s example is accepted" "$AMPTRAIN" --check -c "$scratch/example.ini"
 
 # The examples in amptrain-model(5): networks, of which two begin with [layers] or a block, and what two
