@@ -9,15 +9,15 @@
 
 #include "base/file.h"
 
-/* A larger image is treated as an error or an attack. */
-#define PIXEL_BYTES_MAX ((size_t)1 << 28)
+/* A larger image is treated as an error or an attack; phones take photographs of 108 million pixels. */
+#define PIXEL_BYTES_MAX ((size_t)1 << 29)
 
 bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
 {
     if (h < 1 || w < 1 || c < 1 || c > IMAGE_CHANNELS_MAX)
         return because(reason, "an image of %dx%dx%d", h, w, c);
     if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / (size_t)c)
-        return because(reason, "%dx%d pixels are too many", w, h);
+        return because(reason, "%dx%d pixels are too many: they exceed %zu MiB", w, h, PIXEL_BYTES_MAX >> 20);
     size_t bytes = (size_t)part.h * (size_t)part.w * (size_t)c;
     if (bytes > image->capacity) {
         free(image->pixels);
