@@ -2,19 +2,14 @@
 
 #include "data/dataset.h"
 
-extern const struct format format_mnist, format_cifar10, format_cifar100, format_digits, format_folder,
-    format_packed, format_synthetic;
+#define FORMATS(EACH) \
+    EACH(mnist) EACH(cifar10) EACH(cifar100) EACH(folder) EACH(packed) EACH(digits) EACH(synthetic)
 
-const struct format *const format_table[] = {
-    &format_mnist,
-    &format_cifar10,
-    &format_cifar100,
-    &format_folder,
-    &format_packed,
-    &format_digits,
-    &format_synthetic,
-    NULL,
-};
+#define DECLARE(name) extern const struct format format_##name;
+#define ROW(name) &format_##name,
+
+FORMATS(DECLARE)
+const struct format *const format_table[] = {FORMATS(ROW) NULL};
 
 const struct format *format_find(const char *name)
 {

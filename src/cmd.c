@@ -13,11 +13,17 @@
 #include "session/session_open.h"
 #include "session/weights.h"
 
-const struct command *const command_table[] = {
-    &cmd_train, &cmd_eval, &cmd_predict, &cmd_plan, &cmd_summary, &cmd_bench, &cmd_pack, &cmd_export,
-    &cmd_average, &cmd_init, &cmd_lr, &cmd_report, &cmd_compare, &cmd_profile, &cmd_ops, &cmd_models,
-    &cmd_formats, &cmd_devices, NULL,
-};
+/* As --help lists them. */
+#define COMMANDS(EACH)                                                                                 \
+    EACH(train) EACH(eval) EACH(predict) EACH(plan) EACH(summary) EACH(bench) EACH(pack) EACH(export)  \
+    EACH(average) EACH(init) EACH(lr) EACH(report) EACH(compare) EACH(profile) EACH(ops) EACH(models)  \
+    EACH(formats) EACH(devices)
+
+#define DECLARE(name) extern const struct command cmd_##name;
+#define ROW(name) &cmd_##name,
+
+COMMANDS(DECLARE)
+const struct command *const command_table[] = {COMMANDS(ROW) NULL};
 
 const struct command *command_find(const char *name)
 {

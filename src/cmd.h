@@ -92,7 +92,3 @@ void cmd_any_batch(struct cmd *cmd);
 
 /* --check: everything that can be checked beforehand, and the plan. */
 enum status cmd_check(struct cmd *cmd);
-
-extern const struct command cmd_train, cmd_eval, cmd_predict, cmd_plan, cmd_summary, cmd_bench, cmd_pack,
-    cmd_export, cmd_average, cmd_init, cmd_lr, cmd_report, cmd_compare, cmd_profile, cmd_ops, cmd_models,
-    cmd_formats, cmd_devices;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 
@@ -108,6 +109,7 @@ void host_memory(size_t *available, size_t *total)
 int host_processors(void)
 {
     cpu_set_t cpus;
-    int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    bool known = sched_getaffinity(0, sizeof cpus, &cpus) == 0;      /* up to 1024 */
+    int count = known ? CPU_COUNT(&cpus) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? count : 1;
 }
