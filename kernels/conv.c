@@ -329,6 +329,7 @@ static const struct op_example examples[] = {
     {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {2, 19, 17, 3}}}},
     {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 18, 17, 64}}}},    /* conv_winograd_cpu.c */
     {"filters=64 kernel=3 pad_h=2 pad_w=0", 1, {{.rank = 4, .dim = {19, 5, 14, 32}}}},
+    {"filters=18 kernel=3 stride=2 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 91, 95, 6}}}},    /* parts */
     {0},
 };
 

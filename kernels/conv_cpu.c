@@ -3,13 +3,16 @@
 #include "base/memory.h"
 #include "conv.h"
 #include "conv_gemm.h"
+#include "conv_shifted.h"
 #include "conv_winograd.h"
 #include "product.h"
 
-/* A kernel plan: one of the three; `winograd` only for phases that it takes, `product` for the others. */
+/* A kernel plan: `gemm` alone; or `winograd` and `shifted` for phases that they take, `product` for the
+ * others. */
 struct conv_cpu_plan {
     struct conv_gemm *gemm;
     struct conv_winograd *winograd;
+    struct conv_shifted *shifted;
     void *product;
 };
 
@@ -37,7 +40,11 @@ static enum status direct_prepare(const struct call *call, void **product)
 static enum status conv_prepare(const struct call *call, void **kernel_plan)
 {
     struct conv_cpu_plan *plan = memory_new(1, sizeof *plan);
-    *plan = (struct conv_cpu_plan){.gemm = conv_gemm_make(call), .winograd = conv_winograd_make(call)};
+    *plan = (struct conv_cpu_plan){
+        .gemm = conv_gemm_make(call),
+        .winograd = conv_winograd_make(call),
+        .shifted = conv_shifted_make(call),
+    };
     *kernel_plan = plan;
     return plan->gemm ? OK : direct_prepare(call, &plan->product);
 }
@@ -48,6 +55,7 @@ static void conv_release(void *kernel_plan)
     if (!plan) return;
     conv_gemm_free(plan->gemm);
     conv_winograd_free(plan->winograd);
+    conv_shifted_free(plan->shifted);
     product_release(plan->product);
     free(plan);
 }
@@ -70,6 +78,7 @@ static size_t conv_workspace(const struct call *call)
     struct call direct = direct_call(call);
     if (conv_winograd_takes(plan->winograd, call->phase))
         return conv_winograd_workspace(plan->winograd, call);
+    if (conv_shifted_takes(plan->shifted, call->phase)) return conv_shifted_workspace(plan->shifted, call);
     return plan->gemm ? conv_gemm_workspace(plan->gemm, call) : product_workspace(&direct);
 }
 
@@ -78,6 +87,7 @@ static enum status conv_run(const struct call *call)
     const struct conv_cpu_plan *plan = plan_of(call);
     struct call direct = direct_call(call);
     if (conv_winograd_takes(plan->winograd, call->phase)) return conv_winograd_run(plan->winograd, call);
+    if (conv_shifted_takes(plan->shifted, call->phase)) return conv_shifted_run(plan->shifted, call);
     return plan->gemm ? conv_gemm_run(plan->gemm, call) : product_run(&direct);
 }
 
@@ -86,10 +96,12 @@ static const char *conv_plan_name(const struct call *call)
     const struct conv_cpu_plan *plan = plan_of(call);
     struct call direct = direct_call(call);
     if (conv_winograd_takes(plan->winograd, call->phase)) return "winograd";
+    if (conv_shifted_takes(plan->shifted, call->phase)) return "shifted";
     return plan->gemm ? conv_gemm_name(plan->gemm) : product_plan_name(&direct);
 }
 
-static const char *const variants[] = {"native", "widened", "winograd", "gemm", "gemm-per-image", NULL};
+static const char *const variants[] = {"native", "widened",        "winograd", "shifted",
+                                       "gemm",   "gemm-per-image", NULL};
 
 const struct op_code conv_cpu = {
     .variants = variants,

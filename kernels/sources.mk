@@ -95,6 +95,8 @@ libkernels_a_SOURCES = \
 	kernels/conv_cpu.c \
 	kernels/conv_gemm.h \
 	kernels/conv_gemm_cpu.c \
+	kernels/conv_shifted.h \
+	kernels/conv_shifted_cpu.c \
 	kernels/conv_winograd.h \
 	kernels/conv_winograd_cpu.c \
 	kernels/cpu.h \
@@ -156,6 +158,8 @@ libkernels_a_SOURCES = \
 	kernels/optimizer_walk.h \
 	kernels/pad.c \
 	kernels/panel_product.h \
+	kernels/pair_product.h \
+	kernels/pair_product_cpu.c \
 	kernels/panel_product_cpu.c \
 	kernels/pixels_cpu.c \
 	kernels/pixels_cpu.h \

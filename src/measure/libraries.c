@@ -18,7 +18,7 @@ static const struct library on_cuda[] = {
     {"chosen", {NULL}}, {NULL, {NULL}},
 };
 static const struct library on_cpu[] = {
-    {"oneDNN", {"native", "widened"}}, {"gemm", {"gemm"}}, {"own", {"winograd"}},
+    {"oneDNN", {"native", "widened"}}, {"gemm", {"gemm"}}, {"own", {"winograd", "shifted"}},
     {"chosen", {NULL}}, {NULL, {NULL}},
 };
 
