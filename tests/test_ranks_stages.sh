@@ -52,6 +52,20 @@ ok "2 pipelines of 2 stages" equals 4 4 2 2 $skips
 ok "... vshape" equals 4 4 2 2 $skips -s parallel.schedule=vshape
 ok "... 8 micro-batches, a memory limit" equals 8 2 2 8 $skips -s memory.strategy=recompute -s parallel.schedule=vshape
 ok "... with mixed images" equals 2 4 2 1 -s augment.mixup=0.2 -s augment.cutmix=1 -s amp.precision=bf16
+
+# Each two convolutions have a skip, and all together: what it carries goes to stages far from each other.
+{
+    printf '[input]\nchannels = 1\nsize = 8\n[layers]\nadd0 = conv input filters=4 kernel=3 pad=1\n'
+    for k in 1 2 3 4 5 6; do
+        printf 'a%d = conv add%d filters=4 kernel=3 pad=1\nb%d = batchnorm a%d\n' $k $((k - 1)) $k $k
+        printf 'c%d = conv b%d filters=4 kernel=3 pad=1\nadd%d = add c%d add%d\n' $k $k $k $k $((k - 1))
+    done
+    printf 'all = add add6 add0\nflat = flatten all\nfc = linear flat units=$classes\n'
+} >far.ini
+far="-s model.file=far.ini"
+ok "skips across 5 stages, gpipe" equals 4 5 5 4 $far -s parallel.schedule=gpipe
+ok "... across 7, vshape" equals 8 7 7 8 $far -s parallel.schedule=vshape -s amp.precision=bf16
+ok "... across 4 of two pipelines" equals 8 8 4 4 $far -s parallel.schedule=vshape -s amp.precision=fp32
 ok "lamb" equals 2 2 2 2 -s optimizer.name=lamb -s optimizer.lr=0.001 -s amp.precision=fp32
 ok "a memory limit" equals 4 2 2 4 $skips -s memory.strategy=recompute
 
