@@ -28,9 +28,17 @@
 /* A copy from one GPU to another while both compute: 205 to 310 GB/s on two H200s. */
 #define MESSAGE_BYTES_PER_SECOND 250e9
 
+/* Bytes of the first operand in whose place the second one is read: a rank's own share
+ * (kernels/sum_ranks.c). */
+static int64_t bytes_replaced(const struct program *program, const struct instruction *at)
+{
+    if (!at->op || at->x_count < 2 || program->values[at->x[0]].kind != KIND_EXCHANGE) return 0;
+    return program->values[at->x[1]].bytes;
+}
+
 double cost_bytes(const struct program *program, const struct instruction *at)
 {
-    double reads = 0, writes = 0;
+    double reads = -(double)bytes_replaced(program, at), writes = 0;
     for (int k = 0; k < at->read_count; k++) reads += (double)program->values[at->reads[k]].bytes;
     for (int k = 0; k < at->write_count; k++)
         if (at->writes[k] != at->workspace) writes += (double)program->values[at->writes[k]].bytes;

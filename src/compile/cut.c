@@ -65,11 +65,10 @@ static void number_chunks(struct cutting *c)
 {
     const int *stages = c->program->node_stages;
     int turn = c->options->stages - 1;
-    bool rises = c->options->schedule != PIPELINE_V;
+    bool v = pipeline_interleaves(c->options->schedule), rises = false;
     for (int node = 0; node < c->program->graph->count; node++) {
         rises = rises || stages[node] == 0;
-        if (c->options->schedule != PIPELINE_V) c->chunks[node] = stages[node];
-        else c->chunks[node] = rises ? turn + stages[node] : turn - stages[node];
+        c->chunks[node] = !v ? stages[node] : rises ? turn + stages[node] : turn - stages[node];
     }
 }
 

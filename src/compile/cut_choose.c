@@ -156,7 +156,7 @@ static enum status divide(const struct program *program, const struct cut_option
     double least = 0, after;
     enum status status = partition(program, &how, stage, moved, NULL);
     bool same = status == OK && memcmp(stage, moved, bytes) == 0;
-    bool refines = options->schedule == PIPELINE_V;
+    bool refines = pipeline_interleaves(options->schedule);
     if (status == OK && (seconds || !same || refines))
         status = division_seconds(program, options, &how, stage, &least);
     if (status == OK && refines) status = refine(program, options, &how, stage, &least);

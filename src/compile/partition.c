@@ -251,7 +251,7 @@ static bool search(struct partitioning *p, int *stage, int *moved, double *secon
         .limit = p->options->limit, .bytes = stage_bytes, .context = p,
     };
     struct partition_stage *found = memory_new((size_t)partition_chunks(&problem), sizeof *found);
-    bool v = problem.schedule == PIPELINE_V;
+    bool v = pipeline_interleaves(problem.schedule);
     bool any = v ? search_chunks(&problem, found, seconds) : search_stages(&problem, found, seconds);
     if (any) number_nodes(p, found, stage);
     if (any && moved) {

@@ -161,12 +161,13 @@ static void stage_order(enum pipeline_schedule schedule, int stages, int stage, 
 struct pipeline_order *pipeline_orders(enum pipeline_schedule schedule, int stages, int micro_batches)
 {
     struct pipeline_order *orders = memory_new((size_t)stages, sizeof *orders);
-    int most = (schedule == PIPELINE_V ? 2 : 1) * KINDS * micro_batches;
+    bool v = pipeline_interleaves(schedule);
+    int most = (v ? 2 : 1) * KINDS * micro_batches;
     for (int s = 0; s < stages; s++) {
         orders[s].blocks = memory_new((size_t)most, sizeof *orders[s].blocks);
-        if (schedule != PIPELINE_V) stage_order(schedule, stages, s, micro_batches, &orders[s]);
+        if (!v) stage_order(schedule, stages, s, micro_batches, &orders[s]);
     }
-    if (schedule == PIPELINE_V) v_orders(stages, micro_batches, orders);
+    if (v) v_orders(stages, micro_batches, orders);
     return orders;
 }
 

@@ -26,22 +26,28 @@ struct pipeline_block {
     int micro_batch, chunk;
 };
 
+/* Whether stages have two chunks, whose micro-batches come by turns. */
+static inline bool pipeline_interleaves(enum pipeline_schedule schedule)
+{
+    return schedule == PIPELINE_V;
+}
+
 static inline int pipeline_chunks(enum pipeline_schedule schedule, int stages)
 {
-    return schedule == PIPELINE_V ? 2 * stages - 1 : stages;
+    return pipeline_interleaves(schedule) ? 2 * stages - 1 : stages;
 }
 
 /* The stage that has a chunk; the last stage has the last one. */
 static inline int pipeline_stage(enum pipeline_schedule schedule, int stages, int chunk)
 {
-    if (schedule != PIPELINE_V) return chunk;
+    if (!pipeline_interleaves(schedule)) return chunk;
     return chunk < stages ? stages - 1 - chunk : chunk - (stages - 1);
 }
 
 /* Whether weight gradients of a chunk are separate: nobody waits for the first one's data gradients. */
 static inline bool pipeline_weights_apart(enum pipeline_schedule schedule, int chunk)
 {
-    return (schedule == PIPELINE_ZERO_BUBBLE || schedule == PIPELINE_V) && chunk > 0;
+    return (schedule == PIPELINE_ZERO_BUBBLE || pipeline_interleaves(schedule)) && chunk > 0;
 }
 
 /* The blocks of a stage in their order. */

@@ -264,7 +264,7 @@ static void window_note(struct replay *replay, bool whole)
     for (int t = 1; t < replay->time; t++)
         if (replay->change[t] > replay->change[peak]) peak = t;
     replay->micro_batch = replay->program->instructions[peak].micro_batch;
-    whole = whole || replay->program->schedule == PIPELINE_V;
+    whole = whole || pipeline_interleaves(replay->program->schedule);
     if (whole || replay->program->micro_batches < 2) replay->micro_batch = 0;
     else if (replay->micro_batch == 0) replay->micro_batch = 1;
     if (replay->micro_batch > 0) {

@@ -9,7 +9,7 @@
 #define STAGES_MAX 8
 #define DEEPEST 8            /* micro-batches for each stage ... */
 #define MICRO_BATCHES_MAX 32 /* ... and in all */
-#define WIDEST_V 2           /* ... with PIPELINE_V, whose stages wait little with few */
+#define WIDEST_V 2           /* ... with two chunks a stage, which wait little with few */
 
 static struct compile_options options_of(const struct session *session, const struct best_pipeline *pipeline,
                                          const struct cluster *cluster)
@@ -50,7 +50,7 @@ static enum status try_schedules(const struct session *session, struct best_pipe
     enum status status = OK;
     int parts = partition_parts(&program);
     for (enum pipeline_schedule s = 0; status == OK && s < PIPELINE_SCHEDULES; s++) {
-        bool several = s == PIPELINE_V && pipeline.micro_batches > WIDEST_V * pipeline.stages;
+        bool several = pipeline_interleaves(s) && pipeline.micro_batches > WIDEST_V * pipeline.stages;
         if (several || pipeline_chunks(s, pipeline.stages) > parts) continue;
         const struct partition_options how = {.stages = pipeline.stages, .schedule = s,
                                               .on_cpu = session_device_kind(session) == DEVICE_CPU};
