@@ -219,6 +219,16 @@ static void nearest_leaves_strangers(void **state)
     assert_null(text_nearest("lr", NULL, 0));
 }
 
+/* The distance to a longer name decides, not the part that a shorter one shares. */
+static void nearest_prefers_small_slips(void **state)
+{
+    static const char *const names[] = {"crop", "val_crop", "cache", "cache_limit", "freeze", "freeze_epochs"};
+    assert_string_equal(text_nearest("vl_crop", names, 6), "val_crop");
+    assert_string_equal(text_nearest("cache_limi", names, 6), "cache_limit");
+    assert_string_equal(text_nearest("feeze_epochs", names, 6), "freeze_epochs");
+    assert_string_equal(text_nearest("crop_size", names, 6), "crop");
+}
+
 static void bytes_for_people(void **state)
 {
     char text[TEXT_BYTES];
@@ -323,6 +333,7 @@ int main(void)
         cmocka_unit_test(json_numbers_read_back),
         cmocka_unit_test(json_has_no_infinity),
         cmocka_unit_test(nearest_finds_slips),
+        cmocka_unit_test(nearest_prefers_small_slips),
         cmocka_unit_test(nearest_leaves_strangers),
         cmocka_unit_test(bytes_for_people),
         cmocka_unit_test(manual_text_is_no_command),

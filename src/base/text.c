@@ -279,22 +279,33 @@ static bool has_part(const char *word, const char *name)
     return false;
 }
 
-static int name_distance(const char *word, const char *name)
+/* Among names that share a part with the word, the one with the smallest edit distance is nearest: val_crop,
+ * not crop, for vl_crop. */
+struct distance {
+    int shown, edits;
+};
+
+static struct distance name_distance(const char *word, const char *name)
 {
     size_t length = strlen(word);
-    int distance = edit_distance(word, name);
+    int edits = edit_distance(word, name);
     bool begins = length >= 2 && strncmp(word, name, length) == 0;
-    return begins || has_part(word, name) ? text_smaller(distance, 1) : distance;
+    return (struct distance){begins || has_part(word, name) ? text_smaller(edits, 1) : edits, edits};
+}
+
+static bool is_nearer(struct distance a, struct distance b)
+{
+    return a.shown < b.shown || (a.shown == b.shown && a.edits < b.edits);
 }
 
 const char *text_nearest(const char *word, const char *const *names, int count)
 {
     const char *nearest = NULL;
     int limit = (int)strlen(word) / 3;
-    int best = limit < 1 ? 2 : limit + 1;
+    struct distance best = {limit < 1 ? 2 : limit + 1, 0};
     for (int i = 0; i < count; i++) {
-        int distance = name_distance(word, names[i]);
-        if (distance >= best) continue;
+        struct distance distance = name_distance(word, names[i]);
+        if (!is_nearer(distance, best)) continue;
         best = distance;
         nearest = names[i];
     }
