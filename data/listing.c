@@ -59,19 +59,22 @@ static int compare_listed(const void *a, const void *b)
     return strcmp(*(char *const *)a + 1, *(char *const *)b + 1);
 }
 
-/* Also true for empty or unreadable files, which count as bad images when they are used. `other`: the format,
- * if it is an image of a format that is not read. */
-static bool looks_like_image(const char *path, const char **other)
+enum look { LOOK_IMAGE, LOOK_OTHER, LOOK_UNREADABLE };
+
+/* By the first bytes; empty files are unreadable. `other`: the format, if it is an image of a format that is
+ * not read. */
+static enum look look_at(const char *path, const char **other)
 {
     uint8_t bytes[IMAGE_SNIFF_BYTES];
     int file = open(path, O_RDONLY | O_CLOEXEC);
     *other = NULL;
-    if (file < 0) return true;
+    if (file < 0) return LOOK_UNREADABLE;
     ssize_t count = file_read(file, bytes, sizeof bytes, 0);
     close(file);
-    if (count <= 0 || image_sniff(bytes, (size_t)count) != IMAGE_UNKNOWN) return true;
+    if (count <= 0) return LOOK_UNREADABLE;
+    if (image_sniff(bytes, (size_t)count) != IMAGE_UNKNOWN) return LOOK_IMAGE;
     *other = image_foreign(bytes, (size_t)count);
-    return false;
+    return LOOK_OTHER;
 }
 
 /* The first image of another format, or else the first file, is the example. */
@@ -147,7 +150,8 @@ static bool listing_visit(const struct search *search, const char *name, char ki
     if (kind == '?') kind = kind_of(path);
     if (kind == 'd') {
         good = listing_walk(search, name, depth + 1);
-    } else if (kind == 'f' && looks_like_image(path, &other)) {
+    } else if (kind == 'f' && look_at(path, &other) != LOOK_OTHER) {
+        /* Unreadable files count as bad images when they are used. */
         struct listed file = {.name = listing_name(listing, name), .class = (unsigned)search->class};
         *array_push(listing->files, listing->count) = file;
     } else {
@@ -179,6 +183,16 @@ static bool listing_walk(const struct search *search, const char *name, int dept
     return good;
 }
 
+static void count_stray(const char *root, char *const *names, size_t count, struct listing *listing)
+{
+    const char *other;
+    for (size_t i = 0; i < count; i++) {
+        char *path = text_format("%s/%s", root, names[i] + 1);
+        listing->stray += names[i][0] == 'f' && look_at(path, &other) == LOOK_IMAGE;
+        free(path);
+    }
+}
+
 /* The folders in the root, sorted: the classes found. */
 static bool find_classes(const char *root, struct listing *listing, struct reason *reason)
 {
@@ -188,10 +202,12 @@ static bool find_classes(const char *root, struct listing *listing, struct reaso
     add_folder(listing, root, "");
     for (size_t i = 0; i < count; i++) {
         char *path = text_format("%s/%s", root, names[i] + 1);
-        if (names[i][0] == 'd' || (names[i][0] == '?' && kind_of(path) == 'd'))
+        if (names[i][0] == '?') names[i][0] = kind_of(path);
+        if (names[i][0] == 'd')
             *array_push(listing->classes, listing->class_count) = text_copy(names[i] + 1);
         free(path);
     }
+    if (listing->class_count > 0) count_stray(root, names, count, listing);
     text_list_free(names, count);
     if (listing->class_count == 0)
         return because(reason, "%s: contains no class folders (images belong in %s/CLASS/)", root, root);
@@ -343,6 +359,8 @@ bool listing_images(const char *folder, struct listing *listing, struct reason *
 void listing_warn(const char *root, const struct listing *listing)
 {
     const char *example = listing->example;
+    if (listing->stray > 0)
+        log_warning("%s: images outside of class folders are skipped: %lld", root, (long long)listing->stray);
     if (listing->ignored == 0) return;
     if (strncmp(example, "./", 2) == 0) example += 2;
     if (listing->foreign > 0)

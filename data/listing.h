@@ -32,6 +32,7 @@ struct listing {
     size_t folder_count;
     int64_t ignored;           /* files that are neither PNG, JPEG nor WebP, ... */
     int64_t foreign;           /* ... those of them that are images of other formats, ... */
+    int64_t stray;             /* images in the root, which are in no class */
     char *example;             /* ... and one of them in words: "CLASS/FILE (FORMAT)"; NULL: none */
 };
 

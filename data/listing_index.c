@@ -20,7 +20,7 @@ struct index_header {
     char magic[8];
     uint64_t folder_count, count, bytes;
     uint64_t root, classes;    /* where their names begin in `names`; the classes' follow each other */
-    int64_t ignored, foreign;
+    int64_t ignored, foreign, stray;
     uint64_t example;          /* where it begins in `names`; empty: none */
     uint64_t class_count;
     uint32_t crc, unused;      /* CRC-32C of all of the file, taken while this is 0 */
@@ -88,7 +88,7 @@ void listing_remember(const char *root, const char *cache, const struct listing 
     struct listing more = {0};
     struct index_header header = {.folder_count = listing->folder_count, .count = listing->count,
                                   .ignored = listing->ignored, .foreign = listing->foreign,
-                                  .class_count = (uint64_t)listing->class_count};
+                                  .stray = listing->stray, .class_count = (uint64_t)listing->class_count};
     memcpy(header.magic, MAGIC, sizeof header.magic);
     header.root = listing->bytes + listing_name(&more, real);
     header.classes = listing->bytes + more.bytes;
@@ -122,6 +122,7 @@ static bool read_index(FILE *file, struct index_header *header, struct listing *
     listing->bytes = listing->room = header->bytes;
     listing->ignored = header->ignored;
     listing->foreign = header->foreign;
+    listing->stray = header->stray;
     size_t folder = sizeof *listing->folders, listed = sizeof *listing->files;
     return read_array(file, (void **)&listing->folders, header->folder_count, folder, most) &&
            read_array(file, (void **)&listing->files, header->count, listed, most) &&

@@ -112,6 +112,9 @@ static enum status look(struct findings *found)
     found->channels = dataset.c;
     found->one_size = dataset.h > 0;
     count_classes(&dataset, found);
+    if (dataset.classes == 1)
+        log_warning("%s: there is only one class, '%s'; each subfolder of images is one", found->train,
+                    dataset.class_names[0]);
     if (dataset.c > CHANNELS)
         status = fail(BAD_DATA, "%s: init knows images of 1 or 3 channels, not %d", found->train, dataset.c);
     if (status == OK) status = images_measure(&dataset, found);

@@ -99,4 +99,10 @@ ok "... without messages about classifier rows" sh -c '! grep -q rows err'
 ok "a different class resets its classifier row" says 0 \
     "has 1 of the 2 classes, but not 'zebra': the other rows of the classifier 'linear'" \
     amp train -s model.weights=$weights -s data.train=others -s data.val=others -s run.max_steps=1
+
+mkdir lonely
+cp -r pictures/apple lonely
+ok "a single class" says 0 "there is only one class, 'apple', so there is nothing to learn" \
+    "$AMPTRAIN" --check -c run.ini -s data.train=lonely -s data.val=lonely
+ok "... and init" says 0 "there is only one class, 'apple'" "$AMPTRAIN" init lonely -o lonely.ini
 finish

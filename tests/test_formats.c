@@ -287,6 +287,7 @@ static void folder_finds_images_by_first_bytes(void **state)
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     struct dataset dataset = opened("folder", &options);
     assert_non_null(strstr(case_log(), "neither PNG, JPEG nor WebP are skipped: 1, such as"));
+    assert_null(strstr(case_log(), "outside of class folders"));
     struct image image = {0};
     assert_int_equal(dataset.count, 3);
     assert_int_equal(dataset.classes, 2);
@@ -332,6 +333,8 @@ static void folder_says_what_is_missing(void **state)
     expect_refused("folder", &options, "no PNG, JPEG or WebP image");
     case_write_bytes(folder, "d/x", case_plain_png(1, 1, 1, 1, 1));
     expect_refused("folder", &options, "class folders without PNG, JPEG or WebP images: a, b");
+    case_write_bytes(folder, "x.png", case_plain_png(1, 1, 1, 1, 1));
+    expect_refused("folder", &options, "images outside of class folders are skipped: 1");
     case_write(folder, "b/phone.heic", "\0\0\0\x18" "ftypheix\0\0\0\0", 16);
     expect_refused("folder", &options, "are skipped: 1, such as b/phone.heic (HEIC); amptrain.ini(5) says how");
     case_remove(folder);

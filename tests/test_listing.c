@@ -36,6 +36,7 @@ static char *make_tree(void)
     case_write(root, "class09/BMW", "BMW and others", 14);
     case_write_bytes(root, "__MACOSX/class01/x.png", case_plain_png(1, 1, 0, 0, 0));
     case_write_bytes(root, "class09/@eaDir/x.png/thumbnail.png", case_plain_png(1, 1, 0, 0, 0));
+    case_write_bytes(root, "outside.png", case_plain_png(1, 1, 0, 0, 0));
     case_write(root, "README", "no class", 8);
     return root;
 }
@@ -57,6 +58,7 @@ static void finds_images_in_order(void **state)
     assert_int_equal(listing.count, (CLASSES - 1) * IMAGES + 1);
     assert_int_equal(listing.ignored, 4);
     assert_int_equal(listing.foreign, 2);
+    assert_int_equal(listing.stray, 1);
     assert_string_equal(listing.example, "class07/deep/phone (HEIC)");
     for (size_t i = 0; i < listing.count; i++) {
         const char *name = listing.names + listing.files[i].name;
@@ -82,6 +84,7 @@ static void expect_same(const struct listing *a, const struct listing *b)
     assert_int_equal(a->class_count, b->class_count);
     assert_int_equal(a->ignored, b->ignored);
     assert_int_equal(a->foreign, b->foreign);
+    assert_int_equal(a->stray, b->stray);
     assert_int_equal(a->example == NULL, b->example == NULL);
     if (a->example) assert_string_equal(a->example, b->example);
     for (int i = 0; i < a->class_count; i++) assert_string_equal(a->classes[i], b->classes[i]);

@@ -87,6 +87,14 @@ static const char *find_class(const struct dataset *dataset, const char *const *
     return NULL;
 }
 
+static void warn_of_one_class(const struct settings *settings, const struct dataset *dataset)
+{
+    char name[NAME_ROOM];
+    if (dataset->classes == 1)
+        log_warning("%s: data.train: there is only one class, '%s', so there is nothing to learn",
+                    settings_where(settings, "data", "train"), class_name(dataset, 0, name));
+}
+
 /* Warns if the parent folder of the splits was given. */
 static void warn_of_splits(const struct settings *settings, const struct dataset *dataset)
 {
@@ -159,6 +167,7 @@ void data_summary_log(const struct settings *settings, const struct data *data)
     if (train) log_extremes(dataset, train);
     if (train) warn_of_missing("training", dataset, train);
     if (val) warn_of_missing("validation", data->val.dataset, val);
+    if (dataset && settings->data.train) warn_of_one_class(settings, dataset);
     if (dataset && settings->data.train) warn_of_splits(settings, dataset);
     duplicates_warn(data);
     free(train);
