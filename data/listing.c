@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/align.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -283,7 +284,7 @@ static void listing_append(struct listing *listing, struct listing *part)
 static void forget_pages(void *memory, size_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)memory, to = from + bytes;
-    from = (from + page - 1) / page * page;
+    from = align_up(from, page);
     to = to / page * page;
     if (memory && from < to) madvise((void *)from, to - from, MADV_DONTNEED);
 }

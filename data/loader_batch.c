@@ -1,13 +1,14 @@
 /* loader_batch.c: the batches in preparation, one per slot, read, decoded and mixed in chunks. */
 #include <stdlib.h>
 
+#include "base/align.h"
 #include "base/memory.h"
 #include "data/loader_parts.h"
 
 static void *slot_allocate(const struct loader_options *options, size_t bytes)
 {
     if (options->allocate) return options->allocate(options->memory_context, bytes);
-    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return aligned_alloc(64, align_up(bytes, 64));
 }
 
 static void slot_release(const struct loader_options *options, void *memory, size_t bytes)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/file.h"
 #include "base/memory.h"
 
@@ -171,10 +172,10 @@ static bool tar_step(struct tar *tar, const uint8_t *header, const struct about 
     if (!has_content((char)header[TYPE_AT])) bytes = 0;
     member->at = tar->at + TAR_BLOCK;
     size_t rest = tar->count - member->at;
-    if (bytes > rest || (bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK > rest)
+    if (bytes > rest || align_up(bytes, TAR_BLOCK) > rest)
         return because(reason, "truncated in the tar member at byte %zu", tar->at);
     member->bytes = (size_t)bytes;
-    tar->at = member->at + (member->bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
+    tar->at = member->at + align_up(member->bytes, TAR_BLOCK);
     return true;
 }
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/align.h"
 #include "base/dtype.h"
 #include "base/status.h"
 #include "op.h"
@@ -41,7 +42,7 @@ enum status onednn_step_run(struct onednn_step *step, void *const data[ONEDNN_OP
 #define ONEDNN_ALIGNMENT 64
 static inline size_t onednn_align(size_t bytes)
 {
-    return (bytes + ONEDNN_ALIGNMENT - 1) / ONEDNN_ALIGNMENT * ONEDNN_ALIGNMENT;
+    return align_up(bytes, ONEDNN_ALIGNMENT);
 }
 
 /* The library's name of the implementation, for benchmarks. */

@@ -1,5 +1,6 @@
 #include "exec/device_allocators.h"
 
+#include "base/align.h"
 #include "base/host.h"
 #include "base/log.h"
 
@@ -73,9 +74,7 @@ struct cache *device_allocators_open(struct device *device, size_t limit, bool w
     if (whole) physical = physical_whole(device, physical.granularity);
     backend->memory.info(device, &left, &total);
     struct cache_options options = {.alignment = ALLOCATORS_ALIGNMENT, .limit = limit};
-    if (!whole)
-        options.chunk = (ALLOCATORS_CHUNK
-                         + physical.granularity - 1) / physical.granularity * physical.granularity;
+    if (!whole) options.chunk = align_up(ALLOCATORS_CHUNK, physical.granularity);
     options.range = ALLOCATORS_RANGES * total;
     struct cache *cache = cache_open(&physical, &options);
     if (cache)

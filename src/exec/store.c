@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "compile/kernel_plans.h"
@@ -23,8 +24,8 @@ static int64_t param_count(const struct graph *graph, int param)
 
 static int64_t store_reserve(int64_t *end, int64_t count, enum dtype dtype)
 {
-    int64_t begin = *end, bytes = count * (int64_t)dtype_bytes(dtype);
-    *end += (bytes + STORE_ALIGNMENT - 1) / STORE_ALIGNMENT * STORE_ALIGNMENT;
+    int64_t begin = *end;
+    *end += (int64_t)align_up((size_t)count * dtype_bytes(dtype), STORE_ALIGNMENT);
     return begin;
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/text.h"
 
 #define NAMES_MAX 64
@@ -116,7 +117,7 @@ static enum status set_batch(const struct settings *settings, const struct image
                                "train.batch = %d; %d would do", hyper->replicas,
                                hyper->stages > 1 ? "pipelines" : "ranks", hyper->micro_batches,
                                hyper->micro_batches == 1 ? "" : "es", hyper->batch,
-                               (hyper->batch + parts - 1) / parts * parts);
+                               (int)align_up((size_t)hyper->batch, (size_t)parts));
     hyper->steps_per_epoch = train ? train->count / hyper->batch : 1;
     if (train && train->dataset && hyper->steps_per_epoch == 0)
         return settings_refuse(settings, "train", "batch", "%d is more than the %" PRId64 " training images",
