@@ -1,6 +1,5 @@
 #include "format/safetensors.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -10,23 +9,16 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "format/checksum.h"
 
 static bool read_bytes(int file, int64_t from, void *data, int64_t bytes, struct reason *reason)
 {
-    char *to = data;
-    while (bytes > 0) {
-        ssize_t got = pread(file, to, (size_t)bytes, from);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return because_errno(reason, "cannot be read");
-        if (got == 0) return because(reason, "ends too early");
-        to += got;
-        from += got;
-        bytes -= got;
-    }
-    return true;
+    ssize_t got = file_read(file, data, (size_t)bytes, from);
+    if (got < 0) return because_errno(reason, "cannot be read");
+    return got == bytes || because(reason, "ends too early");
 }
 
 static bool read_length(int file, int64_t size, int64_t *length, struct reason *reason)
