@@ -18,8 +18,8 @@ struct counting {
     const struct images *images;
     const struct step *step;
     const struct evaluate_options *options;
-    struct ranks *ranks;
-    struct evaluation *sums;
+    struct ranks *ranks, alone;  /* the options', or the one rank that there is */
+    struct evaluation sums;
     int32_t *predictions;        /* of one batch */
     float *confidences;
     bool several;                /* views of an image */
@@ -122,15 +122,15 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
     };
     TRY(ranks_gather(counting->ranks, &own));
     const struct ranks *all = counting->ranks;
-    counting->sums->bad += all->bad;
+    counting->sums.bad += all->bad;
     for (int i = 0; i < all->count; i++) {
         if (all->labels[i] < 0) continue;
         counting->loss += all->losses[i];
         counting->top1 += all->ranks[i] < 1;
         counting->top5 += all->ranks[i] < 5;
         int64_t cell = all->labels[i] * classes + all->predictions[i];
-        *array_push(counting->sums->cells, counting->sums->images) = cell;
-        keep_mistake(counting->sums, (struct mistake){counting->seen + i, all->labels[i],
+        *array_push(counting->sums.cells, counting->sums.images) = cell;
+        keep_mistake(&counting->sums, (struct mistake){counting->seen + i, all->labels[i],
                                                       all->predictions[i], all->confidences[i]});
     }
     counting->seen += all->count;
@@ -187,44 +187,65 @@ static enum status count_all(struct counting *counting)
     return OK;
 }
 
+static enum status counting_open(const struct session *session, const struct images *images,
+                                 const struct step *step, const struct evaluate_options *options,
+                                 struct counting *counting)
+{
+    struct loader *loader;
+    int batch = step->compiled.program.batch;
+    TRY(session_loader_open(session, images, &options->views, &loader));
+    *counting = (struct counting){
+        .session = session, .images = images, .step = step, .options = options,
+        .ranks = options->ranks ? options->ranks : &counting->alone,
+        .predictions = memory_new((size_t)batch, sizeof *counting->predictions),
+        .confidences = memory_new((size_t)batch, sizeof *counting->confidences),
+        .several = options->views.mirrored || options->views.shift > 0,
+        .queue = {.device = session->device, .step = step, .loader = loader},
+    };
+    if (!options->ranks) ranks_open(NULL, batch, NULL, &counting->alone);
+    if (counting->several) counting->views = views_open(batch, session->data.classes);
+    return OK;
+}
+
+static void counting_close(struct counting *counting)
+{
+    step_queue_drop(&counting->queue);
+    loader_close(counting->queue.loader);
+    ranks_close(&counting->alone);
+    free(counting->predictions);
+    free(counting->confidences);
+    views_close(&counting->views);
+}
+
+static void take_means(struct counting *counting)
+{
+    struct evaluation *sums = &counting->sums;
+    double images = (double)sums->images;
+    qsort(sums->cells, (size_t)sums->images, sizeof *sums->cells, compare_cells);
+    sums->errors = sums->images - counting->top1;
+    sums->top1 = (double)counting->top1 / images;
+    sums->top5 = (double)counting->top5 / images;
+    sums->loss = counting->loss / images;
+}
+
 enum status evaluate(const struct session *session, const struct images *images, const struct step *step,
                      const struct evaluate_options *options, struct evaluation *evaluation)
 {
-    struct evaluation sums = {0};
+    struct counting counting;
     double start = clock_seconds();
-    struct counting counting = {
-        .session = session, .images = images, .step = step, .options = options, .sums = &sums,
-    };
-    struct loader *loader;
-    TRY(session_loader_open(session, images, &options->views, &loader));
-    struct ranks alone = {0};
-    if (!options->ranks) ranks_open(NULL, step->compiled.program.batch, NULL, &alone);
-    counting.ranks = options->ranks ? options->ranks : &alone;
-    counting.predictions = memory_new((size_t)step->compiled.program.batch, sizeof *counting.predictions);
-    counting.confidences = memory_new((size_t)step->compiled.program.batch, sizeof *counting.confidences);
-    counting.several = options->views.mirrored || options->views.shift > 0;
-    if (counting.several) counting.views = views_open(step->compiled.program.batch, session->data.classes);
-    counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};
+    TRY(counting_open(session, images, step, options, &counting));
     enum status status = count_all(&counting);
-    step_queue_drop(&counting.queue);
-    loader_close(loader);
-    ranks_close(&alone);
-    free(counting.predictions);
-    free(counting.confidences);
-    views_close(&counting.views);
-    if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
+    counting_close(&counting);
+    if (status == OK && counting.sums.images == 0)
+        status = fail(BAD_DATA, "there is no image to evaluate on");
     if (status != OK) {
-        evaluation_free(&sums);
+        evaluation_free(&counting.sums);
         return status;
     }
-    qsort(sums.cells, (size_t)sums.images, sizeof *sums.cells, compare_cells);
-    sums.errors = sums.images - counting.top1;
-    sums.top1 = (double)counting.top1 / (double)sums.images;
-    sums.top5 = (double)counting.top5 / (double)sums.images;
-    sums.loss = counting.loss / (double)sums.images;
-    sums.seconds = clock_seconds() - start;
+    take_means(&counting);
+    counting.sums.seconds = clock_seconds() - start;
     if (options->lost) *options->lost = counting.lost;
-    *evaluation = sums;
+    *evaluation = counting.sums;
     return OK;
 }
 
