@@ -16,17 +16,11 @@ static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
     return fail(USAGE, "export: --dtype must be fp32, fp16 or bf16, not '%s'", name);
 }
 
-static bool ends_in(const char *path, const char *ending)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && strcmp(dot, ending) == 0;
-}
-
 static enum status check_output(const struct cmd *cmd)
 {
     if (!cmd->output) return fail(USAGE, "export: no output file; use -o FILE.safetensors or FILE.onnx");
-    bool onnx = ends_in(cmd->output, ".onnx");
-    if (!onnx && !ends_in(cmd->output, ".safetensors"))
+    bool onnx = text_ends_in(cmd->output, ".onnx");
+    if (!onnx && !text_ends_in(cmd->output, ".safetensors"))
         return fail(USAGE, "export: %s: the name must end in .safetensors or .onnx", cmd->output);
     if (!onnx && (cmd_value(cmd, "softmax") || cmd_value(cmd, "keep-batchnorm")))
         return fail(USAGE, "export: --softmax and --keep-batchnorm are for ONNX files");
@@ -40,7 +34,7 @@ static enum status export_run(struct cmd *cmd)
     TRY(cmd_weights(cmd, &weights));
     TRY(check_output(cmd));
     TRY(dtype_of(cmd, &dtype));
-    if (ends_in(cmd->output, ".onnx")) return export_onnx(cmd, dtype);
+    if (text_ends_in(cmd->output, ".onnx")) return export_onnx(cmd, dtype);
     return export_safetensors(&weights, 1, dtype, cmd->output);
 }
 

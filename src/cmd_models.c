@@ -41,11 +41,8 @@ static enum status models_run(struct cmd *cmd)
     struct search_paths paths = search_paths_find();
     int count = 0;
     char **names = model_names((const char *const *)paths.models, &count);
-    for (int i = 0; i < count; i++) {
-        print_model(&paths, names[i]);
-        free(names[i]);
-    }
-    free(names);
+    for (int i = 0; i < count; i++) print_model(&paths, names[i]);
+    text_list_free(names, (size_t)count);
     if (count == 0) printf("no models found; searched %s\n", paths.models[0]);
     search_paths_free(&paths);
     return OK;

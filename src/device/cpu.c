@@ -2,7 +2,6 @@
 #include "device.h"
 
 #include <dnnl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,13 +29,10 @@ static int cpu_count(struct reason *reason)
 }
 
 #ifdef _OPENMP
-/* OMP_NUM_THREADS where the user has set it, else the cores in the process's affinity mask. */
+/* OMP_NUM_THREADS where the user has set it, else the processors that the process may use. */
 static int threads_wanted(void)
 {
-    if (getenv("OMP_NUM_THREADS")) return omp_get_max_threads();
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    return omp_get_num_procs();
+    return getenv("OMP_NUM_THREADS") ? omp_get_max_threads() : host_processors();
 }
 #endif
 
