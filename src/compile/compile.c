@@ -23,6 +23,22 @@ enum status compile(const struct graph *graph, const struct compile_options *opt
     return status;
 }
 
+enum status compile_ranks(const struct graph *graph, const struct compile_options *options, int ranks,
+                          struct program *programs)
+{
+    struct compile_options own = *options;
+    int stages = options->cut.stages > 0 ? options->cut.stages : 1, made = 0;
+    enum status status = OK;
+    for (; status == OK && made < ranks; made += status == OK) {
+        if (made > 0) own.cut = cut_like(&programs[0], &own.cut);
+        own.cut.stage = made % stages;
+        own.lower.first_micro_batch = made / stages * own.lower.micro_batches;
+        status = compile(graph, &own, &programs[made]);
+    }
+    while (status != OK && made > 0) program_free(&programs[--made]);
+    return status;
+}
+
 enum status compile_plan(const struct graph *graph, const struct compile_options *options,
                          struct compiled *compiled)
 {

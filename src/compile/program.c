@@ -404,6 +404,13 @@ static enum phase call_phase(const struct instruction *at)
     return forward ? PHASE_FORWARD : at->phase;
 }
 
+int program_next_message(const struct program *program, enum instruction_kind kind, int peer, int i)
+{
+    for (; i < program->count; i++)
+        if (program->instructions[i].kind == kind && program->instructions[i].peer == peer) return i;
+    return -1;
+}
+
 struct call program_call(const struct program *program, int i, struct call_storage *storage)
 {
     const struct instruction *at = &program->instructions[i];

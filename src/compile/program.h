@@ -160,6 +160,9 @@ static inline bool instruction_is_message(const struct instruction *at)
     return at->kind == INSTRUCTION_SEND || at->kind == INSTRUCTION_RECEIVE;
 }
 
+/* The first message of a kind, from instruction i on, to or from stage `peer`; -1: there is none. */
+int program_next_message(const struct program *program, enum instruction_kind kind, int peer, int i);
+
 static inline bool instruction_is_backward(const struct instruction *at)
 {
     return at->phase == PHASE_BACKWARD || at->phase == PHASE_BACKWARD_DATA ||

@@ -176,22 +176,14 @@ static int stream_count(const struct program *program)
     return program->streams > 1 ? program->streams : 1;
 }
 
-/* The next message from `program`, or to it, that the other stage is `peer` of, from instruction i on; -1. */
-static int next_message(const struct program *program, enum instruction_kind kind, int peer, int i)
-{
-    for (; i < program->count; i++)
-        if (program->instructions[i].kind == kind && program->instructions[i].peer == peer) return i;
-    return -1;
-}
-
 /* Messages are sent before they are received. */
 static void wait_for_messages(struct tasks *tasks, const struct program *const *programs, const int *first,
                               int from, int to)
 {
     int sent = -1, received = -1;
     for (;;) {
-        sent = next_message(programs[from], INSTRUCTION_SEND, to, sent + 1);
-        received = next_message(programs[to], INSTRUCTION_RECEIVE, from, received + 1);
+        sent = program_next_message(programs[from], INSTRUCTION_SEND, to, sent + 1);
+        received = program_next_message(programs[to], INSTRUCTION_RECEIVE, from, received + 1);
         if (sent < 0 || received < 0) return;
         struct task *task = &tasks->task[first[to] + received];
         *array_push(task->waits, task->wait_count) = first[from] + sent;

@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "comm/group.h"
 
 /* An instruction of a rank. */
 struct place {
@@ -62,15 +63,6 @@ static bool is_exchange(const struct instruction *at)
     return instruction_is_message(at) || instruction_is_collective(at);
 }
 
-/* The next message of a rank behind instruction i of a kind with a peer; -1: there is none. */
-static int next_message(const struct rank_states *all, int rank, int i, enum instruction_kind kind, int peer)
-{
-    const struct program *program = all->programs[rank];
-    while (++i < program->count)
-        if (program->instructions[i].kind == kind && program->instructions[i].peer == peer) return i;
-    return -1;
-}
-
 /* The value that an exchange transfers. */
 static const struct value *value_at(const struct rank_states *all, struct place at)
 {
@@ -100,8 +92,9 @@ static bool match_messages(struct rank_states *all, int from, int to)
 {
     int sent = -1, received = -1;
     for (;;) {
-        sent = next_message(all, from, sent, INSTRUCTION_SEND, to % all->stages);
-        received = next_message(all, to, received, INSTRUCTION_RECEIVE, from % all->stages);
+        sent = program_next_message(all->programs[from], INSTRUCTION_SEND, to % all->stages, sent + 1);
+        received = program_next_message(all->programs[to], INSTRUCTION_RECEIVE, from % all->stages,
+                                        received + 1);
         if (sent < 0 && received < 0) return true;
         struct place lone = sent < 0 ? (struct place){to, received} : (struct place){from, sent};
         if (sent < 0 || received < 0)
@@ -113,16 +106,11 @@ static bool match_messages(struct rank_states *all, int from, int to)
     }
 }
 
-/* The other ranks of a group: `first` and every `step`th one, `count` of them. */
-struct group {
-    int first, step, count;
-};
-
-static struct group group_of(const struct rank_states *all, int rank, bool among_stages)
+static struct group_ranks group_of(const struct rank_states *all, int rank, bool among_stages)
 {
     int stage = rank % all->stages;
-    return among_stages ? (struct group){rank - stage, 1, all->stages}
-                        : (struct group){stage, all->stages, all->replicas};
+    return among_stages ? (struct group_ranks){rank - stage, 1, all->stages}
+                        : (struct group_ranks){stage, all->stages, all->replicas};
 }
 
 static void number_collectives(struct rank_states *all, int rank)
@@ -175,7 +163,7 @@ static struct place missing_partner(const struct rank_states *all, struct place 
         bool is_reached = other->ended[partner.i] || (all->streams && other->reached[partner.i]);
         if (is_buffered || is_reached) partner.i = -1;
     } else if (instruction_is_collective(exchange)) {
-        struct group group = group_of(all, at.rank, exchange->among_stages);
+        struct group_ranks group = group_of(all, at.rank, exchange->among_stages);
         int number = all->partner[at.rank][at.i];
         for (int k = 0; k < group.count; k++) {
             int rank = group.first + k * group.step;

@@ -70,27 +70,22 @@ static enum status best_simulate(const struct session *session, const struct clu
                                  const struct measured_times *times, struct best_pipeline *best)
 {
     struct cluster pipelines = *cluster;
-    int ranks = cluster_ranks(cluster), made = 0;
+    int ranks = cluster_ranks(cluster);
     struct compile_options options = options_of(session, best, cluster);
     struct program *programs = memory_new((size_t)best->stages, sizeof *programs);
     const struct program **all = memory_new((size_t)best->stages, sizeof *all);
-    enum status status = OK;
     pipelines.stages = best->stages;
     pipelines.replicas = ranks / best->stages;
     options.cut = (struct cut_options){.stages = best->stages, .schedule = best->schedule,
                                        .on_cpu = session_device_kind(session) == DEVICE_CPU};
-    for (; status == OK && made < best->stages; made += status == OK) {
-        if (made > 0) options.cut = cut_like(all[0], &options.cut);
-        options.cut.stage = made;
-        all[made] = &programs[made];
-        status = compile(step_graph(session, STEP_TRAINING), &options, &programs[made]);
-    }
+    enum status status = compile_ranks(step_graph(session, STEP_TRAINING), &options, best->stages, programs);
     if (status == OK) {
+        for (int s = 0; s < best->stages; s++) all[s] = &programs[s];
         struct step_time time = step_time_simulate(all, &pipelines, times);
         best->ms = time.ms;
         step_time_free(&time);
+        for (int s = 0; s < best->stages; s++) program_free(&programs[s]);
     }
-    for (int s = 0; s < made; s++) program_free(&programs[s]);
     free(programs);
     free(all);
     return status;
