@@ -205,6 +205,8 @@ static enum status lr_run(struct cmd *cmd)
 {
     long steps;
     TRY(cmd_number(cmd, "steps", 20, STEPS, &steps));
+    if (cmd->output && !text_ends_in(cmd->output, ".svg"))
+        return fail(USAGE, "lr: %s: the name must end in .svg", cmd->output);
     if (cmd->output) TRY(cmd_check_output(cmd, cmd->output));
     cmd_any_batch(cmd);
     struct bench bench = {.steps = (int)steps};

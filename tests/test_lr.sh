@@ -14,6 +14,7 @@ ok "... that is sensible" in_range "$rate"
 points() { [ "$(tr '{' '\n' <told | grep -c '^"lr"')" -ge 40 ]; }
 ok "... with every point" points
 ok "-o writes a picture" lr -o curve.svg
+ok "... which is SVG" says 2 "curve.png: the name must end in .svg" lr -o curve.png
 ok "... with the curve" grep -q '<polyline' curve.svg
 ok "... and its axes" sh -c 'grep -q ">learning rate<" curve.svg && grep -q ">0.01<" curve.svg &&
     [ "$(grep -c "text-anchor=.end." curve.svg)" -ge 2 ]'

@@ -72,6 +72,9 @@ else
     skip "stages add up, and spans of the timeline are nested" "python3 is not installed"
 fi
 ok "peak rates are measured once" [ "$(wc -l <cache/amptrain/peaks)" = 1 ]
+gains() { grep -o '"won_ms":[^,]*' json | cut -d : -f 2 |
+    awk '$1 < 0 { bad = 1 } { n++ } END { exit bad || n < 5 }'; }
+ok "no gain is negative" gains
 # Half of a GB/s is what the kernel needs to give a process its pages, which is not to be measured.
 [ -n "${AMPTRAIN_SANITIZED-}" ] || ok "... of memory that has its pages" \
     awk '{ exit !($NF > 0.8) }' cache/amptrain/peaks

@@ -67,6 +67,13 @@ is_log() { grep -q "aria-label=\"Loss\".*data-log=\"$2\"" "$1/report.html"; }
 mkdir high
 ok "losses of one size have a linear axis" is_log run 0
 ok "... with a very high one, a logarithmic axis" high
+named() {
+    printf '[{"image":"/a/<b>.png","label":"1","predicted":"2"},{"index":7,"label":"1","predicted":"2"}]' \
+        >high/mistakes.json
+    "$AMPTRAIN" report -q high && grep -qF 'title="/a/&lt;b&gt;.png"' high/report.html &&
+        grep -qF '>&lt;b&gt;.png</span></figure>' high/report.html && grep -qF '>image 7</span>' high/report.html
+}
+ok "a mistake has the name of its file, or its index" named
 unscaled() {
     sed 's/"loss_scale":[0-9.e+]*/"loss_scale":1/' run/metrics.jsonl >high/metrics.jsonl
     "$AMPTRAIN" report -q high && ! grep -q "<b>Loss scale</b>" high/report.html

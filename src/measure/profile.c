@@ -108,6 +108,7 @@ static void sort_rows(struct profile *profile)
         row->won_ms = row->ms - profile_least_ms(profile, row);
     }
     qsort(profile->rows, (size_t)profile->count, sizeof *profile->rows, by_won);
+    for (int i = 0; i < profile->count; i++) profile->rows[i].won_ms = fmax(0, profile->rows[i].won_ms);
 }
 
 /* By the device's clock if it has one: the host's includes the launch of each. */

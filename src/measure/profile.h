@@ -13,7 +13,8 @@ enum profile_stage_id {
 struct profile_row {
     const char *name, *op, *phase, *algorithm;   /* op, algorithm: "" where there is none */
     double ms, flops, bytes;
-    double won_ms;                      /* possible gain: the time beyond profile_least_ms */
+    double won_ms;                      /* possible gain: the time beyond profile_least_ms;
+                                         * 0: tensors in caches are read faster than memory allows */
     int64_t weight_bytes, activation_bytes, workspace_bytes;
 };
 

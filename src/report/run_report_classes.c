@@ -330,9 +330,12 @@ static void add_mistake(const json_t *mistake, struct text *out)
     text_html(out, text_of(mistake, "label"));
     text_add(out, ", predicted as<br/><span class=\"bad\">");
     text_html(out, text_of(mistake, "predicted"));
-    text_add(out, " %.1f %%</span><br/><span class=\"grey\">image %.0f</span></figure>\n",
-             100 * json_number_value(json_object_get(mistake, "confidence")),
-             json_number_value(json_object_get(mistake, "index")));
+    text_add(out, " %.1f %%</span><br/><span class=\"grey\">",
+             100 * json_number_value(json_object_get(mistake, "confidence")));
+    const char *path = text_of(mistake, "image"), *name = strrchr(path, '/');
+    if (*path) text_html(out, name ? name + 1 : path);
+    else text_add(out, "image %.0f", json_number_value(json_object_get(mistake, "index")));
+    text_add(out, "</span></figure>\n");
 }
 
 void report_add_mistakes(const struct run_records *records, struct text *out)
