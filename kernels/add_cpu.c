@@ -10,7 +10,7 @@ EVERY_MACHINE static void add_two(const float *a, const float *b, float *sum, in
 /* y may share x[0]'s memory, so a buffer is used for more than two inputs. */
 static void add_block(const struct call *call, int64_t first, int64_t count)
 {
-    float a[BLOCK], b[BLOCK], out[BLOCK];
+    ALIGNED float a[BLOCK], b[BLOCK], out[BLOCK];
     float *sum = call->x_count == 2 ? block_open(&call->y, first, out) : out;
     add_two(block_load(&call->x[0], first, count, a), block_load(&call->x[1], first, count, b), sum, count);
     for (int k = 2; k < call->x_count; k++)

@@ -276,7 +276,7 @@ static struct factors factors_of_running(const struct call *call, const struct l
  * and memory[2 * width .. ); three lines of memory. */
 static void measure_chunk(const struct call *call, const struct layout *l, int64_t begin, float *memory)
 {
-    float buffer[BLOCK];
+    ALIGNED float buffer[BLOCK];
     float *mean = memory, *sum = memory + l->width, *squares = memory + 2 * l->width;
     int64_t end = min_count(begin + l->chunk, l->count);
     float n = (float)((end - begin) / l->channels);
@@ -343,7 +343,7 @@ static void normalise_chunk(const struct call *call, const struct layout *l, int
                             const struct factors *f)
 {
     bool residual = ((const struct batchnorm *)call->settings)->residual;
-    float in[BLOCK], added[BLOCK], out[BLOCK];
+    ALIGNED float in[BLOCK], added[BLOCK], out[BLOCK];
     int64_t end = min_count(begin + l->chunk, l->count);
     for (int64_t i = begin, length; i < end; i += length) {
         length = block_length(l, i, end);
@@ -379,7 +379,7 @@ static enum status batchnorm_cpu_recompute(const struct call *call)
 
 /* A block in backward. dz is d_y itself if there is no activation. */
 struct window {
-    float x_buffer[BLOCK], y_buffer[BLOCK], d_y_buffer[BLOCK], dz_buffer[BLOCK];
+    ALIGNED float x_buffer[BLOCK], y_buffer[BLOCK], d_y_buffer[BLOCK], dz_buffer[BLOCK];
     const float *x, *dz;
 };
 
@@ -486,7 +486,7 @@ static void spread_gradient_chunk(const struct call *call, const struct layout *
                                   const struct factors *f)
 {
     struct window w;
-    float out[BLOCK];
+    ALIGNED float out[BLOCK];
     int64_t end = min_count(begin + l->chunk, l->count);
     for (int64_t i = begin, length; i < end; i += length) {
         length = block_length(l, i, end);

@@ -36,7 +36,7 @@ static void drop(const struct call *call, const struct tensor *to, const struct 
 static void drop_block(const struct tensor *to, const struct tensor *from, float factor, int64_t first,
                        int64_t count)
 {
-    float in[BLOCK], out[BLOCK];
+    ALIGNED float in[BLOCK], out[BLOCK];
     const float *x = block_load(from, first, count, in);
     float *y = block_open(to, first, out);
     for (int64_t i = 0; i < count; i++) y[i] = factor == 0 ? 0 : factor * x[i];

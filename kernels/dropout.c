@@ -56,7 +56,7 @@ static void drop(const struct call *call, const struct tensor *to, const struct 
 static void drop_block(const struct dropout *s, struct mask *mask, const struct tensor *to,
                        const struct tensor *from, int64_t first, int64_t count)
 {
-    float in[BLOCK], out[BLOCK];
+    ALIGNED float in[BLOCK], out[BLOCK];
     const float *x = block_load(from, first, count, in);
     float *y = block_open(to, first, out);
     float scale = dropout_scale(s);

@@ -46,7 +46,7 @@ enum status elementwise_backward(const struct call *call, const struct tensor *v
 static void elementwise_forward_block(const struct call *call, elementwise_block *block, int64_t first,
                                       int64_t count)
 {
-    float in[BLOCK], out[BLOCK];
+    ALIGNED float in[BLOCK], out[BLOCK];
     float *y = block_open(&call->y, first, out);
     block(call->settings, block_load(&call->x[0], first, count, in), y, count);
     block_store(&call->y, first, count, y);
@@ -64,7 +64,7 @@ enum status elementwise_forward_cpu(const struct call *call, elementwise_block *
 static void elementwise_backward_block(const struct call *call, const struct tensor *value,
                                        elementwise_gradient_block *block, int64_t first, int64_t count)
 {
-    float values[BLOCK], in[BLOCK], out[BLOCK];
+    ALIGNED float values[BLOCK], in[BLOCK], out[BLOCK];
     float *d_x = block_open(&call->d_x[0], first, out);
     block(call->settings, block_load(value, first, count, values), block_load(&call->d_y, first, count, in),
           d_x, count);

@@ -68,7 +68,11 @@ enum status elementwise_backward_cpu(const struct call *call, const struct tenso
     {                                                                                                       \
         const type *s = settings;                                                                           \
         (void)s;                                                                                            \
-        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) d_x[i] = BACKWARD(d_y[i], value[i]);        \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++)                                             \
+        {                                                                                                   \
+            float own = d_y[i], at = value[i];    /* loaded in any case, without a jump */                  \
+            d_x[i] = BACKWARD(own, at);                                                                     \
+        }                                                                                                   \
     }                                                                                                       \
     static enum status op_##_forward(const struct call *call)                                               \
     {                                                                                                       \

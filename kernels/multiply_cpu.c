@@ -9,7 +9,7 @@
 static void multiply_stripe(const struct tensor *to, const struct tensor *from, const float *factor,
                             const struct multiply_extent *e, int64_t begin, int64_t count)
 {
-    float in[BLOCK], out[BLOCK];
+    ALIGNED float in[BLOCK], out[BLOCK];
     for (int64_t row = 0; row < e->rows; row++) {
         int64_t at = begin + row * e->columns;
         float *y = block_open(to, at, out);
@@ -22,7 +22,7 @@ static void multiply_stripe(const struct tensor *to, const struct tensor *from, 
 static void sum_stripe(const struct call *call, const struct multiply_extent *e, int64_t begin,
                        int64_t factor, int64_t count)
 {
-    float a[BLOCK], b[BLOCK], sum[BLOCK];
+    ALIGNED float a[BLOCK], b[BLOCK], sum[BLOCK];
     memset(sum, 0, sizeof sum);
     for (int64_t row = 0; row < e->rows; row++) {
         int64_t at = begin + row * e->columns;
@@ -36,7 +36,7 @@ static void sum_stripe(const struct call *call, const struct multiply_extent *e,
 static void multiply_piece(const struct call *call, const struct multiply_extent *e, int64_t image,
                            int64_t column)
 {
-    float factors[BLOCK];
+    ALIGNED float factors[BLOCK];
     int64_t count = min_count(BLOCK, e->columns - column), at = image * e->columns + column;
     int64_t begin = image * e->rows * e->columns + column;
     const float *factor = block_load(&call->x[1], at, count, factors);

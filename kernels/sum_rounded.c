@@ -34,7 +34,7 @@ static void round_to(const struct call *call, const float *x, int64_t count, flo
 
 static void sum_block(const struct call *call, int64_t first, int64_t count)
 {
-    float in[BLOCK], a[BLOCK], b[BLOCK];
+    ALIGNED float in[BLOCK], a[BLOCK], b[BLOCK];
     float *y = block_open(&call->y, first, in);
     round_to(call, block_load(&call->x[0], first, count, in), count, a);
     round_to(call, block_load(&call->x[1], first, count, in), count, b);
