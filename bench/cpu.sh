@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 number() { sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p'; }
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
-compare() { # MODEL BATCH PRECISION SIZE CHANNELS
+compare() { # MODEL BATCH PRECISION SIZE STEPS
     cat > "$work/bench.ini" <<INI
 [data]
 format = synthetic
@@ -34,19 +34,21 @@ INI
     : > "$work/ours"; : > "$work/peer"
     round=0
     while [ $round -lt "$rounds" ]; do
-        "$amptrain" bench -c "$work/bench.ini" --json 2>/dev/null | number >> "$work/ours"
+        "$amptrain" bench -c "$work/bench.ini" --json --steps "$5" 2>/dev/null | number >> "$work/ours"
         "$python" "$here/peer_cpu.py" "$1" "$2" "$3" "$seconds" | number >> "$work/peer"
         round=$((round + 1))
     done
     ours=$(median "$work/ours") peer=$(median "$work/peer")
     awk -v m="$1" -v b="$2" -v p="$3" -v o="$ours" -v t="$peer" \
-        'BEGIN { printf "%-16s %5d  %-5s %10.0f %10.0f %8.2f\n", m, b, p, o, t, o / t }'
+        'BEGIN { printf "%-16s %5d  %-5s %10.1f %10.1f %8.2f\n", m, b, p, o, t, o / t }'
 }
 
 grep -m1 'model name' /proc/cpuinfo || true
 echo "cores: $(nproc); $("$amptrain" -V |
     head -n 1); torch $("$python" -c 'import torch; print(torch.__version__)')"
 echo "model            batch  prec     amptrain    PyTorch    ratio   (images/s, training step)"
-compare lenet5 64 fp32 28 1
-compare resnet18_cifar 128 fp32 32 3
-compare resnet18_cifar 128 bf16 32 3
+for precision in fp32 bf16; do
+    compare lenet5 64 $precision 28 1000
+    compare resnet18_cifar 128 $precision 32 8
+    compare resnet50 16 $precision 224 5
+done
