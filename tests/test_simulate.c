@@ -5,7 +5,9 @@
 
 #include "base/memory.h"
 #include "compile/cluster.h"
+#include "compile/cost.h"
 #include "compile/pipeline_schedule.h"
+#include "compile/program_parts.h"
 #include "compile/simulate.h"
 #include "tests/unit.h"
 
@@ -196,6 +198,19 @@ static void sums_and_shares(void **state)
     assert_true(sum_seconds(&apart, 1 << 30) > (1 << 30) / apart.link_bytes_per_second);
 }
 
+/* Of four ranks' shares, this rank's lies elsewhere, and is not read where all others are. */
+static void each_share_is_read_once(void **state)
+{
+    enum { ALL, OWN, SUM };
+    int operands[] = {ALL, OWN}, sum[] = {SUM};
+    struct value values[] = {{.kind = KIND_EXCHANGE, .bytes = 4096}, {.kind = KIND_EXCHANGE, .bytes = 1024},
+                             {.kind = KIND_EXCHANGE, .bytes = 1024}};
+    const struct program program = {.values = values, .value_count = 3};
+    const struct instruction at = {.op = build_op("sum_ranks"), .x = operands, .x_count = 2, .reads = operands,
+                                   .read_count = 2, .writes = sum, .write_count = 1, .workspace = -1};
+    assert_true(cost_bytes(&program, &at) == 5 * 1024);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +221,7 @@ int main(void)
         cmocka_unit_test(who_meets_waits_for_the_last),
         cmocka_unit_test(a_ring_never_ends),
         cmocka_unit_test(sums_and_shares),
+        cmocka_unit_test(each_share_is_read_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
