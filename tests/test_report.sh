@@ -43,6 +43,7 @@ ok "skipped steps are marked" has '<path class="mark"'
 cells() { sed -n 's/.*predicted as .*: \([0-9]*\) of [0-9]* (.*<\/title>.*/\1/p' $page; }
 ok "the confusion matrix has all cells" [ "$(cells | wc -l)" = 100 ]
 ok "... and all images" [ "$(cells | awk '{ n += $1 } END { print n }')" = 359 ]
+ok "a matrix without names has an outline" grep -qF '.cells[data-names]{outline' $page
 ok "no gap below names of one letter" sh -c '
     grep -q "class=.cells. viewBox=\"-0.56 0 10.56 10.56\"" run/report.html'
 ok "no tick is at -0" sh -c '! grep -q ">-0<" run/report.html && grep -q ">0</text>" run/report.html'

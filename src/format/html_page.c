@@ -51,6 +51,7 @@ static const char style[] =
     "align-items:start}.pair>*{min-width:0}.pair th{white-space:normal}.pair td:first-child{min-width:7em}\n"
     ".cells rect{stroke:var(--pale);stroke-width:.02}.cells text{text-anchor:middle}"
     ".right{fill:var(--c0)}.wrong{fill:var(--c1)}path.right{stroke:var(--c0)}path.wrong{stroke:var(--c1)}\n"
+    ".cells[data-names]{outline:1px solid var(--pale)}\n"
     ".tiny path{vector-effect:non-scaling-stroke;stroke-width:1.5px;stroke-linecap:square}"
     ".cells{background:var(--ground)}.pictures{display:grid;gap:10px;"
     "grid-template-columns:repeat(auto-fill,minmax(132px,1fr))}.pictures figure{overflow-wrap:anywhere;"
