@@ -206,8 +206,8 @@ static void each_share_is_read_once(void **state)
     struct value values[] = {{.kind = KIND_EXCHANGE, .bytes = 4096}, {.kind = KIND_EXCHANGE, .bytes = 1024},
                              {.kind = KIND_EXCHANGE, .bytes = 1024}};
     const struct program program = {.values = values, .value_count = 3};
-    const struct instruction at = {.op = build_op("sum_ranks"), .x = operands, .x_count = 2, .reads = operands,
-                                   .read_count = 2, .writes = sum, .write_count = 1, .workspace = -1};
+    const struct instruction at = {.op = build_op("sum_ranks"), .x = operands, .x_count = 2, .workspace = -1,
+                                   .reads = operands, .read_count = 2, .writes = sum, .write_count = 1};
     assert_true(cost_bytes(&program, &at) == 5 * 1024);
 }
 
