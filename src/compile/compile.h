@@ -11,8 +11,8 @@
 enum status compile(const struct graph *graph, const struct compile_options *options,
                     struct program *program);
 
-/* The programs of that many ranks, of one pipeline behind another, by the options of the first; all divide the
- * network as the first one does. */
+/* The programs of that many ranks, of one pipeline behind another, by the options of the first one, which
+ * divides the network for all. */
 enum status compile_ranks(const struct graph *graph, const struct compile_options *options, int ranks,
                           struct program *programs);
 
