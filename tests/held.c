@@ -33,8 +33,10 @@ static size_t host_bytes(void)
 }
 #endif
 
-static void tell(const struct run *run, const char *name)
+/* Not while a checkpoint is being written, from a copy of the state. */
+static void tell(struct run *run, const char *name)
 {
+    run_save_end(run);
     struct cache *cache = run->session->cache;
     size_t device = cache ? cache_statistics(cache).allocated : (size_t)run->programs.bytes.total;
     size_t host = host_bytes();      /* before the file takes some */

@@ -1,8 +1,10 @@
 /* Checkpoints: what goes in comes out to the bit; damage of every kind is found and named. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -100,11 +102,16 @@ static void close_fixture(struct fixture *fixture)
 
 static const char algorithms[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef linear=2.5 us\n";
 
-static enum status save_as(const struct fixture *fixture, const char *const *also)
+static struct checkpoint_source source_of(const struct fixture *fixture)
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
-    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, NULL, NULL, names, 3, 100,
-                                       20, 0xfedcba98, 7, 4, 4, 1, algorithms, 3};
+    return (struct checkpoint_source){&fixture->store, adam(), &fixture->settings, NULL, NULL, names, 3, 100,
+                                      20, 0xfedcba98, 7, 4, 4, 1, algorithms, 3};
+}
+
+static enum status save_as(const struct fixture *fixture, const char *const *also)
+{
+    struct checkpoint_source source = source_of(fixture);
     return checkpoint_save(&source, &fixture->position, &directory, also);
 }
 
@@ -147,29 +154,83 @@ static void assert_stores_equal(const struct store *a, const struct store *b)
     }
 }
 
-static void round_trip(void **state)
+/* Whether the newest checkpoint is this state. */
+static void assert_saved(const struct fixture *from)
 {
-    struct fixture from, to;
+    struct fixture to;
     struct safetensors file;
     struct position position;
     struct optimizer_state then, now;
-    open_fixture(&from, 1);
     open_fixture(&to, 2);
-    assert_false(checkpoint_exists(&directory));
-    assert_int_equal(save(&from), OK);
-    assert_true(checkpoint_exists(&directory));
     assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
     assert_int_equal(checkpoint_match(&file, &to.store, adam()), OK);
     assert_int_equal(checkpoint_match_settings(&file, &to.settings), OK);
     assert_int_equal(checkpoint_restore(&file, &to.store, adam(), &position), OK);
-    assert_stores_equal(&from.store, &to.store);
-    assert_memory_equal(&position, &from.position, sizeof position);
-    assert_int_equal(store_read_state(&from.store, &then), OK);
+    assert_stores_equal(&from->store, &to.store);
+    assert_memory_equal(&position, &from->position, sizeof position);
+    assert_int_equal(store_read_state(&from->store, &then), OK);
     assert_int_equal(store_read_state(&to.store, &now), OK);
     assert_memory_equal(&then, &now, sizeof now);
     safetensors_close(&file);
-    close_fixture(&from);
     close_fixture(&to);
+}
+
+static void round_trip(void **state)
+{
+    struct fixture from;
+    open_fixture(&from, 1);
+    assert_false(checkpoint_exists(&directory));
+    assert_int_equal(save(&from), OK);
+    assert_true(checkpoint_exists(&directory));
+    assert_saved(&from);
+    close_fixture(&from);
+    remove_all();
+}
+
+/* The state when it began, whatever becomes of it in the meantime, under all names. */
+static void in_a_thread(void **state)
+{
+    static const char *const also[] = {CHECKPOINT_BEST, NULL};
+    struct fixture fixture, then;
+    open_fixture(&then, 1);
+    open_fixture(&fixture, 1);
+    struct checkpoint_source source = source_of(&fixture);
+    for (int i = 0; i < 20; i++) {
+        struct checkpoint_writing *writing = checkpoint_begin(&source, &fixture.position, &directory, also);
+        assert_non_null(writing);
+        fill_store(&fixture.store, 3);
+        while (i % 2 == 0 && !checkpoint_over(writing)) continue;
+        assert_int_equal(checkpoint_end(writing), OK);
+        assert_int_equal(checkpoint_serial(&directory, CHECKPOINT_LAST), i + 1);
+        assert_int_equal(checkpoint_serial(&directory, CHECKPOINT_BEST), i + 1);
+        assert_int_equal(checkpoint_serial(&directory, CHECKPOINT_PREVIOUS), i > 0 ? i : -1);
+        assert_saved(&then);
+        fill_store(&fixture.store, 1);
+    }
+    close_fixture(&fixture);
+    close_fixture(&then);
+    remove_all();
+}
+
+/* The last one stays. */
+static void in_a_thread_without_space(void **state)
+{
+    struct fixture fixture;
+    struct rlimit before, none;
+    open_fixture(&fixture, 1);
+    assert_int_equal(save(&fixture), OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    struct checkpoint_source source = source_of(&fixture);
+    struct checkpoint_writing *writing = checkpoint_begin(&source, &fixture.position, &directory, NULL);
+    assert_non_null(writing);
+    assert_int_equal(checkpoint_end(writing), FAILED);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(checkpoint_serial(&directory, CHECKPOINT_LAST), 1);
+    assert_saved(&fixture);
+    close_fixture(&fixture);
     remove_all();
 }
 
@@ -957,6 +1018,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(in_a_thread),
+        cmocka_unit_test(in_a_thread_without_space),
         cmocka_unit_test(best),
         cmocka_unit_test(best_that_was_lost),
         cmocka_unit_test(names_and_sizes),

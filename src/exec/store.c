@@ -96,9 +96,12 @@ enum status store_open(struct device *device, const struct graph *graph, const s
 
 void store_close(struct store *store)
 {
-    if (store->memory)
-        device_release(store->device, store->memory, (size_t)store->layout.bytes);
-    store_layout_free(&store->layout);
+    if (store->copied) {
+        free(store->memory);
+    } else {
+        if (store->memory) device_release(store->device, store->memory, (size_t)store->layout.bytes);
+        store_layout_free(&store->layout);
+    }
     *store = (struct store){0};
 }
 
@@ -117,8 +120,23 @@ static enum status store_up(struct store *store, int64_t offset, const void *hos
 static enum status store_down(const struct store *store, int64_t offset, void *host, size_t bytes)
 {
     const struct device_backend *backend = store->device->backend;
+    if (store->copied) {
+        memcpy(host, store_at(store, offset), bytes);
+        return OK;
+    }
     TRY(backend->transfers.download(store->device, 0, host, store_at(store, offset), bytes));
     return backend->synchronize(store->device);
+}
+
+bool store_copy(const struct store *store, struct store *copy)
+{
+    *copy = *store;
+    copy->memory = memory_try((size_t)store->layout.bytes, 1);
+    if (!copy->memory) return false;
+    copy->copied = true;
+    if (store_down(store, 0, copy->memory, (size_t)store->layout.bytes) == OK) return true;
+    store_close(copy);
+    return false;
 }
 
 /* Four numbers of a parameter's initial values come from one draw of the stream (seed, parameter, attempt),

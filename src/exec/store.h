@@ -39,13 +39,18 @@ struct store {
     struct device *device;
     const struct graph *graph;
     struct store_layout layout;
-    void *memory;                            /* device memory */
+    void *memory;                            /* the device's, or the host's ... */
+    bool copied;                             /* ... of a store_copy */
 };
 
 /* Allocates the block on the device (NO_DEVICE if it does not fit) and zeroes it. */
 enum status store_open(struct device *device, const struct graph *graph,
                        const struct store_options *options, struct store *store);
 void store_close(struct store *store);
+
+/* Copies the block into host memory, where store_read and store_read_state read it on any thread. False if
+ * that is not possible. Uses the original's layout, which must outlive it. */
+bool store_copy(const struct store *store, struct store *copy);
 
 /* Initialises every parameter by its op's rule (random.h, PURPOSE_INIT), then the copies and averages. */
 enum status store_init(struct store *store, uint64_t seed);

@@ -1,43 +1,21 @@
 #include "session/checkpoint.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/log.h"
 #include "base/memory.h"
 #include "conf/options.h"
 #include "data/dataset.h"
-#include "graph/graph_text.h"
-#include "base/atomic_file.h"
+#include "session/checkpoint_parts.h"
 
 /* Limit of the autotuner's choices in bytes, enough for more than a thousand shapes. */
 #define ALGORITHMS_MAX (1 << 20)
 
 #define SIDE_MAX 65536   /* of an image, as options and model files have it */
 
-#define LAST_TEMPORARY CHECKPOINT_LAST ".tmp"
-
-static const char format_name[] = "amptrain-checkpoint";
-
-/* One tensor of a checkpoint and the part of the store that it is. */
-struct checkpoint_part {
-    char *name;
-    int param;
-    enum store_part part;
-};
-
-struct parts {
-    struct checkpoint_part *list;
-    int count;
-};
-
-static void add_part(struct parts *parts, const struct store *store, int param, enum store_part part,
-                     char *name)
+static void add_part(struct checkpoint_parts *parts, const struct store *store, int param,
+                     enum store_part part, char *name)
 {
     if (store_has(store, param, part))
         *array_push(parts->list, parts->count) = (struct checkpoint_part){name, param, part};
@@ -45,10 +23,9 @@ static void add_part(struct parts *parts, const struct store *store, int param, 
         free(name);
 }
 
-/* Every part of the store that a checkpoint of this run holds. */
-static struct parts parts_of(const struct store *store, const struct optimizer *optimizer)
+struct checkpoint_parts checkpoint_parts_of(const struct store *store, const struct optimizer *optimizer)
 {
-    struct parts parts = {0};
+    struct checkpoint_parts parts = {0};
     for (int i = 0; i < store->graph->param_count; i++) {
         const char *name = store->graph->params[i].name;
         add_part(&parts, store, i, STORE_MASTER, text_copy(name));
@@ -60,132 +37,22 @@ static struct parts parts_of(const struct store *store, const struct optimizer *
     return parts;
 }
 
-static void parts_free(struct parts *parts)
+void checkpoint_parts_free(struct checkpoint_parts *parts)
 {
     for (int i = 0; i < parts->count; i++) free(parts->list[i].name);
     free(parts->list);
 }
 
-static struct safetensors_item part_item(const struct store *store, const struct checkpoint_part *part)
+struct safetensors_item checkpoint_part_item(const struct store *store, const struct checkpoint_part *part)
 {
     const struct op_param *spec = &store->graph->params[part->param].spec;
     return (struct safetensors_item){part->name, spec->dtype, spec->shape};
 }
 
-/* Writing. */
-
-struct reading {
-    const struct store *store;
-    const struct parts *parts;
-};
-
-static enum status read_part(void *context, int item, void *data)
-{
-    const struct reading *reading = context;
-    const struct checkpoint_part *part = &reading->parts->list[item];
-    return store_read(reading->store, part->param, part->part, data);
-}
-
-static void add_pair(struct safetensors_pair **pairs, int *count, const char *key, char *value)
-{
-    *array_push(*pairs, *count) = (struct safetensors_pair){text_copy(key), value};
-}
-
-static void metadata_of(const struct checkpoint_source *source, const struct position *position,
-                        int64_t serial, const struct optimizer_state *state, struct safetensors_pair **pairs,
-                        int *count)
-{
-    struct text settings = {0}, config = {0}, classes = {0}, graph = {0};
-    text_json_names(&classes, source->class_names, source->classes);
-    settings_print_resolved(source->settings, source->file, &settings);
-    text_escape(&config, settings.data ? settings.data : "");
-    text_free(&settings);
-    add_pair(pairs, count, "format", text_copy(format_name));
-    add_pair(pairs, count, "version", text_format("%d", CHECKPOINT_VERSION));
-    add_pair(pairs, count, "serial", text_format("%" PRId64, serial));
-    add_pair(pairs, count, "arch", text_copy(source->store->graph->arch));
-    add_pair(pairs, count, "classes", classes.data);
-    add_pair(pairs, count, "images", text_format("%" PRId64 " %" PRId64 " %08" PRIx32 " %08" PRIx32,
-                                                 source->train_images, source->val_images,
-                                                 source->train_checksum, source->val_checksum));
-    add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
-    add_pair(pairs, count, "config", config.data);
-    if (source->graph) graph_text(source->graph, &graph);
-    if (source->graph) add_pair(pairs, count, "graph", graph.data);
-    if (source->algorithms) add_pair(pairs, count, "engines", text_copy(source->algorithms));
-    if (source->threads > 0) add_pair(pairs, count, "threads", text_format("%d", source->threads));
-    position_print(position, state, pairs, count);
-}
-
-static enum status write_parts(const struct checkpoint_source *source, const struct parts *parts,
-                               const struct position *position, int64_t serial,
-                               const struct directory *folder)
-{
-    struct optimizer_state state;
-    TRY(store_read_state(source->store, &state));
-    struct safetensors_pair *pairs = NULL;
-    int pair_count = 0;
-    metadata_of(source, position, serial, &state, &pairs, &pair_count);
-    struct safetensors_item *items = memory_new((size_t)parts->count, sizeof *items);
-    for (int i = 0; i < parts->count; i++) items[i] = part_item(source->store, &parts->list[i]);
-    struct reading reading = {source->store, parts};
-    struct safetensors_content content = {items, parts->count, pairs, pair_count, read_part, &reading};
-    enum status status = safetensors_write_in(folder, LAST_TEMPORARY, &content);
-    for (int i = 0; i < pair_count; i++) {
-        free(pairs[i].key);
-        free(pairs[i].value);
-    }
-    free(pairs);
-    free(items);
-    return status;
-}
-
-/* The last one becomes the previous one, without a moment in which neither exists if the file system has hard
- * links. */
-static enum status keep_previous(const struct directory *folder)
-{
-    static const char last[] = CHECKPOINT_LAST, previous[] = CHECKPOINT_PREVIOUS;
-    static const char temporary[] = CHECKPOINT_PREVIOUS ".tmp";
-    int at = folder->file;
-    directory_remove(folder, temporary);
-    bool linked = linkat(at, last, at, temporary, 0) == 0;
-    bool good = renameat(at, linked ? temporary : last, at, previous) == 0;
-    int why = errno;
-    directory_remove(folder, temporary);
-    return good ? OK : fail(FAILED, "%s/%s: cannot be renamed: %s", folder->path, last, strerror(why));
-}
-
-static void give_names(const struct directory *folder, const char *const *names)
-{
-    for (; names && *names; names++)
-        if (atomic_file_link(folder, LAST_TEMPORARY, *names) != OK)
-            log_warning("%s/%s was not written; the run continues", folder->path, *names);
-}
-
-enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
-                            const struct directory *folder, const char *const *also)
-{
-    struct parts parts = parts_of(source->store, source->optimizer);
-    int64_t last = checkpoint_serial(folder, CHECKPOINT_LAST);
-    int64_t previous = checkpoint_serial(folder, CHECKPOINT_PREVIOUS);
-    int64_t newest = last > previous ? last : previous;
-    /* A file left by a process that died may have other names too. */
-    directory_remove(folder, LAST_TEMPORARY);
-    enum status status = write_parts(source, &parts, position, newest < 0 ? 1 : newest + 1, folder);
-    if (status == OK) give_names(folder, also);
-    if (status == OK && last >= 0 && last >= previous) status = keep_previous(folder);
-    if (status == OK) status = atomic_file_rename(folder, LAST_TEMPORARY, CHECKPOINT_LAST);
-    if (status != OK) directory_remove(folder, LAST_TEMPORARY);
-    parts_free(&parts);
-    return status;
-}
-
-/* Reading. */
-
 static bool check_format(const struct safetensors *file, struct reason *reason)
 {
     const char *format = safetensors_value(file, "format"), *version = safetensors_value(file, "version");
-    if (!format || strcmp(format, format_name) != 0 || !version)
+    if (!format || strcmp(format, CHECKPOINT_FORMAT) != 0 || !version)
         return because(reason, "is not an amptrain checkpoint (weights alone cannot be resumed)");
     char *end;
     int64_t serial;
@@ -237,7 +104,7 @@ static int find_part(const struct safetensors *file, const struct store *store,
 static enum status match_part(const struct safetensors *file, const struct store *store,
                               const struct checkpoint_part *part)
 {
-    struct safetensors_item item = part_item(store, part);
+    struct safetensors_item item = checkpoint_part_item(store, part);
     int entry = find_part(file, store, part);
     if (entry < 0)
         return fail(BAD_CHECKPOINT,
@@ -251,14 +118,14 @@ static enum status match_part(const struct safetensors *file, const struct store
                 shape_text(item.shape, wanted), dtype_table[item.dtype].name);
 }
 
-static bool parts_find(const struct parts *parts, const char *name)
+static bool parts_find(const struct checkpoint_parts *parts, const char *name)
 {
     for (int i = 0; i < parts->count; i++)
         if (strcmp(parts->list[i].name, name) == 0) return true;
     return false;
 }
 
-static enum status match_unexpected(const struct safetensors *file, const struct parts *parts)
+static enum status match_unexpected(const struct safetensors *file, const struct checkpoint_parts *parts)
 {
     if (file->count == parts->count) return OK;
     for (int i = 0; i < file->count; i++)
@@ -271,11 +138,11 @@ static enum status match_unexpected(const struct safetensors *file, const struct
 enum status checkpoint_match(const struct safetensors *file, const struct store *store,
                              const struct optimizer *optimizer)
 {
-    struct parts parts = parts_of(store, optimizer);
+    struct checkpoint_parts parts = checkpoint_parts_of(store, optimizer);
     enum status status = OK;
     for (int i = 0; status == OK && i < parts.count; i++) status = match_part(file, store, &parts.list[i]);
     if (status == OK) status = match_unexpected(file, &parts);
-    parts_free(&parts);
+    checkpoint_parts_free(&parts);
     return status;
 }
 
@@ -303,10 +170,10 @@ enum status checkpoint_restore(const struct safetensors *file, struct store *sto
     struct reason reason;
     if (!position_parse(file, &parsed, &state, &reason))
         return fail(BAD_CHECKPOINT, "%s %s", file->path, reason.text);
-    struct parts parts = parts_of(store, optimizer);
+    struct checkpoint_parts parts = checkpoint_parts_of(store, optimizer);
     enum status status = OK;
     for (int i = 0; status == OK && i < parts.count; i++) status = restore_part(file, store, &parts.list[i]);
-    parts_free(&parts);
+    checkpoint_parts_free(&parts);
     TRY(status);
     TRY(store_write_state(store, &state));
     TRY(store_refresh(store));

@@ -42,6 +42,16 @@ struct checkpoint_source {
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
                             const struct directory *folder, const char *const *also);
 
+/* The same in a thread, from a copy of the state in host memory, while training goes on. `folder` must stay as
+ * it is, and nothing else be saved in it, until checkpoint_end, which waits for the result. NULL, and nothing
+ * is written, if host memory does not suffice for the copy or there is no thread. */
+struct checkpoint_writing;
+struct checkpoint_writing *checkpoint_begin(const struct checkpoint_source *source,
+                                            const struct position *position,
+                                            const struct directory *folder, const char *const *also);
+bool checkpoint_over(const struct checkpoint_writing *writing);   /* checkpoint_end would not wait */
+enum status checkpoint_end(struct checkpoint_writing *writing);
+
 /* Opens a checkpoint and verifies every byte of it. */
 bool checkpoint_open(const struct directory *in, const char *name, struct safetensors *file,
                      struct reason *reason);

@@ -7,6 +7,8 @@ libsession_a_SOURCES = \
 	src/session/checkpoint.h \
 	src/session/checkpoint_match.c \
 	src/session/checkpoint_newest.c \
+	src/session/checkpoint_parts.h \
+	src/session/checkpoint_write.c \
 	src/session/data.c \
 	src/session/data.h \
 	src/session/data_augment.c \

@@ -288,6 +288,26 @@ enum status run_freeze(struct run *run)
     return OK;
 }
 
+char *run_checkpoint_name(int64_t epoch)
+{
+    return text_format("checkpoint-%lld.safetensors", (long long)epoch);
+}
+
+/* If the last checkpoint is an epoch's and kept, the oldest one is removed. A resumed run repeats that: its
+ * predecessor may have died in between. */
+static void forget_epoch(const struct run *run)
+{
+    const struct field_every *every = &run->session->settings->checkpoint.every;
+    int64_t stride = every->unit == UNIT_EPOCHS && every->amount > 1 ? (int64_t)every->amount : 1;
+    int64_t keep = run->session->settings->checkpoint.keep, epoch = run->saved_position.epoch;
+    if (!run->folder.at.path || keep == 0 || run->saved_position.batch > 0) return;
+    char *newest = run_checkpoint_name(epoch);
+    char *oldest = run_checkpoint_name(epoch - keep * stride);
+    if (directory_has(&run->folder.at, newest)) directory_remove(&run->folder.at, oldest);
+    free(oldest);
+    free(newest);
+}
+
 enum status run_begin(struct run *run)
 {
     struct session *session = run->session;
@@ -308,6 +328,7 @@ enum status run_begin(struct run *run)
     /* From here on the folder belongs to the run resumed from that file, whatever its last checkpoint was. */
     if (run->options->resume_file) TRY(run_save(run, NULL));
     TRY(open_records(run));
+    forget_epoch(run);
     TRY(ranks_share_bad_images(&run->ranks));
     progress_open(run->options->quiet, run->options->terminal, &run->progress);
     run->resumed_at = run->reported = clock_seconds();
@@ -347,6 +368,7 @@ enum status run_reread_limit(struct run *run)
 
 void run_close(struct run *run)
 {
+    run_save_end(run);
     progress_close(&run->progress);
     events_close(&run->events);
     metrics_close(&run->metrics);
@@ -360,28 +382,67 @@ void run_close(struct run *run)
     ranks_close(&run->ranks);
 }
 
-enum status run_save(struct run *run, const char *const *also)
+/* What remains to be done once the state of the position is in the folder. */
+static void note_saved(struct run *run, const struct position *position, int64_t step)
+{
+    run->ranks.progress.saved = step;
+    run->saved_position = *position;
+    run->saved_any = true;
+    forget_epoch(run);
+}
+
+/* Begins to write if `threaded` and possible, else writes. */
+static enum status save_now(struct run *run, const char *const *also, bool threaded)
+{
+    const struct device *device = run->session->device;
+    const struct directory *folder = &run->folder.at;
+    struct text algorithms = {0};
+    if (device->backend->autotuner.save) device->backend->autotuner.save(run->session->device, &algorithms);
+    struct checkpoint_source source = source_of(run, algorithms.data);
+    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: preparing a checkpoint", folder->path);
+    enum status status = metrics_sync(&run->metrics);
+    if (status == OK) status = folder_check(&run->folder);
+    watch_end(watch);
+    if (status == OK && threaded) run->writing = checkpoint_begin(&source, &run->position, folder, also);
+    if (status == OK && !run->writing) status = checkpoint_save(&source, &run->position, folder, also);
+    text_free(&algorithms);
+    return status;
+}
+
+static enum status save(struct run *run, const char *const *also, bool threaded)
 {
     /* The position counts batches: if it has not changed, neither has the store. */
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
     if (!run->folder.at.path || stands) return OK;
     enum comm_phase phase = run->ranks.progress.phase;
     ranks_report(&run->ranks, COMM_CHECKPOINT, run->state.step);
-    const struct device *device = run->session->device;
-    struct text algorithms = {0};
-    if (device->backend->autotuner.save) device->backend->autotuner.save(run->session->device, &algorithms);
-    struct checkpoint_source source = source_of(run, algorithms.data);
-    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing a checkpoint", run->folder.at.path);
-    enum status status = metrics_sync(&run->metrics);
-    if (status == OK) status = folder_check(&run->folder);
-    if (status == OK) status = checkpoint_save(&source, &run->position, &run->folder.at, also);
-    watch_end(watch);
-    text_free(&algorithms);
-    if (status == OK) run->ranks.progress.saved = run->state.step;
-    ranks_report(&run->ranks, phase, run->state.step);
-    TRY(status);
     run->saved = clock_seconds();
-    run->saved_position = run->position;
-    run->saved_any = true;
-    return OK;
+    enum status status = save_now(run, also, threaded);
+    if (run->writing) {
+        run->written_position = run->position;
+        run->written_step = run->state.step;
+    } else if (status == OK) {
+        note_saved(run, &run->position, run->state.step);
+    }
+    ranks_report(&run->ranks, phase, run->state.step);
+    return status;
+}
+
+enum status run_save(struct run *run, const char *const *also)
+{
+    return save(run, also, false);
+}
+
+enum status run_save_begin(struct run *run, const char *const *also)
+{
+    return save(run, also, true);
+}
+
+enum status run_save_end(struct run *run)
+{
+    if (!run->writing) return OK;
+    enum status status = checkpoint_end(run->writing);
+    run->writing = NULL;
+    if (status == OK) note_saved(run, &run->written_position, run->written_step);
+    return status;
 }

@@ -54,7 +54,7 @@ struct run {
     double began;                       /* all times by clock_seconds */
     int64_t steps;                      /* that this process made */
     int64_t verified, last_verified;    /* of those, steps that were run twice; the number of the last */
-    double saved;                       /* when the last checkpoint was written */
+    double saved;                       /* when the last checkpoint was begun */
     double resumed_at;                  /* when this process continued the epoch ... */
     double seconds_before;              /* ... and the time spent on it before */
     double reported;                    /* when the last line of metrics was written ... */
@@ -62,6 +62,9 @@ struct run {
     struct energy energy;               /* since the first step of this process */
     bool saved_any;
     struct position saved_position;     /* that the last checkpoint holds */
+    struct checkpoint_writing *writing; /* one that is being written; NULL: none */
+    struct position written_position;   /* that it holds, and its step */
+    int64_t written_step;
 };
 
 /* For a resumed run, resolves train.batch=auto and run.threads=auto to their previous numbers. */
@@ -84,6 +87,15 @@ enum status run_freeze(struct run *run);
  * (programs_set_limit). */
 enum status run_reread_limit(struct run *run);
 
-/* Writes checkpoint-last, under other names too (checkpoint_save). No effect without a folder, or if it was
- * written already. */
+/* The name of an epoch's checkpoint, to be kept (checkpoint.keep); for the caller to free. */
+char *run_checkpoint_name(int64_t epoch);
+
+/* Writes checkpoint-last, under other names too (checkpoint_save), and removes the oldest one that was kept if this one is kept
+ * instead. No effect without a folder, or if it was written already. No other may be in progress. */
 enum status run_save(struct run *run, const char *const *also);
+
+/* The same in a thread, if possible (checkpoint_begin): the result is run_save_end's. */
+enum status run_save_begin(struct run *run, const char *const *also);
+
+/* Waits for a checkpoint that is being written; OK if none is. */
+enum status run_save_end(struct run *run);

@@ -183,15 +183,23 @@ static enum status share_store(struct run *run)
 }
 
 /* An intermediate checkpoint may fail: the last valid one is still there, and the run continues. */
-static enum status save_and_continue(struct run *run, const char *const *also)
+static void finish_saving(struct run *run, enum status status)
+{
+    if (status == OK) status = run_save_end(run);
+    if (status != OK)
+        log_warning("the checkpoint was not written; the run continues%s",
+                    run->saved_any ? ", and the last one is kept" : "");
+}
+
+/* `threaded`: returns while it is being written, if possible. */
+static enum status save_and_continue(struct run *run, const char *const *also, bool threaded)
 {
     TRY(check_ranks(run));
     TRY(share_store(run));
     TRY(folder_check(&run->folder));
-    if (run_save(run, also) == OK) return OK;
-    run->saved = clock_seconds();
-    log_warning("the checkpoint was not written; the run continues%s",
-                run->saved_any ? ", and the last one is kept" : "");
+    if (run->writing) finish_saving(run, OK);
+    enum status status = threaded ? run_save_begin(run, also) : run_save(run, also);
+    if (!run->writing) finish_saving(run, status);
     return OK;
 }
 
@@ -233,35 +241,16 @@ static bool epoch_checkpoint_due(const struct run *run)
     return every->amount > 0 && (every->amount <= 1 || fmod((double)run->position.epoch, every->amount) < 1);
 }
 
-static char *epoch_name(int64_t epoch)
-{
-    return text_format("checkpoint-%lld.safetensors", (long long)epoch);
-}
-
-/* If this epoch's checkpoint is kept, the oldest one is removed. A resumed run repeats that: its predecessor
- * may have died in between. */
-static void forget_epoch(const struct run *run)
-{
-    const struct field_every *every = &run->session->settings->checkpoint.every;
-    int64_t stride = every->unit == UNIT_EPOCHS && every->amount > 1 ? (int64_t)every->amount : 1;
-    int64_t keep = run->session->settings->checkpoint.keep, epoch = run->position.epoch;
-    if (!run->folder.at.path || keep == 0) return;
-    char *newest = epoch_name(epoch), *oldest = epoch_name(epoch - keep * stride);
-    if (directory_has(&run->folder.at, newest)) directory_remove(&run->folder.at, oldest);
-    free(oldest);
-    free(newest);
-}
-
 static enum status save_epoch(struct run *run, bool best)
 {
     bool due = epoch_checkpoint_due(run), keep = due && run->session->settings->checkpoint.keep > 0;
     if (!run->options->output || (!due && !best)) return OK;
-    char *name = epoch_name(run->position.epoch);
+    char *name = run_checkpoint_name(run->position.epoch);
     const char *also[3] = {NULL};          /* ended by NULL */
     int count = 0;
     if (best) also[count++] = CHECKPOINT_BEST;
     if (keep) also[count++] = name;
-    enum status status = save_and_continue(run, also);
+    enum status status = save_and_continue(run, also, true);
     free(name);
     return status;
 }
@@ -326,7 +315,6 @@ static enum status begin_epoch(struct run *run)
     run->seconds_before = run->position.seconds;
     run->resumed_at = run->reported = clock_seconds();
     run->images_since_report = 0;
-    if (run->position.batch == 0) forget_epoch(run);
     if (run->position.epoch >= run->session->settings->train.epochs) return OK;
     TRY(run_freeze(run));
     return loader_start(run->loader, run->position.epoch, run->position.batch);
@@ -390,6 +378,7 @@ static enum status finish(struct run *run, enum verdict verdict)
     TRY(check_ranks(run));
     TRY(share_store(run));
     ranks_report(&run->ranks, COMM_END, run->state.step);
+    if (run->writing) finish_saving(run, OK);
     if (run->options->ending && run->folder.at.path) run->options->ending(run);
     TRY(run_save(run, NULL));
     TRY(energy_count(run->session, true, &run->energy));
@@ -401,9 +390,10 @@ static enum status finish(struct run *run, enum verdict verdict)
 static enum status handle_requests(struct run *run)
 {
     bool asked = ranks_checkpoint(&run->ranks);
+    if (run->writing && checkpoint_over(run->writing)) finish_saving(run, OK);
     if (asked || step_checkpoint_due(run, 0)) {
         while (run->queue.count > 0) TRY(collect_step(run));
-        TRY(save_and_continue(run, NULL));
+        TRY(save_and_continue(run, NULL, !asked));
         run->ranks.save_due = false;
     }
     if (asked) {
