@@ -191,9 +191,10 @@ static enum status counting_open(const struct session *session, const struct ima
                                  const struct step *step, const struct evaluate_options *options,
                                  struct counting *counting)
 {
-    struct loader *loader;
+    struct loader *loader = options->loader ? *options->loader : NULL;
     int batch = step->compiled.program.batch;
-    TRY(session_loader_open(session, images, &options->views, &loader));
+    if (!loader) TRY(session_loader_open(session, images, &options->views, &loader));
+    if (options->loader) *options->loader = loader;
     *counting = (struct counting){
         .session = session, .images = images, .step = step, .options = options,
         .ranks = options->ranks ? options->ranks : &counting->alone,
@@ -210,7 +211,7 @@ static enum status counting_open(const struct session *session, const struct ima
 static void counting_close(struct counting *counting)
 {
     step_queue_drop(&counting->queue);
-    loader_close(counting->queue.loader);
+    if (!counting->options->loader) loader_close(counting->queue.loader);
     ranks_close(&counting->alone);
     free(counting->predictions);
     free(counting->confidences);

@@ -30,6 +30,8 @@ struct evaluate_options {
                                     * reported; NULL: there was none */
     struct ranks *ranks;           /* that share the images; NULL: no sharing */
     struct loader_views views;     /* an image's logits are the mean of theirs */
+    struct loader **loader;        /* stays open for the next evaluation of the same images, with the same
+                                    * views; NULL there: it is opened. NULL: it is closed in the end */
     /* Called with the logits of every batch, in file order, including unreadable images (as NaN); may be
      * NULL. Not for several ranks. */
     enum status (*logits)(void *context, const float *logits, int images, int classes);

@@ -260,17 +260,19 @@ static enum status check_params(struct health *health, const struct health_step 
     return OK;
 }
 
-/* Done while the next step is in progress. If a gradient may be zero, the next check is a full one. */
-static void glimpse(struct health *health, const struct health_step *step)
+/* Whether nothing is wrong, as far as a glimpse shows. If a gradient may be zero, the next check is a full
+ * one. */
+static bool glimpse(struct health *health, const struct health_step *step)
 {
     const struct exec *exec = health->options.training->exec;
-    if (step->state->skipped) return;
+    if (step->state->skipped) return false;
     health->doubt = !exec_glimpsed(exec);
     for (int p = 0; !health->doubt && p < health->options.graph->param_count; p++)
         health->doubt = is_trained(health, p) && exec_glimpse_zero(exec, p);
     const char *lost = exec_glimpsed(exec) && !health->broken ? exec_glimpse_not_finite(exec) : NULL;
     if (lost) log_warning("step %" PRId64 ": parameter %s contains NaN or Inf", step->state->step, lost);
     if (lost) health->broken = true;
+    return !health->doubt;
 }
 
 bool health_check_due(int64_t step)
@@ -290,10 +292,8 @@ enum status health_step(struct health *health, const struct health_step *step)
     TRY(check_finite(health, step));
     TRY(check_norm(health, step));
     if (!health_check_due(step->steps) && !last) return OK;
-    if (step->queued > 0) {
-        glimpse(health, step);
-        return OK;
-    }
+    bool full = step->queued == 0 && health->doubt;
+    if (!full && (glimpse(health, step) || step->queued > 0)) return OK;
     TRY(check_gradients(health, step));
     return check_params(health, step);
 }

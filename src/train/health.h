@@ -48,6 +48,7 @@ struct health_step {
 };
 
 /* To be called after each step. The step's results are checked every time, gradients and parameters
- * occasionally: completely if the device is idle, otherwise through a glimpse (exec_checks.h). FAILED if that
+ * occasionally: through a glimpse (exec_checks.h), and completely if that leaves doubts or there is none, as
+ * soon as the device is idle. FAILED if that
  * ends the run: train.on_nan=stop, or an epoch without any update, which the loss scale does not explain. */
 enum status health_step(struct health *health, const struct health_step *step);

@@ -373,7 +373,8 @@ void run_close(struct run *run)
     events_close(&run->events);
     metrics_close(&run->metrics);
     step_queue_drop(&run->queue);
-    if (run->loader) loader_close(run->loader);
+    loader_close(run->loader);
+    loader_close(run->evaluation_loader);
     programs_close(&run->programs);
     if (run->store.memory) store_close(&run->store);
     folder_close(&run->folder);

@@ -39,7 +39,8 @@ struct run {
     struct folder folder;
     struct store store;
     struct programs programs;
-    struct loader *loader;
+    struct loader *loader;              /* of training images */
+    struct loader *evaluation_loader;   /* of validation images; NULL: there was no evaluation yet */
     struct metrics metrics;
     struct events events;
     struct progress progress;

@@ -106,7 +106,8 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
 {
     const struct exec_batch input = gpu_preprocessing_batch(run->session->gpu_preprocessing, next->batch);
     int64_t step = run->state.step + run->queue.count + 1;
-    if (run->session->device->waits && health_check_due(run->steps + run->queue.count + 1))
+    bool last = run->position.batch + run->queue.count + 1 == run->session->hyper.steps_per_epoch;
+    if (run->session->device->waits && (last || health_check_due(run->steps + run->queue.count + 1)))
         exec_glimpse_next(run->programs.training.exec);
     enum status status = step_queue_start(&run->queue, next, &input);
     if (status == OK && comm_count(run->ranks.comm) > 1 && step % RANK_CHECK_STEPS == 0)
@@ -264,6 +265,7 @@ static enum status evaluate_run(struct run *run)
     const struct evaluate_options options = {
         .lost = &run->health.evaluation_lost, .ranks = &run->ranks,
         .views = {settings->augment.val_flip, (int)settings->augment.val_shift},
+        .loader = &run->evaluation_loader,
     };
     bool averages = settings->train.ema > 0;
     TRY(share_store(run));
