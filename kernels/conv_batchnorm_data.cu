@@ -86,20 +86,12 @@ __global__ void __launch_bounds__(threads(group_count), 1)
                                const data_problem p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ uint8_t memory[];
-    int helper = (int)threadIdx.x / 32 - 4 * group_count;
-    block<group_count, columns> b(p, memory, helper < 0 ? threadIdx.x / 128 : helper / 2);
-    if (threadIdx.x == 0) barriers_init(b);
-    __syncthreads();
-    if (helper < 0) {
-        take_registers<group_count, true>();
-        make_tiles<T>(b, p);
-        return;
-    }
-    take_registers<group_count, false>();
-    if (threadIdx.x % 32 != 0) return;
-    if (helper % 2 == 0) load_factors(b, &dz, &factors);
-    else exchange_tiles(b, &d_a, [&](int64_t tile, int i) { load_tile(b, &a, tile, i); });
+    share_work<group_count, columns>(
+        p, [&](const auto &b) { make_tiles<T>(b, p); },
+        [&](const auto &b) { load_factors(b, &dz, &factors); },
+        [&](const auto &b) {
+            exchange_tiles(b, &d_a, [&](int64_t tile, int i) { load_tile(b, &a, tile, i); });
+        });
 #endif
 }
 

@@ -87,20 +87,12 @@ __global__ void __launch_bounds__(threads(group_count), 1)
                                  const __grid_constant__ CUtensorMap y, const output_problem p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ uint8_t memory[];
-    int helper = (int)threadIdx.x / 32 - 4 * group_count;
-    block<group_count, tile_columns> b(p, memory, helper < 0 ? threadIdx.x / 128 : helper / 2);
-    if (threadIdx.x == 0) barriers_init(b);
-    __syncthreads();
-    if (helper < 0) {
-        take_registers<group_count, true>();
-        write_tiles<T>(b, p);
-        return;
-    }
-    take_registers<group_count, false>();
-    if (threadIdx.x % 32 != 0) return;
-    if (helper % 2 == 0) load_factors<true>(b, &a, &factors);
-    else exchange_tiles(b, &y, [&](int64_t tile, int i) { load_tile(b, &residual, tile, i); });
+    share_work<group_count, tile_columns>(
+        p, [&](const auto &b) { write_tiles<T>(b, p); },
+        [&](const auto &b) { load_factors<true>(b, &a, &factors); },
+        [&](const auto &b) {
+            exchange_tiles(b, &y, [&](int64_t tile, int i) { load_tile(b, &residual, tile, i); });
+        });
 #endif
 }
 

@@ -154,23 +154,14 @@ __global__ void __launch_bounds__(threads(groups), 1)
                        const joined_problem p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ uint8_t memory[];
-    int helper = (int)threadIdx.x / 32 - 4 * groups;
-    joined_block<groups> b(p, memory, helper < 0 ? threadIdx.x / 128 : helper / 2);
-    if (threadIdx.x == 0) barriers_init(b);
-    __syncthreads();
-    if (helper < 0) {
-        take_registers<groups, true>();
-        join_tiles<T, picks>(b, p);
-        return;
-    }
-    take_registers<groups, false>();
-    if (b.g >= groups || threadIdx.x % 32 != 0) return;
-    if (helper % 2 == 0) load_factors(b, &d_y, &weight);
-    else
-        exchange_tiles(b, &d_x, [&](int64_t tile, int i) {
-            if constexpr (picks) load_picked(b, p, &more, tile, i);
-            else load_tile(b, &more, tile, i);
+    share_work<groups, tile_columns>(
+        p, [&](const auto &b) { join_tiles<T, picks>(b, p); },
+        [&](const auto &b) { load_factors(b, &d_y, &weight); },
+        [&](const auto &b) {
+            exchange_tiles(b, &d_x, [&](int64_t tile, int i) {
+                if constexpr (picks) load_picked(b, p, &more, tile, i);
+                else load_tile(b, &more, tile, i);
+            });
         });
 #endif
 }

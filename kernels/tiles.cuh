@@ -359,6 +359,27 @@ __device__ static void leave_sums(const block<groups, columns> &b, float (&sums)
     }
 }
 
+/* A block's work: each group does multiply(b); of the two warps that serve it, with one thread each, one does
+ * load(b) and the other exchange(b). */
+template <int groups, int columns, class Multiply, class Load, class Exchange>
+__device__ static inline void share_work(const problem &p, Multiply multiply, Load load, Exchange exchange)
+{
+    extern __shared__ uint8_t memory[];
+    int helper = (int)threadIdx.x / 32 - 4 * groups;
+    block<groups, columns> b(p, memory, helper < 0 ? threadIdx.x / 128 : helper / 2);
+    if (threadIdx.x == 0) barriers_init(b);
+    __syncthreads();
+    if (helper < 0) {
+        take_registers<groups, true>();
+        multiply(b);
+        return;
+    }
+    take_registers<groups, false>();
+    if (b.g >= groups || threadIdx.x % 32 != 0) return;
+    if (helper % 2 == 0) load(b);
+    else exchange(b);
+}
+
 #endif
 
 /* ---- On the host ---- */
