@@ -400,13 +400,16 @@ __global__ void __launch_bounds__(threads, 2)
     tile_rows rows = rows_of(s, p, tile);
     cell<T, width> x[unroll], d_y[unroll], more[unroll], added[unroll];
     side_cell<T, width, by> sides[unroll];
+    auto load_gradients = [&](const auto &rows) {
+        load_rows(d_y, g.d_y, rows);
+        if (two) load_second(more, g, s, p, rows);
+        if (asks) load_sides(sides, g, rows);
+        load_more<adds>(added, g, p, rows);
+    };
     load_rows(x, g.x, rows);
     factors<width> f = factors_at<width>(values, p.channel);
     wait_for_last();
-    load_rows(d_y, g.d_y, rows);
-    if (two) load_second(more, g, s, p, rows);
-    if (asks) load_sides(sides, g, rows);
-    load_more<adds>(added, g, p, rows);
+    load_gradients(rows);
     struct gradient_line line[width];
 #pragma unroll
     for (int i = 0; i < width; i++) line[i] = lines[p.channel + i];
@@ -430,10 +433,7 @@ __global__ void __launch_bounds__(threads, 2)
         rows = rows_of(s, p, tile);
         with_rows(rows, [&](const auto &rows) {
             load_rows(x, g.x, rows);
-            load_rows(d_y, g.d_y, rows);
-            if (two) load_second(more, g, s, p, rows);
-            if (asks) load_sides(sides, g, rows);
-            load_more<adds>(added, g, p, rows);
+            load_gradients(rows);
         });
     }
 }

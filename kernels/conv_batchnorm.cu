@@ -299,18 +299,29 @@ __device__ static inline float deviation(const T *a, const T *weight, Mean mean,
     return sum;
 }
 
+/* What statistics are computed from, and the results; the covariance is followed by the means of a. */
+template <class T> struct measured {
+    const T *a;
+    const float *gram, *sums;            /* a a' and the sums of a */
+    double eps;
+    struct statistics out;
+    float *covariance;                   /* W times that of a [filters][channels] */
+    T *bias;                             /* of y */
+};
+
 /* By a whole block. Errors of the covariance are along the means of a; it is corrected to give the right
  * variance. */
 template <class T>
-__device__ static inline void measure_far(const struct matrices<T> &m, const T *a, const float *sums,
-                                          int filter, double eps, const struct statistics &out,
-                                          float *covariance)
+__device__ static inline void measure_far(const struct matrices<T> &m, const struct measured<T> &of,
+                                          int filter)
 {
+    const struct statistics &out = of.out;
+    const float *sums = of.sums;
     double sum = 0, squares = 0, variance = 0, count = (double)m.e.pixels, share = 1 / count;
     const T *weight = m.weight + (int64_t)filter * m.e.channels;
-    float *row = covariance + (int64_t)filter * m.e.channels;
+    float *row = of.covariance + (int64_t)filter * m.e.channels;
     for (int64_t p = threadIdx.x; p < m.e.pixels; p += measuring) {
-        float x = deviation(a + p * m.e.channels, weight, [&](int c) { return (float)(sums[c] * share); },
+        float x = deviation(of.a + p * m.e.channels, weight, [&](int c) { return (float)(sums[c] * share); },
                             m.e.channels);
         sum += x;
         squares += (double)x * x;
@@ -324,7 +335,7 @@ __device__ static inline void measure_far(const struct matrices<T> &m, const T *
     __syncthreads();
     if (threadIdx.x > 0) return;
     out.mean[filter] = (float)(out.mean[filter] + sum / count);
-    out.invstd[filter] = (float)(1 / sqrt(squares / count + eps));
+    out.invstd[filter] = (float)(1 / sqrt(squares / count + of.eps));
     out.variance[filter] = count > 1 ? (float)(squares / (count - 1)) : 0;
 }
 
@@ -356,8 +367,7 @@ __device__ static inline void scale_filter(const struct matrices<T> &m, Mean mea
  * from 0: each is two fp32 numbers, whose products fma subtracts as they are. */
 template <class T>
 __global__ void __launch_bounds__(measuring)
-    conv_batchnorm_statistics_kernel(struct matrices<T> m, const T *a, const float *gram, const float *sums,
-                                     double eps, struct statistics out, float *covariance, T *bias)
+    conv_batchnorm_statistics_kernel(struct matrices<T> m, struct measured<T> of)
 {
     __shared__ float weight[chunk_rows][warps], partial[measuring][warps + 1];
     __shared__ float totals[chunk_rows];
@@ -369,7 +379,7 @@ __global__ void __launch_bounds__(measuring)
         int c = start + column;
         bool here = group < groups && c < channels;
         float sum[warps] = {};
-        double own = here ? sums[c] * share : 0;
+        double own = here ? of.sums[c] * share : 0;
         float high = (float)own, low = (float)(own - high);
         for (int base = 0; base < channels; base += chunk_rows) {
             int rows = min(chunk_rows, channels - base);
@@ -379,13 +389,13 @@ __global__ void __launch_bounds__(measuring)
                 weight[d][k] = first + k < m.e.filters
                                    ? to_float(m.weight[(int64_t)(first + k) * channels + base + d])
                                    : 0;
-                if (k == 0) totals[d] = sums[base + d];
+                if (k == 0) totals[d] = of.sums[base + d];
             }
             __syncthreads();
             if (!here) continue;
 #pragma unroll 8
             for (int d = group; d < rows; d += groups) {
-                float both = gram[(int64_t)(base + d) * channels + c];
+                float both = of.gram[(int64_t)(base + d) * channels + c];
                 float centered = fmaf(-low, totals[d], fmaf(-high, totals[d], both));
 #pragma unroll
                 for (int k = 0; k < warps; k++) sum[k] = fmaf(weight[d][k], centered, sum[k]);
@@ -399,9 +409,9 @@ __global__ void __launch_bounds__(measuring)
         for (int k = 0; k < warps && first + k < m.e.filters; k++) {
             float total = 0;
             for (int g = 0; g < groups; g++) total += partial[g * span + column][k];
-            covariance[(int64_t)(first + k) * channels + c] = (float)(total * share);
+            of.covariance[(int64_t)(first + k) * channels + c] = (float)(total * share);
         }
-        if (blockIdx.x == 0) covariance[(int64_t)m.e.filters * channels + c] = high;
+        if (blockIdx.x == 0) of.covariance[(int64_t)m.e.filters * channels + c] = high;
     }
     __syncthreads();
     int filter = first + warp;
@@ -409,24 +419,24 @@ __global__ void __launch_bounds__(measuring)
     double middle = 0, variance = 0, count = (double)m.e.pixels;
     for (int c = lane; mine && c < channels; c += 32) {
         double w = to_float(m.weight[(int64_t)filter * channels + c]);
-        middle += w * (sums[c] * share);
-        variance += w * covariance[(int64_t)filter * channels + c];
+        middle += w * (of.sums[c] * share);
+        variance += w * of.covariance[(int64_t)filter * channels + c];
     }
     middle = warp_sum(middle);
     variance = fmax(warp_sum(variance), 0.0);
     if (lane == 0 && mine) {
-        out.mean[filter] = (float)middle;
-        out.invstd[filter] = (float)(1 / sqrt(variance + eps));
-        out.variance[filter] = count > 1 ? (float)(variance * count / (count - 1)) : 0;
+        of.out.mean[filter] = (float)middle;
+        of.out.invstd[filter] = (float)(1 / sqrt(variance + of.eps));
+        of.out.variance[filter] = count > 1 ? (float)(variance * count / (count - 1)) : 0;
     }
     __syncthreads();
     for (int k = first; k < first + warps && k < m.e.filters; k++) {
-        bool far = is_far(out.mean[k], out.invstd[k]);
+        bool far = is_far(of.out.mean[k], of.out.invstd[k]);
         __syncthreads();
-        if (far) measure_far(m, a, sums, k, eps, out, covariance);
+        if (far) measure_far(m, of, k);
     }
     __syncthreads();
-    if (mine) scale_filter(m, [&](int c) { return (float)(sums[c] * share); }, filter, eps, bias);
+    if (mine) scale_filter(m, [&](int c) { return (float)(of.sums[c] * share); }, filter, of.eps, of.bias);
 }
 
 /* s W and the bias from known statistics. */
@@ -631,9 +641,17 @@ template <class T> static enum status measure(const struct call *call, const str
     if (!call->sums.data) TRY(conv_sums(&summing, a, at<float>(call, r.sums), false));
     struct matmul_operands product = operands(call, r, a->data, a->data, gram);
     TRY(matmul_run(plans_of(call)->of[GRAM], call, &product));
-    conv_batchnorm_statistics_kernel<T><<<filter_blocks(e), measuring, 0, stream_of(call)>>>(
-        matrices_of<T>(call, r), (const T *)a->data, gram, sums_of(call, r), eps_of(call),
-        statistics_of(call), (float *)call->saved[SAVED_COVARIANCE].data, at<T>(call, r.bias));
+    struct measured<T> of = {
+        .a = (const T *)a->data,
+        .gram = gram,
+        .sums = sums_of(call, r),
+        .eps = eps_of(call),
+        .out = statistics_of(call),
+        .covariance = (float *)call->saved[SAVED_COVARIANCE].data,
+        .bias = at<T>(call, r.bias),
+    };
+    conv_batchnorm_statistics_kernel<T>
+        <<<filter_blocks(e), measuring, 0, stream_of(call)>>>(matrices_of<T>(call, r), of);
     return launched(call);
 }
 
