@@ -605,25 +605,29 @@ static struct matmul_operands operands(const struct call *call, const struct roo
     return {.a = a, .b = b, .d = d, .alpha = 1, .scratch = at<char>(call, r.scratch)};
 }
 
-/* Copies the pixels that a stride takes from a to `taken`; `back`: from there to d_a. */
-static enum status copy_taken(const struct call *call, const struct tensor *whole, void *taken, bool back)
+/* The pixels that a stride takes of a tensor like x[0]; `back`: to be copied there. */
+static struct conv_problem problem_of_taken(const struct call *call, bool back)
 {
     struct shape x = call->x[0].shape, y = conv_batchnorm_taken(settings_of(call), x);
     int stride = (int)settings_of(call)->stride;
-    struct conv_problem p = {.phase = back ? PHASE_BACKWARD_DATA : PHASE_FORWARD, .dtype = whole->dtype,
-                             .n = (int)x.n, .c = (int)x.c, .in = {(int)x.h, (int)x.w},
-                             .out = {(int)y.h, (int)y.w}, .stride = {stride, stride}};
-    return conv_copy_picked(&p, call, taken, whole->data);
+    return {.phase = back ? PHASE_BACKWARD_DATA : PHASE_FORWARD, .dtype = call->x[0].dtype,
+            .n = (int)x.n, .c = (int)x.c, .in = {(int)x.h, (int)x.w}, .out = {(int)y.h, (int)y.w},
+            .stride = {stride, stride}};
 }
 
-/* The pixels of a that enter the products: with a stride, a copy of those that it takes. */
+/* The pixels of a that enter the products: with a stride, a copy of those that it takes, whose sums are left
+ * where statistics are computed. */
 static enum status take(const struct call *call, const struct rooms &r, struct tensor *a)
 {
     *a = call->x[0];
     if (!is_strided(call)) return OK;
+    struct conv_problem p = problem_of_taken(call, false);
     a->shape = conv_batchnorm_taken(settings_of(call), a->shape);
     a->data = at<char>(call, r.taken);
-    return copy_taken(call, &call->x[0], a->data, false);
+    if (!measures(call)) return conv_copy_picked(&p, call, a->data, call->x[0].data);
+    struct call summing = *call;
+    summing.workspace = at<char>(call, r.parts);
+    return conv_sums_picked(&p, &summing, a->data, call->x[0].data, at<float>(call, r.sums));
 }
 
 static const float *sums_of(const struct call *call, const struct rooms &r)
@@ -638,7 +642,8 @@ template <class T> static enum status measure(const struct call *call, const str
     float *gram = at<float>(call, r.square);
     struct call summing = *call;
     summing.workspace = at<char>(call, r.parts);
-    if (!call->sums.data) TRY(conv_sums(&summing, a, at<float>(call, r.sums), false));
+    bool summed = call->sums.data || is_strided(call);
+    if (!summed) TRY(conv_sums(&summing, a, at<float>(call, r.sums), false));
     struct matmul_operands product = operands(call, r, a->data, a->data, gram);
     TRY(matmul_run(plans_of(call)->of[GRAM], call, &product));
     struct measured<T> of = {
@@ -796,7 +801,8 @@ template <class T> static enum status write_d_a(const struct call *call, const s
             m, sums_of(call, r), square, bias);
     TRY(launched(call));
     TRY(multiply_d_a(call, r, a->data, dz, d_a));
-    return is_spread(call) ? copy_taken(call, &call->d_x[0], d_a, true) : OK;
+    struct conv_problem p = problem_of_taken(call, true);
+    return is_spread(call) ? conv_copy_picked(&p, call, d_a, call->d_x[0].data) : OK;
 }
 
 static enum status backward(const struct call *call)

@@ -107,6 +107,9 @@ enum status conv_sums_where(const struct call *call, const struct tensor *y, flo
 /* Copies those pixels of x that p's strides select or, in PHASE_BACKWARD_DATA, copies them back; others
  * become zero. */
 enum status conv_copy_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x);
+/* Also adds up what is copied, in the workspace of conv_sums. */
+enum status conv_sums_picked(const struct conv_problem *p, const struct call *call, void *picked,
+                             const void *x, float *to);
 
 /* columns[n, out, kernel, c]: what each pixel of y reads of x, zeros outside the image; and, as p's d_x, the
  * sums of such columns of type `columns_type` over what reads each pixel of x. One group. */
