@@ -163,17 +163,23 @@ static enum status batchnorm_recompute(const struct call *call)
     return OK;
 }
 
+/* Number k of y_sums: of y, then of products of y's channels. */
+static void batchnorm_sum_y(const struct call *call, int64_t k)
+{
+    int64_t channels = call->y.shape.c, row = k / channels - 1;
+    double sum = 0;
+    for (int64_t i = 0; i < shape_count(call->y.shape); i += channels)
+        sum += tensor_get(&call->y, i + k % channels) * (row < 0 ? 1 : tensor_get(&call->y, i + row));
+    tensor_set(&call->y_sums, k, sum);
+}
+
 static enum status batchnorm_forward(const struct call *call)
 {
     if (call->training && call->ranks == 0)
         for (int64_t k = 0; k < call->x[0].shape.c; k++) batchnorm_measure(call, k);
     TRY(batchnorm_recompute(call));
-    for (int64_t k = 0; call->y_sums.data && k < call->y.shape.c; k++) {
-        double sum = 0;
-        for (int64_t i = k; i < shape_count(call->y.shape); i += call->y.shape.c)
-            sum += tensor_get(&call->y, i);
-        tensor_set(&call->y_sums, k, sum);
-    }
+    for (int64_t k = 0; call->y_sums.data && k < shape_count(call->y_sums.shape); k++)
+        batchnorm_sum_y(call, k);
     return OK;
 }
 
@@ -302,11 +308,17 @@ bool batchnorm_ends_in_relu(const void *settings)
     return s->activation == ACTIVATION_RELU && !s->residual;
 }
 
+bool batchnorm_gives_gram(int64_t channels)
+{
+    return channels == 64 || channels == 128;
+}
+
 static const struct op_code reference = {
     .adds_gradients = true,
     .adds_flat = true,
     .adds_first_channels = true,
     .gives_y_sums = batchnorm_ends_in_relu,
+    .gives_gram = batchnorm_gives_gram,
     .takes_products = batchnorm_ends_in_relu,
     .keeps_mask = true,
     .forward = batchnorm_forward,
@@ -336,6 +348,8 @@ static const struct op_example examples[] = {
     {"residual=yes activation=relu6", 2, {SHAPE(3, 7, 7, 1), SHAPE(3, 7, 7, 1)}},
     {"residual=yes activation=leaky_relu", 2, {SHAPE(3, 3, 7, 5), SHAPE(3, 3, 7, 5)}},
     {"activation=relu", 1, {SHAPE(3, 1, 1, 1100)}},
+    {"activation=relu", 1, {SHAPE(3, 7, 9, 64)}},
+    {"activation=relu", 1, {SHAPE(1, 17, 5, 128)}},
     {"residual=yes activation=relu", 2, {SHAPE(4, 28, 28, 24), SHAPE(4, 28, 28, 24)}},
     {"activation=relu6", 1, {SHAPE(3, 14, 14, 40)}},
     {"activation=hardswish", 1, {SHAPE(3, 14, 14, 40)}},
@@ -345,6 +359,7 @@ static const struct op_example examples[] = {
 /* More rows than all blocks of a GPU, or chunks of the CPU's code, process at once. */
 static const struct op_example large[] = {
     {"activation=relu", 1, {SHAPE(16, 112, 112, 16)}},
+    {"activation=relu", 1, {SHAPE(10, 61, 61, 128)}},
     {"residual=yes activation=relu", 2, {SHAPE(16, 28, 28, 256), SHAPE(16, 28, 28, 256)}},
     {"activation=silu", 1, {SHAPE(16, 112, 112, 16)}},
     {"", 1, {SHAPE(64, 61, 61, 5)}},

@@ -4,6 +4,7 @@
  * in the cache.
  *
  * If the statistics are known (evaluation, recomputation), only the second sweep is needed. */
+#include "kernels/gram.cuh"
 #include "kernels/conv_cuda.cuh"
 #include "kernels/dependent_launch.cuh"
 #include "kernels/sweep.cuh"
@@ -451,10 +452,28 @@ template <class Work> static enum status with_kind(const struct call *call, Work
     });
 }
 
+/* Whether it writes all of y_sums, by a kernel of its own. */
+static bool batchnorm_makes_gram(const struct call *call)
+{
+    return call->y_sums.shape.rank > 0 && call->y_sums.shape.dim[0] > 1 &&
+           gram_fits(&call->x[0], call->device);
+}
+
 /* y from known statistics. `behind`: directly after batchnorm_merge_moments_kernel. */
 static enum status batchnorm_normalise(const struct call *call, bool behind)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    if (call->y_sums.data && batchnorm_makes_gram(call)) {
+        struct gram_operands of = {
+            .x = &call->x[0],
+            .a = call->y.data,
+            .values = values_of(call),
+            .sums = (float *)call->y_sums.data,
+            .parts = (float *)call->workspace,
+            .early = behind,
+        };
+        return gram_run(call, &of);
+    }
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
         constexpr enum act kind = (enum act)act.value;
@@ -472,14 +491,8 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
         if constexpr (can_mask<width.value, kind>)
             if (sums) kernel = batchnorm_normalise_kernel<T, width.value, kind, WITH_SUMS>;
         dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
-        struct channel_values values = values_of(call);
-        struct slopes slopes = slopes_of(set);
-        if (behind) {
-            TRY(launch_behind(call, kernel, grid, threads, n, values, slopes, s, parts));
-        } else {
-            kernel<<<grid, threads, 0, stream_of(call)>>>(n, values, slopes, s, parts);
-            TRY(launched(call));
-        }
+        struct launch how = {grid, threads, 0, behind};
+        TRY(launch_as(call, kernel, how, n, values_of(call), slopes_of(set), s, parts));
         return sums ? conv_sum_shares(call, sums, parts, (int)grid.x, (int)s.channels) : OK;
     });
 }
@@ -681,8 +694,10 @@ static size_t batchnorm_workspace(const struct call *call)
     int64_t channels = call->x[0].shape.c;
     int width = (int)(16 / dtype_bytes(call->x[0].dtype));
     struct sweep s = sweep_open(&call->x[0], channels % width ? 1 : width);
-    return (size_t)channels * (sizeof(struct gradient_line) +
-                               2 * sizeof(float) * (size_t)sweep_height(&s, blocks_max));
+    size_t bytes = (size_t)channels * (sizeof(struct gradient_line) +
+                                       2 * sizeof(float) * (size_t)sweep_height(&s, blocks_max));
+    size_t gram = batchnorm_makes_gram(call) ? gram_workspace(&call->x[0], call->device) : 0;
+    return gram > bytes ? gram : bytes;
 }
 
 static size_t batch_moments_workspace(const struct call *call)
@@ -713,6 +728,7 @@ const struct op_code batchnorm_cuda = {
     .adds_first_channels = true,
     .takes_sums = true,
     .gives_y_sums = batchnorm_ends_in_relu,
+    .gives_gram = batchnorm_gives_gram,
     .takes_products = batchnorm_ends_in_relu,
     .keeps_mask = true,
     .workspace = batchnorm_workspace,

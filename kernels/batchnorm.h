@@ -141,6 +141,8 @@ extern const char *const batchnorm_clips[];
 enum status batchnorm_update(const struct call *call);
 /* op_code.gives_y_sums and takes_products of batch norm: relu without a residual. */
 bool batchnorm_ends_in_relu(const void *settings);
+/* op_code.gives_gram. */
+bool batchnorm_gives_gram(int64_t channels);
 
 /* sum(dz * xhat) follows from sum(dz) and sum(dz * y), since y = weight * xhat + bias where dz is not 0,
  * unless the bias is more than so many times the weight: rounding has left too few digits of xhat in y. */

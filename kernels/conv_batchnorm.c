@@ -137,18 +137,22 @@ static double a_at(const struct fold *f, int64_t p, int64_t c)
     return tensor_get(&f->call->x[0], place_of(f, p, c));
 }
 
-/* Mean and covariance of a, in two passes. */
+/* Mean and covariance of a, in two passes, or from sums. */
 static void fold_measure(const struct fold *f)
 {
     const struct tensor *given = f->call->sums.data ? &f->call->sums : NULL;
     int64_t channels = f->channels;
+    bool products = given && given->shape.dim[0] == 1 + channels;
     for (int64_t c = 0; c < channels; c++) {
         double sum = 0;
         for (int64_t p = 0; !given && p < f->pixels; p++) sum += a_at(f, p, c);
         f->mean[c] = (given ? tensor_get(given, c) : sum) / (double)f->pixels;
     }
-    for (int64_t i = 0; i < channels * channels; i++) f->square[i] = 0;
-    for (int64_t p = 0; p < f->pixels; p++)
+    for (int64_t i = 0; i < channels * channels; i++)
+        f->square[i] = products ? tensor_get(given, channels + i) / (double)f->pixels -
+                                      f->mean[i / channels] * f->mean[i % channels]
+                                : 0;
+    for (int64_t p = 0; !products && p < f->pixels; p++)
         for (int64_t c = 0; c < channels; c++)
             for (int64_t d = 0; d < channels; d++)
                 f->square[c * channels + d] += (a_at(f, p, c) - f->mean[c]) * (a_at(f, p, d) - f->mean[d]) /
@@ -344,6 +348,7 @@ static const struct field fields[] = {
 static const struct op_code reference = {
     .adds_gradients = true,
     .takes_y_sums = true,
+    .takes_gram = true,
     .gives_products = conv_batchnorm_gives_products,
     .keeps_mask = true,
     .takes_joined = true,

@@ -6,7 +6,8 @@
  * products, Q a + q, to which the second adds (s W)' dz. q = -Q m - (s W)' D is computed from Q and s W as
  * they were rounded.
  * On Hopper kernels of our own write y (conv_batchnorm_output.cu) and d_a (conv_batchnorm_data.cu), for
- * extents that fit. */
+ * extents that fit, and gram.cu has a a' for 64 and 128 channels. */
+#include "kernels/gram.cuh"
 #include "kernels/block.cuh"
 #include "kernels/conv_batchnorm_data.cuh"
 #include "kernels/conv_batchnorm_output.cuh"
@@ -75,6 +76,17 @@ static enum activation activation_of(const struct call *call)
 static bool measures(const struct call *call)
 {
     return call->training && call->phase == PHASE_FORWARD;
+}
+
+/* Whether a a' comes with the sums of a; and whether one kernel computes both here. */
+static bool gram_is_given(const struct call *call)
+{
+    return call->sums.shape.rank > 0 && call->sums.shape.dim[0] == 1 + call->x[0].shape.c &&
+           gram_fits(&call->x[0], call->device);
+}
+static bool gram_is_made(const struct call *call)
+{
+    return call->sums.shape.rank == 0 && !is_strided(call) && gram_fits(&call->x[0], call->device);
 }
 
 static struct matmul_problem problem_of(const struct call *call, enum product product)
@@ -198,9 +210,10 @@ static struct rooms rooms_of(const struct call *call)
     r.bias = room(&r, (backward ? channels : filters) * size);
     if (is_strided(call)) r.taken = room(&r, pixels * channels * size);
     if (is_spread(call) && backward) r.d_taken = room(&r, pixels * channels * size);
-    bool sums = measures(call) && call->sums.shape.rank == 0;
-    if (sums) r.sums = room(&r, channels * sizeof(float));
-    if (sums) r.parts = room(&r, conv_sums_workspace(e.pixels, e.channels, false));
+    bool sums = measures(call) && call->sums.shape.rank == 0, gram = sums && gram_is_made(call);
+    if (sums) r.sums = room(&r, (gram ? 1 + channels : 1) * channels * sizeof(float));
+    if (sums) r.parts = room(&r, gram ? gram_workspace(&call->x[0], call->device)
+                                      : conv_sums_workspace(e.pixels, e.channels, false));
     if (plans->mask && !plans->output && !backward && call->mask.shape.rank == 0)
         r.mask = room(&r, pixels * filters / 8);
     if (!backward) return r;
@@ -635,17 +648,29 @@ static const float *sums_of(const struct call *call, const struct rooms &r)
     return call->sums.data ? (const float *)call->sums.data : at<float>(call, r.sums);
 }
 
+/* The sums of a, unless they are given, and a a'. */
+static enum status multiply_a(const struct call *call, const struct rooms &r, const struct tensor *a,
+                              const float **gram)
+{
+    struct call summing = *call;
+    summing.workspace = at<char>(call, r.parts);
+    *gram = sums_of(call, r) + extents_of(call).channels;
+    if (gram_is_given(call)) return OK;
+    struct gram_operands of = {.x = a, .sums = at<float>(call, r.sums), .parts = at<float>(call, r.parts)};
+    if (gram_is_made(call)) return gram_run(call, &of);
+    bool summed = call->sums.data || is_strided(call);
+    if (!summed) TRY(conv_sums(&summing, a, at<float>(call, r.sums), false));
+    struct matmul_operands product = operands(call, r, a->data, a->data, at<float>(call, r.square));
+    *gram = at<float>(call, r.square);
+    return matmul_run(plans_of(call)->of[GRAM], call, &product);
+}
+
 template <class T> static enum status measure(const struct call *call, const struct rooms &r,
                                               const struct tensor *a)
 {
+    const float *gram;
     struct extents e = extents_of(call);
-    float *gram = at<float>(call, r.square);
-    struct call summing = *call;
-    summing.workspace = at<char>(call, r.parts);
-    bool summed = call->sums.data || is_strided(call);
-    if (!summed) TRY(conv_sums(&summing, a, at<float>(call, r.sums), false));
-    struct matmul_operands product = operands(call, r, a->data, a->data, gram);
-    TRY(matmul_run(plans_of(call)->of[GRAM], call, &product));
+    TRY(multiply_a(call, r, a, &gram));
     struct measured<T> of = {
         .a = (const T *)a->data,
         .gram = gram,
@@ -826,6 +851,7 @@ const struct op_code conv_batchnorm_cuda = {
     .prepare_together = true,
     .adds_gradients = true,
     .takes_y_sums = true,
+    .takes_gram = true,
     .gives_products = conv_batchnorm_gives_products,
     .keeps_mask = true,
     .takes_joined = true,

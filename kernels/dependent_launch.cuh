@@ -20,21 +20,35 @@ __device__ static inline void wait_for_last(void)
 #endif
 }
 
-/* Queues a kernel that calls wait_for_last before it reads or writes what others do; it starts early if the
- * preceding one calls let_next_begin. */
+/* Blocks, the bytes of dynamic shared memory of each, and whether a kernel that calls wait_for_last before it
+ * reads or writes what others do starts early, if the preceding one calls let_next_begin. */
+struct launch {
+    dim3 grid, block;
+    size_t shared;
+    bool early;
+};
+
 template <class... Parameters, class... Arguments>
-static enum status launch_behind(const struct call *call, void (*kernel)(Parameters...), dim3 grid,
-                                 dim3 block, Arguments... arguments)
+static enum status launch_as(const struct call *call, void (*kernel)(Parameters...),
+                             const struct launch &how, const Arguments &...arguments)
 {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
+    config.gridDim = how.grid;
+    config.blockDim = how.block;
+    config.dynamicSmemBytes = how.shared;
     config.stream = stream_of(call);
     config.attrs = &early;
-    config.numAttrs = cuda_facts(call->device)->capability >= 90;
+    config.numAttrs = how.early && cuda_facts(call->device)->capability >= 90;
     cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
     return cuda_status(call->device, error, "starting a kernel");
+}
+
+template <class... Parameters, class... Arguments>
+static enum status launch_behind(const struct call *call, void (*kernel)(Parameters...), dim3 grid,
+                                 dim3 block, Arguments... arguments)
+{
+    return launch_as(call, kernel, {grid, block, 0, true}, arguments...);
 }

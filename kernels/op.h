@@ -136,7 +136,9 @@ struct call {
                                           writes [c], those of d_x[0]; forward of code that takes_y_sums reads
                                           what another has written as y_sums; may be absent */
     struct tensor y_sums;              /* F32 [1, c]: sums over n, h, w of y as it is stored, which forward of
-                                          code that gives_y_sums writes in training; may be absent */
+                                          code that gives_y_sums writes in training; or F32 [1 + c, c], if
+                                          that also gives_gram: behind them those of the product of each two
+                                          channels, where gram_fits; may be absent */
     struct tensor x_products, y_products;   /* F32 [2, c]: the sums over n, h, w of the gradient where the
                                           tensor is not 0, and those of the gradient times the tensor:
                                           backward of code that gives_products writes those of x[0], backward
@@ -188,6 +190,8 @@ struct op_code {
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
     bool takes_y_sums;       /* forward heeds call->sums, of x[0] as it is stored, if y has as many pixels */
     bool (*gives_y_sums)(const void *settings);   /* whether forward heeds call->y_sums; NULL: no */
+    bool takes_gram;         /* code that takes_y_sums heeds all of them */
+    bool (*gives_gram)(int64_t channels);         /* whether y_sums may have the products; NULL: no */
     bool (*gives_products)(const struct call *call);   /* whether backward heeds call->x_products; NULL: no */
     bool (*takes_products)(const void *settings);      /* whether backward heeds call->y_products; NULL: no */
     bool applies_relu;       /* forward supports call->relu */

@@ -33,6 +33,7 @@ CUDA_SOURCES += \
 	kernels/fingerprint.cu \
 	kernels/flatten.cu \
 	kernels/gelu.cu \
+	kernels/gram.cu \
 	kernels/hardsigmoid.cu \
 	kernels/hardswish.cu \
 	kernels/images.cu \
@@ -62,7 +63,7 @@ CUDA_SOURCES += \
 EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh \
 	kernels/conv_batchnorm_data.cuh kernels/conv_batchnorm_output.cuh kernels/conv_cuda.cuh \
 	kernels/conv_depthwise.cuh kernels/conv_layout.cuh kernels/copy.cuh kernels/cuda.cuh \
-	kernels/dependent_launch.cuh kernels/elementwise.cuh kernels/hopper.cuh kernels/join.cuh \
+	kernels/dependent_launch.cuh kernels/elementwise.cuh kernels/gram.cuh kernels/hopper.cuh kernels/join.cuh \
 	kernels/matmul.cuh kernels/phase_plans.cuh kernels/pool.cuh kernels/pool_maxima.cuh kernels/rows.cuh \
 	kernels/sweep.cuh kernels/tf32.cuh kernels/tiles.cuh
 

@@ -1,6 +1,6 @@
 /* tiles.cuh: products of matrices on Hopper (capability 9.0), tile by tile: what conv_joined.cu,
- * conv_batchnorm_data.cu and conv_batchnorm_output.cu share. D [rows x columns] is A B and what a kernel makes
- * of that; it takes the place of a second operand C of the same shape.
+ * conv_batchnorm_data.cu, conv_batchnorm_output.cu and gram.cu share. D [rows x columns] is A B and what a
+ * kernel makes of that; it takes the place of a second operand C of the same shape.
  *
  * Blocks are persistent: each has `columns` columns, whose part of B stays in shared memory, and every nth
  * tile of 64 rows. `groups` warpgroups multiply, each its own tiles, so that some may wait for memory while
@@ -117,7 +117,8 @@ __device__ static inline uint64_t matrix_at(uint32_t address, int leading)
            (uint64_t)(8 * row_bytes >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* d = a b + (adds ? d : 0), 64 x 64 or 64 x 128 over 16; or, turned, a b', where b lies as columns x rows. */
+/* d = a b + (adds ? d : 0), 64 x 64 or 64 x 128 over 16; or, turned, a b', where b lies as columns x rows;
+ * or, a_turned, a' b, where a lies as 16 rows of 64. */
 #define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
 #define FIRST_32 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
@@ -125,33 +126,33 @@ __device__ static inline uint64_t matrix_at(uint32_t address, int leading)
 #define NEXT_32 \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define WGMMA(columns, type, numbers, a, b, condition, straight) \
+#define WGMMA(columns, type, numbers, a, b, condition, a_turned, straight) \
     "{\n.reg .pred adds;\nsetp.ne.b32 adds, " condition ", 0;\n" \
     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" numbers "}, " a ", " b \
-    ", adds, 1, 1, 0, " straight ";\n}"
+    ", adds, 1, 1, " a_turned ", " straight ";\n}"
 #define MULTIPLY_64(type) \
-    asm volatile(WGMMA("64", type, FIRST_32, "%32", "%33", "%34", "%35") \
-                 : D32(0) : "l"(a), "l"(b), "r"((int)adds), "n"(!turned))
+    asm volatile(WGMMA("64", type, FIRST_32, "%32", "%33", "%34", "%35", "%36") \
+                 : D32(0) : "l"(a), "l"(b), "r"((int)adds), "n"(a_turned), "n"(!turned))
 #define MULTIPLY_128(type) \
-    asm volatile(WGMMA("128", type, FIRST_32 NEXT_32, "%64", "%65", "%66", "%67") \
-                 : D32(0), D32(32) : "l"(a), "l"(b), "r"((int)adds), "n"(!turned))
+    asm volatile(WGMMA("128", type, FIRST_32 NEXT_32, "%64", "%65", "%66", "%67", "%68") \
+                 : D32(0), D32(32) : "l"(a), "l"(b), "r"((int)adds), "n"(a_turned), "n"(!turned))
 
-template <bool turned>
+template <bool turned, bool a_turned = false>
 __device__ static inline void multiply(float (&d)[32], uint64_t a, uint64_t b, bool adds, __half)
 {
     MULTIPLY_64("f16");
 }
-template <bool turned>
+template <bool turned, bool a_turned = false>
 __device__ static inline void multiply(float (&d)[32], uint64_t a, uint64_t b, bool adds, __nv_bfloat16)
 {
     MULTIPLY_64("bf16");
 }
-template <bool turned>
+template <bool turned, bool a_turned = false>
 __device__ static inline void multiply(float (&d)[64], uint64_t a, uint64_t b, bool adds, __half)
 {
     MULTIPLY_128("f16");
 }
-template <bool turned>
+template <bool turned, bool a_turned = false>
 __device__ static inline void multiply(float (&d)[64], uint64_t a, uint64_t b, bool adds, __nv_bfloat16)
 {
     MULTIPLY_128("bf16");
@@ -256,19 +257,26 @@ __device__ static void load_factors(const block<groups, columns> &b, const CUten
         }
 }
 
+/* Where a tile's rows begin; backwards: the first tile has the last rows. */
+template <bool backwards, int groups, int columns>
+__device__ static inline int64_t first_row(const block<groups, columns> &b, int64_t tile)
+{
+    return (backwards ? b.end - 1 - tile : tile) * tile_rows;
+}
+
 /* A tile of C. */
-template <int groups, int columns>
+template <bool backwards = false, int groups, int columns>
 __device__ static void load_tile(const block<groups, columns> &b, const CUtensorMap *c, int64_t tile, int i)
 {
     uint64_t *in = &b.barrier->in[b.g][i];
     barrier_expect(in, tile_bytes(columns));
     for (int s = 0; s < columns / 64; s++)
-        load_box(b.tile_at(i) + s * side_bytes, c, b.column + s * 64, tile * tile_rows, in);
+        load_box(b.tile_at(i) + s * side_bytes, c, b.column + s * 64, first_row<backwards>(b, tile), in);
 }
 
 /* Calls load(tile, i) for all tiles, and stores D. The memory of a tile can be reused as soon as it has been
  * read. */
-template <int groups, int columns, class Load>
+template <bool backwards = false, int groups, int columns, class Load>
 __device__ static void exchange_tiles(const block<groups, columns> &b, const CUtensorMap *d, Load load)
 {
     int64_t ahead = b.first;
@@ -277,7 +285,8 @@ __device__ static void exchange_tiles(const block<groups, columns> &b, const CUt
     for (int64_t tile = b.first; tile < b.end; tile += b.step, ahead += b.step, ring.next(b.p.tiles)) {
         barrier_wait(&b.barrier->out[b.g][ring.at], ring.phase);
         for (int s = 0; s < columns / 64; s++)
-            store_box(d, b.tile_at(ring.at) + s * side_bytes, b.column + s * 64, tile * tile_rows);
+            store_box(d, b.tile_at(ring.at) + s * side_bytes, b.column + s * 64,
+                      first_row<backwards>(b, tile));
         asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
         if (ahead < b.end) load(ahead, ring.at);
     }

@@ -221,9 +221,25 @@ void op_case_give_sums(struct op_case *c)
     c->sums = sums_new(&c->y);
 }
 
-void op_case_give_y_sums(struct op_case *c)
+void op_case_give_y_sums(struct op_case *c, bool gram)
 {
-    c->y_sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1, c->y.shape.c, 1, 1}});
+    int64_t channels = c->y.shape.c;
+    c->y_sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {gram ? 1 + channels : 1, channels, 1, 1}});
+    op_case_poison(&c->y_sums);
+}
+
+void op_case_take_gram(struct op_case *c)
+{
+    int64_t channels = c->x[0].shape.c, rows = shape_count(c->x[0].shape) / channels;
+    c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1 + channels, channels, 1, 1}});
+    for (int64_t k = 0; k < shape_count(c->sums.shape); k++) {
+        int64_t other = k / channels - 1;
+        double sum = 0;
+        for (int64_t i = 0; i < rows; i++)
+            sum += tensor_get(&c->x[0], i * channels + k % channels) *
+                   (other < 0 ? 1 : tensor_get(&c->x[0], i * channels + other));
+        tensor_set(&c->sums, k, sum);
+    }
 }
 
 void op_case_mask(struct op_case *c)

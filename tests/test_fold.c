@@ -105,10 +105,10 @@ static const char wide[] =
  * in it. */
 static const struct residuals {
     const char *text;
-    int folded, pooled, first, joined, picked, y_sums, products;
-} residuals[] = {{bottlenecks, 3, 1, 0, 1, 0, 2, 0}, {strided, 4, 0, 0, 1, 1, 2, 0},
-                 {first_layers, 2, 0, 1, 1, 0, 2, 0}},
-  block = {wide, 1, 0, 0, 0, 0, 1, 1};
+    int folded, pooled, first, joined, picked, y_sums, products, gram;
+} residuals[] = {{bottlenecks, 3, 1, 0, 1, 0, 2, 0, 0}, {strided, 4, 0, 0, 1, 1, 2, 0, 0},
+                 {first_layers, 2, 0, 1, 1, 0, 2, 0, 0}},
+  block = {wide, 1, 0, 0, 0, 0, 1, 1, 1};
 #define RESIDUALS (int)(sizeof residuals / sizeof residuals[0])
 
 /* Two inverted residuals: two expanding convolutions are folded. */
@@ -213,11 +213,15 @@ static int count_picked(const struct program *program)
     return count;
 }
 
-/* Batch norms that make the sums of what they write for the folded convolution behind them. */
-static int count_y_sums(const struct program *program)
+/* Batch norms that make the sums of what they write for the folded convolution behind them; `gram`: those of
+ * products, too. */
+static int count_y_sums(const struct program *program, bool gram)
 {
     int count = 0;
-    for (int i = 0; i < program->count; i++) count += program->instructions[i].y_sums >= 0;
+    for (int i = 0; i < program->count; i++) {
+        int sums = program->instructions[i].y_sums;
+        count += sums >= 0 && (!gram || program->values[sums].shape.dim[0] > 1);
+    }
     return count;
 }
 
@@ -287,7 +291,8 @@ static void check_gradients(const struct residuals *of, enum dtype storage, bool
     assert_int_equal(count_joined(&folded.program), joins && can ? of->joined * MICRO_BATCHES : 0);
     assert_int_equal(count_picked(&folded.program), joins && can ? of->picked * MICRO_BATCHES : 0);
     bool sums = others.code_of(op_find("batchnorm"))->gives_y_sums;
-    assert_int_equal(count_y_sums(&folded.program), sums ? of->y_sums * MICRO_BATCHES : 0);
+    assert_int_equal(count_y_sums(&folded.program, false), sums ? of->y_sums * MICRO_BATCHES : 0);
+    assert_int_equal(count_y_sums(&folded.program, true), sums ? of->gram * MICRO_BATCHES : 0);
     bool products = joins && others.code_of(op_find("batchnorm"))->takes_products;
     assert_int_equal(count_products(&folded.program), products ? of->products * MICRO_BATCHES : 0);
     assert_int_equal(count_folded(&apart.program, "conv_batchnorm"), 0);

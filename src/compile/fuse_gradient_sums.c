@@ -67,7 +67,9 @@ static int rows_of_sums(const struct merging *m, const struct instruction *giver
     if (takes->takes_sums) return gives->gives_sums && giver->sums < 0 ? 2 : 0;
     bool whole = pixels_of(m->program, taker->y) == pixels_of(m->program, taker->x[0]);
     bool stored = takes->takes_y_sums && gives->gives_y_sums && giver->y_sums < 0 && whole;
-    return stored && gives->gives_y_sums(giver->settings) ? 1 : 0;
+    if (!stored || !gives->gives_y_sums(giver->settings)) return 0;
+    int64_t channels = m->program->values[giver->y].shape.c;
+    return takes->takes_gram && gives->gives_gram && gives->gives_gram(channels) ? 1 + (int)channels : 1;
 }
 
 /* The op that writes x[0] of an op that accepts sums also writes the sums. */
