@@ -130,8 +130,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     if (options->merged)
         must(fuse_gradient_sums(&net->program, kernels.code_of) == OK, "fuse_gradient_sums");
     if (options->pass) options->pass(&net->program, options->pass_context);
-    must(streams_assign(&net->program, options->streams ? options->streams : 1, options->division) == OK,
-         "streams");
+    must(streams_within(&net->program, options->streams ? options->streams : 1, options->division,
+                        options->stream_limit) == OK, "streams");
     struct exec_options exec = {.device = net->device, .store = net->store, .replicas = options->comm,
                                 .seed = 3,
                                 .stop_at = options->stop_at, .deterministic = !options->undetermined};

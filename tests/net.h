@@ -21,6 +21,7 @@ struct graph net_graph(const char *text, bool fused);
 struct net_options {
     int batch, micro_batches, streams;
     enum stream_division division;      /* of the streams */
+    int64_t stream_limit;               /* of streams_within */
     int first_micro_batch, all_micro_batches;   /* as in struct lower_options */
     enum dtype storage;
     bool training, reference, separate, ema, logits;

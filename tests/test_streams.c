@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "compile/plan.h"
+#include "compile/recompute.h"
 #include "net.h"
 #include "tests/unit.h"
 
@@ -223,6 +225,46 @@ static void test_little_memory_has_fewer_streams(void **state)
     graph_free(&graph);
 }
 
+/* Some activations are recomputed by calls of their own, some by backward. */
+static void recompute_some(struct program *program, void *context)
+{
+    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
+    struct random random = random_open(*(const uint64_t *)context, PURPOSE_TEST, 0, 0);
+    for (int i = 0; i < program->count; i++) modes[i] = (enum recompute_mode)random_below(&random, 3);
+    recompute(program, modes);
+    free(modes);
+}
+
+/* Weight gradients run beside the chain if there is memory for that, and change no bit. */
+static void test_as_much_beside_as_fits(void **state)
+{
+    struct graph graph = net_graph(net_mixed, true);
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct net_options options = {.batch = BATCH, .training = true, .storage = F32, .plan_seconds = 0.01,
+                                      .pass = recompute_some, .pass_context = &seed};
+        struct net expected, net;
+        net_open(&expected, &graph, &options);
+        run_steps(&expected);
+        int64_t all = plan_live_peak(&expected.program);
+        options.streams = 2;
+        options.planned_context = &seed;
+        options.planned = expected.device->backend->kind == DEVICE_CPU ? shuffle : NULL;
+        const int64_t limits[] = {1, all / 4, all / 2, INT64_MAX};
+        int beside[4] = {0};
+        for (int k = 0; k < 4; k++) {
+            options.stream_limit = limits[k];
+            net_open(&net, &graph, &options);
+            for (int i = 0; i < net.program.count; i++) beside[k] += net.program.instructions[i].stream > 0;
+            run_steps(&net);
+            assert_same(&net, &expected);
+            net_close(&net);
+        }
+        assert_true(beside[0] < beside[3] && beside[1] <= beside[2] && beside[2] <= beside[3]);
+        net_close(&expected);
+    }
+    graph_free(&graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_micro_batches_have_streams),
         cmocka_unit_test(test_layers_have_streams),
         cmocka_unit_test(test_little_memory_has_fewer_streams),
+        cmocka_unit_test(test_as_much_beside_as_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@ enum purpose {
     PURPOSE_DECODE = 10,  /* which decoder: a = epoch, b = index of the image */
     PURPOSE_BALANCE = 11, /* order of a class's images: a = epoch, b = pass over them << 20 | class */
     PURPOSE_FLIP = 12,    /* epochs in which it is mirrored: b = index of the image */
+    PURPOSE_CHOICE = 13,  /* what a plan recomputes */
 };
 
 /* A stream identified by (seed, purpose, a, b); draws are numbered from 0 and can be computed in any

@@ -11,6 +11,7 @@
 
 #define TRIES 6              /* choices for one goal, each with a lower limit than the one before */
 #define CLOSE 0.97           /* room / arena: above it a lower limit is tried, below it fewer streams */
+#define WIDER 0.005          /* of the room, given up for all streams */
 #define PACK_SECONDS 0.05    /* at first, since a slightly lower limit is met
                               * sooner than a better packing is found ... */
 #define PACK_LONG 0.4        /* ... and as a last resort */
@@ -33,6 +34,7 @@ struct fitting {
     int64_t *offsets;            /* ... and the offsets by value of its program; NULL: none so far */
     int offset_count;
     int64_t room;                /* for the arena */
+    bool widens;                 /* any choice that fits is better than the best */
     double pack_seconds;
 };
 
@@ -49,7 +51,7 @@ static enum status make_copy(const struct fitting *f, struct program *copy)
 /* Keeps the tried choice if it is the smallest so far, and moves the plan's offsets. */
 static void keep_choice(struct fitting *f, struct plan *plan)
 {
-    if (plan->arena_bytes >= f->arena) return;
+    if (plan->arena_bytes >= (f->widens ? f->room + 1 : f->arena)) return;
     enum recompute_mode *modes = f->best.modes;
     memcpy(modes, f->tried.modes, (size_t)f->program->count * sizeof *modes);
     f->best = f->tried;
@@ -78,15 +80,19 @@ static enum status try_streams(struct fitting *f, int stream_count, int64_t *are
     return status;
 }
 
-/* The smallest of the arenas on all streams and, if it does not fit on these, on fewer. */
-static enum status try_choice(struct fitting *f, int64_t *arena)
+/* The smallest of the arenas on all streams and, if it does not fit on these, on fewer: only with `narrow` if
+ * it nearly fits, or if streams need not be used all the time. */
+static enum status try_choice(struct fitting *f, bool narrow, int64_t *arena)
 {
     int streams = f->options->streams;
+    bool parts = streams_can_part(f->program) && !f->options->fit_any;
+    double close = narrow || parts ? 1 : CLOSE;
+    f->tried.stream_limit = parts ? f->room : 0;
     TRY(try_streams(f, streams, arena));
-    while (streams > 1 && (double)f->room < CLOSE * (double)*arena) {
-        int64_t narrow;
-        TRY(try_streams(f, streams /= 2, &narrow));
-        if (narrow < *arena) *arena = narrow;
+    while (streams > 1 && (double)f->room < close * (double)*arena) {
+        int64_t fewer;
+        TRY(try_streams(f, streams /= 2, &fewer));
+        if (fewer < *arena) *arena = fewer;
     }
     return OK;
 }
@@ -96,15 +102,14 @@ static bool choice_fits(const struct fitting *f)
     return f->arena <= f->room;
 }
 
-/* Chooses for a goal and tries that. `bytes`: the forecast. */
-static enum status try_limit(struct fitting *f, const struct recompute_goal *goal, bool *met, int64_t *bytes,
+/* Chooses for a goal and tries that. */
+static enum status try_limit(struct fitting *f, const struct recompute_goal *goal, bool narrow, bool *met,
                              int64_t *arena)
 {
     struct recompute_forecast forecast;
     *met = recompute_choose(f->program, goal, f->tried.modes, &forecast);
-    *bytes = forecast.bytes;
     f->tried.fuse_limit = goal->limit;
-    return try_choice(f, arena);
+    return try_choice(f, narrow, arena);
 }
 
 /* This choice does not depend on the room, so the memory that a message says is needed is enough. */
@@ -115,7 +120,7 @@ static enum status try_minimum(struct fitting *f)
     TRY(fit_memory_minimum(f->program->graph, f->options, &minimum));
     recompute_unfold(f->program, minimum.modes, f->tried.modes);
     f->tried.fuse_limit = 0;
-    enum status status = try_choice(f, &arena);
+    enum status status = try_choice(f, true, &arena);
     minimum_free(&minimum);
     return status;
 }
@@ -139,10 +144,10 @@ static enum status try_best_longer(struct fitting *f)
 static enum status search_limits(struct fitting *f, bool light, bool any)
 {
     struct recompute_goal goal = {.limit = f->room, .light = light, .any = any, .work = RECOMPUTE_WORK};
-    int64_t bytes, arena;
+    int64_t arena;
     bool met = true, can = false;
     for (int t = 0; t < TRIES && goal.limit > 0 && met && !choice_fits(f); t++) {
-        TRY(try_limit(f, &goal, &met, &bytes, &arena));
+        TRY(try_limit(f, &goal, t + 1 == TRIES, &met, &arena));
         goal.limit -= arena - f->room + f->room / 1000;
         can = can || met;
     }
@@ -168,17 +173,16 @@ static enum status try_all(struct fitting *f, int64_t *arena)
     struct recompute_forecast forecast;
     keep_all(f);
     recompute_measure(f->program, f->tried.modes, &forecast);
-    return forecast.bytes <= f->room ? try_choice(f, arena) : OK;
+    return forecast.bytes <= f->room ? try_choice(f, false, arena) : OK;
 }
 
 /* Offloads on top of a recomputation choice whose limit is `more` than the room. */
 static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int64_t *arena)
 {
-    int64_t bytes;
     bool met;
     if (more > 0) {
         const struct recompute_goal goal = {.limit = f->room + more, .work = RECOMPUTE_WORK};
-        TRY(try_limit(f, &goal, &met, &bytes, arena));
+        TRY(try_limit(f, &goal, false, &met, arena));
         if (choice_fits(f)) return OK;
     } else {
         keep_all(f);
@@ -187,7 +191,7 @@ static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int
     f->tried.offload = (struct offload_options){.limit = f->room, .hidden = hidden};
     enum status status = OK;
     for (int t = 0; status == OK && t < TRIES && !choice_fits(f) && f->tried.offload.limit > 0; t++) {
-        status = try_choice(f, arena);
+        status = try_choice(f, false, arena);
         f->tried.offload.limit -= *arena - f->room + f->room / 1000;
     }
     f->tried.offloads = false;
@@ -218,6 +222,34 @@ static enum status fit_offload(struct fitting *f)
     return OK;
 }
 
+/* All streams for a choice that fits on fewer, packed for longer; if it does not fit on these, for one that
+ * takes a little less. */
+static enum status try_wider(struct fitting *f)
+{
+    struct recompute_forecast forecast;
+    const struct recompute_goal goal = {.limit = f->best.fuse_limit - (int64_t)(WIDER * (double)f->room),
+                                        .work = RECOMPUTE_WORK};
+    enum recompute_mode *modes = f->tried.modes;
+    int64_t arena;
+    memcpy(modes, f->best.modes, (size_t)f->program->count * sizeof *modes);
+    f->tried = f->best;
+    f->tried.modes = modes;
+    f->tried.stream_limit = f->room;
+    f->widens = true;
+    f->pack_seconds = PACK_LONG;
+    TRY(try_streams(f, f->options->streams, &arena));
+    if (f->best.streams == f->options->streams || f->options->fit == FIT_KEEP) return OK;
+    if (!recompute_choose(f->program, &goal, modes, &forecast)) return OK;
+    f->tried.fuse_limit = goal.limit;
+    return try_streams(f, f->options->streams, &arena);
+}
+
+static bool can_widen(const struct fitting *f)
+{
+    return choice_fits(f) && f->best.streams < f->options->streams && !f->options->fit_any &&
+           !f->best.offloads && streams_can_part(f->program);
+}
+
 static enum status fit_step(struct fitting *f)
 {
     int64_t arena;
@@ -228,7 +260,7 @@ static enum status fit_step(struct fitting *f)
         return choice_fits(f) ? OK : fit_search(f, false);
     case FIT_KEEP:
         recompute_cheap(f->program, f->tried.modes);
-        TRY(try_choice(f, &arena));
+        TRY(try_choice(f, false, &arena));
         return choice_fits(f) ? OK : fit_search(f, true);
     case FIT_RECOMPUTE: return fit_search(f, false);
     case FIT_OFFLOAD: return fit_offload(f);
@@ -275,6 +307,7 @@ static enum status within_limit(struct fitting *f)
     TRY(kernel_plans_prepare(f->program, &options->kernel_plans, &f->kernel_plans));
     f->room = f->tried.fuse_limit = options->limit - fit_memory_beside(options, f->program);
     enum status status = fit_step(f);
+    if (status == OK && can_widen(f)) status = try_wider(f);
     if (status == OK) status = make_best(f);
     if (status != OK) kernel_plans_release(&f->kernel_plans);
     return status;
@@ -420,7 +453,7 @@ static enum status bytes_of(struct fitting *f, bool packed, struct fit_bytes *by
     f->room = f->options->limit - beside;
     recompute_measure(f->program, f->tried.modes, &forecast);
     struct fit_bytes found = {.arena = forecast.bytes};
-    if (packed) TRY(try_choice(f, &found.arena));
+    if (packed) TRY(try_choice(f, false, &found.arena));
     found.total = beside + found.arena;
     *bytes = found;
     return OK;

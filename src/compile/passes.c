@@ -39,7 +39,8 @@ REWRITE(bias_gradients, bias_gradients(program, CODE_OF))
 REWRITE(recompute, recompute(program, input->choice->modes))
 REWRITE(fuse_recompute, fuse_recompute(program, input->choice->fuse_limit))
 REWRITE(offload, offload(program, &input->choice->offload, &(struct offload_forecast){0}))
-PASS(streams, streams_assign(program, input->choice->streams, input->options->stream_division))
+PASS(streams, streams_within(program, input->choice->streams, input->options->stream_division,
+                             input->choice->stream_limit))
 
 static bool is_training(const struct pass_input *input)
 {

@@ -46,6 +46,7 @@ struct memory_choice {
     bool offloads;               /* whether to offload ... */
     struct offload_options offload;
     int streams;
+    int64_t stream_limit;        /* of streams_within; 0: none */
 };
 
 /* A pass, and the condition under which it runs; NULL: always. */

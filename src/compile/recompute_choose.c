@@ -4,19 +4,30 @@
  * by the reduction of the bytes above the limit per second of recomputation; bounds of that, from lifetimes
  * alone, tell which changes are worth a replay. Where no single change helps, a whole chain of recomputations
  * changes at once. Then choices that are no longer needed are undone, and each remaining one in turn is
- * forbidden and replaced by others. Compare MONeT (Shah et al. 2021), which solves a similar problem with an
+ * forbidden and replaced by others. What is found so is annealed. Compare MONeT (Shah et al. 2021), which solves a similar problem with an
  * integer program in hours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "compile/cost.h"
 #include "compile/program_parts.h"
 #include "compile/recompute_replay.h"
 
 /* Work after which the search for a cheaper choice ends: a tenth of a second. */
 #define WORK_ENOUGH 8000000
+
+/* Of simulated annealing, from the choice that was found: */
+#define ANNEAL_TIMES 2
+#define ANNEAL_WORK 20000000     /* each time: 0.3 s */
+#define ANNEAL_HOT 0.1           /* the first temperature in seconds, per second that the choice takes; */
+#define ANNEAL_COLD 0.0005       /* the last one */
+#define ANNEAL_EXCESS 100        /* the price of bytes above the limit, compared to what the choice takes for
+                                  * those that it saves */
+#define ANNEAL_MOST 3            /* groups that a try changes */
+#define ANNEAL_PAIRS 0.7         /* of the tries change two groups; the others change one to three */
 
 #define CHAIN_KEPT 1             /* kept activations in a chain that one step may recompute */
 
@@ -393,6 +404,85 @@ static void choice_exchange(struct choosing *c, const int *order)
     free(best);
 }
 
+/* Simulated annealing. */
+struct annealing {
+    struct random random;
+    double temperature, excess_price;        /* seconds; seconds per byte and instruction above the limit */
+    double now;                  /* price of the present choice */
+    double seconds;              /* of the best */
+    enum recompute_mode *best;
+};
+
+/* A kept activation is recomputed, another is mostly kept. */
+static enum recompute_mode other_mode(struct random *random, enum recompute_mode mode)
+{
+    double number = random_uniform(random);
+    if (mode == RECOMPUTE_NEVER) return number < 0.8 ? RECOMPUTE_ONCE : RECOMPUTE_EACH;
+    if (number < 0.8) return RECOMPUTE_NEVER;
+    return mode == RECOMPUTE_ONCE ? RECOMPUTE_EACH : RECOMPUTE_ONCE;
+}
+
+/* Changes a few groups, and keeps that or goes back. */
+static void anneal_once(struct choosing *c, struct annealing *a)
+{
+    bool pair = random_uniform(&a->random) < ANNEAL_PAIRS;
+    int changed[ANNEAL_MOST], count = pair ? 2 : 1 + (int)random_below(&a->random, ANNEAL_MOST);
+    enum recompute_mode before[ANNEAL_MOST];
+    for (int k = 0; k < count; k++) {
+        changed[k] = (int)random_below(&a->random, (uint32_t)c->group_count);
+        before[k] = group_get(c, changed[k]);
+        if (may_change(c, changed[k])) group_set(c, changed[k], other_mode(&a->random, before[k]));
+    }
+    replay_run(&c->replay);
+    double price = c->replay.seconds + a->excess_price * c->replay.excess;
+    if (price > a->now && random_uniform(&a->random) >= exp((a->now - price) / a->temperature)) {
+        for (int k = count - 1; k >= 0; k--) group_set(c, changed[k], before[k]);
+        return;
+    }
+    a->now = price;
+    if (c->replay.excess > 0 || c->replay.seconds >= a->seconds) return;
+    a->seconds = c->replay.seconds;
+    modes_note(c, a->best);
+}
+
+/* The excess of keeping everything. */
+static double excess_of_keeping(struct choosing *c)
+{
+    enum recompute_mode *before = modes_copy(c);
+    for (int g = 0; g < c->group_count; g++) group_set(c, g, RECOMPUTE_NEVER);
+    replay_run(&c->replay);
+    modes_restore(c, before);
+    free(before);
+    return c->replay.excess;
+}
+
+/* Cools down. */
+static void anneal_from(struct choosing *c, struct annealing *a, double hot)
+{
+    int64_t begin = c->replay.work;
+    for (double done = 0; done < 1; done = (double)(c->replay.work - begin) / ANNEAL_WORK) {
+        a->temperature = hot * pow(ANNEAL_COLD / ANNEAL_HOT, done);
+        anneal_once(c, a);
+    }
+}
+
+/* Choices that lie behind worse ones. */
+static void choice_anneal(struct choosing *c)
+{
+    double excess = excess_of_keeping(c);
+    replay_run(&c->replay);
+    struct annealing a = {.random = random_open(0, PURPOSE_CHOICE, 0, 0), .now = c->replay.seconds,
+                          .seconds = c->replay.seconds, .best = modes_copy(c)};
+    double hot = ANNEAL_HOT * a.seconds;
+    a.excess_price = excess > 0 ? ANNEAL_EXCESS * a.seconds / excess : 0;
+    for (int k = 0; k < ANNEAL_TIMES && excess > 0; k++) {
+        anneal_from(c, &a, hot);
+        modes_restore(c, a.best);
+        a.now = a.seconds;
+    }
+    free(a.best);
+}
+
 bool recompute_choose(const struct program *program, const struct recompute_goal *goal,
                       enum recompute_mode *modes, struct recompute_forecast *forecast)
 {
@@ -404,6 +494,7 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
     if (fits) {
         choice_prune(&c, order);
         if (!goal->any) choice_exchange(&c, order);
+        if (!goal->any) choice_anneal(&c);
     }
     modes_note(&c, modes);
     recompute_measure(program, modes, forecast);

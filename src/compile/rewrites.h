@@ -64,3 +64,14 @@ void bias_gradients(struct program *program, code_lookup *code_of);
  * are not. With micro-batches, the division says what a chain belongs to. In streams.c. */
 enum stream_division { BY_MICRO_BATCH, BY_LAYER };
 enum status streams_assign(struct program *program, int count, enum stream_division by);
+
+/* The same, but where streams_can_part weight gradients stay in the chain that would bring live bytes above
+ * `limit`. 0: none do. In streams_within.c. */
+enum status streams_within(struct program *program, int count, enum stream_division by, int64_t limit);
+/* Whether a program has one chain and no exchanges. */
+bool streams_can_part(const struct program *program);
+
+/* What streams_assign does, but for weight gradients that have `joined` the chain, by instruction. order[i]: the
+ * old number of the instruction that is number i now. Both of program->count. */
+void streams_arrange(struct program *program, int count, enum stream_division by, const bool *joined,
+                     int *order);

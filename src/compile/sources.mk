@@ -68,6 +68,7 @@ libcompile_a_SOURCES = \
 	src/compile/stage_mail.h \
 	src/compile/stage_norm.c \
 	src/compile/streams.c \
+	src/compile/streams_within.c \
 	src/compile/sync_statistics.c \
 	src/compile/verify.c \
 	src/compile/verify_ranks.c \

@@ -140,40 +140,48 @@ struct later {
     int *at, count;
 };
 
-static void push_all(struct program *program, const struct instruction *from, struct later *later)
+static void order_all(int *order, int *count, struct later *later)
 {
-    for (int k = 0; k < later->count; k++)
-        *array_push(program->instructions, program->count) = from[later->at[k]];
+    for (int k = 0; k < later->count; k++) order[(*count)++] = later->at[k];
     later->count = 0;
 }
 
-/* Moves weight gradients behind the next data gradient, unless they already follow one, and only past
- * instructions of the chain of their micro-batch: a stage of a pipeline may have placed them to fill the time
- * in which it waits. */
-static void put_late(struct program *program)
+/* The order in which weight gradients come behind the next data gradient, unless they already follow one or
+ * have joined the chain, and only past instructions of the chain of their micro-batch: a stage of a pipeline
+ * may have placed them to fill the time in which it waits. */
+static void order_late(const struct program *program, const bool *joined, int *order)
 {
-    struct instruction *from = program->instructions;
+    const struct instruction *from = program->instructions;
     struct later later = {0};
-    int count = program->count;
+    int count = 0;
     bool behind = false;                 /* a data gradient was the last of the chain */
-    program->instructions = NULL;
-    program->count = 0;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < program->count; i++) {
         enum phase phase = from[i].phase;
         if (later.count > 0 && from[later.at[0]].micro_batch != from[i].micro_batch)
-            push_all(program, from, &later);
+            order_all(order, &count, &later);
+        if (phase == PHASE_BACKWARD_PARAMS && joined[i]) {
+            order[count++] = i;
+            continue;
+        }
         if (phase == PHASE_BACKWARD_PARAMS && !behind) {
             *array_push(later.at, later.count) = i;
             continue;
         }
         bool chain = from[i].op && (phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA);
-        if (!chain) push_all(program, from, &later);
-        *array_push(program->instructions, program->count) = from[i];
+        if (!chain) order_all(order, &count, &later);
+        order[count++] = i;
         if (chain) behind = phase == PHASE_BACKWARD_DATA;
-        if (behind) push_all(program, from, &later);
+        if (behind) order_all(order, &count, &later);
     }
-    push_all(program, from, &later);
+    order_all(order, &count, &later);
     free(later.at);
+}
+
+static void put_in_order(struct program *program, const int *order)
+{
+    struct instruction *from = program->instructions;
+    program->instructions = memory_new((size_t)program->count, sizeof *from);
+    for (int i = 0; i < program->count; i++) program->instructions[i] = from[order[i]];
     free(from);
 }
 
@@ -342,7 +350,7 @@ static bool is_of_chain(const struct instruction *at)
     return instruction_is_collective(at) && at->node >= 0;
 }
 
-/* Updates follow each other on one stream. `apart`: weight gradients have streams of their own. */
+/* Updates follow each other on one stream. `apart`: on another stream than the chain's. */
 static int stream_of(const struct program *program, const struct division *division, int i, bool apart)
 {
     const struct instruction *at = &program->instructions[i];
@@ -363,19 +371,23 @@ static int streams_needed(const struct program *program, const struct division *
     return streams;
 }
 
-enum status streams_assign(struct program *program, int count, enum stream_division by)
+void streams_arrange(struct program *program, int count, enum stream_division by, const bool *joined, int *order)
 {
     struct division division = divide(program, count, by);
     bool apart = count > 1, several = apart || program->host_bytes > 0;
-    if (apart) put_late(program);
+    for (int i = 0; i < program->count; i++) order[i] = i;
+    if (apart) {
+        order_late(program, joined, order);
+        put_in_order(program, order);
+    }
     if (division.by_layer) put_forward_first(program);
     divide_instructions(program, &division);
     program->streams = several ? streams_needed(program, &division) : 1;
     for (int i = 0; i < program->count; i++)
-        program->instructions[i].stream = several ? stream_of(program, &division, i, apart) : MAIN;
+        program->instructions[i].stream =
+            several ? stream_of(program, &division, i, apart && !joined[order[i]]) : MAIN;
     int *behind = hold_back(program, &division);
     waits_set(program, behind);
     free(behind);
     division_free(&division);
-    return OK;
 }
