@@ -4,8 +4,8 @@
  * by the reduction of the bytes above the limit per second of recomputation; bounds of that, from lifetimes
  * alone, tell which changes are worth a replay. Where no single change helps, a whole chain of recomputations
  * changes at once. Then choices that are no longer needed are undone, and each remaining one in turn is
- * forbidden and replaced by others. What is found so is annealed. Compare MONeT (Shah et al. 2021), which solves a similar problem with an
- * integer program in hours. */
+ * forbidden and replaced by others. What is found so is annealed. Compare MONeT (Shah et al. 2021), which
+ * solves a similar problem with an integer program in hours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

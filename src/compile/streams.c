@@ -371,7 +371,8 @@ static int streams_needed(const struct program *program, const struct division *
     return streams;
 }
 
-void streams_arrange(struct program *program, int count, enum stream_division by, const bool *joined, int *order)
+void streams_arrange(struct program *program, int count, enum stream_division by, const bool *joined,
+                     int *order)
 {
     struct division division = divide(program, count, by);
     bool apart = count > 1, several = apart || program->host_bytes > 0;

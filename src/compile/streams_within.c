@@ -1,8 +1,8 @@
 /* streams_within.c: as many weight gradients beside the chain as memory allows.
  *
- * All of them are at first. Where live bytes then exceed the limit, those that make something live longer there
- * join the chain: one for each stretch above the limit, the one that takes the least time, until the limit is met
- * or none is left. */
+ * All of them are at first. Where live bytes then exceed the limit, those that make something live longer
+ * there join the chain: one for each stretch above the limit, the one that takes the least time, until the
+ * limit is met or none is left. */
 #include <stdlib.h>
 
 #include "base/memory.h"
