@@ -41,9 +41,9 @@ static bool open_file(struct shard *shard, struct reason *reason)
         shard->file = open(shard->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     while (shard->file < 0 && errno == EMFILE && may_open_more());
     if (shard->file < 0 || fstat(shard->file, &stat) != 0)
-        return because(reason, "%s: %s", shard->path, strerror(errno));
+        return because_of(reason, shard->path, strerror(errno));
     if (!S_ISREG(stat.st_mode) || stat.st_size == 0)
-        return because(reason, "%s: empty, or not a regular file", shard->path);
+        return because_of(reason, shard->path, "empty, or not a regular file");
     shard->count = (size_t)stat.st_size;
     return true;
 }
@@ -51,9 +51,9 @@ static bool open_file(struct shard *shard, struct reason *reason)
 bool shard_read(const struct shard *shard, uint64_t at, void *to, size_t count, struct reason *reason)
 {
     ssize_t got = file_read(shard->file, to, count, (int64_t)at);
-    if (got < 0) return because(reason, "%s: %s", shard->path, strerror(errno));
+    if (got < 0) return because_of(reason, shard->path, strerror(errno));
     return (size_t)got == count ||
-           because(reason, "%s: truncated while it was read", shard->path);
+           because_of(reason, shard->path, "truncated while it was read");
 }
 
 /* A tar archive names no classes: they are numbers, as many as there are known to be. */
@@ -110,12 +110,12 @@ static bool open_shard(struct packed *packed, int i, struct dataset *dataset, st
         return because(reason, "%s: has version %c; this amptrain reads versions 1 and %c", shard->path,
                        look[digit] >= '0' && look[digit] <= '9' ? look[digit] : '?', PACKED_MAGIC[digit]);
     if (!mine && !tar_sniff(look, count))
-        return because(reason, "%s: neither a packed data set nor a tar archive", shard->path);
+        return because_of(reason, shard->path, "neither a packed data set nor a tar archive");
     bool good = mine ? packed_index(shard, i == 0, dataset, reason)
                      : webdataset_index(shard, dataset, reason);
     if (!good) return false;
     if (shard->checked != packed->shards[0].checked)
-        return because(reason, "%s: packed data sets and tar archives are mixed", shard->path);
+        return because_of(reason, shard->path, "packed data sets and tar archives are mixed");
     shard->first = dataset->count;
     dataset->count += shard->images;
     return true;

@@ -15,16 +15,16 @@ static gzFile open_regular(const char *path, uint64_t *most, struct reason *reas
 {
     struct stat stat_of;
     if (stat(path, &stat_of) != 0) {
-        because(reason, "%s: %s", path, strerror(errno));
+        because_of(reason, path, strerror(errno));
         return NULL;
     }
     if (!S_ISREG(stat_of.st_mode)) {
-        because(reason, "%s: not a regular file", path);
+        because_of(reason, path, "not a regular file");
         return NULL;
     }
     gzFile gz = gzopen(path, "rbe");
     if (!gz) {
-        because(reason, "%s: %s", path, strerror(errno));
+        because_of(reason, path, strerror(errno));
         return NULL;
     }
     gzbuffer(gz, 1 << 17);
@@ -53,7 +53,7 @@ static bool broken(struct gzip_file *file, struct reason *reason)
     if (code == Z_ERRNO) message = strerror(errno);
     if (code == Z_OK || code == Z_BUF_ERROR) message = "truncated";
     if (code == Z_DATA_ERROR) message = "corrupt gzip data";
-    return because(reason, "%s: %s", file->path, message);
+    return because_of(reason, file->path, message);
 }
 
 /* At the end of reading: the gzip stream may be truncated there, without its checksum. */
@@ -91,7 +91,7 @@ bool gzip_file_rest(struct gzip_file *file, size_t offset, uint64_t count, uint8
         /* Reading to the end also makes zlib verify the checksum. */
         char more;
         int extra = gzread(file->gz, &more, 1);
-        good = extra > 0 ? because(reason, "%s: longer than its header claims", file->path)
+        good = extra > 0 ? because_of(reason, file->path, "longer than its header claims")
                          : is_ended(file, extra, reason);
     }
     if (!good) {
@@ -112,7 +112,7 @@ bool gzip_file_text(struct gzip_file *file, char **text, size_t *count, struct r
         if (length > limit) break;
         if (length == room - 1) memory = memory_resize(memory, room *= 2, 1);
     }
-    bool good = got > 0 ? because(reason, "%s: over 64 MiB of text", file->path)
+    bool good = got > 0 ? because_of(reason, file->path, "over 64 MiB of text")
                         : is_ended(file, got, reason);
     if (!good) {
         free(memory);

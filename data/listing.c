@@ -199,7 +199,7 @@ static bool find_classes(const char *root, struct listing *listing, struct reaso
 {
     char **names;
     size_t count;
-    if (!list_directory(root, &names, &count)) return because(reason, "%s: %s", root, strerror(errno));
+    if (!list_directory(root, &names, &count)) return because_of(reason, root, strerror(errno));
     add_folder(listing, root, "");
     for (size_t i = 0; i < count; i++) {
         char *path = text_format("%s/%s", root, names[i] + 1);

@@ -180,7 +180,7 @@ static bool read_members(struct samples *samples, struct reason *reason)
     struct reason why;
     for (bool more = true;;) {
         if (!tar_next(&tar, &member, &more, &why))
-            return because(reason, "%s: %s", samples->shard->path, why.text);
+            return because_of(reason, samples->shard->path, why.text);
         if (!more) return true;
         if (!add_member(samples, &member, reason)) return false;
     }

@@ -61,4 +61,11 @@ rm -r others/*
 mkdir others/apple
 cp "pictures/apple/$one" others/apple
 refused "there are too few images to split" data.format=folder data.train=others data.val_fraction=0.5
+
+# Of a long path the beginning is left out, not what is wrong with the file.
+long=$(printf 'long%.0s' $(seq 60))
+mkdir -p "$long/$long"
+echo no >"$long/$long/x.pack"
+ok "a path longer than a message's room" says 3 "long/x.pack: neither a packed data set nor a tar archive" \
+    "$AMPTRAIN" -q -c run.ini -s data.format=packed -s data.train="$long/$long/x.pack"
 finish
