@@ -55,23 +55,19 @@ static void *worker_run(void *context)
  * so fewer are sufficient. */
 static enum status start_threads(struct loader *loader)
 {
-    sigset_t requests, before;
-    signals_set(&requests);
-    pthread_sigmask(SIG_BLOCK, &requests, &before);
     int failed = 0;
     loader->workers = memory_new((size_t)loader->options.workers, sizeof *loader->workers);
     while (!failed && loader->worker_count < loader->options.workers) {
         struct worker *worker = &loader->workers[loader->worker_count];
         worker->loader = loader;
         atomic_init(&worker->reading, -1);
-        failed = pthread_create(&worker->thread, NULL, worker_run, worker);
+        failed = signals_start_thread(&worker->thread, worker_run, worker);
         if (failed) break;
         /* The others look at the workers that are counted. */
         pthread_mutex_lock(&loader->lock);
         loader->worker_count++;
         pthread_mutex_unlock(&loader->lock);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed && loader->worker_count == 0)
         return fail(FAILED, "cannot start a loader thread: %s", strerror(failed));
     if (failed)

@@ -51,6 +51,16 @@ void signals_release(void)
     signals_mask(SIG_UNBLOCK);
 }
 
+int signals_start_thread(pthread_t *thread, void *(*run)(void *context), void *context)
+{
+    sigset_t requests, before;
+    signals_set(&requests);
+    pthread_sigmask(SIG_BLOCK, &requests, &before);
+    int failed = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
 void signals_watch(void)
 {
     signals_handle(SIGINT, signals_on_stop);

@@ -3,6 +3,7 @@
  * A signal handler can only access static memory, which is why this file has mutable globals. */
 #pragma once
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 
@@ -18,6 +19,9 @@ void signals_hold(void);
 void signals_release(void);
 
 void signals_set(sigset_t *set);   /* those that are watched */
+
+/* pthread_create for a thread that never handles them. */
+int signals_start_thread(pthread_t *thread, void *(*run)(void *context), void *context);
 
 int signals_stop(void);            /* the signal that requested the end; 0: none */
 bool signals_checkpoint(void);     /* asked since the last call */

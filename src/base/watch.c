@@ -66,12 +66,7 @@ struct watch *watch_begin(double after, const char *format, ...)
     pthread_mutex_init(&watch->lock, NULL);
     pthread_cond_init(&watch->change, &steady);
     pthread_condattr_destroy(&steady);
-    sigset_t requests, before;
-    signals_set(&requests);
-    pthread_sigmask(SIG_BLOCK, &requests, &before);
-    int failed = pthread_create(&watch->thread, NULL, watch_thread, watch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!failed) return watch;
+    if (signals_start_thread(&watch->thread, watch_thread, watch) == 0) return watch;
     watch_free(watch);
     return NULL;
 }

@@ -175,16 +175,6 @@ static bool has_room(const struct store *store)
     return available == 0 || (size_t)store->layout.bytes <= available / COPY_FRACTION;
 }
 
-static bool start(struct checkpoint_writing *writing)
-{
-    sigset_t requests, before;
-    signals_set(&requests);
-    pthread_sigmask(SIG_BLOCK, &requests, &before);
-    bool started = pthread_create(&writing->thread, NULL, writing_thread, writing) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 struct checkpoint_writing *checkpoint_begin(const struct checkpoint_source *source,
                                             const struct position *position,
                                             const struct directory *folder, const char *const *also)
@@ -192,7 +182,9 @@ struct checkpoint_writing *checkpoint_begin(const struct checkpoint_source *sour
     struct checkpoint_writing *writing = memory_new(1, sizeof *writing);
     writing->folder = folder;
     if (has_room(source->store) && store_copy(source->store, &writing->store)) {
-        if (prepare(source, position, also, writing) == OK && start(writing)) return writing;
+        if (prepare(source, position, also, writing) == OK &&
+            signals_start_thread(&writing->thread, writing_thread, writing) == 0)
+            return writing;
         release(writing);
         store_close(&writing->store);
     }
