@@ -184,9 +184,8 @@ static enum status share_store(struct run *run)
 }
 
 /* An intermediate checkpoint may fail: the last valid one is still there, and the run continues. */
-static void finish_saving(struct run *run, enum status status)
+static void note_saving(const struct run *run, enum status status)
 {
-    if (status == OK) status = run_save_end(run);
     if (status != OK)
         log_warning("the checkpoint was not written; the run continues%s",
                     run->saved_any ? ", and the last one is kept" : "");
@@ -198,9 +197,8 @@ static enum status save_and_continue(struct run *run, const char *const *also, b
     TRY(check_ranks(run));
     TRY(share_store(run));
     TRY(folder_check(&run->folder));
-    if (run->writing) finish_saving(run, OK);
-    enum status status = threaded ? run_save_begin(run, also) : run_save(run, also);
-    if (!run->writing) finish_saving(run, status);
+    note_saving(run, run_save_end(run));
+    note_saving(run, threaded ? run_save_begin(run, also) : run_save(run, also));
     return OK;
 }
 
@@ -380,7 +378,7 @@ static enum status finish(struct run *run, enum verdict verdict)
     TRY(check_ranks(run));
     TRY(share_store(run));
     ranks_report(&run->ranks, COMM_END, run->state.step);
-    if (run->writing) finish_saving(run, OK);
+    note_saving(run, run_save_end(run));
     if (run->options->ending && run->folder.at.path) run->options->ending(run);
     TRY(run_save(run, NULL));
     TRY(energy_count(run->session, true, &run->energy));
@@ -392,7 +390,7 @@ static enum status finish(struct run *run, enum verdict verdict)
 static enum status handle_requests(struct run *run)
 {
     bool asked = ranks_checkpoint(&run->ranks);
-    if (run->writing && checkpoint_over(run->writing)) finish_saving(run, OK);
+    if (run->writing && checkpoint_over(run->writing)) note_saving(run, run_save_end(run));
     if (asked || step_checkpoint_due(run, 0)) {
         while (run->queue.count > 0) TRY(collect_step(run));
         TRY(save_and_continue(run, NULL, !asked));
