@@ -61,7 +61,7 @@ void bias_gradients(struct program *program, code_lookup *code_of);
 
 /* Assigns streams. At most `count` compute, half of them weight gradients beside the chains that the other
  * half are; transfers either way and exchanges have others after those. One: exchanges are on it, transfers
- * are not. With micro-batches, the division says what a chain belongs to. In streams.c. */
+ * are not. With micro-batches, the division says what a chain belongs to. In streams_within.c. */
 enum stream_division { BY_MICRO_BATCH, BY_LAYER };
 enum status streams_assign(struct program *program, int count, enum stream_division by);
 
@@ -72,6 +72,6 @@ enum status streams_within(struct program *program, int count, enum stream_divis
 bool streams_can_part(const struct program *program);
 
 /* What streams_assign does, but for weight gradients that have `joined` the chain, by instruction. order[i]:
- * the old number of the instruction that is number i now. Both of program->count. */
+ * the old number of the instruction that is number i now. Both of program->count. In streams.c. */
 void streams_arrange(struct program *program, int count, enum stream_division by, const bool *joined,
                      int *order);

@@ -96,10 +96,10 @@ bool streams_can_part(const struct program *program)
 
 enum status streams_within(struct program *program, int count, enum stream_division by, int64_t limit)
 {
-    if (limit <= 0 || count < 2 || !streams_can_part(program)) return streams_assign(program, count, by);
+    bool part = limit > 0 && count > 1 && streams_can_part(program);
     bool *joined = memory_new((size_t)program->count, sizeof *joined);
     int *order = memory_new((size_t)program->count, sizeof *order);
-    while (try_arranging(program, count, by, limit, joined, order)) {}
+    while (part && try_arranging(program, count, by, limit, joined, order)) {}
     streams_arrange(program, count, by, joined, order);
     free(joined);
     free(order);
@@ -108,10 +108,5 @@ enum status streams_within(struct program *program, int count, enum stream_divis
 
 enum status streams_assign(struct program *program, int count, enum stream_division by)
 {
-    bool *joined = memory_new((size_t)program->count, sizeof *joined);
-    int *order = memory_new((size_t)program->count, sizeof *order);
-    streams_arrange(program, count, by, joined, order);
-    free(joined);
-    free(order);
-    return OK;
+    return streams_within(program, count, by, 0);
 }
