@@ -16,8 +16,9 @@ plans=$(rounds 12 300)
 sed -i -e "s/^epochs.*/epochs = $epochs/" -e 's/^every = 3 steps/every = 50 steps/' \
     -e 's/^workers.*/workers = 3/' -e 's/^tensorboard.*/tensorboard = yes/' run.ini
 
-# What is freed is no longer held.
-MALLOC_CONF=tcache:false
+# What is freed goes back to the kernel at once, not after as long as malloc likes: samples at any two times
+# compare.
+MALLOC_CONF=tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0
 export MALLOC_CONF
 held=$top_builddir/tests/held
 
