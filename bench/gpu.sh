@@ -8,14 +8,14 @@
 #   start               seconds to the first step of ResNet-50, without and with remembered choices
 #   resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 (resnet50: all four)
 #   resnet18 mobilenet vgg16 densenet lenet5 (others: these five)
-#   networks [MODEL:BATCH...]  the step of torchvision's newer networks in fp16 (nine of them, 128 images); not
-#                       among the parts that run by default: compiling PyTorch's takes minutes
+#   networks [MODEL:BATCH...]  the step of torchvision's newer networks in fp16 (nine of them, 128 images);
+#                       not among the parts that run by default: compiling PyTorch's takes minutes
 #   limits [MODEL:BATCH...]  the step under less and less device memory, fp16 (resnet50:256)
 #   largest [MODEL:GIB...]  the largest batch within so much device memory, fp16, planned and run
 #                       (resnet50 and resnet152 within 8, 16 and 24)
-#   ranks [MODEL:BATCH...]  on 2 GPUs, or $RANKS of them: the bits of one with as many micro-batches; the step,
-#                       BATCH images a GPU, against one GPU's, and with other numbers of thread blocks for
-#                       exchanges; not among the parts that run by default
+#   ranks [MODEL:BATCH...]  on 2 GPUs, or $RANKS of them: the bits of one with as many micro-batches; the
+#                       step, BATCH images a GPU, against one GPU's, and with other numbers of thread
+#                       blocks for exchanges; not among the parts that run by default
 #   streams [MODEL:BATCH...]  1, 2, 4 and 8 micro-batches at the same time, fp32, micro-batches and layers on
 #                       streams, convolution by image and as usual; not among those that run by default
 #   exact               errors of the supplied ResNet-20 on CIFAR-10's test images      (needs AMPTRAIN_DATA)
@@ -177,9 +177,9 @@ part_test_ops() {
 }
 
 part_tests() {
-    names=${*:-test_device test_ops test_update test_images test_known_ops test_loss test_moments test_autotune test_store
-        test_exec test_ahead test_relu_mask test_fuse_gradient_sums test_redundant_execution test_checkpoint
-        test_traces}
+    names=${*:-test_device test_ops test_update test_images test_known_ops test_loss test_moments
+        test_autotune test_store test_exec test_ahead test_relu_mask test_fuse_gradient_sums
+        test_redundant_execution test_checkpoint test_traces}
     # What timing chooses beside other work is not for later runs.
     cache=${XDG_CACHE_HOME-}
     export XDG_CACHE_HOME="$work/cache"
@@ -228,8 +228,9 @@ part_sanitize() {
         complain "the small network does not run:"; tail -n 5 "$work/log"; return; }
     for tool in memcheck racecheck initcheck; do
         status=0
-        timeout "${TEST_SECONDS:-300}" compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 100000 \
-            "$amptrain" bench -c "$work/small.ini" --steps 2 --warmup 0 >"$work/log" 2>&1 || status=$?
+        timeout "${TEST_SECONDS:-300}" compute-sanitizer --tool $tool --error-exitcode 9 \
+            --print-limit 100000 "$amptrain" bench -c "$work/small.ini" --steps 2 --warmup 0 \
+            >"$work/log" 2>&1 || status=$?
         say "$tool: exit status $status; $(grep 'SUMMARY' "$work/log" | tail -n 1 | sed 's/^=* *//')"
         record "sanitize/$tool amptrain status=$status"
         [ $status = 0 ] && continue
@@ -262,10 +263,11 @@ part_trace() {
 # against one batch for all.
 part_copies() {
     traced "$work/trace" --data || return
-    "$amptrain" bench -c "$work/bench.ini" --data --json --steps 100 --warmup 10 >"$work/json" 2>"$work/err" ||
-        { complain "copies failed:"; tail -n 5 "$work/err"; return; }
-    record "copies/resnet50 amptrain $(sed -n 's/^\(copy_[a-z_]*\) \(.*\)/\1=\2/p' "$work/trace" | tr '\n' ' ')\
-compute_images_per_s=$(number compute_images_per_s <"$work/json") images_per_s=$(number images_per_s <"$work/json")"
+    "$amptrain" bench -c "$work/bench.ini" --data --json --steps 100 --warmup 10 \
+        >"$work/json" 2>"$work/err" || { complain "copies failed:"; tail -n 5 "$work/err"; return; }
+    copied=$(sed -n 's/^\(copy_[a-z_]*\) \(.*\)/\1=\2/p' "$work/trace" | tr '\n' ' ')
+    compute=$(number compute_images_per_s <"$work/json") all=$(number images_per_s <"$work/json")
+    record "copies/resnet50 amptrain ${copied}compute_images_per_s=$compute images_per_s=$all"
     tail -n 1 "$results"
 }
 
@@ -309,15 +311,17 @@ part_largest() {
     for network in ${*:-resnet50:8 resnet50:16 resnet50:24 resnet152:8 resnet152:16 resnet152:24}; do
         model=${network%:*} gib=${network#*:}
         config "$model" auto fp16 224 1000 0.001 >"$work/bench.ini"
-        figure "largest/$network" amptrain "$amptrain" bench -c "$work/bench.ini" --json --warmup 5 --steps 20 \
-            -s memory.limit="${gib}G"
-        [ "$python" = none ] || figure "largest/$network" eager peer "$here/peer_gpu.py" largest "$model" fp16 "$gib"
+        figure "largest/$network" amptrain "$amptrain" bench -c "$work/bench.ini" --json --warmup 5 \
+            --steps 20 -s memory.limit="${gib}G"
+        [ "$python" = none ] ||
+            figure "largest/$network" eager peer "$here/peer_gpu.py" largest "$model" fp16 "$gib"
     done
 }
 
 part_networks() {
     for network in ${*:-mobilenet_v3_small:128 mobilenet_v3_large:128 efficientnet_b0:128 convnext_tiny:128 \
-        squeezenet1_1:128 shufflenet_v2_x1_0:128 regnet_y_400mf:128 resnext50_32x4d:128 wide_resnet50_2:128}; do
+        squeezenet1_1:128 shufflenet_v2_x1_0:128 regnet_y_400mf:128 resnext50_32x4d:128 \
+        wide_resnet50_2:128}; do
         compare "${network%:*}" "${network#*:}" fp16 224 1000 0.01 12
     done
 }
@@ -328,9 +332,10 @@ part_streams() {
         [ "$model" = lenet5 ] && size=28
         config "$model" "${network#*:}" fp32 $size 10 0.01 >"$work/bench.ini"
         for algorithm in gemm-per-image auto; do
-            for streams in 1,microbatches 2,microbatches 4,microbatches 8,microbatches 2,layers 4,layers 8,layers; do
-                figure "streams/$network/$algorithm/" "$streams" "$amptrain" bench -c "$work/bench.ini" --json \
-                    --steps 20 --warmup 5 -s run.conv_algorithm=$algorithm \
+            for streams in 1,microbatches 2,microbatches 4,microbatches 8,microbatches \
+                2,layers 4,layers 8,layers; do
+                figure "streams/$network/$algorithm/" "$streams" "$amptrain" bench -c "$work/bench.ini" \
+                    --json --steps 20 --warmup 5 -s run.conv_algorithm=$algorithm \
                     -s parallel.microbatches="${streams%,*}" -s parallel.streams="${streams#*,}"
             done
         done
@@ -347,7 +352,8 @@ tensors() {
 # ranks.
 ranks_bits() {
     rm -rf "$work/one" "$work/several"
-    for run in "one parallel.gpus=1 train.accumulate=$ranks" "several parallel.gpus=$ranks train.accumulate=1"; do
+    for run in "one parallel.gpus=1 train.accumulate=$ranks" \
+        "several parallel.gpus=$ranks train.accumulate=1"; do
         set -- "$1" $run
         if ! timeout "${TEST_SECONDS:-300}" "$amptrain" train -q -c "$work/bits.ini" -s run.threads=1 \
             -s run.deterministic=yes -s run.max_steps=50 -s "$3" -s "$4" -o "$work/$2" >"$work/log" 2>&1; then
@@ -385,8 +391,8 @@ part_ranks() {
         gpus="-s parallel.gpus=$ranks" ranks_step "ranks/$network" "$ranks" "$all" env
         awk -v a="$alone" -v b="$(number step_ms_median <"$work/json")" -v one="$rate" -v n="$ranks" \
             -v all="$(number images_per_s <"$work/json")" -v name="$network" 'BEGIN {
-            printf "%s: %d GPUs %.0f images/s, %.1f %% of %d times one; a step %.0f us longer\n", name, n, all,
-                one ? 100 * all / (n * one) : 0, n, 1000 * (b - a) }'
+            printf "%s: %d GPUs %.0f images/s, %.1f %% of %d times one; a step %.0f us longer\n",
+                name, n, all, one ? 100 * all / (n * one) : 0, n, 1000 * (b - a) }'
         [ "$model" = resnet50 ] || continue
         gpus="-s parallel.gpus=$ranks" ranks_step "ranks/$network" strong "$each" env
         for blocks in 1 2 4 16 32; do
@@ -461,7 +467,8 @@ print_table() {
     }
     END {
         head = sprintf("%-16s %5s %-5s %9s  %9s  %9s  %9s  %6s  %6s  %8s  %8s  %8s", "network", "batch",
-            "prec", "amptrain", "eager", "compile", "autotune", "/eager", "/best", "GiB", "PyTorch", "reserved")
+            "prec", "amptrain", "eager", "compile", "autotune", "/eager", "/best", "GiB", "PyTorch",
+            "reserved")
         for (i = 1; i <= count; i++) {
             if (split(kinds[i], part, "/") != 3) continue
             if (head != "") { print "Training step, images/s; peak device memory"; print head; head = "" }
@@ -485,8 +492,9 @@ print_table() {
                 n = split(rows[k], who, " "); best = value(k, "unlimited", "images_per_s")
                 for (m = 1; m <= n; m++) {
                     now = value(k, who[m], "images_per_s")
-                    printf "%s, fp16, %s: %.0f images/s, %.1f %% less; %s GiB, reserved %s\n", part[2], who[m],
-                        now, best ? 100 * (1 - now / best) : 0, gib(value(k, who[m], "device_peak_bytes")),
+                    printf "%s, fp16, %s: %.0f images/s, %.1f %% less; %s GiB, reserved %s\n", part[2],
+                        who[m], now, best ? 100 * (1 - now / best) : 0,
+                        gib(value(k, who[m], "device_peak_bytes")),
                         gib(value(k, who[m], "reserved_bytes"))
                 }
             }
@@ -512,8 +520,9 @@ print_table() {
             if (part[1] == "trace")
                 printf "GPU idle between steps, %s: %s %%\n", part[2], value(k, "amptrain", "idle_percent")
             if (part[1] == "copies")
-                printf "copies of batches, %s: %s MiB at %s GB/s, %s %% beside steps; %.0f images/s with them, %.0f without\n",
-                    part[2], value(k, "amptrain", "copy_mib"), value(k, "amptrain", "copy_gb_per_s"),
+                printf "copies of batches, %s: %s MiB at %s GB/s, %s %% beside steps; " \
+                    "%.0f images/s with them, %.0f without\n", part[2],
+                    value(k, "amptrain", "copy_mib"), value(k, "amptrain", "copy_gb_per_s"),
                     value(k, "amptrain", "copy_beside_steps_percent"), value(k, "amptrain", "images_per_s"),
                     value(k, "amptrain", "compute_images_per_s")
             if (part[1] == "tests") printf "%s: %s passed%s\n", part[2], value(k, "amptrain", "passed"),

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """peer_cpu.py MODEL BATCH PRECISION SECONDS: images/s of a PyTorch training step on the CPU.
 
-MODEL lenet5, resnet18_cifar or resnet50 (224 pixels); PRECISION fp32 or bf16 (torch.autocast). Synthetic data already in
-memory, SGD with momentum 0.9, zero_grad/forward/loss/backward/step, channels_last and default layout
-both tried, the faster one is printed. One JSON line, keys as `amptrain bench --json` has them.
+MODEL lenet5, resnet18_cifar or resnet50 (224 pixels); PRECISION fp32 or bf16 (torch.autocast).
+Synthetic data already in memory, SGD with momentum 0.9, zero_grad/forward/loss/backward/step, channels_last
+and default layout both tried, the faster one is printed. One JSON line, keys as `amptrain bench --json` has them.
 """
 import json, sys, time
 import torch, torch.nn as nn
 
 
 def lenet5():
-    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
-                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                         nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
                          nn.Linear(84, 10)), (1, 28, 28)
 
 
@@ -60,11 +61,12 @@ def main():
     name, batch, precision, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
     make = {'lenet5': lenet5, 'resnet18_cifar': resnet18_cifar, 'resnet50': resnet50}[name]
     layouts = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_format}
-    best = min((measure(make, batch, precision, seconds / 2, layout) + (key,) for key, layout in layouts.items()))
+    best = min(measure(make, batch, precision, seconds / 2, layout) + (key,)
+               for key, layout in layouts.items())
     median, steps, loss, layout = best
-    print(json.dumps({'images_per_s': batch / median, 'step_ms_median': 1e3 * median, 'steps': steps, 'batch': batch,
-                      'precision': precision, 'loss': loss, 'layout': layout, 'torch': torch.__version__,
-                      'threads': torch.get_num_threads()}))
+    print(json.dumps({'images_per_s': batch / median, 'step_ms_median': 1e3 * median, 'steps': steps,
+                      'batch': batch, 'precision': precision, 'loss': loss, 'layout': layout,
+                      'torch': torch.__version__, 'threads': torch.get_num_threads()}))
 
 
 if __name__ == '__main__':

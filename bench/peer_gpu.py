@@ -61,8 +61,9 @@ def summed(number):
 
 
 def lenet5():
-    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
-                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                         nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
                          nn.Linear(84, 10)), (1, 28, 28), 10
 
 
@@ -83,7 +84,8 @@ def make(name):
 
 
 class Trainer:
-    """One network with its optimizer; step(images, labels) trains on a batch and returns the loss, on the device."""
+    """A network with its optimizer; step(images, labels) trains on a batch and returns the loss, on the
+    device."""
 
     def __init__(self, net, precision, mode, layout, **optimizer):
         self.net = net.cuda().to(memory_format=layout).train()
@@ -149,9 +151,9 @@ def measure(name, batch, precision, mode, layout, seconds, lr):
     taken = None if began is None else summed(joules() - began) / (steps * batch * WORLD)
     times = sorted(a.elapsed_time(b) for a, b in zip(marks, marks[1:]))
     median = times[steps // 2]
-    return {'images_per_s': 1e3 * batch * WORLD / median, 'gpus': WORLD, 'step_ms_median': median, 'step_ms_p10': times[steps // 10],
-            'step_ms_p90': times[steps * 9 // 10], 'steps': steps, 'batch': batch, 'precision': precision,
-            'joules_per_image': taken,
+    return {'images_per_s': 1e3 * batch * WORLD / median, 'gpus': WORLD, 'step_ms_median': median,
+            'step_ms_p10': times[steps // 10], 'step_ms_p90': times[steps * 9 // 10],
+            'steps': steps, 'batch': batch, 'precision': precision, 'joules_per_image': taken,
             'device': torch.cuda.get_device_name(), 'device_peak_bytes': torch.cuda.max_memory_allocated(),
             'reserved_bytes': torch.cuda.max_memory_reserved(), 'first_loss': first, 'loss': loss.item(),
             'start_seconds': start, 'mode': mode, 'torch': torch.__version__}
@@ -205,8 +207,8 @@ def largest(name, precision, gib):
     while try_batch(name, batch + 8, precision, 0):
         batch += 8
     reserved, seconds = try_batch(name, batch, precision, 10)
-    return {'batch': batch, 'reserved_bytes': reserved, 'images_per_s': batch / seconds, 'precision': precision,
-            'torch': torch.__version__}
+    return {'batch': batch, 'reserved_bytes': reserved, 'images_per_s': batch / seconds,
+            'precision': precision, 'torch': torch.__version__}
 
 
 def cifar_read(folder, names):

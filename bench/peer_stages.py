@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""peer_stages.py: PyTorch's ways to train one network on several GPUs, measured as `amptrain bench` measures its own.
+"""peer_stages.py: PyTorch's ways to train one network on several GPUs, measured as `amptrain bench` does.
 
-  peer_stages.py MODEL[@SIZE[/BATCH]][,MODEL...] BATCH PRECISION HOW[,HOW...] SECONDS [MICROBATCHES[,MICROBATCHES...]]
+  peer_stages.py MODEL[@SIZE[/BATCH]][,MODEL...] BATCH PRECISION HOW[,HOW...] SECONDS \
+      [MICROBATCHES[,MICROBATCHES...]]
 
-HOW is one (the first GPU alone), naive (model parallel: the layers cut into as many parts as there are GPUs, which work
-one after another) or dataparallel (nn.DataParallel); under `torchrun --standalone --nproc-per-node N` it is ddp
-(DistributedDataParallel), gpipe or 1f1b (torch.distributed.pipelining, a stage a GPU). BATCH is that of all GPUs together,
-but for a MODEL with its own.
-MODEL and PRECISION are those of peer_gpu.py and the step is its eager one, but that fp16 has a fixed loss scale; with a
-SIZE, images have so many pixels a side and 10 classes. Cuts are where the measured time of a step comes nearest to equal
-parts. Prints a line of JSON for each way. Without a GPU it runs on the processor, to be tried.
+HOW is one (the first GPU alone), naive (model parallel: the layers cut into as many parts as there are
+GPUs, which work one after another) or dataparallel (nn.DataParallel); under
+`torchrun --standalone --nproc-per-node N` it is ddp (DistributedDataParallel), gpipe or 1f1b
+(torch.distributed.pipelining, a stage a GPU). BATCH is that of all GPUs together, but for a MODEL with its
+own. MODEL and PRECISION are those of peer_gpu.py and the step is its eager one, but that fp16 has a fixed
+loss scale; with a SIZE, images have so many pixels a side and 10 classes. Cuts are where the measured time
+of a step comes nearest to equal parts. Prints a line of JSON for each way. Without a GPU it runs on the
+processor, to be tried.
 """
 import json
 import os
@@ -50,8 +52,8 @@ def share(number):
 
 
 def blocks_of(net):
-    """The network as a sequence: torchvision's residual networks and VGGs are one, but for a flatten. What a part begins
-    with must not overwrite what it was given."""
+    """The network as a sequence: torchvision's residual networks and VGGs are one, but for a flatten. What a
+    part begins with must not overwrite what it was given."""
     found = []
     for name, part in net.named_children():
         if name in ('fc', 'classifier'):
@@ -151,7 +153,8 @@ def step_of(how, net, images, labels, cast, microbatches):
     if how == 'naive':
         net = Naive(parts_of(blocks_of(net), images, cast, GPUS))
     elif how == 'dataparallel':
-        torch.backends.cudnn.benchmark = False      # its threads are new in each step, and what they measure is lost
+        # Its threads are new in each step, and what they measure is lost.
+        torch.backends.cudnn.benchmark = False
         net = nn.DataParallel(net)
     elif how == 'ddp':
         net = nn.parallel.DistributedDataParallel(net, device_ids=[RANK] if KIND == 'cuda' else None,
@@ -176,7 +179,8 @@ def measure(how, name, batch, precision, seconds, microbatches):
     net, shape, classes = make(name)
     if size:
         import torchvision
-        net, shape, classes = torchvision.models.get_model(name, num_classes=10), (3, int(size), int(size)), 10
+        shape, classes = (3, int(size), int(size)), 10
+        net = torchvision.models.get_model(name, num_classes=classes)
     net = net.to(OWN).to(memory_format=torch.channels_last).train()
     count = batch // WORLD if how == 'ddp' else batch
     images = (2 * torch.rand(count, *shape, device=OWN) - 1).to(memory_format=torch.channels_last)
@@ -196,8 +200,9 @@ def measure(how, name, batch, precision, seconds, microbatches):
         if trial == 0:
             for _ in range(4):
                 step()
-    return {'model': whole, 'how': how, 'images_per_s': batch / each, 'step_ms': 1e3 * each, 'steps': steps, 'batch': batch,
-            'precision': precision, 'microbatches': microbatches if how in ('gpipe', '1f1b') else 1,
+    return {'model': whole, 'how': how, 'images_per_s': batch / each, 'step_ms': 1e3 * each, 'steps': steps,
+            'batch': batch, 'precision': precision,
+            'microbatches': microbatches if how in ('gpipe', '1f1b') else 1,
             'gpus': WORLD if WORLD > 1 else 1 if how == 'one' else GPUS, 'torch': torch.__version__}
 
 

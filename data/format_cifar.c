@@ -82,7 +82,8 @@ static enum status cifar_open(const struct layout *layout, const struct dataset_
 {
     struct cifar *cifar = dataset->state = memory_new(1, sizeof *cifar);
     cifar->layout = layout;
-    if (!options->path) return fail(BAD_DATA, "%s: no folder is given; set data.train", dataset->format->name);
+    if (!options->path)
+        return fail(BAD_DATA, "%s: no folder is given; set data.train", dataset->format->name);
     const char *const *files = options->split == SPLIT_TRAIN ? layout->train : layout->val;
     for (int i = 0; files[i]; i++) {
         struct reason reason;

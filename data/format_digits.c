@@ -87,7 +87,8 @@ static enum status digits_open(const struct dataset_options *options, struct dat
 {
     struct digits *digits = dataset->state = memory_new(1, sizeof *digits);
     struct reason reason;
-    if (!options->path && !options->installed) return fail(BAD_DATA, "digits: no folder is given; set data.train");
+    if (!options->path && !options->installed)
+        return fail(BAD_DATA, "digits: no folder is given; set data.train");
     char *path = find_file(options);
     bool good = read_digits(path, options->split, digits, &reason);
     free(path);

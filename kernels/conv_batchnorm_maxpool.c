@@ -9,8 +9,8 @@
  *
  *     d_x = scale * dz - (what batch norm subtracts, linear in x),  d_weight = the sum of d_x * patches,
  *
- * whose two sums need the saved extremes of the windows only (batchnorm_maxpool.c). So d_x need not be stored,
- * either. The image has no gradient. */
+ * whose two sums need the saved extremes of the windows only (batchnorm_maxpool.c). So d_x need not be
+ * stored either. The image has no gradient. */
 #include "conv_batchnorm_maxpool.h"
 
 #include <stddef.h>

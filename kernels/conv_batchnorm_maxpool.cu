@@ -1,15 +1,15 @@
-/* conv_batchnorm_maxpool.cu: the first layers as one op, in 16 bits on Hopper (capability 9.0). Forward stores
- * the convolution's result x in the workspace, with its sums, for batchnorm_maxpool's code. Backward computes
- * the same bits of x again, tile by tile, makes d_x of it in registers and multiplies that by the same patch
- * of the image, so that neither is stored.
+/* conv_batchnorm_maxpool.cu: the first layers as one op, in 16 bits on Hopper (capability 9.0). Forward
+ * stores the convolution's result x in the workspace, with its sums, for batchnorm_maxpool's code. Backward
+ * computes the same bits of x again, tile by tile, makes d_x of it in registers and multiplies that by the
+ * same patch of the image, so that neither is stored.
  *
  * A block is a warpgroup. In shared memory a pixel has four channels (the last is zero) and a kernel row
- * eight pixels (the first has weights of zero), so that neighbouring outputs, two pixels apart, are 16 bytes
- * apart, and so are neighbouring groups of 8 products. So the patch of the image under a tile, as it lies, is
- * the matrix of products x outputs that wgmma wants: its 8 x 8 core matrices, of 128 consecutive bytes,
- * overlap. The product of weights (filters x products) and that matrix is x; a thread then has neighbouring
- * pairs of outputs of two filters, which, as d_x, are the factors that wgmma wants in registers for d_x
- * (filters x outputs) times the same matrix, transposed. */
+ * eight pixels (the first has weights of zero), so that neighbouring outputs, two pixels apart, are 16
+ * bytes apart, and so are neighbouring groups of 8 products. So the patch of the image under a tile, as it
+ * lies, is the matrix of products x outputs that wgmma wants: its 8 x 8 core matrices, of 128 consecutive
+ * bytes, overlap. The product of weights (filters x products) and that matrix is x; a thread then has
+ * neighbouring pairs of outputs of two filters, which, as d_x, are the factors that wgmma wants in
+ * registers for d_x (filters x outputs) times the same matrix, transposed. */
 #include "kernels/batchnorm.cuh"
 #include "kernels/conv_cuda.cuh"
 #include "kernels/hopper.cuh"
@@ -369,8 +369,8 @@ template <class T> struct given {
 };
 
 /* d_x[2 r + h] from x of a tile, as forward rounded it: pairs of outputs, as wgmma reads them. A pair's
- * windows are that over both, which begins in front of it, and the next; an even row is in one row of windows,
- * an odd one in two. */
+ * windows are that over both, which begins in front of it, and the next; an even row is in one row of
+ * windows, an odd one in two. */
 template <class T>
 __device__ inline void make_d_x(uint32_t (&d_x)[2 * rows], const float (&x)[4 * rows],
                                 const gradient_memory *memory,

@@ -1,10 +1,10 @@
-/* conv_stem.cu: the first layer of networks: 3 channels, kernel 3, or 7 with a stride of 2, in 16 bits and in
- * tf32.
+/* conv_stem.cu: the first layer of networks: 3 channels, kernel 3, or 7 with a stride of 2, in 16 bits and
+ * in tf32.
  *
- * With so few channels, a pixel has only a few bytes, which cuDNN's engines for many channels read badly. Here
- * a block copies the patch of x under 16 x 16 outputs to shared memory, where the factors of one kernel row
- * are contiguous for every output, so that tensor cores read them from the patch as it is. Kernel rows are
- * padded to whole chunks of 8 products, with weights of zero. */
+ * With so few channels, a pixel has only a few bytes, which cuDNN's engines for many channels read badly.
+ * Here a block copies the patch of x under 16 x 16 outputs to shared memory, where the factors of one
+ * kernel row are contiguous for every output, so that tensor cores read them from the patch as it is.
+ * Kernel rows are padded to whole chunks of 8 products, with weights of zero. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 #include "kernels/tf32.cuh"

@@ -23,5 +23,5 @@ enum status phase_plans_prepare(const struct phase_plan_functions *functions, co
                                 void **kernel_plan);
 void phase_plans_release(void *kernel_plan);
 
-/* The plan for call->phase; one that was unknown to prepare is chosen now. It belongs to call->kernel_plan. */
+/* The plan for call->phase, of call->kernel_plan; one that was unknown to prepare is chosen now. */
 enum status phase_plan_of(const struct call *call, const struct phase_plan **plan);

@@ -1,5 +1,6 @@
-"""onnx_logits.py pictures FOLDER SIDE CHANNELS: makes a folder of classes of noise, and FOLDER.npy of the same numbers.
-onnx_logits.py compare NET LOGITS FOLDER.npy TOLERANCE: what onnxruntime computes of them, beside our logits."""
+"""onnx_logits.py pictures FOLDER SIDE CHANNELS: makes a folder of classes of noise, and FOLDER.npy of the
+same numbers.
+onnx_logits.py compare NET LOGITS FOLDER.npy TOLERANCE: what onnxruntime computes of them, beside ours."""
 import os
 import struct
 import sys

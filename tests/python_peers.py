@@ -1,7 +1,8 @@
-"""python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's NET with random weights and with statistics
-that fit IMAGES, and in FOLDER NET.safetensors and its logits, NET.fp32.npy and (autocast) NET.bf16.npy.
-python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE ours
-are of bf16, and may be off by twice as much as those of autocast.
+"""python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's NET with random weights and with
+statistics that fit IMAGES, and in FOLDER NET.safetensors and its logits, NET.fp32.npy and (autocast)
+NET.bf16.npy.
+python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE
+ours are of bf16, and may be off by twice as much as those of autocast.
 python_peers.py files RUN: reads what a run has left through the packages safetensors and tensorboard."""
 import glob
 import json
@@ -45,7 +46,8 @@ def near(logits, folder, name, tolerance=None):
     largest = numpy.abs(theirs).max()
     worst, theirs_worst = (numpy.abs(other - theirs).max() / largest for other in (ours, rounded))
     allowed = float(tolerance) if tolerance else 2 * theirs_worst
-    print(f"{name}: off by {worst:.2g} of the largest logit, {largest:.3g}; torch's bf16 by {theirs_worst:.2g}")
+    print(f"{name}: off by {worst:.2g} of the largest logit, {largest:.3g}; "
+          f"torch's bf16 by {theirs_worst:.2g}")
     if not worst <= allowed:
         sys.exit("too large")
 

@@ -222,7 +222,8 @@ static void nearest_leaves_strangers(void **state)
 /* The distance to a longer name decides, not the part that a shorter one shares. */
 static void nearest_prefers_small_slips(void **state)
 {
-    static const char *const names[] = {"crop", "val_crop", "cache", "cache_limit", "freeze", "freeze_epochs"};
+    static const char *const names[] = {"crop",        "val_crop", "cache",
+                                        "cache_limit", "freeze",   "freeze_epochs"};
     assert_string_equal(text_nearest("vl_crop", names, 6), "val_crop");
     assert_string_equal(text_nearest("cache_limi", names, 6), "cache_limit");
     assert_string_equal(text_nearest("feeze_epochs", names, 6), "freeze_epochs");

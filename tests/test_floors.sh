@@ -205,4 +205,10 @@ names_differ() {
     [ -z "$twice" ] || { echo "$twice"; return 1; }
 }
 ok "test names are unique" names_differ
+
+lines_are_short() {
+    (cd "$top_srcdir" && files | LC_ALL=C.UTF-8 xargs grep -nE '^.{111}' >"$scratch/wrong")
+    [ ! -s "$scratch/wrong" ] || { cat "$scratch/wrong"; return 1; }
+}
+ok "lines have at most 110 characters" lines_are_short
 finish

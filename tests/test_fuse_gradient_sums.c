@@ -63,8 +63,8 @@ static int count_flat(const struct program *program)
     return count;
 }
 
-/* `sums` and `flat` of a micro-batch, of those that the reference merges: sums of activations' gradients (those
- * of parameters over the micro-batches stay), and summands of which a pixel is left. */
+/* `sums` and `flat` of a micro-batch, of those that the reference merges: sums of activations' gradients
+ * (those of parameters over the micro-batches stay), and summands of which a pixel is left. */
 static void merged_is_plain(const char *model, bool reference, int sums, int flat)
 {
     struct graph graph = net_graph(model, true);

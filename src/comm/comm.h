@@ -84,9 +84,9 @@ struct exchange_backend {
      * together, and each calls begin before every step. NULL if nothing needs preparation. */
     enum status (*expect)(struct comm *comm, const struct comm_mail *from);
     void (*begin)(struct comm *comm);
-    /* Where the bytes that `peer` sends in a step lie, one message behind another in comm_mail_room; they stay
-     * until it sends those of the next step, and a receive into their place copies nothing. NULL: receives
-     * always copy. */
+    /* Where the bytes that `peer` sends in a step lie, one message behind another in comm_mail_room; they
+     * stay until it sends those of the next step, and a receive into their place copies nothing. NULL:
+     * receives always copy. */
     void *(*place)(struct comm *comm, int peer);
     /* Lets other ranks write to the memory that contains everything that all_to_all and all_gather write, at
      * the same offsets on all ranks; `exchanges` of these are the most of a step. It is of

@@ -31,8 +31,8 @@ enum status lower_check(const struct program *program);
 
 /* The passes up to running_statistics, for tests (in passes.c): forward, loss, backward, gradient sums and
  * update, the instructions of one step, in an order that runs as it stands on one stream, with dtypes as
- * autocast decides, and folded as the code of `kernels` allows. Running statistics are updated by instructions
- * after the optimizer's, which are left out when the step is skipped. USAGE when the batch is not divisible by
- * the micro-batches, NO_DEVICE when its size is absurd. */
+ * autocast decides, and folded as the code of `kernels` allows. Running statistics are updated by
+ * instructions after the optimizer's, which are left out when the step is skipped. USAGE when the batch is
+ * not divisible by the micro-batches, NO_DEVICE when its size is absurd. */
 enum status lower(const struct graph *graph, const struct lower_options *options,
                   const struct kernel_options *kernels, struct program *program);

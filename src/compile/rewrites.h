@@ -11,8 +11,8 @@ void autocast(struct program *program);
  * become one op each. */
 void fold(struct program *program, int64_t least);
 
-/* Puts batchnorm_maxpool in the place of batch norms and max poolings, and conv_batchnorm_maxpool in that of a
- * network's first layers, where the device's code supports it. */
+/* Puts batchnorm_maxpool in the place of batch norms and max poolings, and conv_batchnorm_maxpool in that
+ * of a network's first layers, where the device's code supports it. */
 void fold_maxpool(struct program *program, const struct kernel_options *options);
 
 /* Adds backward, after each micro-batch's forward, in reverse. In differentiate.c. */

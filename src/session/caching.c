@@ -100,8 +100,8 @@ int64_t caching_device_bytes(const struct caching_options *caching)
     return unasked && caching->cache_limit == 0 && bytes > most ? 0 : bytes;
 }
 
-/* The CPU's memory is the host's. Data sets that are in memory are not cached again; each of the others has its
- * share of the limit, by its number of images. */
+/* The CPU's memory is the host's. Data sets that are in memory are not cached again; each of the others has
+ * its share of the limit, by its number of images. */
 enum status caching_open(const struct caching_options *caching, bool decoding, struct data *data)
 {
     int64_t images = 0;

@@ -42,9 +42,9 @@ struct checkpoint_source {
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
                             const struct directory *folder, const char *const *also);
 
-/* The same in a thread, from a copy of the state in host memory, while training goes on. `folder` must stay as
- * it is, and nothing else be saved in it, until checkpoint_end, which waits for the result. NULL, and nothing
- * is written, if host memory does not suffice for the copy or there is no thread. */
+/* The same in a thread, from a copy of the state in host memory, while training goes on. `folder` must stay
+ * as it is, and nothing else be saved in it, until checkpoint_end, which waits for the result. NULL, and
+ * nothing is written, if host memory does not suffice for the copy or there is no thread. */
 struct checkpoint_writing;
 struct checkpoint_writing *checkpoint_begin(const struct checkpoint_source *source,
                                             const struct position *position,

@@ -181,9 +181,9 @@ static enum status set_ranks(const struct settings *settings, struct hyperparame
         return settings_refuse(settings, "parallel", "stages", "%d stages do not divide parallel.gpus = %d",
                                stages, gpus);
     if (gpus / stages * micro_batches > most)
-        return settings_refuse(settings, "train", "accumulate", "%" PRId64 " micro-batches a step are more than "
-                               "the images of one, which are at most %" PRId64, gpus / stages * micro_batches,
-                               most);
+        return settings_refuse(settings, "train", "accumulate",
+                               "%" PRId64 " micro-batches a step are more than the images of one, "
+                               "which are at most %" PRId64, gpus / stages * micro_batches, most);
     if (gpus > 1 && settings->parallel.microbatches == 0)
         return settings_refuse(settings, "parallel", "microbatches", "auto is for one GPU; with "
                                "parallel.gpus = %d it must be a number", gpus);

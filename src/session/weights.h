@@ -7,8 +7,8 @@
 #include "exec/store.h"
 #include "format/safetensors.h"
 
-/* The file that `named` stands for: itself or, if it is a run folder, its best checkpoint, or the newest, which
- * is reported. BAD_CHECKPOINT if the folder has none. The caller frees the path. */
+/* The file that `named` stands for: itself or, if it is a run folder, its best checkpoint, or the newest,
+ * which is reported. BAD_CHECKPOINT if the folder has none. The caller frees the path. */
 enum status weights_path(const char *named, char **path);
 
 /* Fills the store's masters (and averages and copies) from fp32, fp16, bf16 or fp64 tensors. If a checkpoint

@@ -288,7 +288,8 @@ static void fill_table(const struct run *run, const char *reason, struct progres
         results_add(&run->evaluation, &run->session->data, table);
     }
     if (run->verified > 0)
-        progress_table_add(table, "verified", "%" PRId64 " steps run twice, with the same bits", run->verified);
+        progress_table_add(table, "verified", "%" PRId64 " steps run twice, with the same bits",
+                           run->verified);
     if (run->folder.at.path) progress_table_add(table, "run folder", "%s", run->folder.at.path);
 }
 

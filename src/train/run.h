@@ -91,8 +91,9 @@ enum status run_reread_limit(struct run *run);
 /* The name of an epoch's checkpoint, to be kept (checkpoint.keep); for the caller to free. */
 char *run_checkpoint_name(int64_t epoch);
 
-/* Writes checkpoint-last, under other names too (checkpoint_save), and removes the oldest one that was kept if this one is kept
- * instead. No effect without a folder, or if it was written already. No other may be in progress. */
+/* Writes checkpoint-last, under other names too (checkpoint_save), and removes the oldest one that was kept
+ * if this one is kept instead. No effect without a folder, or if it was written already. No other may be in
+ * progress. */
 enum status run_save(struct run *run, const char *const *also);
 
 /* The same in a thread, if possible (checkpoint_begin): the result is run_save_end's. */

@@ -2,7 +2,8 @@
 
 NAME SHAPE, where a shape of rank 4 is a convolution, of rank 2 a linear layer (a final + says that
 it has a bias), of rank 1 a batch norm or, with a final +, a layer norm, and of rank 3 a parameter
-of that name, which comes behind those of the layers that its module has. Needs torchvision; resnet20 comes from a weights file.
+of that name, which comes behind those of the layers that its module has. Needs torchvision; resnet20 comes
+from a weights file.
 
     python3 list.py [resnet20.safetensors]
 """
@@ -15,7 +16,8 @@ import torchvision
 NORM = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
 NAMES = """alexnet vgg11_bn vgg16 vgg16_bn googlenet resnet18 resnet34 resnet50 resnet101 resnet152
            mobilenet_v2 densenet121 resnext50_32x4d wide_resnet50_2 squeezenet1_1
-           mobilenet_v3_small mobilenet_v3_large efficientnet_b0 regnet_y_400mf shufflenet_v2_x1_0 convnext_tiny""".split()
+           mobilenet_v3_small mobilenet_v3_large efficientnet_b0 regnet_y_400mf shufflenet_v2_x1_0
+           convnext_tiny""".split()
 
 
 def layers(shapes):
