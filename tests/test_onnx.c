@@ -61,6 +61,7 @@ struct model {
     int norms, casts, opset;
     size_t weights;              /* bytes of tensors */
     char *last;                  /* the last node's output */
+    char output[16];
 };
 
 static bool has_name(const struct model *model, const char *name)
@@ -118,6 +119,7 @@ static void read_graph(struct model *model, struct reader graph)
         char *name = text_of(value.bytes);
         if (member.number == 11) add_name(model, value.bytes);
         else assert_string_equal(name, model->last);
+        snprintf(model->output, sizeof model->output, "%s", name);
         free(name);
     }
 }
@@ -228,6 +230,20 @@ static void opset_is_the_oldest_that_does(void **state)
     graph_free(&graph);
 }
 
+static void layers_may_have_any_name(void **state)
+{
+    static const char *const outputs[] = {"logits", "probabilities"};
+    struct graph graph = layers(INPUT "a = conv input filters=4 kernel=1\na.weight = relu a\n"
+                                "input.half = relu a.weight\nprobabilities = globalavgpool input.half\n"
+                                "logits = linear probabilities units=$classes\n");
+    for (int softmax = 0; softmax < 2; softmax++) {
+        const struct graph_onnx_options options = {.dtype = F16, .softmax = softmax};
+        assert_int_equal(write_model(&graph, options), OK);
+        assert_string_equal(read_model().output, outputs[softmax]);
+    }
+    graph_free(&graph);
+}
+
 static void inexpressible_is_refused(void **state)
 {
     static const char *const texts[] = {
@@ -253,6 +269,7 @@ int main(void)
         cmocka_unit_test(every_op_of_model_files_can_be_exported),
         cmocka_unit_test(graphs_are_whole),
         cmocka_unit_test(opset_is_the_oldest_that_does),
+        cmocka_unit_test(layers_may_have_any_name),
         cmocka_unit_test(inexpressible_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

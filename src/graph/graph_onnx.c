@@ -44,9 +44,12 @@ struct rule {
 static const struct rule *rule_of(const struct op *op);
 static const char *input_of(struct writer *w, const struct node *reader, int k, int rank);
 
+/* Names of layers have no colons. */
 static const char *name_new(struct writer *w, const char *of, const char *part)
 {
-    return *array_push(w->names, w->name_count) = text_format("%s.%s", of, part);
+    char *name = text_format("%s.%s", of, part);
+    if (graph_find(w->graph, name) >= 0) name[strlen(of)] = ':';
+    return *array_push(w->names, w->name_count) = name;
 }
 
 static void refuse(struct writer *w, const struct node *node, const char *why)
@@ -554,8 +557,10 @@ static void write_layer(struct writer *w, int i)
         refuse(w, node, "cannot be exported to ONNX");
         return;
     }
-    struct onnx_node out = {.op = rule->onnx, .name = node->name, .input_count = node->input_count};
-    w->values[i] = node->name;
+    bool taken = strcmp(node->name, "logits") == 0 || strcmp(node->name, "probabilities") == 0;
+    struct onnx_node out = {.op = rule->onnx, .name = taken ? name_new(w, node->name, "layer") : node->name,
+                            .input_count = node->input_count};
+    w->values[i] = out.name;
     w->ranks[i] = rule->rank ? rule->rank : w->ranks[node->inputs[0]];
     for (int k = 0; k < node->input_count; k++) out.inputs[k] = input_of(w, node, k, w->ranks[i]);
     if (rule->write) rule->write(w, i, &out);
@@ -595,7 +600,7 @@ static void write_input(struct writer *w)
     onnx_value(w->onnx, ONNX_INPUT, "input", (struct onnx_dims){4, {0, shape.c, shape.h, shape.w}});
     w->values[0] = "input";
     w->ranks[0] = 4;
-    if (w->options->dtype == F16) write_cast(w, "input", w->values[0] = "input.half", F16);
+    if (w->options->dtype == F16) write_cast(w, "input", w->values[0] = name_new(w, "input", "half"), F16);
 }
 
 static void write_output(struct writer *w)
