@@ -186,7 +186,8 @@ void text_html(struct text *text, const char *value)
     };
     for (const unsigned char *s = (const unsigned char *)value; *s;) {
         int length = utf8_length(s);
-        bool kept = length > 0 && (!is_control(s, length) || s[0] == '\n' || s[0] == '\t');
+        bool kept = length > 0 && (!is_control(s, length) || s[0] == '\n' || s[0] == '\t') &&
+                    !(s[0] == 0xef && s[1] == 0xbf && s[2] >= 0xbe);      /* U+FFFE, U+FFFF */
         if (length == 1 && entities[s[0]]) text_add(text, "%s", entities[s[0]]);
         else if (kept) text_add(text, "%.*s", length, (const char *)s);
         else text_add(text, "\xef\xbf\xbd");
