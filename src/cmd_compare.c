@@ -165,7 +165,7 @@ static void describe_memory(const struct run_records *run, struct text *out)
 {
     char bytes[TEXT_BYTES];
     double peak = records_last(&run->epochs, "device_peak_bytes");
-    if (peak >= 0) text_add(out, "%s", text_bytes((uint64_t)peak, bytes));
+    if (peak >= 0) text_add(out, "%s", text_bytes((uint64_t)fmin(peak, 1e18), bytes));
 }
 
 static void describe_skipped(const struct run_records *run, struct text *out)

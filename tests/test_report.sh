@@ -173,6 +173,29 @@ odd() {
         grep -qF '&lt;script&gt;' odd/report.html
 }
 ok "names that look like markup" odd
+# lies LINE...: the page of these metrics, where nothing is not a number. Characters that XML does not have,
+# numbers whose sums overflow or whose differences are lost, marks without a place, counts below 0.
+lies() {
+    rm -rf lies && mkdir lies && printf '%s\n' "$@" >lies/metrics.jsonl
+    printf 'true,a,b\na,nan,1\nb,-1,1e308\n' >lies/confusion.csv
+    timeout 60 "$AMPTRAIN" report -q lies && wellformed lies/report.html &&
+        ! grep -E '<b onload|[ ,>"M][+-]?(nan|inf)[ ,<"]' lies/report.html
+}
+ok "a reason that looks like markup" lies '{"event":"end","reason":"<b onload=x>"}'
+ok "characters that XML does not have" lies \
+    "$(printf '{"event":"start","model":"\357\277\276\357\277\277\001"}')"
+ok "numbers that overflow" lies '{"event":"step","step":-1e308,"loss":-1e308,"lr":1e307}' \
+    '{"event":"step","step":1e308,"loss":1e308,"lr":1e299}' '{"event":"step","step":1,"loss":2,"lr":1}' \
+    '{"event":"epoch","epoch":1,"step":1,"seconds":1e308,"device_peak_bytes":1e299,"joules":1e308}'
+ok "numbers that are nearly equal" lies '{"event":"step","step":1e16,"loss":1e16}' \
+    '{"event":"step","step":10000000000000002,"loss":10000000000000002}'
+ok "skipped steps without a number" lies '{"event":"step","skipped":1}' '{"event":"step","step":2,"loss":1}'
+marked() {
+    lies '{"event":"step","step":1,"skipped":1,"loss":9}' '{"event":"step","step":2,"loss":1,"grad_norm":1}' \
+        '{"event":"step","step":3,"loss":1,"grad_norm":2}' &&
+        [ "$(grep -c '^<path class="mark" d="M52.0 18l' lies/report.html)" = 2 ]
+}
+ok "skipped steps before the first norm are in its picture" marked
 cut_off() {
     for bytes in 1 20 30 60 150 250; do
         rm -rf part && cp -r run part

@@ -71,15 +71,24 @@ static bool find_range(const struct chart *chart, struct axis *x, struct axis *y
             y->least = fmin(y->least, value);
             y->most = fmax(y->most, value);
         }
-    return x->least <= x->most;
+    if (x->least > x->most) return false;
+    for (int64_t i = 0; i < chart->mark_count; i++) {
+        x->least = fmin(x->least, chart->marks[i]);
+        x->most = fmax(x->most, chart->marks[i]);
+    }
+    return true;
 }
 
-/* Margins around the points, also if all are equal. */
+/* Differences below this share are rounding, and too small for steps between ticks. */
+#define NEARLY_EQUAL 1e-9
+
+/* Margins around the points, also if all are nearly equal. */
 static void widen(struct axis *axis, double share, bool from_zero)
 {
     if (from_zero && axis->least > 0) axis->least = 0;
     double margin = share * (axis->most - axis->least);
-    if (axis->most == axis->least) margin = axis->log ? 0.2 : fmax(0.5, 0.1 * fabs(axis->most));
+    if (axis->most - axis->least <= NEARLY_EQUAL * fabs(axis->most))
+        margin = axis->log ? 0.2 : fmax(0.5, 0.1 * fabs(axis->most));
     if (!from_zero || axis->least != 0) axis->least -= margin;
     axis->most += margin;
 }

@@ -36,10 +36,14 @@ static void table_free(struct records_table *table)
     free(table->columns);
 }
 
+/* Sums and differences of numbers up to this are finite; larger ones count as missing. */
+#define NUMBER_MAX 1e300
+
 static double number_of(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
+    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    return fabs(number) <= NUMBER_MAX ? number : NAN;
 }
 
 static void table_add(struct records_table *table, const json_t *line)
@@ -71,18 +75,6 @@ static void add_line(struct run_records *records, json_t *line)
     }
 }
 
-/* Epoch lines of earlier versions have no step. */
-static void add_missing_steps(struct run_records *records)
-{
-    double *steps = records->epochs.columns[0];
-    const double *epochs = records->epochs.columns[1], *of = records->steps.columns[1];
-    int64_t at = 0;
-    for (int64_t i = 0; i < records->epochs.count; i++) {
-        while (at < records->steps.count && of[at] <= epochs[i]) at++;
-        if (isnan(steps[i])) steps[i] = at > 0 ? records->steps.columns[0][at - 1] : epochs[i];
-    }
-}
-
 enum status run_records_open(const struct directory *folder, struct run_records *records)
 {
     struct reason reason;
@@ -100,7 +92,6 @@ enum status run_records_open(const struct directory *folder, struct run_records 
     }
     free(line);
     fclose(file);
-    add_missing_steps(records);
     records_read(folder, "config.ini", 1 << 20, &records->config);
     return OK;
 }

@@ -50,7 +50,7 @@ static void add_results(const struct run_records *records, struct text *out)
     double peak = records_last(epochs, "device_peak_bytes"), joules = records_sum(epochs, "joules");
     joules += json_number_value(json_object_get(records->end, "joules"));
     if (joules > 0) add_tile(out, "energy", text_energy(joules, number));
-    if (peak >= 0) add_tile(out, "device memory", text_bytes((uint64_t)peak, bytes));
+    if (peak >= 0) add_tile(out, "device memory", text_bytes((uint64_t)fmin(peak, 1e18), bytes));
     add_count_tile(out, "skipped steps", records_sum(epochs, "skipped_steps"));
     add_count_tile(out, "bad images", records_sum(epochs, "bad_images"));
 }
@@ -66,8 +66,9 @@ static void add_head(const struct run_records *records, const char *title, struc
     text_html(out, records_start_text(records, "precision"));
     text_add(out, " on ");
     text_html(out, records_start_text(records, "device"));
-    text_add(out, "; %s%s</p>\n<div class=\"tiles\">\n", reason ? "ended: " : "not ended",
-             reason ? reason : "");
+    text_add(out, "; %s", reason ? "ended: " : "not ended");
+    text_html(out, reason ? reason : "");
+    text_add(out, "</p>\n<div class=\"tiles\">\n");
     add_results(records, out);
     text_add(out, "</div>\n");
 }
@@ -87,7 +88,7 @@ static double *skipped_steps(const struct records_table *steps, int64_t *count)
     double *marks = NULL;
     *count = 0;
     for (int64_t i = 0; i < steps->count; i++)
-        if (skipped[i] > 0) *array_push(marks, *count) = step[i];
+        if (skipped[i] > 0 && isfinite(step[i])) *array_push(marks, *count) = step[i];
     return marks;
 }
 
@@ -203,9 +204,9 @@ static void add_class_sizes(const struct run_records *records, const char *key, 
 static void add_data(const struct run_records *records, struct text *out)
 {
     html_section(out, "data", "Data");
-    text_add(out, "<p>%.0f training images", records_start_number(records, "train_images"));
+    text_add(out, "<p>%.0f training images", fmax(0, records_start_number(records, "train_images")));
     add_class_sizes(records, "train_per_class", out);
-    text_add(out, "; %.0f for validation", records_start_number(records, "val_images"));
+    text_add(out, "; %.0f for validation", fmax(0, records_start_number(records, "val_images")));
     add_class_sizes(records, "val_per_class", out);
     text_add(out, "</p>\n");
     add_file(records, "bad-images.txt", any_line, "Images that could not be used", out);

@@ -48,6 +48,8 @@ static void read_header(const char **at, struct confusion *confusion)
     }
 }
 
+#define CELL_MAX 1e15        /* integers up to this are exact */
+
 static bool read_row(const char **at, struct confusion *confusion, int row)
 {
     char end;
@@ -57,6 +59,7 @@ static bool read_row(const char **at, struct confusion *confusion, int row)
         char *cell = read_field(at, &end);
         double images = atof(cell);
         free(cell);
+        if (!(images >= 0 && images <= CELL_MAX)) return false;
         confusion->cells[(size_t)row * (size_t)confusion->classes + (size_t)i] = images;
         confusion->images[row] += images;
     }
@@ -179,7 +182,7 @@ static void add_numbered_cell(const struct confusion *confusion, int row, int co
 
 #define SHORT 12             /* maximum length of names beside the cells */
 
-/* The length in bytes of the first characters, of up to four bytes each; `count` becomes their number. */
+/* The length in bytes of the first characters; `count` becomes their number. */
 static size_t short_length(const char *name, int *count)
 {
     size_t length = 0;
@@ -249,12 +252,7 @@ static void add_dense(const struct confusion *confusion, struct text *out)
     static const double levels[] = {0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1};
     int n = confusion->classes;
     struct text names = {0};
-    text_add(&names, "[");
-    for (int i = 0; i < n; i++) {
-        text_add(&names, i ? "," : "");
-        text_json_string(&names, confusion->names[i]);
-    }
-    text_add(&names, "]");
+    text_json_names(&names, confusion->names, n);
     text_add(out, "<svg class=\"cells%s\" viewBox=\"0 0 %d %d\" style=\"max-width:800px\" role=\"img\" "
              "aria-label=\"confusion matrix\" shape-rendering=\"crispEdges\" data-names=\"",
              n > TINY ? " tiny" : "", n, n);
