@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/watch.h"
 #include "compile/program_parts.h"
 
 /* The first instruction of each phase of a kernel plan, which have its shapes; -1: none. */
@@ -172,7 +173,12 @@ static enum status kernel_plans_prepare_all(struct preparation *p)
         p->equal[e] = -1;
         if (kernel_plan_is_first(p, e)) first[count++] = e;
     }
+    /* A device's driver or library may hang. */
+    const struct device *device = p->kernel_plans->options.device;
+    struct watch *watch = NULL;
+    if (device) watch = watch_begin(WATCH_SECONDS, "choosing algorithms for %d shapes", count);
     enum status status = kernel_plans_prepare_first(p, first, count);
+    watch_end(watch);
     for (int e = 0; e < p->kernel_plans->count; e++)
         if (p->equal[e] >= 0) p->kernel_plans->plan[e] = p->kernel_plans->plan[p->equal[e]];
     free(first);
