@@ -162,6 +162,13 @@ static const struct dump_case cases[] = {
      INPUT "conv = conv input filters=5 kernel=3 pad=1 bias=no\n"
            "bn = batchnorm conv affine=no\n"
            "pool = globalavgpool bn\n", F32, 1, .ranks = 2, .buckets = {.all_reduce_bytes = INT64_MAX}},
+    {"rank_statistics_groups", "rank_statistics",
+     INPUT "bn1 = batchnorm input affine=no\n"
+           "conv2 = conv bn1 filters=5 kernel=3 stride=2 pad=1 bias=no\n"
+           "bn2 = batchnorm conv2 affine=no\n"
+           "conv3 = conv bn2 filters=5 kernel=1 bias=no\n"
+           "bn3 = batchnorm conv3 affine=no\n"
+           "pool = globalavgpool bn3\n", F32, 1, .ranks = 3, .buckets = {.all_reduce_bytes = INT64_MAX}},
     {"sync_statistics", "sync_statistics",
      INPUT "conv = conv input filters=5 kernel=1 bias=no\n"
            "bn = batchnorm conv affine=no\n"
