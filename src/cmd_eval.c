@@ -85,6 +85,7 @@ static void print_results(const struct evaluation *evaluation, const struct data
            text_number(evaluation->loss, 4, NULL, loss));
     results_add(evaluation, data, &table);
     for (int i = 0; i < table.count; i++) printf("%s: %s\n", table.rows[i].name, table.rows[i].value);
+    if (evaluation->bad > 0) printf("unusable images: %" PRId64 "\n", evaluation->bad);
 }
 
 static const char *split_of(const struct cmd *cmd)

@@ -90,6 +90,17 @@ val_stops() { pictures judging -s data.val=judged -s data.val_fraction=0 -s data
     cat said
     grep -q "^amptrain: judged/pear/3.png: " said && return $status; }
 exits "... in evaluation as well" 3 val_stops
+cp -r pictures many
+for i in $(seq 30); do cp broken/pear/7.png "many/pear/no$i.png"; done
+many() { "$AMPTRAIN" -c pictures.ini -o many-run -s data.train=many -s data.val_fraction=0 -s train.epochs=9 \
+        >table 2>said || return 1
+    cat table said
+    [ "$(grep -c 'warning: many/pear/no' said)" = 20 ] && grep -q "20 unusable images so far; more are " said &&
+        [ "$(wc -l <many-run/bad-images.txt)" = 30 ] && grep -q "unusable images  *30$" table; }
+ok "... of many, the first are reported, and their number" many
+val_many() { "$AMPTRAIN" eval --weights many-run --val many >said; cat said
+    grep -qx "unusable images: 30" said; }
+ok "... and by eval" val_many
 
 # What limits is measured, and said in a sentence.
 bench() { "$AMPTRAIN" bench -q -c pictures.ini --steps 4 "$@" >said || return 1; cat said; }

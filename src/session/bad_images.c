@@ -12,6 +12,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#define WARNINGS 20            /* more would hide everything else that is said */
+
 struct bad_source {
     struct bad_images *all;
     const char *name;
@@ -23,6 +25,8 @@ struct bad_images {
     bool warn;
     pthread_mutex_t lock;      /* over all that follows */
     struct bad_source sources[2];      /* by enum split */
+    int64_t count;             /* of both */
+    int warnings;
     const struct directory *in;
     char *name;                /* of the file there; NULL: they are not listed */
     FILE *file;                /* NULL: not opened yet */
@@ -63,6 +67,7 @@ static bool note(struct bad_source *source, int64_t index)
     uint8_t *byte = &source->known[index >> 3], bit = (uint8_t)(1 << (index & 7));
     bool known = *byte & bit;
     *byte |= bit;
+    source->all->count += !known;
     return !known;
 }
 
@@ -116,6 +121,15 @@ static void list(struct bad_images *bad, const struct text *line)
     bad->name = NULL;
 }
 
+static void warn(struct bad_images *bad, const char *why)
+{
+    bool shown = bad->warn && bad->warnings < WARNINGS;
+    log_line(shown ? LOG_WARNING : LOG_DETAIL, "%s", why);
+    if (shown && ++bad->warnings == WARNINGS)
+        log_warning("%d unusable images so far; more are listed in the run folder, and shown with -v only",
+                    WARNINGS);
+}
+
 void bad_images_report(void *context, int64_t index, const char *why)
 {
     struct bad_source *source = context;
@@ -123,7 +137,7 @@ void bad_images_report(void *context, int64_t index, const char *why)
     pthread_mutex_lock(&bad->lock);
     if (note(source, index)) {
         struct text line = {0};
-        log_line(bad->warn ? LOG_WARNING : LOG_DETAIL, "%s", why);
+        warn(bad, why);
         add_name(&line, source, index);
         add_field(&line, without_path(source, index, why), '\n');
         list(bad, &line);
@@ -178,6 +192,14 @@ void bad_images_list(struct bad_images *bad, const struct directory *in, const c
         fclose(file);
     }
     pthread_mutex_unlock(&bad->lock);
+}
+
+int64_t bad_images_count(struct bad_images *bad)
+{
+    pthread_mutex_lock(&bad->lock);
+    int64_t count = bad->count;
+    pthread_mutex_unlock(&bad->lock);
+    return count;
 }
 
 void bad_images_share(struct bad_images *bad)

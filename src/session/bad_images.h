@@ -8,8 +8,8 @@
 
 struct bad_images;
 
-/* For two data sets, by enum split, which outlive it. `warn`: each causes a warning; otherwise the caller
- * ends the run and reports the image. */
+/* For two data sets, by enum split, which outlive it. `warn`: each of the first ones causes a warning;
+ * otherwise the caller ends the run and reports the image. */
 struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn);
 void bad_images_free(struct bad_images *bad);              /* accepts NULL */
 
@@ -17,6 +17,9 @@ void bad_images_free(struct bad_images *bad);              /* accepts NULL */
  * of which data (train, val), index there, path, reason, with tabs between them. Images that are already in
  * the file of a resumed run are neither listed nor reported again. */
 void bad_images_list(struct bad_images *bad, const struct directory *in, const char *name);
+
+/* How many are known, of all ranks as far as they have been exchanged, and those in that file. */
+int64_t bad_images_count(struct bad_images *bad);
 
 /* Exchange between ranks: the lines of images that this rank found since the last call, or that its file
  * contained, which the caller frees, or NULL; and the lines of other ranks, whose images are listed but not

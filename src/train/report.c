@@ -287,6 +287,8 @@ static void fill_table(const struct run *run, const char *reason, struct progres
                            epochs);
         results_add(&run->evaluation, &run->session->data, table);
     }
+    int64_t bad = bad_images_count(run->session->data.bad);
+    if (bad > 0) progress_table_add(table, "unusable images", "%" PRId64, bad);
     if (run->verified > 0)
         progress_table_add(table, "verified", "%" PRId64 " steps run twice, with the same bits",
                            run->verified);
