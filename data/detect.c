@@ -1,5 +1,6 @@
 #include "data/detect.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,10 +66,43 @@ const char *detect(const char *path, char **folder)
     return sign->format;
 }
 
+static bool is_packed(const char *name)
+{
+    return text_ends_in(name, ".pack") || text_ends_in(name, ".tar");
+}
+
+/* The format of a folder: of its shards, or of images in its subfolders; NULL: it has neither. */
+static const char *format_by_entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+    const char *format = NULL;
+    while (folder && (!format || strcmp(format, "packed") != 0) && (entry = readdir(folder))) {
+        char *name = text_format("%s/%s", path, entry->d_name);
+        if (is_packed(entry->d_name)) format = "packed";
+        else if (entry->d_name[0] != '.' && directory_is(name)) format = "folder";
+        free(name);
+    }
+    if (folder) closedir(folder);
+    return format;
+}
+
 const char *detect_format(const char *path)
 {
     const struct sign *sign = find_sign(path, NULL);
-    return sign ? sign->format : directory_is(path) ? "folder" : "packed";
+    if (sign) return sign->format;
+    if (!directory_is(path)) return "packed";
+    const char *format = format_by_entries(path);
+    return format ? format : "folder";
+}
+
+const char *detect_other(const char *format, const char *path)
+{
+    struct reason reason;
+    if (find_sign(path, format) || !detect_check(format, path, &reason)) return NULL;
+    const struct sign *sign = find_sign(path, NULL);
+    const char *other = sign ? sign->format : is_packed(path) ? "packed" : format_by_entries(path);
+    return other && strcmp(other, format) != 0 ? other : NULL;
 }
 
 static bool ends_in_archive(const char *path)

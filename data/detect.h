@@ -10,8 +10,11 @@
  * below it, as torchvision and archives make it. NULL if no format matches. */
 const char *detect(const char *path, char **folder);
 
-/* The name of the likely format of `path`: what detect finds, a folder of images, or a packed file. */
+/* The name of the likely format of `path`: what detect finds, packed files, or a folder of images. */
 const char *detect_format(const char *path);
+
+/* The name of the format of `path` if its files show that it is not `format`; NULL: they do not. */
+const char *detect_other(const char *format, const char *path);
 
 /* False, with a reason, if it is clear why `path` does not contain the files of `format`. */
 bool detect_check(const char *format, const char *path, struct reason *reason);

@@ -172,6 +172,17 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     return status;
 }
 
+/* The format of validation data from the command line: what their files show, even if the run's data had
+ * another one, unless -s names it. */
+static void take_format(struct cmd *cmd, const char *path)
+{
+    const char *format = cmd->settings.data.format;
+    bool named = strcmp(settings_where(&cmd->settings, "data", "format"), "-s") == 0;
+    const char *found = !format ? detect_format(path) : named ? NULL : detect_other(format, path);
+    if (format && found) log_info("%s: read as data.format=%s, not %s", path, found, format);
+    if (found) settings_derive(&cmd->settings, "data", "format", found);
+}
+
 /* Validation data from the command line, whose path is relative to the working folder, not to the
  * configuration's. */
 static enum status take_val(struct cmd *cmd)
@@ -181,7 +192,7 @@ static enum status take_val(struct cmd *cmd)
     char *path = realpath(named, NULL);
     enum status status = settings_take(&cmd->settings, "data", "val", path ? path : named, "eval: --val");
     settings_derive(&cmd->settings, "data", "val_fraction", "0");
-    if (!cmd->settings.data.format) settings_derive(&cmd->settings, "data", "format", detect_format(named));
+    take_format(cmd, named);
     free(path);
     return status;
 }

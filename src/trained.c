@@ -173,6 +173,8 @@ static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
 {
     struct session *session = &trained->session;
     TRY(check_network(&cmd->settings, remembered, path));
+    if (data != DATA_NONE && !cmd->settings.data.format && !cmd->config)
+        return fail(USAGE, "%s: does not say which images: name them with --val PATH or -c FILE", path);
     cmd_any_batch(cmd);
     TRY(cmd_session(cmd, data, &remembered->hint, session));
     compare_classes(&session->data, remembered);

@@ -40,6 +40,13 @@ ok "weights without a network" says 2 "does not say of which network it is" "$AM
     bare.safetensors
 whole() { "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures | grep '^{"images":48,'; }
 ok "eval of other images" whole
+packed() { "$AMPTRAIN" pack -q -c ../pictures.ini -s model.file= -s data.val_fraction=0 -o ../pictures.pack &&
+    "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures.pack | grep '^{"images":48,'; }
+ok "... packed" packed
+ok "... for a run of another format" says 3 "this class is not one of the 10 known ones" \
+    "$AMPTRAIN" eval --weights ../grey --val ../pictures
+ok "... unless -s names the format" says 3 "pictures/digits.csv.gz: No such file" \
+    "$AMPTRAIN" eval --weights ../grey --val ../pictures -s data.format=digits
 ok "--val with a path that no configuration can hold" says 2 "eval: --val: a ';' at the start or after" \
     "$AMPTRAIN" eval --weights ../run --val "../pictures ;"
 flipped() {
@@ -90,6 +97,8 @@ whole_exported() {
     "$AMPTRAIN" eval -q --json --weights lean.safetensors --val ../pictures | grep '^{"images":48,'
 }
 ok "... a folder of them is recognised" whole_exported
+ok "... without data, what is missing is said" says 2 "name them with --val PATH or -c FILE" \
+    "$AMPTRAIN" eval --weights lean.safetensors
 
 last=../run/checkpoint-last.safetensors
 ok "average of one file" "$AMPTRAIN" average -q ../run/checkpoint-best.safetensors -o one.safetensors
