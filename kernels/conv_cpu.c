@@ -1,19 +1,21 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "conv.h"
-#include "conv_gemm.h"
-#include "conv_shifted.h"
-#include "conv_winograd.h"
+#include "conv_algorithm.h"
 #include "product.h"
 
-/* A kernel plan: `gemm` alone; or `winograd` and `shifted` for phases that they take, `product` for the
- * others. */
+/* In the order in which they are asked whether they take a phase. */
+static const struct conv_algorithm *const algorithms[] = {&conv_winograd, &conv_shifted, &conv_gemm,
+                                                          &conv_gemm_per_image};
+#define ALGORITHMS ((int)(sizeof algorithms / sizeof *algorithms))
+
+/* A kernel plan. */
 struct conv_cpu_plan {
-    struct conv_gemm *gemm;
-    struct conv_winograd *winograd;
-    struct conv_shifted *shifted;
-    void *product;
+    void *own[ALGORITHMS];     /* NULL: not this algorithm */
+    bool asked;                /* to use those that there are, even where they are slower */
+    void *product;             /* the library's, for the other phases */
 };
 
 static enum status direct_prepare(const struct call *call, void **product)
@@ -40,22 +42,22 @@ static enum status direct_prepare(const struct call *call, void **product)
 static enum status conv_prepare(const struct call *call, void **kernel_plan)
 {
     struct conv_cpu_plan *plan = memory_new(1, sizeof *plan);
-    *plan = (struct conv_cpu_plan){
-        .gemm = conv_gemm_make(call),
-        .winograd = conv_winograd_make(call),
-        .shifted = conv_shifted_make(call),
-    };
+    plan->asked = call->variant;
+    for (int i = 0; i < ALGORITHMS; i++) {
+        const struct conv_algorithm *own = algorithms[i];
+        bool wanted = call->variant ? strcmp(call->variant, own->name) == 0 : own->pays != NULL;
+        if (wanted) plan->own[i] = own->prepare(call);
+    }
     *kernel_plan = plan;
-    return plan->gemm ? OK : direct_prepare(call, &plan->product);
+    return direct_prepare(call, &plan->product);
 }
 
 static void conv_release(void *kernel_plan)
 {
     struct conv_cpu_plan *plan = kernel_plan;
     if (!plan) return;
-    conv_gemm_free(plan->gemm);
-    conv_winograd_free(plan->winograd);
-    conv_shifted_free(plan->shifted);
+    for (int i = 0; i < ALGORITHMS; i++)
+        if (plan->own[i]) algorithms[i]->release(plan->own[i]);
     product_release(plan->product);
     free(plan);
 }
@@ -72,32 +74,36 @@ static struct call direct_call(const struct call *call)
     return direct;
 }
 
-static size_t conv_workspace(const struct call *call)
+/* The algorithm that takes the call's phase; -1: the library does. */
+static int own_of(const struct call *call)
 {
     const struct conv_cpu_plan *plan = plan_of(call);
+    for (int i = 0; i < ALGORITHMS; i++) {
+        if (!plan->own[i] || (algorithms[i]->weights_only && call->phase != PHASE_BACKWARD_PARAMS)) continue;
+        if (plan->asked || algorithms[i]->pays(plan->own[i], call->phase)) return i;
+    }
+    return -1;
+}
+
+static size_t conv_workspace(const struct call *call)
+{
+    int own = own_of(call);
     struct call direct = direct_call(call);
-    if (conv_winograd_takes(plan->winograd, call->phase))
-        return conv_winograd_workspace(plan->winograd, call);
-    if (conv_shifted_takes(plan->shifted, call->phase)) return conv_shifted_workspace(plan->shifted, call);
-    return plan->gemm ? conv_gemm_workspace(plan->gemm, call) : product_workspace(&direct);
+    return own < 0 ? product_workspace(&direct) : algorithms[own]->workspace(plan_of(call)->own[own], call);
 }
 
 static enum status conv_run(const struct call *call)
 {
-    const struct conv_cpu_plan *plan = plan_of(call);
+    int own = own_of(call);
     struct call direct = direct_call(call);
-    if (conv_winograd_takes(plan->winograd, call->phase)) return conv_winograd_run(plan->winograd, call);
-    if (conv_shifted_takes(plan->shifted, call->phase)) return conv_shifted_run(plan->shifted, call);
-    return plan->gemm ? conv_gemm_run(plan->gemm, call) : product_run(&direct);
+    return own < 0 ? product_run(&direct) : algorithms[own]->run(plan_of(call)->own[own], call);
 }
 
 static const char *conv_plan_name(const struct call *call)
 {
-    const struct conv_cpu_plan *plan = plan_of(call);
+    int own = own_of(call);
     struct call direct = direct_call(call);
-    if (conv_winograd_takes(plan->winograd, call->phase)) return "winograd";
-    if (conv_shifted_takes(plan->shifted, call->phase)) return "shifted";
-    return plan->gemm ? conv_gemm_name(plan->gemm) : product_plan_name(&direct);
+    return own < 0 ? product_plan_name(&direct) : algorithms[own]->name;
 }
 
 static const char *const variants[] = {"native", "widened",        "winograd", "shifted",

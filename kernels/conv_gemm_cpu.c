@@ -1,10 +1,12 @@
-/* conv_gemm_cpu.c: a row of `columns` has what an output pixel reads: r, s, c of x, zeros outside the image.
+/* conv_gemm_cpu.c: explicit matrix products (im2col) of a whole batch or of single images, with which other
+ * algorithms are compared. A row of `columns` has what an output pixel reads: r, s, c of x, zeros outside the
+ * image.
  *
  *   y = columns w^T        d_columns = d_y w        d_w = d_y^T columns
  *
  * with w as k, (r, s, c); im2col computes columns from x, and col2im adds up d_columns, which are fp32, to
  * d_x. */
-#include "conv_gemm.h"
+#include "conv_algorithm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +16,7 @@
 #include "linear.h"
 #include "product.h"
 
-struct conv_gemm {
-    const char *name;
+struct gemm_plan {
     int64_t images;                      /* at once */
     struct conv_geometry geometry;
     struct shape x, y;                   /* of the batch */
@@ -30,7 +31,7 @@ struct gemm_part {
     size_t workspace;                    /* of the product's own workspace */
 };
 
-static int64_t taps(const struct conv_gemm *gemm)
+static int64_t taps(const struct gemm_plan *gemm)
 {
     return gemm->geometry.kernel[0] * gemm->geometry.kernel[1];
 }
@@ -43,7 +44,7 @@ static char *place(const struct call *call, size_t bytes, size_t *offset)
 }
 
 /* Columns, the weights or their gradient as k, (r, s, c), the bias's gradient, the product's workspace. */
-static void part_make(const struct conv_gemm *gemm, const struct call *call, int64_t image,
+static void part_make(const struct gemm_plan *gemm, const struct call *call, int64_t image,
                       struct gemm_part *part)
 {
     const struct shape *y = &gemm->y;
@@ -78,7 +79,7 @@ static void part_make(const struct conv_gemm *gemm, const struct call *call, int
 }
 
 /* The index in the batch of what output pixel `row` reads at a tap; -1: it is outside the image. */
-static int64_t pixel_at(const struct conv_gemm *gemm, int64_t row, int64_t tap)
+static int64_t pixel_at(const struct gemm_plan *gemm, int64_t row, int64_t tap)
 {
     const struct conv_geometry *g = &gemm->geometry;
     int64_t q = row % gemm->y.w, p = row / gemm->y.w % gemm->y.h, n = row / gemm->y.w / gemm->y.h;
@@ -88,7 +89,7 @@ static int64_t pixel_at(const struct conv_gemm *gemm, int64_t row, int64_t tap)
     return (n * gemm->x.h + h) * gemm->x.w + w;
 }
 
-static void im2col(const struct conv_gemm *gemm, const char *x, int64_t image, const struct tensor *columns)
+static void im2col(const struct gemm_plan *gemm, const char *x, int64_t image, const struct tensor *columns)
 {
     size_t bytes = (size_t)gemm->x.c * dtype_bytes(columns->dtype);
     int64_t first = image * gemm->y.h * gemm->y.w, count = taps(gemm);
@@ -103,7 +104,7 @@ static void im2col(const struct conv_gemm *gemm, const char *x, int64_t image, c
 }
 
 /* The output position that reads input position `in` at a tap; -1: none. */
-static int64_t output_at(const struct conv_gemm *gemm, int axis, int64_t in, int64_t tap)
+static int64_t output_at(const struct gemm_plan *gemm, int axis, int64_t in, int64_t tap)
 {
     const struct conv_geometry *g = &gemm->geometry;
     int64_t steps = in + g->pad[axis] - tap * g->dilation[axis], outputs = axis ? gemm->y.w : gemm->y.h;
@@ -112,7 +113,7 @@ static int64_t output_at(const struct conv_gemm *gemm, int axis, int64_t in, int
 }
 
 /* One pixel's channels. */
-static void col2im_pixel(const struct conv_gemm *gemm, const struct tensor *columns, int64_t pixel,
+static void col2im_pixel(const struct gemm_plan *gemm, const struct tensor *columns, int64_t pixel,
                          float *sums)
 {
     int64_t w = pixel % gemm->x.w, h = pixel / gemm->x.w % gemm->x.h, n = pixel / gemm->x.w / gemm->x.h;
@@ -127,7 +128,7 @@ static void col2im_pixel(const struct conv_gemm *gemm, const struct tensor *colu
     }
 }
 
-static void col2im(const struct conv_gemm *gemm, const struct tensor *columns, int64_t image,
+static void col2im(const struct gemm_plan *gemm, const struct tensor *columns, int64_t image,
                    const struct tensor *d_x)
 {
     int64_t pixels = gemm->images * gemm->x.h * gemm->x.w, channels = gemm->x.c;
@@ -146,7 +147,7 @@ static void col2im(const struct conv_gemm *gemm, const struct tensor *columns, i
 }
 
 /* Weights of k, c, r, s to k, (r, s, c). */
-static void weights_arrange(const struct conv_gemm *gemm, const struct tensor *from, const struct tensor *to)
+static void weights_arrange(const struct gemm_plan *gemm, const struct tensor *from, const struct tensor *to)
 {
     int64_t count = taps(gemm), channels = gemm->x.c;
     size_t bytes = dtype_bytes(to->dtype);
@@ -161,7 +162,7 @@ static void weights_arrange(const struct conv_gemm *gemm, const struct tensor *f
 }
 
 /* Stores the first part's gradient as k, c, r, s; adds that of later parts. */
-static void gradients_add(const struct conv_gemm *gemm, const struct gemm_part *part, const struct call *call,
+static void gradients_add(const struct gemm_plan *gemm, const struct gemm_part *part, const struct call *call,
                           bool first)
 {
     int64_t count = taps(gemm), channels = gemm->x.c;
@@ -180,17 +181,14 @@ static void gradients_add(const struct conv_gemm *gemm, const struct gemm_part *
     for (int64_t k = 0; k < gemm->y.c; k++) sums[k] = (first ? 0 : sums[k]) + bias[k];
 }
 
-struct conv_gemm *conv_gemm_make(const struct call *call)
+/* NULL unless the convolution has one group. */
+static void *gemm_prepare(const struct call *call, int64_t images)
 {
-    static const char *const names[] = {"gemm", "gemm-per-image"};
-    int which = 0;
-    while (which < 2 && (!call->variant || strcmp(call->variant, names[which]) != 0)) which++;
     struct conv_geometry geometry = conv_geometry(call->settings, call->x[0].shape.c);
-    if (which == 2 || geometry.groups != 1 || !dtype_is_float(call->x[0].dtype)) return NULL;
-    struct conv_gemm *gemm = memory_new(1, sizeof *gemm);
-    *gemm = (struct conv_gemm){.name = names[which], .geometry = geometry, .x = call->x[0].shape};
+    if (geometry.groups != 1 || !dtype_is_float(call->x[0].dtype)) return NULL;
+    struct gemm_plan *gemm = memory_new(1, sizeof *gemm);
+    *gemm = (struct gemm_plan){.images = images, .geometry = geometry, .x = call->x[0].shape};
     gemm->y = call->y.shape.rank > 0 ? call->y.shape : call->d_y.shape;
-    gemm->images = which == 0 ? gemm->x.n : 1;
     gemm->linear.units = gemm->y.c;
     struct onednn_problem problem = {
         .inner_product = true, .bias = call->param_count > 1, .n = gemm->images * gemm->y.h * gemm->y.w,
@@ -206,26 +204,32 @@ struct conv_gemm *conv_gemm_make(const struct call *call)
     return gemm;
 }
 
-void conv_gemm_free(struct conv_gemm *gemm)
+static void *gemm_prepare_batch(const struct call *call)
 {
-    if (gemm) product_release(gemm->product);
-    free(gemm);
+    return gemm_prepare(call, call->x[0].shape.n);
 }
 
-const char *conv_gemm_name(const struct conv_gemm *gemm)
+static void *gemm_prepare_image(const struct call *call)
 {
-    return gemm->name;
+    return gemm_prepare(call, 1);
 }
 
-size_t conv_gemm_workspace(struct conv_gemm *gemm, const struct call *call)
+static void gemm_release(void *plan)
+{
+    product_release(((struct gemm_plan *)plan)->product);
+    free(plan);
+}
+
+static size_t gemm_workspace(const void *gemm, const struct call *call)
 {
     struct gemm_part part;
     part_make(gemm, call, 0, &part);
     return part.workspace + product_workspace(&part.call);
 }
 
-enum status conv_gemm_run(struct conv_gemm *gemm, const struct call *call)
+static enum status gemm_run(const void *plan, const struct call *call)
 {
+    const struct gemm_plan *gemm = plan;
     struct gemm_part part;
     if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
     part_make(gemm, call, 0, &part);
@@ -239,3 +243,19 @@ enum status conv_gemm_run(struct conv_gemm *gemm, const struct call *call)
     }
     return OK;
 }
+
+const struct conv_algorithm conv_gemm = {
+    .name = "gemm",
+    .prepare = gemm_prepare_batch,
+    .release = gemm_release,
+    .workspace = gemm_workspace,
+    .run = gemm_run,
+};
+
+const struct conv_algorithm conv_gemm_per_image = {
+    .name = "gemm-per-image",
+    .prepare = gemm_prepare_image,
+    .release = gemm_release,
+    .workspace = gemm_workspace,
+    .run = gemm_run,
+};

@@ -1,5 +1,6 @@
-/* conv_shifted_cpu.c: the pixels of all images are one line, in which zeros separate rows and images, so
- * that each tap (element of the kernel) reads the input at one distance from the output, wherever that is:
+/* conv_shifted_cpu.c: weight gradients in bf16, as a matrix product over pixels for each tap (element of the
+ * kernel). The pixels of all images are one line, in which zeros separate rows and images, so that each tap
+ * reads the input at one distance from the output, wherever that is:
  *
  *   d_w[tap][c][k] = sum over positions p of x[p + distance(tap)][c] * d_y[p][k]
  *
@@ -7,11 +8,10 @@
  * them. x is transposed, so that taps are but other offsets in a row of a channel; d_y is arranged in
  * pairs of positions (pair_product.h). Positions are added up in order, in parts that depend on the shape
  * alone. */
-#include "conv_shifted.h"
+#include "conv_algorithm.h"
 
 #include <omp.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "conv.h"
@@ -32,11 +32,10 @@ struct axis {
     int64_t before, after, extent, pitch;
 };
 
-struct conv_shifted {
+struct shifted {
     const struct pair_code *code;
     struct axis h, w;
     int64_t images, channels, filters;
-    bool asked;                      /* to use this algorithm, even where it is slower */
     int64_t count;                   /* positions */
     int64_t before, row;             /* elements of a channel's row ahead of a run's first, and in all */
     int64_t part;                    /* positions */
@@ -79,22 +78,22 @@ static struct axis axis_make(const struct conv_geometry *g, int i, int64_t in, i
     return a;
 }
 
-static int64_t taps(const struct conv_shifted *s)
+static int64_t taps(const struct shifted *s)
 {
     return s->h.kernel * s->w.kernel;
 }
 
-static int64_t planes(const struct conv_shifted *s)
+static int64_t planes(const struct shifted *s)
 {
     return s->h.stride * s->w.stride;
 }
 
-static int64_t plane_of(const struct conv_shifted *s, int64_t tap)
+static int64_t plane_of(const struct shifted *s, int64_t tap)
 {
     return residue(&s->h, tap / s->w.kernel) * s->w.stride + residue(&s->w, tap % s->w.kernel);
 }
 
-static bool is_read(const struct conv_shifted *s, int64_t plane)
+static bool is_read(const struct shifted *s, int64_t plane)
 {
     bool read = false;
     for (int64_t tap = 0; tap < taps(s); tap++) read = read || plane_of(s, tap) == plane;
@@ -110,17 +109,17 @@ static int64_t padded(int64_t channels)
  * filters; then x as planes, runs, channels, positions; d_y as halves of blocks of filters, pairs of
  * positions, filters, 2. */
 
-static int64_t d_w_elements(const struct conv_shifted *s)
+static int64_t d_w_elements(const struct shifted *s)
 {
     return padded(s->channels) * padded(s->filters) * taps(s);
 }
 
-static int64_t run_elements(const struct conv_shifted *s)
+static int64_t run_elements(const struct shifted *s)
 {
     return padded(s->channels) * s->row;
 }
 
-static int64_t plane_elements(const struct conv_shifted *s)
+static int64_t plane_elements(const struct shifted *s)
 {
     return s->part / RUN * run_elements(s);
 }
@@ -130,7 +129,7 @@ struct places {
     uint16_t *x, *d_y;
 };
 
-static struct places places_of(const struct conv_shifted *s, void *workspace)
+static struct places places_of(const struct shifted *s, void *workspace)
 {
     struct places p = {.d_w = workspace};
     p.x = (uint16_t *)(p.d_w + d_w_elements(s));
@@ -146,7 +145,7 @@ struct images {
 
 /* Line number `row` of the whole line: the pixel at its beginning, even if it is outside; whether others
  * are inside. */
-static int64_t row_at(const struct conv_shifted *s, const struct images *from, int64_t row, bool *inside)
+static int64_t row_at(const struct shifted *s, const struct images *from, int64_t row, bool *inside)
 {
     const struct shape *shape = &from->tensor->shape;
     int64_t h = modulo(row, s->h.pitch), image = (row - h) / s->h.pitch;
@@ -155,7 +154,7 @@ static int64_t row_at(const struct conv_shifted *s, const struct images *from, i
 }
 
 /* The pixels at PAIR_DEPTH positions. */
-static void lines_at(const struct conv_shifted *s, const struct images *from, int64_t first,
+static void lines_at(const struct shifted *s, const struct images *from, int64_t first,
                      const uint16_t *lines[PAIR_DEPTH])
 {
     int64_t w = modulo(first, s->w.pitch), row = (first - w) / s->w.pitch, channels = from->tensor->shape.c;
@@ -169,7 +168,7 @@ static void lines_at(const struct conv_shifted *s, const struct images *from, in
     }
 }
 
-static void x_arrange(const struct conv_shifted *s, const struct images *from, int64_t first, uint16_t *to)
+static void x_arrange(const struct shifted *s, const struct images *from, int64_t first, uint16_t *to)
 {
     const uint16_t *lines[PAIR_DEPTH];
     lines_at(s, from, first, lines);
@@ -179,7 +178,7 @@ static void x_arrange(const struct conv_shifted *s, const struct images *from, i
     }
 }
 
-static void d_y_arrange(const struct conv_shifted *s, const struct images *from, int64_t first, uint16_t *to)
+static void d_y_arrange(const struct shifted *s, const struct images *from, int64_t first, uint16_t *to)
 {
     const uint16_t *lines[PAIR_DEPTH];
     lines_at(s, from, first, lines);
@@ -189,14 +188,14 @@ static void d_y_arrange(const struct conv_shifted *s, const struct images *from,
     }
 }
 
-static struct images plane_images(const struct conv_shifted *s, const struct tensor *x, int64_t plane)
+static struct images plane_images(const struct shifted *s, const struct tensor *x, int64_t plane)
 {
     int64_t h = plane / s->w.stride, w = plane % s->w.stride;
     return (struct images){x, s->h.stride, s->w.stride, h, w, plane_extent(&s->h, h), plane_extent(&s->w, w)};
 }
 
 /* `count` positions from `first` on: all PAIR_DEPTH blocks of x's runs, and of d_y. */
-static void part_arrange(const struct conv_shifted *s, const struct call *call, int64_t first, int64_t count,
+static void part_arrange(const struct shifted *s, const struct call *call, int64_t first, int64_t count,
                          const struct places *to)
 {
     int64_t across = s->row / PAIR_DEPTH, blocks = pieces(count, RUN) * across;
@@ -218,7 +217,7 @@ static void part_arrange(const struct conv_shifted *s, const struct call *call, 
 
 /* Adds the products of `count` positions to d_w[c block][k block][tap], blocks counted by `square`; `add`
  * only if there were some before. */
-static void square_multiply(const struct conv_shifted *s, const struct places *at, int64_t square,
+static void square_multiply(const struct shifted *s, const struct places *at, int64_t square,
                             int64_t first, int64_t count, bool add)
 {
     int64_t tap = square % taps(s), block = square / taps(s), filter_blocks = padded(s->filters) / PAIR_BLOCK;
@@ -238,7 +237,7 @@ static void square_multiply(const struct conv_shifted *s, const struct places *a
 
 /* All taps of a block of channels and filters read the same positions, which stay in the first-level
  * cache. */
-static void part_multiply(const struct conv_shifted *s, const struct places *at, int64_t count, bool add)
+static void part_multiply(const struct shifted *s, const struct places *at, int64_t count, bool add)
 {
     int64_t blocks = d_w_elements(s) / SQUARE / taps(s);
     int64_t groups = blocks < 2 * omp_get_num_threads() ? s->h.kernel : 1, each = taps(s) / groups;
@@ -252,7 +251,7 @@ static void part_multiply(const struct conv_shifted *s, const struct places *at,
 }
 
 /* Filters from k on, channels from c on: one block. */
-static void d_w_store(const struct conv_shifted *s, const struct places *at, int64_t c, int64_t k, float *d_w)
+static void d_w_store(const struct shifted *s, const struct places *at, int64_t c, int64_t k, float *d_w)
 {
     int64_t count = taps(s), block = c / PAIR_BLOCK * (padded(s->filters) / PAIR_BLOCK) + k / PAIR_BLOCK;
     int64_t channels = min_count(PAIR_BLOCK, s->channels - c);
@@ -265,7 +264,7 @@ static void d_w_store(const struct conv_shifted *s, const struct places *at, int
     }
 }
 
-static void weights_run(const struct conv_shifted *s, const struct call *call)
+static void weights_run(const struct shifted *s, const struct call *call)
 {
     struct places at = places_of(s, call->workspace);
 #pragma omp parallel
@@ -301,22 +300,23 @@ static struct pixels_work bias_work(const struct call *call)
 
 /* Fewer channels or filters fill blocks badly. */
 #define WORTH_CHANNELS 32
-static bool pays(const struct conv_shifted *s)
+static bool shifted_pays(const void *plan, enum phase phase)
 {
+    const struct shifted *s = plan;
+    (void)phase;
     return s->channels >= WORTH_CHANNELS && s->filters >= WORTH_CHANNELS;
 }
 
-struct conv_shifted *conv_shifted_make(const struct call *call)
+static void *shifted_prepare(const struct call *call)
 {
-    bool asked = call->variant && strcmp(call->variant, "shifted") == 0;
     const struct pair_code *code = pair_code_here();
     const struct shape *x = &call->x[0].shape;
     const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
     struct conv_geometry g = conv_geometry(call->settings, x->c);
-    if ((call->variant && !asked) || !code || call->x[0].dtype != BF16 || g.groups != 1) return NULL;
-    struct conv_shifted *s = memory_new(1, sizeof *s);
-    *s = (struct conv_shifted){
-        .code = code, .images = x->n, .channels = x->c, .filters = y->c, .asked = asked,
+    if (!code || call->x[0].dtype != BF16 || g.groups != 1) return NULL;
+    struct shifted *s = memory_new(1, sizeof *s);
+    *s = (struct shifted){
+        .code = code, .images = x->n, .channels = x->c, .filters = y->c,
     };
     s->h = axis_make(&g, 0, x->h, y->h);
     s->w = axis_make(&g, 1, x->w, y->w);
@@ -330,18 +330,9 @@ struct conv_shifted *conv_shifted_make(const struct call *call)
     return s;
 }
 
-bool conv_shifted_takes(const struct conv_shifted *s, enum phase phase)
+static size_t shifted_workspace(const void *plan, const struct call *call)
 {
-    return s && phase == PHASE_BACKWARD_PARAMS && (s->asked || pays(s));
-}
-
-void conv_shifted_free(struct conv_shifted *s)
-{
-    free(s);
-}
-
-size_t conv_shifted_workspace(const struct conv_shifted *s, const struct call *call)
-{
+    const struct shifted *s = plan;
     size_t pairs = (size_t)(planes(s) * plane_elements(s) + padded(s->filters) * s->part) * sizeof(uint16_t);
     size_t products = onednn_align((size_t)d_w_elements(s) * sizeof(float) + pairs);
     struct pixels_work work = bias_work(call);
@@ -349,10 +340,20 @@ size_t conv_shifted_workspace(const struct conv_shifted *s, const struct call *c
     return products > bias ? products : bias;
 }
 
-enum status conv_shifted_run(const struct conv_shifted *s, const struct call *call)
+static enum status shifted_run(const void *plan, const struct call *call)
 {
     struct pixels_work work = bias_work(call);
     if (call->param_count > 1) pixels_run(call, call->d_y.shape, &work);
-    weights_run(s, call);
+    weights_run(plan, call);
     return OK;
 }
+
+const struct conv_algorithm conv_shifted = {
+    .name = "shifted",
+    .weights_only = true,
+    .prepare = shifted_prepare,
+    .release = free,
+    .pays = shifted_pays,
+    .workspace = shifted_workspace,
+    .run = shifted_run,
+};

@@ -1,9 +1,9 @@
-/* conv_winograd_cpu.c: images and kernels are transformed by tiles (winograd.h), in fp32 whatever the storage
- * type. At each of the 36 points, one matrix product sums over channels: (tiles x channels) times (channels x
- * filters); for d_g it sums over tiles. d_x is the same convolution of d_y with kernels rotated by 180
- * degrees. No decision depends on the number of images or threads, so an image has the same result in any
- * batch. */
-#include "conv_winograd.h"
+/* conv_winograd_cpu.c: 3x3 convolutions of stride 1. Images and kernels are transformed by tiles
+ * (winograd.h), in fp32 whatever the storage type. At each of the 36 points, one matrix product sums over
+ * channels: (tiles x channels) times (channels x filters); for d_g it sums over tiles. d_x is the same
+ * convolution of d_y with kernels rotated by 180 degrees. No decision depends on the number of images or
+ * threads, so an image has the same result in any batch. */
+#include "conv_algorithm.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -25,12 +25,11 @@ struct side {
     int64_t h, w, c;
 };
 
-struct conv_winograd {
+struct winograd {
     panel_multiply *multiply;
     int64_t images, pad[2];
     struct side x, y;
     enum dtype dtype;
-    bool asked;            /* to use this algorithm, even where it is slower */
     int threads;
 };
 
@@ -42,7 +41,7 @@ struct tiling {
     bool turned;               /* kernels are rotated, their channels and filters swapped */
 };
 
-static struct tiling tiling_of(const struct conv_winograd *w, const struct call *call)
+static struct tiling tiling_of(const struct winograd *w, const struct call *call)
 {
     bool turned = call->phase == PHASE_BACKWARD_DATA;
     struct tiling t = {
@@ -110,13 +109,13 @@ static int64_t points_stride(int64_t rows, int64_t columns)
     return rows * columns + SKEW;
 }
 
-static int64_t weight_elements(const struct conv_winograd *w)
+static int64_t weight_elements(const struct winograd *w)
 {
     return POINTS * w->x.c * w->y.c;
 }
 
 /* Of a block: a multiple of PANEL_ROWS. */
-static int64_t block_tiles(const struct conv_winograd *w, const struct tiling *t)
+static int64_t block_tiles(const struct winograd *w, const struct tiling *t)
 {
     int64_t share = pieces(pieces(t->count, w->threads), PANEL_ROWS) * PANEL_ROWS;
     return min_count(share, BLOCK_TILES);
@@ -223,7 +222,7 @@ struct factors {
 };
 
 /* Tiles first .. first + count - 1, in the thread's own memory. */
-static void block_run(const struct conv_winograd *w, const struct tiling *t, const struct factors *by,
+static void block_run(const struct winograd *w, const struct tiling *t, const struct factors *by,
                       int64_t first, int64_t count, float *memory)
 {
     const float *u = by->u;
@@ -252,7 +251,7 @@ static const float *bias_load(const struct call *call, int64_t filters, float *m
     return biased ? block_load(&call->params[1], 0, filters, memory) : NULL;
 }
 
-static void images_run(const struct conv_winograd *w, const struct call *call)
+static void images_run(const struct winograd *w, const struct call *call)
 {
     struct tiling t = tiling_of(w, call);
     int64_t tiles = block_tiles(w, &t), elements = block_elements(&t, tiles);
@@ -275,7 +274,7 @@ static void images_run(const struct conv_winograd *w, const struct call *call)
  *
  * v is recomputed for every slice. Then the parts are added up in order. */
 struct gradient {
-    const struct conv_winograd *w;
+    const struct winograd *w;
     const struct call *call;
     struct tiling t;
     int64_t parts, part_tiles;
@@ -288,7 +287,7 @@ struct gradient {
 #define PARTS_ELEMENTS (4 << 20)       /* of all parts' d_u, about */
 #define DEEP 256                       /* from so many channels on, more tiles at a time are worthwhile */
 
-static struct gradient gradient_open(const struct conv_winograd *w, const struct call *call)
+static struct gradient gradient_open(const struct winograd *w, const struct call *call)
 {
     struct call forward = *call;
     forward.phase = PHASE_FORWARD;
@@ -370,7 +369,7 @@ static void gradient_finish(const struct gradient *g, int64_t panel, int64_t cha
             d_w[((panel * PANEL + k) * channels + channel) * TAPS + tap] = taps[tap][k];
 }
 
-static void weights_run(const struct conv_winograd *w, const struct call *call)
+static void weights_run(const struct winograd *w, const struct call *call)
 {
     struct gradient g = gradient_open(w, call);
     float *memory = (float *)call->workspace + g.parts * weight_elements(w);
@@ -388,7 +387,7 @@ static void weights_run(const struct conv_winograd *w, const struct call *call)
 }
 
 /* Sums over pixels of PANEL filters: of BLOCK pixels in fp32, of those in fp64. */
-static void bias_gradient(const struct conv_winograd *w, const struct call *call, int64_t channel)
+static void bias_gradient(const struct winograd *w, const struct call *call, int64_t channel)
 {
     double sums[PANEL] = {0};
     int64_t pixels = w->images * w->y.h * w->y.w;
@@ -409,8 +408,9 @@ static void bias_gradient(const struct conv_winograd *w, const struct call *call
 #define WORTH_PRODUCTS 1e7
 #define WORTH_COVER 0.9
 #define WORTH_TILES 4
-static bool pays(const struct conv_winograd *w, enum phase phase)
+static bool winograd_pays(const void *plan, enum phase phase)
 {
+    const struct winograd *w = plan;
     double outputs = (double)(w->y.h * w->y.w);
     int64_t tiles = pieces(w->y.h, TILE_OUT) * pieces(w->y.w, TILE_OUT);
     if (!onednn_vector_bits() || outputs * TAPS * (double)(w->x.c * w->y.c) < WORTH_PRODUCTS) return false;
@@ -419,7 +419,7 @@ static bool pays(const struct conv_winograd *w, enum phase phase)
     return phase != PHASE_BACKWARD_PARAMS || tiles >= WORTH_TILES;
 }
 
-static bool can(const struct conv_geometry *g, const struct conv_winograd *w)
+static bool can(const struct conv_geometry *g, const struct winograd *w)
 {
     for (int i = 0; i < 2; i++)
         if (g->kernel[i] != 3 || g->stride[i] != 1 || g->dilation[i] != 1 || g->pad[i] > 2) return false;
@@ -427,35 +427,25 @@ static bool can(const struct conv_geometry *g, const struct conv_winograd *w)
     return g->groups == 1 && panels && dtype_is_float(w->dtype);
 }
 
-struct conv_winograd *conv_winograd_make(const struct call *call)
+static void *winograd_prepare(const struct call *call)
 {
-    bool asked = call->variant && strcmp(call->variant, "winograd") == 0;
     const struct shape *x = &call->x[0].shape;
     const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
     struct conv_geometry g = conv_geometry(call->settings, x->c);
-    struct conv_winograd w = {
+    struct winograd w = {
         .multiply = panel_multiply_here(), .images = x->n, .pad = {g.pad[0], g.pad[1]},
         .x = {x->h, x->w, x->c}, .y = {y->h, y->w, y->c}, .dtype = call->x[0].dtype,
-        .asked = asked, .threads = omp_get_max_threads(),
+        .threads = omp_get_max_threads(),
     };
-    if ((call->variant && !asked) || !can(&g, &w)) return NULL;
-    struct conv_winograd *made = memory_new(1, sizeof *made);
+    if (!can(&g, &w)) return NULL;
+    struct winograd *made = memory_new(1, sizeof *made);
     *made = w;
     return made;
 }
 
-bool conv_winograd_takes(const struct conv_winograd *w, enum phase phase)
+static size_t winograd_workspace(const void *plan, const struct call *call)
 {
-    return w && (w->asked || pays(w, phase));
-}
-
-void conv_winograd_free(struct conv_winograd *winograd)
-{
-    free(winograd);
-}
-
-size_t conv_winograd_workspace(const struct conv_winograd *w, const struct call *call)
-{
+    const struct winograd *w = plan;
     struct tiling t = tiling_of(w, call);
     struct gradient g = gradient_open(w, call);
     int64_t images = weight_elements(w) + w->threads * block_elements(&t, block_tiles(w, &t)) + w->y.c;
@@ -463,8 +453,9 @@ size_t conv_winograd_workspace(const struct conv_winograd *w, const struct call 
     return (size_t)elements * sizeof(float);
 }
 
-enum status conv_winograd_run(const struct conv_winograd *w, const struct call *call)
+static enum status winograd_run(const void *plan, const struct call *call)
 {
+    const struct winograd *w = plan;
     if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
     if (call->phase != PHASE_BACKWARD_PARAMS) {
         images_run(w, call);
@@ -476,3 +467,12 @@ enum status conv_winograd_run(const struct conv_winograd *w, const struct call *
     for (int64_t channel = 0; channel < w->y.c; channel += PANEL) bias_gradient(w, call, channel);
     return OK;
 }
+
+const struct conv_algorithm conv_winograd = {
+    .name = "winograd",
+    .prepare = winograd_prepare,
+    .release = free,
+    .pays = winograd_pays,
+    .workspace = winograd_workspace,
+    .run = winograd_run,
+};

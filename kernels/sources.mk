@@ -89,16 +89,14 @@ libkernels_a_SOURCES = \
 	kernels/concat.c \
 	kernels/conv.c \
 	kernels/conv.h \
+	kernels/conv_algorithm.h \
 	kernels/conv_batchnorm.c \
 	kernels/conv_batchnorm.h \
 	kernels/conv_batchnorm_maxpool.c \
 	kernels/conv_batchnorm_maxpool.h \
 	kernels/conv_cpu.c \
-	kernels/conv_gemm.h \
 	kernels/conv_gemm_cpu.c \
-	kernels/conv_shifted.h \
 	kernels/conv_shifted_cpu.c \
-	kernels/conv_winograd.h \
 	kernels/conv_winograd_cpu.c \
 	kernels/cpu.h \
 	kernels/drop_path.c \
