@@ -270,6 +270,55 @@ static void test_write_and_refresh(void **state)
     graph_free(&graph);
 }
 
+/* A weight whose code has it as k, r, s, c, of the values 10000 k + 100 c + pixel. A copy in host memory
+ * gives the same as the store, and has everything but what ops read. */
+static void test_channels_last_and_copy(void **state)
+{
+    struct graph graph = net_graph(net_mixed, false);
+    int param = graph_find_param(&graph, "conv2.weight"), mean = graph_find_param(&graph, "bn1.running_mean");
+    struct node *node = &graph.nodes[graph.params[param].node];
+    struct op_code code = *op_cpu(node->op);
+    struct op op = *node->op;
+    code.channels_last = true;
+    op.cpu = &code;
+    node->op = &op;
+    struct device *device = place_open(0);
+    struct store store = open_mixed(device, &graph, BF16, true, 1), copy;
+    struct shape shape = graph.params[param].spec.shape;
+    int64_t channels = shape.dim[1], pixels = shape.dim[2] * shape.dim[3], count = shape_count(shape);
+    float *values = memory_new((size_t)count, sizeof *values);
+    float *back = memory_new((size_t)count, sizeof *back);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t k = i / (channels * pixels), c = i / pixels % channels;
+        values[i] = (float)(10000 * k + 100 * c + i % pixels);
+    }
+    assert_true(channels > 1 && pixels > 1);
+    assert_int_equal(store_write(&store, param, STORE_SLOT0, values), OK);
+    assert_true(store_copy(&store, &copy));
+    assert_int_equal(store_read(&store, param, STORE_SLOT0, back), OK);
+    assert_memory_equal(back, values, (size_t)count * sizeof *values);
+    assert_int_equal(store_read(&copy, param, STORE_SLOT0, back), OK);
+    assert_memory_equal(back, values, (size_t)count * sizeof *values);
+    char *held = place_copy(device, store.memory, (size_t)store.layout.bytes);
+    const float *slot = (const float *)(held + store.layout.params[param].slots[0]);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t k = i / (channels * pixels), q = i / channels % pixels;
+        assert_true(slot[i] == (float)(10000 * k + 100 * (i % channels) + q));
+    }
+    assert_true(store.layout.params[mean].average < store.layout.copies);
+    assert_true(store.layout.params[param].low >= store.layout.copies);
+    assert_memory_equal(copy.memory, held, (size_t)store.layout.copies);
+    assert_memory_equal((char *)copy.memory + store.layout.state, held + store.layout.state,
+                        sizeof(struct optimizer_state));
+    free(held);
+    free(back);
+    free(values);
+    store_close(&copy);
+    store_close(&store);
+    device_close(device);
+    graph_free(&graph);
+}
+
 static void test_swap_average(void **state)
 {
     struct graph graph = net_graph(net_mixed, false);
@@ -327,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_init_truncated), cmocka_unit_test(test_init_constant),
         cmocka_unit_test(test_init_dirac),
         cmocka_unit_test(test_init_repeats),   cmocka_unit_test(test_write_and_refresh),
+        cmocka_unit_test(test_channels_last_and_copy),
         cmocka_unit_test(test_swap_average),   cmocka_unit_test(test_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

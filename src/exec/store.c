@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/align.h"
 #include "base/memory.h"
@@ -11,6 +12,7 @@
 #include "compile/kernel_plans.h"
 
 #define STORE_ALIGNMENT 256
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static const struct op_param *param_spec(const struct graph *graph, int param)
 {
@@ -57,6 +59,7 @@ void store_lay_out(const struct graph *graph, const struct store_options *option
         if (has_average(graph, p, options))
             made.params[p].average =
                 store_reserve(&made.bytes, param_count(graph, p), param_spec(graph, p)->dtype);
+    made.copies = made.bytes;
     for (int p = 0; p < made.count; p++) {
         enum dtype dtype = program_param_dtype(graph, p, options->low);
         if (dtype != param_spec(graph, p)->dtype)
@@ -128,13 +131,19 @@ static enum status store_down(const struct store *store, int64_t offset, void *h
     return backend->synchronize(store->device);
 }
 
+/* Training waits for this, and most of the time goes into page faults: huge pages have a fifth of it. */
 bool store_copy(const struct store *store, struct store *copy)
 {
+    int64_t state = store->layout.state;
+    size_t bytes = align_up((size_t)store->layout.bytes, HUGE_PAGE);
     *copy = *store;
-    copy->memory = memory_try((size_t)store->layout.bytes, 1);
+    copy->memory = aligned_alloc(HUGE_PAGE, bytes);
     if (!copy->memory) return false;
+    madvise(copy->memory, bytes, MADV_HUGEPAGE);
     copy->copied = true;
-    if (store_down(store, 0, copy->memory, (size_t)store->layout.bytes) == OK) return true;
+    if (store_down(store, 0, copy->memory, (size_t)store->layout.copies) == OK &&
+        store_down(store, state, store_at(copy, state), (size_t)(store->layout.bytes - state)) == OK)
+        return true;
     store_close(copy);
     return false;
 }
@@ -384,6 +393,10 @@ enum status store_read(const struct store *store, int param, enum store_part par
     assert(store_has(store, param, part));
     int64_t offset = part_offset(store, param, part);
     if (!held_channels_last(store, param)) return store_down(store, offset, host, part_bytes(store, param));
+    if (store->copied) {
+        store_to_torch(store, param, (const float *)store_at(store, offset), host);
+        return OK;
+    }
     float *held = memory_new(part_bytes(store, param), 1);
     enum status status = store_down(store, offset, held, part_bytes(store, param));
     if (status == OK) store_to_torch(store, param, held, host);

@@ -19,6 +19,7 @@ struct store_slot {
 struct store_layout {
     int count;                               /* graph->param_count */
     struct store_slot *params;
+    int64_t copies;                          /* the first of `low`: what is in front of it is saved */
     int64_t state;                           /* struct optimizer_state */
     int64_t bytes;
     enum dtype low;
@@ -48,8 +49,9 @@ enum status store_open(struct device *device, const struct graph *graph,
                        const struct store_options *options, struct store *store);
 void store_close(struct store *store);
 
-/* Copies the block into host memory, where store_read and store_read_state read it on any thread. False if
- * that is not possible. Uses the original's layout, which must outlive it. */
+/* Copies the block, but for low-precision copies, into host memory, where store_read and store_read_state
+ * read it on any thread. False if that is not possible. Uses the original's layout, which must outlive
+ * it. */
 bool store_copy(const struct store *store, struct store *copy);
 
 /* Initialises every parameter by its op's rule (random.h, PURPOSE_INIT), then the copies and averages. */

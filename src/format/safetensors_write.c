@@ -17,11 +17,15 @@ static const int dtype_order[DTYPE_COUNT] = {
     [U8] = 0, [F16] = 1, [BF16] = 2, [I32] = 3, [F32] = 4, [F64] = 5, [I64] = 6,
 };
 
+/* Bytes after which the system is asked to write to the disk, while what follows is prepared. */
+#define WRITTEN_PIECE ((int64_t)8 << 20)
+
 struct writer {
     const struct safetensors_content *content;
     int *order;                 /* items as they follow in the file */
     uint32_t *checksums;        /* by item */
     int64_t largest;            /* bytes of the largest tensor */
+    int64_t queued;             /* where in the file what is not yet on its way to the disk begins */
 };
 
 static int64_t item_bytes(const struct safetensors_item *item)
@@ -104,6 +108,20 @@ static enum status write_failed(const char *path)
     return fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
 }
 
+static bool write_tensor(struct writer *writer, int file, const char *data, int64_t bytes, int64_t at)
+{
+    for (int64_t piece; bytes > 0; data += piece, at += piece, bytes -= piece) {
+        piece = bytes < WRITTEN_PIECE ? bytes : WRITTEN_PIECE;
+        if (!file_write(file, data, (size_t)piece, at)) return false;
+        int64_t waiting = at + piece - writer->queued;
+        if (waiting < WRITTEN_PIECE) continue;
+        /* Only fsync tells whether it has arrived; file systems that cannot do this write it all then. */
+        sync_file_range(file, writer->queued, waiting, SYNC_FILE_RANGE_WRITE);
+        writer->queued += waiting;
+    }
+    return true;
+}
+
 static enum status write_tensors(struct writer *writer, int file, const char *path, int64_t at, void *buffer)
 {
     for (int i = 0; i < writer->content->count; i++) {
@@ -111,7 +129,7 @@ static enum status write_tensors(struct writer *writer, int file, const char *pa
         size_t bytes = (size_t)item_bytes(&writer->content->items[item]);
         TRY(writer->content->read(writer->content->context, item, buffer));
         writer->checksums[item] = crc32c(0, buffer, bytes);
-        if (!file_write(file, buffer, bytes, at)) return write_failed(path);
+        if (!write_tensor(writer, file, buffer, (int64_t)bytes, at)) return write_failed(path);
         at += (int64_t)bytes;
     }
     return OK;
