@@ -36,4 +36,4 @@ tests_test_whiten_LDADD = $(LDADD) -lcmocka
 
 check_PROGRAMS += tests/test_views
 tests_test_views_SOURCES = tests/test_views.c
-tests_test_views_LDADD = libtrain.a libbase.a -lm -lcmocka
+tests_test_views_LDADD = $(LDADD) -lcmocka

@@ -1,10 +1,10 @@
 #include "train/views.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
+#include "compile/kernel_plans.h"
+#include "kernels/softmax_cross_entropy.h"
 
 struct views views_open(int images, int classes)
 {
@@ -29,32 +29,24 @@ void views_add(struct views *views, const float *logits, int images, float weigh
         views->logits[i] = (first ? 0 : views->logits[i]) + weight * logits[i];
 }
 
-/* As kernels/softmax_cross_entropy.c. */
-static float loss_of(const float *logits, int classes, int32_t label)
+static void views_compute(const char *op, struct tensor x[2], struct tensor y)
 {
-    double most = -INFINITY, sum = 0;
-    for (int c = 0; c < classes; c++) most = fmax(most, logits[c]);
-    for (int c = 0; c < classes; c++) sum += exp(logits[c] - most);
-    return (float)(most + log(sum) - logits[label]);
+    const struct softmax_cross_entropy plain = {.label_smoothing = 0};
+    kernel_plans_code(DEVICE_CPU)(op_find(op))
+        ->forward(&(struct call){.settings = &plain, .x_count = 2, .x = x, .y = y});
 }
 
-/* As kernels/topk.c. */
-static int32_t rank_of(const float *logits, int classes, int32_t label)
-{
-    int32_t rank = 0;
-    float own = logits[label];
-    for (int c = 0; c < classes; c++)
-        if (isnan(own)) rank += !isnan(logits[c]) || c < label;
-        else rank += logits[c] > own || (logits[c] == own && c < label);
-    return rank;
-}
-
+/* Labels below 0 mark places without an image. */
 void views_end(struct views *views, const int32_t *labels, int images)
 {
-    int classes = views->classes;
-    for (int i = 0; i < images; i++) {
-        const float *logits = views->logits + (int64_t)i * classes;
-        views->losses[i] = labels[i] < 0 ? 0 : loss_of(logits, classes, labels[i]);
-        views->ranks[i] = labels[i] < 0 ? classes : rank_of(logits, classes, labels[i]);
-    }
+    const struct shape each = shape_nhwc(images, 1, 1, 1);
+    struct tensor x[] = {
+        {.data = views->logits, .dtype = F32, .shape = shape_nhwc(images, 1, 1, views->classes)},
+        {.data = (int32_t *)labels, .dtype = I32, .shape = each},
+    };
+    views_compute("softmax_cross_entropy", x,
+                  (struct tensor){.data = views->losses, .dtype = F32, .shape = each});
+    views_compute("topk", x, (struct tensor){.data = views->ranks, .dtype = I32, .shape = each});
+    for (int i = 0; i < images; i++)
+        if (labels[i] < 0) views->losses[i] = 0;
 }
