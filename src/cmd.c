@@ -54,9 +54,9 @@ enum status cmd_number(const struct cmd *cmd, const char *option, long least, lo
     const char *text = cmd_value(cmd, option);
     char *end = NULL;
     long number = text ? strtol(text, &end, 10) : otherwise;
-    if (text && (end == text || *end != '\0' || number < least || number > 1000000000))
-        return fail(USAGE, "%s: --%s must be a whole number of at least %ld, not '%s'", cmd->command->name,
-                    option, least, text);
+    if (text && (end == text || *end != '\0' || number < least || number > CMD_NUMBER_MAX))
+        return fail(USAGE, "%s: --%s must be a whole number between %ld and %d, not '%s'", cmd->command->name,
+                    option, least, CMD_NUMBER_MAX, text);
     *value = number;
     return OK;
 }

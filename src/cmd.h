@@ -60,7 +60,8 @@ void cmd_free(struct cmd *cmd);
 /* The value of an own option; NULL: not given. */
 const char *cmd_value(const struct cmd *cmd, const char *option);
 
-/* The same as a whole number from `least` on; `otherwise` when not given. */
+/* The same as a whole number from `least` to CMD_NUMBER_MAX; `otherwise` when not given. */
+#define CMD_NUMBER_MAX 1000000000
 enum status cmd_number(const struct cmd *cmd, const char *option, long least, long otherwise, long *value);
 
 /* The file of --weights, or the best checkpoint of the run folder that it names; the last one of a run

@@ -10,9 +10,11 @@ ok "an unknown command, with a suggestion" says 2 "did you mean 'eval'?" "$AMPTR
 ok "an unknown command, without a suggestion" says 2 "there is no command 'xyzzy'" "$AMPTRAIN" xyzzy
 ok "an unknown option, with a suggestion" says 2 "did you mean --output?" "$AMPTRAIN" train --outptu x
 ok "an unknown option, without a suggestion" says 2 "no such option: --xyzzy" "$AMPTRAIN" train --xyzzy
-ok "an option's number that is not a number" says 2 "--steps must be a whole number of at least 1" \
-    "$AMPTRAIN" bench -c run.ini \
-    --steps 3x
+for number in 3x 0 1000000001 99999999999999999999; do
+    ok "an option's number: not $number" says 2 \
+        "--steps must be a whole number between 1 and 1000000000, not '$number'" \
+        "$AMPTRAIN" bench -c run.ini --steps $number
+done
 ok "an option without its value" says 2 "needs a value" "$AMPTRAIN" train -c
 for option in "-o" "--output" "-c" "-s" "-r=" "--resume="; do
     case $option in
