@@ -297,13 +297,8 @@ bool settings_given(const struct settings *settings, const char *section, const 
 
 static const char *origin_text(const struct settings_origin *origin)
 {
-    switch (origin->kind) {
-    case FROM_DEFAULT: return "default";
-    case FROM_FILE: return origin->where;
-    case FROM_COMMAND: return origin->where;
-    case FROM_DERIVED: return "derived";
-    }
-    return "";
+    if (origin->where) return origin->where;
+    return origin->kind == FROM_DERIVED ? "derived" : "default";
 }
 
 const char *settings_where(const struct settings *settings, const char *section, const char *key)
@@ -311,6 +306,14 @@ const char *settings_where(const struct settings *settings, const char *section,
     const struct option *option = option_find(section, key);
     assert(option);
     return origin_text(settings_origin(settings, option));
+}
+
+char *settings_swap_where(const struct settings *settings, const char *section, const char *key, char *where)
+{
+    struct settings_origin *origin = settings_origin(settings, option_find(section, key));
+    char *before = origin->where;
+    origin->where = where;
+    return before;
 }
 
 enum status settings_refuse(const struct settings *settings, const char *section, const char *key,

@@ -43,6 +43,9 @@ const struct option *settings_find_file(const struct settings *settings, const c
 bool settings_given(const struct settings *settings, const char *section, const char *key);
 /* Where an option's value came from, for messages: "imagenet.ini:12", "-s", or "default". */
 const char *settings_where(const struct settings *settings, const char *section, const char *key);
+/* Changes it to `where`, which settings then own; returns the previous one, for the caller: NULL: default or
+ * derived. */
+char *settings_swap_where(const struct settings *settings, const char *section, const char *key, char *where);
 /* Reports what is wrong with an option's value: "FILE:LINE: section.key: ...", USAGE. */
 enum status settings_refuse(const struct settings *settings, const char *section, const char *key,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));

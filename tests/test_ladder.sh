@@ -130,7 +130,8 @@ ok "a long run" sh -c '"$AMPTRAIN" -q -c long.ini -o steady-whole'
 shrinks() {
     steady steady
     wait_for grep -q "epoch 1/" steady.log && wish $((total * 85 / 100)) "is now .*(strategy recompute)" &&
-        wish 1M "memory.limit is unchanged" && wish auto "is now auto: .*(strategy keep)" && wait $process &&
+        wish 1M "memory.limit is unchanged" && grep "long.ini:[0-9]*: memory.limit: 1.0 MiB is" steady.log &&
+        wish auto "is now auto: .*(strategy keep)" && wait $process &&
         same steady-whole steady || { cat steady.log; return 1; }
 }
 ok "SIGHUP: memory.limit is lowered, refused, and raised, with the same bits" shrinks

@@ -1,6 +1,9 @@
 #include "train/programs.h"
 
+#include <stdlib.h>
+
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "exec/exec_checks.h"
 #include "session/session_store.h"
@@ -193,11 +196,16 @@ static void say_limit(const struct programs *programs, int64_t limit)
              step_strategy(programs->session, &programs->training.compiled.program));
 }
 
-enum status programs_set_limit(struct programs *programs, int64_t limit)
+enum status programs_set_limit(struct programs *programs, int64_t limit, const char *where)
 {
-    int64_t before = programs->session->settings->memory.limit;
+    struct settings *settings = programs->session->settings;
+    int64_t before = settings->memory.limit;
     TRY(share_parameters(programs));
-    if (replan_for(programs, limit) == OK) {
+    char *place = settings_swap_where(settings, "memory", "limit", text_copy(where));
+    enum status status = replan_for(programs, limit);
+    if (status != OK) place = settings_swap_where(settings, "memory", "limit", place);
+    free(place);
+    if (status == OK) {
         say_limit(programs, limit);
         return OK;
     }

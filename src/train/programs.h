@@ -21,6 +21,7 @@ void programs_close(struct programs *programs);     /* accepts a zeroed or half-
 /* Replans and reallocates after the graph has changed, while no step is in progress. */
 enum status programs_reopen(struct programs *programs);
 
-/* Replans and reallocates for another memory.limit, while no step is in progress. If that fails on any rank,
- * all keep their previous plan; if that does not fit any more either, it is an error. Called by all ranks. */
-enum status programs_set_limit(struct programs *programs, int64_t limit);
+/* Replans and reallocates for another memory.limit, from `where` (settings_where), while no step is in
+ * progress. If that fails on any rank, all keep their previous plan; if that does not fit any more either, it
+ * is an error. Called by all ranks. */
+enum status programs_set_limit(struct programs *programs, int64_t limit, const char *where);

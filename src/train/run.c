@@ -337,31 +337,38 @@ enum status run_begin(struct run *run)
     return OK;
 }
 
+/* memory.limit, and where it came from. */
+struct limit {
+    int64_t bytes;
+    char where[REASON_SIZE];
+};
+
 /* That of the configuration now, or else the current one. */
-static int64_t read_limit(const struct run *run)
+static void read_limit(const struct run *run, struct limit *limit)
 {
     const struct run_options *options = run->options;
-    int64_t limit = run->session->settings->memory.limit;
     struct settings fresh;
-    if (!options->config) return limit;
+    limit->bytes = run->session->settings->memory.limit;
+    if (!options->config) return;
     if (settings_load(options->config, options->sets, options->set_count, &fresh) != OK) {
         log_warning("cannot reread the configuration; the run continues unchanged");
-        return limit;
+        return;
     }
     /* With train.batch=auto there is one, though it is not in the file. */
-    if (fresh.memory.limit > 0 || fresh.train.batch > 0) limit = fresh.memory.limit;
+    if (fresh.memory.limit > 0 || fresh.train.batch > 0) limit->bytes = fresh.memory.limit;
+    snprintf(limit->where, sizeof limit->where, "%s", settings_where(&fresh, "memory", "limit"));
     settings_free(&fresh);
-    return limit;
 }
 
 /* All ranks take what the first one reads: the file may be changed in the meantime. */
 enum status run_reread_limit(struct run *run)
 {
     struct comm *comm = run->session->comm;
-    int64_t limit = comm_rank(comm) == 0 ? read_limit(run) : 0;
+    struct limit limit = {0};
+    if (comm_rank(comm) == 0) read_limit(run, &limit);
     TRY(comm_broadcast(comm, 0, &limit, sizeof limit));
-    if (limit == run->session->settings->memory.limit) return OK;
-    TRY(programs_set_limit(&run->programs, limit));
+    if (limit.bytes == run->session->settings->memory.limit) return OK;
+    TRY(programs_set_limit(&run->programs, limit.bytes, limit.where));
     run->state = *exec_state(run->programs.training.exec);
     return OK;
 }
