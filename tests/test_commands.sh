@@ -209,7 +209,13 @@ measured() { "$AMPTRAIN" plan -q -c deep.ini --times times.json --json >timed.js
 ok "plan --times uses measured times" measured
 ok "... refuses files that bench did not write" says 3 "no times of instructions" "$AMPTRAIN" plan -c \
     deep.ini --times timed.json
-ok "... and missing ones" says 3 "nowhere.json" "$AMPTRAIN" plan -c deep.ini --times nowhere.json
+sed 's/"ms":/"ms":-/' times.json >negative.json
+ok "... and times below 0" says 3 "no times of instructions" "$AMPTRAIN" plan -c deep.ini --times negative.json
+ok "... and missing ones" says 3 "cannot read nowhere.json: No such file" \
+    "$AMPTRAIN" plan -c deep.ini --times nowhere.json
+mkfifo times.pipe
+ok "... and pipes" says 3 "times.pipe: not a regular file" \
+    timeout 60 "$AMPTRAIN" plan -c deep.ini --times times.pipe
 planned() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 --json "$@"; }
 slower() { planned --hosts 2 --link 100Gb >fast.json && planned --hosts 2 --link 2x0.5Gb >slow.json &&
     among 0.3 1 "$(number efficiency fast.json)" && among 0.01 0.2 "$(number efficiency slow.json)"; }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/directory.h"
 #include "base/memory.h"
 
 struct row {
@@ -38,7 +39,7 @@ static bool read_rows(struct measured_times *times)
             .seconds = 1e-3 * json_number_value(json_object_get(layer, "ms")),
             .bytes = json_number_value(json_object_get(layer, "bytes")),
         };
-        if (!row.name) return false;
+        if (!row.name || row.seconds < 0 || row.bytes < 0) return false;
         sum += row.seconds;
         *array_push(times->rows, times->count) = row;
     }
@@ -51,13 +52,18 @@ static bool read_rows(struct measured_times *times)
 enum status measured_times_open(const char *path, struct measured_times **times)
 {
     struct measured_times *made = memory_new(1, sizeof *made);
+    struct reason reason;
     json_error_t error;
-    made->root = json_load_file(path, 0, &error);
+    FILE *file = directory_stream(&directory_working, path, "r", &reason);
+    made->root = file ? json_loadf(file, 0, &error) : NULL;
+    if (file) fclose(file);
     if (made->root && read_rows(made)) {
         *times = made;
         return OK;
     }
-    if (made->root)
+    if (!file)
+        fail(BAD_DATA, "cannot read %s: %s", path, reason.text);
+    else if (made->root)
         fail(BAD_DATA, "%s: no times of instructions, as 'amptrain bench --layers --json' prints them", path);
     else
         fail(BAD_DATA, "%s:%d: %s", path, error.line, error.text);
