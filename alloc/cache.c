@@ -108,7 +108,7 @@ static void drop_free(struct cache *cache, struct block *block)
     list_remove(&cache->free, find_size(&cache->free, block->bytes, block->at));
 }
 
-/* Blocks: block_cut, joined, put back, found. */
+/* Blocks. */
 
 /* Truncates the block to its first `bytes`. The rest becomes a block that is not in the free lists yet. */
 static struct block *block_cut(struct cache *cache, struct block *block, size_t bytes)

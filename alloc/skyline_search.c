@@ -130,6 +130,7 @@ static int32_t first_left(struct skyline_search *s, int32_t time)
 
 /* Adds to the weight of each time a share of what stuck out there. */
 #define RAISE 0.3
+#define WEIGHT_MAX (INT64_MAX / 2)
 static void raise_weights(struct skyline_search *s)
 {
     int count = 0;
@@ -143,7 +144,7 @@ static void raise_weights(struct skyline_search *s)
         const struct block *block = &s->table->blocks[s->culprits[i].block];
         int64_t more = (int64_t)(RAISE * (double)(s->culprits[i].top - s->goal));
         for (int32_t t = first_left(s, block->lower); t < block->upper; t = first_left(s, t)) {
-            s->weight[t] += more;
+            if (s->weight[t] < WEIGHT_MAX) s->weight[t] += more;
             s->next[t] = t + 1;
         }
     }

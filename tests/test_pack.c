@@ -10,6 +10,7 @@
 #include "alloc/range_max.h"
 #include "alloc/search.h"
 #include "alloc/skyline.h"
+#include "alloc/skyline_search.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "tests/caught.h"
@@ -289,6 +290,19 @@ static void skylines_are_filled_from_the_lowest_valley(void **state)
         skyline_close(skyline);
         table_close(&table);
     }
+}
+
+/* UBSan tells. */
+static void weights_do_not_overflow(void **state)
+{
+    const struct span spans[] = {{0, 2, (int64_t)1 << 59, 0}, {1, 3, (int64_t)1 << 59, 0}};
+    struct table table = table_open(spans, 2, 1);
+    struct skyline_search *search = skyline_search_open(&table, 0);
+    int64_t offsets[2];
+    for (int turn = 0; turn < 100; turn++)
+        assert_int_equal(skyline_search_turn(search, INT64_MAX, offsets), (int64_t)1 << 60);
+    skyline_search_close(search);
+    table_close(&table);
 }
 
 static void first_fit_leaves_no_gap_below(void **state)
@@ -665,6 +679,7 @@ int main(void)
         cmocka_unit_test(network_tables),
         cmocka_unit_test(sixty_thousand_blocks),
         cmocka_unit_test(skylines_are_filled_from_the_lowest_valley),
+        cmocka_unit_test(weights_do_not_overflow),
         cmocka_unit_test(first_fit_leaves_no_gap_below),
         cmocka_unit_test(the_search_is_exact),
         cmocka_unit_test(maxima_of_every_range),
