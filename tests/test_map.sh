@@ -41,6 +41,13 @@ ok "title, axes and legend" sh -c '
                 ">time, instructions of a training step<"; do
         grep -qF -e "$said" map/memory.svg || { echo "not drawn: $said"; exit 1; }
     done'
+long=a_name_of_a_layer_that_is_so_long_that_it_only_fits_into_the_tooltips_of_pictures
+long() {
+    printf '[input]\nsize = 8\nchannels = 1\n[layers]\n%s = globalavgpool input\nfc = linear %s units=$classes\n' \
+        $long $long >long.ini
+    plan -o long -s model.file=long.ini >/dev/null && grep -q "<rect.*><title>$long</title>" long/memory.svg
+}
+ok "long names are whole in tooltips" long
 ok "boxes have tooltips" grep -q '<title>conv1: activations, 32x8x8x8, fp16$' map/memory.svg
 
 ok "the peak as text" says "Peak at instruction $(field instruction) of "

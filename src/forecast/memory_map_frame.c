@@ -147,10 +147,10 @@ void frame_draw_layers(struct drawing *d, double y)
             to++;
         }
         const char *whole = nodes[from] < 0 ? "update" : d->program->graph->nodes[nodes[from]].name;
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", part_length(whole, depth), whole);
+        char *name = text_format("%.*s", part_length(whole, depth), whole);
         const struct rect at = {x_of(d, from), y, x_of(d, to) - x_of(d, from), LAYERS_HEIGHT};
         draw_stretch(d, at, grounds[shade ^= 1], name);
+        free(name);
     }
     free(nodes);
 }

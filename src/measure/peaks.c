@@ -11,7 +11,7 @@
 #include "measure/op_time.h"
 
 static enum status peak_measure(const struct session *session, const char *name, const char *settings,
-                           struct shape x, double *seconds)
+                                struct shape x, double *seconds)
 {
     struct reason reason;
     struct op_problem problem = {.session = session, .op = op_find(name), .x = x};
