@@ -75,9 +75,16 @@ ok "peak rates are measured once" [ "$(wc -l <cache/amptrain/peaks)" = 1 ]
 gains() { grep -o '"won_ms":[^,]*' json | cut -d : -f 2 |
     awk '$1 < 0 { bad = 1 } { n++ } END { exit bad || n < 5 }'; }
 ok "no gain is negative" gains
-# Half of a GB/s is what the kernel needs to give a process its pages, which is not to be measured.
-[ -n "${AMPTRAIN_SANITIZED-}" ] || ok "... of memory that has its pages" \
-    awk '{ exit !($NF > 0.8) }' cache/amptrain/peaks
+# Half of a GB/s is what the kernel needs to give a process its pages, which is not to be measured. Other
+# processes may take as much for a while.
+has_pages() {
+    for _ in 1 2 3 4 5; do
+        awk '{ exit !($NF > 0.8) }' cache/amptrain/peaks && return
+        rm cache/amptrain/peaks && "$AMPTRAIN" profile -c run.ini >out || return
+    done
+    return 1
+}
+[ -n "${AMPTRAIN_SANITIZED-}" ] || ok "... of memory that has its pages" has_pages
 remembered() {
     sed -i 's/ = .*/ = 12.5 345/' cache/amptrain/peaks
     "$AMPTRAIN" profile -c run.ini >out && grep -q "12.500 TFLOP/s, 345.0 GB/s" out
