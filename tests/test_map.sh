@@ -43,8 +43,8 @@ ok "title, axes and legend" sh -c '
     done'
 long=a_name_of_a_layer_that_is_so_long_that_it_only_fits_into_the_tooltips_of_pictures
 long() {
-    printf '[input]\nsize = 8\nchannels = 1\n[layers]\n%s = globalavgpool input\nfc = linear %s units=$classes\n' \
-        $long $long >long.ini
+    printf '[input]\nsize = 8\nchannels = 1\n[layers]\n' >long.ini
+    printf '%s = globalavgpool input\nfc = linear %s units=$classes\n' $long $long >>long.ini
     plan -o long -s model.file=long.ini >/dev/null && grep -q "<rect.*><title>$long</title>" long/memory.svg
 }
 ok "long names are whole in tooltips" long

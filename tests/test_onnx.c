@@ -263,6 +263,17 @@ static void inexpressible_is_refused(void **state)
     unlink(path);
 }
 
+static void metadata_count_towards_two_gibibytes(void **state)
+{
+    struct onnx onnx;
+    assert_int_equal(onnx_open(path, "large", &onnx), OK);
+    assert_int_equal(fseek(onnx.file, INT32_MAX - 40, SEEK_SET), 0);
+    onnx_end(&onnx);
+    onnx_metadata(&onnx, "classes", "[\"more than what is left of two gibibytes\"]");
+    assert_int_equal(onnx_close(&onnx), FAILED);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +282,7 @@ int main(void)
         cmocka_unit_test(opset_is_the_oldest_that_does),
         cmocka_unit_test(layers_may_have_any_name),
         cmocka_unit_test(inexpressible_is_refused),
+        cmocka_unit_test(metadata_count_towards_two_gibibytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

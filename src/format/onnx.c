@@ -134,7 +134,6 @@ void onnx_end(struct onnx *onnx)
     long end = ftell(onnx->file), bytes = end - onnx->graph - LENGTH_BYTES;
     for (int i = 0; i < LENGTH_BYTES; i++)
         length[i] = (uint8_t)((bytes >> (7 * i) & 127) | (i + 1 < LENGTH_BYTES ? 128 : 0));
-    onnx->too_large = end > INT32_MAX;
     onnx->failed = fseek(onnx->file, onnx->graph, SEEK_SET) != 0 ||
                    fwrite(length, 1, sizeof length, onnx->file) < sizeof length ||
                    fseek(onnx->file, end, SEEK_SET) != 0;
@@ -155,7 +154,7 @@ enum status onnx_close(struct onnx *onnx)
     bool written = !onnx->failed && !ferror(onnx->file) && fflush(onnx->file) == 0 &&
                    fsync(fileno(onnx->file)) == 0;
     enum status status = OK;
-    if (onnx->too_large)
+    if (ftell(onnx->file) > INT32_MAX)
         status = fail(FAILED, "%s: the network is larger than the 2 GiB that ONNX can hold", onnx->path);
     else if (!written)
         status = fail(FAILED, "%s: cannot be written: %s", onnx->path, strerror(errno));

@@ -18,7 +18,7 @@ struct onnx {
     char *path;
     long graph;              /* where in the file the graph's length is */
     int opset;               /* the minimum version for all operators written so far */
-    bool too_large, failed;
+    bool failed;
 };
 
 enum onnx_type { ONNX_FLOAT = 1, ONNX_INT = 2, ONNX_STRING = 3, ONNX_INT_LIST = 7 };
@@ -59,6 +59,6 @@ void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, struc
 void onnx_end(struct onnx *onnx);
 void onnx_metadata(struct onnx *onnx, const char *key, const char *value);
 
-/* Syncs and closes. FAILED if something could not be written, or if the graph exceeds the format's limit of 2
+/* Syncs and closes. FAILED if something could not be written, or if the file exceeds the format's limit of 2
  * GiB. */
 enum status onnx_close(struct onnx *onnx);
