@@ -68,6 +68,12 @@ static bool pack_easy(const struct pack *pack)
     return pack->best_peak <= pack->easy || pack_done(pack);
 }
 
+static void pack_aim(struct pack *pack, int64_t target)
+{
+    pack->target = target;
+    pack->easy = pack->eased ? (int64_t)((1 + EASY_SHARE) * (double)target) : target;
+}
+
 static void pack_keep(struct pack *pack, int64_t peak)
 {
     if (peak >= pack->best_peak) return;
@@ -103,7 +109,7 @@ static void try_first_fit(struct pack *pack)
     }
 }
 
-/* Asks the exact search for a placement within `capacity`. */
+/* Asks the exact search for a placement within `capacity`. A proof that there is none is another bound. */
 static void try_search(struct pack *pack, struct search *search, int64_t capacity, int64_t work)
 {
     if (pack->best_peak <= capacity) return;
@@ -112,16 +118,21 @@ static void try_search(struct pack *pack, struct search *search, int64_t capacit
     if (search_place(search, &limits, pack->offsets))
         pack_keep(pack, table_peak(&pack->table, pack->offsets));
     pack->visits += search_visits(search) - before;
+    if (search_excluded(search) < pack->target) return;
+    pack_aim(pack, search_excluded(search) + 1);
+    if (!pack->eased) pack->visit_limit = 0;
 }
 
-/* Tries the easy capacities with growing work, until one is met or `stop` visits are made. */
+/* Tries the easy capacities with growing work, until one is met or `stop` visits are made; and where there is
+ * no placement, the middle of what is left. */
 static void try_search_easy(struct pack *pack, struct search *search, int64_t stop)
 {
-    for (int64_t work = EASY_WORK; !pack_easy(pack) && pack->visits < stop; work *= 4)
+    for (int64_t work = EASY_WORK; !pack_easy(pack) && pack->visits < stop; work *= work < stop ? 4 : 1)
         for (int i = 0; i < EASY_SHARES && !pack_easy(pack) && pack->visits < stop; i++) {
-            int64_t share = (int64_t)((1 + easy_shares[i]) * (double)pack->table.bound);
-            int64_t left = stop - pack->visits;
-            try_search(pack, search, share, work < left ? work : left);
+            int64_t capacity = (int64_t)((1 + easy_shares[i]) * (double)pack->table.bound);
+            int64_t left = stop - pack->visits, excluded = search_excluded(search);
+            if (capacity <= excluded) capacity = excluded + (pack->best_peak - excluded) / 2;
+            try_search(pack, search, capacity, work < left ? work : left);
         }
 }
 
@@ -156,8 +167,7 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
     const struct table *table = &pack.table;
     for (int i = 0; i < count; i++) spans[i].offset = 0;
     if (table->count > 0) {
-        pack.target = capacity / alignment > table->bound ? capacity / alignment : table->bound;
-        pack.easy = pack.eased ? (int64_t)((1 + EASY_SHARE) * (double)table->bound) : pack.target;
+        pack_aim(&pack, capacity / alignment > table->bound ? capacity / alignment : table->bound);
         pack.offsets = memory_new((size_t)table->count, sizeof *pack.offsets);
         pack.best_offsets = memory_new((size_t)table->count, sizeof *pack.best_offsets);
         pack_run(&pack);

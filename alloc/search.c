@@ -34,7 +34,7 @@ struct search {
     int64_t *lowest;          /* by block: lowest_of(), when it was looked at last */
     int *witness;             /* per section: a block that could go low enough when it was looked at last */
     const enum measure *order;   /* three measures: the first that differs decides */
-    int64_t capacity;
+    int64_t capacity, excluded;
     int64_t steps, step_limit;
     int64_t visits, visit_limit;
     double deadline;
@@ -358,7 +358,7 @@ struct search *search_open(const struct table *table)
 {
     struct search *search = memory_new(1, sizeof *search);
     size_t n = (size_t)table->count, sections = (size_t)table->times + 1;
-    *search = (struct search){.count = table->count, .sections = table->times};
+    *search = (struct search){.count = table->count, .sections = table->times, .excluded = -1};
     search->nodes = memory_new(n, sizeof *search->nodes);
     search->by_birth = memory_new(n, sizeof *search->by_birth);
     search->lowest = memory_new(n, sizeof *search->lowest);
@@ -426,6 +426,7 @@ bool search_place(struct search *search, const struct search_limits *limits, int
 {
     enum outcome outcome = OUT_OF_STEPS;
     int64_t steps = search->count > LARGE_COUNT ? search->count + search->count / 16 : FIRST_STEPS;
+    if (limits->capacity <= search->excluded) return false;
     for (int s = 0; s < search->sections; s++)
         if (search->load[s] > limits->capacity) return false;
     search->capacity = limits->capacity;
@@ -436,7 +437,13 @@ bool search_place(struct search *search, const struct search_limits *limits, int
         if (turn % ORDERS == ORDERS - 1) steps *= 4;
     }
     if (outcome == SOLVED) take_offsets(search, offsets);
+    if (outcome == DEAD_END) search->excluded = limits->capacity;
     return outcome == SOLVED;
+}
+
+int64_t search_excluded(const struct search *search)
+{
+    return search->excluded;
 }
 
 int64_t search_visits(const struct search *search)

@@ -28,5 +28,9 @@ struct search_limits {
 };
 bool search_place(struct search *search, const struct search_limits *limits, int64_t *offsets);
 
+/* The largest capacity for which a search has proved that there is no placement; -1: none. Further searches
+ * for it or less end at once. */
+int64_t search_excluded(const struct search *search);
+
 /* The work so far. */
 int64_t search_visits(const struct search *search);

@@ -11,6 +11,7 @@
 #include "alloc/search.h"
 #include "alloc/skyline.h"
 #include "alloc/skyline_search.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "tests/caught.h"
@@ -151,6 +152,22 @@ static void stops_at_the_capacity(void **state)
 
 /* Given a capacity that nothing fits into, all of the search runs: each table is packed soundly, no higher
  * than in no time. */
+/* Blocks whose sizes always add up to 8, and which fit into 9. */
+static void proofs_end_the_search(void **state)
+{
+    struct span spans[] = {
+        {0, 3, 4, 0}, {0, 2, 3, 0}, {0, 1, 1, 0}, {1, 7, 1, 0}, {2, 6, 1, 0}, {2, 4, 2, 0}, {3, 6, 1, 0},
+        {3, 5, 2, 0}, {3, 5, 1, 0}, {4, 5, 2, 0}, {5, 8, 4, 0}, {5, 6, 1, 0}, {6, 8, 3, 0}, {7, 8, 1, 0},
+    };
+    const int count = sizeof spans / sizeof *spans;
+    double begin = clock_seconds();
+    for (int i = 0; i < count; i++) spans[i].size <<= 30;
+    assert_int_equal(pack_bound(spans, count, 1), (int64_t)8 << 30);
+    assert_int_equal(pack_checked(spans, count, 1, 600), (int64_t)9 << 30);
+    assert_true(pack_spans(spans, count, 1, (int64_t)8 << 30, 600) > (int64_t)8 << 30);
+    assert_true(clock_seconds() - begin < 100);
+}
+
 static void capacities_out_of_reach(void **state)
 {
     struct span spans[600], at_once[600];
@@ -675,6 +692,7 @@ int main(void)
         cmocka_unit_test(time_may_be_up_at_once),
         cmocka_unit_test(same_input_same_answer),
         cmocka_unit_test(stops_at_the_capacity),
+        cmocka_unit_test(proofs_end_the_search),
         cmocka_unit_test(capacities_out_of_reach),
         cmocka_unit_test(network_tables),
         cmocka_unit_test(sixty_thousand_blocks),
