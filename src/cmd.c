@@ -1,5 +1,6 @@
 #include "cmd.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,10 +85,33 @@ static enum status refuse_input(const char *path, const char *which)
     return fail(USAGE, "%s: is an input of this command (%s); write to another file", path, which);
 }
 
+static enum status check_folder(const char *folder, const char *named)
+{
+    if (access(folder, W_OK | X_OK) == 0) return OK;
+    return fail(FAILED, "%s: cannot be written: %s", named, strerror(errno));
+}
+
+enum status cmd_check_folder(const char *path)
+{
+    return check_folder(path, path);
+}
+
+/* Files are written beside the name and renamed. */
+static enum status check_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = !slash ? text_copy(".") : slash == path ? text_copy("/")
+                                           : text_format("%.*s", (int)(slash - path), path);
+    enum status status = check_folder(folder, path);
+    free(folder);
+    return status;
+}
+
 enum status cmd_check_output(const struct cmd *cmd, const char *path)
 {
     const char *weights = cmd->weights;
     struct stat status;
+    TRY(check_parent(path));
     if (stat(path, &status) != 0) return OK;
     if (!S_ISREG(status.st_mode)) return fail(USAGE, "%s: cannot be replaced: not a regular file", path);
     if (cmd->config && file_same(cmd->config, path)) return refuse_input(path, "--config");

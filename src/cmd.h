@@ -75,9 +75,12 @@ void cmd_recall_config(struct cmd *cmd);
  * frees it. */
 char *cmd_output(const struct cmd *cmd);
 
-/* Checks that a file to be written is not an input of the command, USAGE otherwise. Reports that an existing
- * file is replaced. */
+/* Before long work: checks that a file to be written is not an input of the command, USAGE otherwise, and can
+ * be created. Reports that an existing file is replaced. */
 enum status cmd_check_output(const struct cmd *cmd, const char *path);
+
+/* Checks that files can be created in a folder. */
+enum status cmd_check_folder(const char *path);
 
 /* Opens the session of the command's configuration. `wanted`, `hint`: as in struct data_options. */
 enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,

@@ -252,11 +252,15 @@ static enum status profile_run(struct cmd *cmd)
     long batches[BATCHES_MAX];
     int count = 0;
     TRY(parse_batches(cmd, batches, &count));
-    if (!cmd_value(cmd, "libraries")) return cmd_ranks(cmd, profile_rank);
-    if (cmd->output)
-        return fail(USAGE, "profile: --libraries writes no files: omit -o and use --json");
-    cmd_any_batch(cmd);
-    return each_batch(cmd, compare_libraries);
+    if (cmd_value(cmd, "libraries")) {
+        if (cmd->output)
+            return fail(USAGE, "profile: --libraries writes no files: omit -o and use --json");
+        cmd_any_batch(cmd);
+        return each_batch(cmd, compare_libraries);
+    }
+    if (cmd->output) TRY(folder_make(cmd->output));
+    if (cmd->output) TRY(cmd_check_folder(cmd->output));
+    return cmd_ranks(cmd, profile_rank);
 }
 
 static const struct cmd_option options[] = {

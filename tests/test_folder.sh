@@ -231,6 +231,14 @@ fi
 
 ### A folder that may not be written to
 
+# closed ARGUMENT...: refused before any work.
+closed() {
+    $plain "$AMPTRAIN" "$@" >printed 2>said
+    status=$?
+    cat said printed
+    grep -q "closed.*: Permission denied" said && [ ! -s printed ] && return $status
+}
+
 # As somebody whom permissions bind.
 plain=
 [ "$(id -u)" != 0 ] || plain='setpriv --reuid=65534 --regid=65534 --clear-groups'
@@ -290,6 +298,11 @@ export AMPTRAIN_DATADIR
 chmod a+rx "$scratch" && chmod a+r ./*.ini
 if $plain "$AMPTRAIN" --version >said 2>&1; then
     exits "a read-only folder" 1 read_only
+    mkdir closed && chmod a-w closed
+    exits "... a new folder in it" 1 closed -c run.ini -o closed/a/b
+    for command in "lr -o closed/lr.svg" "profile -o closed" "profile -o closed/a/b" "pack -o closed/a.pack"; do
+        exits "... $command" 1 closed $command -c run.ini
+    done
     ok "a folder that becomes read-only does not end the run" turned
     chmod a+rwx whole && chmod a+rw whole/* whole/.lock
     exits "an unreadable last checkpoint" 1 unreadable whole checkpoint-last.safetensors

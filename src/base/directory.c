@@ -21,15 +21,17 @@ const struct directory directory_working = {.file = AT_FDCWD};
 bool directory_make(const char *path, mode_t mode, struct reason *reason)
 {
     struct stat status;
+    int parent = 0;                    /* why a folder on the way is missing */
     char *copy = text_copy(path);
     for (char *slash = strchr(copy, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(copy, mode);             /* of an absolute path, the first part is "", which is harmless */
+        /* Of an absolute path, the first part is "", which is harmless. */
+        if (mkdir(copy, mode) != 0 && errno != ENOENT && !directory_is(copy)) parent = errno;
         *slash = '/';
     }
     bool good = (mkdir(copy, mode) == 0 || errno == EEXIST) && stat(copy, &status) == 0;
     if (good && !S_ISDIR(status.st_mode)) good = false, errno = ENOTDIR;
-    int error = errno;
+    int error = errno == ENOENT && parent ? parent : errno;
     free(copy);
     return good || because(reason, "%s", strerror(error));
 }
