@@ -59,6 +59,9 @@ odd() {
     for line in 4 5 7 10 13 14 17 18 21 22 24; do grep -q "warning: odd.ini:$line: " said || return 1; done
 }
 ok "settings without effect and implausible ones are reported" odd
+ok "... that all is frozen, and until when" says 0 "nothing is learnt until train.freeze_epochs have passed" \
+    "$AMPTRAIN" -c "$top_srcdir/conf/digits.ini" -s 'train.freeze=*' -s train.freeze_epochs=1 \
+    -s train.epochs=2
 cat >end.ini <<'END'
 [input]
 channels = 1

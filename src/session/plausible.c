@@ -176,7 +176,11 @@ static void warn_of_network(const struct settings *settings, const struct graph 
     int trained = 0;
     for (int i = 0; i < graph->param_count; i++)
         trained += graph->params[i].spec.role != ROLE_STATISTIC && !graph->params[i].frozen;
-    if (trained == 0) warn(settings, "train", "freeze", "matches all parameters: nothing is learnt");
+    int64_t frozen = settings->train.freeze_epochs;
+    if (trained == 0)
+        warn(settings, "train", "freeze", frozen > 0 && frozen < settings->train.epochs
+                 ? "matches all parameters: nothing is learnt until train.freeze_epochs have passed"
+                 : "matches all parameters: nothing is learnt");
     if (!has_op(graph, "dropout")) warn(settings, "model", "dropout", "has no effect: there is no dropout");
     if (last->op && is_listed(last->op->name, "relu relu6 silu gelu leaky_relu dropout"))
         log_warning("%s: layer '%s' (%s) is applied to the logits; the network should end with the layer "

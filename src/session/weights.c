@@ -83,10 +83,10 @@ static enum status listed_report(const char *path, const char *what, struct weig
 {
     enum status status = OK;
     if (listed->count > LISTED)
-        status = fail(BAD_CHECKPOINT, "%s: %d %s: %s, and %d more", path, listed->count, what,
-                      listed->text.data, listed->count - LISTED);
+        status = fail(BAD_CHECKPOINT, "%s: %s: %s, and %d more", path, what, listed->text.data,
+                      listed->count - LISTED);
     else if (listed->count > 0)
-        status = fail(BAD_CHECKPOINT, "%s: %d %s: %s", path, listed->count, what, listed->text.data);
+        status = fail(BAD_CHECKPOINT, "%s: %s: %s", path, what, listed->text.data);
     text_free(&listed->text);
     return status;
 }
@@ -97,10 +97,9 @@ struct problems {
 
 static enum status problems_report(const char *path, struct problems *problems)
 {
-    enum status missing = listed_report(path, "tensors are missing", &problems->missing);
-    enum status unexpected = listed_report(path, "tensors are not in this model", &problems->unexpected);
-    enum status misshapen = listed_report(path, "tensors have a different shape or type",
-                                          &problems->misshapen);
+    enum status missing = listed_report(path, "missing tensors", &problems->missing);
+    enum status unexpected = listed_report(path, "tensors that are not in this model", &problems->unexpected);
+    enum status misshapen = listed_report(path, "tensors of another shape or type", &problems->misshapen);
     return missing ? missing : unexpected ? unexpected : misshapen;
 }
 
@@ -123,6 +122,19 @@ static bool shapes_agree(const struct shape *a, const struct shape *b)
 static bool types_agree(enum dtype file, enum dtype master)
 {
     return master == F32 ? file == F32 || file == F16 || file == BF16 || file == F64 : file == master;
+}
+
+static void add_misshapen(struct weight_list *listed, const struct safetensors_entry *found,
+                          const struct parameter *wanted)
+{
+    char there[SHAPE_TEXT], here[SHAPE_TEXT];
+    char *words = types_agree(found->dtype, wanted->spec.dtype)
+                      ? text_format("%s (%s, not %s)", wanted->name, shape_text(found->shape, there),
+                                    shape_text(wanted->spec.shape, here))
+                      : text_format("%s (%s, not %s)", wanted->name, dtype_table[found->dtype].name,
+                                    dtype_table[wanted->spec.dtype].name);
+    listed_add(listed, words);
+    free(words);
 }
 
 /* The shapes differ in the number of classes alone. */
@@ -157,7 +169,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
     }
     const struct safetensors_entry *found = &loading->file->entries[entry];
     if (!types_agree(found->dtype, parameter->spec.dtype)) {
-        listed_add(&problems->misshapen, parameter->name);
+        add_misshapen(&problems->misshapen, found, parameter);
         return -2;
     }
     if (shapes_agree(&found->shape, &parameter->spec.shape)) return entry;
@@ -166,7 +178,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
         loading->classes = found->shape.dim[0];
         return -1;
     }
-    listed_add(&problems->misshapen, parameter->name);
+    add_misshapen(&problems->misshapen, found, parameter);
     return -2;
 }
 
