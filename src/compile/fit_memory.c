@@ -141,24 +141,27 @@ static enum status try_best_longer(struct fitting *f)
 
 /* The forecast of a choice assumes one stream, perfect packing and forward's workspaces; the limit is lowered
  * by the excess of the arena over the room. */
-static enum status search_limits(struct fitting *f, bool light, bool any)
+static enum status search_limits(struct fitting *f, bool light, bool any, bool *can)
 {
     struct recompute_goal goal = {.limit = f->room, .light = light, .any = any, .work = RECOMPUTE_WORK};
     int64_t arena;
-    bool met = true, can = false;
+    bool met = true;
+    *can = false;
     for (int t = 0; t < TRIES && goal.limit > 0 && met && !choice_fits(f); t++) {
         TRY(try_limit(f, &goal, t + 1 == TRIES, &met, &arena));
         goal.limit -= arena - f->room + f->room / 1000;
-        can = can || met;
+        *can = *can || met;
     }
-    return !choice_fits(f) && can && !f->options->fit_any ? try_best_longer(f) : OK;
+    return !choice_fits(f) && *can && !f->options->fit_any ? try_best_longer(f) : OK;
 }
 
-/* First the cheapest choices, then any; with `fit_any` only the latter. */
+/* First the cheapest choices, then any; with `fit_any` only the latter. Both are the same search if not even
+ * the first goal is met. */
 static enum status fit_search(struct fitting *f, bool light)
 {
-    if (!f->options->fit_any) TRY(search_limits(f, light, false));
-    if (!choice_fits(f)) TRY(search_limits(f, light, true));
+    bool can = true;
+    if (!f->options->fit_any) TRY(search_limits(f, light, false, &can));
+    if (!choice_fits(f) && can) TRY(search_limits(f, light, true, &can));
     return choice_fits(f) ? OK : try_minimum(f);
 }
 

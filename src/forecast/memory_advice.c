@@ -35,6 +35,14 @@ static void vary(const struct asking *asking, struct variant *variant)
     if (asking->forecast->bytes.total <= limit) variant->settings.memory.limit = 0;
 }
 
+/* Every variant at best halves what is not in the store. */
+static bool may_fit(const struct asking *asking)
+{
+    const struct step_bytes *bytes = &asking->forecast->bytes;
+    int64_t limit = asking->session->settings->memory.limit;
+    return limit == 0 || (bytes->total + bytes->store) / 2 <= limit;
+}
+
 /* Plans the variant and keeps the advice if it saves at least 1 %. `price` NULL: the number of recomputed
  * activations. */
 static void consider(struct asking *asking, const struct variant *variant, const char *setting,
@@ -140,6 +148,7 @@ int memory_advice(const struct session *session, const struct forecast *forecast
                   struct advice advice[ADVICE_MAX])
 {
     struct asking asking = {.session = session, .forecast = forecast, .advice = advice};
+    if (!may_fit(&asking)) return 0;
     consider_strategy(&asking);
     consider_limit(&asking);
     consider_micro_batches(&asking);
