@@ -319,7 +319,7 @@ static void add_training(struct text *out, const struct recipe *recipe)
     text_add(out, "\n[optimizer]\n");
     add(out, "name", "stochastic gradient descent", "sgd");
     add(out, "lr", "the peak; halve it if the loss does not fall", "%.3g", recipe->lr);
-    add(out, "momentum", "fraction of the previous update that is added", "0.9");
+    add(out, "momentum", "onecycle varies it: 0.95 down to 0.85 and back", "0.9");
     add(out, "nesterov", "Nesterov's variant of momentum", "yes");
     add(out, "weight_decay", "pulls weights towards zero, against overfitting", "5e-4");
     text_add(out, "\n[schedule]\n");

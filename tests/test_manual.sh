@@ -32,6 +32,17 @@ same_options() {
 }
 ok "amptrain.ini(5) has every option" same_options
 
+# Keys that the pages and the example configurations mention, but not the names of files.
+known_keys() {
+    sections=$(sed -n 's/^SECTION(\([a-z]*\),.*/\1/p' "$top_srcdir/conf/options.def" | paste -sd '|')
+    for page in "$top_srcdir"/man/*.[157] "$ini_page" "$top_srcdir"/conf/*.ini "$top_srcdir/README"; do
+        tr -d '\\' <"$page" | grep -ohE "(^|[^A-Za-z0-9_./-])($sections)\.[a-z][a-z_]+" | sed 's/^[^a-z]//'
+    done | sort -u | grep -vE '\.(ini|txt|bin|json|svg|html)$|_$' >"$scratch/mentioned"
+    [ "$(wc -l <"$scratch/mentioned")" -gt 50 ] || return 1
+    ! comm -23 "$scratch/mentioned" "$scratch/options" | grep .
+}
+ok "the keys that the manual mentions exist" known_keys
+
 # Every command, and every option that a command's --help names, is explained in amptrain(1).
 "$AMPTRAIN" --help | sed -n 's/^  \([a-z][a-z]*\)  *.*/\1/p' >"$scratch/names"
 tr -d '\\' <"$top_srcdir/man/amptrain.1" >"$scratch/page"

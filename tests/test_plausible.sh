@@ -62,6 +62,8 @@ ok "settings without effect and implausible ones are reported" odd
 ok "... that all is frozen, and until when" says 0 "nothing is learnt until train.freeze_epochs have passed" \
     "$AMPTRAIN" -c "$top_srcdir/conf/digits.ini" -s 'train.freeze=*' -s train.freeze_epochs=1 \
     -s train.epochs=2
+ok "... that onecycle varies momentum" says 0 "optimizer.momentum has no effect with schedule.name = onecy" \
+    "$AMPTRAIN" -c "$top_srcdir/conf/digits.ini" -s optimizer.momentum=0.8 --check
 cat >end.ini <<'END'
 [input]
 channels = 1

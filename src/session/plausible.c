@@ -104,6 +104,9 @@ static void warn_of_dependences(const struct settings *settings)
 
 static void warn_of_schedule(const struct settings *settings)
 {
+    if (strcmp(settings->schedule.name, "onecycle") == 0 && settings->optimizer.momentum != 0.9)
+        warn(settings, "optimizer", "momentum",
+             "has no effect with schedule.name = onecycle, which varies it from 0.95 to 0.85 and back");
     bool adaptive = is_listed(settings->optimizer.name, "adam adamw");
     if (settings->schedule.warmup >= (double)settings->train.epochs)
         warn(settings, "schedule", "warmup", "is as long as the run: the learning rate only rises");
