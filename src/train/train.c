@@ -191,13 +191,14 @@ static void note_saving(const struct run *run, enum status status)
                     run->saved_any ? ", and the last one is kept" : "");
 }
 
-/* `threaded`: returns while it is being written, if possible. */
+/* `threaded`: returns while it is being written, if possible. The one before has ended when ranks are found
+ * to differ, so that the launcher knows of it. */
 static enum status save_and_continue(struct run *run, const char *const *also, bool threaded)
 {
+    note_saving(run, run_save_end(run));
     TRY(check_ranks(run));
     TRY(share_store(run));
     TRY(folder_check(&run->folder));
-    note_saving(run, run_save_end(run));
     note_saving(run, threaded ? run_save_begin(run, also) : run_save(run, also));
     return OK;
 }
@@ -375,10 +376,10 @@ static enum status end_records(struct run *run, const char *reason)
 static enum status finish(struct run *run, enum verdict verdict)
 {
     bool stopped = verdict == STOP || verdict == MAX_TIME;
+    note_saving(run, run_save_end(run));
     TRY(check_ranks(run));
     TRY(share_store(run));
     ranks_report(&run->ranks, COMM_END, run->state.step);
-    note_saving(run, run_save_end(run));
     if (run->options->ending && run->folder.at.path) run->options->ending(run);
     TRY(run_save(run, NULL));
     TRY(energy_count(run->session, true, &run->energy));
