@@ -69,6 +69,19 @@ ok "... across 4 of two pipelines" equals 8 8 4 4 $far -s parallel.schedule=vsha
 ok "lamb" equals 2 2 2 2 -s optimizer.name=lamb -s optimizer.lr=0.001 -s amp.precision=fp32
 ok "a memory limit" equals 4 2 2 4 $skips -s memory.strategy=recompute
 
+# The second stage takes a fifth more than the first.
+takes_most() {
+    network="-s model.file=$top_srcdir/conf/models/resnet20.ini -s train.batch=48 -s train.epochs=1"
+    rm -rf several
+    stages 4 2 2 several $network -s data.limit=200 || return 1
+    "$AMPTRAIN" plan -c run.ini $shape -s train.accumulate=1 $network -s data.limit=200 --json >plan.json || return 1
+    set -- $(grep -ho '"device_peak_bytes":[0-9]*' several/metrics.jsonl | cut -d : -f 2) \
+        $(grep -o '"total_bytes":[0-9]*' plan.json | cut -d : -f 2)
+    echo "$1, of the plan $*"
+    [ $(($1 * 100)) -ge $(($2 * 99)) ] && [ $(($1 * 99)) -le $(($2 * 100)) ] && [ $1 -gt $(($3 * 11 / 10)) ]
+}
+ok "the memory of the stage that takes most is reported" takes_most
+
 resumed() {
     rm -rf alone several
     stages 1 1 4 alone -s run.max_steps=12 && stages 2 2 4 several -s run.max_steps=4 &&

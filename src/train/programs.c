@@ -148,10 +148,21 @@ void programs_close(struct programs *programs)
     step_close(&programs->training);
 }
 
+/* What a rank's programs take, which differs among stages; `status` is OK if it has any. OK if all have. */
+static enum status share_total(struct programs *programs, enum status status)
+{
+    int64_t least = status == OK ? -programs->bytes.total : INT64_MIN;
+    TRY(comm_minimum(programs->session->comm, &least));
+    if (least == INT64_MIN) return status == OK ? NO_DEVICE : status;
+    programs->most_bytes = -least;
+    return OK;
+}
+
 enum status programs_open(struct session *session, struct store *store, struct programs *programs)
 {
     *programs = (struct programs){.session = session, .store = store};
-    return open_all(programs);
+    TRY(open_all(programs));
+    return share_total(programs, OK);
 }
 
 /* Stages may have other layers then: all ranks get the current parameters from their owners. */
@@ -173,7 +184,8 @@ static enum status replan(struct programs *programs)
 enum status programs_reopen(struct programs *programs)
 {
     TRY(share_parameters(programs));
-    return replan(programs);
+    TRY(replan(programs));
+    return share_total(programs, OK);
 }
 
 /* OK if it is so on all ranks. */
@@ -181,10 +193,7 @@ static enum status replan_for(struct programs *programs, int64_t limit)
 {
     programs->session->settings->memory.limit = limit;
     programs->session->device->memory_limit = (size_t)limit;
-    enum status status = replan(programs);
-    int64_t good = status == OK;
-    TRY(comm_minimum(programs->session->comm, &good));
-    return status == OK && !good ? NO_DEVICE : status;
+    return share_total(programs, replan(programs));
 }
 
 static void say_limit(const struct programs *programs, int64_t limit)

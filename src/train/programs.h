@@ -9,6 +9,7 @@ struct programs {
     struct step training;
     struct step evaluation;      /* exec NULL: no evaluation */
     struct step_bytes bytes;     /* of device memory, for both */
+    int64_t most_bytes;          /* the total of the rank that takes most */
 };
 
 /* Plans training and, if there are images for it, evaluation, which shares its memory, and allocates it. Both

@@ -111,7 +111,7 @@ enum status report_start(struct run *run)
     if (trained < params) snprintf(share, sizeof share, ", of which %" PRId64 " are trained", trained);
     log_info("%s, %" PRId64 " parameters%s, %s, on %s; %s of device memory", graph->arch, params, share,
              session->hyper.precision->name, name.data,
-             text_bytes((uint64_t)run->programs.bytes.total, memory));
+             text_bytes((uint64_t)run->programs.most_bytes, memory));
     if (comm_rank(session->comm) == 0) {
         data_summary_log(session->settings, data);
         plausible_warn(session);
@@ -247,7 +247,7 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     member_number(&line, "seconds", position->seconds + (evaluation ? evaluation->seconds : 0));
     if (isfinite(run->energy.latest)) member_number(&line, "joules", run->energy.latest);
     run->energy.latest = NAN;
-    member_integer(&line, "device_peak_bytes", run->programs.bytes.total);
+    member_integer(&line, "device_peak_bytes", run->programs.most_bytes);
     member_integer(&line, "host_peak_bytes", clock_host_peak_bytes());
     member_number(&line, "data_wait_fraction", position->wait_seconds / fmax(1e-9, position->seconds));
     member_integer(&line, "skipped_steps", position->skipped);
@@ -272,7 +272,7 @@ static void fill_table(const struct run *run, const char *reason, struct progres
                        plural(epochs), steps, plural(steps));
     progress_table_add(table, "time", "%s", progress_time(clock_seconds() - run->began, time));
     progress_table_add(table, "device memory", "%s",
-                       text_bytes((uint64_t)run->programs.bytes.total, memory));
+                       text_bytes((uint64_t)run->programs.most_bytes, memory));
     if (isfinite(run->energy.joules) && run->steps > 1)
         progress_table_add(table, "energy", "%s, %.3g J an image", text_energy(run->energy.joules, words),
                            run->energy.joules / ((double)(run->steps - 1) * run->session->hyper.batch));
