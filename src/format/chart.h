@@ -6,7 +6,8 @@
 
 #include "base/text.h"
 
-/* Points with x or y not finite are left out. Points are ordered by x. */
+/* Points with x or y not finite are left out, and those with y <= 0 on a logarithmic axis. They are ordered
+ * by x. */
 struct chart_line {
     const char *name;
     const double *x, *y;
@@ -25,7 +26,7 @@ struct chart {
     bool log_if_wide;        /* log if few high values would make the others look like zero */
     const struct chart_line *lines;
     int count;
-    const double *marks;     /* at these x something happened */
+    const double *marks;     /* at these x, which are finite, something happened */
     int64_t mark_count;
     const char *mark_name;
 };

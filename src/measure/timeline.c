@@ -8,7 +8,7 @@
 
 #define STEPS 6
 #define KNOWN_LEAST 0.9      /* minimum fraction of the time that must be attributed to instructions */
-#define SETTLING 2           /* of those, in which steps are captured */
+#define CAPTURING 2          /* of those, in which steps are captured */
 
 static int by_begin(const void *a, const void *b)
 {
@@ -28,7 +28,7 @@ static void find_runs(struct timeline *timeline)
 }
 
 /* Discards the first steps, with everything before the others. */
-static void settle(struct timeline *timeline, int steps)
+static void discard_steps(struct timeline *timeline, int steps)
 {
     int kept = 0, from = 0;
     if (timeline->run_count <= steps) return;
@@ -82,7 +82,7 @@ static enum status take_measured(struct bench *bench, const struct device_timeli
     device->end(bench->session.device, &timeline->activities, &timeline->count);
     qsort(timeline->activities, (size_t)timeline->count, sizeof *timeline->activities, by_begin);
     find_runs(timeline);
-    settle(timeline, SETTLING);
+    discard_steps(timeline, CAPTURING);
     double known = known_share(timeline);
     log_detail("profile: %d activities of the GPU in %d steps, %.1f %% of their time in known instructions",
                timeline->count, timeline->run_count, 100 * known);
@@ -97,7 +97,7 @@ static enum status take_measured(struct bench *bench, const struct device_timeli
 static enum status run_timed(struct bench *bench, struct timeline *timeline)
 {
     const struct program *program = &bench->step.compiled.program;
-    for (int run = 0; run < STEPS - SETTLING; run++) {
+    for (int run = 0; run < STEPS - CAPTURING; run++) {
         TRY(bench_step(bench, NULL));
         const int64_t *begins = exec_begins(bench->step.exec), *times = exec_times(bench->step.exec);
         for (int i = 0; i < program->count; i++)
