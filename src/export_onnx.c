@@ -1,9 +1,7 @@
 #include "export_onnx.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "base/atomic_file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "graph/graph_onnx.h"
@@ -54,19 +52,8 @@ static enum status write_file(const struct trained *trained, const struct graph_
     enum status status = graph_onnx(graph, options, &onnx);
     onnx_end(&onnx);
     write_metadata(&onnx, &trained->session);
-    enum status closed = onnx_close(&onnx);
+    enum status closed = onnx_close(&onnx, status == OK);
     return status == OK ? closed : status;
-}
-
-static enum status replace_file(const struct trained *trained, const struct graph_onnx_options *options,
-                                const char *path)
-{
-    char *temporary = text_format("%s.tmp", path);
-    enum status status = write_file(trained, options, temporary);
-    if (status == OK) status = atomic_file_rename(&directory_working, temporary, path);
-    if (status != OK) unlink(temporary);
-    free(temporary);
-    return status;
 }
 
 enum status export_onnx(struct cmd *cmd, enum dtype dtype)
@@ -84,7 +71,7 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
         .read = read_param,
         .context = &trained.store,
     };
-    enum status status = replace_file(&trained, &options, cmd->output);
+    enum status status = write_file(&trained, &options, cmd->output);
     const struct images *images = &trained.session.data.val;
     if (status == OK)
         log_info("%s: input Nx%dx%dx%d, %s of %d classes, weights in %s", cmd->output,

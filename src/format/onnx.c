@@ -2,12 +2,9 @@
 
 #include "format/onnx.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/directory.h"
+#include "base/atomic_file.h"
 #include "base/memory.h"
 #include "format/protobuf.h"
 
@@ -47,10 +44,9 @@ static void write_member(struct onnx *onnx, int member, struct protobuf *inner)
 
 enum status onnx_open(const char *path, const char *name, struct onnx *onnx)
 {
-    struct reason reason;
     struct protobuf start = {0};
-    *onnx = (struct onnx){.file = directory_stream(&directory_working, path, "w", &reason), .opset = OPSET};
-    if (!onnx->file) return directory_refuse(&directory_working, path, reason.text);
+    *onnx = (struct onnx){.opset = OPSET};
+    TRY(atomic_file_begin(&directory_working, path, &onnx->file));
     onnx->path = text_copy(path);
     protobuf_int(&start, MODEL_IR, IR_VERSION);
     protobuf_text(&start, MODEL_PRODUCER, "amptrain");
@@ -134,9 +130,9 @@ void onnx_end(struct onnx *onnx)
     long end = ftell(onnx->file), bytes = end - onnx->graph - LENGTH_BYTES;
     for (int i = 0; i < LENGTH_BYTES; i++)
         length[i] = (uint8_t)((bytes >> (7 * i) & 127) | (i + 1 < LENGTH_BYTES ? 128 : 0));
-    onnx->failed = fseek(onnx->file, onnx->graph, SEEK_SET) != 0 ||
-                   fwrite(length, 1, sizeof length, onnx->file) < sizeof length ||
-                   fseek(onnx->file, end, SEEK_SET) != 0;
+    fseek(onnx->file, onnx->graph, SEEK_SET);
+    fwrite(length, 1, sizeof length, onnx->file);
+    fseek(onnx->file, end, SEEK_SET);
     protobuf_int(&opset, OPSET_VERSION, onnx->opset);
     write_member(onnx, MODEL_OPSET, &opset);
 }
@@ -149,17 +145,12 @@ void onnx_metadata(struct onnx *onnx, const char *key, const char *value)
     write_member(onnx, MODEL_METADATA, &pair);
 }
 
-enum status onnx_close(struct onnx *onnx)
+enum status onnx_close(struct onnx *onnx, bool keep)
 {
-    bool written = !onnx->failed && !ferror(onnx->file) && fflush(onnx->file) == 0 &&
-                   fsync(fileno(onnx->file)) == 0;
     enum status status = OK;
-    if (ftell(onnx->file) > INT32_MAX)
+    if (keep && ftell(onnx->file) > INT32_MAX)
         status = fail(FAILED, "%s: the network is larger than the 2 GiB that ONNX can hold", onnx->path);
-    else if (!written)
-        status = fail(FAILED, "%s: cannot be written: %s", onnx->path, strerror(errno));
-    if (fclose(onnx->file) != 0 && status == OK)
-        status = fail(FAILED, "%s: cannot be written: %s", onnx->path, strerror(errno));
+    enum status ended = atomic_file_end(&directory_working, onnx->path, onnx->file, keep && status == OK);
     free(onnx->path);
-    return status;
+    return status == OK ? ended : status;
 }

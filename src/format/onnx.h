@@ -18,7 +18,6 @@ struct onnx {
     char *path;
     long graph;              /* where in the file the graph's length is */
     int opset;               /* the minimum version for all operators written so far */
-    bool failed;
 };
 
 enum onnx_type { ONNX_FLOAT = 1, ONNX_INT = 2, ONNX_STRING = 3, ONNX_INT_LIST = 7 };
@@ -46,7 +45,7 @@ struct onnx_dims {
     int64_t dim[ONNX_RANK];          /* 0, of a value: any, and the same as of other values */
 };
 
-/* Opens a file, which is incomplete until onnx_close has returned OK. Nodes, tensors and values follow in any
+/* Opens a file, which is there when onnx_close has returned OK. Nodes, tensors and values follow in any
  * order, except that nodes come after their inputs. Write errors are reported by onnx_close. */
 enum status onnx_open(const char *path, const char *name, struct onnx *onnx);
 void onnx_node(struct onnx *onnx, const struct onnx_node *node);
@@ -59,6 +58,6 @@ void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, struc
 void onnx_end(struct onnx *onnx);
 void onnx_metadata(struct onnx *onnx, const char *key, const char *value);
 
-/* Syncs and closes. FAILED if something could not be written, or if the file exceeds the format's limit of 2
- * GiB. */
-enum status onnx_close(struct onnx *onnx);
+/* Closes the file, and removes it unless `keep`. FAILED if something could not be written, or if the file
+ * exceeds the format's limit of 2 GiB. */
+enum status onnx_close(struct onnx *onnx, bool keep);
