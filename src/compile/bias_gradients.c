@@ -3,17 +3,8 @@
  * again. */
 #include <stdlib.h>
 
-#include "base/memory.h"
-#include "compile/program_parts.h"
+#include "compile/merging.h"
 #include "compile/rewrites.h"
-
-static const struct op_code *bias_code(const struct instruction *at,
-                                       code_lookup *code_of)
-{
-    static const struct op_code none = {.forward = NULL};
-    const struct op_code *code = at->op ? code_of(at->op) : NULL;
-    return code ? code : &none;
-}
 
 void bias_gradients(struct program *program, code_lookup *code_of)
 {
@@ -22,9 +13,9 @@ void bias_gradients(struct program *program, code_lookup *code_of)
         struct instruction *taker = &program->instructions[i];
         bool sums = taker->phase == PHASE_BACKWARD_PARAMS && taker->param_count > 1 &&
                     taker->d_params[1] >= 0 && uses[taker->d_y].writer >= 0;
-        if (!sums || !bias_code(taker, code_of)->spares_bias) continue;
+        if (!sums || !merging_code(code_of, taker)->spares_bias) continue;
         struct instruction *giver = &program->instructions[uses[taker->d_y].writer];
-        if (!bias_code(giver, code_of)->sums_gradient || giver->phase != PHASE_BACKWARD) continue;
+        if (!merging_code(code_of, giver)->sums_gradient || giver->phase != PHASE_BACKWARD) continue;
         if (giver->d_x[0] != taker->d_y || giver->sums >= 0) continue;
         giver->sums = taker->d_params[1];
         giver->sums_given = true;

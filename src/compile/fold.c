@@ -4,15 +4,13 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/program_parts.h"
+#include "compile/merging.h"
 #include "compile/rewrites.h"
 #include "kernels/batchnorm.h"
 #include "kernels/conv.h"
 
 struct folding {
-    struct program *program;
-    struct value_uses *uses;     /* by value */
-    bool *gone;                  /* by instruction */
+    struct merging m;
     const struct op *conv, *batchnorm, *op;
     int64_t least;               /* elements of a result */
 };
@@ -29,26 +27,26 @@ static const void *settings_of(const struct folding *f, const struct instruction
                                const struct instruction *norm)
 {
     const struct batchnorm *s = norm->settings;
-    struct conv_geometry g = conv_geometry(conv->settings, f->program->values[conv->x[0]].shape.c);
+    struct conv_geometry g = conv_geometry(conv->settings, f->m.program->values[conv->x[0]].shape.c);
     char *own = batchnorm_folded_settings(s);
     char *text = text_format("filters=%" PRId64 " stride=%" PRId64 " residual=%s %s",
-                             f->program->values[norm->y].shape.c, g.stride[0], s->residual ? "yes" : "no",
+                             f->m.program->values[norm->y].shape.c, g.stride[0], s->residual ? "yes" : "no",
                              own);
     free(own);
-    return build_settings(f->program, f->op, text);
+    return build_settings(f->m.program, f->op, text);
 }
 
 /* The convolution before the batch norm, if the two may be folded; -1. */
 static int conv_of(const struct folding *f, int i)
 {
-    const struct instruction *norm = &f->program->instructions[i];
-    if (norm->op != f->batchnorm || f->uses[norm->x[0]].reader != i) return -1;
+    const struct instruction *norm = &f->m.program->instructions[i];
+    if (norm->op != f->batchnorm || f->m.uses[norm->x[0]].reader != i) return -1;
     if (!activation_folds(((const struct batchnorm *)norm->settings)->activation)) return -1;
-    if (shape_count(f->program->values[norm->y].shape) < f->least) return -1;
-    int writer = f->uses[norm->x[0]].writer;
+    if (shape_count(f->m.program->values[norm->y].shape) < f->least) return -1;
+    int writer = f->m.uses[norm->x[0]].writer;
     if (writer < 0) return -1;
-    const struct instruction *conv = &f->program->instructions[writer];
-    const struct value *a = &f->program->values[conv->x[0]];
+    const struct instruction *conv = &f->m.program->instructions[writer];
+    const struct value *a = &f->m.program->values[conv->x[0]];
     return conv->op == f->conv && is_product(conv, a->shape.c) ? writer : -1;
 }
 
@@ -57,14 +55,14 @@ static bool fits(const struct folding *f, const void *settings, const struct ins
                  const struct instruction *norm)
 {
     struct reason reason;
-    struct shape y, x[2] = {f->program->values[conv->x[0]].shape};
-    if (norm->x_count > 1) x[1] = f->program->values[norm->x[1]].shape;
+    struct shape y, x[2] = {f->m.program->values[conv->x[0]].shape};
+    if (norm->x_count > 1) x[1] = f->m.program->values[norm->x[1]].shape;
     return f->op->shape(settings, norm->x_count, x, &y, &reason);
 }
 
 static void fold_pair(const struct folding *f, int at, struct instruction *norm)
 {
-    const struct instruction *conv = &f->program->instructions[at];
+    const struct instruction *conv = &f->m.program->instructions[at];
     const void *settings = settings_of(f, conv, norm);
     if (!fits(f, settings, conv, norm)) return;
     norm->settings = settings;
@@ -72,20 +70,17 @@ static void fold_pair(const struct folding *f, int at, struct instruction *norm)
     norm->x[0] = conv->x[0];
     norm->params = memory_resize(norm->params, (size_t)norm->param_count + 1, sizeof *norm->params);
     norm->params[norm->param_count++] = conv->params[0];
-    instruction_link(f->program, norm);
-    f->gone[at] = true;
+    instruction_link(f->m.program, norm);
+    f->m.gone[at] = true;
 }
 
 void fold(struct program *program, int64_t least)
 {
-    struct folding f = {.program = program, .conv = build_op("conv"), .batchnorm = build_op("batchnorm"),
-                        .op = build_op("conv_batchnorm"), .least = least, .uses = value_uses(program),
-                        .gone = memory_new((size_t)program->count, sizeof *f.gone)};
+    struct folding f = {.m = merging_open(program, NULL), .conv = build_op("conv"), .least = least,
+                        .batchnorm = build_op("batchnorm"), .op = build_op("conv_batchnorm")};
     for (int i = 0; i < program->count; i++) {
         int conv = conv_of(&f, i);
         if (conv >= 0) fold_pair(&f, conv, &program->instructions[i]);
     }
-    build_remove(program, f.gone);
-    free(f.uses);
-    free(f.gone);
+    merging_close(&f.m);
 }

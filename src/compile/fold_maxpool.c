@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/program_parts.h"
+#include "compile/merging.h"
 #include "compile/rewrites.h"
 #include "kernels/conv_batchnorm_maxpool.h"
 
@@ -106,15 +106,13 @@ static int fold_conv(struct program *program, const struct value_uses *uses,
 
 void fold_maxpool(struct program *program, const struct kernel_options *options)
 {
-    struct value_uses *uses = value_uses(program);
-    bool *gone = memory_new((size_t)program->count, sizeof *gone);
+    struct merging m = merging_open(program, options->code_of);
     for (int i = 0; i < program->count; i++) {
-        gone[i] = fold_pair(program, uses, i);
-        if (!gone[i]) continue;
-        int norm = uses[program->instructions[i].x[0]].writer, conv = fold_conv(program, uses, options, norm);
-        if (conv >= 0) gone[conv] = true;
+        m.gone[i] = fold_pair(program, m.uses, i);
+        if (!m.gone[i]) continue;
+        int norm = m.uses[program->instructions[i].x[0]].writer;
+        int conv = fold_conv(program, m.uses, options, norm);
+        if (conv >= 0) m.gone[conv] = true;
     }
-    build_remove(program, gone);
-    free(uses);
-    free(gone);
+    merging_close(&m);
 }

@@ -1,24 +1,8 @@
 /* fuse_gradient_sums.c: merges instructions whose result is read only by the next one into that one or its
  * producer: sums of gradients, and the sums of batch statistics. */
-#include <stdlib.h>
-
 #include "base/memory.h"
-#include "compile/program_parts.h"
+#include "compile/merging.h"
 #include "compile/rewrites.h"
-
-struct merging {
-    struct program *program;
-    code_lookup *code_of;
-    struct value_uses *uses;     /* by value */
-    bool *gone;                  /* by instruction */
-};
-
-static const struct op_code *code_at(const struct merging *m, const struct instruction *at)
-{
-    static const struct op_code none = {.forward = NULL};
-    const struct op_code *code = at->op ? m->code_of(at->op) : NULL;
-    return code ? code : &none;
-}
 
 /* Whether the sum's input `k` is the same at all pixels of an image, and nobody else reads it. */
 static bool is_flat(const struct merging *m, int sum, int k)
@@ -44,11 +28,12 @@ static void merge_sum(struct merging *m, int i)
     if (sum->op != build_op("sum") || uses->writer != i || uses->reader < 0) return;
     struct instruction *into = &m->program->instructions[uses->reader];
     if (into->phase != PHASE_BACKWARD || into->d_y != sum->y || into->d_y_more >= 0) return;
-    if (!code_at(m, into)->adds_gradients) return;
+    const struct op_code *code = merging_code(m->code_of, into);
+    if (!code->adds_gradients) return;
     int more = is_flat(m, i, 0) ? 0 : 1;
     into->d_y = sum->x[1 - more];
     into->d_y_more = sum->x[more];
-    if (code_at(m, into)->adds_flat && is_flat(m, i, more)) leave_pixel(&m->program->values[sum->x[more]]);
+    if (code->adds_flat && is_flat(m, i, more)) leave_pixel(&m->program->values[sum->x[more]]);
     instruction_link(m->program, into);
     m->gone[i] = true;
 }
@@ -62,7 +47,7 @@ static int64_t pixels_of(const struct program *program, int id)
 static int rows_of_sums(const struct merging *m, const struct instruction *giver,
                         const struct instruction *taker)
 {
-    const struct op_code *gives = code_at(m, giver), *takes = code_at(m, taker);
+    const struct op_code *gives = merging_code(m->code_of, giver), *takes = merging_code(m->code_of, taker);
     if (giver->phase != PHASE_FORWARD || giver->y != taker->x[0]) return 0;
     if (takes->takes_sums) return gives->gives_sums && giver->sums < 0 ? 2 : 0;
     bool whole = pixels_of(m->program, taker->y) == pixels_of(m->program, taker->x[0]);
@@ -93,13 +78,10 @@ static void merge_statistics(struct merging *m, int i)
 
 enum status fuse_gradient_sums(struct program *program, code_lookup *code_of)
 {
-    struct merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
-                        .gone = memory_new((size_t)program->count, sizeof *m.gone)};
+    struct merging m = merging_open(program, code_of);
     for (int i = 0; i < program->count; i++) merge_sum(&m, i);
     bool low = program->training && program->storage != F32;
     for (int i = 0; low && i < program->count; i++) merge_statistics(&m, i);
-    build_remove(program, m.gone);
-    free(m.uses);
-    free(m.gone);
+    merging_close(&m);
     return OK;
 }

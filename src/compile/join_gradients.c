@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/program_parts.h"
+#include "compile/merging.h"
 #include "compile/rewrites.h"
 #include "kernels/conv_batchnorm.h"
 
@@ -18,13 +18,6 @@ struct joining {
     code_lookup *code_of;
     int *writer, *readers;       /* by value: the last instruction that writes it, or -1; how many read it */
 };
-
-static const struct op_code *joining_code(const struct joining *j, const struct instruction *at)
-{
-    static const struct op_code none = {.forward = NULL};
-    const struct op_code *code = at->op ? j->code_of(at->op) : NULL;
-    return code ? code : &none;
-}
 
 static void joining_note(struct joining *j)
 {
@@ -43,7 +36,7 @@ static struct instruction *giver_of(const struct joining *j, const struct instru
     int writer = j->writer[gradient];
     if (writer < 0 || j->readers[gradient] != 1 || j->writer[other] >= writer) return NULL;
     struct instruction *giver = &j->program->instructions[writer];
-    bool gives = giver->phase == PHASE_BACKWARD_DATA && joining_code(j, giver)->joins_gradients &&
+    bool gives = giver->phase == PHASE_BACKWARD_DATA && merging_code(j->code_of, giver)->joins_gradients &&
                  giver->d_x[0] == gradient && giver->x[0] == taker->y && giver->d_x_more < 0;
     return gives ? giver : NULL;
 }
@@ -60,7 +53,7 @@ static void pick(const struct joining *j, int gradient)
     struct value *value = &j->program->values[gradient];
     if (j->writer[gradient] < 0 || j->readers[gradient] != 1) return;
     const struct instruction *at = &j->program->instructions[j->writer[gradient]];
-    if (!joining_code(j, at)->picks_gradient || at->d_x[0] != gradient) return;
+    if (!merging_code(j->code_of, at)->picks_gradient || at->d_x[0] != gradient) return;
     const struct conv_batchnorm *settings = at->settings;
     if (settings->stride != 2) return;
     value->shape = conv_batchnorm_taken(settings, value->shape);
@@ -73,7 +66,7 @@ static void share_sums(const struct joining *j, int from, int gradient, int sums
     for (int i = from; i < j->program->count; i++) {
         struct instruction *at = &j->program->instructions[i];
         bool takes = at->phase == PHASE_BACKWARD && at->d_y == gradient && at->d_y_more < 0 &&
-                     at->sums < 0 && joining_code(j, at)->takes_joined &&
+                     at->sums < 0 && merging_code(j->code_of, at)->takes_joined &&
                      !(at->op->reads(at->settings, PHASE_BACKWARD) & READS_Y);
         if (!takes) continue;
         at->sums = sums;
@@ -85,7 +78,7 @@ static void join_at(const struct joining *j, int i)
 {
     struct instruction *taker = &j->program->instructions[i];
     bool takes = taker->phase == PHASE_BACKWARD && taker->mask >= 0 && taker->d_y_more >= 0 &&
-                 joining_code(j, taker)->takes_joined && taker->x_count > 1 && taker->d_x[1] >= 0;
+                 merging_code(j->code_of, taker)->takes_joined && taker->x_count > 1 && taker->d_x[1] >= 0;
     if (!takes) return;
     int d_y = taker->d_y, more = taker->d_y_more, joined = taker->d_x[1];
     struct instruction *giver = giver_of(j, taker, d_y, more);
@@ -108,7 +101,7 @@ static void join_at(const struct joining *j, int i)
 
 static bool gives_products(const struct joining *j, int i)
 {
-    const struct op_code *code = joining_code(j, &j->program->instructions[i]);
+    const struct op_code *code = merging_code(j->code_of, &j->program->instructions[i]);
     struct call_storage storage;
     if (!code->gives_products) return false;
     struct call call = program_call(j->program, i, &storage);
@@ -120,7 +113,7 @@ static bool gives_products(const struct joining *j, int i)
 static void give_products(const struct joining *j, int i)
 {
     struct instruction *taker = &j->program->instructions[i];
-    const struct op_code *code = joining_code(j, taker);
+    const struct op_code *code = merging_code(j->code_of, taker);
     bool takes = taker->phase == PHASE_BACKWARD && code->takes_products &&
                  code->takes_products(taker->settings) && taker->d_y_more < 0 && taker->sums < 0;
     int writer = takes ? j->writer[taker->d_y] : -1;

@@ -8,26 +8,12 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/program_parts.h"
+#include "compile/merging.h"
 #include "compile/rewrites.h"
 #include "kernels/batchnorm.h"
 
-struct gradient_merging {
-    struct program *program;
-    code_lookup *code_of;
-    struct value_uses *uses;     /* by value, before anything is merged */
-    bool *gone;                  /* by instruction */
-};
-
-static const struct op_code *merging_code(const struct gradient_merging *m, const struct instruction *at)
-{
-    static const struct op_code none = {.forward = NULL};
-    const struct op_code *code = at->op ? m->code_of(at->op) : NULL;
-    return code ? code : &none;
-}
-
 /* The instruction of the data gradient for weight gradient i; -1. */
-static int data_gradient_of(const struct gradient_merging *m, int i)
+static int data_gradient_of(const struct merging *m, int i)
 {
     const struct instruction *weights = &m->program->instructions[i];
     for (int j = i + 1; j < m->program->count; j++) {
@@ -38,10 +24,10 @@ static int data_gradient_of(const struct gradient_merging *m, int i)
     return -1;
 }
 
-static bool can_merge(const struct gradient_merging *m, int i)
+static bool can_merge(const struct merging *m, int i)
 {
     const struct instruction *at = &m->program->instructions[i];
-    const struct op_code *code = merging_code(m, at);
+    const struct op_code *code = merging_code(m->code_of, at);
     struct call_storage storage;
     if (at->phase != PHASE_BACKWARD_PARAMS || !code->backs_together) return false;
     struct call call = program_call(m->program, i, &storage);
@@ -49,7 +35,7 @@ static bool can_merge(const struct gradient_merging *m, int i)
 }
 
 /* Whether only the instructions `own` and `other`, and forward calls of own's node, read `value`. */
-static bool is_read_by(const struct gradient_merging *m, int value, int own, int other)
+static bool is_read_by(const struct merging *m, int value, int own, int other)
 {
     int node = m->program->instructions[own].node;
     for (int i = 0; i < m->program->count; i++) {
@@ -60,9 +46,10 @@ static bool is_read_by(const struct gradient_merging *m, int value, int own, int
     return true;
 }
 
-static bool has_relu6(const struct gradient_merging *m, const struct instruction *at)
+static bool has_relu6(const struct merging *m, const struct instruction *at)
 {
-    return merging_code(m, at)->clips_later && merging_code(m, at)->takes_joined && at->x_count == 1 &&
+    const struct op_code *code = merging_code(m->code_of, at);
+    return code->clips_later && code->takes_joined && at->x_count == 1 &&
            ((const struct batchnorm *)at->settings)->activation == ACTIVATION_RELU6;
 }
 
@@ -74,7 +61,7 @@ static int clipped_sums_new(struct program *program, const struct instruction *t
     return build_value(program, value, text_format("d %s sums", y->name));
 }
 
-static void set_clips(struct gradient_merging *m, int value)
+static void set_clips(struct merging *m, int value)
 {
     for (int i = 0; i < m->program->count; i++) {
         struct instruction *at = &m->program->instructions[i];
@@ -84,7 +71,7 @@ static void set_clips(struct gradient_merging *m, int value)
 }
 
 /* Moves relu6 from the batch norm in front into instruction i, whose data gradient `data` writes. */
-static void take_relu6(struct gradient_merging *m, int i, int data)
+static void take_relu6(struct merging *m, int i, int data)
 {
     struct instruction *giver = &m->program->instructions[i];
     int y = giver->x[0], d_y = giver->d_x[0];
@@ -99,7 +86,7 @@ static void take_relu6(struct gradient_merging *m, int i, int data)
     instruction_link(m->program, taker);
 }
 
-static void merge_at(struct gradient_merging *m, int i)
+static void merge_at(struct merging *m, int i)
 {
     int j = can_merge(m, i) ? data_gradient_of(m, i) : -1;
     if (j < 0) return;
@@ -117,10 +104,7 @@ static void merge_at(struct gradient_merging *m, int i)
 
 void merge_gradients(struct program *program, code_lookup *code_of)
 {
-    struct gradient_merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
-                                 .gone = memory_new((size_t)program->count, sizeof *m.gone)};
+    struct merging m = merging_open(program, code_of);
     for (int i = 0; i < program->count; i++) merge_at(&m, i);
-    build_remove(program, m.gone);
-    free(m.uses);
-    free(m.gone);
+    merging_close(&m);
 }

@@ -18,6 +18,8 @@ libcompile_a_SOURCES = \
 	src/compile/dump.h \
 	src/compile/join_gradients.c \
 	src/compile/merge_gradients.c \
+	src/compile/merging.c \
+	src/compile/merging.h \
 	src/compile/kernel_plans.c \
 	src/compile/kernel_plans.h \
 	src/compile/fit_batch.c \
