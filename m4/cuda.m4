@@ -59,7 +59,9 @@ AC_DEFUN([AMPTRAIN_CUDA_FIND], [
             [CUDA_CPPFLAGS=-I$cuda_dir/include
              AMPTRAIN_LIBRARY_FOLDER([CUDA_LDFLAGS], [$cuda_dir/lib64 $cuda_dir/lib], [cudart])])
         AS_IF([test "$with_cudnn" != yes],
-            [CUDA_CPPFLAGS="-I$with_cudnn/include $CUDA_CPPFLAGS"
+            [ls "$with_cudnn"/include/cudnn.h "$with_cudnn"/include/*/cudnn.h 2>/dev/null | grep -q . ||
+                 AC_MSG_ERROR([--with-cudnn was given, but cuDNN is not in $with_cudnn])
+             CUDA_CPPFLAGS="-I$with_cudnn/include $CUDA_CPPFLAGS"
              AMPTRAIN_LIBRARY_FOLDER([CUDA_LDFLAGS], [$with_cudnn/lib64 $with_cudnn/lib], [cudnn])])
         # The static runtime, where it is installed, spares users one library to have.
         AS_IF([test -f "$cuda_dir/lib64/libcudart_static.a" || test -f "$cuda_dir/lib/libcudart_static.a"],

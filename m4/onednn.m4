@@ -6,7 +6,9 @@ AC_DEFUN([AMPTRAIN_ONEDNN], [
     AS_CASE([$with_onednn],
         [no], [AC_MSG_ERROR([convolutions on the CPU are oneDNN's: it cannot be left out])],
         [yes], [],
-        [CPPFLAGS="$CPPFLAGS -I$with_onednn/include"
+        [test -f "$with_onednn/include/oneapi/dnnl/dnnl.h" ||
+             AC_MSG_ERROR([--with-onednn was given, but oneDNN is not in $with_onednn])
+         CPPFLAGS="$CPPFLAGS -I$with_onednn/include"
          AMPTRAIN_LIBRARY_FOLDER([LDFLAGS], [$with_onednn/lib64 $with_onednn/lib], [dnnl])])
     AMPTRAIN_NEED([onednn], [oneapi/dnnl/dnnl.h], [dnnl_engine_create], [dnnl], [libdnnl-dev], [])
     AS_IF([test $found_onednn = yes], [

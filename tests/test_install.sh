@@ -24,6 +24,14 @@ ok "installed models are found" sh -c '"$1" models | grep -q resnet50' sh "$root
 ok "the demo configuration is accepted" "$root$prefix/bin/amptrain" --check -c \
     "$share/amptrain/conf/digits.ini"
 
+configured() { mkdir -p configured && (cd configured && "$top_srcdir/configure" -q --without-cuda "$@"); }
+if [ -e "$top_srcdir/config.status" ]; then
+    skip "configure refuses a folder without oneDNN" "the source folder is configured itself"
+else
+    ok "configure refuses a folder without oneDNN" says 1 "but oneDNN is not in /nowhere" \
+        configured --with-onednn=/nowhere
+fi
+
 ok "make uninstall" build uninstall
 nothing_left() {
     find "$root" ! -type d >"$scratch/left"
