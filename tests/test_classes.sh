@@ -63,8 +63,13 @@ ok "a fraction of each class is held out" says 0 "$by_class: apple: 18 + 6, pear
     -s data.train=uneven -s data.val= -s data.val_fraction=0.25
 cp -r pictures few && rm few/pear/1?.png few/pear/2?.png few/pear/[0-7].png
 ok "a warning about classes with few images" says 0 \
-    "the classes are imbalanced: 'apple' has 24 training images, 'pear' 2" \
+    "warning: the classes are imbalanced: 'apple' has 24 training images, 'pear' 2; with data.balance" \
     check -s data.train=few
+heeded() { check -s data.train=few "$@" >out 2>err && cat err &&
+    grep -qx "the classes are imbalanced: .*2" err; }
+ok "... no warning with data.balance" heeded -s data.balance=yes
+ok "... no warning with data.class_weights" heeded -s data.class_weights=balanced
+ok "a single image" says 0 "1 training image of " check -s data.limit=1 -s train.batch=1 -s train.accumulate=1
 ok "... also when training begins" says 0 "the classes are imbalanced" \
     amp train -s data.train=few -s run.max_steps=1
 ok "a class without validation images" says 0 "class 'pear' has no validation images" \

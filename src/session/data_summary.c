@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 #include "base/log.h"
@@ -64,7 +65,17 @@ static void find_extremes(const struct dataset *dataset, const int64_t *counts, 
     }
 }
 
-static void log_extremes(const struct dataset *dataset, const int64_t *counts)
+static void warn_of_imbalance(const struct settings *settings, const char *large, int64_t most,
+                              const char *small, int64_t fewest)
+{
+    bool heeded = settings->data.balance || strcmp(settings->data.class_weights, "none") != 0;
+    log_line(heeded ? LOG_INFO : LOG_WARNING,
+             "the classes are imbalanced: '%s' has %" PRId64 " training images, '%s' %" PRId64 "%s", large,
+             most, small, fewest, heeded ? "" : "; with data.balance or data.class_weights they count alike");
+}
+
+static void log_extremes(const struct settings *settings, const struct dataset *dataset,
+                         const int64_t *counts)
 {
     int fewest, most;
     char small[NAME_ROOM], large[NAME_ROOM];
@@ -72,8 +83,7 @@ static void log_extremes(const struct dataset *dataset, const int64_t *counts)
     class_name(dataset, fewest, small);
     class_name(dataset, most, large);
     if (counts[most] >= IMBALANCE * counts[fewest])
-        log_warning("the classes are imbalanced: '%s' has %" PRId64 " training images, '%s' %" PRId64, large,
-                    counts[most], small, counts[fewest]);
+        warn_of_imbalance(settings, large, counts[most], small, counts[fewest]);
     else if (dataset->classes > LISTED_MAX)
         log_info("%" PRId64 " ('%s') to %" PRId64 " ('%s') training images in a class", counts[fewest], small,
                  counts[most], large);
@@ -156,15 +166,16 @@ void data_summary_log(const struct settings *settings, const struct data *data)
 {
     const struct dataset *dataset = data->train.dataset;
     int64_t *train = data_summary_counts(&data->train), *val = data_summary_counts(&data->val);
-    log_info("%" PRId64 " training images of %dx%dx%d in %d classes, %" PRId64 " for validation",
-             data->train.count, data->train.h, data->train.w, data->channels, data->classes, data->val.count);
+    log_info("%" PRId64 " training image%s of %dx%dx%d in %d class%s, %" PRId64 " for validation",
+             data->train.count, data->train.count == 1 ? "" : "s", data->train.h, data->train.w,
+             data->channels, data->classes, data->classes == 1 ? "" : "es", data->val.count);
     if (dataset && dataset->h == 0 && dataset->format->read_file) {
         struct watch *watch = watch_begin(WATCH_SECONDS, "%s: reading images", settings->data.train);
         log_sides(&data->train);
         watch_end(watch);
     }
     if (train && dataset->classes <= LISTED_MAX) log_classes(dataset, train, val);
-    if (train) log_extremes(dataset, train);
+    if (train) log_extremes(settings, dataset, train);
     if (train) warn_of_missing("training", dataset, train);
     if (val) warn_of_missing("validation", data->val.dataset, val);
     if (dataset && settings->data.train) warn_of_one_class(settings, dataset);

@@ -120,8 +120,8 @@ static enum status set_batch(const struct settings *settings, const struct image
                                (int)align_up((size_t)hyper->batch, (size_t)parts));
     hyper->steps_per_epoch = train ? train->count / hyper->batch : 1;
     if (train && train->dataset && hyper->steps_per_epoch == 0)
-        return settings_refuse(settings, "train", "batch", "%d is more than the %" PRId64 " training images",
-                               hyper->batch, train->count);
+        return settings_refuse(settings, "train", "batch", "%d is more than the %" PRId64 " training image%s",
+                               hyper->batch, train->count, train->count == 1 ? "" : "s");
     if (hyper->steps_per_epoch == 0) hyper->steps_per_epoch = 1;
     return OK;
 }
