@@ -186,6 +186,7 @@ static void sizes(void **state)
     takes(thing, BYTES, "1024", "1K");
     takes(thing, BYTES, "1.5g", "1536M");
     assert_int_equal(thing->bytes, 1610612736);
+    takes(thing, BYTES, "1.3M", "1363148");
     takes(thing, BYTES, "3 M", "3M");
     takes(thing, BYTES, "1000", "1000");
     takes(thing, BYTES, "0", "0");

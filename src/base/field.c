@@ -195,6 +195,8 @@ static bool parse_size(const struct field *field, void *object, const char *text
     if (!parse_word(field, text, &value)) {
         if (!read_with_unit(size_units, text, &value))
             return field_not_a("a size such as 512M or 8G", field, text, reason);
+        /* Few fractions of a unit are whole bytes. */
+        if (isalpha((unsigned char)text[strlen(text) - 1])) value = floor(value);
         if (value != floor(value) || value < 0)
             return because(reason, "must be a whole number of bytes, not %.100s", text);
         /* Doubles count bytes exactly up to 8 PiB. */
