@@ -41,6 +41,9 @@ ok "... which plan marks as well" sh -c '
 ok "it can be trained" train it -s memory.limit=1M -s train.batch="$batch" -s run.max_steps=1
 ok "a quarter more does not train" says 4 "the largest train.batch that fits is 1" \
     train more -s memory.limit=1M -s train.batch=$((batch * 5 / 4))
+needed=$(sed -n 's/.* the run needs \([0-9.]*\) MiB.*/\1/p' err)
+ok "... it does with the memory that is said to be needed" train more -s memory.limit="${needed}M" \
+    -s train.batch=$((batch * 5 / 4)) -s run.max_steps=1
 ok "with more memory it is not smaller" [ "$(largest -s memory.limit=1536K)" -ge "$batch" ]
 ok "it does not exceed the number of images" [ "$(largest -s memory.limit=1G)" = $images ]
 wide="-s model.arch=resnet20 -s model.file= -s augment.flip=0"

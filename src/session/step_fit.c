@@ -1,5 +1,7 @@
 #include "session/step_fit.h"
 
+#include <math.h>
+
 #include "base/host.h"
 #include "compile/fit_batch.h"
 #include "compile/fit_memory.h"
@@ -53,12 +55,20 @@ void step_fit_describe(const struct session *session, int64_t limit, struct text
     else text_add(words, "not even train.batch=%d fits", hyperparameters_micro_batches(&session->hyper));
 }
 
+/* Rounded up to a tenth of the unit that it is shown in, so that a limit of what is shown is enough. */
+static int64_t round_up(int64_t bytes)
+{
+    double unit = 1;
+    while ((double)bytes / unit >= 1024) unit *= 1024;
+    return (int64_t)ceil(ceil((double)bytes / unit * 10) / 10 * unit);
+}
+
 static enum status refuse(const struct session *session, int64_t bytes, const char *least)
 {
     int64_t limit = session_limit(session);
     char has[TEXT_BYTES], needs[TEXT_BYTES];
     text_bytes((uint64_t)limit, has);
-    text_bytes((uint64_t)bytes, needs);
+    text_bytes((uint64_t)round_up(bytes), needs);
     struct text advice = {0};
     step_fit_describe(session, limit, &advice);
     if (limit == session->left)
