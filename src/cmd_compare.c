@@ -310,6 +310,7 @@ static enum status write_page(const struct comparison *all, char **names, const 
     add_curves(all, names, &page);
     html_end(&page);
     enum status status = atomic_file_write(&directory_working, path, page.data, page.length);
+    if (status == OK) log_info("%s written", path);
     text_free(&page);
     return status;
 }

@@ -181,6 +181,7 @@ static enum status draw(const struct range *range, const char *path)
     free(curve);
     const struct text *text = svg_end(&svg);
     enum status status = atomic_file_write(&directory_working, path, text->data, text->length);
+    if (status == OK) log_info("%s written", path);
     svg_free(&svg);
     return status;
 }
