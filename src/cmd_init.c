@@ -20,6 +20,7 @@
 #define SAMPLE 400         /* number of images examined */
 #define CHANNELS 3
 #define SMALL_SIDE 48      /* smaller images are shifted, not cropped at random */
+#define IMBALANCE 10       /* ratio of class sizes from which balancing them is offered */
 
 /* The facts known of a data set. */
 struct findings {
@@ -281,6 +282,8 @@ static void add_data(struct text *out, const struct findings *found, const char 
     else if (found->train && found->images > 1)
         add(out, "val_fraction", "fraction of the images held out for validation", "%s",
             found->images < 10000 ? "0.2" : "0.1");
+    if (found->fewest > 0 && found->most >= IMBALANCE * found->fewest)
+        text_add(out, "; balance = yes             ; small classes are drawn as often as large ones\n");
 }
 
 static void add_augment(struct text *out, const struct findings *found, const struct recipe *recipe)
@@ -311,7 +314,7 @@ static void add_training(struct text *out, const struct recipe *recipe)
     text_add(out, "\n[model]\n");
     add(out, "arch", "`amptrain models` lists the others", "%s", recipe->arch);
     if (!recipe->small)
-        text_add(out, "; weights = resnet18.safetensors    pretrained: helps with few images\n");
+        text_add(out, "; weights = resnet18.safetensors ; pretrained: helps with few images\n");
     text_add(out, "\n[train]\n");
     add(out, "epochs", "passes over the training images", "%d",
         recipe->epochs);

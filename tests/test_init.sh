@@ -27,6 +27,9 @@ few() {
 for images in 1 2 3 5 9; do ok "$images images of a class can be trained on" few $images; done
 single() { mkdir -p single/only && cp pictures/apple/0.png single/only/ && init single && checks; }
 ok "... and a single image" single
+uneven() { cp -r pictures uneven && rm uneven/pear/1?.png uneven/pear/2?.png uneven/pear/[0-7].png &&
+    init uneven && has '^; balance = yes ' && sed -i 's/^; balance/balance/' out.ini && checks; }
+ok "imbalanced classes may be balanced" uneven
 mkdir -p parted && cp -r pictures parted/train && cp -r pictures parted/valid
 ok "folders of training and validation images" init parted
 ok "... are told apart" has '^val = parted/valid '
