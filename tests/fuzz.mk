@@ -16,6 +16,7 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_model \
 	tests/fuzz/fuzz_packed \
 	tests/fuzz/fuzz_png \
+	tests/fuzz/fuzz_report \
 	tests/fuzz/fuzz_safetensors \
 	tests/fuzz/fuzz_shards \
 	tests/fuzz/fuzz_spans \
@@ -77,6 +78,9 @@ tests_fuzz_fuzz_packed_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_png_SOURCES = tests/fuzz/fuzz_png.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_png_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_report_SOURCES = tests/fuzz/fuzz_report.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_report_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c $(FUZZ_NETWORK)
 tests_fuzz_fuzz_safetensors_LDADD = $(LDADD) $(FUZZ_LDFLAGS)

@@ -36,13 +36,16 @@ static void table_free(struct records_table *table)
     free(table->columns);
 }
 
-/* Sums and differences of numbers up to this are finite; larger ones count as missing. */
+/* Sums and differences of numbers up to this are finite; larger ones count as missing. Smaller ones than the
+ * least count as 0: they have no powers of ten and no hundredths. */
 #define NUMBER_MAX 1e300
+#define NUMBER_LEAST 1e-300
 
 static double number_of(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
     double number = json_is_number(value) ? json_number_value(value) : NAN;
+    if (fabs(number) < NUMBER_LEAST) return 0;
     return fabs(number) <= NUMBER_MAX ? number : NAN;
 }
 
