@@ -270,23 +270,55 @@ static void check_counts(const struct program *program, const struct residuals *
                      (of->pooled + of->first) * MICRO_BATCHES);
 }
 
-static void check_gradients(const struct residuals *of, enum dtype storage, bool reference, bool joins)
+/* A network in fp32 by plain loops, and as it is stored in 16 bits, both unfolded: they have run. */
+struct unfolded {
+    struct graph graph;
+    struct net exact, apart;
+    struct net_options options;          /* of `apart` */
+};
+
+static void open_exact(const char *text, struct unfolded *u)
 {
-    struct graph graph = net_graph(of->text, true);
-    struct net exact, apart, folded;
+    u->graph = net_graph(text, true);
     struct net_options options = options_of(F32, false);
     options.reference = true;
-    net_open(&exact, &graph, &options);
-    options = options_of(storage, false);
-    options.reference = reference;
-    net_open(&apart, &graph, &options);
+    net_open(&u->exact, &u->graph, &options);
+    assert_int_equal(net_run(&u->exact, 0), OK);
+}
+
+static void close_exact(struct unfolded *u)
+{
+    net_close(&u->exact);
+    graph_free(&u->graph);
+}
+
+static void open_apart(struct unfolded *u, enum dtype storage, bool reference, bool fold)
+{
+    u->options = options_of(storage, fold);
+    u->options.reference = reference;
+    net_open(&u->apart, &u->graph, &u->options);
+    assert_int_equal(net_run(&u->apart, 0), OK);
+}
+
+/* Runs the network with other passes, and compares. */
+static void check_against(const struct unfolded *u, struct net *net)
+{
+    assert_int_equal(net_run(net, 0), OK);
+    check_distances(&u->graph, &u->exact, &u->apart, net, u->options.storage == F16 ? 0.01 : 0.08);
+    net_close(net);
+}
+
+static void check_folded_gradients(struct unfolded *u, const struct residuals *of, bool joins)
+{
+    struct net folded;
+    struct net_options options = u->options;
     options.fold_least = 1;
     struct others others = others_of(&options, 0);
     if (joins) {
         options.pass = run_others;
         options.pass_context = &others;
     }
-    net_open(&folded, &graph, &options);
+    net_open(&folded, &u->graph, &options);
     bool can = others.code_of(op_find("conv"))->joins_gradients;
     assert_int_equal(count_joined(&folded.program), joins && can ? of->joined * MICRO_BATCHES : 0);
     assert_int_equal(count_picked(&folded.program), joins && can ? of->picked * MICRO_BATCHES : 0);
@@ -295,73 +327,69 @@ static void check_gradients(const struct residuals *of, enum dtype storage, bool
     assert_int_equal(count_y_sums(&folded.program, true), sums ? of->gram * MICRO_BATCHES : 0);
     bool products = joins && others.code_of(op_find("batchnorm"))->takes_products;
     assert_int_equal(count_products(&folded.program), products ? of->products * MICRO_BATCHES : 0);
-    assert_int_equal(count_folded(&apart.program, "conv_batchnorm"), 0);
-    assert_int_equal(count_folded(&apart.program, "batchnorm_maxpool"), 0);
+    assert_int_equal(count_folded(&u->apart.program, "conv_batchnorm"), 0);
+    assert_int_equal(count_folded(&u->apart.program, "batchnorm_maxpool"), 0);
     check_counts(&folded.program, of);
-    assert_int_equal(count_params(&apart), graph_param_elements(&graph));
-    assert_int_equal(count_params(&folded), graph_param_elements(&graph));
-    assert_int_equal(net_run(&exact, 0), OK);
-    assert_int_equal(net_run(&apart, 0), OK);
-    assert_int_equal(net_run(&folded, 0), OK);
-    check_distances(&graph, &exact, &apart, &folded, storage == F16 ? 0.01 : 0.08);
-    net_close(&exact);
-    net_close(&apart);
-    net_close(&folded);
-    graph_free(&graph);
+    assert_int_equal(count_params(&u->apart), graph_param_elements(&u->graph));
+    assert_int_equal(count_params(&folded), graph_param_elements(&u->graph));
+    check_against(u, &folded);
 }
 
 static void test_gradients(void **state)
 {
     (void)state;
-    for (int i = 0; i < RESIDUALS; i++)
+    struct unfolded u;
+    for (int i = 0; i < RESIDUALS; i++) {
+        open_exact(residuals[i].text, &u);
         for (int way = 0; way < 4; way++) {
-            check_gradients(&residuals[i], F16, way % 2, way / 2);
-            check_gradients(&residuals[i], BF16, way % 2, way / 2);
+            open_apart(&u, way / 2 ? BF16 : F16, way % 2, false);
+            check_folded_gradients(&u, &residuals[i], false);
+            check_folded_gradients(&u, &residuals[i], true);
+            net_close(&u.apart);
         }
+        close_exact(&u);
+    }
 }
 
 static void test_products(void **state)
 {
     (void)state;
-    check_gradients(&block, F16, false, true);
-    check_gradients(&block, F16, true, true);
+    struct unfolded u;
+    open_exact(block.text, &u);
+    for (int reference = 0; reference < 2; reference++) {
+        open_apart(&u, F16, reference, false);
+        check_folded_gradients(&u, &block, true);
+        net_close(&u.apart);
+    }
+    close_exact(&u);
 }
 
 /* relu6 moves into depthwise convolutions, whose gradients one instruction makes, where the code can. */
-static void check_merged(enum dtype storage, bool reference)
+static void check_merged(struct unfolded *u)
 {
-    struct graph graph = net_graph(inverted, true);
-    struct net exact, apart, merged;
-    struct net_options options = options_of(F32, false);
-    options.reference = true;
-    net_open(&exact, &graph, &options);
-    options = options_of(storage, true);
-    options.reference = reference;
-    net_open(&apart, &graph, &options);
+    struct net merged;
+    struct net_options options = u->options;
     struct others others = others_of(&options, 0);
     options.pass = run_others;
     options.pass_context = &others;
-    net_open(&merged, &graph, &options);
+    net_open(&merged, &u->graph, &options);
     bool can = others.code_of(op_find("conv"))->backs_together;
     assert_int_equal(count_clipped(&merged.program), can ? 2 * MICRO_BATCHES : 0);
-    if (can) assert_int_equal(merged.program.count, apart.program.count - 2 * MICRO_BATCHES);
-    assert_int_equal(net_run(&exact, 0), OK);
-    assert_int_equal(net_run(&apart, 0), OK);
-    assert_int_equal(net_run(&merged, 0), OK);
-    check_distances(&graph, &exact, &apart, &merged, storage == F16 ? 0.01 : 0.08);
-    net_close(&exact);
-    net_close(&apart);
-    net_close(&merged);
-    graph_free(&graph);
+    if (can) assert_int_equal(merged.program.count, u->apart.program.count - 2 * MICRO_BATCHES);
+    check_against(u, &merged);
 }
 
 static void test_merged(void **state)
 {
     (void)state;
-    for (int reference = 0; reference < 2; reference++) {
-        check_merged(F16, reference);
-        check_merged(BF16, reference);
+    struct unfolded u;
+    open_exact(inverted, &u);
+    for (int way = 0; way < 4; way++) {
+        open_apart(&u, way % 2 ? BF16 : F16, way / 2, true);
+        check_merged(&u);
+        net_close(&u.apart);
     }
+    close_exact(&u);
 }
 
 static void check_others(const char *text, enum dtype storage, bool reference, uint64_t seed)
