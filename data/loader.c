@@ -97,11 +97,10 @@ static enum status check_options(const struct loader_options *options)
     return OK;
 }
 
-enum status loader_open(const struct loader_options *options, struct loader **result)
+/* Everything that follows from the options alone. */
+static void loader_derive(struct loader *loader)
 {
-    TRY(check_options(options));
-    struct loader *loader = memory_new(1, sizeof *loader);
-    loader->options = *options;
+    const struct loader_options *options = &loader->options;
     loader->table = augment_table_make(&options->augment, options->dtype);
     loader->image_bytes =
         (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
@@ -125,14 +124,27 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     loader->chunk = loader->share.count / (2 * options->workers);
     loader->chunk = loader->chunk < 1 ? 1 : loader->chunk > CHUNK_MAX ? CHUNK_MAX : loader->chunk;
     loader->slot_count = slots_of(options->prefetch);
-    atomic_init(&loader->drop, false);
+}
+
+static void make_locks(struct loader *loader)
+{
+    pthread_condattr_t steady;
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
-    pthread_condattr_t steady;
     pthread_condattr_init(&steady);
     pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
     pthread_cond_init(&loader->done, &steady);
     pthread_condattr_destroy(&steady);
+}
+
+enum status loader_open(const struct loader_options *options, struct loader **result)
+{
+    TRY(check_options(options));
+    struct loader *loader = memory_new(1, sizeof *loader);
+    loader->options = *options;
+    loader_derive(loader);
+    atomic_init(&loader->drop, false);
+    make_locks(loader);
     enum status status = slots_make(loader);
     if (status == OK) status = start_threads(loader);
     if (status != OK) {
