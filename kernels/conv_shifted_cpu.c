@@ -10,10 +10,10 @@
  * alone. */
 #include "conv_algorithm.h"
 
-#include <omp.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/openmp.h"
 #include "conv.h"
 #include "onednn.h"
 #include "pair_product.h"

@@ -5,11 +5,11 @@
  * threads, so an image has the same result in any batch. */
 #include "conv_algorithm.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/openmp.h"
 #include "conv.h"
 #include "cpu.h"
 #include "onednn.h"

@@ -206,6 +206,16 @@ names_differ() {
 }
 ok "test names are unique" names_differ
 
+# A build without OpenMP has neither its header nor its functions.
+openmp_is_optional() {
+    (cd "$top_srcdir" && files | grep '\.[ch]$' | xargs awk '
+        FNR == 1 { last = "" }
+        /^#include <omp.h>/ && last != "#ifdef _OPENMP" { print FILENAME; bad = 1 }
+        { last = $0 }
+        END { exit bad }')
+}
+ok "OpenMP is optional" openmp_is_optional
+
 lines_are_short() {
     (cd "$top_srcdir" && files | LC_ALL=C.UTF-8 xargs grep -nE '^.{111}' >"$scratch/wrong")
     [ ! -s "$scratch/wrong" ] || { cat "$scratch/wrong"; return 1; }

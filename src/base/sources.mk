@@ -26,6 +26,7 @@ libbase_a_SOURCES = \
 	src/base/members.h \
 	src/base/memory.c \
 	src/base/memory.h \
+	src/base/openmp.h \
 	src/base/philox.h \
 	src/base/physical.h \
 	src/base/random.c \

@@ -1,7 +1,6 @@
 /* checkpoint_write.c: writes a run's checkpoint, at once or in a thread of its own. */
 #include <errno.h>
 #include <inttypes.h>
-#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/openmp.h"
 #include "base/signals.h"
 #include "base/watch.h"
 #include "graph/graph_text.h"
