@@ -197,6 +197,17 @@ static enum status take_val(struct cmd *cmd)
     return status;
 }
 
+/* The run may have been on another machine. */
+static enum status check_images(const struct cmd *cmd, bool train)
+{
+    const char *key = !train && cmd->settings.data.val ? "val" : "train";
+    const char *path = !train && cmd->settings.data.val ? cmd->settings.data.val : cmd->settings.data.train;
+    bool named = cmd->config || strcmp(settings_where(&cmd->settings, "data", key), "-s") == 0;
+    if (named || cmd_value(cmd, "val") || !path || access(path, F_OK) == 0 || errno != ENOENT) return OK;
+    return fail(BAD_DATA, "%s: the run's images are not there; %s names others", path,
+                train ? "-s data.train=PATH" : "--val PATH");
+}
+
 static enum status eval_run(struct cmd *cmd)
 {
     const char *split = split_of(cmd);
@@ -206,6 +217,7 @@ static enum status eval_run(struct cmd *cmd)
     if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits")));
     if (cmd->output) TRY(check_records(cmd->output));
     TRY(take_val(cmd));
+    TRY(check_images(cmd, train));
     struct trained trained;
     TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
     enum status status = evaluate_split(cmd, &trained);

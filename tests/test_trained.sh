@@ -43,6 +43,10 @@ ok "eval of other images" whole
 packed() { "$AMPTRAIN" pack -q -c ../pictures.ini -s model.file= -s data.val_fraction=0 -o ../pictures.pack &&
     "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures.pack | grep '^{"images":48,'; }
 ok "... packed" packed
+mv ../pictures ../gone
+ok "... must be named if the run's have gone" says 3 "pictures: the run's images are not there; --val PATH" \
+    "$AMPTRAIN" eval --weights ../run
+mv ../gone ../pictures
 ok "... for a run of another format" says 3 "this class is not one of the 10 known ones" \
     "$AMPTRAIN" eval --weights ../grey --val ../pictures
 ok "... unless -s names the format" says 3 "pictures/digits.csv.gz: No such file" \
