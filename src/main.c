@@ -186,6 +186,9 @@ int main(int argc, char **argv)
     if (argc < 2) {
         print_help();
         status = USAGE;
+    } else if (strcmp(argv[1], "help") == 0 && argc == 3) {
+        char *asked[] = {argv[0], argv[2], "--help", NULL};
+        status = dispatch(3, asked);
     } else if (is(argv[1], "-h", "--help") || strcmp(argv[1], "help") == 0) {
         print_help();
     } else if (is(argv[1], "-V", "--version")) {

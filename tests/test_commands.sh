@@ -314,6 +314,8 @@ for command in $("$AMPTRAIN" --help | sed -n 's/^  \([a-z][a-z]*\)  *.*/\1/p'); 
     ok "... of $command" fits "$command"
 done
 ok "--help of a command" sh -c '"$AMPTRAIN" eval --help | grep -q logits'
+ok "... as help COMMAND" sh -c '"$AMPTRAIN" help eval | grep -q logits'
+ok "... of none" says 2 "did you mean 'eval'?" "$AMPTRAIN" help evla
 
 ok "-r without a folder" says 2 "-o" run -r
 ok "early stopping" sh -c '
