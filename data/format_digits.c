@@ -128,7 +128,7 @@ static void digits_close(struct dataset *dataset)
 const struct format format_digits = {
     .name = "digits",
     .one_size = true,
-    .help = "1,797 handwritten digits of 8x8 pixels that come with amptrain; takes no path",
+    .help = "1,797 handwritten digits of 8x8 pixels, which come with amptrain (a path: their folder)",
     .open = digits_open,
     .read = digits_read,
     .label = digits_label,
