@@ -16,11 +16,11 @@
 #include "data/dataset.h"
 #include "data/detect.h"
 #include "device/device.h"
+#include "session/data_summary.h"
 
 #define SAMPLE 400         /* number of images examined */
 #define CHANNELS 3
 #define SMALL_SIDE 48      /* smaller images are shifted, not cropped at random */
-#define IMBALANCE 10       /* ratio of class sizes from which balancing them is offered */
 
 /* The facts known of a data set. */
 struct findings {
@@ -282,7 +282,7 @@ static void add_data(struct text *out, const struct findings *found, const char 
     else if (found->train && found->images > 1)
         add(out, "val_fraction", "fraction of the images held out for validation", "%s",
             found->images < 10000 ? "0.2" : "0.1");
-    if (found->fewest > 0 && found->most >= IMBALANCE * found->fewest)
+    if (found->fewest > 0 && found->most >= DATA_IMBALANCE * found->fewest)
         text_add(out, "; balance = yes             ; small classes are drawn as often as large ones\n");
 }
 

@@ -12,7 +12,6 @@
 #include "session/duplicates.h"
 
 #define LISTED_MAX 10          /* classes that are listed one by one */
-#define IMBALANCE 10           /* ratio of the largest class to the smallest one that causes a warning */
 #define NAME_ROOM 256
 
 int64_t *data_summary_counts(const struct images *images)
@@ -82,7 +81,7 @@ static void log_extremes(const struct settings *settings, const struct dataset *
     find_extremes(dataset, counts, &fewest, &most);
     class_name(dataset, fewest, small);
     class_name(dataset, most, large);
-    if (counts[most] >= IMBALANCE * counts[fewest])
+    if (counts[most] >= DATA_IMBALANCE * counts[fewest])
         warn_of_imbalance(settings, large, counts[most], small, counts[fewest]);
     else if (dataset->classes > LISTED_MAX)
         log_info("%" PRId64 " ('%s') to %" PRId64 " ('%s') training images in a class", counts[fewest], small,

@@ -3,6 +3,9 @@
 
 #include "session/data.h"
 
+/* The ratio of the largest class to the smallest one from which classes are called imbalanced. */
+#define DATA_IMBALANCE 10
+
 /* Logs the numbers of images, and warns of classes without images, of classes of very different sizes, and of
  * splits treated as classes. */
 void data_summary_log(const struct settings *settings, const struct data *data);
