@@ -202,9 +202,22 @@ struct depthwise_place {
 
 __device__ static inline unsigned shared_at(const void *at) { return (unsigned)__cvta_generic_to_shared(at); }
 
+#if __CUDA_ARCH__ >= 800
+
 __device__ static inline void barrier_init(uint64_t *barrier, int count)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_at(barrier)), "r"(count) : "memory");
+}
+
+__device__ static inline void barrier_arrive(uint64_t *barrier)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_at(barrier)) : "memory");
+}
+
+/* Arrives once this thread's copies have. */
+__device__ static inline void barrier_arrive_copied(uint64_t *barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_at(barrier)) : "memory");
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -225,6 +238,46 @@ __device__ static inline void barrier_wait(uint64_t *barrier, unsigned parity)
     while (!done);
 }
 
+template <int bytes> __device__ static inline void copy_async(void *to, const void *from, bool inside)
+{
+    unsigned at = shared_at(to);
+    int read = inside ? bytes : 0;                     /* the rest becomes zero */
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(read)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(bytes),
+                     "r"(read)
+                     : "memory");
+}
+
+#else      /* neither such barriers nor such copies: the number of arrivals and, above it, those of a phase */
+
+__device__ static inline void barrier_init(uint64_t *barrier, int count) { *barrier = (uint64_t)count << 32; }
+
+__device__ static inline void barrier_arrive(uint64_t *barrier)
+{
+    __threadfence_block();
+    atomicAdd((unsigned *)barrier, 1u);
+}
+
+__device__ static inline void barrier_arrive_copied(uint64_t *barrier) { barrier_arrive(barrier); }
+
+__device__ static inline void barrier_wait(uint64_t *barrier, unsigned parity)
+{
+    unsigned each = (unsigned)(*barrier >> 32);
+    while ((*(volatile unsigned *)barrier / each & 1) == parity) {}
+    __threadfence_block();
+}
+
+template <int bytes> __device__ static inline void copy_async(void *to, const void *from, bool inside)
+{
+    using part = chunk<unsigned, bytes / 4>;
+    *(part *)to = inside ? *(const part *)from : part{};
+}
+
+#endif
+
 __device__ static inline void ring_open(const depthwise_layout &l, depthwise_ring *ring)
 {
     if (threadIdx.x < l.slots) {
@@ -242,34 +295,19 @@ __device__ static inline void place_next(depthwise_place *at, int slots)
 /* Called when a warp has read its slot. */
 __device__ static inline void ring_release(depthwise_ring *ring, depthwise_place *at, int slots)
 {
-    unsigned empty = shared_at(&ring->empty[at->slot]);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
+    if (threadIdx.x % 32 == 0) barrier_arrive(&ring->empty[at->slot]);
     place_next(at, slots);
 }
 
 /* Called when a stager has issued all its copies to a slot. */
 __device__ static inline void ring_staged(depthwise_ring *ring, depthwise_place *at, int slots)
 {
-    unsigned full = shared_at(&ring->full[at->slot]);
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
+    barrier_arrive_copied(&ring->full[at->slot]);
     place_next(at, slots);
 }
 
 /* ---- Staging ---- */
-
-template <int bytes> __device__ static inline void copy_async(void *to, const void *from, bool inside)
-{
-    unsigned at = shared_at(to);
-    int read = inside ? bytes : 0;                     /* the rest becomes zero */
-    if constexpr (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(read)
-                     : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(bytes),
-                     "r"(read)
-                     : "memory");
-}
 
 /* A stager's share of every row: a piece of every step'th pixel. */
 struct depthwise_stager {
