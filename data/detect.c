@@ -66,7 +66,7 @@ const char *detect(const char *path, char **folder)
     return sign->format;
 }
 
-static bool is_packed(const char *name)
+bool detect_packed(const char *name)
 {
     return text_ends_in(name, ".pack") || text_ends_in(name, ".tar");
 }
@@ -79,7 +79,7 @@ static const char *format_by_entries(const char *path)
     const char *format = NULL;
     while (folder && (!format || strcmp(format, "packed") != 0) && (entry = readdir(folder))) {
         char *name = text_format("%s/%s", path, entry->d_name);
-        if (is_packed(entry->d_name)) format = "packed";
+        if (detect_packed(entry->d_name)) format = "packed";
         else if (entry->d_name[0] != '.' && directory_is(name)) format = "folder";
         free(name);
     }
@@ -101,7 +101,7 @@ const char *detect_other(const char *format, const char *path)
     struct reason reason;
     if (find_sign(path, format) || !detect_check(format, path, &reason)) return NULL;
     const struct sign *sign = find_sign(path, NULL);
-    const char *other = sign ? sign->format : is_packed(path) ? "packed" : format_by_entries(path);
+    const char *other = sign ? sign->format : detect_packed(path) ? "packed" : format_by_entries(path);
     return other && strcmp(other, format) != 0 ? other : NULL;
 }
 

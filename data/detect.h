@@ -10,6 +10,9 @@
  * below it, as torchvision and archives make it. NULL if no format matches. */
 const char *detect(const char *path, char **folder);
 
+/* Whether a file in a folder is a packed file or a tar archive, by its name. */
+bool detect_packed(const char *name);
+
 /* The name of the likely format of `path`: what detect finds, packed files, or a folder of images. */
 const char *detect_format(const char *path);
 

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/dataset.h"
+#include "data/detect.h"
 #include "data/packed.h"
 #include "data/shard.h"
 #include "data/tar.h"
@@ -86,7 +87,7 @@ static enum status find_shards(const char *path, struct packed *packed)
     }
     packed->folder = true;
     while (errno = 0, (entry = readdir(folder)))
-        if (text_ends_in(entry->d_name, ".pack") || text_ends_in(entry->d_name, ".tar"))
+        if (detect_packed(entry->d_name))
             *array_push(packed->shards, packed->count) =
                 (struct shard){.path = text_format("%s/%s", path, entry->d_name), .file = -1};
     int why = errno;
