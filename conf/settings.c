@@ -295,6 +295,11 @@ bool settings_given(const struct settings *settings, const char *section, const 
     return given;
 }
 
+bool settings_on_command(const struct settings *settings, const char *section, const char *key)
+{
+    return settings_origin(settings, option_find(section, key))->kind == FROM_COMMAND;
+}
+
 static const char *origin_text(const struct settings_origin *origin)
 {
     if (origin->where) return origin->where;

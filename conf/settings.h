@@ -41,6 +41,8 @@ const struct option *settings_find_file(const struct settings *settings, const c
 /* Whether an option was set by file or command line (so that defaults may depend on other keys).
  * An "auto" that is the default anyway counts as not set, also where it was written down. */
 bool settings_given(const struct settings *settings, const char *section, const char *key);
+/* Whether it is from the command line (-s). */
+bool settings_on_command(const struct settings *settings, const char *section, const char *key);
 /* Where an option's value came from, for messages: "imagenet.ini:12", "-s", or "default". */
 const char *settings_where(const struct settings *settings, const char *section, const char *key);
 /* Changes it to `where`, which settings then own; returns the previous one, for the caller: NULL: default or

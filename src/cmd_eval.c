@@ -177,7 +177,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
 static void take_format(struct cmd *cmd, const char *path)
 {
     const char *format = cmd->settings.data.format;
-    bool named = strcmp(settings_where(&cmd->settings, "data", "format"), "-s") == 0;
+    bool named = settings_on_command(&cmd->settings, "data", "format");
     const char *found = !format ? detect_format(path) : named ? NULL : detect_other(format, path);
     if (format && found) log_info("%s: read as data.format=%s, not %s", path, found, format);
     if (found) settings_derive(&cmd->settings, "data", "format", found);
@@ -200,10 +200,11 @@ static enum status take_val(struct cmd *cmd)
 /* The run may have been on another machine. */
 static enum status check_images(const struct cmd *cmd, bool train)
 {
-    const char *key = !train && cmd->settings.data.val ? "val" : "train";
-    const char *path = !train && cmd->settings.data.val ? cmd->settings.data.val : cmd->settings.data.train;
-    bool named = cmd->config || strcmp(settings_where(&cmd->settings, "data", key), "-s") == 0;
-    if (named || cmd_value(cmd, "val") || !path || access(path, F_OK) == 0 || errno != ENOENT) return OK;
+    bool val = !train && cmd->settings.data.val;
+    const char *path = val ? cmd->settings.data.val : cmd->settings.data.train;
+    bool named = cmd->config || cmd_value(cmd, "val") ||
+                 settings_on_command(&cmd->settings, "data", val ? "val" : "train");
+    if (named || !path || access(path, F_OK) == 0 || errno != ENOENT) return OK;
     return fail(BAD_DATA, "%s: the run's images are not there; %s names others", path,
                 train ? "-s data.train=PATH" : "--val PATH");
 }
