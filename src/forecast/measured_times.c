@@ -51,19 +51,18 @@ static bool read_rows(struct measured_times *times)
 
 enum status measured_times_open(const char *path, struct measured_times **times)
 {
-    struct measured_times *made = memory_new(1, sizeof *made);
     struct reason reason;
     json_error_t error;
     FILE *file = directory_stream(&directory_working, path, "r", &reason);
-    made->root = file ? json_loadf(file, 0, &error) : NULL;
-    if (file) fclose(file);
+    if (!file) return fail(BAD_DATA, "cannot read %s: %s", path, reason.text);
+    struct measured_times *made = memory_new(1, sizeof *made);
+    made->root = json_loadf(file, 0, &error);
+    fclose(file);
     if (made->root && read_rows(made)) {
         *times = made;
         return OK;
     }
-    if (!file)
-        fail(BAD_DATA, "cannot read %s: %s", path, reason.text);
-    else if (made->root)
+    if (made->root)
         fail(BAD_DATA, "%s: no times of instructions, as 'amptrain bench --layers --json' prints them", path);
     else
         fail(BAD_DATA, "%s:%d: %s", path, error.line, error.text);
