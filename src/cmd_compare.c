@@ -164,8 +164,7 @@ static void describe_rate(const struct run_records *run, struct text *out)
 static void describe_memory(const struct run_records *run, struct text *out)
 {
     char bytes[TEXT_BYTES];
-    double peak = records_last(&run->epochs, "device_peak_bytes");
-    if (peak >= 0) text_add(out, "%s", text_bytes((uint64_t)fmin(peak, 1e18), bytes));
+    text_add(out, "%s", records_memory(run, bytes));
 }
 
 static void describe_skipped(const struct run_records *run, struct text *out)

@@ -124,6 +124,12 @@ double records_last(const struct records_table *table, const char *key)
     return NAN;
 }
 
+const char *records_memory(const struct run_records *records, char text[TEXT_BYTES])
+{
+    double peak = records_last(&records->epochs, "device_peak_bytes");
+    return peak >= 0 ? text_bytes((uint64_t)fmin(peak, 1e18), text) : "";
+}
+
 double records_sum(const struct records_table *table, const char *key)
 {
     const double *column = records_column(table, key);

@@ -34,6 +34,9 @@ double records_sum(const struct records_table *table, const char *key);
 double records_start_number(const struct run_records *records, const char *key);
 const char *records_start_text(const struct run_records *records, const char *key);   /* "" when missing */
 
+/* The device memory that the run took; "" when missing. */
+const char *records_memory(const struct run_records *records, char text[TEXT_BYTES]);
+
 /* Steps of the run, by the line that knows of most; NAN: none does. */
 double records_steps(const struct run_records *records);
 

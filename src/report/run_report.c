@@ -47,10 +47,11 @@ static void add_results(const struct run_records *records, struct text *out)
     add_count_tile(out, "steps", records_steps(records));
     add_tile(out, "time in epochs", progress_time(records_sum(epochs, "seconds"), time));
     add_count_tile(out, "images/s", records_last(epochs, "images_per_s"));
-    double peak = records_last(epochs, "device_peak_bytes"), joules = records_sum(epochs, "joules");
+    const char *memory = records_memory(records, bytes);
+    double joules = records_sum(epochs, "joules");
     joules += json_number_value(json_object_get(records->end, "joules"));
     if (joules > 0) add_tile(out, "energy", text_energy(joules, number));
-    if (peak >= 0) add_tile(out, "device memory", text_bytes((uint64_t)fmin(peak, 1e18), bytes));
+    if (*memory) add_tile(out, "device memory", memory);
     add_count_tile(out, "skipped steps", records_sum(epochs, "skipped_steps"));
     add_count_tile(out, "bad images", records_sum(epochs, "bad_images"));
 }
