@@ -156,12 +156,11 @@ static enum status parse_batches(const struct cmd *cmd, long batches[BATCHES_MAX
     return OK;
 }
 
-/* Writes profile.json, which the report shows, and the timeline, of the first batch. */
+/* Writes profile.json, which the report shows, and the timeline, of the first batch, into a folder. */
 static enum status write_files(const char *path, const struct profile *profile)
 {
     struct directory folder;
     struct text json = {0}, timeline = {0};
-    TRY(folder_make(path));
     TRY(directory_open(path, &folder));
     add_profile(profile, &json);
     text_add(&timeline, "{\"traceEvents\":[\n%s\n]}\n", profile->trace.data);
@@ -258,8 +257,10 @@ static enum status profile_run(struct cmd *cmd)
         cmd_any_batch(cmd);
         return each_batch(cmd, compare_libraries);
     }
-    if (cmd->output) TRY(folder_make(cmd->output));
-    if (cmd->output) TRY(cmd_check_folder(cmd->output));
+    if (cmd->output) {
+        TRY(folder_make(cmd->output));
+        TRY(cmd_check_folder(cmd->output));
+    }
     return cmd_ranks(cmd, profile_rank);
 }
 
