@@ -14,6 +14,7 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
     if (options->path && !detect_check(format->name, options->path, &reason))
         return fail(BAD_DATA, "%s", reason.text);
     enum status status = format->open(options, &opened);
+    if (status == OK) status = dataset_number_classes(options, &opened);
     if (status != OK) {
         dataset_close(&opened);
         return status;
@@ -27,6 +28,7 @@ void dataset_close(struct dataset *dataset)
     if (dataset->held) return;
     if (dataset->format) dataset->format->close(dataset);
     text_list_free(dataset->class_names, (size_t)dataset->classes);
+    free(dataset->numbers);
     *dataset = (struct dataset){0};
 }
 

@@ -17,8 +17,8 @@ struct dataset_options {
     const char *path;              /* folder or file, already resolved; NULL: the format's default */
     enum split split;
     const char *installed;         /* the folder of data that ships with the program: digits/ is in it */
-    /* folder: the class names that define the numbering, from a checkpoint or the training split; other class
-     * folders are refused. NULL: the folders found are the classes. */
+    /* The classes that define the numbering, from a checkpoint or the training split: classes of the files
+     * get the number of their name there, and images of any other class are refused. NULL: the files' own. */
     char *const *class_names;
     int class_count;               /* of class_names */
     int classes;                   /* synthetic: how many; 0: default */
@@ -33,6 +33,8 @@ struct dataset {
     int64_t count;
     int classes;
     char **class_names;            /* [classes] */
+    int *numbers;                  /* [classes of the files] their numbers in class_names; NULL: the same */
+    bool numbered;                 /* the files name no classes: class_names are numbers, or were given */
     int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
     bool ignore_orientation;       /* struct image_options */
     bool decoded;                  /* images are decoded from PNG, JPEG or WebP files, which takes time */
@@ -63,6 +65,16 @@ struct format {
 
 extern const struct format *const format_table[];      /* ended by NULL: the list in formats.c */
 const struct format *format_find(const char *name);
+
+/* The number of a class of the files, for formats. */
+static inline int dataset_number(const struct dataset *dataset, int class)
+{
+    return dataset->numbers ? dataset->numbers[class] : class;
+}
+
+/* For dataset_open: numbers the classes of an opened data set as the options say; BAD_DATA names both lists
+ * of classes. */
+enum status dataset_number_classes(const struct dataset_options *options, struct dataset *dataset);
 
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset);

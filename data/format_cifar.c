@@ -97,6 +97,7 @@ static enum status cifar_open(const struct layout *layout, const struct dataset_
     dataset->c = 3;
     dataset->classes = layout->classes;
     dataset->class_names = gzip_file_class_names(options->path, layout->names, layout->classes);
+    dataset->numbered = strcmp(dataset->class_names[0], "0") == 0;
     return OK;
 }
 
@@ -120,7 +121,7 @@ static const uint8_t *record_of(const struct cifar *cifar, int64_t index)
 static int cifar_label(const struct dataset *dataset, int64_t index)
 {
     const struct cifar *cifar = dataset->state;
-    return record_of(cifar, index)[cifar->layout->label];
+    return dataset_number(dataset, record_of(cifar, index)[cifar->layout->label]);
 }
 
 static bool cifar_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
@@ -130,7 +131,7 @@ static bool cifar_read(const struct dataset *dataset, int64_t index, const struc
     if (!image_resize_buffer(image, SIDE, SIDE, 3, reason)) return false;
     const uint8_t *record = record_of(cifar, index);
     const uint8_t *red = record + cifar->layout->label_bytes, *green = red + PLANE, *blue = green + PLANE;
-    *label = record[cifar->layout->label];
+    *label = dataset_number(dataset, record[cifar->layout->label]);
     uint8_t *restrict to = image->pixels;
     for (int i = 0; i < PLANE; i++) {
         to[3 * i] = red[i];

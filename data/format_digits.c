@@ -97,6 +97,7 @@ static enum status digits_open(const struct dataset_options *options, struct dat
     dataset->h = dataset->w = SIDE;
     dataset->c = 1;
     dataset->classes = CLASSES;
+    dataset->numbered = true;
     dataset->class_names = gzip_file_class_names(NULL, NULL, CLASSES);
     return OK;
 }
@@ -104,7 +105,7 @@ static enum status digits_open(const struct dataset_options *options, struct dat
 static int digits_label(const struct dataset *dataset, int64_t index)
 {
     const struct digits *digits = dataset->state;
-    return digits->digit[index].label;
+    return dataset_number(dataset, digits->digit[index].label);
 }
 
 static bool digits_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,

@@ -11,29 +11,7 @@
 struct image_folder {
     char *root;
     struct listing listing;
-    int *labels;               /* by class found */
 };
-
-static int label_of(const struct dataset *dataset, const char *name)
-{
-    for (int i = 0; i < dataset->classes; i++)
-        if (strcmp(dataset->class_names[i], name) == 0) return i;
-    return -1;
-}
-
-static enum status number_classes(const struct dataset *dataset)
-{
-    struct image_folder *folder = dataset->state;
-    const struct listing *listing = &folder->listing;
-    folder->labels = memory_new((size_t)listing->class_count, sizeof *folder->labels);
-    for (int i = 0; i < listing->class_count; i++) {
-        folder->labels[i] = label_of(dataset, listing->classes[i]);
-        if (folder->labels[i] < 0)
-            return fail(BAD_DATA, "%s/%s: this class is not one of the %d known ones, such as %s",
-                        folder->root, listing->classes[i], dataset->classes, dataset->class_names[0]);
-    }
-    return OK;
-}
 
 static enum status check_images(const struct image_folder *folder)
 {
@@ -66,10 +44,8 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     bool good = listing_make(folder->root, cache, listing, &reason);
     free(cache);
     if (!good) return fail(BAD_DATA, "%s", reason.text);
-    char *const *names = options->class_names ? options->class_names : listing->classes;
-    dataset->classes = options->class_names ? options->class_count : listing->class_count;
-    dataset->class_names = text_list(names, dataset->classes, dataset->classes);
-    TRY(number_classes(dataset));
+    dataset->classes = listing->class_count;
+    dataset->class_names = text_list(listing->classes, listing->class_count, listing->class_count);
     listing_warn(folder->root, listing);
     TRY(check_images(folder));
     dataset->count = (int64_t)listing->count;
@@ -94,7 +70,7 @@ static char *folder_image_path(const struct dataset *dataset, int64_t index)
 static int folder_label(const struct dataset *dataset, int64_t index)
 {
     const struct image_folder *folder = dataset->state;
-    return folder->labels[folder->listing.files[index].class];
+    return dataset_number(dataset, folder->listing.files[index].class);
 }
 
 static bool folder_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
@@ -123,7 +99,6 @@ static void folder_close(struct dataset *dataset)
     if (!folder) return;
     listing_free(&folder->listing);
     free(folder->root);
-    free(folder->labels);
     free(folder);
 }
 

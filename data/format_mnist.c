@@ -97,6 +97,7 @@ static enum status mnist_open(const struct dataset_options *options, struct data
     dataset->w = (int)mnist->images.dim[2];
     dataset->c = 1;
     dataset->classes = CLASSES;
+    dataset->numbered = true;
     dataset->class_names = gzip_file_class_names(NULL, NULL, CLASSES);
     return OK;
 }
@@ -104,7 +105,7 @@ static enum status mnist_open(const struct dataset_options *options, struct data
 static int mnist_label(const struct dataset *dataset, int64_t index)
 {
     const struct mnist *mnist = dataset->state;
-    return mnist->labels.bytes[index];
+    return dataset_number(dataset, mnist->labels.bytes[index]);
 }
 
 static bool mnist_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,

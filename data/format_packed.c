@@ -60,13 +60,13 @@ bool shard_read(const struct shard *shard, uint64_t at, void *to, size_t count, 
 /* A tar archive names no classes: they are numbers, as many as there are known to be. */
 static enum status number_classes(const struct dataset_options *options, struct dataset *dataset)
 {
-    int known = options->class_names ? options->class_count : options->classes;
+    int known = options->class_names ? 0 : options->classes;
     if (known > 0 && dataset->classes > known)
         return fail(BAD_DATA, "%s: label %d where there are %d classes", options->path, dataset->classes - 1,
                     known);
     if (known > 0) dataset->classes = known;
-    dataset->class_names =
-        text_list(options->class_names, options->class_names ? known : 0, dataset->classes);
+    dataset->class_names = text_list(NULL, 0, dataset->classes);
+    dataset->numbered = true;
     return OK;
 }
 
@@ -174,7 +174,7 @@ static const struct packed_entry *find_entry(const struct dataset *dataset, int6
 static int packed_label(const struct dataset *dataset, int64_t index)
 {
     const struct shard *shard;
-    return (int)find_entry(dataset, &index, &shard)->label;
+    return dataset_number(dataset, (int)find_entry(dataset, &index, &shard)->label);
 }
 
 /* The reason, prefixed with the image's name. */
@@ -237,7 +237,7 @@ static bool packed_read(const struct dataset *dataset, int64_t index, const stru
 {
     const struct shard *shard;
     const struct packed_entry *entry = find_entry(dataset, &index, &shard);
-    *label = (int)entry->label;
+    *label = dataset_number(dataset, (int)entry->label);
     if (entry->kind == PACKED_FILE)
         return decode_file(shard, index, dataset_image_options(dataset), choice, image, reason);
     if (!image_resize_buffer(image, (int)entry->h, (int)entry->w, dataset->c, reason))
@@ -256,7 +256,7 @@ static bool packed_read_file(const struct dataset *dataset, int64_t index, uint8
     if (!copy) return false;
     *bytes = copy;
     *count = entry->bytes;
-    *label = (int)entry->label;
+    *label = dataset_number(dataset, (int)entry->label);
     return true;
 }
 

@@ -20,6 +20,7 @@ struct stripes {
 
 struct synthetic {
     uint64_t seed;
+    int classes;
     enum split split;
     uint8_t wave[WAVE];        /* one wave, from 0 to 128 */
     uint8_t *noise;            /* NOISE numbers from 0 to 31, and again from the first as far as a row
@@ -64,7 +65,8 @@ static enum status synthetic_open(const struct dataset_options *options, struct 
     synthetic->split = options->split;
     int64_t count = options->split == SPLIT_TRAIN ? 10000 : 2000;
     dataset->count = options->synthetic_count > 0 ? options->synthetic_count : count;
-    dataset->classes = options->classes > 0 ? options->classes : 10;
+    dataset->classes = synthetic->classes = options->classes > 0 ? options->classes : 10;
+    dataset->numbered = true;
     dataset->h = options->h > 0 ? options->h : 32;
     dataset->w = options->w > 0 ? options->w : dataset->h;
     dataset->c = options->c > 0 ? options->c : 3;
@@ -102,7 +104,8 @@ EVERY_MACHINE static void draw_row(const struct synthetic *synthetic, const stru
 
 static int synthetic_label(const struct dataset *dataset, int64_t index)
 {
-    return (int)(index % dataset->classes);
+    const struct synthetic *synthetic = dataset->state;
+    return dataset_number(dataset, (int)(index % synthetic->classes));
 }
 
 static bool synthetic_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
@@ -111,7 +114,7 @@ static bool synthetic_read(const struct dataset *dataset, int64_t index, const s
     const struct synthetic *synthetic = dataset->state;
     if (!image_resize_buffer(image, dataset->h, dataset->w, dataset->c, reason)) return false;
     *label = synthetic_label(dataset, index);
-    const struct stripes *stripes = &synthetic->stripes[*label];
+    const struct stripes *stripes = &synthetic->stripes[index % synthetic->classes];
     struct random random =
         random_open(synthetic->seed, PURPOSE_SYNTHETIC, (uint64_t)index, (uint64_t)synthetic->split);
     unsigned phase = random_next(&random);

@@ -6,6 +6,7 @@ libdata_a_SOURCES = \
 	data/colour.c \
 	data/colour.h \
 	data/dataset.c \
+	data/dataset_classes.c \
 	data/dataset.h \
 	data/deflated.h \
 	data/detect.c \

@@ -112,18 +112,6 @@ static void compare_preprocessing(const struct session *session, const struct re
                     images->h, images->w, remembered->hint.h, remembered->hint.w);
 }
 
-/* Warns about the same number of classes with other names, for which the figures may be meaningless. */
-static void compare_classes(const struct data *data, const struct remembered *remembered)
-{
-    if (remembered->hint.classes != data->classes) return;
-    for (int i = 0; i < data->classes; i++) {
-        if (strcmp(data->class_names[i], remembered->names[i]) == 0) continue;
-        log_warning("class %d is '%s' in the data, but the weights were trained for '%s'", i,
-                    data->class_names[i], remembered->names[i]);
-        return;
-    }
-}
-
 static bool names_network(const struct settings *settings)
 {
     return settings->model.arch || settings->model.file;
@@ -177,7 +165,6 @@ static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
         return fail(USAGE, "%s: does not say which images: name them with --val PATH or -c FILE", path);
     cmd_any_batch(cmd);
     TRY(cmd_session(cmd, data, &remembered->hint, session));
-    compare_classes(&session->data, remembered);
     compare_preprocessing(session, remembered, path);
     TRY(compare_networks(session, remembered, path));
     return open_network(path, trained);

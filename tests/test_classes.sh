@@ -105,6 +105,31 @@ ok "a different class resets its classifier row" says 0 \
     "has 1 of the 2 classes, but not 'zebra': the other rows of the classifier 'linear'" \
     amp train -s model.weights=$weights -s data.train=others -s data.val=others -s run.max_steps=1
 
+# Validation data with other classes, in another order: images are what their classes are named.
+mkdir digits && cp -r pictures/apple digits/7 && cp -r pictures/pear digits/9
+cp -r digits two && cp -r digits/7 two/3 && mkdir nine && cp -r digits/9 nine
+for folder in digits two nine; do
+    "$AMPTRAIN" pack -q -s data.format=folder -s data.train=$folder -s augment.val_crop=32 \
+        -s model.arch=resnet20 -o $folder.pack || exit 1
+done
+"$AMPTRAIN" pack -q -c run.ini -o pictures.pack
+amp train -q -s data.train=digits -s data.val=digits -o seven-run -s optimizer.lr=0.01 -s train.epochs=4
+top1() { "$AMPTRAIN" eval -q --json --weights seven-run --val "$@" >out 2>err && cat err out &&
+    sed 's/.*"top1":\([^,]*\),.*/\1/' out >figure; }
+both() { top1 digits && mv figure wanted && top1 digits.pack && cmp wanted figure; }
+ok "packed validation data give the same figures" both
+one_class() { top1 digits/../nine && mv figure wanted && top1 nine.pack && cmp wanted figure; }
+ok "... those of one class as well" one_class
+ok "... other classes are refused, by name" says 3 \
+    "two.pack: class '3' is not one of the 2 known ones (7, 9); the data have 3, 7, 9" \
+    "$AMPTRAIN" eval --weights seven-run --val two.pack
+ok "... and so are fewer" says 3 \
+    "class 'apple' is not one of the 2 known ones (7, 9); the data have apple, pear" \
+    "$AMPTRAIN" eval --weights seven-run --val pictures.pack
+ok "... and so are digits" says 3 \
+    "class '0' is not one of the 2 known ones (7, 9); the data have 0, 1, 2, 3" \
+    "$AMPTRAIN" eval --weights seven-run -s data.format=digits --val "$top_srcdir/data/digits"
+
 mkdir lonely
 cp -r pictures/apple lonely
 ok "a single class" says 0 "there is only one class, 'apple', so there is nothing to learn" \

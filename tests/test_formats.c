@@ -319,7 +319,7 @@ static void folder_numbers_by_given_names(void **state)
     image_free(&image);
     dataset_close(&dataset);
     options.class_count = 1;
-    expect_refused("folder", &options, "/b: this class is not one of");
+    expect_refused("folder", &options, ": class 'b' is not one of the 1 known ones (a); the data have b");
     case_remove(folder);
 }
 

@@ -471,7 +471,71 @@ static void tar_archives_of_known_classes(void **state)
     options.class_count = 2;
     case_log_collect();
     assert_int_equal(dataset_open(format_find("packed"), &options, &dataset), BAD_DATA);
-    assert_non_null(strstr(case_log(), "label 2 where there are 2 classes"));
+    assert_non_null(strstr(case_log(), "class '1' is not one of the 2 known ones (cat, dog); the data have 0"));
+    free(path);
+    case_remove(folder);
+}
+
+/* The class names that define the numbering, and the labels that images then have; no labels: it is refused.
+ * `words` are said. */
+static void expect_numbers(const char *path, char *const *known, int count, const char *labels,
+                           const char *words)
+{
+    struct dataset dataset;
+    struct dataset_options options = {.path = path, .class_names = known, .class_count = count};
+    case_log_collect();
+    enum status status = dataset_open(format_find("packed"), &options, &dataset);
+    if (words) assert_non_null(strstr(case_log(), words));
+    assert_int_equal(status, labels ? OK : BAD_DATA);
+    if (!labels) return;
+    assert_int_equal(dataset.classes, count);
+    assert_string_equal(dataset.class_names[count - 1], known[count - 1]);
+    for (int64_t i = 0; i < dataset.count; i++) {
+        struct image image = {0};
+        struct reason reason;
+        int label;
+        assert_int_equal(dataset.format->label(&dataset, i), labels[i] - '0');
+        assert_true(dataset.format->read(&dataset, i, NULL, &image, &label, &reason));
+        assert_int_equal(label, labels[i] - '0');
+        image_free(&image);
+    }
+    dataset_close(&dataset);
+}
+
+/* Classes are those of their names, in any order, and among others. */
+static void classes_are_matched_by_name(void **state)
+{
+    static char *more[] = {"eel", "fox", "dog", "cat"}, *fewer[] = {"dog", "cat"}, *none[] = {"x", "y", "z"};
+    static char *some[] = {"dog", "cat", "e1", "e2", "e3", "e4", "e5", "e6", "e7"};
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    write_raw(path, 0, 5);
+    expect_numbers(path, names, 3, "01201", NULL);
+    expect_numbers(path, more, 4, "32032", NULL);
+    expect_numbers(path, none, 3, NULL, "class 'cat' is not one of the 3 known ones (x, y, z); the data have "
+                                        "cat, dog, eel");
+    expect_numbers(path, some, 9, NULL, "class 'eel' is not one of the 9 known ones (dog, cat, e1, e2, e3, e4, "
+                                        "e5, e6 and 1 more)");
+    expect_numbers(path, fewer, 2, NULL, "class 'eel' is not one of");
+    write_raw(path, 0, 2);                             /* no eel among the images */
+    expect_numbers(path, fewer, 2, "10", NULL);
+    free(path);
+    case_remove(folder);
+}
+
+/* Numbers stand for names, unless names are other numbers. */
+static void numbered_classes_are_matched_by_name(void **state)
+{
+    static char *digits[] = {"2", "0", "1"}, *others[] = {"7", "9", "8"};
+    static char *few[] = {"cat", "dog"}, *mixed[] = {"cat", "1x", "2"};
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    make_samples(folder);
+    run_in(folder, "tar -cf x.tar 00.png 00.cls 03.cls 03.png");
+    expect_numbers(path, digits, 3, "02", NULL);
+    expect_numbers(path, names, 3, "21", "0 is taken to be 'cat'");
+    expect_numbers(path, mixed, 3, "21", "0 is taken to be 'cat'");
+    expect_numbers(path, others, 3, NULL, "class '1' is not one of the 3 known ones (7, 9, 8); the data have "
+                                          "0, 1, 2");
+    expect_numbers(path, few, 2, NULL, "class '1' is not one of the 2 known ones (cat, dog)");
     free(path);
     case_remove(folder);
 }
@@ -701,6 +765,7 @@ int main(void)
         cmocka_unit_test(empty_images_are_refused),   cmocka_unit_test(headers_that_promise_too_much),
         cmocka_unit_test(headers_that_make_no_sense), cmocka_unit_test(files_that_become_shorter_are_noticed),
         cmocka_unit_test(shards_that_differ_are_refused), cmocka_unit_test(tar_archives_of_known_classes),
+        cmocka_unit_test(classes_are_matched_by_name), cmocka_unit_test(numbered_classes_are_matched_by_name),
         cmocka_unit_test(shards_must_agree),          cmocka_unit_test(tar_archives_of_every_kind),
         cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(broken_tar_archives_are_refused),
         cmocka_unit_test(archives_that_promise_too_much),

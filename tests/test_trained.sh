@@ -47,7 +47,7 @@ mv ../pictures ../gone
 ok "... must be named if the run's have gone" says 3 "pictures: the run's images are not there; --val PATH" \
     "$AMPTRAIN" eval --weights ../run
 mv ../gone ../pictures
-ok "... for a run of another format" says 3 "this class is not one of the 10 known ones" \
+ok "... for a run of another format" says 3 "class 'apple' is not one of the 10 known ones (0, 1, 2, 3" \
     "$AMPTRAIN" eval --weights ../grey --val ../pictures
 ok "... unless -s names the format" says 3 "pictures/digits.csv.gz: No such file" \
     "$AMPTRAIN" eval --weights ../grey --val ../pictures -s data.format=digits

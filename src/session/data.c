@@ -51,7 +51,7 @@ static enum status input_of_model(struct data_opening *o)
     return status;
 }
 
-/* Folders are numbered as in the training images, or as the weights were trained: a class without validation
+/* Classes are numbered as in the training images, or as the weights were trained: a class without validation
  * images does not change the numbers of others. */
 static void number_classes(const struct data_opening *o, struct dataset_options *options)
 {
@@ -93,20 +93,6 @@ static enum status open_split(const struct data_opening *o, enum split split)
     return status;
 }
 
-static enum status check_same_classes(const struct data_opening *o)
-{
-    const struct dataset *train = &o->data->opened[SPLIT_TRAIN], *val = &o->data->opened[SPLIT_VAL];
-    if (!train->format || !val->format) return OK;
-    if (train->classes != val->classes)
-        return fail(BAD_DATA, "the training data have %d classes, the validation data %d", train->classes,
-                    val->classes);
-    for (int i = 0; i < train->classes; i++)
-        if (strcmp(train->class_names[i], val->class_names[i]) != 0)
-            return fail(BAD_DATA, "class %d is '%s' in the training data and '%s' in the validation data", i,
-                        train->class_names[i], val->class_names[i]);
-    return OK;
-}
-
 static bool wants_own_val(const struct settings *settings)
 {
     return settings->data.val_fraction == 0 && (settings->data.val || !settings->data.train);
@@ -133,7 +119,7 @@ static enum status open_splits(const struct data_opening *o)
         return settings_refuse(o->settings, "data", "val_fraction", "there are too few images to split");
     if (split) data_split(o);
     data_limit(o);
-    return check_same_classes(o);
+    return OK;
 }
 
 const struct dataset *data_any(const struct data *data)
