@@ -54,7 +54,8 @@ void colour_contrast(struct image *image, double factor)
     blend_with(image, factor, (float)((double)sum / (double)pixels_of(image)));
 }
 
-EVERY_MACHINE static void colour_saturate(uint8_t *pixels, size_t count, float factor, float rest)
+static EVERY_MACHINE(void, colour_saturate, (uint8_t *pixels, size_t count, float factor, float rest),
+                     (pixels, count, factor, rest))
 {
     for (size_t i = 0; i < count; i++, pixels += 3) {
         float grey = grey_of(pixels);
@@ -159,8 +160,8 @@ void colour_equalize(struct image *image)
 }
 
 /* Row y, between two others; a pixel on either side stays. */
-EVERY_MACHINE static void sharpen_row(const struct image *image, int y, float factor, float rest,
-                                      uint8_t *restrict to)
+static EVERY_MACHINE(void, sharpen_row, (const struct image *image, int y, float factor, float rest,
+                     uint8_t *restrict to), (image, y, factor, rest, to))
 {
     int c = image->c, bytes = image->w * c;
     ptrdiff_t stride = bytes;

@@ -85,8 +85,9 @@ INLINE void synthetic_add_up(const uint8_t *restrict wave, const uint8_t *restri
 }
 
 /* Row y of the image, in blocks of its wave. */
-EVERY_MACHINE static void draw_row(const struct synthetic *synthetic, const struct stripes *stripes,
-                                   unsigned phase, unsigned place, const struct image *image, int y)
+static EVERY_MACHINE(void, draw_row, (const struct synthetic *synthetic, const struct stripes *stripes,
+                     unsigned phase, unsigned place, const struct image *image, int y),
+                     (synthetic, stripes, phase, place, image, y))
 {
     int w = image->w, c = image->c;
     uint8_t *to = image->pixels + (size_t)y * (size_t)w * (size_t)c;

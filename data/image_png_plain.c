@@ -169,7 +169,8 @@ INLINE bool unfilter(int filter, uint8_t *row, const uint8_t *above, int bytes, 
 }
 
 /* Knowing the bytes of a pixel, compilers make better loops. */
-EVERY_MACHINE static bool unfilter_row(int filter, uint8_t *row, const uint8_t *above, int bytes, int c)
+static EVERY_MACHINE(bool, unfilter_row, (int filter, uint8_t *row, const uint8_t *above, int bytes, int c),
+                     (filter, row, above, bytes, c))
 {
     if (c == 3) return unfilter(filter, row, above, bytes, 3);
     if (c == 4) return unfilter(filter, row, above, bytes, 4);

@@ -58,8 +58,8 @@ struct mix mix_draw(const struct mix_settings *settings, struct random *random, 
 
 #define BLOCK 512
 
-EVERY_MACHINE static void mix_blend(float *restrict own, const float *restrict other, size_t count,
-                                    float share)
+static EVERY_MACHINE(void, mix_blend, (float *restrict own, const float *restrict other, size_t count,
+                     float share), (own, other, count, share))
 {
     float rest = 1 - share;
     for (size_t i = 0; i < count; i++) own[i] = share * own[i] + rest * other[i];

@@ -40,8 +40,8 @@ static void taps_free(struct taps *taps)
 }
 
 /* resample_down for one output row, still at the source's width. */
-EVERY_MACHINE static void sum_rows(const uint8_t *top, size_t stride, const float *weight, int count,
-                                   int bytes, float *restrict sum)
+static EVERY_MACHINE(void, sum_rows, (const uint8_t *top, size_t stride, const float *weight, int count,
+                     int bytes, float *restrict sum), (top, stride, weight, count, bytes, sum))
 {
     float only = weight[0];
 #pragma omp simd
@@ -94,8 +94,8 @@ INLINE void sum_columns_rgb(const float *row, const struct taps *taps, int lengt
     }
 }
 
-EVERY_MACHINE static void sum_columns(const float *row, const struct taps *taps, int count, int c,
-                                      float *restrict sums, uint8_t *restrict to)
+static EVERY_MACHINE(void, sum_columns, (const float *row, const struct taps *taps, int count, int c,
+                     float *restrict sums, uint8_t *restrict to), (row, taps, count, c, sums, to))
 {
     if (c == 3 && taps->longest == 2)
         sum_columns_rgb(row, taps, 2, count, sums);

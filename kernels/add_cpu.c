@@ -1,7 +1,8 @@
 /* add_cpu.c: addition in blocks of fp32. */
 #include "kernels/cpu.h"
 
-EVERY_MACHINE static void add_two(const float *a, const float *b, float *sum, int64_t count)
+static EVERY_MACHINE(void, add_two, (const float *a, const float *b, float *sum, int64_t count),
+                     (a, b, sum, count))
 {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) sum[i] = a[i] + b[i];

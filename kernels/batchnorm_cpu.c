@@ -107,7 +107,8 @@ INLINE float pass_back(float side, float d_y, enum activation activation, float 
     return d_y;
 }
 
-EVERY_MACHINE static void add_up(const float *x, int64_t count, int64_t width, float *sum)
+static EVERY_MACHINE(void, add_up, (const float *x, int64_t count, int64_t width, float *sum),
+                     (x, count, width, sum))
 {
     for (int64_t first = 0; first < count; first += width) {
         int64_t length = min_count(width, count - first);
@@ -116,8 +117,8 @@ EVERY_MACHINE static void add_up(const float *x, int64_t count, int64_t width, f
     }
 }
 
-EVERY_MACHINE static void add_up_deviations(const float *x, int64_t count, int64_t width, const float *mean,
-                                            float *sum, float *squares)
+static EVERY_MACHINE(void, add_up_deviations, (const float *x, int64_t count, int64_t width,
+                     const float *mean, float *sum, float *squares), (x, count, width, mean, sum, squares))
 {
     for (int64_t first = 0; first < count; first += width) {
         int64_t length = min_count(width, count - first);
@@ -130,8 +131,8 @@ EVERY_MACHINE static void add_up_deviations(const float *x, int64_t count, int64
     }
 }
 
-EVERY_MACHINE static void add_up_products(const float *x, const float *dz, const struct extent *e, float *sum,
-                                          float *products)
+static EVERY_MACHINE(void, add_up_products, (const float *x, const float *dz, const struct extent *e,
+                     float *sum, float *products), (x, dz, e, sum, products))
 {
     const float *mean = e->f.mean;
     for (int64_t first = 0; first < e->count; first += e->width) {
@@ -165,8 +166,8 @@ INLINE void normalise_lines(const float *x, const float *residual, float *y, con
 }
 
 /* The loops are specialised for each activation. */
-EVERY_MACHINE static void normalise_block(const float *x, const float *residual, float *y,
-                                          const struct extent *e)
+static EVERY_MACHINE(void, normalise_block, (const float *x, const float *residual, float *y,
+                     const struct extent *e), (x, residual, y, e))
 {
     switch (e->activation) {
     case ACTIVATION_NONE: normalise_lines(x, residual, y, e, ACTIVATION_NONE); return;
@@ -199,8 +200,8 @@ INLINE void d_z_lines(const float *x, const float *y, const float *d_y, float *d
     }
 }
 
-EVERY_MACHINE static void d_z_block(const float *x, const float *y, const float *d_y, float *dz,
-                                    const struct extent *e)
+static EVERY_MACHINE(void, d_z_block, (const float *x, const float *y, const float *d_y, float *dz,
+                     const struct extent *e), (x, y, d_y, dz, e))
 {
     switch (e->activation) {
     case ACTIVATION_NONE: return;
@@ -212,7 +213,8 @@ EVERY_MACHINE static void d_z_block(const float *x, const float *y, const float 
     }
 }
 
-EVERY_MACHINE static void d_x_block(const float *x, const float *dz, float *d_x, const struct extent *e)
+static EVERY_MACHINE(void, d_x_block, (const float *x, const float *dz, float *d_x, const struct extent *e),
+                     (x, dz, d_x, e))
 {
     const struct factors *f = &e->f;
     for (int64_t first = 0; first < e->count; first += e->width) {

@@ -413,7 +413,8 @@ static bool winograd_pays(const void *plan, enum phase phase)
     const struct winograd *w = plan;
     double outputs = (double)(w->y.h * w->y.w);
     int64_t tiles = pieces(w->y.h, TILE_OUT) * pieces(w->y.w, TILE_OUT);
-    if (!onednn_vector_bits() || outputs * TAPS * (double)(w->x.c * w->y.c) < WORTH_PRODUCTS) return false;
+    bool vectors = machine_vectors() != MACHINE_BASELINE;
+    if (!vectors || outputs * TAPS * (double)(w->x.c * w->y.c) < WORTH_PRODUCTS) return false;
     if (w->dtype != BF16 || !onednn_has_bf16()) return true;
     if (onednn_has_amx() || outputs < WORTH_COVER * TILE_OUT * TILE_OUT * (double)tiles) return false;
     return phase != PHASE_BACKWARD_PARAMS || tiles >= WORTH_TILES;

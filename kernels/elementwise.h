@@ -57,14 +57,15 @@ enum status elementwise_backward_cpu(const struct call *call, const struct tenso
         (void)s;                                                                                            \
         return BACKWARD(d_y, value);                                                                        \
     }                                                                                                       \
-    EVERY_MACHINE static void op_##_block(const void *settings, const float *x, float *y, int64_t count)    \
+    static EVERY_MACHINE(void, op_##_block, (const void *settings, const float *x, float *y, int64_t count),\
+                         (settings, x, y, count))                                                           \
     {                                                                                                       \
         const type *s = settings;                                                                           \
         (void)s;                                                                                            \
         _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = FORWARD(x[i]);                       \
     }                                                                                                       \
-    EVERY_MACHINE static void op_##_gradient_block(const void *settings, const float *value,                \
-                                                   const float *d_y, float *d_x, int64_t count)             \
+    static EVERY_MACHINE(void, op_##_gradient_block, (const void *settings, const float *value,             \
+                         const float *d_y, float *d_x, int64_t count), (settings, value, d_y, d_x, count))  \
     {                                                                                                       \
         const type *s = settings;                                                                           \
         (void)s;                                                                                            \

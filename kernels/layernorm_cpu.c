@@ -5,7 +5,7 @@
 
 #include "kernels/pixels_cpu.h"
 
-EVERY_MACHINE static float sum_of(const float *x, int64_t count)
+static EVERY_MACHINE(float, sum_of, (const float *x, int64_t count), (x, count))
 {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -13,7 +13,7 @@ EVERY_MACHINE static float sum_of(const float *x, int64_t count)
     return sum;
 }
 
-EVERY_MACHINE static float squares_of(const float *x, float mean, int64_t count)
+static EVERY_MACHINE(float, squares_of, (const float *x, float mean, int64_t count), (x, mean, count))
 {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -27,7 +27,7 @@ struct line {
     int64_t count;
 };
 
-EVERY_MACHINE static void normalise_line(const struct line *l, const float *x, float *y)
+static EVERY_MACHINE(void, normalise_line, (const struct line *l, const float *x, float *y), (l, x, y))
 {
     const float *weight = l->weight, *bias = l->bias;
     float mean = l->mean, invstd = l->invstd;
@@ -40,8 +40,8 @@ struct line_sums {
 };
 
 /* Of g and g * xhat; adds d_y * xhat and d_y to two lines. */
-EVERY_MACHINE static struct line_sums add_gradients(const struct line *l, const float *x, const float *d_y,
-                                                    float *d_weight, float *d_bias)
+static EVERY_MACHINE(struct line_sums, add_gradients, (const struct line *l, const float *x,
+                     const float *d_y, float *d_weight, float *d_bias), (l, x, d_y, d_weight, d_bias))
 {
     const float *weight = l->weight;
     float mean = l->mean, invstd = l->invstd, sum = 0, product = 0;
@@ -56,8 +56,8 @@ EVERY_MACHINE static struct line_sums add_gradients(const struct line *l, const 
     return (struct line_sums){sum, product};
 }
 
-EVERY_MACHINE static void gradient_line(const struct line *l, const float *x, const float *d_y,
-                                        struct line_sums sums, float *d_x)
+static EVERY_MACHINE(void, gradient_line, (const struct line *l, const float *x, const float *d_y,
+                     struct line_sums sums, float *d_x), (l, x, d_y, sums, d_x))
 {
     const float *weight = l->weight;
     float mean = l->mean, invstd = l->invstd;

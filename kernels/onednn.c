@@ -424,11 +424,6 @@ bool onednn_has_amx(void)
     return isa_has(dnnl_cpu_isa_avx512_core_amx);
 }
 
-int onednn_vector_bits(void)
-{
-    return isa_has(dnnl_cpu_isa_avx512_core) ? 512 : isa_has(dnnl_cpu_isa_avx2) ? 256 : 0;
-}
-
 const char *onednn_version(char text[ONEDNN_VERSION_TEXT])
 {
     const dnnl_version_t *version = dnnl_version();

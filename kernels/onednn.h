@@ -54,10 +54,6 @@ bool onednn_has_bf16(void);
 /* Whether it has AMX, whose bf16 products are many times as fast as those of fp32. */
 bool onednn_has_amx(void);
 
-/* The width of this CPU's vectors in bits, limited by ONEDNN_MAX_CPU_ISA: 512 (AVX-512), 256 (AVX2), or 0 for
- * less. */
-int onednn_vector_bits(void);
-
 /* "oneDNN 2.6.3". */
 #define ONEDNN_VERSION_TEXT 32
 const char *onednn_version(char text[ONEDNN_VERSION_TEXT]);

@@ -9,8 +9,8 @@
 #include "kernels/optimizer_walk.h"
 
 /* Moves the moments; sums the squares of w and r. */
-EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const void *factors,
-                                       double sums[2])
+static EVERY_MACHINE(void, moments_part, (const struct optimizer_param *part, const void *factors,
+                     double sums[2]), (part, factors, sums))
 {
     /* Apart from what is written. */
     const struct lamb_factors own = *(const struct lamb_factors *)factors, *f = &own;
@@ -29,7 +29,8 @@ EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const
     sums[1] += r_squares;
 }
 
-EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
+static EVERY_MACHINE(void, update_part, (const struct optimizer_param *part, const void *factors,
+                     double sums[2]), (part, factors, sums))
 {
     const struct lamb_factors *f = factors;
     const float *mean = part->slots[0], *square = part->slots[1];

@@ -6,8 +6,8 @@
 #include "kernels/optimizer_rule.h"
 #include "kernels/optimizer_walk.h"
 
-EVERY_MACHINE static void average_part(const struct optimizer_param *part, const void *factors,
-                                       double sums[2])
+static EVERY_MACHINE(void, average_part, (const struct optimizer_param *part, const void *factors,
+                     double sums[2]), (part, factors, sums))
 {
     float keep = *(const float *)factors, take = 1 - keep;
     float *average = part->average;

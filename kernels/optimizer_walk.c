@@ -43,7 +43,7 @@ void optimizer_walk(const struct optimizer_param *param, optimizer_part *functio
     }
 }
 
-EVERY_MACHINE static double square_sum(const float *values, int64_t count)
+static EVERY_MACHINE(double, square_sum, (const float *values, int64_t count), (values, count))
 {
     double sum = 0;
 #pragma omp simd reduction(+ : sum)

@@ -26,8 +26,8 @@ static inline double optimizer_decay(const struct optimizer_settings *settings,
 /* rule_part, an optimizer_part that updates each element, and rule_update, of the rule in optimizer_NAME.h;
  * what follows the rule's name are the addresses of element i of its slots. */
 #define OPTIMIZER_PART(rule, ...)                                                                           \
-    EVERY_MACHINE static void rule##_part(const struct optimizer_param *part, const void *factors,          \
-                                          double sums[2])                                                   \
+    static EVERY_MACHINE(void, rule##_part, (const struct optimizer_param *part, const void *factors,       \
+                         double sums[2]), (part, factors, sums))                                            \
     {                                                                                                       \
         (void)sums;                                                                                         \
         const struct rule##_factors *f = factors;                                                           \

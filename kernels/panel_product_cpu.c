@@ -1,6 +1,6 @@
 #include "panel_product.h"
 
-#include "onednn.h"
+#include "base/machine.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -34,8 +34,8 @@
             }                                                                                               \
     }
 
-MULTIPLY(multiply_512, "avx512f", __m512, _mm512, 8, 2)
-MULTIPLY(multiply_256, "avx2,fma", __m256, _mm256, 4, 2)
+MULTIPLY(multiply_512, MACHINE_AVX512_TARGET, __m512, _mm512, 8, 2)
+MULTIPLY(multiply_256, MACHINE_AVX2_TARGET, __m256, _mm256, 4, 2)
 #endif
 
 static void multiply_any(const struct panel_product *p)
@@ -52,9 +52,10 @@ static void multiply_any(const struct panel_product *p)
 panel_multiply *panel_multiply_here(void)
 {
 #if defined(__x86_64__)
-    switch (onednn_vector_bits()) {
-    case 512: return multiply_512;
-    case 256: return multiply_256;
+    switch (machine_vectors()) {
+    case MACHINE_AVX512: return multiply_512;
+    case MACHINE_AVX2: return multiply_256;
+    case MACHINE_BASELINE: break;
     }
 #endif
     return multiply_any;

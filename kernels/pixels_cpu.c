@@ -5,13 +5,15 @@
 #define PIECES 64            /* at most */
 #define PIECE 4096           /* elements, at least */
 
-EVERY_MACHINE void pixels_multiply(const float *a, const float *b, float *y, int64_t count)
+EVERY_MACHINE(void, pixels_multiply, (const float *a, const float *b, float *y, int64_t count),
+              (a, b, y, count))
 {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) y[i] = a[i] * b[i];
 }
 
-EVERY_MACHINE void pixels_add_products(const float *a, const float *b, float *sum, int64_t count)
+EVERY_MACHINE(void, pixels_add_products, (const float *a, const float *b, float *sum, int64_t count),
+              (a, b, sum, count))
 {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) sum[i] += a[i] * b[i];

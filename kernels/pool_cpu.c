@@ -86,7 +86,8 @@ INLINE int64_t first_in(const struct pool_span *span, const struct strip *strip)
     return span->first + (strip->first - span->first + span->step - 1) / span->step * span->step;
 }
 
-EVERY_MACHINE static void add_strip(const struct segment *s, const struct strip *strip, float *sums)
+static EVERY_MACHINE(void, add_strip, (const struct segment *s, const struct strip *strip, float *sums),
+                     (s, strip, sums))
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
@@ -99,7 +100,7 @@ EVERY_MACHINE static void add_strip(const struct segment *s, const struct strip 
     }
 }
 
-EVERY_MACHINE static void multiply(float *values, float factor, int64_t count)
+static EVERY_MACHINE(void, multiply, (float *values, float factor, int64_t count), (values, factor, count))
 {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) values[i] *= factor;
@@ -122,8 +123,8 @@ static void average_segment(const struct call *call, const struct pool_plane *pl
 }
 
 /* Averages of averages: each output's share of its gradient, by how many inputs it has. */
-EVERY_MACHINE static void add_shares(const struct segment *s, const struct strip *strip,
-                                     const struct pool_plane *plane, int64_t i, float *sums)
+static EVERY_MACHINE(void, add_shares, (const struct segment *s, const struct strip *strip,
+                     const struct pool_plane *plane, int64_t i, float *sums), (s, strip, plane, i, sums))
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
@@ -153,8 +154,8 @@ static void spread_segment(const struct call *call, const struct pool_plane *pla
 
 /* A NaN takes over, the last of several, as in torch. `number` is that of the first column of the
  * windows in this row. */
-EVERY_MACHINE static void take_greater(const struct segment *s, const struct strip *strip, int32_t number,
-                                       float *bests, int32_t *numbers)
+static EVERY_MACHINE(void, take_greater, (const struct segment *s, const struct strip *strip,
+                     int32_t number, float *bests, int32_t *numbers), (s, strip, number, bests, numbers))
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
@@ -173,7 +174,8 @@ EVERY_MACHINE static void take_greater(const struct segment *s, const struct str
     }
 }
 
-EVERY_MACHINE static void narrow(const int32_t *numbers, uint8_t *bytes, int64_t count)
+static EVERY_MACHINE(void, narrow, (const int32_t *numbers, uint8_t *bytes, int64_t count),
+                     (numbers, bytes, count))
 {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) bytes[i] = (uint8_t)numbers[i];
@@ -229,7 +231,8 @@ static void maximum_segment(const struct call *call, const struct pool_plane *pl
     if (call->saved_count) save_numbers(s, &call->saved[0], numbers);
 }
 
-EVERY_MACHINE static void widen(const uint8_t *bytes, int32_t *numbers, int64_t count)
+static EVERY_MACHINE(void, widen, (const uint8_t *bytes, int32_t *numbers, int64_t count),
+                     (bytes, numbers, count))
 {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) numbers[i] = bytes[i];
@@ -248,9 +251,9 @@ static void numbers_load(const struct segment *s, const struct strip *strip, con
 
 /* Adds the gradients of those maxima in an output row that lie in the segment; `row` is the number
  * of the first input of the segment's row in that row's windows. */
-EVERY_MACHINE static void collect(const struct segment *s, const struct strip *strip,
-                                  const struct pool_axis *axis, const int32_t *numbers, int64_t row,
-                                  float *sums)
+static EVERY_MACHINE(void, collect, (const struct segment *s, const struct strip *strip,
+                     const struct pool_axis *axis, const int32_t *numbers, int64_t row, float *sums),
+                     (s, strip, axis, numbers, row, sums))
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];

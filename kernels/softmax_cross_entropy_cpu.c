@@ -6,7 +6,7 @@
 
 #include "kernels/cpu.h"
 
-EVERY_MACHINE static float block_max(const float *x, int64_t count, float max)
+static EVERY_MACHINE(float, block_max, (const float *x, int64_t count, float max), (x, count, max))
 {
 #pragma omp simd reduction(max : max)
     for (int64_t i = 0; i < count; i++) max = x[i] > max ? x[i] : max;

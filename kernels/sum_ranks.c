@@ -49,7 +49,7 @@ static enum status forward(const struct call *call)
 /* Numbers that are summed at once, so that all partial sums fit into the first-level cache. */
 #define PIECE 256
 
-EVERY_MACHINE static void add(float *to, const float *x, int64_t count)
+static EVERY_MACHINE(void, add, (float *to, const float *x, int64_t count), (to, x, count))
 {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) to[i] = to[i] + x[i];

@@ -92,7 +92,8 @@ INLINE void weight_gradient_line(const float *const u[TILE_IN], float *const g[T
 
 /* Along columns, then along rows: LINE computes MADE lines from USED. */
 #define TRANSFORM(NAME, LINE, USED, MADE)                                                                   \
-    EVERY_MACHINE void NAME(const float *const from[USED * USED], float *to, int64_t stride)                \
+    EVERY_MACHINE(void, NAME, (const float *const from[USED * USED], float *to, int64_t stride),            \
+                  (from, to, stride))                                                                       \
     {                                                                                                       \
         float half[MADE * USED][PANEL];                                                                     \
         for (int column = 0; column < USED; column++) {                                                     \

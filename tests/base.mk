@@ -17,6 +17,10 @@ check_PROGRAMS += tests/test_watch
 tests_test_watch_SOURCES = tests/test_watch.c
 tests_test_watch_LDADD = libbase.a -lcmocka
 
+check_PROGRAMS += tests/test_machine
+tests_test_machine_SOURCES = tests/test_machine.c
+tests_test_machine_LDADD = libbase.a -lcmocka
+
 check_PROGRAMS += tests/test_host
 tests_test_host_SOURCES = tests/test_host.c tests/files.c tests/files.h
 tests_test_host_LDADD = libbase.a -lcmocka

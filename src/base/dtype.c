@@ -100,22 +100,22 @@ void dtype_set(enum dtype dtype, void *data, int64_t i, double value)
     assert(!"dtype");
 }
 
-EVERY_MACHINE static void f16_to_f32(float *to, const uint16_t *from, size_t count)
+static EVERY_MACHINE(void, f16_to_f32, (float *to, const uint16_t *from, size_t count), (to, from, count))
 {
 #pragma omp simd
     for (size_t i = 0; i < count; i++) to[i] = f16_widen(from[i]);
 }
-EVERY_MACHINE static void f32_to_f16(uint16_t *to, const float *from, size_t count)
+static EVERY_MACHINE(void, f32_to_f16, (uint16_t *to, const float *from, size_t count), (to, from, count))
 {
 #pragma omp simd
     for (size_t i = 0; i < count; i++) to[i] = f16_round(from[i]);
 }
-EVERY_MACHINE static void bf16_to_f32(float *to, const uint16_t *from, size_t count)
+static EVERY_MACHINE(void, bf16_to_f32, (float *to, const uint16_t *from, size_t count), (to, from, count))
 {
 #pragma omp simd
     for (size_t i = 0; i < count; i++) to[i] = bf16_widen(from[i]);
 }
-EVERY_MACHINE static void f32_to_bf16(uint16_t *to, const float *from, size_t count)
+static EVERY_MACHINE(void, f32_to_bf16, (uint16_t *to, const float *from, size_t count), (to, from, count))
 {
 #pragma omp simd
     for (size_t i = 0; i < count; i++) to[i] = bf16_round(from[i]);

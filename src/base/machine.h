@@ -2,13 +2,52 @@
  * used. */
 #pragma once
 
-/* Functions with this attribute are compiled for AVX-512, for AVX2 and for the baseline, and the dynamic
- * loader selects one. They must not contain OpenMP regions (which would be compiled for the baseline only)
- * but be called from them. With sanitizers, which do not work that early, there is one version. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define EVERY_MACHINE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define EVERY_MACHINE
-#endif
 #define INLINE static inline __attribute__((always_inline))
+
+/* What the vectors of the code in use are: those of every x86-64, or of another processor; 256 bits; 512. */
+enum machine_vectors { MACHINE_BASELINE, MACHINE_AVX2, MACHINE_AVX512 };
+
+/* The most that this CPU supports and ONEDNN_MAX_CPU_ISA allows, which limits oneDNN too. The same from
+ * before main until the end. */
+enum machine_vectors machine_vectors(void);
+
+/* With that limit: SSE41, AVX, AVX2, AVX512_CORE and others, as oneDNN knows them, in small letters or
+ * capitals; NULL, and what it does not know: none. */
+enum machine_vectors machine_vectors_within(const char *limit);
+
+/* Defines a function for each of them, and NAME, which calls one; ARGUMENTS are the names of PARAMETERS.
+ *
+ *     static EVERY_MACHINE(void, add, (float *sum, const float *x, int64_t count), (sum, x, count))
+ *     {
+ *         ...
+ *     }
+ *
+ * Such functions must not contain OpenMP regions (which would be compiled for the baseline only) but be
+ * called from them. */
+#if defined(__x86_64__)
+#define MACHINE_AVX2_TARGET "avx2,fma,bmi,bmi2"
+#define MACHINE_AVX512_TARGET MACHINE_AVX2_TARGET ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
+#define EVERY_MACHINE(RESULT, NAME, PARAMETERS, ARGUMENTS)                                                  \
+    RESULT NAME PARAMETERS;                                                                                 \
+    INLINE RESULT NAME##_code PARAMETERS;                                                                   \
+    __attribute__((target(MACHINE_AVX512_TARGET))) static RESULT NAME##_avx512 PARAMETERS                   \
+    {                                                                                                       \
+        return NAME##_code ARGUMENTS;                                                                       \
+    }                                                                                                       \
+    __attribute__((target(MACHINE_AVX2_TARGET))) static RESULT NAME##_avx2 PARAMETERS                       \
+    {                                                                                                       \
+        return NAME##_code ARGUMENTS;                                                                       \
+    }                                                                                                       \
+    RESULT NAME PARAMETERS                                                                                  \
+    {                                                                                                       \
+        switch (machine_vectors()) {                                                                        \
+        case MACHINE_AVX512: return NAME##_avx512 ARGUMENTS;                                                \
+        case MACHINE_AVX2: return NAME##_avx2 ARGUMENTS;                                                    \
+        case MACHINE_BASELINE: break;                                                                       \
+        }                                                                                                   \
+        return NAME##_code ARGUMENTS;                                                                       \
+    }                                                                                                       \
+    INLINE RESULT NAME##_code PARAMETERS
+#else
+#define EVERY_MACHINE(RESULT, NAME, PARAMETERS, ARGUMENTS) RESULT NAME PARAMETERS
+#endif

@@ -21,6 +21,7 @@ libbase_a_SOURCES = \
 	src/base/host.h \
 	src/base/log.c \
 	src/base/log.h \
+	src/base/machine.c \
 	src/base/machine.h \
 	src/base/members.c \
 	src/base/members.h \
