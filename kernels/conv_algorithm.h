@@ -6,6 +6,8 @@
 struct conv_algorithm {
     const char *name;          /* of the variant */
     bool weights_only;         /* it computes backward_params alone */
+    /* The instructions that it needs and this CPU does not have; NULL: none. The slot may be, too. */
+    const char *(*lacks)(void);
     /* A plan for the call's shapes; NULL if the CPU or the convolution is not supported. */
     void *(*prepare)(const struct call *call);
     void (*release)(void *plan);

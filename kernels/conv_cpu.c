@@ -106,12 +106,21 @@ static const char *conv_plan_name(const struct call *call)
     return own < 0 ? product_plan_name(&direct) : algorithms[own]->name;
 }
 
+static const char *conv_variant_lacks(const char *variant)
+{
+    for (int i = 0; i < ALGORITHMS; i++)
+        if (strcmp(algorithms[i]->name, variant) == 0)
+            return algorithms[i]->lacks ? algorithms[i]->lacks() : NULL;
+    return NULL;
+}
+
 static const char *const variants[] = {"native", "widened",        "winograd", "shifted",
                                        "gemm",   "gemm-per-image", NULL};
 
 const struct op_code conv_cpu = {
     .variants = variants,
     .plan_name = conv_plan_name,
+    .variant_lacks = conv_variant_lacks,
     .prepare = conv_prepare,
     .release = conv_release,
     .workspace = conv_workspace,

@@ -307,6 +307,11 @@ static bool shifted_pays(const void *plan, enum phase phase)
     return s->channels >= WORTH_CHANNELS && s->filters >= WORTH_CHANNELS;
 }
 
+static const char *shifted_lacks(void)
+{
+    return pair_code_here() ? NULL : "AMX";
+}
+
 static void *shifted_prepare(const struct call *call)
 {
     const struct pair_code *code = pair_code_here();
@@ -351,6 +356,7 @@ static enum status shifted_run(const void *plan, const struct call *call)
 const struct conv_algorithm conv_shifted = {
     .name = "shifted",
     .weights_only = true,
+    .lacks = shifted_lacks,
     .prepare = shifted_prepare,
     .release = free,
     .pays = shifted_pays,

@@ -212,6 +212,8 @@ struct op_code {
      * call->kernel_plan is set. NULL: there is only one. */
     const char *const *variants;
     const char *(*plan_name)(const struct call *call);
+    /* What a variant needs that this processor does not have ("AMX"); NULL: nothing. The slot may be, too. */
+    const char *(*variant_lacks)(const char *variant);
     /* Chooses and creates what these shapes need (library primitives). May be called without a device. One
      * kernel plan serves all phases of a node; release frees it. */
     enum status (*prepare)(const struct call *call, void **kernel_plan);

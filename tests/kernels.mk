@@ -18,6 +18,8 @@ tests_test_loss_LDADD = $(KERNEL_LIBS) -lcmocka
 tests_test_optimizers_SOURCES = tests/test_optimizers.c
 tests_test_optimizers_LDADD = $(KERNEL_LIBS) -lcmocka
 
+dist_check_SCRIPTS += tests/test_instruction_sets.sh
+
 check_PROGRAMS += tests/test_conv_batchnorm
 tests_test_conv_batchnorm_SOURCES = tests/test_conv_batchnorm.c $(OP_CASE) $(PLACE)
 tests_test_conv_batchnorm_LDADD = $(KERNEL_LIBS) -lcmocka

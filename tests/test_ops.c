@@ -3,8 +3,9 @@
  *
  * AMPTRAIN_DEVICE (cpu, cuda, cuda:N) limits the run to one device, AMPTRAIN_OP (names with commas) to
  * some ops. AMPTRAIN_THOROUGH=yes runs odd sizes in every precision, and on the CPU too.
- * AMPTRAIN_CASE limits it to cases with these words in their names ("groups=in"). AMPTRAIN_SHARE=I/N runs the
- * I-th of N parts of the cases (from 1): several processes can do it together. */
+ * AMPTRAIN_CASE limits it to cases with these words in their names ("groups=in"), or behind a ! to those
+ * without them ("!gradient"). AMPTRAIN_SHARE=I/N runs the I-th of N parts of the cases (from 1): several
+ * processes can do it together. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1004,17 +1005,21 @@ static bool any_takes(struct subject s, const struct op_example *examples, const
     return false;
 }
 
-/* Each has an example. A library may have no engine for a layout (of two words) on this device. */
+/* Each has an example, unless it lacks instructions. A library may have no engine for a layout (of two words)
+ * on this device. */
 static void test_every_variant(void **state)
 {
     const struct subject *s = *state;
-    const char *const *variants = code_of(s)->variants;
+    const struct op_code *code = code_of(s);
+    const char *const *variants = code->variants;
     bool skips = false;
     for (int i = 0; variants[i]; i++) {
         if (any_takes(*s, s->op->examples, variants[i])) continue;
         if (s->device && any_takes(*s, s->op->large, variants[i])) continue;
-        if (!strchr(variants[i], ' ')) fail_msg("no example takes '%s'", variants[i]);
-        print_message("no example takes '%s'\n", variants[i]);
+        const char *lacks = code->variant_lacks ? code->variant_lacks(variants[i]) : NULL;
+        if (!lacks && !strchr(variants[i], ' ')) fail_msg("no example takes '%s'", variants[i]);
+        print_message("no example takes '%s'%s%s\n", variants[i], lacks ? ": there is no " : "",
+                      lacks ? lacks : "");
         skips = true;
     }
     if (skips) skip();
@@ -1502,15 +1507,22 @@ static void list_forget(struct CMUnitTest *test)
     free(test->initial_state);
 }
 
-/* Leaves the cases that are this process's, of those that have AMPTRAIN_CASE in their names. */
+static bool case_wanted(const char *name)
+{
+    const char *words = getenv("AMPTRAIN_CASE");
+    if (!words) return true;
+    return words[0] == '!' ? !strstr(name, words + 1) : strstr(name, words) != NULL;
+}
+
+/* Leaves the cases that are this process's, of those that AMPTRAIN_CASE names. */
 static void list_share(struct list *list, int own)
 {
-    const char *share = getenv("AMPTRAIN_SHARE"), *words = getenv("AMPTRAIN_CASE");
+    const char *share = getenv("AMPTRAIN_SHARE");
     int part = 1, parts = 1, kept = own;
     if (share && (sscanf(share, "%d/%d", &part, &parts) != 2 || part < 1 || part > parts)) exit(USAGE);
     for (int i = own, found = 0; i < list->count; i++) {
         struct CMUnitTest *test = &list->tests[i];
-        if ((!words || strstr(test->name, words)) && found++ % parts == part - 1) list->tests[kept++] = *test;
+        if (case_wanted(test->name) && found++ % parts == part - 1) list->tests[kept++] = *test;
         else list_forget(test);
     }
     list->count = kept;
