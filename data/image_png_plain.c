@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/machine.h"
-#include "data/deflated.h"
+#include "base/deflated.h"
 #include "data/image.h"
 
 #define SIGNATURE_BYTES 8
@@ -44,7 +44,7 @@ static bool next_chunk(struct plain *plain, struct png_chunk *chunk)
     if (chunk->bytes > plain->left - 12) return false;
     memcpy(chunk->type, plain->at + 4, 4);
     chunk->data = plain->at + 8;
-    uint32_t checksum = deflated_crc(plain->at + 4, (size_t)chunk->bytes + 4);
+    uint32_t checksum = deflated_crc(0, plain->at + 4, (size_t)chunk->bytes + 4);
     if (checksum != number_at(chunk->data + chunk->bytes)) return false;
     plain->at += chunk->bytes + 12;
     plain->left -= chunk->bytes + 12;

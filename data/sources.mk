@@ -8,7 +8,6 @@ libdata_a_SOURCES = \
 	data/dataset.c \
 	data/dataset_classes.c \
 	data/dataset.h \
-	data/deflated.h \
 	data/detect.c \
 	data/detect.h \
 	data/gpu_preprocessing.h \
@@ -69,12 +68,6 @@ libdata_a_SOURCES = \
 	data/webdataset.c \
 	data/gzip_file.c \
 	data/gzip_file.h
-
-if HAVE_LIBDEFLATE
-libdata_a_SOURCES += data/deflated_libdeflate.c
-else
-libdata_a_SOURCES += data/deflated_zlib.c
-endif
 
 if HAVE_LIBWEBP
 libdata_a_SOURCES += data/image_webp.c

@@ -54,8 +54,8 @@ tests_test_jpeg_plain_LDADD = libdata.a libbase.a -lcmocka
 # Once with the library that the build has, and once with zlib, which other builds have.
 check_PROGRAMS += tests/test_deflated tests/test_deflated_zlib
 tests_test_deflated_SOURCES = tests/test_deflated.c
-tests_test_deflated_LDADD = libdata.a libbase.a -lcmocka
-tests_test_deflated_zlib_SOURCES = tests/test_deflated.c data/deflated_zlib.c data/deflated.h
+tests_test_deflated_LDADD = libbase.a -lcmocka
+tests_test_deflated_zlib_SOURCES = tests/test_deflated.c src/base/deflated_zlib.c src/base/deflated.h
 tests_test_deflated_zlib_LDADD = libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_targets

@@ -8,6 +8,7 @@ libbase_a_SOURCES = \
 	src/base/crc32c.c \
 	src/base/crc32c.h \
 	src/base/decoder.h \
+	src/base/deflated.h \
 	src/base/directory.c \
 	src/base/directory.h \
 	src/base/dtype.c \
@@ -47,3 +48,9 @@ libbase_a_SOURCES = \
 	src/base/time_spans.h \
 	src/base/watch.c \
 	src/base/watch.h
+
+if HAVE_LIBDEFLATE
+libbase_a_SOURCES += src/base/deflated_libdeflate.c
+else
+libbase_a_SOURCES += src/base/deflated_zlib.c
+endif

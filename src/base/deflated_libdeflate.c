@@ -2,7 +2,7 @@
  * rejects and no compressor writes (for example, incomplete codes that are not used). */
 #include <libdeflate.h>
 
-#include "data/deflated.h"
+#include "base/deflated.h"
 
 bool deflated_read(const uint8_t *bytes, size_t count, uint8_t *to, size_t size)
 {
@@ -14,4 +14,7 @@ bool deflated_read(const uint8_t *bytes, size_t count, uint8_t *to, size_t size)
     return good && taken == count;
 }
 
-uint32_t deflated_crc(const uint8_t *bytes, size_t count) { return libdeflate_crc32(0, bytes, count); }
+uint32_t deflated_crc(uint32_t crc, const uint8_t *bytes, size_t count)
+{
+    return libdeflate_crc32(crc, bytes, count);
+}

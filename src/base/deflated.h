@@ -10,5 +10,5 @@
  * is no memory; the contents of `to` are then undefined. Both sizes are at most 2^32 - 1. */
 bool deflated_read(const uint8_t *bytes, size_t count, uint8_t *to, size_t size);
 
-/* CRC-32 as PNG has it, of all the bytes. */
-uint32_t deflated_crc(const uint8_t *bytes, size_t count);
+/* CRC-32 as PNG and zip have it, of all the bytes; `crc` is that of those before, at first 0. */
+uint32_t deflated_crc(uint32_t crc, const uint8_t *bytes, size_t count);

@@ -1,6 +1,6 @@
 #include <zlib.h>
 
-#include "data/deflated.h"
+#include "base/deflated.h"
 
 bool deflated_read(const uint8_t *bytes, size_t count, uint8_t *to, size_t size)
 {
@@ -13,4 +13,7 @@ bool deflated_read(const uint8_t *bytes, size_t count, uint8_t *to, size_t size)
     return good;
 }
 
-uint32_t deflated_crc(const uint8_t *bytes, size_t count) { return (uint32_t)crc32(0, bytes, (uInt)count); }
+uint32_t deflated_crc(uint32_t crc, const uint8_t *bytes, size_t count)
+{
+    return (uint32_t)crc32(crc, bytes, (uInt)count);
+}
