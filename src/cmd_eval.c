@@ -227,7 +227,7 @@ static enum status eval_run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
     {"val", "PATH", "validation data instead of data.val"},
     {"split", "train|val", "images to evaluate (default: val)"},
     {"flip", NULL, "average the logits of each image and its mirror image"},

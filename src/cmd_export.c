@@ -39,7 +39,7 @@ static enum status export_run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
     {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
     {"softmax", NULL, "ONNX: probabilities instead of logits"},
     {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},

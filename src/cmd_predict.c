@@ -211,7 +211,7 @@ static enum status predict_run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
     {"top", "K", "print the K most probable classes (default: 1)"},
     {"json", NULL, "print the predictions as JSON"},
     {0},

@@ -13,7 +13,7 @@
 
 /* The weights of one file, or the mean of several, chosen for another. */
 struct export {
-    struct safetensors *from;            /* [files]; names, shapes and metadata are the first one's */
+    struct weights_file *from;           /* [files]; names, shapes and metadata are the first one's */
     int files;
     enum dtype dtype;                    /* values other than counters */
     struct safetensors_item *items;
@@ -27,10 +27,10 @@ static bool is_number(enum dtype dtype)
     return dtype == F32 || dtype == F16 || dtype == BF16 || dtype == F64;
 }
 
-static enum status choose_entries(struct export *export, const struct safetensors_entry *wanted, int *entries)
+static enum status choose_entries(struct export *export, const struct weights_entry *wanted, int *entries)
 {
     for (int i = 0; i < export->files; i++) {
-        const struct safetensors *from = &export->from[i];
+        const struct weights_file *from = &export->from[i];
         entries[i] = weights_find(from, wanted->name);
         if (entries[i] < 0 || !shape_equal(from->entries[entries[i]].shape, wanted->shape))
             return fail(BAD_CHECKPOINT, "%s: has no tensor '%s' of the shape that it has in %s", from->path,
@@ -42,11 +42,11 @@ static enum status choose_entries(struct export *export, const struct safetensor
 
 static enum status choose(struct export *export)
 {
-    const struct safetensors *first = &export->from[0];
+    const struct weights_file *first = &export->from[0];
     export->items = memory_new((size_t)first->count, sizeof *export->items);
     export->entries = memory_new((size_t)first->count * (size_t)export->files, sizeof *export->entries);
     for (int i = 0; i < first->count; i++) {
-        const struct safetensors_entry *entry = &first->entries[i];
+        const struct weights_entry *entry = &first->entries[i];
         if (!weights_plain(entry)) continue;
         TRY(choose_entries(export, entry, export->entries + export->count * export->files));
         export->items[export->count++] = (struct safetensors_item){
@@ -82,7 +82,7 @@ static enum status read_item(void *context, int item, void *data)
     struct reason reason;
     bool good;
     if (!is_number(to) || (to == from && export->files == 1)) {
-        good = safetensors_read(&export->from[0], entries[0], data, &reason);
+        good = weights_file_read(&export->from[0], entries[0], data, &reason);
     } else {
         float *values = to == F32 ? data : memory_try(count, sizeof *values);
         good = values ? read_mean(export, entries, count, values, &reason)
@@ -94,7 +94,7 @@ static enum status read_item(void *context, int item, void *data)
 }
 
 /* The preprocessing, as a base configuration; NULL if the file has none. */
-static enum status preprocessing_of(const struct safetensors *from, char **config)
+static enum status preprocessing_of(const struct weights_file *from, char **config)
 {
     static const char *const keys[][2] = {
         {"data", "orientation"}, {"augment", "val_resize"}, {"augment", "val_crop"}, {"augment", "mean"},
@@ -103,8 +103,8 @@ static enum status preprocessing_of(const struct safetensors *from, char **confi
     struct settings then;
     struct text plain = {0}, escaped = {0};
     *config = NULL;
-    if (!safetensors_value(from, "config")) return OK;
-    TRY(checkpoint_settings(from, &then));
+    if (!safetensors_value(&from->described, "config")) return OK;
+    TRY(checkpoint_settings(&from->described, &then));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (i == 0 || strcmp(keys[i][0], keys[i - 1][0]) != 0) text_add(&plain, "[%s]\n", keys[i][0]);
         text_add(&plain, "%s = ", keys[i][1]);
@@ -121,13 +121,13 @@ static enum status preprocessing_of(const struct safetensors *from, char **confi
 #define PAIRS_MAX 6
 
 /* Metadata that eval and predict need. PyTorch's readers need the format. */
-static int describe(const struct safetensors *from, char *config, struct safetensors_pair pairs[PAIRS_MAX])
+static int describe(const struct weights_file *from, char *config, struct safetensors_pair pairs[PAIRS_MAX])
 {
     static char *const kept[] = {"arch", "classes", "input", "graph"};
     int count = 0;
     pairs[count++] = (struct safetensors_pair){"format", "pt"};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        char *value = (char *)safetensors_value(from, kept[i]);
+        char *value = (char *)safetensors_value(&from->described, kept[i]);
         if (value) pairs[count++] = (struct safetensors_pair){kept[i], value};
     }
     if (config) pairs[count++] = (struct safetensors_pair){"config", config};
@@ -165,10 +165,10 @@ enum status export_safetensors(const char *const *paths, int count, enum dtype d
     struct reason reason;
     enum status status = OK;
     for (; export.files < count && status == OK; export.files += status == OK)
-        if (!safetensors_open(paths[export.files], &export.from[export.files], &reason))
+        if (!weights_file_open(paths[export.files], &export.from[export.files], &reason))
             status = fail(BAD_CHECKPOINT, "%s: %s", paths[export.files], reason.text);
     if (status == OK) status = export_all(&export, output);
-    for (int i = 0; i < export.files; i++) safetensors_close(&export.from[i]);
+    for (int i = 0; i < export.files; i++) weights_file_close(&export.from[i]);
     free(export.from);
     free(export.items);
     free(export.entries);

@@ -32,22 +32,22 @@ static void forget(struct remembered *remembered)
 
 static enum status remember(const char *path, struct remembered *remembered)
 {
-    struct safetensors file;
+    struct weights_file file;
     struct reason reason;
-    if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
     struct data_hint *hint = &remembered->hint;
     enum status status = OK;
-    if (!checkpoint_input(&file, &hint->h, &hint->w, &hint->channels, &reason))
+    if (!checkpoint_input(&file.described, &hint->h, &hint->w, &hint->channels, &reason))
         status = fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    if (status == OK && safetensors_value(&file, "config")) {
-        status = checkpoint_settings(&file, &remembered->then);
+    if (status == OK && safetensors_value(&file.described, "config")) {
+        status = checkpoint_settings(&file.described, &remembered->then);
         remembered->configured = status == OK;
     }
-    checkpoint_class_names(&file, &remembered->names, &hint->classes);
+    checkpoint_class_names(&file.described, &remembered->names, &hint->classes);
     hint->class_names = remembered->names;
-    hint->arch = remembered->arch = text_copy(safetensors_value(&file, "arch"));
-    hint->network = remembered->network = text_copy(safetensors_value(&file, "graph"));
-    safetensors_close(&file);
+    hint->arch = remembered->arch = text_copy(safetensors_value(&file.described, "arch"));
+    hint->network = remembered->network = text_copy(safetensors_value(&file.described, "graph"));
+    weights_file_close(&file);
     return status;
 }
 
@@ -71,12 +71,12 @@ static bool is_learned_with(const struct option *option)
 enum status trained_settings(struct cmd *cmd)
 {
     const char *path;
-    struct safetensors file;
+    struct weights_file file;
     struct reason reason;
     TRY(cmd_weights(cmd, &path));
-    if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    char *config = text_copy(safetensors_value(&file, "config"));
-    safetensors_close(&file);
+    if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    char *config = text_copy(safetensors_value(&file.described, "config"));
+    weights_file_close(&file);
     if (config) text_unescape(config);
     struct settings_base base = {path, config, cmd->config ? is_preprocessing : is_learned_with};
     const struct settings_sources sources = {

@@ -21,6 +21,7 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_shards \
 	tests/fuzz/fuzz_spans \
 	tests/fuzz/fuzz_tar \
+	tests/fuzz/fuzz_torch \
 	tests/fuzz/fuzz_tuning \
 	tests/fuzz/fuzz_webp
 
@@ -93,6 +94,9 @@ tests_fuzz_fuzz_spans_LDADD = liballoc.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_tar_SOURCES = tests/fuzz/fuzz_tar.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_tar_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_torch_SOURCES = tests/fuzz/fuzz_torch.c tests/torch_case.c tests/torch_case.h $(FUZZ_MAIN)
+tests_fuzz_fuzz_torch_LDADD = libformat.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_tuning_SOURCES = tests/fuzz/fuzz_tuning.c src/device/cuda_tuning.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_tuning_LDADD = libbase.a $(FUZZ_LDFLAGS)

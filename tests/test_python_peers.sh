@@ -58,7 +58,7 @@ else
     converts() { # amptrain.ini(5)'s recipe, with weights that need no network
         sed -n '/^import torchvision/,/^\.EE/p' "$ini_page" | sed -e '$d' -e 's/\\-/-/g' \
             -e 's/weights="DEFAULT"/weights=None/' >convert.py && "$python" convert.py &&
-            "$AMPTRAIN" eval -q --weights resnet18.safetensors -s run.device=cpu -s data.format=folder \
+            "$AMPTRAIN" eval -q --weights resnet18.pth -s run.device=cpu -s data.format=folder \
                 -s data.val=noise -s augment.crop=224 -s model.arch=resnet18 -s model.classes=1000 \
                 -s train.batch=6
     }

@@ -3,6 +3,10 @@ check_PROGRAMS += tests/test_safetensors tests/test_schedule tests/test_records 
 tests_test_safetensors_SOURCES = tests/test_safetensors.c
 tests_test_safetensors_LDADD = libformat.a libbase.a -lcmocka
 
+check_PROGRAMS += tests/test_torch_file
+tests_test_torch_file_SOURCES = tests/test_torch_file.c tests/torch_case.c tests/torch_case.h
+tests_test_torch_file_LDADD = libformat.a libbase.a -lcmocka
+
 tests_test_schedule_SOURCES = tests/test_schedule.c
 tests_test_schedule_LDADD = libsession.a libbase.a -lcmocka
 

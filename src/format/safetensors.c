@@ -27,8 +27,7 @@ static bool read_length(int file, int64_t size, int64_t *length, struct reason *
     if (size < 8) return because(reason, "is too short (%" PRId64 " bytes) to be a safetensors file", size);
     if (!read_bytes(file, 0, bytes, 8, reason)) return false;
     if (memcmp(bytes, "PK\3\4", 4) == 0 || memcmp(bytes, "\x80\2", 2) == 0)
-        return because(reason, "is a file of PyTorch, not safetensors; under \"Pretrained weights\", "
-                       "amptrain.ini(5) says how to convert it");
+        return because(reason, "is a file of PyTorch, not safetensors");
     uint64_t value = 0;
     for (int i = 7; i >= 0; i--) value = value << 8 | bytes[i];
     if (value > SAFETENSORS_HEADER_MAX || value > (uint64_t)(size - 8) || value < 2)

@@ -39,27 +39,27 @@ enum status weights_path(const char *named, char **path)
     return OK;
 }
 
-bool weights_plain(const struct safetensors_entry *entry)
+bool weights_plain(const struct weights_entry *entry)
 {
     return !begins(entry->name, CHECKPOINT_AVERAGE) && !begins(entry->name, CHECKPOINT_OPTIMIZER);
 }
 
-int weights_find(const struct safetensors *file, const char *name)
+int weights_find(const struct weights_file *file, const char *name)
 {
     char *average = text_format(CHECKPOINT_AVERAGE "%s", name);
-    int entry = safetensors_find(file, average);
+    int entry = weights_file_find(file, average);
     free(average);
-    return entry >= 0 ? entry : safetensors_find(file, name);
+    return entry >= 0 ? entry : weights_file_find(file, name);
 }
 
-bool weights_read(const struct safetensors *file, int entry, float *values, struct reason *reason)
+bool weights_read(const struct weights_file *file, int entry, float *values, struct reason *reason)
 {
-    const struct safetensors_entry *from = &file->entries[entry];
+    const struct weights_entry *from = &file->entries[entry];
     int64_t count = shape_count(from->shape);
-    if (from->dtype == F32) return safetensors_read(file, entry, values, reason);
-    void *raw = memory_try((size_t)(from->end - from->begin), 1);
+    if (from->dtype == F32) return weights_file_read(file, entry, values, reason);
+    void *raw = memory_try((size_t)count, dtype_bytes(from->dtype));
     if (!raw) return because(reason, "needs more memory than is available");
-    bool good = safetensors_read(file, entry, raw, reason);
+    bool good = weights_file_read(file, entry, raw, reason);
     if (good && (from->dtype == F16 || from->dtype == BF16))
         dtype_convert(F32, values, from->dtype, raw, (size_t)count);
     else if (good)
@@ -124,7 +124,7 @@ static bool types_agree(enum dtype file, enum dtype master)
     return master == F32 ? file == F32 || file == F16 || file == BF16 || file == F64 : file == master;
 }
 
-static void add_misshapen(struct weight_list *listed, const struct safetensors_entry *found,
+static void add_misshapen(struct weight_list *listed, const struct weights_entry *found,
                           const struct parameter *wanted)
 {
     char there[SHAPE_TEXT], here[SHAPE_TEXT];
@@ -147,7 +147,7 @@ static bool other_classes(const struct shape *a, const struct shape *b)
 }
 
 struct loading {
-    const struct safetensors *file;
+    const struct weights_file *file;
     const struct graph *graph;
     struct store *store;         /* of it; NULL: the file is only checked */
     int classifier;              /* node that may be initialised instead; -1: none */
@@ -167,7 +167,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
         listed_add(&problems->missing, parameter->name);
         return -2;
     }
-    const struct safetensors_entry *found = &loading->file->entries[entry];
+    const struct weights_entry *found = &loading->file->entries[entry];
     if (!types_agree(found->dtype, parameter->spec.dtype)) {
         add_misshapen(&problems->misshapen, found, parameter);
         return -2;
@@ -184,7 +184,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
 
 static void find_unexpected(const struct loading *loading, struct problems *problems)
 {
-    const struct safetensors *file = loading->file;
+    const struct weights_file *file = loading->file;
     for (int i = 0; i < file->count; i++)
         if (weights_plain(&file->entries[i]) &&
             graph_find_param(loading->graph, file->entries[i].name) < 0)
@@ -220,7 +220,7 @@ static enum status load_param(const struct loading *loading, int param, int entr
     if (!buffer) return fail(FAILED, "%s: not enough host memory to read it", loading->file->path);
     struct reason reason;
     bool good = parameter->spec.dtype == F32 ? weights_read(loading->file, entry, buffer, &reason)
-                                             : safetensors_read(loading->file, entry, buffer, &reason);
+                                             : weights_file_read(loading->file, entry, buffer, &reason);
     enum status status = good ? OK : fail(BAD_CHECKPOINT, "%s: %s", loading->file->path, reason.text);
     if (status == OK && has_rows(loading, parameter)) status = move_rows(loading, param, buffer, bytes);
     if (status == OK) status = store_write(loading->store, param, STORE_MASTER, buffer);
@@ -256,7 +256,7 @@ static void match_rows(struct loading *loading, const struct weights_options *op
     char **names;
     int count, classes = loading->graph->classes, same = 0, found = 0, missing = -1;
     if (!options->fine_tuned || options->classes != classes) return;
-    checkpoint_class_names(loading->file, &names, &count);
+    checkpoint_class_names(&loading->file->described, &names, &count);
     int *rows = memory_new((size_t)classes, sizeof *rows);
     struct names index = {0};
     for (int i = 0; i < count; i++) names_add(&index, names[i], i);
@@ -294,7 +294,7 @@ static void say(const struct loading *loading)
 }
 
 /* The prefix that torch.nn.DataParallel adds to every name. */
-static void strip_wrapper(struct safetensors *file)
+static void strip_wrapper(struct weights_file *file)
 {
     static const char wrapper[] = "module.";
     for (int i = 0; i < file->count; i++)
@@ -308,9 +308,9 @@ static void strip_wrapper(struct safetensors *file)
 static enum status open_and_load(const char *path, const struct weights_options *options,
                                  struct loading *loading)
 {
-    struct safetensors file;
+    struct weights_file file;
     struct reason reason;
-    if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
     loading->file = &file;
     loading->classifier = options->fine_tuned ? classifier_of(loading->graph) : -1;
     strip_wrapper(&file);
@@ -318,7 +318,7 @@ static enum status open_and_load(const char *path, const struct weights_options 
     enum status status = load_all(loading);
     free(loading->rows);
     if (status == OK) say(loading);
-    safetensors_close(&file);
+    weights_file_close(&file);
     return status;
 }
 

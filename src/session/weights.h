@@ -1,11 +1,10 @@
-/* weights.h: loads parameters by name from safetensors files: torchvision's, our exports, or our
- * checkpoints. */
+/* weights.h: loads parameters by name from weights files: torchvision's, our exports, or our checkpoints. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "exec/store.h"
-#include "format/safetensors.h"
+#include "format/weights_file.h"
 
 /* The file that `named` stands for: itself or, if it is a run folder, its best checkpoint, or the newest,
  * which is reported. BAD_CHECKPOINT if the folder has none. The caller frees the path. */
@@ -27,10 +26,10 @@ enum status weights_load(const char *path, const struct weights_options *options
 enum status weights_check(const char *path, const struct weights_options *options, const struct graph *graph);
 
 /* The entry with the weights of parameter `name`: the average, if there is one; -1: none. */
-int weights_find(const struct safetensors *file, const char *name);
+int weights_find(const struct weights_file *file, const char *name);
 
 /* Whether an entry is a weight by its own name, not an average or optimizer state. */
-bool weights_plain(const struct safetensors_entry *entry);
+bool weights_plain(const struct weights_entry *entry);
 
 /* Reads one tensor as fp32 into `values`, which has room for it. */
-bool weights_read(const struct safetensors *file, int entry, float *values, struct reason *reason);
+bool weights_read(const struct weights_file *file, int entry, float *values, struct reason *reason);
