@@ -42,6 +42,13 @@ struct dataset {
     bool held;                     /* a thread is still reading from it: closing it does nothing */
 };
 
+/* What identifies the contents of an image. */
+struct image_contents {
+    int64_t bytes;                 /* of its file or its pixels; -1: it cannot be read */
+    bool known;
+    uint32_t crc;                  /* CRC-32C of them; 0 if it is not `known` */
+};
+
 struct format {
     const char *name;
     const char *help;              /* one sentence: the meaning of `train` and `val` */
@@ -58,6 +65,10 @@ struct format {
      * files. */
     bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
                       int *label, struct reason *reason);
+    /* Its name below the data set's root; NULL: images have none. */
+    const char *(*image_name)(const struct dataset *dataset, int64_t index);
+    /* What is known of it without reading it; NULL: it has the bytes of its pixels. */
+    void (*contents)(const struct dataset *dataset, int64_t index, struct image_contents *contents);
     /* As dataset_image_path; NULL: no image has one. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);
     void (*close)(struct dataset *dataset);
@@ -85,7 +96,3 @@ char *dataset_image_path(const struct dataset *dataset, int64_t index);
 
 /* How its image files are decoded. */
 struct image_options dataset_image_options(const struct dataset *dataset);
-
-/* A checksum of a few images and labels, spread over all, which identifies the data wherever they are stored.
- * Unreadable images are left out. */
-uint32_t dataset_checksum(const struct dataset *dataset);

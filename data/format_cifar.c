@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/crc32c.h"
 #include "base/memory.h"
 #include "data/dataset.h"
 #include "data/gzip_file.h"
@@ -141,6 +142,13 @@ static bool cifar_read(const struct dataset *dataset, int64_t index, const struc
     return true;
 }
 
+static void cifar_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
+    const struct cifar *cifar = dataset->state;
+    contents->crc = crc32c(0, record_of(cifar, index) + cifar->layout->label_bytes, 3 * PLANE);
+    contents->known = true;
+}
+
 static void cifar_close(struct dataset *dataset)
 {
     struct cifar *cifar = dataset->state;
@@ -156,6 +164,7 @@ const struct format format_cifar10 = {
     .open = cifar10_open,
     .read = cifar_read,
     .label = cifar_label,
+    .contents = cifar_contents,
     .close = cifar_close,
 };
 
@@ -166,5 +175,6 @@ const struct format format_cifar100 = {
     .open = cifar100_open,
     .read = cifar_read,
     .label = cifar_label,
+    .contents = cifar_contents,
     .close = cifar_close,
 };

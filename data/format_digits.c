@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/directory.h"
 #include "base/memory.h"
 #include "data/dataset.h"
@@ -118,6 +119,13 @@ static bool digits_read(const struct dataset *dataset, int64_t index, const stru
     return true;
 }
 
+static void digits_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
+    const struct digits *digits = dataset->state;
+    contents->crc = crc32c(0, digits->digit[index].pixels, PIXELS);
+    contents->known = true;
+}
+
 static void digits_close(struct dataset *dataset)
 {
     struct digits *digits = dataset->state;
@@ -133,5 +141,6 @@ const struct format format_digits = {
     .open = digits_open,
     .read = digits_read,
     .label = digits_label,
+    .contents = digits_contents,
     .close = digits_close,
 };

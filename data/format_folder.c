@@ -1,6 +1,7 @@
 /* A folder of class folders with PNG, JPEG and WebP files at any depth, recognised by their first bytes. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "base/search_paths.h"
@@ -54,10 +55,16 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     return OK;
 }
 
+static const char *folder_image_name(const struct dataset *dataset, int64_t index)
+{
+    const struct image_folder *folder = dataset->state;
+    return folder->listing.names + folder->listing.files[index].name;
+}
+
 static char *folder_image_path(const struct dataset *dataset, int64_t index)
 {
     const struct image_folder *folder = dataset->state;
-    const char *name = folder->listing.names + folder->listing.files[index].name;
+    const char *name = folder_image_name(dataset, index);
     /* Without printf: it is called for every image, and would be noticeable for small ones. */
     size_t root = strlen(folder->root), rest = strlen(name) + 1;
     char *path = memory_new(root + 1 + rest, 1);
@@ -65,6 +72,14 @@ static char *folder_image_path(const struct dataset *dataset, int64_t index)
     path[root] = '/';
     memcpy(path + root + 1, name, rest);
     return path;
+}
+
+static void folder_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
+    struct stat status;
+    char *path = folder_image_path(dataset, index);
+    contents->bytes = stat(path, &status) == 0 ? status.st_size : -1;
+    free(path);
 }
 
 static int folder_label(const struct dataset *dataset, int64_t index)
@@ -109,6 +124,8 @@ const struct format format_folder = {
     .read = folder_read,
     .label = folder_label,
     .read_file = folder_read_file,
+    .image_name = folder_image_name,
+    .contents = folder_contents,
     .image_path = folder_image_path,
     .close = folder_close,
 };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/memory.h"
 #include "data/dataset.h"
 #include "data/gzip_file.h"
@@ -119,6 +120,14 @@ static bool mnist_read(const struct dataset *dataset, int64_t index, const struc
     return true;
 }
 
+static void mnist_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
+    const struct mnist *mnist = dataset->state;
+    const uint8_t *pixels = mnist->images.bytes + index * contents->bytes;
+    contents->crc = crc32c(0, pixels, (size_t)contents->bytes);
+    contents->known = true;
+}
+
 static void mnist_close(struct dataset *dataset)
 {
     struct mnist *mnist = dataset->state;
@@ -135,5 +144,6 @@ const struct format format_mnist = {
     .open = mnist_open,
     .read = mnist_read,
     .label = mnist_label,
+    .contents = mnist_contents,
     .close = mnist_close,
 };

@@ -177,6 +177,15 @@ static int packed_label(const struct dataset *dataset, int64_t index)
     return dataset_number(dataset, (int)find_entry(dataset, &index, &shard)->label);
 }
 
+static void packed_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
+    const struct shard *shard;
+    const struct packed_entry *entry = find_entry(dataset, &index, &shard);
+    contents->bytes = entry->bytes;
+    contents->crc = entry->crc;
+    contents->known = shard->checked;
+}
+
 /* The reason, prefixed with the image's name. */
 static bool packed_blame(const struct shard *shard, int64_t index, struct reason *reason)
 {
@@ -280,6 +289,7 @@ const struct format format_packed = {
     .read = packed_read,
     .label = packed_label,
     .read_file = packed_read_file,
+    .contents = packed_contents,
     .image_path = packed_image_path,
     .close = packed_close,
 };

@@ -8,6 +8,11 @@ libdata_a_SOURCES = \
 	data/dataset.c \
 	data/dataset_classes.c \
 	data/dataset.h \
+	data/dataset_identity.c \
+	data/dataset_identity.h \
+	data/dataset_identity_compare.c \
+	data/dataset_identity_parts.h \
+	data/dataset_identity_text.c \
 	data/detect.c \
 	data/detect.h \
 	data/gpu_preprocessing.h \

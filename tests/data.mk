@@ -58,6 +58,10 @@ tests_test_deflated_LDADD = libbase.a -lcmocka
 tests_test_deflated_zlib_SOURCES = tests/test_deflated.c src/base/deflated_zlib.c src/base/deflated.h
 tests_test_deflated_zlib_LDADD = libbase.a -lcmocka
 
+check_PROGRAMS += tests/test_dataset_identity
+tests_test_dataset_identity_SOURCES = tests/test_dataset_identity.c
+tests_test_dataset_identity_LDADD = libdata.a libbase.a -lcmocka
+
 check_PROGRAMS += tests/test_targets
 tests_test_targets_SOURCES = tests/test_targets.c
 tests_test_targets_LDADD = libdata.a libbase.a -lcmocka

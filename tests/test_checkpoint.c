@@ -105,8 +105,13 @@ static const char algorithms[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef lin
 static struct checkpoint_source source_of(const struct fixture *fixture)
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
-    return (struct checkpoint_source){&fixture->store, adam(), &fixture->settings, NULL, NULL, names, 3, 100,
-                                      20, 0xfedcba98, 7, 4, 4, 1, algorithms, 3};
+    static const struct dataset_identity train = {.count = 100, .sequence = 1};
+    static const struct dataset_identity val = {.count = 20, .sequence = 2};
+    return (struct checkpoint_source){
+        .store = &fixture->store, .optimizer = adam(), .settings = &fixture->settings, .class_names = names,
+        .classes = 3, .train_images = 100, .val_images = 20, .identities = {&train, &val}, .h = 4, .w = 4,
+        .channels = 1, .algorithms = algorithms, .threads = 3,
+    };
 }
 
 static enum status save_as(const struct fixture *fixture, const char *const *also)
@@ -325,11 +330,10 @@ static void another_run(void **state)
     open_fixture(&fixture, 1);
     assert_int_equal(save(&fixture), OK);
     assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
-    struct checkpoint_source now = {.class_names = names, .classes = 3};
+    struct dataset_identity train = {.count = 100, .sequence = 1}, val = {.count = 20, .sequence = 2};
+    struct checkpoint_source now = {.class_names = names, .classes = 3, .identities = {&train, &val}};
     now.train_images = 100;
     now.val_images = 20;
-    now.train_checksum = 0xfedcba98;
-    now.val_checksum = 7;
     assert_int_equal(checkpoint_match_data(&file, &now), OK);
     assert_int_equal(checkpoint_match_best(&file, &fixture.settings, &same), OK);
     assert_true(same);
@@ -340,22 +344,64 @@ static void another_run(void **state)
     now.val_images = 21;
     enum status images = checkpoint_match_data(&file, &now);
     now.val_images = 20;
-    now.train_checksum++;
+    train.sequence++;
     enum status contents = checkpoint_match_data(&file, &now);
-    now.train_checksum--;
+    train.sequence--;
     now.class_names = others;
     enum status classes = checkpoint_match_data(&file, &now);
+    now.classes = 2;
+    enum status fewer = checkpoint_match_data(&file, &now);
     caught_end(&caught);
     assert_int_equal(images, BAD_DATA);
     assert_int_equal(contents, BAD_DATA);
     assert_int_equal(classes, BAD_DATA);
+    assert_int_equal(fewer, BAD_DATA);
+    assert_true(caught_has(&caught, "there were 3 classes when the run started, but are 2 now"));
     assert_true(caught_has(&caught, "started with 20 images in data.val, but there are 21 now"));
-    assert_true(caught_has(&caught, "the images of data.train differ from those of the run"));
+    assert_true(caught_has(&caught, "the images of data.train differ from those of the run: the same images in "
+                                    "another order; resuming needs the same data"));
     assert_true(caught_has(&caught, "class 1 was 'two \"2\"' when the run started, but is 'drei' now"));
     text_free(&caught.words);
     safetensors_close(&file);
     close_fixture(&fixture);
     remove_all();
+}
+
+/* Checkpoints of older versions do not know their images, which then were divided in another way. */
+static enum status match_older(double val_fraction, bool shuffle, int64_t limit, struct caught *caught)
+{
+    struct fixture fixture;
+    struct safetensors file;
+    open_fixture(&fixture, 1);
+    fixture.settings.data.val_fraction = val_fraction;
+    fixture.settings.data.shuffle = shuffle;
+    fixture.settings.data.limit = limit;
+    struct checkpoint_source source = source_of(&fixture);
+    source.identities[0] = source.identities[1] = NULL;
+    assert_int_equal(checkpoint_save(&source, &fixture.position, &directory, NULL), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
+    caught_begin(caught);
+    enum status status = checkpoint_match_data(&file, &source);
+    caught_end(caught);
+    safetensors_close(&file);
+    close_fixture(&fixture);
+    remove_all();
+    return status;
+}
+
+static void of_an_older_version(void **state)
+{
+    struct caught caught;
+    assert_int_equal(match_older(0, true, 0, &caught), OK);
+    assert_true(caught_has(&caught, "whether the images are still the same is not known"));
+    text_free(&caught.words);
+    assert_int_equal(match_older(0, false, 10, &caught), OK);
+    text_free(&caught.words);
+    assert_int_equal(match_older(0, true, 10, &caught), BAD_DATA);
+    text_free(&caught.words);
+    assert_int_equal(match_older(0.2, true, 0, &caught), BAD_DATA);
+    assert_true(caught_has(&caught, "divided the images in another way"));
+    text_free(&caught.words);
 }
 
 /* The previous one is there until it is overwritten by the next but one, and is what it was. */
@@ -1029,7 +1075,7 @@ int main(void)
         cmocka_unit_test(serials_that_cannot_be),
         cmocka_unit_test(inputs_that_cannot_be),
         cmocka_unit_test(none_at_all),
-        cmocka_unit_test(another_run),
+        cmocka_unit_test(another_run), cmocka_unit_test(of_an_older_version),
         cmocka_unit_test(previous),
         cmocka_unit_test(bits_flipped),
         cmocka_unit_test(sectors_lost),

@@ -263,7 +263,7 @@ other_data() {
     }
     status=$?
     cat said
-    grep -q "started with 1000 images in data.train, but there are 999 now" said && return $status
+    grep -q "and many more (1000 images, now 999); resuming needs the same data" said && return $status
 }
 exits "with other data" 3 other_data
 

@@ -11,7 +11,7 @@ TORTURE += tests/test_checkpoint
 TORTURE += tests/test_faults.sh
 TORTURE += tests/test_endurance.sh
 TORTURE += tests/test_loader tests/test_listing tests/test_images
-TORTURE += tests/test_pack tests/test_cache tests/test_pinned tests/test_plan
+TORTURE += tests/test_dataset_identity tests/test_pack tests/test_cache tests/test_pinned tests/test_plan
 
 EXTRA_DIST += tests/process.h tests/rounds.h
 

@@ -18,6 +18,8 @@ libbase_a_SOURCES = \
 	src/base/field_help.c \
 	src/base/file.c \
 	src/base/file.h \
+	src/base/hash.c \
+	src/base/hash.h \
 	src/base/host.c \
 	src/base/host.h \
 	src/base/log.c \

@@ -2,11 +2,12 @@
  *
  * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer state as
  * "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale state, class names
- * and the resolved configuration (escaped by text_escape), the network layer by layer, and the autotuner's
- * choices. */
+ * and the resolved configuration (escaped by text_escape), the identities of the data, the network layer by
+ * layer, and the autotuner's choices. */
 #pragma once
 
 #include "conf/settings.h"
+#include "data/dataset_identity.h"
 #include "exec/store.h"
 #include "session/position.h"
 #include "format/safetensors.h"
@@ -16,6 +17,8 @@
 #define CHECKPOINT_BEST "checkpoint-best.safetensors"
 #define CHECKPOINT_UNUSABLE "checkpoint-unusable.safetensors"
 #define CHECKPOINT_VERSION 1
+#define CHECKPOINT_TRAIN_IDENTITY "identity.train"
+#define CHECKPOINT_VAL_IDENTITY "identity.val"
 #define CHECKPOINT_AVERAGE "average/"
 #define CHECKPOINT_OPTIMIZER "optimizer/"
 
@@ -29,7 +32,7 @@ struct checkpoint_source {
     char *const *class_names;
     int classes;
     int64_t train_images, val_images;
-    uint32_t train_checksum, val_checksum;   /* dataset_checksum; 0 where there is no such data set */
+    const struct dataset_identity *identities[2];   /* of the data sets, by enum split; NULL: there is none */
     int h, w, channels;          /* of evaluation images */
     const char *algorithms;      /* the autotuner's choices as text; NULL: none */
     int threads;                 /* compute threads; 0 if results do not depend on them */
@@ -95,8 +98,18 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
  * difference. */
 enum status checkpoint_match_graph(const struct safetensors *file, const struct graph *graph);
 
-/* Checks that it was trained on the same images and classes, wherever they are stored; BAD_DATA. */
+/* Checks that it was trained on the same images and classes, wherever they are stored; BAD_DATA names the
+ * first differences. */
 enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now);
+
+/* The identity of one of the data sets that it was trained on, for the caller to free; *known: there is one.
+ * BAD_CHECKPOINT if it is damaged. Its class names are not set. */
+enum status checkpoint_identity(const struct safetensors *file, enum split split,
+                                struct dataset_identity *identity, bool *known);
+
+/* Whether it is of an older version, without identities, and holds out or selects images: other ones than
+ * this version would. */
+bool checkpoint_old_split(const struct safetensors *file, const struct settings *then);
 
 /* Whether the criterion for the best checkpoint is the same. */
 enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same);

@@ -138,20 +138,16 @@ static enum status match_count(const struct safetensors *file, const char *key, 
                 " now; resuming needs the same data", file->path, then, key, now);
 }
 
-static enum status match_images(const struct safetensors *file, const char *key, uint32_t then, uint32_t now)
-{
-    if (then == now) return OK;
-    return fail(BAD_DATA, "%s: the images of data.%s differ from those of the run; resuming needs the same "
-                "data", file->path, key);
-}
-
 static enum status match_classes(const struct safetensors *file, const struct checkpoint_source *now)
 {
     char **names;
     int count;
     enum status status = OK;
     checkpoint_class_names(file, &names, &count);
-    for (int i = 0; status == OK && i < count && i < now->classes; i++)
+    if (count != now->classes)
+        status = fail(BAD_DATA, "%s: there were %d classes when the run started, but are %d now; resuming "
+                      "needs the same data", file->path, count, now->classes);
+    for (int i = 0; status == OK && i < count; i++)
         if (strcmp(names[i], now->class_names[i]) != 0)
             status = fail(BAD_DATA, "%s: class %d was '%s' when the run started, but is '%s' now; resuming "
                           "needs the same data", file->path, i, names[i], now->class_names[i]);
@@ -159,18 +155,80 @@ static enum status match_classes(const struct safetensors *file, const struct ch
     return status;
 }
 
+enum status checkpoint_identity(const struct safetensors *file, enum split split,
+                                struct dataset_identity *identity, bool *known)
+{
+    const char *key = split == SPLIT_TRAIN ? CHECKPOINT_TRAIN_IDENTITY : CHECKPOINT_VAL_IDENTITY;
+    const char *text = safetensors_value(file, key);
+    struct reason reason;
+    *known = text != NULL;
+    if (text && !dataset_identity_parse(text, identity, &reason))
+        return fail(BAD_CHECKPOINT, "%s: '%s' %s", file->path, key, reason.text);
+    return OK;
+}
+
+static bool has_identities(const struct safetensors *file)
+{
+    return safetensors_value(file, CHECKPOINT_TRAIN_IDENTITY) ||
+           safetensors_value(file, CHECKPOINT_VAL_IDENTITY);
+}
+
+bool checkpoint_old_split(const struct safetensors *file, const struct settings *then)
+{
+    bool selected = then->data.limit > 0 && then->data.shuffle;
+    return !has_identities(file) && (then->data.val_fraction > 0 || selected);
+}
+
+/* The images of older versions are not known, only their numbers. */
+static enum status match_older(const struct safetensors *file)
+{
+    struct settings then;
+    TRY(checkpoint_settings(file, &then));
+    bool other = checkpoint_old_split(file, &then);
+    settings_free(&then);
+    if (other)
+        return fail(BAD_DATA, "%s: was written by an older version, which divided the images in another way "
+                    "(data.val_fraction, data.limit): a new run can begin with its weights (model.weights)",
+                    file->path);
+    log_warning("%s: was written by an older version: whether the images are still the same is not known",
+                file->path);
+    return OK;
+}
+
+static enum status match_identity(const struct safetensors *file, enum split split,
+                                  const struct checkpoint_source *now, char **class_names, int classes)
+{
+    struct dataset_identity then = {0};
+    struct text differences = {0};
+    bool known;
+    TRY(checkpoint_identity(file, split, &then, &known));
+    then.class_names = class_names;
+    then.classes = classes;
+    const struct dataset_identity *is = now->identities[split];
+    enum status status = OK;
+    if (known && is && dataset_identity_compare(&then, is, &differences) != IDENTITY_SAME)
+        status = fail(BAD_DATA, "%s: the images of data.%s differ from those of the run: %s; resuming needs "
+                      "the same data", file->path, split == SPLIT_TRAIN ? "train" : "val", differences.data);
+    text_free(&differences);
+    dataset_identity_free(&then);
+    return status;
+}
+
 enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now)
 {
     const char *images = safetensors_value(file, "images");
+    char **names;
     int64_t train, val;
-    uint32_t train_checksum, val_checksum;
-    int read = !images ? 0 : sscanf(images, "%" SCNd64 " %" SCNd64 " %" SCNx32 " %" SCNx32, &train, &val,
-                                    &train_checksum, &val_checksum);
-    if (read != 4)
+    int classes;
+    if (!images || sscanf(images, "%" SCNd64 " %" SCNd64, &train, &val) != 2)
         return fail(BAD_CHECKPOINT, "%s: does not identify its images", file->path);
+    checkpoint_class_names(file, &names, &classes);
+    enum status status = match_classes(file, now);
+    if (status == OK && !has_identities(file)) status = match_older(file);
+    for (int i = 0; status == OK && i < 2; i++)
+        status = match_identity(file, (enum split)i, now, names, classes);
+    text_list_free(names, (size_t)classes);
+    TRY(status);
     TRY(match_count(file, "train", train, now->train_images));
-    TRY(match_count(file, "val", val, now->val_images));
-    TRY(match_classes(file, now));
-    TRY(match_images(file, "train", train_checksum, now->train_checksum));
-    return match_images(file, "val", val_checksum, now->val_checksum);
+    return match_count(file, "val", val, now->val_images);
 }

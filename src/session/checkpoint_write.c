@@ -49,6 +49,15 @@ static void add_pair(struct checkpoint_writing *writing, const char *key, char *
     *array_push(writing->pairs, writing->pair_count) = (struct safetensors_pair){text_copy(key), value};
 }
 
+static void add_identity(struct checkpoint_writing *writing, const char *key,
+                         const struct dataset_identity *identity)
+{
+    struct text text = {0};
+    if (!identity) return;
+    dataset_identity_print(identity, &text);
+    add_pair(writing, key, text.data);
+}
+
 static void add_metadata(const struct checkpoint_source *source, int64_t serial,
                          struct checkpoint_writing *writing)
 {
@@ -62,9 +71,10 @@ static void add_metadata(const struct checkpoint_source *source, int64_t serial,
     add_pair(writing, "serial", text_format("%" PRId64, serial));
     add_pair(writing, "arch", text_copy(source->store->graph->arch));
     add_pair(writing, "classes", classes.data);
-    add_pair(writing, "images", text_format("%" PRId64 " %" PRId64 " %08" PRIx32 " %08" PRIx32,
-                                            source->train_images, source->val_images,
-                                            source->train_checksum, source->val_checksum));
+    add_pair(writing, "images", text_format("%" PRId64 " %" PRId64, source->train_images,
+                                            source->val_images));
+    add_identity(writing, CHECKPOINT_TRAIN_IDENTITY, source->identities[SPLIT_TRAIN]);
+    add_identity(writing, CHECKPOINT_VAL_IDENTITY, source->identities[SPLIT_VAL]);
     add_pair(writing, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(writing, "config", config.data);
     if (source->graph) graph_text(source->graph, &graph);

@@ -205,6 +205,17 @@ void data_number_classes(struct data *data, int classes)
     data->class_names = text_list(NULL, 0, classes);
 }
 
+void data_identify(struct data *data)
+{
+    for (int i = 0; i < 2; i++) {
+        if (!data->opened[i].format || data->identities[i]) continue;
+        struct watch *watch = watch_begin(WATCH_SECONDS, "identifying the images");
+        data->identities[i] = memory_new(1, sizeof *data->identities[i]);
+        dataset_identity_make(&data->opened[i], data->identities[i]);
+        watch_end(watch);
+    }
+}
+
 void data_close(struct data *data)
 {
     free(data->train.subset);
@@ -212,6 +223,8 @@ void data_close(struct data *data)
     for (int i = 0; i < 2; i++) {
         image_cache_close(data->caches[i]);
         dataset_close(&data->opened[i]);
+        if (data->identities[i]) dataset_identity_free(data->identities[i]);
+        free(data->identities[i]);
     }
     bad_images_free(data->bad);
     free(data->class_weights);

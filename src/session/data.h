@@ -2,6 +2,7 @@
 #pragma once
 
 #include "conf/settings.h"
+#include "data/dataset_identity.h"
 #include "data/loader.h"
 #include "session/bad_images.h"
 
@@ -23,6 +24,7 @@ static inline int64_t images_index(const struct images *images, int64_t place)
 struct data {
     struct dataset opened[2];         /* by enum split */
     struct image_cache *caches[2];    /* of the opened data sets, NULL: none (session/caching.h) */
+    struct dataset_identity *identities[2];   /* of the same; NULL until data_identify, or not opened */
     struct images train, val;
     struct bad_images *bad;           /* unusable images that loaders found */
     struct augment augment;
@@ -64,6 +66,9 @@ enum status data_format(const struct settings *settings, const struct format **f
 
 /* Whether data.class_weights has the loss weigh classes. */
 bool data_weighs_classes(const struct settings *settings);
+
+/* Makes the identities of the opened data sets, which takes a moment; once. */
+void data_identify(struct data *data);
 
 void data_close(struct data *data);           /* accepts a zeroed or half-built struct */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -42,19 +43,6 @@ static void add_entries(const struct images *images, bool val, struct entry *to)
     }
 }
 
-/* FNV-1a by eight bytes, whose upper bits are mixed into the lower ones. */
-static uint64_t hash_bytes(const uint8_t *bytes, size_t count)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t at = 0; at < count; at += 8) {
-        uint64_t word = 0;
-        memcpy(&word, bytes + at, count - at < 8 ? count - at : 8);
-        hash = (hash ^ word) * UINT64_C(0x100000001b3);
-        hash ^= hash >> 29;
-    }
-    return hash | 1;
-}
-
 static void read_entry(const struct data *data, struct entry *entry)
 {
     const struct dataset *dataset = (entry->val ? &data->val : &data->train)->dataset;
@@ -63,7 +51,7 @@ static void read_entry(const struct data *data, struct entry *entry)
     size_t count;
     int label;
     if (!dataset->format->read_file(dataset, entry->index, &bytes, &count, &label, &reason)) return;
-    entry->hash = hash_bytes(bytes, count);
+    entry->hash = hash_bytes(0, bytes, count) | 1;
     free(bytes);
 }
 

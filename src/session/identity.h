@@ -3,5 +3,5 @@
 
 #include "session/session.h"
 
-/* One fact a line: version, settings, images, classes, network. */
+/* One fact a line: version, settings, images (after data_identify), classes, network. */
 void identity_text(const struct session *session, struct text *out);

@@ -32,8 +32,7 @@ static struct checkpoint_source source_of(const struct run *run, const char *alg
         .classes = session->data.classes,
         .train_images = session->data.train.count,
         .val_images = session->data.val.count,
-        .train_checksum = run->checksums[SPLIT_TRAIN],
-        .val_checksum = run->checksums[SPLIT_VAL],
+        .identities = {session->data.identities[SPLIT_TRAIN], session->data.identities[SPLIT_VAL]},
         .h = session->data.val.h,
         .w = session->data.val.w,
         .channels = session->data.channels,
@@ -46,8 +45,8 @@ static enum status match(const struct run *run, const struct safetensors *file)
 {
     struct checkpoint_source now = source_of(run, NULL);
     TRY(checkpoint_match_settings(file, run->session->settings));
-    TRY(checkpoint_match_graph(file, now.graph));
     TRY(checkpoint_match_data(file, &now));
+    TRY(checkpoint_match_graph(file, now.graph));
     return checkpoint_match(file, &run->store, run->session->hyper.optimizer);
 }
 
@@ -225,8 +224,6 @@ static enum status restore_all(struct run *run, const struct run_options *option
     TRY(session_store_open(session, &run->store));
     TRY(store_read_state(&run->store, &run->state));
     run->position.seed = session->settings->run.seed;
-    for (int i = 0; i < 2; i++)
-        if (session->data.opened[i].format) run->checksums[i] = dataset_checksum(&session->data.opened[i]);
     return resume(run, options);
 }
 

@@ -46,7 +46,6 @@ struct run {
     struct progress progress;
     struct ranks ranks;
     struct position position;
-    uint32_t checksums[2];              /* of the data, by enum split (dataset_checksum) */
     struct evaluation evaluation;       /* the last one; no images: there was none */
     struct health health;
     struct optimizer_state state;       /* after the last step collected */

@@ -513,6 +513,7 @@ static enum status train_on(struct run *run, const struct run_options *options)
 enum status train(struct session *session, const struct run_options *options)
 {
     TRY(check(session, options));
+    data_identify(&session->data);
     TRY(check_identity(session));
     struct run run;
     TRY(run_open(session, options, &run));

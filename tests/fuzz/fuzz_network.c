@@ -21,6 +21,11 @@ struct fuzz_network *fuzz_network(void)
     fuzz_must(store_open(network.device, &network.graph, &parts, &network.store) == OK);
     fuzz_must(store_init(&network.store, 1) == OK);
     fuzz_must(settings_load(NULL, NULL, 0, &network.settings) == OK);
+    for (int i = 0; i < 2; i++) {
+        const struct dataset_options images = {.split = (enum split)i, .classes = 3, .synthetic_count = 10};
+        fuzz_must(dataset_open(format_find("synthetic"), &images, &network.datasets[i]) == OK);
+        dataset_identity_make(&network.datasets[i], &network.identities[i]);
+    }
     return &network;
 }
 
@@ -37,6 +42,7 @@ struct checkpoint_source fuzz_source(void)
         .classes = 3,
         .train_images = 10,
         .val_images = 2,
+        .identities = {&network->identities[SPLIT_TRAIN], &network->identities[SPLIT_VAL]},
         .h = 2,
         .w = 2,
         .channels = 1,

@@ -11,6 +11,8 @@ struct fuzz_network {
     struct store store;
     struct settings settings;
     const struct optimizer *optimizer;
+    struct dataset datasets[2];
+    struct dataset_identity identities[2];
 };
 
 /* Its model file. */

@@ -1,0 +1,208 @@
+#include "data/dataset_identity.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "data/dataset_identity_parts.h"
+
+/* Images that are looked at in parallel. */
+#define CHUNK 4096
+/* Limit of the files that are read. */
+#define READ_MAX (UINT64_C(32) << 20)
+
+/* An image, and a candidate for the sample. */
+struct entry {
+    struct identity_image image;
+    int64_t index;
+    uint32_t crc;              /* of its contents, if it is known */
+    bool known;
+};
+
+struct making {
+    const struct dataset *dataset;
+    struct dataset_identity *identity;
+    uint32_t *classes;         /* hashes of the names */
+    struct entry *chosen;      /* [identity->sampled], by key */
+};
+
+void identity_image_hash(struct identity_image *image, uint64_t *hash)
+{
+    const uint64_t words[] = {image->key, image->bytes, (uint64_t)image->crc << 32 | image->class};
+    *hash = hash_bytes(1, words, sizeof words);
+    image->check = (uint32_t)*hash;
+}
+
+void identity_cells_add(struct identity_cell *cells, const struct identity_image *image, uint64_t hash,
+                        int by)
+{
+    for (int table = 0; table < IDENTITY_TABLES; table++)
+        identity_cell_add(&cells[identity_place(hash, table)], image, by);
+}
+
+void identity_cell_add(struct identity_cell *cell, const struct identity_image *image, int64_t by)
+{
+    struct identity_image *sum = &cell->sum;
+    cell->count += by;
+    sum->key ^= image->key;
+    sum->bytes ^= image->bytes;
+    sum->crc ^= image->crc;
+    sum->class ^= image->class;
+    sum->check ^= image->check;
+    for (int i = 0; i < IDENTITY_NAME; i++) sum->name[i] ^= image->name[i];
+}
+
+/* Images without names are told apart by their index. */
+static const char *name_of(const struct dataset *dataset, int64_t index, char room[IDENTITY_NAME])
+{
+    if (dataset->format->image_name) return dataset->format->image_name(dataset, index);
+    snprintf(room, IDENTITY_NAME, "image %" PRId64, index);
+    return room;
+}
+
+static struct entry entry_of(const struct making *making, int64_t index)
+{
+    const struct dataset *dataset = making->dataset;
+    char room[IDENTITY_NAME];
+    const char *name = name_of(dataset, index, room);
+    struct image_contents contents = {.bytes = (int64_t)dataset->h * dataset->w * dataset->c};
+    if (dataset->format->contents) dataset->format->contents(dataset, index, &contents);
+    size_t length = strlen(name), kept = length < IDENTITY_NAME ? length : IDENTITY_NAME;
+    struct entry entry = {.index = index, .known = contents.known, .crc = contents.crc};
+    entry.image = (struct identity_image){
+        .key = hash_bytes(0, name, length),
+        .bytes = (uint64_t)contents.bytes,
+        .crc = contents.crc,
+        .class = making->classes[dataset->format->label(dataset, index)],
+    };
+    memcpy(entry.image.name, name + length - kept, kept);
+    return entry;
+}
+
+/* Keeps the entries with the smallest keys. */
+static void choose(struct making *making, const struct entry *entry)
+{
+    int *count = &making->identity->sampled, at = *count;
+    if (at == IDENTITY_SAMPLES && entry->image.key >= making->chosen[at - 1].image.key) return;
+    if (at < IDENTITY_SAMPLES) (*count)++;
+    else at--;
+    for (; at > 0 && making->chosen[at - 1].image.key > entry->image.key; at--)
+        making->chosen[at] = making->chosen[at - 1];
+    making->chosen[at] = *entry;
+}
+
+static void add_entry(struct making *making, struct entry *entry)
+{
+    struct dataset_identity *identity = making->identity;
+    uint64_t hash;
+    identity_image_hash(&entry->image, &hash);
+    identity_cells_add(identity->cells, &entry->image, hash, 1);
+    identity->sequence = hash_bytes(identity->sequence, &hash, sizeof hash);
+    identity->count++;
+    if (entry->image.bytes != UINT64_MAX) choose(making, entry);
+}
+
+static void add_images(struct making *making)
+{
+    struct entry *entries = memory_new(CHUNK, sizeof *entries);
+    for (int64_t begin = 0, end; begin < making->dataset->count; begin = end) {
+        end = begin + CHUNK < making->dataset->count ? begin + CHUNK : making->dataset->count;
+#pragma omp parallel for schedule(dynamic, 64)
+        for (int64_t i = begin; i < end; i++) entries[i - begin] = entry_of(making, i);
+        for (int64_t i = begin; i < end; i++) add_entry(making, &entries[i - begin]);
+    }
+    free(entries);
+}
+
+/* The file's bytes if there is one, since other versions of decoders may round differently. */
+static bool read_contents(const struct dataset *dataset, struct entry *entry)
+{
+    const struct format *format = dataset->format;
+    struct image image = {0};
+    struct reason reason;
+    uint8_t *bytes = NULL;
+    size_t count = 0;
+    int label;
+    bool file = dataset->decoded && format->read_file;
+    bool good = file ? format->read_file(dataset, entry->index, &bytes, &count, &label, &reason)
+                     : format->read(dataset, entry->index, NULL, &image, &label, &reason);
+    if (good && !file) count = (size_t)image.h * (size_t)image.w * (size_t)image.c;
+    if (good) entry->crc = crc32c(0, file ? bytes : image.pixels, count);
+    free(bytes);
+    image_free(&image);
+    return good;
+}
+
+/* What cannot be read is left out, and so is what comes after the limit, which is the same for the same
+ * sizes. */
+static void read_chosen(struct making *making)
+{
+    struct dataset_identity *identity = making->identity;
+    uint64_t total = 0;
+    int count = 0;
+    for (; count < identity->sampled && total < READ_MAX; count++)
+        if (!making->chosen[count].known) total += making->chosen[count].image.bytes;
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int i = 0; i < count; i++)
+        making->chosen[i].known =
+            making->chosen[i].known || read_contents(making->dataset, &making->chosen[i]);
+    identity->samples = memory_new((size_t)count + 1, sizeof *identity->samples);
+    identity->sampled = 0;
+    for (int i = 0; i < count; i++) {
+        const struct entry *entry = &making->chosen[i];
+        if (!entry->known) continue;
+        char room[IDENTITY_NAME];
+        identity->samples[identity->sampled++] = (struct identity_sample){
+            entry->image.key, entry->crc, text_copy(name_of(making->dataset, entry->index, room)),
+        };
+    }
+}
+
+static uint32_t *hash_classes(const struct dataset *dataset)
+{
+    uint32_t *hashes = memory_new((size_t)dataset->classes, sizeof *hashes);
+    for (int i = 0; i < dataset->classes; i++) hashes[i] = identity_class_hash(dataset->class_names[i]);
+    return hashes;
+}
+
+void dataset_identity_make(const struct dataset *dataset, struct dataset_identity *identity)
+{
+    *identity = (struct dataset_identity){.class_names = dataset->class_names, .classes = dataset->classes};
+    struct making making = {dataset, identity, hash_classes(dataset), NULL};
+    making.chosen = memory_new(IDENTITY_SAMPLES, sizeof *making.chosen);
+    add_images(&making);
+    read_chosen(&making);
+    free(making.chosen);
+    free(making.classes);
+}
+
+void dataset_identity_free(struct dataset_identity *identity)
+{
+    for (int i = 0; i < identity->sampled; i++) free(identity->samples[i].name);
+    free(identity->samples);
+    *identity = (struct dataset_identity){0};
+}
+
+uint32_t identity_class_hash(const char *name)
+{
+    return (uint32_t)hash_bytes(2, name, strlen(name));
+}
+
+uint64_t dataset_identity_hash(const struct dataset *dataset, const int64_t *subset, int64_t count)
+{
+    uint32_t *classes = hash_classes(dataset);
+    uint64_t hash = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t index = subset ? subset[i] : i;
+        char room[IDENTITY_NAME];
+        const char *name = name_of(dataset, index, room);
+        hash = hash_bytes(hash, name, strlen(name));
+        hash = hash_bytes(hash, &classes[dataset->format->label(dataset, index)], sizeof *classes);
+    }
+    free(classes);
+    return hash;
+}
