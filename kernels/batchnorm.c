@@ -54,7 +54,8 @@ static int batchnorm_params(const void *settings, int x_count, const struct shap
     struct shape channels = shape_vector(x[0].c), scalar = {.rank = 0};
     int count = 0;
     if (s->affine) {
-        out[count++] = (struct op_param){"weight", channels, ROLE_NORM, F32, INIT_ONE, 0, 0, 0};
+        out[count++] = (struct op_param){"weight", channels, ROLE_NORM, F32,
+                                         s->init ? INIT_ZERO : INIT_ONE, 0, 0, 0};
         out[count++] = (struct op_param){"bias", channels, ROLE_NORM, F32, INIT_ZERO, 0, 0, 0};
     }
     out[count++] = (struct op_param){"running_mean", channels, ROLE_STATISTIC, F32, INIT_ZERO, 0, 0, 0};
@@ -289,6 +290,7 @@ enum status batchnorm_update(const struct call *call)
 }
 
 const char *const batchnorm_clips[] = {"none", "relu", "relu6", NULL};
+static const char *const inits[] = {"one", "zero", NULL};
 static const char *const activations[] = {"none", "relu", "relu6", "leaky_relu", "silu",
                                           "hardswish", NULL};
 static const struct field fields[] = {
@@ -297,6 +299,9 @@ static const struct field fields[] = {
      .initial = "none", .choices = activations, .help = "Activation function applied to the result."},
     {.name = "slope", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, slope), .initial = "0.01",
      .min = 0, .max = 1, .help = "Slope of leaky_relu for negative values."},
+    {.name = "init", .type = FIELD_CHOICE, .offset = offsetof(struct batchnorm, init), .initial = "one",
+     .choices = inits,
+     .help = "The weights begin with one; or with zero, so that a residual block begins as its shortcut"},
     {.name = "residual", .type = FIELD_BOOL, .offset = offsetof(struct batchnorm, residual),
      .initial = "no", .help = "Add the second input before the activation."},
     {0},

@@ -22,6 +22,7 @@ struct batchnorm {
     int activation;   /* enum activation */
     double slope;     /* of leaky_relu */
     bool residual;    /* a second input is added before the activation */
+    int init;         /* of the weights: 0 one, 1 zero */
 };
 
 /* Parameters: weight and bias, if affine, then these. */

@@ -1,4 +1,4 @@
-"""python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's NET with random weights and with
+"""python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's (or timm's) NET with random weights and with
 statistics that fit IMAGES, and in FOLDER NET.safetensors and its logits, NET.fp32.npy and (autocast)
 NET.bf16.npy.
 python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE
@@ -11,14 +11,24 @@ import sys
 import numpy
 
 
+def network(name):
+    """torchvision's network of this name or, where it has none, timm's."""
+    import torchvision
+
+    if name in torchvision.models.list_models():
+        apart = {"aux_logits": False} if name == "googlenet" else {}
+        return torchvision.models.get_model(name, weights=None, **apart)
+    import timm
+
+    return timm.create_model(name)
+
+
 def weights(name, folder, images):
     import torch
-    import torchvision
     from safetensors.torch import save_file
 
     torch.manual_seed(1)
-    apart = {"aux_logits": False} if name == "googlenet" else {}
-    net = torchvision.models.get_model(name, weights=None, **apart)
+    net = network(name)
     pixels = torch.from_numpy(numpy.load(images).transpose(0, 3, 1, 2)) / 255
     mean, std = (torch.tensor(three).view(1, 3, 1, 1) for three in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
     pixels = (pixels - mean) / std

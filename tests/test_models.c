@@ -1,5 +1,5 @@
 /* The models that come with the program: names, shapes, order and beginnings of their parameters
- * equal torchvision's (lists in tests/models, made by list.py there), and the manual's models load. */
+ * equal torchvision's or timm's (lists in tests/models, made by list.py there), and the manual's models load. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "graph/model.h"
@@ -35,15 +35,24 @@ static const struct expected table[] = {
     {"airbench94", 1972802, 3, 32, 10, INIT_DIRAC, DEFAULT, INIT_CONSTANT, 6, false},
     {"alexnet", 61100840, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 3, true},
     {"cifar10_quick", 145578, 3, 32, 10, DEFAULT, DEFAULT, DEFAULT, 1, false},
+    {"convnext_base", 88591464, 3, 224, 1000, CUT, CUT, INIT_ZERO, 0, true},
+    {"convnext_small", 50223688, 3, 224, 1000, CUT, CUT, INIT_ZERO, 0, true},
     {"convnext_tiny", 28589128, 3, 224, 1000, CUT, CUT, INIT_ZERO, 0, true},
     {"densenet121", 7978856, 3, 224, 1000, IN, DEFAULT, INIT_ZERO, 121, true},
     {"efficientnet_b0", 5288548, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 33, true},
+    {"efficientnet_v2_m", 54139356, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 103, true},
+    {"efficientnet_v2_s", 21458488, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 72, true},
     {"googlenet", 6624904, 3, 224, 1000, CUT, CUT, DEFAULT, 57, true},
     {"lenet5", 61706, 1, 28, 10, DEFAULT, DEFAULT, DEFAULT, 2, false},
     {"mobilenet_v2", 3504872, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 35, true},
     {"mobilenet_v3_large", 5483032, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 31, true},
     {"mobilenet_v3_small", 2542856, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 23, true},
+    {"mobilenetv4_conv_medium", 9715512, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 38, true},
+    {"mobilenetv4_conv_small", 3774024, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 30, true},
+    {"regnet_y_16gf", 83590140, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 73, true},
+    {"regnet_y_32gf", 145046770, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 81, true},
     {"regnet_y_400mf", 4344144, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 65, true},
+    {"regnet_y_8gf", 39381472, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 69, true},
     {"resnet101", 44549160, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 133, true},
     {"resnet152", 60192808, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 201, true},
     {"resnet18", 11689512, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 25, true},
@@ -53,6 +62,7 @@ static const struct expected table[] = {
     {"resnet34", 21797672, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 49, true},
     {"resnet44", 658586, 3, 32, 10, IN, IN, DEFAULT, 64, false},
     {"resnet50", 25557032, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
+    {"resnet50d", 25576264, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 67, true},
     {"resnet56", 853018, 3, 32, 10, IN, IN, DEFAULT, 82, false},
     {"resnext50_32x4d", 25028904, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
     {"shufflenet_v2_x1_0", 2278604, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 37, true},
@@ -201,17 +211,23 @@ static void test_cifar_sizes(void **state)
 }
 
 /* Rank and role tell which kind of parameter it is; the last layer may be a convolution, too. */
-static void check_init(const struct expected *e, const struct op_param *spec, bool last)
+static void check_init(const struct expected *e, const struct parameter *parameter, bool last)
 {
+    const struct op_param *spec = &parameter->spec;
+    bool begins_as_shortcut = strcmp(e->arch, "resnet50d") == 0 && strstr(parameter->name, ".bn3.");
     bool conv = spec->shape.rank == 4 && !last;
     bool whitens = spec->init == INIT_WHITEN && strcmp(e->arch, "airbench94") == 0;
-    if (spec->role == ROLE_WEIGHT && !whitens) assert_int_equal(spec->init, conv ? e->conv : e->linear);
+    enum init wanted = conv ? e->conv : e->linear;
+    /* timm divides the fan of a depthwise convolution's outputs by its groups, which leaves its inputs'. */
+    if (strncmp(e->arch, "mobilenetv4", 11) == 0 && conv && spec->shape.dim[1] == 1) wanted = IN;
+    if (spec->role == ROLE_WEIGHT && !whitens) assert_int_equal(spec->init, wanted);
     bool factor = spec->name[0] == '\0';        /* layer scale */
-    enum init norm = spec->name[0] == 'w' ? INIT_ONE : factor ? INIT_CONSTANT : INIT_ZERO;
+    enum init weight = begins_as_shortcut ? INIT_ZERO : INIT_ONE;
+    enum init norm = spec->name[0] == 'w' ? weight : factor ? INIT_CONSTANT : INIT_ZERO;
     if (spec->role == ROLE_NORM) assert_int_equal(spec->init, norm);
     if (factor) assert_true(spec->init_arg == (strcmp(e->arch, "airbench94") == 0 ? 0.111 : 1e-6));
     if (spec->init == INIT_NORMAL || spec->init == INIT_TRUNCATED_NORMAL)
-        assert_true(spec->init_arg == (strcmp(e->arch, "convnext_tiny") == 0 ? 0.02 : 0.01));
+        assert_true(spec->init_arg == (strncmp(e->arch, "convnext", 8) == 0 ? 0.02 : 0.01));
 }
 
 static void test_beginnings_are_torchvisions(void **state)
@@ -220,7 +236,7 @@ static void test_beginnings_are_torchvisions(void **state)
         struct graph graph;
         load(e->arch, &graph);
         for (int i = 0; i < graph.param_count; i++)
-            check_init(e, &graph.params[i].spec, i + 2 >= graph.param_count);
+            check_init(e, &graph.params[i], i + 2 >= graph.param_count);
         assert_int_equal(graph.params[graph.param_count - 1].spec.init, e->linear_bias);
         graph_free(&graph);
     }

@@ -50,7 +50,10 @@ nets='resnet18 shufflenet_v2_x1_0'
 [ -z "${AMPTRAIN_TORTURE-}" ] ||
     nets='alexnet convnext_tiny densenet121 efficientnet_b0 googlenet mobilenet_v2
     mobilenet_v3_large mobilenet_v3_small regnet_y_400mf resnet18 resnet34 resnet50 resnet101 resnet152
-    resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1 vgg11_bn vgg16 vgg16_bn wide_resnet50_2'
+    resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1 vgg11_bn vgg16 vgg16_bn wide_resnet50_2
+    convnext_small convnext_base efficientnet_v2_s efficientnet_v2_m regnet_y_8gf regnet_y_16gf regnet_y_32gf'
+[ -z "${AMPTRAIN_TORTURE-}" ] || ! "$python" -c 'import timm' 2>/dev/null ||
+    nets="$nets mobilenetv4_conv_small mobilenetv4_conv_medium resnet50d"
 if ! "$python" -c 'import safetensors, torchvision' 2>/dev/null; then
     skip "logits of torchvision" "python has no torchvision"
 else

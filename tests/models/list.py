@@ -1,8 +1,8 @@
-"""Writes the lists in this folder: one layer with parameters a line, in torchvision's order.
+"""Writes the lists in this folder: one layer with parameters a line, in torchvision's or timm's order.
 
 NAME SHAPE, where a shape of rank 4 is a convolution, of rank 2 a linear layer (a final + says that
 it has a bias), of rank 1 a batch norm or, with a final +, a layer norm, and of rank 3 a parameter
-of that name, which comes behind those of the layers that its module has. Needs torchvision; resnet20 comes
+of that name, which comes behind those of the layers that its module has. Needs torchvision and timm; resnet20 comes
 from a weights file.
 
     python3 list.py [resnet20.safetensors]
@@ -11,13 +11,16 @@ import json
 import struct
 import sys
 
+import timm
 import torchvision
 
 NORM = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
 NAMES = """alexnet vgg11_bn vgg16 vgg16_bn googlenet resnet18 resnet34 resnet50 resnet101 resnet152
            mobilenet_v2 densenet121 resnext50_32x4d wide_resnet50_2 squeezenet1_1
            mobilenet_v3_small mobilenet_v3_large efficientnet_b0 regnet_y_400mf shufflenet_v2_x1_0
-           convnext_tiny""".split()
+           convnext_tiny convnext_small convnext_base efficientnet_v2_s efficientnet_v2_m
+           regnet_y_8gf regnet_y_16gf regnet_y_32gf""".split()
+TIMM = ["mobilenetv4_conv_small", "mobilenetv4_conv_medium", "resnet50d"]
 
 
 def layers(shapes):
@@ -64,5 +67,7 @@ for arch in NAMES:
     options = {"aux_logits": False, "init_weights": False} if arch == "googlenet" else {}
     model = torchvision.models.get_model(arch, weights=None, **options)
     write(arch, [(name, tensor.shape) for name, tensor in model.state_dict().items()])
+for arch in TIMM:
+    write(arch, [(name, tensor.shape) for name, tensor in timm.create_model(arch).state_dict().items()])
 if len(sys.argv) > 1:
     write("resnet20", file_shapes(sys.argv[1]))
