@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,21 +25,12 @@ struct packed {
     bool folder;               /* they are its files */
 };
 
-/* The number of shards may exceed the default limit of open files. */
-static bool may_open_more(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
-    limit.rlim_cur = limit.rlim_max;
-    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 static bool open_file(struct shard *shard, struct reason *reason)
 {
     struct stat stat;
     do
         shard->file = open(shard->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    while (shard->file < 0 && errno == EMFILE && may_open_more());
+    while (shard->file < 0 && errno == EMFILE && file_raise_limit());
     if (shard->file < 0 || fstat(shard->file, &stat) != 0)
         return because_of(reason, shard->path, strerror(errno));
     if (!S_ISREG(stat.st_mode) || stat.st_size == 0)

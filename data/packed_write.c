@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/directory.h"
 #include "base/memory.h"
 #include "data/packed.h"
 
@@ -66,9 +67,11 @@ enum status packed_create(const char *path, int channels, char *const *names, in
     };
     memcpy(writer->header.magic, PACKED_MAGIC, sizeof writer->header.magic);
     keep_names(writer, names, classes);
-    writer->file = fopen(path, "wb");
+    struct reason reason;
+    writer->file = directory_stream(&directory_working, path, "w", &reason);
     static const struct packed_header none;
-    enum status status = writer->file ? packed_append(writer, &none, sizeof none) : cannot_write(writer);
+    enum status status = writer->file ? packed_append(writer, &none, sizeof none)
+                                      : fail(FAILED, "%s: %s", path, reason.text);
     if (status != OK)
         packed_free(writer);
     else

@@ -19,7 +19,7 @@
 
 /* Logits as NumPy reads them: format 1.0 of numpy/lib/format.py, float32, images by classes. */
 struct logits_file {
-    FILE *file;              /* NULL: none is asked for, or it cannot be written */
+    struct atomic_file file;             /* without a stream: none is asked for, or it cannot be written */
     const char *path;
 };
 
@@ -39,7 +39,7 @@ static enum status logits_open(const char *path, int64_t images, int classes, st
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
     memset(header + 10 + length, ' ', sizeof header - 11 - (size_t)length);
     header[sizeof header - 1] = '\n';
-    if (fwrite(header, 1, sizeof header, logits->file) == sizeof header) return OK;
+    if (fwrite(header, 1, sizeof header, logits->file.stream) == sizeof header) return OK;
     return logits_refuse(logits);
 }
 
@@ -47,14 +47,14 @@ static enum status logits_add(void *context, const float *values, int images, in
 {
     struct logits_file *logits = context;
     size_t count = (size_t)images * (size_t)classes;
-    if (fwrite(values, sizeof *values, count, logits->file) == count) return OK;
+    if (fwrite(values, sizeof *values, count, logits->file.stream) == count) return OK;
     return logits_refuse(logits);
 }
 
 static enum status logits_close(struct logits_file *logits, enum status status)
 {
-    if (!logits->file) return status;
-    enum status ended = atomic_file_end(&directory_working, logits->path, logits->file, status == OK);
+    if (!logits->file.stream) return status;
+    enum status ended = atomic_file_end(&logits->file, status == OK);
     return status == OK ? ended : status;
 }
 

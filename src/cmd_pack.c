@@ -138,7 +138,6 @@ static enum status pack_images(struct packing *packing, int64_t from, int64_t to
 static enum status write_file(struct packing *packing, const char *path, int64_t from, int64_t to)
 {
     const struct dataset *dataset = packing->dataset;
-    unlink(path);
     enum status status =
         packed_create(path, dataset->c, dataset->class_names, dataset->classes, &packing->writer);
     if (status == OK) status = pack_images(packing, from, to);
@@ -149,14 +148,39 @@ static enum status write_file(struct packing *packing, const char *path, int64_t
 }
 
 /* All files are complete before the first of them is renamed. */
-static enum status write_all(struct packing *packing, char *const *temporary, char *const *paths, int shards)
+static enum status write_all(struct packing *packing, struct atomic_file *files, int shards)
 {
     int64_t count = packing->images->count;
-    for (int i = 0; i < shards; i++)
-        TRY(write_file(packing, temporary[i], count * i / shards, count * (i + 1) / shards));
-    if (shards > 1) TRY(packed_join(temporary, shards));
-    for (int i = 0; i < shards; i++) TRY(atomic_file_rename(&directory_working, temporary[i], paths[i]));
+    char **names = memory_new((size_t)shards, sizeof *names);
+    enum status status = OK;
+    for (int i = 0; i < shards && status == OK; i++) {
+        names[i] = files[i].temporary;
+        status = write_file(packing, names[i], count * i / shards, count * (i + 1) / shards);
+    }
+    if (status == OK && shards > 1) status = packed_join(names, shards);
+    free(names);
+    return status;
+}
+
+static enum status begin_all(char *const *paths, int shards, struct atomic_file *files, int *begun)
+{
+    for (; *begun < shards; ++*begun)
+        TRY(atomic_file_begin(&directory_working, paths[*begun], &files[*begun]));
     return OK;
+}
+
+static enum status pack_files(struct packing *packing, char *const *paths, int shards)
+{
+    struct atomic_file *files = memory_new((size_t)shards, sizeof *files);
+    int begun = 0;
+    enum status status = begin_all(paths, shards, files, &begun);
+    if (status == OK) status = write_all(packing, files, shards);
+    for (int i = 0; i < begun; i++) {
+        enum status ended = atomic_file_end(&files[i], status == OK);
+        if (status == OK) status = ended;
+    }
+    free(files);
+    return status;
 }
 
 /* One file, or several shards. */
@@ -164,22 +188,14 @@ static enum status pack_shards(struct packing *packing, const char *output, int 
 {
     if (shards > 1) TRY(shards_check_leftovers(output, shards));
     char **paths = memory_new((size_t)shards, sizeof *paths);
-    char **temporary = memory_new((size_t)shards, sizeof *temporary);
     int replaced = 0;
     for (int i = 0; i < shards; i++) {
         paths[i] = shards > 1 ? shards_path(output, i) : text_copy(output);
         replaced += shards > 1 && access(paths[i], F_OK) == 0;
-        temporary[i] = text_format("%s.tmp", paths[i]);
     }
-    enum status status = write_all(packing, temporary, paths, shards);
+    enum status status = pack_files(packing, paths, shards);
     if (status == OK && replaced) log_info("%s: %d files of an earlier set replaced", output, replaced);
-    for (int i = 0; i < shards; i++) {
-        if (status != OK) unlink(temporary[i]);
-        free(paths[i]);
-        free(temporary[i]);
-    }
-    free(paths);
-    free(temporary);
+    text_list_free(paths, (size_t)shards);
     return status == OK && shards > 1 ? shards_remove_leftovers(output, shards) : status;
 }
 

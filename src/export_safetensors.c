@@ -141,11 +141,13 @@ static enum status write_file(struct export *export, const char *path)
     TRY(preprocessing_of(&export->from[0], &config));
     struct safetensors_content content = {export->items, export->count, pairs,
                                           describe(&export->from[0], config, pairs), read_item, export};
-    char *temporary = text_format("%s.tmp", path);
-    enum status status = safetensors_write(temporary, &content);
-    if (status == OK) status = atomic_file_rename(&directory_working, temporary, path);
-    if (status != OK) unlink(temporary);
-    free(temporary);
+    struct atomic_file file;
+    enum status status = atomic_file_begin(&directory_working, path, &file);
+    if (status == OK) {
+        status = safetensors_write(file.temporary, &content);
+        enum status ended = atomic_file_end(&file, status == OK);
+        status = status == OK ? ended : status;
+    }
     free(config);
     return status;
 }

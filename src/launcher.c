@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/directory.h"
 #include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -72,7 +73,9 @@ static void write_log(void *context, enum log_level level, const char *line)
     const struct launcher *launcher = context;
     const char *path = launcher->options->log;
     bool begun = launcher->block && atomic_load(&launcher->block->ranks[0].reports) > 0;
-    int file = path && begun ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+    struct reason unsaid;
+    if (!path || !begun) return;
+    int file = directory_file(&directory_working, path, O_WRONLY | O_CREAT | O_APPEND, &unsaid);
     if (file < 0) return;
     char stamp[LOG_STAMP];
     log_stamp(level, stamp);

@@ -87,7 +87,7 @@ several() {
 ok "several ranks count all images" several
 
 full() {
-    mkdir -p full/confusion.csv.tmp
+    mkdir -p full/confusion.csv
     "$AMPTRAIN" -q -c run.ini -o full -s train.epochs=1 2>said
     status=$?
     cat said

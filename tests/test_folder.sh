@@ -177,6 +177,61 @@ for name in metrics.jsonl log.txt .lock; do
     exits "$name that is a pipe" 1 pipe $name
 done
 
+### Links
+
+# linked COMMAND NAME: a link in a run folder, to a file that nobody asked to be written.
+linked() {
+    how=$1 name=$2
+    rm -rf linked && mkdir linked && echo mine >victim && $how "$PWD/victim" "linked/$name" || return 1
+    "$AMPTRAIN" -q -c run.ini -o linked 2>said
+    status=$?
+    cat said
+    [ "$(cat victim)" = mine ] && [ $status != 0 ] && grep "linked/$name" said | grep -q " link"
+}
+for name in .lock log.txt; do
+    ok "nothing is written through $name that is a symbolic link" linked "ln -s" $name
+    ok "... a hard link" linked ln $name
+done
+
+# Files that are replaced as a whole.
+replaced_links() {
+    rm -rf linked && mkdir linked && echo mine >victim || return 1
+    for name in confusion.csv memory.json memory.svg report.html; do ln -s ../victim "linked/$name"; done
+    train linked -s train.epochs=1
+    [ "$(cat victim)" = mine ]
+}
+ok "... nor through the others" replaced_links
+
+linked_records() {
+    rm -rf linked && mkdir linked && echo '{}' >victim && ln -s ../victim linked/metrics.jsonl &&
+        says 1 "linked/metrics.jsonl: cannot be written: a symbolic link" "$AMPTRAIN" eval -q -c run.ini \
+            --weights whole -o linked && [ "$(cat victim)" = '{}' ]
+}
+ok "... nor by eval -o" linked_records
+
+### Several writers of one file
+
+several() {
+    rm -f logits*.npy said.*
+    for i in 1 2 3 4 5 6; do
+        "$AMPTRAIN" eval -q -c run.ini --weights whole --logits logits.npy >/dev/null 2>said.$i &
+    done
+    failed=0
+    for process in $(jobs -p); do wait "$process" || failed=1; done
+    cat said.*
+    [ $failed = 0 ] && "$AMPTRAIN" eval -q -c run.ini --weights whole --logits alone.npy &&
+        cmp logits.npy alone.npy && [ -z "$(find . -name 'logits*.tmp')" ]
+}
+ok "six evaluations write the same file at once" several
+
+# One that is killed leaves its part to the next, which removes it.
+half_written() {
+    rm -f half.npy*
+    : >half.npy.00beef.tmp
+    "$AMPTRAIN" eval -q -c run.ini --weights whole --logits half.npy && [ "$(echo half.npy*)" = half.npy ]
+}
+ok "what a killed writer left is removed" half_written
+
 ### A full disk
 
 # struck FOLDER: a run with no room for checkpoints went on to its end, said so, and left the one of step 20.

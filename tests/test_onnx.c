@@ -267,7 +267,7 @@ static void metadata_count_towards_two_gibibytes(void **state)
 {
     struct onnx onnx;
     assert_int_equal(onnx_open(path, "large", &onnx), OK);
-    assert_int_equal(fseek(onnx.file, INT32_MAX - 40, SEEK_SET), 0);
+    assert_int_equal(fseek(onnx.file.stream, INT32_MAX - 40, SEEK_SET), 0);
     onnx_end(&onnx);
     onnx_metadata(&onnx, "classes", "[\"more than what is left of two gibibytes\"]");
     assert_int_equal(onnx_close(&onnx, true), FAILED);

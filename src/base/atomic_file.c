@@ -1,11 +1,15 @@
 #include "base/atomic_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -40,61 +44,115 @@ enum status atomic_file_rename(const struct directory *in, const char *from, con
     return status;
 }
 
-/* Writes a new file; false with errno. */
-static bool write_synced(int file, const void *data, size_t bytes)
+/* The temporary name of a file ends in six hexadecimal digits and this. */
+#define SUFFIX ".tmp"
+#define DIGITS 6
+
+static bool is_temporary_of(const char *entry, const char *name)
 {
-    bool good = file_write(file, data, bytes, 0) && fsync(file) == 0;
-    int why = errno;
-    if (close(file) != 0 && good) return false;
-    errno = why;
-    return good;
+    size_t length = strlen(name);
+    if (strncmp(entry, name, length) != 0 || entry[length] != '.') return false;
+    const char *digits = entry + length + 1;
+    return strspn(digits, "0123456789abcdef") == DIGITS && strcmp(digits + DIGITS, SUFFIX) == 0;
+}
+
+/* Removes a temporary file unless a process is writing it, which then holds its lock. */
+static void remove_stale(const struct directory *folder, const char *entry)
+{
+    struct reason unsaid;
+    int file = directory_file(folder, entry, O_RDWR, &unsaid);
+    if (file < 0) return;
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) directory_remove(folder, entry);
+    close(file);
+}
+
+static void remove_all_stale(const struct directory *in, const char *name)
+{
+    char *copy = text_copy(name), *other = text_copy(name);
+    int file = openat(in->file, dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = file >= 0 ? fdopendir(file) : NULL;
+    const struct directory folder = {.file = file};
+    const char *last = basename(other);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (is_temporary_of(entry->d_name, last)) remove_stale(&folder, entry->d_name);
+    if (list) closedir(list);
+    else if (file >= 0) close(file);
+    free(other);
+    free(copy);
+}
+
+/* Locks a new file. False: a process took it for a stale one. Where the file system has no locks, nothing is
+ * taken for stale. */
+static bool lock(int file)
+{
+    struct stat status;
+    if (flock(file, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+    return fstat(file, &status) != 0 || status.st_nlink > 0;
+}
+
+/* Creates a file of a name that no other has. -1, with the reason. */
+static int create(const struct directory *in, const char *name, char **temporary, struct reason *reason)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    unsigned number = (unsigned)now.tv_nsec * 31u + (unsigned)getpid();
+    for (int tries = 100; tries > 0; tries--) {
+        *temporary = text_format("%s.%0*x" SUFFIX, name, DIGITS, number++ & 0xffffffu);
+        int file = directory_file(in, *temporary, O_RDWR | O_CREAT | O_EXCL, reason);
+        if (file >= 0 && lock(file)) return file;
+        free(*temporary);
+        if (file >= 0) close(file);
+        else if (reason->error != EEXIST) break;
+    }
+    return -1;
+}
+
+enum status atomic_file_begin(const struct directory *in, const char *name, struct atomic_file *file)
+{
+    struct reason reason = {.text = "its temporary file is removed again and again"};
+    char *temporary;
+    remove_all_stale(in, name);
+    int descriptor = create(in, name, &temporary, &reason);
+    FILE *stream = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
+    if (stream) {
+        *file = (struct atomic_file){in, text_copy(name), temporary, stream};
+        return OK;
+    }
+    if (descriptor < 0) return directory_refuse(in, name, reason.text);
+    enum status status = directory_refuse(in, name, strerror(errno));
+    directory_remove(in, temporary);
+    free(temporary);
+    close(descriptor);
+    return status;
+}
+
+static bool sync_stream(FILE *stream)
+{
+    return !ferror(stream) && fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+}
+
+/* The lock is held until the file has its name, or is removed. */
+enum status atomic_file_end(struct atomic_file *file, bool keep)
+{
+    enum status status = OK;
+    if (keep && !sync_stream(file->stream)) status = directory_refuse(file->in, file->name, strerror(errno));
+    else if (keep) status = atomic_file_rename(file->in, file->temporary, file->name);
+    directory_remove(file->in, file->temporary);
+    fclose(file->stream);
+    free(file->temporary);
+    free(file->name);
+    *file = (struct atomic_file){.in = NULL};
+    return status;
 }
 
 enum status atomic_file_write(const struct directory *in, const char *name, const void *data, size_t bytes)
 {
-    struct reason reason;
-    char *temporary = text_format("%s.tmp", name);
-    directory_remove(in, temporary);
-    int file = directory_file(in, temporary, O_WRONLY | O_CREAT | O_EXCL, &reason);
-    if (file >= 0 && !write_synced(file, data, bytes)) because(&reason, "%s", strerror(errno)), file = -1;
-    enum status status = file >= 0 ? atomic_file_rename(in, temporary, name)
-                                   : directory_refuse(in, name, reason.text);
-    directory_remove(in, temporary);
-    free(temporary);
-    return status;
-}
-
-enum status atomic_file_begin(const struct directory *in, const char *name, FILE **file)
-{
-    struct reason reason;
-    char *temporary = text_format("%s.tmp", name);
-    directory_remove(in, temporary);
-    *file = directory_stream(in, temporary, "w", &reason);
-    if (!*file) directory_remove(in, temporary);
-    free(temporary);
-    return *file ? OK : directory_refuse(in, name, reason.text);
-}
-
-/* False with errno. */
-static bool close_synced(FILE *file)
-{
-    bool good = !ferror(file) && fflush(file) == 0 && fsync(fileno(file)) == 0;
-    int why = errno;
-    if (fclose(file) != 0 && good) return false;
-    errno = why;
-    return good;
-}
-
-enum status atomic_file_end(const struct directory *in, const char *name, FILE *file, bool keep)
-{
-    enum status status = OK;
-    char *temporary = text_format("%s.tmp", name);
-    if (!keep) fclose(file);
-    else if (close_synced(file)) status = atomic_file_rename(in, temporary, name);
-    else status = directory_refuse(in, name, strerror(errno));
-    directory_remove(in, temporary);
-    free(temporary);
-    return status;
+    struct atomic_file file;
+    TRY(atomic_file_begin(in, name, &file));
+    bool good = fwrite(data, 1, bytes, file.stream) == bytes;
+    enum status status = good ? OK : directory_refuse(in, name, strerror(errno));
+    enum status ended = atomic_file_end(&file, good);
+    return good ? ended : status;
 }
 
 static bool copy_bytes(int from, int to)

@@ -10,16 +10,23 @@
 enum status atomic_file_rename(const struct directory *in, const char *from, const char *name);
 
 /* Gives a file a second name, replacing an existing file: a hard link or, if the file system has none, a
- * synced copy. */
+ * synced copy. One process at a time may do so in a folder. */
 enum status atomic_file_link(const struct directory *in, const char *from, const char *name);
 
-/* The same with its content: FILE.tmp, synced and renamed. */
-enum status atomic_file_write(const struct directory *in, const char *name, const void *data, size_t bytes);
+/* A file on its way to its name: until then it has one of its own, NAME.123456.tmp, and is locked, so that
+ * several processes may write one file: the last to end it wins. What processes left that were killed is
+ * removed when the same file is next written. */
+struct atomic_file {
+    const struct directory *in;        /* remains open until the end */
+    char *name, *temporary;            /* in it */
+    FILE *stream;                      /* of the temporary file, which may also be opened by its name */
+};
+enum status atomic_file_begin(const struct directory *in, const char *name, struct atomic_file *file);
+/* With `keep` it is synced and renamed, otherwise removed. An error of writing is reported here. */
+enum status atomic_file_end(struct atomic_file *file, bool keep);
 
-/* The same for a stream to FILE.tmp, which `end` closes: with `keep` it becomes the file, otherwise it is
- * removed. An error of writing is reported by `end`. */
-enum status atomic_file_begin(const struct directory *in, const char *name, FILE **file);
-enum status atomic_file_end(const struct directory *in, const char *name, FILE *file, bool keep);
+/* A file with this content. */
+enum status atomic_file_write(const struct directory *in, const char *name, const void *data, size_t bytes);
 
 /* DIR/NAME, for the caller to free. */
 char *atomic_file_path(const char *folder, const char *name);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 
 bool directory_is(const char *path)
@@ -64,25 +65,46 @@ static int refuse_kind(int file, mode_t kind, struct reason *reason)
     return -1;
 }
 
-int directory_file(const struct directory *directory, const char *name, int flags, struct reason *reason)
+static int refuse_error(int error, bool writes, struct reason *reason)
 {
-    /* Without O_NONBLOCK, opening a pipe would wait for its other end. */
-    int file = openat(directory->file, name, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-    int error = errno;
-    struct stat status;
-    if (file < 0) {
-        /* A pipe that nobody reads; a socket. */
-        because(reason, "%s", error == ENXIO ? "not a regular file" : strerror(error));
-        reason->error = error == ENXIO ? 0 : error;
-        return -1;
-    }
-    if (fstat(file, &status) == 0)
-        return S_ISREG(status.st_mode) ? file : refuse_kind(file, status.st_mode, reason);
-    error = errno;
-    because(reason, "%s", strerror(error));
+    because(reason, "%s", writes && error == ELOOP ? "a symbolic link, through which nothing is written" :
+                          error == ENXIO ? "not a regular file" : strerror(error));
+    /* ENXIO: a pipe that nobody reads; a socket. */
+    reason->error = error == ENXIO ? 0 : error;
+    return -1;
+}
+
+/* What is written in place is reached by this name alone: not through a symbolic link, which openat has
+ * refused, nor as a hard link to a file that others know by another name. */
+static int check_name(int file, const struct stat *status, bool truncates, struct reason *reason)
+{
+    bool linked = status->st_nlink > 1;
+    if (!linked && (!truncates || ftruncate(file, 0) == 0)) return file;
+    int error = linked ? EMLINK : errno;
+    because(reason, "%s", linked ? "it has other names (hard links), which would change as well"
+                                 : strerror(error));
     reason->error = error;
     close(file);
     return -1;
+}
+
+int directory_file(const struct directory *directory, const char *name, int flags, struct reason *reason)
+{
+    bool writes = (flags & O_ACCMODE) != O_RDONLY;
+    int safe = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (writes ? O_NOFOLLOW : 0);
+    /* Without O_NONBLOCK, opening a pipe would wait for its other end. */
+    int file;
+    do file = openat(directory->file, name, (flags & ~O_TRUNC) | safe, 0666);
+    while (file < 0 && errno == EMFILE && file_raise_limit());
+    struct stat status;
+    if (file < 0) return refuse_error(errno, writes, reason);
+    if (fstat(file, &status) != 0) {
+        refuse_error(errno, writes, reason);
+        close(file);
+        return -1;
+    }
+    if (!S_ISREG(status.st_mode)) return refuse_kind(file, status.st_mode, reason);
+    return writes ? check_name(file, &status, flags & O_TRUNC, reason) : file;
 }
 
 FILE *directory_stream(const struct directory *directory, const char *name, const char *mode,

@@ -27,8 +27,10 @@ void directory_close(struct directory *directory);             /* accepts one wi
 /* A file's name as messages show it, for the caller to free. */
 char *directory_show(const struct directory *directory, const char *name);
 
-/* Opens a regular file: `flags` are open's. Pipes, devices and directories are refused without waiting. -1,
- * with the reason: "Permission denied", "not a regular file". */
+/* Opens a regular file: `flags` are open's. Pipes, devices and directories are refused without waiting, and
+ * for writing links, too: a symbolic one as the last part of the name, and a file with several names. All
+ * files that are written are opened here, or get their name when they are complete (atomic_file.h). -1, with
+ * the reason: "Permission denied", "not a regular file". */
 int directory_file(const struct directory *directory, const char *name, int flags, struct reason *reason);
 
 /* The same for stdio: `mode` is "r", "r+", "w" or "a". NULL, with the reason. */

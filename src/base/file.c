@@ -1,6 +1,7 @@
 #include "file.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +28,14 @@ bool file_write(int file, const void *from, size_t count, int64_t at)
         done += (size_t)written;
     }
     return true;
+}
+
+bool file_raise_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
 bool file_same(const char *one, const char *other)

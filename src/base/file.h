@@ -11,5 +11,9 @@
 ssize_t file_read(int file, void *to, size_t count, int64_t at);
 bool file_write(int file, const void *from, size_t count, int64_t at);
 
+/* After EMFILE: raises the limit on open files, which the shards of a data set may exceed; false: it cannot
+ * be raised. */
+bool file_raise_limit(void);
+
 /* Whether both names refer to the same existing file. */
 bool file_same(const char *one, const char *other);

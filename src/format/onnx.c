@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 
-#include "base/atomic_file.h"
 #include "base/memory.h"
 #include "format/protobuf.h"
 
@@ -31,7 +30,7 @@ static const int element_types[DTYPE_COUNT] = {
 /* The file's error indicator remembers what could not be written. */
 static void write_message(struct onnx *onnx, struct protobuf *message)
 {
-    if (message->length > 0) fwrite(message->bytes, 1, message->length, onnx->file);
+    if (message->length > 0) fwrite(message->bytes, 1, message->length, onnx->file.stream);
     protobuf_free(message);
 }
 
@@ -47,7 +46,6 @@ enum status onnx_open(const char *path, const char *name, struct onnx *onnx)
     struct protobuf start = {0};
     *onnx = (struct onnx){.opset = OPSET};
     TRY(atomic_file_begin(&directory_working, path, &onnx->file));
-    onnx->path = text_copy(path);
     protobuf_int(&start, MODEL_IR, IR_VERSION);
     protobuf_text(&start, MODEL_PRODUCER, "amptrain");
     protobuf_text(&start, MODEL_VERSION, PACKAGE_VERSION);
@@ -102,7 +100,7 @@ void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct o
     protobuf_begin(&outer, GRAPH_TENSOR, tensor.length + bytes);
     write_message(onnx, &outer);
     write_message(onnx, &tensor);
-    if (bytes > 0) fwrite(data, 1, bytes, onnx->file);
+    if (bytes > 0) fwrite(data, 1, bytes, onnx->file.stream);
 }
 
 void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, struct onnx_dims dims)
@@ -127,12 +125,12 @@ void onnx_end(struct onnx *onnx)
 {
     uint8_t length[LENGTH_BYTES];
     struct protobuf opset = {0};
-    long end = ftell(onnx->file), bytes = end - onnx->graph - LENGTH_BYTES;
+    long end = ftell(onnx->file.stream), bytes = end - onnx->graph - LENGTH_BYTES;
     for (int i = 0; i < LENGTH_BYTES; i++)
         length[i] = (uint8_t)((bytes >> (7 * i) & 127) | (i + 1 < LENGTH_BYTES ? 128 : 0));
-    fseek(onnx->file, onnx->graph, SEEK_SET);
-    fwrite(length, 1, sizeof length, onnx->file);
-    fseek(onnx->file, end, SEEK_SET);
+    fseek(onnx->file.stream, onnx->graph, SEEK_SET);
+    fwrite(length, 1, sizeof length, onnx->file.stream);
+    fseek(onnx->file.stream, end, SEEK_SET);
     protobuf_int(&opset, OPSET_VERSION, onnx->opset);
     write_member(onnx, MODEL_OPSET, &opset);
 }
@@ -148,9 +146,8 @@ void onnx_metadata(struct onnx *onnx, const char *key, const char *value)
 enum status onnx_close(struct onnx *onnx, bool keep)
 {
     enum status status = OK;
-    if (keep && ftell(onnx->file) > INT32_MAX)
-        status = fail(FAILED, "%s: the network is larger than the 2 GiB that ONNX can hold", onnx->path);
-    enum status ended = atomic_file_end(&directory_working, onnx->path, onnx->file, keep && status == OK);
-    free(onnx->path);
+    if (keep && ftell(onnx->file.stream) > INT32_MAX)
+        status = fail(FAILED, "%s: the network is larger than the 2 GiB that ONNX can hold", onnx->file.name);
+    enum status ended = atomic_file_end(&onnx->file, keep && status == OK);
     return status == OK ? ended : status;
 }

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stdio.h>
 
+#include "base/atomic_file.h"
 #include "base/dtype.h"
 #include "base/status.h"
 
@@ -14,8 +14,7 @@
 #define ONNX_ATTRIBUTES 6
 
 struct onnx {
-    FILE *file;
-    char *path;
+    struct atomic_file file;
     long graph;              /* where in the file the graph's length is */
     int opset;               /* the minimum version for all operators written so far */
 };

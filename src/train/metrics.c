@@ -164,13 +164,13 @@ static bool copy_lines(FILE *from, FILE *to, int64_t step, int64_t epoch, int *d
 static enum status rewrite(const struct directory *in, const char *name, FILE *from, int64_t step,
                            int64_t epoch)
 {
-    FILE *to;
+    struct atomic_file to;
     int dropped = 0;
     TRY(atomic_file_begin(in, name, &to));
-    bool good = copy_lines(from, to, step, epoch, &dropped);
+    bool good = copy_lines(from, to.stream, step, epoch, &dropped);
     enum status status = good ? OK : directory_refuse(in, name, strerror(errno));
     if (good && dropped > 0) log_detail("%s: removed %d lines after the checkpoint", name, dropped);
-    enum status ended = atomic_file_end(in, name, to, good && dropped > 0);
+    enum status ended = atomic_file_end(&to, good && dropped > 0);
     return status == OK ? ended : status;
 }
 

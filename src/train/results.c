@@ -151,12 +151,12 @@ static void write_rows(FILE *file, const struct data *data, const struct evaluat
 enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
                                     const struct directory *folder)
 {
-    FILE *file;
+    struct atomic_file file;
     if (data->classes > CONFUSION_CLASSES) {
         log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);
         return OK;
     }
     TRY(atomic_file_begin(folder, CONFUSION, &file));
-    write_rows(file, data, evaluation);
-    return atomic_file_end(folder, CONFUSION, file, true);
+    write_rows(file.stream, data, evaluation);
+    return atomic_file_end(&file, true);
 }
