@@ -88,6 +88,7 @@ enum phase {
     PHASE_RECOMPUTE,        /* recomputes the bits that forward wrote */
     PHASE_COUNT,
 };
+extern const char *const phase_words[];   /* "backward_data"; ended by NULL */
 
 /* The random stream of a call: dropout is a function of these and the element's index. */
 struct op_random {
@@ -325,4 +326,7 @@ static inline const struct op_code *op_cpu(const struct op *op)
  * struct and everything that it owns. */
 void *op_settings_new(const struct op *op, const char *text, struct reason *reason);
 void *op_settings_copy(const struct op *op, const void *settings);
+/* Appends the settings that differ from their defaults as " key=value key=value", of which op_settings_new
+ * makes the same. */
+void op_settings_print(const struct op *op, const void *settings, struct text *out);
 void op_settings_free(const struct op *op, void *settings);

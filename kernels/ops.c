@@ -17,6 +17,12 @@ const struct op *const op_table[] = {
 };
 #undef OP
 
+const char *const phase_words[] = {
+    [PHASE_FORWARD] = "forward", [PHASE_BACKWARD] = "backward",
+    [PHASE_BACKWARD_DATA] = "backward_data", [PHASE_BACKWARD_PARAMS] = "backward_params",
+    [PHASE_UPDATE] = "update", [PHASE_RECOMPUTE] = "recompute", NULL,
+};
+
 #define FIELDS_MAX 64
 static const struct field no_fields[] = {{0}};
 
@@ -80,6 +86,24 @@ void *op_settings_new(const struct op *op, const char *text, struct reason *reas
     if (good) return settings;
     op_settings_free(op, settings);
     return NULL;
+}
+
+void op_settings_print(const struct op *op, const void *settings, struct text *out)
+{
+    if (!op->fields) return;
+    void *initial = memory_new(1, op->settings_size);
+    field_defaults(op->fields, initial);
+    for (const struct field *field = op->fields; field->name; field++) {
+        struct text is = {0}, usual = {0};
+        field_print(field, settings, &is);
+        field_print(field, initial, &usual);
+        bool told = !field->initial || strcmp(is.data ? is.data : "", usual.data ? usual.data : "") != 0;
+        if (told && is.data) text_add(out, " %s=%s", field->name, is.data);
+        text_free(&is);
+        text_free(&usual);
+    }
+    field_release(op->fields, initial);
+    free(initial);
 }
 
 void *op_settings_copy(const struct op *op, const void *settings)

@@ -22,7 +22,7 @@ struct cmd_option {
     const char *help;
 };
 
-#define CMD_OPTIONS_MAX 8
+#define CMD_OPTIONS_MAX 9
 
 /* A parsed command line. */
 struct cmd {

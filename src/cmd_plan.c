@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "base/memory.h"
 #include "cmd.h"
 #include "compile/dump.h"
+#include "compile/pass_text.h"
 #include "forecast/forecast_print.h"
 #include "forecast/memory_map.h"
 #include "session/data_summary.h"
@@ -284,25 +286,27 @@ static enum status dump_final(const struct session *session)
     return OK;
 }
 
-/* `pass`: a pass's name, "all", or "" for none. */
-static enum status check_pass(const char *pass)
+/* `pass`: a pass's name, or another word that the option knows. */
+static enum status check_pass(const char *option, const char *pass, const char *other)
 {
     int count;
     const struct pass *passes = passes_table(&count);
     const char **names = memory_new((size_t)count + 1, sizeof *names);
     struct text list = {0};
-    bool known = pass[0] == '\0' || strcmp(pass, EVERY_PASS) == 0;
+    bool known = other && strcmp(pass, other) == 0;
     for (int i = 0; i < count; i++) {
         names[i] = passes[i].name;
         known |= strcmp(pass, names[i]) == 0;
-        text_add(&list, "%s, ", names[i]);
+        text_add(&list, "%s%s", i > 0 ? ", " : "", names[i]);
     }
-    names[count] = EVERY_PASS;
-    text_add(&list, EVERY_PASS);
-    const char *near = text_nearest(pass, names, count + 1);
+    if (other) {
+        names[count++] = other;
+        text_add(&list, ", %s", other);
+    }
+    const char *near = text_nearest(pass, names, count);
     if (!known)
-        fail(USAGE, "plan: --dump: no such pass: %s%s%s%s (passes: %s)", pass, near ? "; did you mean " : "",
-             near ? near : "", near ? "?" : "", list.data);
+        fail(USAGE, "plan: --%s: no such pass: %s%s%s%s (passes: %s)", option, pass,
+             near ? "; did you mean " : "", near ? near : "", near ? "?" : "", list.data);
     free(names);
     text_free(&list);
     return known ? OK : USAGE;
@@ -311,19 +315,53 @@ static enum status check_pass(const char *pass)
 static enum status plan_dump(struct cmd *cmd, const char *pass)
 {
     struct session session;
-    TRY(check_pass(pass));
+    if (pass[0]) TRY(check_pass("dump", pass, EVERY_PASS));
     TRY(plan_open(cmd, DATA_TRAIN | DATA_OPTIONAL, &session));
     enum status status = pass[0] ? dump_passes(&session, pass) : dump_final(&session);
     session_close(&session);
     return status;
 }
 
+/* The whole text of a file; NULL with errno. The caller frees it. */
+static char *read_text(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    struct text text = {0};
+    char piece[4096];
+    if (!file) return NULL;
+    while (fgets(piece, sizeof piece, file)) text_add(&text, "%s", piece);
+    bool whole = !ferror(file);
+    fclose(file);
+    if (!whole) text_free(&text);
+    return whole && !text.data ? text_copy("") : text.data;
+}
+
+/* One pass on a program in text. */
+static enum status plan_program(const char *path, const char *pass)
+{
+    struct text out = {0};
+    if (!pass) return fail(USAGE, "plan: --program needs --pass");
+    TRY(check_pass("pass", pass, NULL));
+    char *text = read_text(path);
+    if (!text) return fail(BAD_DATA, "%s: %s", path, strerror(errno));
+    enum status status = pass_text(path, text, pass, NULL, &out);
+    if (status == OK) fputs(out.data, stdout);
+    text_free(&out);
+    free(text);
+    return status;
+}
+
 static enum status plan_run(struct cmd *cmd)
 {
+    const char *program = cmd_value(cmd, "program"), *pass = cmd_value(cmd, "pass");
     const char *spans = cmd_value(cmd, "spans"), *dump = cmd_value(cmd, "dump");
     bool json = cmd_value(cmd, "json") != NULL;
     if (dump && (spans || json || cmd->output))
         return fail(USAGE, "plan: --dump cannot be combined with --spans, --json or --output");
+    if (program && (dump || spans || json || cmd->output))
+        return fail(USAGE, "plan: --program cannot be combined with --dump, --spans, --json or --output");
+    if (program) return plan_program(program, pass);
+    if (pass) return fail(USAGE, "plan: --pass needs --program");
     if (dump) return plan_dump(cmd, dump);
     if (spans && cmd->output) return fail(USAGE, "plan: --output cannot be combined with --spans");
     if (spans) return plan_spans(cmd, spans, json);
@@ -337,6 +375,8 @@ static const struct cmd_option options[] = {
     {"link", "RATE", "with --hosts: the links of each, such as 8x400Gb"},
     {"times", "FILE", "times measured by 'bench --layers --json'"},
     {"dump", "[=PASS]", "print the program (after PASS; all: each pass)"},
+    {"program", "FILE", "with --pass: read a program in text"},
+    {"pass", "PASS", "with --program: print what this pass makes of it"},
     {"spans", "FILE.csv", "plan a table of buffers (id,lower,upper,size)"},
     {"capacity", "BYTES", "with --spans: fail if more is needed"},
     {0},
@@ -345,7 +385,7 @@ static const struct cmd_option options[] = {
 const struct command cmd_plan = {
     .name = "plan",
     .usage = "-c FILE [--json] [-o DIR] [--hosts N --link RATE] [--times FILE] | -c FILE --dump[=PASS] | "
-             "--spans FILE.csv [--capacity BYTES] [--json]",
+             "--program FILE --pass PASS | --spans FILE.csv [--capacity BYTES] [--json]",
     .help = "Forecasts memory and time of a training step, without a device.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,

@@ -16,6 +16,7 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_model \
 	tests/fuzz/fuzz_packed \
 	tests/fuzz/fuzz_png \
+	tests/fuzz/fuzz_program \
 	tests/fuzz/fuzz_report \
 	tests/fuzz/fuzz_safetensors \
 	tests/fuzz/fuzz_shards \
@@ -79,6 +80,9 @@ tests_fuzz_fuzz_packed_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_png_SOURCES = tests/fuzz/fuzz_png.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_png_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_program_SOURCES = tests/fuzz/fuzz_program.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_program_LDADD = $(GRAPH_LIBS) $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_report_SOURCES = tests/fuzz/fuzz_report.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_report_LDADD = $(LDADD) $(FUZZ_LDFLAGS)

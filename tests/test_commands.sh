@@ -264,8 +264,11 @@ dumped() { "$AMPTRAIN" plan -c run.ini --dump >dump1 && "$AMPTRAIN" plan -c run.
     cmp dump1 dump2; }
 ok "plan --dump gives the same text every time" dumped
 instructions() {
-    head -n 1 dump1 | grep -qE '^program training, batch [0-9]+, ' || return 1
-    sed 1d dump1 | grep -vE '^[0-9]+ (op [a-z_]+ [a-z0-9_]+|update update -) \(".*\) -> \(".*\) (micro-batch [0-9]+ )?stream [0-9]' && return 1
+    head -n 1 dump1 | grep -q '^network "' && grep -q '^program training, batch [0-9]*, ' dump1 || return 1
+    value='".*"(#[0-9]+)?:[a-z0-9]+\[[0-9x]*\] [a-z_]+(, .*)?'
+    operands='\(.*\) -> \(.*\) (shapes \(.*\) )?([a-z].*)?stream [0-9].*'
+    sed '1,/^program/d' dump1 |
+        grep -vE "^($value|[0-9]+ (op [a-z_]+ [a-z0-9_]+|update update -) .*$operands)\$" && return 1
     tail -n 1 dump1 | grep -q update
 }
 ok "... one instruction per line" instructions
@@ -283,6 +286,25 @@ ok "... lists the passes" says 2 "passes: lower, autocast, " "$AMPTRAIN" plan -c
 ok "plan --dump with a pass that does not run" says 2 "the pass offload does not run" \
     "$AMPTRAIN" plan -c run.ini --dump=offload
 ok "plan --dump with other output" says 2 "cannot be combined" "$AMPTRAIN" plan -c run.ini --dump --json
+texts=$top_srcdir/tests/dumps
+sed '/^after /,$d' "$texts/streams.txt" >streams.txt
+sed '1,/^after /d' "$texts/streams.txt" >streams_after.txt
+one_pass() { "$AMPTRAIN" plan --program streams.txt --pass streams | sed -n '/^program/,$p' |
+    cmp - streams_after.txt; }
+ok "plan --program --pass" one_pass
+again() { "$AMPTRAIN" plan --program dump1 --pass relu_mask >dump4 && cmp dump1 dump4; }
+ok "... with what --dump prints" again
+ok "... with an unknown pass" says 2 "--pass: no such pass: stream; did you mean streams?" \
+    "$AMPTRAIN" plan --program streams.txt --pass stream
+ok "... with a pass that has nothing to do" says 2 "the pass fold does not run with these options" \
+    "$AMPTRAIN" plan --program streams.txt --pass fold
+sed 's/d_y "d conv2"/y "d conv2"/' streams.txt >wrong.txt
+ok "... with a text that is wrong" says 2 "wrong.txt:38: it has two values for y[0]" \
+    "$AMPTRAIN" plan --program wrong.txt --pass streams
+ok "... with another that is" says 2 "wrong.txt:1: streams must be between 1 and 100" sh -c \
+    'sed "1s/=2/=0/" streams.txt >wrong.txt; "$AMPTRAIN" plan --program wrong.txt --pass streams'
+ok "... without a file" says 3 "none.txt: " "$AMPTRAIN" plan --program none.txt --pass streams
+ok "plan --program without --pass" says 2 "needs --pass" "$AMPTRAIN" plan --program streams.txt
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
 ok "--check" "$AMPTRAIN" -c run.ini --check
 ok "--check -v" "$AMPTRAIN" -v -c run.ini --check

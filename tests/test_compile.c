@@ -9,7 +9,9 @@
 
 #include "base/text.h"
 #include "compile/compile.h"
+#include "compile/dump.h"
 #include "compile/fit_memory.h"
+#include "compile/parse.h"
 #include "conf/settings.h"
 #include "graph/graph_text.h"
 #include "graph/model.h"
@@ -41,11 +43,28 @@ static struct compile_options options_for(enum dtype storage, enum fit_mode fit)
     };
 }
 
+/* Its text is that of the program which is read from it, and of which as much is alive. */
+static void check_text(const char *pass, const struct program *program, void *context)
+{
+    struct text text = {0}, again = {0};
+    struct program read;
+    (void)pass, (void)context;
+    program_dump(program, &text);
+    assert_int_equal(program_parse("text", text.data, &read), OK);
+    program_dump(&read, &again);
+    assert_string_equal(again.data, text.data);
+    assert_int_equal(plan_live_peak(&read), plan_live_peak(program));
+    text_free(&text);
+    text_free(&again);
+    program_free(&read);
+}
+
 /* Compiles; returns how many bytes the step takes. */
 static int64_t check(const struct graph *graph, const struct compile_options *options)
 {
     struct compiled compiled;
     assert_int_equal(compile_plan(graph, options, &compiled), OK);
+    check_text(NULL, &compiled.program, NULL);
     int64_t bytes = compiled.plan.arena_bytes + fit_memory_beside(options, &compiled.program);
     compiled_free(&compiled);
     return bytes;

@@ -102,7 +102,7 @@ double cost_program(const struct program *program)
 
 double cost_recompute(const struct program *program, const struct instruction *forward)
 {
-    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE, "recompute");
+    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE);
     at.mask = forward->mask;
     instruction_link(program, &at);
     double seconds = cost_call(program, &at);

@@ -145,10 +145,9 @@ static void params_arrive(struct backward *b, const struct instruction *forward,
             param_arrives(b, forward, b->program->values[forward->params[i]].index, d_params[i]);
 }
 
-static void push_backward(struct backward *b, const struct instruction *forward, enum phase phase,
-                          const char *suffix)
+static void push_backward(struct backward *b, const struct instruction *forward, enum phase phase)
 {
-    struct instruction at = instruction_after(b->program, forward, phase, suffix);
+    struct instruction at = instruction_after(b->program, forward, phase);
     if (phase != PHASE_BACKWARD_PARAMS) gradients_of_inputs(b, forward, &at);
     if (phase != PHASE_BACKWARD_DATA) gradients_of_params(b, &at);
     at.d_y = b->gradient[forward->y];
@@ -179,12 +178,12 @@ static void backward_of(struct backward *b, const struct instruction *forward, c
     }
     const struct op_code *code = forward->op->reference;
     if (code->backward && !code->backs_together) {
-        push_backward(b, forward, PHASE_BACKWARD, "backward");
+        push_backward(b, forward, PHASE_BACKWARD);
         return;
     }
     if (code->backward_params && any_trained(b->program, forward))
-        push_backward(b, forward, PHASE_BACKWARD_PARAMS, "backward params");
-    if (any_input_wanted(b, forward)) push_backward(b, forward, PHASE_BACKWARD_DATA, "backward data");
+        push_backward(b, forward, PHASE_BACKWARD_PARAMS);
+    if (any_input_wanted(b, forward)) push_backward(b, forward, PHASE_BACKWARD_DATA);
 }
 
 /* The optimizer reads every gradient and the masters, and writes the masters and what ops read. */
@@ -222,7 +221,7 @@ static void push_statistics(const struct backward *b, const struct instruction *
 {
     for (int i = 0; i < count; i++)
         if (forward[i].op->reference->update && !statistics_kept(b->program, &forward[i]))
-            build_push(b->program, instruction_after(b->program, &forward[i], PHASE_UPDATE, "update"));
+            build_push(b->program, instruction_after(b->program, &forward[i], PHASE_UPDATE));
 }
 
 /* A sum can only be in place over its first input, so that is the one with no later readers. The order does

@@ -1,9 +1,10 @@
-/* dump.h: a program as text, one instruction a line, as amptrain-ir(7) describes it. */
+/* dump.h: a program as text, as amptrain-ir(7) describes it. */
 #pragma once
 
 #include "base/text.h"
 #include "compile/program.h"
 
-/* Appends a line on the program as a whole, then one for each instruction. The same program always gives
- * the same text. */
+/* Appends the network, a line on the program as a whole, its values that are in use, and its instructions,
+ * one a line. The same program always gives the same text, of which program_parse (parse.h) makes the same
+ * program. */
 void program_dump(const struct program *program, struct text *text);

@@ -85,7 +85,7 @@ static void lower_node(struct lowering *l, int node, int micro_batch, int *outpu
 {
     const struct node *at = &l->graph->nodes[node];
     struct instruction forward = instruction_new(PHASE_FORWARD, at->op, at->settings,
-                                                 text_format("%s forward", at->name));
+                                                 instruction_name(l->program, node, PHASE_FORWARD));
     forward.node = node;
     forward.kernel_plan = node;
     forward.micro_batch = micro_batch;

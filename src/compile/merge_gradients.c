@@ -93,7 +93,7 @@ static void merge_at(struct merging *m, int i)
     struct instruction *at = &m->program->instructions[i];
     const struct instruction *data = &m->program->instructions[j];
     free(at->name);
-    at->name = text_format("%s backward", m->program->graph->nodes[at->node].name);
+    at->name = instruction_name(m->program, at->node, PHASE_BACKWARD);
     at->phase = PHASE_BACKWARD;
     free(at->d_x);
     at->d_x = ids_copy(data->d_x, data->x_count);

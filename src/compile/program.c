@@ -101,12 +101,25 @@ struct instruction instruction_transfer(enum instruction_kind kind, enum phase p
     return at;
 }
 
-struct instruction instruction_after(const struct program *program, const struct instruction *forward,
-                                     enum phase phase, const char *suffix)
+static char *name_with_phase(const char *name, enum phase phase)
 {
-    const char *name = forward->node >= 0 ? program->graph->nodes[forward->node].name : forward->name;
-    struct instruction at = instruction_new(phase, forward->op, forward->settings,
-                                            text_format("%s %s", name, suffix));
+    char *whole = text_format("%s %s", name, phase_words[phase]);
+    for (char *c = whole + strlen(name); *c; c++)
+        if (*c == '_') *c = ' ';
+    return whole;
+}
+
+char *instruction_name(const struct program *program, int node, enum phase phase)
+{
+    return node < 0 ? NULL : name_with_phase(program->graph->nodes[node].name, phase);
+}
+
+struct instruction instruction_after(const struct program *program, const struct instruction *forward,
+                                     enum phase phase)
+{
+    char *name = forward->node >= 0 ? instruction_name(program, forward->node, phase)
+                                    : name_with_phase(forward->name, phase);
+    struct instruction at = instruction_new(phase, forward->op, forward->settings, name);
     at.node = forward->node;
     at.micro_batch = forward->micro_batch;
     at.kernel_plan = forward->kernel_plan;

@@ -25,7 +25,10 @@ struct instruction instruction_transfer(enum instruction_kind kind, enum phase p
 /* A call of another phase of what `forward` calls: its inputs, parameters, saved tensors, output and
  * kernel plan. */
 struct instruction instruction_after(const struct program *program, const struct instruction *forward,
-                                     enum phase phase, const char *suffix);
+                                     enum phase phase);
+/* "layer1.0.conv1 backward data": the usual name of a node's instruction; NULL: it is of no node. The caller
+ * frees it. */
+char *instruction_name(const struct program *program, int node, enum phase phase);
 void instruction_free(struct instruction *instruction);
 struct instruction instruction_copy(const struct instruction *at);
 int *ids_copy(const int *ids, int count);

@@ -206,7 +206,7 @@ static void move_recomputed(struct recompute_pass *pass, int i)
 {
     const struct instruction *forward = &pass->from[i];
     struct program *program = pass->program;
-    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE, "recompute");
+    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE);
     value_recomputed(program, at.y);
     if (forward->mask >= 0) at.mask = value_recomputed(program, forward->mask);
     for (int k = 0; k < at.saved_count && !recompute_keeps_saved(at.op); k++)

@@ -36,6 +36,8 @@ libcompile_a_SOURCES = \
 	src/compile/lower.h \
 	src/compile/offload.c \
 	src/compile/offload.h \
+	src/compile/parse.c \
+	src/compile/parse.h \
 	src/compile/partition.c \
 	src/compile/partition.h \
 	src/compile/partition_move.c \
@@ -44,6 +46,8 @@ libcompile_a_SOURCES = \
 	src/compile/partition_search.h \
 	src/compile/partition_times.c \
 	src/compile/partition_times.h \
+	src/compile/pass_text.c \
+	src/compile/pass_text.h \
 	src/compile/passes.c \
 	src/compile/passes.h \
 	src/compile/pipeline_schedule.c \
@@ -53,6 +57,8 @@ libcompile_a_SOURCES = \
 	src/compile/program.c \
 	src/compile/program.h \
 	src/compile/program_parts.h \
+	src/compile/program_words.c \
+	src/compile/program_words.h \
 	src/compile/rank_statistics.c \
 	src/compile/recompute.c \
 	src/compile/recompute.h \

@@ -89,7 +89,8 @@ static void split_backward(const struct sync_split *s)
     add_up.sums_given = true;
     build_push(s->program, add_up);
     int all = push_gather(s, "gradient sums of all ranks", own);
-    build_push(s->program, step_new(s, "sum_ranks", NULL, all, sum));
+    const void *settings = build_settings(s->program, build_op("sum_ranks"), text_copy(""));
+    build_push(s->program, step_new(s, "sum_ranks", settings, all, sum));
     for (int k = 1; k < pass_on.x_count; k++) pass_on.d_x[k] = -1;
     for (int k = 0; k < pass_on.param_count; k++) pass_on.d_params[k] = -1;
     pass_on.sums = sum;

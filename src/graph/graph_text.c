@@ -1,29 +1,9 @@
 #include "graph_text.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-
-/* The settings that differ from their defaults. */
-static void add_settings(const struct op *op, const void *settings, struct text *out)
-{
-    if (!op->fields) return;
-    void *initial = memory_new(1, op->settings_size);
-    field_defaults(op->fields, initial);
-    for (const struct field *field = op->fields; field->name; field++) {
-        struct text is = {0}, usual = {0};
-        field_print(field, settings, &is);
-        field_print(field, initial, &usual);
-        bool told = !field->initial || strcmp(is.data ? is.data : "", usual.data ? usual.data : "") != 0;
-        if (told && is.data) text_add(out, " %s=%s", field->name, is.data);
-        text_free(&is);
-        text_free(&usual);
-    }
-    field_release(op->fields, initial);
-    free(initial);
-}
 
 void graph_text(const struct graph *graph, struct text *out)
 {
@@ -37,7 +17,7 @@ void graph_text(const struct graph *graph, struct text *out)
         text_add(out, "%s = %s", node->name, node->op->name);
         for (int j = 0; j < node->input_count; j++)
             text_add(out, " %s", graph->nodes[node->inputs[j]].name);
-        add_settings(node->op, node->settings, out);
+        op_settings_print(node->op, node->settings, out);
         text_add(out, "\n");
     }
 }

@@ -1,0 +1,52 @@
+/* Programs in text: what is read has a text, which is read again, and can be planned or is refused. */
+#include "fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compile/dump.h"
+#include "compile/parse.h"
+#include "compile/plan.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    fuzz_begin();
+    return 0;
+}
+
+static void try_again(const struct program *program)
+{
+    struct text text = {0}, again = {0};
+    struct program read;
+    program_dump(program, &text);
+    fuzz_must(fuzz_good(program_parse("fuzz.txt", text.data, &read), "fuzz.txt"));
+    program_dump(&read, &again);
+    fuzz_must(strcmp(text.data, again.data) == 0);
+    text_free(&text);
+    text_free(&again);
+    program_free(&read);
+}
+
+static void try_plan(const struct program *program)
+{
+    struct plan plan;
+    struct reason reason = fuzz_reason();
+    if (!fuzz_good(plan_make(program, true, 0.001, &plan), "the memory plan")) return;
+    fuzz_must(plan_verify(program, &plan, &reason));
+    plan_free(&plan);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = text_format("%.*s", (int)size, size ? (const char *)data : "");
+    struct program program;
+    if (fuzz_good(program_parse("fuzz.txt", text, &program), "fuzz.txt")) {
+        try_again(&program);
+        try_plan(&program);
+        program_free(&program);
+    }
+    free(text);
+    return 0;
+}
