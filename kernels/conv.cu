@@ -177,8 +177,8 @@ static enum status conv_plan_try(const void *self, void *plan, const struct call
 {
     const struct conv_context *context = (const struct conv_context *)self;
     cudaStream_t current;
-    if ((cudnnGetStream(context->tools.cudnn, &current) || current != stream_of(call)) &&
-        cudnnSetStream(context->tools.cudnn, stream_of(call)))
+    if ((cudnn()->cudnnGetStream(context->tools.cudnn, &current) || current != stream_of(call)) &&
+        cudnn()->cudnnSetStream(context->tools.cudnn, stream_of(call)))
         return NO_DEVICE;
     return conv_plan_run((const struct conv_plan *)plan, call, &context->tools);
 }
@@ -204,8 +204,8 @@ static char *conv_key_new(const struct conv_problem *p, const struct device *dev
 {
     char text[PROBLEM_TEXT];
     conv_problem_print(p, text);
-    return text_format("%s, cuDNN %zu, cuBLAS %zu, %s", cuda_facts(device)->name, cudnnGetVersion(),
-                       cublasLtGetVersion(), text);
+    return text_format("%s, cuDNN %zu, cuBLAS %zu, %s", cuda_facts(device)->name, cudnn()->cudnnGetVersion(),
+                       cublaslt()->cublasLtGetVersion(), text);
 }
 
 /* In fp32 a second layout of the operands is worth its memory; what is picked may have to be spread. */

@@ -231,7 +231,7 @@ static char *linear_key_new(const struct linear_problem *problem, const struct d
     const char *phase = problem->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data";
     const char *factor = p->tf32 ? "tf32" : dtype_table[p->factor].name;
     return text_format("%s, cuBLASLt %zu, linear %s %s to %s%s%s %lld x %lld x %lld",
-                       cuda_facts(device)->name, cublasLtGetVersion(), phase, factor,
+                       cuda_facts(device)->name, cublaslt()->cublasLtGetVersion(), phase, factor,
                        p->bias ? "biased " : problem->late ? "late " : "", dtype_table[p->result].name,
                        p->deterministic ? " deterministic" : "", (long long)p->m, (long long)p->n,
                        (long long)p->k);

@@ -21,10 +21,10 @@ static cudaDataType_t cublaslt_type(enum dtype dtype)
     return dtype == F16 ? CUDA_R_16F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-static bool attribute_set(struct matmul *matmul, cublasLtMatmulDescAttributes_t name, const void *value,
+static bool attribute_set(const struct matmul *matmul, cublasLtMatmulDescAttributes_t name, const void *value,
                           size_t bytes)
 {
-    return cublasLtMatmulDescSetAttribute(matmul->operation, name, value, bytes) == CUBLAS_STATUS_SUCCESS;
+    return !cublaslt()->cublasLtMatmulDescSetAttribute(matmul->operation, name, value, bytes);
 }
 
 static cublasLtEpilogue_t epilogue_of(const struct matmul_problem *p)
@@ -44,7 +44,7 @@ static bool describe_operation(struct matmul *matmul)
     cudaDataType_t bias = cublaslt_type(p->result);
     cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     void *mask = (void *)256;
-    return !cublasLtMatmulDescCreate(&matmul->operation, compute, CUDA_R_32F) &&
+    return !cublaslt()->cublasLtMatmulDescCreate(&matmul->operation, compute, CUDA_R_32F) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
@@ -58,7 +58,8 @@ static bool describe_matrix(cublasLtMatrixLayout_t *layout, enum dtype dtype, bo
                             int64_t columns)
 {
     int64_t down = turned ? columns : rows, across = turned ? rows : columns;
-    return !cublasLtMatrixLayoutCreate(layout, cublaslt_type(dtype), (uint64_t)down, (uint64_t)across, down);
+    return !cublaslt()->cublasLtMatrixLayoutCreate(layout, cublaslt_type(dtype), (uint64_t)down,
+                                                   (uint64_t)across, down);
 }
 
 /* All but the algorithm. */
@@ -72,10 +73,10 @@ static bool describe(struct matmul *matmul)
 
 static void undescribe(struct matmul *matmul)
 {
-    if (matmul->operation) cublasLtMatmulDescDestroy(matmul->operation);
-    if (matmul->a) cublasLtMatrixLayoutDestroy(matmul->a);
-    if (matmul->b) cublasLtMatrixLayoutDestroy(matmul->b);
-    if (matmul->d) cublasLtMatrixLayoutDestroy(matmul->d);
+    if (matmul->operation) cublaslt()->cublasLtMatmulDescDestroy(matmul->operation);
+    if (matmul->a) cublaslt()->cublasLtMatrixLayoutDestroy(matmul->a);
+    if (matmul->b) cublaslt()->cublasLtMatrixLayoutDestroy(matmul->b);
+    if (matmul->d) cublaslt()->cublasLtMatrixLayoutDestroy(matmul->d);
 }
 
 void matmul_close(struct matmul *matmul)
@@ -95,19 +96,15 @@ enum status matmul_run(const struct matmul *matmul, const struct call *call,
     const struct matmul_problem *p = &matmul->problem;
     const float beta = at->c ? 1 : 0;
     const void *c = at->c ? at->c : at->d;
-    if (p->bias)
-        cublasLtMatmulDescSetAttribute(matmul->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias,
-                                       sizeof at->bias);
-    if (p->mask)
-        cublasLtMatmulDescSetAttribute(matmul->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                                       &at->mask, sizeof at->mask);
-    cublasStatus_t error = cublasLtMatmul(matmul->handle, matmul->operation, &at->alpha, at->a, matmul->a,
-                                          at->b, matmul->b, &beta, c, matmul->d, at->d, matmul->d,
-                                          &matmul->algorithm, at->scratch, matmul->scratch, stream_of(call));
+    if (p->bias) attribute_set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
+    if (p->mask) attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at->mask, sizeof at->mask);
+    cublasStatus_t error = cublaslt()->cublasLtMatmul(
+        matmul->handle, matmul->operation, &at->alpha, at->a, matmul->a, at->b, matmul->b, &beta, c,
+        matmul->d, at->d, matmul->d, &matmul->algorithm, at->scratch, matmul->scratch, stream_of(call));
     if (error == CUBLAS_STATUS_SUCCESS) return OK;
     if (at->trial) return NO_DEVICE;
     return fail(NO_DEVICE, "cuda:%d (%s): a product failed: %s (cuBLASLt)", call->device->index,
-                cuda_facts(call->device)->name, cublasLtGetStatusString(error));
+                cuda_facts(call->device)->name, cublaslt()->cublasLtGetStatusString(error));
 }
 
 /* ---- Algorithms as candidates ---- */
@@ -144,17 +141,19 @@ int matmul_candidates(const struct matmul_library *library, const struct matmul_
     uint64_t scratch = library->scratch;
     uint32_t reductions =
         problem->any_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const struct cublaslt *lt = cublaslt();
     int count = 0;
-    if (!describe(&matmul) || cublasLtMatmulPreferenceCreate(&wish) ||
-        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,
-                                             sizeof scratch) ||
-        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
-                                             sizeof reductions) ||
-        cublasLtMatmulAlgoGetHeuristic(library->handle, matmul.operation, matmul.a, matmul.b, matmul.d,
-                                       matmul.d, wish, most < ALGORITHMS ? most : ALGORITHMS, found, &count))
+    if (!describe(&matmul) || lt->cublasLtMatmulPreferenceCreate(&wish) ||
+        lt->cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,
+                                                 sizeof scratch) ||
+        lt->cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                 &reductions, sizeof reductions) ||
+        lt->cublasLtMatmulAlgoGetHeuristic(library->handle, matmul.operation, matmul.a, matmul.b, matmul.d,
+                                           matmul.d, wish, most < ALGORITHMS ? most : ALGORITHMS, found,
+                                           &count))
         count = 0;
     for (int i = 0; i < count; i++) algorithm_print(library->prefix, &found[i].algo, names[i]);
-    if (wish) cublasLtMatmulPreferenceDestroy(wish);
+    if (wish) lt->cublasLtMatmulPreferenceDestroy(wish);
     undescribe(&matmul);
     return count;
 }
@@ -166,8 +165,8 @@ struct matmul *matmul_make(const struct matmul_library *library, const struct ma
     struct matmul *matmul = (struct matmul *)memory_new(1, sizeof *matmul);
     *matmul = (struct matmul){.problem = *problem, .handle = library->handle};
     if (!describe(matmul) || !algorithm_parse(library->prefix, name, &matmul->algorithm) ||
-        cublasLtMatmulAlgoCheck(matmul->handle, matmul->operation, matmul->a, matmul->b, matmul->d, matmul->d,
-                                &matmul->algorithm, &result)) {
+        cublaslt()->cublasLtMatmulAlgoCheck(matmul->handle, matmul->operation, matmul->a, matmul->b,
+                                            matmul->d, matmul->d, &matmul->algorithm, &result)) {
         matmul_close(matmul);
         return NULL;
     }
@@ -244,7 +243,7 @@ static const struct autotune_functions functions = {
 static char *matmul_key_new(const struct matmul_problem *p, const struct device *device)
 {
     return text_format("%s, cuBLASLt %zu, matmul %s%s %s%s to %s%s%s%s%s %lld x %lld x %lld",
-                       cuda_facts(device)->name, cublasLtGetVersion(),
+                       cuda_facts(device)->name, cublaslt()->cublasLtGetVersion(),
                        p->tf32 ? "tf32" : dtype_table[p->factor].name,
                        p->deterministic ? " deterministic" : "", p->turn_a ? "T" : "N", p->turn_b ? "T" : "N",
                        dtype_table[p->result].name, p->adds ? " added" : "", p->bias ? " bias" : "",

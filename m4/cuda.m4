@@ -66,7 +66,7 @@ AC_DEFUN([AMPTRAIN_CUDA_FIND], [
         # The static runtime, where it is installed, spares users one library to have.
         AS_IF([test -f "$cuda_dir/lib64/libcudart_static.a" || test -f "$cuda_dir/lib/libcudart_static.a"],
             [cuda_runtime="-lcudart_static -lrt -ldl"], [cuda_runtime=-lcudart])
-        CUDA_LIBS="-lcudnn -lcublasLt -lcublas $cuda_runtime -lstdc++"
+        CUDA_LIBS="$cuda_runtime -lstdc++"
         AMPTRAIN_CUDA_ARCH
         AMPTRAIN_CUDA_TRY
     ])
@@ -93,7 +93,8 @@ AC_DEFUN([AMPTRAIN_CUDA_ARCH], [
     CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$cuda_last,code=compute_$cuda_last"
 ])
 
-# AMPTRAIN_CUDA_TRY: compiles a kernel with nvcc, and links a host program with all the libraries.
+# AMPTRAIN_CUDA_TRY: compiles a kernel with nvcc, and links a host program with all the libraries. amptrain
+# opens cuDNN and cuBLASLt at run time (src/device/cuda_libraries.h).
 AC_DEFUN([AMPTRAIN_CUDA_TRY], [
     AC_MSG_CHECKING([whether $NVCC works])
     echo '__global__ void kernel(float *x) { x@<:@threadIdx.x@:>@ *= 2; }' >conftest.cu
@@ -106,7 +107,8 @@ AC_DEFUN([AMPTRAIN_CUDA_TRY], [
 
     AS_IF([test -z "$cuda_trouble"], [
         amptrain_save="$CPPFLAGS|$LDFLAGS|$LIBS"
-        CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS" LDFLAGS="$LDFLAGS $CUDA_LDFLAGS" LIBS="$CUDA_LIBS $LIBS"
+        CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS" LDFLAGS="$LDFLAGS $CUDA_LDFLAGS"
+        LIBS="-lcudnn -lcublasLt $CUDA_LIBS $LIBS"
         AC_MSG_CHECKING([for cuDNN and cuBLAS])
         AC_LINK_IFELSE([AC_LANG_PROGRAM([[
 #include <cuda_runtime.h>
@@ -133,7 +135,8 @@ return cudaFree(0) || cudnnCreate(&cudnn) || cublasLtCreate(&blas);
     ])
 ])
 
-# AMPTRAIN_NVJPEG: whether images can be decoded on the GPU. Adds to CUDA_CPPFLAGS, CUDA_LDFLAGS, CUDA_LIBS.
+# AMPTRAIN_NVJPEG: whether images can be decoded on the GPU, by a library that is opened at run time. Adds
+# to CUDA_CPPFLAGS and CUDA_LDFLAGS.
 AC_DEFUN([AMPTRAIN_NVJPEG], [
     amptrain_cuda="$CUDA_CPPFLAGS|$CUDA_LDFLAGS"
     AS_CASE([$with_nvjpeg], [yes|no], [],
@@ -156,7 +159,6 @@ return nvjpegCreateExV2(NVJPEG_BACKEND_HARDWARE, 0, 0, 0, &handle) ||
         AMPTRAIN_EXPAND([nvjpeg_patch], [nvjpeg.h], [NVJPEG_VER_PATCH])
         found_nvjpeg=$nvjpeg_major.$nvjpeg_minor.$nvjpeg_patch
         AC_DEFINE([HAVE_NVJPEG], [1], [Whether JPEG images can be decoded on the GPU.])
-        CUDA_LIBS="-lnvjpeg $CUDA_LIBS"
     ], [
         AS_CASE([$with_nvjpeg], [yes|no], [],
             [AC_MSG_ERROR([--with-nvjpeg was given, but nvJPEG of CUDA 11.8 or later is not in $with_nvjpeg])])

@@ -21,6 +21,10 @@ check_PROGRAMS += tests/test_files
 tests_test_files_SOURCES = tests/test_files.c tests/caught.h
 tests_test_files_LDADD = libbase.a -lcmocka
 
+check_PROGRAMS += tests/test_library
+tests_test_library_SOURCES = tests/test_library.c
+tests_test_library_LDADD = libbase.a -lcmocka -lm
+
 check_PROGRAMS += tests/test_machine
 tests_test_machine_SOURCES = tests/test_machine.c
 tests_test_machine_LDADD = libbase.a -lcmocka

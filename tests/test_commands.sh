@@ -5,6 +5,10 @@
 
 run() { "$AMPTRAIN" -q -c run.ini "$@"; }
 
+# They are opened with a device: relocating them takes 0.1 s.
+alone() { ldd "$AMPTRAIN" >libraries && ! grep -E 'cudnn|cublas|nvjpeg|nccl|nvidia' libraries; }
+ok "it starts without CUDA's libraries" alone
+
 # Usage and configuration: 2.
 ok "an unknown command, with a suggestion" says 2 "did you mean 'eval'?" "$AMPTRAIN" evl
 ok "an unknown command, without a suggestion" says 2 "there is no command 'xyzzy'" "$AMPTRAIN" xyzzy

@@ -22,6 +22,8 @@ libbase_a_SOURCES = \
 	src/base/hash.h \
 	src/base/host.c \
 	src/base/host.h \
+	src/base/library.c \
+	src/base/library.h \
 	src/base/log.c \
 	src/base/log.h \
 	src/base/machine.c \

@@ -1,8 +1,8 @@
 #include "comm/nccl_exchange.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 
+#include "base/library.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -33,17 +33,19 @@ int64_t nccl_stages_bytes(void)
 #ifdef HAVE_NCCL
 #include <nccl.h>
 
-/* The library is loaded when it is needed, so that the program also starts where it is not installed. */
 #define FUNCTIONS(X)                                                                                   \
     X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclGetErrorString) X(ncclGetLastError)             \
     X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
 
+struct functions {
+    FUNCTIONS(LIBRARY_MEMBER)
+};
+static const char *const names[] = {FUNCTIONS(LIBRARY_NAME) NULL};
+
 struct nccl {
     ncclComm_t comm;
     ncclComm_t back;         /* of messages to lower ranks; NULL: the same */
-#define MEMBER(name) __typeof__(&name) name;
-    FUNCTIONS(MEMBER)
-#undef MEMBER
+    struct functions call;
 };
 
 static const struct nccl *nccl_of(const struct comm *comm)
@@ -54,15 +56,15 @@ static const struct nccl *nccl_of(const struct comm *comm)
 static enum status nccl_status(const struct nccl *nccl, ncclResult_t result, const char *trying)
 {
     if (result == ncclSuccess) return OK;
-    const char *more = nccl->ncclGetLastError(NULL);
-    return fail(NO_DEVICE, "NCCL: %s failed: %s%s%s", trying, nccl->ncclGetErrorString(result),
+    const char *more = nccl->call.ncclGetLastError(NULL);
+    return fail(NO_DEVICE, "NCCL: %s failed: %s%s%s", trying, nccl->call.ncclGetErrorString(result),
                 more && *more ? ": " : "", more ? more : "");
 }
 
 static enum status nccl_all_gather(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->ncclAllGather(from, to, bytes, ncclInt8, nccl->comm, stream),
+    return nccl_status(nccl, nccl->call.ncclAllGather(from, to, bytes, ncclInt8, nccl->comm, stream),
                        "an all-gather");
 }
 
@@ -70,8 +72,8 @@ static enum status nccl_all_reduce(struct comm *comm, const struct comm_numbers 
 {
     static const ncclDataType_t types[] = {[F32] = ncclFloat32, [F16] = ncclFloat16, [BF16] = ncclBfloat16};
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->ncclAllReduce(from->data, to, from->count, types[from->dtype], ncclSum,
-                                                 nccl->comm, stream), "an all-reduce");
+    return nccl_status(nccl, nccl->call.ncclAllReduce(from->data, to, from->count, types[from->dtype],
+                                                      ncclSum, nccl->comm, stream), "an all-reduce");
 }
 
 /* The operations of a communicator run one after another, whatever their streams. */
@@ -83,25 +85,25 @@ static ncclComm_t comm_to(const struct nccl *nccl, int from, int to)
 static enum status nccl_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->ncclSend(from, bytes, ncclInt8, peer, comm_to(nccl, comm->rank, peer),
-                                            stream), "a send");
+    return nccl_status(nccl, nccl->call.ncclSend(from, bytes, ncclInt8, peer, comm_to(nccl, comm->rank, peer),
+                                                 stream), "a send");
 }
 
 static enum status nccl_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->ncclRecv(to, bytes, ncclInt8, peer, comm_to(nccl, peer, comm->rank),
-                                            stream), "a receive");
+    return nccl_status(nccl, nccl->call.ncclRecv(to, bytes, ncclInt8, peer, comm_to(nccl, peer, comm->rank),
+                                                 stream), "a receive");
 }
 
 static enum status nccl_group_begin(struct comm *comm)
 {
-    return nccl_status(nccl_of(comm), nccl_of(comm)->ncclGroupStart(), "a group of exchanges");
+    return nccl_status(nccl_of(comm), nccl_of(comm)->call.ncclGroupStart(), "a group of exchanges");
 }
 
 static enum status nccl_group_end(struct comm *comm)
 {
-    return nccl_status(nccl_of(comm), nccl_of(comm)->ncclGroupEnd(), "a group of exchanges");
+    return nccl_status(nccl_of(comm), nccl_of(comm)->call.ncclGroupEnd(), "a group of exchanges");
 }
 
 static enum status nccl_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
@@ -129,25 +131,6 @@ static const struct exchange_backend nccl_backend = {
     .group_end = nccl_group_end,
 };
 
-/* NULL and why when it is not there. */
-static struct nccl *nccl_load(struct reason *reason)
-{
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        because(reason, "%s", dlerror());
-        return NULL;
-    }
-    struct nccl *nccl = memory_new(1, sizeof *nccl);
-    const char *missing = NULL;
-#define FIND(name) if (!(nccl->name = (__typeof__(&name))dlsym(library, #name))) missing = #name;
-    FUNCTIONS(FIND)
-#undef FIND
-    if (!missing) return nccl;
-    because(reason, "libnccl.so.2 is too old: it has no %s", missing);
-    free(nccl);
-    return NULL;
-}
-
 /* With multicast, bits depend on what else runs on the host, and registered buffers of graphs can hang. */
 static void set_environment(void)
 {
@@ -162,7 +145,7 @@ static enum status share_id(struct comm *comm, const struct nccl *nccl, ncclUniq
         ncclResult_t result;
         ncclUniqueId id;
     } message = {.result = ncclSuccess};
-    if (comm->rank == 0) message.result = nccl->ncclGetUniqueId(&message.id);
+    if (comm->rank == 0) message.result = nccl->call.ncclGetUniqueId(&message.id);
     TRY(comm_broadcast(comm, 0, &message, sizeof message));
     *id = message.id;
     return nccl_status(nccl, message.result, "making an id for the ranks");
@@ -174,7 +157,7 @@ static enum status join(struct comm *comm, const struct nccl *nccl, int blocks, 
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = blocks;
     TRY(share_id(comm, nccl, &id));
-    return nccl_status(nccl, nccl->ncclCommInitRankConfig(joined, comm->count, id, comm->rank, &config),
+    return nccl_status(nccl, nccl->call.ncclCommInitRankConfig(joined, comm->count, id, comm->rank, &config),
                        "joining the other ranks");
 }
 
@@ -182,8 +165,11 @@ enum status nccl_exchange_open(struct comm *comm, struct nccl_use use)
 {
     struct reason reason;
     set_environment();
-    struct nccl *nccl = nccl_load(&reason);
-    if (!nccl) return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
+    struct functions functions;
+    if (!library_open("libnccl.so.2", names, &functions, &reason))
+        return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
+    struct nccl *nccl = memory_new(1, sizeof *nccl);
+    nccl->call = functions;
     int blocks = use.both_ways ? BLOCKS_OF_STAGES : BLOCKS_MAX;
     enum status status = join(comm, nccl, blocks, &nccl->comm);
     if (status == OK && use.both_ways) status = join(comm, nccl, blocks, &nccl->back);

@@ -79,8 +79,8 @@ enum status cuda_cudnn_status(const struct device *device, cudnnStatus_t error, 
 {
     if (error == CUDNN_STATUS_SUCCESS) return OK;
     char words[256] = "";
-    cudnnGetLastErrorString(words, sizeof words);
-    return cuda_fail(device, trying, cudnnGetErrorString(error), words[0] ? words : NULL);
+    cudnn()->cudnnGetLastErrorString(words, sizeof words);
+    return cuda_fail(device, trying, cudnn()->cudnnGetErrorString(error), words[0] ? words : NULL);
 }
 
 static int stream_index(const struct cuda_device *cuda, void *stream)
@@ -96,9 +96,10 @@ enum status cuda_cudnn(struct device *device, void *stream, cudnnHandle_t *handl
     int index = stream_index(cuda, stream);
     if (!cuda->cudnn[index]) {
         cudnnHandle_t made;
-        TRY(cuda_cudnn_status(device, cudnnCreate(&made), "opening cuDNN"));
+        TRY(cuda_cudnn_status(device, cudnn()->cudnnCreate(&made), "opening cuDNN"));
         cuda->cudnn[index] = made;
-        TRY(cuda_cudnn_status(device, cudnnSetStream(made, cuda->streams[index]), "giving cuDNN its stream"));
+        TRY(cuda_cudnn_status(device, cudnn()->cudnnSetStream(made, cuda->streams[index]),
+                              "giving cuDNN its stream"));
     }
     *handle = cuda->cudnn[index];
     return OK;
@@ -112,7 +113,7 @@ enum status cuda_cudnn_borrow(struct device *device, cudnnHandle_t *handle)
     bool found = cuda->spare_count > 0;
     if (found) *handle = cuda->spare[--cuda->spare_count];
     pthread_mutex_unlock(&cuda->lending);
-    return found ? OK : cuda_cudnn_status(device, cudnnCreate(handle), "opening cuDNN");
+    return found ? OK : cuda_cudnn_status(device, cudnn()->cudnnCreate(handle), "opening cuDNN");
 }
 
 void cuda_cudnn_return(struct device *device, cudnnHandle_t handle)
@@ -128,7 +129,8 @@ enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle)
     struct cuda_device *cuda = cuda_of(device);
     TRY(cuda_status(device, cudaSetDevice(device->index), "selecting the device"));
     pthread_mutex_lock(&cuda->lending);
-    if (!cuda->cublaslt && cublasLtCreate(&cuda->cublaslt) != CUBLAS_STATUS_SUCCESS) cuda->cublaslt = NULL;
+    if (!cuda->cublaslt && cublaslt()->cublasLtCreate(&cuda->cublaslt) != CUBLAS_STATUS_SUCCESS)
+        cuda->cublaslt = NULL;
     *handle = cuda->cublaslt;
     pthread_mutex_unlock(&cuda->lending);
     return *handle ? OK : cuda_fail(device, "opening cuBLASLt", "it gave no handle", NULL);
@@ -199,11 +201,20 @@ static void cuda_version_text(int version, char text[16])
     snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
+static bool cuda_libraries_open(struct reason *reason)
+{
+    struct reason why;
+    if (!cudnn_open(&why)) return because(reason, "cuDNN %d is needed: %s", CUDNN_MAJOR, why.text);
+    if (!cublaslt_open(&why))
+        return because(reason, "cuBLASLt %d is needed: %s", CUBLAS_VER_MAJOR, why.text);
+    return true;
+}
+
 static int cuda_count(struct reason *reason)
 {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
-    if (error == cudaSuccess && count > 0) return count;
+    if (error == cudaSuccess && count > 0) return cuda_libraries_open(reason) ? count : 0;
 
     int driver = 0, runtime = 0;
     char driver_text[16], runtime_text[16];
@@ -240,9 +251,13 @@ static void cuda_libraries(struct text *out)
     char runtime_text[16], driver_text[16];
     cudaRuntimeGetVersion(&runtime);
     cuda_version_text(runtime, runtime_text);
-    size_t cudnn = cudnnGetVersion();
-    text_add(out, "CUDA runtime %s, cuDNN %zu.%zu.%zu", runtime_text, cudnn / 10000, cudnn / 100 % 100,
-             cudnn % 100);
+    text_add(out, "CUDA runtime %s", runtime_text);
+    struct reason why;
+    size_t version = cudnn_open(&why) ? cudnn()->cudnnGetVersion() : 0;
+    if (version > 0)
+        text_add(out, ", cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    else
+        text_add(out, ", no cuDNN (%s)", why.text);
 #ifdef HAVE_NVJPEG
     cuda_jpeg_library(out);
 #endif
@@ -257,14 +272,14 @@ static void cuda_close(struct device *device)
     struct cuda_device *cuda = cuda_of(device);
     cuda_memory_close(cuda->memory);
     nvml_close(cuda->nvml);
-    if (cuda->cublaslt) cublasLtDestroy(cuda->cublaslt);
+    if (cuda->cublaslt) cublaslt()->cublasLtDestroy(cuda->cublaslt);
     for (int i = 0; i < cuda->event_count; i++)
         if (cuda->events[i]) cudaEventDestroy(cuda->events[i]);
     for (int i = 0; i < CUDA_STREAMS; i++) {
-        if (cuda->cudnn[i]) cudnnDestroy(cuda->cudnn[i]);
+        if (cuda->cudnn[i]) cudnn()->cudnnDestroy(cuda->cudnn[i]);
         if (cuda->streams[i]) cudaStreamDestroy(cuda->streams[i]);
     }
-    for (int i = 0; i < cuda->spare_count; i++) cudnnDestroy(cuda->spare[i]);
+    for (int i = 0; i < cuda->spare_count; i++) cudnn()->cudnnDestroy(cuda->spare[i]);
     pthread_mutex_destroy(&cuda->lending);
     pthread_mutex_destroy(&cuda->timing);
     families_free(cuda->families);

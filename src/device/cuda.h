@@ -1,12 +1,11 @@
 /* cuda.h: the interface of the CUDA device for the ops' CUDA code, in addition to device.h. */
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
 
 #include "base/status.h"
 #include "device/cuda_families.h"
+#include "device/cuda_libraries.h"
 #include "device/device.h"
 
 /* Facts that choices depend on. */

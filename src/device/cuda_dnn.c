@@ -39,7 +39,7 @@ struct draft {
 static struct draft draft_begin(cudnnBackendDescriptorType_t type)
 {
     struct draft draft = {.descriptor = NULL};
-    draft.status = cudnnBackendCreateDescriptor(type, &draft.descriptor);
+    draft.status = cudnn()->cudnnBackendCreateDescriptor(type, &draft.descriptor);
     return draft;
 }
 
@@ -47,7 +47,7 @@ static void draft_set(struct draft *draft, cudnnBackendAttributeName_t name, cud
                       int64_t count, const void *values)
 {
     if (draft->status != CUDNN_STATUS_SUCCESS) return;
-    draft->status = cudnnBackendSetAttribute(draft->descriptor, name, type, count, values);
+    draft->status = cudnn()->cudnnBackendSetAttribute(draft->descriptor, name, type, count, values);
 }
 
 static void draft_set_number(struct draft *draft, cudnnBackendAttributeName_t name, int64_t value)
@@ -72,16 +72,23 @@ static void draft_set_part(struct draft *draft, cudnnBackendAttributeName_t name
 
 static void descriptor_free(descriptor descriptor)
 {
-    if (descriptor) cudnnBackendDestroyDescriptor(descriptor);
+    if (descriptor) cudnn()->cudnnBackendDestroyDescriptor(descriptor);
 }
 
 /* The finished descriptor; NULL if anything about it failed. */
 static descriptor draft_end(struct draft *draft)
 {
-    if (draft->status == CUDNN_STATUS_SUCCESS) draft->status = cudnnBackendFinalize(draft->descriptor);
+    if (draft->status == CUDNN_STATUS_SUCCESS)
+        draft->status = cudnn()->cudnnBackendFinalize(draft->descriptor);
     if (draft->status == CUDNN_STATUS_SUCCESS) return draft->descriptor;
     descriptor_free(draft->descriptor);
     return NULL;
+}
+
+static bool attribute_get(descriptor from, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                          int64_t most, int64_t *count, void *values)
+{
+    return cudnn()->cudnnBackendGetAttribute(from, name, type, most, count, values) == CUDNN_STATUS_SUCCESS;
 }
 
 static cudnnDataType_t data_type(enum dtype dtype)
@@ -270,9 +277,8 @@ static descriptor part_of(descriptor whole, cudnnBackendAttributeName_t name,
 {
     descriptor part = NULL;
     int64_t count = 0;
-    if (cudnnBackendCreateDescriptor(type, &part) != CUDNN_STATUS_SUCCESS) return NULL;
-    if (cudnnBackendGetAttribute(whole, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &part) ==
-            CUDNN_STATUS_SUCCESS &&
+    if (cudnn()->cudnnBackendCreateDescriptor(type, &part) != CUDNN_STATUS_SUCCESS) return NULL;
+    if (attribute_get(whole, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &part) &&
         count == 1)
         return part;
     descriptor_free(part);
@@ -288,8 +294,8 @@ static bool engine_keeps(const struct dnn_graph *graph, descriptor engine, const
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0;
-    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
+    if (!attribute_get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                       CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes))
         return false;
     bool exact = graph_is_fp32(graph) && !rules->tensor_cores;
     for (int64_t i = 0; i < count; i++) switch (notes[i]) {
@@ -317,8 +323,8 @@ static bool engine_is_ready(descriptor engine)
 {
     cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t count = 0;
-    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
+    if (!attribute_get(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                       CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, notes))
         return true;
     for (int64_t i = 0; i < count; i++)
         if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) return false;
@@ -329,10 +335,8 @@ static bool knob_print(descriptor knob, char text[DNN_ENGINE_TEXT], int *length)
 {
     cudnnBackendKnobType_t type;
     int64_t value, count;
-    if (cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &count,
-                                 &type) != CUDNN_STATUS_SUCCESS ||
-        cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &count,
-                                 &value) != CUDNN_STATUS_SUCCESS)
+    if (!attribute_get(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &count, &type) ||
+        !attribute_get(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &count, &value))
         return false;
     *length +=
         snprintf(text + *length, (size_t)(DNN_ENGINE_TEXT - *length), " %d=%" PRId64, (int)type, value);
@@ -345,11 +349,11 @@ static bool knobs_print(descriptor config, char text[DNN_ENGINE_TEXT], int lengt
     int64_t count = 0;
     bool good = true;
     for (int i = 0; good && i < KNOBS; i++)
-        good = cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]) ==
+        good = cudnn()->cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]) ==
                CUDNN_STATUS_SUCCESS;
     good = good &&
-           cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                    KNOBS, &count, knobs) == CUDNN_STATUS_SUCCESS;
+           attribute_get(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, KNOBS,
+                         &count, knobs);
     for (int64_t i = 0; good && i < count && i < KNOBS; i++) good = knob_print(knobs[i], text, &length);
     for (int i = 0; i < KNOBS; i++) descriptor_free(knobs[i]);
     return good && count <= KNOBS;
@@ -362,8 +366,7 @@ static bool config_print(const struct dnn_graph *graph, descriptor config, const
     descriptor engine = part_of(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     if (!engine) return false;
     int64_t index = 0, count = 0;
-    bool good = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count,
-                                         &index) == CUDNN_STATUS_SUCCESS &&
+    bool good = attribute_get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &index) &&
                 engine_keeps(graph, engine, rules) &&
                 (rules->compiled == DNN_COMPILED_TOO || engine_is_ready(engine));
     if (good) good = knobs_print(config, text, snprintf(text, DNN_ENGINE_TEXT, "%" PRId64, index));
@@ -391,11 +394,11 @@ static int engines_by(const struct dnn_graph *graph, cudnnBackendHeurMode_t mode
     descriptor advice = draft_end(&draft);
     if (!advice) return count;
     for (int i = 0; i < ADVICE; i++)
-        if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]) !=
+        if (cudnn()->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]) !=
             CUDNN_STATUS_SUCCESS)
             configs[i] = NULL;
-    if (cudnnBackendGetAttribute(advice, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ADVICE,
-                                 &got, configs) != CUDNN_STATUS_SUCCESS)
+    if (!attribute_get(advice, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ADVICE,
+                       &got, configs))
         got = 0;
     for (int64_t i = 0; i < got && i < ADVICE && count < most; i++)
         if (config_print(graph, configs[i], rules, engines[count]) &&
@@ -490,8 +493,8 @@ struct dnn_plan *dnn_plan_make(struct dnn_graph *graph, cudnnHandle_t handle, co
     if (plan->engine) plan->config = config_make(plan->engine, engine);
     if (plan->config) plan->plan = plan_descriptor(handle, plan->config);
     int64_t bytes = 0, count = 0;
-    if (plan->plan && cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                               CUDNN_TYPE_INT64, 1, &count, &bytes) == CUDNN_STATUS_SUCCESS) {
+    if (plan->plan && attribute_get(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                    &count, &bytes)) {
         plan->workspace = (size_t)bytes;
         return plan;
     }
@@ -530,7 +533,7 @@ cudnnStatus_t dnn_plan_run(const struct dnn_plan *plan, cudnnHandle_t handle, vo
     draft_set(&draft, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     descriptor pack = draft_end(&draft);
     if (!pack) return draft.status;
-    cudnnStatus_t status = cudnnBackendExecute(handle, plan->plan, pack);
+    cudnnStatus_t status = cudnn()->cudnnBackendExecute(handle, plan->plan, pack);
     descriptor_free(pack);
     return status;
 }

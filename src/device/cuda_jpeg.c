@@ -5,9 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/library.h"
 #include "base/memory.h"
 #include "device/cuda.h"
 #include "device/cuda_tuning.h"
+
+#define FUNCTIONS(X)                                                                                        \
+    X(nvjpegGetProperty) X(nvjpegCreateExV2) X(nvjpegDestroy) X(nvjpegGetHardwareDecoderInfo)               \
+    X(nvjpegJpegStateCreate) X(nvjpegJpegStateDestroy) X(nvjpegDecodeBatchedInitialize)                     \
+    X(nvjpegDecodeBatchedPreAllocate) X(nvjpegDecodeBatched)
+
+struct nvjpeg {
+    FUNCTIONS(LIBRARY_MEMBER)
+};
+LIBRARY_ONCE(static, nvjpeg, LIBRARY_FILE("nvjpeg", NVJPEG_VER_MAJOR), FUNCTIONS)
 
 /* A decoder state, and the lists of a batch, for one caller at a time. */
 struct decode_slot {
@@ -139,7 +150,7 @@ static nvjpegStatus_t slot_initialise(struct cuda_decoder *decoder, struct decod
 {
     if (slot->initialised == count) return NVJPEG_STATUS_SUCCESS;
     nvjpegStatus_t status =
-        nvjpegDecodeBatchedInitialize(decoder->library, slot->state, count, 1, NVJPEG_OUTPUT_RGBI);
+        nvjpeg()->nvjpegDecodeBatchedInitialize(decoder->library, slot->state, count, 1, NVJPEG_OUTPUT_RGBI);
     slot->initialised = status == NVJPEG_STATUS_SUCCESS ? count : 0;
     return status;
 }
@@ -154,17 +165,18 @@ static bool slot_open(struct cuda_decoder *decoder, struct decode_slot *slot, st
     slot->indices = memory_new(count, sizeof *slot->indices);
     nvjpegHandle_t library = decoder->library;
     return stream_open(slot, reason) &&
-           jpeg_good(nvjpegJpegStateCreate(library, &slot->state), "making a decoder", reason) &&
+           jpeg_good(nvjpeg()->nvjpegJpegStateCreate(library, &slot->state), "making a decoder", reason) &&
            jpeg_good(slot_initialise(decoder, slot, bounds->images), "readying a decoder", reason) &&
-           jpeg_good(nvjpegDecodeBatchedPreAllocate(library, slot->state, bounds->images, bounds->w,
-                                                    bounds->h, NVJPEG_CSS_444, NVJPEG_OUTPUT_RGBI),
+           jpeg_good(nvjpeg()->nvjpegDecodeBatchedPreAllocate(library, slot->state, bounds->images, bounds->w,
+                                                              bounds->h, NVJPEG_CSS_444,
+                                                              NVJPEG_OUTPUT_RGBI),
                      "taking memory for a decoder", reason);
 }
 
 static void slot_close(struct decode_slot *slot)
 {
     if (slot->stream) cudaStreamSynchronize(slot->stream);
-    if (slot->state) nvjpegJpegStateDestroy(slot->state);
+    if (slot->state) nvjpeg()->nvjpegJpegStateDestroy(slot->state);
     if (slot->done) cudaEventDestroy(slot->done);
     if (slot->stream) cudaStreamDestroy(slot->stream);
     free(slot->bytes);
@@ -202,8 +214,9 @@ static void slot_release(struct cuda_decoder *decoder, struct decode_slot *slot)
 static bool decode_all(struct cuda_decoder *decoder, struct decode_slot *slot, int first, int count)
 {
     if (slot_initialise(decoder, slot, count) != NVJPEG_STATUS_SUCCESS) return false;
-    nvjpegStatus_t status = nvjpegDecodeBatched(decoder->library, slot->state, slot->bytes + first,
-                                                slot->counts + first, slot->images + first, slot->stream);
+    nvjpegStatus_t status =
+        nvjpeg()->nvjpegDecodeBatched(decoder->library, slot->state, slot->bytes + first,
+                                      slot->counts + first, slot->images + first, slot->stream);
     bool queued = cudaEventRecord(slot->done, slot->stream) == cudaSuccess;
     bool passed = queued && cudaEventSynchronize(slot->done) == cudaSuccess;
     if (status == NVJPEG_STATUS_SUCCESS && passed) return true;
@@ -258,18 +271,18 @@ static void cuda_jpeg_decode(void *context, struct decoder_image *images, int co
 /* Opening */
 
 /* Arithmetic units could decode, too, but they have the step to do. */
-static bool library_open(struct cuda_decoder *decoder, struct reason *reason)
+static bool engines_open(struct cuda_decoder *decoder, struct reason *reason)
 {
     nvjpegDevAllocatorV2_t on_device = {jpeg_device_allocate, jpeg_stream_free, decoder};
     nvjpegPinnedAllocatorV2_t on_host = {jpeg_host_allocate, jpeg_stream_free, decoder};
     nvjpegStatus_t status =
-        nvjpegCreateExV2(NVJPEG_BACKEND_HARDWARE, &on_device, &on_host, NVJPEG_FLAGS_DEFAULT,
-                         &decoder->library);
+        nvjpeg()->nvjpegCreateExV2(NVJPEG_BACKEND_HARDWARE, &on_device, &on_host, NVJPEG_FLAGS_DEFAULT,
+                                   &decoder->library);
     unsigned engines = 0, cores = 0;
     if (status != NVJPEG_STATUS_SUCCESS) decoder->library = NULL;
     if (!jpeg_good(status, "looking for engines that decode", reason) ||
-        !jpeg_good(nvjpegGetHardwareDecoderInfo(decoder->library, &engines, &cores), "counting engines",
-                   reason))
+        !jpeg_good(nvjpeg()->nvjpegGetHardwareDecoderInfo(decoder->library, &engines, &cores),
+                   "counting engines", reason))
         return false;
     decoder->engines = (int)(engines * cores);
     return decoder->engines > 0 || because(reason, "the GPU has no JPEG decoders");
@@ -278,7 +291,7 @@ static bool library_open(struct cuda_decoder *decoder, struct reason *reason)
 static void decoder_free(struct cuda_decoder *decoder)
 {
     for (int i = 0; i < decoder->bounds.callers; i++) slot_close(&decoder->slots[i]);
-    if (decoder->library) nvjpegDestroy(decoder->library);
+    if (decoder->library) nvjpeg()->nvjpegDestroy(decoder->library);
     while (decoder->pieces) jpeg_free(decoder, decoder->pieces->memory);
     pthread_cond_destroy(&decoder->left);
     pthread_mutex_destroy(&decoder->lock);
@@ -309,7 +322,7 @@ static bool cuda_jpeg_open(struct device *device, const struct jpeg_bounds *boun
     decoder->slots = memory_new((size_t)bounds->callers, sizeof *decoder->slots);
     pthread_mutex_init(&decoder->lock, NULL);
     pthread_cond_init(&decoder->left, NULL);
-    bool good = library_open(decoder, &why);
+    bool good = nvjpeg_open(&why) && engines_open(decoder, &why);
     for (int i = 0; i < bounds->callers && good; i++) good = slot_open(decoder, &decoder->slots[i], &why);
     if (!good) {
         decoder_free(decoder);
@@ -334,9 +347,14 @@ static bool cuda_jpeg_open(struct device *device, const struct jpeg_bounds *boun
 void cuda_jpeg_library(struct text *out)
 {
     int major = 0, minor = 0, patch = 0;
-    nvjpegGetProperty(MAJOR_VERSION, &major);
-    nvjpegGetProperty(MINOR_VERSION, &minor);
-    nvjpegGetProperty(PATCH_LEVEL, &patch);
+    struct reason why;
+    if (!nvjpeg_open(&why)) {
+        text_add(out, ", no nvJPEG (%s)", why.text);
+        return;
+    }
+    nvjpeg()->nvjpegGetProperty(MAJOR_VERSION, &major);
+    nvjpeg()->nvjpegGetProperty(MINOR_VERSION, &minor);
+    nvjpeg()->nvjpegGetProperty(PATCH_LEVEL, &patch);
     text_add(out, ", nvJPEG %d.%d.%d", major, minor, patch);
 }
 

@@ -6,5 +6,5 @@
 /* JPEG decoding by nvJPEG, on hardware decoders if the GPU has them. */
 extern const struct jpeg_backend cuda_jpeg;
 
-/* ", nvJPEG 13.0.4": for --version. */
+/* ", nvJPEG 13.0.4", or why there is none: for --version. */
 void cuda_jpeg_library(struct text *out);

@@ -4,12 +4,12 @@
 #include "device/cuda_timeline.h"
 
 #include <cuda_runtime.h>
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/library.h"
 #include "base/memory.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -39,9 +39,13 @@ struct node {
     int tag;
 };
 
+struct functions {
+    FUNCTIONS(LIBRARY_MEMBER)
+};
+static const char *const names[] = {FUNCTIONS(LIBRARY_NAME) NULL};
+
 struct cuda_timeline {
-#define MEMBER(name) __typeof__(&name) name;
-    FUNCTIONS(MEMBER)
+    struct functions call;
     CUpti_SubscriberHandle subscriber;
     struct node *nodes;
     int node_count;
@@ -58,25 +62,19 @@ static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
                                            CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
 #define KINDS ((int)(sizeof kinds / sizeof *kinds))
 
-static bool load(struct cuda_timeline *t, struct reason *why)
+/* As this CUDA's version is called, or as it is installed for development. */
+static bool load(struct functions *call, struct reason *why)
 {
     char name[32];
     snprintf(name, sizeof name, "libcupti.so.%d", CUDART_VERSION / 1000);
-    void *library = dlopen(name, RTLD_NOW);
-    if (!library) library = dlopen("libcupti.so", RTLD_NOW);
-    if (!library) return because(why, "%s", dlerror());
-#define LOAD(name) \
-    t->name = (__typeof__(t->name))dlsym(library, #name); \
-    if (!t->name) return because(why, "CUPTI has no " #name);
-    FUNCTIONS(LOAD)
-    return true;
+    return library_open(name, names, call, why) || library_open("libcupti.so", names, call, why);
 }
 
 static bool good(const struct cuda_timeline *t, CUptiResult result, struct reason *why)
 {
     const char *words = "unknown";
     if (result == CUPTI_SUCCESS) return true;
-    t->cuptiGetResultString(result, &words);
+    t->call.cuptiGetResultString(result, &words);
     return because(why, "CUPTI: %s", words);
 }
 
@@ -98,7 +96,7 @@ static int tag_of_node(const struct cuda_timeline *t, CUgraphNode node)
 static void node_add(struct cuda_timeline *t, CUgraphNode node, int tag)
 {
     uint64_t id;
-    if (t->cuptiGetGraphNodeId(node, &id) == CUPTI_SUCCESS)
+    if (t->call.cuptiGetGraphNodeId(node, &id) == CUPTI_SUCCESS)
         *array_push(t->nodes, t->node_count) = (struct node){node, id, tag};
 }
 
@@ -179,14 +177,14 @@ static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *bu
 {
     (void)context, (void)stream, (void)bytes;
     CUpti_Activity *record = NULL;
-    while (timeline.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
+    while (timeline.call.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
         record_add(&timeline, record);
     free(buffer);
 }
 
 static void unsubscribe(struct cuda_timeline *t)
 {
-    t->cuptiUnsubscribe(t->subscriber);
+    t->call.cuptiUnsubscribe(t->subscriber);
     t->subscriber = NULL;
 }
 
@@ -194,12 +192,13 @@ static bool enable(struct cuda_timeline *t, struct reason *why)
 {
     static const CUpti_CallbackId changes[] = {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
                                                CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED};
-    if (!good(t, t->cuptiSubscribe(&t->subscriber, resource_changed, t), why)) return false;
+    if (!good(t, t->call.cuptiSubscribe(&t->subscriber, resource_changed, t), why)) return false;
     bool done = true;
     for (int i = 0; i < 2 && done; i++)
-        done = good(t, t->cuptiEnableCallback(1, t->subscriber, CUPTI_CB_DOMAIN_RESOURCE, changes[i]), why);
-    done = done && good(t, t->cuptiActivityRegisterCallbacks(buffer_wanted, buffer_full), why);
-    for (int i = 0; i < KINDS && done; i++) done = good(t, t->cuptiActivityEnable(kinds[i]), why);
+        done = good(t, t->call.cuptiEnableCallback(1, t->subscriber, CUPTI_CB_DOMAIN_RESOURCE, changes[i]),
+                    why);
+    done = done && good(t, t->call.cuptiActivityRegisterCallbacks(buffer_wanted, buffer_full), why);
+    for (int i = 0; i < KINDS && done; i++) done = good(t, t->call.cuptiActivityEnable(kinds[i]), why);
     if (!done) unsubscribe(t);
     return done;
 }
@@ -208,8 +207,8 @@ static bool timeline_begin(struct device *device, struct reason *why)
 {
     (void)device;
     uint64_t now;
-    if (!timeline.cuptiSubscribe && !load(&timeline, why)) return false;
-    if (!good(&timeline, timeline.cuptiGetTimestamp(&now), why)) return false;
+    if (!timeline.call.cuptiSubscribe && !load(&timeline.call, why)) return false;
+    if (!good(&timeline, timeline.call.cuptiGetTimestamp(&now), why)) return false;
     timeline.ahead = clock_nanoseconds() - (int64_t)now;
     return enable(&timeline, why);
 }
@@ -219,8 +218,8 @@ static void timeline_end(struct device *device, struct device_activity **activit
     struct cuda_timeline *t = &timeline;
     (void)device;
     cudaDeviceSynchronize();
-    t->cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    for (int i = 0; i < KINDS; i++) t->cuptiActivityDisable(kinds[i]);
+    t->call.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    for (int i = 0; i < KINDS; i++) t->call.cuptiActivityDisable(kinds[i]);
     unsubscribe(t);
     *activities = t->activities;
     *count = t->count;

@@ -8,6 +8,8 @@ cuda_device_sources = \
 	src/device/cuda_families.c \
 	src/device/cuda_families.h \
 	src/device/cuda_graph.h \
+	src/device/cuda_libraries.c \
+	src/device/cuda_libraries.h \
 	src/device/cuda_memory.c \
 	src/device/cuda_memory.h \
 	src/device/cuda_timeline.c \
