@@ -192,15 +192,20 @@ uint32_t identity_class_hash(const char *name)
     return (uint32_t)hash_bytes(2, name, strlen(name));
 }
 
+uint64_t dataset_identity_key(const struct dataset *dataset, int64_t index, uint64_t seed)
+{
+    char room[IDENTITY_NAME];
+    const char *name = name_of(dataset, index, room);
+    return hash_bytes(seed, name, strlen(name));
+}
+
 uint64_t dataset_identity_hash(const struct dataset *dataset, const int64_t *subset, int64_t count)
 {
     uint32_t *classes = hash_classes(dataset);
     uint64_t hash = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t index = subset ? subset[i] : i;
-        char room[IDENTITY_NAME];
-        const char *name = name_of(dataset, index, room);
-        hash = hash_bytes(hash, name, strlen(name));
+        hash = dataset_identity_key(dataset, index, hash);
         hash = hash_bytes(hash, &classes[dataset->format->label(dataset, index)], sizeof *classes);
     }
     free(classes);

@@ -65,5 +65,8 @@ enum identity_change {
 enum identity_change dataset_identity_compare(const struct dataset_identity *then,
                                               const struct dataset_identity *now, struct text *differences);
 
+/* A hash of an image's name, or of its index if images have no names. */
+uint64_t dataset_identity_key(const struct dataset *dataset, int64_t index, uint64_t seed);
+
 /* A hash of names and classes of `count` images in order, those of the subset if there is one. */
 uint64_t dataset_identity_hash(const struct dataset *dataset, const int64_t *subset, int64_t count);

@@ -62,6 +62,8 @@ libdata_a_SOURCES = \
 	data/sampler.h \
 	data/shard.h \
 	data/shard_set.c \
+	data/split.c \
+	data/split.h \
 	data/tar.c \
 	data/targets.c \
 	data/targets.h \

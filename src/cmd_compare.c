@@ -109,7 +109,8 @@ static void add_settings(struct comparison *all, int of)
 static void add_start(struct comparison *all)
 {
     static const char *const keys[] = {"version", "device", "libraries", "threads", "ranks", "model",
-                                       "params", "precision", "batch", "train_images", "val_images"};
+                                       "params", "precision", "batch", "train_images", "val_images",
+                                       "val_set"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         struct row row = row_new(all, text_copy(keys[k]));
         for (int i = 0; i < all->count; i++) {
@@ -118,6 +119,25 @@ static void add_start(struct comparison *all)
                                              : text_copy(records_start_text(&all->runs[i], keys[k]));
         }
         row_add(all, row, false);
+    }
+}
+
+/* Accuracies on different images do not compare. */
+static void warn_of_val_sets(const struct comparison *all, char **names)
+{
+    const char *first = "";
+    int of = 0;
+    for (int i = 0; i < all->count; i++) {
+        const char *set = records_start_text(&all->runs[i], "val_set");
+        if (!*set || strcmp(set, first) == 0) continue;
+        if (*first) {
+            log_warning("%s and %s were validated on different images (data.val, data.val_fraction, "
+                        "data.fold, data.split_seed): their accuracies and losses do not compare", names[of],
+                        names[i]);
+            return;
+        }
+        first = set;
+        of = i;
     }
 }
 
@@ -331,6 +351,7 @@ static enum status compare_run(struct cmd *cmd)
         add_start(&all);
         add_results(&all);
         print_table(&all, names);
+        warn_of_val_sets(&all, names);
         if (cmd->output) status = write_page(&all, names, cmd->output);
     }
     comparison_close(&all);

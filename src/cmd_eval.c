@@ -192,6 +192,7 @@ static enum status take_val(struct cmd *cmd)
     char *path = realpath(named, NULL);
     enum status status = settings_take(&cmd->settings, "data", "val", path ? path : named, "eval: --val");
     settings_derive(&cmd->settings, "data", "val_fraction", "0");
+    settings_derive(&cmd->settings, "data", "fold", "");
     take_format(cmd, named);
     free(path);
     return status;

@@ -279,7 +279,7 @@ static void add_data(struct text *out, const struct findings *found, const char 
     add(out, "format", found->format->help, "%s", found->format->name);
     if (found->train) add_path(out, "train", found->train, file, "training images");
     if (found->val) add_path(out, "val", found->val, file, "validation images");
-    else if (found->train && found->images > 1)
+    else if (found->train && found->most > 1)
         add(out, "val_fraction", "fraction of the images held out for validation", "%s",
             found->images < 10000 ? "0.2" : "0.1");
     if (found->fewest > 0 && found->most >= DATA_IMBALANCE * found->fewest)

@@ -8,6 +8,7 @@
 #include "conf/options.h"
 #include "graph/graph_text.h"
 #include "session/checkpoint.h"
+#include "session/holdout.h"
 #include "session/plausible.h"
 #include "session/preprocessing.h"
 #include "session/session_store.h"
@@ -156,6 +157,12 @@ static enum status check_network(const struct settings *settings, const struct r
     return fail(USAGE, "%s: does not say of which network it is: a configuration (-c) must name it", path);
 }
 
+static enum status check_holdout(const struct cmd *cmd, struct session *session, const char *path)
+{
+    bool named = cmd->config || settings_on_command(&cmd->settings, "data", "train");
+    return session->data.train.dataset ? holdout_check(path, named, session) : OK;
+}
+
 static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
                             const struct remembered *remembered, struct trained *trained)
 {
@@ -165,6 +172,7 @@ static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
         return fail(USAGE, "%s: does not say which images: name them with --val PATH or -c FILE", path);
     cmd_any_batch(cmd);
     TRY(cmd_session(cmd, data, &remembered->hint, session));
+    TRY(check_holdout(cmd, session, path));
     compare_preprocessing(session, remembered, path);
     TRY(compare_networks(session, remembered, path));
     return open_network(path, trained);

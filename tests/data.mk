@@ -62,6 +62,10 @@ check_PROGRAMS += tests/test_dataset_identity
 tests_test_dataset_identity_SOURCES = tests/test_dataset_identity.c
 tests_test_dataset_identity_LDADD = libdata.a libbase.a -lcmocka
 
+check_PROGRAMS += tests/test_split
+tests_test_split_SOURCES = tests/test_split.c
+tests_test_split_LDADD = libdata.a libbase.a -lm -lcmocka
+
 check_PROGRAMS += tests/test_targets
 tests_test_targets_SOURCES = tests/test_targets.c
 tests_test_targets_LDADD = libdata.a libbase.a -lcmocka

@@ -55,7 +55,7 @@ ok "image sizes are reported" says 0 "short sides of 56 to 64 pixels, median 60 
 ok "images are counted by class" says 0 "$by_class: apple: 24 + 24, pear: 24 + 24" check
 ok "... with data.limit, in all classes" says 0 "$by_class: apple: 10 + 24, pear: 10 + 24" check \
     -s data.limit=20
-ok "... with a class that has none" says 0 "class 'pear' has no training images" check -s data.limit=1 -s \
+ok "... with a class that has none" says 0 "class 'apple' has no training images" check -s data.limit=1 -s \
     train.batch=1 \
     -s train.accumulate=1
 cp -r pictures uneven && rm uneven/pear/1?.png uneven/pear/2?.png

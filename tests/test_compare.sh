@@ -31,6 +31,17 @@ versions() {
 }
 ok "columns are as wide as their longest value" aligned
 ok "library versions" versions
+ok "the same validation images" sh -c '! grep -q "validated on different images" err && ! grep -q val_set out'
+others() {
+    "$AMPTRAIN" -q -c run.ini -o "$@" -s run.report=no -s train.epochs=1 -s data.train="$top_srcdir/data/digits"
+}
+others first -s data.val_fraction=0.2 || exit 1
+others second -s data.val_fraction=0.2 -s data.split_seed=1 || exit 1
+others third -s data.val_fraction=0.2 -s run.seed=9 || exit 1
+ok "different validation images" says 0 "first and second were validated on different images" \
+    "$AMPTRAIN" compare first second
+ok "... in the table" row "val_set +[0-9a-f]+ +[0-9a-f]+"
+ok "run.seed does not change them" sh -c '"$AMPTRAIN" compare first third 2>err >out; ! grep different err'
 ok "a run does not differ from itself" sh -c \
     '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
 ok "-o writes a page" compare one two one -o page.html

@@ -58,7 +58,7 @@ lose_pack() { mv all.pack kept.pack; }
 put_back_pack() { mv kept.pack all.pack; }
 packed='-s data.format=packed -s data.train=all.pack'
 
-# Each picture is read once when the data are listed, some for their checksum, and each once an epoch; the
+# Each picture is read once when the data are listed, once for their identity, and once an epoch; the
 # packed file's head takes 4 reads.
 FAULT=read:1000000:EIO "$faulty" --version >printed 2>spoken || {
     skip "files that change while they are read" "$(cat spoken)"
@@ -66,11 +66,11 @@ FAULT=read:1000000:EIO "$faulty" --version >printed 2>spoken || {
     exit
 }
 ok "images that disappear are named and replaced" \
-    says 0 ".png: No such file" during .png 70 lose_pictures -s data.on_error=skip
+    says 0 ".png: No such file" during .png 102 lose_pictures -s data.on_error=skip
 put_back
-ok "... or end the run (on_error=stop)" says 3 ".png: No such file" during .png 70 lose_pictures
+ok "... or end the run (on_error=stop)" says 3 ".png: No such file" during .png 102 lose_pictures
 put_back
-ok "images that become shorter" says 3 .png: during .png 70 shrink_pictures
+ok "images that become shorter" says 3 .png: during .png 102 shrink_pictures
 put_back
 ok "a packed file that becomes shorter" says 3 "all.pack: image" during all.pack 20 shrink_pack $packed
 put_back_pack
@@ -86,7 +86,7 @@ ok "... to the same bits" same whole-packed nameless
 # stalled OPTION...: a run in which reading a picture takes minutes, as $process. What the thread that reads
 # may still use is not freed at the end.
 stalled() {
-    FAULT_FILE=.png FAULT=read:95:stall
+    FAULT_FILE=.png FAULT=read:127:stall
     export FAULT_FILE FAULT
     ASAN_OPTIONS=detect_leaks=0 "$faulty" -q -c pictures.ini -s loader.cache=none "$@" >printed 2>spoken &
     process=$!

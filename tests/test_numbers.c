@@ -158,7 +158,7 @@ static void names_make_different_streams(void **state)
 {
     const struct random base = random_open(1, PURPOSE_TEST, 2, 3);
     const struct random others[] = {
-        random_open(2, PURPOSE_TEST, 2, 3),           random_open(1, PURPOSE_SPLIT, 2, 3),
+        random_open(2, PURPOSE_TEST, 2, 3),           random_open(1, PURPOSE_MIX, 2, 3),
         random_open(1, PURPOSE_TEST, 3, 3),           random_open(1, PURPOSE_TEST, 2, 4),
         random_open(1, PURPOSE_TEST, 3, 2),           random_open((uint64_t)1 << 32, PURPOSE_TEST, 2, 3),
         random_open(1, PURPOSE_TEST, 2ull << 32, 3),  random_open(1, PURPOSE_TEST, 2, 3ull << 32),

@@ -12,7 +12,6 @@ enum purpose {
     PURPOSE_SHUFFLE = 2,  /* order of an epoch: a = epoch */
     PURPOSE_AUGMENT = 3,  /* a = epoch, b = index of the image */
     PURPOSE_DROPOUT = 4,  /* a = step, b = layer; element in the draw index */
-    PURPOSE_SPLIT = 5,    /* val_fraction */
     PURPOSE_SYNTHETIC = 6,
     PURPOSE_TEST = 7,
     PURPOSE_REPLACE = 8,  /* the replacement of an unreadable image */

@@ -147,20 +147,16 @@ void bad_images_report(void *context, int64_t index, const char *why)
     pthread_mutex_unlock(&bad->lock);
 }
 
-/* Adds a line if it belongs to this source; false: it does not, or the image was known. An image with a
- * different path is a different image. */
+/* Adds a line if it belongs to this source; false: it does not, or the image was known. A resumed run has the
+ * same data (dataset_identity.h), maybe at another path: the index tells which image it is. */
 static bool recall(struct bad_source *source, const char *line)
 {
     size_t length = strlen(source->name);
     if (!source->dataset->format || strncmp(line, source->name, length) != 0 || line[length] != '\t')
         return false;
-    int64_t index = strtoll(line + length, NULL, 10);
-    if (index < 0 || index >= source->dataset->count) return false;
-    struct text name = {0};
-    add_name(&name, source, index);
-    bool fresh = strncmp(line, name.data, name.length) == 0 && note(source, index);
-    text_free(&name);
-    return fresh;
+    char *end;
+    int64_t index = strtoll(line + length, &end, 10);
+    return *end == '\t' && index >= 0 && index < source->dataset->count && note(source, index);
 }
 
 /* Adds the lines of a file, and removes an incomplete last line. */

@@ -95,15 +95,15 @@ static enum status open_split(const struct data_opening *o, enum split split)
 
 static bool wants_own_val(const struct settings *settings)
 {
-    return settings->data.val_fraction == 0 && (settings->data.val || !settings->data.train);
+    return !data_holds_out(settings) && (settings->data.val || !settings->data.train);
 }
 
 static enum status open_splits(const struct data_opening *o)
 {
     const struct settings *settings = o->settings;
-    bool split = settings->data.val_fraction > 0;
+    bool split = data_holds_out(settings);
     if (settings->data.val && split)
-        return settings_refuse(o->settings, "data", "val_fraction",
+        return settings_refuse(o->settings, "data", settings->data.fold ? "fold" : "val_fraction",
                                "cannot be combined with data.val");
     if ((o->wanted & DATA_TRAIN) || split) {
         TRY(open_split(o, SPLIT_TRAIN));
@@ -115,11 +115,7 @@ static enum status open_splits(const struct data_opening *o)
         o->data->val.dataset = &o->data->opened[SPLIT_VAL];
         o->data->val.count = o->data->val.dataset->count;
     }
-    if (split && o->data->train.count < 2)
-        return settings_refuse(o->settings, "data", "val_fraction", "there are too few images to split");
-    if (split) data_split(o);
-    data_limit(o);
-    return OK;
+    return o->data->train.dataset ? data_split(o) : OK;
 }
 
 const struct dataset *data_any(const struct data *data)

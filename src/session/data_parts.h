@@ -16,10 +16,8 @@ struct data_opening {
 /* Any open data set, for properties that all have in common; NULL: none is open. */
 const struct dataset *data_any(const struct data *data);
 
-/* Moves data.val_fraction of the training images to validation; keeps data.limit of them, the first ones with
- * data.shuffle=no. */
-void data_split(const struct data_opening *o);
-void data_limit(const struct data_opening *o);
+/* Moves the images that are held out from training to validation, and keeps data.limit of the others. */
+enum status data_split(const struct data_opening *o);
 
 /* The size of images of either split, and the settings that follow from it. */
 void data_set_sizes(const struct data_opening *o);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "session/holdout.h"
 #include "session/weights.h"
 
 struct store_options session_store_options(const struct session *session, bool training)
@@ -24,6 +25,7 @@ enum status session_store_weights(const struct session *session, struct store *s
     if (status == OK)
         status = store ? weights_load(path, &options, store)
                        : weights_check(path, &options, &session->graphs.training);
+    if (status == OK) holdout_warn(path, session);
     free(path);
     free(given);
     return status;

@@ -28,6 +28,8 @@ libsession_a_SOURCES = \
 	src/session/gpu_preprocessing.h \
 	src/session/graphs.c \
 	src/session/graphs.h \
+	src/session/holdout.c \
+	src/session/holdout.h \
 	src/session/hyperparameters.c \
 	src/session/hyperparameters.h \
 	src/session/identity.c \

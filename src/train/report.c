@@ -90,6 +90,19 @@ static void add_counts(struct text *line, const char *key, const struct images *
     free(counts);
 }
 
+/* Which images are validated on, and how they were held out. */
+static void add_val_set(const struct settings *settings, const struct images *val, struct text *line)
+{
+    char hash[17];
+    if (!val->dataset) return;
+    snprintf(hash, sizeof hash, "%016" PRIx64, dataset_identity_hash(val->dataset, val->subset, val->count));
+    member_string(line, "val_set", hash);
+    if (!data_holds_out(settings)) return;
+    if (settings->data.fold) member_string(line, "fold", settings->data.fold);
+    else member_number(line, "val_fraction", settings->data.val_fraction);
+    member_integer(line, "split_seed", settings->data.split_seed);
+}
+
 static void add_plan(const struct run *run, struct text *line)
 {
     text_add(line, ",\"plan\":{");
@@ -133,6 +146,7 @@ enum status report_start(struct run *run)
     member_integer(&line, "val_images", data->val.count);
     add_counts(&line, "train_per_class", &data->train);
     add_counts(&line, "val_per_class", &data->val);
+    add_val_set(session->settings, &data->val, &line);
     add_plan(run, &line);
     tensorboard_settings(&run->events, run->state.step, session->settings, session->file);
     text_free(&name);
