@@ -8,6 +8,7 @@
 
 /* Numbers are little-endian. Images come after the header, each at a multiple of PACKED_ALIGNED bytes;
  * then the index, an entry an image; then the class names, each ended by '\0'. */
+#define PACKED_SIGNATURE "AMPPACK?*"              /* of a file (base/signature.h) */
 #define PACKED_MAGIC "AMPPACK2"                   /* its last digit is the version; 1 has no `set` */
 #define PACKED_SHARDS_MAX 10000
 #define PACKED_ALIGNED 64

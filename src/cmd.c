@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/signature.h"
 #include "launcher.h"
 #include "session/session_open.h"
 #include "session/weights.h"
@@ -107,7 +108,7 @@ static enum status check_parent(const char *path)
     return status;
 }
 
-enum status cmd_check_output(const struct cmd *cmd, const char *path)
+enum status cmd_check_output(const struct cmd *cmd, const char *path, const char *signature)
 {
     const char *weights = cmd->weights;
     struct stat status;
@@ -119,6 +120,9 @@ enum status cmd_check_output(const struct cmd *cmd, const char *path)
     const struct option *option =
         cmd->settings.origins ? settings_find_file(&cmd->settings, cmd->config, path) : NULL;
     if (option) return refuse_input(path, option->field.name);
+    if (!signature_matches(&directory_working, path, signature))
+        return fail(USAGE, "%s: exists and is not a file as '%s' writes it; remove it, or write to another",
+                    path, cmd->command->name);
     log_info("%s: exists and is overwritten", path);
     return OK;
 }

@@ -75,9 +75,10 @@ void cmd_recall_config(struct cmd *cmd);
  * frees it. */
 char *cmd_output(const struct cmd *cmd);
 
-/* Before long work: checks that a file to be written is not an input of the command, USAGE otherwise, and can
- * be created. Reports that an existing file is replaced. */
-enum status cmd_check_output(const struct cmd *cmd, const char *path);
+/* Before long work: checks that a file to be written can be created, and that an existing one is none of the
+ * command's inputs and has the signature of what the command writes (base/signature.h): USAGE otherwise. So
+ * no checkpoint of a run is replaced, nor any other kind of file. Reports that a file is replaced. */
+enum status cmd_check_output(const struct cmd *cmd, const char *path, const char *signature);
 
 /* Checks that files can be created in a folder. */
 enum status cmd_check_folder(const char *path);

@@ -17,6 +17,8 @@
 #define VALUE_WIDTH 22       /* at least */
 
 /* A row of the table: its name, and the value of each run. */
+#define TITLE "amptrain: runs compared"
+
 struct row {
     char *name;
     char **values;
@@ -323,7 +325,7 @@ static void add_curves(const struct comparison *all, char **names, struct text *
 static enum status write_page(const struct comparison *all, char **names, const char *path)
 {
     struct text page = {0};
-    html_begin(&page, "amptrain: runs compared");
+    html_begin(&page, TITLE);
     text_add(&page, "<h1>Runs compared</h1>\n");
     add_table(all, names, &page);
     add_curves(all, names, &page);
@@ -340,7 +342,7 @@ static enum status compare_run(struct cmd *cmd)
     char **names = cmd->arguments;
     enum status status = OK;
     if (cmd->argument_count < 2) return fail(USAGE, "compare: give two or more run folders");
-    if (cmd->output) TRY(cmd_check_output(cmd, cmd->output));
+    if (cmd->output) TRY(cmd_check_output(cmd, cmd->output, HTML_HEAD TITLE "</title>*"));
     all.folders = memory_new((size_t)cmd->argument_count, sizeof *all.folders);
     all.runs = memory_new((size_t)cmd->argument_count, sizeof *all.runs);
     all.settings = memory_new((size_t)cmd->argument_count, sizeof *all.settings);

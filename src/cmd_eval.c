@@ -17,6 +17,9 @@
 #include "train/mistakes.h"
 #include "train/results.h"
 
+/* How a file of the format begins (base/signature.h). */
+#define NPY_SIGNATURE "\x93NUMPY*"
+
 /* Logits as NumPy reads them: format 1.0 of numpy/lib/format.py, float32, images by classes. */
 struct logits_file {
     struct atomic_file file;             /* without a stream: none is asked for, or it cannot be written */
@@ -216,7 +219,7 @@ static enum status eval_run(struct cmd *cmd)
     bool train = strcmp(split, "train") == 0;
     if (!train && strcmp(split, "val") != 0)
         return fail(USAGE, "eval: --split must be train or val, not '%s'", split);
-    if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits")));
+    if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits"), NPY_SIGNATURE));
     if (cmd->output) TRY(check_records(cmd->output));
     TRY(take_val(cmd));
     TRY(check_images(cmd, train));

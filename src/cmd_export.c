@@ -3,6 +3,7 @@
 #include "cmd.h"
 #include "export_onnx.h"
 #include "export_safetensors.h"
+#include "format/onnx.h"
 
 static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
 {
@@ -24,7 +25,7 @@ static enum status check_output(const struct cmd *cmd)
         return fail(USAGE, "export: %s: the name must end in .safetensors or .onnx", cmd->output);
     if (!onnx && (cmd_value(cmd, "softmax") || cmd_value(cmd, "keep-batchnorm")))
         return fail(USAGE, "export: --softmax and --keep-batchnorm are for ONNX files");
-    return cmd_check_output(cmd, cmd->output);
+    return cmd_check_output(cmd, cmd->output, onnx ? ONNX_SIGNATURE : EXPORT_SAFETENSORS_SIGNATURE);
 }
 
 static enum status export_run(struct cmd *cmd)

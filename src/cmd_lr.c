@@ -208,7 +208,7 @@ static enum status lr_run(struct cmd *cmd)
     TRY(cmd_number(cmd, "steps", 20, STEPS, &steps));
     if (cmd->output && !text_ends_in(cmd->output, ".svg"))
         return fail(USAGE, "lr: %s: the name must end in .svg", cmd->output);
-    if (cmd->output) TRY(cmd_check_output(cmd, cmd->output));
+    if (cmd->output) TRY(cmd_check_output(cmd, cmd->output, SVG_SIGNATURE));
     cmd_any_batch(cmd);
     struct bench bench = {.steps = (int)steps};
     struct range range = {.rates = memory_new((size_t)steps, sizeof *range.rates),

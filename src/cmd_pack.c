@@ -186,13 +186,10 @@ static enum status pack_files(struct packing *packing, char *const *paths, int s
 /* One file, or several shards. */
 static enum status pack_shards(struct packing *packing, const char *output, int shards)
 {
-    if (shards > 1) TRY(shards_check_leftovers(output, shards));
-    char **paths = memory_new((size_t)shards, sizeof *paths);
     int replaced = 0;
-    for (int i = 0; i < shards; i++) {
-        paths[i] = shards > 1 ? shards_path(output, i) : text_copy(output);
-        replaced += shards > 1 && access(paths[i], F_OK) == 0;
-    }
+    if (shards > 1) TRY(shards_check_existing(output, shards, &replaced));
+    char **paths = memory_new((size_t)shards, sizeof *paths);
+    for (int i = 0; i < shards; i++) paths[i] = shards > 1 ? shards_path(output, i) : text_copy(output);
     enum status status = pack_files(packing, paths, shards);
     if (status == OK && replaced) log_info("%s: %d files of an earlier set replaced", output, replaced);
     text_list_free(paths, (size_t)shards);
@@ -241,7 +238,7 @@ static enum status pack_run(struct cmd *cmd)
     enum split split = SPLIT_TRAIN;
     if (!cmd->output) return fail(USAGE, "pack: no output file; use -o FILE.pack");
     TRY(which_split(cmd, &split));
-    TRY(cmd_check_output(cmd, cmd->output));
+    TRY(cmd_check_output(cmd, cmd->output, PACKED_SIGNATURE));
     options.wanted = DATA_ALONE | (split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN);
     enum status status = data_open(&cmd->settings, &options, &data);
     if (status == OK) status = pack(cmd, split == SPLIT_VAL ? &data.val : &data.train);

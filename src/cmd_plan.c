@@ -52,7 +52,8 @@ static enum status draw(const struct session *session, const struct forecast *fo
     struct directory folder;
     TRY(folder_make(path));
     TRY(directory_open(path, &folder));
-    enum status status = draw_map(session, forecast, MEMORY_MAP_FILE, &folder);
+    enum status status = folder_check_files(&folder, FOLDER_PLAN);
+    if (status == OK) status = draw_map(session, forecast, MEMORY_MAP_FILE, &folder);
     if (forecast->cluster.stages > 1 && status == OK) status = draw_stages(session, forecast, &folder);
     directory_close(&folder);
     return status;

@@ -258,7 +258,7 @@ static enum status profile_run(struct cmd *cmd)
         return each_batch(cmd, compare_libraries);
     }
     if (cmd->output) {
-        TRY(folder_make(cmd->output));
+        TRY(folder_prepare(cmd->output, FOLDER_PROFILE));
         TRY(cmd_check_folder(cmd->output));
     }
     return cmd_ranks(cmd, profile_rank);

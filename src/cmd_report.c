@@ -1,13 +1,15 @@
 #include "base/log.h"
 #include "cmd.h"
 #include "report/run_report.h"
+#include "train/folder.h"
 
 static enum status report_run(struct cmd *cmd)
 {
     struct directory folder;
     if (cmd->argument_count != 1) return fail(USAGE, "report: give one run folder");
     TRY(directory_open(cmd->arguments[0], &folder));
-    enum status status = run_report_write(&folder);
+    enum status status = folder_check_files(&folder, FOLDER_REPORT);
+    if (status == OK) status = run_report_write(&folder);
     if (status == OK) log_info("%s/" RUN_REPORT_FILE " written", folder.path);
     directory_close(&folder);
     return status;

@@ -3,6 +3,10 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "format/safetensors.h"
+
+/* How such a file begins (base/signature.h). */
+#define EXPORT_SAFETENSORS_SIGNATURE SAFETENSORS_SIGNATURE ",\"format\":\"pt\"*"
 
 /* Writes the weights of a file, or the mean of those of several, to `output` as fp32, fp16 or bf16. Its
  * metadata are those of the first file that predict and eval need. Averaged weights (ema) are used if there

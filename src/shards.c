@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/signature.h"
 #include "data/packed.h"
 
 char *shards_path(const char *output, int number)
@@ -24,11 +25,15 @@ static bool is_leftover(const char *path, int number)
     return packed_set_of(path, &set) && set.count > (uint32_t)number && set.number == (uint32_t)number;
 }
 
-enum status shards_check_leftovers(const char *output, int count)
+enum status shards_check_existing(const char *output, int count, int *replaced)
 {
-    for (int i = count; i < PACKED_SHARDS_MAX; i++) {
+    *replaced = 0;
+    for (int i = 0; i < PACKED_SHARDS_MAX; i++) {
         char *path = shards_path(output, i);
-        bool good = access(path, F_OK) != 0 || is_leftover(path, i);
+        bool there = access(path, F_OK) == 0;
+        bool good = !there || (i < count ? signature_matches(&directory_working, path, PACKED_SIGNATURE)
+                                         : is_leftover(path, i));
+        *replaced += there && i < count;
         enum status status = OK;
         if (!good)
             status = fail(BAD_DATA, "%s: has the name of one of the %d shards but is not from an earlier "

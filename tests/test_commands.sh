@@ -403,6 +403,38 @@ ok "pack refuses to overwrite the configuration" overwrite --config pack -c kept
 ok "... the model" overwrite file pack -c kept/run.ini -o kept/tiny.ini
 ok "... its data" overwrite train pack -c kept/run.ini -s data.format=packed -s data.train=kept/images.pack \
     -o kept/images.pack
+# Nor is a file of another kind than the command writes, nor a checkpoint.
+kind() {
+    output=$1; shift
+    cp "$output" kind.before
+    says 2 "$output: exists and is not a file as '$1' writes it" "$AMPTRAIN" "$@" || return 1
+    cmp "$output" kind.before
+}
+echo mine >mine && cp mine mine.onnx && cp mine mine.svg && cp mine mine.safetensors &&
+    cp $last copied.safetensors
+ok "average refuses another file" kind mine average run -o mine
+ok "... a checkpoint of a run" kind run/checkpoint-4.safetensors average run -o run/checkpoint-4.safetensors
+ok "... and a copy of one" kind copied.safetensors average run -o copied.safetensors
+ok "export refuses another file" kind mine.safetensors export --weights run -o mine.safetensors
+ok "... as ONNX" kind mine.onnx export --weights run -o mine.onnx
+ok "... a checkpoint of a run" kind run/checkpoint-4.safetensors export --weights run -o \
+    run/checkpoint-4.safetensors
+ok "pack refuses another file" kind mine pack -c run.ini -o mine
+ok "compare refuses another file" kind mine compare run run -o mine
+ok "... and a run's report" kind run/report.html compare run run -o run/report.html
+ok "eval --logits refuses another file" kind mine eval -c run.ini --weights run --logits mine
+ok "lr refuses another picture" kind mine.svg lr -c run.ini -o mine.svg
+kinds() {
+    for _ in 1 2; do
+        : >empty.npy
+        "$AMPTRAIN" average -q run -o own.safetensors &&
+            "$AMPTRAIN" export -q --weights run -o own.safetensors &&
+            "$AMPTRAIN" export -q --weights run -o own.onnx && "$AMPTRAIN" pack -q -c run.ini -o own.pack &&
+            "$AMPTRAIN" compare -q run run -o own.html >/dev/null &&
+            "$AMPTRAIN" eval -q -c run.ini --weights run --logits empty.npy || return 1
+    done
+}
+ok "a file of the same kind, or an empty one, is replaced" kinds
 replaced() {
     "$AMPTRAIN" export --weights kept/in.safetensors -o out.safetensors 2>/dev/null
     says 0 "out.safetensors: exists and is overwritten" "$AMPTRAIN" export \

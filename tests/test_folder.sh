@@ -186,28 +186,103 @@ linked() {
     "$AMPTRAIN" -q -c run.ini -o linked 2>said
     status=$?
     cat said
-    [ "$(cat victim)" = mine ] && [ $status != 0 ] && grep "linked/$name" said | grep -q " link"
+    [ "$(cat victim)" = mine ] && [ $status = 2 ] && grep "linked/$name: $3" said &&
+        [ "$(ls -A linked)" = "$name" ]
 }
-for name in .lock log.txt; do
-    ok "nothing is written through $name that is a symbolic link" linked "ln -s" $name
-    ok "... a hard link" linked ln $name
+for name in .lock metrics.jsonl log.txt; do
+    ok "nothing is written through $name that is a symbolic link" linked "ln -s" $name \
+        "is a symbolic link"
+    ok "... a hard link" linked ln $name "was not written by amptrain"
 done
 
-# Files that are replaced as a whole.
+# A run's own files, which another folder shares.
+shared_with() {
+    cp -a part shared && cp -al shared copy && cp -a part alone || return 1
+    train shared -r 2>said
+    status=$?
+    cat said
+    [ $status = 1 ] && grep "shared/.*: cannot be written: it has other names (hard links)" said &&
+        diff -r copy part
+}
+ok "... nor through a hard link to another run's" shared_with
+
+# Files that are replaced as a whole, when the run is under way already.
 replaced_links() {
-    rm -rf linked && mkdir linked && echo mine >victim || return 1
-    for name in confusion.csv memory.json memory.svg report.html; do ln -s ../victim "linked/$name"; done
-    train linked -s train.epochs=1
-    [ "$(cat victim)" = mine ]
+    cp -a part linked.part && echo mine >victim || return 1
+    for name in confusion.csv memory.json memory.svg report.html config.ini; do
+        ln -sf ../victim "linked.part/$name"
+    done
+    train linked.part -r && [ "$(cat victim)" = mine ] && [ ! -L linked.part/config.ini ]
 }
 ok "... nor through the others" replaced_links
 
 linked_records() {
     rm -rf linked && mkdir linked && echo '{}' >victim && ln -s ../victim linked/metrics.jsonl &&
-        says 1 "linked/metrics.jsonl: cannot be written: a symbolic link" "$AMPTRAIN" eval -q -c run.ini \
+        says 2 "linked/metrics.jsonl: is a symbolic link" "$AMPTRAIN" eval -q -c run.ini \
             --weights whole -o linked && [ "$(cat victim)" = '{}' ]
 }
 ok "... nor by eval -o" linked_records
+
+### Whose folder
+
+# foreign NAME CONTENT [COMMAND...]: refused, and the folder stays as it is.
+foreign() {
+    rm -rf theirs before && mkdir theirs && cp run.ini tiny.ini theirs || return 1
+    # shellcheck disable=SC2059 # with escapes
+    printf "$2" >"theirs/$1" && cp -a theirs before
+    name=$1; shift 2
+    [ $# -gt 0 ] || set -- train theirs
+    says 2 "theirs/$name: was not written by amptrain" "$@"
+    status=$?
+    diff -r theirs before && return $status
+}
+mine='[run]\nseed = 1 ; a comment\n'
+own_config() { foreign config.ini "$(sed 's/%/%%/g' run.ini)" "$AMPTRAIN" -c theirs/config.ini -o theirs; }
+ok "a user's config.ini is not replaced by that of the run which it configures" own_config
+ok "... nor the second time" says 2 "theirs/config.ini: was not written by amptrain" \
+    "$AMPTRAIN" -c theirs/config.ini -o theirs
+ok "... nor with -r" foreign config.ini "$mine" train theirs -r
+ok "... nor when a run resumes from elsewhere" foreign config.ini "$mine" train theirs \
+    -r=part/checkpoint-last.safetensors
+for name in .lock log.txt metrics.jsonl bad-images.txt confusion.csv mistakes.json memory.json memory.svg \
+        report.html checkpoint-3.safetensors; do
+    ok "a run refuses a folder with another's $name" foreign $name 'mine\n'
+done
+for name in .lock metrics.jsonl confusion.csv mistakes.json; do
+    ok "so does eval, $name" foreign $name '{"mine":1}\n' "$AMPTRAIN" eval -q -c run.ini --weights whole \
+        -o theirs
+done
+ok "so does plan" foreign memory.svg '<svg/>' "$AMPTRAIN" plan -q -c run.ini -o theirs
+ok "so does report" foreign report.html '<html/>' "$AMPTRAIN" report theirs
+ok "so does profile" foreign profile.json '{}' "$AMPTRAIN" profile -q -c run.ini -o theirs
+
+# What amptrain writes, it recognises: every file of a run, and of all commands that add to a folder.
+recognised() {
+    train ours -s memory.report=yes && rm -f ours/checkpoint-[!0-9]* &&
+        "$AMPTRAIN" plan -q -c run.ini -o ours && "$AMPTRAIN" profile -q -c run.ini -o ours >/dev/null &&
+        evaluate ours && "$AMPTRAIN" report ours && ls -A ours &&
+        "$AMPTRAIN" plan -q -c run.ini -o ours && "$AMPTRAIN" profile -q -c run.ini -o ours >/dev/null &&
+        evaluate ours && "$AMPTRAIN" report ours || return 1
+    for name in .lock config.ini log.txt metrics.jsonl confusion.csv mistakes.json memory.json memory.svg \
+            report.html profile.json checkpoint-4.safetensors; do
+        [ -s "ours/$name" ] || { echo "no $name"; return 1; }
+    done
+    train ours && same whole ours
+}
+ok "files of every command are recognised, and a run without a checkpoint begins anew" recognised
+
+# Interrupted before the first checkpoint.
+begun() {
+    start begun -s train.epochs=1000000 -s checkpoint.every=100000
+    wait_for grep -q '"event":"step"' begun/metrics.jsonl
+    kill -KILL $process
+    wait $process
+    [ -s begun/config.ini ] && [ ! -f begun/checkpoint-last.safetensors ] && train begun && same whole begun
+}
+ok "the same command restarts a run that was killed before its first checkpoint" begun
+
+unowned() { mkdir mixed && cp run.ini mixed && echo notes >mixed/notes.txt && train mixed && same whole mixed; }
+ok "files of other names are nobody's business" unowned
 
 ### Several writers of one file
 

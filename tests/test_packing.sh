@@ -49,7 +49,12 @@ ok "a shard of another set is refused" says 3 "fewer: x-0003.pack is not from th
 mv fewer/x-0003.pack fewer/x-0002.pack
 ok "... but files that are not of that set are not removed" \
     says 3 "fewer/x-0002.pack: has the name of one of" pack --shards 2 -o fewer/x.pack
-rm fewer/x-0002.pack fewer/x-0000.pack
+cp fewer/x-0001.pack own && echo mine >fewer/x-0001.pack
+rm fewer/x-0002.pack
+ok "... nor is another file replaced" says 3 "fewer/x-0001.pack: has the name of one of" pack --shards 2 \
+    -o fewer/x.pack
+cp own fewer/x-0001.pack
+rm fewer/x-0000.pack
 ok "a missing shard is named" says 3 "fewer: shard 0000 of 2 is missing" packs fewer
 ok "packed again" "$AMPTRAIN" pack -q -c pictures.ini -s data.format=packed -s data.train=shards -o again.pack
 ok "... to the same bytes" cmp all.pack again.pack

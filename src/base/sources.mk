@@ -43,6 +43,8 @@ libbase_a_SOURCES = \
 	src/base/shape.h \
 	src/base/signals.c \
 	src/base/signals.h \
+	src/base/signature.c \
+	src/base/signature.h \
 	src/base/status.h \
 	src/base/sum_tree.h \
 	src/base/tensor.h \

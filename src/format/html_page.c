@@ -114,9 +114,7 @@ static const char script[] =
 
 void html_begin(struct text *out, const char *title)
 {
-    text_add(out, "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\"><head>"
-             "<meta charset=\"utf-8\"/>\n"
-             "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n<title>");
+    text_add(out, HTML_HEAD);
     text_html(out, title);
     text_add(out, "</title>\n<style>%s</style></head>\n<body>\n", style);
 }

@@ -4,6 +4,11 @@
 
 #include "base/text.h"
 
+/* How a page begins, up to its title. */
+#define HTML_HEAD "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\"><head>" \
+                  "<meta charset=\"utf-8\"/>\n" \
+                  "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n<title>"
+
 /* The head of a page, with its styles, up to the beginning of its body; and its end, with the script. */
 void html_begin(struct text *out, const char *title);
 void html_end(struct text *out);

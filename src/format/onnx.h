@@ -13,6 +13,9 @@
 #define ONNX_INTS 4
 #define ONNX_ATTRIBUTES 6
 
+/* How a file begins (base/signature.h): the version of the format, and the producer. */
+#define ONNX_SIGNATURE "????amptrain*"
+
 struct onnx {
     struct atomic_file file;
     long graph;              /* where in the file the graph's length is */

@@ -11,6 +11,9 @@
 #include "base/directory.h"
 #include "base/tensor.h"
 
+/* How a file that we write begins (base/signature.h); other metadata follow. */
+#define SAFETENSORS_SIGNATURE "????????{\"__metadata__\":{\"header_crc32c\":\"????????\""
+
 #define SAFETENSORS_HEADER_MAX 100000000
 #define SAFETENSORS_TENSORS_MAX 100000   /* each needs memory before it is checked */
 

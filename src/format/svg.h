@@ -3,6 +3,12 @@
 
 #include "base/text.h"
 
+/* How a picture begins (base/signature.h). */
+#define SVG_SIGNATURE "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" \
+                      "<svg xmlns=\"http://www.w3.org/2000/svg\" " \
+                      "width=\"*\" height=\"*\" viewBox=\"0 0 *\" " \
+                      "font-family=\"Helvetica, Arial, sans-serif\">\n<title>*"
+
 struct svg {
     double w, h;
     struct text body;

@@ -17,6 +17,8 @@
 #define CHECKPOINT_BEST "checkpoint-best.safetensors"
 #define CHECKPOINT_UNUSABLE "checkpoint-unusable.safetensors"
 #define CHECKPOINT_VERSION 1
+#define CHECKPOINT_FORMAT "amptrain-checkpoint"   /* of the metadata's "format" */
+#define CHECKPOINT_SIGNATURE SAFETENSORS_SIGNATURE ",\"format\":\"" CHECKPOINT_FORMAT "\"*"
 #define CHECKPOINT_TRAIN_IDENTITY "identity.train"
 #define CHECKPOINT_VAL_IDENTITY "identity.val"
 #define CHECKPOINT_AVERAGE "average/"

@@ -4,8 +4,6 @@
 #include "exec/store.h"
 #include "format/safetensors.h"
 
-#define CHECKPOINT_FORMAT "amptrain-checkpoint"   /* of the metadata's "format" */
-
 struct checkpoint_part {
     char *name;
     int param;

@@ -1,7 +1,9 @@
 #include "train/folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -11,6 +13,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/signature.h"
+#include "format/html_page.h"
+#include "format/svg.h"
 #include "session/checkpoint.h"
 #include "base/atomic_file.h"
 
@@ -19,6 +24,74 @@ enum status folder_make(const char *path)
     struct reason reason;
     return directory_make(path, 0777, &reason)
                ? OK : fail(FAILED, "%s: cannot create the folder: %s", path, reason.text);
+}
+
+#define LOCK ".lock"
+#define CONFIG "config.ini"
+#define LOG "log.txt"
+#define CONFIG_HEAD "# amptrain: the configuration of this run, which it replaces when it is resumed.\n"
+
+/* Every file that is written into a folder, and how it is recognised. Names of events are always new. */
+static const struct written {
+    const char *name, *signature;      /* patterns, as of fnmatch */
+    unsigned writers;
+} written_table[] = {
+    {LOCK, "[0-9]* on *\n", FOLDER_RUN | FOLDER_EVAL},
+    {CONFIG, "# amptrain: the configuration of this run*", FOLDER_RUN},
+    {LOG, "[0-9]*-[0-9]*-[0-9]*T[0-9]*:[0-9]*:[0-9]*[+-][0-9]* [a-z]*: *", FOLDER_RUN},
+    {"metrics.jsonl", "{\"event\":\"[a-z]*\"*", FOLDER_RUN | FOLDER_EVAL},
+    {"bad-images.txt", "@(train|val)\t[0-9]*\t*", FOLDER_RUN},
+    {"confusion.csv", "true\\predicted,*", FOLDER_RUN | FOLDER_EVAL},
+    {"mistakes.json", "[[]@(]|{\"@(image|index)\":)*", FOLDER_RUN | FOLDER_EVAL},
+    {"memory.json", "{\"plan\":{*", FOLDER_RUN},
+    {"memory.svg", SVG_SIGNATURE, FOLDER_RUN | FOLDER_PLAN},
+    {"memory-stage*.svg", SVG_SIGNATURE, FOLDER_PLAN},
+    {"report.html", HTML_HEAD "amptrain: *", FOLDER_RUN | FOLDER_REPORT},
+    {"profile.json", "{\"step_ms\":*", FOLDER_PROFILE},
+    {"profile.trace.json", "{\"traceEvents\":[[]\n*", FOLDER_PROFILE},
+    {"checkpoint-[0-9]*.safetensors", CHECKPOINT_SIGNATURE, FOLDER_RUN},
+};
+
+static enum status check_file(const struct directory *folder, const char *name, enum folder_writer writer)
+{
+    struct stat status;
+    for (size_t i = 0; i < sizeof written_table / sizeof *written_table; i++) {
+        const struct written *row = &written_table[i];
+        if (!(row->writers & writer) || fnmatch(row->name, name, 0) != 0) continue;
+        bool found = fstatat(folder->file, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+        if (found && S_ISLNK(status.st_mode))
+            return fail(USAGE, "%s/%s: is a symbolic link; it is not written over", folder->path, name);
+        if (found && !signature_matches(folder, name, row->signature))
+            return fail(USAGE, "%s/%s: was not written by amptrain and would be overwritten; name another "
+                        "folder", folder->path, name);
+    }
+    return OK;
+}
+
+enum status folder_check_files(const struct directory *folder, enum folder_writer writer)
+{
+    int file = openat(folder->file, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = file >= 0 ? fdopendir(file) : NULL;
+    enum status status = OK;
+    if (!list) {
+        status = fail(FAILED, "%s: cannot be read: %s", folder->path, strerror(errno));
+        if (file >= 0) close(file);
+        return status;
+    }
+    for (struct dirent *entry; status == OK && (entry = readdir(list));)
+        status = check_file(folder, entry->d_name, writer);
+    closedir(list);
+    return status;
+}
+
+enum status folder_prepare(const char *path, enum folder_writer writer)
+{
+    struct directory folder;
+    TRY(folder_make(path));
+    TRY(directory_open(path, &folder));
+    enum status status = folder_check_files(&folder, writer);
+    directory_close(&folder);
+    return status;
 }
 
 /* The owner of the lock has written its process id to the file. */
@@ -40,8 +113,6 @@ static void sign(const struct folder *folder)
     if (ftruncate(folder->lock, 0) == 0) (void)file_write(folder->lock, who, strlen(who), 0);
     free(who);
 }
-
-#define LOCK ".lock"
 
 /* Whether the name still refers to the locked file; also true if that is unknown. */
 static bool is_locked_one(const struct folder *folder)
@@ -112,8 +183,8 @@ enum status folder_log(struct folder *folder)
 {
     struct reason reason;
     if (!folder->at.path || folder->log) return OK;
-    FILE *log = directory_stream(&folder->at, "log.txt", "a", &reason);
-    if (!log) return directory_refuse(&folder->at, "log.txt", reason.text);
+    FILE *log = directory_stream(&folder->at, LOG, "a", &reason);
+    if (!log) return directory_refuse(&folder->at, LOG, reason.text);
     log_set_sink((struct log_sink){0});
     if (folder->early.data) fputs(folder->early.data, log);
     fflush(log);
@@ -127,6 +198,7 @@ static enum status open_in(const char *path, bool resume, struct folder *folder)
 {
     TRY(folder_make(path));
     TRY(directory_open(path, &folder->at));
+    if (!checkpoint_exists(&folder->at)) TRY(folder_check_files(&folder->at, FOLDER_RUN));
     TRY(folder_take(folder, O_CREAT));
     if (!resume && checkpoint_exists(&folder->at))
         return fail(USAGE, "%s: already contains a run; use -r to resume it or another -o to start a new one",
@@ -148,7 +220,8 @@ enum status folder_visit(const char *path, struct folder *folder)
     *folder = (struct folder){.lock = -1};
     TRY(folder_make(path));
     TRY(directory_open(path, &folder->at));
-    enum status status = folder_take(folder, 0);
+    enum status status = folder_check_files(&folder->at, FOLDER_EVAL);
+    if (status == OK) status = folder_take(folder, 0);
     if (status != OK) folder_close(folder);
     return status;
 }
@@ -168,8 +241,9 @@ enum status folder_write_settings(const struct folder *folder, const struct sett
                                   const char *file)
 {
     struct text text = {0};
+    text_add(&text, CONFIG_HEAD);
     settings_print_movable(settings, file, &text);
-    enum status status = atomic_file_write(&folder->at, "config.ini", text.data, text.length);
+    enum status status = atomic_file_write(&folder->at, CONFIG, text.data, text.length);
     text_free(&text);
     return status;
 }

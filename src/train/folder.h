@@ -15,9 +15,17 @@ struct folder {
     struct text early;    /* messages until then */
 };
 
-/* Creates the folder (and its parents), and locks it for this process (FAILED if another has it). Without
- * `resume` a folder that contains a checkpoint is refused, USAGE. `path` NULL gives a dummy. `folder` must
- * not move until it is closed. */
+/* What writes into a folder. */
+enum folder_writer {
+    FOLDER_RUN = 1, FOLDER_EVAL = 2, FOLDER_PLAN = 4, FOLDER_PROFILE = 8, FOLDER_REPORT = 16,
+};
+
+/* Checks that what this writer would write is not there, or was written by amptrain: USAGE otherwise. */
+enum status folder_check_files(const struct directory *folder, enum folder_writer writer);
+
+/* Creates the folder (and its parents), and locks it for this process (FAILED if another has it). USAGE: it
+ * holds other files than a run's in the place of those; or without `resume` it contains a checkpoint. `path`
+ * NULL gives a dummy. `folder` must not move until it is closed. */
 enum status folder_open(const char *path, bool resume, struct folder *folder);
 void folder_close(struct folder *folder);      /* accepts a zeroed struct */
 
@@ -28,8 +36,8 @@ enum status folder_log(struct folder *folder);
  * locked it after the lock file was removed. */
 enum status folder_check(struct folder *folder);
 
-/* Opens a folder, created if necessary, to add to its records: FAILED if a run is in progress in it. To be
- * closed by folder_close. */
+/* Opens a folder, created if necessary, to add an evaluation to its records: FAILED if a run is in progress
+ * in it, USAGE as above. To be closed by folder_close. */
 enum status folder_visit(const char *path, struct folder *folder);
 
 /* Writes config.ini: everything as resolved; `file` is the configuration to which paths are relative. */
@@ -38,3 +46,6 @@ enum status folder_write_settings(const struct folder *folder, const struct sett
 
 /* Makes a folder and those above it. */
 enum status folder_make(const char *path);
+
+/* Makes it, and checks what this writer would write there: USAGE, FAILED. */
+enum status folder_prepare(const char *path, enum folder_writer writer);
