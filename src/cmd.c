@@ -112,9 +112,11 @@ enum status cmd_check_output(const struct cmd *cmd, const char *path, const char
 {
     const char *weights = cmd->weights;
     struct stat status;
+    bool exists = stat(path, &status) == 0;
+    if (exists && !S_ISREG(status.st_mode))
+        return fail(USAGE, "%s: cannot be replaced: not a regular file", path);
     TRY(check_parent(path));
-    if (stat(path, &status) != 0) return OK;
-    if (!S_ISREG(status.st_mode)) return fail(USAGE, "%s: cannot be replaced: not a regular file", path);
+    if (!exists) return OK;
     if (cmd->config && file_same(cmd->config, path)) return refuse_input(path, "--config");
     if (weights && file_same(weights, path)) return refuse_input(path, "--weights");
     const struct option *option =
