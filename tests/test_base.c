@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/csv.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -133,6 +134,23 @@ static void heard(void *context, enum log_level level, const char *line)
 {
     (void)level;
     text_add(context, "[%s]", line);
+}
+
+static void csv_fields_are_harmless(void **state)
+{
+    static const char *const cases[][2] = {
+        {"plain \xc3\xa9", "\"plain \xc3\xa9\""},       {"", "\"\""},
+        {"a,\"b\"", "\"a,\"\"b\"\"\""},                 {"=cmd|' /C calc'!A0", "\"'=cmd|' /C calc'!A0\""},
+        {"+1", "\"'+1\""}, {"-", "\"'-\""}, {"@x", "\"'@x\""}, {"\t=1", "\"'\t=1\""},
+        {"a=1", "\"a=1\""},                              {"\r=1", "\"\\x0d=1\""},
+        {"a\nb\x1b[m", "\"a\\x0ab\\x1b[m\""},            {"\xff\xff\xff", "\"\\xff\\xff\\xff\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct text line = {0};
+        csv_text(&line, cases[i][0]);
+        assert_string_equal(line.data, cases[i][1]);
+        text_free(&line);
+    }
 }
 
 static void log_lines_are_what_they_seem(void **state)
@@ -330,6 +348,7 @@ int main(void)
         cmocka_unit_test(json_replaces_what_is_not_utf8),
         cmocka_unit_test(json_marks),
         cmocka_unit_test(terminals_are_not_steered),
+        cmocka_unit_test(csv_fields_are_harmless),
         cmocka_unit_test(log_lines_are_what_they_seem),
         cmocka_unit_test(bytes_are_escaped_and_come_back),
         cmocka_unit_test(json_numbers_read_back),

@@ -7,6 +7,8 @@ libbase_a_SOURCES = \
 	src/base/clock.h \
 	src/base/crc32c.c \
 	src/base/crc32c.h \
+	src/base/csv.c \
+	src/base/csv.h \
 	src/base/decoder.h \
 	src/base/deflated.h \
 	src/base/directory.c \

@@ -2,10 +2,10 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/atomic_file.h"
+#include "base/csv.h"
 #include "base/log.h"
 #include "base/memory.h"
 
@@ -117,46 +117,36 @@ void results_add(const struct evaluation *evaluation, const struct data *data, s
 #define CONFUSION "confusion.csv"
 #define CONFUSION_CLASSES 10000   /* limit of classes: a hundred million cells are of no use */
 
-/* A name in a table of comma-separated values (RFC 4180). */
-static void write_name(FILE *file, const char *name)
-{
-    fputc('"', file);
-    for (; *name; name++) {
-        if (*name == '"') fputc('"', file);
-        fputc(*name, file);
-    }
-    fputc('"', file);
-}
-
-static void write_rows(FILE *file, const struct data *data, const struct evaluation *evaluation)
+static void add_rows(const struct data *data, const struct evaluation *evaluation, struct text *out)
 {
     int64_t classes = data->classes, at = 0;
-    fprintf(file, "true\\predicted");
+    text_add(out, "true\\predicted");
     for (int i = 0; i < classes; i++) {
-        fputc(',', file);
-        write_name(file, data->class_names[i]);
+        text_add(out, ",");
+        csv_text(out, data->class_names[i]);
     }
     for (int64_t cell = 0; cell < classes * classes; cell++) {
         int64_t images = at;
         while (at < evaluation->images && evaluation->cells[at] == cell) at++;
         if (cell % classes == 0) {
-            fputc('\n', file);
-            write_name(file, data->class_names[cell / classes]);
+            text_add(out, "\n");
+            csv_text(out, data->class_names[cell / classes]);
         }
-        fprintf(file, ",%" PRId64, at - images);
+        text_add(out, ",%" PRId64, at - images);
     }
-    fputc('\n', file);
+    text_add(out, "\n");
 }
 
 enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
                                     const struct directory *folder)
 {
-    struct atomic_file file;
+    struct text text = {0};
     if (data->classes > CONFUSION_CLASSES) {
         log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);
         return OK;
     }
-    TRY(atomic_file_begin(folder, CONFUSION, &file));
-    write_rows(file.stream, data, evaluation);
-    return atomic_file_end(&file, true);
+    add_rows(data, evaluation, &text);
+    enum status status = atomic_file_write(folder, CONFUSION, text.data, text.length);
+    text_free(&text);
+    return status;
 }

@@ -1,0 +1,9 @@
+/* csv.h: fields of comma-separated values (RFC 4180) that are safe to open in a spreadsheet. */
+#pragma once
+
+#include "base/text.h"
+
+/* Appends `value` in quotes. Control characters and bytes that are not UTF-8 become \xNN (text_visible), so
+ * that a record is always one line; a value that a spreadsheet would take for a formula begins with an
+ * apostrophe. */
+void csv_text(struct text *line, const char *value);
