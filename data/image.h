@@ -48,6 +48,10 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 /* The name of another format of images that these bytes begin, such as "HEIC"; NULL: none that is known. */
 const char *image_foreign(const uint8_t *bytes, size_t count);
 
+/* The bytes of the image file that begins at `bytes`, at most `count`; `count` if its structure does not say
+ * where it ends. What follows is not a part of it, such as another image. */
+size_t image_extent(const uint8_t *bytes, size_t count);
+
 struct image_options {
     int channels;              /* 1 or 3, others are refused */
     bool ignore_orientation;   /* images are used as stored; otherwise they are oriented by Exif */

@@ -28,8 +28,11 @@ libdata_a_SOURCES = \
 	data/image_cache.c \
 	data/image_cache.h \
 	data/image_decode.c \
+	data/image_extent.c \
 	data/image_jpeg.c \
 	data/image_jpeg_write.c \
+	data/image_list.c \
+	data/image_list.h \
 	data/image_png.c \
 	data/image_png_plain.c \
 	data/image_png_write.c \

@@ -1,203 +1,175 @@
-#include <errno.h>
-#include <math.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/directory.h"
-#include "base/log.h"
+#include "base/csv.h"
 #include "base/members.h"
 #include "base/memory.h"
-#include "base/text.h"
-#include "data/listing.h"
+#include "image_arguments.h"
+#include "session/classifier.h"
 #include "trained.h"
-#include "train/evaluate.h"
 
-#define NAME_ROOM 8192   /* digits shown */
+#define NAME_ROOM 8192   /* bytes shown of a name */
+#define BATCH 64         /* images; larger ones are hardly faster */
 
-/* State reused for each image. */
+enum layout { LAYOUT_TEXT, LAYOUT_JSON, LAYOUT_CSV };
+
 struct predictor {
     struct trained trained;
-    struct augment augment;      /* like evaluation, but for images of any size */
-    struct image image;
-    struct scratch scratch;
-    void *pixels;                /* a batch of one image */
-    int32_t *labels;
-    bool json;
+    struct image_arguments images;
+    enum layout layout;
     int top;                     /* number of classes printed for each image */
-    int printed;
-    enum status worst;           /* status of errors with single images */
+    int64_t unusable;            /* images, */
+    enum status worst;           /* the status of one of them, FAILED rather than BAD_DATA, */
+    char *first;                 /* and the first one with its problem */
 };
+
+/* The record of one image. */
+struct record {
+    const char *image;
+    const char *problem;         /* NULL: none */
+    const struct class_probability *top;
+    int count;                   /* of top; 0 with a problem */
+    char *const *class_names;
+};
+
+static void add_class(const struct record *record, int place, struct text *out)
+{
+    member_bytes(out, "class", record->class_names[record->top[place].class]);
+    member_integer(out, "index", record->top[place].class);
+    member_number(out, "probability", record->top[place].probability);
+}
+
+static void print_json(const struct record *record, bool follows)
+{
+    struct text out = {0};
+    text_add(&out, "{");
+    member_bytes(&out, "image", record->image);
+    if (record->problem) member_bytes(&out, "error", record->problem);
+    else add_class(record, 0, &out);
+    for (int i = 0; record->count > 1 && i < record->count; i++) {
+        text_add(&out, i ? ",{" : ",\"top\":[{");
+        add_class(record, i, &out);
+        text_add(&out, i + 1 < record->count ? "}" : "}]");
+    }
+    printf("%s%s}", follows ? ",\n " : "", out.data);
+    text_free(&out);
+}
+
+/* A line for each class, or for the error. */
+static void print_csv(const struct record *record)
+{
+    struct text out = {0};
+    for (int i = 0; i < record->count; i++) {
+        csv_text(&out, record->image);
+        text_add(&out, ",%d,", i + 1);
+        csv_text(&out, record->class_names[record->top[i].class]);
+        text_add(&out, ",%d,%.9g,\n", record->top[i].class, record->top[i].probability);
+    }
+    if (record->problem) {
+        csv_text(&out, record->image);
+        text_add(&out, ",,,,,");
+        csv_text(&out, record->problem);
+        text_add(&out, "\n");
+    }
+    printf("%s", out.data);
+    text_free(&out);
+}
+
+static void print_text(const struct record *record)
+{
+    char shown[NAME_ROOM];
+    printf("%s:", text_visible(record->image, shown, sizeof shown));
+    for (int i = 0; i < record->count; i++)
+        printf("%s %s %.4f", i ? "," : "",
+               text_visible(record->class_names[record->top[i].class], shown, sizeof shown),
+               record->top[i].probability);
+    if (record->problem) printf(" error: %s", text_visible(record->problem, shown, sizeof shown));
+    printf("\n");
+}
+
+static void print_record(const struct predictor *predictor, const struct record *record, bool follows)
+{
+    switch (predictor->layout) {
+    case LAYOUT_TEXT: print_text(record); break;
+    case LAYOUT_JSON: print_json(record, follows); break;
+    case LAYOUT_CSV: print_csv(record); break;
+    }
+}
+
+static void note_problem(struct predictor *predictor, const char *image, const struct classified *what)
+{
+    predictor->unusable++;
+    if (predictor->worst != FAILED) predictor->worst = what->status;
+    if (!predictor->first) predictor->first = text_format("%s: %s", image, what->problem);
+}
+
+static enum status take_image(void *context, int64_t image, const struct classified *what)
+{
+    struct predictor *predictor = context;
+    const struct data *data = &predictor->trained.session.data;
+    const char *name = predictor->images.images[image].name;
+    struct class_probability *top = memory_new((size_t)predictor->top, sizeof *top);
+    struct record record = {.image = name, .problem = what->problem, .top = top,
+                            .class_names = data->class_names};
+    if (what->status == OK) {
+        record.count = predictor->top;
+        classifier_top(what->logits, data->classes, predictor->top, top);
+    } else {
+        note_problem(predictor, name, what);
+    }
+    print_record(predictor, &record, image > 0);
+    free(top);
+    return OK;
+}
+
+/* The records say what became of each image; this says it to people, and to whoever asks for the status. */
+static enum status report_problems(const struct predictor *predictor)
+{
+    int64_t others = predictor->unusable - 1;
+    if (predictor->unusable == 0) return OK;
+    if (others == 0) return fail(predictor->worst, "%s", predictor->first);
+    return fail(predictor->worst, "%s; %" PRId64 " more of %" PRId64 " images cannot be classified",
+                predictor->first, others, predictor->images.count);
+}
+
+static enum status predict_all(struct predictor *predictor)
+{
+    const struct image_arguments *images = &predictor->images;
+    const struct classifier classifier = {&predictor->trained.session, &predictor->trained.step};
+    if (predictor->layout == LAYOUT_JSON) printf("[");
+    if (predictor->layout == LAYOUT_CSV) printf("image,rank,class,index,probability,error\n");
+    enum status status = classifier_run(&classifier, images->images, images->count, take_image, predictor);
+    if (predictor->layout == LAYOUT_JSON) printf("]\n");
+    return status == OK ? report_problems(predictor) : status;
+}
+
+/* The batch is the images', not that of training, which would waste memory. */
+static enum status take_batch(struct cmd *cmd, const struct predictor *predictor)
+{
+    long most;
+    char batch[16];
+    TRY(cmd_number(cmd, "batch", 1, BATCH, &most));
+    snprintf(batch, sizeof batch, "%d", classifier_batch(predictor->images.count, (int)most));
+    settings_derive(&cmd->settings, "train", "batch", batch);
+    settings_derive(&cmd->settings, "train", "accumulate", "1");
+    return OK;
+}
 
 static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
 {
     long top;
+    bool json = cmd_value(cmd, "json") != NULL, csv = cmd_value(cmd, "csv") != NULL;
+    if (json && csv) return fail(USAGE, "predict: --json and --csv exclude each other");
+    predictor->layout = json ? LAYOUT_JSON : csv ? LAYOUT_CSV : LAYOUT_TEXT;
     TRY(cmd_number(cmd, "top", 1, 1, &top));
-    /* One image at a time, since training's batch size would waste memory. */
-    settings_derive(&cmd->settings, "train", "batch", "1");
-    settings_derive(&cmd->settings, "train", "accumulate", "1");
+    TRY(image_arguments_read(cmd->arguments, cmd->argument_count, &predictor->images));
+    TRY(take_batch(cmd, predictor));
     TRY(trained_open(cmd, DATA_NONE, &predictor->trained));
-    const struct data *data = &predictor->trained.session.data;
-    predictor->augment = data->augment;
-    if (predictor->augment.val_crop == 0) predictor->augment.val_crop = data->val.h;
-    size_t elements = (size_t)data->val.h * (size_t)data->val.w * (size_t)data->channels;
-    predictor->pixels = memory_new(elements, sizeof(float));
-    predictor->labels = memory_new(1, sizeof *predictor->labels);
-    predictor->json = cmd_value(cmd, "json") != NULL;
-    predictor->top = top < data->classes ? (int)top : data->classes;
+    int classes = predictor->trained.session.data.classes;
+    predictor->top = top < classes ? (int)top : classes;
     return OK;
-}
-
-static void predictor_close(struct predictor *predictor)
-{
-    free(predictor->pixels);
-    free(predictor->labels);
-    image_free(&predictor->image);
-    scratch_free(&predictor->scratch);
-    trained_close(&predictor->trained);
-}
-
-/* The classes of the largest logits, largest first. */
-static void rank(const float *logits, int classes, int count, int *best)
-{
-    bool *taken = memory_new((size_t)classes, sizeof *taken);
-    for (int place = 0; place < count; place++) {
-        best[place] = -1;
-        for (int i = 0; i < classes; i++)
-            if (!taken[i] && (best[place] < 0 || logits[i] > logits[best[place]])) best[place] = i;
-        taken[best[place]] = true;
-    }
-    free(taken);
-}
-
-static double probability(const float *logits, int classes, int best, int class)
-{
-    return exp((double)logits[class] - logits[best]) * evaluate_confidence(logits, classes, best);
-}
-
-static void add_class(const struct predictor *predictor, const float *logits, const int *best, int place,
-                      struct text *out)
-{
-    const struct data *data = &predictor->trained.session.data;
-    member_bytes(out, "class", data->class_names[best[place]]);
-    member_integer(out, "index", best[place]);
-    member_number(out, "probability", probability(logits, data->classes, best[0], best[place]));
-}
-
-static void print_json(struct predictor *predictor, const char *path, const float *logits, const int *best)
-{
-    struct text out = {0};
-    text_add(&out, "{");
-    member_bytes(&out, "image", path);
-    add_class(predictor, logits, best, 0, &out);
-    for (int i = 0; predictor->top > 1 && i < predictor->top; i++) {
-        text_add(&out, i ? ",{" : ",\"top\":[{");
-        add_class(predictor, logits, best, i, &out);
-        text_add(&out, i + 1 < predictor->top ? "}" : "}]");
-    }
-    printf("%s%s}", predictor->printed++ ? ",\n " : "", out.data);
-    text_free(&out);
-}
-
-static void print_prediction(struct predictor *predictor, const char *path, const float *logits)
-{
-    const struct data *data = &predictor->trained.session.data;
-    int *best = memory_new((size_t)predictor->top, sizeof *best);
-    char shown[NAME_ROOM];
-    rank(logits, data->classes, predictor->top, best);
-    if (predictor->json) {
-        print_json(predictor, path, logits, best);
-    } else {
-        printf("%s:", text_visible(path, shown, sizeof shown));
-        for (int i = 0; i < predictor->top; i++)
-            printf("%s %s %.4f", i ? "," : "", text_visible(data->class_names[best[i]], shown, sizeof shown),
-                   probability(logits, data->classes, best[0], best[i]));
-        printf("\n");
-    }
-    free(best);
-}
-
-/* Records an error that was reported for an image, and continues with others. */
-static void note(struct predictor *predictor, enum status status)
-{
-    if (predictor->worst == OK) predictor->worst = status;
-}
-
-static void tell(struct predictor *predictor, const char *path, const float *logits)
-{
-    int classes = predictor->trained.session.data.classes, best = evaluate_best(logits, classes);
-    if (isfinite(evaluate_confidence(logits, classes, best)))
-        print_prediction(predictor, path, logits);
-    else
-        note(predictor, fail(FAILED, "%s: the network's output is not finite", path));
-}
-
-/* All of standard input. */
-static bool load_input(struct image_options options, struct image *image, struct reason *reason)
-{
-    size_t room = 1 << 16, length = 0, got;
-    uint8_t *data = memory_new(room, 1);
-    while (length < IMAGE_FILE_BYTES_MAX && (got = fread(data + length, 1, room - length, stdin)) > 0)
-        if ((length += got) == room) data = memory_resize(data, room *= 2, 1);
-    bool good = ferror(stdin) ? because(reason, "%s", strerror(errno))
-                              : image_decode(data, length, options, NULL, image, reason);
-    free(data);
-    return good;
-}
-
-static enum status predict(struct predictor *predictor, const char *path)
-{
-    const struct session *session = &predictor->trained.session;
-    struct reason reason;
-    const struct augmenting how = {.augment = &predictor->augment, .scratch = &predictor->scratch};
-    const struct data *data = &session->data;
-    const struct augment_output out = {data->val.h, data->val.w, session->hyper.precision->storage,
-                                       predictor->pixels};
-    const struct image_options options = {
-        data->channels, session->settings->data.orientation == ORIENTATION_IGNORE};
-    bool good = (strcmp(path, "-") == 0 ? load_input(options, &predictor->image, &reason)
-                                        : image_load(path, options, NULL, &predictor->image, &reason)) &&
-                augment_image(&how, &predictor->image, &out, &reason);
-    if (!good) {
-        bool named = strncmp(reason.text, path, strlen(path)) == 0;
-        note(predictor, fail(BAD_DATA, "%s%s%s", named ? "" : path, named ? "" : ": ", reason.text));
-        return OK;
-    }
-    const struct exec_batch batch = {.images = predictor->pixels, .labels = predictor->labels};
-    TRY(exec_run(predictor->trained.step.exec, &batch, 0, 0));
-    tell(predictor, path, exec_logits(predictor->trained.step.exec));
-    return OK;
-}
-
-/* All images in a folder and its subfolders. */
-static enum status predict_folder(struct predictor *predictor, const char *folder)
-{
-    struct listing listing;
-    struct reason reason;
-    if (!listing_images(folder, &listing, &reason)) return fail(BAD_DATA, "%s", reason.text);
-    enum status status = OK;
-    if (listing.foreign > 0) listing_warn(folder, &listing);
-    for (size_t i = 0; i < listing.count && status == OK; i++) {
-        char *path = text_format("%s/%s", folder, listing.names + listing.files[i].name + strlen("./"));
-        status = predict(predictor, path);
-        free(path);
-    }
-    if (listing.count == 0)
-        note(predictor, fail(BAD_DATA, "%s: contains no PNG, JPEG or WebP images", folder));
-    listing_free(&listing);
-    return status;
-}
-
-
-static enum status predict_all(struct cmd *cmd, struct predictor *predictor)
-{
-    enum status status = OK;
-    if (predictor->json) printf("[");
-    for (int i = 0; i < cmd->argument_count && status == OK; i++)
-        status = directory_is(cmd->arguments[i]) ? predict_folder(predictor, cmd->arguments[i])
-                                                 : predict(predictor, cmd->arguments[i]);
-    if (predictor->json) printf("]\n");
-    return status == OK ? predictor->worst : status;
 }
 
 static enum status predict_run(struct cmd *cmd)
@@ -205,21 +177,25 @@ static enum status predict_run(struct cmd *cmd)
     if (cmd->argument_count == 0) return fail(USAGE, "predict: no image given");
     struct predictor predictor = {0};
     enum status status = predictor_open(cmd, &predictor);
-    if (status == OK) status = predict_all(cmd, &predictor);
-    predictor_close(&predictor);
+    if (status == OK) status = predict_all(&predictor);
+    trained_close(&predictor.trained);
+    image_arguments_free(&predictor.images);
+    free(predictor.first);
     return status;
 }
 
 static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
     {"top", "K", "print the K most probable classes (default: 1)"},
+    {"batch", "N", "images at a time, at most (default: 64)"},
     {"json", NULL, "print the predictions as JSON"},
+    {"csv", NULL, "print them as comma-separated values"},
     {0},
 };
 
 const struct command cmd_predict = {
     .name = "predict",
-    .usage = "--weights RUN|FILE [-c FILE] [--top K] [--json] IMAGE|FOLDER|-...",
+    .usage = "--weights RUN|FILE [-c FILE] [--top K] [--batch N] [--json|--csv] IMAGE|FOLDER|-|@LIST...",
     .help = "Classifies images.",
     .takes = TAKES_CONFIG | TAKES_ARGUMENTS,
     .options = options,

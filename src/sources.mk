@@ -25,6 +25,8 @@ amptrain_SOURCES = \
 	src/export_onnx.h \
 	src/export_safetensors.c \
 	src/export_safetensors.h \
+	src/image_arguments.c \
+	src/image_arguments.h \
 	src/launcher.c \
 	src/launcher.h \
 	src/launcher_lines.c \

@@ -195,8 +195,7 @@ enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained
 {
     TRY(trained_load(cmd, data, trained));
     struct session *session = &trained->session;
-    enum status status = OK;
-    if (session->data.val.dataset || session->data.train.dataset) status = preprocessing_open(session, false);
+    enum status status = preprocessing_open(session, false);
     if (status == OK) status = step_open(session, STEP_EVALUATION, &trained->store, &trained->step);
     if (status != OK) trained_close(trained);
     return status;

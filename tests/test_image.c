@@ -354,6 +354,35 @@ static uint8_t *noise(size_t count)
     return pixels;
 }
 
+/* Whatever follows a file, it ends where it ends; a beginning of it does not. */
+static void expect_extent(struct bytes bytes)
+{
+    uint8_t *more = memory_new(2 * bytes.count + 1, 1);
+    memcpy(more, bytes.data, bytes.count);
+    memcpy(more + bytes.count, bytes.data, bytes.count);
+    for (size_t count = 0; count <= bytes.count; count++) assert_int_equal(image_extent(more, count), count);
+    assert_int_equal(image_extent(more, 2 * bytes.count), bytes.count);
+    memset(more + bytes.count, 0xff, bytes.count);
+    assert_int_equal(image_extent(more, bytes.count + 1), bytes.count);
+    free(more);
+    free(bytes.data);
+}
+
+static void extents_end_before_what_follows(void **state)
+{
+    uint8_t *pixels = noise(24 * 17 * 3), webp[] = "RIFF\x0b\0\0\0WEBPVP8L1234";
+    expect_extent(case_png(9, 9, 8, PNG_COLOR_TYPE_RGB, true, pixels));
+    expect_extent(case_jpeg(24, 17, JCS_RGB, JCS_YCbCr, false, pixels));
+    expect_extent(case_jpeg(24, 17, JCS_RGB, JCS_YCbCr, true, pixels));
+    expect_extent(case_oriented(case_jpeg(24, 17, JCS_RGB, JCS_YCbCr, false, pixels), 6));
+    expect_extent((struct bytes){memcpy(malloc(20), webp, 20), 20});
+    /* Fill bytes before a marker, and one that stands alone. */
+    const uint8_t odd[] = {0xff, 0xd8, 0xff, 0x01, 0xff, 0xff, 0xff, 0xd9};
+    expect_extent((struct bytes){memcpy(malloc(sizeof odd), odd, sizeof odd), sizeof odd});
+    assert_int_equal(image_extent((const uint8_t *)"nothing that is known", 21), 21);
+    free(pixels);
+}
+
 static void truncated_png_is_refused(void **state)
 {
     uint8_t *pixels = noise(9 * 9 * 3);
@@ -541,6 +570,7 @@ int main(void)
         cmocka_unit_test(jpeg_of_every_colour_space),
         cmocka_unit_test(jpeg_of_other_kinds_is_refused),
         cmocka_unit_test(jpeg_of_many_scans_is_refused),
+        cmocka_unit_test(extents_end_before_what_follows),
         cmocka_unit_test(truncated_png_is_refused),
         cmocka_unit_test(truncated_jpeg_is_refused),
         cmocka_unit_test(garbled_files_do_no_harm),

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "session/classifier.h"
 #include "train/results.h"
 #include "tests/unit.h"
 
@@ -67,7 +68,8 @@ static void matrix(void **state)
     char bytes[1024];
     confusion(&evaluation, &data, bytes, sizeof bytes);
     assert_string_equal(bytes, "true\\predicted,\"a\",\"the \"\"b\"\"\",\"c\\x0ad\",\"e\"\n"
-                               "\"a\",2,0,0,1\n\"the \"\"b\"\"\",0,1,2,0\n\"c\\x0ad\",0,0,0,0\n\"e\",0,0,0,1\n");
+                               "\"a\",2,0,0,1\n\"the \"\"b\"\"\",0,1,2,0\n"
+                               "\"c\\x0ad\",0,0,0,0\n\"e\",0,0,0,1\n");
 }
 
 /* A table of a hundred million cells helps nobody. */
@@ -86,11 +88,39 @@ static void best(void **state)
     assert_int_equal(evaluate_best((float[]){NAN, NAN}, 2), 0);
 }
 
+/* The same order, and probabilities of a softmax. */
+static void most_probable(void **state)
+{
+    struct class_probability top[4];
+    const float logits[] = {1, 3, 2, 3};
+    classifier_top(logits, 4, 4, top);
+    assert_true(top[0].class == 1 && top[1].class == 3 && top[2].class == 2 && top[3].class == 0);
+    double sum = 0;
+    for (int i = 0; i < 4; i++) sum += top[i].probability;
+    assert_float_equal(sum, 1, 1e-12);
+    assert_float_equal(top[0].probability / top[2].probability, exp(1), 1e-12);
+    classifier_top((float[]){1000, -1000}, 2, 1, top);
+    assert_true(top[0].class == 0 && top[0].probability == 1);
+}
+
+/* All batches but the last one are full, and that one nearly. */
+static void batches(void **state)
+{
+    assert_int_equal(classifier_batch(0, 64), 1);
+    assert_int_equal(classifier_batch(1, 64), 1);
+    assert_int_equal(classifier_batch(64, 64), 64);
+    assert_int_equal(classifier_batch(65, 64), 33);
+    assert_int_equal(classifier_batch(432, 64), 62);
+    assert_int_equal(classifier_batch(INT64_C(10000000000), 64), 64);
+    assert_int_equal(classifier_batch(3, 1), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accuracies), cmocka_unit_test(rows),     cmocka_unit_test(no_errors),
         cmocka_unit_test(matrix),     cmocka_unit_test(too_many), cmocka_unit_test(best),
+        cmocka_unit_test(most_probable), cmocka_unit_test(batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,15 +54,12 @@ static struct loader_options loader_options(const struct session *session, const
         .channels = data->channels,
         .dtype = session->hyper.precision->storage,
         .leaves = session->gpu_preprocessing != NULL,
-        .kept = gpu_preprocessing_kept(session->gpu_preprocessing, images->dataset),
         .workers = workers_of(session),
         .prefetch = session_prefetch(session),
         .seed = (uint64_t)settings->run.seed,
         .timeout = settings->loader.timeout,
         .stop = session->comm ? NULL : signals_stop,   /* ranks stop together, after a step */
         .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
-        .bad_image = bad_images_report,
-        .bad_context = bad_images_source(data->bad, images->dataset),
     };
     /* All stages evaluate the whole network. */
     if (!training && session->comm) {
@@ -86,6 +83,25 @@ enum status session_loader_open(const struct session *session, const struct imag
                                 const struct loader_views *views, struct loader **loader)
 {
     struct loader_options options = loader_options(session, images, views);
+    options.kept = gpu_preprocessing_kept(session->gpu_preprocessing, images->dataset);
+    options.bad_image = bad_images_report;
+    options.bad_context = bad_images_source(session->data.bad, images->dataset);
+    return loader_open(&options, loader);
+}
+
+enum status session_loader_open_list(const struct session *session, struct dataset *dataset,
+                                     void (*bad_image)(void *context, int64_t index, const char *why),
+                                     void *context, struct loader **loader)
+{
+    const struct images images = {.dataset = dataset, .count = dataset->count, .h = session->data.val.h,
+                                  .w = session->data.val.w};
+    struct loader_options options = loader_options(session, &images, &(struct loader_views){0});
+    /* Images of any size are cropped, also for a network that was trained on images of one size. */
+    if (options.augment.val_crop == 0) options.augment.val_crop = images.h;
+    if (options.workers > dataset->count) options.workers = (int)dataset->count;
+    options.stop_on_error = false;
+    options.bad_image = bad_image;
+    options.bad_context = context;
     return loader_open(&options, loader);
 }
 
@@ -96,11 +112,9 @@ enum status session_loader_open_numbers(const struct session *session, struct lo
     struct loader_options options = loader_options(session, &session->data.train, NULL);
     options.dtype = F32;
     options.leaves = false;
-    options.kept = NULL;
     options.decoder = (struct loader_decoder){0};
     options.allocate = NULL;
     options.release = NULL;
-    options.bad_image = NULL;
     options.stop_on_error = false;
     options.rank = 0;
     options.ranks = options.micro_batches = options.repeats = 1;
@@ -112,7 +126,7 @@ enum status session_loader_open_measured(const struct session *session, struct l
 {
     struct loader_options options = loader_options(session, &session->data.train, NULL);
     options.leaves = true;
-    options.bad_image = NULL;
+    options.kept = gpu_preprocessing_kept(session->gpu_preprocessing, session->data.train.dataset);
     options.stop_on_error = false;
     options.workers = host_processors() + options.decoder.decoder->callers;
     return loader_open(&options, loader);

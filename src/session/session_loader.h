@@ -8,6 +8,12 @@
 enum status session_loader_open(const struct session *session, const struct images *images,
                                 const struct loader_views *views, struct loader **loader);
 
+/* Over other images, which are preprocessed as in an evaluation, in their order. Those that cannot be used
+ * are reported as struct loader_options says. */
+enum status session_loader_open_list(const struct session *session, struct dataset *dataset,
+                                     void (*bad_image)(void *context, int64_t index, const char *why),
+                                     void *context, struct loader **loader);
+
 /* A loader of all training images, on every rank, as fp32 numbers in host memory, in small batches, which
  * reports no bad images. */
 enum status session_loader_open_numbers(const struct session *session, struct loader **loader);

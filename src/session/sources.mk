@@ -9,6 +9,8 @@ libsession_a_SOURCES = \
 	src/session/checkpoint_newest.c \
 	src/session/checkpoint_parts.h \
 	src/session/checkpoint_write.c \
+	src/session/classifier.c \
+	src/session/classifier.h \
 	src/session/data.c \
 	src/session/data.h \
 	src/session/data_augment.c \

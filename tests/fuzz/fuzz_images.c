@@ -110,6 +110,7 @@ void fuzz_image_file(const uint8_t *data, size_t size)
     struct image some = {0}, whole = {0};
     struct reason reason = fuzz_reason();
     const struct image_choice for_part = {choose, &part}, for_all = {choose, &all};
+    fuzz_must(image_extent(data, size) > 0 && image_extent(data, size) <= size);
     bool have_part = image_decode(data, size, options, &for_part, &some, &reason);
     if (!have_part) fuzz_check_reason(&reason);
     bool have_all = image_decode(data, size, options, &for_all, &whole, &reason);
