@@ -83,7 +83,7 @@ tests_test_fuse_gradient_sums_LDADD = $(GRAPH_LIBS) -lcmocka
 check_PROGRAMS += tests/test_dump
 tests_test_dump_SOURCES = tests/test_dump.c
 tests_test_dump_LDADD = $(GRAPH_LIBS) -lcmocka
-EXTRA_DIST += $(wildcard $(srcdir)/tests/dumps/*)
+EXTRA_DIST += tests/mutate.sh $(wildcard $(srcdir)/tests/dumps/*)
 CLEANFILES += tests/*.dump
 
 check_PROGRAMS += tests/test_simulate

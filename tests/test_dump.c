@@ -17,6 +17,7 @@
 #include "compile/dump.h"
 #include "compile/parse.h"
 #include "compile/pass_text.h"
+#include "kernels/batchnorm.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -27,6 +28,17 @@ static bool is_depthwise(const struct call *call)
     return call->d_params[0].shape.dim[1] == 1;
 }
 
+static bool is_relu(const void *settings)
+{
+    return ((const struct batchnorm *)settings)->activation == ACTIVATION_RELU;
+}
+
+static bool always(const struct call *call)
+{
+    (void)call;
+    return true;
+}
+
 /* The capabilities of an op's CUDA code, which are all that the passes ask of it. */
 static const struct op_code *code_of(const struct op *op)
 {
@@ -34,9 +46,9 @@ static const struct op_code *code_of(const struct op *op)
                                         .spares_bias = true, .backs_together = is_depthwise},
         maximum = {.sums_gradient = true}, first_layers = {.adds_gradients = true},
         batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_flat = true,
-                     .adds_first_channels = true, .keeps_mask = true},
+                     .adds_first_channels = true, .keeps_mask = true, .takes_products = is_relu},
         conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true,
-                          .clips_later = true};
+                          .clips_later = true, .gives_products = always};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
     if (strcmp(op->name, "conv_batchnorm_maxpool") == 0) return &first_layers;

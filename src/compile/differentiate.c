@@ -119,7 +119,6 @@ static void gradients_of_params(struct backward *b, struct instruction *at)
         value.home = HOME_ARENA;
         value.kind = KIND_PARAM_GRADIENT;
         value.dtype = F32;
-        value.low = false;
         at->d_params[i] = build_value(program, value, text_format("d %s", value.name));
     }
 }
