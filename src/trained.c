@@ -147,7 +147,8 @@ static enum status open_network(const char *path, struct trained *trained)
     struct store_options options = session_store_options(session, false);
     TRY(store_open(session->device, &session->graphs.training, &options, &trained->store));
     TRY(store_init(&trained->store, 0));
-    return weights_load(path, &(struct weights_options){0}, &trained->store);
+    const struct weights_options loaded = {.lenient = !session->settings->model.weights_strict};
+    return weights_load(path, &loaded, &trained->store);
 }
 
 static enum status check_network(const struct settings *settings, const struct remembered *remembered,

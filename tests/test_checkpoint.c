@@ -839,7 +839,7 @@ struct renamed {
 
 static void check_rows(const struct renamed *renamed)
 {
-    const struct weights_options options = {true, renamed->now, 3};
+    const struct weights_options options = {.fine_tuned = true, .class_names = renamed->now, .classes = 3};
     const int *from_row = renamed->from_row;
     struct fixture from, to;
     struct caught caught;

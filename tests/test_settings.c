@@ -332,7 +332,7 @@ static void differences_that_may_be(void **state)
         "loader.workers=3", "loader.prefetch=2", "loader.decode=cpu", "loader.cache=none",
         "loader.cache_limit=1M", "loader.timeout=1m", "memory.limit=1G", "memory.strategy=recompute",
         "memory.report=yes", "data.train=x", "data.val=x", "model.arch=x", "model.file=x",
-        "model.weights=x", "model.classes=7",
+        "model.weights=x", "model.weights_strict=no", "model.classes=7",
         "model.dropout=0.5", "parallel.gpus=2", "parallel.timeout=9", "parallel.bucket=1M",
         "parallel.wire=storage",
         "parallel.stages=2", "parallel.microbatches=4", "parallel.schedule=gpipe", "parallel.streams=layers",

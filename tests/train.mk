@@ -16,6 +16,10 @@ tests_test_records_LDADD = libtrain.a libformat.a libbase.a -lcmocka
 tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE)
 tests_test_checkpoint_LDADD = $(LDADD) -lcmocka
 
+check_PROGRAMS += tests/test_weights
+tests_test_weights_SOURCES = tests/test_weights.c tests/caught.h $(PLACE)
+tests_test_weights_LDADD = $(LDADD) -lcmocka
+
 check_PROGRAMS += tests/test_progress
 tests_test_progress_SOURCES = tests/test_progress.c
 tests_test_progress_LDADD = libtrain.a libbase.a -lm -lcmocka

@@ -20,7 +20,12 @@ enum status session_store_weights(const struct session *session, struct store *s
     const char *named = session->settings->model.weights;
     if (!named || !*named) return OK;
     char *given = settings_path(session->settings, session->file, named), *path = NULL;
-    const struct weights_options options = {true, session->data.class_names, session->data.classes};
+    const struct weights_options options = {
+        .fine_tuned = true,
+        .lenient = !session->settings->model.weights_strict,
+        .class_names = session->data.class_names,
+        .classes = session->data.classes,
+    };
     enum status status = weights_path(given, &path);
     if (status == OK)
         status = store ? weights_load(path, &options, store)

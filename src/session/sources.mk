@@ -64,5 +64,7 @@ libsession_a_SOURCES = \
 	src/session/step_ranks.h \
 	src/session/weights.c \
 	src/session/weights.h \
+	src/session/weights_names.c \
+	src/session/weights_names.h \
 	src/session/whiten.c \
 	src/session/whiten.h

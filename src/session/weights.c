@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "graph/names.h"
 #include "session/checkpoint.h"
+#include "session/weights_names.h"
 
 #define LISTED 8   /* number of names that an error lists */
 
@@ -79,14 +80,12 @@ static void listed_add(struct weight_list *listed, const char *name)
     if (listed->count++ < LISTED) text_add(&listed->text, "%s%s", listed->count > 1 ? ", " : "", name);
 }
 
-static enum status listed_report(const char *path, const char *what, struct weight_list *listed)
+static enum status listed_report(const char *path, const char *what, bool lenient, struct weight_list *listed)
 {
     enum status status = OK;
-    if (listed->count > LISTED)
-        status = fail(BAD_CHECKPOINT, "%s: %s: %s, and %d more", path, what, listed->text.data,
-                      listed->count - LISTED);
-    else if (listed->count > 0)
-        status = fail(BAD_CHECKPOINT, "%s: %s: %s", path, what, listed->text.data);
+    if (listed->count > LISTED) text_add(&listed->text, ", and %d more", listed->count - LISTED);
+    if (listed->count > 0 && lenient) log_warning("%s: %s: %s", path, what, listed->text.data);
+    else if (listed->count > 0) status = fail(BAD_CHECKPOINT, "%s: %s: %s", path, what, listed->text.data);
     text_free(&listed->text);
     return status;
 }
@@ -95,11 +94,13 @@ struct problems {
     struct weight_list missing, unexpected, misshapen;
 };
 
-static enum status problems_report(const char *path, struct problems *problems)
+static enum status problems_report(const char *path, bool lenient, struct problems *problems)
 {
-    enum status missing = listed_report(path, "missing tensors", &problems->missing);
-    enum status unexpected = listed_report(path, "tensors that are not in this model", &problems->unexpected);
-    enum status misshapen = listed_report(path, "tensors of another shape or type", &problems->misshapen);
+    enum status missing = listed_report(path, "missing tensors", lenient, &problems->missing);
+    enum status unexpected =
+        listed_report(path, "tensors that are not in this model", lenient, &problems->unexpected);
+    enum status misshapen =
+        listed_report(path, "tensors of another shape or type", lenient, &problems->misshapen);
     return missing ? missing : unexpected ? unexpected : misshapen;
 }
 
@@ -124,15 +125,22 @@ static bool types_agree(enum dtype file, enum dtype master)
     return master == F32 ? file == F32 || file == F16 || file == BF16 || file == F64 : file == master;
 }
 
+/* What a parameter is called in the file, and its shape there. */
+struct wanted {
+    char *name;
+    struct shape shape;
+    enum dtype dtype;            /* of ours */
+};
+
 static void add_misshapen(struct weight_list *listed, const struct weights_entry *found,
-                          const struct parameter *wanted)
+                          const struct wanted *wanted)
 {
     char there[SHAPE_TEXT], here[SHAPE_TEXT];
-    char *words = types_agree(found->dtype, wanted->spec.dtype)
+    char *words = types_agree(found->dtype, wanted->dtype)
                       ? text_format("%s (%s, not %s)", wanted->name, shape_text(found->shape, there),
-                                    shape_text(wanted->spec.shape, here))
+                                    shape_text(wanted->shape, here))
                       : text_format("%s (%s, not %s)", wanted->name, dtype_table[found->dtype].name,
-                                    dtype_table[wanted->spec.dtype].name);
+                                    dtype_table[wanted->dtype].name);
     listed_add(listed, words);
     free(words);
 }
@@ -146,49 +154,108 @@ static bool other_classes(const struct shape *a, const struct shape *b)
     return true;
 }
 
+/* The shapes differ in the number of input channels alone. */
+static bool other_channels(const struct shape *a, const struct shape *b)
+{
+    return a->rank == 4 && b->rank == 4 && a->dim[0] == b->dim[0] && a->dim[2] == b->dim[2] &&
+           a->dim[3] == b->dim[3] && a->dim[1] > 0;
+}
+
 struct loading {
     const struct weights_file *file;
     const struct graph *graph;
     struct store *store;         /* of it; NULL: the file is only checked */
+    const struct weights_options *options;
+    struct wanted *wanted;       /* by parameter */
+    const char *library;         /* whose names the file has; NULL: ours */
+    bool *used;                  /* by entry of the file: a parameter has its name */
     int classifier;              /* node that may be initialised instead; -1: none */
-    bool fresh;                  /* it does */
+    bool fresh, headless;        /* it does; because the file has no weights for it */
     bool averages;
     int64_t classes;             /* of the file's classifier, if that is initialised */
+    int64_t channels;            /* of the file's images, if the first convolution is adapted; 0: it is not */
     int *rows;                   /* the file's row for each class, -1: the class is new; NULL: as they are */
 };
+
+/* The entry of a name; transformers' backbones lack the first part, which is their network's. */
+static int entry_of(const struct loading *loading, const char *name)
+{
+    int entry = weights_find(loading->file, name);
+    const char *dot = strchr(name, '.');
+    bool backbone = entry < 0 && loading->library && strcmp(loading->library, "hf") == 0 && dot;
+    return backbone ? weights_find(loading->file, dot + 1) : entry;
+}
+
+static bool is_first_conv(const struct graph *graph, const struct parameter *parameter)
+{
+    const struct node *node = &graph->nodes[parameter->node];
+    return strcmp(node->op->name, "conv") == 0 && node->input_count == 1 && node->inputs[0] == 0;
+}
+
+/* What may differ in a file to be fine-tuned: the classifier, and the channels of the images. */
+static bool may_differ(struct loading *loading, const struct parameter *parameter,
+                       const struct wanted *wanted, const struct weights_entry *found, int *entry)
+{
+    if (parameter->node == loading->classifier && other_classes(&found->shape, &wanted->shape)) {
+        loading->fresh = true;
+        loading->classes = found->shape.dim[0];
+        *entry = -1;
+        return true;
+    }
+    if (!loading->options->fine_tuned || !is_first_conv(loading->graph, parameter) ||
+        !other_channels(&found->shape, &wanted->shape))
+        return false;
+    loading->channels = found->shape.dim[1];
+    return true;
+}
 
 /* The file's entry for a parameter; -1: it keeps its initial value; -2: a problem was noted. */
 static int entry_for(struct loading *loading, int param, struct problems *problems)
 {
     const struct parameter *parameter = &loading->graph->params[param];
-    int entry = weights_find(loading->file, parameter->name);
+    const struct wanted *wanted = &loading->wanted[param];
+    int entry = entry_of(loading, wanted->name);
     if (entry < 0) {
         if (text_ends_in(parameter->name, ".num_batches_tracked")) return -1;
-        listed_add(&problems->missing, parameter->name);
+        if (parameter->node == loading->classifier) {
+            loading->fresh = loading->headless = true;
+            return -1;
+        }
+        listed_add(&problems->missing, wanted->name);
         return -2;
     }
     const struct weights_entry *found = &loading->file->entries[entry];
-    if (!types_agree(found->dtype, parameter->spec.dtype)) {
-        add_misshapen(&problems->misshapen, found, parameter);
-        return -2;
-    }
-    if (shapes_agree(&found->shape, &parameter->spec.shape)) return entry;
-    if (parameter->node == loading->classifier && other_classes(&found->shape, &parameter->spec.shape)) {
-        loading->fresh = true;
-        loading->classes = found->shape.dim[0];
-        return -1;
-    }
-    add_misshapen(&problems->misshapen, found, parameter);
+    loading->used[entry] = true;
+    if (types_agree(found->dtype, wanted->dtype) &&
+        (shapes_agree(&found->shape, &wanted->shape) ||
+         may_differ(loading, parameter, wanted, found, &entry)))
+        return entry;
+    add_misshapen(&problems->misshapen, found, wanted);
     return -2;
+}
+
+/* Usual names of the last layers, which a file may have in the place of this network's. */
+static bool is_head(const char *name)
+{
+    static const char *const heads[] = {"fc.",        "head.",       "heads.",
+                                        "head_dist.", "classifier.", "last_linear."};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (begins(name, heads[i])) return true;
+    return false;
 }
 
 static void find_unexpected(const struct loading *loading, struct problems *problems)
 {
     const struct weights_file *file = loading->file;
-    for (int i = 0; i < file->count; i++)
-        if (weights_plain(&file->entries[i]) &&
-            graph_find_param(loading->graph, file->entries[i].name) < 0)
-            listed_add(&problems->unexpected, file->entries[i].name);
+    for (int i = 0; i < file->count; i++) {
+        const char *name = file->entries[i].name;
+        if (loading->used[i] || !weights_plain(&file->entries[i])) continue;
+        if (graph_find_param(loading->graph, name) >= 0 && !loading->library) continue;
+        if (loading->headless && is_head(name))
+            log_info("%s: '%s' belongs to another head and is left out", file->path, name);
+        else
+            listed_add(&problems->unexpected, name);
+    }
 }
 
 /* Moves the file's rows of the classifier to the new numbers of their classes; other rows are unchanged. */
@@ -212,6 +279,38 @@ static bool has_rows(const struct loading *loading, const struct parameter *para
            parameter->spec.shape.dim[0] == loading->graph->classes;
 }
 
+/* A first convolution for images of other channels: for one, filters are summed over the channels; for more
+ * they are repeated, scaled so that outputs stay as large. timm's adapt_input_conv. */
+static bool read_adapted(const struct weights_file *file, int entry, const struct shape *shape, float *values,
+                         struct reason *reason)
+{
+    const struct shape *from = &file->entries[entry].shape;
+    int64_t pixels = shape->dim[2] * shape->dim[3], there = from->dim[1], here = shape->dim[1];
+    float *read = memory_try((size_t)shape_count(*from), sizeof *read);
+    if (!read) return because(reason, "needs more memory than is available");
+    bool good = weights_read(file, entry, read, reason);
+    for (int64_t k = 0; good && k < shape->dim[0]; k++)
+        for (int64_t c = 0; c < (here > 1 ? here : there); c++)
+            for (int64_t p = 0; p < pixels; p++) {
+                float value = read[(k * there + c % there) * pixels + p];
+                if (here > 1) values[(k * here + c) * pixels + p] = value * (float)there / (float)here;
+                else values[k * pixels + p] = value + (c > 0 ? values[k * pixels + p] : 0);
+            }
+    free(read);
+    return good;
+}
+
+static bool read_values(const struct loading *loading, int param, int entry, void *values,
+                        struct reason *reason)
+{
+    const struct op_param *spec = &loading->graph->params[param].spec;
+    const struct weights_file *file = loading->file;
+    if (spec->dtype != F32) return weights_file_read(file, entry, values, reason);
+    if (shape_count(file->entries[entry].shape) != shape_count(spec->shape))
+        return read_adapted(file, entry, &spec->shape, values, reason);
+    return weights_read(file, entry, values, reason);
+}
+
 static enum status load_param(const struct loading *loading, int param, int entry)
 {
     const struct parameter *parameter = &loading->graph->params[param];
@@ -219,8 +318,7 @@ static enum status load_param(const struct loading *loading, int param, int entr
     void *buffer = memory_try(bytes, 1);
     if (!buffer) return fail(FAILED, "%s: not enough host memory to read it", loading->file->path);
     struct reason reason;
-    bool good = parameter->spec.dtype == F32 ? weights_read(loading->file, entry, buffer, &reason)
-                                             : weights_file_read(loading->file, entry, buffer, &reason);
+    bool good = read_values(loading, param, entry, buffer, &reason);
     enum status status = good ? OK : fail(BAD_CHECKPOINT, "%s: %s", loading->file->path, reason.text);
     if (status == OK && has_rows(loading, parameter)) status = move_rows(loading, param, buffer, bytes);
     if (status == OK) status = store_write(loading->store, param, STORE_MASTER, buffer);
@@ -241,7 +339,7 @@ static enum status load_all(struct loading *loading)
             loading->averages = true;
     }
     find_unexpected(loading, &problems);
-    enum status status = problems_report(loading->file->path, &problems);
+    enum status status = problems_report(loading->file->path, loading->options->lenient, &problems);
     for (int i = 0; loading->store && status == OK && i < count; i++) {
         bool fresh = loading->fresh && loading->graph->params[i].node == loading->classifier;
         if (entries[i] >= 0 && !fresh) status = load_param(loading, i, entries[i]);
@@ -286,23 +384,101 @@ static void match_rows(struct loading *loading, const struct weights_options *op
 static void say(const struct loading *loading)
 {
     const struct graph *graph = loading->graph;
-    if (loading->averages) log_info("%s: using the averaged weights (ema)", loading->file->path);
-    if (loading->fresh)
-        log_info("%s: has %lld classes, this model %d: the classifier '%s' is initialised",
-                 loading->file->path,
+    const char *path = loading->file->path;
+    if (loading->averages) log_info("%s: using the averaged weights (ema)", path);
+    if (loading->headless)
+        log_info("%s: has no weights for the classifier '%s', which is initialised", path,
+                 graph->nodes[loading->classifier].name);
+    else if (loading->fresh)
+        log_info("%s: has %lld classes, this model %d: the classifier '%s' is initialised", path,
                  (long long)loading->classes, graph->classes, graph->nodes[loading->classifier].name);
+    if (loading->channels)
+        log_info("%s: is for images of %lld channels: filters of the first convolution are %s", path,
+                 (long long)loading->channels,
+                 graph->nodes[0].shape.c == 1 ? "summed over them" : "repeated for this model's");
 }
 
-/* The prefix that torch.nn.DataParallel adds to every name. */
-static void strip_wrapper(struct weights_file *file)
+/* ---- Names of other libraries ---- */
+
+/* What torch.nn.DataParallel, torch.compile, and classes that contain a network put before every name. */
+static const char *const prefixes[] = {"module.", "_orig_mod.", "model.", "timm_model."};
+
+static bool all_begin(const struct weights_file *file, const char *with)
 {
-    static const char wrapper[] = "module.";
     for (int i = 0; i < file->count; i++)
-        if (!begins(file->entries[i].name, wrapper)) return;
-    for (int i = 0; i < file->count; i++) {
-        char *name = file->entries[i].name;
-        memmove(name, name + strlen(wrapper), strlen(name + strlen(wrapper)) + 1);
+        if (!begins(file->entries[i].name, with)) return false;
+    return file->count > 0;
+}
+
+/* Removes a prefix that all names have, which leaves their order as it is. There may be several. */
+static bool strip_prefix(struct weights_file *file)
+{
+    const char *prefix = NULL;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !prefix; i++)
+        if (all_begin(file, prefixes[i])) prefix = prefixes[i];
+    for (int i = 0; prefix && i < file->count; i++) {
+        char *name = file->entries[i].name, *rest = name + strlen(prefix);
+        memmove(name, rest, strlen(rest) + 1);
     }
+    if (prefix) log_info("%s: '%s' before every name is removed", file->path, prefix);
+    return prefix;
+}
+
+static struct wanted *wanted_make(const struct graph *graph, const struct weights_names *names)
+{
+    struct wanted *wanted = memory_new((size_t)graph->param_count + 1, sizeof *wanted);
+    for (int i = 0; i < graph->param_count; i++) {
+        const struct parameter *parameter = &graph->params[i];
+        wanted[i] = (struct wanted){.shape = parameter->spec.shape, .dtype = parameter->spec.dtype};
+        wanted[i].name = names ? weights_names_apply(names, parameter->name, &wanted[i].shape)
+                               : text_copy(parameter->name);
+    }
+    return wanted;
+}
+
+static void wanted_free(struct wanted *wanted, int count)
+{
+    for (int i = 0; wanted && i < count; i++) free(wanted[i].name);
+    free(wanted);
+}
+
+static int count_found(const struct loading *loading)
+{
+    int found = 0;
+    for (int i = 0; i < loading->graph->param_count; i++)
+        found += entry_of(loading, loading->wanted[i].name) >= 0;
+    return found;
+}
+
+/* Takes a library's names if the file has more of them. */
+static enum status try_library(const char *library, struct loading *loading, int *found)
+{
+    struct weights_names names;
+    TRY(weights_names_open(library, loading->graph->arch, &names));
+    if (names.known && names.count > 0) {
+        struct loading other = *loading;
+        other.library = library;
+        other.wanted = wanted_make(loading->graph, &names);
+        int count = count_found(&other);
+        bool better = count > *found;
+        wanted_free(better ? loading->wanted : other.wanted, loading->graph->param_count);
+        if (better) *loading = other;
+        if (better) *found = count;
+    }
+    weights_names_close(&names);
+    return OK;
+}
+
+static enum status choose_names(struct loading *loading)
+{
+    loading->wanted = wanted_make(loading->graph, NULL);
+    int found = count_found(loading);
+    for (int i = 0; weights_libraries[i] && found < loading->graph->param_count; i++)
+        TRY(try_library(weights_libraries[i], loading, &found));
+    if (loading->library)
+        log_info("%s: its names are those of %s", loading->file->path,
+                 strcmp(loading->library, "hf") == 0 ? "Hugging Face transformers" : loading->library);
+    return OK;
 }
 
 static enum status open_and_load(const char *path, const struct weights_options *options,
@@ -311,13 +487,21 @@ static enum status open_and_load(const char *path, const struct weights_options 
     struct weights_file file;
     struct reason reason;
     if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    if (file.torch.wrapper) log_info("%s: the weights under '%s' are used", path, file.torch.wrapper);
+    while (strip_prefix(&file)) continue;
     loading->file = &file;
+    loading->options = options;
+    loading->used = memory_new((size_t)file.count + 1, sizeof *loading->used);
     loading->classifier = options->fine_tuned ? classifier_of(loading->graph) : -1;
-    strip_wrapper(&file);
-    match_rows(loading, options);
-    enum status status = load_all(loading);
-    free(loading->rows);
+    enum status status = choose_names(loading);
+    if (status == OK) {
+        match_rows(loading, options);
+        status = load_all(loading);
+    }
     if (status == OK) say(loading);
+    wanted_free(loading->wanted, loading->graph->param_count);
+    free(loading->used);
+    free(loading->rows);
     weights_file_close(&file);
     return status;
 }

@@ -1,4 +1,5 @@
-/* weights.h: loads parameters by name from weights files: torchvision's, our exports, or our checkpoints. */
+/* weights.h: loads parameters by name from weights files: our checkpoints and exports, or those of other
+ * libraries, whose names are translated (weights_names.h). */
 #pragma once
 
 #include <stdbool.h>
@@ -11,13 +12,16 @@
 enum status weights_path(const char *named, char **path);
 
 /* Fills the store's masters (and averages and copies) from fp32, fp16, bf16 or fp64 tensors. If a checkpoint
- * has averages, these are used, which is reported. Only num_batches_tracked may be missing; all other
- * missing, surplus or mismatched tensors are listed, BAD_CHECKPOINT. */
+ * has averages, these are used, which is reported, and so are prefixes that are removed and names that are
+ * translated. Only num_batches_tracked may be missing; all other missing, surplus or mismatched tensors are
+ * listed, BAD_CHECKPOINT. */
 struct weights_options {
-    bool fine_tuned;             /* the last layer may be for other classes: it keeps its initial values if
-                                  * the file has another number of classes. If the file names its classes,
-                                  * rows are matched by name, and the others keep their initial values. All of
-                                  * this is reported. */
+    bool fine_tuned;             /* the last layer may be for other classes, or missing: it keeps its initial
+                                  * values if the file has none or another number of classes. If the file
+                                  * names its classes, rows are matched by name, and the others keep their
+                                  * initial values. The first convolution may be for images of other channels.
+                                  * All of this is reported. */
+    bool lenient;                /* missing, surplus and mismatched tensors are only reported */
     char *const *class_names;    /* of the network; NULL: unknown, and rows are not matched */
     int classes;
 };

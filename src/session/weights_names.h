@@ -1,0 +1,31 @@
+/* weights_names.h: names and shapes that other libraries give to the parameters of a network: the rules of
+ * conf/models/LIBRARY.names, amptrain-model(5). */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/shape.h"
+#include "base/status.h"
+
+/* Libraries that have such a file, NULL-terminated. */
+extern const char *const weights_libraries[];
+
+struct weights_rule {
+    char *pattern, *name;       /* of ours; of theirs */
+    struct shape shape;         /* rank 0: the same; a dimension 0 is ours, -1 takes what is left */
+};
+
+struct weights_names {
+    char *file;                 /* for messages; NULL: there is none */
+    struct weights_rule *rules; /* applied one after another */
+    int count;
+    bool known;                 /* the library has this network */
+};
+
+/* The rules of a library for the network `arch`; none, of a network that is not known, if its file is not
+ * installed. USAGE, with file and line, if they are wrong. */
+enum status weights_names_open(const char *library, const char *arch, struct weights_names *names);
+void weights_names_close(struct weights_names *names);       /* accepts a zeroed struct */
+
+/* The library's name of a parameter of ours, for the caller to free; `shape` becomes its shape there. */
+char *weights_names_apply(const struct weights_names *names, const char *ours, struct shape *shape);

@@ -1,0 +1,32 @@
+"""Prints the rows of test_names_of_libraries in tests/test_weights.c: library, network, number of tensors, and
+CRC-32 of the sorted lines "NAME SHAPE" of the library's own state_dict. Needs timm and transformers."""
+import zlib
+
+import timm
+import transformers as hf
+
+TIMM = {"convnext_tiny": "convnext_tiny", "convnext_base": "convnext_base", "densenet121": "densenet121",
+        "efficientnet_b0": "efficientnet_b0", "mobilenet_v2": "mobilenetv2_100",
+        "mobilenetv4_conv_medium": "mobilenetv4_conv_medium", "regnet_y_400mf": "regnety_004",
+        "resnet18": "resnet18", "resnet50d": "resnet50d", "resnext50_32x4d": "resnext50_32x4d",
+        "vgg11_bn": "vgg11_bn", "vgg16": "vgg16", "wide_resnet50_2": "wide_resnet50_2"}
+HF = {"convnext_tiny": (hf.ConvNextForImageClassification, hf.ConvNextConfig()),
+      "regnet_y_400mf": (hf.RegNetForImageClassification, hf.RegNetConfig(
+          depths=[1, 3, 6, 6], hidden_sizes=[48, 104, 208, 440], groups_width=8)),
+      "resnet18": (hf.ResNetForImageClassification, hf.ResNetConfig(
+          depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
+      "resnet50": (hf.ResNetForImageClassification, hf.ResNetConfig())}
+
+
+def row(library, arch, net):
+    lines = sorted(("%s %s" % (name, "x".join(map(str, tensor.shape)))).encode()
+                   for name, tensor in net.state_dict().items())
+    crc = zlib.crc32(b"".join(line + b"\n" for line in lines))
+    print('    {"%s", "%s", %d, 0x%08x},' % (library, arch, len(lines), crc))
+
+
+for arch, config in HF.items():
+    config[1].num_labels = 1000
+    row("hf", arch, config[0](config[1]))
+for arch, name in TIMM.items():
+    row("timm", arch, timm.create_model(name))

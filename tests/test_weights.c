@@ -1,0 +1,268 @@
+/* Weights of other libraries: their names and shapes, and files that differ from the network that they are
+ * for, which are adapted or refused. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/deflated.h"
+#include "base/memory.h"
+#include "exec/store.h"
+#include "graph/model.h"
+#include "session/weights.h"
+#include "session/weights_names.h"
+#include "tests/caught.h"
+#include "tests/place.h"
+#include "tests/unit.h"
+
+/* ---- Names and shapes of whole networks, as the libraries have them: tests/models/names.py ---- */
+
+static const struct {
+    const char *library, *arch;
+    int count;
+    uint32_t crc;
+} networks[] = {
+    {"hf", "convnext_tiny", 182, 0x0ae266fe},
+    {"hf", "regnet_y_400mf", 384, 0x92bc969b},
+    {"hf", "resnet18", 122, 0x323bc132},
+    {"hf", "resnet50", 320, 0xb179fe29},
+    {"timm", "convnext_tiny", 182, 0x3b94fd45},
+    {"timm", "convnext_base", 344, 0xcef86eb6},
+    {"timm", "densenet121", 727, 0xc84f92cc},
+    {"timm", "efficientnet_b0", 360, 0x795a39d5},
+    {"timm", "mobilenet_v2", 314, 0x362a2dc3},
+    {"timm", "mobilenetv4_conv_medium", 464, 0x215fa32e},
+    {"timm", "regnet_y_400mf", 384, 0x1246d04e},
+    {"timm", "resnet18", 122, 0x74387e70},
+    {"timm", "resnet50d", 332, 0xacae3f5d},
+    {"timm", "resnext50_32x4d", 320, 0xbb70626d},
+    {"timm", "vgg11_bn", 62, 0x9925f49f},
+    {"timm", "vgg16", 32, 0x88475678},
+    {"timm", "wide_resnet50_2", 320, 0x6e9bb031},
+};
+
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static void check_network(size_t row)
+{
+    static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+    struct model_options options = {.arch = networks[row].arch, .folders = folders, .dropout = -1};
+    struct weights_names names;
+    struct graph graph;
+    assert_int_equal(model_load(&options, &graph), OK);
+    assert_int_equal(weights_names_open(networks[row].library, graph.arch, &names), OK);
+    assert_true(names.known);
+    char **lines = memory_new((size_t)graph.param_count, sizeof *lines), text[SHAPE_TEXT];
+    for (int i = 0; i < graph.param_count; i++) {
+        struct shape shape = graph.params[i].spec.shape;
+        char *name = weights_names_apply(&names, graph.params[i].name, &shape);
+        lines[i] = text_format("%s %s\n", name, shape_text(shape, text));
+        free(name);
+    }
+    qsort(lines, (size_t)graph.param_count, sizeof *lines, by_text);
+    uint32_t crc = 0;
+    for (int i = 0; i < graph.param_count; i++) {
+        crc = deflated_crc(crc, (const uint8_t *)lines[i], strlen(lines[i]));
+        free(lines[i]);
+    }
+    free(lines);
+    if (graph.param_count != networks[row].count || crc != networks[row].crc)
+        fail_msg("%s's names of %s differ", networks[row].library, networks[row].arch);
+    weights_names_close(&names);
+    graph_free(&graph);
+}
+
+static void test_names_of_libraries(void **state)
+{
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++) check_network(i);
+}
+
+static void test_networks_that_a_library_lacks(void **state)
+{
+    struct weights_names names;
+    assert_int_equal(weights_names_open("hf", "vgg16", &names), OK);
+    assert_false(names.known);
+    weights_names_close(&names);
+    assert_int_equal(weights_names_open("torchvision", "resnet50d", &names), OK);
+    assert_false(names.known);
+    weights_names_close(&names);
+}
+
+/* ---- Files for a small network whose arch matches timm's rules of VGG ---- */
+
+#define NETWORK(channels)                                                                                \
+    "[input]\nchannels = " channels "\nsize = 7\n[layers]\n"                                             \
+    "features.0 = conv input filters=2 kernel=3 pad=1\nflat = flatten features.0\n"                      \
+    "classifier.0 = linear flat units=4\nrelu = relu classifier.0\n"                                     \
+    "classifier.6 = linear relu units=$classes\n"
+
+struct item {
+    const char *name;
+    struct shape shape;
+};
+#define VECTOR(n) {.rank = 1, .dim = {n, 1, 1, 1}}
+#define MATRIX(n, m) {.rank = 2, .dim = {n, m, 1, 1}}
+#define FILTERS(k, c, r, s) {.rank = 4, .dim = {k, c, r, s}}
+#define FEATURES {"features.0.weight", FILTERS(2, 3, 3, 3)}, {"features.0.bias", VECTOR(2)}
+#define HIDDEN {"classifier.0.weight", MATRIX(4, 98)}, {"classifier.0.bias", VECTOR(4)}
+#define HEAD {"classifier.6.weight", MATRIX(3, 4)}, {"classifier.6.bias", VECTOR(3)}
+
+enum how { EXACT, TUNED, LENIENT };
+
+static const struct file {
+    const char *what, *prefix;
+    const char *channels;            /* of the network; NULL: 3 */
+    struct item items[9];
+    enum how how;
+    enum status status;
+    const char *said;                /* "": nothing */
+} files[] = {
+    {"our names", "", NULL, {FEATURES, HIDDEN, HEAD}, EXACT, OK, ""},
+    {"timm's names and shapes", "", NULL,
+     {FEATURES, {"pre_logits.fc1.weight", FILTERS(4, 2, 7, 7)}, {"pre_logits.fc1.bias", VECTOR(4)},
+      {"head.fc.weight", MATRIX(3, 4)}, {"head.fc.bias", VECTOR(3)}},
+     EXACT, OK, "its names are those of timm"},
+    {"timm's names, another shape", "", NULL,
+     {FEATURES, {"pre_logits.fc1.weight", FILTERS(4, 98, 1, 1)}, {"pre_logits.fc1.bias", VECTOR(4)},
+      {"head.fc.weight", MATRIX(3, 4)}, {"head.fc.bias", VECTOR(3)}},
+     TUNED, BAD_CHECKPOINT, "pre_logits.fc1.weight (4x98x1x1, not 4x2x7x7)"},
+    {"DataParallel", "module.", NULL, {FEATURES, HIDDEN, HEAD}, EXACT, OK, "'module.' before every name"},
+    {"torch.compile", "_orig_mod.", NULL, {FEATURES, HIDDEN, HEAD}, EXACT, OK, "'_orig_mod.' before every"},
+    {"a class around it", "model.module._orig_mod.", NULL, {FEATURES, HIDDEN, HEAD}, EXACT, OK,
+     "'_orig_mod.' before every name is removed"},
+    {"a backbone", "", NULL, {FEATURES, HIDDEN}, TUNED, OK,
+     "has no weights for the classifier 'classifier.6', which is initialised"},
+    {"a backbone, to be evaluated", "", NULL, {FEATURES, HIDDEN}, EXACT, BAD_CHECKPOINT,
+     "missing tensors: classifier.6.weight, classifier.6.bias"},
+    {"another head", "", NULL, {FEATURES, HIDDEN, {"fc.weight", MATRIX(9, 4)}}, TUNED, OK,
+     "'fc.weight' belongs to another head and is left out"},
+    {"other classes", "", NULL,
+     {FEATURES, HIDDEN, {"classifier.6.weight", MATRIX(9, 4)}, {"classifier.6.bias", VECTOR(9)}}, TUNED, OK,
+     "has 9 classes, this model 3"},
+    {"a second head", "", NULL, {FEATURES, HIDDEN, HEAD, {"aux.weight", MATRIX(9, 4)}}, TUNED,
+     BAD_CHECKPOINT, "tensors that are not in this model: aux.weight"},
+    {"a second head, not strict", "", NULL, {FEATURES, HIDDEN, HEAD, {"aux.weight", MATRIX(9, 4)}}, LENIENT,
+     OK, "tensors that are not in this model: aux.weight"},
+    {"half of a network", "", NULL, {FEATURES, HEAD}, TUNED, BAD_CHECKPOINT,
+     "missing tensors: classifier.0.weight, classifier.0.bias"},
+    {"half of a network, not strict", "", NULL, {FEATURES, HEAD}, LENIENT, OK,
+     "missing tensors: classifier.0.weight, classifier.0.bias"},
+    {"another width", "", NULL, {FEATURES, {"classifier.0.weight", MATRIX(4, 96)},
+     {"classifier.0.bias", VECTOR(4)}, HEAD}, TUNED, BAD_CHECKPOINT, "classifier.0.weight (4x96, not 4x98)"},
+    {"another width, not strict", "", NULL, {FEATURES, {"classifier.0.weight", MATRIX(4, 96)},
+     {"classifier.0.bias", VECTOR(4)}, HEAD}, LENIENT, OK, "classifier.0.weight (4x96, not 4x98)"},
+    {"another network", "", NULL, {{"conv1.weight", FILTERS(8, 3, 7, 7)}, {"fc.weight", MATRIX(9, 8)}}, TUNED,
+     BAD_CHECKPOINT, "missing tensors: features.0.weight, features.0.bias, classifier.0.weight"},
+    {"no tensors", "", NULL, {{NULL, VECTOR(0)}}, TUNED, BAD_CHECKPOINT, "missing tensors: features.0"},
+    {"grey images", "", "1", {FEATURES, HIDDEN, HEAD}, TUNED, OK,
+     "is for images of 3 channels: filters of the first convolution are summed over them"},
+    {"grey images, to be evaluated", "", "1", {FEATURES, HIDDEN, HEAD}, EXACT, BAD_CHECKPOINT,
+     "features.0.weight (2x3x3x3, not 2x1x3x3)"},
+    {"images of 4 channels", "", "4", {FEATURES, HIDDEN, HEAD}, TUNED, OK,
+     "filters of the first convolution are repeated for this model's"},
+    {"other filters", "", "1", {{"features.0.weight", FILTERS(2, 3, 5, 5)}, {"features.0.bias", VECTOR(2)},
+     HIDDEN, HEAD}, TUNED, BAD_CHECKPOINT, "features.0.weight (2x3x5x5, not 2x1x3x3)"},
+};
+#define FILES (int)(sizeof files / sizeof *files)
+
+static char folder[] = "/tmp/test_weights.XXXXXX";
+static char path[64];
+
+static enum status count_up(void *context, int item, void *data)
+{
+    const struct safetensors_item *items = context;
+    for (int64_t i = 0; i < shape_count(items[item].shape); i++) ((float *)data)[i] = (float)(i + 1);
+    return OK;
+}
+
+static void write_file(const struct file *file)
+{
+    struct safetensors_item items[9];
+    int count = 0;
+    for (; count < 9 && file->items[count].name; count++)
+        items[count] = (struct safetensors_item){text_format("%s%s", file->prefix, file->items[count].name),
+                                                 F32, file->items[count].shape};
+    const struct safetensors_content content = {items, count, NULL, 0, count_up, items};
+    assert_int_equal(safetensors_write(path, &content), OK);
+    for (int i = 0; i < count; i++) free((char *)items[i].name);
+}
+
+/* What the parameter's element must be: the file's, where it has the tensor, or what it was. */
+static void check_values(struct store *store, const char *name, const float *expected, int count)
+{
+    float values[512];
+    int param = graph_find_param(store->graph, name);
+    assert_int_equal(shape_count(store->graph->params[param].spec.shape), count);
+    assert_int_equal(store_read(store, param, STORE_MASTER, values), OK);
+    for (int i = 0; i < count; i++)
+        if (values[i] != expected[i]) fail_msg("%s[%d] is %g, not %g", name, i, values[i], expected[i]);
+}
+
+static void check_filters(const struct file *file, struct store *store)
+{
+    float expected[72];
+    int channels = file->channels ? atoi(file->channels) : 3;
+    for (int k = 0; k < 2; k++)
+        for (int p = 0; p < 9; p++) {
+            float first = (float)(k * 27 + p + 1);
+            if (channels == 1) expected[k * 9 + p] = 3 * first + 27;
+            for (int c = 0; channels > 1 && c < channels; c++)
+                expected[(k * channels + c) * 9 + p] = (first + (float)(9 * (c % 3))) * 3 / (float)channels;
+        }
+    check_values(store, "features.0.weight", expected, 18 * channels);
+}
+
+static void try_file(const struct file *file)
+{
+    struct device *device = place_open(1);
+    struct model_options options = {.classes = 3, .dropout = -1};
+    const char *text = !file->channels ? NETWORK("3") : *file->channels == '1' ? NETWORK("1") : NETWORK("4");
+    const struct weights_options how = {.fine_tuned = file->how != EXACT, .lenient = file->how == LENIENT};
+    struct graph graph;
+    struct store store;
+    struct caught caught;
+    write_file(file);
+    assert_int_equal(model_load_text(&options, "vgg.ini", text, &graph), OK);
+    assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
+    assert_int_equal(store_init(&store, 1), OK);
+    caught_begin(&caught);
+    enum status checked = weights_check(path, &how, &graph), loaded = weights_load(path, &how, &store);
+    caught_end(&caught);
+    if (checked != file->status || loaded != file->status)
+        fail_msg("%s: %d, %d: %s", file->what, checked, loaded, caught.words.data);
+    if (!caught_has(&caught, file->said)) fail_msg("%s", file->what);
+    if (!*file->said && strlen(caught.words.data) > 0) fail_msg("%s: %s", file->what, caught.words.data);
+    if (loaded == OK) check_filters(file, &store);
+    text_free(&caught.words);
+    store_close(&store);
+    graph_free(&graph);
+    device_close(device);
+}
+
+static void test_files(void **state)
+{
+    for (int i = 0; i < FILES; i++) try_file(&files[i]);
+}
+
+static int begin_folder(void **state)
+{
+    if (!mkdtemp(folder)) return 1;
+    snprintf(path, sizeof path, "%s/file.safetensors", folder);
+    return 0;
+}
+
+static int end_folder(void **state)
+{
+    unlink(path);
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names_of_libraries),
+        cmocka_unit_test(test_networks_that_a_library_lacks),
+        cmocka_unit_test(test_files),
+    };
+    return cmocka_run_group_tests_name("weights", tests, begin_folder, end_folder);
+}
