@@ -25,7 +25,7 @@ static enum status average_run(struct cmd *cmd)
     char **paths = memory_new((size_t)count, sizeof *paths);
     enum status status = average_find(cmd, paths);
     if (status == OK) status = cmd_check_output(cmd, cmd->output, EXPORT_SAFETENSORS_SIGNATURE);
-    if (status == OK) status = export_safetensors((const char *const *)paths, count, F32, cmd->output);
+    if (status == OK) status = export_safetensors((const char *const *)paths, count, F32, NULL, cmd->output);
     for (int i = 0; i < count; i++) free(paths[i]);
     free(paths);
     return status;

@@ -4,6 +4,7 @@
 #include "export_onnx.h"
 #include "export_safetensors.h"
 #include "format/onnx.h"
+#include "session/weights_names.h"
 
 static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
 {
@@ -28,20 +29,33 @@ static enum status check_output(const struct cmd *cmd)
     return cmd_check_output(cmd, cmd->output, onnx ? ONNX_SIGNATURE : EXPORT_SAFETENSORS_SIGNATURE);
 }
 
+/* The library whose names are written; NULL: none is named. */
+static enum status library_of(const struct cmd *cmd, const char **library)
+{
+    *library = cmd_value(cmd, "names");
+    if (*library && text_ends_in(cmd->output, ".onnx"))
+        return fail(USAGE, "export: --names is for safetensors files");
+    for (int i = 0; *library && weights_libraries[i]; i++)
+        if (strcmp(weights_libraries[i], *library) == 0) return OK;
+    return *library ? fail(USAGE, "export: --names must be torchvision, timm or hf, not '%s'", *library) : OK;
+}
+
 static enum status export_run(struct cmd *cmd)
 {
-    const char *weights;
+    const char *weights, *library;
     enum dtype dtype = F32;
     TRY(cmd_weights(cmd, &weights));
     TRY(check_output(cmd));
     TRY(dtype_of(cmd, &dtype));
+    TRY(library_of(cmd, &library));
     if (text_ends_in(cmd->output, ".onnx")) return export_onnx(cmd, dtype);
-    return export_safetensors(&weights, 1, dtype, cmd->output);
+    return export_safetensors(&weights, 1, dtype, library, cmd->output);
 }
 
 static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
     {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
+    {"names", "LIBRARY", "names and shapes of torchvision, timm or hf (Hugging Face transformers)"},
     {"softmax", NULL, "ONNX: probabilities instead of logits"},
     {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},
     {0},
@@ -50,7 +64,7 @@ static const struct cmd_option options[] = {
 const struct command cmd_export = {
     .name = "export",
     .usage = "--weights RUN|FILE [-c FILE] [OPTION]... -o OUT.safetensors|OUT.onnx",
-    .help = "Exports weights under torchvision's names, or the network as ONNX.",
+    .help = "Exports weights, under torchvision's or another library's names, or the network as ONNX.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = export_run,

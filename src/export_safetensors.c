@@ -10,12 +10,14 @@
 #include "conf/options.h"
 #include "session/checkpoint.h"
 #include "session/weights.h"
+#include "session/weights_names.h"
 
 /* The weights of one file, or the mean of several, chosen for another. */
 struct export {
     struct weights_file *from;           /* [files]; names, shapes and metadata are the first one's */
     int files;
     enum dtype dtype;                    /* values other than counters */
+    struct weights_names names;          /* of the library whose names are written; empty: ours */
     struct safetensors_item *items;
     int *entries;                        /* by item and file, in `from` */
     int count;
@@ -49,11 +51,10 @@ static enum status choose(struct export *export)
         const struct weights_entry *entry = &first->entries[i];
         if (!weights_plain(entry)) continue;
         TRY(choose_entries(export, entry, export->entries + export->count * export->files));
-        export->items[export->count++] = (struct safetensors_item){
-            .name = entry->name,
-            .dtype = is_number(entry->dtype) ? export->dtype : entry->dtype,
-            .shape = entry->shape,
-        };
+        struct safetensors_item *item = &export->items[export->count++];
+        item->dtype = is_number(entry->dtype) ? export->dtype : entry->dtype;
+        item->shape = entry->shape;
+        item->name = weights_names_apply(&export->names, entry->name, &item->shape);
     }
     return OK;
 }
@@ -152,8 +153,22 @@ static enum status write_file(struct export *export, const char *path)
     return status;
 }
 
-static enum status export_all(struct export *export, const char *output)
+static enum status open_names(struct export *export, const char *library)
 {
+    const char *arch = safetensors_value(&export->from[0].described, "arch");
+    if (!library) return OK;
+    if (!arch)
+        return fail(USAGE, "%s: does not say of which network it is, so that it has no other names",
+                    export->from[0].path);
+    TRY(weights_names_open(library, arch, &export->names));
+    if (!export->names.file) return fail(USAGE, "the installed file models/%s.names is missing", library);
+    return export->names.known ? OK : fail(USAGE, "%s: %s does not have the network '%s'",
+                                           export->from[0].path, library, arch);
+}
+
+static enum status export_all(struct export *export, const char *library, const char *output)
+{
+    TRY(open_names(export, library));
     TRY(choose(export));
     if (export->averages) log_info("%s: using the averaged weights (ema)", export->from[0].path);
     TRY(write_file(export, output));
@@ -161,7 +176,8 @@ static enum status export_all(struct export *export, const char *output)
     return OK;
 }
 
-enum status export_safetensors(const char *const *paths, int count, enum dtype dtype, const char *output)
+enum status export_safetensors(const char *const *paths, int count, enum dtype dtype, const char *library,
+                               const char *output)
 {
     struct export export = {.from = memory_new((size_t)count, sizeof *export.from), .dtype = dtype};
     struct reason reason;
@@ -169,7 +185,9 @@ enum status export_safetensors(const char *const *paths, int count, enum dtype d
     for (; export.files < count && status == OK; export.files += status == OK)
         if (!weights_file_open(paths[export.files], &export.from[export.files], &reason))
             status = fail(BAD_CHECKPOINT, "%s: %s", paths[export.files], reason.text);
-    if (status == OK) status = export_all(&export, output);
+    if (status == OK) status = export_all(&export, library, output);
+    for (int i = 0; i < export.count; i++) free((char *)export.items[i].name);
+    weights_names_close(&export.names);
     for (int i = 0; i < export.files; i++) weights_file_close(&export.from[i]);
     free(export.from);
     free(export.items);

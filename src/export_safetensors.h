@@ -10,5 +10,6 @@
 
 /* Writes the weights of a file, or the mean of those of several, to `output` as fp32, fp16 or bf16. Its
  * metadata are those of the first file that predict and eval need. Averaged weights (ema) are used if there
- * are any. */
-enum status export_safetensors(const char *const *paths, int count, enum dtype dtype, const char *output);
+ * are any. `library`: one of weights_libraries, whose names and shapes are written; NULL: the file's own. */
+enum status export_safetensors(const char *const *paths, int count, enum dtype dtype, const char *library,
+                               const char *output);

@@ -1,6 +1,7 @@
-"""python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's (or timm's) NET with random weights and with
-statistics that fit IMAGES, and in FOLDER NET.safetensors and its logits, NET.fp32.npy and (autocast)
+"""python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's (or timm's) NET with random weights and
+with statistics that fit IMAGES, and in FOLDER NET.safetensors and its logits, NET.fp32.npy and (autocast)
 NET.bf16.npy.
+python_peers.py strict LIBRARY FILE NAME: timm's or transformers' network loads a file strictly.
 python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE
 ours are of bf16, and may be off by twice as much as those of autocast.
 python_peers.py files RUN: reads what a run has left through the packages safetensors and tensorboard."""
@@ -50,6 +51,25 @@ def weights(name, folder, images):
             numpy.save(f"{folder}/{name}.bf16.npy", net(pixels).float().numpy())
 
 
+def strict(library, path, name):
+    import torch
+    from safetensors.torch import load_file
+
+    if library == "timm":
+        import timm
+
+        net = timm.create_model(name, num_classes=10, in_chans=1)
+    else:
+        import transformers
+
+        net = transformers.ResNetForImageClassification(transformers.ResNetConfig(
+            depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic", num_labels=10,
+            num_channels=1))
+    tensors = load_file(path)
+    net.load_state_dict(tensors, strict=True)
+    torch.save(net.state_dict(), path + ".pth")
+
+
 def near(logits, folder, name, tolerance=None):
     ours, theirs, rounded = (numpy.load(file) for file in
                              (logits, f"{folder}/{name}.fp32.npy", f"{folder}/{name}.bf16.npy"))
@@ -85,4 +105,4 @@ def files(run):
     assert events.Images(tags["images"][0])[0].encoded_image_string.startswith(b"\x89PNG")
 
 
-{"weights": weights, "near": near, "files": files}[sys.argv[1]](*sys.argv[2:])
+{"weights": weights, "near": near, "strict": strict, "files": files}[sys.argv[1]](*sys.argv[2:])

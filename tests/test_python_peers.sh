@@ -54,6 +54,28 @@ nets='resnet18 shufflenet_v2_x1_0'
     convnext_small convnext_base efficientnet_v2_s efficientnet_v2_m regnet_y_8gf regnet_y_16gf regnet_y_32gf'
 [ -z "${AMPTRAIN_TORTURE-}" ] || ! "$python" -c 'import timm' 2>/dev/null ||
     nets="$nets mobilenetv4_conv_small mobilenetv4_conv_medium resnet50d"
+# Trained here, exported under another library's names, loaded there strictly, and saved there as it saves.
+train_small() {
+    "$AMPTRAIN" -q -s data.format=digits -s data.limit=40 -s augment.crop=32 -s augment.resize=32 \
+        -s model.arch="$1" -s train.epochs=1 -s train.batch=20 -s run.device=cpu -o "$1"
+}
+logits_of() { "$AMPTRAIN" eval -q --weights "$1" --logits "$2" -s run.device=cpu >/dev/null; }
+there_and_back() { # LIBRARY ARCH NAME
+    "$AMPTRAIN" export -q --weights "$2" --names "$1" -o "$1.safetensors" &&
+        peers strict "$1" "$1.safetensors" "$3" && logits_of "$2" here.npy &&
+        "$AMPTRAIN" eval --weights "$1.safetensors.pth" -c "$2/config.ini" -s run.device=cpu \
+            --logits there.npy >/dev/null 2>err && grep "its names are those of" err &&
+        cmp here.npy there.npy
+}
+if ! "$python" -c 'import safetensors, timm, transformers' 2>/dev/null; then
+    skip "names of timm and transformers" "python has no safetensors, timm, transformers"
+else
+    ok "a MobileNetV2" train_small mobilenet_v2
+    ok "... is timm's" there_and_back timm mobilenet_v2 mobilenetv2_100
+    ok "a ResNet-18" train_small resnet18
+    ok "... is Hugging Face's" there_and_back hf resnet18 resnet18
+fi
+
 if ! "$python" -c 'import safetensors, torchvision' 2>/dev/null; then
     skip "logits of torchvision" "python has no torchvision"
 else

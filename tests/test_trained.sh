@@ -100,6 +100,31 @@ ok "export" "$AMPTRAIN" export -q --weights ../run -o lean.safetensors
 ok "... can be used by predict" classes --weights lean.safetensors
 ok "... and by eval with data" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \
     -s data.train=../pictures -s data.val_fraction=0.25 -s train.batch=4
+names_of_timm() { # of a network that its rules for VGG fit
+    cat >vgg_small.ini <<'END'
+[input]
+size = 8
+channels = 1
+[layers]
+features.0   = conv input filters=2 kernel=3 pad=1
+relu         = relu features.0
+pool         = flatten relu
+classifier.0 = linear pool units=4
+classifier.6 = linear classifier.0 units=$classes
+END
+    "$AMPTRAIN" -q -s data.format=digits -s data.limit=40 -s train.epochs=1 -s train.batch=20 \
+        -s model.file=vgg_small.ini -s run.device=cpu -o vgg &&
+        "$AMPTRAIN" export -q --weights vgg --names timm -o timm.safetensors &&
+        grep -aq '"head.fc.weight"' timm.safetensors && grep -aq '"pre_logits.fc1.bias"' timm.safetensors &&
+        "$AMPTRAIN" eval -q --weights vgg --logits here.npy -s run.device=cpu >/dev/null &&
+        "$AMPTRAIN" eval -q --weights timm.safetensors --logits there.npy -s run.device=cpu \
+            -s data.format=digits >/dev/null && cmp here.npy there.npy
+}
+ok "export under timm's names, which eval translates back" names_of_timm
+ok "... but not under those of a library that lacks the network" says 2 "does not have the network" \
+    "$AMPTRAIN" export --weights vgg --names hf -o hf.safetensors
+ok "... or is unknown" says 2 "must be torchvision, timm or hf, not 'keras'" "$AMPTRAIN" export \
+    --weights vgg --names keras -o keras.safetensors
 whole_exported() {
     "$AMPTRAIN" eval -q --json --weights lean.safetensors --val ../pictures | grep '^{"images":48,'
 }
