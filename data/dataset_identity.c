@@ -171,7 +171,10 @@ static uint32_t *hash_classes(const struct dataset *dataset)
 
 void dataset_identity_make(const struct dataset *dataset, struct dataset_identity *identity)
 {
-    *identity = (struct dataset_identity){.class_names = dataset->class_names, .classes = dataset->classes};
+    *identity = (struct dataset_identity){
+        .named = dataset->format->image_name, .class_names = dataset->class_names,
+        .classes = dataset->classes,
+    };
     struct making making = {dataset, identity, hash_classes(dataset), NULL};
     making.chosen = memory_new(IDENTITY_SAMPLES, sizeof *making.chosen);
     add_images(&making);

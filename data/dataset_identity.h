@@ -37,6 +37,7 @@ struct identity_sample {
 };
 
 struct dataset_identity {
+    bool named;                 /* images have names, not only indices */
     int64_t count;              /* images */
     uint64_t sequence;          /* a hash of all of them in order */
     struct identity_cell cells[IDENTITY_CELLS];
@@ -58,7 +59,8 @@ bool dataset_identity_parse(const char *text, struct dataset_identity *identity,
 enum identity_change {
     IDENTITY_SAME,
     IDENTITY_CHANGED,           /* some images of the old one are in the new one */
-    IDENTITY_OTHER,             /* none is, as far as is known */
+    IDENTITY_REPLACED,          /* only names of them, as far as is known, with other contents or classes */
+    IDENTITY_OTHER,             /* not even those */
 };
 /* `differences`: the first of them in words, "a/x.png was of class 'apple' and is now of 'pear', b/y.jpg is
  * new, and 3 more". */

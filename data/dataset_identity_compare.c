@@ -24,6 +24,7 @@ struct comparison {
     bool all;                  /* `found` are all of them */
     struct text *text;
     int64_t told;
+    int64_t same, differ;      /* images in both samples, by whether their contents are the same */
 };
 
 static void subtract(struct comparison *comparison)
@@ -159,8 +160,8 @@ static int by_odd_name(const void *a, const void *b)
 }
 
 /* Images of both samples whose contents differ; with too many differences for the cells also those that are
- * new, as far as the sample has them. `same`: the number of the others. */
-static int find_odd(const struct comparison *comparison, struct odd odd[IDENTITY_SAMPLES], int64_t *same)
+ * new, as far as the sample has them. */
+static int find_odd(struct comparison *comparison, struct odd odd[IDENTITY_SAMPLES])
 {
     const struct dataset_identity *then = comparison->then, *now = comparison->now;
     int count = 0;
@@ -170,7 +171,8 @@ static int find_odd(const struct comparison *comparison, struct odd odd[IDENTITY
         if (i == then->sampled) break;
         bool both = then->samples[i].key == sample->key;
         bool differs = both && then->samples[i].crc != sample->crc;
-        *same += both && !differs;
+        comparison->same += both && !differs && !was_found(comparison, sample->key);
+        comparison->differ += differs;
         bool is_new = !both && !comparison->all;
         if (is_new || (differs && !was_found(comparison, sample->key)))
             odd[count++] = (struct odd){sample->name ? sample->name : "an image", is_new};
@@ -178,13 +180,11 @@ static int find_odd(const struct comparison *comparison, struct odd odd[IDENTITY
     return count;
 }
 
-/* Returns the number of sampled images that are the same. */
-static int64_t tell_samples(struct comparison *comparison)
+static void tell_samples(struct comparison *comparison)
 {
     struct odd odd[IDENTITY_SAMPLES];
     char shown[NAME_ROOM];
-    int64_t same = 0;
-    int count = find_odd(comparison, odd, &same);
+    int count = find_odd(comparison, odd);
     qsort(odd, (size_t)count, sizeof *odd, by_odd_name);
     for (int i = 0; i < count; i++) {
         struct text *text = next_difference(comparison);
@@ -192,15 +192,22 @@ static int64_t tell_samples(struct comparison *comparison)
             text_add(text, odd[i].is_new ? "%s is new" : "%s: contents differ",
                      text_visible(odd[i].name, shown, sizeof shown));
     }
-    return same;
 }
 
-/* The number of images that are in both, if it is known, or of sampled ones. */
-static int64_t common(const struct comparison *comparison, int64_t same_samples)
+/* An image is the same if its name, size and class are and, where both samples have it, its contents. */
+static enum identity_change judge(const struct comparison *comparison)
 {
-    int64_t gone = 0;
-    for (int i = 0; i < comparison->found_count; i++) gone += !comparison->found[i].now;
-    return comparison->all ? comparison->then->count - gone : same_samples;
+    const struct found *found = comparison->found;
+    int64_t gone = 0, pairs = 0, kept = 0;
+    for (int i = 0; comparison->all && i < comparison->found_count; i++) {
+        gone += !found[i].now;
+        pairs += i > 0 && found[i].image.key == found[i - 1].image.key;
+    }
+    if (comparison->all) kept = comparison->then->count - gone;
+    bool sampled = comparison->same + comparison->differ > 0;
+    bool same = sampled || !comparison->all ? comparison->same > 0 : kept > 0;
+    if (same) return IDENTITY_CHANGED;
+    return kept > 0 || pairs > 0 || comparison->differ > 0 ? IDENTITY_REPLACED : IDENTITY_OTHER;
 }
 
 static void tell_rest(struct comparison *comparison)
@@ -217,18 +224,28 @@ static void tell_rest(struct comparison *comparison)
                  comparison->now->count);
 }
 
+/* Images with names and images without cannot be told to be the same: as many may be, packed. */
+static enum identity_change compare_numbers(const struct dataset_identity *then,
+                                            const struct dataset_identity *now, struct text *differences)
+{
+    text_add(differences, then->named ? "its images had names, these have numbers"
+                                      : "its images had numbers, these have names");
+    return then->count == now->count ? IDENTITY_CHANGED : IDENTITY_OTHER;
+}
+
 enum identity_change dataset_identity_compare(const struct dataset_identity *then,
                                               const struct dataset_identity *now, struct text *differences)
 {
+    if (then->named != now->named) return compare_numbers(then, now, differences);
     struct comparison *comparison = memory_new(1, sizeof *comparison);
     *comparison = (struct comparison){.then = then, .now = now, .text = differences};
     subtract(comparison);
     decode(comparison);
     if (comparison->all) tell_found(comparison);
-    int64_t same = tell_samples(comparison);
+    tell_samples(comparison);
     bool equal = comparison->told == 0 && comparison->all && then->sequence == now->sequence;
     if (!equal) tell_rest(comparison);
-    bool any = common(comparison, same) > 0;
+    enum identity_change change = equal ? IDENTITY_SAME : judge(comparison);
     free(comparison);
-    return equal ? IDENTITY_SAME : any ? IDENTITY_CHANGED : IDENTITY_OTHER;
+    return change;
 }

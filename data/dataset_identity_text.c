@@ -1,5 +1,6 @@
-/* dataset_identity_text.c: an identity as text: version, number of images, hash of the sequence, cells and
- * samples, the latter two as hexadecimal numbers of fixed lengths one after another. */
+/* dataset_identity_text.c: an identity as text: version; "names", or "numbers" if images have no names; the
+ * number of images; the hash of the sequence; cells and samples, both as hexadecimal numbers of fixed lengths
+ * one after another. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ static void print_cell(const struct identity_cell *cell, struct text *out)
 
 void dataset_identity_print(const struct dataset_identity *identity, struct text *out)
 {
-    text_add(out, "%d %" PRId64 " %016" PRIx64 " ", VERSION, identity->count, identity->sequence);
+    text_add(out, "%d %s %" PRId64 " %016" PRIx64 " ", VERSION, identity->named ? "names" : "numbers",
+             identity->count, identity->sequence);
     for (int i = 0; i < IDENTITY_CELLS; i++) print_cell(&identity->cells[i], out);
     text_add(out, " ");
     for (int i = 0; i < identity->sampled; i++)
@@ -77,14 +79,17 @@ bool dataset_identity_parse(const char *text, struct dataset_identity *identity,
 {
     static const char digits[] = "0123456789abcdef";
     struct dataset_identity parsed = {0};
+    char named[8] = "";
     int version = 0, at = 0;
-    int read =
-        sscanf(text, "%3d %15" SCNd64 " %16" SCNx64 " %n", &version, &parsed.count, &parsed.sequence, &at);
+    int read = sscanf(text, "%3d %7s %15" SCNd64 " %16" SCNx64 " %n", &version, named, &parsed.count,
+                      &parsed.sequence, &at);
     if (read < 1) return because(reason, "is not an identity of a data set");
     if (version > VERSION) return because(reason, "has version %d; this amptrain reads %d", version, VERSION);
+    parsed.named = strcmp(named, "names") == 0;
     const char *cells = text + at, *samples = cells + strspn(cells, digits);
-    bool good = at > 0 && samples - cells == CELL_DIGITS * IDENTITY_CELLS && *samples == ' ' &&
-                parsed.count >= 0 && parsed.count <= COUNT_MAX;
+    bool good = at > 0 && (parsed.named || strcmp(named, "numbers") == 0) && parsed.count >= 0 &&
+                parsed.count <= COUNT_MAX && samples - cells == CELL_DIGITS * IDENTITY_CELLS &&
+                *samples == ' ';
     size_t length = good ? strspn(++samples, digits) : 0;
     good = good && samples[length] == '\0' && length % SAMPLE_DIGITS == 0 &&
            length / SAMPLE_DIGITS <= IDENTITY_SAMPLES;

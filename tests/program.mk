@@ -24,6 +24,7 @@ dist_check_SCRIPTS += \
 	tests/test_refusals.sh \
 	tests/test_repeat.sh \
 	tests/test_report.sh \
+	tests/test_identity_data.sh \
 	tests/test_resume.sh \
 	tests/test_summary.sh \
 	tests/test_trained.sh

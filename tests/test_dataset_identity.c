@@ -342,18 +342,23 @@ static void damaged_text(void **state)
     refuse("", "is not an identity of a data set");
     refuse("x", "is not an identity of a data set");
     refuse("2 ", "has version 2; this amptrain reads 1");
-    refuse("1 5 0123 ", "is damaged");
-    refuse("1 5", "is damaged");
+    refuse("1 names 5 0123 ", "is damaged");
+    refuse("1 names 5", "is damaged");
+    refuse("1 ", "is damaged");
     for (size_t length = 3; length < text.length; length += 24) {     /* whole samples are missing */
         char *cut = text_format("%.*s", (int)(text.length - length), text.data);
         if (!dataset_identity_parse(cut, &parsed, &reason)) assert_string_equal(reason.text, "is damaged");
         else dataset_identity_free(&parsed);
         free(cut);
     }
-    char *changed = text_format("1 -%s", text.data + 2);
+    assert_memory_equal(text.data, "1 names 40 ", 11);
+    char *changed = text_format("1 names -%s", text.data + 8);
     refuse(changed, "is damaged");
     free(changed);
-    changed = text_format("1 99%s", text.data + 2);
+    changed = text_format("1 nomes %s", text.data + 8);
+    refuse(changed, "is damaged");
+    free(changed);
+    changed = text_format("1 names 99%s", text.data + 8);
     changed[strlen(changed) - 30] = 'g';
     refuse(changed, "is damaged");
     free(changed);
@@ -365,7 +370,7 @@ static void damaged_text(void **state)
     changed[strlen(changed) - 22] = '0';
     refuse(changed, "is damaged");                     /* keys do not ascend */
     free(changed);
-    char *cells = strchr(strchr(strchr(text.data, ' ') + 1, ' ') + 1, ' ') + 1;
+    char *cells = strchr(text.data + 11, ' ') + 1;
     cells[0] = 'f';
     refuse(text.data, "is damaged");                   /* a negative count of images in a cell */
     cells[0] = '0';
@@ -427,6 +432,27 @@ static void unknown_classes(void **state)
     free(then.list);
 }
 
+/* Packed files have no names. */
+static void names_and_numbers(void **state)
+{
+    struct pictures pictures = make(10), fewer = make(9);
+    struct dataset_identity with = identity_of(&pictures, &with_names);
+    struct dataset_identity without = identity_of(&pictures, &without_names);
+    struct dataset_identity few = identity_of(&fewer, &without_names);
+    struct text text = {0};
+    assert_int_equal(dataset_identity_compare(&with, &without, &text), IDENTITY_CHANGED);
+    assert_int_equal(dataset_identity_compare(&without, &with, &text), IDENTITY_CHANGED);
+    assert_int_equal(dataset_identity_compare(&with, &few, &text), IDENTITY_OTHER);
+    assert_non_null(strstr(text.data, "had names, these have numbers"));
+    assert_non_null(strstr(text.data, "had numbers, these have names"));
+    text_free(&text);
+    dataset_identity_free(&with);
+    dataset_identity_free(&without);
+    dataset_identity_free(&few);
+    free(pictures.list);
+    free(fewer.list);
+}
+
 static uint64_t hash_of(struct pictures *pictures, const struct format *format, const int64_t *subset,
                         int64_t count)
 {
@@ -457,7 +483,7 @@ int main(void)
         cmocka_unit_test(contents_of_many), cmocka_unit_test(large_files), cmocka_unit_test(another_data_set),
         cmocka_unit_test(all_changes_are_found), cmocka_unit_test(damaged_text),
         cmocka_unit_test(forged_cells), cmocka_unit_test(unknown_classes),
-        cmocka_unit_test(hashes_of_subsets),
+        cmocka_unit_test(names_and_numbers), cmocka_unit_test(hashes_of_subsets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static enum status check_known(const struct former_run *run, bool named, struct 
         dataset_identity_compare(&run->identity, data->identities[SPLIT_TRAIN], &differences);
     enum status status = OK;
     if (change == IDENTITY_SAME) status = count_trained(run, data, &trained);
-    else if (change == IDENTITY_CHANGED || !named) status = refuse(run, differences.data);
+    else if (change != IDENTITY_OTHER || !named) status = refuse(run, differences.data);
     warn_of_trained(run, data, trained);
     text_free(&differences);
     return status;
@@ -126,7 +126,9 @@ static void compare(const struct former_run *run, const struct data *data)
     struct text differences = {0};
     int64_t trained = 0;
     enum identity_change change = dataset_identity_compare(&run->identity, now, &differences);
-    if (change == IDENTITY_CHANGED) warn_of_change(run, own ? "val" : "train", differences.data);
+    /* Files of training and of validation data may well have the same names. */
+    if (change == IDENTITY_CHANGED || (change == IDENTITY_REPLACED && !own))
+        warn_of_change(run, own ? "val" : "train", differences.data);
     if (change == IDENTITY_SAME && own)
         log_warning("%s: data.val are the images that these weights were trained on", run->path);
     if (change == IDENTITY_SAME && !own && count_trained(run, data, &trained) == OK)
