@@ -25,8 +25,8 @@ static int by_name(const void *a, const void *b)
 static int *find_numbers(const struct dataset *dataset, const struct dataset_options *options)
 {
     size_t known = (size_t)options->class_count, classes = (size_t)dataset->classes;
-    struct class_name *sorted = memory_new(known ? known : 1, sizeof *sorted);
-    int *numbers = memory_new(classes ? classes : 1, sizeof *numbers);
+    struct class_name *sorted = memory_new(known + 1, sizeof *sorted);
+    int *numbers = memory_new(classes + 1, sizeof *numbers);
     for (size_t i = 0; i < known; i++) sorted[i] = (struct class_name){options->class_names[i], (int)i};
     qsort(sorted, known, sizeof *sorted, by_name);
     for (size_t i = 0; i < classes; i++) {

@@ -131,8 +131,7 @@ static void tell_found(struct comparison *comparison)
     qsort(comparison->found, (size_t)comparison->found_count, sizeof *comparison->found, by_name);
     for (int i = 0; i < comparison->found_count; i++) {
         const struct found *one = &comparison->found[i], *next = one + 1;
-        bool pair = i + 1 < comparison->found_count && next->image.key == one->image.key && next->now &&
-                    !one->now;
+        bool pair = i + 1 < comparison->found_count && next->image.key == one->image.key;
         struct text *text = next_difference(comparison);
         char name[NAME_ROOM];
         if (text && pair) tell_changed(comparison, one, next, text);

@@ -29,6 +29,7 @@ struct drawing {
     uint64_t seed;
     struct by_class by;
     int64_t count;
+    int64_t total;             /* images of classes that may be drawn from */
     bool spare;                /* every class keeps an image */
 };
 
@@ -69,33 +70,32 @@ static struct ranked *rank_classes(const struct drawing *drawing, int64_t wanted
         int64_t any = index_of(drawing, drawing->by.images[drawing->by.begins[k]]);
         const char *name = dataset->class_names[dataset->format->label(dataset, any)];
         uint64_t share = (uint64_t)class_size(drawing, k) * (uint64_t)wanted;
-        ranked[k] = (struct ranked){share % (uint64_t)drawing->count,
+        ranked[k] = (struct ranked){share % (uint64_t)drawing->total,
                                     hash_bytes(drawing->seed, name, strlen(name)), k};
     }
     qsort(ranked, (size_t)drawing->by.classes, sizeof *ranked, by_rank);
     return ranked;
 }
 
-/* How many of each class are drawn (Hamilton's method). */
+/* How many of each class are drawn (Hamilton's method): what the shares' whole parts leave are fewer than the
+ * classes that have some room. */
 static int64_t *divide(const struct drawing *drawing, int64_t wanted)
 {
     int classes = drawing->by.classes;
-    int64_t *shares = memory_new((size_t)classes + 1, sizeof *shares), left = wanted, room = 0;
-    for (int k = 0; k < classes; k++) {
-        shares[k] = (int64_t)((uint64_t)class_size(drawing, k) * (uint64_t)wanted / (uint64_t)drawing->count);
-        if (shares[k] > class_room(drawing, k)) shares[k] = class_room(drawing, k);
-        left -= shares[k];
-        room += class_room(drawing, k) - shares[k];
-    }
-    if (left > room) left = room;
+    int64_t *shares = memory_new((size_t)classes + 1, sizeof *shares), left = wanted;
     struct ranked *ranked = rank_classes(drawing, wanted);
-    while (left > 0)
-        for (int i = 0; i < classes && left > 0; i++) {
-            int class = (int)ranked[i].index;
-            if (shares[class] == class_room(drawing, class)) continue;
-            shares[class]++;
-            left--;
-        }
+    for (int k = 0; k < classes; k++) {
+        uint64_t share = (uint64_t)class_size(drawing, k) * (uint64_t)wanted / (uint64_t)drawing->total;
+        int64_t room = class_room(drawing, k);
+        shares[k] = room < (int64_t)share ? room : (int64_t)share;
+        left -= room > 0 ? (int64_t)share : 0;
+    }
+    for (int i = 0; i < classes; i++) {
+        int class = (int)ranked[i].index;
+        if (left <= 0 || shares[class] == class_room(drawing, class)) continue;
+        shares[class]++;
+        left--;
+    }
     free(ranked);
     return shares;
 }
@@ -135,15 +135,18 @@ static int64_t deal(const struct drawing *drawing, int fold, int folds, bool *dr
 static struct drawing drawing_of(const struct dataset *dataset, const int64_t *subset, int64_t count,
                                  uint64_t seed, bool spare)
 {
-    return (struct drawing){dataset, subset, seed, by_class_make(dataset, subset, count), count, spare};
+    struct drawing drawing = {dataset, subset, seed, by_class_make(dataset, subset, count), count, 0, spare};
+    for (int k = 0; k < drawing.by.classes; k++)
+        if (class_room(&drawing, k) > 0) drawing.total += class_size(&drawing, k);
+    return drawing;
 }
 
 int64_t split_hold_out(const struct dataset *dataset, const struct split_holdout *holdout, bool *held)
 {
     struct drawing drawing = drawing_of(dataset, NULL, dataset->count, holdout->seed, true);
-    int64_t wanted = llround((double)dataset->count * holdout->fraction);
-    int64_t count = holdout->folds > 0 ? deal(&drawing, holdout->fold, holdout->folds, held)
-                                       : draw(&drawing, wanted < 1 ? 1 : wanted, held);
+    int64_t wanted = llround((double)drawing.total * holdout->fraction), count = 0;
+    if (holdout->folds > 0) count = deal(&drawing, holdout->fold, holdout->folds, held);
+    else if (drawing.total > 0) count = draw(&drawing, wanted < 1 ? 1 : wanted, held);
     by_class_free(&drawing.by);
     return count;
 }

@@ -262,6 +262,48 @@ static void large_files(void **state)
     free(then.list);
 }
 
+/* The same names, with other sizes, other contents, or both: nothing is left of the old images. */
+static void replaced(void **state)
+{
+    for (int count = 20; count < 4000; count *= 10)
+        for (int kind = 0; kind < 3; kind++) {
+            struct pictures then = make(count), now = copy_of(&then);
+            for (int i = 0; i < count; i++) {
+                if (kind != 1) now.list[i].bytes++;
+                if (kind != 0) now.list[i].contents++;
+            }
+            struct dataset_identity old = stored(&then, &with_names), new = identity_of(&now, &with_names);
+            struct text text = {0};
+            assert_int_equal(dataset_identity_compare(&old, &new, &text), IDENTITY_REPLACED);
+            assert_non_null(strstr(text.data, ": contents differ"));
+            text_free(&text);
+            dataset_identity_free(&old);
+            dataset_identity_free(&new);
+            free(now.list);
+            free(then.list);
+        }
+}
+
+/* Images whose names have the same end are told apart. */
+static void same_ends(void **state)
+{
+    struct pictures then = make(4), now = copy_of(&then);
+    for (int i = 0; i < 4; i++) {
+        snprintf(then.list[i].name, sizeof then.list[i].name, "%d/a/folder/with/a/name/that/is/long/x.png", i);
+        snprintf(now.list[i].name, sizeof now.list[i].name, "%d/b/folder/with/a/name/that/is/long/x.png", i);
+    }
+    struct dataset_identity old = stored(&then, &with_names), new = identity_of(&now, &with_names);
+    struct text text = {0};
+    assert_int_equal(dataset_identity_compare(&old, &new, &text), IDENTITY_OTHER);
+    assert_non_null(strstr(text.data, "and 4 more"));
+    assert_null(strstr(text.data, "contents"));
+    text_free(&text);
+    dataset_identity_free(&old);
+    dataset_identity_free(&new);
+    free(now.list);
+    free(then.list);
+}
+
 static void another_data_set(void **state)
 {
     struct pictures then = make(5000), now = make(5000);
@@ -271,6 +313,10 @@ static void another_data_set(void **state)
     old = stored(&then, &with_names), new = identity_of(&now, &with_names);
     assert_int_equal(dataset_identity_compare(&old, &new, &text), IDENTITY_OTHER);
     assert_non_null(strstr(text.data, " is new, x/"));
+    dataset_identity_free(&new);
+    new = stored(&now, &with_names);                   /* which has no names of samples */
+    assert_int_equal(dataset_identity_compare(&old, &new, &text), IDENTITY_OTHER);
+    assert_non_null(strstr(text.data, "an image is new, an image is new"));
     assert_non_null(strstr(text.data, ", and many more"));
     text_free(&text);
     dataset_identity_free(&old);
@@ -345,6 +391,18 @@ static void damaged_text(void **state)
     refuse("1 names 5 0123 ", "is damaged");
     refuse("1 names 5", "is damaged");
     refuse("1 ", "is damaged");
+    refuse("1 names 40 0123456789abcdef 01x", "is damaged");
+    char *cut = text_format("%.*s!", (int)(strrchr(text.data, ' ') - text.data), text.data);
+    refuse(cut, "is damaged");
+    free(cut);
+    cut = text_format("1 names 99999999999999%s", strchr(text.data + 8, ' '));
+    refuse(cut, "is damaged");
+    free(cut);
+    struct text many = {0};
+    text_add(&many, "%s", text.data);
+    for (int i = 0; i < IDENTITY_SAMPLES; i++) text_add(&many, "ffffffffffffffff00000000");
+    refuse(many.data, "is damaged");
+    text_free(&many);
     for (size_t length = 3; length < text.length; length += 24) {     /* whole samples are missing */
         char *cut = text_format("%.*s", (int)(text.length - length), text.data);
         if (!dataset_identity_parse(cut, &parsed, &reason)) assert_string_equal(reason.text, "is damaged");
@@ -481,6 +539,7 @@ int main(void)
         cmocka_unit_test(the_same), cmocka_unit_test(first_differences), cmocka_unit_test(long_names),
         cmocka_unit_test(contents), cmocka_unit_test(contents_changed_places),
         cmocka_unit_test(contents_of_many), cmocka_unit_test(large_files), cmocka_unit_test(another_data_set),
+        cmocka_unit_test(replaced), cmocka_unit_test(same_ends),
         cmocka_unit_test(all_changes_are_found), cmocka_unit_test(damaged_text),
         cmocka_unit_test(forged_cells), cmocka_unit_test(unknown_classes),
         cmocka_unit_test(names_and_numbers), cmocka_unit_test(hashes_of_subsets),

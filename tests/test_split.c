@@ -79,19 +79,32 @@ static void of_each_class_to_the_image(void **state)
     int by_class[CLASSES];
     const struct split_holdout fifth = {.fraction = 0.2};
     assert_int_equal(hold_out(&dataset, &fifth, held, by_class), 40);
-    static const int wanted[CLASSES] = {2, 2, 2, 1, 1, 0, 0, 1, 0, 20, 7, 4};          /* 40, 0.4 rounds up */
+    static const int wanted[CLASSES] = {2, 2, 2, 2, 1, 0, 0, 0, 0, 20, 7, 4};      /* of 198 images 39.6 */
     for (int k = 0; k < CLASSES; k++) assert_int_equal(by_class[k], wanted[k]);
     const struct split_holdout most = {.fraction = 0.99};
     assert_int_equal(hold_out(&dataset, &most, held, by_class), 200 - 11);             /* each keeps one */
     for (int k = 0; k < CLASSES; k++) assert_int_equal(by_class[k], counts[k] > 0 ? counts[k] - 1 : 0);
+    const struct split_holdout half = {.fraction = 0.5};
+    assert_int_equal(hold_out(&dataset, &half, held, by_class), 99);
     const struct split_holdout least = {.fraction = 0.0001};
     assert_int_equal(hold_out(&dataset, &least, held, by_class), 1);
     free(held);
     release(&dataset);
 }
 
+/* ... and do not make others give more. */
 static void classes_of_one_image_stay(void **state)
 {
+    static const int some[CLASSES] = {10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, few[CLASSES] = {3, 3};
+    struct dataset mixed = make(some), small = make(few);
+    bool marks[21];
+    int of[CLASSES];
+    const struct split_holdout part = {.fraction = 0.5}, all = {.fraction = 0.99};
+    assert_int_equal(hold_out(&mixed, &part, marks, of), 5);
+    assert_int_equal(of[0], 5);
+    assert_int_equal(hold_out(&small, &all, marks, of), 4);
+    release(&mixed);
+    release(&small);
     static const int ones[CLASSES] = {1, 1, 1};
     struct dataset dataset = make(ones);
     bool held[3];
@@ -117,11 +130,12 @@ static void any_data_set(void **state)
         int *times = memory_new((size_t)dataset.count, sizeof *times);
         struct split_holdout holdout = {.seed = (uint64_t)round, .fraction = 0.4 * random_uniform(&random)};
         hold_out(&dataset, &holdout, held, by_class);
+        double total = 0;
+        for (int k = 0; k < CLASSES; k++) total += counts[k] > 1 ? counts[k] : 0;
         for (int k = 0; k < CLASSES; k++) {
-            double exact = counts[k] * fmax(1, rint((double)dataset.count * holdout.fraction)) /
-                           (double)dataset.count;
+            double exact = counts[k] > 1 ? counts[k] * fmax(1, rint(total * holdout.fraction)) / total : 0;
             assert_true(by_class[k] < counts[k] || counts[k] == 0);
-            assert_true(by_class[k] > exact - 1 && by_class[k] < exact + 1 + CLASSES * (counts[k] > 1));
+            assert_true(by_class[k] > exact - 1 && by_class[k] < exact + 1);
         }
         int64_t sizes = 0;
         for (int fold = 1; fold <= folds; fold++) {
