@@ -276,7 +276,8 @@ static void stages_of_a_network_are_balanced(void **state)
 static double seconds_of(const void *context, int stage, int i)
 {
     const struct program *const *programs = context;
-    static const struct cluster cluster = {.replicas = 1, .stages = 2, .hosts = 1};
+    const struct cluster cluster = {
+        .replicas = 1, .stages = 2, .hosts = 1, .machine = programs[stage]->machine};
     return cluster_seconds(&cluster, programs[stage], &programs[stage]->instructions[i]);
 }
 
@@ -314,7 +315,7 @@ static double step_seconds(const struct program *whole, const int *stage)
         programs[s] = cut_stage(whole, &options, stage);
         assert_int_equal(streams_assign(&programs[s], 2, BY_MICRO_BATCH), OK);
     }
-    struct tasks tasks = simulate_tasks(both, 2, COST_LAUNCH, seconds_of, both);
+    struct tasks tasks = simulate_tasks(both, 2, whole->machine.launch, seconds_of, both);
     struct simulation simulation = simulate(&tasks);
     double seconds = simulation.seconds;
     simulation_free(&simulation);

@@ -189,9 +189,11 @@ static double shares_seconds(const struct cluster *cluster, int64_t bytes)
 /* Few bytes are added up sooner by the backend, many by copy engines. */
 static void sums_and_shares(void **state)
 {
-    const struct cluster one = {.replicas = 1, .stages = 1, .hosts = 1};
-    const struct cluster two = {.replicas = 2, .stages = 1, .hosts = 1};
-    const struct cluster apart = {.replicas = 2, .stages = 1, .hosts = 2, .link_bytes_per_second = 50e9};
+    const struct machine gpu = machine_gpu(NULL, false);
+    const struct cluster one = {.replicas = 1, .stages = 1, .hosts = 1, .machine = gpu};
+    const struct cluster two = {.replicas = 2, .stages = 1, .hosts = 1, .machine = gpu};
+    const struct cluster apart = {
+        .replicas = 2, .stages = 1, .hosts = 2, .link_bytes_per_second = 50e9, .machine = gpu};
     assert_seconds(sum_seconds(&one, 1 << 20), 0);
     assert_true(sum_seconds(&two, 1 << 20) < shares_seconds(&two, 1 << 20));
     assert_true(sum_seconds(&two, 1 << 30) > shares_seconds(&two, 1 << 30));

@@ -9,7 +9,7 @@ struct cluster {
     int replicas, stages;            /* ranks are as many as their product */
     int hosts;                       /* divides the ranks */
     double link_bytes_per_second;    /* between a host and all others, each way */
-    int threads;                     /* of a rank on a processor; 0: it has a GPU */
+    struct machine machine;          /* of each rank */
 };
 
 static inline int cluster_ranks(const struct cluster *cluster)

@@ -35,7 +35,7 @@ static double pipeline_seconds(const struct pipeline *pipeline)
     int stages = pipeline->cluster.stages;
     const struct program **programs = memory_new((size_t)stages, sizeof *programs);
     for (int s = 0; s < stages; s++) programs[s] = &pipeline->programs[s];
-    double launch = pipeline->cluster.threads > 0 ? 0 : COST_LAUNCH;
+    double launch = pipeline->cluster.machine.launch;
     struct tasks tasks = simulate_tasks(programs, stages, launch, instruction_seconds, pipeline);
     tasks.exchange_share = cluster_exchange_share(&pipeline->cluster);
     struct simulation simulation = simulate(&tasks);

@@ -229,6 +229,8 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
                             .first_micro_batch = options->first_micro_batch, .all_micro_batches = all,
                             .storage = options->storage, .stages = 1, .streams = 1,
                             .flags = -1, .flags_sum = -1,
+                            .machine = options->machine.name ? options->machine
+                                                             : machine_gpu(NULL, false),
                             .kernel_plan_count = graph->count + KERNEL_PLAN_MORE};
     struct lowering l = {.program = &built, .graph = graph, .options = options,
                          .images = options->batch / options->micro_batches};

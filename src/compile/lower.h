@@ -17,6 +17,7 @@ struct lower_options {
     int64_t fold_least;      /* in 16 bits or tf32, fold.c folds results of so many numbers; 0: none */
     bool soft_targets;       /* targets, F32 [batch,1,1,classes + 1], as in softmax_cross_entropy.h */
     bool logits;             /* evaluation: keep logits as a result */
+    struct machine machine;  /* on which the program runs; without a name: machine_gpu's default */
 };
 
 /* The pass that makes the program: forward alone, all of it fp32. */

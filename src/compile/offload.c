@@ -46,7 +46,7 @@ static void times_note(struct offloading *o)
     const struct program *program = o->program;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        o->begin[i + 1] = o->begin[i] + (at->op ? cost_call(program, at) : 0);
+        o->begin[i + 1] = o->begin[i] + (at->op ? cost_seconds(program, at) : 0);
     }
 }
 
@@ -120,7 +120,7 @@ static int instruction_at(const struct offloading *o, int from, double time)
 
 static double copy_seconds(const struct offloading *o, const struct trip *trip)
 {
-    return MARGIN * cost_transfer(o->program->values[trip->value].bytes);
+    return MARGIN * cost_transfer(o->program, (double)o->program->values[trip->value].bytes);
 }
 
 /* The instruction with which the part of backward begins that a tensor waits for. */

@@ -11,9 +11,6 @@
 #include "compile/partition_search.h"
 #include "compile/program_parts.h"
 
-#define THREADS 2            /* assumed cores of a CPU, not their actual number, which may differ between
-                              * ranks */
-
 #define MUCH 1e9             /* bytes for which a message's latency is negligible */
 
 /* The nodes that touch a value in the first micro-batch; last is -1 if none does. */
@@ -50,7 +47,7 @@ static void add_seconds(const struct partitioning *p, const struct instruction *
         return;
     }
     *(weights ? &block->weights : &block->data) += seconds;
-    if (!p->options->on_cpu) block->launches += COST_LAUNCH / count;
+    block->launches += p->program->machine.launch / count;
 }
 
 /* The first node whose parameters an instruction has: of a folded op, one before its own. */
@@ -289,7 +286,7 @@ int partition_parts(const struct program *program)
 struct cluster partition_cluster(const struct program *program, const struct partition_options *options)
 {
     return (struct cluster){.replicas = program->all_micro_batches / program->micro_batches, .hosts = 1,
-                            .stages = options->stages, .threads = options->on_cpu ? THREADS : 0};
+                            .stages = options->stages, .machine = program->machine};
 }
 
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,

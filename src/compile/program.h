@@ -1,6 +1,7 @@
 /* program.h: a training step or an evaluation as a flat array of instructions over tensors. */
 #pragma once
 
+#include "compile/machine.h"
 #include "compile/pipeline_schedule.h"
 #include "device/device.h"
 #include "graph/graph.h"
@@ -96,6 +97,7 @@ struct instruction {
 struct program {
     const struct graph *graph;         /* instructions' nodes are its nodes */
     struct graph *fused;               /* the same, where the program owns it; NULL */
+    struct machine machine;            /* whose rates the cost model uses */
     bool training, sync_bn;
     enum dtype wire;                   /* type in which ranks send gradients, and to which sums are rounded */
     int batch, micro_batches;          /* images a step; micro-batches */

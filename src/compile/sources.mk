@@ -34,6 +34,8 @@ libcompile_a_SOURCES = \
 	src/compile/liveness.c \
 	src/compile/lower.c \
 	src/compile/lower.h \
+	src/compile/machine.c \
+	src/compile/machine.h \
 	src/compile/offload.c \
 	src/compile/offload.h \
 	src/compile/parse.c \

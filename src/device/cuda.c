@@ -297,6 +297,7 @@ static enum status cuda_start(struct cuda_device *cuda)
     TRY(cuda_status(device, cudaGetDeviceProperties(&properties, device->index), "reading its properties"));
     struct cuda_facts *facts = &cuda->facts;
     snprintf(facts->name, sizeof facts->name, "%s", properties.name);
+    device->model = facts->name;
     facts->capability = properties.major * 10 + properties.minor;
     facts->multiprocessors = properties.multiProcessorCount;
     facts->shared_bytes = properties.sharedMemPerBlockOptin;

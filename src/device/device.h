@@ -118,6 +118,7 @@ struct device_backend {
 struct device {
     const struct device_backend *backend;
     int index;
+    const char *model;        /* the GPU's name, "NVIDIA H200"; NULL: a processor */
     int threads;              /* CPU: OpenMP threads */
     int streams;              /* for concurrent computation: CPU 1; there are more for transfers and
                                * exchanges */

@@ -23,11 +23,10 @@ double forecast_layer_flops(const struct graph *graph, int node, int batch)
 
 static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)
 {
-    int threads = session->settings->run.threads ? (int)session->settings->run.threads : 2;
     return (struct cluster){
         .replicas = session->hyper.replicas, .stages = session->hyper.stages, .hosts = options->hosts,
         .link_bytes_per_second = options->link_bytes_per_second,
-        .threads = session_device_kind(session) == DEVICE_CPU ? threads : 0,
+        .machine = step_options(session, STEP_TRAINING).lower.machine,
     };
 }
 
@@ -94,6 +93,18 @@ static void forecast_describe(struct forecast_stage *stage)
             stage->sent_bytes += program->values[program->instructions[i].x[0]].bytes;
 }
 
+/* A step that has run before, on one device, takes as long again. */
+static void forecast_recall(const struct session *session, const struct forecast_options *options,
+                            struct forecast *forecast)
+{
+    double seconds;
+    if (options->times || cluster_ranks(&forecast->cluster) > 1) return;
+    forecast->origin = step_times_recall(session, &forecast->compiled.program, &seconds);
+    if (forecast->origin == STEP_TIME_MODELLED) return;
+    forecast->time.busy_ms[0] *= 1e3 * seconds / forecast->time.ms;
+    forecast->time.ms = 1e3 * seconds;
+}
+
 /* Compiles the program of each stage. */
 static enum status compile_stages(const struct session *session, struct forecast *forecast)
 {
@@ -129,7 +140,10 @@ enum status forecast_make(const struct session *session, const struct forecast_o
     made.stages = memory_new((size_t)made.cluster.stages, sizeof *made.stages);
     enum status status = options->compares ? step_ranks_verify(session) : OK;
     if (status == OK) status = compile_stages(session, &made);
-    if (status == OK) forecast_play(&made, options->times);
+    if (status == OK) {
+        forecast_play(&made, options->times);
+        forecast_recall(session, options, &made);
+    }
     if (status == OK) status = forecast_compare(session, options, &made);
     if (status == OK) *forecast = made;
     else forecast_free(&made);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "forecast/best_pipeline.h"
+#include "session/step_times.h"
 
 struct forecast_options {
     int hosts;                         /* number of the ranks' hosts */
@@ -24,6 +25,7 @@ struct forecast {
     struct step_bytes bytes;
     struct cluster cluster;
     struct step_time time;
+    enum step_time_origin origin;      /* of the time, where options.times are NULL */
     /* With several ranks, if options.compares: */
     struct best_pipeline pipeline;
     double alone_ms;                   /* of a rank's share of the images on an independent device */

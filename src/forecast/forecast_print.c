@@ -117,10 +117,19 @@ static const char *exchange_note(const struct hyperparameters *hyper)
     return hyper->replicas == 1 ? "messages of other stages" : "NCCL, and messages of other stages";
 }
 
+static const char *const origins[] = {
+    [STEP_TIME_MODELLED] = "model", [STEP_TIME_SCALED] = "scaled", [STEP_TIME_MEASURED] = "measured",
+};
+static const char *const origin_notes[] = {
+    [STEP_TIME_MODELLED] = "estimated",
+    [STEP_TIME_SCALED] = "estimated, from a step of this network that was measured",
+    [STEP_TIME_MEASURED] = "measured in an earlier run",
+};
+
 static void print_time(const struct session *session, const struct forecast *forecast)
 {
     int ranks = cluster_ranks(&forecast->cluster);
-    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->time.ms);
+    printf("  %-28s %9.1f ms  %s\n", "step", forecast->time.ms, origin_notes[forecast->origin]);
     if (ranks == 1) return;
     printf("  %-28s %9.2f ms  added to the step by exchanges\n", "  of which exchange",
            forecast->time.exposed_ms);
@@ -253,6 +262,7 @@ void forecast_print_json(const struct session *session, const struct forecast *f
     text_add(&out, "{");
     step_bytes_json(&forecast->bytes, &out);
     member_number(&out, "step_ms", forecast->time.ms);
+    member_string(&out, "step_ms_from", origins[forecast->origin]);
     add_ranks(session, forecast, &out);
     member_string(&out, "strategy", step_strategy(session, program));
     member_integer(&out, "recomputed", recompute_count(program));

@@ -22,14 +22,15 @@ static double instruction_seconds(const void *context, int rank, int i)
     if (instruction_is_collective(at) && timing->no_exchange) return 0;
     double seconds = NAN;
     if (timing->times && !instruction_is_collective(at))
-        seconds = measured_times_find(timing->times, at->name, cost_bytes(program, at), COST_LAUNCH);
+        seconds = measured_times_find(timing->times, at->name, cost_bytes(program, at),
+                                      program->machine.launch);
     return isnan(seconds) ? cluster_seconds(timing->cluster, program, at) : seconds;
 }
 
 static struct simulation timing_run(const struct timing *timing)
 {
     const struct cluster *cluster = timing->cluster;
-    double launch = cluster->threads > 0 ? 0 : COST_LAUNCH;
+    double launch = cluster->machine.launch;
     struct tasks tasks =
         simulate_tasks(timing->programs, cluster->stages, launch, instruction_seconds, timing);
     tasks.exchange_share = timing->no_exchange ? 0 : cluster_exchange_share(cluster);

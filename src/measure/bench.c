@@ -13,7 +13,10 @@
 #include "session/session_store.h"
 #include "session/step_fit.h"
 #include "session/step_ranks.h"
+#include "session/step_times.h"
 #include "train/ranks.h"
+
+#define STEPS_REMEMBERED 5           /* fewer do not tell how long a step takes */
 
 static void set_label(const struct program *program, void *labels, int64_t image, int64_t label)
 {
@@ -103,6 +106,18 @@ enum status bench_step(struct bench *bench, const struct update_rates *rates)
     return bench_collect(bench);
 }
 
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_percentile(const struct bench *bench, double share)
+{
+    qsort(bench->milliseconds, (size_t)bench->steps, sizeof *bench->milliseconds, by_size);
+    return bench->milliseconds[(int)(share * (bench->steps - 1) + 0.5)];
+}
+
 enum status bench_measure(struct bench *bench, int warmup)
 {
     int all = warmup + bench->steps, launched = 0;
@@ -128,19 +143,9 @@ enum status bench_measure(struct bench *bench, int warmup)
         before = now;
     }
     bench->joules = session_joules(&bench->session) - bench->joules;
+    if (!bench->loader && warmup > 0 && bench->steps >= STEPS_REMEMBERED)
+        step_times_note(&bench->session, &bench->step.compiled.program, 1e-3 * bench_percentile(bench, 0.5));
     return OK;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_percentile(const struct bench *bench, double share)
-{
-    qsort(bench->milliseconds, (size_t)bench->steps, sizeof *bench->milliseconds, by_size);
-    return bench->milliseconds[(int)(share * (bench->steps - 1) + 0.5)];
 }
 
 static double images_per_second(const struct bench *bench)

@@ -48,11 +48,6 @@ static const struct timeline_stages stages = {profile_stage_name, stage_of};
 
 /* Rows. */
 
-static double flops_of(const struct program *program, const struct instruction *at)
-{
-    return (at->phase == PHASE_BACKWARD ? 2 : 1) * cost_flops(program, at);
-}
-
 static int64_t param_bytes(const struct program *program, const struct instruction *at)
 {
     int64_t bytes = 0;
@@ -72,7 +67,7 @@ static struct profile_row row_of(const struct bench *bench, const struct timed *
         .op = at->op ? at->op->name : "",
         .phase = in_layer ? phase_names[at->phase] : profile_stage_name[stage_of(program, i)],
         .algorithm = algorithm ? algorithm : "",
-        .ms = timed->milliseconds, .flops = flops_of(program, at), .bytes = timed->bytes,
+        .ms = timed->milliseconds, .flops = cost_flops(program, at), .bytes = timed->bytes,
         .weight_bytes = param_bytes(program, at),
         .activation_bytes = layer && at->y >= 0 ? program->values[at->y].bytes : 0,
         .workspace_bytes = at->workspace >= 0 ? program->values[at->workspace].bytes : 0,

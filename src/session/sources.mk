@@ -62,6 +62,8 @@ libsession_a_SOURCES = \
 	src/session/step_queue.h \
 	src/session/step_ranks.c \
 	src/session/step_ranks.h \
+	src/session/step_times.c \
+	src/session/step_times.h \
 	src/session/weights.c \
 	src/session/weights.h \
 	src/session/weights_names.c \

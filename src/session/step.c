@@ -51,6 +51,16 @@ static struct kernel_options kernel_options(const struct session *session)
     };
 }
 
+/* Ranks must choose alike, whatever GPUs and processors they have: they plan for the ones that are assumed
+ * where no device is at hand. */
+static struct machine machine_of(const struct session *session)
+{
+    int threads = (int)session->settings->run.threads;
+    bool alone = session->device && !session->comm;
+    if (session_device_kind(session) == DEVICE_CPU) return machine_cpu(threads > 0 ? threads : 2);
+    return machine_gpu(alone ? session->device->model : NULL, session->hyper.precision->tf32);
+}
+
 /* Where the host runs ahead, one batch is on its way while another is worked on. */
 static int batches_on_device(const struct session *session)
 {
@@ -180,6 +190,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .fold_least = folds(session) ? FOLD_LEAST : 0,
             .soft_targets = soft,
             .logits = !training,
+            .machine = machine_of(session),
         },
         .kernel_plans = kernel_options(session),
         .cut = cut_options(session),

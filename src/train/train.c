@@ -13,6 +13,7 @@
 #include "session/gpu_preprocessing.h"
 #include "session/identity.h"
 #include "session/session_store.h"
+#include "session/step_times.h"
 #include "train/mistakes.h"
 #include "train/rank_check.h"
 #include "train/report.h"
@@ -328,6 +329,20 @@ static bool is_evaluated(const struct run *run)
     return due && run->programs.evaluation.exec != NULL;
 }
 
+#define STEPS_REMEMBERED 50          /* in an epoch; fewer do not tell how long a step takes */
+#define WAIT_MAX 0.01                /* fraction of the epoch in which steps waited for the loader */
+
+/* Remembers how long a GPU's step takes; the host is then a step ahead, so the epoch's time is the steps'. */
+static void note_time(const struct run *run)
+{
+    const struct position *position = &run->position;
+    if (!run->session->device->waits || position->batch < STEPS_REMEMBERED ||
+        position->wait_seconds > WAIT_MAX * position->seconds)
+        return;
+    step_times_note(run->session, &run->programs.training.compiled.program,
+                    position->seconds / (double)position->batch);
+}
+
 static enum status finish_epoch(struct run *run)
 {
     bool evaluated = is_evaluated(run);
@@ -340,6 +355,7 @@ static enum status finish_epoch(struct run *run)
     if (evaluated) run->position.bad_images += run->evaluation.bad;
     bool best = evaluated && take_best(run);
     TRY(energy_count(run->session, false, &run->energy));
+    note_time(run);
     TRY(report_epoch(run, evaluated ? &run->evaluation : NULL));
     if (evaluated) TRY(save_results(run));
     next_epoch(run);
