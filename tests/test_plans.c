@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "compile/call_equal.h"
 #include "compile/compile.h"
 #include "compile/fit_memory.h"
 #include "compile/lower.h"
@@ -154,9 +155,58 @@ static void test_time(void **state)
     graph_free(&graph);
 }
 
+/* A kernel plan is shared by calls that are equal: every member that prepare may read makes a difference. */
+static void test_shared(void **state)
+{
+    static const struct tensor some = {.dtype = F32, .shape = {.rank = 1, .dim = {8}}};
+    struct tensor lists[5] = {some, some, some, some, some};
+    const struct call call = {
+        .x_count = 1, .param_count = 1, .saved_count = 1, .x = &lists[0], .d_x = &lists[1],
+        .params = &lists[2], .d_params = &lists[3], .saved = &lists[4], .y = some,
+    };
+    struct call other = call;
+    assert_true(call_equal(&call, &other));
+    struct tensor *const tensors[] = {
+        &other.y, &other.d_y, &other.d_y_more, &other.d_x_more, &other.y_recomputed, &other.sums,
+        &other.y_sums, &other.x_products, &other.y_products, &other.mask,
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        other = call;
+        tensors[i]->dtype = F16;
+        assert_false(call_equal(&call, &other));
+        other = call;
+        tensors[i]->shape.rank = 3;
+        assert_false(call_equal(&call, &other));
+    }
+    struct tensor **const listed[] = {&other.x, &other.d_x, &other.params, &other.d_params, &other.saved};
+    struct tensor wider = some;
+    wider.shape.dim[0] = 16;
+    for (size_t i = 0; i < sizeof listed / sizeof *listed; i++) {
+        other = call;
+        *listed[i] = &wider;
+        assert_false(call_equal(&call, &other));
+    }
+    int *const counts[] = {&other.x_count, &other.param_count, &other.saved_count, &other.ranks};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        other = call;
+        *counts[i] += 1;
+        assert_false(call_equal(&call, &other));
+    }
+    bool *const flags[] = {&other.relu, &other.together, &other.clips, &other.training};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        other = call;
+        *flags[i] = true;
+        assert_false(call_equal(&call, &other));
+    }
+    other = call;
+    other.phase = PHASE_BACKWARD;
+    assert_false(call_equal(&call, &other));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shared),
         cmocka_unit_test(test_waste), cmocka_unit_test(test_bound), cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/watch.h"
+#include "compile/call_equal.h"
 #include "compile/program_parts.h"
 
 /* The first instruction of each phase of a kernel plan, which have its shapes; -1: none. */
@@ -49,27 +50,6 @@ static struct call kernel_plan_call(const struct program *program, const struct 
     return call;
 }
 
-static bool tensors_equal(const struct tensor *a, const struct tensor *b, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (a[i].dtype != b[i].dtype || !shape_equal(a[i].shape, b[i].shape)) return false;
-    return true;
-}
-
-static bool calls_equal(const struct call *a, const struct call *b)
-{
-    return a->relu == b->relu && a->clips == b->clips && a->together == b->together &&
-           a->x_count == b->x_count && a->param_count == b->param_count &&
-           a->saved_count == b->saved_count &&
-           tensors_equal(a->x, b->x, a->x_count) && tensors_equal(a->d_x, b->d_x, a->x_count) &&
-           tensors_equal(a->params, b->params, a->param_count) &&
-           tensors_equal(a->d_params, b->d_params, a->param_count) &&
-           tensors_equal(a->saved, b->saved, a->saved_count) && tensors_equal(&a->y, &b->y, 1) &&
-           tensors_equal(&a->d_y, &b->d_y, 1) && tensors_equal(&a->d_y_more, &b->d_y_more, 1) &&
-           tensors_equal(&a->d_x_more, &b->d_x_more, 1) &&
-           tensors_equal(&a->sums, &b->sums, 1) && tensors_equal(&a->mask, &b->mask, 1);
-}
-
 struct preparation {
     struct program *program;
     struct kernel_plans *kernel_plans;
@@ -87,7 +67,7 @@ static int kernel_plan_equal(struct preparation *p, int kernel_plan, const struc
         if (p->kernel_plans->op[e] != op || p->equal[e] >= 0) continue;
         struct call other = kernel_plan_call(p->program, &p->uses[e], &p->storage[2], &p->storage[3]);
         if (op->settings_size > 0 && memcmp(other.settings, call->settings, op->settings_size) != 0) continue;
-        if (calls_equal(call, &other)) return e;
+        if (call_equal(call, &other)) return e;
     }
     return -1;
 }

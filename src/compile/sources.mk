@@ -3,6 +3,8 @@ libcompile_a_SOURCES = \
 	src/compile/bias_gradients.c \
 	src/compile/buckets.c \
 	src/compile/buckets.h \
+	src/compile/call_equal.c \
+	src/compile/call_equal.h \
 	src/compile/cluster.c \
 	src/compile/cluster.h \
 	src/compile/compile.c \
