@@ -37,6 +37,7 @@ ANYWHERE uint64_t dropout_first(const struct op_random *random, int64_t count)
     MAP_CODE(cpu, drop_cpu)                                                                              \
     const struct op op_##_op = {                                                                         \
         .name = #op_, .help = help_, .settings_size = sizeof(struct dropout), .fields = fields,          \
+        .training_only = true,                                                                           \
         .shape = elementwise_shape, .in_place = elementwise_in_place, .reference = &reference,           \
         .cpu = &cpu, .cuda = ON_CUDA(op_##_cuda), .examples = examples,                                  \
     }

@@ -274,6 +274,7 @@ struct op {
     /* Whether backward only needs to know which elements of y are 0, and a mask of whole bytes is much
      * smaller than y. NULL: no. */
     bool (*masks)(const void *settings, const struct tensor *x);
+    bool training_only;          /* in evaluation y is x[0]: settings do not change what weights mean */
     /* Backward of all its codes supports call->y_recomputed, if x is one tensor. */
     bool backward_recomputes;
     /* Backward's d_x[0] is the same at all pixels of an image; its codes write one of them where d_x[0] has

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "conf/options.h"
 #include "session/checkpoint.h"
+#include "session/network_identity.h"
 #include "session/weights.h"
 #include "session/weights_names.h"
 
@@ -166,8 +167,37 @@ static enum status open_names(struct export *export, const char *library)
                                            export->from[0].path, library, arch);
 }
 
+/* The mean of weights that mean different things means nothing. */
+static enum status match_network(const struct weights_file *from, const struct network_identity *first,
+                                 const char *first_path)
+{
+    struct network_identity other;
+    struct text differences = {0};
+    enum status status = OK;
+    TRY(network_identity_read(&from->described, &other));
+    if (!network_identity_same(first, &other, GRAPH_SAME_WEIGHTS, &differences))
+        status = fail(BAD_CHECKPOINT, "%s: cannot be averaged with %s: %s", from->path, first_path,
+                      differences.data);
+    text_free(&differences);
+    network_identity_free(&other);
+    return status;
+}
+
+static enum status match_networks(const struct export *export)
+{
+    struct network_identity first;
+    enum status status = OK;
+    if (export->files == 1) return OK;
+    TRY(network_identity_read(&export->from[0].described, &first));
+    for (int i = 1; status == OK && i < export->files; i++)
+        status = match_network(&export->from[i], &first, export->from[0].path);
+    network_identity_free(&first);
+    return status;
+}
+
 static enum status export_all(struct export *export, const char *library, const char *output)
 {
+    TRY(match_networks(export));
     TRY(open_names(export, library));
     TRY(choose(export));
     if (export->averages) log_info("%s: using the averaged weights (ema)", export->from[0].path);

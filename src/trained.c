@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "conf/options.h"
-#include "graph/graph_text.h"
 #include "session/checkpoint.h"
 #include "session/holdout.h"
+#include "session/network_identity.h"
 #include "session/plausible.h"
 #include "session/preprocessing.h"
 #include "session/session_store.h"
@@ -118,23 +118,26 @@ static bool names_network(const struct settings *settings)
     return settings->model.arch || settings->model.file;
 }
 
-/* The shapes of weights do not distinguish networks with different activations. */
+/* The shapes of weights do not distinguish networks with different activations. Classes are matched by name,
+ * and compare_preprocessing names settings. */
 static enum status compare_networks(const struct session *session, const struct remembered *remembered,
                                     const char *path)
 {
     const struct graphs_options options = {.settings = session->settings, .file = session->file,
                                            .data = &session->data};
+    const struct network_identity then = {.graph = remembered->network};
+    struct network_identity now;
     struct graphs own;
-    struct reason difference;
-    struct text now = {0};
+    struct text differences = {0};
     if (!remembered->network || !names_network(session->settings)) return OK;
     enum status status = graphs_open(&options, &own);
     if (status == OK) {
-        graph_text(&own.training, &now);
-        if (!graph_text_same(remembered->network, now.data, &difference))
+        network_identity_make(&own.training, session->settings, NULL, 0, &now);
+        if (!network_identity_same(&then, &now, GRAPH_SAME_WEIGHTS, &differences))
             log_warning("%s: the weights belong to another network, which is used instead: %s", path,
-                        difference.text);
-        text_free(&now);
+                        differences.data);
+        text_free(&differences);
+        network_identity_free(&now);
     }
     graphs_close(&own);
     return status;

@@ -10,6 +10,7 @@ dist_check_SCRIPTS += \
 	tests/test_gpus.sh \
 	tests/test_gpus_faults.sh \
 	tests/test_health.sh \
+	tests/test_identity_network.sh \
 	tests/test_init.sh \
 	tests/test_loading.sh \
 	tests/test_lr.sh \

@@ -95,7 +95,7 @@ longer() {
 ok "-r with more epochs of cosine warns that the learning rate changes" longer "0."
 ok "-r from a named file" train other -r=run/checkpoint-best.safetensors
 ok "-r from a missing file" says 5 "nowhere" train other2 -r=nowhere
-ok "-r with another model" says 2 "layer 'conv1' was" sh -c '
+ok "-r with another model" says 2 "layer 'conv1' is 'conv input filters=4" sh -c '
     sed "s/filters=8/filters=4/" tiny.ini >small.ini
     "$AMPTRAIN" -q -c run.ini -o run -r -s model.file=small.ini'
 sed 's/relu2 = relu/relu2 = leaky_relu/' tiny.ini >leaky.ini
@@ -103,9 +103,9 @@ sed 's/rate=0.2/rate=0.7/' tiny.ini >drop.ini
 { echo '; the same'; cat tiny.ini; } >named.ini
 last=run/checkpoint-last.safetensors
 other="the network differs from that of the run: layer"
-ok "-r with another activation" says 2 "$other 'relu2' was 'relu conv2', but is 'leaky_relu conv2' now" \
+ok "-r with another activation" says 2 "$other 'relu2' is 'leaky_relu conv2', not 'relu conv2'" \
     train run -r -s model.file=leaky.ini
-ok "-r with another dropout" says 2 "$other 'drop' was 'dropout relu2 rate=0.2'" train run -r -s \
+ok "-r with another dropout" says 2 "$other 'drop' is 'dropout relu2 rate=0.7'" train run -r -s \
     model.file=drop.ini
 ok "-r with the same model under another name" train run -r -s model.file=named.ini
 ok "weights trained with another activation" says 0 \

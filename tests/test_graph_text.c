@@ -44,7 +44,7 @@ static void installed_models_read_back(void **state)
         assert_same_graphs(&graph, &again);
         graph_text(&again, &twice);
         assert_string_equal(text.data, twice.data);
-        assert_true(graph_text_same(text.data, twice.data, &reason));
+        assert_true(graph_text_same(text.data, twice.data, GRAPH_SAME_TRAINING, &reason));
         text_free(&text);
         text_free(&twice);
         graph_free(&graph);
@@ -94,7 +94,7 @@ static void what_does_not_count(void **state)
     struct reason reason;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char *other = text_of(others[i][0], others[i][1]);
-        assert_true(graph_text_same(one, other, &reason));
+        assert_true(graph_text_same(one, other, GRAPH_SAME_TRAINING, &reason));
         free(other);
     }
     free(one);
@@ -105,9 +105,9 @@ static void differences(void **state)
     static const struct {
         const char *layers, *said;
     } cases[] = {
-        {BEFORE "act = leaky_relu conv\n" AFTER, "layer 'act' was 'relu conv', but is 'leaky_relu conv' now"},
+        {BEFORE "act = leaky_relu conv\n" AFTER, "layer 'act' is 'leaky_relu conv', not 'relu conv'"},
         {"[layers]\nconv = conv input filters=4 kernel=3 pad=1 stride=2\nact = relu conv\n" AFTER,
-         "layer 'conv' was 'conv input filters=4 kernel=3 pad=1', but is 'conv input filters=4 kernel=3 s"},
+         "layer 'conv' is 'conv input filters=4 kernel=3 stride=2 pad=1', not 'conv input filters=4 k"},
         {BEFORE "more = relu conv\nact = relu more\n" AFTER, "layer 'more' is new"},
         {BEFORE "other = relu conv\npool = globalavgpool other\nfc = linear pool units=3",
          "layer 'act' is missing"},
@@ -120,9 +120,36 @@ static void differences(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *other = text_of(INPUT, cases[i].layers);
         struct reason reason;
-        assert_false(graph_text_same(one, other, &reason));
+        assert_false(graph_text_same(one, other, GRAPH_SAME_TRAINING, &reason));
         if (!strstr(reason.text, cases[i].said)) fail_msg("%s", reason.text);
-        assert_false(graph_text_same(other, one, &reason));
+        assert_false(graph_text_same(other, one, GRAPH_SAME_TRAINING, &reason));
+        free(other);
+    }
+    free(one);
+}
+
+/* Dropout's rate and the number of classes, which the same width elsewhere is not. */
+static void weights_alone(void **state)
+{
+    static const struct {
+        const char *layers, *classes;
+        bool same;
+    } cases[] = {
+        {"drop = dropout input rate=0.5\nfc = linear drop units=3", "3", true},
+        {"drop = dropout input rate=0.2\nfc = linear drop units=5", "5", true},
+        {"drop = drop_path input rate=0.2\nfc = linear drop units=3", "3", false},
+        {"drop = dropout input rate=0.2\nfc = linear drop units=5 bias=no", "5", false},
+        {"drop = dropout input rate=0.2\nfc = linear drop units=4", "5", false},
+    };
+    static const char model[] = "[input]\nchannels = 1\nclasses = %s\n[layers]\n%s\n";
+    char *one = text_format("[input]\nchannels = 1\nclasses = 3\n[layers]\n%s\n",
+                            "drop = dropout input rate=0.2\nfc = linear drop units=3");
+    struct reason reason;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *other = text_format(model, cases[i].classes, cases[i].layers);
+        assert_int_equal(graph_text_same(one, other, GRAPH_SAME_WEIGHTS, &reason), cases[i].same);
+        assert_int_equal(graph_text_same(other, one, GRAPH_SAME_WEIGHTS, &reason), cases[i].same);
+        assert_false(graph_text_same(one, other, GRAPH_SAME_TRAINING, &reason));
         free(other);
     }
     free(one);
@@ -136,8 +163,8 @@ static void any_text(void **state)
     struct reason reason;
     char *one = text_of(INPUT, BEFORE "act = relu conv\n" AFTER);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        assert_false(graph_text_same(texts[i], one, &reason));
-        assert_true(graph_text_same(texts[i], texts[i], &reason));
+        assert_false(graph_text_same(texts[i], one, GRAPH_SAME_TRAINING, &reason));
+        assert_true(graph_text_same(texts[i], texts[i], GRAPH_SAME_TRAINING, &reason));
     }
     free(one);
 }
@@ -148,6 +175,7 @@ int main(void)
         cmocka_unit_test(installed_models_read_back), cmocka_unit_test(the_words),
         cmocka_unit_test(what_does_not_count),        cmocka_unit_test(differences),
         cmocka_unit_test(any_text),
+        cmocka_unit_test(weights_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

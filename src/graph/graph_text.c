@@ -1,6 +1,7 @@
 #include "graph_text.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -43,6 +44,53 @@ static bool words_equal(const char *a, int a_length, const char *b, int b_length
     return a_length == b_length && memcmp(a, b, (size_t)a_length) == 0;
 }
 
+/* What of a layer counts for its weights. `classes`: of its network; 0: unknown. */
+static void add_counting(const struct line *line, int classes, struct text *out)
+{
+    char *layer = text_format("%.*s", line->layer_length, line->layer), *rest = layer, *word;
+    const struct op *op = NULL;
+    for (int i = 0; (word = strsep(&rest, " ")); i++) {
+        const char *equals = strchr(word, '=');
+        if (i == 0) op = op_find(word);
+        if (equals && op && op->training_only) continue;
+        if (equals && classes > 0 && strtol(equals + 1, NULL, 10) == classes)
+            text_add(out, " %.*s=$classes", (int)(equals - word), word);
+        else
+            text_add(out, " %s", word);
+    }
+    free(layer);
+}
+
+/* A text that is compared. */
+struct compared {
+    const char *layers, *at;     /* the lines of layers; the next one */
+    int classes;                 /* of [input]; 0: unknown */
+};
+
+static struct compared compared_open(const char *text)
+{
+    static const char header[] = "[layers]\n", classes[] = "\nclasses = ";
+    const char *layers = strstr(text, header), *number = strstr(text, classes);
+    layers = layers ? layers + strlen(header) : text + strlen(text);
+    bool known = number && number < layers;
+    return (struct compared){layers, layers, known ? (int)strtol(number + strlen(classes), NULL, 10) : 0};
+}
+
+static bool lines_equal(const struct line *a, const struct line *b, enum graph_same how, int a_classes,
+                        int b_classes)
+{
+    if (!a->name || !b->name || !words_equal(a->name, a->name_length, b->name, b->name_length)) return false;
+    if (words_equal(a->layer, a->layer_length, b->layer, b->layer_length)) return true;
+    if (how == GRAPH_SAME_TRAINING) return false;
+    struct text one = {0}, other = {0};
+    add_counting(a, a_classes, &one);
+    add_counting(b, b_classes, &other);
+    bool equal = strcmp(one.data, other.data) == 0;
+    text_free(&one);
+    text_free(&other);
+    return equal;
+}
+
 static bool has_layer(const char *layers, const struct line *wanted)
 {
     for (struct line line = next_line(&layers); line.name; line = next_line(&layers))
@@ -53,38 +101,30 @@ static bool has_layer(const char *layers, const struct line *wanted)
 #define SHOWN 60   /* bytes of a name or of what a layer is */
 #define SHOWN_OF(text, length) (length) < SHOWN ? (length) : SHOWN, (text)
 
-static bool graph_text_tell(const char *then_layers, const char *now_layers, const struct line *then,
-                            const struct line *now, struct reason *difference)
+static bool graph_text_tell(const char *one_layers, const char *other_layers, const struct line *one,
+                            const struct line *other, struct reason *difference)
 {
-    if (then->name && now->name && words_equal(then->name, then->name_length, now->name, now->name_length))
-        return because(difference, "layer '%.*s' was '%.*s', but is '%.*s' now",
-                       SHOWN_OF(then->name, then->name_length), SHOWN_OF(then->layer, then->layer_length),
-                       SHOWN_OF(now->layer, now->layer_length));
-    if (then->name && !has_layer(now_layers, then))
-        return because(difference, "layer '%.*s' is missing", SHOWN_OF(then->name, then->name_length));
-    if (now->name && !has_layer(then_layers, now))
-        return because(difference, "layer '%.*s' is new", SHOWN_OF(now->name, now->name_length));
-    const struct line *line = now->name ? now : then;
+    if (one->name && other->name &&
+        words_equal(one->name, one->name_length, other->name, other->name_length))
+        return because(difference, "layer '%.*s' is '%.*s', not '%.*s'",
+                       SHOWN_OF(one->name, one->name_length), SHOWN_OF(other->layer, other->layer_length),
+                       SHOWN_OF(one->layer, one->layer_length));
+    if (one->name && !has_layer(other_layers, one))
+        return because(difference, "layer '%.*s' is missing", SHOWN_OF(one->name, one->name_length));
+    if (other->name && !has_layer(one_layers, other))
+        return because(difference, "layer '%.*s' is new", SHOWN_OF(other->name, other->name_length));
+    const struct line *line = other->name ? other : one;
     return because(difference, "layer '%.*s' is in a different position",
                    SHOWN_OF(line->name, line->name_length));
 }
 
-static const char *layers_of(const char *text)
+bool graph_text_same(const char *one, const char *other, enum graph_same how, struct reason *difference)
 {
-    static const char header[] = "[layers]\n";
-    const char *at = strstr(text, header);
-    return at ? at + strlen(header) : text + strlen(text);
-}
-
-bool graph_text_same(const char *then, const char *now, struct reason *difference)
-{
-    const char *then_layers = layers_of(then), *now_layers = layers_of(now);
-    const char *then_at = then_layers, *now_at = now_layers;
+    struct compared a = compared_open(one), b = compared_open(other);
     for (;;) {
-        struct line a = next_line(&then_at), b = next_line(&now_at);
-        if (!a.name && !b.name) return true;
-        bool equal = a.name && b.name && words_equal(a.name, a.name_length, b.name, b.name_length) &&
-                     words_equal(a.layer, a.layer_length, b.layer, b.layer_length);
-        if (!equal) return graph_text_tell(then_layers, now_layers, &a, &b, difference);
+        struct line first = next_line(&a.at), second = next_line(&b.at);
+        if (!first.name && !second.name) return true;
+        if (!lines_equal(&first, &second, how, a.classes, b.classes))
+            return graph_text_tell(a.layers, b.layers, &first, &second, difference);
     }
 }

@@ -8,6 +8,11 @@
  * included. The graph must not be fused. model_load_text builds the same graph from it. */
 void graph_text(const struct graph *graph, struct text *out);
 
+/* How networks are compared: for the numbers of training, everything counts; for what weights mean, the
+ * settings of layers that act in training alone and the number of classes do not. */
+enum graph_same { GRAPH_SAME_TRAINING, GRAPH_SAME_WEIGHTS };
+
 /* Whether two such texts describe the same network, for any image size; if not, `difference` is the first
- * layer that differs: "layer 'relu1' was 'relu conv1', and is 'relu6 conv1' now". */
-bool graph_text_same(const char *then, const char *now, struct reason *difference);
+ * layer that differs: "layer 'relu1' is 'relu6 conv1', not 'relu conv1'", as the second text has it and the
+ * first. */
+bool graph_text_same(const char *one, const char *other, enum graph_same how, struct reason *difference);

@@ -2,8 +2,8 @@
  *
  * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer state as
  * "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale state, class names
- * and the resolved configuration (escaped by text_escape), the identities of the data, the network layer by
- * layer, and the autotuner's choices. */
+ * and the resolved configuration (escaped by text_escape), the run's identity, the identities of the
+ * data, the network layer by layer, and the autotuner's choices. */
 #pragma once
 
 #include "conf/settings.h"
@@ -24,8 +24,12 @@
 #define CHECKPOINT_AVERAGE "average/"
 #define CHECKPOINT_OPTIMIZER "optimizer/"
 
+/* The identity of a run, which its checkpoints share: random, and the same when it is resumed. */
+#define CHECKPOINT_RUN 33   /* 32 hexadecimal digits and the end */
+
 /* The state that a checkpoint saves. */
 struct checkpoint_source {
+    const char *run;             /* its identity; NULL: none */
     const struct store *store;
     const struct optimizer *optimizer;
     const struct settings *settings;
@@ -75,6 +79,15 @@ int64_t checkpoint_serial(const struct directory *in, const char *name);
 /* The same of an open checkpoint; false: it is invalid. */
 bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial);
 
+/* A new run's identity. */
+enum status checkpoint_new_run(char run[CHECKPOINT_RUN]);
+
+/* The identity of the run that wrote it; NULL: older versions had none. */
+const char *checkpoint_run(const struct safetensors *file);
+
+/* Checks that no checkpoint of the folder is known to be of another run than `file`; USAGE names it. */
+enum status checkpoint_match_run(const struct safetensors *file, const struct directory *folder);
+
 /* Checks that the tensors are those of this store's network and optimizer; BAD_CHECKPOINT names the first
  * mismatch. */
 enum status checkpoint_match(const struct safetensors *file, const struct store *store,
@@ -96,9 +109,9 @@ void checkpoint_recall_threads(const struct safetensors *file, int most, struct 
  * difference. */
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
 
-/* Checks that the network is the same, layer by layer, whatever the name of its file; USAGE names the first
- * difference. */
-enum status checkpoint_match_graph(const struct safetensors *file, const struct graph *graph);
+/* Checks that the network is the same (session/network_identity.h), whatever the name of its file; USAGE
+ * names the first differences. */
+enum status checkpoint_match_network(const struct safetensors *file, const struct checkpoint_source *now);
 
 /* Checks that it was trained on the same images and classes, wherever they are stored; BAD_DATA names the
  * first differences. */

@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/sum_tree.h"
-#include "graph/graph_text.h"
 #include "session/checkpoint.h"
 #include "session/hyperparameters.h"
+#include "session/network_identity.h"
 
 enum status checkpoint_settings(const struct safetensors *file, struct settings *then)
 {
@@ -51,6 +51,16 @@ static void match_micro_batches(const char *path, struct settings *then, const s
     if (before == after) then->train.accumulate = now->train.accumulate;
 }
 
+/* Images that are normalised together, by all ranks. */
+static void match_sync_bn(const char *path, const struct settings *then, const struct settings *now)
+{
+    int64_t before = hyperparameters_parts(then), after = hyperparameters_parts(now);
+    if (!then->train.sync_bn || before == after) return;
+    log_warning("%s: batch norm normalised a step's images in %" PRId64 " part%s (train.sync_bn), and now "
+                "does in %" PRId64 ": from here on the numbers differ from those of a run that was not "
+                "interrupted", path, before, before == 1 ? "" : "s", after);
+}
+
 static void match_wire(const char *path, const struct settings *then, const struct settings *now)
 {
     if (then->parallel.wire == now->parallel.wire) return;
@@ -72,6 +82,7 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
     struct settings then;
     struct text differences = {0};
     TRY(checkpoint_settings(file, &then));
+    match_sync_bn(file->path, &then, now);
     match_micro_batches(file->path, &then, now);
     match_wire(file->path, &then, now);
     match_averages(file->path, &then, now);
@@ -118,17 +129,23 @@ enum status checkpoint_match_best(const struct safetensors *file, const struct s
     return OK;
 }
 
-enum status checkpoint_match_graph(const struct safetensors *file, const struct graph *graph)
+/* Settings name differences of the normalisation, and the data those of the classes. */
+enum status checkpoint_match_network(const struct safetensors *file, const struct checkpoint_source *now)
 {
-    const char *then = safetensors_value(file, "graph");
-    struct reason difference;
-    struct text now = {0};
-    if (!then) return fail(BAD_CHECKPOINT, "%s: does not say of which network it is", file->path);
-    graph_text(graph, &now);
-    bool same = graph_text_same(then, now.data, &difference);
-    text_free(&now);
-    if (same) return OK;
-    return fail(USAGE, "%s: the network differs from that of the run: %s", file->path, difference.text);
+    struct network_identity then, is;
+    struct text differences = {0};
+    if (!safetensors_value(file, "graph"))
+        return fail(BAD_CHECKPOINT, "%s: does not say of which network it is", file->path);
+    TRY(network_identity_read(file, &then));
+    network_identity_make(now->graph, now->settings, now->class_names, now->classes, &is);
+    enum status status = OK;
+    if (!network_identity_same(&then, &is, GRAPH_SAME_TRAINING, &differences))
+        status = fail(USAGE, "%s: the network differs from that of the run: %s", file->path,
+                      differences.data);
+    text_free(&differences);
+    network_identity_free(&then);
+    network_identity_free(&is);
+    return status;
 }
 
 static enum status match_count(const struct safetensors *file, const char *key, int64_t then, int64_t now)

@@ -69,6 +69,7 @@ static void add_metadata(const struct checkpoint_source *source, int64_t serial,
     add_pair(writing, "format", text_copy(CHECKPOINT_FORMAT));
     add_pair(writing, "version", text_format("%d", CHECKPOINT_VERSION));
     add_pair(writing, "serial", text_format("%" PRId64, serial));
+    if (source->run) add_pair(writing, "run", text_copy(source->run));
     add_pair(writing, "arch", text_copy(source->store->graph->arch));
     add_pair(writing, "classes", classes.data);
     add_pair(writing, "images", text_format("%" PRId64 " %" PRId64, source->train_images,

@@ -175,6 +175,16 @@ static int channels_of(const struct data_opening *o)
     return o->channels ? o->channels : 3;
 }
 
+/* Files of images are read with the channels that the network has, but arrays of pixels have their own. */
+static enum status check_channels(const struct data_opening *o)
+{
+    const struct dataset *data = data_any(o->data);
+    int wanted = o->hint ? o->hint->channels : 0;
+    if (!data || wanted == 0 || data->c == wanted) return OK;
+    return fail(BAD_DATA, "data.format = %s: the images have %d channel%s, but the network was trained on "
+                "images of %d", o->format->name, data->c, data->c == 1 ? "" : "s", wanted);
+}
+
 enum status data_open(struct settings *settings, const struct data_options *options, struct data *data)
 {
     *data = (struct data){0};
@@ -185,6 +195,7 @@ enum status data_open(struct settings *settings, const struct data_options *opti
     };
     TRY(input_of_model(&opening));
     if (options->wanted & (DATA_TRAIN | DATA_VAL)) TRY(open_sets(&opening));
+    TRY(check_channels(&opening));
     TRY(check_balance(&opening));
     data->channels = channels_of(&opening);
     data_set_sizes(&opening);

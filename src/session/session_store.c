@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "session/holdout.h"
+#include "session/network_identity.h"
 #include "session/weights.h"
 
 struct store_options session_store_options(const struct session *session, bool training)
@@ -13,6 +15,27 @@ struct store_options session_store_options(const struct session *session, bool t
         .optimizer = training ? session->hyper.optimizer : NULL,
         .ema = training && session->settings->train.ema > 0,
     };
+}
+
+/* Weights may begin in another network, if shapes allow it. Classes are matched by name, or begin anew. */
+static enum status say_network(const struct session *session, const char *path)
+{
+    struct weights_file file;
+    struct network_identity then, now;
+    struct reason reason;
+    struct text differences = {0};
+    if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    enum status status = network_identity_read(&file.described, &then);
+    weights_file_close(&file);
+    TRY(status);
+    network_identity_make(&session->graphs.training, session->settings, NULL, 0, &now);
+    if (!network_identity_same(&then, &now, GRAPH_SAME_WEIGHTS, &differences))
+        log_warning("%s: the weights were trained otherwise than they are used here: %s", path,
+                    differences.data);
+    text_free(&differences);
+    network_identity_free(&then);
+    network_identity_free(&now);
+    return OK;
 }
 
 enum status session_store_weights(const struct session *session, struct store *store)
@@ -27,6 +50,7 @@ enum status session_store_weights(const struct session *session, struct store *s
         .classes = session->data.classes,
     };
     enum status status = weights_path(given, &path);
+    if (status == OK) status = say_network(session, path);
     if (status == OK)
         status = store ? weights_load(path, &options, store)
                        : weights_check(path, &options, &session->graphs.training);

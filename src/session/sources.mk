@@ -8,6 +8,7 @@ libsession_a_SOURCES = \
 	src/session/checkpoint_match.c \
 	src/session/checkpoint_newest.c \
 	src/session/checkpoint_parts.h \
+	src/session/checkpoint_run.c \
 	src/session/checkpoint_write.c \
 	src/session/classifier.c \
 	src/session/classifier.h \
@@ -38,6 +39,8 @@ libsession_a_SOURCES = \
 	src/session/identity.h \
 	src/session/micro_batches.c \
 	src/session/micro_batches.h \
+	src/session/network_identity.c \
+	src/session/network_identity.h \
 	src/session/plausible.c \
 	src/session/plausible.h \
 	src/session/position.c \

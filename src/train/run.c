@@ -23,6 +23,7 @@ static struct checkpoint_source source_of(const struct run *run, const char *alg
 {
     const struct session *session = run->session;
     return (struct checkpoint_source){
+        .run = run->id,
         .store = &run->store,
         .optimizer = session->hyper.optimizer,
         .settings = session->settings,
@@ -46,7 +47,7 @@ static enum status match(const struct run *run, const struct safetensors *file)
     struct checkpoint_source now = source_of(run, NULL);
     TRY(checkpoint_match_settings(file, run->session->settings));
     TRY(checkpoint_match_data(file, &now));
-    TRY(checkpoint_match_graph(file, now.graph));
+    TRY(checkpoint_match_network(file, &now));
     return checkpoint_match(file, &run->store, run->session->hyper.optimizer);
 }
 
@@ -93,7 +94,9 @@ static enum status say_schedule(const struct run *run, const struct safetensors 
 static enum status restore(struct run *run, const struct safetensors *file)
 {
     const struct session *session = run->session;
+    const char *id = checkpoint_run(file);
     TRY(match(run, file));
+    if (id) memcpy(run->id, id, sizeof run->id);
     TRY(checkpoint_restore(file, &run->store, session->hyper.optimizer, &run->position));
     run->saved_position = run->position;
     TRY(restore_best(run, file));
@@ -170,7 +173,8 @@ static enum status resume_first(struct run *run, const struct run_options *optio
     if (!options->resume || nothing) return OK;
     struct safetensors file;
     TRY(open_checkpoint(run, options, &file));
-    enum status status = restore(run, &file);
+    enum status status = run->folder.at.path ? checkpoint_match_run(&file, &run->folder.at) : OK;
+    if (status == OK) status = restore(run, &file);
     run->saved_any = status == OK && is_last(run, &file);
     if (status == OK) *path = text_copy(file.path);
     safetensors_close(&file);
@@ -196,6 +200,7 @@ static enum status resume(struct run *run, const struct run_options *options)
     if (status == OK) status = ranks_share_text(comm, 0, found, &path);
     if (status == OK && !first && path) status = resume_from(run, path);
     if (status == OK && path) run->ranks.progress.saved = run->state.step;
+    if (status == OK && (!path || !*run->id)) status = checkpoint_new_run(run->id);
     if (status == OK && !path) status = whiten_store(run->session, &run->store);
     if (status == OK && !path) status = session_store_weights(run->session, &run->store);
     free(found);

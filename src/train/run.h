@@ -36,6 +36,7 @@ struct run_options {
 struct run {
     struct session *session;
     const struct run_options *options;
+    char id[CHECKPOINT_RUN];            /* the identity of the run */
     struct folder folder;
     struct store store;
     struct programs programs;

@@ -56,7 +56,7 @@ static void match(const struct safetensors *file)
     struct settings settings;
     bool same;
     fuzz_good(checkpoint_match_settings(file, now.settings), "checkpoint");
-    fuzz_good(checkpoint_match_graph(file, now.graph), "checkpoint");
+    fuzz_good(checkpoint_match_network(file, &now), "checkpoint");
     fuzz_good(checkpoint_match_data(file, &now), "checkpoint");
     fuzz_good(checkpoint_match_best(file, now.settings, &same), "checkpoint");
     fuzz_must(settings_load(NULL, (const char *[]){"train.batch=auto"}, 1, &settings) == OK);
