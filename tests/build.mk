@@ -6,6 +6,8 @@ dist_check_SCRIPTS += \
 	tests/test_quickstart.sh \
 	tests/test_readme.sh
 
-noinst_PROGRAMS += tests/make_pictures
+noinst_PROGRAMS += tests/make_pictures tests/other_values
 tests_make_pictures_SOURCES = tests/make_pictures.c
 tests_make_pictures_LDADD =
+tests_other_values_SOURCES = tests/other_values.c
+tests_other_values_LDADD = libconf.a libbase.a

@@ -28,6 +28,7 @@ dist_check_SCRIPTS += \
 	tests/test_report.sh \
 	tests/test_identity_data.sh \
 	tests/test_resume.sh \
+	tests/test_resume_options.sh \
 	tests/test_summary.sh \
 	tests/test_trained.sh
 EXTRA_DIST += tests/tiny.sh tests/two.sh

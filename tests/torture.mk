@@ -1,7 +1,7 @@
 # Long forms of tests, which print their figures. Each is a test of `make check` as well, whose short form it
 # is there; `rounds` (tests/tap.sh, tests/rounds.h) says how long it is to be. One line a test.
 TORTURE =
-TORTURE += tests/test_resume.sh
+TORTURE += tests/test_resume.sh tests/test_resume_options.sh
 TORTURE += tests/test_launcher tests/test_ranks_train.sh tests/test_ranks_torture.sh
 TORTURE += tests/test_ranks_faults.sh tests/test_ranks_mpi.sh
 TORTURE += tests/test_repeat.sh tests/test_inject
