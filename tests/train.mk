@@ -19,6 +19,9 @@ tests_test_checkpoint_LDADD = $(LDADD) -lcmocka
 check_PROGRAMS += tests/test_weights
 tests_test_weights_SOURCES = tests/test_weights.c tests/caught.h $(PLACE)
 tests_test_weights_LDADD = $(LDADD) -lcmocka
+check_PROGRAMS += tests/test_network_identity
+tests_test_network_identity_SOURCES = tests/test_network_identity.c tests/caught.h
+tests_test_network_identity_LDADD = $(LDADD) -lcmocka
 
 check_PROGRAMS += tests/test_progress
 tests_test_progress_SOURCES = tests/test_progress.c
