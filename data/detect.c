@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/directory.h"
@@ -85,6 +86,81 @@ static const char *format_by_entries(const char *path)
     }
     if (folder) closedir(folder);
     return format;
+}
+
+/* Names of the folders of a split, the likeliest first. */
+static const char *const train_names[] = {"train", "training", NULL};
+static const char *const val_names[] = {
+    "val", "valid", "validation", "eval", "evaluation", "dev", "test", "testing", NULL,
+};
+
+/* The place of a name in the list; -1: none. */
+static int place_of(const char *name, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcasecmp(name, names[i]) == 0) return i;
+    return -1;
+}
+
+enum detected_split detect_split(const char *name)
+{
+    if (place_of(name, train_names) >= 0) return DETECTED_TRAIN;
+    return place_of(name, val_names) >= 0 ? DETECTED_VAL : DETECTED_NONE;
+}
+
+static bool is_shown_folder(const char *path, const char *name)
+{
+    char *folder = text_format("%s/%s", path, name);
+    bool is = name[0] != '.' && directory_is(folder);
+    free(folder);
+    return is;
+}
+
+/* The names of the folders in `path`, sorted. */
+static char **list_folders(const char *path, size_t *count)
+{
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+    char **names = NULL;
+    *count = 0;
+    while (folder && (entry = readdir(folder)))
+        if (is_shown_folder(path, entry->d_name)) *array_push(names, *count) = text_copy(entry->d_name);
+    if (folder) closedir(folder);
+    if (*count > 0) text_list_sort(names, *count);
+    return names;
+}
+
+/* The likeliest folder of the split that has class folders; NULL: none. A class may be called "train", too,
+ * and images of a test may be in no class. */
+static const char *best_split(const char *path, char *const *names, size_t count, const char *const *known)
+{
+    const char *best = NULL;
+    for (size_t i = 0; i < count; i++) {
+        int place = place_of(names[i], known);
+        char *folder = text_format("%s/%s", path, names[i]);
+        const char *format = place >= 0 ? format_by_entries(folder) : NULL;
+        if (format && strcmp(format, "folder") == 0 && (!best || place < place_of(best, known)))
+            best = names[i];
+        free(folder);
+    }
+    return best;
+}
+
+bool detect_splits(const char *path, struct detected_splits *splits)
+{
+    size_t count;
+    struct text others = {0};
+    char **names = list_folders(path, &count);
+    const char *train = best_split(path, names, count, train_names);
+    const char *val = best_split(path, names, count, val_names);
+    for (size_t i = 0; train && i < count; i++)
+        if (names[i] != train && names[i] != val)
+            text_add(&others, "%s%s", others.length ? ", " : "", names[i]);
+    if (train)
+        *splits = (struct detected_splits){text_format("%s/%s", path, train),
+                                           val ? text_format("%s/%s", path, val) : NULL, others.data};
+    text_list_free(names, count);
+    return train != NULL;
 }
 
 const char *detect_format(const char *path)

@@ -10,6 +10,19 @@
  * below it, as torchvision and archives make it. NULL if no format matches. */
 const char *detect(const char *path, char **folder);
 
+/* What a folder of this name holds, whatever its case: train, training; val, valid, validation, eval, dev,
+ * test and the like. */
+enum detected_split { DETECTED_NONE, DETECTED_TRAIN, DETECTED_VAL };
+enum detected_split detect_split(const char *name);
+
+/* The folders in `path` of training and of validation images, each with class folders of its own, and the
+ * names of all other folders beside them. In new memory; NULL: none. */
+struct detected_splits {
+    char *train, *val, *others;
+};
+/* False: there are no training images, and nothing is set. */
+bool detect_splits(const char *path, struct detected_splits *splits);
+
 /* Whether a file in a folder is a packed file or a tar archive, by its name. */
 bool detect_packed(const char *name);
 

@@ -123,26 +123,16 @@ static enum status look(struct findings *found)
     return status;
 }
 
-/* PATH/NAME of the first name that is a folder; NULL: none. */
-static char *folder_in(const char *path, const char *const *names)
-{
-    for (int i = 0; names[i]; i++) {
-        char *folder = text_format("%s/%s", path, names[i]);
-        if (directory_is(folder)) return folder;
-        free(folder);
-    }
-    return NULL;
-}
-
 /* A folder of class folders, or one of training and one of validation images. */
 static void find_splits(const char *path, struct findings *found)
 {
-    static const char *const trains[] = {"train", "training", NULL};
-    static const char *const vals[] = {"val", "valid", "validation", "test", NULL};
+    struct detected_splits splits = {0};
     found->format = format_find("folder");
-    found->train = folder_in(path, trains);
-    if (found->train) found->val = folder_in(path, vals);
-    else found->train = text_copy(path);
+    if (!detect_splits(path, &splits)) splits.train = text_copy(path);
+    found->train = splits.train;
+    found->val = splits.val;
+    if (splits.others) log_warning("%s: not used: %s", path, splits.others);
+    free(splits.others);
 }
 
 static enum status find_named(const char *name, struct findings *found)

@@ -33,6 +33,25 @@ ok "imbalanced classes may be balanced" uneven
 mkdir -p parted && cp -r pictures parted/train && cp -r pictures parted/valid
 ok "folders of training and validation images" init parted
 ok "... are told apart" has '^val = parted/valid '
+# splits TRAIN VAL [OTHER]: folders of these names are the two splits; the other one is said to be not used.
+splits() {
+    rm -rf cased && mkdir cased && cp -r pictures "cased/$1" && cp -r pictures "cased/$2" || return 1
+    [ $# -lt 3 ] || cp -r pictures "cased/$3"
+    init cased; cat err
+    has "^train = cased/$1 " && has "^val = cased/$2 " || return 1
+    [ $# -lt 3 ] || grep -qF "cased: not used: $3" err
+}
+for names in Training/Testing TRAIN/TEST Train/Val train/eval train/dev train/valid training/Validation; do
+    ok "... as $names" splits "${names%/*}" "${names#*/}"
+done
+ok "... beside a test" splits train val test
+ok "... beside another training" splits train val Training
+mkdir flat && cp -r pictures flat/train && mkdir flat/test && cp pictures/apple/1.png flat/test
+ok "a test without classes validates nothing" init flat
+ok "... but a part of the training images does" has '^val_fraction = '
+cp -r pictures vehicles && mv vehicles/apple vehicles/train && mv vehicles/pear vehicles/test
+ok "classes may have such names" init vehicles
+ok "... without folders in them" has '^train = vehicles '
 ok "... can be trained on" checks
 mkdir configurations
 ok "a configuration in another folder" "$AMPTRAIN" init -q pictures -o configurations/my.ini

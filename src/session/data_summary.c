@@ -3,11 +3,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "data/detect.h"
 #include "base/watch.h"
 #include "session/duplicates.h"
 
@@ -88,11 +88,10 @@ static void log_extremes(const struct settings *settings, const struct dataset *
                  counts[most], large);
 }
 
-static const char *find_class(const struct dataset *dataset, const char *const *names)
+static const char *find_class(const struct dataset *dataset, enum detected_split split)
 {
-    for (int k = 0; names[k]; k++)
-        for (int i = 0; i < dataset->classes; i++)
-            if (strcasecmp(dataset->class_names[i], names[k]) == 0) return dataset->class_names[i];
+    for (int i = 0; i < dataset->classes; i++)
+        if (detect_split(dataset->class_names[i]) == split) return dataset->class_names[i];
     return NULL;
 }
 
@@ -107,9 +106,7 @@ static void warn_of_one_class(const struct settings *settings, const struct data
 /* Warns if the parent folder of the splits was given. */
 static void warn_of_splits(const struct settings *settings, const struct dataset *dataset)
 {
-    static const char *const train_names[] = {"train", "training", NULL};
-    static const char *const val_names[] = {"val", "valid", "validation", "test", NULL};
-    const char *train = find_class(dataset, train_names), *val = find_class(dataset, val_names);
+    const char *train = find_class(dataset, DETECTED_TRAIN), *val = find_class(dataset, DETECTED_VAL);
     if (!train || !val) return;
     log_warning("%s: data.train: '%s' and '%s' are treated as classes; if they are splits, set data.train = "
                 "%s/%s and data.val = %s/%s", settings_where(settings, "data", "train"), train, val,
