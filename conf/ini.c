@@ -44,10 +44,14 @@ struct slice {
     size_t length;
 };
 
+static void ini_note(struct ini *ini, int line, char *why)
+{
+    *array_push(ini->mistakes, ini->mistake_count) = (struct ini_mistake){line, why};
+}
+
 static bool reader_refuse(struct reader *reader, const char *why)
 {
-    if (reader->mistakes++ < MISTAKE_LIMIT)
-        fail(USAGE, "%s:%d: %s", reader->ini->file, reader->line, why);
+    if (reader->mistakes++ < MISTAKE_LIMIT) ini_note(reader->ini, reader->line, text_copy(why));
     return false;
 }
 
@@ -233,8 +237,8 @@ static int entry_compare(const void *a, const void *b)
     return order ? order : (left->line > right->line) - (left->line < right->line);
 }
 
-/* Reports every key that stands twice in a section, and returns how many. */
-static int ini_refuse_doubles(const struct ini *ini)
+/* Notes every key that stands twice in a section. */
+static void ini_note_doubles(struct ini *ini)
 {
     const struct ini_entry **sorted = memory_new((size_t)ini->count, sizeof *sorted);
     int count = 0, doubles = 0;
@@ -245,38 +249,71 @@ static int ini_refuse_doubles(const struct ini *ini)
         const struct ini_entry *before = sorted[i - 1], *entry = sorted[i];
         if (strcmp(before->section, entry->section) != 0 || strcmp(before->key, entry->key) != 0) continue;
         if (doubles++ < MISTAKE_LIMIT)
-            fail(USAGE, "%s:%d: duplicate key '%s' in [%s]; first set in line %d", ini->file, entry->line,
-                 entry->key, entry->section, before->line);
+            ini_note(ini, entry->line, text_format("duplicate key '%s' in [%s]; first set in line %d",
+                                                   entry->key, entry->section, before->line));
     }
     free(sorted);
-    return doubles;
 }
 
-static enum status ini_read_bytes(const char *name, const char *bytes, size_t length, struct ini *ini)
+static int mistake_compare(const void *a, const void *b)
 {
-    struct ini result = {.file = text_copy(name)};
-    struct reader reader = {.ini = &result, .next = bytes, .end = bytes + length};
+    const struct ini_mistake *left = a, *right = b;
+    return (left->line > right->line) - (left->line < right->line);
+}
+
+static void ini_scan_bytes(const char *name, const char *bytes, size_t length, struct ini *ini)
+{
+    *ini = (struct ini){.file = text_copy(name)};
+    struct reader reader = {.ini = ini, .next = bytes, .end = bytes + length};
     int code = ini_parse_stream(reader_next, &reader, reader_handler, &reader);
     reader_check_reported(&reader);
     /* Anything inih still holds against a line, or text that it did not ask for to the end. */
     if (reader.mistakes == 0 && (code != 0 || reader.next != reader.end))
         reader_refuse(&reader, "the INI library refuses the file");
-    int more = reader.mistakes - MISTAKE_LIMIT, doubles = ini_refuse_doubles(&result);
-    if (more > 0) fail(USAGE, "%s: %d more errors", name, more);
-    if (reader.mistakes + doubles > 0) {
-        ini_free(&result);
-        return USAGE;
-    }
-    *ini = result;
-    return OK;
+    ini->more = reader.mistakes - MISTAKE_LIMIT;
+    ini_note_doubles(ini);
+    if (ini->mistake_count > 0)
+        qsort(ini->mistakes, (size_t)ini->mistake_count, sizeof *ini->mistakes, mistake_compare);
+}
+
+enum status ini_report(struct ini *ini, int line)
+{
+    for (; ini->reported < ini->mistake_count && ini->mistakes[ini->reported].line < line; ini->reported++)
+        fail(USAGE, "%s:%d: %s", ini->file, ini->mistakes[ini->reported].line,
+             ini->mistakes[ini->reported].why);
+    if (line == INI_END && ini->more > 0) fail(USAGE, "%s: %d more errors", ini->file, ini->more);
+    return ini->mistake_count > 0 ? USAGE : OK;
+}
+
+/* For callers that take it only as a whole. */
+static enum status ini_keep(struct ini *scanned, struct ini *ini)
+{
+    enum status status = ini_report(scanned, INI_END);
+    if (status == OK) *ini = *scanned;
+    else ini_free(scanned);
+    return status;
+}
+
+void ini_scan_text(const char *name, const char *text, struct ini *ini)
+{
+    ini_scan_bytes(name, text, strlen(text), ini);
 }
 
 enum status ini_read_text(const char *name, const char *text, struct ini *ini)
 {
-    return ini_read_bytes(name, text, strlen(text), ini);
+    struct ini scanned;
+    ini_scan_text(name, text, &scanned);
+    return ini_keep(&scanned, ini);
 }
 
 enum status ini_read(const char *path, struct ini *ini)
+{
+    struct ini scanned;
+    TRY(ini_scan(path, &scanned));
+    return ini_keep(&scanned, ini);
+}
+
+enum status ini_scan(const char *path, struct ini *ini)
 {
     struct reason reason;
     FILE *file = directory_stream(&directory_working, path, "r", &reason);
@@ -288,10 +325,10 @@ enum status ini_read(const char *path, struct ini *ini)
         got = fread(bytes + length, 1, 65536, file);
         length += got;
     } while (got > 0 && length <= FILE_LIMIT);
-    enum status status;
+    enum status status = OK;
     if (ferror(file)) status = fail(USAGE, "cannot read %s: %s", path, strerror(errno));
     else if (length > FILE_LIMIT) status = fail(USAGE, "%s: too large to be a configuration", path);
-    else status = ini_read_bytes(path, bytes, length, ini);
+    else ini_scan_bytes(path, bytes, length, ini);
     fclose(file);
     free(bytes);
     return status;
@@ -304,6 +341,8 @@ void ini_free(struct ini *ini)
         free(ini->entries[i].key);
         free(ini->entries[i].value);
     }
+    for (int i = 0; i < ini->mistake_count; i++) free(ini->mistakes[i].why);
+    free(ini->mistakes);
     free(ini->entries);
     free(ini->file);
     *ini = (struct ini){0};

@@ -1,6 +1,8 @@
 /* ini.h: INI files as a list of entries with line numbers, for configurations and model files. */
 #pragma once
 
+#include <limits.h>
+
 #include "base/status.h"
 
 struct ini_entry {
@@ -10,10 +12,19 @@ struct ini_entry {
     int line;            /* from 1 */
 };
 
+/* A line that cannot be read. */
+struct ini_mistake {
+    int line;
+    char *why;
+};
+
 struct ini {
     char *file;          /* as messages name it */
     struct ini_entry *entries;
     int count;
+    struct ini_mistake *mistakes;        /* in line order, */
+    int mistake_count, reported;         /* of which so many were reported */
+    int more;                            /* mistakes beyond those that are kept */
 };
 
 /* Reads a file through inih with a reader of our own (line numbers, no cut lines, no joined
@@ -24,4 +35,12 @@ struct ini {
  * reported, the first twenty of them), or if it cannot be read. */
 enum status ini_read(const char *path, struct ini *ini);
 enum status ini_read_text(const char *name, const char *text, struct ini *ini);
+
+/* The same for a caller that looks for mistakes of its own: those of the file are kept, and USAGE says only
+ * that the file cannot be read at all. ini_report reports those in lines before `line`; with INI_END the
+ * rest, and returns USAGE if there were any. */
+enum status ini_scan(const char *path, struct ini *ini);
+void ini_scan_text(const char *name, const char *text, struct ini *ini);
+#define INI_END INT_MAX
+enum status ini_report(struct ini *ini, int line);
 void ini_free(struct ini *ini);

@@ -99,17 +99,19 @@ static enum status settings_entry(struct settings *settings, const struct ini_en
     return fail(USAGE, "%s: %s.%s: %s", where, entry->section, entry->key, reason.text);
 }
 
-/* `takes` NULL: all options count. */
-static enum status settings_apply(struct settings *settings, const struct ini *ini, option_filter *takes)
+/* `takes` NULL: all options count. Mistakes of the file itself are reported in between, in line order. */
+static enum status settings_apply(struct settings *settings, struct ini *ini, option_filter *takes)
 {
     int mistakes = 0;
     for (int i = 0; i < ini->count && mistakes < MISTAKE_LIMIT; i++) {
+        ini_report(ini, ini->entries[i].line);
         char *where = text_format("%s:%d", ini->file, ini->entries[i].line);
         if (settings_entry(settings, &ini->entries[i], where, takes) != OK) mistakes++;
         free(where);
     }
+    enum status status = ini_report(ini, INI_END);
     if (mistakes == MISTAKE_LIMIT) fail(USAGE, "%s: too many errors; the rest is not checked", ini->file);
-    return mistakes ? USAGE : OK;
+    return mistakes ? USAGE : status;
 }
 
 /* An argument that is not SECTION.KEY=VALUE. */
@@ -218,7 +220,7 @@ static enum status settings_apply_base(struct settings *settings, const struct s
 }
 
 /* All errors are reported: names are checked even if values are invalid. */
-static enum status settings_from(const struct settings_sources *sources, const struct ini *ini,
+static enum status settings_from(const struct settings_sources *sources, struct ini *ini,
                                  struct settings *settings)
 {
     struct settings result = settings_defaults();
@@ -238,7 +240,7 @@ enum status settings_read(const struct settings_sources *sources, struct setting
 {
     struct ini ini;
     if (!sources->file) return settings_from(sources, NULL, settings);
-    TRY(ini_read(sources->file, &ini));
+    TRY(ini_scan(sources->file, &ini));
     enum status status = settings_from(sources, &ini, settings);
     ini_free(&ini);
     return status;
@@ -256,7 +258,7 @@ enum status settings_load(const char *file, const char *const *overrides, int ov
 enum status settings_load_text(const char *name, const char *text, struct settings *settings)
 {
     struct ini ini;
-    TRY(ini_read_text(name, text, &ini));
+    ini_scan_text(name, text, &ini);
     enum status status = settings_from(&(struct settings_sources){.file = NULL}, &ini, settings);
     ini_free(&ini);
     return status;
@@ -346,6 +348,17 @@ enum status settings_refuse_name(const struct settings *settings, const char *se
     text_free(&known);
     free(value);
     return status;
+}
+
+void settings_drop(struct settings *settings, const char *section, const char *key)
+{
+    const struct option *option = option_find(section, key);
+    assert(option);
+    struct settings_origin *origin = settings_origin(settings, option);
+    free(origin->where);
+    free(origin->asked);
+    *origin = (struct settings_origin){.kind = FROM_DEFAULT};
+    option_reset(option, settings);
 }
 
 static bool try_derive(struct settings *settings, const char *section, const char *key, const char *value,

@@ -55,6 +55,8 @@ enum status settings_refuse(const struct settings *settings, const char *section
  * them ("`amptrain models` lists them"); NULL: with all of them. */
 enum status settings_refuse_name(const struct settings *settings, const char *section, const char *key,
                                  const char *const *names, int count, const char *list);
+/* Makes it the default, as if it had not been given. */
+void settings_drop(struct settings *settings, const char *section, const char *key);
 /* Sets a value that follows from others; --print-config says so. */
 void settings_derive(struct settings *settings, const char *section, const char *key, const char *value);
 void settings_derive_number(struct settings *settings, const char *section, const char *key, int64_t number);

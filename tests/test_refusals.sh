@@ -27,6 +27,14 @@ refused "optimizer.nesterov: is for sgd and lars, not for rmsprop" optimizer.nes
     optimizer.name=rmsprop \
     optimizer.momentum=0.9
 refused "optimizer.nesterov: is for sgd and lars, not for adam" optimizer.nesterov=yes optimizer.name=adam
+sed 's/^name = sgd/&\nnesterov = yes/' run.ini >nesterov.ini
+sed 's/^name = sgd/name = adam\nnesterov = yes/' run.ini >adam.ini
+ok "... in the file" says 2 "adam.ini:" "$AMPTRAIN" -q -c adam.ini
+ok "another optimizer is tried without the Nesterov momentum of the file" says 0 \
+    "optimizer.nesterov is for sgd and lars: it is off with optimizer.name = adamw" "$AMPTRAIN" -q \
+    -c nesterov.ini -s optimizer.name=adamw -s train.epochs=1 -o adamw
+ok "... which the run's configuration no longer has" grep -q '^nesterov = no$' adamw/config.ini
+ok "... so that it can be resumed" "$AMPTRAIN" -q -r -o adamw -s train.epochs=2
 refused "amp.min_scale is above amp.max_scale" amp.min_scale=8 amp.max_scale=4
 refused "amp.init_scale: must be between amp.min_scale and amp.max_scale" amp.max_scale=1024
 refused "schedule.name: there is no 'cosin'; did you mean 'cosine'?" schedule.name=cosin

@@ -163,6 +163,31 @@ static void every_mistake_is_reported(void **state)
     expect_refused("[train]\nepochs=0\nepoch=1\n[lader]\n[loader]\nworkers=x\n", "t.ini:6", 4);
 }
 
+/* Lines that are none, keys that are unknown, doubles and bad values, in the order of the lines. */
+static void mistakes_come_in_line_order(void **state)
+{
+    struct settings settings;
+    struct caught caught;
+    caught_begin(&caught);
+    assert_int_equal(settings_load_text("t.ini", "[train]\nepoch = 1\nnonsense\nbatch = 8\nbatch = x\n"
+                                        "[optimizer\n[loader]\nworkers = many\nmore nonsense\n", &settings),
+                     USAGE);
+    caught_end(&caught);
+    static const char *const words[] = {
+        "t.ini:2: there is no key 'epoch'", "t.ini:3: not a [section]", "t.ini:5: train.batch: ",
+        "t.ini:5: duplicate key 'batch'", "t.ini:6: ']' is missing",
+        "t.ini:8: loader.workers: ", "t.ini:9: not a",
+    };
+    const char *at = caught.words.data;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const char *found = strstr(at, words[i]);
+        if (!found) fail_msg("'%s' is missing, or in another place:\n%s", words[i], caught.words.data);
+        at = found;
+    }
+    assert_int_equal(caught.errors, 7);
+    text_free(&caught.words);
+}
+
 static void options_that_contradict(void **state)
 {
     expect_refused("[amp]\nmin_scale=100\nmax_scale=10\n", "t.ini:2: amp.min_scale is above", 1);
@@ -414,6 +439,7 @@ int main(void)
         cmocka_unit_test(unknown_names),
         cmocka_unit_test(bad_values),
         cmocka_unit_test(every_mistake_is_reported),
+        cmocka_unit_test(mistakes_come_in_line_order),
         cmocka_unit_test(options_that_contradict),
         cmocka_unit_test(overrides_refused),
         cmocka_unit_test(given_or_not),

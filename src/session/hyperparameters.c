@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #define NAMES_MAX 64
@@ -73,9 +74,25 @@ static enum status find_optimizer(const struct settings *settings, struct hyperp
     return settings_refuse_name(settings, "optimizer", "name", names, count, NULL);
 }
 
+/* With another optimizer on the command line, the Nesterov momentum of the file, which
+ * that one does not have, is left out. */
+static enum status check_nesterov(struct settings *settings, const struct optimizer *optimizer)
+{
+    if (!settings->optimizer.nesterov || optimizer->has_nesterov) return OK;
+    if (!settings_on_command(settings, "optimizer", "name") ||
+        settings_on_command(settings, "optimizer", "nesterov"))
+        return settings_refuse(settings, "optimizer", "nesterov", "is for sgd and lars, not for %s",
+                               optimizer->name);
+    log_warning("%s: optimizer.nesterov is for sgd and lars: it is off with optimizer.name = %s",
+                settings_where(settings, "optimizer", "nesterov"), optimizer->name);
+    settings_drop(settings, "optimizer", "nesterov");
+    return OK;
+}
+
 static enum status set_optimizer(struct settings *settings, struct hyperparameters *hyper)
 {
     TRY(find_optimizer(settings, hyper));
+    TRY(check_nesterov(settings, hyper->optimizer));
     set_rate(settings, hyper->optimizer);
     const struct optimizer_settings *initial = &hyper->optimizer->initial;
     bool betas = settings->optimizer.betas.count == 2;
@@ -95,9 +112,6 @@ static enum status set_optimizer(struct settings *settings, struct hyperparamete
     };
     if (settings->train.lookahead > 0 && settings->train.ema == 0)
         return settings_refuse(settings, "train", "lookahead", "needs an average to go on from (train.ema)");
-    if (settings->optimizer.nesterov && !hyper->optimizer->has_nesterov)
-        return settings_refuse(settings, "optimizer", "nesterov", "is for sgd and lars, not for %s",
-                               hyper->optimizer->name);
     if (hyper->optimizer_settings.nesterov && hyper->optimizer_settings.momentum == 0)
         return settings_refuse(settings, "optimizer", "nesterov", "needs a momentum above 0");
     return OK;
