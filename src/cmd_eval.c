@@ -70,10 +70,12 @@ static void add_results(const struct evaluation *evaluation, struct text *out)
     member_number(out, "loss", evaluation->loss);
 }
 
-static void print_json(const struct evaluation *evaluation)
+static void print_json(const struct evaluation *evaluation, const struct data *data)
 {
     struct text out = {0};
     add_results(evaluation, &out);
+    member_integer(&out, "bad_images", evaluation->bad);
+    results_json(evaluation, data, &out);
     printf("{%s}\n", out.data);
     text_free(&out);
 }
@@ -86,7 +88,7 @@ static void print_results(const struct evaluation *evaluation, const struct data
     printf("%" PRId64 " images, %" PRId64 " error%s: top1 %.2f %%, %sloss %s\n", evaluation->images,
            evaluation->errors, evaluation->errors == 1 ? "" : "s", 100 * evaluation->top1, top5,
            text_number(evaluation->loss, 4, NULL, loss));
-    results_add(evaluation, data, &table);
+    results_add(evaluation, data, "", &table);
     for (int i = 0; i < table.count; i++) printf("%s: %s\n", table.rows[i].name, table.rows[i].value);
     if (evaluation->bad > 0) printf("unusable images: %" PRId64 "\n", evaluation->bad);
 }
@@ -168,7 +170,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     if (status == OK && path && evaluation.bad > 0)
         log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images could not be used", path,
                     evaluation.bad, images.count);
-    if (status == OK && cmd_value(cmd, "json")) print_json(&evaluation);
+    if (status == OK && cmd_value(cmd, "json")) print_json(&evaluation, data);
     else if (status == OK) print_results(&evaluation, data);
     if (status == OK && cmd->output) status = write_records(cmd, data, &images, &evaluation);
     evaluation_free(&evaluation);

@@ -43,15 +43,22 @@ ok "... the worst classes" printed "worst classes: $worst"
 ok "... and the most frequent confusions" printed "most confused: $confused"
 # told NAME VALUE: a row at the end of training.
 told() { cat results; grep -qxF "  $(printf '%-17s' "$1")  $2" results; }
-ok "train prints balanced accuracy" told "balanced accuracy" "$(cat balanced)"
-ok "... the worst classes" told "worst classes" "$worst"
-ok "... and the most frequent confusions" told "most confused" "$confused"
+epoch=" in epoch $(sed -n 's/.*"event":"epoch".*"epoch":\([0-9]*\).*/\1/p' run/metrics.jsonl | tail -n 1)"
+ok "train prints balanced accuracy, and of which epoch" told "balanced accuracy" "$(cat balanced)$epoch"
+ok "... the worst classes" told "worst classes" "$worst$epoch"
+ok "... and the most frequent confusions" told "most confused" "$confused$epoch"
 ok "... alone on standard output" sh -c '! grep -q "balanced accuracy" said && ! grep -v "^  " results'
 ok "... and in its log" grep -q "balanced accuracy" run/log.txt
 
 ok "--json has the documented results" sh -c '
     "$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --json |
-        grep -qx "{\"images\":359,\"errors\":[0-9]*,\"top1\":[^,]*,\"top5\":[^,]*,\"loss\":[^,]*}"'
+        tee full.json | grep -q "^{\"images\":359,\"errors\":[0-9]*,\"top1\":[^,]*,\"top5\":[^,]*,\"loss\":"'
+ok "... and by class, as the text" sh -c '
+    first=$(sort -k 1,1nr -k 2,2n -k 3,3n confusions |
+        awk "NR == 1 {
+            printf \"{\\\"class\\\":\\\"%d\\\",\\\"predicted\\\":\\\"%d\\\",\\\"images\\\":%d}\", \$2, \$3, \$1 }")
+    echo "$first"; cat full.json
+    grep -qF "\"confusions\":[$first" full.json && grep -o "\"accuracy\":" full.json | grep -c . | grep -qx 10'
 ok "the record of eval names the weights" grep -q \
     '^{"event":"eval","split":"val","weights":"run/checkpoint-last.safetensors","images":359,.*,"time":[0-9.e-]*}$' evaluated/metrics.jsonl
 

@@ -27,12 +27,12 @@ static void accuracies(void **state)
 static void rows(void **state)
 {
     struct progress_table table = {.count = 0};
-    results_add(&evaluation, &data, &table);
+    results_add(&evaluation, &data, " in epoch 3", &table);
     assert_int_equal(table.count, 3);
     assert_string_equal(table.rows[0].name, "balanced accuracy");
-    assert_string_equal(table.rows[0].value, "66.67 %");
-    assert_string_equal(table.rows[1].value, "the \"b\" (33.33 %), a (66.67 %)");
-    assert_string_equal(table.rows[2].value, "the \"b\" as c\\x0ad (2), a as e (1)");
+    assert_string_equal(table.rows[0].value, "66.67 % in epoch 3");
+    assert_string_equal(table.rows[1].value, "the \"b\" (33.33 %), a (66.67 %) in epoch 3");
+    assert_string_equal(table.rows[2].value, "the \"b\" as c\\x0ad (2), a as e (1) in epoch 3");
 }
 
 static void no_errors(void **state)
@@ -40,9 +40,27 @@ static void no_errors(void **state)
     struct progress_table table = {.count = 0};
     int64_t right[] = {0, 5, 5};
     const struct evaluation all = {.images = 3, .cells = right};
-    results_add(&all, &data, &table);
+    results_add(&all, &data, "", &table);
     assert_int_equal(table.count, 1);
     assert_string_equal(table.rows[0].value, "100.00 %");
+}
+
+static void json(void **state)
+{
+    struct text out = {0};
+    results_json(&evaluation, &data, &out);
+    assert_string_equal(out.data,
+        "\"balanced_accuracy\":0.666666667,\"classes\":["
+        "{\"class\":\"a\",\"images\":3,\"accuracy\":0.666666667},"
+        "{\"class\":\"the \\\"b\\\"\",\"images\":3,\"accuracy\":0.333333333},"
+        "{\"class\":\"c\\nd\",\"images\":0,\"accuracy\":null},{\"class\":\"e\",\"images\":1,\"accuracy\":1}],"
+        "\"confusions\":[{\"class\":\"the \\\"b\\\"\",\"predicted\":\"c\\nd\",\"images\":2},"
+        "{\"class\":\"a\",\"predicted\":\"e\",\"images\":1}]");
+    text_free(&out);
+    int64_t right[] = {0};
+    results_json(&(struct evaluation){.images = 1, .cells = right}, &data, &out);
+    assert_non_null(strstr(out.data, "\"confusions\":[]"));
+    text_free(&out);
 }
 
 static size_t confusion(const struct evaluation *of, const struct data *in, char *bytes, size_t room)
@@ -119,6 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accuracies), cmocka_unit_test(rows),     cmocka_unit_test(no_errors),
+        cmocka_unit_test(json),
         cmocka_unit_test(matrix),     cmocka_unit_test(too_many), cmocka_unit_test(best),
         cmocka_unit_test(most_probable), cmocka_unit_test(batches),
     };

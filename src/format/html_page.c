@@ -60,7 +60,10 @@ static const char style[] =
     "image-rendering:auto}.pictures .small{image-rendering:pixelated}\n"
     "pre{font-size:.82em;white-space:pre-wrap;overflow-wrap:anywhere;margin:0;padding:8px}"
     "summary{cursor:pointer;margin:.4em 0}.map{display:block;border:0;background:#fff;width:100%;min-width:"
-    "900px}\n";
+    "900px}\n"
+    "@media(max-width:640px){.tall th,.tall td{white-space:normal;overflow-wrap:anywhere;padding:2px 5px;"
+    "min-width:6em;max-width:9em}.tall tr>:first-child{position:sticky;left:0;z-index:1;"
+    "background:var(--ground)}}\n";
 
 /* Shows the values of each chart's lines nearest to the pointer; and the classes in a large confusion
  * matrix. */

@@ -289,11 +289,24 @@ static void add_confusions(const struct confusion *confusion, struct text *out)
     free(ranked);
 }
 
+/* Files of the last evaluation, beside the best epoch's accuracy. */
+static void add_which(const struct run_records *records, struct text *out)
+{
+    const struct records_table *epochs = &records->epochs;
+    int64_t best = records_best_epoch(records);
+    text_add(out, "<p class=\"grey\">In the last evaluation");
+    if (best >= 0 && best + 1 < epochs->count)
+        text_add(out, ", not in epoch %.0f, whose accuracy was the best",
+                 records_column(epochs, "epoch")[best]);
+    text_add(out, ".</p>\n");
+}
+
 void report_add_classes(const struct run_records *records, struct text *out)
 {
     struct confusion confusion;
     if (confusion_read(records->folder, &confusion)) {
         html_section(out, "classes", "Classes");
+        add_which(records, out);
         text_add(out, "<div class=\"pair\">\n");
         add_table(records, &confusion, out);
         add_confusions(&confusion, out);
@@ -345,8 +358,8 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
     json_t *mistakes = json_loads(text.data, 0, NULL);
     if (json_array_size(mistakes) > 0) {
         html_section(out, "mistakes", "Most confident mistakes");
-        text_add(out, "<p class=\"grey\">Validation images: the true class, and the predicted class with its "
-                 "probability.</p>\n<div class=\"pictures\">\n");
+        text_add(out, "<p class=\"grey\">Validation images of the last evaluation: the true class, and "
+                 "the predicted class with its probability.</p>\n<div class=\"pictures\">\n");
         json_array_foreach(mistakes, i, mistake) add_mistake(mistake, out);
         text_add(out, "</div>\n");
     }

@@ -297,9 +297,10 @@ static void fill_table(const struct run *run, const char *reason, struct progres
                            loss ? text_number(best, 4, NULL, words) : text_number(100 * best, 2, "%", words),
                            position->best_epoch);
     if (run->evaluation.images > 0) {
-        progress_table_add(table, "last accuracy", "%.2f %% in epoch %" PRId64, 100 * run->evaluation.top1,
-                           epochs);
-        results_add(&run->evaluation, &run->session->data, table);
+        char when[48];
+        snprintf(when, sizeof when, " in epoch %" PRId64, epochs);
+        progress_table_add(table, "last accuracy", "%.2f %%%s", 100 * run->evaluation.top1, when);
+        results_add(&run->evaluation, &run->session->data, when, table);
     }
     int64_t bad = bad_images_count(run->session->data.bad);
     if (bad > 0) progress_table_add(table, "unusable images", "%" PRId64, bad);

@@ -7,6 +7,7 @@
 #include "base/atomic_file.h"
 #include "base/csv.h"
 #include "base/log.h"
+#include "base/members.h"
 #include "base/memory.h"
 
 double *results_per_class(const struct evaluation *evaluation, int classes)
@@ -53,11 +54,11 @@ static int compare_ranked(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Returns how many are listed. */
-static int rank(struct ranked *ranked, int64_t count)
+/* Returns how many are listed, at most `most`. */
+static int rank(struct ranked *ranked, int64_t count, int most)
 {
     if (count > 0) qsort(ranked, (size_t)count, sizeof *ranked, compare_ranked);
-    return count < LISTED ? (int)count : LISTED;
+    return count < most ? (int)count : most;
 }
 
 static const char *name_of(const struct data *data, int64_t class, char name[NAME_ROOM])
@@ -72,43 +73,101 @@ static void list_worst(const double *accuracy, const struct data *data, struct t
     int64_t count = 0;
     for (int i = 0; i < data->classes; i++)
         if (accuracy[i] < 1) *array_push(worst, count) = (struct ranked){accuracy[i], i};
-    int listed = rank(worst, count);
+    int listed = rank(worst, count, LISTED);
     for (int i = 0; i < listed; i++)
         text_add(out, "%s%s (%.2f %%)", i ? ", " : "", name_of(data, worst[i].id, name), 100 * worst[i].key);
     free(worst);
 }
 
-/* Images of one cell are adjacent. */
-static void list_confusions(const struct evaluation *evaluation, const struct data *data, struct text *out)
+/* Cells off the diagonal, with minus their images; images of one cell are adjacent. The caller frees them. */
+static struct ranked *find_confusions(const struct evaluation *evaluation, int64_t classes, int64_t *found)
 {
     const int64_t *cells = evaluation->cells;
-    int64_t classes = data->classes, count = 0;
+    int64_t count = 0;
     struct ranked *confusions = NULL;
-    char label[NAME_ROOM], predicted[NAME_ROOM];
     for (int64_t i = 0; i < evaluation->images; i++) {
         if (cells[i] / classes == cells[i] % classes) continue;
         if (count == 0 || confusions[count - 1].id != cells[i])
             *array_push(confusions, count) = (struct ranked){0, cells[i]};
         confusions[count - 1].key--;
     }
-    int listed = rank(confusions, count);
+    *found = count;
+    return confusions;
+}
+
+static void list_confusions(const struct evaluation *evaluation, const struct data *data, struct text *out)
+{
+    int64_t classes = data->classes, count;
+    char label[NAME_ROOM], predicted[NAME_ROOM];
+    struct ranked *confusions = find_confusions(evaluation, classes, &count);
+    int listed = rank(confusions, count, LISTED);
     for (int i = 0; i < listed; i++)
         text_add(out, "%s%s as %s (%.0f)", i ? ", " : "", name_of(data, confusions[i].id / classes, label),
                  name_of(data, confusions[i].id % classes, predicted), -confusions[i].key);
     free(confusions);
 }
 
-void results_add(const struct evaluation *evaluation, const struct data *data, struct progress_table *table)
+void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
+                 struct progress_table *table)
 {
     double *accuracy = results_per_class(evaluation, data->classes);
     struct text worst = {0}, confusions = {0};
     list_worst(accuracy, data, &worst);
     list_confusions(evaluation, data, &confusions);
-    progress_table_add(table, "balanced accuracy", "%.2f %%", 100 * mean_of_finite(accuracy, data->classes));
-    if (worst.data) progress_table_add(table, "worst classes", "%s", worst.data);
-    if (confusions.data) progress_table_add(table, "most confused", "%s", confusions.data);
+    progress_table_add(table, "balanced accuracy", "%.2f %%%s",
+                       100 * mean_of_finite(accuracy, data->classes), when);
+    if (worst.data) progress_table_add(table, "worst classes", "%s%s", worst.data, when);
+    if (confusions.data) progress_table_add(table, "most confused", "%s%s", confusions.data, when);
     text_free(&worst);
     text_free(&confusions);
+    free(accuracy);
+}
+
+/* JSON. */
+
+#define CONFUSIONS_MAX 100
+
+static void add_classes(const struct evaluation *evaluation, const struct data *data, const double *accuracy,
+                        struct text *out)
+{
+    int64_t *images = memory_new((size_t)data->classes, sizeof *images);
+    for (int64_t i = 0; i < evaluation->images; i++) images[evaluation->cells[i] / data->classes]++;
+    member_key(out, "classes");
+    for (int i = 0; i < data->classes; i++) {
+        text_add(out, i ? ",{" : "[{");
+        member_bytes(out, "class", data->class_names[i]);
+        member_integer(out, "images", images[i]);
+        member_number(out, "accuracy", accuracy[i]);
+        text_add(out, "}");
+    }
+    text_add(out, "]");
+    free(images);
+}
+
+static void add_confusions(const struct evaluation *evaluation, const struct data *data, struct text *out)
+{
+    int64_t classes = data->classes, count;
+    struct ranked *confusions = find_confusions(evaluation, classes, &count);
+    int listed = rank(confusions, count, CONFUSIONS_MAX);
+    member_key(out, "confusions");
+    text_add(out, "[");
+    for (int i = 0; i < listed; i++) {
+        text_add(out, i ? ",{" : "{");
+        member_bytes(out, "class", data->class_names[confusions[i].id / classes]);
+        member_bytes(out, "predicted", data->class_names[confusions[i].id % classes]);
+        member_integer(out, "images", (int64_t)-confusions[i].key);
+        text_add(out, "}");
+    }
+    text_add(out, "]");
+    free(confusions);
+}
+
+void results_json(const struct evaluation *evaluation, const struct data *data, struct text *object)
+{
+    double *accuracy = results_per_class(evaluation, data->classes);
+    member_number(object, "balanced_accuracy", mean_of_finite(accuracy, data->classes));
+    add_classes(evaluation, data, accuracy, object);
+    add_confusions(evaluation, data, object);
     free(accuracy);
 }
 

@@ -9,8 +9,13 @@
 double *results_per_class(const struct evaluation *evaluation, int classes);
 
 /* Adds balanced accuracy, which is the mean of those, then the worst classes and the most frequent
- * confusions, if there are errors. */
-void results_add(const struct evaluation *evaluation, const struct data *data, struct progress_table *table);
+ * confusions, if there are errors; `when`, such as " in epoch 3", follows each. */
+void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
+                 struct progress_table *table);
+
+/* The same as members of a JSON object: balanced_accuracy, classes with the accuracy and images of each, and
+ * the most frequent confusions, up to 100. */
+void results_json(const struct evaluation *evaluation, const struct data *data, struct text *object);
 
 /* Writes confusion.csv: a line for each true class, a column for each predicted one. */
 enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
