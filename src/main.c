@@ -106,17 +106,48 @@ static enum status run(struct cmd *cmd)
     return cmd->command->run(cmd);
 }
 
-static enum status dispatch(int argc, char **argv)
+/* -q, -v, -qv, --quiet: options of every command, without a value, which may precede its name. */
+static bool is_global(const char *word)
+{
+    static const char *const names[] = {"--quiet", "--verbose"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(word, names[i]) == 0) return true;
+    return word[0] == '-' && word[1] != '\0' && strspn(word + 1, "qv") == strlen(word + 1);
+}
+
+/* Finds the command's name behind such options, and moves it to their front: "amptrain -q predict" is
+ * "amptrain predict -q". */
+static void move_command(int argc, char **words)
+{
+    int at = 1;
+    while (at < argc && is_global(words[at])) at++;
+    if (at == argc || words[at][0] == '-') return;
+    char *name = words[at];
+    memmove(words + 2, words + 1, (size_t)(at - 1) * sizeof *words);
+    words[1] = name;
+}
+
+static enum status run_words(int argc, char **argv, char **words)
 {
     const struct command *command = command_find("train");
-    bool named = argc > 1 && argv[1][0] != '-';
-    if (named) command = command_find(argv[1]);
-    if (!command) return refuse_command(argv[1]);
+    bool named = argc > 1 && words[1][0] != '-';
+    if (named) command = command_find(words[1]);
+    if (!command) return refuse_command(words[1]);
     struct cmd cmd;
-    enum status status = arguments_parse(command, argc - named, argv + named, &cmd);
+    enum status status = arguments_parse(command, argc - named, words + named, &cmd);
     cmd.argv = argv;
     if (status == OK) status = run(&cmd);
     cmd_free(&cmd);
+    return status;
+}
+
+static enum status dispatch(int argc, char **argv)
+{
+    char **words = memory_new((size_t)argc + 1, sizeof *words);
+    memcpy(words, argv, (size_t)argc * sizeof *words);
+    move_command(argc, words);
+    enum status status = run_words(argc, argv, words);
+    free(words);
     return status;
 }
 

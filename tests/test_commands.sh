@@ -125,11 +125,11 @@ ok "checkpoint.every of a microsecond: one after each of 22 steps and at the epo
     cat said; test "$(grep -c "the run continues" said)" = 23'
 
 json() { "$AMPTRAIN" "$@" --json >out.json && grep -q "$(cat pattern)" out.json; }
-echo '^{"images":359,"errors":[0-9]*,"top1":[0-9.]*,"top5":[0-9.]*,"loss":[0-9.]*}$' >pattern
+echo '^{"images":359,"errors":[0-9]*,"top1":[0-9.]*,"top5":[0-9.]*,"loss":[0-9.]*,"bad_images":0,' >pattern
 ok "eval --json" json eval -q -c run.ini --weights $last
 ok "eval gives the results of training" sh -c '
     loss=$(grep "\"epoch\":5," run/metrics.jsonl | sed -n "s/.*\"val_loss\":\([^,]*\),.*/\1/p")
-    echo "$loss"; cat out.json; grep -q "\"loss\":$loss}" out.json'
+    echo "$loss"; cat out.json; grep -q "\"loss\":$loss," out.json'
 ok "results do not depend on the batch" sh -c '
     cp out.json first.json
     "$AMPTRAIN" eval -q -c run.ini --weights run/checkpoint-last.safetensors --json \
@@ -182,6 +182,13 @@ ok "training from weights with other classes" says 0 "is initialised" "$AMPTRAIN
     -s model.weights=weights.safetensors -s train.epochs=1
 ok "predict: a file that is not an image" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last \
     run.ini
+ok "a global option before the command" sh -c '
+    "$AMPTRAIN" -q models >one && "$AMPTRAIN" --quiet -v models >two && "$AMPTRAIN" models | cmp - one &&
+        cmp one two'
+ok "... is not a value of train" says 2 "predict: no image given" "$AMPTRAIN" -q predict --weights $last
+ok "... before what is no command" says 2 "there is no command 'modls'; did you mean 'models'?" \
+    "$AMPTRAIN" -vq modls
+ok "... and help" sh -c '"$AMPTRAIN" -v predict --help | grep -q "^usage: amptrain predict"'
 ok "predict: no image given" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --weights $last
 echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"strategy":"keep","recomputed":0,"offloaded_bytes":0,"estimated":true,"layers":\[{' >pattern
 ok "plan --json" json plan -q -c run.ini
