@@ -19,7 +19,8 @@
  * over, and that is checked. */
 
 #define FILE_LIMIT (16 << 20)
-#define LINE_LIMIT 4000
+/* Room for a path of PATH_MAX bytes, each of them escaped. */
+#define LINE_LIMIT 20000
 #define SECTION_LIMIT 48
 #define KEY_LIMIT 100
 /* Each entry costs memory many times its length. */
@@ -103,7 +104,7 @@ static bool reader_raw_line(struct reader *reader, struct slice *line)
 static const char *line_fault(struct slice line)
 {
     if (memchr(line.start, '\0', line.length)) return "a NUL byte: this is not a text file";
-    if (line.length > LINE_LIMIT) return "the line is longer than 4,000 bytes";
+    if (line.length > LINE_LIMIT) return "the line is longer than 20,000 bytes";
     for (size_t i = 0; i < line.length; i++)
         if (iscntrl((unsigned char)line.start[i]) && line.start[i] != '\t')
             return "a control character: this is not a text file";
@@ -131,6 +132,76 @@ static bool reader_section(struct reader *reader, struct slice line, char *shown
     return true;
 }
 
+/* The digits of \xHH; -1: there are none. */
+static int hex_byte(const char *at, const char *end)
+{
+    char digits[3] = {0};
+    if (end - at < 2 || !isxdigit((unsigned char)at[0]) || !isxdigit((unsigned char)at[1])) return -1;
+    memcpy(digits, at, 2);
+    return (int)strtol(digits, NULL, 16);
+}
+
+/* The byte that an escape stands for, behind whose backslash `*at` is, which moves to its end; -1: none. */
+static int escaped_byte(const char **at, const char *end)
+{
+    static const char letters[] = "\"\\tnr", bytes[] = "\"\\\t\n\r";
+    const char *letter = *at < end ? memchr(letters, **at, sizeof letters - 1) : NULL;
+    int byte = letter ? bytes[letter - letters] : -1;
+    if (*at < end && **at == 'x') byte = hex_byte(*at + 1, end), *at += 2;
+    ++*at;
+    return byte > 0 ? byte : -1;
+}
+
+/* Reads a value from behind its first quotation mark; NULL, with the fault. */
+static char *slice_unquote(struct slice slice, const char **fault)
+{
+    const char *at = slice.start + 1, *end = slice.start + slice.length;
+    struct text value = {0};
+    text_add(&value, "%s", "");
+    while (at < end && *at != '"') {
+        int byte = (unsigned char)*at++;
+        if (byte == '\\' && (byte = escaped_byte(&at, end)) < 0) {
+            *fault = "a backslash in quotation marks must be followed by one of \" \\ t n r, or by x and two "
+                     "hexadecimal digits";
+            text_free(&value);
+            return NULL;
+        }
+        text_add(&value, "%c", byte);
+    }
+    *fault = at >= end ? "the closing quotation mark is missing" : NULL;
+    if (!*fault && slice_uncomment((struct slice){at + 1, (size_t)(end - at) - 1}).length)
+        *fault = "nothing may follow the closing quotation mark";
+    if (!*fault) return value.data;
+    text_free(&value);
+    return NULL;
+}
+
+static char *slice_value(struct slice slice, const char **fault)
+{
+    struct slice trimmed = slice_trim(slice);
+    if (trimmed.length && *trimmed.start == '"') return slice_unquote(trimmed, fault);
+    *fault = NULL;
+    return slice_copy(slice_uncomment(slice));
+}
+
+void ini_add_value(struct text *out, const char *value)
+{
+    size_t length = strlen(value);
+    bool plain = length == 0 || (*value != '"' && !isspace((unsigned char)*value) &&
+                                 !isspace((unsigned char)value[length - 1]) && !strchr(value, ';'));
+    for (const char *at = value; plain && *at; at++) plain = !iscntrl((unsigned char)*at);
+    if (plain) {
+        text_add(out, "%s", value);
+        return;
+    }
+    text_add(out, "\"");
+    for (; *value; value++) {
+        bool marked = *value == '"' || *value == '\\', control = iscntrl((unsigned char)*value);
+        text_add(out, control ? "\\x%02x" : marked ? "\\%c" : "%c", (unsigned char)*value);
+    }
+    text_add(out, "\"");
+}
+
 static const char *key_fault(const struct reader *reader, struct slice key)
 {
     if (key.length == 0) return "there is no key before '='";
@@ -151,8 +222,10 @@ static bool reader_key(struct reader *reader, struct slice line, char *shown)
     const char *fault = key_fault(reader, key);
     if (fault) return reader_refuse(reader, fault);
     struct slice value = {equals + 1, line.length - (size_t)(equals + 1 - line.start)};
+    char *read = slice_value(value, &fault);
+    if (!read) return reader_refuse(reader, fault);
     snprintf(reader->key, sizeof reader->key, "%.*s", (int)key.length, key.start);
-    reader->value = slice_copy(slice_uncomment(value));
+    reader->value = read;
     sprintf(shown, "%s=\n", reader->key);
     return true;
 }

@@ -4,6 +4,7 @@
 #include <limits.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 struct ini_entry {
     char *section;       /* "block:basic"; never NULL ("" before the first section) */
@@ -28,11 +29,12 @@ struct ini {
 };
 
 /* Reads a file through inih with a reader of our own (line numbers, no cut lines, no joined
- * continuation lines). Refused with file:line: lines over 4,000 bytes, sections over 48 and keys
+ * continuation lines). Refused with file:line: lines over 20,000 bytes, sections over 48 and keys
  * over 100, lines that are neither section, key nor comment, keys that are not one word, keys before
  * a section, a key twice in a section, control characters. Comments begin with ; or # at the start
- * of a line, or after white space with ';'. USAGE if anything is wrong in the file (each such line is
- * reported, the first twenty of them), or if it cannot be read. */
+ * of a line, or after white space with ';'. A value that begins with a quotation mark ends with another one;
+ * in it, a backslash stands before ", before \, and in \t, \n, \r and \xHH. USAGE if anything is wrong in the
+ * file (each such line is reported, the first twenty of them), or if it cannot be read. */
 enum status ini_read(const char *path, struct ini *ini);
 enum status ini_read_text(const char *name, const char *text, struct ini *ini);
 
@@ -43,4 +45,7 @@ enum status ini_scan(const char *path, struct ini *ini);
 void ini_scan_text(const char *name, const char *text, struct ini *ini);
 #define INI_END INT_MAX
 enum status ini_report(struct ini *ini, int line);
+
+/* Adds a value, quoted if it would not be read back otherwise. */
+void ini_add_value(struct text *out, const char *value);
 void ini_free(struct ini *ini);

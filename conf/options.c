@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,16 +93,13 @@ char *option_value(const struct option *option, const struct settings *settings)
     return value.data ? value.data : text_copy("");
 }
 
-/* Values that cannot be represented in an INI file, because they would be read differently. */
-static bool writable(const char *value, struct reason *reason)
+/* A path may contain anything, and is quoted in a configuration; other texts are words for people. */
+static bool acceptable(const struct option *option, const char *value, struct reason *reason)
 {
-    if (strlen(value) > 3800) return because(reason, "the value is longer than 3,800 bytes");
-    for (const char *c = value; *c; c++) {
+    if (strlen(value) >= PATH_MAX) return because(reason, "the value is longer than %d bytes", PATH_MAX - 1);
+    for (const char *c = value; option->field.type != FIELD_PATH && *c; c++)
         if (iscntrl((unsigned char)*c) && *c != '\t')
             return because(reason, "the value contains a control character");
-        if (*c == ';' && (c == value || isspace((unsigned char)c[-1])))
-            return because(reason, "a ';' at the start or after white space would begin a comment");
-    }
     return true;
 }
 
@@ -117,7 +115,8 @@ static bool count_fits(const struct option *option, const struct settings *setti
 bool option_set(const struct option *option, struct settings *settings, const char *value,
                 struct reason *reason)
 {
-    if (!writable(value, reason) || !field_parse(&option->field, settings, value, reason)) return false;
+    if (!acceptable(option, value, reason)) return false;
+    if (!field_parse(&option->field, settings, value, reason)) return false;
     if (option->field.type == FIELD_TEXT && !*value) option_reset(option, settings);
     return count_fits(option, settings, reason);
 }

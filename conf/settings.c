@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/search_paths.h"
 #include "conf/ini.h"
 #include "conf/options.h"
 
@@ -164,8 +165,10 @@ static char *override_value(const char *file, const char *section, const char *k
 {
     const struct option *option = option_find(section, key);
     char *value = trimmed(given);
-    bool path = option && option->field.type == FIELD_PATH && *value;
-    return path && file && strchr(file, '/') ? path_whole(value) : value;
+    if (!option || option->field.type != FIELD_PATH || !*value) return value;
+    char *path = search_paths_expand(value);
+    free(value);
+    return file && strchr(file, '/') ? path_whole(path) : path;
 }
 
 static enum status settings_override(struct settings *settings, const char *file, const char *override)
@@ -393,22 +396,12 @@ void settings_derive_number(struct settings *settings, const char *section, cons
     settings_derive(settings, section, key, text);
 }
 
-/* Whether it can be written on a configuration line: it contains no comment, and is not too long. */
-static bool path_fits(const char *path)
-{
-    if (strlen(path) > 3000 || strchr(path, ';')) return false;
-    for (; *path; path++)
-        if (iscntrl((unsigned char)*path)) return false;
-    return true;
-}
-
 /* The value of a path made absolute relative to `file`; the caller frees it. */
 static char *path_from_root(const struct settings *settings, const char *file, char *value)
 {
     char *whole = path_whole(settings_path(settings, file, value));
-    bool fits = path_fits(whole);
-    free(fits ? value : whole);
-    return fits ? whole : value;
+    free(value);
+    return whole;
 }
 
 struct printing {
@@ -443,7 +436,8 @@ static void print(const struct settings *settings, const struct printing *how, s
             text_add(out, "%s[%s]\n", *section ? "\n" : "", option->section);
         section = option->section;
         char *value = printed_value(option, settings, how);
-        text_add(out, "%s =%s%s", option->field.name, *value ? " " : "", value);
+        text_add(out, "%s =%s", option->field.name, *value ? " " : "");
+        ini_add_value(out, value);
         if (how->origins) text_add(out, "    ; %s", origin_text(settings_origin(settings, option)));
         if (how->asked) print_resolved(option, settings, out);
         text_add(out, "\n");

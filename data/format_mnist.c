@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "data/dataset.h"
 #include "data/gzip_file.h"
@@ -54,6 +55,20 @@ static bool read_idx(const char *dir, const char *name, uint32_t magic, struct i
     return good;
 }
 
+/* Where a file is also there in its compressed form, that is not used; if it has other labels, the user may
+ * have meant them. */
+static void compare_labels(const char *dir, const char *name, const struct idx *labels)
+{
+    char *zipped = text_format("%s.gz", name);
+    struct idx other = {0};
+    struct reason unsaid;
+    bool read = read_idx(dir, zipped, MAGIC_LABELS, &other, &unsaid);
+    if (read && (other.dim[0] != labels->dim[0] || memcmp(other.bytes, labels->bytes, labels->dim[0]) != 0))
+        log_warning("%s: %s and %s differ; the labels are those of %s", dir, name, zipped, name);
+    free(other.bytes);
+    free(zipped);
+}
+
 /* The names end in "-idx3-ubyte" on LeCun's page and in ".idx3-ubyte" in many copies. */
 static bool read_either(const char *dir, const char *stem, const char *tail, uint32_t magic, struct idx *idx,
                         struct reason *reason)
@@ -64,6 +79,7 @@ static bool read_either(const char *dir, const char *stem, const char *tail, uin
     bool there = gzip_file_open(dir, dotted, &file, &ignored);
     gzip_file_close(&file);
     bool good = read_idx(dir, there ? dotted : official, magic, idx, reason);
+    if (good && magic == MAGIC_LABELS) compare_labels(dir, there ? dotted : official, idx);
     free(official);
     free(dotted);
     return good;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/search_paths.h"
 
 /* An option that several commands share. */
 struct common {
@@ -152,6 +153,14 @@ static bool is_empty(int letter, const char *value)
     return letter != '?' && value && value[letter == 'r' && value[0] == '='] == '\0';
 }
 
+/* A path in the home folder, which a shell leaves as it is in "--weights=~/run" and "-r=~/run". */
+static const char *expand(struct cmd *cmd, const char *value)
+{
+    bool marked = value && value[0] == '=';
+    if (!value || value[marked] != '~') return value;
+    return *array_push(cmd->expanded, cmd->expanded_count) = search_paths_expand(value + marked);
+}
+
 static enum status read_options(struct cmd *cmd, const struct grammar *grammar, int argc, char **argv)
 {
     opterr = 0;
@@ -165,10 +174,11 @@ static enum status read_options(struct cmd *cmd, const struct grammar *grammar, 
         if (is_empty(letter, optarg))
             return refuse_missing(cmd->command, argv[optind - 1 - (word == optarg)]);
         if (letter == '?') return refuse_unknown(cmd->command, grammar, word);
+        const char *value = letter == 's' ? optarg : expand(cmd, optarg);
         if (letter >= LETTER_OWN)
-            cmd->values[letter - LETTER_OWN] = optarg ? optarg : "";
+            cmd->values[letter - LETTER_OWN] = value ? value : "";
         else
-            take_common(cmd, letter, optarg);
+            take_common(cmd, letter, value);
     }
     cmd->arguments = argv + optind;
     cmd->argument_count = argc - optind;

@@ -39,6 +39,7 @@ void cmd_free(struct cmd *cmd)
     free(cmd->sets);
     free(cmd->weights);
     free(cmd->recalled);
+    text_list_free(cmd->expanded, (size_t)cmd->expanded_count);
     if (cmd->settings.origins) settings_free(&cmd->settings);
     *cmd = (struct cmd){0};
 }

@@ -38,6 +38,8 @@ struct cmd {
     const char *values[CMD_OPTIONS_MAX];   /* of the command's own options; "" when given without one */
     char **arguments;
     int argument_count;
+    char **expanded;                       /* values of options that began with "~" */
+    int expanded_count;
     char *weights;                         /* as cmd_weights found it */
     char *recalled;                        /* the configuration as cmd_recall_config found it */
     struct comm *comm;                     /* with other ranks, while cmd_ranks runs; NULL: none */

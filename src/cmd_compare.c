@@ -208,7 +208,7 @@ static void add_results(struct comparison *all)
     } results[] = {
         {"best accuracy", describe_best}, {"last accuracy", describe_last},
         {"last loss, train / val", describe_loss}, {"epochs / steps", describe_length},
-        {"time in epochs", describe_time}, {"images/s", describe_rate}, {"device memory", describe_memory},
+        {"time in epochs", describe_time}, {"images/s", describe_rate}, {"memory", describe_memory},
         {"skipped steps", describe_skipped}, {"end", describe_end},
     };
     all->results = all->row_count;

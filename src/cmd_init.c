@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/search_paths.h"
+#include "conf/ini.h"
 #include "cmd.h"
 #include "data/dataset.h"
 #include "data/detect.h"
@@ -224,7 +225,8 @@ add(struct text *out, const char *key, const char *comment, const char *format, 
     vsnprintf(value, sizeof value, format, arguments);
     va_end(arguments);
     size_t start = out->length;
-    text_add(out, "%s = %s", key, value);
+    text_add(out, "%s = ", key);
+    ini_add_value(out, value);
     int width = (int)(out->length - start);
     text_add(out, "%*s ; %s\n", width < 27 ? 27 - width : 0, "", comment);
 }
@@ -324,24 +326,6 @@ static void add_training(struct text *out, const struct recipe *recipe)
         gpu ? "fp16" : "fp32");
 }
 
-static bool reads_back(const char *file, const char *path, const char *read)
-{
-    char whole[PATH_MAX];
-    return !path || (read && strcmp(read, path_from(file, path, whole)) == 0);
-}
-
-/* A path may contain characters that an INI line cannot. */
-static enum status check_text(const struct text *text, const struct findings *found, const char *file)
-{
-    struct settings settings;
-    enum status status = settings_load_text("init", text->data, &settings);
-    bool same = status == OK && reads_back(file, found->train, settings.data.train) &&
-                reads_back(file, found->val, settings.data.val);
-    if (status == OK) settings_free(&settings);
-    if (same) return OK;
-    return fail(USAGE, "init: %s: a configuration cannot hold this path; rename it", found->train);
-}
-
 static enum status write_text(const struct text *text, const char *path)
 {
     if (!path) {
@@ -351,7 +335,8 @@ static enum status write_text(const struct text *text, const char *path)
     if (directory_has(&directory_working, path))
         return fail(USAGE, "init: %s: exists; it is not overwritten", path);
     TRY(atomic_file_write(&directory_working, path, text->data, text->length));
-    log_info("%s: written; train with `amptrain -c %s -o runs/first`", path, path);
+    log_info("%s: written; train with `amptrain -c %s -o runs/first`; with few images, pretrained weights "
+             "help: see conf/finetune.ini", path, path);
     return OK;
 }
 
@@ -369,8 +354,7 @@ static enum status init_run(struct cmd *cmd)
         add_data(&text, &found, cmd->output);
         add_augment(&text, &found, &recipe);
         add_training(&text, &recipe);
-        status = check_text(&text, &found, cmd->output);
-        if (status == OK) status = write_text(&text, cmd->output);
+        status = write_text(&text, cmd->output);
     }
     text_free(&text);
     free(found.train);

@@ -7,6 +7,7 @@
 #include "alloc/check.h"
 #include "alloc/pack.h"
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/members.h"
 #include "base/memory.h"
@@ -20,6 +21,7 @@
 #include "session/session_store.h"
 #include "session/step_fit.h"
 #include "train/folder.h"
+#include "train/progress.h"
 
 #define SPANS_SECONDS 50   /* time limit of packing a table */
 
@@ -127,6 +129,42 @@ static enum status plan_forecast(const struct cmd *cmd, const struct session *se
     return status;
 }
 
+static void add_size(const struct session *session, int64_t bytes, struct text *out)
+{
+    char needed[TEXT_BYTES], room[TEXT_BYTES];
+    size_t left = 0, total;
+    int64_t limit = session_limit(session);
+    if (limit == 0 && session_device_kind(session) == DEVICE_CPU) host_memory(&left, &total);
+    int64_t most = limit > 0 ? limit : (int64_t)left;
+    text_add(out, "memory      %s", text_bytes((uint64_t)bytes, needed));
+    if (most > 0)
+        text_add(out, " of the %s %s: %s", text_bytes((uint64_t)most, room),
+                 limit > 0 ? "of memory.limit" : "that are available",
+                 bytes <= most ? "it fits" : "it does not fit");
+    text_add(out, "\n");
+}
+
+/* The answer that --check is asked for, before the plan. */
+static void print_answer(const struct session *session, const struct forecast *forecast)
+{
+    const struct data *data = &session->data;
+    const struct hyperparameters *hyper = &session->hyper;
+    char time[PROGRESS_TIME];
+    struct text out = {0};
+    int64_t epochs = session->settings->train.epochs, steps = epochs * hyper->steps_per_epoch;
+    text_add(&out, "network     %s, %" PRId64 " parameters, in %s\n", session->graphs.training.arch,
+             graph_param_elements(&session->graphs.training), hyper->precision->name);
+    text_add(&out, "images      %" PRId64 " of %d classes for training, %" PRId64 " for validation\n",
+             data->train.count, data->classes, data->val.count);
+    text_add(&out, "training    %" PRId64 " epoch%s, %" PRId64 " steps of %d images\n", epochs,
+             epochs == 1 ? "" : "s", steps, hyper->batch);
+    text_add(&out, "time        %s, estimated, without reading images and validation\n",
+             progress_time(1e-3 * forecast->time.ms * (double)steps, time));
+    add_size(session, forecast->bytes.total, &out);
+    printf("%s\n", out.data);
+    text_free(&out);
+}
+
 static enum status plan(struct cmd *cmd, unsigned what, bool json)
 {
     struct session session;
@@ -140,6 +178,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
     }
     if (status == OK) status = plan_forecast(cmd, &session, &forecast);
     if (status == OK) {
+        if (cmd->check) print_answer(&session, &forecast);
         if (json)
             forecast_print_json(&session, &forecast);
         else

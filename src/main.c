@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -127,8 +128,20 @@ static void move_command(int argc, char **words)
     words[1] = name;
 }
 
+/* With less, some of the libraries' and our own functions would run beyond the stack's end. */
+#define STACK_BYTES ((rlim_t)256 << 10)
+
+static enum status check_stack(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= STACK_BYTES) return OK;
+    return fail(FAILED, "the stack is limited to %llu KiB, and at least %llu KiB are needed (ulimit -s)",
+                (unsigned long long)limit.rlim_cur >> 10, (unsigned long long)STACK_BYTES >> 10);
+}
+
 static enum status run_words(int argc, char **argv, char **words)
 {
+    TRY(check_stack());
     const struct command *command = command_find("train");
     bool named = argc > 1 && words[1][0] != '-';
     if (named) command = command_find(words[1]);

@@ -388,6 +388,42 @@ else
     skip "OpenMP threads spin briefly" "this OpenMP is not GNU's"
 fi
 
+# Paths below the home folder, where a shell leaves them as they are.
+homely() {
+    rm -rf home && mkdir home && cp tiny.ini run.ini home &&
+        HOME=$PWD/home "$AMPTRAIN" -q --config='~/run.ini' -s model.file='~/tiny.ini' -s train.epochs=1 -o '~/run' &&
+        HOME=$PWD/home "$AMPTRAIN" eval -q --weights='~/run' -c run.ini --logits='~/logits.npy' &&
+        HOME=$PWD/home "$AMPTRAIN" -q -o home/run -r='~/run/checkpoint-last.safetensors' &&
+        [ -s home/logits.npy ] && [ ! -e '~' ] && grep "^file = $PWD/home/tiny.ini" home/run/config.ini
+}
+ok "~ is the home folder in paths" homely
+nothing_saved() { says 0 "there is no run folder (-o): nothing will be saved" \
+    "$AMPTRAIN" -q -c run.ini -s train.epochs=1; }
+ok "-q without -o says that nothing is saved" nothing_saved
+
+bestless() {
+    rm -rf bestless && cp -r run bestless && rm bestless/checkpoint-best.safetensors && for command in "$@"; do
+        says 0 "bestless/checkpoint-last.safetensors is used, which is not the best one" "$AMPTRAIN" $command \
+            --weights bestless || return 1
+    done
+}
+ok "a deleted best checkpoint: what is used instead is said" bestless "eval -q -c run.ini" \
+    "export -q -o bestless.safetensors"
+ok "... by predict" bestless "predict -q $top_srcdir/tests/golden/version-1/image.png"
+
+check_answers() {
+    "$AMPTRAIN" -q -c run.ini --check >out 2>err || return 1
+    head -n 5 out
+    head -n 1 out | grep -q '^network     tiny, 3826 parameters, in fp16$' &&
+        sed -n 2p out | grep -q '^images      1438 of 10 classes for training, 359 for validation$' &&
+        sed -n 3p out | grep -q '^training    [0-9]* epochs, [0-9]* steps of 64 images$' &&
+        sed -n 4p out | grep -q '^time        .*, estimated' &&
+        sed -n 5p out | grep -q '^memory      [0-9.]* [KM]iB of the .*: it fits$'
+}
+ok "--check answers first what will be trained, on what, for how long, and whether it fits" check_answers
+stacks() { (ulimit -s 100 && says 1 "the stack is limited to 100 KiB" "$AMPTRAIN" plan -q -c run.ini); }
+ok "a small stack is an error message" stacks
+
 # What a command reads is not written over.
 mkdir -p kept && cp run.ini tiny.ini kept && cp "$last" kept/in.safetensors &&
     cp "$top_srcdir/tests/golden/version-1/images.pack" kept

@@ -165,8 +165,8 @@ static void names_of_every_length(void **state)
 
 static void long_lines_are_refused(void **state)
 {
-    char *value = memory_new(5001, 1);
-    memset(value, 'v', 5000);
+    char *value = memory_new(20101, 1);
+    memset(value, 'v', 20100);
     char *text = text_format("[a]\nb = 1\nkey = %s\nc = [\n[d\ne\n", value);
     expect_refused(text, "f.ini:3: the line is longer", 2);
     free(text);
@@ -353,6 +353,61 @@ static void noise_of_bytes(void **state)
     }
 }
 
+static void quoted_values(void **state)
+{
+    struct ini ini = read_good("[a]\nb = \"x ;y\" ; comment\nc=\" \\\"\\\\\\t\\n\\r\\x41\\xe9 \"\nd = \"\"\n"
+                               "e = x\"y\"\n");
+    expect_entry(&ini, 1, "a", "b", "x ;y", 2);
+    expect_entry(&ini, 2, "a", "c", " \"\\\t\n\rA\xe9 ", 3);
+    expect_entry(&ini, 3, "a", "d", "", 4);
+    expect_entry(&ini, 4, "a", "e", "x\"y\"", 5);
+    ini_free(&ini);
+    static const char *const open[] = {"\"", "\"x", "\"x\\\"", "\"x ; comment"};
+    static const char *const more[] = {"\"x\" y", "\"x\"y", "\"\"\"", "\"x\";y"};
+    static const char *const wrong[] = {"\"\\q\"", "\"\\x4\"", "\"\\xg0\"", "\"\\x00\"", "\"\\", "\"\\x"};
+    char text[64];
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(text, sizeof text, "[a]\nb = %s\n", open[i]);
+        expect_refused(text, "f.ini:2: the closing quotation mark is missing", 1);
+        snprintf(text, sizeof text, "[a]\nb = %s\n", more[i]);
+        expect_refused(text, "f.ini:2: nothing may follow the closing quotation mark", 1);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(text, sizeof text, "[a]\nb = %s\n", wrong[i]);
+        expect_refused(text, "f.ini:2: a backslash in quotation marks must be followed by", 1);
+    }
+}
+
+/* Every byte, alone and in company, and values of any length up to that of a path. */
+static void values_read_back(void **state)
+{
+    static const char *const plain[] = {"", "a", "a=b", "a # b", "a\"b", "a\\b", "\xc3\xa9"};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        struct text text = {0};
+        text_add(&text, "%s", "");
+        ini_add_value(&text, plain[i]);
+        assert_string_equal(text.data, plain[i]);
+        text_free(&text);
+    }
+    srand(3);
+    for (int round = 0; round < 2000; round++) {
+        char value[4096];
+        size_t length = round < 255 ? 1 : round == 255 ? 4095 : (size_t)(rand() % 20);
+        for (size_t i = 0; i < length; i++)
+            value[i] = (char)(round < 255 ? round + 1 : round == 255 ? 1 : rand() % 3 ? rand() % 255 + 1
+                                                                      : " ;\"\\\t\nx"[rand() % 7]);
+        value[length] = '\0';
+        struct text text = {0};
+        text_add(&text, "[a]\nb = ");
+        ini_add_value(&text, value);
+        text_add(&text, " ; comment\n");
+        struct ini ini = read_good(text.data);
+        expect_entry(&ini, 1, "a", "b", value, 2);
+        ini_free(&ini);
+        text_free(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +418,8 @@ int main(void)
         cmocka_unit_test(line_ends_and_byte_order_mark),
         cmocka_unit_test(indented_lines_stand_alone),
         cmocka_unit_test(values_of_every_length),
+        cmocka_unit_test(quoted_values),
+        cmocka_unit_test(values_read_back),
         cmocka_unit_test(names_of_every_length),
         cmocka_unit_test(long_lines_are_refused),
         cmocka_unit_test(malformed_lines_are_refused),

@@ -64,9 +64,15 @@ ok "... can be trained on" checks
 ok "an unknown name" says 2 "did you mean cifar10?" "$AMPTRAIN" init cifar01
 ok "a folder without images" says 3 "no class folders" "$AMPTRAIN" init configurations
 ok "no argument" says 2 "give one folder" "$AMPTRAIN" init
-for path in 'a ;b' 'a ' "$(printf 'a\nlimit = 5')"; do
-    cp -r pictures "$path"
-    ok "a path that an INI file cannot hold" says 2 "cannot hold this path" "$AMPTRAIN" init "$path"
+# A path is quoted where it must be; config.ini has the whole of it, so that a run resumes from anywhere.
+moves() {
+    rm -rf odd-run && cp -r pictures "$1" && "$AMPTRAIN" init -q "$1" >odd.ini && cat odd.ini &&
+        "$AMPTRAIN" -q -c odd.ini -s run.device=cpu -s model.arch=resnet20 -s augment.crop=32 \
+            -s augment.val_crop=32 -s train.epochs=2 -s run.max_steps=1 -o odd-run &&
+        (cd configurations && "$AMPTRAIN" -q -o ../odd-run -r -s run.max_steps=2)
+}
+for path in 'a ;b' ';a' 'a ' '"a"' 'a\b' "$(printf 'a\tb')" "$(printf 'a\nlimit = 5')"; do
+    ok "a folder whose name has odd characters" moves "$path"
 done
 
 # Data sets as torchvision, Python or an archive leaves them.
@@ -86,6 +92,16 @@ ok "no folder" says 3 "mnist: no folder is given; set data.train" \
     "$AMPTRAIN" train -s model.arch=lenet5 -s data.format=mnist --check
 mkdir -p zipped/MNIST/raw && touch zipped/MNIST/raw/train-images-idx3-ubyte.gz
 ok "torchvision's folder of compressed files" says 3 "are in its folder MNIST/raw" train mnist zipped
+both_labels() {
+    "$AMPTRAIN" init root >out 2>err || return 1
+    cat err
+    grep "root/MNIST/raw: train-labels-idx1-ubyte and train-labels-idx1-ubyte.gz differ" err |
+        grep -q "the labels are those of train-labels-idx1-ubyte$"
+}
+labels | gzip >root/MNIST/raw/train-labels-idx1-ubyte.gz
+ok "two files of labels that are alike" sh -c '! "$AMPTRAIN" init root 2>&1 | grep differ'
+labels | tr '\003' '\004' | gzip >root/MNIST/raw/train-labels-idx1-ubyte.gz
+ok "... that differ: which is used" both_labels
 ok "CIFAR's Python version" says 3 'get the "binary version"' train cifar10 python
 ok "a compressed archive" says 3 "cifar.tar.gz: a compressed archive: unpack it" train cifar10 cifar.tar.gz
 

@@ -82,6 +82,13 @@ again() {
         ! grep "warning: .*apple/1.png" said && listed again && same skipping again
 }
 ok "... not again when the run is resumed" again
+# config.ini has other paths of the same files.
+from_elsewhere() {
+    broken moved -s run.max_steps=11 && cp moved/bad-images.txt before &&
+        (mkdir -p else && cd else && "$AMPTRAIN" -q -o ../moved -r) && listed moved &&
+        head -n "$(wc -l <before)" moved/bad-images.txt | cmp - before
+}
+ok "... nor listed twice when it is resumed from another folder" from_elsewhere
 stops() { broken stopped -s data.on_error=stop 2>said; status=$?; cat said
     grep -Eq "^amptrain: broken/(apple/1.png|pear/7.png|pear/a${tab}tab.png): " said && return $status; }
 exits "... or end the run, by name" 3 stops

@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "memory.h"
+#include "search_paths.h"
 
 struct unit {
     const char *name;
@@ -294,11 +295,19 @@ static bool parse_every(const struct field *field, void *object, const char *tex
     return true;
 }
 
+static bool parse_path(const struct field *field, void *object, const char *text)
+{
+    char *path = search_paths_expand(text);
+    bool good = parse_text(field, object, path);
+    free(path);
+    return good;
+}
+
 bool field_parse(const struct field *field, void *object, const char *text, struct reason *reason)
 {
     switch (field->type) {
-    case FIELD_TEXT:
-    case FIELD_PATH: return parse_text(field, object, text);
+    case FIELD_TEXT: return parse_text(field, object, text);
+    case FIELD_PATH: return parse_path(field, object, text);
     case FIELD_INT: return parse_int(field, object, text, reason);
     case FIELD_REAL: return parse_real(field, object, text, reason);
     case FIELD_BOOL: return parse_bool(field, object, text, reason);

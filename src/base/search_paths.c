@@ -78,6 +78,13 @@ void search_paths_free(struct search_paths *paths)
     *paths = (struct search_paths){0};
 }
 
+char *search_paths_expand(const char *path)
+{
+    const char *home = getenv("HOME");
+    bool begins = path[0] == '~' && (path[1] == '/' || path[1] == '\0');
+    return begins && home && home[0] == '/' ? text_format("%s%s", home, path + 1) : text_copy(path);
+}
+
 char *search_paths_cache(void)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

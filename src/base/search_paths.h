@@ -14,5 +14,9 @@ struct search_paths {
 struct search_paths search_paths_find(void);
 void search_paths_free(struct search_paths *paths);
 
+/* The path with the user's home folder in place of a first "~" that stands alone or before "/"; or a copy.
+ * The caller frees it. */
+char *search_paths_expand(const char *path);
+
 /* The user's cache folder, which is created by the first writer. NULL: there is none. The caller frees it. */
 char *search_paths_cache(void);

@@ -44,7 +44,7 @@ static bool may_fit(const struct asking *asking)
 }
 
 /* Plans the variant and keeps the advice if it saves at least 1 %. `price` NULL: the number of recomputed
- * activations. */
+ * activations, which without a limit are those that cost next to nothing. */
 static void consider(struct asking *asking, const struct variant *variant, const char *setting,
                      const char *price)
 {
@@ -58,8 +58,9 @@ static void consider(struct asking *asking, const struct variant *variant, const
     if (price)
         snprintf(advice->price, sizeof advice->price, "%s", price);
     else
-        snprintf(advice->price, sizeof advice->price, "same results; recomputes %d activations",
-                 recompute_count(&other.compiled.program));
+        snprintf(advice->price, sizeof advice->price, "same results; recomputes %d activations%s",
+                 recompute_count(&other.compiled.program),
+                 variant->settings.memory.strategy == STRATEGY_KEEP ? ", at next to no cost" : "");
     bool fits = limit == 0 || other.bytes.total <= limit;
     if (fits && now - other.bytes.total >= now / 100) asking->count++;
     forecast_free(&other);

@@ -51,7 +51,7 @@ static void add_results(const struct run_records *records, struct text *out)
     double joules = records_sum(epochs, "joules");
     joules += json_number_value(json_object_get(records->end, "joules"));
     if (joules > 0) add_tile(out, "energy", text_energy(joules, number));
-    if (*memory) add_tile(out, "device memory", memory);
+    if (*memory) add_tile(out, "memory", memory);
     add_count_tile(out, "skipped steps", records_sum(epochs, "skipped_steps"));
     add_count_tile(out, "bad images", records_sum(epochs, "bad_images"));
 }

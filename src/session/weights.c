@@ -30,11 +30,25 @@ static char *checkpoint_of(const char *folder)
     return NULL;
 }
 
+/* A run that was validated had a best checkpoint, which may have been deleted since. */
+static void warn_of_missing_best(const char *folder, const char *found)
+{
+    struct safetensors file;
+    struct reason unsaid;
+    if (text_ends_in(found, CHECKPOINT_BEST) || !safetensors_open(found, &file, &unsaid)) return;
+    const char *epoch = safetensors_value(&file, "position.best_epoch");
+    if (epoch && strcmp(epoch, "0") != 0)
+        log_warning("%s/" CHECKPOINT_BEST " is missing (of epoch %s): %s is used, which is not the best one",
+                    folder, epoch, found);
+    safetensors_close(&file);
+}
+
 enum status weights_path(const char *named, char **path)
 {
     bool folder = directory_is(named);
     char *found = folder ? checkpoint_of(named) : text_copy(named);
     if (!found) return fail(BAD_CHECKPOINT, "%s: there is no checkpoint in this folder", named);
+    if (folder) warn_of_missing_best(named, found);
     if (folder) log_info("%s: the weights of this run", found);
     *path = found;
     return OK;

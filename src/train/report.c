@@ -110,6 +110,11 @@ static void add_plan(const struct run *run, struct text *line)
     text_add(line, "}");
 }
 
+static const char *memory_name(const struct session *session)
+{
+    return session_device_kind(session) == DEVICE_CPU ? "memory" : "device memory";
+}
+
 enum status report_start(struct run *run)
 {
     const struct session *session = run->session;
@@ -122,9 +127,9 @@ enum status report_start(struct run *run)
     device->backend->libraries(&libraries);
     int64_t params = graph_param_elements(graph), trained = graph_trained_elements(graph);
     if (trained < params) snprintf(share, sizeof share, ", of which %" PRId64 " are trained", trained);
-    log_info("%s, %" PRId64 " parameters%s, %s, on %s; %s of device memory", graph->arch, params, share,
+    log_info("%s, %" PRId64 " parameters%s, %s, on %s; %s of %s", graph->arch, params, share,
              session->hyper.precision->name, name.data,
-             text_bytes((uint64_t)run->programs.most_bytes, memory));
+             text_bytes((uint64_t)run->programs.most_bytes, memory), memory_name(session));
     if (comm_rank(session->comm) == 0) {
         data_summary_log(session->settings, data);
         plausible_warn(session);
@@ -285,7 +290,7 @@ static void fill_table(const struct run *run, const char *reason, struct progres
     progress_table_add(table, "ended", "%s, after %" PRId64 " epoch%s, %" PRId64 " step%s", reason, epochs,
                        plural(epochs), steps, plural(steps));
     progress_table_add(table, "time", "%s", progress_time(clock_seconds() - run->began, time));
-    progress_table_add(table, "device memory", "%s",
+    progress_table_add(table, memory_name(run->session), "%s",
                        text_bytes((uint64_t)run->programs.most_bytes, memory));
     if (isfinite(run->energy.joules) && run->steps > 1)
         progress_table_add(table, "energy", "%s, %.3g J an image", text_energy(run->energy.joules, words),

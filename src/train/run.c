@@ -212,7 +212,6 @@ static enum status open_records(struct run *run)
 {
     const struct directory *folder = &run->folder.at;
     if (!folder->path) return OK;
-    bad_images_list(run->session->data.bad, folder, "bad-images.txt");
     TRY(metrics_cut(folder, RUN_METRICS, run->state.step, run->position.epoch));
     TRY(metrics_open(folder, RUN_METRICS, &run->metrics));
     TRY(folder_write_settings(&run->folder, run->session->settings, run->session->file));
@@ -315,6 +314,7 @@ enum status run_begin(struct run *run)
     struct session *session = run->session;
     const struct caching_options caching = session_caching_options(session);
     TRY(folder_log(&run->folder));
+    if (run->folder.at.path) bad_images_list(session->data.bad, &run->folder.at, "bad-images.txt");
     TRY(preprocessing_open(session, true));
     TRY(ranks_receive_algorithms(session->comm, session->hyper.stages, session->device));
     TRY(programs_open(session, &run->store, &run->programs));

@@ -497,7 +497,7 @@ static enum status carry_out(struct run *run)
     TRY(run_begin(run));
     TRY(report_start(run));
     warn_of_order(run);
-    if (!run->folder.at.path) log_info("no run folder (-o): nothing will be saved");
+    if (!run->options->output) log_warning("there is no run folder (-o): nothing will be saved");
     enum status status = train_loop(run, &verdict);
     if (status == OK) return finish(run, verdict);
     if (run->health.ended) {
