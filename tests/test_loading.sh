@@ -85,7 +85,10 @@ ok "... not again when the run is resumed" again
 # config.ini has other paths of the same files.
 from_elsewhere() {
     broken moved -s run.max_steps=11 && cp moved/bad-images.txt before &&
-        (mkdir -p else && cd else && "$AMPTRAIN" -q -o ../moved -r) && listed moved &&
+        (mkdir -p else && cd else && "$AMPTRAIN" -q -o ../moved -r -s run.max_steps=1000) || return 1
+    cat moved/bad-images.txt
+    [ "$(wc -l <moved/bad-images.txt)" = 4 ] &&
+        [ "$(cut -f 1,2 moved/bad-images.txt | sort -u | wc -l)" = 4 ] &&
         head -n "$(wc -l <before)" moved/bad-images.txt | cmp - before
 }
 ok "... nor listed twice when it is resumed from another folder" from_elsewhere
