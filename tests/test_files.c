@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/signature.h"
 #include "tests/caught.h"
 #include "tests/unit.h"
 
@@ -273,6 +275,128 @@ static void second_names(void **state)
     assert_content("two", "content");
 }
 
+/* From another file system, or one without hard links, the name is given to a copy. */
+static void copied_names(void **state)
+{
+    char other[] = "/dev/shm/test_files.XXXXXX";
+    struct caught caught;
+    int file = mkstemp(other);
+    if (file < 0) skip();
+    assert_true(file_write(file, "content", 7, 0));
+    close(file);
+    assert_int_equal(atomic_file_link(&directory_working, other, "copy"), OK);
+    assert_content("copy", "content");
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(mkdir("folder", 0777), 0);
+    caught_begin(&caught);
+    enum status status = atomic_file_link(&directory_working, "folder", "copy");
+    caught_end(&caught);
+    assert_int_equal(status, FAILED);
+    text_free(&caught.words);
+    assert_content("copy", "content");
+    assert_int_equal(count_temporary(), 0);
+}
+
+static void folders(void **state)
+{
+    struct directory opened;
+    struct caught caught;
+    struct reason reason;
+    put("file", "x");
+    assert_true(directory_make("made/of/parts", 0777, &reason));
+    assert_true(directory_make("made/of/parts", 0777, &reason));
+    assert_true(directory_is("made/of/parts"));
+    assert_false(directory_is("file"));
+    assert_false(directory_is("none"));
+    assert_false(directory_make("file", 0777, &reason));
+    assert_string_equal(reason.text, strerror(ENOTDIR));
+    assert_false(directory_make("file/below", 0777, &reason));
+    assert_false(directory_make("", 0777, &reason));
+    caught_begin(&caught);
+    enum status missing = directory_open("none", &opened), refused = directory_refuse(&opened, "x", "why");
+    caught_end(&caught);
+    text_free(&caught.words);
+    assert_int_equal(missing, FAILED);
+    assert_int_equal(refused, FAILED);
+    assert_int_equal(directory_open("made", &opened), OK);
+    char *shown = directory_show(&opened, "x"), *alone = directory_show(&directory_working, "x");
+    assert_string_equal(shown, "made/x");
+    assert_string_equal(alone, "x");
+    free(shown);
+    free(alone);
+    assert_true(directory_has(&opened, "of"));
+    assert_false(directory_has(&opened, "none"));
+    assert_false(directory_has(&directory_working, "file/below"));
+    assert_int_equal(symlink("nowhere", "made/dangling"), 0);
+    assert_true(directory_has(&opened, "dangling"));
+    directory_remove(&opened, "dangling");
+    assert_false(directory_has(&opened, "dangling"));
+    directory_close(&opened);
+    directory_close(&opened);
+    assert_int_equal(rmdir("made/of/parts") | rmdir("made/of"), 0);
+}
+
+static void many_files(void **state)
+{
+    struct rlimit before, low;
+    struct reason reason;
+    int files[16];
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = (struct rlimit){12, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    put("file", "x");
+    for (int i = 0; i < 16; i++) files[i] = directory_file(&directory_working, "file", O_RDONLY, &reason);
+    for (int i = 0; i < 16; i++) close(files[i]);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &low), 0);
+    assert_int_equal(low.rlim_cur, before.rlim_max);
+    assert_false(file_raise_limit());
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int i = 0; i < 16; i++) assert_true(files[i] >= 0);
+}
+
+static void same_files(void **state)
+{
+    put("one", "x");
+    put("two", "x");
+    assert_int_equal(symlink("one", "link"), 0);
+    assert_true(file_same("one", "link"));
+    assert_false(file_same("one", "two"));
+    assert_false(file_same("one", "none"));
+    assert_false(file_same("none", "one"));
+}
+
+static void reads_and_writes(void **state)
+{
+    char bytes[8];
+    put("one", "abc");
+    int file = open("one", O_RDONLY);
+    assert_int_equal(file_read(file, bytes, 8, 1), 2);
+    assert_int_equal(file_read(file, bytes, 8, 9), 0);
+    assert_false(file_write(file, "x", 1, 0));
+    close(file);
+    assert_int_equal(file_read(file, bytes, 8, 0), -1);
+}
+
+static void signatures(void **state)
+{
+    static const char zeros[] = "??magic*";
+    put("one", "head of a file");
+    put("empty", "");
+    int file = open("zeros", O_WRONLY | O_CREAT, 0666);
+    assert_true(file_write(file, "\0\0magic\0\xff", 9, 0));
+    close(file);
+    assert_int_equal(mkdir("folder", 0777), 0);
+    assert_true(signature_matches(&directory_working, "one", "head*"));
+    assert_true(signature_matches(&directory_working, "one", "@(foot|head) of*"));
+    assert_false(signature_matches(&directory_working, "one", "head"));
+    assert_false(signature_matches(&directory_working, "one", "[0-9]*"));
+    assert_true(signature_matches(&directory_working, "zeros", zeros));
+    assert_false(signature_matches(&directory_working, "one", zeros));
+    assert_true(signature_matches(&directory_working, "empty", "head*"));
+    assert_true(signature_matches(&directory_working, "none", "head*"));
+    assert_true(signature_matches(&directory_working, "folder", "head*"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +411,12 @@ int main(void)
         cmocka_unit_test_teardown(cannot_be_written, leave),
         cmocka_unit_test_teardown(full_disk, leave),
         cmocka_unit_test_teardown(second_names, leave),
+        cmocka_unit_test_teardown(copied_names, leave),
+        cmocka_unit_test_teardown(folders, leave),
+        cmocka_unit_test_teardown(many_files, leave),
+        cmocka_unit_test_teardown(same_files, leave),
+        cmocka_unit_test_teardown(reads_and_writes, leave),
+        cmocka_unit_test_teardown(signatures, leave),
     };
     return cmocka_run_group_tests_name("files", tests, enter, end);
 }

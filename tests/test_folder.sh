@@ -223,6 +223,14 @@ linked_records() {
 }
 ok "... nor by eval -o" linked_records
 
+# The cache: its folder may be a link, as a user makes it to save space, but not its files.
+cached() { XDG_CACHE_HOME=$PWD/cache "$AMPTRAIN" profile -q -c run.ini >/dev/null; }
+linked_cache() {
+    mkdir -p cache real && ln -s ../real cache/amptrain && cached && [ -s real/peaks ] || return 1
+    echo mine >victim && ln -sf ../victim real/peaks && cached && [ "$(cat victim)" = mine ]
+}
+ok "... nor through the cache's, whose folder may be one" linked_cache
+
 ### Whose folder
 
 # foreign NAME CONTENT [COMMAND...]: refused, and the folder stays as it is.

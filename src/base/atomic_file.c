@@ -15,11 +15,6 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-char *atomic_file_path(const char *folder, const char *name)
-{
-    return text_format("%s/%s", folder, name);
-}
-
 /* Syncs the folder that the file lies in, so that names in it survive. */
 static enum status sync_folder(const struct directory *in, const char *name)
 {

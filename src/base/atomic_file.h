@@ -27,6 +27,3 @@ enum status atomic_file_end(struct atomic_file *file, bool keep);
 
 /* A file with this content. */
 enum status atomic_file_write(const struct directory *in, const char *name, const void *data, size_t bytes);
-
-/* DIR/NAME, for the caller to free. */
-char *atomic_file_path(const char *folder, const char *name);
