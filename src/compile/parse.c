@@ -383,6 +383,7 @@ static bool read_header(struct parser *p)
 {
     struct program *program = &p->program;
     program->stages = program->streams = program->micro_batches = program->all_micro_batches = 1;
+    program->machine = machine_gpu(NULL, false);
     for (const struct program_word *word = program_value_words; word->name; word++)
         *(int *)((char *)program + word->offset) = -1;
     program->gradients = memory_new((size_t)p->graph.param_count, sizeof *program->gradients);
