@@ -43,10 +43,8 @@ int main(int count, char **words)
     struct settings base;
     if (count != 2 || settings_load(words[1], NULL, 0, &base) != OK) return 2;
     if (!freopen("/dev/null", "w", stderr)) return 1;
-    int missing = 0;
     for (const struct option *option = option_table; option->section; option++) {
         const char *value = another(words[1], option, &base);
-        missing += !value;
         printf("%s.%s=%s %s\n", option->section, option->field.name, value ? value : "",
                option->resumable ? "yes" : "no");
     }
