@@ -28,3 +28,7 @@ tests_test_tuning_LDADD = libbase.a -lcmocka
 check_PROGRAMS += tests/test_comm
 tests_test_comm_SOURCES = tests/test_comm.c
 tests_test_comm_LDADD = libcomm.a libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_mail
+tests_test_mail_SOURCES = tests/test_mail.c
+tests_test_mail_LDADD = libcomm.a libbase.a -lcmocka

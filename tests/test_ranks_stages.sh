@@ -131,5 +131,10 @@ ok "pipelines that do not divide a batch" \
     says 2 "parallel.gpus: 2 pipelines of 5 micro-batches do not divide" stages 4 2 5 wrong -s train.batch=65
 ok "train.batch=auto" says 2 "train.batch: auto is not for pipelines" \
     stages 2 2 1 wrong -s train.batch=auto
+sed 's/filters=8/filters=16/; s/filters=16 kernel=3 stride=2/filters=64 kernel=3 stride=2/' tiny.ini >large.ini
+ok "a message larger than ranks can send" \
+    says 2 "is a message of 2.0 GiB, but ranks send at most 1.0 GiB at once; more of parallel.microbatches" \
+    "$AMPTRAIN" plan -c run.ini -s model.file=large.ini -s parallel.gpus=2 -s parallel.stages=2 \
+    -s parallel.microbatches=1 -s train.accumulate=1 -s train.batch=1048576
 ok "more stages than layers" says 2 "a network of 7 layers cannot be cut into 8 stages" stages 8 8 1 wrong
 finish

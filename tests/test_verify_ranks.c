@@ -288,6 +288,34 @@ static void stages_expect_what_others_send(void **state)
     graph_free(&graph);
 }
 
+/* `largest` bytes are sent at once: no fewer suffice. */
+static void assert_largest(const struct program *program, int replicas, size_t largest, const char *words)
+{
+    struct reason reason = {0};
+    assert_true(stage_mail_fits(program, replicas, 0, &reason));
+    assert_true(stage_mail_fits(program, replicas, largest, &reason));
+    assert_false(stage_mail_fits(program, replicas, largest - 1, &reason));
+    assert_string_equal(reason.text, words);
+}
+
+static void the_largest_message_is_named(void **state)
+{
+    (void)state;
+    struct graph graph = {0};
+    struct ranks ranks = exchange_of_two(&graph, 1, 0);
+    push(&ranks.program[0], INSTRUCTION_SEND, "z", 1024, 0);
+    push(&ranks.program[0], INSTRUCTION_SEND, "w", 16, 0);
+    push(&ranks.program[0], INSTRUCTION_RECEIVE, "v", 1 << 20, 0);
+    assert_largest(&ranks.program[0], 1, 4096, "'send z' is a message of 4.0 KiB, but ranks send at most "
+                   "4.0 KiB at once");
+    push(&ranks.program[1], INSTRUCTION_SEND, "parts", 512, 0);
+    struct program *other = &ranks.program[1];
+    other->instructions[other->count - 1].kind = INSTRUCTION_ALL_TO_ALL;
+    assert_largest(other, 2, 1024, "'send parts' is a message of 1.0 KiB, but ranks send at most 1023 B "
+                   "at once");
+    ranks_free(&ranks);
+}
+
 static bool is_exchange(const struct instruction *at)
 {
     return instruction_is_message(at) || instruction_is_collective(at);
@@ -366,6 +394,7 @@ int main(void)
         cmocka_unit_test(compiled_programs_end),
         cmocka_unit_test(stages_never_wait_in_a_ring),
         cmocka_unit_test(stages_expect_what_others_send),
+        cmocka_unit_test(the_largest_message_is_named),
         cmocka_unit_test(planted_faults_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

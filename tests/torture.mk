@@ -2,7 +2,7 @@
 # is there; `rounds` (tests/tap.sh, tests/rounds.h) says how long it is to be. One line a test.
 TORTURE =
 TORTURE += tests/test_resume.sh tests/test_resume_options.sh
-TORTURE += tests/test_launcher tests/test_ranks_train.sh tests/test_ranks_torture.sh
+TORTURE += tests/test_mail tests/test_launcher tests/test_ranks_train.sh tests/test_ranks_torture.sh
 TORTURE += tests/test_ranks_faults.sh tests/test_ranks_mpi.sh
 TORTURE += tests/test_repeat.sh tests/test_inject
 TORTURE += tests/test_fuzz.sh

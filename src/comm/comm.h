@@ -69,6 +69,7 @@ static inline size_t comm_mail_room(size_t bytes)
  * the bytes are received; messages from one rank to another arrive in order. */
 struct exchange_backend {
     const char *name;                     /* "shared memory", "NCCL" */
+    size_t message_bytes;                 /* the most that one send may have; 0: there is no limit */
     /* from: [count][bytes], one part for each rank; to: [count][bytes], one part of each. This rank's own
      * part of `to` need not be written. */
     enum status (*all_to_all)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);

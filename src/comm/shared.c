@@ -223,6 +223,7 @@ static const struct comm_backend backend = {
 
 static const struct exchange_backend exchange = {
     .name = "shared memory",
+    .message_bytes = SHARED_MAIL_BYTES,
     .all_to_all = all_to_all,
     .all_gather = exchange_gather,
     .send = shared_send,

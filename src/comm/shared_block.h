@@ -45,11 +45,12 @@ struct shared_block {
 };
 
 /* Messages from one rank to one other: a ring of whole messages in a ring of bytes. The sender moves `sent`,
- * the receiver `received`; both are futexes. */
+ * the receiver `received`; both are futexes. Positions of bytes only grow: a byte lies at its position modulo
+ * the capacity. */
 struct shared_mailbox {
     _Alignas(64) _Atomic uint32_t sent;
     _Alignas(64) _Atomic uint32_t received;
-    struct shared_message { uint64_t offset, bytes; } messages[SHARED_MAIL_MESSAGES];
+    struct shared_message { uint64_t position, bytes; } messages[SHARED_MAIL_MESSAGES];
     _Alignas(4096) char data[];
 };
 
