@@ -300,6 +300,18 @@ bool conv_batchnorm_gives_products(const struct call *call)
            s->stride == 1;
 }
 
+struct shape conv_batchnorm_picks_gradient(const void *settings, struct shape x)
+{
+    const struct conv_batchnorm *s = settings;
+    return s->stride == 2 ? conv_batchnorm_taken(s, x) : x;
+}
+
+bool conv_batchnorm_clips_later(const void *settings)
+{
+    const struct conv_batchnorm *s = settings;
+    return s->norm.activation == ACTIVATION_RELU6;
+}
+
 static void write_products(const struct call *call)
 {
     int64_t channels = call->x[0].shape.c;
@@ -352,8 +364,8 @@ static const struct op_code reference = {
     .gives_products = conv_batchnorm_gives_products,
     .keeps_mask = true,
     .takes_joined = true,
-    .picks_gradient = true,
-    .clips_later = true,
+    .picks_gradient = conv_batchnorm_picks_gradient,
+    .clips_later = conv_batchnorm_clips_later,
     .workspace = conv_batchnorm_workspace,
     .forward = conv_batchnorm_forward,
     .backward = conv_batchnorm_backward,

@@ -21,6 +21,10 @@ static inline int conv_batchnorm_weight(const struct batchnorm *norm)
     return batchnorm_statistics(norm).batches + 1;
 }
 
+/* op_code.picks_gradient, and clips_later: behind relu6. */
+struct shape conv_batchnorm_picks_gradient(const void *settings, struct shape x);
+bool conv_batchnorm_clips_later(const void *settings);
+
 /* op_code.gives_products: where a kernel leaves those sums of the gradient that it writes. */
 bool conv_batchnorm_gives_products(const struct call *call);
 

@@ -199,10 +199,12 @@ struct op_code {
     bool keeps_mask;         /* forward and backward support call->mask, if the op masks */
     bool joins_gradients;    /* backward_data supports call->d_x_more, with mask and sums */
     bool takes_joined;       /* backward heeds call->sums */
-    bool picks_gradient;     /* of conv_batchnorm: d_x[0] may have the pixels alone that its stride takes */
+    /* The shape that d_x[0] may have instead of that of x[0]: of the pixels alone that backward writes, which
+     * are every second one in both directions. NULL: none */
+    struct shape (*picks_gradient)(const void *settings, struct shape x);
     bool sums_gradient;      /* backward writes the sums of d_x[0] to call->sums */
     bool spares_bias;        /* backward_params computes no gradient of params[1] where it is absent */
-    bool clips_later;        /* forward and recompute heed call->clips */
+    bool (*clips_later)(const void *settings);   /* whether forward and recompute heed call->clips; NULL: no */
     /* Whether it runs such calls on such a device, any at hand or NULL; NULL: all that the op accepts. */
     bool (*supports)(const struct call *call);
     /* Whether `backward` makes in one go what backward_data and backward_params do, and heeds call->clips, as

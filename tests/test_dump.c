@@ -18,6 +18,7 @@
 #include "compile/parse.h"
 #include "compile/pass_text.h"
 #include "kernels/batchnorm.h"
+#include "kernels/conv_batchnorm.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -48,7 +49,7 @@ static const struct op_code *code_of(const struct op *op)
         batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_flat = true,
                      .adds_first_channels = true, .keeps_mask = true, .takes_products = is_relu},
         conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true,
-                          .clips_later = true, .gives_products = always};
+                          .clips_later = conv_batchnorm_clips_later, .gives_products = always};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
     if (strcmp(op->name, "conv_batchnorm_maxpool") == 0) return &first_layers;

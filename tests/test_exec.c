@@ -408,6 +408,71 @@ static void test_diagnose_failed_reads(void **state)
     graph_free(&graph);
 }
 
+/* A device that captures, on which work is done at once. */
+static struct captures {
+    int begun, launched, held;
+    bool refuses;                    /* the end of a capture */
+} captures;
+
+static enum status begin_capture(struct device *device)
+{
+    captures.begun++;
+    return OK;
+}
+
+static enum status end_capture(struct device *device, struct captured **captured)
+{
+    if (captures.refuses) return FAILED;
+    captures.held++;
+    *captured = (struct captured *)&captures;
+    return OK;
+}
+
+static enum status launch_captured(struct device *device, struct captured *captured)
+{
+    assert_ptr_equal(captured, &captures);
+    captures.launched++;
+    return OK;
+}
+
+static void free_captured(struct captured *captured)
+{
+    captures.held--;
+}
+
+static void test_failed_capture(void **state)
+{
+    struct graph graph = net_graph(net_mixed, false);
+    struct net net;
+    net_open(&net, &graph, &(struct net_options){.batch = 4, .training = true});
+    assert_int_equal(net_run(&net, 0), OK);
+    const struct device_backend *real = net.device->backend;
+    struct device_backend capturing = *real;
+    read_back = real->transfers.download;
+    capturing.transfers.download = read_back_or_fail;
+    capturing.capture = (struct device_capture){begin_capture, end_capture, launch_captured, free_captured};
+    net.device->backend = &capturing;
+    captures = (struct captures){.refuses = true};
+    reads_left = 0;
+    assert_int_equal(net_run(&net, 0), NO_DEVICE);
+    captures.refuses = false;
+    assert_int_equal(net_run(&net, 0), NO_DEVICE);
+    assert_int_equal(captures.held, 0);
+    reads_left = 1 << 20;
+    captures.refuses = true;
+    assert_int_equal(net_run(&net, 0), FAILED);
+    captures.refuses = false;
+    assert_int_equal(captures.launched, 0);
+    for (int run = 0; run < 3; run++) assert_int_equal(net_run(&net, 0), OK);
+    assert_int_equal(captures.begun, 3 + captures.held);
+    assert_int_equal(captures.launched, 3);
+    exec_capture_anew(net.exec);
+    assert_int_equal(captures.held, 0);
+    net.device->backend = real;
+    net_close(&net);
+    graph_free(&graph);
+}
+
 /* A gradient that overflows is named with the layer whose backward made it. */
 static void test_diagnose_backward(void **state)
 {
@@ -665,6 +730,7 @@ int main(void)
         cmocka_unit_test(test_skipped_step_leaves_no_trace),
         cmocka_unit_test(test_diagnose),
         cmocka_unit_test(test_diagnose_backward),
+        cmocka_unit_test(test_failed_capture),
         cmocka_unit_test(test_diagnose_failed_reads),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_evaluation_shares),

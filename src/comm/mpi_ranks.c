@@ -170,8 +170,8 @@ static const struct comm_backend backend = {
 };
 
 static const struct exchange_backend exchange = {
-    .name = "MPI", .message_bytes = INT_MAX, .all_to_all = mpi_all_to_all, .all_gather = mpi_exchange_gather, .send = mpi_send,
-    .receive = mpi_receive,
+    .name = "MPI", .message_bytes = INT_MAX, .all_to_all = mpi_all_to_all,
+    .all_gather = mpi_exchange_gather, .send = mpi_send, .receive = mpi_receive,
 };
 
 static void mpi_find_place(struct comm *comm)

@@ -11,7 +11,6 @@
 #include "base/memory.h"
 #include "compile/merging.h"
 #include "compile/rewrites.h"
-#include "kernels/conv_batchnorm.h"
 
 struct joining {
     struct program *program;
@@ -53,10 +52,9 @@ static void pick(const struct joining *j, int gradient)
     struct value *value = &j->program->values[gradient];
     if (j->writer[gradient] < 0 || j->readers[gradient] != 1) return;
     const struct instruction *at = &j->program->instructions[j->writer[gradient]];
-    if (!merging_code(j->code_of, at)->picks_gradient || at->d_x[0] != gradient) return;
-    const struct conv_batchnorm *settings = at->settings;
-    if (settings->stride != 2) return;
-    value->shape = conv_batchnorm_taken(settings, value->shape);
+    const struct op_code *code = merging_code(j->code_of, at);
+    if (!code->picks_gradient || at->d_x[0] != gradient) return;
+    value->shape = code->picks_gradient(at->settings, value->shape);
     value_set_bytes(value);
 }
 

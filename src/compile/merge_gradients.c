@@ -10,7 +10,6 @@
 #include "base/memory.h"
 #include "compile/merging.h"
 #include "compile/rewrites.h"
-#include "kernels/batchnorm.h"
 
 /* The instruction of the data gradient for weight gradient i; -1. */
 static int data_gradient_of(const struct merging *m, int i)
@@ -49,8 +48,7 @@ static bool is_read_by(const struct merging *m, int value, int own, int other)
 static bool has_relu6(const struct merging *m, const struct instruction *at)
 {
     const struct op_code *code = merging_code(m->code_of, at);
-    return code->clips_later && code->takes_joined && at->x_count == 1 &&
-           ((const struct batchnorm *)at->settings)->activation == ACTIVATION_RELU6;
+    return code->clips_later && code->takes_joined && at->x_count == 1 && code->clips_later(at->settings);
 }
 
 static int clipped_sums_new(struct program *program, const struct instruction *taker)

@@ -220,18 +220,23 @@ static bool is_captured(const struct exec *exec)
            !moves;
 }
 
+/* If any of the step could not be queued, none of it is launched later. */
+static enum status exec_capture(struct exec *exec, struct exec_slot *slot)
+{
+    const struct device_capture *capture = &exec->device->backend->capture;
+    struct captured *captured = NULL;
+    TRY(capture->begin(exec->device));
+    enum status queued = exec_queue(exec, slot), ended = capture->end(exec->device, &captured);
+    if (queued == OK && ended == OK) slot->captured = captured;
+    else if (ended == OK) capture->free(captured);
+    return queued == OK ? ended : queued;
+}
+
 static enum status queue_or_launch(struct exec *exec, struct exec_slot *slot)
 {
-    const struct device_backend *backend = exec->device->backend;
     if (!is_captured(exec)) return exec_queue(exec, slot);
-    if (!slot->captured) {
-        TRY(backend->capture.begin(exec->device));
-        enum status status = exec_queue(exec, slot);
-        enum status ended = backend->capture.end(exec->device, &slot->captured);
-        TRY(status);
-        TRY(ended);
-    }
-    return backend->capture.launch(exec->device, slot->captured);
+    if (!slot->captured) TRY(exec_capture(exec, slot));
+    return exec->device->backend->capture.launch(exec->device, slot->captured);
 }
 
 static enum status exec_upload(struct exec *exec, struct exec_slot *slot, const struct exec_batch *batch,
