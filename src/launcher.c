@@ -12,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -35,9 +36,10 @@
 /* Without parallel.timeout: seconds, or so many steps if those take longer. */
 #define TIMEOUT_SECONDS 60.0
 #define TIMEOUT_STEPS 20.0
-/* Factors of the timeout outside of steps, where progress is rarer. */
+/* Factors of the timeout outside of steps, where progress is rarer: after the timeout itself a warning names
+ * the rank that is waited for. */
 static const double timeout_factor[] = {
-    [COMM_START] = 60, [COMM_STEP] = 1, [COMM_EVALUATION] = 10, [COMM_CHECKPOINT] = 10, [COMM_END] = 10,
+    [COMM_START] = 10, [COMM_STEP] = 1, [COMM_EVALUATION] = 10, [COMM_CHECKPOINT] = 10, [COMM_END] = 10,
 };
 /* Seconds in which other ranks may fail for the same reason as the first one. */
 #define GRACE 0.2
@@ -64,7 +66,8 @@ struct launcher {
     double progressed;           /* when a rank last made progress */
     double first_step;           /* when this run's first step ended; 0: not yet */
     int64_t step_then;
-    uint64_t progress;           /* reports and exchanges of all ranks so far */
+    uint64_t progress;           /* reports and exchanges of all ranks so far, and work (work_of) */
+    bool warned;                 /* that there has been none since */
 };
 
 /* Until the first rank has reported, the log may belong to another run. */
@@ -313,7 +316,23 @@ static double timeout_of(const struct launcher *launcher)
     if (seconds == 0 && steps > 0)
         seconds = TIMEOUT_STEPS * (launcher->progressed - launcher->first_step) / (double)steps;
     if (launcher->options->timeout == 0 && seconds < TIMEOUT_SECONDS) seconds = TIMEOUT_SECONDS;
-    return factor_of(launcher) * seconds;
+    return seconds;
+}
+
+/* A rank that starts up, such as one that lists a data set, exchanges nothing for long: what counts then is
+ * the time of the processor that it takes, in tenths of seconds. Ranks that wait take some as well, so only
+ * those are asked that others may wait for. */
+static uint64_t work_of(const struct launcher *launcher, int rank)
+{
+    const struct shared_rank *ranks = launcher->block->ranks;
+    clockid_t clock;
+    struct timespec used;
+    for (int other = 0; other < launcher->options->ranks; other++)
+        if (atomic_load(&ranks[other].exchanges) < atomic_load(&ranks[rank].exchanges)) return 0;
+    bool known = phase_of(launcher, rank) == COMM_START && !launcher->children[rank].ended &&
+                 clock_getcpuclockid(launcher->children[rank].pid, &clock) == 0 &&
+                 clock_gettime(clock, &used) == 0;
+    return known ? (uint64_t)used.tv_sec * 10 + (uint64_t)used.tv_nsec / 100000000 : 0;
 }
 
 static void note_progress(struct launcher *launcher)
@@ -321,9 +340,11 @@ static void note_progress(struct launcher *launcher)
     const struct shared_rank *ranks = launcher->block->ranks;
     uint64_t progress = 0;
     for (int rank = 0; rank < launcher->options->ranks; rank++)
-        progress += atomic_load(&ranks[rank].reports) + atomic_load(&ranks[rank].exchanges);
+        progress += atomic_load(&ranks[rank].reports) + atomic_load(&ranks[rank].exchanges) +
+                    work_of(launcher, rank);
     if (progress == launcher->progress) return;
     launcher->progress = progress;
+    launcher->warned = false;
     launcher->progressed = clock_seconds();
     if (launcher->first_step > 0 || phase_of(launcher, 0) != COMM_STEP) return;
     launcher->first_step = launcher->progressed;
@@ -354,20 +375,32 @@ static int find_slowest(const struct launcher *launcher)
     return all_same ? -1 : behind;
 }
 
+static void add_stall(const struct launcher *launcher, int behind, double still, struct text *text)
+{
+    if (behind < 0)
+        text_add(text, "no rank has made progress for %.0f s, all at the same point, ", still);
+    else
+        text_add(text, "rank %d has made no progress for %.0f s while others wait for it, ", behind, still);
+    add_place(launcher, behind < 0 ? 0 : behind, text);
+}
+
 static void end_hung_ranks(struct launcher *launcher)
 {
     note_progress(launcher);
-    double still = clock_seconds() - launcher->progressed;
-    if (still < timeout_of(launcher)) return;
+    double still = clock_seconds() - launcher->progressed, timeout = timeout_of(launcher);
+    if (still < timeout) return;
     int behind = find_slowest(launcher);
+    bool stopped = behind >= 0 && is_stopped(&launcher->children[behind]);
+    bool ends = stopped || still >= factor_of(launcher) * timeout;
     struct text text = {0};
-    if (behind < 0)
-        text_add(&text, "no rank has made progress for %.0f s, all at the same point, ", still);
-    else
-        text_add(&text, "rank %d has made no progress for %.0f s while others wait for it, ", behind, still);
-    add_place(launcher, behind < 0 ? 0 : behind, &text);
-    log_line(LOG_ERROR, "%s", text.data);
+    add_stall(launcher, behind, still, &text);
+    if (ends)
+        log_line(LOG_ERROR, "%s", text.data);
+    else if (!launcher->warned)
+        log_warning("%s; the run ends after %.0f s", text.data, factor_of(launcher) * timeout);
     text_free(&text);
+    launcher->warned = true;
+    if (!ends) return;
     launcher->first = behind < 0 ? 0 : behind;
     kill_ranks(launcher);
 }

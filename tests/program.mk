@@ -70,6 +70,9 @@ tests_test_launcher_LDADD = libcomm.a libbase.a -lcmocka
 # Runs of several ranks.
 dist_check_SCRIPTS += tests/test_ranks_stages.sh tests/test_ranks_train.sh tests/test_ranks_faults.sh \
 	tests/test_ranks_torture.sh tests/test_ranks_mpi.sh
+noinst_PROGRAMS += tests/mpi_messages
+tests_mpi_messages_SOURCES = tests/mpi_messages.c
+tests_mpi_messages_LDADD = libcomm.a libbase.a
 
 # Micro-batches on streams of one device.
 dist_check_SCRIPTS += tests/test_microbatches.sh

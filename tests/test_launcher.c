@@ -95,6 +95,26 @@ static enum status play_all_hang(struct comm *comm)
     return OK;
 }
 
+static enum status play_one_stops_at_once(struct comm *comm)
+{
+    if (comm->rank == 2) raise(SIGSTOP);
+    return comm_barrier(comm);
+}
+
+static enum status play_one_sleeps_at_once(struct comm *comm)
+{
+    if (comm->rank == 2) sleep(60);
+    return comm_barrier(comm);
+}
+
+/* For longer than a rank may take that does nothing. */
+static enum status play_one_computes(struct comm *comm)
+{
+    double began = clock_seconds();
+    while (comm->rank == 2 && clock_seconds() - began < 3) {}
+    return comm_barrier(comm);
+}
+
 static enum status play_until_asked(struct comm *comm)
 {
     TRY(comm_barrier(comm));
@@ -114,7 +134,8 @@ static const struct part {
     {"well", play_well},           {"stopped", play_stopped},     {"talking", play_talking},
     {"killed", play_killed},       {"one_fails", play_one_fails}, {"all_fail", play_all_fail},
     {"later", play_one_fails_later}, {"one_hangs", play_one_hangs}, {"all_hang", play_all_hang},
-    {"until_asked", play_until_asked},
+    {"until_asked", play_until_asked}, {"one_stops_at_once", play_one_stops_at_once},
+    {"one_sleeps_at_once", play_one_sleeps_at_once}, {"one_computes", play_one_computes},
 };
 
 static int play(struct comm *comm, const char *name)
@@ -221,6 +242,22 @@ static void ranks_that_stand_still_are_ended(void **state)
     assert_non_null(strstr(outcome.said, "amptrain: no rank has made progress for "));
     assert_int_equal(outcome.status, FAILED);
     assert_true(outcome.seconds < 20);
+}
+
+static void starting_up_is_watched(void **state)
+{
+    const char *words = "amptrain: rank 2 has made no progress for ";
+    struct outcome outcome = outcome_of("one_stops_at_once", 0.5);
+    assert_int_equal(outcome.status, FAILED);
+    assert_non_null(strstr(outcome.said, words));
+    assert_non_null(strstr(outcome.said, "while others wait for it, while it started\n"));
+    outcome = outcome_of("one_sleeps_at_once", 0.2);
+    assert_int_equal(outcome.status, FAILED);
+    const char *warning = strstr(outcome.said, "amptrain: warning: rank 2 has made no progress for ");
+    assert_non_null(warning);
+    assert_non_null(strstr(warning, "while it started; the run ends after 2 s\n"));
+    assert_non_null(strstr(warning, words));
+    assert_int_equal(outcome_of("one_computes", 0.2).status, OK);
 }
 
 /* A launcher in a process of its own, whose ranks have begun. `lives`: reading ends when all are gone. */
@@ -347,6 +384,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_rank_ends_all),
         cmocka_unit_test(the_first_failure_is_the_run_s),
         cmocka_unit_test(ranks_that_stand_still_are_ended),
+        cmocka_unit_test(starting_up_is_watched),
         cmocka_unit_test(signals_reach_the_ranks),
         cmocka_unit_test(ranks_end_with_their_launcher),
         cmocka_unit_test(the_log_has_all),

@@ -152,7 +152,7 @@ static void *send_all(void *context)
 
 static void one_thread_sends_what_another_receives(void **state)
 {
-    struct two two = {mailbox_new(), (uint64_t)rounds(50000, 5000000)};
+    struct two two = {mailbox_new(), (uint64_t)rounds(50000, 1000000)};
     pthread_t sender;
     assert_int_equal(pthread_create(&sender, NULL, send_all, &two), 0);
     for (uint64_t number = 0; number < two.messages; number++) {

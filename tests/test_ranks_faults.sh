@@ -95,6 +95,14 @@ no_device_memory() {
 }
 ok "a device without memory gives exit code 4" no_device_memory
 
+# A rank that is stopped while it starts.
+paused() {
+    says 1 "rank 1 has made no progress for" struck 1 "$1:pause" 2 paused -s parallel.timeout=2 &&
+        grep -q "while others wait for it, while it started$" err && said_once "others wait"
+}
+ok "a rank that is stopped before it opens its data is named" paused open:1
+ok "... or when it has opened some files" paused open:20
+
 # Images that cannot be used.
 "$top_builddir/tests/make_pictures" pictures || exit 1
 for name in apple/1 apple/2 apple/9 pear/4 pear/7 pear/13; do

@@ -53,6 +53,18 @@ train long -s train.accumulate=4 $long
 ok "a rank that is killed ends all" killed 4
 figure "after $took ms"
 
+if has HAVE_MPI; then
+    messages="timeout 60 mpirun $hosts -np 2 $top_builddir/tests/mpi_messages"
+    # shellcheck disable=SC2086 # words
+    ok "a message of fewer bytes" says 1 "rank 0 sends 10 bytes where rank 1 is to receive 32" $messages
+    # shellcheck disable=SC2086
+    ok "an MPI without threads" says 2 "this MPI is for processes of a single thread" \
+        env AMPTRAIN_MPI_LEVEL=single $messages
+else
+    skip "a message of fewer bytes" "built without MPI"
+    skip "an MPI without threads" "built without MPI"
+fi
+
 # Each host is started by what would reach it over the network.
 cat >reach <<'END'
 #!/bin/sh

@@ -49,14 +49,16 @@ struct mpi {
     int send_count;
 };
 
-/* Waits for a nonblocking call. If it fails, MPI ends the processes; MPI's own wait has no timeout. */
-static enum status mpi_wait(const struct comm *comm, MPI_Request *request, const char *what)
+/* Waits for a nonblocking call, and fills `result` unless it is MPI_STATUS_IGNORE. If the call fails, MPI ends
+ * the processes; MPI's own wait has no timeout. */
+static enum status mpi_wait(const struct comm *comm, MPI_Request *request, MPI_Status *result,
+                            const char *what)
 {
     const struct mpi *mpi = (const struct mpi *)comm;
     double began = clock_seconds();
     int done = 0;
     for (int tries = 0; !done; tries++) {
-        MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        MPI_Test(request, &done, result);
         if (done) break;
         if (tries < YIELDS) {
             sched_yield();
@@ -83,7 +85,7 @@ static enum status mpi_barrier(struct comm *comm)
 {
     MPI_Request request;
     MPI_Ibarrier(MPI_COMM_WORLD, &request);
-    return mpi_wait(comm, &request, "barrier");
+    return mpi_wait(comm, &request, MPI_STATUS_IGNORE, "barrier");
 }
 
 static enum status mpi_broadcast(struct comm *comm, int root, void *data, size_t bytes)
@@ -91,7 +93,7 @@ static enum status mpi_broadcast(struct comm *comm, int root, void *data, size_t
     MPI_Request request;
     TRY(mpi_check_size(bytes, "broadcast"));
     MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, MPI_COMM_WORLD, &request);
-    return mpi_wait(comm, &request, "broadcast");
+    return mpi_wait(comm, &request, MPI_STATUS_IGNORE, "broadcast");
 }
 
 static enum status mpi_all_gather(struct comm *comm, const void *from, void *to, size_t bytes)
@@ -99,7 +101,7 @@ static enum status mpi_all_gather(struct comm *comm, const void *from, void *to,
     MPI_Request request;
     TRY(mpi_check_size(bytes, "all_gather"));
     MPI_Iallgather(from, (int)bytes, MPI_BYTE, to, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
-    return mpi_wait(comm, &request, "all_gather");
+    return mpi_wait(comm, &request, MPI_STATUS_IGNORE, "all_gather");
 }
 
 static enum status mpi_exchange_gather(struct comm *comm, const void *from, void *to, size_t bytes,
@@ -113,7 +115,7 @@ static enum status mpi_all_to_all(struct comm *comm, const void *from, void *to,
     MPI_Request request;
     TRY(mpi_check_size(bytes, "all_to_all"));
     MPI_Ialltoall(from, (int)bytes, MPI_BYTE, to, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
-    return mpi_wait(comm, &request, "all_to_all");
+    return mpi_wait(comm, &request, MPI_STATUS_IGNORE, "all_to_all");
 }
 
 static void mpi_sends_free(struct mpi *mpi)
@@ -145,12 +147,19 @@ static enum status mpi_send(struct comm *comm, int peer, const void *from, size_
     return OK;
 }
 
+/* A message of more bytes is an error of MPI's. */
 static enum status mpi_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
 {
     MPI_Request request;
+    MPI_Status result;
+    int count;
     TRY(mpi_check_size(bytes, "receive"));
     MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &request);
-    return mpi_wait(comm, &request, "receive");
+    TRY(mpi_wait(comm, &request, &result, "receive"));
+    MPI_Get_count(&result, MPI_BYTE, &count);
+    if ((size_t)count == bytes) return OK;
+    return fail(FAILED, "rank %d sends %d bytes where rank %d is to receive %zu", peer, count, comm->rank,
+                bytes);
 }
 
 /* If a process ends with an error and without MPI_Finalize, mpirun ends the others. */
@@ -191,6 +200,11 @@ enum status mpi_ranks_open(double timeout, struct comm **comm)
     int level, expected = mpi_ranks_count(&by);
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
         return fail(FAILED, "MPI cannot be initialised");
+    if (level < MPI_THREAD_FUNNELED) {
+        MPI_Finalize();
+        return fail(USAGE, "this MPI is for processes of a single thread (it provides MPI_THREAD_SINGLE), but "
+                    "images are loaded by others: use one with MPI_THREAD_FUNNELED");
+    }
     struct mpi *mpi = memory_new(1, sizeof *mpi);
     *mpi = (struct mpi){.comm = {.backend = &backend, .exchange = &exchange},
                         .timeout = timeout > 0 ? timeout : TIMEOUT_SECONDS};
