@@ -204,7 +204,7 @@ struct op_code {
     struct shape (*picks_gradient)(const void *settings, struct shape x);
     bool sums_gradient;      /* backward writes the sums of d_x[0] to call->sums */
     bool spares_bias;        /* backward_params computes no gradient of params[1] where it is absent */
-    bool (*clips_later)(const void *settings);   /* whether forward and recompute heed call->clips; NULL: no */
+    bool (*clips_later)(const void *settings);   /* whether forward, recompute heed call->clips; NULL: no */
     /* Whether it runs such calls on such a device, any at hand or NULL; NULL: all that the op accepts. */
     bool (*supports)(const struct call *call);
     /* Whether `backward` makes in one go what backward_data and backward_params do, and heeds call->clips, as

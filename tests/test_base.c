@@ -1,5 +1,6 @@
 /* Texts, JSON, names that are near, memory sizes, CRC-32C. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,30 @@ static void terminals_are_not_steered(void **state)
     expect_json("\xc2\x9b", "\"\\u009b\"");
 }
 
+/* What follows a name is not written backwards; letters of such scripts are not touched. */
+static void names_do_not_reverse_what_follows(void **state)
+{
+    static const char *const steering[][2] = {
+        {"\u061c", "\\u061c"}, {"\u200e", "\\u200e"}, {"\u200f", "\\u200f"}, {"\u2028", "\\u2028"},
+        {"\u202a", "\\u202a"}, {"\u202e", "\\u202e"}, {"\u2066", "\\u2066"}, {"\u2069", "\\u2069"},
+    };
+    static const char *const letters[] = {"\u061b", "\u200d", "\u2010", "\u2027", "\u202f", "\u2065",
+                                          "\u206a", "\u05d0\u05d1", "\u0627\u0644"};
+    char out[64];
+    for (size_t i = 0; i < sizeof steering / sizeof *steering; i++) {
+        char json[16];
+        struct text html = {0};
+        assert_string_equal(text_visible(steering[i][0], out, sizeof out), steering[i][1]);
+        snprintf(json, sizeof json, "\"%s\"", steering[i][1]);
+        expect_json(steering[i][0], json);
+        text_html(&html, steering[i][0]);
+        assert_string_equal(html.data, "\xef\xbf\xbd");
+        text_free(&html);
+    }
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        assert_string_equal(text_visible(letters[i], out, sizeof out), letters[i]);
+}
+
 static void json_marks(void **state)
 {
     static const char json[] = "{\"a,[\":[1,{}],\"b\\\",\":2}";
@@ -142,6 +167,7 @@ static void csv_fields_are_harmless(void **state)
         {"plain \xc3\xa9", "\"plain \xc3\xa9\""},       {"", "\"\""},
         {"a,\"b\"", "\"a,\"\"b\"\"\""},                 {"=cmd|' /C calc'!A0", "\"'=cmd|' /C calc'!A0\""},
         {"+1", "\"'+1\""}, {"-", "\"'-\""}, {"@x", "\"'@x\""}, {"\t=1", "\"'\t=1\""},
+        {"'=1", "\"''=1\""},                            {"\u202egnp", "\"\\u202egnp\""},
         {"a=1", "\"a=1\""},                              {"\r=1", "\"\\x0d=1\""},
         {"a\nb\x1b[m", "\"a\\x0ab\\x1b[m\""},            {"\xff\xff\xff", "\"\\xff\\xff\\xff\""},
     };
@@ -349,6 +375,7 @@ int main(void)
         cmocka_unit_test(json_marks),
         cmocka_unit_test(terminals_are_not_steered),
         cmocka_unit_test(csv_fields_are_harmless),
+        cmocka_unit_test(names_do_not_reverse_what_follows),
         cmocka_unit_test(log_lines_are_what_they_seem),
         cmocka_unit_test(bytes_are_escaped_and_come_back),
         cmocka_unit_test(json_numbers_read_back),

@@ -143,6 +143,7 @@ records() {
 image() { find "$scratch/images" -name 3.png | head -n 1; }
 stages="-s parallel.gpus=4 -s parallel.stages=2 -s train.batch=64 -s parallel.microbatches=4"
 ok "amptrain-json(5): metrics.jsonl" written METRICS.JSONL records
+ok "... mistakes.json" written MISTAKES.JSON cat "$run/mistakes.json"
 ok "... eval" written EVAL "$AMPTRAIN" eval -q --weights "$run" --json
 ok "... predict" written PREDICT "$AMPTRAIN" predict -q --weights "$run" --json --top 2 "$(image)"
 ok "... plan" written PLAN small plan

@@ -100,6 +100,12 @@ large matrix product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --jso
         awk '$1 > 1.000001 { bad = 1 } { n++ } END { exit bad || n < 5 }'
 }
 ok "no layer computes faster than the peak" slow
+infinite() {
+    sed -i 's/ = .*/ = 1e400 345/' cache/amptrain/peaks
+    "$AMPTRAIN" profile -c run.ini --json >json && ! grep -qw inf json &&
+        [ "$(wc -l <cache/amptrain/peaks)" = 2 ]
+}
+ok "a peak that is not finite is measured again" infinite
 ok "several batches" sh -c '"$AMPTRAIN" profile -c run.ini --batch 32,128 >out &&
     grep -q "^batch 32 " out && grep -q "^batch 128 " out'
 ok "profile does not diverge at any learning rate" sh -c '

@@ -173,6 +173,11 @@ odd() {
         grep -qF '&lt;script&gt;' odd/report.html
 }
 ok "names that look like markup" odd
+formulas() {
+    printf "true,a,\"'=x,y\"\na,1,2\n\"'=x,y\",0,3\n" >odd/confusion.csv
+    "$AMPTRAIN" report -q odd && grep -qF ">=x,y<" odd/report.html && ! grep -qF "'=x,y" odd/report.html
+}
+ok "... or like formulas" formulas
 # lies LINE...: the page of these metrics, where nothing is not a number. Characters that XML does not have,
 # numbers whose sums overflow or whose differences are lost, marks without a place, counts below 0.
 lies() {

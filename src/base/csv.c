@@ -11,7 +11,7 @@ void csv_text(struct text *line, const char *value)
     size_t room = 4 * strlen(value) + 8;
     char *shown = memory_new(room, 1);
     text_visible(value, shown, room);
-    text_add(line, "\"%s", *shown && strchr("=+-@\t", *shown) ? "'" : "");
+    text_add(line, "\"%s", *shown && strchr("=+-@\t'", *shown) ? "'" : "");
     for (const char *part = shown; *part;) {
         int length = (int)strcspn(part, "\"");
         text_add(line, "%.*s%s", length, part, part[length] ? "\"\"" : "");

@@ -4,6 +4,6 @@
 #include "base/text.h"
 
 /* Appends `value` in quotes. Control characters and bytes that are not UTF-8 become \xNN (text_visible), so
- * that a record is always one line; a value that a spreadsheet would take for a formula begins with an
- * apostrophe. */
+ * that a record is always one line; a value that a spreadsheet would take for a formula, or that begins
+ * with an apostrophe, gets an apostrophe in front. */
 void csv_text(struct text *line, const char *value);

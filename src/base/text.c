@@ -64,20 +64,30 @@ static int utf8_length(const unsigned char *s)
     return length;
 }
 
-/* Whether the character is a control character: C0, DEL, or C1 in UTF-8. */
-static bool is_control(const unsigned char *s, int length)
+/* The valid character of `length` bytes at `s`. */
+static unsigned utf8_character(const unsigned char *s, int length)
 {
-    return (length == 1 && (s[0] < 0x20 || s[0] == 0x7f)) || (length == 2 && s[0] == 0xc2 && s[1] < 0xa0);
+    unsigned character = length == 1 ? s[0] : s[0] & (0x7fu >> length);
+    for (int i = 1; i < length; i++) character = character << 6 | (s[i] & 0x3f);
+    return character;
+}
+
+/* Whether a character steers what shows it: a control character (C0, DEL, C1), the end of a line or
+ * paragraph, or the direction of writing (Unicode's Bidi_Control). */
+static bool is_control(unsigned c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
 }
 
 /* One character of `s` as text_visible has it, in `shown`; returns how many bytes of `s` it is. */
 static int show_character(const unsigned char *s, char shown[8])
 {
     int length = utf8_length(s);
-    if (s[0] == '\t' || (length > 0 && !is_control(s, length)))
-        snprintf(shown, 8, "%.*s", length, (const char *)s);
-    else
-        snprintf(shown, 8, "\\x%02x", s[length == 2]);
+    unsigned c = utf8_character(s, length);
+    if (length == 0) snprintf(shown, 8, "\\x%02x", s[0]);
+    else if (c == '\t' || !is_control(c)) snprintf(shown, 8, "%.*s", length, (const char *)s);
+    else snprintf(shown, 8, c < 0x100 ? "\\x%02x" : "\\u%04x", c);
     return length ? length : 1;
 }
 
@@ -104,8 +114,9 @@ static void text_json_character(struct text *text, const unsigned char *s, int l
             text_add(text, "\\%c", pair[1]);
             return;
         }
+    unsigned c = utf8_character(s, length);
     if (length == 0) text_add(text, "\\ufffd");
-    else if (is_control(s, length)) text_add(text, "\\u%04x", s[length - 1]);
+    else if (is_control(c)) text_add(text, "\\u%04x", c);
     else text_add(text, "%.*s", length, (const char *)s);
 }
 
@@ -186,7 +197,8 @@ void text_html(struct text *text, const char *value)
     };
     for (const unsigned char *s = (const unsigned char *)value; *s;) {
         int length = utf8_length(s);
-        bool kept = length > 0 && (!is_control(s, length) || s[0] == '\n' || s[0] == '\t') &&
+        bool control = is_control(utf8_character(s, length));
+        bool kept = length > 0 && (!control || s[0] == '\n' || s[0] == '\t') &&
                     !(s[0] == 0xef && s[1] == 0xbf && s[2] >= 0xbe);      /* U+FFFE, U+FFFF */
         if (length == 1 && entities[s[0]]) text_add(text, "%s", entities[s[0]]);
         else if (kept) text_add(text, "%.*s", length, (const char *)s);

@@ -14,7 +14,8 @@ void text_add(struct text *text, const char *format, ...) __attribute__((format(
 void text_free(struct text *text);
 
 /* `value` made safe for a terminal, in `out`, truncated to `room`; returns `out`. Control characters and
- * bytes that are not UTF-8 become \xNN, so that names from files cannot move the cursor or change colours. */
+ * bytes that are not UTF-8 become \xNN, those that change the direction of writing \uNNNN, so that names
+ * from files cannot move the cursor, change colours or reverse what follows. */
 const char *text_visible(const char *value, char *out, size_t room);
 
 /* JSON values; members.h writes the members of objects.

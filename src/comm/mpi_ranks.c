@@ -49,8 +49,8 @@ struct mpi {
     int send_count;
 };
 
-/* Waits for a nonblocking call, and fills `result` unless it is MPI_STATUS_IGNORE. If the call fails, MPI ends
- * the processes; MPI's own wait has no timeout. */
+/* Waits for a nonblocking call, and fills `result` unless it is MPI_STATUS_IGNORE. If the call fails, MPI
+ * ends the processes; MPI's own wait has no timeout. */
 static enum status mpi_wait(const struct comm *comm, MPI_Request *request, MPI_Status *result,
                             const char *what)
 {
@@ -202,8 +202,8 @@ enum status mpi_ranks_open(double timeout, struct comm **comm)
         return fail(FAILED, "MPI cannot be initialised");
     if (level < MPI_THREAD_FUNNELED) {
         MPI_Finalize();
-        return fail(USAGE, "this MPI is for processes of a single thread (it provides MPI_THREAD_SINGLE), but "
-                    "images are loaded by others: use one with MPI_THREAD_FUNNELED");
+        return fail(USAGE, "this MPI is for processes of a single thread (it provides MPI_THREAD_SINGLE), "
+                    "but images are loaded by others: use one with MPI_THREAD_FUNNELED");
     }
     struct mpi *mpi = memory_new(1, sizeof *mpi);
     *mpi = (struct mpi){.comm = {.backend = &backend, .exchange = &exchange},

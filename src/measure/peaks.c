@@ -63,7 +63,7 @@ static bool recall(const char *path, const char *key, struct peaks *peaks)
     while (file && !found && fgets(line, sizeof line, file))
         found = strncmp(line, key, strlen(key)) == 0 &&
                 sscanf(line + strlen(key), "%lf %lf", &peaks->tflops, &peaks->gbps) == 2 &&
-                peaks->tflops > 0 && peaks->gbps > 0;
+                peaks->tflops > 0 && peaks->gbps > 0 && isfinite(peaks->tflops) && isfinite(peaks->gbps);
     if (file) fclose(file);
     return found;
 }

@@ -20,13 +20,14 @@ struct confusion {
     double *images;          /* [classes] of a row */
 };
 
-/* Reads a field and its terminator (RFC 4180). */
+/* Reads a field of csv_text, and its terminator. */
 static char *read_field(const char **at, char *end)
 {
     struct text field = {0};
     text_add(&field, "%s", "");
     bool quoted = **at == '"';
     const char *c = *at + quoted;
+    c += quoted && *c == '\'';
     for (; *c; c++) {
         if (quoted && c[0] == '"' && c[1] == '"') c++;
         else if (quoted ? *c == '"' : *c == ',' || *c == '\n') break;
