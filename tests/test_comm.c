@@ -1,6 +1,7 @@
 /* Ranks of one host are processes; what they exchange through shared memory arrives, whatever its size. */
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -8,10 +9,14 @@
 
 #include "base/clock.h"
 #include "comm/compare.h"
+#include "comm/group.h"
 #include "comm/host_file.h"
+#include "comm/mpi_ranks.h"
+#include "comm/nccl_exchange.h"
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 #include "caught.h"
+#include "refuse.h"
 #include "tests/unit.h"
 
 #define RANKS_MAX 4
@@ -23,10 +28,10 @@ static void begin_rank(int descriptor, int rank, double timeout, part play)
 {
     struct comm *comm;
     alarm(60);
-    if (shared_open(dup(descriptor), rank, timeout, &comm) != OK) _exit(2);
+    if (shared_open(dup(descriptor), rank, timeout, &comm) != OK) exit(2);
     bool good = play(comm);
     comm_close(comm);
-    _exit(good ? 0 : 1);
+    exit(good ? 0 : 1);
 }
 
 /* Ends as long as all ranks do. ended[r]: as waitpid has it. */
@@ -35,6 +40,7 @@ static void play_ranks(int count, double timeout, part play, int ended[RANKS_MAX
     int descriptor;
     pid_t pids[RANKS_MAX];
     assert_int_equal(shared_block_create(count, &descriptor), OK);
+    fflush(NULL);
     for (int rank = 0; rank < count; rank++) {
         pids[rank] = fork();
         assert_true(pids[rank] >= 0);
@@ -278,9 +284,34 @@ static bool message_of_another_size(struct comm *comm)
     return fails(comm, IN_RECEIVE, 2, "rank 1 sends 1 bytes where rank 0 is to receive 2");
 }
 
+static bool broadcasts_of_different_roots(struct comm *comm)
+{
+    struct caught caught;
+    char byte = 0;
+    caught_begin(&caught);
+    enum status status = comm_broadcast(comm, comm->rank, &byte, 1);
+    caught_end(&caught);
+    bool good = status == FAILED && caught_has(&caught, "is in broadcast of 1 bytes while rank");
+    text_free(&caught.words);
+    return good;
+}
+
+static bool parts_of_different_sizes(struct comm *comm)
+{
+    struct caught caught;
+    char from[8] = {0}, to[8];
+    caught_begin(&caught);
+    enum status status = comm->exchange->all_to_all(comm, from, to, comm->rank == 0 ? 2 : 4, NULL);
+    caught_end(&caught);
+    bool good = status == FAILED && caught_has(&caught, "all_to_all of 4 bytes");
+    text_free(&caught.words);
+    return good;
+}
+
 static void different_calls_are_an_error(void **state)
 {
-    static const part parts[] = {ask_for_different_things, ask_for_different_sizes, message_of_another_size};
+    static const part parts[] = {ask_for_different_things, ask_for_different_sizes, message_of_another_size,
+                                 broadcasts_of_different_roots, parts_of_different_sizes};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         int ended[RANKS_MAX];
         play_ranks(2, 0, parts[i], ended);
@@ -302,6 +333,217 @@ static bool share_a_file(struct comm *comm)
     return good;
 }
 
+/* Every second rank. */
+static bool exchange_in_groups(struct comm *comm)
+{
+    const struct group_ranks ranks = {comm->rank % 2, 2, 2};
+    if (comm->count < 4) return true;
+    struct comm *group = group_open(comm, &ranks);
+    bool good = group->rank == comm->rank / 2 && group->count == 2;
+    for (size_t i = 0; i < SIZES; i++) good = good && gather(group, sizes[i], true) && swap_all(group, sizes[i]);
+    int number = comm->rank;
+    good = good && comm_broadcast(group, 1, &number, sizes[3] - 60) == OK && number == ranks.first + 2;
+    group_close(group);
+    return good;
+}
+
+static bool group_fails(struct comm *group, size_t gathered, size_t broadcast, const char *words)
+{
+    struct caught caught;
+    char own[16] = {0}, all[64];
+    enum status status;
+    caught_begin(&caught);
+    if (broadcast > 0) status = comm_broadcast(group, 0, own, broadcast);
+    else status = group->exchange->all_gather(group, own, all, gathered, NULL);
+    caught_end(&caught);
+    bool good = status == FAILED && caught_has(&caught, words);
+    text_free(&caught.words);
+    return good;
+}
+
+static bool groups_of_different_sizes(struct comm *comm)
+{
+    struct comm *group = group_open(comm, &(struct group_ranks){0, 1, comm->count});
+    size_t own = comm->rank == 0 ? 8 : 16;
+    bool good = comm->count == 1 || (group_fails(group, SHARED_MAIL_BYTES + 1, 0, "too many for one message") &&
+                                     group_fails(group, own, 0, "where rank") &&
+                                     group_fails(group, 0, own, "all_gather of"));
+    group_close(group);
+    return good;
+}
+
+static void groups_exchange_among_themselves(void **state)
+{
+    assert_null(group_open(NULL, &(struct group_ranks){0, 1, 1}));
+    all_are_right(exchange_in_groups);
+    int ended[RANKS_MAX];
+    play_ranks(2, 0, groups_of_different_sizes, ended);
+    assert_int_equal(ended[0], 0);
+    assert_int_equal(ended[1], 0);
+}
+
+static bool find_least(struct comm *comm)
+{
+    int64_t number = 10 - comm->rank;
+    return comm_minimum(comm, &number) == OK && number == 11 - comm->count;
+}
+
+static bool report_and_listen(struct comm *comm)
+{
+    comm_report(comm, &(struct comm_progress){.phase = COMM_STEP, .step = 3, .saved = 2});
+    struct comm_request request = comm_requested(comm);
+    return request.stop == 0 && request.checkpoints == 0 && request.statuses == 0;
+}
+
+/* Two ranks, of which the other one, on another host, has what this one has; so many more of its calls are
+ * possible. */
+static struct comm_backend others_backend;
+static int calls_left;
+
+static enum status other_broadcast(struct comm *comm, int root, void *data, size_t bytes)
+{
+    return calls_left-- > 0 ? OK : FAILED;
+}
+
+static enum status other_all_gather(struct comm *comm, const void *from, void *to, size_t bytes)
+{
+    if (calls_left-- <= 0) return FAILED;
+    memset(to, 0, 2 * bytes);
+    memcpy((char *)to + (size_t)comm->rank * bytes, from, bytes);
+    return OK;
+}
+
+static enum status other_barrier(struct comm *comm)
+{
+    return calls_left-- > 0 ? OK : FAILED;
+}
+
+static enum status with_other(struct comm *comm, int work)
+{
+    int64_t number = 4096;
+    double sum = 1;
+    int file = -1;
+    enum status status = OK;
+    if (work == 0) status = compare_texts(comm, "a = 1\n");
+    if (work == 1) status = comm_minimum(comm, &number);
+    if (work == 2) status = comm_sum(comm, &sum);
+    if (work == 3) status = host_file_open(comm, &number, &file);
+    assert_true(file >= 0 || comm->local_rank > 0 || status != OK || work != 3);
+    if (status != OK) assert_true(number == 4096 && sum == 1 && file == -1);
+    if (file >= 0) close(file);
+    return status;
+}
+
+static void a_failed_exchange_is_passed_on(void **state)
+{
+    others_backend = (struct comm_backend){.broadcast = other_broadcast, .all_gather = other_all_gather,
+                                           .barrier = other_barrier};
+    for (int rank = 0; rank < 2; rank++) {
+        struct comm comm = {.backend = &others_backend, .rank = rank, .count = 2, .local_rank = rank};
+        static const int needed[] = {3, 1, 1, 2};
+        for (int work = rank; work < 4; work++)
+            for (int calls = 0; calls <= needed[work]; calls++) {
+                calls_left = calls;
+                assert_int_equal(with_other(&comm, work), calls < needed[work] ? FAILED : OK);
+            }
+        assert_int_equal(comm_requested(&comm).stop, 0);
+        comm_report(&comm, &(struct comm_progress){.step = 1});
+    }
+}
+
+/* Without it, ranks of the host share nothing, which is no error. */
+static void a_file_that_cannot_be_made_is_not_offered(void **state)
+{
+    static const char *const calls[] = {"memfd_create", "ftruncate"};
+    struct comm comm = {.backend = &others_backend, .count = 2};
+    for (size_t i = 0; i < 2; i++) {
+        int64_t bytes = 4096;
+        int file = 5;
+        calls_left = 2;
+        refuse(calls[i], 0);
+        assert_int_equal(host_file_open(&comm, &bytes, &file), OK);
+        assert_true(refuse_struck());
+        assert_int_equal(file, -1);
+    }
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    struct host_file_offer offer = host_file_offer(pipes[0]);
+    offer.file++;
+    assert_int_equal(host_file_accept(&offer), -1);
+    refuse("fstat", 0);
+    assert_int_equal(host_file_offer(pipes[0]).file, 0);
+    assert_true(refuse_struck());
+    offer.descriptor = 1 << 20;
+    assert_int_equal(host_file_accept(&offer), -1);
+    offer.descriptor = -1;
+    assert_int_equal(host_file_accept(&offer), -1);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+/* A block that two ranks of this process use. */
+static enum status use_block(void)
+{
+    struct comm *comm;
+    int block;
+    char byte = 1;
+    TRY(shared_block_create(2, &block));
+    enum status status = shared_open(block, 0, 0, &comm);
+    if (status != OK) {
+        close(block);
+        return status;
+    }
+    status = comm->exchange->send(comm, 1, &byte, 1, NULL);
+    comm_close(comm);
+    return status;
+}
+
+static void a_system_that_refuses_is_reported(void **state)
+{
+    static const char *const calls[] = {"memfd_create", "ftruncate", "pwrite", "pread", "mmap"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        bool more = true;
+        for (int before = 0; more; before++) {
+            struct caught caught;
+            refuse(calls[i], before);
+            caught_begin(&caught);
+            enum status status = use_block();
+            caught_end(&caught);
+            more = refuse_struck();
+            assert_int_equal(status, more ? FAILED : OK);
+            assert_int_equal(caught.errors, more);
+            assert_true(more || before > 0);
+            text_free(&caught.words);
+        }
+    }
+}
+
+static void ranks_that_others_started_are_counted(void **state)
+{
+    const char *by = "nobody";
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("PMI_SIZE");
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    assert_int_equal(mpi_ranks_count(&by), 1);
+    assert_string_equal(by, "nobody");
+    setenv("PMI_SIZE", "3", 1);
+    assert_int_equal(mpi_ranks_count(&by), 3);
+    assert_string_equal(by, "PMI_SIZE");
+    assert_int_equal(mpi_ranks_count(NULL), 3);
+    unsetenv("PMI_SIZE");
+    unsetenv("SLURM_STEP_NUM_TASKS");
+}
+
+/* More ranks, or parts, need more memory; one needs none. */
+static void memory_of_exchanges(void **state)
+{
+    const struct nccl_use parts = {.parts = true}, sums = {0};
+    assert_int_equal(nccl_exchange_bytes(1, parts), 0);
+    assert_true(nccl_exchange_bytes(2, sums) > 0);
+    assert_true(nccl_exchange_bytes(2, parts) > nccl_exchange_bytes(2, sums));
+    assert_true(nccl_exchange_bytes(4, parts) > nccl_exchange_bytes(2, parts));
+}
+
 static bool add_up(struct comm *comm)
 {
     double number = comm->rank + 0.5;
@@ -311,6 +553,8 @@ static bool add_up(struct comm *comm)
 static void numbers_are_added(void **state)
 {
     all_are_right(add_up);
+    all_are_right(find_least);
+    all_are_right(report_and_listen);
 }
 
 static void ranks_of_a_host_share_a_file(void **state)
@@ -353,6 +597,11 @@ static void one_rank_alone_needs_no_comm(void **state)
     double number = 1.5;
     assert_int_equal(comm_sum(NULL, &number), OK);
     assert_true(number == 1.5);
+    assert_int_equal(comm_all_gather(NULL, NULL, NULL, 0), OK);
+    assert_int_equal(comm_broadcast(NULL, 0, NULL, 0), OK);
+    assert_int_equal(compare_texts(NULL, "a"), OK);
+    comm_report(NULL, &(struct comm_progress){.step = 1});
+    assert_int_equal(comm_requested(NULL).stop, 0);
     comm_close(NULL);
 }
 
@@ -384,6 +633,12 @@ int main(void)
         cmocka_unit_test(different_texts_are_named),
         cmocka_unit_test(numbers_are_added),
         cmocka_unit_test(ranks_of_a_host_share_a_file),
+        cmocka_unit_test(groups_exchange_among_themselves),
+        cmocka_unit_test(a_failed_exchange_is_passed_on),
+        cmocka_unit_test(a_file_that_cannot_be_made_is_not_offered),
+        cmocka_unit_test(a_system_that_refuses_is_reported),
+        cmocka_unit_test(ranks_that_others_started_are_counted),
+        cmocka_unit_test(memory_of_exchanges),
         cmocka_unit_test(one_rank_alone_needs_no_comm),
         cmocka_unit_test(another_file_is_no_block),
     };

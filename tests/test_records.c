@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "format/events.h"
 #include "train/metrics.h"
+#include "caught.h"
 #include "tests/unit.h"
 
 static char folder[] = "/tmp/test_records.XXXXXX";
@@ -336,6 +337,29 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     return rmdir(folder);
+}
+
+/* Wherever the disk is full: that is said once, and the run goes on without. */
+static void events_on_a_full_disk(void **state)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t bytes = 0; bytes < 80; bytes += 20) {
+        struct events events = {0};
+        struct caught caught;
+        caught_begin(&caught);
+        limit_files(bytes);
+        open_events(9, &events);
+        for (int step = 0; step < 4; step++) events_scalar(&events, "train/loss", 9 + step, 1);
+        limit_files(RLIM_INFINITY);
+        caught_end(&caught);
+        assert_true(caught_has(&caught, "cannot be written: File too large; no more events are written\n"));
+        assert_ptr_equal(strchr(caught.words.data, '\n') + 1, caught.words.data + caught.words.length);
+        assert_null(events.file);
+        text_free(&caught.words);
+        char *path = event_file();
+        unlink(path);
+        free(path);
+    }
 }
 
 int main(void)

@@ -8,6 +8,8 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "format/safetensors.h"
+#include "caught.h"
+#include "refuse.h"
 #include "tests/unit.h"
 
 static char path[] = "/tmp/test_safetensors.XXXXXX";
@@ -91,6 +93,15 @@ static void bad_headers(void **state)
     refused(A "[99999999999999999999],\"data_offsets\":[0,0]}}", 0, "header");
     refused("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8, "dtype");
     refused("{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8, "F8_E4M3");
+    refused("{\"a\":{\"dtype\":7,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "dtype");
+    refused(A "{},\"data_offsets\":[0,8]}}", 8, "no shape");
+    refused(A "null,\"data_offsets\":[0,8]}}", 8, "no shape");
+    refused(A "[2]}}", 8, "data_offsets");
+    refused(A "[2],\"data_offsets\":[\"0\",8]}}", 8, "data_offsets");
+    refused(A "[2],\"data_offsets\":[null,8]}}", 8, "data_offsets");
+    refused(A "[2],\"data_offsets\":[-1,7]}}", 8, "outside");
+    refused(A "[2],\"data_offsets\":[8,0]}}", 8, "outside");
+    refused("{\"a\":null}", 0, "must have");
     refused("{\"a\":1}", 0, "must have");
     refused("{\"__metadata__\":{\"k\":1}}", 0, "not text");
     refused("{\"__metadata__\":[]}", 0, "not an object");
@@ -123,6 +134,31 @@ static void bad_lengths(void **state)
     }
     assert_false(safetensors_open("/nowhere/at/all", &file, &reason));
     assert_false(safetensors_open("/tmp", &file, &reason));
+}
+
+static void other_formats_are_named(void **state)
+{
+    static const char *const begins[] = {"PK\3\4 a zip archive", "\x80\2 a pickle, behind"};
+    struct safetensors file = {0};
+    struct reason reason;
+    for (size_t i = 0; i < 2; i++) {
+        write_file(begins[i], strlen(begins[i]));
+        assert_false(safetensors_open(path, &file, &reason));
+        assert_non_null(strstr(reason.text, "is a file of PyTorch"));
+    }
+}
+
+static void nothing_is_found_in_an_empty_file(void **state)
+{
+    struct safetensors file = {0};
+    struct reason reason;
+    write_header("{}", 2, 0);
+    assert_true(safetensors_open(path, &file, &reason));
+    assert_int_equal(safetensors_find(&file, "weight"), -1);
+    assert_null(safetensors_value(&file, "key"));
+    assert_false(safetensors_complete(&file, &reason));
+    safetensors_close(&file);
+    safetensors_close(&(struct safetensors){0});
 }
 
 /* Written by us: tensors of every type, names that JSON must escape, metadata. */
@@ -273,6 +309,75 @@ static void write_failures(void **state)
     assert_int_equal(safetensors_write("/dev/full", &content), FAILED);
 }
 
+static enum status fill_no_more(void *context, int item, void *data)
+{
+    return item == 3 ? BAD_DATA : fill(context, item, data);
+}
+
+static void contents_that_cannot_be_written(void **state)
+{
+    struct caught caught;
+    struct safetensors_content unread = {items, ITEMS, NULL, 0, fill_no_more, NULL};
+    struct safetensors_content many = {items, SAFETENSORS_TENSORS_MAX + 1, NULL, 0, fill, NULL};
+    assert_int_equal(safetensors_write(path, &unread), BAD_DATA);
+    caught_begin(&caught);
+    enum status status = safetensors_write(path, &many);
+    caught_end(&caught);
+    assert_int_equal(status, FAILED);
+    assert_true(caught_has(&caught, "100001 tensors are more than the maximum of 100000"));
+    text_free(&caught.words);
+}
+
+/* Each call of the system's fails in turn, and is reported once. */
+static void writes_that_are_refused(void **state)
+{
+    static const char *const calls[] = {"pwrite", "fsync", "close", "memory_try"};
+    struct safetensors_content content = {items, ITEMS, NULL, 0, fill, NULL};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        bool more = true;
+        for (int before = 0; more; before++) {
+            struct caught caught;
+            caught_begin(&caught);
+            refuse(calls[i], before);
+            enum status status = safetensors_write(path, &content);
+            more = refuse_struck();
+            caught_end(&caught);
+            assert_true(status == (more ? FAILED : OK) || strcmp(calls[i], "close") == 0);
+            assert_true(caught.errors == (status != OK) && (more || before > 0));
+            text_free(&caught.words);
+        }
+    }
+    assert_true(opens_whole());
+}
+
+static bool reads_whole(void)
+{
+    struct safetensors file;
+    struct reason reason;
+    char data[64];
+    if (!safetensors_open(path, &file, &reason)) return false;
+    bool good = true;
+    for (int i = 0; good && i < file.count; i++)
+        good = safetensors_verify(&file, i, &reason) && safetensors_read(&file, i, data, &reason);
+    safetensors_close(&file);
+    return good;
+}
+
+static void reads_that_are_refused(void **state)
+{
+    static const char *const calls[] = {"pread", "fstat", "memory_try"};
+    write_ours();
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        bool more = true;
+        for (int before = 0; more; before++) {
+            refuse(calls[i], before);
+            bool good = reads_whole();
+            more = refuse_struck();
+            assert_true(good == !more && (more || before > 0));
+        }
+    }
+}
+
 static int make_path(void **state)
 {
     int file = mkstemp(path);
@@ -298,6 +403,11 @@ int main(void)
         cmocka_unit_test(every_length_is_watched),
         cmocka_unit_test(random_damage),
         cmocka_unit_test(write_failures),
+        cmocka_unit_test(other_formats_are_named),
+        cmocka_unit_test(nothing_is_found_in_an_empty_file),
+        cmocka_unit_test(contents_that_cannot_be_written),
+        cmocka_unit_test(writes_that_are_refused),
+        cmocka_unit_test(reads_that_are_refused),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);
 }

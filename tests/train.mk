@@ -1,6 +1,7 @@
 check_PROGRAMS += tests/test_safetensors tests/test_schedule tests/test_records tests/test_checkpoint
 
-tests_test_safetensors_SOURCES = tests/test_safetensors.c
+tests_test_safetensors_SOURCES = tests/test_safetensors.c tests/caught.h $(REFUSE)
+tests_test_safetensors_LDFLAGS = $(REFUSE_LDFLAGS)
 tests_test_safetensors_LDADD = libformat.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_torch_file

@@ -58,6 +58,7 @@ struct mail {
     uint32_t *one;           /* device memory that holds 1 */
     CUresult(CUDAAPI *wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
     CUresult(CUDAAPI *write)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+    CUresult(CUDAAPI *error_text)(CUresult, const char **);
 };
 
 /* A rank's announcement to the others. */
@@ -215,44 +216,68 @@ static uint32_t *box_flag(struct box *box)
     return box->messages < box->size.messages ? (uint32_t *)box->memory + box->messages++ : NULL;
 }
 
-static bool copy(void *to, const void *from, size_t bytes, void *stream)
+static enum status mail_fail(const char *trying, const char *why)
 {
-    return to == from || cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
+    return fail(NO_DEVICE, "%s between GPUs failed: %s", trying, why);
+}
+
+static enum status copy(void *to, const void *from, size_t bytes, void *stream, const char *trying)
+{
+    if (to == from) return OK;
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+    if (error == cudaSuccess) return OK;
+    cudaGetLastError();      /* so that no later call seems to have failed */
+    return mail_fail(trying, cudaGetErrorString(error));
+}
+
+static enum status driver_status(const struct mail *mail, CUresult result, const char *trying)
+{
+    const char *words = NULL;
+    if (result == CUDA_SUCCESS) return OK;
+    mail->error_text(result, &words);
+    return mail_fail(trying, words ? words : "an unknown error of the driver");
+}
+
+/* There is a place, or a flag, for what all ranks were told to expect. */
+static enum status expected(const void *place, const char *trying)
+{
+    return place ? OK : mail_fail(trying, "it was not announced to the receiver");
 }
 
 /* Sets the next flag of a rank when the stream's work so far is done. */
-static bool tell(const struct mail *mail, int peer, void *stream)
+static enum status tell(const struct mail *mail, int peer, void *stream, const char *trying)
 {
     uint32_t *flag = box_flag(&mail->out[peer]);
-    return flag && copy(flag, mail->one, sizeof *flag, stream);
+    TRY(expected(flag, trying));
+    return copy(flag, mail->one, sizeof *flag, stream, trying);
 }
 
 /* The stream waits until a rank has set the next flag. */
-static bool hear(const struct mail *mail, int peer, void *stream)
+static enum status hear(const struct mail *mail, int peer, void *stream, const char *trying)
 {
     uint32_t *flag = box_flag(&mail->in[peer]);
-    return flag && mail->wait(stream, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS &&
-           mail->write(stream, (CUdeviceptr)flag, 0, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
-}
-
-static enum status mail_status(bool done, const char *trying)
-{
-    if (done) return OK;
-    return fail(NO_DEVICE, "%s between GPUs failed: %s", trying, cudaGetErrorString(cudaGetLastError()));
+    TRY(expected(flag, trying));
+    TRY(driver_status(mail, mail->wait(stream, (CUdeviceptr)flag, 1, CU_STREAM_WAIT_VALUE_EQ), trying));
+    return driver_status(mail, mail->write(stream, (CUdeviceptr)flag, 0, CU_STREAM_WRITE_VALUE_DEFAULT),
+                         trying);
 }
 
 static enum status mail_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream)
 {
     const struct mail *mail = mail_of(comm);
     char *to = box_place(&mail->out[peer], bytes);
-    return mail_status(to && copy(to, from, bytes, stream) && tell(mail, peer, stream), "a send");
+    TRY(expected(to, "a send"));
+    TRY(copy(to, from, bytes, stream, "a send"));
+    return tell(mail, peer, stream, "a send");
 }
 
 static enum status mail_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
 {
     const struct mail *mail = mail_of(comm);
     char *from = box_place(&mail->in[peer], bytes);
-    return mail_status(from && hear(mail, peer, stream) && copy(to, from, bytes, stream), "a receive");
+    TRY(expected(from, "a receive"));
+    TRY(hear(mail, peer, stream, "a receive"));
+    return copy(to, from, bytes, stream, "a receive");
 }
 
 static void *mail_place(struct comm *comm, int peer)
@@ -268,8 +293,7 @@ static enum status mail_all_gather(struct comm *comm, const void *from, void *to
         if (r != comm->rank) TRY(mail_send(comm, r, from, bytes, stream));
     for (int r = 0; r < comm->count; r++)
         if (r != comm->rank) TRY(mail_receive(comm, r, (char *)to + (size_t)r * bytes, bytes, stream));
-    return mail_status(cudaMemcpyAsync(own, from, bytes, cudaMemcpyDeviceToDevice, stream) == cudaSuccess,
-                       "an all-gather");
+    return copy(own, from, bytes, stream, "an all-gather");
 }
 
 /* Part r of `from`, or the same with step 0, is copied to r's `to` when r lets it be written. Each begins
@@ -279,18 +303,17 @@ static enum status swap(struct comm *comm, const char *from, size_t step, const 
 {
     const struct mail *mail = mail_of(comm);
     size_t at = (size_t)(to - mail->shared) + (size_t)comm->rank * bytes;
-    bool done = true;
     for (int k = 1; k < comm->count; k++)
-        done = done && tell(mail, (comm->rank + k) % comm->count, stream);
+        TRY(tell(mail, (comm->rank + k) % comm->count, stream, "an exchange"));
     for (int k = 1; k < comm->count; k++) {
         int peer = (comm->rank + k) % comm->count;
-        done = done && hear(mail, peer, stream) &&
-               copy(mail->others[peer] + at, from + (size_t)peer * step, bytes, stream) &&
-               tell(mail, peer, stream);
+        TRY(hear(mail, peer, stream, "an exchange"));
+        TRY(copy(mail->others[peer] + at, from + (size_t)peer * step, bytes, stream, "an exchange"));
+        TRY(tell(mail, peer, stream, "an exchange"));
     }
     for (int k = 1; k < comm->count; k++)
-        done = done && hear(mail, (comm->rank + k) % comm->count, stream);
-    return mail_status(done, "an exchange");
+        TRY(hear(mail, (comm->rank + k) % comm->count, stream, "an exchange"));
+    return OK;
 }
 
 static enum status shares_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes,
@@ -306,8 +329,7 @@ static enum status shares_all_gather(struct comm *comm, const void *from, void *
     struct mail *mail = mail_of(comm);
     if (bytes * (size_t)comm->count < EXCHANGE_BESIDE_BYTES)
         return mail->before.exchange->all_gather(&mail->before, from, to, bytes, stream);
-    if (!copy((char *)to + (size_t)comm->rank * bytes, from, bytes, stream))
-        return mail_status(false, "an all-gather");
+    TRY(copy((char *)to + (size_t)comm->rank * bytes, from, bytes, stream, "an all-gather"));
     return swap(comm, from, 0, to, bytes, stream);
 }
 
@@ -363,7 +385,8 @@ static enum status mail_open(struct comm *comm, const struct exchange_backend *e
     mail->in = memory_new(count, sizeof *mail->in);
     mail->out = memory_new(count, sizeof *mail->out);
     for (size_t r = 0; r < count; r++) trial[r] = (struct comm_mail){1, comm_mail_room(1)};
-    *opened = find("cuStreamWaitValue32", &mail->wait) && find("cuStreamWriteValue32", &mail->write);
+    *opened = find("cuStreamWaitValue32", &mail->wait) && find("cuStreamWriteValue32", &mail->write) &&
+              find("cuGetErrorString", &mail->error_text);
     enum status status = connect(comm, mail, trial, opened);
     free(trial);
     if (status == OK && *opened) {

@@ -19,15 +19,17 @@ static uint32_t events_masked_crc(const void *data, size_t bytes)
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-/* One framed record: length, its masked checksum, the data, theirs. */
+/* One framed record, in the file at once: length, its masked checksum, the data, theirs. */
 static bool events_record(FILE *file, const void *data, size_t bytes)
 {
     uint8_t head[12], tail[4];
     protobuf_little_endian(head, bytes, 8);
     protobuf_little_endian(head + 8, events_masked_crc(head, 8), 4);
     protobuf_little_endian(tail, events_masked_crc(data, bytes), 4);
-    return fwrite(head, 1, 12, file) == 12 && fwrite(data, 1, bytes, file) == bytes &&
-           fwrite(tail, 1, 4, file) == 4;
+    fwrite(head, 1, 12, file);
+    fwrite(data, 1, bytes, file);
+    fwrite(tail, 1, 4, file);
+    return fflush(file) == 0 && !ferror(file);
 }
 
 static double events_now(void)
@@ -56,7 +58,7 @@ static struct protobuf event_begin(int64_t step)
  * error is reported once and the run continues. */
 static void event_write(struct events *events, struct protobuf *event)
 {
-    bool written = events_record(events->file, event->bytes, event->length) && fflush(events->file) == 0;
+    bool written = events_record(events->file, event->bytes, event->length);
     protobuf_free(event);
     if (written) return;
     log_warning("%s: cannot be written: %s; no more events are written", events->path, strerror(errno));

@@ -191,8 +191,7 @@ static bool parse_header(struct safetensors *file, char *header, int64_t length,
     json_error_t error;
     json_t *root = json_loadb(header, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!root) return because(reason, "has a damaged header: %.150s", error.text);
-    bool good = json_is_object(root) || because(reason, "has a header that is not an object");
-    good = good && parse_entries(root, data_bytes, file, reason);
+    bool good = parse_entries(root, data_bytes, file, reason);
     json_decref(root);
     if (!good || !check_layout(file, data_bytes, reason)) return false;
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_name);
