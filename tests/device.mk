@@ -27,7 +27,7 @@ tests_test_tuning_LDADD = libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_comm
 tests_test_comm_SOURCES = tests/test_comm.c tests/caught.h $(REFUSE)
-tests_test_comm_LDFLAGS = $(REFUSE_LDFLAGS)
+tests_test_comm_LDFLAGS = $(REFUSE_LINKED)
 tests_test_comm_LDADD = libcomm.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_mail

@@ -34,11 +34,11 @@ static bool strikes(const char *name)
 }
 
 /* The linker leads calls of NAME to __wrap_NAME. */
-#define REFUSABLE(type, name, failure, parameters, arguments) \
-    type __real_##name parameters;                            \
-    type __wrap_##name parameters;                            \
-    type __wrap_##name parameters                             \
-    {                                                         \
+#define REFUSABLE(type, name, failure, parameters, arguments)      \
+    type __real_##name parameters;                                 \
+    type __wrap_##name parameters;                                 \
+    type __wrap_##name parameters                                  \
+    {                                                              \
         return strikes(#name) ? failure : __real_##name arguments; \
     }
 

@@ -8,4 +8,3 @@ void refuse(const char *name, int calls);
 
 /* Whether it did; from now on none does. */
 bool refuse_struck(void);
-

@@ -373,6 +373,7 @@ int main(void)
         cmocka_unit_test(torn),
         cmocka_unit_test(ended),
         cmocka_unit_test(event_frames), cmocka_unit_test(event_values), cmocka_unit_test(event_restart),
+        cmocka_unit_test(events_on_a_full_disk),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,7 +1,7 @@
 check_PROGRAMS += tests/test_safetensors tests/test_schedule tests/test_records tests/test_checkpoint
 
 tests_test_safetensors_SOURCES = tests/test_safetensors.c tests/caught.h $(REFUSE)
-tests_test_safetensors_LDFLAGS = $(REFUSE_LDFLAGS)
+tests_test_safetensors_LDFLAGS = $(REFUSE_LINKED)
 tests_test_safetensors_LDADD = libformat.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_torch_file
@@ -11,7 +11,7 @@ tests_test_torch_file_LDADD = libformat.a libbase.a -lcmocka
 tests_test_schedule_SOURCES = tests/test_schedule.c
 tests_test_schedule_LDADD = libsession.a libbase.a -lcmocka
 
-tests_test_records_SOURCES = tests/test_records.c
+tests_test_records_SOURCES = tests/test_records.c tests/caught.h
 tests_test_records_LDADD = libtrain.a libformat.a libbase.a -lcmocka
 
 tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE)
