@@ -313,7 +313,8 @@ static void folders(void **state)
     assert_false(directory_make("file/below", 0777, &reason));
     assert_false(directory_make("", 0777, &reason));
     caught_begin(&caught);
-    enum status missing = directory_open("none", &opened), refused = directory_refuse(&opened, "x", "why");
+    enum status missing = directory_open("none", &opened);
+    enum status refused = directory_refuse(&directory_working, "x", "why");
     caught_end(&caught);
     text_free(&caught.words);
     assert_int_equal(missing, FAILED);

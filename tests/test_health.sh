@@ -36,7 +36,8 @@ dead="the gradients of conv1.weight and of 5 more parameters have been zero sinc
 ok "a dead layer" says 0 "dead layer: relu2: output is zero for all images; $dead" begin dead.safetensors
 ok "... is reported once" once "dead layer"
 ok "a healthy run reports nothing" sh -c '
-    "$AMPTRAIN" -q -c run.ini -s amp.init_scale=1024 -s train.epochs=6 2>err; cat err; ! test -s err'
+    "$AMPTRAIN" -q -c run.ini -s amp.init_scale=1024 -s train.epochs=6 -o healthy 2>err
+    cat err; ! test -s err'
 
 lost="step 1 (epoch 1): the loss is NaN: parameter conv1.weight contains NaN, in 64 images of the batch, from"
 dead="ends without an update: all of its 22 steps were skipped (22 of 22 in the run), the last because"

@@ -54,7 +54,7 @@ ok "... for a run of another format" says 3 "class 'apple' is not one of the 10 
     "$AMPTRAIN" eval --weights ../grey --val ../pictures
 ok "... unless -s names the format" says 3 "pictures/digits.csv.gz: No such file" \
     "$AMPTRAIN" eval --weights ../grey --val ../pictures -s data.format=digits
-ok "--val with a path that no configuration can hold" says 2 "eval: --val: a ';' at the start or after" \
+ok "--val with a path that a configuration holds in quotation marks" says 3 "../pictures ;: No such file" \
     "$AMPTRAIN" eval --weights ../run --val "../pictures ;"
 flipped() {
     "$AMPTRAIN" eval -q --json --flip --weights ../run --val ../pictures --logits flip.npy >flip &&

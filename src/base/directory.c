@@ -101,6 +101,7 @@ int directory_file(const struct directory *directory, const char *name, int flag
     if (fstat(file, &status) != 0) {
         refuse_error(errno, writes, reason);
         close(file);
+        if (flags & O_EXCL) unlinkat(directory->file, name, 0);      /* it was created here */
         return -1;
     }
     if (!S_ISREG(status.st_mode)) return refuse_kind(file, status.st_mode, reason);
