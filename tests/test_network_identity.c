@@ -36,8 +36,8 @@ static void differences(void **state)
         "augment.mean is 0, not 0.5,0.25,0.5",
         "augment.mean is 0.5, not 0.5,0.25,0.5",
         "augment.std is 2, not 1",
-        "layer 'act' is 'relu6 input', not 'relu input'; class 1 is 'cow', not 'dog'; "
-        "augment.std is 2, not 1",
+        ("layer 'act' is 'relu6 input', not 'relu input'; class 1 is 'cow', not 'dog'; "
+         "augment.std is 2, not 1"),
         "images have 1 channel, not 3; augment.mean is 0, not 0.5,0.25,0.5",
     };
     for (int i = 0; i < 11; i++) other[i] = base;

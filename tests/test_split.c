@@ -149,8 +149,12 @@ static void any_data_set(void **state)
                 assert_true(by_class[k] < counts[k] || counts[k] == 0);
             }
         }
-        for (int64_t i = 0; i < dataset.count; i++)
+        int64_t divided = 0;
+        for (int64_t i = 0; i < dataset.count; i++) {
             assert_int_equal(times[i], counts[label_of(&dataset, i)] > 1);
+            divided += times[i];
+        }
+        assert_int_equal(sizes, divided);
         free(times);
         free(held);
         release(&dataset);
