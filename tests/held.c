@@ -1,7 +1,7 @@
 /* held.c: tells what a run holds. Linked with the whole program (tests/held), and told by its environment:
  *
  *   HELD=FILE         gets a line at the end of every epoch: its number, the bytes that are allocated on the
- *                     host, and those on the device
+ *                     host, those on the device, and the KiB of anonymous memory of the process
  *   HELD_OTHER=FILE   changes places with the configuration then, which is asked to be read again (SIGHUP)
  *
  * Only jemalloc says exactly how many bytes there are on the host: with another malloc there is no file. What
@@ -33,16 +33,29 @@ static size_t host_bytes(void)
 }
 #endif
 
+/* Resident anonymous memory in KiB: RssAnon in proc_pid_status(5); 0 if it cannot be read. */
+static long anonymous_kib(void)
+{
+    char line[128];
+    long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    if (!file) return 0;
+    while (kib == 0 && fgets(line, sizeof line, file)) sscanf(line, "RssAnon: %ld", &kib);
+    fclose(file);
+    return kib;
+}
+
 /* Not while a checkpoint is being written, from a copy of the state. */
 static void tell(struct run *run, const char *name)
 {
     run_save_end(run);
     struct cache *cache = run->session->cache;
     size_t device = cache ? cache_statistics(cache).allocated : (size_t)run->programs.bytes.total;
-    size_t host = host_bytes();      /* before the file takes some */
+    size_t host = host_bytes();      /* before the files take some */
+    long anonymous = anonymous_kib();
     FILE *file = host > 0 ? fopen(name, "a") : NULL;
     if (!file) return;
-    fprintf(file, "%lld %zu %zu\n", (long long)run->position.epoch + 1, host, device);
+    fprintf(file, "%lld %zu %zu %ld\n", (long long)run->position.epoch + 1, host, device, anonymous);
     fclose(file);
 }
 

@@ -22,13 +22,12 @@ MALLOC_CONF=tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0
 export MALLOC_CONF
 held=$top_builddir/tests/held
 
-# watch PROCESS: its open files, threads, mappings and anonymous KiB, a line every so often while it lives.
+# watch PROCESS: its open files, threads and mappings, a line every so often while it lives.
 watch() {
     while grep -q '^State:.*[^Z] (' "/proc/$1/status"; do
-        echo "$(ls "/proc/$1/fd" | wc -l) $(ls "/proc/$1/task" | wc -l) $(wc -l <"/proc/$1/maps")" \
-            "$(sed -n 's/^RssAnon:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$1/status")"
+        echo "$(ls "/proc/$1/fd" | wc -l) $(ls "/proc/$1/task" | wc -l) $(wc -l <"/proc/$1/maps")"
         sleep 0.01
-    done 2>/dev/null | awk 'NF == 4 && $1 > 0'
+    done 2>/dev/null | awk 'NF == 3 && $1 > 0'
 }
 
 in_one() {
@@ -73,7 +72,12 @@ check() {
 check 2 "open files" samples 1
 check 3 "threads" samples 2
 check 8 "mappings" samples 3
-check 256 "anonymous memory in KiB" samples 4
+# Measured by the run itself, at the ends of its epochs: whatever else the machine does, samples compare.
+if [ -e held ]; then
+    check 256 "anonymous memory in KiB" held 4
+else
+    skip "anonymous memory in KiB" "the allocator does not tell"
+fi
 device() {
     [ "$(grep -o '"device_peak_bytes":[0-9]*' one/metrics.jsonl | sort -u | tee said | wc -l)" = 1 ]
 }

@@ -177,6 +177,12 @@ void ranks_report(struct ranks *ranks, enum comm_phase phase, int64_t step)
     comm_report(ranks->comm, &ranks->progress);
 }
 
+void ranks_report_saved(struct ranks *ranks, int64_t step)
+{
+    ranks->progress.saved = step;
+    comm_report(ranks->comm, &ranks->progress);
+}
+
 enum status ranks_share_text(struct comm *comm, int root, const char *text, char **shared)
 {
     int64_t length = text ? (int64_t)strlen(text) : -1;

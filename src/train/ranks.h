@@ -67,6 +67,9 @@ bool ranks_status(struct ranks *ranks);           /* of this rank, since the las
 /* Reports the run's progress to the launcher; `step`: steps done. */
 void ranks_report(struct ranks *ranks, enum comm_phase phase, int64_t step);
 
+/* Tells the launcher at once that there is a checkpoint of `step`. */
+void ranks_report_saved(struct ranks *ranks, int64_t step);
+
 /* Broadcasts the text of rank `root`; the caller frees it. NULL gives NULL. */
 enum status ranks_share_text(struct comm *comm, int root, const char *text, char **shared);
 

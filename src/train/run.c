@@ -395,7 +395,7 @@ void run_close(struct run *run)
 /* What remains to be done once the state of the position is in the folder. */
 static void note_saved(struct run *run, const struct position *position, int64_t step)
 {
-    run->ranks.progress.saved = step;
+    ranks_report_saved(&run->ranks, step);
     run->saved_position = *position;
     run->saved_any = true;
     forget_epoch(run);
