@@ -4,6 +4,17 @@
 
 cd "$scratch" || exit 1
 "$top_builddir/tests/make_pictures" pictures || exit 1
+cat >small.ini <<'END'
+[input]
+channels = 3
+size = 32
+[layers]
+conv1 = conv input filters=8 kernel=3 stride=2 pad=1 bias=no
+bn1 = batchnorm conv1
+relu1 = relu bn1
+avgpool = globalavgpool relu1
+linear = linear avgpool units=$classes
+END
 cat >run.ini <<'END'
 [run]
 device = cpu
@@ -13,7 +24,7 @@ format = folder
 train = pictures
 val = pictures
 [model]
-arch = resnet20
+file = small.ini
 [train]
 batch = 8
 epochs = 2
@@ -110,7 +121,7 @@ mkdir digits && cp -r pictures/apple digits/7 && cp -r pictures/pear digits/9
 cp -r digits two && cp -r digits/7 two/3 && mkdir nine && cp -r digits/9 nine
 for folder in digits two nine; do
     "$AMPTRAIN" pack -q -s data.format=folder -s data.train=$folder -s augment.val_crop=32 \
-        -s model.arch=resnet20 -o $folder.pack || exit 1
+        -s model.file=small.ini -o $folder.pack || exit 1
 done
 "$AMPTRAIN" pack -q -c run.ini -o pictures.pack
 amp train -q -s data.train=digits -s data.val=digits -o seven-run -s optimizer.lr=0.01 -s train.epochs=4

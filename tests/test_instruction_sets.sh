@@ -21,12 +21,18 @@ under() {
 }
 
 # The vectors of our own code and of oneDNN's. Gradients by differences are those of the reference code alone.
+# For the sanitizers, one run of each kernel is enough.
 vectors() {
     AMPTRAIN_CASE='!gradient'
-    [ -z "${AMPTRAIN_SANITIZED-}" ] || AMPTRAIN_CASE=variants
+    programs='test_machine test_ops test_known_ops test_loss test_product test_conv_batchnorm test_optimizers
+        test_images test_image test_augment test_mix test_policy test_golden test_traces'
+    if [ -n "${AMPTRAIN_SANITIZED-}" ]; then
+        AMPTRAIN_CASE=variants
+        programs='test_ops test_product test_optimizers test_images test_image'
+    fi
     export AMPTRAIN_CASE
-    under "$@" test_machine test_ops test_known_ops test_loss test_product test_conv_batchnorm \
-        test_optimizers test_images test_image test_augment test_mix test_policy test_golden test_traces
+    # shellcheck disable=SC2086 # one word a program
+    under "$@" $programs
 }
 
 # Products in bf16.
