@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <ini.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +9,6 @@
 
 #include "base/directory.h"
 #include "base/memory.h"
-
-/* inih as distributions build it cuts lines at 200 bytes and section names at 49 without a word,
- * ignores what follows a section's ']', joins indented lines to the value above, and does not tell
- * its handler the line. So inih never sees a raw line: the reader below checks each one, hands over
- * its section or its key alone, and keeps the value, whose length is then no matter, for the
- * handler. Whatever the options inih was built with, what it then reports must be what was handed
- * over, and that is checked. */
 
 #define FILE_LIMIT (16 << 20)
 /* Room for a path of PATH_MAX bytes, each of them escaped. */
@@ -34,8 +26,6 @@ struct reader {
     int line;
     bool lost;                   /* the section's own line was refused: nobody knows where its keys belong */
     char section[SECTION_LIMIT + 1];
-    char key[KEY_LIMIT + 1];     /* handed over, not yet reported back; "" when none is */
-    char *value;                 /* of that key */
     int mistakes;
 };
 
@@ -80,10 +70,11 @@ static struct slice slice_uncomment(struct slice slice)
     return slice_trim(slice);
 }
 
-static void ini_push(struct ini *ini, const char *section, const char *key, char *value, int line)
+/* Takes ownership of the key and its value; both NULL for a section's own line. */
+static void reader_push(struct reader *reader, char *key, char *value)
 {
-    struct ini_entry *entry = array_push(ini->entries, ini->count);
-    *entry = (struct ini_entry){text_copy(section), text_copy(key), value, line};
+    struct ini_entry *entry = array_push(reader->ini->entries, reader->ini->count);
+    *entry = (struct ini_entry){text_copy(reader->section), key, value, reader->line};
 }
 
 /* The next line as it stands in the file, without its end; false at the end of the text. */
@@ -111,8 +102,8 @@ static const char *line_fault(struct slice line)
     return NULL;
 }
 
-/* Writes what inih shall see of "[section]" into `shown`; false when the line is wrong. */
-static bool reader_section(struct reader *reader, struct slice line, char *shown)
+/* "[section]"; false when the line is wrong. */
+static bool reader_section(struct reader *reader, struct slice line)
 {
     const char *close = memchr(line.start, ']', line.length);
     if (!close) return reader_refuse(reader, "']' is missing");
@@ -127,8 +118,7 @@ static bool reader_section(struct reader *reader, struct slice line, char *shown
     if (memchr(name.start, ';', name.length) || memchr(name.start, '[', name.length))
         return reader_refuse(reader, "the name of a section cannot contain ';' or '['");
     snprintf(reader->section, sizeof reader->section, "%.*s", (int)name.length, name.start);
-    ini_push(reader->ini, reader->section, NULL, NULL, reader->line);
-    sprintf(shown, "[%s]\n", reader->section);
+    reader_push(reader, NULL, NULL);
     return true;
 }
 
@@ -213,8 +203,8 @@ static const char *key_fault(const struct reader *reader, struct slice key)
     return NULL;
 }
 
-/* The same for "key = value". */
-static bool reader_key(struct reader *reader, struct slice line, char *shown)
+/* "key = value"; false when the line is wrong. */
+static bool reader_key(struct reader *reader, struct slice line)
 {
     const char *equals = memchr(line.start, '=', line.length);
     if (!equals) return reader_refuse(reader, "not a [section], key = value or comment");
@@ -224,81 +214,31 @@ static bool reader_key(struct reader *reader, struct slice line, char *shown)
     struct slice value = {equals + 1, line.length - (size_t)(equals + 1 - line.start)};
     char *read = slice_value(value, &fault);
     if (!read) return reader_refuse(reader, fault);
-    snprintf(reader->key, sizeof reader->key, "%.*s", (int)key.length, key.start);
-    reader->value = read;
-    sprintf(shown, "%s=\n", reader->key);
+    reader_push(reader, slice_copy(key), read);
     return true;
 }
 
-/* The next line that means something, as inih shall see it; false at the end. */
-static bool reader_line(struct reader *reader, char *shown)
+/* Reads all lines; what is wrong in them is noted. */
+static void reader_read(struct reader *reader)
 {
     struct slice line;
     while (reader_raw_line(reader, &line)) {
         if (reader->ini->count == ENTRY_LIMIT) {
             reader_refuse(reader, "the file has more than 200,000 sections and keys");
-            reader->next = reader->end;
-            return false;
+            return;
         }
         const char *fault = line_fault(line);
         if (fault) {
             reader_refuse(reader, fault);
             /* More of what is not text at all would only be noise. */
-            if (line.length <= LINE_LIMIT) reader->next = reader->end;
+            if (line.length <= LINE_LIMIT) return;
             continue;
         }
         line = slice_trim(line);
         if (line.length == 0 || *line.start == ';' || *line.start == '#') continue;
-        if (*line.start == '[') {
-            reader->lost = !reader_section(reader, line, shown);
-            if (!reader->lost) return true;
-        } else if (!reader->lost && reader_key(reader, line, shown)) {
-            return true;
-        }
+        if (*line.start == '[') reader->lost = !reader_section(reader, line);
+        else if (!reader->lost) reader_key(reader, line);
     }
-    return false;
-}
-
-/* A key that inih was given but did not report. */
-static void reader_check_reported(struct reader *reader)
-{
-    if (!reader->key[0]) return;
-    reader_refuse(reader, "the INI library cannot read this key");
-    free(reader->value);
-    reader->value = NULL;
-    reader->key[0] = '\0';
-}
-
-/* inih's fgets. */
-static char *reader_next(char *buffer, int size, void *stream)
-{
-    struct reader *reader = stream;
-    char shown[KEY_LIMIT + 4];
-    reader_check_reported(reader);
-    if (size < 2 || !reader_line(reader, shown)) return NULL;
-    /* A buffer that is too small is found out when the key does not come back whole. */
-    snprintf(buffer, (size_t)size, "%s", shown);
-    return buffer;
-}
-
-static int reader_report(struct reader *reader, const char *section, const char *key)
-{
-    /* A build of inih may report section headers too: the reader has noted them already. */
-    if (!key) return 1;
-    if (strcmp(section, reader->section) != 0 || strcmp(key, reader->key) != 0) return 1;
-    ini_push(reader->ini, section, key, reader->value, reader->line);
-    reader->value = NULL;
-    reader->key[0] = '\0';
-    return 1;
-}
-
-#if INI_HANDLER_LINENO
-static int reader_handler(void *user, const char *section, const char *key, const char *value, int line)
-#else
-static int reader_handler(void *user, const char *section, const char *key, const char *value)
-#endif
-{
-    return reader_report(user, section, key);
 }
 
 static int entry_compare(const void *a, const void *b)
@@ -338,11 +278,7 @@ static void ini_scan_bytes(const char *name, const char *bytes, size_t length, s
 {
     *ini = (struct ini){.file = text_copy(name)};
     struct reader reader = {.ini = ini, .next = bytes, .end = bytes + length};
-    int code = ini_parse_stream(reader_next, &reader, reader_handler, &reader);
-    reader_check_reported(&reader);
-    /* Anything inih still holds against a line, or text that it did not ask for to the end. */
-    if (reader.mistakes == 0 && (code != 0 || reader.next != reader.end))
-        reader_refuse(&reader, "the INI library refuses the file");
+    reader_read(&reader);
     ini->more = reader.mistakes - MISTAKE_LIMIT;
     ini_note_doubles(ini);
     if (ini->mistake_count > 0)

@@ -1,4 +1,4 @@
-/* INI files: what is read, what is refused and where, and the traps of inih. */
+/* INI files: what is read, what is refused and where. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +106,7 @@ static void line_ends_and_byte_order_mark(void **state)
     ini_free(&ini);
 }
 
-/* inih joins an indented line to the value above it. */
+/* An indented line is none of the value above it. */
 static void indented_lines_stand_alone(void **state)
 {
     struct ini ini = read_good("[a]\nb = 1\n  c = 2\n\t[d]\n\te = 3\n");
@@ -118,7 +118,6 @@ static void indented_lines_stand_alone(void **state)
     expect_refused("[a]\nb = 1\n  more of b\n", "f.ini:3: not a [section]", 1);
 }
 
-/* inih cuts lines at 200 bytes. */
 static void values_of_every_length(void **state)
 {
     for (int length = 1; length < 3990; length += length < 420 ? 1 : 97) {
