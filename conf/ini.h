@@ -32,8 +32,8 @@ struct ini {
  * that are neither section, key nor comment, keys that are not one word, keys before a section, a key twice
  * in a section, control characters. Comments begin with ; or # at the start of a line, or after white space
  * with ';'. A value that begins with a quotation mark ends with another one; in it, a backslash stands before
- * ", before \, and in \t, \n, \r and \xHH. USAGE if anything is wrong in the file (each such line is reported,
- * the first twenty of them), or if it cannot be read. */
+ * ", before \, and in \t, \n, \r and \xHH. USAGE if anything is wrong in the file (each such line is
+ * reported, the first twenty of them), or if it cannot be read. */
 enum status ini_read(const char *path, struct ini *ini);
 enum status ini_read_text(const char *name, const char *text, struct ini *ini);
 

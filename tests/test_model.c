@@ -22,7 +22,8 @@ static char said[1024];
 static void hear(void *context, enum log_level level, const char *line)
 {
     (void)context, (void)level;
-    snprintf(said, sizeof said, "%s", line);
+    size_t length = strlen(said);
+    snprintf(said + length, sizeof said - length, length ? "\n%s" : "%s", line);
 }
 
 static const struct model_options no_options = {.dropout = -1};
@@ -33,7 +34,7 @@ static enum status load(const char *text, struct graph *graph)
     return model_load_text(&no_options, "net.ini", text, graph);
 }
 
-/* The sentence must be all of the message: place, layer, fault. */
+/* The sentence must be all of the message: place, layer, fault; with several, a line each. */
 static void refuses(const char *text, const char *message)
 {
     struct graph graph;
@@ -224,6 +225,22 @@ static void test_words_are_refused(void **state)
             "net.ini:6: a.conv: this name is already used by a layer, from net.ini:8");
 }
 
+/* Of each layer that is wrong, but not of those that read one of them. */
+static void test_all_mistakes_are_reported(void **state)
+{
+    (void)state;
+    refuses(INPUT "[layers]\na = conv input filter=3\nb = relu a\nc = rlu b\nd = rlu input\n"
+            "e1..2 = tnh input\nf = relu e2\ng = add d input\nh = relu nowhere\n",
+            "net.ini:6: a: conv has no setting 'filter'; did you mean 'filters'?\n"
+            "net.ini:9: d: 'rlu' is neither an op nor a block; did you mean 'relu'?\n"
+            "net.ini:10: e1: 'tnh' is neither an op nor a block\n"
+            "net.ini:13: h: there is no layer 'nowhere' above it");
+    refuses(INPUT "[block:unit]\nconv = conv in\nnorm = batchnrm conv\n[layers]\na = unit input\nb = unit a\n"
+            "c = unit input\n",
+            "net.ini:6: a.conv: conv needs filters= (used at line 9)\n"
+            "net.ini:6: c.conv: conv needs filters= (used at line 11)");
+}
+
 static char *repeated(const char *piece, int count)
 {
     struct text text = {0};
@@ -339,6 +356,7 @@ static void test_names_lead_nowhere_else(void **state)
     assert_int_equal(model_load(&options, &graph), USAGE);
     assert_non_null(strstr(said, "there is no model '../models/lenet5'"));
     options.arch = "resnet5O";
+    said[0] = '\0';
     assert_int_equal(model_load(&options, &graph), USAGE);
     assert_string_equal(said, "there is no model 'resnet5O'; did you mean 'resnet50'?");
     options.arch = "lenet5";
@@ -642,6 +660,7 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_input_defaults),
         cmocka_unit_test(test_words_are_refused),
+        cmocka_unit_test(test_all_mistakes_are_reported),
         cmocka_unit_test(test_more_than_there_may_be),
         cmocka_unit_test(test_shapes_are_checked),
         cmocka_unit_test(test_parameters_are_checked),

@@ -17,6 +17,7 @@
 #define DEPTH_MAX 32        /* blocks within blocks */
 #define NAME_MAX_BYTES 200  /* of a full name */
 #define PARAMS_MAX 64       /* of a block */
+#define MISTAKES_MAX 20     /* more of them would only be noise */
 
 /* A block in use, or [layers]: its lines are being read one by one. */
 struct scope {
@@ -28,6 +29,7 @@ struct scope {
     char *prefix;                /* of the names: "layer1.0." */
     struct bindings bindings;
     struct names layers;         /* local name -> node */
+    struct names failed;         /* of [layers]: those that were refused, and those that read one of them */
     const int *inputs;           /* the nodes of `in` */
     int input_count;
 };
@@ -238,6 +240,7 @@ static void scope_close(struct scope *scope)
     free(scope->prefix);
     bindings_free(&scope->bindings);
     names_free(&scope->layers);
+    names_free(&scope->failed);
 }
 
 /* `in1`, `in2`, ... are a block's inputs one by one. */
@@ -415,15 +418,55 @@ static enum status read_default(struct scope *scope, const struct ini_entry *ent
     return OK;
 }
 
+/* Whether a line reads a layer that was refused: nothing can be said of it. */
+static bool reads_failed(const struct scope *scope, const struct ini_entry *entry)
+{
+    struct words words = words_split(entry->value);
+    bool found = false;
+    for (int i = 1; i < words.count; i++) found = found || names_find(&scope->failed, words.word[i]) >= 0;
+    words_free(&words);
+    return found;
+}
+
+static void note_failed(struct scope *scope, const char *key)
+{
+    int first = 0, last = 0, length = parse_range(key, &first, &last);
+    if (length < 0) names_add(&scope->failed, key, 0);
+    for (int i = first; length >= 0 && i <= last; i++) {
+        char *name = text_format("%.*s%d", length, key, i);
+        names_add(&scope->failed, name, 0);
+        free(name);
+    }
+}
+
+/* Lines of [layers] are read on after one that is wrong, so that all mistakes are reported at once; those of
+ * a block are not, because it is read again at its next use. */
+static enum status read_next(struct scope *scope, const struct ini_entry *entry)
+{
+    if (scope->failed.count > 0 && reads_failed(scope, entry)) {
+        note_failed(scope, entry->key);
+        return USAGE;
+    }
+    enum status status = read_line(scope, entry);
+    if (status != OK && !scope->user) note_failed(scope, entry->key);
+    return status;
+}
+
 static enum status read_lines(struct scope *scope)
 {
     const struct section *section = scope->section;
     const struct ini_entry *entries = scope->model->ini.entries;
     int nodes = scope->model->graph.count;
+    enum status status = OK;
     for (int i = section->first; i < section->last; i++)
         if (entries[i].key[0] == '$') TRY(read_default(scope, &entries[i]));
     for (int i = section->first; i < section->last; i++)
-        if (entries[i].key[0] != '$') TRY(read_line(scope, &entries[i]));
+        if (entries[i].key[0] != '$') {
+            enum status line = read_next(scope, &entries[i]);
+            if (line != OK && (scope->user || scope->failed.count >= MISTAKES_MAX)) return line;
+            if (line != OK) status = line;
+        }
+    TRY(status);
     if (scope->model->graph.count > nodes) return OK;
     return fail(USAGE, "%s:%d: [%s] has no layers", scope->model->ini.file, section->line, section->name);
 }
