@@ -159,11 +159,42 @@ static void whose_run(void **state)
     directory_remove(&directory, CHECKPOINT_BEST);
 }
 
+/* Whether the best checkpoint of a folder is reported as later than the one from which a run goes on. */
+static bool told_later(const struct safetensors_pair *own, const struct safetensors_pair *best)
+{
+    struct safetensors file;
+    struct reason reason;
+    struct caught caught;
+    write_pairs(CHECKPOINT_LAST, own, own != NULL);
+    write_pairs(CHECKPOINT_BEST, best, 1);
+    assert_true(safetensors_open_in(&directory, CHECKPOINT_LAST, &file, &reason));
+    caught_begin(&caught);
+    enum status status = checkpoint_match_run(&file, &directory);
+    caught_end(&caught);
+    assert_int_equal(status, OK);
+    bool told = caught_has(&caught, CHECKPOINT_BEST ": of epoch 3, which ");
+    text_free(&caught.words);
+    safetensors_close(&file);
+    directory_remove(&directory, CHECKPOINT_LAST);
+    directory_remove(&directory, CHECKPOINT_BEST);
+    return told;
+}
+
+static void later_best(void **state)
+{
+    static const struct safetensors_pair two = {"position.best_epoch", "2"},
+                                         three = {"position.best_epoch", "3"};
+    assert_true(told_later(&two, &three));
+    assert_true(told_later(NULL, &three));
+    assert_false(told_later(&three, &three));
+    assert_false(told_later(&three, &two));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(differences), cmocka_unit_test(equal), cmocka_unit_test(what_files_hold),
-        cmocka_unit_test(whose_run),
+        cmocka_unit_test(whose_run), cmocka_unit_test(later_best),
     };
     if (!mkdtemp(folder) || directory_open(folder, &directory) != OK) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

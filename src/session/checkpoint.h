@@ -85,7 +85,8 @@ enum status checkpoint_new_run(char run[CHECKPOINT_RUN]);
 /* The identity of the run that wrote it; NULL: older versions had none. */
 const char *checkpoint_run(const struct safetensors *file);
 
-/* Checks that no checkpoint of the folder is known to be of another run than `file`; USAGE names it. */
+/* Checks that no checkpoint of the folder is known to be of another run than `file`; USAGE names it. Warns if
+ * the best one is of an epoch after `file`, from which the run is to go on. */
 enum status checkpoint_match_run(const struct safetensors *file, const struct directory *folder);
 
 /* Checks that the tensors are those of this store's network and optimizer; BAD_CHECKPOINT names the first

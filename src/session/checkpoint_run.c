@@ -1,9 +1,11 @@
 /* checkpoint_run.c: which run a checkpoint belongs to. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "session/checkpoint.h"
 
 enum status checkpoint_new_run(char run[CHECKPOINT_RUN])
@@ -21,6 +23,19 @@ const char *checkpoint_run(const struct safetensors *file)
     return run && strlen(run) == CHECKPOINT_RUN - 1 ? run : NULL;
 }
 
+static long best_epoch(const struct safetensors *file)
+{
+    const char *text = safetensors_value(file, "position.best_epoch");
+    return text ? atol(text) : 0;
+}
+
+static void warn_of_later_best(const struct safetensors *file, const struct safetensors *best)
+{
+    if (best_epoch(best) > best_epoch(file))
+        log_warning("%s: of epoch %ld, which %s has not reached: it stays until a better epoch replaces it",
+                    best->path, best_epoch(best), file->path);
+}
+
 static enum status match_one(const struct safetensors *file, const struct directory *folder, const char *name)
 {
     struct safetensors other;
@@ -32,6 +47,8 @@ static enum status match_one(const struct safetensors *file, const struct direct
     if (run && its && strcmp(run, its) != 0)
         status = fail(USAGE, "%s/%s: belongs to another run than %s, which cannot go on in this folder: name "
                       "another one with -o", folder->path, name, file->path);
+    else if (strcmp(name, CHECKPOINT_BEST) == 0)
+        warn_of_later_best(file, &other);
     safetensors_close(&other);
     return status;
 }
