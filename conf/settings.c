@@ -476,3 +476,9 @@ bool settings_differ(const struct settings *old, const struct settings *now, str
     }
     return differ;
 }
+
+int64_t settings_micro_batches(const struct settings *settings)
+{
+    int64_t streamed = settings->parallel.microbatches;
+    return settings->train.accumulate * (streamed > 0 ? streamed : 1);
+}

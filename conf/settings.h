@@ -65,6 +65,9 @@ void settings_derive_number(struct settings *settings, const char *section, cons
 enum status settings_take(struct settings *settings, const char *section, const char *key, const char *value,
                           const char *from);
 
+/* Micro-batches of each rank, or pipeline; while parallel.microbatches is auto, as if that were 1. */
+int64_t settings_micro_batches(const struct settings *settings);
+
 /* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
 void settings_print(const struct settings *settings, bool origins, struct text *out);
 /* As an INI file that requests the same from any location: paths, relative to `file`, become absolute; a

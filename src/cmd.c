@@ -13,7 +13,7 @@
 #include "base/signature.h"
 #include "launcher.h"
 #include "session/session_open.h"
-#include "session/weights.h"
+#include "checkpoint/weights.h"
 
 /* As --help lists them. */
 #define COMMANDS(EACH)                                                                                 \

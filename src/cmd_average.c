@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "cmd.h"
 #include "export_safetensors.h"
-#include "session/weights.h"
+#include "checkpoint/weights.h"
 
 static enum status average_find(const struct cmd *cmd, char **paths)
 {

@@ -4,7 +4,7 @@
 #include "export_onnx.h"
 #include "export_safetensors.h"
 #include "format/onnx.h"
-#include "session/weights_names.h"
+#include "checkpoint/weights_names.h"
 
 static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
 {

@@ -17,7 +17,7 @@
 #include "data/dataset.h"
 #include "data/detect.h"
 #include "device/device.h"
-#include "session/data_summary.h"
+#include "input/data_summary.h"
 
 #define SAMPLE 400         /* number of images examined */
 #define CHANNELS 3

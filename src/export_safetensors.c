@@ -8,10 +8,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "conf/options.h"
-#include "session/checkpoint.h"
-#include "session/network_identity.h"
-#include "session/weights.h"
-#include "session/weights_names.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/network_identity.h"
+#include "checkpoint/weights.h"
+#include "checkpoint/weights_names.h"
 
 /* The weights of one file, or the mean of several, chosen for another. */
 struct export {

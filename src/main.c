@@ -19,7 +19,7 @@
 #include "base/signals.h"
 #include "conf/options.h"
 #include "device/device.h"
-#include "omp_spin.h"
+#include "base/omp_spin.h"
 #include "session/plausible.h"
 #include "trained.h"
 

@@ -32,8 +32,6 @@ amptrain_SOURCES = \
 	src/launcher_lines.c \
 	src/launcher_lines.h \
 	src/main.c \
-	src/omp_spin.c \
-	src/omp_spin.h \
 	src/shards.c \
 	src/shards.h \
 	src/trained.c \

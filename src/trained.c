@@ -6,13 +6,13 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "conf/options.h"
-#include "session/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "session/holdout.h"
-#include "session/network_identity.h"
+#include "checkpoint/network_identity.h"
 #include "session/plausible.h"
 #include "session/preprocessing.h"
 #include "session/session_store.h"
-#include "session/weights.h"
+#include "checkpoint/weights.h"
 
 /* A weights file's own description. */
 struct remembered {

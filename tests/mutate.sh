@@ -10,7 +10,7 @@ top_srcdir=$(cd "$(dirname "$0")/.." && pwd)
 : "${MUTATE_TESTS=test_dump}"
 : "${MUTATE_MEMBERS=relu clips ranks sums_given among_stages peer loss_weight mask sums y_sums d_y_more \
 d_x_more y_recomputed x_products y_products kernel_plan micro_batch behind divided low stream}"
-[ $# -gt 0 ] || set -- "$top_srcdir"/src/compile/*.c
+[ $# -gt 0 ] || set -- "$top_srcdir"/src/compile/*/*.c
 members=$(echo $MUTATE_MEMBERS | tr ' ' '|')
 
 # Files whose members of these names are not an instruction's, or which make no program.
@@ -35,7 +35,8 @@ without() {
 
 # compiled MODULE: makes object $scratch/MODULE.o of $scratch/MODULE.c, as the build does.
 compiled() {
-    command=$(make -n -W "$top_srcdir/src/compile/$1.c" "src/compile/$1.o" 2>/dev/null | tr '\n' ' ' |
+    file=$(cd "$top_srcdir" && ls src/compile/*/"$1".c)
+    command=$(make -n -W "$top_srcdir/$file" "${file%c}o" 2>/dev/null | tr '\n' ' ' |
         sed -n 's/.*\(-DHAVE_CONFIG_H .*\) -MT .*/\1/p')
     command="\${CC-cc} $command -w -Wno-error -O0 -c"
     eval "$command -o \"\$scratch/$1.o\" \"\$scratch/$1.c\""
@@ -52,7 +53,7 @@ noticed() {
 }
 
 # unnoticed MODULE: as it is, the file passes.
-unnoticed() { cp "$top_srcdir/src/compile/$1.c" "$scratch/$1.c" && compiled "$1" && ! noticed "$1"; }
+unnoticed() { cp "$top_srcdir"/src/compile/*/"$1".c "$scratch/$1.c" && compiled "$1" && ! noticed "$1"; }
 
 for file; do
     echo "$file" | grep -qE "$others" && continue

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/offload.h"
-#include "compile/recompute.h"
+#include "compile/memory/offload.h"
+#include "compile/memory/recompute.h"
 #include "tests/unit.h"
 
 const char net_mixed[] =

@@ -15,9 +15,9 @@
 #include "graph/model.h"
 #include "place.h"
 #include "rounds.h"
-#include "session/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "base/atomic_file.h"
-#include "session/weights.h"
+#include "checkpoint/weights.h"
 #include "tests/unit.h"
 
 static char folder[] = "/tmp/test_checkpoint.XXXXXX";

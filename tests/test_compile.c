@@ -9,9 +9,9 @@
 
 #include "base/text.h"
 #include "compile/compile.h"
-#include "compile/dump.h"
-#include "compile/fit_memory.h"
-#include "compile/parse.h"
+#include "compile/ir/dump.h"
+#include "compile/memory/fit_memory.h"
+#include "compile/ir/parse.h"
 #include "conf/settings.h"
 #include "graph/graph_text.h"
 #include "graph/model.h"

@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "kernels/conv_batchnorm.h"
+#include "kernels/norm/conv_batchnorm.h"
 #include "op_case.h"
 #include "place.h"
 #include "tests/unit.h"

@@ -14,7 +14,7 @@
 #include "data/loader.h"
 #include "data/targets.h"
 #include "data_case.h"
-#include "kernels/images.h"
+#include "kernels/images/images.h"
 
 /* After the others. */
 #include "tests/unit.h"

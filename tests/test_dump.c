@@ -14,11 +14,11 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "compile/dump.h"
-#include "compile/parse.h"
+#include "compile/ir/dump.h"
+#include "compile/ir/parse.h"
 #include "compile/pass_text.h"
-#include "kernels/batchnorm.h"
-#include "kernels/conv_batchnorm.h"
+#include "kernels/norm/batchnorm.h"
+#include "kernels/norm/conv_batchnorm.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 

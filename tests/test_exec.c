@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "exec/exec_checks.h"
-#include "kernels/batchnorm.h"
+#include "kernels/norm/batchnorm.h"
 #include "net.h"
 #include "tests/unit.h"
 

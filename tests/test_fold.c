@@ -8,8 +8,8 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "compile/passes.h"
-#include "compile/plan.h"
-#include "compile/program_parts.h"
+#include "compile/memory/plan.h"
+#include "compile/ir/program_parts.h"
 #include "net.h"
 
 /* Behind our headers: it has a macro called fail. */

@@ -14,7 +14,7 @@
 #include "data/dataset.h"
 #include "data/packed.h"
 #include "data_case.h"
-#include "session/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "train/metrics.h"
 #include "tests/unit.h"
 

@@ -6,7 +6,7 @@
 #include "data/loader.h"
 #include "data/targets.h"
 #include "kernels/op.h"
-#include "kernels/images.h"
+#include "kernels/images/images.h"
 #include "place.h"
 #include "rounds.h"
 #include "tests/unit.h"

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/sum_tree.h"
-#include "kernels/batchnorm.h"
+#include "kernels/norm/batchnorm.h"
 #include "net.h"
 #include "tests/unit.h"
 

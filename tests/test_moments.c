@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "kernels/batchnorm.h"
+#include "kernels/norm/batchnorm.h"
 #include "op_case.h"
 #include "place.h"
 #include "tests/unit.h"

@@ -7,8 +7,8 @@
 #include "base/memory.h"
 #include "caught.h"
 #include "format/safetensors.h"
-#include "session/checkpoint.h"
-#include "session/network_identity.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/network_identity.h"
 #include "tests/unit.h"
 
 #define GRAPH(classes, layer)                                                                            \

@@ -13,7 +13,7 @@
 
 #include "base/memory.h"
 #include "device/device.h"
-#include "kernels/batchnorm.h"
+#include "kernels/norm/batchnorm.h"
 #include "op_case.h"
 #include "op_variants.h"
 #include "tests/unit.h"

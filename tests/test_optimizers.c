@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer/optimizer_step.h"
 #include "tests/unit.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))

@@ -6,8 +6,8 @@
 #include "alloc/pack.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "compile/program_parts.h"
-#include "compile/plan.h"
+#include "compile/ir/program_parts.h"
+#include "compile/memory/plan.h"
 #include "tests/rounds.h"
 #include "tests/unit.h"
 

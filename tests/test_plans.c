@@ -4,15 +4,15 @@
 #include <time.h>
 
 #include "base/memory.h"
-#include "compile/call_equal.h"
+#include "compile/ir/call_equal.h"
 #include "compile/compile.h"
-#include "compile/fit_memory.h"
-#include "compile/lower.h"
-#include "compile/program_parts.h"
+#include "compile/memory/fit_memory.h"
+#include "compile/lower/lower.h"
+#include "compile/ir/program_parts.h"
 #include "graph/model.h"
-#include "compile/plan.h"
-#include "compile/recompute.h"
-#include "compile/rewrites.h"
+#include "compile/memory/plan.h"
+#include "compile/memory/recompute.h"
+#include "compile/rewrite/rewrites.h"
 #include "tests/unit.h"
 
 /* How far above the bound an arena may be: of the tensors alone, which are the same everywhere; and with

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/product.h"
+#include "kernels/support/product.h"
 #include "op_case.h"
 #include "tests/unit.h"
 

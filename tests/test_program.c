@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/program_parts.h"
-#include "compile/plan.h"
+#include "compile/ir/program_parts.h"
+#include "compile/memory/plan.h"
 #include "net.h"
 #include "tests/unit.h"
 

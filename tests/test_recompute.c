@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "compile/offload.h"
-#include "compile/recompute_replay.h"
+#include "compile/memory/offload.h"
+#include "compile/memory/recompute_replay.h"
 #include "net.h"
 #include "tests/unit.h"
 

@@ -97,7 +97,7 @@ static void too_many(void **state)
     assert_int_equal(confusion(&evaluation, &(struct data){.classes = 10001}, bytes, sizeof bytes), 0);
 }
 
-/* As kernels/topk.c ranks them: NaN last, of equal ones the first. */
+/* As kernels/loss/topk.c ranks them: NaN last, of equal ones the first. */
 static void best(void **state)
 {
     assert_int_equal(evaluate_best((float[]){1, 3, 2, 3}, 4), 1);

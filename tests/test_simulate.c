@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/cluster.h"
-#include "compile/cost.h"
-#include "compile/pipeline_schedule.h"
-#include "compile/program_parts.h"
-#include "compile/simulate.h"
+#include "compile/parallel/cluster.h"
+#include "compile/time/cost.h"
+#include "compile/parallel/pipeline_schedule.h"
+#include "compile/ir/program_parts.h"
+#include "compile/time/simulate.h"
 #include "tests/unit.h"
 
 static void assert_seconds(double seconds, double expected)

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/plan.h"
-#include "compile/recompute.h"
+#include "compile/memory/plan.h"
+#include "compile/memory/recompute.h"
 #include "net.h"
 #include "tests/unit.h"
 

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "device/device.h"
-#include "kernels/update.h"
+#include "kernels/optimizer/update.h"
 
 /* Behind our headers: it has a macro called fail. */
 #include <setjmp.h>

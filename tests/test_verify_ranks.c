@@ -9,9 +9,9 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "compile/passes.h"
-#include "compile/program_parts.h"
-#include "compile/stage_mail.h"
-#include "compile/verify_ranks.h"
+#include "compile/ir/program_parts.h"
+#include "compile/parallel/stage_mail.h"
+#include "compile/parallel/verify_ranks.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */

@@ -34,6 +34,8 @@ libbase_a_SOURCES = \
 	src/base/members.h \
 	src/base/memory.c \
 	src/base/memory.h \
+	src/base/omp_spin.c \
+	src/base/omp_spin.h \
 	src/base/openmp.h \
 	src/base/philox.h \
 	src/base/physical.h \

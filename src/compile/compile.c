@@ -1,6 +1,6 @@
 #include "compile/compile.h"
 
-#include "compile/fit_memory.h"
+#include "compile/memory/fit_memory.h"
 
 /* With the kernel plans that fitting has prepared, if it has. */
 static enum status compile_program(const struct graph *graph, const struct compile_options *options,

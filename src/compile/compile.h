@@ -3,7 +3,7 @@
 #pragma once
 
 #include "compile/passes.h"
-#include "compile/plan.h"
+#include "compile/memory/plan.h"
 
 /* Lowers, differentiates, runs the passes, and makes a training step fit into options->limit. If nothing
  * fits, the program is the smallest that was found, which the caller checks. The caller frees it with

@@ -5,11 +5,11 @@
 
 #include "base/field.h"
 #include "base/memory.h"
-#include "compile/dump.h"
-#include "compile/parse.h"
+#include "compile/ir/dump.h"
+#include "compile/ir/parse.h"
 #include "compile/passes.h"
-#include "compile/plan.h"
-#include "compile/program_words.h"
+#include "compile/memory/plan.h"
+#include "compile/ir/program_words.h"
 
 /* What passes are told besides the program: "options fold=1 streams=2". */
 struct pass_options {

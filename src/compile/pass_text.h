@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/text.h"
-#include "compile/kernel_plans.h"
+#include "compile/ir/kernel_plans.h"
 
 /* Appends what the pass of this name makes of the text's program, with the options in its first line; both
  * are verified. `file` is for messages. `code_of`: the codes of ops; NULL: those for the device that the

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/plan.h"
+#include "compile/memory/plan.h"
 
 /* A pass from the call that makes it, of a function that returns a status, or of one that cannot fail. */
 #define PASS(name, call)                                                                                 \

@@ -1,12 +1,12 @@
 /* passes.h: the options of the compiler, and its passes in the order in which they run. */
 #pragma once
 
-#include "compile/buckets.h"
-#include "compile/cut.h"
-#include "compile/lower.h"
-#include "compile/offload.h"
-#include "compile/recompute.h"
-#include "compile/rewrites.h"
+#include "compile/parallel/buckets.h"
+#include "compile/parallel/cut.h"
+#include "compile/lower/lower.h"
+#include "compile/memory/offload.h"
+#include "compile/memory/recompute.h"
+#include "compile/rewrite/rewrites.h"
 
 /* Called after every pass, but not while fit_memory tries choices on copies. */
 typedef void pass_observer(const char *pass, const struct program *program, void *context);

@@ -4,7 +4,7 @@
 #include "comm/comm.h"
 #include "compile/compile.h"
 #include "exec/store.h"
-#include "kernels/update.h"
+#include "kernels/optimizer/update.h"
 
 struct exec_options {
     struct device *device;

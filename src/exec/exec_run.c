@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/compare.h"
-#include "compile/stage_mail.h"
+#include "compile/parallel/stage_mail.h"
 #include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/program_parts.h"
+#include "compile/ir/program_parts.h"
 #include "exec/exec_parts.h"
 
 static void *state_of(const struct exec *exec, size_t offset)

@@ -5,7 +5,7 @@
 
 #include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
-#include "kernels/fingerprint.h"
+#include "kernels/optimizer/fingerprint.h"
 
 static const struct fingerprint *fingerprint_on(enum device_kind kind)
 {

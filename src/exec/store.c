@@ -9,7 +9,7 @@
 #include "base/align.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "compile/kernel_plans.h"
+#include "compile/ir/kernel_plans.h"
 
 #define STORE_ALIGNMENT 256
 #define HUGE_PAGE ((size_t)2 << 20)

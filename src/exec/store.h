@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 #include "graph/graph.h"
-#include "kernels/optimizer.h"
+#include "kernels/optimizer/optimizer.h"
 
 #define STORE_NONE (-1)
 

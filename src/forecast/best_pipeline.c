@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/partition.h"
+#include "compile/parallel/partition.h"
 
 #define STAGES_MAX 8
 #define DEEPEST 8            /* micro-batches for each stage ... */

@@ -8,8 +8,8 @@
 
 #include "base/members.h"
 #include "base/memory.h"
-#include "compile/offload.h"
-#include "compile/recompute.h"
+#include "compile/memory/offload.h"
+#include "compile/memory/recompute.h"
 #include "forecast/memory_map.h"
 #include "session/step_fit.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "compile/recompute.h"
+#include "compile/memory/recompute.h"
 
 #define LIMIT_SHARE 0.75         /* fraction of the current total: a limit that most networks can meet */
 #define INSTRUCTIONS_MAX 500    /* maximum of a step for which memory.limit is tried, because the search is
@@ -108,7 +108,7 @@ static void consider_micro_batches(struct asking *asking)
     char setting[64], price[96];
     vary(asking, &variant);
     struct hyperparameters *hyper = &variant.session.hyper;
-    int each = (int)(hyperparameters_parts(&variant.settings) / variant.settings.train.accumulate);
+    int each = (int)(settings_micro_batches(&variant.settings) / variant.settings.train.accumulate);
     hyper->micro_batches *= 2;
     if (!batch_divides(hyper)) return;
     snprintf(setting, sizeof setting, "train.accumulate=%d", hyper->micro_batches / each);

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "compile/cost.h"
-#include "compile/simulate.h"
+#include "compile/time/cost.h"
+#include "compile/time/simulate.h"
 
 /* Seconds of instructions, measured ones if available. */
 struct timing {

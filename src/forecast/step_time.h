@@ -1,7 +1,7 @@
 /* step_time.h: the simulated time of a training step of all ranks. */
 #pragma once
 
-#include "compile/cluster.h"
+#include "compile/parallel/cluster.h"
 #include "forecast/measured_times.h"
 #include "session/step.h"
 

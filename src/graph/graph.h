@@ -72,6 +72,6 @@ void graph_free(struct graph *graph);
 struct graph graph_copy(const struct graph *graph);
 void graph_free_node(struct node *node);    /* what it owns; not its parameters */
 
-/* Replaces batch norm + activation, and batch norm + add + ReLU, by one fused op (kernels/batchnorm.c), if
- * the intermediate has no other reader. Parameter names do not change. */
+/* Replaces batch norm + activation, and batch norm + add + ReLU, by one fused op (kernels/norm/batchnorm.c),
+ * if the intermediate has no other reader. Parameter names do not change. */
 enum status fuse(struct graph *graph);

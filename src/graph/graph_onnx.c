@@ -7,17 +7,17 @@
 #include <sys/param.h>
 
 #include "base/memory.h"
-#include "kernels/batchnorm.h"
-#include "kernels/border.h"
-#include "kernels/channel_shuffle.h"
-#include "kernels/conv.h"
-#include "kernels/gelu.h"
-#include "kernels/layernorm.h"
-#include "kernels/leaky_relu.h"
-#include "kernels/linear.h"
-#include "kernels/lrn.h"
-#include "kernels/pool.h"
-#include "kernels/slice.h"
+#include "kernels/norm/batchnorm.h"
+#include "kernels/shape/border.h"
+#include "kernels/shape/channel_shuffle.h"
+#include "kernels/conv/conv.h"
+#include "kernels/elementwise/gelu.h"
+#include "kernels/norm/layernorm.h"
+#include "kernels/elementwise/leaky_relu.h"
+#include "kernels/linear/linear.h"
+#include "kernels/norm/lrn.h"
+#include "kernels/pool/pool.h"
+#include "kernels/shape/slice.h"
 
 struct writer {
     const struct graph *graph;

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "session/gpu_preprocessing.h"
+#include "input/gpu_preprocessing.h"
 
 /* Below this fraction of the slowest part's rate, that part is not the only bottleneck. */
 #define TOGETHER_MIN 0.9

@@ -63,7 +63,7 @@ static bool counted(const struct graph *graph, struct libraries *made, const str
     return found;
 }
 
-#define DIRECT_MOST 2e8      /* number of operations above which kernels/conv_direct.cu is not a candidate */
+#define DIRECT_MOST 2e8      /* operations above which kernels/conv/conv_direct.cu is no candidate */
 
 /* The fastest of the library's variants, by phase. */
 static enum status measure_library(const struct op_problem *layer, const struct library *library,

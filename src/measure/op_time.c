@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "compile/kernel_plans.h"
+#include "compile/ir/kernel_plans.h"
 
 #define OWNER "timing ops"
 #define PARAMS 2

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "compile/cost.h"
+#include "compile/time/cost.h"
 #include "measure/timeline.h"
 
 #define WARMUP 3

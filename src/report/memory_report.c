@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/members.h"
-#include "compile/offload.h"
-#include "compile/recompute.h"
+#include "compile/memory/offload.h"
+#include "compile/memory/recompute.h"
 #include "forecast/memory_map.h"
 
 static void add_plan(const struct run *run, struct text *out)

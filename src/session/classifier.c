@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "session/gpu_preprocessing.h"
+#include "input/gpu_preprocessing.h"
 #include "session/session_loader.h"
 #include "session/step_queue.h"
 

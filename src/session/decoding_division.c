@@ -6,9 +6,9 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "compile/cost.h"
+#include "compile/time/cost.h"
 #include "data/gpu_preprocessing.h"
-#include "session/decoding.h"
+#include "input/decoding.h"
 #include "session/session_loader.h"
 #include "session/step.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "graph/graph.h"
-#include "session/data.h"
+#include "input/data.h"
 
 struct graphs {
     struct graph training;            /* as in the model file, with the parameters of train.freeze frozen, and

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "session/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 /* The run of a weights file. */
 struct former_run {

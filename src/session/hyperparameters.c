@@ -177,17 +177,11 @@ static enum status set_schedule(const struct settings *settings, struct hyperpar
     return OK;
 }
 
-int64_t hyperparameters_parts(const struct settings *settings)
-{
-    int64_t streamed = settings->parallel.microbatches;
-    return settings->train.accumulate * (streamed > 0 ? streamed : 1);
-}
-
 /* A pipeline is of as many ranks as it has stages. */
 static enum status set_ranks(const struct settings *settings, struct hyperparameters *hyper)
 {
     int gpus = (int)settings->parallel.gpus, stages = (int)settings->parallel.stages;
-    int64_t micro_batches = hyperparameters_parts(settings), most = option_find("train", "batch")->field.max;
+    int64_t micro_batches = settings_micro_batches(settings), most = option_find("train", "batch")->field.max;
     *hyper = (struct hyperparameters){
         .stages = stages, .replicas = gpus / stages, .micro_batches = (int)micro_batches,
     };

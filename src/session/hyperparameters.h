@@ -3,8 +3,8 @@
 
 #include "amp/precision.h"
 #include "amp/scaler.h"
-#include "kernels/optimizer.h"
-#include "session/data.h"
+#include "kernels/optimizer/optimizer.h"
+#include "input/data.h"
 #include "session/schedule.h"
 
 struct hyperparameters {
@@ -31,9 +31,6 @@ enum status hyperparameters_open(struct settings *settings, struct hyperparamete
 /* The rest, once train.batch is a number. `train`: the training images; NULL: no training. */
 enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
                                       struct hyperparameters *hyper);
-
-/* Micro-batches of each rank, or pipeline; while parallel.microbatches is auto, as if that were 1. */
-int64_t hyperparameters_parts(const struct settings *settings);
 
 /* Of all ranks. */
 static inline int hyperparameters_micro_batches(const struct hyperparameters *hyper)

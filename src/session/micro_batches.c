@@ -84,7 +84,7 @@ static enum status time_count(struct session *session, int count, double *second
     struct trial trial = {.session = session};
     settings.parallel.microbatches = count;
     session->settings = &settings;
-    session->hyper.micro_batches = (int)hyperparameters_parts(&settings);
+    session->hyper.micro_batches = (int)settings_micro_batches(&settings);
     enum status status = session_store_open(session, &trial.store);
     if (status == OK) {
         status = time_open_step(&trial, seconds);
@@ -157,7 +157,7 @@ enum status micro_batches_find(struct session *session)
     if (session->settings->parallel.microbatches > 0) return OK;
     if (!session->settings->run.deterministic) TRY(find(session, &count));
     settings_derive_number(session->settings, "parallel", "microbatches", count);
-    session->hyper.micro_batches = (int)hyperparameters_parts(session->settings);
+    session->hyper.micro_batches = (int)settings_micro_batches(session->settings);
     log_info("parallel.microbatches: auto is %d", count);
     return OK;
 }

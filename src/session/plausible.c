@@ -158,7 +158,7 @@ static void warn_of_streams(const struct settings *settings)
 
 static void warn_of_wire(const struct settings *settings)
 {
-    int64_t parts = settings->parallel.gpus / settings->parallel.stages * hyperparameters_parts(settings);
+    int64_t parts = settings->parallel.gpus / settings->parallel.stages * settings_micro_batches(settings);
     if (settings->parallel.wire != WIRE_STORAGE) return;
     if (!is_listed(settings->amp.precision, "fp16 bf16"))
         warn(settings, "parallel", "wire", "has no effect unless amp.precision is fp16 or bf16");

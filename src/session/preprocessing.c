@@ -1,9 +1,9 @@
 #include "session/preprocessing.h"
 
-#include "session/caching.h"
-#include "session/decoding.h"
+#include "input/caching.h"
+#include "input/decoding.h"
 #include "session/decoding_division.h"
-#include "session/gpu_preprocessing.h"
+#include "input/gpu_preprocessing.h"
 
 enum status preprocessing_open(struct session *session, bool keeps)
 {

@@ -4,8 +4,8 @@
 
 #include "comm/comm.h"
 #include "exec/device_allocators.h"
-#include "session/caching.h"
-#include "session/decoding.h"
+#include "input/caching.h"
+#include "input/decoding.h"
 #include "session/graphs.h"
 #include "session/hyperparameters.h"
 

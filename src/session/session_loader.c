@@ -2,7 +2,7 @@
 
 #include "base/host.h"
 #include "base/signals.h"
-#include "session/gpu_preprocessing.h"
+#include "input/gpu_preprocessing.h"
 
 /* One thread for every processor, divided among the ranks of this host: decoding and computing alternate. */
 static int workers_of(const struct session *session)

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "compile/program.h"
+#include "compile/ir/program.h"
 #include "session/step_fit.h"
 #include "session/whiten.h"
 

@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "session/holdout.h"
-#include "session/network_identity.h"
-#include "session/weights.h"
+#include "checkpoint/network_identity.h"
+#include "checkpoint/weights.h"
 
 struct store_options session_store_options(const struct session *session, bool training)
 {

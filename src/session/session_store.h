@@ -1,7 +1,7 @@
 /* session_store.h: the store of a session's network. */
 #pragma once
 
-#include "compile/program.h"
+#include "compile/ir/program.h"
 #include "exec/store.h"
 #include "session/session.h"
 

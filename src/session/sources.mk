@@ -1,34 +1,8 @@
 libsession_a_SOURCES = \
-	src/session/bad_images.c \
-	src/session/bad_images.h \
-	src/session/caching.c \
-	src/session/caching.h \
-	src/session/checkpoint.c \
-	src/session/checkpoint.h \
-	src/session/checkpoint_match.c \
-	src/session/checkpoint_newest.c \
-	src/session/checkpoint_parts.h \
-	src/session/checkpoint_run.c \
-	src/session/checkpoint_write.c \
 	src/session/classifier.c \
 	src/session/classifier.h \
-	src/session/data.c \
-	src/session/data.h \
-	src/session/data_augment.c \
-	src/session/data_class_weights.c \
-	src/session/data_parts.h \
-	src/session/data_sizes.c \
-	src/session/data_split.c \
-	src/session/data_summary.c \
-	src/session/data_summary.h \
-	src/session/decoding.c \
-	src/session/decoding.h \
 	src/session/decoding_division.c \
 	src/session/decoding_division.h \
-	src/session/duplicates.c \
-	src/session/duplicates.h \
-	src/session/gpu_preprocessing.c \
-	src/session/gpu_preprocessing.h \
 	src/session/graphs.c \
 	src/session/graphs.h \
 	src/session/holdout.c \
@@ -39,12 +13,8 @@ libsession_a_SOURCES = \
 	src/session/identity.h \
 	src/session/micro_batches.c \
 	src/session/micro_batches.h \
-	src/session/network_identity.c \
-	src/session/network_identity.h \
 	src/session/plausible.c \
 	src/session/plausible.h \
-	src/session/position.c \
-	src/session/position.h \
 	src/session/preprocessing.c \
 	src/session/preprocessing.h \
 	src/session/schedule.c \
@@ -67,9 +37,5 @@ libsession_a_SOURCES = \
 	src/session/step_ranks.h \
 	src/session/step_times.c \
 	src/session/step_times.h \
-	src/session/weights.c \
-	src/session/weights.h \
-	src/session/weights_names.c \
-	src/session/weights_names.h \
 	src/session/whiten.c \
 	src/session/whiten.h

@@ -4,8 +4,8 @@
 
 #include "base/members.h"
 #include "comm/nccl_exchange.h"
-#include "compile/fit_memory.h"
-#include "compile/stage_mail.h"
+#include "compile/memory/fit_memory.h"
+#include "compile/parallel/stage_mail.h"
 #include "session/session_store.h"
 
 /* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not

@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "base/host.h"
-#include "compile/fit_batch.h"
-#include "compile/fit_memory.h"
+#include "compile/memory/fit_batch.h"
+#include "compile/memory/fit_memory.h"
 
 #define BATCH_MAX 1048576       /* train.batch's */
 #define SPARE_SHARE 32           /* of a GPU's free memory, one part is left for libraries ... */

@@ -4,8 +4,8 @@
 
 #include "base/memory.h"
 #include "comm/shared_block.h"
-#include "compile/stage_mail.h"
-#include "compile/verify_ranks.h"
+#include "compile/parallel/stage_mail.h"
+#include "compile/parallel/verify_ranks.h"
 
 /* GPUs have no limit. A forecast, which has no ranks, is for those of one host. */
 static size_t message_limit(const struct session *session)

@@ -4,6 +4,6 @@
 #include "session/step.h"
 
 /* Before allocation, the first of several ranks simulates the programs of all stages, of at most two replicas
- * (compile/verify_ranks.h). With a message, FAILED if they would deadlock, USAGE if a stage sends more at
- * once than ranks can. */
+ * (compile/parallel/verify_ranks.h). With a message, FAILED if they would deadlock, USAGE if a stage sends
+ * more at once than ranks can. */
 enum status step_ranks_verify(const struct session *session);

@@ -9,7 +9,7 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/search_paths.h"
-#include "compile/cost.h"
+#include "compile/time/cost.h"
 #include "graph/graph_text.h"
 
 #define FILE_NAME "steps"

@@ -2,7 +2,7 @@
  * ${XDG_CACHE_HOME:-$HOME/.cache}/amptrain/steps, a line each. */
 #pragma once
 
-#include "compile/program.h"
+#include "compile/ir/program.h"
 #include "session/session.h"
 
 /* The origin of a step's time. */

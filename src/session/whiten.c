@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "kernels/conv.h"
+#include "kernels/conv/conv.h"
 #include "session/session_loader.h"
 
 #define IMAGES 1024            /* number of images, and of patches of each: a quarter of a million in total */

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "session/gpu_preprocessing.h"
+#include "input/gpu_preprocessing.h"
 #include "session/session_loader.h"
 #include "session/step_queue.h"
 #include "train/finding.h"

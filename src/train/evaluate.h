@@ -45,7 +45,7 @@ enum status evaluate(const struct session *session, const struct images *images,
 void evaluation_free(struct evaluation *evaluation);
 
 /* The index of the largest value that is not NaN, the first of equal ones: the class whose rank is 0
- * (kernels/topk.c). */
+ * (kernels/loss/topk.c). */
 int evaluate_best(const float *logits, int classes);
 
 /* The probability of this class, which is the largest. */

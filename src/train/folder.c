@@ -16,7 +16,7 @@
 #include "base/signature.h"
 #include "format/html_page.h"
 #include "format/svg.h"
-#include "session/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "base/atomic_file.h"
 
 enum status folder_make(const char *path)

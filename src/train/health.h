@@ -1,7 +1,7 @@
 /* health.h: detects numerical problems of a run. Each problem is reported once, when it begins. */
 #pragma once
 
-#include "session/position.h"
+#include "checkpoint/position.h"
 #include "session/step.h"
 
 struct health_options {

@@ -8,7 +8,7 @@
 
 #include "comm/comm.h"
 #include "device/device.h"
-#include "session/bad_images.h"
+#include "input/bad_images.h"
 
 /* One rank's results for a batch. */
 struct ranks_batch {

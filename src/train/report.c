@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/members.h"
 #include "base/memory.h"
-#include "session/data_summary.h"
+#include "input/data_summary.h"
 #include "session/plausible.h"
 #include "train/results.h"
 #include "train/tensorboard.h"

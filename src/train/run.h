@@ -1,7 +1,7 @@
 /* run.h: the state of a training run: its folder, store, programs, loader, and position. */
 #pragma once
 
-#include "session/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "session/step_queue.h"
 #include "train/evaluate.h"
 #include "format/events.h"

@@ -3,7 +3,7 @@
 
 #include "conf/settings.h"
 #include "format/events.h"
-#include "session/data.h"
+#include "input/data.h"
 #include "train/evaluate.h"
 
 /* The resolved configuration. `file`: its path; NULL: it was not read from a file. */

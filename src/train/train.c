@@ -10,7 +10,7 @@
 #include "base/sum_tree.h"
 #include "comm/compare.h"
 #include "exec/exec_checks.h"
-#include "session/gpu_preprocessing.h"
+#include "input/gpu_preprocessing.h"
 #include "session/identity.h"
 #include "session/session_store.h"
 #include "session/step_times.h"

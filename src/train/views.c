@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/kernel_plans.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "compile/ir/kernel_plans.h"
+#include "kernels/loss/softmax_cross_entropy.h"
 
 struct views views_open(int images, int classes)
 {

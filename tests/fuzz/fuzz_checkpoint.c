@@ -8,7 +8,7 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "fuzz_network.h"
-#include "session/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "format/checksum.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)

@@ -2,8 +2,8 @@
 #include "fuzz.h"
 
 #include "graph/model.h"
-#include "compile/lower.h"
-#include "compile/plan.h"
+#include "compile/lower/lower.h"
+#include "compile/memory/plan.h"
 
 #define BATCH 1048576          /* train.batch's most */
 #define LOWERED_MAX 64         /* layers; what lowers is not what is tried here */

@@ -3,7 +3,7 @@
 
 #include "conf/settings.h"
 #include "exec/store.h"
-#include "session/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 struct fuzz_network {
     struct graph graph;

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/dump.h"
-#include "compile/parse.h"
-#include "compile/plan.h"
+#include "compile/ir/dump.h"
+#include "compile/ir/parse.h"
+#include "compile/memory/plan.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

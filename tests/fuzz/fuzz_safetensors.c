@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 #include "fuzz_network.h"
-#include "session/checkpoint.h"
-#include "session/weights.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

@@ -1,0 +1,16 @@
+/* linear.h: the linear layer's settings as its code on each device reads them. */
+#pragma once
+
+#include "kernels/op.h"
+#include "kernels/support/weight.h"
+
+struct linear_settings {
+    int64_t units;
+    bool per_pixel;
+    struct weight_settings weight;
+};
+
+/* The number of vectors: images, or pixels. */
+static inline int64_t linear_rows(struct shape shape) { return shape.n * shape.h * shape.w; }
+
+extern const struct op_code linear_reference, linear_cpu;

@@ -1,0 +1,147 @@
+/* softmax_cross_entropy: the loss of every image, as torch.nn.CrossEntropyLoss(reduction="none"):
+ *
+ *     t'[c] = (1 - label_smoothing) * t[c] + label_smoothing / classes   (Szegedy et al. 2015)
+ *     y = sum over c of t'[c] * (logsumexp(x) - x[c])
+ *
+ * with t one at the label and zero elsewhere, or targets of any sum. Backward is that of the mean over the
+ * n images of the call, times loss_weight and the loss scale; it is the root, so d_y is not read:
+ *     d_x[c] = (softmax(x)[c] * sum(t') - t'[c]) * loss_weight * loss_scale / n */
+#include "kernels/loss/softmax_cross_entropy.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "kernels/codes_cuda.h"
+#include "kernels/cpu.h"
+
+double target_of(const struct call *call, int64_t i, int64_t c)
+{
+    const struct tensor *labels = &call->x[1];
+    int64_t classes = call->x[0].shape.c;
+    if (labels->dtype != I32) return tensor_get(labels, i * (classes + 1) + c);
+    int32_t label = ((const int32_t *)labels->data)[i];
+    if (label < 0 || label >= classes) return NAN;
+    return label == c;
+}
+
+bool per_image_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                     struct reason *reason)
+{
+    char logits[SHAPE_TEXT], labels[SHAPE_TEXT];
+    if (x[0].h != 1 || x[0].w != 1)
+        return because(reason, "the logits have shape %s, not one vector per image",
+                       shape_text(x[0], logits));
+    if (x[1].n != x[0].n || x[1].h != 1 || x[1].w != 1 || (x[1].c != 1 && x[1].c != x[0].c + 1))
+        return because(reason, "labels of shape %s do not match logits of shape %s", shape_text(x[1], labels),
+                       shape_text(x[0], logits));
+    *y = shape_nhwc(x[0].n, 1, 1, 1);
+    return true;
+}
+
+bool labels_no_gradient(int input) { return input == 1; }
+
+/* Tests compute gradients in double precision. */
+static enum dtype softmax_cross_entropy_output_dtype(const void *settings, enum dtype input)
+{
+    return input == F64 ? F64 : F32;
+}
+
+static int softmax_cross_entropy_saved(const void *settings, int x_count, const struct tensor *x,
+                                       bool training, struct op_saved out[OP_MAX_SAVED])
+{
+    if (!training) return 0;
+    out[0] = (struct op_saved){"logsumexp", F32, shape_nhwc(x[0].shape.n, 1, 1, 1)};
+    return 1;
+}
+
+static unsigned softmax_cross_entropy_reads(const void *settings, enum phase phase)
+{
+    return READS_X | READS_SAVED;
+}
+
+static double smoothed(const struct call *call, int64_t i, int64_t c)
+{
+    const struct softmax_cross_entropy *s = call->settings;
+    return (1 - s->label_smoothing) * target_of(call, i, c) +
+           s->label_smoothing / (double)call->x[0].shape.c;
+}
+
+static double logsumexp(const struct tensor *x, int64_t i)
+{
+    int64_t classes = x->shape.c;
+    double max = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < classes; c++) max = fmax(max, tensor_get(x, i * classes + c));
+    for (int64_t c = 0; c < classes; c++) sum += exp(tensor_get(x, i * classes + c) - max);
+    return max + log(sum);
+}
+
+static enum status softmax_cross_entropy_forward(const struct call *call)
+{
+    int64_t classes = call->x[0].shape.c;
+    for (int64_t i = 0; i < call->y.shape.n; i++) {
+        double lse = logsumexp(&call->x[0], i), loss = 0;
+        for (int64_t c = 0; c < classes; c++) {
+            double target = smoothed(call, i, c);
+            if (target != 0) loss += target * (lse - tensor_get(&call->x[0], i * classes + c));
+        }
+        tensor_set(&call->y, i, loss);
+        if (call->saved_count) tensor_set(&call->saved[0], i, lse);
+    }
+    return OK;
+}
+
+static enum status softmax_cross_entropy_backward(const struct call *call)
+{
+    if (!call->d_x[0].data) return OK;
+    int64_t classes = call->x[0].shape.c, n = call->x[0].shape.n;
+    double factor = (double)call->loss_weight * (double)*call->loss_scale / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        double lse = tensor_get(&call->saved[0], i), sum = 0;
+        for (int64_t c = 0; c < classes; c++) sum += smoothed(call, i, c);
+        for (int64_t c = 0; c < classes; c++) {
+            double softmax = exp(tensor_get(&call->x[0], i * classes + c) - lse);
+            tensor_set(&call->d_x[0], i * classes + c, (softmax * sum - smoothed(call, i, c)) * factor);
+        }
+    }
+    return OK;
+}
+
+static const struct field fields[] = {
+    {.name = "label_smoothing", .type = FIELD_REAL,
+     .offset = offsetof(struct softmax_cross_entropy, label_smoothing), .initial = "0", .min = 0, .max = 1,
+     .help = "Fraction of the label spread over all classes."},
+    {0},
+};
+
+static const struct op_code reference = {
+    .forward = softmax_cross_entropy_forward,
+    .backward = softmax_cross_entropy_backward,
+};
+
+#define SHAPE(n_, c_) {.rank = 4, .n = n_, .h = 1, .w = 1, .c = c_}
+static const struct op_example examples[] = {
+    {"", 2, {SHAPE(3, 10), SHAPE(3, 1)}},
+    {"label_smoothing=0.1", 2, {SHAPE(1, 24), SHAPE(1, 1)}},
+    {"label_smoothing=0.1", 2, {SHAPE(3, 5), SHAPE(3, 6)}},
+    {"", 2, {SHAPE(7, 1100), SHAPE(7, 1)}},
+    {0},
+};
+
+const struct op softmax_cross_entropy_op = {
+    .name = "softmax_cross_entropy",
+    .help = "Softmax cross entropy of each image.",
+    .settings_size = sizeof(struct softmax_cross_entropy),
+    .fields = fields,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .internal = true,
+    .shape = per_image_shape,
+    .output_dtype = softmax_cross_entropy_output_dtype,
+    .saved = softmax_cross_entropy_saved,
+    .reads = softmax_cross_entropy_reads,
+    .no_gradient = labels_no_gradient,
+    .reference = &reference,
+    .cpu = &softmax_cross_entropy_cpu,
+    .cuda = ON_CUDA(softmax_cross_entropy_cuda),
+    .examples = examples,
+};

@@ -1,0 +1,739 @@
+/* batchnorm.cu: batchnorm in two sweeps over memory in each direction: the first computes sums, the second
+ * uses them. Blocks leave their sums in the workspace, and a small kernel combines them in a fixed order. The
+ * second sweep goes through memory in the opposite direction, because what the first one read last is still
+ * in the cache.
+ *
+ * If the statistics are known (evaluation, recomputation), only the second sweep is needed. */
+#include "kernels/norm/gram.cuh"
+#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/dependent_launch.cuh"
+#include "kernels/support/sweep.cuh"
+
+using namespace batchnorm_parts;
+
+/* The partial sums of a first sweep, one per block, and how many rows each block summed. */
+struct partial_sums {
+    const float *sums;
+    int count, longer;         /* blocks; the first `longer` of them summed one tile more than the others */
+    int last;                  /* the block that summed the last tile, which may be incomplete */
+    int64_t tile, tiles;       /* rows of a tile; tiles of each of the other blocks */
+    int64_t missing;           /* rows that the last tile lacks */
+    __device__ double rows(int i) const
+    {
+        return (double)((tiles + (i < longer)) * tile - (i == last ? missing : 0));
+    }
+};
+
+static struct partial_sums partial_sums_of(const struct sweep *s, const float *sums, unsigned blocks)
+{
+    int64_t tile = (int64_t)s->lanes * unroll;
+    return {sums, (int)blocks, (int)(s->tiles % blocks), (int)((s->tiles - 1) % blocks), tile,
+            s->tiles / blocks, s->tiles * tile - s->rows};
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(threads, 4)
+    batchnorm_moments_kernel(const T *x, struct sweep s, float *parts)
+{
+    __shared__ tally_room<width> room;
+    sweep_position p = sweep_position_of<width>(s);
+    tally<width> t = {};
+    float shift[width];
+    let_next_begin();
+    for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
+        tile_rows rows = rows_of(s, p, tile);
+        cell<T, width> in[unroll];
+        load_rows(in, x, rows);
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) measure_cell(t, shift, in[j]);
+    }
+    measure_end(t, shift);
+    merge_lanes<merge_moments>(t, s.span, s.lanes, room);
+    leave_part(s, p, t, parts);
+}
+
+/* Merging kernels process `merged` channels per block. First, half-warps share the partial sums: each adds
+ * up every `mergers`-th, loading `unroll` at a time. Then one warp per channel combines their results; its
+ * lane 0 has the sums. */
+constexpr int merged = 16;
+constexpr int mergers = 64;
+
+struct pair {
+    double first, second;
+};
+
+__device__ static inline pair add_up(pair value)
+{
+    __shared__ pair room[mergers / 2][merged + 1];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    value.first += __shfl_xor_sync(~0u, value.first, 16);
+    value.second += __shfl_xor_sync(~0u, value.second, 16);
+    if (lane < merged) room[warp][lane] = value;
+    __syncthreads();
+    if (warp >= merged) return {};
+    value = room[lane][warp];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        value.first += __shfl_xor_sync(~0u, value.first, distance);
+        value.second += __shfl_xor_sync(~0u, value.second, distance);
+    }
+    return value;
+}
+
+/* Calls add(block, first, second) for those partial sums of its channel that this thread adds up. */
+template <class Add>
+__device__ static inline void for_partial_sums(const struct partial_sums &parts, int64_t channels, Add add)
+{
+    int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x % merged;
+    if (channel >= channels) return;
+    for (int i = threadIdx.x / merged; i < parts.count; i += mergers * unroll) {
+        float first[unroll], second[unroll];
+#pragma unroll
+        for (int j = 0; j < unroll; j++) {
+            const float *at = parts.sums + (i + j * mergers) * 2 * channels + channel;
+            if (i + j * mergers < parts.count) first[j] = at[0], second[j] = at[channels];
+        }
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (i + j * mergers < parts.count) add(i + j * mergers, first[j], second[j]);
+    }
+}
+
+/* The channel whose result this thread writes, or -1. */
+__device__ static inline int64_t finished_channel(int64_t channels)
+{
+    int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x / 32;
+    return threadIdx.x % 32 == 0 && threadIdx.x / 32 < merged && channel < channels ? channel : -1;
+}
+
+/* Deviations are from the first block's mean, so that little precision is lost when squares are
+ * subtracted. */
+__global__ void __launch_bounds__(merged * mergers)
+    batchnorm_merge_moments_kernel(struct partial_sums parts, int64_t channels, int64_t count, double eps,
+                                   struct statistics out)
+{
+    int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x % merged;
+    pair sums = {};
+    let_next_begin();
+    wait_for_last();
+    float shift = channel < channels ? parts.sums[channel] : 0;
+    for_partial_sums(parts, channels, [&](int part, float mean, float square) {
+        double rows = parts.rows(part), deviation = (double)mean - shift;
+        sums.first += rows * deviation;
+        sums.second += square + rows * deviation * deviation;
+    });
+    sums = add_up(sums);
+    channel = finished_channel(channels);
+    if (channel < 0) return;
+    double mean = sums.first / (double)count, square = fmax(sums.second - sums.first * mean, 0.0);
+    out.mean[channel] = (float)(parts.sums[channel] + mean);
+    if (out.invstd) out.invstd[channel] = (float)(1 / sqrt(square / (double)count + eps));
+    out.variance[channel] = count > 1 ? (float)(square / (double)(count - 1)) : 0;
+}
+
+/* The largest square of mean / deviation for which a channel's variance is computed from sums: at 16
+ * deviations, fp32 sums of 3e6 numbers leave the variance 4 digits; at 100, 2; at 1,000, none. */
+constexpr double cancels_from = 16 * 16;
+
+/* Statistics from the sums that a convolution computed, of its results before they were rounded to the
+ * storage type. False if the subtraction leaves too few digits. */
+__device__ static inline bool finish_sums(const float *sums, int64_t channels, int64_t k, int64_t count,
+                                          double eps, struct statistics out)
+{
+    double mean = sums[k] / (double)count,
+           variance = fmax(sums[channels + k] / (double)count - mean * mean, 0.0);
+    out.mean[k] = (float)mean;
+    if (out.invstd) out.invstd[k] = (float)(1 / sqrt(variance + eps));
+    out.variance[k] = count > 1 ? (float)(variance * (double)count / (double)(count - 1)) : 0;
+    return !isfinite(mean) || mean * mean <= cancels_from * (variance + eps);
+}
+
+/* Statistics of `width` channels from `first` on, by a block that reads all rows. */
+template <class T, int width>
+__device__ static inline void measure_channels(const T *x, int64_t channels, int64_t first, int64_t count,
+                                               double eps, struct statistics out)
+{
+    __shared__ tally_room<width> room;
+    tally<width> t = {};
+    float shift[width];
+#pragma unroll 8
+    for (int64_t row = threadIdx.x; row < count; row += threads)
+        measure_cell(t, shift, load<T, width>(x + row * channels + first));
+    measure_end(t, shift);
+    /* Merging would round means far from 0 each time. */
+    cell<T, width> base = load<T, width>(x + first);
+#pragma unroll
+    for (int i = 0; i < width; i++) t.first[i] -= base.get(i);
+    merge_lanes<merge_moments>(t, 1, threads, room);
+    if (threadIdx.x > 0) return;
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+        out.mean[first + i] = base.get(i) + t.first[i];
+        if (out.invstd) out.invstd[first + i] = (float)(1 / sqrt(t.second[i] / (double)count + eps));
+        out.variance[first + i] = count > 1 ? (float)(t.second[i] / (double)(count - 1)) : 0;
+    }
+}
+
+/* A block per cell of channels. Where the sums of one of them are not precise enough, the block reads x
+ * itself: that is slow, but no network that learns has many such channels. The next kernel reads x as soon as
+ * it begins, so it may only begin when the kernel that wrote x has ended. */
+template <class T, int width>
+__global__ void __launch_bounds__(threads)
+    batchnorm_use_sums_kernel(const float *sums, const T *x, int64_t channels, int64_t count, double eps,
+                              struct statistics out)
+{
+    int64_t first = (int64_t)blockIdx.x * width;
+    wait_for_last();
+    let_next_begin();
+    bool good = threadIdx.x >= width ||
+                finish_sums(sums, channels, first + threadIdx.x, count, eps, out);
+    if (__syncthreads_and(good)) return;
+    measure_channels<T, width>(x, channels, first, count, eps, out);
+}
+
+/* The tensors of the sweep that computes y; residual and mask may be NULL. */
+template <class T> struct normalised {
+    const T *x, *residual;
+    T *y;
+    uint8_t *mask;
+};
+
+/* y of one cell, which it returns, and its byte of the mask, if there is one. */
+template <enum act act, bool has_residual, class T, int width>
+__device__ static inline cell<T, width> apply_cell(const factors<width> &f, const struct slopes &b,
+                                                   const cell<T, width> &x, const cell<T, width> &residual,
+                                                   const normalised<T> &to, int64_t at)
+{
+    cell<T, width> out = normalise_cell<act, has_residual>(f, b, x, residual);
+    *(cell<T, width> *)(to.y + at) = out;
+    if constexpr (has_residual && can_mask<width, act>)
+        if (to.mask) to.mask[at / 8] = mask_of(out);
+    return out;
+}
+
+/* Which inputs it has, and whether each block leaves the sums of its part of y. */
+enum normalises { PLAIN, WITH_RESIDUAL, WITH_SUMS };
+
+template <class T, int width, enum act act, enum normalises how>
+__global__ void __launch_bounds__(threads, how == WITH_RESIDUAL ? 2 : 3)
+    batchnorm_normalise_kernel(struct normalised<T> n, struct channel_values values, struct slopes slopes,
+                               struct sweep s, float *parts)
+{
+    constexpr bool has_residual = how == WITH_RESIDUAL;
+    sweep_position p = sweep_position_of<width>(s);
+    int64_t tile = s.tiles - 1 - blockIdx.x;
+    if (!p.here) return;
+    tile_rows rows = rows_of(s, p, tile);
+    cell<T, width> in[unroll], added[unroll];
+    tally<width> t = {};
+    if (how == WITH_SUMS) let_next_begin();
+    load_rows(in, n.x, rows);
+    if (has_residual) load_rows(added, n.residual, rows);
+    wait_for_last();
+    factors<width> f = factors_at<width>(values, p.channel);
+    for (;;) {
+        with_rows(rows, [&](const auto &rows) {
+#pragma unroll
+            for (int j = 0; j < unroll; j++)
+                if (j < rows.count) {
+                    cell<T, width> y = apply_cell<act, has_residual>(f, slopes, in[j], added[j], n, rows[j]);
+#pragma unroll
+                    for (int i = 0; how == WITH_SUMS && i < width; i++) t.first[i] += y.get(i);
+                }
+        });
+        tile -= gridDim.x;
+        if (tile < 0) break;
+        rows = rows_of(s, p, tile);
+        with_rows(rows, [&](const auto &rows) {
+            load_rows(in, n.x, rows);
+            if (has_residual) load_rows(added, n.residual, rows);
+        });
+    }
+    if constexpr (how == WITH_SUMS) {
+        __shared__ tally_room<width> room;
+        merge_lanes<merge_sums>(t, s.span, s.lanes, room);
+        float *at = parts + blockIdx.x * s.channels + p.channel;
+        for (int i = 0; p.lane == 0 && i < width; i++) at[i] = t.first[i];
+    }
+}
+
+/* Cells of d_y_more. */
+template <class T, int width, class Rows>
+__device__ static inline void load_second(cell<T, width> (&to)[unroll], const gradients<T> &g,
+                                          const sweep &s, const sweep_position &p, const Rows &rows)
+{
+    if (!g.per_pixel) return load_rows(to, g.d_y_more, rows);
+#pragma unroll
+    for (int j = 0; j < unroll; j++) {
+        int64_t image = (int64_t)__umul64hi((uint64_t)(rows.first + j * rows.lanes), g.per_pixel);
+        if (j < rows.count) to[j] = load<T, width>(g.d_y_more + image * s.channels + p.channel);
+    }
+}
+
+/* The sums of dz and of dz y, if they are given: else NULL. */
+struct known_products {
+    const float *sums;
+    __device__ bool have(const struct channel_values &v, int64_t channels, int64_t k) const
+    {
+        if (!sums || k >= channels) return false;
+        float weight = v.weight ? v.weight[k] : 1, bias = v.bias ? v.bias[k] : 0;
+        return weight != 0 && fabsf(bias) <= BATCHNORM_BIAS_MAX * fabsf(weight) && !isnan(sums[channels + k]);
+    }
+    /* The sums of dz and of dz (x - mean). */
+    __device__ pair of(const struct channel_values &v, int64_t channels, int64_t k) const
+    {
+        double weight = v.weight ? v.weight[k] : 1, bias = v.bias ? v.bias[k] : 0;
+        return {sums[k], (sums[channels + k] - bias * sums[k]) / (weight * v.spread[k])};
+    }
+};
+
+template <class T, int width, enum act act, enum side by, bool two>
+__global__ void __launch_bounds__(threads, 2)
+    batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
+                                   struct sweep s, struct known_products known, float *parts)
+{
+    constexpr bool asks = act != ACT_NONE;
+    __shared__ tally_room<width> room;
+    sweep_position p = sweep_position_of<width>(s);
+    tally<width> t = {};
+    factors<width> f;
+    let_next_begin();
+    if (known.sums) {
+        bool all = true;
+        for (int i = 0; p.here && i < width; i++) all = known.have(values, s.channels, p.channel + i) && all;
+        p.here = p.here && !all;
+        if (!__syncthreads_or(p.here)) return;
+    }
+    if (p.here) f = factors_at<width>(values, p.channel);
+    for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
+        with_rows(rows_of(s, p, tile), [&](const auto &rows) {
+            cell<T, width> x[unroll], d_y[unroll], more[unroll];
+            side_cell<T, width, by> sides[unroll];
+            load_rows(x, g.x, rows);
+            load_rows(d_y, g.d_y, rows);
+            if (two) load_second(more, g, s, p, rows);
+            if (asks) load_sides(sides, g, rows);
+#pragma unroll
+            for (int j = 0; j < unroll; j++)
+                if (j < rows.count) {
+                    float dz[width];
+                    backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
+                    add_products<act, two>(t, f, slopes, in, dz);
+                    if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
+                }
+        });
+    }
+    merge_lanes<merge_sums>(t, s.span, s.lanes, room);
+    leave_part(s, p, t, parts);
+}
+
+/* Results of backward's first sweep, by channel; all but the lines may be NULL. */
+struct gradient_sums {
+    float *d_weight, *d_bias, *sums;
+    struct gradient_line *lines;
+};
+
+__global__ void __launch_bounds__(merged * mergers)
+    batchnorm_merge_gradients_kernel(struct partial_sums parts, struct known_products known,
+                                     int64_t channels, int64_t count, struct channel_values values,
+                                     struct gradient_sums out)
+{
+    pair sums = {};
+    let_next_begin();
+    int64_t channel = finished_channel(channels);
+    int64_t summed = blockIdx.x * (int64_t)merged + threadIdx.x % merged;
+    double factor = channel < 0 ? 0 : values.spread[channel];
+    wait_for_last();
+    if (!known.have(values, channels, summed))
+        for_partial_sums(parts, channels,
+                         [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
+    sums = add_up(sums);
+    if (channel < 0) return;
+    if (known.have(values, channels, channel)) sums = known.of(values, channels, channel);
+    if (out.d_weight) out.d_weight[channel] = (float)(sums.second * factor);
+    if (out.d_bias) out.d_bias[channel] = (float)sums.first;
+    if (out.sums) out.sums[channel] = (float)sums.first;
+    if (out.sums) out.sums[channels + channel] = (float)(sums.second * factor);
+    out.lines[channel] = {(float)(-factor * factor * sums.second / (double)count),
+                          (float)(-sums.first / (double)count)};
+}
+
+/* The lines from the sums of all ranks, which have the same number of rows each; `count` is of all. */
+__global__ void __launch_bounds__(threads)
+    batchnorm_lines_kernel(const float *sums, int64_t channels, double count, const float *invstd,
+                           struct gradient_line *lines)
+{
+    int64_t k = (int64_t)blockIdx.x * threads + threadIdx.x;
+    let_next_begin();
+    if (k < channels)
+        lines[k] = {(float)(-invstd[k] * (double)sums[channels + k] / count), (float)(-sums[k] / count)};
+}
+
+/* Cells of d_x_more, if `adds` says that it is present. */
+template <bool adds, class T, int width, class Rows>
+__device__ static inline void load_more(cell<T, width> (&to)[unroll], const gradients<T> &g,
+                                        const sweep_position &p, const Rows &rows)
+{
+#pragma unroll
+    for (int j = 0; j < unroll; j++)
+        if (adds && j < rows.count)
+            to[j] = load<T, width>(g.d_x_more + (rows.first + j * rows.lanes) * g.more_pitch + p.channel);
+}
+
+/* d_x is rounded to storage before d_x_more is added, as if it had been stored in between. */
+template <class T, int width>
+__device__ static inline void add_more(float (&d_x)[width], const cell<T, width> &more)
+{
+#pragma unroll
+    for (int i = 0; i < width; i++) d_x[i] = to_float(from_float<T>(d_x[i])) + more.get(i);
+}
+
+template <class T, int width, enum act act, enum side by, bool two, bool adds>
+__global__ void __launch_bounds__(threads, 2)
+    batchnorm_backward_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
+                              struct sweep s, const struct gradient_line *lines)
+{
+    constexpr bool asks = act != ACT_NONE;
+    sweep_position p = sweep_position_of<width>(s);
+    int64_t tile = s.tiles - 1 - blockIdx.x;
+    if (!p.here) return;
+    tile_rows rows = rows_of(s, p, tile);
+    cell<T, width> x[unroll], d_y[unroll], more[unroll], added[unroll];
+    side_cell<T, width, by> sides[unroll];
+    auto load_gradients = [&](const auto &rows) {
+        load_rows(d_y, g.d_y, rows);
+        if (two) load_second(more, g, s, p, rows);
+        if (asks) load_sides(sides, g, rows);
+        load_more<adds>(added, g, p, rows);
+    };
+    load_rows(x, g.x, rows);
+    factors<width> f = factors_at<width>(values, p.channel);
+    wait_for_last();
+    load_gradients(rows);
+    struct gradient_line line[width];
+#pragma unroll
+    for (int i = 0; i < width; i++) line[i] = lines[p.channel + i];
+    for (;;) {
+        with_rows(rows, [&](const auto &rows) {
+#pragma unroll
+            for (int j = 0; j < unroll; j++)
+                if (j < rows.count) {
+                    float d_x[width];
+                    backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
+                    d_x_cell<act, two>(f, line, slopes, in, d_x);
+                    if (adds) add_more(d_x, added[j]);
+                    store<T, width>(g.d_x + rows[j], d_x);
+                    if (by == SIDE_X && g.y_recomputed)
+                        apply_cell<act, false>(f, slopes, x[j], x[j], normalised<T>{.y = g.y_recomputed},
+                                               rows[j]);
+                }
+        });
+        tile -= gridDim.x;
+        if (tile < 0) break;
+        rows = rows_of(s, p, tile);
+        with_rows(rows, [&](const auto &rows) {
+            load_rows(x, g.x, rows);
+            load_gradients(rows);
+        });
+    }
+}
+
+/* Calls work(T(), width, act) with the template arguments of the call's kernels; kernels of width 1 are not
+ * specialised for relu. */
+template <class Work> static enum status with_kind(const struct call *call, Work work)
+{
+    const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    return with_type(call->x[0].dtype, [&](auto type) {
+        constexpr int width = pack<decltype(type)>::count;
+        if (call->x[0].shape.c % width != 0)
+            return with_act<false>(s, [&](auto act) { return work(type, number<1>(), act); });
+        return with_act<true>(s, [&](auto act) { return work(type, number<width>(), act); });
+    });
+}
+
+/* Whether it writes all of y_sums, by a kernel of its own. */
+static bool batchnorm_makes_gram(const struct call *call)
+{
+    return call->y_sums.shape.rank > 0 && call->y_sums.shape.dim[0] > 1 &&
+           gram_fits(&call->x[0], call->device);
+}
+
+/* y from known statistics. `behind`: directly after batchnorm_merge_moments_kernel. */
+static enum status batchnorm_normalise(const struct call *call, bool behind)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    if (call->y_sums.data && batchnorm_makes_gram(call)) {
+        struct gram_operands of = {
+            .x = &call->x[0],
+            .a = call->y.data,
+            .values = values_of(call),
+            .sums = (float *)call->y_sums.data,
+            .parts = (float *)call->workspace,
+            .early = behind,
+        };
+        return gram_run(call, &of);
+    }
+    return with_kind(call, [&](auto type, auto width, auto act) {
+        using T = decltype(type);
+        constexpr enum act kind = (enum act)act.value;
+        struct sweep s = sweep_open(&call->x[0], width.value);
+        struct normalised<T> n = {
+            .x = (const T *)call->x[0].data,
+            .residual = set->residual ? (const T *)call->x[1].data : NULL,
+            .y = (T *)call->y.data,
+            .mask = (uint8_t *)call->mask.data,
+        };
+        constexpr enum normalises added = act_is_smooth(kind) ? PLAIN : WITH_RESIDUAL;
+        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, added>
+                                 : batchnorm_normalise_kernel<T, width.value, kind, PLAIN>;
+        float *parts = (float *)call->workspace, *sums = (float *)call->y_sums.data;
+        if constexpr (can_mask<width.value, kind>)
+            if (sums) kernel = batchnorm_normalise_kernel<T, width.value, kind, WITH_SUMS>;
+        dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
+        struct launch how = {grid, threads, 0, behind};
+        TRY(launch_as(call, kernel, how, n, values_of(call), slopes_of(set), s, parts));
+        return sums ? conv_sum_shares(call, sums, parts, (int)grid.x, (int)s.channels) : OK;
+    });
+}
+
+static unsigned merging_blocks(const struct sweep *s)
+{
+    return (unsigned)div_up(s->channels, (int64_t)merged);
+}
+
+static enum status batchnorm_measure(const struct call *call)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    float *parts = (float *)call->workspace;
+    return with_type(call->x[0].dtype, [&](auto type) {
+        using T = decltype(type);
+        constexpr int width = pack<T>::count;
+        bool packs = call->x[0].shape.c % width == 0;
+        struct sweep s = sweep_open(&call->x[0], packs ? width : 1);
+        dim3 grid = sweep_grid(call, &s, 4);
+        auto kernel = packs ? batchnorm_moments_kernel<T, width> : batchnorm_moments_kernel<T, 1>;
+        kernel<<<grid, threads, 0, stream_of(call)>>>((const T *)call->x[0].data, s, parts);
+        TRY(launched(call));
+        return launch_behind(call, batchnorm_merge_moments_kernel, merging_blocks(&s), merged * mergers,
+                             partial_sums_of(&s, parts, grid.x), s.channels, s.rows, set->eps,
+                             statistics_of(call));
+    });
+}
+
+static enum status batchnorm_take_sums(const struct call *call)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    int64_t channels = call->x[0].shape.c, count = shape_count(call->x[0].shape) / channels;
+    const float *sums = (const float *)call->sums.data;
+    return with_type(call->x[0].dtype, [&](auto type) {
+        using T = decltype(type);
+        constexpr int width = pack<T>::count;
+        bool packs = channels % width == 0;
+        auto kernel = packs ? batchnorm_use_sums_kernel<T, width> : batchnorm_use_sums_kernel<T, 1>;
+        return launch_behind(call, kernel, (unsigned)(packs ? channels / width : channels), threads, sums,
+                             (const T *)call->x[0].data, channels, count, set->eps, statistics_of(call));
+    });
+}
+
+static bool is_empty(const struct call *call) { return shape_count(call->x[0].shape) == 0; }
+
+enum status batchnorm_statistics_cuda(const struct call *call)
+{
+    return call->sums.data ? batchnorm_take_sums(call) : batchnorm_measure(call);
+}
+
+static enum status batchnorm_forward(const struct call *call)
+{
+    if (is_empty(call)) return OK;
+    if (!call->training || call->ranks > 0) return batchnorm_normalise(call, false);
+    TRY(batchnorm_statistics_cuda(call));
+    return batchnorm_normalise(call, true);
+}
+
+static enum status batchnorm_recompute(const struct call *call)
+{
+    if (is_empty(call)) return OK;
+    return batchnorm_normalise(call, false);
+}
+
+/* The workspace: lines of all channels, then parts. */
+template <class T, int width, enum act act, enum side by, bool two>
+static enum status batchnorm_backward_in_two(const struct call *call, bool second_has_dz)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    struct gradient_line *lines = (struct gradient_line *)call->workspace;
+    float *parts = (float *)(lines + call->x[0].shape.c);
+    struct sweep s = sweep_open(&call->x[0], width);
+    struct gradients<T> g = gradients_of<T>(call);
+    struct channel_values values = values_of(call);
+    struct known_products known = {(const float *)call->y_products.data};
+    float *sums = (float *)call->sums.data;
+    dim3 grid = sweep_grid(call, &s, 2);
+    if (call->ranks > 0) {
+        batchnorm_lines_kernel<<<(unsigned)div_up(s.channels, (int64_t)threads), threads, 0,
+                                 stream_of(call)>>>(sums, s.channels, (double)call->ranks * (double)s.rows,
+                                                    values.spread, lines);
+        TRY(launched(call));
+    } else {
+        batchnorm_backward_sums_kernel<T, width, act, by, two>
+            <<<grid, threads, 0, stream_of(call)>>>(g, values, slopes_of(set), s, known, parts);
+        TRY(launched(call));
+        struct gradient_sums out = {g.d_weight, g.d_bias, sums, lines};
+        TRY(launch_behind(call, batchnorm_merge_gradients_kernel, merging_blocks(&s), merged * mergers,
+                          partial_sums_of(&s, parts, grid.x), known, s.channels, s.rows, values, out));
+    }
+    if (!g.d_x) return OK;
+    auto second = batchnorm_backward_kernel<T, width, act, by, two, false>;
+    if constexpr (by == SIDE_X && !two)
+        if (g.d_x_more) second = batchnorm_backward_kernel<T, width, act, by, two, true>;
+    if (second_has_dz) {
+        second = batchnorm_backward_kernel<T, width, ACT_NONE, by, false, false>;
+        g.d_y = g.d_residual;
+    }
+    return launch_behind(call, second, grid, threads, g, values, slopes_of(set), s, lines);
+}
+
+static enum status batchnorm_pass_gradients(const struct call *call)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    /* Where the first sweep has written dz, the second need not read y again; but leaky_relu's dz was rounded
+     * when it was written. */
+    bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;
+    return with_kind(call, [&](auto type, auto width, auto act) {
+        using T = decltype(type);
+        constexpr enum act kind = (enum act)act.value;
+        constexpr enum side by = act_is_smooth(kind) ? SIDE_X : SIDE_Y;
+        if constexpr (can_mask<width.value, kind>)
+            if (call->mask.data)
+                return call->d_y_more.data
+                           ? batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, true>(call, has_dz)
+                           : batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, false>(call, has_dz);
+        if (call->d_y_more.data)
+            return set->residual ? batchnorm_backward_in_two<T, width.value, kind, by, true>(call, has_dz)
+                                 : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, true>(call, false);
+        return set->residual ? batchnorm_backward_in_two<T, width.value, kind, by, false>(call, has_dz)
+                             : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, false>(call, false);
+    });
+}
+
+/* y is recomputed by the second sweep, so that it is in the cache for its next reader; without a second
+ * sweep, by a sweep of its own. */
+static enum status batchnorm_backward(const struct call *call)
+{
+    if (is_empty(call)) return OK;
+    TRY(batchnorm_pass_gradients(call));
+    if (!call->y_recomputed.data || call->d_x[0].data) return OK;
+    struct call recompute = batchnorm_recompute_call(call);
+    return batchnorm_normalise(&recompute, false);
+}
+
+/* A layer's running statistics, and the batch's, by which they are updated. */
+struct running_layer {
+    const float *batch_mean, *batch_variance;
+    float *mean, *variance;
+    int64_t *batches;
+    double momentum;
+    int channels;
+};
+
+/* As many layers as fit into a kernel's parameters, which are limited to 4 KiB. */
+struct running_layers {
+    struct running_layer at[64];
+};
+
+/* blockIdx.x is the layer. If the step was skipped, nothing changes. */
+__global__ void __launch_bounds__(threads)
+    batchnorm_running_kernel(const __grid_constant__ struct running_layers layers, const int32_t *skipped)
+{
+    const struct running_layer &layer = layers.at[blockIdx.x];
+    int k = blockIdx.y * threads + threadIdx.x;
+    if (skipped && *skipped) return;
+    if (k == 0) ++*layer.batches;
+    if (k >= layer.channels) return;
+    double keep = 1 - layer.momentum, take = layer.momentum;
+    layer.mean[k] = (float)(keep * layer.mean[k] + take * layer.batch_mean[k]);
+    layer.variance[k] = (float)(keep * layer.variance[k] + take * layer.batch_variance[k]);
+}
+
+static struct running_layer running_layer_of(const struct call *call)
+{
+    const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    struct batchnorm_statistics at = batchnorm_statistics(s);
+    return {(const float *)call->saved[SAVED_MEAN].data,
+            (const float *)call->saved[SAVED_VARIANCE].data,
+            (float *)call->params[at.mean].data,
+            (float *)call->params[at.variance].data,
+            (int64_t *)call->params[at.batches].data,
+            s->momentum,
+            (int)shape_count(call->params[at.mean].shape)};
+}
+
+enum status batchnorm_update_cuda(const struct call *call)
+{
+    constexpr int most = sizeof(struct running_layers) / sizeof(struct running_layer);
+    for (const struct call *next = call; next;) {
+        struct running_layers layers;
+        int count = 0, channels = 1;
+        for (; next && count < most; next = next->also) {
+            layers.at[count] = running_layer_of(next);
+            if (layers.at[count].channels > channels) channels = layers.at[count].channels;
+            count++;
+        }
+        dim3 grid(count, div_up(channels, threads));
+        batchnorm_running_kernel<<<grid, threads, 0, stream_of(call)>>>(layers, call->skipped);
+        TRY(launched(call));
+    }
+    return OK;
+}
+
+static size_t batchnorm_workspace(const struct call *call)
+{
+    if (is_empty(call) || (call->phase == PHASE_FORWARD && !call->training)) return 0;
+    if (call->phase != PHASE_FORWARD && call->phase != PHASE_BACKWARD) return 0;
+    int64_t channels = call->x[0].shape.c;
+    int width = (int)(16 / dtype_bytes(call->x[0].dtype));
+    struct sweep s = sweep_open(&call->x[0], channels % width ? 1 : width);
+    size_t bytes = (size_t)channels * (sizeof(struct gradient_line) +
+                                       2 * sizeof(float) * (size_t)sweep_height(&s, blocks_max));
+    size_t gram = batchnorm_makes_gram(call) ? gram_workspace(&call->x[0], call->device) : 0;
+    return gram > bytes ? gram : bytes;
+}
+
+static size_t batch_moments_workspace(const struct call *call)
+{
+    struct call measured = *call;
+    measured.training = true;
+    return batchnorm_workspace(&measured);
+}
+
+static enum status batch_moments_forward(const struct call *call)
+{
+    struct batchnorm settings = {};
+    struct tensor saved[SAVED_COUNT];
+    struct call measured = batchnorm_moments_call(call, &settings, saved);
+    if (is_empty(call)) return OK;
+    return batchnorm_statistics_cuda(&measured);
+}
+
+const struct op_code batch_moments_cuda = {
+    .takes_sums = true,
+    .workspace = batch_moments_workspace,
+    .forward = batch_moments_forward,
+};
+
+const struct op_code batchnorm_cuda = {
+    .adds_gradients = true,
+    .adds_flat = true,
+    .adds_first_channels = true,
+    .takes_sums = true,
+    .gives_y_sums = batchnorm_ends_in_relu,
+    .gives_gram = batchnorm_gives_gram,
+    .takes_products = batchnorm_ends_in_relu,
+    .keeps_mask = true,
+    .workspace = batchnorm_workspace,
+    .forward = batchnorm_forward,
+    .backward = batchnorm_backward,
+    .update = batchnorm_update_cuda,
+    .recompute = batchnorm_recompute,
+};

@@ -1,0 +1,373 @@
+/* layernorm.cu: each pixel is processed by a group of lanes of a warp, one per chunk but at most 32, and is
+ * kept in registers. Blocks leave their sums for the gradients of weight and bias in the workspace. Pixels
+ * that do not fit into registers, or are not a whole number of chunks, are read again in each step. */
+#include "kernels/support/block.cuh"
+#include "kernels/support/rows.cuh"
+
+extern "C" {
+#include "kernels/norm/layernorm.h"
+}
+
+#define THREADS 256
+#define WARPS (THREADS / 32)
+#define BLOCKS_MAX 512       /* of backward */
+#define PER_MAX 8            /* chunks of a lane */
+
+struct layernorm_layout {
+    int64_t pixels;
+    int channels, lanes;       /* lanes that share a pixel: a power of two */
+    float eps;
+    bool measures;             /* statistics are computed, else they are known */
+};
+
+/* By pixel; NULL if not wanted. */
+struct layernorm_statistics {
+    float *mean, *invstd;
+};
+
+__device__ static inline float sum_lanes(float value, int lanes)
+{
+    return warp_reduce(value, [](float a, float b) { return a + b; }, lanes);
+}
+
+/* A lane's position: its first chunk of a pixel, and the first pixel of its warp. */
+struct layernorm_place {
+    int lane;
+    int64_t pixel, step;
+};
+
+__device__ static inline layernorm_place place_of(const struct layernorm_layout &l)
+{
+    int of_warp = 32 / l.lanes, in_warp = threadIdx.x % 32;
+    int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    return {in_warp % l.lanes, warp * of_warp + in_warp / l.lanes, (int64_t)gridDim.x * WARPS * of_warp};
+}
+
+/* The chunks of a lane: chunk k begins at channel at(k), if there is one. */
+template <int width, int per> struct layernorm_lane {
+    int lane, lanes, channels;
+    __device__ int at(int k) const { return (lane + k * lanes) * width; }
+    __device__ bool has(int k) const { return at(k) < channels; }
+};
+
+template <int width, int per>
+__device__ static inline void load_channels(float (&to)[per][width], const float *from,
+                                            const layernorm_lane<width, per> &lane)
+{
+#pragma unroll
+    for (int k = 0; k < per; k++)
+#pragma unroll
+        for (int e = 0; e < width; e++) to[k][e] = lane.has(k) ? from[lane.at(k) + e] : 0;
+}
+
+template <class T, int width, int per>
+__device__ static inline void load_pixel(float (&to)[per][width], const T *from, bool here,
+                                         const layernorm_lane<width, per> &lane)
+{
+    chunk<T, width> in[per];
+#pragma unroll
+    for (int k = 0; k < per; k++)
+        if (here && lane.has(k)) in[k] = *(const chunk<T, width> *)(from + lane.at(k));
+#pragma unroll
+    for (int k = 0; k < per; k++)
+#pragma unroll
+        for (int e = 0; e < width; e++) to[k][e] = here && lane.has(k) ? to_float(in[k].at[e]) : 0;
+}
+
+template <class T, int width, int per>
+__device__ static inline void store_pixel(T *to, const float (&from)[per][width],
+                                          const layernorm_lane<width, per> &lane)
+{
+#pragma unroll
+    for (int k = 0; k < per; k++) {
+        chunk<T, width> out;
+#pragma unroll
+        for (int e = 0; e < width; e++) out.at[e] = from_float<T>(from[k][e]);
+        if (lane.has(k)) *(chunk<T, width> *)(to + lane.at(k)) = out;
+    }
+}
+
+template <class T> struct layernorm_forward_tensors {
+    T *y;                      /* may be x */
+    const T *x;
+    const float *weight, *bias;
+    struct layernorm_statistics saved;
+};
+
+template <class T, int width, int per>
+__global__ void __launch_bounds__(THREADS)
+layernorm_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout l)
+{
+    layernorm_place place = place_of(l);
+    layernorm_lane<width, per> lane = {place.lane, l.lanes, l.channels};
+    float weight[per][width], bias[per][width], x[per][width];
+    load_channels(weight, t.weight, lane);
+    load_channels(bias, t.bias, lane);
+    int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;        /* the warp's: it stays together */
+    for (; first < l.pixels; first += place.step, place.pixel += place.step) {
+        bool here = place.pixel < l.pixels;
+        load_pixel(x, t.x + place.pixel * l.channels, here, lane);
+        float mean, invstd;
+        if (l.measures) {
+            float sum = 0, squares = 0;
+#pragma unroll
+            for (int k = 0; k < per; k++)
+#pragma unroll
+                for (int e = 0; e < width; e++) sum += x[k][e];
+            mean = sum_lanes(sum, l.lanes) / l.channels;
+#pragma unroll
+            for (int k = 0; k < per; k++)
+#pragma unroll
+                for (int e = 0; e < width; e++)
+                    if (lane.has(k)) squares = fmaf(x[k][e] - mean, x[k][e] - mean, squares);
+            invstd = 1 / sqrtf(sum_lanes(squares, l.lanes) / l.channels + l.eps);
+        }
+        if (!here) continue;
+        if (!l.measures) mean = t.saved.mean[place.pixel], invstd = t.saved.invstd[place.pixel];
+        else if (t.saved.mean && place.lane == 0)
+            t.saved.mean[place.pixel] = mean, t.saved.invstd[place.pixel] = invstd;
+#pragma unroll
+        for (int k = 0; k < per; k++)
+#pragma unroll
+            for (int e = 0; e < width; e++)
+                x[k][e] = fmaf((x[k][e] - mean) * invstd, weight[k][e], bias[k][e]);
+        store_pixel(t.y + place.pixel * l.channels, x, lane);
+    }
+}
+
+template <class T> struct layernorm_gradients {
+    T *d_x;                    /* may be d_y, or NULL */
+    const T *x, *d_y;
+    const float *weight, *mean, *invstd;
+    float *parts;              /* [2, blocks, channels]: d_weight and d_bias of each block's pixels */
+};
+
+/* Adds up the sums of the block's warps, and of the parts of each, by channel, in order. */
+template <int width, int per>
+__device__ static inline void leave_sums(float *to, float (&sum)[per][width],
+                                         const layernorm_lane<width, per> &lane, float *room)
+{
+#pragma unroll
+    for (int k = 0; k < per; k++)
+#pragma unroll
+        for (int e = 0; e < width; e++)
+            for (int distance = lane.lanes; distance < 32; distance *= 2)
+                sum[k][e] += __shfl_xor_sync(0xffffffffu, sum[k][e], distance);
+    for (int warp = 0; warp < WARPS; warp++) {
+        __syncthreads();
+        if (threadIdx.x / 32 != warp || threadIdx.x % 32 >= lane.lanes) continue;
+#pragma unroll
+        for (int k = 0; k < per; k++)
+#pragma unroll
+            for (int e = 0; e < width; e++)
+                if (lane.has(k)) room[lane.at(k) + e] = (warp ? room[lane.at(k) + e] : 0) + sum[k][e];
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < lane.channels; c += THREADS) to[c] = room[c];
+}
+
+template <class T, int width, int per>
+__global__ void __launch_bounds__(THREADS)
+layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
+{
+    __shared__ float room[32 * PER_MAX * width];
+    layernorm_place place = place_of(l);
+    layernorm_lane<width, per> lane = {place.lane, l.lanes, l.channels};
+    float weight[per][width], d_weight[per][width] = {}, d_bias[per][width] = {};
+    load_channels(weight, g.weight, lane);
+    int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;
+    for (; first < l.pixels; first += place.step, place.pixel += place.step) {
+        bool here = place.pixel < l.pixels;
+        float x[per][width], d_y[per][width], sum = 0, product = 0;
+        load_pixel(x, g.x + place.pixel * l.channels, here, lane);
+        load_pixel(d_y, g.d_y + place.pixel * l.channels, here, lane);
+        float mean = here ? g.mean[place.pixel] : 0, invstd = here ? g.invstd[place.pixel] : 0;
+#pragma unroll
+        for (int k = 0; k < per; k++)
+#pragma unroll
+            for (int e = 0; e < width; e++) {
+                x[k][e] = (x[k][e] - mean) * invstd;
+                d_weight[k][e] = fmaf(d_y[k][e], x[k][e], d_weight[k][e]);
+                d_bias[k][e] += d_y[k][e];
+                d_y[k][e] *= weight[k][e];
+                sum += d_y[k][e];
+                product = fmaf(d_y[k][e], x[k][e], product);
+            }
+        sum = sum_lanes(sum, l.lanes) / l.channels;
+        product = sum_lanes(product, l.lanes) / l.channels;
+        if (!here || !g.d_x) continue;
+#pragma unroll
+        for (int k = 0; k < per; k++)
+#pragma unroll
+            for (int e = 0; e < width; e++) x[k][e] = invstd * (d_y[k][e] - sum - x[k][e] * product);
+        store_pixel(g.d_x + place.pixel * l.channels, x, lane);
+    }
+    leave_sums(g.parts + (int64_t)blockIdx.x * l.channels, d_weight, lane, room);
+    __syncthreads();
+    leave_sums(g.parts + ((int64_t)gridDim.x + blockIdx.x) * l.channels, d_bias, lane, room);
+}
+
+/* Any number of channels, one by one; one warp per pixel. */
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+layernorm_any_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout l)
+{
+    layernorm_place place = place_of(l);
+    for (int64_t pixel = place.pixel; pixel < l.pixels; pixel += place.step) {
+        const T *x = t.x + pixel * l.channels;
+        float mean = 0, invstd = 0, sum = 0, squares = 0;
+        if (l.measures) {
+            for (int c = place.lane; c < l.channels; c += 32) sum += to_float(x[c]);
+            mean = sum_lanes(sum, 32) / l.channels;
+            for (int c = place.lane; c < l.channels; c += 32)
+                squares = fmaf(to_float(x[c]) - mean, to_float(x[c]) - mean, squares);
+            invstd = 1 / sqrtf(sum_lanes(squares, 32) / l.channels + l.eps);
+            if (t.saved.mean && place.lane == 0) t.saved.mean[pixel] = mean, t.saved.invstd[pixel] = invstd;
+        } else {
+            mean = t.saved.mean[pixel], invstd = t.saved.invstd[pixel];
+        }
+        for (int c = place.lane; c < l.channels; c += 32)
+            t.y[pixel * l.channels + c] =
+                from_float<T>(fmaf((to_float(x[c]) - mean) * invstd, t.weight[c], t.bias[c]));
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+layernorm_any_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
+{
+    layernorm_place place = place_of(l);
+    for (int64_t pixel = place.pixel; pixel < l.pixels; pixel += place.step) {
+        const T *x = g.x + pixel * l.channels, *d_y = g.d_y + pixel * l.channels;
+        float mean = g.mean[pixel], invstd = g.invstd[pixel], sum = 0, product = 0;
+        for (int c = place.lane; c < l.channels; c += 32) {
+            float d = to_float(d_y[c]) * g.weight[c];
+            sum += d;
+            product = fmaf(d, (to_float(x[c]) - mean) * invstd, product);
+        }
+        sum = sum_lanes(sum, 32) / l.channels;
+        product = sum_lanes(product, 32) / l.channels;
+        for (int c = place.lane; c < l.channels; c += 32) {
+            float d = to_float(d_y[c]) * g.weight[c], xhat = (to_float(x[c]) - mean) * invstd;
+            g.d_x[pixel * l.channels + c] = from_float<T>(invstd * (d - sum - xhat * product));
+        }
+    }
+}
+
+/* One thread per channel; each row of blocks has every nth pixel. */
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+layernorm_any_sums_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
+{
+    int c = blockIdx.x * THREADS + threadIdx.x;
+    if (c >= l.channels) return;
+    float d_weight = 0, d_bias = 0;
+#pragma unroll 4
+    for (int64_t pixel = blockIdx.y; pixel < l.pixels; pixel += gridDim.y) {
+        float d_y = to_float(g.d_y[pixel * l.channels + c]);
+        float xhat = (to_float(g.x[pixel * l.channels + c]) - g.mean[pixel]) * g.invstd[pixel];
+        d_weight = fmaf(d_y, xhat, d_weight);
+        d_bias += d_y;
+    }
+    g.parts[(int64_t)blockIdx.y * l.channels + c] = d_weight;
+    g.parts[((int64_t)gridDim.y + blockIdx.y) * l.channels + c] = d_bias;
+}
+
+static struct layernorm_layout layernorm_layout(const struct call *call, int width)
+{
+    const struct layernorm *s = (const struct layernorm *)call->settings;
+    struct shape shape = call->x[0].shape;
+    return {.pixels = shape.n * shape.h * shape.w, .channels = (int)shape.c,
+            .lanes = power_up(shape.c / width, 32), .eps = (float)s->eps,
+            .measures = call->phase == PHASE_FORWARD};
+}
+
+/* As many blocks as have a pixel for each part of their warps, up to a maximum. */
+static unsigned layernorm_blocks(const struct layernorm_layout *l, int64_t most)
+{
+    int64_t blocks = div_up(l->pixels, (int64_t)WARPS * (32 / l->lanes));
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* Calls work(T(), width, per): per is 0 if pixels do not fit into registers. */
+template <class Work> static enum status with_pixels(const struct call *call, Work work)
+{
+    int64_t channels = call->x[0].shape.c;
+    return with_chunk(call->x[0].dtype, channels, [&](auto type, auto wide) {
+        constexpr int width = decltype(wide)::number;
+        int64_t per = div_up(channels / width, (int64_t)32);
+        if (per == 1) return work(type, wide, constant<1>());
+        if constexpr (width > 1) {
+            if (per == 2) return work(type, wide, constant<2>());
+            if (per == 3) return work(type, wide, constant<3>());
+            if (per == 4) return work(type, wide, constant<4>());
+            if (per <= 6) return work(type, wide, constant<6>());
+            if (per <= PER_MAX) return work(type, wide, constant<PER_MAX>());
+        }
+        return work(type, constant<1>(), constant<0>());
+    });
+}
+
+static enum status layernorm_normalise(const struct call *call)
+{
+    if (shape_count(call->y.shape) == 0) return OK;
+    return with_pixels(call, [&](auto type, auto wide, auto each) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number, per = decltype(each)::number;
+        struct layernorm_layout l = layernorm_layout(call, width);
+        bool saves = call->saved_count > 0;
+        struct layernorm_forward_tensors<T> t = {
+            (T *)call->y.data, (const T *)call->x[0].data, (const float *)call->params[0].data,
+            (const float *)call->params[1].data,
+            {saves ? (float *)call->saved[LAYERNORM_MEAN].data : NULL,
+             saves ? (float *)call->saved[LAYERNORM_INVSTD].data : NULL}};
+        unsigned blocks = layernorm_blocks(&l, cuda_facts(call->device)->multiprocessors * 16);
+        if constexpr (per > 0)
+            layernorm_kernel<T, width, per><<<blocks, THREADS, 0, stream_of(call)>>>(t, l);
+        else
+            layernorm_any_kernel<T><<<blocks, THREADS, 0, stream_of(call)>>>(t, l);
+        return launched(call);
+    });
+}
+
+/* Of the first kernel's blocks; for any number of channels they are below one another. */
+static enum status layernorm_backward(const struct call *call)
+{
+    int64_t channels = call->x[0].shape.c;
+    if (shape_count(call->d_y.shape) == 0) return OK;
+    return with_pixels(call, [&](auto type, auto wide, auto each) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number, per = decltype(each)::number;
+        struct layernorm_layout l = layernorm_layout(call, width);
+        struct layernorm_gradients<T> g = {
+            (T *)call->d_x[0].data, (const T *)call->x[0].data, (const T *)call->d_y.data,
+            (const float *)call->params[0].data, (const float *)call->saved[LAYERNORM_MEAN].data,
+            (const float *)call->saved[LAYERNORM_INVSTD].data, (float *)call->workspace};
+        unsigned blocks = layernorm_blocks(&l, BLOCKS_MAX);
+        if constexpr (per > 0) {
+            layernorm_backward_kernel<T, width, per><<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
+        } else {
+            dim3 grid((unsigned)div_up(channels, (int64_t)THREADS), blocks);
+            layernorm_any_sums_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(g, l);
+            if (g.d_x) layernorm_any_backward_kernel<T><<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
+        }
+        TRY(launched(call));
+        for (int i = 0; i < 2; i++)
+            if (call->d_params[i].data)
+                TRY((sum_rows<float, float, 1>(call, (float *)call->d_params[i].data,
+                                               g.parts + i * blocks * channels, {1, blocks, channels, 1})));
+        return OK;
+    });
+}
+
+static size_t layernorm_workspace(const struct call *call)
+{
+    return call->phase == PHASE_BACKWARD ? (size_t)(2 * BLOCKS_MAX * call->x[0].shape.c) * sizeof(float) : 0;
+}
+
+const struct op_code layernorm_cuda = {
+    .workspace = layernorm_workspace,
+    .forward = layernorm_normalise,
+    .backward = layernorm_backward,
+    .recompute = layernorm_normalise,
+};

@@ -1,0 +1,55 @@
+#include "kernels/optimizer/optimizer_step.h"
+
+#include <string.h>
+
+#include "kernels/cpu.h"
+#include "kernels/optimizer/optimizer_rule.h"
+#include "kernels/optimizer/optimizer_walk.h"
+
+static EVERY_MACHINE(void, average_part, (const struct optimizer_param *part, const void *factors,
+                     double sums[2]), (part, factors, sums))
+{
+    float keep = *(const float *)factors, take = 1 - keep;
+    float *average = part->average;
+    const float *master = part->master;
+#pragma omp simd
+    for (int64_t i = 0; i < part->count; i++) average[i] = keep * average[i] + take * master[i];
+}
+
+static void return_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    memcpy(part->master, part->average, (size_t)part->count * sizeof *part->master);
+}
+
+static void copy_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    dtype_convert(part->low_dtype, part->low, F32, part->master, (size_t)part->count);
+}
+
+static void optimizer_apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
+                            const struct optimizer_param *param, const struct optimizer_numbers *n, float ema)
+{
+    optimizer->update(settings, param, n->lr * param->lr_scale, n->momentum, n->factor, n->t);
+    if (param->average && settings->ema > 0) {
+        optimizer_walk(param, average_part, &ema, NULL);
+        if (settings->lookahead && ema < 1) optimizer_walk(param, return_part, NULL, NULL);
+    }
+    if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
+}
+
+double optimizer_squares(const struct optimizer_param *params, int count)
+{
+    double squares = 0;
+    for (int i = 0; i < count; i++) squares += optimizer_gradient_squares(&params[i]);
+    return squares;
+}
+
+void optimizer_step(const struct optimizer_options *options, double squares,
+                    const struct optimizer_param *params, int count, struct optimizer_state *state)
+{
+    struct optimizer_numbers numbers = {.lr = options->lr, .momentum = options->momentum};
+    if (!optimizer_decide(options->settings, options->scaling, squares, &numbers, state)) return;
+    state->ema = optimizer_ema(options->settings, options->ema);
+    for (int i = 0; i < count; i++)
+        optimizer_apply(options->optimizer, options->settings, &params[i], &numbers, state->ema);
+}

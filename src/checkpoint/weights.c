@@ -1,0 +1,534 @@
+#include "checkpoint/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/directory.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "graph/names.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_names.h"
+
+#define LISTED 8   /* number of names that an error lists */
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static char *checkpoint_of(const char *folder)
+{
+    static const char *const names[] = {CHECKPOINT_BEST, CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = text_format("%s/%s", folder, names[i]);
+        if (access(path, F_OK) == 0) return path;
+        free(path);
+    }
+    return NULL;
+}
+
+/* A run that was validated had a best checkpoint, which may have been deleted since. */
+static void warn_of_missing_best(const char *folder, const char *found)
+{
+    struct safetensors file;
+    struct reason unsaid;
+    if (text_ends_in(found, CHECKPOINT_BEST) || !safetensors_open(found, &file, &unsaid)) return;
+    const char *epoch = safetensors_value(&file, "position.best_epoch");
+    if (epoch && strcmp(epoch, "0") != 0)
+        log_warning("%s/" CHECKPOINT_BEST " is missing (of epoch %s): %s is used, which is not the best one",
+                    folder, epoch, found);
+    safetensors_close(&file);
+}
+
+enum status weights_path(const char *named, char **path)
+{
+    bool folder = directory_is(named);
+    char *found = folder ? checkpoint_of(named) : text_copy(named);
+    if (!found) return fail(BAD_CHECKPOINT, "%s: there is no checkpoint in this folder", named);
+    if (folder) warn_of_missing_best(named, found);
+    if (folder) log_info("%s: the weights of this run", found);
+    *path = found;
+    return OK;
+}
+
+bool weights_plain(const struct weights_entry *entry)
+{
+    return !begins(entry->name, CHECKPOINT_AVERAGE) && !begins(entry->name, CHECKPOINT_OPTIMIZER);
+}
+
+int weights_find(const struct weights_file *file, const char *name)
+{
+    char *average = text_format(CHECKPOINT_AVERAGE "%s", name);
+    int entry = weights_file_find(file, average);
+    free(average);
+    return entry >= 0 ? entry : weights_file_find(file, name);
+}
+
+bool weights_read(const struct weights_file *file, int entry, float *values, struct reason *reason)
+{
+    const struct weights_entry *from = &file->entries[entry];
+    int64_t count = shape_count(from->shape);
+    if (from->dtype == F32) return weights_file_read(file, entry, values, reason);
+    void *raw = memory_try((size_t)count, dtype_bytes(from->dtype));
+    if (!raw) return because(reason, "needs more memory than is available");
+    bool good = weights_file_read(file, entry, raw, reason);
+    if (good && (from->dtype == F16 || from->dtype == BF16))
+        dtype_convert(F32, values, from->dtype, raw, (size_t)count);
+    else if (good)
+        for (int64_t i = 0; i < count; i++) values[i] = (float)dtype_get(from->dtype, raw, i);
+    free(raw);
+    return good;
+}
+
+/* The names of tensors with one kind of error, as the end of a sentence. */
+struct weight_list {
+    struct text text;
+    int count;
+};
+
+static void listed_add(struct weight_list *listed, const char *name)
+{
+    if (listed->count++ < LISTED) text_add(&listed->text, "%s%s", listed->count > 1 ? ", " : "", name);
+}
+
+static enum status listed_report(const char *path, const char *what, bool lenient, struct weight_list *listed)
+{
+    enum status status = OK;
+    if (listed->count > LISTED) text_add(&listed->text, ", and %d more", listed->count - LISTED);
+    if (listed->count > 0 && lenient) log_warning("%s: %s: %s", path, what, listed->text.data);
+    else if (listed->count > 0) status = fail(BAD_CHECKPOINT, "%s: %s: %s", path, what, listed->text.data);
+    text_free(&listed->text);
+    return status;
+}
+
+struct problems {
+    struct weight_list missing, unexpected, misshapen;
+};
+
+static enum status problems_report(const char *path, bool lenient, struct problems *problems)
+{
+    enum status missing = listed_report(path, "missing tensors", lenient, &problems->missing);
+    enum status unexpected =
+        listed_report(path, "tensors that are not in this model", lenient, &problems->unexpected);
+    enum status misshapen =
+        listed_report(path, "tensors of another shape or type", lenient, &problems->misshapen);
+    return missing ? missing : unexpected ? unexpected : misshapen;
+}
+
+/* The last layer with parameters before the logits. */
+static int classifier_of(const struct graph *graph)
+{
+    int node = graph->output;
+    while (graph->nodes[node].param_count == 0 && graph->nodes[node].input_count > 0)
+        node = graph->nodes[node].inputs[0];
+    return node;
+}
+
+/* Counters may be written as a single number or as a vector of one. */
+static bool shapes_agree(const struct shape *a, const struct shape *b)
+{
+    return shape_equal(*a, *b) ||
+           (a->rank <= 1 && b->rank <= 1 && shape_count(*a) == 1 && shape_count(*b) == 1);
+}
+
+static bool types_agree(enum dtype file, enum dtype master)
+{
+    return master == F32 ? file == F32 || file == F16 || file == BF16 || file == F64 : file == master;
+}
+
+/* What a parameter is called in the file, and its shape there. */
+struct wanted {
+    char *name;
+    struct shape shape;
+    enum dtype dtype;            /* of ours */
+};
+
+static void add_misshapen(struct weight_list *listed, const struct weights_entry *found,
+                          const struct wanted *wanted)
+{
+    char there[SHAPE_TEXT], here[SHAPE_TEXT];
+    char *words = types_agree(found->dtype, wanted->dtype)
+                      ? text_format("%s (%s, not %s)", wanted->name, shape_text(found->shape, there),
+                                    shape_text(wanted->shape, here))
+                      : text_format("%s (%s, not %s)", wanted->name, dtype_table[found->dtype].name,
+                                    dtype_table[wanted->dtype].name);
+    listed_add(listed, words);
+    free(words);
+}
+
+/* The shapes differ in the number of classes alone. */
+static bool other_classes(const struct shape *a, const struct shape *b)
+{
+    if (a->rank != b->rank || a->rank == 0 || a->dim[0] == b->dim[0]) return false;
+    for (int i = 1; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i]) return false;
+    return true;
+}
+
+/* The shapes differ in the number of input channels alone. */
+static bool other_channels(const struct shape *a, const struct shape *b)
+{
+    return a->rank == 4 && b->rank == 4 && a->dim[0] == b->dim[0] && a->dim[2] == b->dim[2] &&
+           a->dim[3] == b->dim[3] && a->dim[1] > 0;
+}
+
+struct loading {
+    const struct weights_file *file;
+    const struct graph *graph;
+    struct store *store;         /* of it; NULL: the file is only checked */
+    const struct weights_options *options;
+    struct wanted *wanted;       /* by parameter */
+    const char *library;         /* whose names the file has; NULL: ours */
+    bool *used;                  /* by entry of the file: a parameter has its name */
+    int classifier;              /* node that may be initialised instead; -1: none */
+    bool fresh, headless;        /* it does; because the file has no weights for it */
+    bool averages;
+    int64_t classes;             /* of the file's classifier, if that is initialised */
+    int64_t channels;            /* of the file's images, if the first convolution is adapted; 0: it is not */
+    int *rows;                   /* the file's row for each class, -1: the class is new; NULL: as they are */
+};
+
+/* The entry of a name; transformers' backbones lack the first part, which is their network's. */
+static int entry_of(const struct loading *loading, const char *name)
+{
+    int entry = weights_find(loading->file, name);
+    const char *dot = strchr(name, '.');
+    bool backbone = entry < 0 && loading->library && strcmp(loading->library, "hf") == 0 && dot;
+    return backbone ? weights_find(loading->file, dot + 1) : entry;
+}
+
+static bool is_first_conv(const struct graph *graph, const struct parameter *parameter)
+{
+    const struct node *node = &graph->nodes[parameter->node];
+    return strcmp(node->op->name, "conv") == 0 && node->input_count == 1 && node->inputs[0] == 0;
+}
+
+/* What may differ in a file to be fine-tuned: the classifier, and the channels of the images. */
+static bool may_differ(struct loading *loading, const struct parameter *parameter,
+                       const struct wanted *wanted, const struct weights_entry *found, int *entry)
+{
+    if (parameter->node == loading->classifier && other_classes(&found->shape, &wanted->shape)) {
+        loading->fresh = true;
+        loading->classes = found->shape.dim[0];
+        *entry = -1;
+        return true;
+    }
+    if (!loading->options->fine_tuned || !is_first_conv(loading->graph, parameter) ||
+        !other_channels(&found->shape, &wanted->shape))
+        return false;
+    loading->channels = found->shape.dim[1];
+    return true;
+}
+
+/* The file's entry for a parameter; -1: it keeps its initial value; -2: a problem was noted. */
+static int entry_for(struct loading *loading, int param, struct problems *problems)
+{
+    const struct parameter *parameter = &loading->graph->params[param];
+    const struct wanted *wanted = &loading->wanted[param];
+    int entry = entry_of(loading, wanted->name);
+    if (entry < 0) {
+        if (text_ends_in(parameter->name, ".num_batches_tracked")) return -1;
+        if (parameter->node == loading->classifier) {
+            loading->fresh = loading->headless = true;
+            return -1;
+        }
+        listed_add(&problems->missing, wanted->name);
+        return -2;
+    }
+    const struct weights_entry *found = &loading->file->entries[entry];
+    loading->used[entry] = true;
+    if (types_agree(found->dtype, wanted->dtype) &&
+        (shapes_agree(&found->shape, &wanted->shape) ||
+         may_differ(loading, parameter, wanted, found, &entry)))
+        return entry;
+    add_misshapen(&problems->misshapen, found, wanted);
+    return -2;
+}
+
+/* Usual names of the last layers, which a file may have in the place of this network's. */
+static bool is_head(const char *name)
+{
+    static const char *const heads[] = {"fc.",        "head.",       "heads.",
+                                        "head_dist.", "classifier.", "last_linear."};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (begins(name, heads[i])) return true;
+    return false;
+}
+
+static void find_unexpected(const struct loading *loading, struct problems *problems)
+{
+    const struct weights_file *file = loading->file;
+    for (int i = 0; i < file->count; i++) {
+        const char *name = file->entries[i].name;
+        if (loading->used[i] || !weights_plain(&file->entries[i])) continue;
+        if (graph_find_param(loading->graph, name) >= 0 && !loading->library) continue;
+        if (loading->headless && is_head(name))
+            log_info("%s: '%s' belongs to another head and is left out", file->path, name);
+        else
+            listed_add(&problems->unexpected, name);
+    }
+}
+
+/* Moves the file's rows of the classifier to the new numbers of their classes; other rows are unchanged. */
+static enum status move_rows(const struct loading *loading, int param, void *buffer, size_t bytes)
+{
+    size_t row = bytes / (size_t)loading->graph->classes;
+    char *moved = memory_try(bytes, 1);
+    if (!moved) return fail(FAILED, "%s: not enough host memory to read it", loading->file->path);
+    enum status status = store_read(loading->store, param, STORE_MASTER, moved);
+    for (int i = 0; i < loading->graph->classes; i++)
+        if (loading->rows[i] >= 0)
+            memcpy(moved + (size_t)i * row, (char *)buffer + (size_t)loading->rows[i] * row, row);
+    memcpy(buffer, moved, bytes);
+    free(moved);
+    return status;
+}
+
+static bool has_rows(const struct loading *loading, const struct parameter *parameter)
+{
+    return loading->rows && parameter->node == loading->classifier && parameter->spec.shape.rank > 0 &&
+           parameter->spec.shape.dim[0] == loading->graph->classes;
+}
+
+/* A first convolution for images of other channels: for one, filters are summed over the channels; for more
+ * they are repeated, scaled so that outputs stay as large. timm's adapt_input_conv. */
+static bool read_adapted(const struct weights_file *file, int entry, const struct shape *shape, float *values,
+                         struct reason *reason)
+{
+    const struct shape *from = &file->entries[entry].shape;
+    int64_t pixels = shape->dim[2] * shape->dim[3], there = from->dim[1], here = shape->dim[1];
+    float *read = memory_try((size_t)shape_count(*from), sizeof *read);
+    if (!read) return because(reason, "needs more memory than is available");
+    bool good = weights_read(file, entry, read, reason);
+    for (int64_t k = 0; good && k < shape->dim[0]; k++)
+        for (int64_t c = 0; c < (here > 1 ? here : there); c++)
+            for (int64_t p = 0; p < pixels; p++) {
+                float value = read[(k * there + c % there) * pixels + p];
+                if (here > 1) values[(k * here + c) * pixels + p] = value * (float)there / (float)here;
+                else values[k * pixels + p] = value + (c > 0 ? values[k * pixels + p] : 0);
+            }
+    free(read);
+    return good;
+}
+
+static bool read_values(const struct loading *loading, int param, int entry, void *values,
+                        struct reason *reason)
+{
+    const struct op_param *spec = &loading->graph->params[param].spec;
+    const struct weights_file *file = loading->file;
+    if (spec->dtype != F32) return weights_file_read(file, entry, values, reason);
+    if (shape_count(file->entries[entry].shape) != shape_count(spec->shape))
+        return read_adapted(file, entry, &spec->shape, values, reason);
+    return weights_read(file, entry, values, reason);
+}
+
+static enum status load_param(const struct loading *loading, int param, int entry)
+{
+    const struct parameter *parameter = &loading->graph->params[param];
+    size_t bytes = (size_t)shape_count(parameter->spec.shape) * dtype_bytes(parameter->spec.dtype);
+    void *buffer = memory_try(bytes, 1);
+    if (!buffer) return fail(FAILED, "%s: not enough host memory to read it", loading->file->path);
+    struct reason reason;
+    bool good = read_values(loading, param, entry, buffer, &reason);
+    enum status status = good ? OK : fail(BAD_CHECKPOINT, "%s: %s", loading->file->path, reason.text);
+    if (status == OK && has_rows(loading, parameter)) status = move_rows(loading, param, buffer, bytes);
+    if (status == OK) status = store_write(loading->store, param, STORE_MASTER, buffer);
+    if (status == OK && store_has(loading->store, param, STORE_AVERAGE))
+        status = store_write(loading->store, param, STORE_AVERAGE, buffer);
+    free(buffer);
+    return status;
+}
+
+static enum status load_all(struct loading *loading)
+{
+    int count = loading->graph->param_count;
+    int *entries = memory_new((size_t)count, sizeof *entries);
+    struct problems problems = {0};
+    for (int i = 0; i < count; i++) {
+        entries[i] = entry_for(loading, i, &problems);
+        if (entries[i] >= 0 && begins(loading->file->entries[entries[i]].name, CHECKPOINT_AVERAGE))
+            loading->averages = true;
+    }
+    find_unexpected(loading, &problems);
+    enum status status = problems_report(loading->file->path, loading->options->lenient, &problems);
+    for (int i = 0; loading->store && status == OK && i < count; i++) {
+        bool fresh = loading->fresh && loading->graph->params[i].node == loading->classifier;
+        if (entries[i] >= 0 && !fresh) status = load_param(loading, i, entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+/* The file's row of each class; the file may have other classes as well. */
+static void match_rows(struct loading *loading, const struct weights_options *options)
+{
+    char **names;
+    int count, classes = loading->graph->classes, same = 0, found = 0, missing = -1;
+    if (!options->fine_tuned || options->classes != classes) return;
+    checkpoint_class_names(&loading->file->described, &names, &count);
+    int *rows = memory_new((size_t)classes, sizeof *rows);
+    struct names index = {0};
+    for (int i = 0; i < count; i++) names_add(&index, names[i], i);
+    for (int i = 0; i < classes; i++) {
+        int at = names_find(&index, options->class_names[i]);
+        rows[i] = at >= 0 ? index.value[at] : -1;
+        same += rows[i] == i;
+        found += rows[i] >= 0;
+        if (rows[i] < 0 && missing < 0) missing = i;
+    }
+    if (count == classes && same < classes) loading->rows = rows;
+    else free(rows);
+    names_free(&index);
+    text_list_free(names, (size_t)count);
+    if (!loading->rows) return;
+    const char *name = loading->graph->nodes[loading->classifier].name;
+    if (missing < 0)
+        log_info("%s: has the same classes in a different order: rows of the classifier '%s' are matched "
+                 "by name",
+                 loading->file->path, name);
+    else
+        log_info("%s: has %d of the %d classes, but not '%s': the other rows of the classifier '%s' are "
+                 "initialised",
+                 loading->file->path, found, classes, options->class_names[missing], name);
+}
+
+static void say(const struct loading *loading)
+{
+    const struct graph *graph = loading->graph;
+    const char *path = loading->file->path;
+    if (loading->averages) log_info("%s: using the averaged weights (ema)", path);
+    if (loading->headless)
+        log_info("%s: has no weights for the classifier '%s', which is initialised", path,
+                 graph->nodes[loading->classifier].name);
+    else if (loading->fresh)
+        log_info("%s: has %lld classes, this model %d: the classifier '%s' is initialised", path,
+                 (long long)loading->classes, graph->classes, graph->nodes[loading->classifier].name);
+    if (loading->channels)
+        log_info("%s: is for images of %lld channels: filters of the first convolution are %s", path,
+                 (long long)loading->channels,
+                 graph->nodes[0].shape.c == 1 ? "summed over them" : "repeated for this model's");
+}
+
+/* ---- Names of other libraries ---- */
+
+/* What torch.nn.DataParallel, torch.compile, and classes that contain a network put before every name. */
+static const char *const prefixes[] = {"module.", "_orig_mod.", "model.", "timm_model."};
+
+static bool all_begin(const struct weights_file *file, const char *with)
+{
+    for (int i = 0; i < file->count; i++)
+        if (!begins(file->entries[i].name, with)) return false;
+    return file->count > 0;
+}
+
+/* Removes a prefix that all names have, which leaves their order as it is. There may be several. */
+static bool strip_prefix(struct weights_file *file)
+{
+    const char *prefix = NULL;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !prefix; i++)
+        if (all_begin(file, prefixes[i])) prefix = prefixes[i];
+    for (int i = 0; prefix && i < file->count; i++) {
+        char *name = file->entries[i].name, *rest = name + strlen(prefix);
+        memmove(name, rest, strlen(rest) + 1);
+    }
+    if (prefix) log_info("%s: '%s' before every name is removed", file->path, prefix);
+    return prefix;
+}
+
+static struct wanted *wanted_make(const struct graph *graph, const struct weights_names *names)
+{
+    struct wanted *wanted = memory_new((size_t)graph->param_count + 1, sizeof *wanted);
+    for (int i = 0; i < graph->param_count; i++) {
+        const struct parameter *parameter = &graph->params[i];
+        wanted[i] = (struct wanted){.shape = parameter->spec.shape, .dtype = parameter->spec.dtype};
+        wanted[i].name = names ? weights_names_apply(names, parameter->name, &wanted[i].shape)
+                               : text_copy(parameter->name);
+    }
+    return wanted;
+}
+
+static void wanted_free(struct wanted *wanted, int count)
+{
+    for (int i = 0; wanted && i < count; i++) free(wanted[i].name);
+    free(wanted);
+}
+
+static int count_found(const struct loading *loading)
+{
+    int found = 0;
+    for (int i = 0; i < loading->graph->param_count; i++)
+        found += entry_of(loading, loading->wanted[i].name) >= 0;
+    return found;
+}
+
+/* Takes a library's names if the file has more of them. */
+static enum status try_library(const char *library, struct loading *loading, int *found)
+{
+    struct weights_names names;
+    TRY(weights_names_open(library, loading->graph->arch, &names));
+    if (names.known && names.count > 0) {
+        struct loading other = *loading;
+        other.library = library;
+        other.wanted = wanted_make(loading->graph, &names);
+        int count = count_found(&other);
+        bool better = count > *found;
+        wanted_free(better ? loading->wanted : other.wanted, loading->graph->param_count);
+        if (better) *loading = other;
+        if (better) *found = count;
+    }
+    weights_names_close(&names);
+    return OK;
+}
+
+static enum status choose_names(struct loading *loading)
+{
+    loading->wanted = wanted_make(loading->graph, NULL);
+    int found = count_found(loading);
+    for (int i = 0; weights_libraries[i] && found < loading->graph->param_count; i++)
+        TRY(try_library(weights_libraries[i], loading, &found));
+    if (loading->library)
+        log_info("%s: its names are those of %s", loading->file->path,
+                 strcmp(loading->library, "hf") == 0 ? "Hugging Face transformers" : loading->library);
+    return OK;
+}
+
+static enum status open_and_load(const char *path, const struct weights_options *options,
+                                 struct loading *loading)
+{
+    struct weights_file file;
+    struct reason reason;
+    if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    if (file.torch.wrapper) log_info("%s: the weights under '%s' are used", path, file.torch.wrapper);
+    while (strip_prefix(&file)) continue;
+    loading->file = &file;
+    loading->options = options;
+    loading->used = memory_new((size_t)file.count + 1, sizeof *loading->used);
+    loading->classifier = options->fine_tuned ? classifier_of(loading->graph) : -1;
+    enum status status = choose_names(loading);
+    if (status == OK) {
+        match_rows(loading, options);
+        status = load_all(loading);
+    }
+    if (status == OK) say(loading);
+    wanted_free(loading->wanted, loading->graph->param_count);
+    free(loading->used);
+    free(loading->rows);
+    weights_file_close(&file);
+    return status;
+}
+
+enum status weights_load(const char *path, const struct weights_options *options, struct store *store)
+{
+    struct loading loading = {.graph = store->graph, .store = store};
+    TRY(open_and_load(path, options, &loading));
+    return store_refresh(store);
+}
+
+enum status weights_check(const char *path, const struct weights_options *options, const struct graph *graph)
+{
+    struct loading loading = {.graph = graph};
+    return open_and_load(path, options, &loading);
+}

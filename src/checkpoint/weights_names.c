@@ -1,0 +1,200 @@
+#include "checkpoint/weights_names.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/search_paths.h"
+#include "base/text.h"
+#include "conf/ini.h"
+
+#define PARTS_MAX 9             /* wildcards of a pattern */
+
+const char *const weights_libraries[] = {"torchvision", "timm", "hf", NULL};
+
+/* ---- The file ---- */
+
+/* "[0,-1,1,1]" */
+static bool parse_shape(const char *text, struct shape *shape)
+{
+    *shape = (struct shape){.dim = {1, 1, 1, 1}};
+    if (*text++ != '[') return false;
+    do {
+        char *end;
+        if (shape->rank == 4) return false;
+        shape->dim[shape->rank++] = strtoll(text, &end, 10);
+        if (end == text) return false;
+        text = end;
+    } while (*text++ == ',');
+    return text[-1] == ']' && *text == '\0';
+}
+
+static enum status add_rule(struct weights_names *names, const struct ini_entry *entry)
+{
+    struct weights_rule *rule = array_push(names->rules, names->count);
+    size_t length = strcspn(entry->value, " ");
+    *rule = (struct weights_rule){.pattern = text_copy(entry->key),
+                                  .name = text_format("%.*s", (int)length, entry->value)};
+    const char *shape = entry->value + length + strspn(entry->value + length, " ");
+    if (length > 0 && (*shape == '\0' || parse_shape(shape, &rule->shape))) return OK;
+    return fail(USAGE, "%s:%d: '%s' is not a name, or a name and a shape such as [0,-1,1,1]", names->file,
+                entry->line, entry->value);
+}
+
+static bool is_for(const char *section, const char *arch)
+{
+    char *patterns = text_copy(section), *rest = NULL;
+    bool found = false;
+    for (char *word = strtok_r(patterns, " ", &rest); word && !found; word = strtok_r(NULL, " ", &rest))
+        found = fnmatch(word, arch, 0) == 0;
+    free(patterns);
+    return found;
+}
+
+static enum status take_rules(const struct ini *ini, const char *arch, struct weights_names *names)
+{
+    for (int i = 0; i < ini->count; i++) {
+        if (!is_for(ini->entries[i].section, arch)) continue;
+        names->known = true;
+        if (ini->entries[i].key) TRY(add_rule(names, &ini->entries[i]));
+    }
+    return OK;
+}
+
+static char *find_file(const char *library)
+{
+    struct search_paths paths = search_paths_find();
+    char *found = NULL;
+    for (int i = 0; paths.models[i] && !found; i++) {
+        found = text_format("%s/%s.names", paths.models[i], library);
+        if (access(found, F_OK) == 0) break;
+        free(found);
+        found = NULL;
+    }
+    search_paths_free(&paths);
+    return found;
+}
+
+enum status weights_names_open(const char *library, const char *arch, struct weights_names *names)
+{
+    struct weights_names opened = {.file = find_file(library)};
+    struct ini ini;
+    if (!opened.file) {
+        *names = opened;
+        return OK;
+    }
+    enum status status = ini_read(opened.file, &ini);
+    if (status == OK) {
+        status = take_rules(&ini, arch, &opened);
+        ini_free(&ini);
+    }
+    if (status == OK) *names = opened;
+    else weights_names_close(&opened);
+    return status;
+}
+
+void weights_names_close(struct weights_names *names)
+{
+    for (int i = 0; i < names->count; i++) {
+        free(names->rules[i].pattern);
+        free(names->rules[i].name);
+    }
+    free(names->rules);
+    free(names->file);
+    *names = (struct weights_names){0};
+}
+
+/* ---- Names ---- */
+
+struct part {
+    const char *start;
+    int length;
+};
+
+/* Whether a name is as the pattern says; a * stands for at least one character but no dot, and a ** for dots,
+ * too. `parts`: what they stand for. */
+static bool matches(const char *pattern, const char *name, struct part *parts, int count)
+{
+    while (*pattern && *pattern != '*' && *pattern == *name) pattern++, name++;
+    if (*pattern != '*') return *pattern == '\0' && *name == '\0';
+    bool any = pattern[1] == '*';
+    if (count == PARTS_MAX) return false;
+    for (int length = 1; name[length - 1] && (any || name[length - 1] != '.'); length++) {
+        parts[count] = (struct part){name, length};
+        if (matches(pattern + 1 + any, name + length, parts, count + 1)) return true;
+    }
+    return false;
+}
+
+/* "{2}", "{2+1}", "{2-1}", "{2/2}": a part, or a number made of it. Returns its length. */
+static int add_part(struct text *text, const char *reference, const struct part *parts)
+{
+    int part = 0, operand = 0, length = 0;
+    char sign = '\0';
+    if (sscanf(reference, "{%1d}%n", &part, &length) == 1 && length > 0 && part > 0) {
+        text_add(text, "%.*s", parts[part - 1].length, parts[part - 1].start);
+        return length;
+    }
+    if (sscanf(reference, "{%1d%c%4d}%n", &part, &sign, &operand, &length) == 3 && length > 0 && part > 0) {
+        int number = atoi(parts[part - 1].start);
+        bool divides = sign == '/' && operand > 0;
+        number = divides ? number / operand : sign == '-' ? number - operand : number + operand;
+        text_add(text, "%d", number);
+        return length;
+    }
+    text_add(text, "%c", *reference);
+    return 1;
+}
+
+static char *substitute(const char *name, const struct part *parts, const char *leaf)
+{
+    struct text text = {0};
+    while (*name) {
+        if (*name == '{') name += add_part(&text, name, parts);
+        else text_add(&text, "%c", *name++);
+    }
+    text_add(&text, "%s", leaf);
+    return text.data;
+}
+
+static void reshape(const struct shape *rule, struct shape *shape)
+{
+    struct shape to = {.rank = rule->rank, .dim = {1, 1, 1, 1}};
+    int64_t left = shape_count(*shape);
+    for (int i = 0; i < rule->rank; i++) {
+        to.dim[i] = rule->dim[i] == 0 ? shape->dim[i] : rule->dim[i];
+        if (rule->dim[i] >= 0 && to.dim[i] > 0) left /= to.dim[i];
+    }
+    for (int i = 0; i < rule->rank; i++)
+        if (rule->dim[i] < 0) to.dim[i] = left;
+    if (shape_count(to) == shape_count(*shape)) *shape = to;
+}
+
+/* The parameter has the pattern's name, or its layer; then its own name stays, and vectors stay vectors. */
+static char *apply_rule(const struct weights_rule *rule, char *name, struct shape *shape)
+{
+    struct part parts[PARTS_MAX] = {0};
+    char *leaf = strrchr(name, '.'), *changed = NULL;
+    bool own = matches(rule->pattern, name, parts, 0);
+    if (own) {
+        changed = substitute(rule->name, parts, "");
+    } else if (leaf) {
+        char *layer = text_format("%.*s", (int)(leaf - name), name);
+        if (matches(rule->pattern, layer, parts, 0)) changed = substitute(rule->name, parts, leaf);
+        free(layer);
+    }
+    if (!changed) return name;
+    if (rule->shape.rank > 0 && (own || shape->rank > 1)) reshape(&rule->shape, shape);
+    free(name);
+    return changed;
+}
+
+char *weights_names_apply(const struct weights_names *names, const char *ours, struct shape *shape)
+{
+    char *name = text_copy(ours);
+    for (int i = 0; i < names->count; i++) name = apply_rule(&names->rules[i], name, shape);
+    return name;
+}

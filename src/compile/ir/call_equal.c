@@ -1,0 +1,42 @@
+#include "compile/ir/call_equal.h"
+
+/* The members of struct call in their order. NUMBER: equal by ==; TENSOR: by shape and type; LIST: of
+ * tensors, as many as another member says; LEFT: not compared. */
+#define CALL_MEMBERS(NUMBER, TENSOR, LIST, LEFT)                                               \
+    LEFT(settings) NUMBER(phase) NUMBER(training)                                              \
+    NUMBER(x_count) NUMBER(param_count) NUMBER(saved_count)                                    \
+    LIST(x, x_count) LIST(d_x, x_count)                                                        \
+    TENSOR(y) TENSOR(d_y) TENSOR(d_y_more) TENSOR(d_x_more) TENSOR(y_recomputed)               \
+    TENSOR(sums) TENSOR(y_sums) TENSOR(x_products) TENSOR(y_products) TENSOR(mask)             \
+    LIST(params, param_count) LIST(d_params, param_count) LIST(saved, saved_count)             \
+    LEFT(workspace) LEFT(kernel_plan) LEFT(variant) LEFT(timed) LEFT(random)                   \
+    NUMBER(relu) NUMBER(together) NUMBER(clips) LEFT(loss_scale) NUMBER(ranks) LEFT(loss_weight) \
+    LEFT(skipped) LEFT(also) LEFT(tf32) LEFT(deterministic) LEFT(device) LEFT(stream)
+
+/* One initializer for each row: does not compile if struct call has a member without a row. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wmissing-field-initializers"
+#define ZERO(member) 0,
+#define TENSOR_ZERO(member) {.shape = {.rank = 0}},
+#define LIST_ZERO(member, count) 0,
+static const struct call rows_cover_members __attribute__((unused)) = {
+    CALL_MEMBERS(ZERO, TENSOR_ZERO, LIST_ZERO, ZERO)
+};
+#pragma GCC diagnostic pop
+
+static bool tensors_equal(const struct tensor *a, const struct tensor *b, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (a[i].dtype != b[i].dtype || !shape_equal(a[i].shape, b[i].shape)) return false;
+    return true;
+}
+
+#define NUMBER_EQUAL(member) && a->member == b->member
+#define TENSOR_EQUAL(member) && tensors_equal(&a->member, &b->member, 1)
+#define LIST_EQUAL(member, count) && tensors_equal(a->member, b->member, a->count)
+#define LEFT_OUT(member)
+
+bool call_equal(const struct call *a, const struct call *b)
+{
+    return true CALL_MEMBERS(NUMBER_EQUAL, TENSOR_EQUAL, LIST_EQUAL, LEFT_OUT);
+}

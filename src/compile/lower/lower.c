@@ -1,0 +1,252 @@
+/* lower.c: turns a graph into a forward program with loss and rank; autocast.c and differentiate.c add
+ * dtypes, backward pass and update. */
+#include "compile/lower/lower.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/ir/program_parts.h"
+
+struct lowering {
+    struct program *program;
+    const struct graph *graph;
+    const struct lower_options *options;
+    struct shape *shapes;        /* of the nodes, for one micro-batch */
+    bool *needed;                /* nodes that lead to the output */
+    int *param_values;           /* by parameter: what ops read */
+    int images;                  /* in a micro-batch */
+    const void *loss_settings;
+};
+
+/* Kernel plans of instructions without a node come after those of nodes. */
+enum { KERNEL_PLAN_LOSS, KERNEL_PLAN_RANK, KERNEL_PLAN_LOGITS, KERNEL_PLAN_MORE };
+
+static int value_batch(struct lowering *l, enum home home, enum dtype dtype, const char *name)
+{
+    struct value value = {.home = home, .kind = KIND_OTHER, .dtype = dtype, .node = -1,
+                          .index = -1, .shape = shape_nhwc(l->program->batch, 1, 1, 1)};
+    return build_value(l->program, value, text_copy(name));
+}
+
+/* The results of all images together, one after another in the results block. */
+static void lower_results(struct lowering *l)
+{
+    struct program *program = l->program;
+    int *ids[] = {&program->loss, &program->rank, &program->logits};
+    program->loss = value_batch(l, HOME_RESULT, F32, "loss");
+    program->rank = value_batch(l, HOME_RESULT, I32, "rank");
+    program->logits = -1;
+    if (l->options->logits && !program->training) {
+        program->logits = value_batch(l, HOME_RESULT, F32, "logits");
+        struct value *logits = &program->values[program->logits];
+        logits->shape = l->graph->nodes[l->graph->output].shape;
+        logits->shape.n = program->batch;
+        logits->bytes = shape_count(logits->shape) * (int64_t)sizeof(float);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (*ids[i] < 0) continue;
+        struct value *value = &program->values[*ids[i]];
+        value->offset = program->results_bytes;
+        program->results_bytes += (value->bytes + 255) / 256 * 256;
+    }
+}
+
+/* The part of a value over the whole batch that belongs to a micro-batch. */
+static int value_micro_batch(struct lowering *l, int whole, int micro_batch)
+{
+    struct value value = l->program->values[whole];
+    char *name = text_copy(value.name);
+    value.offset += value.bytes / l->program->micro_batches * micro_batch;
+    value.shape.n = l->images;
+    return build_value(l->program, value, name);
+}
+
+static void lower_params(struct lowering *l)
+{
+    for (int p = 0; p < l->graph->param_count; p++) {
+        const struct parameter *param = &l->graph->params[p];
+        enum dtype dtype = program_param_dtype(l->graph, p, l->options->storage);
+        struct value value = {.home = HOME_PARAM, .kind = KIND_OTHER, .dtype = dtype,
+                              .shape = param->spec.shape, .node = param->node, .index = p,
+                              .low = dtype != param->spec.dtype};
+        l->param_values[p] = build_value(l->program, value, text_copy(param->name));
+    }
+}
+
+static int lower_activation(struct lowering *l, int node)
+{
+    struct value value = {.home = HOME_ARENA, .kind = KIND_ACTIVATION, .dtype = F32,
+                          .shape = l->shapes[node], .node = node, .index = -1};
+    return build_value(l->program, value, text_copy(l->graph->nodes[node].name));
+}
+
+static void lower_node(struct lowering *l, int node, int micro_batch, int *outputs)
+{
+    const struct node *at = &l->graph->nodes[node];
+    struct instruction forward = instruction_new(PHASE_FORWARD, at->op, at->settings,
+                                                 instruction_name(l->program, node, PHASE_FORWARD));
+    forward.node = node;
+    forward.kernel_plan = node;
+    forward.micro_batch = micro_batch;
+    forward.x = memory_new((size_t)at->input_count, sizeof(int));
+    forward.x_count = at->input_count;
+    for (int i = 0; i < at->input_count; i++) forward.x[i] = outputs[at->inputs[i]];
+    if (at->param_count > 0) forward.params = ids_copy(&l->param_values[at->param_first], at->param_count);
+    forward.param_count = at->param_count;
+    outputs[node] = forward.y = lower_activation(l, node);
+    build_push(l->program, forward);
+}
+
+/* An op that reads the logits, and for loss and rank the labels, and writes a result. */
+struct result_op {
+    const char *name;
+    const void *settings;
+    int kernel_plan;
+    int x_count;
+    int result;                /* the value of the whole batch */
+};
+
+static void lower_result(struct lowering *l, const struct result_op *op, const int *x, int micro_batch)
+{
+    struct instruction forward = instruction_new(PHASE_FORWARD, build_op(op->name), op->settings,
+                                                 text_copy(l->program->values[op->result].name));
+    forward.kernel_plan = l->graph->count + op->kernel_plan;
+    forward.micro_batch = micro_batch;
+    forward.x = ids_copy(x, op->x_count);
+    forward.x_count = op->x_count;
+    forward.y = value_micro_batch(l, op->result, micro_batch);
+    forward.loss_weight = 1.0f / (float)l->program->all_micro_batches;
+    build_push(l->program, forward);
+}
+
+static void lower_micro_batch(struct lowering *l, int micro_batch)
+{
+    struct program *program = l->program;
+    int *outputs = memory_new((size_t)l->graph->count, sizeof *outputs);
+    outputs[0] = value_micro_batch(l, program->images, micro_batch);
+    for (int node = 1; node < l->graph->count; node++)
+        if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
+    int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch)};
+    struct result_op loss = {"softmax_cross_entropy", l->loss_settings, KERNEL_PLAN_LOSS, 2, program->loss};
+    struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
+    lower_result(l, &loss, x, micro_batch);
+    lower_result(l, &rank, x, micro_batch);
+    if (program->logits >= 0) {
+        const void *settings = build_settings(program, build_op("cast"), text_copy("to=fp32"));
+        struct result_op logits = {"cast", settings, KERNEL_PLAN_LOGITS, 1, program->logits};
+        lower_result(l, &logits, x, micro_batch);
+    }
+    free(outputs);
+}
+
+static void lower_labels(struct lowering *l)
+{
+    struct program *program = l->program;
+    bool soft = l->options->soft_targets;
+    program->labels = value_batch(l, HOME_TARGETS, soft ? F32 : I32, "labels");
+    struct value *labels = &program->values[program->labels];
+    if (soft) labels->shape.c = l->graph->nodes[l->graph->output].shape.c + 1;
+    value_set_bytes(labels);
+    program->targets_bytes = labels->bytes;
+}
+
+static void lower_batch(struct lowering *l)
+{
+    struct program *program = l->program;
+    program->images = value_batch(l, HOME_IMAGES, program->storage, "input");
+    lower_labels(l);
+    struct value *input = &program->values[program->images];
+    input->shape = l->graph->nodes[0].shape;
+    input->shape.n = program->batch;
+    input->node = 0;
+    value_set_bytes(input);
+    program->images_bytes = input->bytes;
+    lower_results(l);
+    lower_params(l);
+    for (int micro_batch = 0; micro_batch < program->micro_batches; micro_batch++)
+        lower_micro_batch(l, micro_batch);
+}
+
+static void mark_needed(struct lowering *l)
+{
+    l->needed[l->graph->output] = true;
+    for (int node = l->graph->count - 1; node > 0; node--)
+        for (int i = 0; l->needed[node] && i < l->graph->nodes[node].input_count; i++)
+            l->needed[l->graph->nodes[node].inputs[i]] = true;
+}
+
+/* Results of forward besides its output, for backward, update or the host. Its sizes follow from
+ * the inputs' dtypes, so this comes after autocast. */
+void lower_saved(struct program *program)
+{
+    struct call_storage *storage = memory_new(1, sizeof *storage);
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        if (!at->op->saved) continue;
+        struct op_saved saved[OP_MAX_SAVED];
+        struct call call = program_call(program, i, storage);
+        at->saved_count = at->op->saved(at->settings, call.x_count, call.x, call.training, saved);
+        at->saved = memory_new((size_t)at->saved_count, sizeof(int));
+        for (int k = 0; k < at->saved_count; k++) {
+            struct value value = {.home = HOME_ARENA, .kind = KIND_SAVED, .dtype = saved[k].dtype,
+                                  .shape = saved[k].shape, .node = at->node, .index = -1};
+            const char *name = program->values[at->y].name;
+            at->saved[k] = build_value(program, value, text_format("%s %s", name, saved[k].name));
+        }
+        instruction_link(program, at);
+    }
+    free(storage);
+    program->first_backward = program->count;
+}
+
+/* Limit of a program's bytes, so that sums in passes and planning cannot overflow. */
+#define BYTES_MAX (INT64_C(1) << 58)
+
+enum status lower_check(const struct program *program)
+{
+    int64_t left = BYTES_MAX;
+    for (int i = 0; i < program->value_count; i++) {
+        left -= program->values[i].bytes;
+        if (left < 0)
+            return fail(NO_DEVICE, "%s: the tensors of a batch of %d exceed 2^58 bytes",
+                        program->graph->arch, program->batch);
+    }
+    return OK;
+}
+
+enum status lower_forward(const struct graph *graph, const struct lower_options *options,
+                          struct program *program)
+{
+    if (options->micro_batches < 1 || options->batch < 1 || options->batch % options->micro_batches != 0)
+        return fail(USAGE, "a batch of %d images cannot be divided into %d equal micro-batches",
+                    options->batch, options->micro_batches);
+    int all = options->all_micro_batches ? options->all_micro_batches : options->micro_batches;
+    assert(options->first_micro_batch >= 0 && options->first_micro_batch + options->micro_batches <= all);
+    struct program built = {.graph = graph, .training = options->training,
+                            .sync_bn = options->sync_bn, .wire = options->wire, .batch = options->batch,
+                            .micro_batches = options->micro_batches,
+                            .first_micro_batch = options->first_micro_batch, .all_micro_batches = all,
+                            .storage = options->storage, .stages = 1, .streams = 1,
+                            .flags = -1, .flags_sum = -1,
+                            .machine = options->machine.name ? options->machine
+                                                             : machine_gpu(NULL, false),
+                            .kernel_plan_count = graph->count + KERNEL_PLAN_MORE};
+    struct lowering l = {.program = &built, .graph = graph, .options = options,
+                         .images = options->batch / options->micro_batches};
+    l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
+    l.needed = memory_new((size_t)graph->count, sizeof *l.needed);
+    l.param_values = memory_new((size_t)graph->param_count, sizeof *l.param_values);
+    l.loss_settings = build_settings(&built, build_op("softmax_cross_entropy"),
+                                     text_format("label_smoothing=%.17g", options->label_smoothing));
+    built.gradients = memory_new((size_t)graph->param_count, sizeof(int));
+    for (int p = 0; p < graph->param_count; p++) built.gradients[p] = -1;
+    graph_shapes(graph, l.images, l.shapes);
+    mark_needed(&l);
+    lower_batch(&l);
+    free(l.shapes);
+    free(l.needed);
+    free(l.param_values);
+    *program = built;
+    return OK;
+}

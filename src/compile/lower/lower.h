@@ -1,0 +1,39 @@
+/* lower.h: makes a program of a graph: the first passes, and what they are told. */
+#pragma once
+
+#include "compile/ir/kernel_plans.h"
+#include "compile/ir/program.h"
+
+struct lower_options {
+    int batch;               /* images a step */
+    int micro_batches;       /* divides batch */
+    int first_micro_batch;   /* these are numbered from here on among ... */
+    int all_micro_batches;   /* ... those of all ranks, whose gradients make one step; 0: there is one rank */
+    bool training;
+    bool sync_bn;            /* micro-batches of the same number on all ranks are normalised together */
+    enum dtype storage;      /* amp/precision.h */
+    enum dtype wire;         /* of gradients among ranks */
+    double label_smoothing;
+    int64_t fold_least;      /* in 16 bits or tf32, fold.c folds results of so many numbers; 0: none */
+    bool soft_targets;       /* targets, F32 [batch,1,1,classes + 1], as in softmax_cross_entropy.h */
+    bool logits;             /* evaluation: keep logits as a result */
+    struct machine machine;  /* on which the program runs; without a name: machine_gpu's default */
+};
+
+/* The pass that makes the program: forward alone, all of it fp32. */
+enum status lower_forward(const struct graph *graph, const struct lower_options *options,
+                          struct program *program);
+
+/* The pass that adds the values that forward saves for backward; after autocast. */
+void lower_saved(struct program *program);
+
+/* NO_DEVICE if the program's bytes cannot be added up. */
+enum status lower_check(const struct program *program);
+
+/* The passes up to running_statistics, for tests (in passes.c): forward, loss, backward, gradient sums and
+ * update, the instructions of one step, in an order that runs as it stands on one stream, with dtypes as
+ * autocast decides, and folded as the code of `kernels` allows. Running statistics are updated by
+ * instructions after the optimizer's, which are left out when the step is skipped. USAGE when the batch is
+ * not divisible by the micro-batches, NO_DEVICE when its size is absurd. */
+enum status lower(const struct graph *graph, const struct lower_options *options,
+                  const struct kernel_options *kernels, struct program *program);

@@ -1,0 +1,478 @@
+#include "compile/memory/fit_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compile/time/cost.h"
+#include "compile/memory/plan.h"
+#include "compile/parallel/stage_mail.h"
+
+#define TRIES 6              /* choices for one goal, each with a lower limit than the one before */
+#define CLOSE 0.97           /* room / arena: above it a lower limit is tried, below it fewer streams */
+#define WIDER 0.005          /* of the room, given up for all streams */
+#define PACK_SECONDS 0.05    /* at first, since a slightly lower limit is met
+                              * sooner than a better packing is found ... */
+#define PACK_LONG 0.4        /* ... and as a last resort */
+#define MINIMUM_WORK 24000000           /* of recompute_choose, for the minimum-memory choice ... */
+#define MINIMUM_TRIES 2                 /* ... in which no try takes more than one part */
+#define MINIMUM_MISSED 0.85             /* of the smallest so far: a limit that cannot be met */
+#define MINIMUM_SECONDS 1.0             /* the maximum of recomputation per second of the step without it:
+                                         * beyond that a larger batch gains nothing */
+#define MINIMUM_NEAR 1.02               /* the ratio to the lower bound at which the search ends */
+#define MINIMUM_MICRO_BATCHES 2         /* examined: the others are like them */
+
+/* A program being fitted. */
+struct fitting {
+    const struct compile_options *options;
+    struct program *program;     /* as lowered, with workspaces */
+    struct kernel_plans kernel_plans;
+    struct memory_choice tried;
+    struct memory_choice best;   /* the smallest so far ... */
+    int64_t arena;               /* ... its arena, in bytes ... */
+    int64_t *offsets;            /* ... and the offsets by value of its program; NULL: none so far */
+    int offset_count;
+    int64_t room;                /* for the arena */
+    bool widens;                 /* any choice that fits is better than the best */
+    double pack_seconds;
+};
+
+/* Applies the tried choice to a copy of the program, and sets the copy's workspaces. */
+static enum status make_copy(const struct fitting *f, struct program *copy)
+{
+    struct compile_options options = *f->options;
+    options.after = NULL;
+    TRY(passes_memory(&options, &f->tried, copy));
+    kernel_plans_set_workspaces(&f->kernel_plans, copy);
+    return OK;
+}
+
+/* Keeps the tried choice if it is the smallest so far, and moves the plan's offsets. */
+static void keep_choice(struct fitting *f, struct plan *plan)
+{
+    if (plan->arena_bytes >= (f->widens ? f->room + 1 : f->arena)) return;
+    enum recompute_mode *modes = f->best.modes;
+    memcpy(modes, f->tried.modes, (size_t)f->program->count * sizeof *modes);
+    f->best = f->tried;
+    f->best.modes = modes;
+    free(f->offsets);
+    f->arena = plan->arena_bytes;
+    f->offsets = plan->offsets;
+    f->offset_count = plan->value_count;
+    plan->offsets = NULL;
+}
+
+/* The arena of the tried choice; if it cannot fit, a lower bound of that. */
+static enum status try_streams(struct fitting *f, int stream_count, int64_t *arena)
+{
+    struct program copy = program_copy(f->program);
+    struct plan plan = {0};
+    f->tried.streams = stream_count;
+    enum status status = make_copy(f, &copy);
+    if (status == OK) status = plan_fit(&copy, f->room > 0 ? f->room : 1, f->pack_seconds, &plan);
+    if (status == OK) {
+        *arena = plan.arena_bytes;
+        keep_choice(f, &plan);
+    }
+    plan_free(&plan);
+    program_free(&copy);
+    return status;
+}
+
+/* The smallest of the arenas on all streams and, if it does not fit on these, on fewer: only with `narrow` if
+ * it nearly fits, or if streams need not be used all the time. */
+static enum status try_choice(struct fitting *f, bool narrow, int64_t *arena)
+{
+    int streams = f->options->streams;
+    bool parts = streams_can_part(f->program) && !f->options->fit_any;
+    double close = narrow || parts ? 1 : CLOSE;
+    f->tried.stream_limit = parts ? f->room : 0;
+    TRY(try_streams(f, streams, arena));
+    while (streams > 1 && (double)f->room < close * (double)*arena) {
+        int64_t fewer;
+        TRY(try_streams(f, streams /= 2, &fewer));
+        if (fewer < *arena) *arena = fewer;
+    }
+    return OK;
+}
+
+static bool choice_fits(const struct fitting *f)
+{
+    return f->arena <= f->room;
+}
+
+/* Chooses for a goal and tries that. */
+static enum status try_limit(struct fitting *f, const struct recompute_goal *goal, bool narrow, bool *met,
+                             int64_t *arena)
+{
+    struct recompute_forecast forecast;
+    *met = recompute_choose(f->program, goal, f->tried.modes, &forecast);
+    f->tried.fuse_limit = goal->limit;
+    return try_choice(f, narrow, arena);
+}
+
+/* This choice does not depend on the room, so the memory that a message says is needed is enough. */
+static enum status try_minimum(struct fitting *f)
+{
+    struct minimum minimum;
+    int64_t arena;
+    TRY(fit_memory_minimum(f->program->graph, f->options, &minimum));
+    recompute_unfold(f->program, minimum.modes, f->tried.modes);
+    f->tried.fuse_limit = 0;
+    enum status status = try_choice(f, true, &arena);
+    minimum_free(&minimum);
+    return status;
+}
+
+/* The smallest program so far, packed for longer. */
+static enum status try_best_longer(struct fitting *f)
+{
+    enum recompute_mode *modes = f->tried.modes;
+    int64_t arena;
+    memcpy(modes, f->best.modes, (size_t)f->program->count * sizeof *modes);
+    f->tried = f->best;
+    f->tried.modes = modes;
+    f->pack_seconds = PACK_LONG;
+    enum status status = try_streams(f, f->best.streams, &arena);
+    f->pack_seconds = PACK_SECONDS;
+    return status;
+}
+
+/* The forecast of a choice assumes one stream, perfect packing and forward's workspaces; the limit is lowered
+ * by the excess of the arena over the room. */
+static enum status search_limits(struct fitting *f, bool light, bool any, bool *can)
+{
+    struct recompute_goal goal = {.limit = f->room, .light = light, .any = any, .work = RECOMPUTE_WORK};
+    int64_t arena;
+    bool met = true;
+    *can = false;
+    for (int t = 0; t < TRIES && goal.limit > 0 && met && !choice_fits(f); t++) {
+        TRY(try_limit(f, &goal, t + 1 == TRIES, &met, &arena));
+        goal.limit -= arena - f->room + f->room / 1000;
+        *can = *can || met;
+    }
+    return !choice_fits(f) && *can && !f->options->fit_any ? try_best_longer(f) : OK;
+}
+
+/* First the cheapest choices, then any; with `fit_any` only the latter. Both are the same search if not even
+ * the first goal is met. */
+static enum status fit_search(struct fitting *f, bool light)
+{
+    bool can = true;
+    if (!f->options->fit_any) TRY(search_limits(f, light, false, &can));
+    if (!choice_fits(f) && can) TRY(search_limits(f, light, true, &can));
+    return choice_fits(f) ? OK : try_minimum(f);
+}
+
+static void keep_all(struct fitting *f)
+{
+    for (int i = 0; i < f->program->count; i++) f->tried.modes[i] = RECOMPUTE_NEVER;
+}
+
+/* Keeps everything, unless the live bytes alone exceed the room. */
+static enum status try_all(struct fitting *f, int64_t *arena)
+{
+    struct recompute_forecast forecast;
+    keep_all(f);
+    recompute_measure(f->program, f->tried.modes, &forecast);
+    return forecast.bytes <= f->room ? try_choice(f, false, arena) : OK;
+}
+
+/* Offloads on top of a recomputation choice whose limit is `more` than the room. */
+static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int64_t *arena)
+{
+    bool met;
+    if (more > 0) {
+        const struct recompute_goal goal = {.limit = f->room + more, .work = RECOMPUTE_WORK};
+        TRY(try_limit(f, &goal, false, &met, arena));
+        if (choice_fits(f)) return OK;
+    } else {
+        keep_all(f);
+    }
+    f->tried.offloads = true;
+    f->tried.offload = (struct offload_options){.limit = f->room, .hidden = hidden};
+    enum status status = OK;
+    for (int t = 0; status == OK && t < TRIES && !choice_fits(f) && f->tried.offload.limit > 0; t++) {
+        status = try_choice(f, false, arena);
+        f->tried.offload.limit -= *arena - f->room + f->room / 1000;
+    }
+    f->tried.offloads = false;
+    return status;
+}
+
+/* By how many bytes the peak falls if all is offloaded whose copies computation hides. */
+static int64_t bytes_hidden(const struct fitting *f)
+{
+    struct offload_forecast none, all;
+    struct program copy = program_copy(f->program);
+    offload(&copy, &(struct offload_options){.limit = INT64_MAX, .hidden = true}, &none);
+    offload(&copy, &(struct offload_options){.limit = 0, .hidden = true}, &all);
+    program_free(&copy);
+    return none.bytes - all.bytes;
+}
+
+/* Offloads as much as computation hides and recomputes the rest; then also offloads with waiting. */
+static enum status fit_offload(struct fitting *f)
+{
+    int64_t arena, hidden = bytes_hidden(f);
+    TRY(try_offload(f, 0, true, &arena));
+    for (int part = 2; !choice_fits(f) && part > 0; part--)
+        TRY(try_offload(f, hidden * part / 2, true, &arena));
+    if (!choice_fits(f)) TRY(fit_search(f, false));
+    for (int part = 1; !choice_fits(f) && part <= 4; part *= 2)
+        TRY(try_offload(f, f->room * part / 4, false, &arena));
+    return OK;
+}
+
+/* All streams for a choice that fits on fewer, packed for longer; if it does not fit on these, for one that
+ * takes a little less. */
+static enum status try_wider(struct fitting *f)
+{
+    struct recompute_forecast forecast;
+    const struct recompute_goal goal = {.limit = f->best.fuse_limit - (int64_t)(WIDER * (double)f->room),
+                                        .work = RECOMPUTE_WORK};
+    enum recompute_mode *modes = f->tried.modes;
+    int64_t arena;
+    memcpy(modes, f->best.modes, (size_t)f->program->count * sizeof *modes);
+    f->tried = f->best;
+    f->tried.modes = modes;
+    f->tried.stream_limit = f->room;
+    f->widens = true;
+    f->pack_seconds = PACK_LONG;
+    TRY(try_streams(f, f->options->streams, &arena));
+    if (f->best.streams == f->options->streams || f->options->fit == FIT_KEEP) return OK;
+    if (!recompute_choose(f->program, &goal, modes, &forecast)) return OK;
+    f->tried.fuse_limit = goal.limit;
+    return try_streams(f, f->options->streams, &arena);
+}
+
+static bool can_widen(const struct fitting *f)
+{
+    return choice_fits(f) && f->best.streams < f->options->streams && !f->options->fit_any &&
+           !f->best.offloads && streams_can_part(f->program);
+}
+
+static enum status fit_step(struct fitting *f)
+{
+    int64_t arena;
+    if (plan_minimum_bytes(f->program) > f->room) return try_minimum(f);
+    switch (f->options->fit) {
+    case FIT_AUTO:
+        TRY(try_all(f, &arena));
+        return choice_fits(f) ? OK : fit_search(f, false);
+    case FIT_KEEP:
+        recompute_cheap(f->program, f->tried.modes);
+        TRY(try_choice(f, false, &arena));
+        return choice_fits(f) ? OK : fit_search(f, true);
+    case FIT_RECOMPUTE: return fit_search(f, false);
+    case FIT_OFFLOAD: return fit_offload(f);
+    }
+    return OK;
+}
+
+static enum status without_limit(struct fitting *f)
+{
+    enum fit_mode fit = f->options->fit;
+    struct memory_choice *choice = &f->tried;
+    choice->fuse_limit = INT64_MAX;
+    choice->offloads = fit == FIT_OFFLOAD;
+    choice->offload = (struct offload_options){.hidden = true};
+    choice->streams = f->options->streams;
+    if (fit == FIT_AUTO || fit == FIT_OFFLOAD) keep_all(f);
+    else recompute_cheap(f->program, choice->modes);
+    return passes_memory(f->options, choice, f->program);
+}
+
+/* Applies the best choice to the program. */
+static enum status make_best(struct fitting *f)
+{
+    struct program *program = f->program;
+    TRY(passes_memory(f->options, &f->best, program));
+    kernel_plans_set_workspaces(&f->kernel_plans, program);
+    program->offsets = f->offsets;
+    program->offset_count = f->offset_count;
+    f->offsets = NULL;
+    return OK;
+}
+
+int64_t fit_memory_beside(const struct compile_options *options, const struct program *program)
+{
+    int64_t batch = program->images_bytes + program->targets_bytes;
+    int64_t mail = options->mail ? stage_mail_bytes(program) : 0;
+    return options->reserved + options->batches * batch + program->results_bytes + mail;
+}
+
+/* Kernel plans come first, since workspaces depend on them. */
+static enum status within_limit(struct fitting *f)
+{
+    const struct compile_options *options = f->options;
+    TRY(kernel_plans_prepare(f->program, &options->kernel_plans, &f->kernel_plans));
+    f->room = f->tried.fuse_limit = options->limit - fit_memory_beside(options, f->program);
+    enum status status = fit_step(f);
+    if (status == OK && can_widen(f)) status = try_wider(f);
+    if (status == OK) status = make_best(f);
+    if (status != OK) kernel_plans_release(&f->kernel_plans);
+    return status;
+}
+
+static struct fitting fitting_open(const struct compile_options *options, struct program *program)
+{
+    size_t count = (size_t)program->count;
+    struct fitting f = {.options = options, .program = program, .arena = INT64_MAX,
+                        .pack_seconds = PACK_SECONDS};
+    f.tried.modes = memory_new(count, sizeof *f.tried.modes);
+    f.best.modes = memory_new(count, sizeof *f.best.modes);
+    return f;
+}
+
+static void fitting_close(struct fitting *f)
+{
+    free(f->tried.modes);
+    free(f->best.modes);
+    free(f->offsets);
+}
+
+enum status fit_memory(const struct compile_options *options, struct program *program,
+                       struct kernel_plans *kernel_plans)
+{
+    if (!program->training)
+        return passes_memory(options, &(struct memory_choice){.streams = options->streams}, program);
+    struct fitting f = fitting_open(options, program);
+    enum status status = options->limit > 0 ? within_limit(&f) : without_limit(&f);
+    if (status == OK && options->limit > 0) *kernel_plans = f.kernel_plans;
+    fitting_close(&f);
+    return status;
+}
+
+/* The search for the minimum-memory choice. */
+struct minimum_search {
+    const struct program *program;
+    struct recompute_goal goal;
+    enum recompute_mode *modes, *best;
+    int64_t bytes;               /* of the smallest so far */
+    int64_t work;
+    double seconds_max;         /* of recomputation */
+};
+
+/* Chooses for a limit; whether it is met. Even if not, the choice may be the smallest so far. */
+static bool choose_smaller(struct minimum_search *l, double limit)
+{
+    struct recompute_forecast forecast;
+    l->goal.limit = (int64_t)limit;
+    bool met = recompute_choose(l->program, &l->goal, l->modes, &forecast);
+    l->work += forecast.work;
+    if (forecast.seconds > l->seconds_max) return false;
+    if (forecast.bytes >= l->bytes) return met;
+    l->bytes = forecast.bytes;
+    memcpy(l->best, l->modes, (size_t)l->program->count * sizeof *l->modes);
+    return met;
+}
+
+/* Bisects between a lower bound and the smallest choice so far; then tries limits that cannot be met, as long
+ * as they lead to smaller choices. */
+static void choose_minimum(enum fit_mode fit, const struct program *program, struct minimum *minimum)
+{
+    struct recompute_forecast forecast;
+    struct minimum_search l = {.program = program};
+    l.goal = (struct recompute_goal){.light = fit == FIT_KEEP, .any = true,
+                                     .work = MINIMUM_WORK / MINIMUM_TRIES};
+    l.seconds_max = MINIMUM_SECONDS * cost_program(program);
+    l.modes = memory_new((size_t)program->count, sizeof *l.modes);
+    l.best = memory_new((size_t)program->count, sizeof *l.best);      /* zero: RECOMPUTE_NEVER */
+    recompute_measure(program, l.best, &forecast);
+    l.bytes = forecast.bytes;
+    double low = (double)plan_minimum_bytes(program);
+    while ((double)l.bytes > MINIMUM_NEAR * low && l.work < MINIMUM_WORK) {
+        double limit = sqrt(low * (double)l.bytes);
+        if (!choose_smaller(&l, limit)) low = limit;
+    }
+    for (bool less = true; less && l.work < MINIMUM_WORK;) {
+        int64_t before = l.bytes;
+        choose_smaller(&l, MINIMUM_MISSED * (double)before);
+        less = (double)l.bytes < 0.98 * (double)before;
+    }
+    minimum->modes = memory_new((size_t)program->count, sizeof *minimum->modes);
+    minimum->count = recompute_fold(program, l.best, minimum->modes);
+    free(l.modes);
+    free(l.best);
+}
+
+int fit_memory_octave(const struct lower_options *options)
+{
+    int images = 1;
+    while (images <= options->batch / options->micro_batches / 2) images *= 2;
+    return images;
+}
+
+struct compile_options fit_memory_few(const struct compile_options *options, int most)
+{
+    struct compile_options few = *options;
+    int all = options->lower.micro_batches, count = all < most ? all : most;
+    few.lower.batch = options->lower.batch / all * count;
+    few.lower.micro_batches = count;
+    few.lower.first_micro_batch = options->lower.first_micro_batch / all * count;
+    few.lower.all_micro_batches = options->lower.all_micro_batches / all * count;
+    return few;
+}
+
+enum status fit_memory_minimum(const struct graph *graph, const struct compile_options *options,
+                               struct minimum *minimum)
+{
+    struct compile_options like = fit_memory_few(options, MINIMUM_MICRO_BATCHES);
+    struct program program;
+    like.lower.batch = like.lower.micro_batches * fit_memory_octave(&options->lower);
+    like.after = NULL;
+    TRY(passes_lower(graph, &like, &program));
+    choose_minimum(options->fit, &program, minimum);
+    program_free(&program);
+    return OK;
+}
+
+enum status fit_memory_bound(const struct graph *graph, const struct compile_options *options,
+                             int64_t *bytes)
+{
+    struct compile_options one = fit_memory_few(options, 1);
+    struct program program;
+    *bytes = 0;
+    if (options->cut.stages > 1) return OK;
+    one.after = NULL;
+    TRY(passes_lower(graph, &one, &program));
+    *bytes = plan_minimum_bytes(&program) + fit_memory_beside(&one, &program);
+    program_free(&program);
+    return OK;
+}
+
+void minimum_free(struct minimum *minimum)
+{
+    free(minimum->modes);
+    *minimum = (struct minimum){0};
+}
+
+static enum status bytes_of(struct fitting *f, bool packed, struct fit_bytes *bytes)
+{
+    struct recompute_forecast forecast;
+    int64_t beside = fit_memory_beside(f->options, f->program);
+    f->room = f->options->limit - beside;
+    recompute_measure(f->program, f->tried.modes, &forecast);
+    struct fit_bytes found = {.arena = forecast.bytes};
+    if (packed) TRY(try_choice(f, false, &found.arena));
+    found.total = beside + found.arena;
+    *bytes = found;
+    return OK;
+}
+
+enum status fit_memory_minimum_bytes(const struct graph *graph, const struct compile_options *options,
+                                     const struct minimum *minimum, bool packed, struct fit_bytes *bytes)
+{
+    struct program program;
+    TRY(passes_lower(graph, options, &program));
+    struct fitting f = fitting_open(options, &program);
+    if (minimum->count > 0) recompute_unfold(&program, minimum->modes, f.tried.modes);
+    enum status status = kernel_plans_prepare(&program, &options->kernel_plans, &f.kernel_plans);
+    if (status == OK) status = bytes_of(&f, packed, bytes);
+    kernel_plans_release(&f.kernel_plans);
+    fitting_close(&f);
+    program_free(&program);
+    return status;
+}

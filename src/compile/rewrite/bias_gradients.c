@@ -1,0 +1,27 @@
+/* bias_gradients.c: a bias's gradient is the sum, by channel, of the gradient of its op's output. The op
+ * behind it, which computes that gradient, adds it up as well, so that the bias's own op need not read it
+ * again. */
+#include <stdlib.h>
+
+#include "compile/rewrite/merging.h"
+#include "compile/rewrite/rewrites.h"
+
+void bias_gradients(struct program *program, code_lookup *code_of)
+{
+    struct value_uses *uses = value_uses(program);
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *taker = &program->instructions[i];
+        bool sums = taker->phase == PHASE_BACKWARD_PARAMS && taker->param_count > 1 &&
+                    taker->d_params[1] >= 0 && uses[taker->d_y].writer >= 0;
+        if (!sums || !merging_code(code_of, taker)->spares_bias) continue;
+        struct instruction *giver = &program->instructions[uses[taker->d_y].writer];
+        if (!merging_code(code_of, giver)->sums_gradient || giver->phase != PHASE_BACKWARD) continue;
+        if (giver->d_x[0] != taker->d_y || giver->sums >= 0) continue;
+        giver->sums = taker->d_params[1];
+        giver->sums_given = true;
+        taker->d_params[1] = -1;
+        instruction_link(program, giver);
+        instruction_link(program, taker);
+    }
+    free(uses);
+}

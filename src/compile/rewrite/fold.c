@@ -1,0 +1,86 @@
+/* fold.c: combines a 1x1 convolution with many filters and the following batch norm into conv_batchnorm, in
+ * training in 16 bits or tf32, if nothing else reads the convolution's output, which is then never stored. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/rewrite/merging.h"
+#include "compile/rewrite/rewrites.h"
+#include "kernels/norm/batchnorm.h"
+#include "kernels/conv/conv.h"
+
+struct folding {
+    struct merging m;
+    const struct op *conv, *batchnorm, *op;
+    int64_t least;               /* elements of a result */
+};
+
+static bool is_product(const struct instruction *conv, int64_t channels)
+{
+    struct conv_geometry g = conv_geometry(conv->settings, channels);
+    bool plain = g.groups == 1 && conv->param_count == 1 && g.stride[0] == g.stride[1];
+    for (int i = 0; i < 2; i++) plain = plain && g.kernel[i] == 1 && g.pad[i] == 0;
+    return plain;
+}
+
+static const void *settings_of(const struct folding *f, const struct instruction *conv,
+                               const struct instruction *norm)
+{
+    const struct batchnorm *s = norm->settings;
+    struct conv_geometry g = conv_geometry(conv->settings, f->m.program->values[conv->x[0]].shape.c);
+    char *own = batchnorm_folded_settings(s);
+    char *text = text_format("filters=%" PRId64 " stride=%" PRId64 " residual=%s %s",
+                             f->m.program->values[norm->y].shape.c, g.stride[0], s->residual ? "yes" : "no",
+                             own);
+    free(own);
+    return build_settings(f->m.program, f->op, text);
+}
+
+/* The convolution before the batch norm, if the two may be folded; -1. */
+static int conv_of(const struct folding *f, int i)
+{
+    const struct instruction *norm = &f->m.program->instructions[i];
+    if (norm->op != f->batchnorm || f->m.uses[norm->x[0]].reader != i) return -1;
+    if (!activation_folds(((const struct batchnorm *)norm->settings)->activation)) return -1;
+    if (shape_count(f->m.program->values[norm->y].shape) < f->least) return -1;
+    int writer = f->m.uses[norm->x[0]].writer;
+    if (writer < 0) return -1;
+    const struct instruction *conv = &f->m.program->instructions[writer];
+    const struct value *a = &f->m.program->values[conv->x[0]];
+    return conv->op == f->conv && is_product(conv, a->shape.c) ? writer : -1;
+}
+
+/* The op decides for which sizes it is worthwhile. */
+static bool fits(const struct folding *f, const void *settings, const struct instruction *conv,
+                 const struct instruction *norm)
+{
+    struct reason reason;
+    struct shape y, x[2] = {f->m.program->values[conv->x[0]].shape};
+    if (norm->x_count > 1) x[1] = f->m.program->values[norm->x[1]].shape;
+    return f->op->shape(settings, norm->x_count, x, &y, &reason);
+}
+
+static void fold_pair(const struct folding *f, int at, struct instruction *norm)
+{
+    const struct instruction *conv = &f->m.program->instructions[at];
+    const void *settings = settings_of(f, conv, norm);
+    if (!fits(f, settings, conv, norm)) return;
+    norm->settings = settings;
+    norm->op = f->op;
+    norm->x[0] = conv->x[0];
+    norm->params = memory_resize(norm->params, (size_t)norm->param_count + 1, sizeof *norm->params);
+    norm->params[norm->param_count++] = conv->params[0];
+    instruction_link(f->m.program, norm);
+    f->m.gone[at] = true;
+}
+
+void fold(struct program *program, int64_t least)
+{
+    struct folding f = {.m = merging_open(program, NULL), .conv = build_op("conv"), .least = least,
+                        .batchnorm = build_op("batchnorm"), .op = build_op("conv_batchnorm")};
+    for (int i = 0; i < program->count; i++) {
+        int conv = conv_of(&f, i);
+        if (conv >= 0) fold_pair(&f, conv, &program->instructions[i]);
+    }
+    merging_close(&f.m);
+}

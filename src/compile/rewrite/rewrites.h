@@ -1,0 +1,77 @@
+/* rewrites.h: the passes that have no types of their own, in the order of the table in passes.c; each is in
+ * the file of its name. The others are in lower.h, buckets.h, cut.h, offload.h and recompute.h. */
+#pragma once
+
+#include "compile/ir/kernel_plans.h"
+
+/* Sets dtypes by class, and inserts casts where they differ. */
+void autocast(struct program *program);
+
+/* Expanding 1x1 convolutions and the batch norms behind them, whose results have at least so many numbers,
+ * become one op each. */
+void fold(struct program *program, int64_t least);
+
+/* Puts batchnorm_maxpool in the place of batch norms and max poolings, and conv_batchnorm_maxpool in that
+ * of a network's first layers, where the device's code supports it. */
+void fold_maxpool(struct program *program, const struct kernel_options *options);
+
+/* Adds backward, after each micro-batch's forward, in reverse. In differentiate.c. */
+void backward(struct program *program);
+
+/* A step's updates of running statistics, one for each micro-batch, become one. */
+void running_statistics(struct program *program);
+
+/* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
+ * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
+ * in which plain sums of squares would show). */
+enum status fuse_gradient_sums(struct program *program, code_lookup *code_of);
+
+/* Backward reads a mask of y instead of y where it can (struct op) and its code keeps one. */
+void relu_mask(struct program *program, code_lookup *code_of);
+
+/* The gradients of data and weights become one instruction where code backs_together. Where that reads the
+ * output of a folded batch norm, relu6 moves there from it, forward and backward. Before cut: stages have the
+ * instructions of a program that is not cut. */
+void merge_gradients(struct program *program, code_lookup *code_of);
+
+/* Ranks normalise micro-batches of the same number together, in a program of one of several. */
+void sync_statistics(struct program *program);
+
+/* The moments of all ranks come in as well, in a program of one of several. */
+void rank_statistics(struct program *program);
+
+/* All stages of a pipeline update, or skip, by the norm of all gradients. */
+void stage_norm(struct program *program);
+
+/* Sums of two gradients that backward of code that takes_joined reads, and what its activation makes of them,
+ * move into the backward_data that writes the second of them, where its code joins_gradients. After
+ * relu_mask. */
+void join_gradients(struct program *program, code_lookup *code_of);
+
+/* The gradient of a concatenation's first input is added to another gradient of it by the op that writes the
+ * other one, where its code adds_first_channels. */
+void concat_gradients(struct program *program, code_lookup *code_of);
+
+/* A relu whose input nobody else reads becomes part of that op's forward, where its code applies_relu. */
+void fuse_relu(struct program *program, code_lookup *code_of);
+
+/* A bias's gradient is made by the op that makes the gradient which it is the sum of, where its code
+ * sums_gradient and the other's spares_bias. After buckets. */
+void bias_gradients(struct program *program, code_lookup *code_of);
+
+/* Assigns streams. At most `count` compute, half of them weight gradients beside the chains that the other
+ * half are; transfers either way and exchanges have others after those. One: exchanges are on it, transfers
+ * are not. With micro-batches, the division says what a chain belongs to. In streams_within.c. */
+enum stream_division { BY_MICRO_BATCH, BY_LAYER };
+enum status streams_assign(struct program *program, int count, enum stream_division by);
+
+/* The same, but where streams_can_part weight gradients stay in the chain that would bring live bytes above
+ * `limit`. 0: none do. In streams_within.c. */
+enum status streams_within(struct program *program, int count, enum stream_division by, int64_t limit);
+/* Whether a program has one chain and no exchanges. */
+bool streams_can_part(const struct program *program);
+
+/* What streams_assign does, but for weight gradients that have `joined` the chain, by instruction. order[i]:
+ * the old number of the instruction that is number i now. Both of program->count. In streams.c. */
+void streams_arrange(struct program *program, int count, enum stream_division by, const bool *joined,
+                     int *order);

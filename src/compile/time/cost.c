@@ -1,0 +1,191 @@
+/* cost.c: a kernel begins by reading and ends by writing, so the times of its launch, its bytes and its
+ * operations add up. The constants are fitted to steps of 19 networks on an H200, by class of kernel and in
+ * total (bench/NOTES.md); what depends on the device is in machine.c. */
+#include "compile/time/cost.h"
+
+#include <string.h>
+
+#include "compile/ir/program_parts.h"
+
+/* A product's kernel fills and drains its pipeline; a weight gradient also adds up the parts of its sum. */
+#define SECONDS_A_PRODUCT 2.3e-6
+#define SECONDS_A_WEIGHT_GRADIENT 4.5e-6
+#define KERNELS_FOLDED 3         /* products in an instruction that contains a batch norm, too */
+
+/* Sweeps: how often the bytes of an instruction move, as far as the kernel's rate tells. */
+#define SWEEPS_WEIGHT_GRADIENT 1.4
+#define SWEEPS_DEPTHWISE 1.6
+#define SWEEPS_GROUPED 3.8
+#define SWEEPS_UNALIGNED 1.6     /* more, where rows are not multiples of 16 bytes */
+static const struct {
+    const char *op;                  /* the beginning of its name */
+    double forward, backward;
+} sweeps[] = {
+    {"batchnorm", 1.1, 2.2}, {"maxpool", 2.5, 2.5}, {"avgpool", 2.5, 2.5}, {"adaptive", 2.5, 2.5},
+    {"layernorm", 1, 1.8}, {"scale", 1, 1.8}, {"multiply", 1, 1.75}, {"globalavgpool", 1, 1.75},
+    {"channel_shuffle", 1, 1.75},
+};
+
+/* Products reach less than the device's rate in weight gradients, and where few channels go in. */
+#define WEIGHT_GRADIENT_SHARE_16 0.87
+#define WEIGHT_GRADIENT_SHARE_32 0.5
+#define NARROW 8
+#define NARROW_SHARE 0.1
+#define DEPTHWISE_SHARE 0.026    /* of the rate of 16-bit products: no tensor cores */
+
+#define FUSED_SWEEPS 1.3         /* of bytes that a kernel writes in addition */
+
+/* Bytes of the first operand in whose place the second one is read: a rank's own share
+ * (kernels/exchange/sum_ranks.c). */
+static int64_t bytes_replaced(const struct program *program, const struct instruction *at)
+{
+    if (!at->op || at->x_count < 2 || program->values[at->x[0]].kind != KIND_EXCHANGE) return 0;
+    return program->values[at->x[1]].bytes;
+}
+
+double cost_bytes(const struct program *program, const struct instruction *at)
+{
+    double reads = -(double)bytes_replaced(program, at), writes = 0;
+    for (int k = 0; k < at->read_count; k++) reads += (double)program->values[at->reads[k]].bytes;
+    for (int k = 0; k < at->write_count; k++)
+        if (at->writes[k] != at->workspace) writes += (double)program->values[at->writes[k]].bytes;
+    return at->kind == INSTRUCTION_UPDATE ? 5 * reads + writes : reads + writes;
+}
+
+/* Recomputed without x: no product of weights and x is computed. */
+static bool is_from_saved(const struct instruction *at)
+{
+    return at->phase == PHASE_RECOMPUTE && !ids_have(at->reads, at->read_count, at->x[0]);
+}
+
+static bool is_weight(const struct program *program, int value)
+{
+    return program->graph->params[program->values[value].index].spec.role == ROLE_WEIGHT;
+}
+
+double cost_flops(const struct program *program, const struct instruction *at)
+{
+    double weights = 0;
+    if (at->phase == PHASE_UPDATE || is_from_saved(at)) return 0;
+    for (int k = 0; k < at->param_count; k++)
+        if (is_weight(program, at->params[k]))
+            weights += (double)shape_count(program->values[at->params[k]].shape);
+    if (weights == 0) return 0;
+    const struct shape y = program->values[at->y].shape;
+    double products = at->phase == PHASE_BACKWARD ? 2 : 1;
+    return y.c > 0 ? products * 2 * weights * (double)(shape_count(y) / y.c) : 0;
+}
+
+static double sweeps_of(const struct instruction *at)
+{
+    for (size_t i = 0; at->op && i < sizeof sweeps / sizeof *sweeps; i++)
+        if (strncmp(at->op->name, sweeps[i].op, strlen(sweeps[i].op)) == 0)
+            return instruction_is_backward(at) ? sweeps[i].backward : sweeps[i].forward;
+    return 1;
+}
+
+/* The channels of x that a filter of a product reads, and the groups into which these divide x; no groups:
+ * the instruction computes no product. */
+struct filter {
+    int64_t channels, groups;
+};
+
+static struct filter filter_of(const struct program *program, const struct instruction *at)
+{
+    for (int k = 0; k < at->param_count; k++) {
+        const struct shape weight = program->values[at->params[k]].shape;
+        if (!is_weight(program, at->params[k]) || weight.rank % 2 != 0) continue;
+        int64_t all = program->values[at->x[0]].shape.c;
+        int64_t groups = weight.rank == 4 && weight.dim[1] > 0 ? all / weight.dim[1] : 1;
+        return (struct filter){weight.dim[1], groups > 1 ? groups : 1};
+    }
+    return (struct filter){0};
+}
+
+static double product_seconds(const struct program *program, const struct instruction *at,
+                              struct filter filter)
+{
+    const struct machine *machine = &program->machine;
+    bool fp32 = program->values[at->x[0]].dtype == F32, gradient = at->phase == PHASE_BACKWARD_PARAMS;
+    double bytes = cost_bytes(program, at), flops = cost_flops(program, at);
+    double rate = fp32 ? machine->flops_32 : machine->flops_16;
+    double call = gradient ? SECONDS_A_WEIGHT_GRADIENT : SECONDS_A_PRODUCT, passes = 1, narrow = 0;
+    if (filter.groups > 1 && filter.channels == 1)
+        return SWEEPS_DEPTHWISE * bytes / machine->bytes_per_second +
+               flops / (DEPTHWISE_SHARE * machine->flops_16);
+    if (at->saved_count > 0) call *= KERNELS_FOLDED;
+    if (gradient) {
+        rate *= fp32 ? WEIGHT_GRADIENT_SHARE_32 : WEIGHT_GRADIENT_SHARE_16;
+        passes = SWEEPS_WEIGHT_GRADIENT;
+    }
+    if (filter.groups > 1) passes += SWEEPS_GROUPED - 1;
+    else if (filter.channels < NARROW) narrow = flops / (NARROW_SHARE * machine->flops_16);
+    return call + passes * bytes / machine->bytes_per_second + flops / rate + narrow;
+}
+
+/* Bytes of the 16-bit feature maps whose rows of channels cannot be read in whole vectors. */
+static double bytes_unaligned(const struct program *program, const struct instruction *at)
+{
+    double bytes = 0;
+    for (int k = 0; k < at->read_count + at->write_count; k++) {
+        const struct value *value =
+            &program->values[k < at->read_count ? at->reads[k] : at->writes[k - at->read_count]];
+        bool map = value->shape.rank == 4 && value->shape.h * value->shape.w > 1 && value->shape.c > NARROW;
+        if (map && dtype_bytes(value->dtype) == 2 && value->shape.c % 8 != 0) bytes += (double)value->bytes;
+    }
+    return bytes;
+}
+
+static double gpu_seconds(const struct program *program, const struct instruction *at)
+{
+    const struct machine *machine = &program->machine;
+    struct filter filter = filter_of(program, at);
+    double pass = 1 / machine->bytes_per_second;
+    double seconds = machine->launch + SWEEPS_UNALIGNED * bytes_unaligned(program, at) * pass;
+    if (instruction_is_op_update(at)) return 0;      /* one kernel makes all of a step */
+    if (filter.groups > 0) return seconds + product_seconds(program, at, filter);
+    return seconds + sweeps_of(at) * cost_bytes(program, at) * pass;
+}
+
+double cost_seconds(const struct program *program, const struct instruction *at)
+{
+    const struct machine *machine = &program->machine;
+    if (machine->threads == 0) return gpu_seconds(program, at);
+    return cost_flops(program, at) / machine->flops_32 + cost_bytes(program, at) / machine->bytes_per_second;
+}
+
+double cost_program(const struct program *program)
+{
+    double seconds = 0;
+    for (int i = 0; i < program->count; i++)
+        if (program->instructions[i].op) seconds += cost_seconds(program, &program->instructions[i]);
+    return seconds;
+}
+
+double cost_recompute(const struct program *program, const struct instruction *forward)
+{
+    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE);
+    at.mask = forward->mask;
+    instruction_link(program, &at);
+    double seconds = cost_seconds(program, &at);
+    instruction_free(&at);
+    return seconds;
+}
+
+/* The next weight gradient reads what fits into the cache from there: the write then replaces a read. */
+double cost_fused_recompute(const struct program *program, const struct instruction *forward)
+{
+    const struct machine *machine = &program->machine;
+    double bytes = (double)program->values[forward->y].bytes;
+    return FUSED_SWEEPS * bytes / machine->bytes_per_second * (bytes <= machine->cache_bytes ? 0.25 : 1);
+}
+
+double cost_exchange(const struct program *program, double bytes, int ranks)
+{
+    return link_seconds(&program->machine.sum, 2.0 * (ranks - 1) / ranks * bytes);
+}
+
+double cost_transfer(const struct program *program, double bytes)
+{
+    return link_seconds(&program->machine.host, bytes);
+}

@@ -1,0 +1,30 @@
+/* cost.h: the cost model: how long the instructions of a program take on its machine. */
+#pragma once
+
+#include "compile/ir/program.h"
+
+/* Bytes that an instruction reads and writes, but for its workspace; masters and state of an
+ * update included. */
+double cost_bytes(const struct program *program, const struct instruction *at);
+
+/* Operations of an instruction; a multiply-add is two. Only products with weights count, those of both
+ * gradients where one instruction computes them. */
+double cost_flops(const struct program *program, const struct instruction *at);
+
+/* Seconds of an instruction that calls an op, or the optimizer, alone on the program's machine. */
+double cost_seconds(const struct program *program, const struct instruction *at);
+
+/* Seconds of all instructions, serialised. */
+double cost_program(const struct program *program);
+
+/* Seconds to recompute the output of a forward instruction by a call of its own. */
+double cost_recompute(const struct program *program, const struct instruction *forward);
+
+/* Additional seconds of a backward instruction that recomputes the output of a forward instruction. */
+double cost_fused_recompute(const struct program *program, const struct instruction *forward);
+
+/* Seconds of an all-reduce of that many bytes among ranks of one host. */
+double cost_exchange(const struct program *program, double bytes, int ranks);
+
+/* Seconds to copy that many bytes to the host or back. */
+double cost_transfer(const struct program *program, double bytes);

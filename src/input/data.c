@@ -1,0 +1,240 @@
+#include "input/data_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/search_paths.h"
+#include "base/watch.h"
+#include "graph/model.h"
+
+enum status data_format(const struct settings *settings, const struct format **format)
+{
+    const char *name = settings->data.format;
+    if (!name)
+        return fail(USAGE, "data.format is not set; `amptrain formats` lists the formats");
+    *format = format_find(name);
+    if (*format) return OK;
+    const char *names[64];
+    int count = 0;
+    for (int i = 0; format_table[i] && count < 64; i++) names[count++] = format_table[i]->name;
+    return settings_refuse_name(settings, "data", "format", names, count, "`amptrain formats` lists them");
+}
+
+static enum status input_of_model(struct data_opening *o)
+{
+    struct search_paths paths = search_paths_find();
+    char *file = o->settings->model.file
+                     ? settings_path(o->settings, o->file, o->settings->model.file) : NULL;
+    struct model_options options = {
+        .arch = o->settings->model.arch,
+        .file = file,
+        .folders = (const char *const *)paths.models,
+        .dropout = -1,
+    };
+    enum status status = OK;
+    if (o->hint && o->hint->network) {
+        options.arch = o->hint->arch;
+        options.text = o->hint->network;
+    }
+    if (options.arch || options.file || options.text)
+        status = model_input(&options, &o->size, &o->channels);
+    else if (o->wanted & DATA_ALONE)
+        o->channels = 3;
+    else
+        status = fail(USAGE, "%smodel.arch is not set; `amptrain models` lists the installed models",
+                      o->file ? "" : "there is no configuration (-c FILE), and ");
+    free(file);
+    search_paths_free(&paths);
+    return status;
+}
+
+/* Classes are numbered as in the training images, or as the weights were trained: a class without validation
+ * images does not change the numbers of others. */
+static void number_classes(const struct data_opening *o, struct dataset_options *options)
+{
+    const struct dataset *train = &o->data->opened[SPLIT_TRAIN];
+    if (train->format) {
+        options->class_names = train->class_names;
+        options->class_count = train->classes;
+    } else if (o->hint && o->hint->classes > 0) {
+        options->class_names = o->hint->class_names;
+        options->class_count = o->hint->classes;
+    }
+}
+
+static enum status open_split(const struct data_opening *o, enum split split)
+{
+    const struct settings *settings = o->settings;
+    const char *named = split == SPLIT_TRAIN ? settings->data.train : settings->data.val;
+    char *path = named ? settings_path(settings, o->file, named) : NULL;
+    struct search_paths paths = search_paths_find();
+    int classes = (int)(settings->data.classes ? settings->data.classes : settings->model.classes);
+    struct dataset_options options = {
+        .path = path,
+        .split = split,
+        .installed = paths.data,
+        .classes = classes,
+        .synthetic_count = split == SPLIT_TRAIN ? settings->data.limit : 0,
+        .h = settings->augment.crop ? (int)settings->augment.crop : o->size,
+        .w = settings->augment.crop ? (int)settings->augment.crop : o->size,
+        .c = o->channels,
+        .seed = (uint64_t)settings->run.seed,
+        .ignore_orientation = settings->data.orientation == ORIENTATION_IGNORE,
+    };
+    number_classes(o, &options);
+    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : o->format->name);
+    enum status status = dataset_open(o->format, &options, &o->data->opened[split]);
+    watch_end(watch);
+    search_paths_free(&paths);
+    free(path);
+    return status;
+}
+
+static bool wants_own_val(const struct settings *settings)
+{
+    return !data_holds_out(settings) && (settings->data.val || !settings->data.train);
+}
+
+static enum status open_splits(const struct data_opening *o)
+{
+    const struct settings *settings = o->settings;
+    bool split = data_holds_out(settings);
+    if (settings->data.val && split)
+        return settings_refuse(o->settings, "data", settings->data.fold ? "fold" : "val_fraction",
+                               "cannot be combined with data.val");
+    if ((o->wanted & DATA_TRAIN) || split) {
+        TRY(open_split(o, SPLIT_TRAIN));
+        o->data->train.dataset = &o->data->opened[SPLIT_TRAIN];
+        o->data->train.count = o->data->train.dataset->count;
+    }
+    if ((o->wanted & DATA_VAL) && wants_own_val(settings)) {
+        TRY(open_split(o, SPLIT_VAL));
+        o->data->val.dataset = &o->data->opened[SPLIT_VAL];
+        o->data->val.count = o->data->val.dataset->count;
+    }
+    return o->data->train.dataset ? data_split(o) : OK;
+}
+
+const struct dataset *data_any(const struct data *data)
+{
+    for (int i = 0; i < 2; i++)
+        if (data->opened[i].format) return &data->opened[i];
+    return NULL;
+}
+
+static enum status name_classes(const struct data_opening *o)
+{
+    const struct dataset *data = data_any(o->data);
+    const struct settings *settings = o->settings;
+    int wanted = (int)(settings->model.classes ? settings->model.classes : settings->data.classes);
+    int in_data = data ? data->classes : 0, in_weights = o->hint ? o->hint->classes : 0;
+    int classes = wanted ? wanted : MAX(in_data, in_weights);
+    if (data && settings->data.classes && settings->data.classes != data->classes)
+        return settings_refuse(o->settings, "data", "classes", "the data have %d", data->classes);
+    if (data && classes < data->classes)
+        return settings_refuse(o->settings, "model", "classes", "%d are too few; the data have %d", classes,
+                               data->classes);
+    o->data->classes = classes;
+    o->data->class_names = in_weights > in_data ? text_list(o->hint->class_names, in_weights, classes)
+                           : data               ? text_list(data->class_names, in_data, classes)
+                                                : text_list(NULL, 0, classes);
+    return OK;
+}
+
+static enum status check_balance(const struct data_opening *o)
+{
+    const struct settings *settings = o->settings;
+    const struct dataset *train = o->data->train.dataset;
+    if (!settings->data.balance || !train) return OK;
+    if (!settings->data.shuffle)
+        return settings_refuse(settings, "data", "balance", "cannot be combined with data.shuffle = no");
+    if (!train->format->label)
+        return settings_refuse(settings, "data", "balance", "needs labels before images are read, which "
+                               "data.format = %s does not provide", o->format->name);
+    return OK;
+}
+
+static enum status open_sets(struct data_opening *o)
+{
+    TRY(data_format(o->settings, &o->format));
+    enum status status = open_splits(o);
+    if (status == OK || !(o->wanted & DATA_OPTIONAL)) return status;
+    log_info("continuing without the data: sizes follow the model and the configuration");
+    return OK;
+}
+
+/* The channels of images: the data's, else the hint's, else the model file's. */
+static int channels_of(const struct data_opening *o)
+{
+    const struct dataset *data = data_any(o->data);
+    if (data) return data->c;
+    if (o->hint && o->hint->channels) return o->hint->channels;
+    return o->channels ? o->channels : 3;
+}
+
+/* Files of images are read with the channels that the network has, but arrays of pixels have their own. */
+static enum status check_channels(const struct data_opening *o)
+{
+    const struct dataset *data = data_any(o->data);
+    int wanted = o->hint ? o->hint->channels : 0;
+    if (!data || wanted == 0 || data->c == wanted) return OK;
+    return fail(BAD_DATA, "data.format = %s: the images have %d channel%s, but the network was trained on "
+                "images of %d", o->format->name, data->c, data->c == 1 ? "" : "s", wanted);
+}
+
+enum status data_open(struct settings *settings, const struct data_options *options, struct data *data)
+{
+    *data = (struct data){0};
+    data->bad = bad_images_new(data->opened, settings->data.on_error == ON_ERROR_SKIP);
+    struct data_opening opening = {
+        .settings = settings, .file = options->file, .wanted = options->wanted, .hint = options->hint,
+        .data = data,
+    };
+    TRY(input_of_model(&opening));
+    if (options->wanted & (DATA_TRAIN | DATA_VAL)) TRY(open_sets(&opening));
+    TRY(check_channels(&opening));
+    TRY(check_balance(&opening));
+    data->channels = channels_of(&opening);
+    data_set_sizes(&opening);
+    TRY(name_classes(&opening));
+    TRY(data_weigh_classes(&opening));
+    return data_set_augment(&opening);
+}
+
+void data_number_classes(struct data *data, int classes)
+{
+    if (data->classes > 0) return;
+    text_list_free(data->class_names, 0);
+    data->classes = classes;
+    data->class_names = text_list(NULL, 0, classes);
+}
+
+void data_identify(struct data *data)
+{
+    for (int i = 0; i < 2; i++) {
+        if (!data->opened[i].format || data->identities[i]) continue;
+        struct watch *watch = watch_begin(WATCH_SECONDS, "identifying the images");
+        data->identities[i] = memory_new(1, sizeof *data->identities[i]);
+        dataset_identity_make(&data->opened[i], data->identities[i]);
+        watch_end(watch);
+    }
+}
+
+void data_close(struct data *data)
+{
+    free(data->train.subset);
+    free(data->val.subset);
+    for (int i = 0; i < 2; i++) {
+        image_cache_close(data->caches[i]);
+        dataset_close(&data->opened[i]);
+        if (data->identities[i]) dataset_identity_free(data->identities[i]);
+        free(data->identities[i]);
+    }
+    bad_images_free(data->bad);
+    free(data->class_weights);
+    text_list_free(data->class_names, (size_t)data->classes);
+    *data = (struct data){0};
+}

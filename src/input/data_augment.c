@@ -1,0 +1,121 @@
+#include "input/data_parts.h"
+
+#include <assert.h>
+
+static enum status fill_channels(const struct data_opening *o, const char *key,
+                                 const struct field_reals *given, double otherwise,
+                                 double out[IMAGE_CHANNELS_MAX])
+{
+    int channels = o->data->channels;
+    if (given->count > 1 && given->count != channels)
+        return settings_refuse(o->settings, "augment", key, "%d numbers for images of %d channels",
+                               given->count, channels);
+    assert(channels >= 1 && channels <= IMAGE_CHANNELS_MAX);
+    for (int i = 0; i < channels; i++)
+        out[i] = given->count == 0 ? otherwise : given->value[given->count == 1 ? 0 : i];
+    return OK;
+}
+
+/* A random crop must fit its source, if the size of that is known before an image is read. */
+static enum status check_crop(const struct data_opening *o)
+{
+    const struct settings *settings = o->settings;
+    const struct dataset *data = data_any(o->data);
+    int64_t resize = settings->augment.resize, border = 2 * settings->augment.pad;
+    bool fixed = data && data->h > 0;
+    if (!o->data->augment.random_crop || (resize == 0 && !fixed)) return OK;
+    int64_t h = resize ? resize : data->h, w = resize ? resize : data->w;
+    if (h + border >= o->data->train.h && w + border >= o->data->train.w) return OK;
+    return settings_refuse(o->settings, "augment", resize ? "resize" : "crop",
+                           "a crop of %dx%d does not fit images of %lldx%lld (augment.pad: %lld)",
+                           o->data->train.h, o->data->train.w, (long long)h, (long long)w,
+                           (long long)settings->augment.pad);
+}
+
+/* Padding by reflection must not be wider than the image. */
+static enum status check_border(const struct data_opening *o)
+{
+    const struct images *train = &o->data->train;
+    int64_t side = train->h < train->w ? train->h : train->w, pad = o->settings->augment.pad;
+    if (!o->data->augment.reflect || pad == 0 || pad < side) return OK;
+    return settings_refuse(o->settings, "augment", "pad", "must be less than %lld, the side of the crop, "
+                           "with augment.pad_mode = reflect", (long long)side);
+}
+
+static enum status check_shift(const struct data_opening *o)
+{
+    const struct images *val = &o->data->val;
+    int64_t side = val->h < val->w ? val->h : val->w, shift = o->settings->augment.val_shift;
+    if (!val->dataset || shift == 0 || shift < side) return OK;
+    return settings_refuse(o->settings, "augment", "val_shift", "must be less than %lld, the side of the "
+                           "images", (long long)side);
+}
+
+static enum status fill_jitter(const struct data_opening *o, double amount[4])
+{
+    const struct field_reals *given = &o->settings->augment.jitter;
+    if (given->count != 0 && given->count != 3 && given->count != 4)
+        return settings_refuse(o->settings, "augment", "jitter", "takes three or four numbers");
+    if (given->count == 4 && given->value[3] > 0.5)
+        return settings_refuse(o->settings, "augment", "jitter", "the fourth number, of the hue, is at "
+                               "most 0.5");
+    for (int i = 0; i < given->count; i++) amount[i] = given->value[i];
+    return OK;
+}
+
+static enum policy policy_of(const struct settings *settings)
+{
+    static const enum policy policies[] = {
+        [AUTO_AUGMENT_NONE] = POLICY_NONE,
+        [AUTO_AUGMENT_TRIVIAL] = POLICY_TRIVIAL,
+        [AUTO_AUGMENT_RAND] = POLICY_RAND,
+    };
+    return policies[settings->augment.auto_augment];
+}
+
+/* Changes of colour are defined on grey images and on red, green and blue. */
+static enum status check_colours(const struct data_opening *o)
+{
+    const struct augment *augment = &o->data->augment;
+    if (o->data->channels == 1 || o->data->channels == 3 || !augment_is_varied(augment)) return OK;
+    return settings_refuse(o->settings, "augment", augment->policy != POLICY_NONE ? "auto_augment" : "jitter",
+                           "needs images of 1 or 3 channels, not %d", o->data->channels);
+}
+
+enum status data_set_augment(const struct data_opening *o)
+{
+    const struct settings *settings = o->settings;
+    const struct dataset *data = data_any(o->data);
+    struct augment *augment = &o->data->augment;
+    bool part = settings->augment.scale.count == 2;
+    if (part && !settings->augment.crop)
+        return settings_refuse(o->settings, "augment", "scale",
+                               "needs augment.crop, the size to resize to");
+    bool cut = data && data->h > 0 ? o->data->train.h != data->h || o->data->train.w != data->w : true;
+    *augment = (struct augment){
+        .crop = (int)settings->augment.crop,
+        .random_resized = part,
+        .pad = (int)settings->augment.pad,
+        .reflect = settings->augment.pad_mode == PAD_MODE_REFLECT,
+        .random_crop = !part && (settings->augment.pad > 0 || (settings->augment.crop > 0 && cut)),
+        .flip = settings->augment.flip > 0 ? settings->augment.flip : 0,
+        .policy = policy_of(settings),
+        .erase = settings->augment.random_erasing,
+        .resize = (int)settings->augment.resize,
+        .val_resize = (int)settings->augment.val_resize,
+        .val_crop = (int)settings->augment.val_crop,
+        .channels = o->data->channels,
+    };
+    for (int i = 0; i < 2; i++) {
+        augment->scale[i] = part ? settings->augment.scale.value[i] : 1;
+        augment->ratio[i] = settings->augment.ratio.count == 2 ? settings->augment.ratio.value[i] : 1;
+    }
+    o->data->mix = (struct mix_settings){settings->augment.mixup, settings->augment.cutmix};
+    TRY(check_crop(o));
+    TRY(check_border(o));
+    TRY(check_shift(o));
+    TRY(fill_jitter(o, augment->jitter));
+    TRY(check_colours(o));
+    TRY(fill_channels(o, "mean", &settings->augment.mean, 0, augment->mean));
+    return fill_channels(o, "std", &settings->augment.std, 1, augment->std);
+}

@@ -1,0 +1,58 @@
+/* data_class_weights.c: the weights of data.class_weights. */
+#include "input/data_parts.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "input/data_summary.h"
+
+bool data_weighs_classes(const struct settings *settings)
+{
+    const char *text = settings->data.class_weights;
+    return text && strcmp(text, "none") != 0;
+}
+
+/* Inversely proportional to the numbers of images, so that the mean over all images is 1. A class without
+ * images has weight 0. */
+static enum status balance(const struct data_opening *o, double *weights)
+{
+    const struct images *train = &o->data->train;
+    int64_t *counts = data_summary_counts(train);
+    if (!counts)
+        return settings_refuse(o->settings, "data", "class_weights", "'balanced' needs labels before images "
+                               "are read, which data.format = %s does not provide", o->format->name);
+    int classes = train->dataset->classes, present = 0;
+    for (int i = 0; i < classes; i++) present += counts[i] > 0;
+    for (int i = 0; i < classes; i++)
+        if (counts[i] > 0) weights[i] = (double)train->count / ((double)present * (double)counts[i]);
+    free(counts);
+    return OK;
+}
+
+static enum status list(const struct data_opening *o, double *weights)
+{
+    static const struct field numbers = {.name = "class_weights", .type = FIELD_REALS, .max = 1e6};
+    const char *text = o->settings->data.class_weights;
+    struct field_reals given = {0};
+    struct reason reason;
+    if (!field_parse(&numbers, &given, text, &reason))
+        return settings_refuse(o->settings, "data", "class_weights", "must be none, balanced, or a number "
+                               "for each class: %s", reason.text);
+    if (given.count != o->data->classes)
+        return settings_refuse(o->settings, "data", "class_weights", "%d numbers for %d classes", given.count,
+                               o->data->classes);
+    memcpy(weights, given.value, (size_t)given.count * sizeof *weights);
+    for (int i = 0; i < given.count; i++)
+        if (weights[i] > 0) return OK;
+    return settings_refuse(o->settings, "data", "class_weights", "at least one must be above 0");
+}
+
+enum status data_weigh_classes(const struct data_opening *o)
+{
+    if (!data_weighs_classes(o->settings) || !o->data->train.dataset) return OK;
+    o->data->class_weights = memory_new((size_t)o->data->classes, sizeof *o->data->class_weights);
+    if (strcmp(o->settings->data.class_weights, "balanced") == 0) return balance(o, o->data->class_weights);
+    return list(o, o->data->class_weights);
+}

@@ -1,0 +1,182 @@
+#include "input/data_summary.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "data/detect.h"
+#include "base/watch.h"
+#include "input/duplicates.h"
+
+#define LISTED_MAX 10          /* classes that are listed one by one */
+#define NAME_ROOM 256
+
+int64_t *data_summary_counts(const struct images *images)
+{
+    const struct dataset *dataset = images->dataset;
+    if (!dataset || !dataset->format->label) return NULL;
+    int64_t *counts = memory_new((size_t)dataset->classes, sizeof *counts);
+    for (int64_t i = 0; i < images->count; i++)
+        counts[dataset->format->label(dataset, images_index(images, i))]++;
+    return counts;
+}
+
+static const char *class_name(const struct dataset *dataset, int class, char room[NAME_ROOM])
+{
+    return text_visible(dataset->class_names[class], room, NAME_ROOM);
+}
+
+static void log_classes(const struct dataset *dataset, const int64_t *train, const int64_t *val)
+{
+    struct text line = {0};
+    char name[NAME_ROOM];
+    for (int i = 0; i < dataset->classes; i++) {
+        text_add(&line, "%s%s: %" PRId64, i ? ", " : "", class_name(dataset, i, name), train[i]);
+        if (val) text_add(&line, " + %" PRId64, val[i]);
+    }
+    log_info("images by class%s: %s", val ? " (training + validation)" : "", line.data);
+    text_free(&line);
+}
+
+static void warn_of_missing(const char *split, const struct dataset *dataset, const int64_t *counts)
+{
+    int missing = 0, first = 0;
+    char name[NAME_ROOM];
+    for (int i = dataset->classes - 1; i >= 0; i--)
+        if (counts[i] == 0) missing++, first = i;
+    if (missing == 1)
+        log_warning("class '%s' has no %s images", class_name(dataset, first, name), split);
+    else if (missing > 1)
+        log_warning("%d of %d classes have no %s images, such as '%s'", missing, dataset->classes, split,
+                    class_name(dataset, first, name));
+}
+
+/* The class with the fewest images, of those that have any, and the one with the most. */
+static void find_extremes(const struct dataset *dataset, const int64_t *counts, int *fewest, int *most)
+{
+    *fewest = *most = 0;
+    for (int i = 0; i < dataset->classes; i++) {
+        if (counts[i] > counts[*most]) *most = i;
+        if (counts[i] > 0 && (counts[*fewest] == 0 || counts[i] < counts[*fewest])) *fewest = i;
+    }
+}
+
+static void warn_of_imbalance(const struct settings *settings, const char *large, int64_t most,
+                              const char *small, int64_t fewest)
+{
+    bool heeded = settings->data.balance || strcmp(settings->data.class_weights, "none") != 0;
+    log_line(heeded ? LOG_INFO : LOG_WARNING,
+             "the classes are imbalanced: '%s' has %" PRId64 " training images, '%s' %" PRId64 "%s", large,
+             most, small, fewest, heeded ? "" : "; with data.balance or data.class_weights they count alike");
+}
+
+static void log_extremes(const struct settings *settings, const struct dataset *dataset,
+                         const int64_t *counts)
+{
+    int fewest, most;
+    char small[NAME_ROOM], large[NAME_ROOM];
+    find_extremes(dataset, counts, &fewest, &most);
+    class_name(dataset, fewest, small);
+    class_name(dataset, most, large);
+    if (counts[most] >= DATA_IMBALANCE * counts[fewest])
+        warn_of_imbalance(settings, large, counts[most], small, counts[fewest]);
+    else if (dataset->classes > LISTED_MAX)
+        log_info("%" PRId64 " ('%s') to %" PRId64 " ('%s') training images in a class", counts[fewest], small,
+                 counts[most], large);
+}
+
+static const char *find_class(const struct dataset *dataset, enum detected_split split)
+{
+    for (int i = 0; i < dataset->classes; i++)
+        if (detect_split(dataset->class_names[i]) == split) return dataset->class_names[i];
+    return NULL;
+}
+
+static void warn_of_one_class(const struct settings *settings, const struct dataset *dataset)
+{
+    char name[NAME_ROOM];
+    if (dataset->classes == 1)
+        log_warning("%s: data.train: there is only one class, '%s', so there is nothing to learn",
+                    settings_where(settings, "data", "train"), class_name(dataset, 0, name));
+}
+
+/* Warns if the parent folder of the splits was given. */
+static void warn_of_splits(const struct settings *settings, const struct dataset *dataset)
+{
+    const char *train = find_class(dataset, DETECTED_TRAIN), *val = find_class(dataset, DETECTED_VAL);
+    if (!train || !val) return;
+    log_warning("%s: data.train: '%s' and '%s' are treated as classes; if they are splits, set data.train = "
+                "%s/%s and data.val = %s/%s", settings_where(settings, "data", "train"), train, val,
+                settings->data.train, train, settings->data.train, val);
+}
+
+/* The short sides of some images in files, whose sizes may differ. */
+
+#define SIZED 25
+
+struct sides {
+    int count, side[SIZED];
+};
+
+/* Called by the decoder for the part of an image to decode: none, only the size is needed. */
+static bool note_side(void *context, int h, int w, struct box *part, struct reason *reason)
+{
+    struct sides *sides = context;
+    if (sides->count < SIZED) sides->side[sides->count++] = h < w ? h : w;
+    return because(reason, "only its size was wanted");
+}
+
+static int compare_sides(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static void log_sides(const struct images *images)
+{
+    const struct dataset *dataset = images->dataset;
+    struct sides sides = {0};
+    const struct image_choice choice = {note_side, &sides};
+    int64_t some = images->count < SIZED ? images->count : SIZED;
+    for (int64_t i = 0; i < some; i++) {
+        int64_t index = images_index(images, i * images->count / some);
+        struct image image = {0};
+        struct reason reason;
+        int label;
+        dataset->format->read(dataset, index, &choice, &image, &label, &reason);
+        image_free(&image);
+    }
+    if (sides.count == 0) return;
+    qsort(sides.side, (size_t)sides.count, sizeof *sides.side, compare_sides);
+    int least = sides.side[0], most = sides.side[sides.count - 1], middle = sides.side[sides.count / 2];
+    if (least == most)
+        log_info("image files: short sides of %d pixels (%d examined)", least, sides.count);
+    else
+        log_info("image files: short sides of %d to %d pixels, median %d (%d examined)",
+                 least, most, middle, sides.count);
+}
+
+void data_summary_log(const struct settings *settings, const struct data *data)
+{
+    const struct dataset *dataset = data->train.dataset;
+    int64_t *train = data_summary_counts(&data->train), *val = data_summary_counts(&data->val);
+    log_info("%" PRId64 " training image%s of %dx%dx%d in %d class%s, %" PRId64 " for validation",
+             data->train.count, data->train.count == 1 ? "" : "s", data->train.h, data->train.w,
+             data->channels, data->classes, data->classes == 1 ? "" : "es", data->val.count);
+    if (dataset && dataset->h == 0 && dataset->format->read_file) {
+        struct watch *watch = watch_begin(WATCH_SECONDS, "%s: reading images", settings->data.train);
+        log_sides(&data->train);
+        watch_end(watch);
+    }
+    if (train && dataset->classes <= LISTED_MAX) log_classes(dataset, train, val);
+    if (train) log_extremes(settings, dataset, train);
+    if (train) warn_of_missing("training", dataset, train);
+    if (val) warn_of_missing("validation", data->val.dataset, val);
+    if (dataset && settings->data.train) warn_of_one_class(settings, dataset);
+    if (dataset && settings->data.train) warn_of_splits(settings, dataset);
+    duplicates_warn(data);
+    free(train);
+    free(val);
+}
