@@ -1,8 +1,8 @@
 /* join_gradients.c: the output of a residual block is read by the next block's convolution and by its
  * residual, so its gradient is a sum. A folded batch norm's backward (kernels/norm/conv_batchnorm.c) needs
  * that sum masked by its activation, and the sums of the result by channel. If the convolution's data
- * gradient is the second summand to be computed, it produces all of this as it writes: batch norm needs no sweep, and its
- * residual's gradient is the same tensor.
+ * gradient is the second summand to be computed, it produces all of this as it writes: batch norm needs no
+ * sweep, and its residual's gradient is the same tensor.
  *
  * A batch norm in front of such a folded one needs two sums of its gradient, which code that gives_products
  * leaves as it writes that. */
