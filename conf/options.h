@@ -9,7 +9,8 @@ enum { ORIENTATION_EXIF, ORIENTATION_IGNORE };                              /* d
 enum { PAD_MODE_CONSTANT, PAD_MODE_REFLECT };                                   /* augment.pad_mode */
 enum { DECODE_AUTO, DECODE_CPU, DECODE_GPU };                               /* loader.decode */
 enum { CACHE_AUTO, CACHE_NONE, CACHE_HOST, CACHE_DEVICE };                  /* loader.cache */
-enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND };        /* augment.auto_augment */
+enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND,
+       AUTO_AUGMENT_THREE };                                                /* augment.auto_augment */
 enum { ON_NAN_SKIP, ON_NAN_STOP };                                          /* train.on_nan */
 enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* memory.strategy */
 enum { PIPELINE_SCHEDULE_AUTO, PIPELINE_SCHEDULE_GPIPE, PIPELINE_SCHEDULE_1F1B,

@@ -306,7 +306,8 @@ bool augment_is_varied(const struct augment *augment)
     return augment->policy != POLICY_NONE || policy_jitters(augment->jitter);
 }
 
-/* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. */
+/* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. 3-Augment ends with the
+ * jitter; other policies follow it. */
 static bool augment_vary(const struct augmenting *how, const struct image *image, const struct cut *cut,
                          struct reason *reason)
 {
@@ -314,8 +315,12 @@ static bool augment_vary(const struct augmenting *how, const struct image *image
     struct image *picture = &how->scratch->picture;
     if (!image_resize_buffer(picture, cut->window.h, cut->window.w, image->c, reason)) return false;
     paint_image(&bytes, image, cut, (char *)picture->pixels);
-    policy_jitter(how->augment->jitter, picture, how->random);
-    return policy_apply(how->augment->policy, picture, how->random, &how->scratch->copy, reason);
+    const struct augment *augment = how->augment;
+    bool three = augment->policy == POLICY_THREE;
+    if (!three) policy_jitter(augment->jitter, picture, how->random);
+    if (!policy_apply(augment->policy, picture, how->random, &how->scratch->copy, reason)) return false;
+    if (three) policy_jitter(augment->jitter, picture, how->random);
+    return true;
 }
 
 /* The crop after resizing an image's crop. */

@@ -11,7 +11,8 @@
 #include "data/resize.h"
 
 /* Cropping and augmentation of training and evaluation images, as torchvision defines them. Training:
- * RandomResizedCrop, or resize, padding and a crop; then flip, jitter, policy; and of the normalised image,
+ * RandomResizedCrop, or resize, padding and a crop; then flip, jitter, policy (POLICY_THREE: policy, jitter);
+ * and of the normalised image,
  * erasing. Evaluation: val_resize, val_crop. */
 struct augment {
     int crop;              /* output size of training images; 0: as the data */

@@ -1,5 +1,6 @@
 #include "data/colour.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -67,6 +68,8 @@ void colour_saturation(struct image *image, double factor)
 {
     if (image->c == 3) colour_saturate(image->pixels, pixels_of(image), (float)factor, (float)(1 - factor));
 }
+
+void colour_grey(struct image *image) { colour_saturation(image, 0); }
 
 /* Hue in 0..1, after A. R. Smith's hexcone model (SIGGRAPH 1978). */
 static float hue_of(const float rgb[3], float most, float range)
@@ -183,5 +186,89 @@ bool colour_sharpness(struct image *image, double factor, struct image *copy, st
     size_t bytes = (size_t)image->w * (size_t)image->c;
     for (int y = 1; y < image->h - 1; y++)
         sharpen_row(copy, y, (float)factor, (float)(1 - factor), image->pixels + (size_t)y * bytes);
+    return true;
+}
+
+/* A symmetric filter of five pixels: the weights of the middle one, its neighbours, and theirs, times
+ * 2^24. */
+struct blur {
+    uint32_t weights[3];
+};
+
+#define BLUR_PASSES 3
+
+/* The box of which so many passes have the variance of the Gaussian: of 2 whole + 1 pixels, and a fraction of
+ * the two beyond. In float where PIL rounds to it. */
+static struct blur blur_of(float radius)
+{
+    double variance = radius * radius / BLUR_PASSES, length = (float)sqrt(12.0 * variance + 1.0);
+    float whole = (float)floor((length - 1.0) / 2.0), edge;
+    edge = (float)((2 * whole + 1) * (whole * (whole + 1) - 3 * variance));
+    edge = (float)(edge / (6 * (variance - (whole + 1) * (whole + 1))));
+    uint32_t one = UINT32_C(1) << 24, inside = (uint32_t)((float)one / ((whole + edge) * 2 + 1));
+    uint32_t outside = (one - (uint32_t)(2 * (int)whole + 1) * inside) / 2;
+    assert(whole == 0 || whole == 1);
+    return (struct blur){{inside, whole == 1 ? inside : outside, whole == 1 ? outside : 0}};
+}
+
+/* Of `count` bytes each: those two before the result's, one before, its own, one and two behind. */
+struct blurred {
+    const uint8_t *from[5];
+    uint8_t *to;
+    size_t count;
+};
+
+static EVERY_MACHINE(void, blur_bytes, (const struct blur *blur, const struct blurred *part), (blur, part))
+{
+    const uint32_t w0 = blur->weights[0], w1 = blur->weights[1], w2 = blur->weights[2];
+    const uint8_t *a = part->from[0], *b = part->from[1], *c = part->from[2], *d = part->from[3];
+    const uint8_t *e = part->from[4];
+    uint8_t *restrict to = part->to;
+    for (size_t i = 0; i < part->count; i++) {
+        uint32_t sum = w0 * c[i] + w1 * ((uint32_t)b[i] + d[i]) + w2 * ((uint32_t)a[i] + e[i]);
+        to[i] = (uint8_t)((sum + (UINT32_C(1) << 23)) >> 24);
+    }
+}
+
+static size_t near_edge(int i, int size) { return (size_t)(i < 0 ? 0 : i < size ? i : size - 1); }
+
+static void blur_down(const struct blur *blur, const struct image *from, struct image *to)
+{
+    size_t stride = (size_t)from->w * (size_t)from->c;
+    for (int y = 0; y < from->h; y++) {
+        struct blurred row = {.to = to->pixels + (size_t)y * stride, .count = stride};
+        for (int k = 0; k < 5; k++) row.from[k] = from->pixels + near_edge(y + k - 2, from->h) * stride;
+        blur_bytes(blur, &row);
+    }
+}
+
+/* All pixels that have two neighbours on either side at once, the others one by one. */
+static void blur_row(const struct blur *blur, const struct image *image, const uint8_t *from, uint8_t *to)
+{
+    int w = image->w;
+    size_t c = (size_t)image->c;
+    for (int x = 0, count; x < w; x += count) {
+        count = x == 2 && w > 4 ? w - 4 : 1;
+        struct blurred part = {.to = to + (size_t)x * c, .count = (size_t)count * c};
+        for (int k = 0; k < 5; k++) part.from[k] = from + near_edge(x + k - 2, w) * c;
+        blur_bytes(blur, &part);
+    }
+}
+
+static void blur_across(const struct blur *blur, const struct image *from, struct image *to)
+{
+    size_t stride = (size_t)from->w * (size_t)from->c;
+    for (int y = 0; y < from->h; y++)
+        blur_row(blur, from, from->pixels + (size_t)y * stride, to->pixels + (size_t)y * stride);
+}
+
+bool colour_blur(struct image *image, double radius, struct image *copy, struct reason *reason)
+{
+    assert(radius >= 0 && radius <= BLUR_MAX);
+    const struct blur blur = blur_of((float)radius);
+    struct image *turn[2] = {image, copy};
+    if (!image_resize_buffer(copy, image->h, image->w, image->c, reason)) return false;
+    for (int i = 0; i < 2 * BLUR_PASSES; i++)
+        (i < BLUR_PASSES ? blur_across : blur_down)(&blur, turn[i % 2], turn[(i + 1) % 2]);
     return true;
 }

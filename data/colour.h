@@ -15,5 +15,13 @@ void colour_solarize(struct image *image, double threshold);   /* inverts values
 void colour_autocontrast(struct image *image);                 /* each channel stretched to 0..255 */
 void colour_equalize(struct image *image);                     /* equalises each channel's histogram */
 
+void colour_grey(struct image *image);                         /* all channels become the grey */
+
 /* Extrapolates from a 3 x 3 blur of the image; the border is unchanged. `copy` is the caller's, reused. */
 bool colour_sharpness(struct image *image, double factor, struct image *copy, struct reason *reason);
+
+/* PIL's GaussianBlur with this radius, the standard deviation, from 0 to BLUR_MAX: three passes of a box
+ * filter with fractional edges (Gwosdek et al., SSVM 2011), across and down; outside lie the pixels of the
+ * border. `copy` as above. */
+#define BLUR_MAX 2
+bool colour_blur(struct image *image, double radius, struct image *copy, struct reason *reason);

@@ -81,10 +81,21 @@ static bool apply_one(struct change *change, enum policy policy, struct random *
     return changes[which].apply(change);
 }
 
+/* The published parameters: values of 128 and more are inverted; a Gaussian blur of radius 0.1 to 2. */
+static bool apply_three(const struct change *c, struct random *random)
+{
+    uint32_t which = random_below(random, 3);
+    if (which == 2) return colour_blur(c->image, random_between(random, 0.1, 2), c->copy, c->reason);
+    if (which == 1) colour_solarize(c->image, 128);
+    else colour_grey(c->image);
+    return true;
+}
+
 bool policy_apply(enum policy policy, struct image *image, struct random *random, struct image *copy,
                   struct reason *reason)
 {
     struct change change = {.image = image, .copy = copy, .reason = reason};
+    if (policy == POLICY_THREE) return apply_three(&change, random);
     int count = policy == POLICY_NONE ? 0 : policy == POLICY_TRIVIAL ? 1 : RAND_CHANGES;
     for (int i = 0; i < count; i++)
         if (!apply_one(&change, policy, random)) return false;

@@ -1,4 +1,5 @@
-/* policy.h: random transforms of an image: colour jitter, TrivialAugment, RandAugment. */
+/* policy.h: random transforms of an image: colour jitter, TrivialAugment, RandAugment,
+ * 3-Augment. */
 #pragma once
 
 #include "base/random.h"
@@ -8,6 +9,7 @@ enum policy {
     POLICY_NONE,
     POLICY_TRIVIAL,        /* Mueller, Hutter 2021, as torchvision's TrivialAugmentWide */
     POLICY_RAND,           /* Cubuk et al. 2020, as torchvision's RandAugment: 2 changes, strength 9 of 31 */
+    POLICY_THREE,          /* Touvron, Cord, Jegou 2022 (DeiT III), 3-Augment: grey, solarized or blurred */
 };
 
 /* Changes `image` in place. `copy` is the caller's, reused. */

@@ -17,13 +17,16 @@ static struct image blank(int h, int w, int c, int value)
     return image;
 }
 
-/* The picture of which the sums below are: 23 x 31, values from 20 to 230. */
-static struct image picture(void)
+/* Values from 20 to 230. */
+static struct image sized_picture(int h, int w)
 {
-    struct image image = blank(23, 31, 3, 0);
-    for (int i = 0; i < 23 * 31 * 3; i++) image.pixels[i] = (uint8_t)(20 + (i * i * 7 + i * 13) % 1009 % 211);
+    struct image image = blank(h, w, 3, 0);
+    for (int i = 0; i < h * w * 3; i++) image.pixels[i] = (uint8_t)(20 + (i * i * 7 + i * 13) % 1009 % 211);
     return image;
 }
+
+/* The picture of which the sums below are. */
+static struct image picture(void) { return sized_picture(23, 31); }
 
 /* FNV-1a. */
 static uint64_t sum_of(const struct image *image)
@@ -66,6 +69,16 @@ static void sharpen(struct image *image, double factor)
     image_free(&copy);
 }
 
+static void grey(struct image *image, double unused) { (void)unused, colour_grey(image); }
+
+static void blur(struct image *image, double radius)
+{
+    struct image copy = {0};
+    struct reason reason;
+    assert_true(colour_blur(image, radius, &copy, &reason));
+    image_free(&copy);
+}
+
 static void colours_are_those_of_torchvision(void **state)
 {
     static const struct {
@@ -79,6 +92,7 @@ static void colours_are_those_of_torchvision(void **state)
         {sharpen, 1.5, 0x134da205d7370786},           {sharpen, 0.25, 0xa2bc157259607e7c},
         {posterize, 3, 0x9cfc9c8aaebdab77},           {posterize, 7, 0xf7cc3086a724f6e1},
         {colour_solarize, 119, 0xd2ca49f81e6b019d},   {autocontrast, 0, 0x66cd7d12300bed32},
+        {colour_solarize, 128, 0x1be1a4c6c5f4c016},   {grey, 0, 0x8a3ac67c8d15ab4a},
         {equalize, 0, 0x8b8b183586f140fc},            {colour_hue, 0.1, 0xe8ee0276c4cd58a3},
         {colour_hue, -0.35, 0xcab8fae1821a847f},
     };
@@ -86,6 +100,30 @@ static void colours_are_those_of_torchvision(void **state)
         struct image image = picture();
         cases[i].change(&image, cases[i].strength);
         if (sum_of(&image) != cases[i].sum) fail_msg("change %zu differs", i);
+        image_free(&image);
+    }
+}
+
+/* Pillow 13's, which rounds to bytes between its passes; of small images, beyond their edges. */
+static void blur_is_that_of_pillow(void **state)
+{
+    static const struct {
+        int h, w;
+        double radius;
+        uint64_t sum;
+    } cases[] = {
+        {23, 31, 0.1, 0x6bad2c3339ce4b3c},    {23, 31, 0.5, 0x2dff8176230e5804},
+        {23, 31, 0.7, 0x3067dfd02ee94990},    {23, 31, 1, 0x9ab4e48c1a37471e},
+        {23, 31, 1.3, 0xb7bdcb9a277bc0ae},    {23, 31, 1.5, 0xf6bf006adfe0e28e},
+        {23, 31, 1.9999, 0xb1a2f670fb3bb4c2}, {23, 31, 2, 0xe540e923ed63fd2c},
+        {1, 1, 1.7, 0x41c69018a7624261},      {2, 3, 1.7, 0xa9efb7253e73726b},
+        {3, 2, 1.7, 0x2e99c434d817a57f},      {4, 5, 1.7, 0x84d8a3dc055c745},
+        {5, 1, 1.7, 0x9d009890f1a224bd},      {1, 4, 1.7, 0xfc72ee6600874b45},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct image image = sized_picture(cases[i].h, cases[i].w);
+        blur(&image, cases[i].radius);
+        if (sum_of(&image) != cases[i].sum) fail_msg("blur %zu differs", i);
         image_free(&image);
     }
 }
@@ -144,6 +182,27 @@ static void rand_augment_changes_twice(void **state)
     assert_true(unchanged > 20000 / 196 - 50 && unchanged < 20000 / 196 + 120);
 }
 
+/* Each of the three a third of the time, and nothing else; the blur is of at least 0.1. */
+static void three_augment_is_drawn_evenly(void **state)
+{
+    struct image image = {0}, copy = {0}, original = picture(), turned = picture(), faded = picture();
+    struct reason reason;
+    int inverted = 0, faint = 0, trials = 6000;
+    colour_solarize(&turned, 128), colour_grey(&faded);
+    for (int i = 0; i < trials; i++) {
+        struct random random = stream(i);
+        image_resize_buffer(&image, original.h, original.w, 3, &reason);
+        memcpy(image.pixels, original.pixels, 23 * 31 * 3);
+        assert_true(policy_apply(POLICY_THREE, &image, &random, &copy, &reason));
+        inverted += sum_of(&image) == sum_of(&turned);
+        faint += sum_of(&image) == sum_of(&faded);
+        assert_true(sum_of(&image) != sum_of(&original));
+    }
+    expect_share(inverted, trials, 1 / 3.0);
+    expect_share(faint, trials, 1 / 3.0);
+    image_free(&image), image_free(&copy), image_free(&original), image_free(&turned), image_free(&faded);
+}
+
 /* The largest distance between the shares seen and a uniform distribution over low..high
  * (Kolmogorov and Smirnov): over 1.95 / sqrt(n) once in 1,000 times. */
 static int compare(const void *a, const void *b)
@@ -152,7 +211,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void expect_uniform(double *values, int count, double low, double high)
+static void expect_near_uniform(double *values, int count, double low, double high, double slack)
 {
     double most = 0;
     qsort(values, (size_t)count, sizeof *values, compare);
@@ -160,10 +219,38 @@ static void expect_uniform(double *values, int count, double low, double high)
         double share = (values[i] - low) / (high - low);
         most = fmax(most, fmax(fabs(share - (double)i / count), fabs(share - (i + 1.0) / count)));
     }
-    if (most > 1.95 / sqrt(count) + 0.5 / (high - low)) fail_msg("%g from uniform", most);
+    if (most > 1.95 / sqrt(count) + slack) fail_msg("%g from uniform", most);
+}
+
+/* Of numbers that are rounded to bytes. */
+static void expect_uniform(double *values, int count, double low, double high)
+{
+    expect_near_uniform(values, count, low, high, 0.5 / (high - low));
 }
 
 #define TRIALS 4000
+
+/* The variance of a blurred edge's slope is the square of the radius. */
+static void three_augment_blurs_by_0_1_to_2(void **state)
+{
+    static double values[TRIALS];
+    int count = 0;
+    struct image image = {0}, copy = {0};
+    struct reason reason;
+    for (int i = 0; count < TRIALS; i++) {
+        struct random random = stream(i), again = stream(i);
+        if (random_below(&again, 3) != 2) continue;
+        image_resize_buffer(&image, 1, 64, 1, &reason);
+        for (int x = 0; x < 64; x++) image.pixels[x] = x < 32 ? 0 : 200;
+        assert_true(policy_apply(POLICY_THREE, &image, &random, &copy, &reason));
+        double variance = 0;
+        for (int x = 0; x < 63; x++)
+            variance += (image.pixels[x + 1] - image.pixels[x]) / 200.0 * (x - 31) * (x - 31);
+        values[count++] = sqrt(variance);
+    }
+    expect_near_uniform(values, TRIALS, 0.1, 2, 0.06);
+    image_free(&image), image_free(&copy);
+}
 
 /* Grey has no saturation and, where it is all alike, no contrast: what is left is brightness. */
 static void jitter_changes_brightness_evenly(void **state)
@@ -263,19 +350,48 @@ static void variation_follows_the_cut(void **state)
     scratch_free(&scratch);
 }
 
+/* 3-Augment is followed by the jitter, other policies follow it. */
+static void jitter_follows_three_augment(void **state)
+{
+    struct augment augment = {.channels = 3, .jitter = {0.4, 0.4, 0.4}, .std = {1, 1, 1}};
+    struct image image = picture(), copy = {0}, whole = {0};
+    struct scratch scratch = {0};
+    struct reason reason;
+    for (int i = 0; i < 200; i++) {
+        struct random random = stream(i), again = stream(i);
+        bool three = i % 2;
+        float varied[23 * 31 * 3];
+        const struct augmenting how = {&augment, &random, &scratch};
+        augment.policy = three ? POLICY_THREE : POLICY_TRIVIAL;
+        assert_true(augment_image(&how, &image, &(struct augment_output){23, 31, F32, varied}, &reason));
+        image_resize_buffer(&whole, 23, 31, 3, &reason);
+        memcpy(whole.pixels, image.pixels, sizeof varied / sizeof *varied);
+        if (!three) policy_jitter(augment.jitter, &whole, &again);
+        assert_true(policy_apply(augment.policy, &whole, &again, &copy, &reason));
+        if (three) policy_jitter(augment.jitter, &whole, &again);
+        for (int k = 0; k < 23 * 31 * 3; k++) assert_int_equal(lround(varied[k] * 255), whole.pixels[k]);
+    }
+    image_free(&image), image_free(&copy), image_free(&whole);
+    scratch_free(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(warps_are_those_of_torchvision),
         cmocka_unit_test(colours_are_those_of_torchvision),
+        cmocka_unit_test(blur_is_that_of_pillow),
         cmocka_unit_test(plain_images_survive),
         cmocka_unit_test(trivial_augment_is_drawn_evenly),
         cmocka_unit_test(rand_augment_changes_twice),
+        cmocka_unit_test(three_augment_is_drawn_evenly),
+        cmocka_unit_test(three_augment_blurs_by_0_1_to_2),
         cmocka_unit_test(jitter_changes_brightness_evenly),
         cmocka_unit_test(jitter_changes_contrast_evenly),
         cmocka_unit_test(erased_boxes_have_the_right_distribution),
         cmocka_unit_test(erasing_blanks_as_often_as_asked),
         cmocka_unit_test(variation_follows_the_cut),
+        cmocka_unit_test(jitter_follows_three_augment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

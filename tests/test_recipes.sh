@@ -40,6 +40,15 @@ ok "augment.repeats changes the run" differs a b3
 ok "... which resumes exactly" exact -s augment.repeats=3
 ok "... also with data.balance" exact -s augment.repeats=3 -s data.balance=yes -s augment.mixup=0.2
 
+### augment.auto_augment=three
+
+pictures three -s augment.auto_augment=three && pictures three.3 -s augment.auto_augment=three \
+    -s augment.jitter=0.3,0.3,0.3 && pictures three.0 -s augment.auto_augment=three -s augment.jitter=0,0,0 || exit 1
+ok "3-Augment changes the run" differs a three
+ok "... with a jitter of 0.3" same three three.3
+ok "... unless it is set" differs three three.0
+ok "... and resumes exactly" exact -s augment.auto_augment=three
+
 ### train.freeze_epochs
 
 # Of 4 steps each: the first one is that of a run in which they stay frozen, the second one is not.

@@ -51,6 +51,9 @@ static enum status check_shift(const struct data_opening *o)
                            "images", (long long)side);
 }
 
+/* 3-Augment's, of brightness, contrast and saturation. */
+#define THREE_JITTER 0.3
+
 static enum status fill_jitter(const struct data_opening *o, double amount[4])
 {
     const struct field_reals *given = &o->settings->augment.jitter;
@@ -60,6 +63,8 @@ static enum status fill_jitter(const struct data_opening *o, double amount[4])
         return settings_refuse(o->settings, "augment", "jitter", "the fourth number, of the hue, is at "
                                "most 0.5");
     for (int i = 0; i < given->count; i++) amount[i] = given->value[i];
+    if (given->count == 0 && o->settings->augment.auto_augment == AUTO_AUGMENT_THREE)
+        amount[0] = amount[1] = amount[2] = THREE_JITTER;
     return OK;
 }
 
@@ -69,6 +74,7 @@ static enum policy policy_of(const struct settings *settings)
         [AUTO_AUGMENT_NONE] = POLICY_NONE,
         [AUTO_AUGMENT_TRIVIAL] = POLICY_TRIVIAL,
         [AUTO_AUGMENT_RAND] = POLICY_RAND,
+        [AUTO_AUGMENT_THREE] = POLICY_THREE,
     };
     return policies[settings->augment.auto_augment];
 }

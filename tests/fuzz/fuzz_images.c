@@ -46,7 +46,7 @@ static struct augment draw_augment(int channels, struct random *random)
     augment.random_resized = random_below(random, 2);
     augment.random_crop = random_below(random, 2);
     augment.pad = (int)random_below(random, 2) * 4;
-    augment.policy = (enum policy)random_below(random, 3);
+    augment.policy = (enum policy)random_below(random, 4);
     augment.erase = random_below(random, 2);
     augment.resize = (int)(random_below(random, 2) * random_below(random, 48));
     augment.val_resize = (int)(random_below(random, 2) * random_below(random, 48));
