@@ -295,6 +295,7 @@ struct op {
     struct {
         int mean, variance;
     } moments;
+    bool root;                   /* a loss: backward begins with it, and reads no d_y */
     /* True if input i has no gradient (labels, or the first: images). NULL: all have one. */
     bool (*no_gradient)(int input);
 

@@ -129,6 +129,13 @@ libkernels_a_SOURCES = \
 	kernels/linear/linear.c \
 	kernels/linear/linear.h \
 	kernels/linear/linear_cpu.c \
+	kernels/loss/loss_targets.c \
+	kernels/loss/loss_targets.h \
+	kernels/loss/losses.c \
+	kernels/loss/losses.h \
+	kernels/loss/pointwise_loss.c \
+	kernels/loss/pointwise_loss.h \
+	kernels/loss/pointwise_loss_cpu.c \
 	kernels/loss/softmax_cross_entropy.c \
 	kernels/loss/softmax_cross_entropy.h \
 	kernels/loss/softmax_cross_entropy_cpu.c \

@@ -62,11 +62,13 @@ static void make_inputs(struct op_case *c, const struct op_example *example, str
     c->x_count = example->x_count;
     for (int i = 0; i < c->x_count; i++) {
         bool label = is_label(c->op, i);
-        c->x[i] = tensor_new(label ? I32 : real, example->x[i]);
+        bool soft = label && example->x[i].c > 1;
+        uint32_t below = (uint32_t)example->x[0].c + 2 * soft;
+        c->x[i] = tensor_new(soft ? F32 : label ? I32 : real, example->x[i]);
         if (!label) fill_normal(&c->x[i], random, 0, 1);
         if (has_gradient(c->op, i)) c->d_x[i] = tensor_new(real, example->x[i]);
         for (int64_t k = 0; label && k < shape_count(c->x[i].shape); k++)
-            tensor_set(&c->x[i], k, random_below(random, (uint32_t)example->x[0].c));
+            tensor_set(&c->x[i], k, random_below(random, below));
     }
 }
 

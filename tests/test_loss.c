@@ -1,4 +1,4 @@
-/* test_loss: softmax cross entropy and ranks on known numbers (torch 2.11), bad labels included. */
+/* test_loss: losses and ranks on known numbers (torch 2.11 and 2.12), bad labels included. */
 #include "known.h"
 
 static struct op_case *loss_open(const char *op, const char *settings, int32_t first, int32_t second)
@@ -62,6 +62,58 @@ static void test_soft_targets(void **state)
     op_case_close(c);
 }
 
+/* A loss of each output, whose mean is taken; numbers are of torch.nn.functional with reduction="none". */
+static void expect_pointwise(const char *settings, bool soft, const double *y, const double *d_x)
+{
+    struct op_case *c = loss_open("pointwise_loss", settings, 2, 0);
+    if (soft) use_soft_targets(c);
+    EACH_CODE(code, c) {
+        run_loss(c, code);
+        known_expect(&c->y, y, 2);
+        known_expect(&c->d_x[0], d_x, 8);
+    }
+    op_case_close(c);
+}
+
+static void test_binary_cross_entropy(void **state)
+{
+    expect_pointwise("", false, (double[]){0.950509727, 1.41486275},
+                     (double[]){0.0913823247, 0.110099629, -0.00592823327, 0.033617679, -0.047192581,
+                                0.0471925847, 0.0625, 0.12275172});
+    expect_pointwise("label_smoothing=0.1", false, (double[]){0.994259715, 1.40236282},
+                     (double[]){0.0882573277, 0.106974632, 0.00344677269, 0.0304926783, -0.037817575,
+                                0.044067584, 0.0593749993, 0.119626723});
+    expect_pointwise("", true, (double[]){1.45050955, 1.10236275},
+                     (double[]){0.0788823217, 0.0850996301, 0.0815717652, -0.0163823217, 0.077807419,
+                                -0.0153074153, 0.0625, 0.0602517202});
+}
+
+/* BCEWithLogitsLoss(pos_weight=[1, 2, 0.5, 4]) */
+static void test_positive_weights(void **state)
+{
+    struct op_case *c = loss_open("pointwise_loss", "", 0, 0);
+    free(c->x[1].data);
+    c->x[1] = (struct tensor){memory_new(18, sizeof(float)), F32, shape_nhwc(2, 1, 1, 9)};
+    SET(&c->x[1], 0.1, 0.2, 0.3, 0.4, 3, 1, 2, 0.5, 4, 0, 0.5, 0, 0.5, 1, 1, 2, 0.5, 4);
+    EACH_CODE(code, c) {
+        run_loss(c, code);
+        EXPECT(&c->y, 1.84901261, 1.23092866);
+        EXPECT(&c->d_x[0], 0.0788823217, 0.0821195543, 0.0824609995, -0.126041114, 0.077807419, -0.0542111248,
+               0.0625, 0.0568793118);
+    }
+    op_case_close(c);
+}
+
+static void test_losses_of_numbers(void **state)
+{
+    expect_pointwise("kind=mse", true, (double[]){3.32500005, 3.375},
+                     (double[]){0.224999994, 0.449999988, 0.675000012, -0.349999994, 0.125, -0.25, 0, 0.875});
+    expect_pointwise("kind=l1", true, (double[]){1.69999993, 1.25},
+                     (double[]){0.125, 0.125, 0.125, -0.125, 0.125, -0.125, 0, 0.125});
+    expect_pointwise("kind=huber delta=0.75", true, (double[]){0.993749976, 0.734375},
+                     (double[]){0.09375, 0.09375, 0.09375, -0.09375, 0.0625, -0.09375, 0, 0.09375});
+}
+
 static void test_large_logits_do_not_overflow(void **state)
 {
     struct op_case *c = loss_open("softmax_cross_entropy", "", 0, 1);
@@ -72,18 +124,33 @@ static void test_large_logits_do_not_overflow(void **state)
         for (int i = 0; i < 8; i++) assert_true(isfinite(tensor_get(&c->d_x[0], i)));
     }
     op_case_close(c);
+    c = loss_open("pointwise_loss", "", 0, 1);
+    SET(&c->x[0], 1e30, -1e30, 0, 0, 3000, 3001, 2000, -3000);
+    EACH_CODE(code, c) {
+        run_loss(c, code);
+        EXPECT(&c->y, 0.346573591, 1250);
+        EXPECT(&c->d_x[0], 0, 0, 0.0625, 0.0625, 0.125, 0, 0.125, 0);
+    }
+    op_case_close(c);
+}
+
+static void expect_bad_label(const char *op, int32_t label, double other)
+{
+    struct op_case *c = loss_open(op, "", label, 0);
+    EACH_CODE(code, c) {
+        run_loss(c, code);
+        EXPECT(&c->y, NAN, other);
+        for (int i = 0; i < 4; i++) assert_true(isnan(tensor_get(&c->d_x[0], i)));
+    }
+    op_case_close(c);
 }
 
 static void test_bad_labels_give_nan_for_their_image_only(void **state)
 {
     const int32_t bad[] = {-1, 4, INT32_MIN, INT32_MAX};
     for (int i = 0; i < COUNT(bad); i++) {
-        struct op_case *c = loss_open("softmax_cross_entropy", "", bad[i], 0);
-        EACH_CODE(code, c) {
-            run_loss(c, code);
-            EXPECT(&c->y, NAN, 3.55791235);
-        }
-        op_case_close(c);
+        expect_bad_label("softmax_cross_entropy", bad[i], 3.55791235);
+        expect_bad_label("pointwise_loss", bad[i], 1.41486275);
     }
 }
 
@@ -137,6 +204,9 @@ int main(void)
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_label_smoothing),
         cmocka_unit_test(test_soft_targets),
+        cmocka_unit_test(test_binary_cross_entropy),
+        cmocka_unit_test(test_positive_weights),
+        cmocka_unit_test(test_losses_of_numbers),
         cmocka_unit_test(test_large_logits_do_not_overflow),
         cmocka_unit_test(test_bad_labels_give_nan_for_their_image_only),
         cmocka_unit_test(test_ranks),

@@ -13,32 +13,13 @@
 
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
+#include "kernels/loss/loss_targets.h"
 
-double target_of(const struct call *call, int64_t i, int64_t c)
+static bool softmax_cross_entropy_shape(const void *settings, int x_count, const struct shape *x,
+                                        struct shape *y, struct reason *reason)
 {
-    const struct tensor *labels = &call->x[1];
-    int64_t classes = call->x[0].shape.c;
-    if (labels->dtype != I32) return tensor_get(labels, i * (classes + 1) + c);
-    int32_t label = ((const int32_t *)labels->data)[i];
-    if (label < 0 || label >= classes) return NAN;
-    return label == c;
+    return targets_shape(x, false, y, reason);
 }
-
-bool per_image_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                     struct reason *reason)
-{
-    char logits[SHAPE_TEXT], labels[SHAPE_TEXT];
-    if (x[0].h != 1 || x[0].w != 1)
-        return because(reason, "the logits have shape %s, not one vector per image",
-                       shape_text(x[0], logits));
-    if (x[1].n != x[0].n || x[1].h != 1 || x[1].w != 1 || (x[1].c != 1 && x[1].c != x[0].c + 1))
-        return because(reason, "labels of shape %s do not match logits of shape %s", shape_text(x[1], labels),
-                       shape_text(x[0], logits));
-    *y = shape_nhwc(x[0].n, 1, 1, 1);
-    return true;
-}
-
-bool labels_no_gradient(int input) { return input == 1; }
 
 /* Tests compute gradients in double precision. */
 static enum dtype softmax_cross_entropy_output_dtype(const void *settings, enum dtype input)
@@ -62,8 +43,7 @@ static unsigned softmax_cross_entropy_reads(const void *settings, enum phase pha
 static double smoothed(const struct call *call, int64_t i, int64_t c)
 {
     const struct softmax_cross_entropy *s = call->settings;
-    return (1 - s->label_smoothing) * target_of(call, i, c) +
-           s->label_smoothing / (double)call->x[0].shape.c;
+    return target_of(call, i, c, s->label_smoothing);
 }
 
 static double logsumexp(const struct tensor *x, int64_t i)
@@ -135,11 +115,12 @@ const struct op softmax_cross_entropy_op = {
     .min_inputs = 2,
     .max_inputs = 2,
     .internal = true,
-    .shape = per_image_shape,
+    .root = true,
+    .shape = softmax_cross_entropy_shape,
     .output_dtype = softmax_cross_entropy_output_dtype,
     .saved = softmax_cross_entropy_saved,
     .reads = softmax_cross_entropy_reads,
-    .no_gradient = labels_no_gradient,
+    .no_gradient = targets_no_gradient,
     .reference = &reference,
     .cpu = &softmax_cross_entropy_cpu,
     .cuda = ON_CUDA(softmax_cross_entropy_cuda),

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/cpu.h"
+#include "kernels/loss/loss_targets.h"
 
 static EVERY_MACHINE(float, block_max, (const float *x, int64_t count, float max), (x, count, max))
 {
@@ -50,8 +51,7 @@ static double row_log_sum(const struct row *r, float max)
 static double row_target(const struct row *r, int64_t c)
 {
     const struct softmax_cross_entropy *s = r->call->settings;
-    return (1 - s->label_smoothing) * target_of(r->call, r->image, c) +
-           s->label_smoothing / (double)r->classes;
+    return target_of(r->call, r->image, c, s->label_smoothing);
 }
 
 static void softmax_cross_entropy_cpu_forward_image(const struct call *call, int64_t image)

@@ -3,9 +3,9 @@
  *
  *     y = number of classes c with x[c] > x[label], or x[c] = x[label] and c < label
  *
- * NaN logits come last, in order of their index; a label out of range is beaten by all. Targets end with
- * the true class. */
-#include "kernels/loss/softmax_cross_entropy.h"
+ * NaN logits come last, in order of their index; a label out of range is beaten by all. Targets have the
+ * true class. */
+#include "kernels/loss/loss_targets.h"
 
 #include <math.h>
 
@@ -16,14 +16,10 @@ static enum dtype topk_output_dtype(const void *settings, enum dtype input)
     return I32;
 }
 
-/* `classes` when the label is out of range. */
-static int64_t true_class(const struct call *call, int64_t i)
+static bool topk_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                       struct reason *reason)
 {
-    int64_t classes = call->x[0].shape.c;
-    const struct tensor *labels = &call->x[1];
-    double label = labels->dtype == I32 ? ((const int32_t *)labels->data)[i]
-                                        : tensor_get(labels, i * (classes + 1) + classes);
-    return label >= 0 && label < (double)classes ? (int64_t)label : classes;
+    return targets_shape(x, true, y, reason);
 }
 
 static bool topk_beats(double value, int64_t c, double own, int64_t label)
@@ -36,8 +32,8 @@ static enum status topk_forward(const struct call *call)
 {
     int64_t classes = call->x[0].shape.c;
     for (int64_t i = 0; i < call->y.shape.n; i++) {
-        int64_t label = true_class(call, i), rank = 0;
-        if (label == classes) {
+        int64_t label = target_class(call, i), rank = 0;
+        if (label < 0) {
             rank = classes;
         } else {
             double own = tensor_get(&call->x[0], i * classes + label);
@@ -65,9 +61,9 @@ const struct op topk_op = {
     .min_inputs = 2,
     .max_inputs = 2,
     .internal = true,
-    .shape = per_image_shape,
+    .shape = topk_shape,
     .output_dtype = topk_output_dtype,
-    .no_gradient = labels_no_gradient,
+    .no_gradient = targets_no_gradient,
     .reference = &reference,
     .cuda = ON_CUDA(topk_cuda),
     .examples = examples,

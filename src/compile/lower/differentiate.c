@@ -166,10 +166,10 @@ static bool passes_on(const struct backward *b, const struct instruction *forwar
 
 /* Weight gradients come before the data gradient, so that values that only they read can be freed before the
  * data gradient is allocated. */
-static void backward_of(struct backward *b, const struct instruction *forward, const struct op *loss)
+static void backward_of(struct backward *b, const struct instruction *forward)
 {
     int d_y = b->gradient[forward->y];
-    if (!b->wanted[forward->y] || (d_y < 0 && forward->op != loss)) return;
+    if (!b->wanted[forward->y] || (d_y < 0 && !forward->op->root)) return;
     if (passes_on(b, forward)) {
         for (int i = 0; i < forward->x_count; i++)
             if (input_wanted(b, forward, i)) gradient_arrives(b, forward, forward->x[i], d_y);
@@ -255,12 +255,11 @@ void backward(struct program *program)
     mark_wanted(&b, forward, count);
     program->instructions = NULL;
     program->count = 0;
-    const struct op *loss = build_op("softmax_cross_entropy");
     for (int begin = 0, end; begin < count; begin = end) {
         for (end = begin; end < count && forward[end].micro_batch == forward[begin].micro_batch; end++)
             build_push(program, forward[end]);
         if (begin == 0) program->first_backward = end;
-        for (int i = end - 1; i >= begin; i--) backward_of(&b, &forward[i], loss);
+        for (int i = end - 1; i >= begin; i--) backward_of(&b, &forward[i]);
     }
     push_optimizer(program);
     push_statistics(&b, forward, count);
