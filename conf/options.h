@@ -11,6 +11,8 @@ enum { DECODE_AUTO, DECODE_CPU, DECODE_GPU };                               /* l
 enum { CACHE_AUTO, CACHE_NONE, CACHE_HOST, CACHE_DEVICE };                  /* loader.cache */
 enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND,
        AUTO_AUGMENT_THREE };                                                /* augment.auto_augment */
+enum { TRAIN_LOSS_AUTO, TRAIN_LOSS_CE, TRAIN_LOSS_BCE, TRAIN_LOSS_MSE, TRAIN_LOSS_L1,
+       TRAIN_LOSS_HUBER };                                                  /* train.loss */
 enum { ON_NAN_SKIP, ON_NAN_STOP };                                          /* train.on_nan */
 enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* memory.strategy */
 enum { PIPELINE_SCHEDULE_AUTO, PIPELINE_SCHEDULE_GPIPE, PIPELINE_SCHEDULE_1F1B,

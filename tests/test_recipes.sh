@@ -106,6 +106,19 @@ ok "class weights that are not numbers" says 2 "must be none, balanced, or a num
     -s data.class_weights=balance
 ok "class weights that are all 0" says 2 "at least one must be above 0" pictures e -s data.class_weights=0,0
 
+### train.loss
+
+pictures bce -s train.loss=bce || exit 1
+ok "train.loss=bce changes the run" differs a bce
+ok "... which resumes exactly" exact -s train.loss=bce -s augment.label_smoothing=0.1
+ok "... also with mixed images" exact -s train.loss=bce -s augment.mixup=0.4
+pictures ce -s train.loss=ce || exit 1
+ok "ce is that of classes" same a ce
+ok "losses of numbers are not for classes" says 2 "train.loss: mse is a loss of numbers, not of classes" \
+    pictures e -s train.loss=mse
+ok "class weights are for cross entropy" says 2 "data.class_weights: cannot be combined with train.loss = bce" \
+    pictures e -s train.loss=bce -s data.class_weights=balanced
+
 ### optimizer.layer_decay
 
 pictures decayed -s optimizer.layer_decay=0.5 || exit 1

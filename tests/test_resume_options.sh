@@ -29,6 +29,7 @@ value_of() { # KEY VALUE
     model.file) echo same.ini ;;
     model.weights) echo whole ;;
     train.freeze) echo 'fc.*' ;;
+    train.loss) echo bce ;;
     optimizer.name) echo adamw ;;
     optimizer.lr_scale) echo 'fc.*:0.5' ;;
     schedule.name) echo poly ;;

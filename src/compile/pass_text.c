@@ -13,7 +13,7 @@
 
 /* What passes are told besides the program: "options fold=1 streams=2". */
 struct pass_options {
-    int device, schedule, division;
+    int device, schedule, division, loss;
     bool tf32, soft_targets, logits, on_cpu, in_mail, offload, hidden;
     double label_smoothing;
     int64_t fold, stages, stage, bucket, all_reduce, fuse_limit, offload_limit, offload_least;
@@ -22,6 +22,7 @@ struct pass_options {
 };
 
 static const char *const device_words[] = {[DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda", NULL};
+static const char *const loss_words[] = {"ce", "bce", "mse", "l1", "huber", NULL};
 static const char *const division_words[] = {[BY_MICRO_BATCH] = "micro_batch", [BY_LAYER] = "layer", NULL};
 
 #define AT(member) .offset = offsetof(struct pass_options, member)
@@ -29,6 +30,7 @@ static const char *const division_words[] = {[BY_MICRO_BATCH] = "micro_batch", [
 static const struct field fields[] = {
     {.name = "device", .type = FIELD_CHOICE, AT(device), .initial = "cpu", .choices = device_words},
     {.name = "tf32", .type = FIELD_BOOL, AT(tf32), .initial = "no"},
+    {.name = "loss", .type = FIELD_CHOICE, AT(loss), .initial = "ce", .choices = loss_words},
     {.name = "label_smoothing", .type = FIELD_REAL, AT(label_smoothing), .initial = "0", .max = 1},
     {.name = "soft_targets", .type = FIELD_BOOL, AT(soft_targets), .initial = "no"},
     {.name = "logits", .type = FIELD_BOOL, AT(logits), .initial = "no"},
@@ -88,8 +90,9 @@ static struct compile_options compile_options_of(const struct pass_options *opti
                   .first_micro_batch = program->first_micro_batch,
                   .all_micro_batches = program->all_micro_batches, .training = program->training,
                   .sync_bn = program->sync_bn, .storage = program->storage, .wire = program->wire,
-                  .label_smoothing = options->label_smoothing, .fold_least = options->fold,
-                  .soft_targets = options->soft_targets, .logits = options->logits},
+                  .loss = (enum loss)options->loss, .label_smoothing = options->label_smoothing,
+                  .fold_least = options->fold, .soft_targets = options->soft_targets,
+                  .logits = options->logits},
         .kernel_plans = {.code_of = code_of, .tf32 = options->tf32},
         .cut = {.stages = program->stages > 1 ? program->stages : (int)options->stages,
                 .stage = (int)options->stage, .schedule = (enum pipeline_schedule)options->schedule,

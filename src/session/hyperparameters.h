@@ -3,6 +3,7 @@
 
 #include "amp/precision.h"
 #include "amp/scaler.h"
+#include "kernels/loss/losses.h"
 #include "kernels/optimizer/optimizer.h"
 #include "input/data.h"
 #include "session/schedule.h"
@@ -10,6 +11,7 @@
 struct hyperparameters {
     const struct precision_row *precision;
     struct scaler_settings scaling;
+    enum loss loss;
     const struct optimizer *optimizer;
     struct optimizer_settings optimizer_settings;
     struct schedule schedule;

@@ -186,6 +186,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .sync_bn = session->settings->train.sync_bn,
             .storage = session->hyper.precision->storage,
             .wire = session->settings->parallel.wire == WIRE_STORAGE ? hyper->precision->storage : F32,
+            .loss = hyper->loss,
             .label_smoothing = training && !soft ? session->settings->augment.label_smoothing : 0,
             .fold_least = folds(session) ? FOLD_LEAST : 0,
             .soft_targets = soft,

@@ -104,7 +104,7 @@ static bool take_view(struct counting *counting, const struct batch *batch)
     const float *logits = exec_logits(counting->step->exec);
     bool last = batch->view + 1 == batch->views;
     views_add(&counting->views, logits, batch->count, batch->weight, batch->view == 0);
-    if (last) views_end(&counting->views, batch->labels, batch->count);
+    if (last) views_end(&counting->views, counting->session->hyper.loss, batch->labels, batch->count);
     return last;
 }
 

@@ -4,7 +4,6 @@
 
 #include "base/memory.h"
 #include "compile/ir/kernel_plans.h"
-#include "kernels/loss/softmax_cross_entropy.h"
 
 struct views views_open(int images, int classes)
 {
@@ -29,24 +28,27 @@ void views_add(struct views *views, const float *logits, int images, float weigh
         views->logits[i] = (first ? 0 : views->logits[i]) + weight * logits[i];
 }
 
-static void views_compute(const char *op, struct tensor x[2], struct tensor y)
+static void views_compute(const struct op *op, const void *settings, struct tensor x[2], struct tensor y)
 {
-    const struct softmax_cross_entropy plain = {.label_smoothing = 0};
-    kernel_plans_code(DEVICE_CPU)(op_find(op))
-        ->forward(&(struct call){.settings = &plain, .x_count = 2, .x = x, .y = y});
+    kernel_plans_code(DEVICE_CPU)(op)->forward(
+        &(struct call){.settings = settings, .x_count = 2, .x = x, .y = y});
 }
 
 /* Labels below 0 mark places without an image. */
-void views_end(struct views *views, const int32_t *labels, int images)
+void views_end(struct views *views, enum loss loss, const int32_t *labels, int images)
 {
     const struct shape each = shape_nhwc(images, 1, 1, 1);
     struct tensor x[] = {
         {.data = views->logits, .dtype = F32, .shape = shape_nhwc(images, 1, 1, views->classes)},
         {.data = (int32_t *)labels, .dtype = I32, .shape = each},
     };
-    views_compute("softmax_cross_entropy", x,
-                  (struct tensor){.data = views->losses, .dtype = F32, .shape = each});
-    views_compute("topk", x, (struct tensor){.data = views->ranks, .dtype = I32, .shape = each});
+    const struct op *op = op_find(loss_table[loss].op);
+    struct reason reason;
+    void *settings = op_settings_new(op, loss_table[loss].settings, &reason);
+    views_compute(op, settings, x, (struct tensor){.data = views->losses, .dtype = F32, .shape = each});
+    views_compute(op_find("topk"), NULL, x,
+                  (struct tensor){.data = views->ranks, .dtype = I32, .shape = each});
+    op_settings_free(op, settings);
     for (int i = 0; i < images; i++)
         if (labels[i] < 0) views->losses[i] = 0;
 }

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/loss/losses.h"
+
 struct views {
     int classes;
     float *logits;             /* [images][classes] */
@@ -20,4 +22,4 @@ void views_close(struct views *views);        /* accepts a zeroed struct */
 void views_add(struct views *views, const float *logits, int images, float weight, bool first);
 
 /* Computes losses and ranks, after the last view. */
-void views_end(struct views *views, const int32_t *labels, int images);
+void views_end(struct views *views, enum loss loss, const int32_t *labels, int images);

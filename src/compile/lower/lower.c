@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "compile/ir/program_parts.h"
+#include "kernels/loss/loss_targets.h"
 
 struct lowering {
     struct program *program;
@@ -128,7 +129,8 @@ static void lower_micro_batch(struct lowering *l, int micro_batch)
     for (int node = 1; node < l->graph->count; node++)
         if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
     int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch)};
-    struct result_op loss = {"softmax_cross_entropy", l->loss_settings, KERNEL_PLAN_LOSS, 2, program->loss};
+    struct result_op loss = {loss_table[l->options->loss].op, l->loss_settings, KERNEL_PLAN_LOSS, 2,
+                             program->loss};
     struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
     lower_result(l, &loss, x, micro_batch);
     lower_result(l, &rank, x, micro_batch);
@@ -146,7 +148,8 @@ static void lower_labels(struct lowering *l)
     bool soft = l->options->soft_targets;
     program->labels = value_batch(l, HOME_TARGETS, soft ? F32 : I32, "labels");
     struct value *labels = &program->values[program->labels];
-    if (soft) labels->shape.c = l->graph->nodes[l->graph->output].shape.c + 1;
+    int64_t outputs = l->graph->nodes[l->graph->output].shape.c;
+    if (soft) labels->shape.c = target_row(outputs, l->options->weighted_targets);
     value_set_bytes(labels);
     program->targets_bytes = labels->bytes;
 }
@@ -237,8 +240,10 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
     l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
     l.needed = memory_new((size_t)graph->count, sizeof *l.needed);
     l.param_values = memory_new((size_t)graph->param_count, sizeof *l.param_values);
-    l.loss_settings = build_settings(&built, build_op("softmax_cross_entropy"),
-                                     text_format("label_smoothing=%.17g", options->label_smoothing));
+    const struct loss_row *loss = &loss_table[options->loss];
+    l.loss_settings = build_settings(&built, build_op(loss->op),
+                                     text_format("%s%slabel_smoothing=%.17g", loss->settings,
+                                                 *loss->settings ? " " : "", options->label_smoothing));
     built.gradients = memory_new((size_t)graph->param_count, sizeof(int));
     for (int p = 0; p < graph->param_count; p++) built.gradients[p] = -1;
     graph_shapes(graph, l.images, l.shapes);

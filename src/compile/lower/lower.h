@@ -3,6 +3,7 @@
 
 #include "compile/ir/kernel_plans.h"
 #include "compile/ir/program.h"
+#include "kernels/loss/losses.h"
 
 struct lower_options {
     int batch;               /* images a step */
@@ -13,9 +14,11 @@ struct lower_options {
     bool sync_bn;            /* micro-batches of the same number on all ranks are normalised together */
     enum dtype storage;      /* amp/precision.h */
     enum dtype wire;         /* of gradients among ranks */
-    double label_smoothing;
+    enum loss loss;
+    double label_smoothing;  /* of ce and bce, with labels */
     int64_t fold_least;      /* in 16 bits or tf32, fold.c folds results of so many numbers; 0: none */
-    bool soft_targets;       /* targets, F32 [batch,1,1,classes + 1], as in softmax_cross_entropy.h */
+    bool soft_targets;       /* targets instead of labels, as in loss_targets.h */
+    bool weighted_targets;   /* ... with weights */
     bool logits;             /* evaluation: keep logits as a result */
     struct machine machine;  /* on which the program runs; without a name: machine_gpu's default */
 };
