@@ -26,6 +26,9 @@ after=$(field=step_ms planned -s train.batch=32)
 ok "... in proportion" awk "BEGIN { exit !($after > 1.99 * $before && $after < 2.01 * $before) }"
 ok "another precision is modelled" [ "$(from -s amp.precision=fp32)" = model ]
 ok "another network is modelled" [ "$(from -s model.arch=resnet20 -s model.file= -s augment.flip=0)" = model ]
+residual="-s model.arch=resnet20 -s model.file="
+ok "... until it has run" measure $residual
+ok "... which counts for images of another size, too" [ "$(from $residual -s augment.crop=6)" = scaled ]
 ok "plan says so in words" sh -c '"$0" plan -c run.ini | grep -q "ms  measured in an earlier run"' "$AMPTRAIN"
 
 # Lines that are damaged count for nothing, and are gone after the next step.

@@ -23,12 +23,13 @@ struct entry {
     char device[LINE_MAX_BYTES];
 };
 
-/* The network in this precision. */
+/* The network, for any image size, in this precision. */
 static uint32_t network_hash(const struct session *session)
 {
     struct text text = {0};
     graph_text(&session->graphs.training, &text);
-    uint32_t hash = crc32c(0, text.data, text.length);
+    const char *layers = strstr(text.data, "[layers]");
+    uint32_t hash = crc32c(0, layers, strlen(layers));
     text_free(&text);
     return crc32c(hash, session->hyper.precision->name, strlen(session->hyper.precision->name));
 }
