@@ -290,6 +290,8 @@ static void wrong_tensors(void **state)
 
 static void make_good(struct archive *archive)
 {
+    archive->list.count = archive->content.count = 0;
+    archive->count = 0;
     struct bytes pickle = {0};
     begin(&pickle);
     pickle_tensor(&pickle, &simple);
@@ -300,10 +302,26 @@ static void make_good(struct archive *archive)
     bytes_free(&pickle);
 }
 
-/* Every beginning of a file, and every file without one of its bytes' bits, is refused or read the same. */
-static void half_files(void **state)
+/* The file is not what it was: it is refused, or its tensor has the same elements. */
+static void check_changed(void)
 {
-    struct archive archive = {0};
+    struct weights_file file;
+    struct reason reason;
+    float values[12];
+    if (!weights_file_open(path, &file, &reason)) return;
+    int entry = weights_file_find(&file, "w");
+    if (entry >= 0 && shape_count(file.entries[entry].shape) == 12 &&
+        weights_file_read(&file, entry, values, &reason))
+        assert_memory_equal(values, floats, sizeof floats);
+    weights_file_close(&file);
+}
+
+static const uint8_t changes[] = {4, 0x80, 0xff};
+
+/* Every beginning of a file, and every file with another value of one of its bytes. */
+static void half_files_of(bool large)
+{
+    struct archive archive = {.large = large};
     struct weights_file file;
     struct reason reason;
     make_good(&archive);
@@ -312,18 +330,95 @@ static void half_files(void **state)
         if (weights_file_open(path, &file, &reason)) fail_msg("%zu bytes are accepted", count);
     }
     for (size_t i = 0; i < archive.content.count; i++) {
-        float values[12];
-        archive.content.data[i] ^= 4;
-        write_bytes(path, archive.content.data, archive.content.count);
-        archive.content.data[i] ^= 4;
-        if (!weights_file_open(path, &file, &reason)) continue;
-        int entry = weights_file_find(&file, "w");
-        if (entry >= 0 && shape_count(file.entries[entry].shape) == 12 &&
-            weights_file_read(&file, entry, values, &reason))
-            assert_memory_equal(values, floats, sizeof floats);
-        weights_file_close(&file);
+        for (int k = 0; k < 3; k++) {
+            archive.content.data[i] ^= changes[k];
+            write_bytes(path, archive.content.data, archive.content.count);
+            check_changed();
+            archive.content.data[i] ^= changes[k];
+        }
     }
     archive_free(&archive);
+}
+
+static void half_files(void **state) { half_files_of(false); }
+
+/* As torch.save writes what has more than 4 GiB. */
+static void large_files(void **state)
+{
+    struct archive archive = {.large = true};
+    struct weights_file file;
+    make_good(&archive);
+    write_bytes(path, archive.content.data, archive.content.count);
+    open_good(&file);
+    expect_values(&file, "w", "12", (double[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 12);
+    weights_file_close(&file);
+    uint8_t *end = memmem(archive.content.data, archive.content.count, "PK\6\6", 4);
+    uint8_t *locator = memmem(archive.content.data, archive.content.count, "PK\6\7", 4);
+    const struct {
+        uint8_t *at, value;
+        const char *words;
+    } wrong[] = {
+        {end, 'Q', "a damaged end of its zip archive"},
+        {locator + 15, 0x7f, "a damaged end of its zip archive"},
+        {locator + 15, 0x80, "a damaged end of its zip archive"},
+        {end + 39, 0x7f, "has more than 1000000 members"},
+        {end + 47, 0x7f, "its list of members lies outside"},
+        {end + 55, 0x80, "its list of members lies outside"},
+        {end + 34, 1, "a damaged list of members"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint8_t before = *wrong[i].at;
+        *wrong[i].at = wrong[i].value;
+        write_bytes(path, archive.content.data, archive.content.count);
+        open_refused(wrong[i].words, wrong[i].words);
+        *wrong[i].at = before;
+    }
+    archive_free(&archive);
+    half_files_of(true);
+}
+
+/* Each opcode that is read; what they leave is dropped again. */
+#define CODE(text) {text, sizeof text - 1}
+static const struct {
+    const char *code;
+    size_t bytes;
+} opcodes[] = {
+    CODE("\x95" "12345678("), CODE("N\x88\x89G12345678J\1\1\1\1M\1\1K\1"),
+    CODE("\x8a\0\x8a\1\xff\x8a\x09" "123456789\x8b\2\0\0\0ab"),
+    CODE("U\1a\x8c\1aT\1\0\0\0aX\1\0\0\0a\x8d\1\0\0\0\0\0\0\0a"),
+    CODE("C\1aB\1\0\0\0a\x8e\1\0\0\0\0\0\0\0a\x96\1\0\0\0\0\0\0\0a"),
+    CODE("q\5h\5r\7\0\0\0j\7\0\0\0\x94N\x85NN\x86NNN\x87(NNt)"),
+    CODE("}NNs}(NNu(NNd(NNdNNs](NNe]Na\x8f(N\x90(N\x91(Nl(N1N0(0N2"),
+    CODE("cargparse\nNamespace\n)\x81}b\x8c\5numpy\x8c\5" "dtype\x93)RU\1aQ1"),
+};
+
+/* The archive around them is whole. */
+static void half_pickles(void **state)
+{
+    struct bytes pickle = {0};
+    begin(&pickle);
+    for (size_t i = 0; i < sizeof opcodes / sizeof *opcodes; i++)
+        bytes_add(&pickle, opcodes[i].code, opcodes[i].bytes);
+    pickle_tensor(&pickle, &simple);
+    pickle_code(&pickle, ".");
+    write_archive(&pickle);
+    struct weights_file file;
+    open_good(&file);
+    assert_int_equal(file.count, 1);
+    weights_file_close(&file);
+    for (struct bytes part = {pickle.data, 0, 0}; part.count < pickle.count; part.count++) {
+        write_archive(&part);
+        open_refused("damaged pickle", "a part of a pickle");
+    }
+    for (size_t i = 0; i < pickle.count; i++) {
+        for (int k = 0; k < 3; k++) {
+            pickle.data[i] ^= changes[k];
+            write_archive(&pickle);
+            check_changed();
+            pickle.data[i] ^= changes[k];
+        }
+    }
+    bytes_free(&pickle);
 }
 
 static void damaged_contents(void **state)
@@ -483,6 +578,7 @@ int main(void)
         cmocka_unit_test(tensors_of_every_kind), cmocka_unit_test(plain_data_are_skipped),
         cmocka_unit_test(wrong_pickles),         cmocka_unit_test(endless_pickles),
         cmocka_unit_test(wrong_tensors),         cmocka_unit_test(half_files),
+        cmocka_unit_test(large_files),           cmocka_unit_test(half_pickles),
         cmocka_unit_test(damaged_contents),      cmocka_unit_test(wrong_archives),
         cmocka_unit_test(old_formats),           cmocka_unit_test(files_with_an_index),
     };

@@ -67,6 +67,12 @@ void pickle_tensor(struct bytes *pickle, const struct torch_tensor *tensor)
     pickle_code(pickle, "\x89" "ccollections\nOrderedDict\n)RtRs");
 }
 
+/* Numbers that large archives have elsewhere, since 32 bits may not hold them. */
+static void list_number(struct archive *archive, uint64_t value, int count)
+{
+    bytes_number(&archive->list, archive->large ? UINT64_MAX : value, count);
+}
+
 void archive_add(struct archive *archive, const char *name, const void *data, size_t bytes)
 {
     uint32_t crc = deflated_crc(0, data, bytes);
@@ -78,22 +84,44 @@ void archive_add(struct archive *archive, const char *name, const void *data, si
     bytes_add(&archive->content, name, length);
     bytes_add(&archive->content, data, bytes);
     bytes_add(&archive->list, "PK\1\2\0\0\0\0\0\0\0\0\0\0\0\0", 16);
-    for (int i = 0; i < 3; i++) bytes_number(&archive->list, i == 0 ? crc : bytes, 4);
+    bytes_number(&archive->list, crc, 4);
+    for (int i = 0; i < 2; i++) list_number(archive, bytes, 4);
     bytes_number(&archive->list, length, 2);
-    bytes_add(&archive->list, "\0\0\0\0\0\0\0\0\0\0\0\0", 12);
-    bytes_number(&archive->list, header, 4);
+    bytes_number(&archive->list, archive->large ? 33 : 0, 2);
+    bytes_add(&archive->list, "\0\0\0\0\0\0\0\0\0\0", 10);
+    list_number(archive, header, 4);
     bytes_add(&archive->list, name, length);
+    if (archive->large) {
+        bytes_add(&archive->list, "\2\0\1\0x\1\0\x18\0", 9);         /* another program's field before it */
+        for (int i = 0; i < 3; i++) bytes_number(&archive->list, i == 2 ? header : bytes, 8);
+    }
     archive->count++;
+}
+
+/* The end of an archive of more than 4 GiB: where it is comes before the usual one. */
+static void end_large(struct archive *archive, size_t at)
+{
+    size_t end = archive->content.count;
+    bytes_add(&archive->content, "PK\6\6\x2c\0\0\0\0\0\0\0\x2d\0\x2d\0\0\0\0\0\0\0\0\0", 24);
+    for (int i = 0; i < 2; i++) bytes_number(&archive->content, (uint64_t)archive->count, 8);
+    bytes_number(&archive->content, archive->list.count, 8);
+    bytes_number(&archive->content, at, 8);
+    bytes_add(&archive->content, "PK\6\7\0\0\0\0", 8);
+    bytes_number(&archive->content, end, 8);
+    bytes_number(&archive->content, 1, 4);
 }
 
 void archive_end(struct archive *archive)
 {
     size_t at = archive->content.count;
+    bool large = archive->large;
     bytes_add(&archive->content, archive->list.data, archive->list.count);
+    if (large) end_large(archive, at);
     bytes_add(&archive->content, "PK\5\6\0\0\0\0", 8);
-    for (int i = 0; i < 2; i++) bytes_number(&archive->content, (uint64_t)archive->count, 2);
-    bytes_number(&archive->content, archive->list.count, 4);
-    bytes_number(&archive->content, at, 4);
+    for (int i = 0; i < 2; i++)
+        bytes_number(&archive->content, large ? UINT64_MAX : (uint64_t)archive->count, 2);
+    bytes_number(&archive->content, large ? UINT64_MAX : archive->list.count, 4);
+    bytes_number(&archive->content, large ? UINT64_MAX : at, 4);
     bytes_number(&archive->content, 0, 2);
 }
 

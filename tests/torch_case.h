@@ -34,6 +34,7 @@ void pickle_tensor(struct bytes *pickle, const struct torch_tensor *tensor);
 struct archive {
     struct bytes content, list;
     int count;
+    bool large;                         /* sizes and places are numbers of 64 bits, as beyond 4 GiB */
 };
 void archive_add(struct archive *archive, const char *name, const void *data, size_t bytes);
 /* Appends the list and its end to the content. */
