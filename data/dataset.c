@@ -13,6 +13,7 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
     if (options->path && !detect_check(format->name, options->path, &reason))
         return fail(BAD_DATA, "%s", reason.text);
     enum status status = format->open(options, &opened);
+    if (opened.target == TARGET_ANY) opened.target = TARGET_CLASS;
     if (status == OK) status = dataset_number_classes(options, &opened);
     if (status != OK) {
         dataset_close(&opened);

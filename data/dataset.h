@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "data/image.h"
+#include "data/target.h"
 
 /* More classes are treated as an error or an attack: each needs memory for its name. */
 #define CLASSES_MAX 1000000
@@ -26,11 +27,13 @@ struct dataset_options {
     int h, w, c;                   /* synthetic: size; folder: c is 1 (grey) or 3; 0: default */
     uint64_t seed;
     bool ignore_orientation;       /* image files: struct image_options */
+    enum target_kind target;       /* of labels that are wanted */
 };
 
 struct dataset {
     const struct format *format;
     int64_t count;
+    enum target_kind target;       /* set by formats that know others than classes */
     int classes;
     char **class_names;            /* [classes] */
     int *numbers;                  /* [classes of the files] their numbers in class_names; NULL: the same */
@@ -61,6 +64,10 @@ struct format {
                  struct image *image, int *label, struct reason *reason);
     /* The label of image `index`, without reading the image. NULL: it is not known before. */
     int (*label)(const struct dataset *dataset, int64_t index);
+    /* The target of image `index`, of [classes] numbers, if it is no class; NULL: it is one. */
+    void (*target)(const struct dataset *dataset, int64_t index, float *target);
+    /* The hash of the name of the group that image `index` belongs to, 0: to none; NULL: there are none. */
+    uint64_t (*group)(const struct dataset *dataset, int64_t index);
     /* The unchanged file of image `index`, in new memory (free() it), and its label. NULL: images are not
      * files. */
     bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,

@@ -38,12 +38,16 @@ static int *find_numbers(const struct dataset *dataset, const struct dataset_opt
     return numbers;
 }
 
-/* The first class that images have and that has no number; -1: there is none. */
+/* The first class that images have and that has no number; of labels, the first that has none. -1: there is
+ * none. */
 static int first_unknown(const struct dataset *dataset, const int *numbers)
 {
-    bool all = true;
-    for (int i = 0; i < dataset->classes; i++) all = all && numbers[i] >= 0;
     int first = -1;
+    for (int i = dataset->classes - 1; i >= 0; i--)
+        if (numbers[i] < 0) first = i;
+    bool all = first < 0;
+    if (all || dataset->target != TARGET_CLASS) return first;
+    first = -1;
     for (int64_t i = 0; !all && i < dataset->count; i++) {
         int label = dataset->format->label(dataset, i);
         if (numbers[label] < 0 && (first < 0 || label < first)) first = label;

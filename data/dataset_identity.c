@@ -64,6 +64,20 @@ static const char *name_of(const struct dataset *dataset, int64_t index, char ro
     return room;
 }
 
+/* The class's hash, or that of the labels in any order, or of the number. */
+static uint32_t identity_target_hash(const struct dataset *dataset, int64_t index, const uint32_t *classes)
+{
+    if (dataset->target == TARGET_CLASS) return classes[dataset->format->label(dataset, index)];
+    float *target = memory_new((size_t)dataset->classes, sizeof *target);
+    uint32_t hash = 0;
+    dataset->format->target(dataset, index, target);
+    if (dataset->target == TARGET_NUMBER) hash = (uint32_t)hash_bytes(2, target, sizeof *target);
+    for (int i = 0; dataset->target == TARGET_LABELS && i < dataset->classes; i++)
+        if (target[i] != 0) hash += classes[i];
+    free(target);
+    return hash;
+}
+
 static struct entry entry_of(const struct making *making, int64_t index)
 {
     const struct dataset *dataset = making->dataset;
@@ -77,7 +91,7 @@ static struct entry entry_of(const struct making *making, int64_t index)
         .key = hash_bytes(0, name, length),
         .bytes = (uint64_t)contents.bytes,
         .crc = contents.crc,
-        .class = making->classes[dataset->format->label(dataset, index)],
+        .class = identity_target_hash(dataset, index, making->classes),
     };
     memcpy(entry.image.name, name + length - kept, kept);
     return entry;
@@ -209,7 +223,8 @@ uint64_t dataset_identity_hash(const struct dataset *dataset, const int64_t *sub
     for (int64_t i = 0; i < count; i++) {
         int64_t index = subset ? subset[i] : i;
         hash = dataset_identity_key(dataset, index, hash);
-        hash = hash_bytes(hash, &classes[dataset->format->label(dataset, index)], sizeof *classes);
+        uint32_t target = identity_target_hash(dataset, index, classes);
+        hash = hash_bytes(hash, &target, sizeof target);
     }
     free(classes);
     return hash;

@@ -67,6 +67,11 @@ const char *detect(const char *path, char **folder)
     return sign->format;
 }
 
+static bool detect_table(const char *name)
+{
+    return text_ends_in(name, ".csv") || text_ends_in(name, ".tsv");
+}
+
 bool detect_packed(const char *name)
 {
     return text_ends_in(name, ".pack") || text_ends_in(name, ".tar");
@@ -167,7 +172,7 @@ const char *detect_format(const char *path)
 {
     const struct sign *sign = find_sign(path, NULL);
     if (sign) return sign->format;
-    if (!directory_is(path)) return "packed";
+    if (!directory_is(path)) return detect_table(path) ? "csv" : "packed";
     const char *format = format_by_entries(path);
     return format ? format : "folder";
 }
@@ -177,7 +182,10 @@ const char *detect_other(const char *format, const char *path)
     struct reason reason;
     if (find_sign(path, format) || !detect_check(format, path, &reason)) return NULL;
     const struct sign *sign = find_sign(path, NULL);
-    const char *other = sign ? sign->format : detect_packed(path) ? "packed" : format_by_entries(path);
+    const char *other = sign                  ? sign->format
+                        : detect_packed(path) ? "packed"
+                        : detect_table(path)  ? "csv"
+                                              : format_by_entries(path);
     return other && strcmp(other, format) != 0 ? other : NULL;
 }
 

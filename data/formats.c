@@ -3,7 +3,7 @@
 #include "data/dataset.h"
 
 #define FORMATS(EACH) \
-    EACH(mnist) EACH(cifar10) EACH(cifar100) EACH(folder) EACH(packed) EACH(digits) EACH(synthetic)
+    EACH(mnist) EACH(cifar10) EACH(cifar100) EACH(folder) EACH(csv) EACH(packed) EACH(digits) EACH(synthetic)
 
 #define DECLARE(name) extern const struct format format_##name;
 #define ROW(name) &format_##name,

@@ -5,6 +5,8 @@ libdata_a_SOURCES = \
 	data/by_class.h \
 	data/colour.c \
 	data/colour.h \
+	data/csv_table.c \
+	data/csv_table.h \
 	data/dataset.c \
 	data/dataset_classes.c \
 	data/dataset.h \
@@ -17,6 +19,7 @@ libdata_a_SOURCES = \
 	data/detect.h \
 	data/gpu_preprocessing.h \
 	data/format_cifar.c \
+	data/format_csv.c \
 	data/format_digits.c \
 	data/format_folder.c \
 	data/format_mnist.c \
@@ -49,6 +52,8 @@ libdata_a_SOURCES = \
 	data/loader_watch.c \
 	data/mix.c \
 	data/mix.h \
+	data/name_index.c \
+	data/name_index.h \
 	data/orientation.c \
 	data/orientation.h \
 	data/packed.h \
@@ -67,7 +72,11 @@ libdata_a_SOURCES = \
 	data/shard_set.c \
 	data/split.c \
 	data/split.h \
+	data/split_groups.c \
+	data/split_groups.h \
+	data/split_holdout.h \
 	data/tar.c \
+	data/target.h \
 	data/targets.c \
 	data/targets.h \
 	data/tar.h \

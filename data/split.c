@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "data/by_class.h"
 #include "data/dataset_identity.h"
+#include "data/split_groups.h"
 
 /* Something to be sorted by hash: an image, or a class by what is left of its share. */
 struct ranked {
@@ -143,6 +144,7 @@ static struct drawing drawing_of(const struct dataset *dataset, const int64_t *s
 
 int64_t split_hold_out(const struct dataset *dataset, const struct split_holdout *holdout, bool *held)
 {
+    if (split_groups_any(dataset)) return split_groups_hold_out(dataset, holdout, held);
     struct drawing drawing = drawing_of(dataset, NULL, dataset->count, holdout->seed, true);
     int64_t wanted = llround((double)drawing.total * holdout->fraction), count = 0;
     if (holdout->folds > 0) count = deal(&drawing, holdout->fold, holdout->folds, held);

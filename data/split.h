@@ -5,20 +5,12 @@
 #pragma once
 
 #include "data/dataset.h"
-
-#define SPLIT_FOLDS_MAX 1000
-
-/* Fold number `fold`, from 1, of `folds`; folds 0: a fraction. */
-struct split_holdout {
-    uint64_t seed;
-    double fraction;
-    int fold, folds;
-};
+#include "data/split_holdout.h"
 
 /* Marks the images of a data set that are held out, and returns their number. The fraction is taken of each
  * class to the image, by the largest remainder. Folds are disjoint, and each has the same number of images of
  * each class, and in all, give or take one. Every class keeps an image, so one with a single image is not
- * held out. */
+ * held out. If images are in groups, none is divided (split_groups.h). */
 int64_t split_hold_out(const struct dataset *dataset, const struct split_holdout *holdout, bool *held);
 
 /* Marks `wanted` of `count` images, positions in the subset if there is one, of each class its share by the

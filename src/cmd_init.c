@@ -104,7 +104,8 @@ static void count_classes(const struct dataset *dataset, struct findings *found)
 static enum status look(struct findings *found)
 {
     struct search_paths paths = search_paths_find();
-    const struct dataset_options options = {.path = found->train, .installed = paths.data, .c = CHANNELS};
+    const struct dataset_options options = {.path = found->train, .installed = paths.data, .c = CHANNELS,
+                                            .target = TARGET_CLASS};
     struct dataset dataset = {0};
     enum status status = dataset_open(found->format, &options, &dataset);
     search_paths_free(&paths);
@@ -166,7 +167,7 @@ static enum status find(const char *path, struct findings *found)
     else if (directory_is(path))
         find_splits(path, found);
     else
-        found->format = format_find("packed"), found->train = text_copy(path);
+        found->format = format_find(detect_format(path)), found->train = text_copy(path);
     return look(found);
 }
 

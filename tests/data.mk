@@ -62,6 +62,10 @@ check_PROGRAMS += tests/test_dataset_identity
 tests_test_dataset_identity_SOURCES = tests/test_dataset_identity.c
 tests_test_dataset_identity_LDADD = libdata.a libbase.a -lcmocka
 
+check_PROGRAMS += tests/test_csv
+tests_test_csv_SOURCES = tests/test_csv.c tests/caught.h tests/files.c tests/files.h
+tests_test_csv_LDADD = libdata.a libbase.a -lcmocka
+
 check_PROGRAMS += tests/test_split
 tests_test_split_SOURCES = tests/test_split.c
 tests_test_split_LDADD = libdata.a libbase.a -lm -lcmocka

@@ -6,6 +6,7 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_archive \
 	tests/fuzz/fuzz_checkpoint \
 	tests/fuzz/fuzz_cifar \
+	tests/fuzz/fuzz_csv \
 	tests/fuzz/fuzz_digits \
 	tests/fuzz/fuzz_idx \
 	tests/fuzz/fuzz_ini \
@@ -50,6 +51,9 @@ tests_fuzz_fuzz_checkpoint_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_cifar_SOURCES = tests/fuzz/fuzz_cifar.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_cifar_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_csv_SOURCES = tests/fuzz/fuzz_csv.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_csv_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_digits_SOURCES = tests/fuzz/fuzz_digits.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_digits_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)

@@ -56,7 +56,7 @@ noinst_PROGRAMS += tests/faulty
 tests_faulty_SOURCES = $(amptrain_SOURCES) tests/faults.c
 tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=main -Wl,--wrap=pthread_create -Wl,--wrap=device_open \
 	-Wl,--wrap=store_open -Wl,--wrap=exec_collect
-dist_check_SCRIPTS += tests/test_largest.sh tests/test_losses.sh
+dist_check_SCRIPTS += tests/test_largest.sh tests/test_losses.sh tests/test_tables.sh
 
 # The program, all of it, telling what it holds at the end of every epoch.
 dist_check_SCRIPTS += tests/test_endurance.sh

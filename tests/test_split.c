@@ -15,6 +15,7 @@
 struct pictures {
     char (*names)[32];
     int *labels;
+    uint64_t *groups;          /* NULL: none */
 };
 
 static int label_of(const struct dataset *dataset, int64_t index)
@@ -27,6 +28,15 @@ static const char *name_of(const struct dataset *dataset, int64_t index)
     return ((const struct pictures *)dataset->state)->names[index];
 }
 
+static uint64_t group_of(const struct dataset *dataset, int64_t index)
+{
+    const struct pictures *pictures = dataset->state;
+    return pictures->groups ? pictures->groups[index] : 0;
+}
+
+static const struct format grouped = {
+    .name = "grouped", .label = label_of, .image_name = name_of, .group = group_of,
+};
 static const struct format named = {.name = "named", .label = label_of, .image_name = name_of};
 static const struct format numbered = {.name = "numbered", .label = label_of};
 static char *class_names[CLASSES] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
@@ -183,6 +193,81 @@ static void the_same_for_the_same_names(void **state)
     release(&grown);
 }
 
+static bool groups_are_whole(const struct dataset *dataset, const bool *held)
+{
+    for (int64_t i = 0; i < dataset->count; i++)
+        for (int64_t k = 0; k < i; k++)
+            if (group_of(dataset, i) && group_of(dataset, i) == group_of(dataset, k) && held[i] != held[k])
+                return false;
+    return true;
+}
+
+static struct dataset make_grouped(struct random *random, uint32_t groups)
+{
+    int counts[CLASSES] = {0};
+    for (int k = 0; k < 4; k++) counts[k] = 20 + (int)random_below(random, 60);
+    struct dataset dataset = make(counts);
+    struct pictures *pictures = dataset.state;
+    dataset.format = &grouped;
+    pictures->groups = memory_new((size_t)dataset.count, sizeof *pictures->groups);
+    for (int64_t i = 0; i < dataset.count; i++) pictures->groups[i] = random_below(random, groups + 1);
+    return dataset;
+}
+
+static void release_grouped(struct dataset *dataset)
+{
+    free(((struct pictures *)dataset->state)->groups);
+    release(dataset);
+}
+
+/* Each fold, and a fraction, have of each class what they should, give or take the images of a group; with
+ * many groups, none is further off than a few images. */
+static void groups_stay_on_one_side(void **state)
+{
+    for (int round = 0; round < 40; round++) {
+        struct random random = random_open((uint64_t)round, PURPOSE_TEST, 1, 0);
+        struct dataset dataset = make_grouped(&random, 40);
+        bool *held = memory_new((size_t)dataset.count, sizeof *held);
+        int *times = memory_new((size_t)dataset.count, sizeof *times), by_class[CLASSES], all[CLASSES] = {0};
+        for (int64_t i = 0; i < dataset.count; i++) all[label_of(&dataset, i)]++;
+        struct split_holdout holdout = {.seed = (uint64_t)round, .folds = 4};
+        for (holdout.fold = 1; holdout.fold <= 4; holdout.fold++) {
+            hold_out(&dataset, &holdout, held, by_class);
+            assert_true(groups_are_whole(&dataset, held));
+            for (int64_t i = 0; i < dataset.count; i++) times[i] += held[i];
+            for (int k = 0; k < 4; k++) assert_true(fabs(by_class[k] - all[k] / 4.0) <= 6);
+        }
+        for (int64_t i = 0; i < dataset.count; i++) assert_int_equal(times[i], 1);
+        holdout = (struct split_holdout){.seed = (uint64_t)round, .fraction = 0.2};
+        hold_out(&dataset, &holdout, held, by_class);
+        assert_true(groups_are_whole(&dataset, held));
+        for (int k = 0; k < 4; k++) assert_true(fabs(by_class[k] - all[k] / 5.0) <= 6);
+        free(held);
+        free(times);
+        release_grouped(&dataset);
+    }
+}
+
+static void few_groups(void **state)
+{
+    static const int counts[CLASSES] = {6, 6};
+    struct dataset dataset = make(counts);
+    struct pictures *pictures = dataset.state;
+    int by_class[CLASSES];
+    bool held[12];
+    const struct split_holdout most = {.fraction = 0.99}, least = {.fraction = 0.01};
+    const struct split_holdout fold = {.fold = 2, .folds = 3};
+    pictures->groups = memory_new(12, sizeof *pictures->groups);
+    dataset.format = &grouped;
+    for (int i = 0; i < 12; i++) pictures->groups[i] = 1;
+    assert_int_equal(hold_out(&dataset, &most, held, by_class), 0);
+    for (int i = 0; i < 4; i++) pictures->groups[i] = 2;
+    assert_int_equal(hold_out(&dataset, &most, held, by_class), 4);
+    assert_int_equal(hold_out(&dataset, &least, held, by_class), 4);
+    assert_int_equal(hold_out(&dataset, &fold, held, by_class), 0);
+    release_grouped(&dataset);
+}
+
 static void drawn_from_a_subset(void **state)
 {
     static const int counts[CLASSES] = {10, 10, 10};
@@ -202,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_each_class_to_the_image), cmocka_unit_test(classes_of_one_image_stay),
         cmocka_unit_test(any_data_set), cmocka_unit_test(the_same_for_the_same_names),
+        cmocka_unit_test(groups_stay_on_one_side), cmocka_unit_test(few_groups),
         cmocka_unit_test(drawn_from_a_subset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,8 @@ libbase_a_SOURCES = \
 	src/base/crc32c.h \
 	src/base/csv.c \
 	src/base/csv.h \
+	src/base/csv_reader.c \
+	src/base/csv_reader.h \
 	src/base/decoder.h \
 	src/base/deflated.h \
 	src/base/directory.c \

@@ -83,6 +83,7 @@ static enum status open_split(const struct data_opening *o, enum split split)
         .c = o->channels,
         .seed = (uint64_t)settings->run.seed,
         .ignore_orientation = settings->data.orientation == ORIENTATION_IGNORE,
+        .target = TARGET_CLASS,
     };
     number_classes(o, &options);
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : o->format->name);

@@ -103,6 +103,8 @@ enum status data_split(const struct data_opening *o)
     if (selection.held_count > 0) o->data->val = part_of(&all, selection.held, selection.held_count);
     bool none = holds_out && selection.held_count == 0;
     data_selection_free(&selection);
-    if (none) return settings_refuse(settings, "data", key, "there are too few images to split");
+    if (none)
+        return settings_refuse(settings, "data", key,
+                               "there are too few images to split, or all are of one group");
     return OK;
 }

@@ -1,0 +1,78 @@
+/* Tables of labels: what is read is whole, and read again in a plain form it is the same. */
+#include "fuzz.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "data/csv_table.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    fuzz_begin();
+    return 0;
+}
+
+static void check_labels(const struct csv_table *table)
+{
+    fuzz_must((table->kind == TARGET_NUMBER) == (table->numbers != NULL));
+    if (table->kind == TARGET_NUMBER) return;
+    int64_t labels = table->begins ? table->begins[table->count] : table->count;
+    for (int64_t i = 0; table->begins && i < table->count; i++)
+        fuzz_must(table->begins[i] >= 0 && table->begins[i] <= table->begins[i + 1]);
+    for (int64_t i = 0; i < labels; i++)
+        fuzz_must(table->labels[i] >= 0 && table->labels[i] < table->classes);
+}
+
+/* A field that reads back as the same. */
+static void add_field(struct text *out, const char *field, char end)
+{
+    text_add(out, "\"");
+    for (; *field; field++) text_add(out, *field == '"' ? "\"\"" : "%c", *field);
+    text_add(out, "\"%c", end);
+}
+
+static void add_target(struct text *out, const struct csv_table *table, int64_t image)
+{
+    if (table->kind == TARGET_NUMBER) text_add(out, "%.9g\n", (double)table->numbers[image]);
+    else add_field(out, table->names[table->labels[image]], '\n');
+}
+
+/* Sets are compared by their sizes alone: a name in a column of its own may have any characters. */
+static void read_again(const struct csv_table *table)
+{
+    struct csv_table again;
+    struct text text = {0};
+    if (table->begins) return;
+    text_add(&text, table->kind == TARGET_NUMBER ? "path,value\n" : "path,label\n");
+    for (int64_t i = 0; i < table->count; i++) {
+        add_field(&text, table->paths[i], ',');
+        add_target(&text, table, i);
+    }
+    const char *path = fuzz_write("again.csv", (const uint8_t *)text.data, text.length);
+    fuzz_must(csv_table_read(path, TARGET_ANY, &again) == OK && again.count == table->count);
+    for (int64_t i = 0; i < table->count; i++) {
+        fuzz_must(strcmp(again.paths[i], table->paths[i]) == 0);
+        if (table->kind == TARGET_NUMBER) fuzz_must(again.numbers[i] == table->numbers[i]);
+        else fuzz_must(strcmp(again.names[again.labels[i]], table->names[table->labels[i]]) == 0);
+    }
+    csv_table_free(&again);
+    text_free(&text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *path = fuzz_write("fuzz.csv", data, size);
+    for (enum target_kind kind = TARGET_ANY; kind <= TARGET_NUMBER; kind++) {
+        struct csv_table table;
+        if (!fuzz_good(csv_table_read(path, kind, &table), "fuzz.csv")) continue;
+        fuzz_must(table.count > 0 && table.classes > 0 && (kind == TARGET_ANY || table.kind == kind));
+        for (int64_t i = 0; i < table.count; i++) fuzz_must(*table.paths[i]);
+        for (int64_t i = 0; i < table.count; i++) fuzz_must(csv_table_line(&table, i) >= i + 2);
+        check_labels(&table);
+        read_again(&table);
+        csv_table_free(&table);
+    }
+    return 0;
+}
