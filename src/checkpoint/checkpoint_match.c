@@ -18,6 +18,8 @@ enum status checkpoint_settings(const struct safetensors *file, struct settings 
     text_unescape(config);
     enum status status = settings_load_text(file->path, config, then);
     free(config);
+    /* Runs of versions that knew one loss; others have the one that `auto` was. */
+    if (status == OK && then->train.loss == TRAIN_LOSS_AUTO) then->train.loss = TRAIN_LOSS_CE;
     return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration is invalid", file->path);
 }
 
