@@ -27,6 +27,12 @@ amptrain_SOURCES = \
 	src/export_safetensors.h \
 	src/image_arguments.c \
 	src/image_arguments.h \
+	src/init_findings.c \
+	src/init_findings.h \
+	src/init_lines.c \
+	src/init_lines.h \
+	src/init_tuning.c \
+	src/init_tuning.h \
 	src/launcher.c \
 	src/launcher.h \
 	src/launcher_lines.c \

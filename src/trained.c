@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "session/holdout.h"
 #include "checkpoint/network_identity.h"
+#include "checkpoint/weights_identify.h"
 #include "session/plausible.h"
 #include "session/preprocessing.h"
 #include "session/session_store.h"
@@ -143,22 +144,57 @@ static enum status compare_networks(const struct session *session, const struct 
     return status;
 }
 
-static enum status open_network(const char *path, struct trained *trained)
+static enum status open_network(const char *path, bool backbone, struct trained *trained)
 {
     struct session *session = &trained->session;
     TRY(session_open_device(session));
     struct store_options options = session_store_options(session, false);
     TRY(store_open(session->device, &session->graphs.training, &options, &trained->store));
     TRY(store_init(&trained->store, 0));
-    const struct weights_options loaded = {.lenient = !session->settings->model.weights_strict};
+    const struct weights_options loaded = {.lenient = !session->settings->model.weights_strict,
+                                           .fine_tuned = backbone};
     return weights_load(path, &loaded, &trained->store);
 }
 
-static enum status check_network(const struct settings *settings, const struct remembered *remembered,
-                                 const char *path)
+static void derive_numbers(struct settings *settings, const char *key, const double *numbers)
 {
+    char words[96];
+    snprintf(words, sizeof words, "%.9g %.9g %.9g", numbers[0], numbers[1], numbers[2]);
+    if (!settings_given(settings, "augment", key)) settings_derive(settings, "augment", key, words);
+}
+
+static void derive_size(struct settings *settings, const char *key, int size)
+{
+    if (size > 0 && !settings_given(settings, "augment", key))
+        settings_derive_number(settings, "augment", key, size);
+}
+
+/* Weights of other libraries: the network that they fit, and the images that these usually get, unless the
+ * configuration says otherwise. */
+static enum status recognise(struct settings *settings, const char *path, struct remembered *remembered)
+{
+    struct weights_identity identity;
+    struct data_hint *hint = &remembered->hint;
     if (remembered->network || names_network(settings)) return OK;
-    return fail(USAGE, "%s: does not say of which network it is: a configuration (-c) must name it", path);
+    TRY(weights_identify(path, &identity));
+    settings_derive(settings, "model", "arch", identity.arch);
+    if (identity.channels == MODEL_CARD_CHANNELS) {
+        derive_numbers(settings, "mean", identity.card.mean);
+        derive_numbers(settings, "std", identity.card.std);
+    }
+    derive_size(settings, "val_resize", identity.card.resize);
+    derive_size(settings, "val_crop", identity.card.crop);
+    hint->h = hint->w = identity.card.crop;
+    hint->channels = identity.channels;
+    if (hint->classes == 0 && identity.card.class_names) {
+        hint->classes = identity.classes;
+        hint->class_names = remembered->names = identity.card.class_names;
+        identity.card.class_names = NULL;
+    } else if (hint->classes == 0 && identity.classes > 0 && !settings_given(settings, "model", "classes")) {
+        settings_derive_number(settings, "model", "classes", identity.classes);
+    }
+    weights_identity_free(&identity);
+    return OK;
 }
 
 static enum status check_holdout(const struct cmd *cmd, struct session *session, const char *path)
@@ -168,10 +204,12 @@ static enum status check_holdout(const struct cmd *cmd, struct session *session,
 }
 
 static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
-                            const struct remembered *remembered, struct trained *trained)
+                            struct remembered *remembered, struct trained *trained)
 {
     struct session *session = &trained->session;
-    TRY(check_network(&cmd->settings, remembered, path));
+    TRY(recognise(&cmd->settings, path, remembered));
+    bool backbone = data & TRAINED_BACKBONE;
+    data &= ~TRAINED_BACKBONE;
     if (data != DATA_NONE && !cmd->settings.data.format && !cmd->config)
         return fail(USAGE, "%s: does not say which images: name them with --val PATH or -c FILE", path);
     cmd_any_batch(cmd);
@@ -179,7 +217,7 @@ static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
     TRY(check_holdout(cmd, session, path));
     compare_preprocessing(session, remembered, path);
     TRY(compare_networks(session, remembered, path));
-    return open_network(path, trained);
+    return open_network(path, backbone, trained);
 }
 
 enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained)

@@ -19,6 +19,9 @@ enum status trained_settings(struct cmd *cmd);
  * and classes come from the checkpoint. */
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained);
 
+/* A bit for `data`: the weights may lack the classifier, whose outputs are not used. */
+#define TRAINED_BACKBONE 0x100u
+
 /* The same without device work: preprocessing and the step. */
 enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained);
 void trained_close(struct trained *trained);

@@ -75,6 +75,26 @@ for path in 'a ;b' ';a' 'a ' '"a"' 'a\b' "$(printf 'a\tb')" "$(printf 'a\nlimit 
     ok "a folder whose name has odd characters" moves "$path"
 done
 
+# Pretrained weights: here those of a run on grey images.
+"$AMPTRAIN" -q -s data.format=digits -s model.arch=resnet20 -s data.limit=40 -s train.epochs=1 -s train.batch=20 \
+    -s augment.mean=0.25 -s augment.std=0.5 -s run.device=cpu -o grey || exit 1
+ok "weights of a run are fine-tuned" init pictures --weights grey
+ok "... in the network that they are of" has '^arch = resnet20 '
+ok "... which is said" grep -q "is of the network resnet20, 10 classes" err
+ok "... with their normalisation" has '^mean = 0.25 0.25 0.25 '
+ok "... at their size" has '^val_crop = 8 '
+ok "... the classifier first" has '^freeze = conv\*, bn\*, layer\* '
+ok "... in lines of 80 characters" fits out.ini
+ok "... which trains" "$AMPTRAIN" -q -c out.ini -s run.max_steps=1 -s run.device=cpu
+elsewhere() {
+    "$AMPTRAIN" init -q pictures --weights grey/checkpoint-last.safetensors -o configurations/tuned.ini &&
+        has "^weights = $scratch/grey/checkpoint-last.safetensors " configurations/tuned.ini &&
+        checks configurations/tuned.ini
+}
+ok "... from another folder" elsewhere
+ok "weights that are not there" says 5 "nowhere.pth: cannot be opened" "$AMPTRAIN" init pictures \
+    --weights nowhere.pth
+
 # Data sets as torchvision, Python or an archive leaves them.
 idx() { printf '\000\000\010\003\000\000\000\001\000\000\000\002\000\000\000\002abcd'; }
 labels() { printf '\000\000\010\001\000\000\000\001\003'; }

@@ -16,4 +16,15 @@ while read -r command; do
     ok "$command" sh -c "$command"
     sed -i 's/^epochs = .*/epochs = 2/' mine.ini
 done <commands
+
+# Weights of the network that README names, of a run on small images; a file is known by its contents.
+"$AMPTRAIN" -q -s data.format=digits -s model.arch=resnet18 -s augment.crop=32 -s augment.resize=32 \
+    -s run.max_steps=1 -s train.batch=4 -s data.limit=4 -o small &&
+    cp small/checkpoint-last.safetensors resnet18.pth
+sed -n 's/^    \(build\/amptrain .*tuned.*\)/\1/p' "$top_srcdir/README" >commands
+ok "README shows two commands for pretrained weights" [ "$(wc -l <commands)" = 2 ]
+while read -r command; do
+    ok "$command" sh -c "$command"
+    sed -i 's/^epochs = .*/epochs = 2/' tuned.ini
+done <commands
 finish

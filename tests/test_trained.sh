@@ -39,7 +39,7 @@ expected=run
 ok "... with --check" says 0 "using the averaged" "$AMPTRAIN" eval --weights ../run --check
 exits "a folder without a checkpoint" 5 "$AMPTRAIN" eval -q --weights .
 printf '\2\0\0\0\0\0\0\0{}' >bare.safetensors
-ok "weights without a network" says 2 "does not say of which network it is" "$AMPTRAIN" eval -q --weights \
+ok "weights of no network" says 5 "belongs to a network that is none of those" "$AMPTRAIN" eval -q --weights \
     bare.safetensors
 whole() { "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures | grep '^{"images":48,'; }
 ok "eval of other images" whole

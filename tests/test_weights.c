@@ -135,7 +135,7 @@ static const struct file {
     {"a backbone, to be evaluated", "", NULL, {FEATURES, HIDDEN}, EXACT, BAD_CHECKPOINT,
      "missing tensors: classifier.6.weight, classifier.6.bias"},
     {"another head", "", NULL, {FEATURES, HIDDEN, {"fc.weight", MATRIX(9, 4)}}, TUNED, OK,
-     "'fc.weight' belongs to another head and is left out"},
+     "of another head, and left out: fc.weight"},
     {"other classes", "", NULL,
      {FEATURES, HIDDEN, {"classifier.6.weight", MATRIX(9, 4)}, {"classifier.6.bias", VECTOR(9)}}, TUNED, OK,
      "has 9 classes, this model 3"},

@@ -17,6 +17,10 @@ tests_test_records_LDADD = libtrain.a libformat.a libbase.a -lcmocka
 tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE)
 tests_test_checkpoint_LDADD = $(LDADD) -lcmocka
 
+check_PROGRAMS += tests/test_identify
+tests_test_identify_SOURCES = tests/test_identify.c tests/caught.h tests/rounds.h
+tests_test_identify_LDADD = $(LDADD) -lcmocka
+
 check_PROGRAMS += tests/test_weights
 tests_test_weights_SOURCES = tests/test_weights.c tests/caught.h $(PLACE)
 tests_test_weights_LDADD = $(LDADD) -lcmocka

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "graph/names.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/model_card.h"
 #include "checkpoint/weights_names.h"
 
 #define LISTED 8   /* number of names that an error lists */
@@ -21,7 +22,10 @@ static bool begins(const char *text, const char *with)
 
 static char *checkpoint_of(const char *folder)
 {
-    static const char *const names[] = {CHECKPOINT_BEST, CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
+    /* The last three are Hugging Face's. */
+    static const char *const names[] = {CHECKPOINT_BEST, CHECKPOINT_LAST, CHECKPOINT_PREVIOUS,
+                                        "model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path = text_format("%s/%s", folder, names[i]);
         if (access(path, F_OK) == 0) return path;
@@ -49,7 +53,8 @@ enum status weights_path(const char *named, char **path)
     char *found = folder ? checkpoint_of(named) : text_copy(named);
     if (!found) return fail(BAD_CHECKPOINT, "%s: there is no checkpoint in this folder", named);
     if (folder) warn_of_missing_best(named, found);
-    if (folder) log_info("%s: the weights of this run", found);
+    const char *what = strstr(found, "/checkpoint-") ? "run" : "folder";
+    if (folder) log_info("%s: the weights of this %s", found, what);
     *path = found;
     return OK;
 }
@@ -106,25 +111,20 @@ static enum status listed_report(const char *path, const char *what, bool lenien
 
 struct problems {
     struct weight_list missing, unexpected, misshapen;
+    struct weight_list heads;    /* those are none */
 };
 
 static enum status problems_report(const char *path, bool lenient, struct problems *problems)
 {
+    if (problems->heads.count > 0)
+        log_info("%s: of another head, and left out: %s", path, problems->heads.text.data);
+    text_free(&problems->heads.text);
     enum status missing = listed_report(path, "missing tensors", lenient, &problems->missing);
     enum status unexpected =
         listed_report(path, "tensors that are not in this model", lenient, &problems->unexpected);
     enum status misshapen =
         listed_report(path, "tensors of another shape or type", lenient, &problems->misshapen);
     return missing ? missing : unexpected ? unexpected : misshapen;
-}
-
-/* The last layer with parameters before the logits. */
-static int classifier_of(const struct graph *graph)
-{
-    int node = graph->output;
-    while (graph->nodes[node].param_count == 0 && graph->nodes[node].input_count > 0)
-        node = graph->nodes[node].inputs[0];
-    return node;
 }
 
 /* Counters may be written as a single number or as a vector of one. */
@@ -266,7 +266,7 @@ static void find_unexpected(const struct loading *loading, struct problems *prob
         if (loading->used[i] || !weights_plain(&file->entries[i])) continue;
         if (graph_find_param(loading->graph, name) >= 0 && !loading->library) continue;
         if (loading->headless && is_head(name))
-            log_info("%s: '%s' belongs to another head and is left out", file->path, name);
+            listed_add(&problems->heads, name);
         else
             listed_add(&problems->unexpected, name);
     }
@@ -342,17 +342,25 @@ static enum status load_param(const struct loading *loading, int param, int entr
     return status;
 }
 
-static enum status load_all(struct loading *loading)
+/* The file's entry for each parameter, as entry_for has it. The caller frees them. */
+static int *find_entries(struct loading *loading, struct problems *problems)
 {
     int count = loading->graph->param_count;
     int *entries = memory_new((size_t)count, sizeof *entries);
-    struct problems problems = {0};
     for (int i = 0; i < count; i++) {
-        entries[i] = entry_for(loading, i, &problems);
+        entries[i] = entry_for(loading, i, problems);
         if (entries[i] >= 0 && begins(loading->file->entries[entries[i]].name, CHECKPOINT_AVERAGE))
             loading->averages = true;
     }
-    find_unexpected(loading, &problems);
+    find_unexpected(loading, problems);
+    return entries;
+}
+
+static enum status load_all(struct loading *loading)
+{
+    int count = loading->graph->param_count;
+    struct problems problems = {0};
+    int *entries = find_entries(loading, &problems);
     enum status status = problems_report(loading->file->path, loading->options->lenient, &problems);
     for (int i = 0; loading->store && status == OK && i < count; i++) {
         bool fresh = loading->fresh && loading->graph->params[i].node == loading->classifier;
@@ -362,13 +370,27 @@ static enum status load_all(struct loading *loading)
     return status;
 }
 
+/* The file's own, or those of its card. */
+static void class_names(const struct weights_file *file, char ***names, int *count)
+{
+    struct model_card card;
+    checkpoint_class_names(&file->described, names, count);
+    if (*count > 0) return;
+    model_card_read(file->path, &card);
+    *names = card.class_names;
+    *count = card.classes;
+    card.class_names = NULL;
+    card.classes = 0;
+    model_card_free(&card);
+}
+
 /* The file's row of each class; the file may have other classes as well. */
 static void match_rows(struct loading *loading, const struct weights_options *options)
 {
     char **names;
     int count, classes = loading->graph->classes, same = 0, found = 0, missing = -1;
     if (!options->fine_tuned || options->classes != classes) return;
-    checkpoint_class_names(&loading->file->described, &names, &count);
+    class_names(loading->file, &names, &count);
     int *rows = memory_new((size_t)classes, sizeof *rows);
     struct names index = {0};
     for (int i = 0; i < count; i++) names_add(&index, names[i], i);
@@ -489,34 +511,107 @@ static enum status choose_names(struct loading *loading)
     int found = count_found(loading);
     for (int i = 0; weights_libraries[i] && found < loading->graph->param_count; i++)
         TRY(try_library(weights_libraries[i], loading, &found));
-    if (loading->library)
-        log_info("%s: its names are those of %s", loading->file->path,
-                 strcmp(loading->library, "hf") == 0 ? "Hugging Face transformers" : loading->library);
     return OK;
+}
+
+static enum status loading_open(const struct weights_file *file, const struct weights_options *options,
+                                struct loading *loading)
+{
+    loading->file = file;
+    loading->options = options;
+    loading->used = memory_new((size_t)file->count + 1, sizeof *loading->used);
+    loading->classifier = options->fine_tuned ? graph_classifier(loading->graph) : -1;
+    return choose_names(loading);
+}
+
+static void loading_close(struct loading *loading)
+{
+    wanted_free(loading->wanted, loading->graph->param_count);
+    free(loading->used);
+    free(loading->rows);
+}
+
+enum status weights_open(const char *path, struct weights_file *file)
+{
+    struct reason reason;
+    if (!weights_file_open(path, file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    if (file->torch.wrapper) log_info("%s: the weights under '%s' are used", path, file->torch.wrapper);
+    while (strip_prefix(file)) continue;
+    return OK;
+}
+
+const char *weights_library_title(const char *library)
+{
+    return strcmp(library, "hf") == 0 ? "Hugging Face transformers" : library;
 }
 
 static enum status open_and_load(const char *path, const struct weights_options *options,
                                  struct loading *loading)
 {
     struct weights_file file;
-    struct reason reason;
-    if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    if (file.torch.wrapper) log_info("%s: the weights under '%s' are used", path, file.torch.wrapper);
-    while (strip_prefix(&file)) continue;
-    loading->file = &file;
-    loading->options = options;
-    loading->used = memory_new((size_t)file.count + 1, sizeof *loading->used);
-    loading->classifier = options->fine_tuned ? classifier_of(loading->graph) : -1;
-    enum status status = choose_names(loading);
+    TRY(weights_open(path, &file));
+    enum status status = loading_open(&file, options, loading);
+    if (status == OK && loading->library)
+        log_info("%s: its names are those of %s", path, weights_library_title(loading->library));
     if (status == OK) {
         match_rows(loading, options);
         status = load_all(loading);
     }
     if (status == OK) say(loading);
-    wanted_free(loading->wanted, loading->graph->param_count);
-    free(loading->used);
-    free(loading->rows);
+    loading_close(loading);
     weights_file_close(&file);
+    return status;
+}
+
+/* ---- Whether a file fits ---- */
+
+/* Rows of the file's classifier; 0: it has none. */
+static int64_t file_classes(const struct loading *loading)
+{
+    const struct graph *graph = loading->graph;
+    for (int i = 0; i < graph->param_count; i++) {
+        int entry = -1;
+        if (graph->params[i].node == loading->classifier) entry = entry_of(loading, loading->wanted[i].name);
+        if (entry >= 0 && loading->file->entries[entry].shape.rank > 0)
+            return loading->file->entries[entry].shape.dim[0];
+    }
+    return 0;
+}
+
+/* The first kind of mistakes; NULL: there is none. */
+static char *first_problem(const struct problems *problems)
+{
+    if (problems->missing.count > 0) return text_format("it lacks %s", problems->missing.text.data);
+    if (problems->misshapen.count > 0)
+        return text_format("these tensors have another shape: %s", problems->misshapen.text.data);
+    if (problems->unexpected.count > 0)
+        return text_format("the network does not have %s", problems->unexpected.text.data);
+    return NULL;
+}
+
+enum status weights_match(const struct weights_file *file, const struct graph *graph,
+                          struct weights_match *match)
+{
+    const struct weights_options options = {.fine_tuned = true};
+    struct loading loading = {.graph = graph};
+    struct problems problems = {0};
+    *match = (struct weights_match){0};
+    enum status status = loading_open(file, &options, &loading);
+    if (status == OK) {
+        free(find_entries(&loading, &problems));
+        *match = (struct weights_match){
+            .library = loading.library,
+            .problems = problems.missing.count + problems.unexpected.count + problems.misshapen.count,
+            .first = first_problem(&problems),
+            .classes = (int)file_classes(&loading),
+            .channels = loading.channels ? (int)loading.channels : (int)graph->nodes[0].shape.c,
+        };
+    }
+    text_free(&problems.missing.text);
+    text_free(&problems.unexpected.text);
+    text_free(&problems.misshapen.text);
+    text_free(&problems.heads.text);
+    loading_close(&loading);
     return status;
 }
 

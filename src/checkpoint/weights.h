@@ -29,6 +29,22 @@ enum status weights_load(const char *path, const struct weights_options *options
 /* Whether the file could be loaded, with the same reports; its values are not read. */
 enum status weights_check(const char *path, const struct weights_options *options, const struct graph *graph);
 
+/* Opens a file and removes the prefixes that all of its names have, which is reported. */
+enum status weights_open(const char *path, struct weights_file *file);
+
+/* How the tensors of a file fit a network that is to be fine-tuned; nothing is reported. */
+struct weights_match {
+    const char *library;         /* whose names the file has; NULL: ours */
+    int problems;                /* missing, surplus and misshapen tensors; 0: it fits */
+    char *first;                 /* some of them, for people; NULL: none. The caller frees it */
+    int classes, channels;       /* of the file's classifier, 0: it has none; of its images */
+};
+enum status weights_match(const struct weights_file *file, const struct graph *graph,
+                          struct weights_match *match);
+
+/* The name of a library (weights_names.h) for people. */
+const char *weights_library_title(const char *library);
+
 /* The entry with the weights of parameter `name`: the average, if there is one; -1: none. */
 int weights_find(const struct weights_file *file, const char *name);
 

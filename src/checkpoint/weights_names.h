@@ -15,11 +15,19 @@ struct weights_rule {
     struct shape shape;         /* rank 0: the same; a dimension 0 is ours, -1 takes what is left */
 };
 
+/* The images that the library's published weights of a network were trained on: ImageNet's, unless its file
+ * says otherwise, as "@mean = 0.5 0.5 0.5". */
+struct weights_images {
+    double mean[3], std[3];
+    int crop, resize;           /* of an evaluation: the side of the crop, and the short side before it */
+};
+
 struct weights_names {
     char *file;                 /* for messages; NULL: there is none */
     struct weights_rule *rules; /* applied one after another */
     int count;
     bool known;                 /* the library has this network */
+    struct weights_images images;
 };
 
 /* The rules of a library for the network `arch`; none, of a network that is not known, if its file is not

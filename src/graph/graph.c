@@ -1,5 +1,6 @@
 #include "graph.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +131,14 @@ void graph_layers_behind(const struct graph *graph, int *layers)
     }
 }
 
+int graph_classifier(const struct graph *graph)
+{
+    int node = graph->output;
+    while (graph->nodes[node].param_count == 0 && graph->nodes[node].input_count > 0)
+        node = graph->nodes[node].inputs[0];
+    return node;
+}
+
 int graph_find(const struct graph *graph, const char *name)
 {
     for (int i = 0; i < graph->count; i++)
@@ -193,6 +202,36 @@ struct graph graph_copy(const struct graph *graph)
         copy.params[i].name = text_copy(graph->params[i].name);
     }
     return copy;
+}
+
+/* Removes the nodes behind one, and their parameters. */
+static void graph_cut(struct graph *graph, int node)
+{
+    const struct node *last = &graph->nodes[node];
+    int params = last->param_first + last->param_count;
+    while (graph->count > node + 1) graph_free_node(&graph->nodes[--graph->count]);
+    while (graph->param_count > params) free(graph->params[--graph->param_count].name);
+    graph->output = node;
+    graph->classes = (int)graph->nodes[node].shape.c;
+}
+
+struct graph graph_until(const struct graph *graph, int node, bool mean)
+{
+    struct graph part = graph_copy(graph);
+    struct shape shape = graph->nodes[node].shape;
+    graph_cut(&part, node);
+    if (!mean || shape.h * shape.w == 1) return part;
+    /* As large as array_push would have made it. */
+    size_t room = 1;
+    while (room <= (size_t)part.count) room *= 2;
+    part.nodes = memory_resize(part.nodes, room, sizeof *part.nodes);
+    struct reason reason;
+    const struct op *op = op_find("globalavgpool");
+    const struct node_spec spec = {.name = "mean", .op = op, .settings = op_settings_new(op, "", &reason),
+                                   .inputs = &node, .input_count = 1};
+    bool good = graph_add(&part, &spec, &reason);
+    assert(good);
+    return part;
 }
 
 void graph_free(struct graph *graph)

@@ -61,6 +61,13 @@ void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes);
  * layers[graph->count]. */
 void graph_layers_behind(const struct graph *graph, int *layers);
 
+/* The last layer with weights, which is the classifier; 0: there is none. */
+int graph_classifier(const struct graph *graph);
+
+/* The part of a network up to a node, whose output it has; with `mean`, the mean over the node's pixels. Its
+ * parameters are the first ones of the whole network's. */
+struct graph graph_until(const struct graph *graph, int node, bool mean);
+
 /* A node or parameter by name; -1 if there is none. */
 int graph_find(const struct graph *graph, const char *name);
 int graph_find_param(const struct graph *graph, const char *name);

@@ -1,0 +1,152 @@
+#include "checkpoint/model_card.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/directory.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#define BYTES_MAX (8 << 20)
+#define MARKS_MAX 400000       /* braces, brackets and commas: 21,000 classes have a hundred thousand */
+#define CLASSES_MAX 100000
+#define SIDE_MAX 10000
+
+/* A file beside the weights; NULL: there is none, or none that can be used. */
+static json_t *read_beside(const char *weights, const char *name, char **path)
+{
+    const char *slash = strrchr(weights, '/');
+    char *beside = text_format("%.*s%s", slash ? (int)(slash + 1 - weights) : 0, weights, name);
+    char *text = memory_try(BYTES_MAX + 1, 1);
+    struct reason unsaid;
+    json_error_t error = {.text = "it is too long"};
+    json_t *root = NULL;
+    int file = text ? directory_file(&directory_working, beside, O_RDONLY, &unsaid) : -1;
+    ssize_t got = file >= 0 ? file_read(file, text, BYTES_MAX + 1, 0) : -1;
+    if (got >= 0 && got <= BYTES_MAX && text_json_marks(text, (size_t)got) <= MARKS_MAX)
+        root = json_loadb(text, (size_t)got, JSON_REJECT_DUPLICATES, &error);
+    if (got >= 0 && !root) log_warning("%s: is not used: %s", beside, error.text);
+    if (file >= 0) close(file);
+    free(text);
+    if (root && path) *path = beside;
+    else free(beside);
+    return root;
+}
+
+/* Three numbers, or one for all channels; divisors are above 0. */
+static bool take_channels(const json_t *list, double least, double channels[MODEL_CARD_CHANNELS])
+{
+    size_t count = json_array_size(list);
+    if (count != 1 && count != MODEL_CARD_CHANNELS) return false;
+    for (size_t i = 0; i < MODEL_CARD_CHANNELS; i++) {
+        double value = json_number_value(json_array_get(list, count == 1 ? 0 : i));
+        if (!(value >= least && value <= 1)) return false;
+        channels[i] = value;
+    }
+    return true;
+}
+
+static void take_normalisation(const json_t *object, const char *mean, const char *std,
+                               struct model_card *card)
+{
+    double means[MODEL_CARD_CHANNELS], stds[MODEL_CARD_CHANNELS];
+    if (!take_channels(json_object_get(object, mean), 0, means) ||
+        !take_channels(json_object_get(object, std), 1e-3, stds))
+        return;
+    memcpy(card->mean, means, sizeof means);
+    memcpy(card->std, stds, sizeof stds);
+    card->normalised = true;
+}
+
+/* 224, {"height": 224, "width": 224}, or {"shortest_edge": 224}; 0: neither. */
+static int side_of(const json_t *size)
+{
+    static const char *const keys[] = {"height", "shortest_edge"};
+    for (size_t i = 0; i < 2 && json_is_object(size); i++)
+        if (json_object_get(size, keys[i])) size = json_object_get(size, keys[i]);
+    json_int_t side = json_integer_value(size);
+    return side > 0 && side <= SIDE_MAX ? (int)side : 0;
+}
+
+static int before_crop(int crop, const json_t *share)
+{
+    double fraction = json_number_value(share);
+    return crop > 0 && fraction > 0.1 && fraction <= 1 ? (int)floor(crop / fraction) : crop;
+}
+
+/* Class names in order: ["cat", "dog"], or {"0": "cat", "1": "dog"}. */
+static void take_classes(const json_t *names, struct model_card *card)
+{
+    size_t count = json_is_array(names) ? json_array_size(names) : json_object_size(names);
+    if (count == 0 || count > CLASSES_MAX) return;
+    char **list = memory_new(count, sizeof *list);
+    bool good = true;
+    for (size_t i = 0; good && i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%zu", i);
+        const char *name = json_string_value(json_is_array(names) ? json_array_get(names, i)
+                                                                  : json_object_get(names, key));
+        good = name != NULL && strncmp(name, "LABEL_", 6) != 0;   /* transformers' for none */
+        list[i] = text_copy(name);
+    }
+    if (good) card->class_names = list, card->classes = (int)count;
+    else text_list_free(list, count);
+}
+
+/* timm's: {"architecture": "resnet18", "pretrained_cfg": {"input_size": [3, 224, 224], ...}}. */
+static void take_timm(const json_t *root, struct model_card *card)
+{
+    const json_t *images = json_object_get(root, "pretrained_cfg");
+    card->architecture = text_copy(json_string_value(json_object_get(root, "architecture")));
+    take_normalisation(images, "mean", "std", card);
+    card->crop = side_of(json_array_get(json_object_get(images, "input_size"), 2));
+    card->resize = before_crop(card->crop, json_object_get(images, "crop_pct"));
+    const json_t *names = json_object_get(root, "label_names");
+    take_classes(names ? names : json_object_get(images, "label_names"), card);
+}
+
+/* transformers': {"model_type": "resnet", "id2label": {"0": "tench"}}, and the other file. */
+static void take_transformers(const json_t *root, const char *weights, struct model_card *card)
+{
+    json_t *images = read_beside(weights, "preprocessor_config.json", NULL);
+    take_classes(json_object_get(root, "id2label"), card);
+    card->crop = side_of(json_object_get(root, "image_size"));
+    if (images && !json_is_false(json_object_get(images, "do_normalize")))
+        take_normalisation(images, "image_mean", "image_std", card);
+    int size = side_of(json_object_get(images, "size")), crop = side_of(json_object_get(images, "crop_size"));
+    bool crops = crop > 0 && !json_is_false(json_object_get(images, "do_center_crop"));
+    if (crops || size > 0) card->crop = crops ? crop : size;
+    card->resize = crops && size >= crop ? size
+                                         : before_crop(card->crop, json_object_get(images, "crop_pct"));
+    json_decref(images);
+}
+
+void model_card_read(const char *weights, struct model_card *card)
+{
+    *card = (struct model_card){0};
+    json_t *root = read_beside(weights, "config.json", &card->path);
+    bool timm = json_is_string(json_object_get(root, "architecture"));
+    if (timm) {
+        take_timm(root, card);
+    } else if (json_is_string(json_object_get(root, "model_type"))) {
+        take_transformers(root, weights, card);
+    } else {
+        free(card->path);
+        card->path = NULL;
+    }
+    json_decref(root);
+}
+
+void model_card_free(struct model_card *card)
+{
+    text_list_free(card->class_names, (size_t)card->classes);
+    free(card->architecture);
+    free(card->path);
+    *card = (struct model_card){0};
+}

@@ -1,0 +1,23 @@
+/* model_card.h: what stands beside a weights file about it: config.json and preprocessor_config.json, as timm
+ * and Hugging Face transformers write them. */
+#pragma once
+
+#include <stdbool.h>
+
+#define MODEL_CARD_CHANNELS 3
+
+struct model_card {
+    char *path;                  /* of config.json; NULL: there is none, or it is of something else */
+    char *architecture;          /* timm's name of the network; NULL: unknown */
+    double mean[MODEL_CARD_CHANNELS], std[MODEL_CARD_CHANNELS];
+    bool normalised;             /* mean and std are known */
+    int crop, resize;            /* of images in an evaluation: the crop's side; the short side before it; 0:
+                                  * unknown */
+    char **class_names;          /* [classes]; NULL: unknown */
+    int classes;
+};
+
+/* Reads the card of a weights file. One that is damaged is reported and not used; missing ones are no
+ * error. */
+void model_card_read(const char *weights, struct model_card *card);
+void model_card_free(struct model_card *card);       /* accepts a zeroed struct */

@@ -1,0 +1,19 @@
+/* weights_identify.h: which of the installed networks a weights file belongs to, by the names and shapes of
+ * its tensors, and which images it was trained on. */
+#pragma once
+
+#include "checkpoint/model_card.h"
+
+struct weights_identity {
+    char *arch;                  /* its name in `amptrain models` */
+    const char *library;         /* whose names the file has; NULL: ours */
+    int classes;                 /* of its classifier; 0: it has none */
+    int channels;                /* of its images */
+    struct model_card card;      /* the images and class names: its own, or what the library's networks of
+                                  * that name usually have */
+};
+
+/* Reports what was found; BAD_CHECKPOINT, with the nearest network and what differs, if there is none. Of
+ * several that fit, the one that the file's name or card has, or else the first. */
+enum status weights_identify(const char *path, struct weights_identity *identity);
+void weights_identity_free(struct weights_identity *identity);       /* accepts a zeroed struct */

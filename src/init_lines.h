@@ -1,0 +1,14 @@
+/* init_lines.h: the lines of a configuration that `amptrain init` writes: "KEY = VALUE     ; COMMENT". */
+#pragma once
+
+#include "base/text.h"
+
+void init_add(struct text *out, const char *key, const char *comment, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* A path, as it must be written in a configuration `file` (NULL: in the working folder). */
+void init_add_path(struct text *out, const char *key, const char *path, const char *file,
+                   const char *comment);
+
+void init_add_numbers(struct text *out, const char *key, const double *values, int count,
+                      const char *comment);

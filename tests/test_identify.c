@@ -1,0 +1,272 @@
+/* Networks are recognised by the names and shapes of a weights file's tensors, under the names of every
+ * library that has them, with or without a classifier; and the file config.json beside it is read. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "checkpoint/weights_identify.h"
+#include "checkpoint/weights_names.h"
+#include "graph/model.h"
+#include "tests/caught.h"
+#include "tests/rounds.h"
+#include "tests/unit.h"
+
+static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+static char folder[] = "/tmp/test_identify.XXXXXX";
+static char path[64];
+
+/* ---- Files of networks: a header, and data that are a hole ---- */
+
+struct writing {
+    struct text header;
+    int64_t bytes;
+};
+
+static void add_tensor(struct writing *writing, const char *name, const struct shape *shape)
+{
+    int64_t bytes = shape_count(*shape) * 4;
+    text_add(&writing->header, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[", writing->bytes ? "," : "", name);
+    for (int i = 0; i < shape->rank; i++)
+        text_add(&writing->header, "%s%lld", i ? "," : "", (long long)shape->dim[i]);
+    text_add(&writing->header, "],\"data_offsets\":[%lld,%lld]}", (long long)writing->bytes,
+             (long long)(writing->bytes + bytes));
+    writing->bytes += bytes;
+}
+
+static void write_header(struct writing *writing)
+{
+    FILE *file = fopen(path, "w");
+    text_add(&writing->header, "}");
+    uint64_t length = writing->header.length;
+    assert_non_null(file);
+    assert_int_equal(fwrite(&length, 8, 1, file), 1);
+    assert_int_equal(fwrite(writing->header.data, length, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(truncate(path, (off_t)(8 + length) + writing->bytes), 0);
+    text_free(&writing->header);
+}
+
+/* A file of the network's tensors under a library's names; `without`: a part of names that are left out. */
+static void write_network(const struct graph *graph, const struct weights_names *names, const char *without)
+{
+    struct writing writing = {0};
+    text_add(&writing.header, "{");
+    for (int i = 0; i < graph->param_count; i++) {
+        struct shape shape = graph->params[i].spec.shape;
+        bool classifier = graph->params[i].node == graph_classifier(graph);
+        if (strcmp(without, "classifier") == 0 ? classifier
+                                               : *without && strstr(graph->params[i].name, without) != NULL)
+            continue;
+        if (graph->params[i].spec.dtype != F32) continue;
+        char *name = weights_names_apply(names, graph->params[i].name, &shape);
+        add_tensor(&writing, name, &shape);
+        free(name);
+    }
+    write_header(&writing);
+}
+
+static void open_network(const char *arch, int classes, struct graph *graph)
+{
+    struct model_options options = {.arch = arch, .folders = folders, .dropout = -1, .classes = classes};
+    assert_int_equal(model_load(&options, graph), OK);
+}
+
+/* Several networks may have the same tensors: then the others are named. */
+static void expect(const char *arch, const char *library, int classes)
+{
+    struct weights_identity found;
+    struct caught caught;
+    caught_begin(&caught);
+    enum status status = weights_identify(path, &found);
+    caught_end(&caught);
+    if (status != OK) fail_msg("%s, %s: %s", library, arch, caught.words.data);
+    bool named = strcmp(found.arch, arch) == 0 || caught_has(&caught, arch);
+    if (!named || found.classes != classes || found.channels != 3)
+        fail_msg("%s, %s: found %s, %d classes, %d channels", library, arch, found.arch, found.classes,
+                 found.channels);
+    text_free(&caught.words);
+    weights_identity_free(&found);
+}
+
+static void try_network(const char *arch)
+{
+    struct graph graph;
+    open_network(arch, 7, &graph);
+    bool coloured = graph.nodes[0].shape.c == 3;
+    for (int i = 0; coloured && weights_libraries[i]; i++) {
+        struct weights_names names;
+        assert_int_equal(weights_names_open(weights_libraries[i], arch, &names), OK);
+        if (names.known) {
+            write_network(&graph, &names, "");
+            expect(arch, weights_libraries[i], 7);
+            write_network(&graph, &names, "classifier");
+            expect(arch, weights_libraries[i], 0);
+        }
+        weights_names_close(&names);
+    }
+    graph_free(&graph);
+}
+
+static void test_all_networks(void **state)
+{
+    int count;
+    char **names = model_names(folders, &count);
+    int tried = (int)rounds(5, count), step = tried < count ? count / tried : 1;
+    for (int i = 0; i < count; i += step) try_network(names[i]);
+    text_list_free(names, (size_t)count);
+}
+
+/* ---- Other files ---- */
+
+static void refused(const char *words)
+{
+    struct weights_identity found;
+    struct caught caught;
+    caught_begin(&caught);
+    enum status status = weights_identify(path, &found);
+    caught_end(&caught);
+    assert_int_equal(status, BAD_CHECKPOINT);
+    if (!caught_has(&caught, words)) fail_msg("not said: %s", words);
+    text_free(&caught.words);
+}
+
+static void test_others(void **state)
+{
+    const struct weights_names ours = {0};
+    const struct shape shape = {.rank = 2, .dim = {3, 4, 1, 1}};
+    struct writing writing = {0};
+    struct graph graph;
+    open_network("resnet18", 7, &graph);
+    write_network(&graph, &ours, "layer3.1.conv2");
+    refused("the nearest is resnet18, but: it lacks layer3.1.conv2.weight");
+    graph.params[0].spec.shape.dim[0] = 60;
+    write_network(&graph, &ours, "");
+    refused("the nearest is resnet18, but: these tensors have another shape: conv1.weight (60x3x7x7, not "
+            "64x3x7x7)");
+    graph_free(&graph);
+    text_add(&writing.header, "{");
+    add_tensor(&writing, "one.weight", &shape);
+    write_header(&writing);
+    refused("belongs to a network that is none of those that `amptrain models` lists");
+}
+
+/* ---- The file beside it ---- */
+
+static void write_beside(const char *name, const char *content)
+{
+    char *beside = text_format("%s/%s", folder, name);
+    FILE *file = fopen(beside, "w");
+    assert_non_null(file);
+    fputs(content, file);
+    assert_int_equal(fclose(file), 0);
+    free(beside);
+}
+
+static void read_card(const char *config, const char *preprocessor, struct model_card *card)
+{
+    write_beside("config.json", config);
+    write_beside("preprocessor_config.json", preprocessor);
+    model_card_read(path, card);
+}
+
+static void test_cards(void **state)
+{
+    static const struct {
+        const char *config, *preprocessor, *architecture, *first_class;
+        int crop, resize, classes;
+        double mean;                 /* of the first channel; 0: unknown */
+    } cards[] = {
+        {"{\"architecture\":\"resnet50d\",\"label_names\":[\"a\",\"b\"],\"pretrained_cfg\":{\"input_size\":"
+         "[3,224,224],\"crop_pct\":0.95,\"mean\":[0.5,0.4,0.3],\"std\":[0.2,0.2,0.2]}}", "", "resnet50d", "a",
+         224, 235, 2, 0.5},
+        {"{\"model_type\":\"resnet\",\"id2label\":{\"0\":\"cat\",\"1\":\"dog\",\"2\":\"fox\"}}",
+         "{\"size\":{\"shortest_edge\":224},\"crop_pct\":0.875,\"image_mean\":[0.5,0.5,0.5],"
+         "\"image_std\":[0.5,0.5,0.5]}", NULL, "cat", 224, 256, 3, 0.5},
+        {"{\"model_type\":\"dinov2\",\"image_size\":518}",
+         "{\"size\":{\"shortest_edge\":256},\"crop_size\":{\"height\":224,\"width\":224},"
+         "\"do_center_crop\":true,\"image_mean\":[0.485,0.456,0.406],"
+         "\"image_std\":[0.229,0.224,0.225]}",
+         NULL, NULL, 224, 256, 0, 0.485},
+        {"{\"model_type\":\"vit\",\"image_size\":384,\"id2label\":{\"0\":\"LABEL_0\"}}", "{}", NULL, NULL, 384,
+         384, 0, 0},
+        /* Nothing that is known, or wrong. */
+        {"{\"name\":\"web site\"}", "", NULL, NULL, 0, 0, 0, 0},
+        {"{\"architecture\":", "", NULL, NULL, 0, 0, 0, 0},
+        {"{\"architecture\":\"x\",\"pretrained_cfg\":{\"input_size\":[3,-1,1e9],\"mean\":[7,7,7],"
+         "\"std\":[0,0,0]},\"label_names\":[\"a\",5]}", "", "x", NULL, 0, 0, 0, 0},
+        {"[1, 2]", "", NULL, NULL, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        struct model_card card;
+        struct caught caught;
+        caught_begin(&caught);
+        read_card(cards[i].config, cards[i].preprocessor, &card);
+        caught_end(&caught);
+        text_free(&caught.words);
+        bool good = card.crop == cards[i].crop && card.resize == cards[i].resize &&
+                    card.classes == cards[i].classes && card.normalised == (cards[i].mean > 0) &&
+                    (!card.normalised || card.mean[0] == cards[i].mean);
+        if (!good)
+            fail_msg("card %zu: crop %d, resize %d, classes %d, mean %g", i, card.crop, card.resize,
+                     card.classes, card.mean[0]);
+        if (cards[i].architecture) assert_string_equal(card.architecture, cards[i].architecture);
+        else assert_null(card.architecture);
+        if (cards[i].first_class) assert_string_equal(card.class_names[0], cards[i].first_class);
+        model_card_free(&card);
+    }
+}
+
+/* The card's name decides between networks that have the same tensors; its images and classes are used. */
+static void test_card_of_network(void **state)
+{
+    const struct weights_names ours = {0};
+    struct weights_identity found;
+    struct graph graph;
+    open_network("resnet18", 2, &graph);
+    write_network(&graph, &ours, "");
+    graph_free(&graph);
+    write_beside("config.json", "{\"architecture\":\"resnet18\",\"label_names\":[\"cat\",\"dog\"],"
+                                "\"pretrained_cfg\":{\"input_size\":[3,192,192],\"mean\":[0.5,0.5,0.5],"
+                                "\"std\":[0.5,0.5,0.5]}}");
+    assert_int_equal(weights_identify(path, &found), OK);
+    assert_string_equal(found.arch, "resnet18");
+    assert_string_equal(found.card.class_names[1], "dog");
+    assert_int_equal(found.card.crop, 192);
+    assert_true(found.card.mean[2] == 0.5);
+    weights_identity_free(&found);
+    write_beside("config.json", "{}");
+    assert_int_equal(weights_identify(path, &found), OK);
+    assert_null(found.card.class_names);
+    assert_true(found.card.normalised && found.card.mean[0] == 0.485 && found.card.crop == 224);
+    weights_identity_free(&found);
+}
+
+static int begin_folder(void **state)
+{
+    if (!mkdtemp(folder)) return 1;
+    snprintf(path, sizeof path, "%s/file.safetensors", folder);
+    return 0;
+}
+
+static int end_folder(void **state)
+{
+    static const char *const names[] = {"config.json", "preprocessor_config.json", "file.safetensors"};
+    for (size_t i = 0; i < 3; i++) {
+        char *name = text_format("%s/%s", folder, names[i]);
+        unlink(name);
+        free(name);
+    }
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_networks), cmocka_unit_test(test_others), cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_card_of_network),
+    };
+    return cmocka_run_group_tests(tests, begin_folder, end_folder);
+}
