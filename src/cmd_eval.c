@@ -9,56 +9,17 @@
 #include "base/members.h"
 #include "base/memory.h"
 #include "data/detect.h"
+#include "format/npy.h"
 #include "trained.h"
-#include "base/atomic_file.h"
 #include "train/evaluate.h"
 #include "train/folder.h"
 #include "train/metrics.h"
 #include "train/mistakes.h"
 #include "train/results.h"
 
-/* How a file of the format begins (base/signature.h). */
-#define NPY_SIGNATURE "\x93NUMPY*"
-
-/* Logits as NumPy reads them: format 1.0 of numpy/lib/format.py, float32, images by classes. */
-struct logits_file {
-    struct atomic_file file;             /* without a stream: none is asked for, or it cannot be written */
-    const char *path;
-};
-
-static enum status logits_refuse(const struct logits_file *logits)
-{
-    return directory_refuse(&directory_working, logits->path, strerror(errno));
-}
-
-static enum status logits_open(const char *path, int64_t images, int classes, struct logits_file *logits)
-{
-    char header[128];
-    logits->path = path;
-    TRY(atomic_file_begin(&directory_working, path, &logits->file));
-    int length =
-        snprintf(header + 10, sizeof header - 10,
-                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %d), }", images, classes);
-    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
-    memset(header + 10 + length, ' ', sizeof header - 11 - (size_t)length);
-    header[sizeof header - 1] = '\n';
-    if (fwrite(header, 1, sizeof header, logits->file.stream) == sizeof header) return OK;
-    return logits_refuse(logits);
-}
-
 static enum status logits_add(void *context, const float *values, int images, int classes)
 {
-    struct logits_file *logits = context;
-    size_t count = (size_t)images * (size_t)classes;
-    if (fwrite(values, sizeof *values, count, logits->file.stream) == count) return OK;
-    return logits_refuse(logits);
-}
-
-static enum status logits_close(struct logits_file *logits, enum status status)
-{
-    if (!logits->file.stream) return status;
-    enum status ended = atomic_file_end(&logits->file, status == OK);
-    return status == OK ? ended : status;
+    return npy_add(context, values, (size_t)images * (size_t)classes);
 }
 
 static void add_results(const struct evaluation *evaluation, struct text *out)
@@ -156,17 +117,17 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     images.w = data->val.w;
     if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
     struct evaluate_options options = {.views = {flips(cmd), (int)cmd->settings.augment.val_shift}};
-    struct logits_file logits = {0};
+    struct npy_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path) {
-        enum status opened = logits_open(path, images.count, data->classes, &logits);
-        if (opened != OK) return logits_close(&logits, opened);
+        enum status opened = npy_begin(path, images.count, data->classes, &logits);
+        if (opened != OK) return npy_end(&logits, opened);
         options.logits = logits_add;
         options.context = &logits;
     }
     struct evaluation evaluation = {0};
     enum status status = evaluate(session, &images, &trained->step, &options, &evaluation);
-    status = logits_close(&logits, status);
+    status = npy_end(&logits, status);
     if (status == OK && path && evaluation.bad > 0)
         log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images could not be used", path,
                     evaluation.bad, images.count);

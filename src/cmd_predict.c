@@ -11,7 +11,6 @@
 #include "trained.h"
 
 #define NAME_ROOM 8192   /* bytes shown of a name */
-#define BATCH 64         /* images; larger ones are hardly faster */
 
 enum layout { LAYOUT_TEXT, LAYOUT_JSON, LAYOUT_CSV };
 
@@ -137,24 +136,13 @@ static enum status report_problems(const struct predictor *predictor)
 static enum status predict_all(struct predictor *predictor)
 {
     const struct image_arguments *images = &predictor->images;
-    const struct classifier classifier = {&predictor->trained.session, &predictor->trained.step};
+    const struct classifier classifier = {.session = &predictor->trained.session,
+                                          .step = &predictor->trained.step};
     if (predictor->layout == LAYOUT_JSON) printf("[");
     if (predictor->layout == LAYOUT_CSV) printf("image,rank,class,index,probability,error\n");
     enum status status = classifier_run(&classifier, images->images, images->count, take_image, predictor);
     if (predictor->layout == LAYOUT_JSON) printf("]\n");
     return status == OK ? report_problems(predictor) : status;
-}
-
-/* The batch is the images', not that of training, which would waste memory. */
-static enum status take_batch(struct cmd *cmd, const struct predictor *predictor)
-{
-    long most;
-    char batch[16];
-    TRY(cmd_number(cmd, "batch", 1, BATCH, &most));
-    snprintf(batch, sizeof batch, "%d", classifier_batch(predictor->images.count, (int)most));
-    settings_derive(&cmd->settings, "train", "batch", batch);
-    settings_derive(&cmd->settings, "train", "accumulate", "1");
-    return OK;
 }
 
 static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
@@ -165,7 +153,7 @@ static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
     predictor->layout = json ? LAYOUT_JSON : csv ? LAYOUT_CSV : LAYOUT_TEXT;
     TRY(cmd_number(cmd, "top", 1, 1, &top));
     TRY(image_arguments_read(cmd->arguments, cmd->argument_count, &predictor->images));
-    TRY(take_batch(cmd, predictor));
+    TRY(image_arguments_set_batch(&predictor->images, cmd));
     TRY(trained_open(cmd, DATA_NONE, &predictor->trained));
     int classes = predictor->trained.session.data.classes;
     predictor->top = top < classes ? (int)top : classes;

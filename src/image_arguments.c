@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/listing.h"
+#include "session/classifier.h"
 
 /* The most bytes of a list: a hundred million paths are a mistake. */
 #define LIST_BYTES_MAX ((size_t)4 << 30)
@@ -135,4 +136,16 @@ void image_arguments_free(struct image_arguments *images)
     }
     free(images->images);
     free(images->input);
+}
+
+#define BATCH 64         /* images; larger ones are hardly faster */
+
+/* The batch is the images', not that of training, which would waste memory. */
+enum status image_arguments_set_batch(const struct image_arguments *images, struct cmd *cmd)
+{
+    long most;
+    TRY(cmd_number(cmd, "batch", 1, BATCH, &most));
+    settings_derive_number(&cmd->settings, "train", "batch", classifier_batch(images->count, (int)most));
+    settings_derive(&cmd->settings, "train", "accumulate", "1");
+    return OK;
 }

@@ -1,6 +1,7 @@
 /* image_arguments.h: the images that a command line names: files, folders, lists of files, standard input. */
 #pragma once
 
+#include "cmd.h"
 #include "data/image_list.h"
 
 struct image_arguments {
@@ -15,3 +16,6 @@ struct image_arguments {
  * named twice. image_arguments_free frees them in any case. */
 enum status image_arguments_read(char *const *arguments, int count, struct image_arguments *images);
 void image_arguments_free(struct image_arguments *images);
+
+/* Sets train.batch for them, of --batch images at most, and undoes what divides it. */
+enum status image_arguments_set_batch(const struct image_arguments *images, struct cmd *cmd);

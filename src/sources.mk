@@ -7,6 +7,7 @@ amptrain_SOURCES = \
 	src/cmd_bench.c \
 	src/cmd_compare.c \
 	src/cmd_devices.c \
+	src/cmd_embed.c \
 	src/cmd_eval.c \
 	src/cmd_export.c \
 	src/cmd_formats.c \

@@ -7,6 +7,8 @@ libformat_a_SOURCES = \
 	src/format/events.h \
 	src/format/html_page.c \
 	src/format/html_page.h \
+	src/format/npy.c \
+	src/format/npy.h \
 	src/format/onnx.c \
 	src/format/onnx.h \
 	src/format/protobuf.c \

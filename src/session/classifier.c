@@ -5,9 +5,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "input/gpu_preprocessing.h"
+#include "session/inference.h"
 #include "session/session_loader.h"
-#include "session/step_queue.h"
 
 int classifier_batch(int64_t count, int most)
 {
@@ -23,7 +22,7 @@ struct classifying {
     char **problems;             /* [its count] as the loader reported them; NULL: none */
     enum status (*take)(void *context, int64_t image, const struct classified *what);
     void *context;
-    struct step_queue queue;
+    struct loader *loader;
 };
 
 /* Reasons of files and of sizes begin with the image's name, those of contents do not. */
@@ -38,60 +37,36 @@ static void note_problem(void *context, int64_t index, const char *why)
     free(name);
 }
 
-static bool all_finite(const float *logits, int classes)
+static bool all_finite(const float *logits, int64_t count)
 {
-    for (int i = 0; i < classes; i++)
+    for (int64_t i = 0; i < count; i++)
         if (!isfinite(logits[i])) return false;
     return true;
 }
 
-static struct classified examine(const struct classifying *classifying, const struct batch *batch, int place)
+static int64_t outputs_of(const struct classifier *classifier)
 {
-    int classes = classifying->classifier->session->data.classes;
-    const float *logits = exec_logits(classifying->classifier->step->exec) + (int64_t)place * classes;
+    return classifier->outputs ? classifier->outputs : classifier->session->data.classes;
+}
+
+static struct classified examine(const struct classifying *classifying, const struct batch *batch, int place,
+                                 const float *outputs)
+{
+    int64_t count = outputs_of(classifying->classifier);
+    const float *logits = outputs + place * count;
     const char *problem = classifying->problems[batch->first + place];
     if (batch->labels[place] < 0) return (struct classified){BAD_DATA, problem, NULL};
-    if (!all_finite(logits, classes))
+    if (!all_finite(logits, count))
         return (struct classified){FAILED, "the network's output is not finite", NULL};
     return (struct classified){OK, NULL, logits};
 }
 
-static enum status take_batch(const struct classifying *classifying, const struct batch *batch)
+static enum status take_batch(void *context, const struct batch *batch, const float *outputs)
 {
+    const struct classifying *classifying = context;
     for (int i = 0; i < batch->count; i++) {
-        struct classified what = examine(classifying, batch, i);
+        struct classified what = examine(classifying, batch, i, outputs);
         TRY(classifying->take(classifying->context, batch->first + i, &what));
-    }
-    return OK;
-}
-
-static enum status launch_batch(struct classifying *classifying, bool *more)
-{
-    struct queued_step next = {0};
-    TRY(loader_next(classifying->queue.loader, &next.batch, NULL));
-    *more = next.batch != NULL;
-    if (!next.batch) return OK;
-    struct gpu_preprocessing *gpu = classifying->classifier->session->gpu_preprocessing;
-    const struct exec_batch input = gpu_preprocessing_batch(gpu, next.batch);
-    return step_queue_start(&classifying->queue, &next, &input);
-}
-
-static enum status collect_batch(struct classifying *classifying)
-{
-    struct queued_step made;
-    TRY(step_queue_collect(&classifying->queue, &made));
-    enum status status = take_batch(classifying, made.batch);
-    step_queue_return(&classifying->queue, &made);
-    return status;
-}
-
-static enum status classify_all(struct classifying *classifying)
-{
-    bool more = true;
-    TRY(loader_start(classifying->queue.loader, 0, 0));
-    while (more || classifying->queue.count > 0) {
-        while (more && !step_queue_full(&classifying->queue)) TRY(launch_batch(classifying, &more));
-        if (classifying->queue.count > 0) TRY(collect_batch(classifying));
     }
     return OK;
 }
@@ -99,8 +74,7 @@ static enum status classify_all(struct classifying *classifying)
 static void classifying_close(struct classifying *classifying)
 {
     int64_t count = classifying->dataset->count;
-    step_queue_drop(&classifying->queue);
-    if (classifying->queue.loader) loader_close(classifying->queue.loader);
+    if (classifying->loader) loader_close(classifying->loader);
     /* A thread that does not return from reading keeps the data set. */
     if (!classifying->dataset->held) {
         dataset_close(classifying->dataset);
@@ -122,12 +96,13 @@ enum status classifier_run(const struct classifier *classifier, const struct lis
         .classifier = classifier, .take = take, .context = context,
         .dataset = memory_new(1, sizeof *classifying.dataset),
         .problems = memory_new((size_t)count, sizeof *classifying.problems),
-        .queue = {.device = session->device, .step = classifier->step},
     };
     image_list_open(images, count, options, classifying.dataset);
     enum status status = session_loader_open_list(session, classifying.dataset, note_problem, &classifying,
-                                                  &classifying.queue.loader);
-    if (status == OK) status = classify_all(&classifying);
+                                                  &classifying.loader);
+    const struct inference inference = {session, classifier->step, classifying.loader, take_batch,
+                                        &classifying};
+    if (status == OK) status = inference_run(&inference);
     classifying_close(&classifying);
     return status;
 }

@@ -11,6 +11,7 @@
 struct classifier {
     const struct session *session;
     const struct step *step;
+    int64_t outputs;             /* of the step, of an image, in place of logits (layer_output.h); 0: these */
 };
 
 /* The batch for `count` images, of at most `most`: all batches are full, or nearly. */
@@ -20,7 +21,7 @@ int classifier_batch(int64_t count, int most);
 struct classified {
     enum status status;          /* OK; BAD_DATA: it cannot be used; FAILED: the logits are not finite */
     const char *problem;         /* why, without the image's name; NULL if OK */
-    const float *logits;         /* [classes] if OK */
+    const float *logits;         /* [classes] if OK, or the step's outputs */
 };
 
 /* Reads the images on worker threads, runs the network on them, and calls `take` for each, in order. Ends

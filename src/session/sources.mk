@@ -11,6 +11,10 @@ libsession_a_SOURCES = \
 	src/session/hyperparameters.h \
 	src/session/identity.c \
 	src/session/identity.h \
+	src/session/inference.c \
+	src/session/inference.h \
+	src/session/layer_output.c \
+	src/session/layer_output.h \
 	src/session/micro_batches.c \
 	src/session/micro_batches.h \
 	src/session/plausible.c \

@@ -227,12 +227,11 @@ const char *step_strategy(const struct session *session, const struct program *p
     return keep ? "keep" : "recompute";
 }
 
-enum status step_prepare(const struct session *session, enum step_kind kind, struct store *store,
-                         struct step *step)
+static enum status prepare(const struct session *session, enum step_kind kind, const struct graph *graph,
+                           const struct compile_options *compiling, struct store *store, struct step *step)
 {
-    const struct compile_options compiling = step_options(session, kind);
     *step = (struct step){0};
-    TRY(compile_plan(step_graph(session, kind), &compiling, &step->compiled));
+    TRY(compile_plan(graph, compiling, &step->compiled));
     const struct exec_options options = {
         .device = session->device,
         .store = store,
@@ -251,13 +250,34 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
     return OK;
 }
 
+enum status step_prepare(const struct session *session, enum step_kind kind, struct store *store,
+                         struct step *step)
+{
+    const struct compile_options compiling = step_options(session, kind);
+    return prepare(session, kind, step_graph(session, kind), &compiling, store, step);
+}
+
+static enum status place(struct step *step)
+{
+    enum status status = exec_place(step->exec, &(struct exec_memory){0});
+    if (status != OK) step_close(step);
+    return status;
+}
+
 enum status step_open(const struct session *session, enum step_kind kind, struct store *store,
                       struct step *step)
 {
     TRY(step_prepare(session, kind, store, step));
-    enum status status = exec_place(step->exec, &(struct exec_memory){0});
-    if (status != OK) step_close(step);
-    return status;
+    return place(step);
+}
+
+enum status step_open_features(const struct session *session, const struct graph *part, struct store *store,
+                               struct step *step)
+{
+    struct compile_options compiling = step_options(session, STEP_EVALUATION);
+    compiling.lower.features = true;
+    TRY(prepare(session, STEP_EVALUATION, part, &compiling, store, step));
+    return place(step);
 }
 
 void step_close(struct step *step)

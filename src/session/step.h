@@ -29,6 +29,10 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
                          struct step *step);
 enum status step_open(const struct session *session, enum step_kind kind, struct store *store,
                       struct step *step);
+/* An evaluation of a part of the session's network (graph_until), whose outputs are exec_logits; there are no
+ * losses. The store is the whole network's. */
+enum status step_open_features(const struct session *session, const struct graph *part, struct store *store,
+                               struct step *step);
 void step_close(struct step *step);          /* accepts a zeroed struct */
 
 /* The number of consecutive overflows at the minimum loss scale that is reported; train.on_nan=stop ends the

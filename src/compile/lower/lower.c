@@ -35,9 +35,9 @@ static void lower_results(struct lowering *l)
 {
     struct program *program = l->program;
     int *ids[] = {&program->loss, &program->rank, &program->logits};
-    program->loss = value_batch(l, HOME_RESULT, F32, "loss");
-    program->rank = value_batch(l, HOME_RESULT, I32, "rank");
-    program->logits = -1;
+    program->loss = program->rank = program->logits = -1;
+    if (!l->options->features) program->loss = value_batch(l, HOME_RESULT, F32, "loss");
+    if (!l->options->features) program->rank = value_batch(l, HOME_RESULT, I32, "rank");
     if (l->options->logits && !program->training) {
         program->logits = value_batch(l, HOME_RESULT, F32, "logits");
         struct value *logits = &program->values[program->logits];
@@ -132,8 +132,8 @@ static void lower_micro_batch(struct lowering *l, int micro_batch)
     struct result_op loss = {loss_table[l->options->loss].op, l->loss_settings, KERNEL_PLAN_LOSS, 2,
                              program->loss};
     struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
-    lower_result(l, &loss, x, micro_batch);
-    lower_result(l, &rank, x, micro_batch);
+    if (program->loss >= 0) lower_result(l, &loss, x, micro_batch);
+    if (program->rank >= 0) lower_result(l, &rank, x, micro_batch);
     if (program->logits >= 0) {
         const void *settings = build_settings(program, build_op("cast"), text_copy("to=fp32"));
         struct result_op logits = {"cast", settings, KERNEL_PLAN_LOGITS, 1, program->logits};

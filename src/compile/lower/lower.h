@@ -20,6 +20,7 @@ struct lower_options {
     bool soft_targets;       /* targets instead of labels, as in loss_targets.h */
     bool weighted_targets;   /* ... with weights */
     bool logits;             /* evaluation: keep logits as a result */
+    bool features;           /* evaluation: the output, of any shape, is the only result, as logits */
     struct machine machine;  /* on which the program runs; without a name: machine_gpu's default */
 };
 
