@@ -214,17 +214,54 @@ static const struct wrong pickles[] = {
     {"no tensors", "}U\1xK\1s.", 0, "has no tensors"},
 };
 
-static void wrong_pickles(void **state)
+/* Calls of allowed names with wrong arguments: a tensor of 2 in a storage of 12. */
+#define TENSOR "}U\1wctorch._utils\n_rebuild_tensor_v2\n("
+#define STORAGE "(U\7storagectorch\nFloatStorage\nU\1" "0U\3cpuK\14tQ"
+#define SHAPE "K\1(K\2t(K\1t"
+#define ZERO_IN_NAME "}U\3w\0vctorch._utils\n_rebuild_tensor_v2\n(" STORAGE SHAPE "tRs."
+static const struct wrong calls[] = {
+    {"a tensor of a number", TENSOR "K\1tRs.", 0, "tensor 'w' has no storage"},
+    {"a tensor of nothing", TENSOR "tRs.", 0, "has no storage"},
+    {"a storage of another word", TENSOR "(U\7Storagectorch\nFloatStorage\nU\1" "0U\3cpuK\14tQ" SHAPE "tRs.",
+     0, "a damaged storage"},
+    {"a storage of no type", TENSOR "(U\7storageU\1xU\1" "0U\3cpuK\14tQ" SHAPE "tRs.", 0,
+     "a damaged storage"},
+    {"a storage of a number", TENSOR "(U\7storagectorch\nFloatStorage\nK\1U\3cpuK\14tQ" SHAPE "tRs.", 0,
+     "a damaged storage"},
+    {"a storage of any size", TENSOR "(U\7storagectorch\nFloatStorage\nU\1" "0U\3cputQ" SHAPE "tRs.", 0,
+     "a damaged storage"},
+    {"a storage that is a text", TENSOR "U\1xQ" SHAPE "tRs.", 0, "a damaged storage"},
+    {"no sizes", TENSOR STORAGE "K\1tRs.", 0, "a damaged shape"},
+    {"no strides", TENSOR STORAGE "K\1(K\2ttRs.", 0, "a damaged shape"},
+    {"more sizes than strides", TENSOR STORAGE "K\1(K\2K\2t(K\1ttRs.", 0, "a damaged shape"},
+    {"an offset in text", TENSOR STORAGE "U\1" "1(K\2t(K\1ttRs.", 0, "a damaged shape"},
+    {"a size in text", TENSOR STORAGE "K\1(U\1" "2t(K\1ttRs.", 0, "a damaged shape"},
+    {"a parameter of nothing", "}U\1wctorch._utils\n_rebuild_parameter\n(NtRs.", 0, "a damaged parameter"},
+    {"a name with a zero byte", ZERO_IN_NAME, sizeof ZERO_IN_NAME - 1, "has a tensor with a damaged name"},
+    {"a name that is a number", "}K\1ctorch._utils\n_rebuild_tensor_v2\n(" STORAGE SHAPE "tRs.", 0,
+     "has no tensors"},
+    {"a wrapped number", "}U\5modelK\1s.", 0, "has no tensors"},
+    {"a wrapped dictionary of nothing", "}U\5model}s.", 0, "has no tensors"},
+    {"a tensor alone", "ctorch._utils\n_rebuild_tensor_v2\n(" STORAGE SHAPE "tR.", 0, "contains one tensor"},
+};
+
+static void refuse_each(const struct wrong *wrong, size_t count)
 {
-    for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct bytes pickle = {0};
         pickle_code(&pickle, "\x80\x02");
-        int bytes = pickles[i].bytes ? pickles[i].bytes : (int)strlen(pickles[i].code);
-        bytes_add(&pickle, pickles[i].code, (size_t)bytes);
+        int bytes = wrong[i].bytes ? wrong[i].bytes : (int)strlen(wrong[i].code);
+        bytes_add(&pickle, wrong[i].code, (size_t)bytes);
         write_archive(&pickle);
-        open_refused(pickles[i].words, pickles[i].what);
+        open_refused(wrong[i].words, wrong[i].what);
         bytes_free(&pickle);
     }
+}
+
+static void wrong_pickles(void **state)
+{
+    refuse_each(pickles, sizeof pickles / sizeof *pickles);
+    refuse_each(calls, sizeof calls / sizeof *calls);
 }
 
 /* Deep nesting and many values take neither the call stack nor much memory. */
@@ -550,7 +587,16 @@ static void files_with_an_index(void **state)
     refused_index(index, "{\"weight_map\":{\"a\":\"three.safetensors\"}}",
                   "'three.safetensors' cannot be opened");
     refused_index(index, "{\"weight_map\":{\"c\":\"one.safetensors\"}}", "has no tensor 'c'");
+    refused_index(index, "{\"weight_map\":[]}", "no weight_map");
+    refused_index(index, "{\"weight_map\":{\"a\":\"\"}}", "names '', which is no file");
+    refused_index(index, "{\"weight_map\":{\"a\":\"model.safetensors.index.json\"}}",
+                  "its part 'model.safetensors.index.json'");
+    assert_int_equal(truncate(index, (32 << 20) + 1), 0);
+    assert_false(weights_file_open(index, &file, &reason));
+    assert_non_null(strstr(reason.text, "is too long to be an index"));
     unlink(index);
+    assert_false(weights_file_open(index, &file, &reason));
+    assert_non_null(strstr(reason.text, "cannot be opened: No such file"));
     free(index);
     for (int i = 0; i < 2; i++) {
         char *part = text_format("%s/%s.safetensors", folder, i ? "two" : "one");
