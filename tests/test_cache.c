@@ -584,6 +584,27 @@ static void test_table_of_who_holds_what(void **state)
     close_both(sim, cache);
 }
 
+/* As much of two, in the order of their names, and no limit. */
+static void test_table_of_equals(void **state)
+{
+    struct sim *sim = sim_new(16 * PAGE);
+    struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
+    void *a = cache_allocate(cache, PAGE, "second");
+    void *b = cache_allocate(cache, PAGE, "first");
+    struct text table = {0};
+    cache_table(cache, &table);
+    assert_string_equal(table.data, "    16.0 KiB  first\n"
+                                    "    16.0 KiB  second\n"
+                                    "         0 B  free between them\n"
+                                    "    32.0 KiB  reserved together\n"
+                                    "   224.0 KiB  free on the device\n");
+    text_free(&table);
+    cache_free(cache, a);
+    cache_free(cache, b);
+    close_both(sim, cache);
+    cache_close(NULL);
+}
+
 static void test_absurd_requests(void **state)
 {
     struct sim *sim = sim_new(16 * PAGE);
@@ -700,6 +721,7 @@ int main(void)
         cmocka_unit_test(test_free_memory_moves_to_where_it_is_needed),
         cmocka_unit_test(test_worst_case_sequence),
         cmocka_unit_test(test_table_of_who_holds_what),
+        cmocka_unit_test(test_table_of_equals),
         cmocka_unit_test(test_absurd_requests),
         cmocka_unit_test(test_a_lower_limit),
         cmocka_unit_test(test_failures_at_every_call),

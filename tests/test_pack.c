@@ -37,6 +37,8 @@ static void nothing_to_pack(void **state)
 {
     assert_int_equal(pack_bound(NULL, 0, 256), 0);
     assert_int_equal(pack_spans(NULL, 0, 256, 0, 1), 0);
+    skyline_close(NULL);
+    search_close(NULL);
 }
 
 static void one_block(void **state)

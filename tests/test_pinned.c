@@ -228,7 +228,9 @@ static void test_large_blocks_are_exact(void **state)
     assert_int_equal(sim.held, 65 * MIB + 3);
     pinned_free(pool, large);
     assert_int_equal(sim.held, 0);
+    pinned_free_after(pool, NULL, 0);
     close_both(&sim, pool);
+    pinned_close(NULL);
 }
 
 static void test_blocks_come_again_when_their_copy_is_done(void **state)
