@@ -150,6 +150,9 @@ libkernels_a_SOURCES = \
 	kernels/norm/conv_batchnorm.h \
 	kernels/norm/conv_batchnorm_maxpool.c \
 	kernels/norm/conv_batchnorm_maxpool.h \
+	kernels/norm/grn.c \
+	kernels/norm/grn.h \
+	kernels/norm/grn_cpu.c \
 	kernels/norm/layernorm.c \
 	kernels/norm/layernorm.h \
 	kernels/norm/layernorm_cpu.c \
@@ -215,4 +218,10 @@ libkernels_a_SOURCES = \
 	kernels/support/product.c \
 	kernels/support/product.h \
 	kernels/support/weight.c \
-	kernels/support/weight.h
+	kernels/support/weight.h \
+	kernels/tokens/patch_merge.c \
+	kernels/tokens/position.c \
+	kernels/tokens/prepend.c \
+	kernels/tokens/token_pool.c \
+	kernels/tokens/tokens.c \
+	kernels/tokens/tokens.h

@@ -2,8 +2,8 @@
  *
  *   d_x = d_y * weight,   d_weight = sum over n, h, w of d_y * x
  *
- * The parameter has torchvision's shape, c, 1, 1, and the layer's name. Like batch norm's it is not
- * decayed. */
+ * The parameter has torchvision's shape, c, 1, 1, or timm's, c, and the layer's name. Like batch norm's it is
+ * not decayed. */
 #include <stddef.h>
 
 #include "kernels/codes_cuda.h"
@@ -12,13 +12,14 @@
 
 struct scale {
     double init;
+    bool vector;
 };
 
 static int scale_params(const void *settings, int x_count, const struct shape *x,
                         struct op_param out[OP_MAX_PARAMS])
 {
     const struct scale *s = settings;
-    struct shape shape = {.rank = 3, .dim = {x[0].c, 1, 1, 1}};
+    struct shape shape = {.rank = s->vector ? 1 : 3, .dim = {x[0].c, 1, 1, 1}};
     out[0] = (struct op_param){"", shape, ROLE_NORM, F32, INIT_CONSTANT, s->init, 0, 0};
     return 1;
 }
@@ -97,6 +98,8 @@ static enum status scale_cpu_run(const struct call *call)
 static const struct field fields[] = {
     {.name = "init", .type = FIELD_REAL, .offset = offsetof(struct scale, init), .initial = "1", .min = -1e6,
      .max = 1e6, .help = "Initial value of the factors."},
+    {.name = "vector", .type = FIELD_BOOL, .offset = offsetof(struct scale, vector), .initial = "no",
+     .help = "The parameter's shape is c, as in timm, instead of c, 1, 1."},
     {0},
 };
 
@@ -109,7 +112,7 @@ static const struct op_code cpu = {
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 24}}},
-    {"init=1e-6", 1, {{.rank = 4, .n = 1, .h = 31, .w = 7, .c = 5}}},
+    {"init=1e-6 vector=yes", 1, {{.rank = 4, .n = 1, .h = 31, .w = 7, .c = 5}}},
     {"", 1, {{.rank = 4, .n = 3, .h = 1, .w = 1, .c = 1}}},
     {"", 1, {{.rank = 4, .n = 2, .h = 9, .w = 5, .c = 776}}},
     {0},

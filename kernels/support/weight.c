@@ -10,8 +10,8 @@ static const enum init inits[] = {
     INIT_UNIFORM_FAN_OUT, INIT_ZERO, INIT_DIRAC, INIT_WHITEN,
 };
 
-const char *const weight_bias_inits[] = {"default", "zero", NULL};
-static const enum init bias_inits[] = {INIT_UNIFORM_FAN_IN, INIT_ZERO};
+const char *const weight_bias_inits[] = {"default", "zero", "normal", NULL};
+static const enum init bias_inits[] = {INIT_UNIFORM_FAN_IN, INIT_ZERO, INIT_NORMAL};
 
 int weight_params(const struct weight_settings *settings, struct shape weight, int64_t fan_in,
                   int64_t fan_out, struct op_param out[OP_MAX_PARAMS])
@@ -25,7 +25,7 @@ int weight_params(const struct weight_settings *settings, struct shape weight, i
     if (!settings->bias) return 1;
     out[1] = (struct op_param){
         .name = "bias", .shape = shape_vector(weight.dim[0]), .role = ROLE_BIAS, .dtype = F32,
-        .init = bias_inits[settings->bias_init], .fan_in = fan_in, .fan_out = fan_out,
+        .init = bias_inits[settings->bias_init], .init_arg = 1e-6, .fan_in = fan_in, .fan_out = fan_out,
     };
     return 2;
 }

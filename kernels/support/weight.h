@@ -24,7 +24,8 @@ extern const char *const weight_bias_inits[];
      .help = "Standard deviation for init=normal and init=truncated_normal."},                        \
     {.name = "bias_init", .type = FIELD_CHOICE, .offset = offsetof(settings, member.bias_init),       \
      .initial = "default", .choices = weight_bias_inits,                                              \
-     .help = "Initialisation of the bias; default is uniform in +-1/sqrt(fan_in)."}
+     .help = "Initialisation of the bias; default is uniform in +-1/sqrt(fan_in), normal has a "       \
+             "standard deviation of 1e-6."}
 
 /* Fills `weight` and, if there is one, `bias` (of the length of the weight's first dimension); returns their
  * number. Fans are torch's: fan_in products per output, fan_out outputs per input. */

@@ -12,12 +12,14 @@
 #include "kernels/shape/channel_shuffle.h"
 #include "kernels/conv/conv.h"
 #include "kernels/elementwise/gelu.h"
+#include "kernels/norm/grn.h"
 #include "kernels/norm/layernorm.h"
 #include "kernels/elementwise/leaky_relu.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/lrn.h"
 #include "kernels/pool/pool.h"
 #include "kernels/shape/slice.h"
+#include "kernels/tokens/tokens.h"
 
 struct writer {
     const struct graph *graph;
@@ -281,6 +283,41 @@ static void write_layernorm(struct writer *w, int i, struct onnx_node *out)
     onnx_node(w->onnx, out);
 }
 
+/* x + (x * (norms / (mean of norms + eps)) * weight + bias) */
+static void write_grn(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    const struct grn *s = node->settings;
+    const struct onnx_dims dims = {4, {1, node->shape.c, 1, 1}};
+    const char *x = out->inputs[0];
+    float *weight = param_read(w, node, 0), *bias = param_read(w, node, 1);
+    struct onnx_node norms = part_of(w, out, "ReduceL2", "norms");
+    struct onnx_node mean = part_of(w, out, "ReduceMean", "mean");
+    struct onnx_node safe = part_of(w, out, "Add", "safe"), share = part_of(w, out, "Div", "share");
+    struct onnx_node scaled = part_of(w, out, "Mul", "scaled"), factor = part_of(w, out, "Mul", "factor");
+    struct onnx_node shifted = part_of(w, out, "Add", "shifted");
+    norms.opset = mean.opset = 18;
+    add_indices(w, &norms, "axes", 2, (const int64_t[]){2, 3});
+    write_part(w, &norms, &mean);
+    add_indices(w, &mean, "axes", 1, (const int64_t[]){1});
+    write_part(w, &mean, &safe);
+    add_numbers(w, &safe, "eps", (struct onnx_dims){0}, &(float){(float)s->eps});
+    onnx_node(w->onnx, &safe);
+    share.inputs[0] = norms.name;
+    share.inputs[share.input_count++] = safe.name;
+    write_part(w, &share, &factor);
+    add_numbers(w, &factor, "weight", dims, weight);
+    write_part(w, &factor, &scaled);
+    scaled.inputs[scaled.input_count++] = x;
+    write_part(w, &scaled, &shifted);
+    add_numbers(w, &shifted, "bias", dims, bias);
+    write_part(w, &shifted, out);
+    out->inputs[out->input_count++] = x;
+    onnx_node(w->onnx, out);
+    free(weight);
+    free(bias);
+}
+
 static void write_scale(struct writer *w, int i, struct onnx_node *out)
 {
     const struct node *node = &w->graph->nodes[i];
@@ -469,6 +506,92 @@ static void write_channel_shuffle(struct writer *w, int i, struct onnx_node *out
     onnx_node(w->onnx, out);
 }
 
+/* Tokens: values of n, c, tokens, 1. */
+
+/* A parameter that has a row of channels for each token, channel by channel; `behind` rows of zeros more. */
+static void add_tokens(struct writer *w, const struct node *node, int64_t behind, struct onnx_node *out)
+{
+    int64_t channels = node->shape.c, tokens = node->shape.h * node->shape.w, learned = tokens - behind;
+    float *rows = param_read(w, node, 0);
+    float *values = memory_new((size_t)(tokens * channels), sizeof *values);
+    for (int64_t t = 0; t < learned; t++)
+        for (int64_t c = 0; c < channels; c++) values[c * tokens + t] = rows[t * channels + c];
+    add_numbers(w, out, "tokens", (struct onnx_dims){4, {1, channels, node->shape.h, node->shape.w}}, values);
+    free(values);
+    free(rows);
+}
+
+/* Its pixels one below another, if they are not. */
+static void write_as_tokens(struct writer *w, const struct node *node, struct onnx_node *out)
+{
+    const struct shape *x = &w->graph->nodes[node->inputs[0]].shape;
+    struct onnx_node flat = part_of(w, out, "Reshape", "flat");
+    if (x->w == 1) return;
+    add_indices(w, &flat, "shape", 4, (const int64_t[]){0, x->c, x->h * x->w, 1});
+    write_part(w, &flat, out);
+}
+
+static void write_prepend(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    const struct prepend *s = node->settings;
+    struct onnx_node room = part_of(w, out, "Pad", "room");
+    write_as_tokens(w, node, &room);
+    write_pad(w, (const int64_t[]){0, s->count, 0}, (const int64_t[]){0, 0, 0}, &room);
+    out->inputs[0] = room.name;
+    add_tokens(w, node, node->shape.h - s->count, out);
+    onnx_node(w->onnx, out);
+}
+
+static void write_position(struct writer *w, int i, struct onnx_node *out)
+{
+    add_tokens(w, &w->graph->nodes[i], 0, out);
+    onnx_node(w->onnx, out);
+}
+
+static void write_token_pool(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    const struct token_pool *s = node->settings;
+    const struct shape *x = &w->graph->nodes[node->inputs[0]].shape;
+    bool mean = s->mode == TOKEN_POOL_MEAN;
+    struct onnx_node slice = part_of(w, out, "Slice", "counted");
+    struct onnx_node *last = mean ? &slice : out;
+    write_as_tokens(w, node, last);
+    add_indices(w, last, "starts", 1, (const int64_t[]){mean ? s->prefix : 0});
+    add_indices(w, last, "ends", 1, (const int64_t[]){mean ? x->h * x->w : 1});
+    add_indices(w, last, "axes", 1, (const int64_t[]){2});
+    if (mean) write_part(w, &slice, out);
+    if (mean) out->op = "GlobalAveragePool";
+    onnx_node(w->onnx, out);
+}
+
+static void write_patch_merge(struct writer *w, int i, struct onnx_node *out)
+{
+    static const char *const quarters[] = {"quarter0", "quarter1", "quarter2", "quarter3"};
+    const struct node *node = &w->graph->nodes[i];
+    const struct shape *x = &w->graph->nodes[node->inputs[0]].shape;
+    struct onnx_node even = part_of(w, out, "Pad", "even");
+    if (x->h % 2 || x->w % 2) {
+        write_pad(w, (const int64_t[]){0, 0, 0}, (const int64_t[]){0, x->h % 2, x->w % 2}, &even);
+        out->inputs[0] = even.name;
+    }
+    const char *from = out->inputs[0];
+    for (int q = 0; q < 4; q++) {
+        struct onnx_node slice = part_of(w, out, "Slice", quarters[q]);
+        slice.inputs[0] = from;
+        add_indices(w, &slice, "starts", 2, (const int64_t[]){q % 2, q / 2});
+        add_indices(w, &slice, "ends", 2, (const int64_t[]){x->h + x->h % 2, x->w + x->w % 2});
+        add_indices(w, &slice, "axes", 2, (const int64_t[]){2, 3});
+        add_indices(w, &slice, "steps", 2, (const int64_t[]){2, 2});
+        onnx_node(w->onnx, &slice);
+        out->inputs[q] = slice.name;
+    }
+    out->input_count = 4;
+    add_int(out, "axis", 1);
+    onnx_node(w->onnx, out);
+}
+
 static void write_concat(struct writer *w, int i, struct onnx_node *out)
 {
     add_int(out, "axis", 1);
@@ -494,6 +617,7 @@ static const struct rule rules[] = {
     RULE(linear, Gemm, .write = write_linear),
     RULE(batchnorm, BatchNormalization, .write = write_batchnorm),
     RULE(layernorm, Transpose, .rank = 4, .write = write_layernorm),
+    RULE(grn, Add, .rank = 4, .write = write_grn),
     RULE(scale, Mul, .rank = 4, .write = write_scale),
     RULE(relu, Relu),
     RULE(relu6, Clip, .write = write_relu6),
@@ -519,6 +643,10 @@ static const struct rule rules[] = {
     RULE(pad, Pad, .rank = 4, .write = write_border, .border = pad_border),
     RULE(channel_pad, Pad, .rank = 4, .write = write_border, .border = channel_pad_border),
     RULE(lrn, LRN, .rank = 4, .write = write_lrn),
+    RULE(prepend, Add, .rank = 4, .write = write_prepend),
+    RULE(position, Add, .rank = 4, .write = write_position),
+    RULE(token_pool, Slice, .rank = 4, .write = write_token_pool),
+    RULE(patch_merge, Concat, .rank = 4, .write = write_patch_merge),
 };
 
 static const struct rule *rule_of(const struct op *op)
