@@ -1,5 +1,6 @@
 /* Weights of other libraries: their names and shapes, and files that differ from the network that they are
  * for, which are adapted or refused. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,6 +245,83 @@ static void test_files(void **state)
     for (int i = 0; i < FILES; i++) try_file(&files[i]);
 }
 
+/* ---- Position embeddings of other grids ---- */
+
+/* Squares of a class token and 3x3 patches, for images of two sizes, as timm's resample_abs_pos_embed does. */
+static const struct {
+    int h, w;
+    const char *said;
+    float expected[31];
+} grids[] = {
+    {2, 4, "position embeddings of 3x3 patches are resized to 2x4",
+     {0, 4.67074f, 7.48859f, 12.68419f, 17.00034f, 37.36809f, 45.22861f, 57.76922f, 67.12804f}},
+    {5, 6, "position embeddings of 3x3 patches are resized to 5x6",
+     {0, -0.35683f, 0.25176f, 1.53882f, 3.59672f, 6.15508f, 7.36349f, 4.35689f, 5.55164f, 8.07924f, 11.46491f,
+      15.26381f, 17.05838f, 15.20588f, 17.46715f, 22.25191f, 28.05343f, 34.10949f, 36.97059f, 36.93547f,
+      40.26327f, 47.30518f, 55.52256f, 63.83577f, 67.76339f, 50.12708f, 54.04104f, 62.32349f, 71.86864f,
+      81.42239f, 85.93618f}},
+    {3, 3, "", {0, 1, 4, 9, 16, 25, 36, 49, 64, 81}},
+};
+
+static enum status squares(void *context, int item, void *data)
+{
+    const struct safetensors_item *items = context;
+    for (int i = 0; i < (int)shape_count(items[item].shape); i++) ((float *)data)[i] = (float)(i * i);
+    return OK;
+}
+
+static void write_positions(void)
+{
+    const struct safetensors_item items[] = {
+        {"pos", F32, {.rank = 3, .dim = {1, 10, 1, 1}}}, {"class", F32, {.rank = 3, .dim = {1, 1, 1, 1}}},
+        {"fc.weight", F32, MATRIX(3, 1)}, {"fc.bias", F32, VECTOR(3)},
+    };
+    const struct safetensors_content content = {items, 4, NULL, 0, squares, (void *)items};
+    assert_int_equal(safetensors_write(path, &content), OK);
+}
+
+static void try_grid(int number, bool fine_tuned)
+{
+    static const char text[] = "[input]\nchannels = 1\n[layers]\nclass = prepend input\n"
+                               "pos = position class prefix=1\ntoken = token_pool pos\n"
+                               "fc = linear token units=$classes\n";
+    struct model_options options = {.size_h = grids[number].h, .size_w = grids[number].w, .classes = 3,
+                                    .dropout = -1};
+    const struct weights_options how = {.fine_tuned = fine_tuned};
+    struct device *device = place_open(1);
+    bool same = !*grids[number].said;
+    struct graph graph;
+    struct store store;
+    struct caught caught;
+    float values[31];
+    assert_int_equal(model_load_text(&options, "grid.ini", text, &graph), OK);
+    assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
+    caught_begin(&caught);
+    assert_int_equal(weights_load(path, &how, &store), fine_tuned || same ? OK : BAD_CHECKPOINT);
+    caught_end(&caught);
+    assert_true(caught_has(&caught, fine_tuned || same ? grids[number].said : "pos (1x10x1, not 1x"));
+    int param = graph_find_param(&graph, "pos");
+    if (fine_tuned) {
+        assert_int_equal(store_read(&store, param, STORE_MASTER, values), OK);
+        for (int i = 0; i < 1 + grids[number].h * grids[number].w; i++)
+            if (!(fabsf(values[i] - grids[number].expected[i]) <= 1e-5f * 81))
+                fail_msg("%dx%d: %d is %g", grids[number].h, grids[number].w, i, values[i]);
+    }
+    text_free(&caught.words);
+    store_close(&store);
+    graph_free(&graph);
+    device_close(device);
+}
+
+static void test_position_embeddings_are_resized(void **state)
+{
+    write_positions();
+    for (int i = 0; i < 3; i++) {
+        try_grid(i, true);
+        try_grid(i, false);
+    }
+}
+
 static int begin_folder(void **state)
 {
     if (!mkdtemp(folder)) return 1;
@@ -263,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_names_of_libraries),
         cmocka_unit_test(test_networks_that_a_library_lacks),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_position_embeddings_are_resized),
     };
     return cmocka_run_group_tests_name("weights", tests, begin_folder, end_folder);
 }

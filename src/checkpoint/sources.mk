@@ -12,6 +12,8 @@ libcheckpoint_a_SOURCES = \
 	src/checkpoint/network_identity.h \
 	src/checkpoint/position.c \
 	src/checkpoint/position.h \
+	src/checkpoint/position_embedding.c \
+	src/checkpoint/position_embedding.h \
 	src/checkpoint/weights.c \
 	src/checkpoint/weights.h \
 	src/checkpoint/weights_identify.c \

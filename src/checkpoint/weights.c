@@ -11,6 +11,7 @@
 #include "graph/names.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_card.h"
+#include "checkpoint/position_embedding.h"
 #include "checkpoint/weights_names.h"
 
 #define LISTED 8   /* number of names that an error lists */
@@ -188,6 +189,7 @@ struct loading {
     bool averages;
     int64_t classes;             /* of the file's classifier, if that is initialised */
     int64_t channels;            /* of the file's images, if the first convolution is adapted; 0: it is not */
+    struct position_embedding resized;   /* the last position embedding that is; channels is 0: none is */
     int *rows;                   /* the file's row for each class, -1: the class is new; NULL: as they are */
 };
 
@@ -206,7 +208,7 @@ static bool is_first_conv(const struct graph *graph, const struct parameter *par
     return strcmp(node->op->name, "conv") == 0 && node->input_count == 1 && node->inputs[0] == 0;
 }
 
-/* What may differ in a file to be fine-tuned: the classifier, and the channels of the images. */
+/* What may differ in a file to be fine-tuned: the classifier, and the channels and the size of the images. */
 static bool may_differ(struct loading *loading, const struct parameter *parameter,
                        const struct wanted *wanted, const struct weights_entry *found, int *entry)
 {
@@ -216,8 +218,9 @@ static bool may_differ(struct loading *loading, const struct parameter *paramete
         *entry = -1;
         return true;
     }
-    if (!loading->options->fine_tuned || !is_first_conv(loading->graph, parameter) ||
-        !other_channels(&found->shape, &wanted->shape))
+    if (!loading->options->fine_tuned) return false;
+    if (position_embedding_fits(loading->graph, parameter, &found->shape, &loading->resized)) return true;
+    if (!is_first_conv(loading->graph, parameter) || !other_channels(&found->shape, &wanted->shape))
         return false;
     loading->channels = found->shape.dim[1];
     return true;
@@ -314,13 +317,29 @@ static bool read_adapted(const struct weights_file *file, int entry, const struc
     return good;
 }
 
+static bool read_resized(const struct weights_file *file, int entry, const struct position_embedding *resized,
+                         float *values, struct reason *reason)
+{
+    float *read = memory_try((size_t)shape_count(file->entries[entry].shape), sizeof *read);
+    if (!read) return because(reason, "needs more memory than is available");
+    bool good = weights_read(file, entry, read, reason);
+    if (good) position_embedding_resize(resized, read, values);
+    free(read);
+    return good;
+}
+
 static bool read_values(const struct loading *loading, int param, int entry, void *values,
                         struct reason *reason)
 {
-    const struct op_param *spec = &loading->graph->params[param].spec;
+    const struct parameter *parameter = &loading->graph->params[param];
+    const struct op_param *spec = &parameter->spec;
+    struct position_embedding resized;
     const struct weights_file *file = loading->file;
     if (spec->dtype != F32) return weights_file_read(file, entry, values, reason);
-    if (shape_count(file->entries[entry].shape) != shape_count(spec->shape))
+    bool same = shape_count(file->entries[entry].shape) == shape_count(spec->shape);
+    if (!same && position_embedding_fits(loading->graph, parameter, &file->entries[entry].shape, &resized))
+        return read_resized(file, entry, &resized, values, reason);
+    if (!same)
         return read_adapted(file, entry, &spec->shape, values, reason);
     return weights_read(file, entry, values, reason);
 }
@@ -428,6 +447,10 @@ static void say(const struct loading *loading)
     else if (loading->fresh)
         log_info("%s: has %lld classes, this model %d: the classifier '%s' is initialised", path,
                  (long long)loading->classes, graph->classes, graph->nodes[loading->classifier].name);
+    if (loading->resized.channels)
+        log_info("%s: position embeddings of %lldx%lld patches are resized to %lldx%lld", path,
+                 (long long)loading->resized.from_h, (long long)loading->resized.from_w,
+                 (long long)loading->resized.to_h, (long long)loading->resized.to_w);
     if (loading->channels)
         log_info("%s: is for images of %lld channels: filters of the first convolution are %s", path,
                  (long long)loading->channels,
