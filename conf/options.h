@@ -7,6 +7,7 @@
 enum { ON_ERROR_SKIP, ON_ERROR_STOP };                                      /* data.on_error */
 enum { ORIENTATION_EXIF, ORIENTATION_IGNORE };                              /* data.orientation */
 enum { PAD_MODE_CONSTANT, PAD_MODE_REFLECT };                                   /* augment.pad_mode */
+enum { LAYER_DECAY_BY_LAYER, LAYER_DECAY_BY_BLOCK };                            /* optimizer.layer_decay_by */
 enum { DECODE_AUTO, DECODE_CPU, DECODE_GPU };                               /* loader.decode */
 enum { CACHE_AUTO, CACHE_NONE, CACHE_HOST, CACHE_DEVICE };                  /* loader.cache */
 enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND,

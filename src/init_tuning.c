@@ -27,7 +27,7 @@ static enum status open_graph(const char *arch, struct graph *graph)
 static int depth_of(const struct graph *graph)
 {
     int *behind = memory_new((size_t)graph->count, sizeof *behind), most = 1;
-    graph_layers_behind(graph, behind);
+    graph_layers_behind(graph, false, behind);
     for (int i = 0; i < graph->param_count; i++)
         if (behind[graph->params[i].node] > most) most = behind[graph->params[i].node];
     free(behind);

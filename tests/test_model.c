@@ -641,9 +641,95 @@ static void test_layers_behind(void **state)
         int layers;
     } cases[] = {{"conv1", 3}, {"bn1", 3}, {"a", 2}, {"b", 1}, {"short", 1}, {"relu", 1}, {"fc", 0}};
     int layers[32];
-    graph_layers_behind(&graph, layers);
+    graph_layers_behind(&graph, false, layers);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(layers[node_of(&graph, cases[i].node) - graph.nodes], cases[i].layers);
+    graph_free(&graph);
+}
+
+#define WITH_BLOCKS                                                                                          \
+    INPUT "[block:unit]\na = conv in filters=3 kernel=1\nb = linear a units=3 per_pixel=yes\n"              \
+    "drop = drop_path b rate=0\nadd = add drop in\n"                                                       \
+    "[block:pair]\nfirst = unit in\nsecond = unit first\n"                                                 \
+    "[layers]\nstem = conv input filters=3 kernel=1\nu0..1 = unit stem\np = pair u1\nbn = batchnorm p\n"    \
+    "pool = globalavgpool bn\nfc = linear pool units=$classes\n"
+
+/* An outermost block counts once, whatever is in it; as in timm, a last norm counts with the block before. */
+static void test_blocks_behind(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts(WITH_BLOCKS, &graph);
+    static const struct {
+        const char *node;
+        int blocks;
+    } cases[] = {{"stem", 4}, {"u0.a", 3}, {"u0.add", 3}, {"u1.a", 2}, {"u1.b", 2}, {"p.first.a", 1},
+                 {"p.second.b", 1}, {"bn", 1}, {"fc", 0}};
+    int blocks[32];
+    graph_layers_behind(&graph, true, blocks);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(blocks[node_of(&graph, cases[i].node) - graph.nodes], cases[i].blocks);
+    graph_free(&graph);
+}
+
+static double rate_of(const struct graph *graph, const char *name)
+{
+    const struct node *node = node_of(graph, name);
+    return *(const double *)((const char *)node->settings + field_find(node->op->fields, "rate")->offset);
+}
+
+/* Rates grow from block to block, or keep their proportions. */
+static void test_drop_path(void **state)
+{
+    (void)state;
+    const double half = 0.5;
+    struct model_options options = {.dropout = -1, .drop_path = &half};
+    struct graph graph;
+    assert_int_equal(model_load_text(&options, "net.ini", WITH_BLOCKS, &graph), OK);
+    assert_true(rate_of(&graph, "u0.drop") == 0);
+    assert_true(rate_of(&graph, "u1.drop") == 0.25);
+    assert_true(rate_of(&graph, "p.first.drop") == 0.5);
+    assert_true(rate_of(&graph, "p.second.drop") == 0.5);
+    graph_free(&graph);
+    static const char rates[] = INPUT "[layers]\na = drop_path input rate=0.1\nb = drop_path a rate=0.2\n"
+                                      "pool = globalavgpool b\nfc = linear pool units=$classes\n";
+    assert_int_equal(model_load_text(&options, "net.ini", rates, &graph), OK);
+    assert_true(rate_of(&graph, "a") == 0.25);
+    assert_true(rate_of(&graph, "b") == 0.5);
+    graph_free(&graph);
+    said[0] = '\0';
+    assert_int_equal(model_load_text(&options, "net.ini", "[layers]\npool = globalavgpool input\n"
+                                     "fc = linear pool units=$classes\n", &graph), USAGE);
+    assert_non_null(strstr(said, "model.drop_path: the network 'net' has no layers of drop_path"));
+}
+
+static void test_parameter_of_a_layer_that_ends_in_an_underscore(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts(INPUT "[layers]\npool = globalavgpool input\nin_proj_ = linear pool units=$classes\n", &graph);
+    has_param(&graph, "in_proj_weight", "10x3");
+    has_param(&graph, "in_proj_bias", "10");
+    graph_free(&graph);
+}
+
+/* What drops nothing is left out, and what is read through it is fused. */
+static void test_fuse_idle(void **state)
+{
+    (void)state;
+    struct graph graph;
+    fused(INPUT "[layers]\nbn = batchnorm input\nd = dropout bn rate=0\ne = drop_path d rate=0\n"
+          "last = relu e\n" TAIL, &graph, 4);
+    assert_int_equal(graph.nodes[2].inputs[0], 1);
+    graph_free(&graph);
+    fused(INPUT "[layers]\nbn = batchnorm input\nd = dropout bn rate=0.1\nlast = relu d\n" TAIL, &graph, 6);
+    graph_free(&graph);
+    fused(INPUT "[layers]\nbn = batchnorm input\nd = dropout bn rate=0\na = relu d\nb = relu6 d\n"
+          "last = add a b\n" TAIL, &graph, 7);
+    graph_free(&graph);
+    fused("[layers]\npool = globalavgpool input\nfc = linear pool units=$classes\nd = dropout fc rate=0\n",
+          &graph, 3);
+    assert_int_equal(graph.output, 2);
     graph_free(&graph);
 }
 
@@ -655,6 +741,9 @@ int main(void)
         cmocka_unit_test(test_faults_in_blocks_name_both_lines),
         cmocka_unit_test(test_several_inputs),
         cmocka_unit_test(test_layers_behind),
+        cmocka_unit_test(test_blocks_behind),
+        cmocka_unit_test(test_drop_path),
+        cmocka_unit_test(test_parameter_of_a_layer_that_ends_in_an_underscore),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_parameter_of_op),
         cmocka_unit_test(test_options),
@@ -675,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_fuse_pooling),
         cmocka_unit_test(test_fuse_residual),
         cmocka_unit_test(test_fuse_chain),
+        cmocka_unit_test(test_fuse_idle),
         cmocka_unit_test(test_hostile_files_do_no_harm),
     };
     log_set_sink((struct log_sink){hear, NULL});

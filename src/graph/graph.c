@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 /* Of one image's activation or one parameter. Below it every extent fits an int, and bytes of a
  * whole batch fit 64 bits. */
@@ -71,7 +72,8 @@ static bool infer(const struct graph *graph, const struct node_spec *spec, struc
 static void add_param(struct graph *graph, const struct node *node, const struct op_param *spec)
 {
     *array_push(graph->params, graph->param_count) = (struct parameter){
-        .name = text_format("%s%s%s", node->name, *spec->name ? "." : "", spec->name),
+        .name = text_format("%s%s%s", node->name, *spec->name && !text_ends_in(node->name, "_") ? "." : "",
+                            spec->name),
         .node = graph->count,
         .spec = *spec,
         .lr_scale = 1,
@@ -95,6 +97,7 @@ bool graph_add(struct graph *graph, const struct node_spec *spec, struct reason 
         .param_first = graph->param_count,
         .param_count = inferred.param_count,
         .where = text_copy(spec->where),
+        .block = spec->block,
     };
     memcpy(node.inputs, spec->inputs, (size_t)spec->input_count * sizeof *spec->inputs);
     for (int i = 0; i < inferred.param_count; i++) add_param(graph, &node, &inferred.params[i]);
@@ -120,14 +123,27 @@ static bool has_weights(const struct graph *graph, int node)
     return false;
 }
 
-void graph_layers_behind(const struct graph *graph, int *layers)
+/* A layer, or with `by_block` the block that it belongs to. */
+static bool counts(const struct graph *graph, bool by_block, int node)
+{
+    int block = by_block ? graph->nodes[node].block : 0;
+    if (block == 0) return has_weights(graph, node);
+    for (int i = 0; i < graph->count; i++)
+        if (graph->nodes[i].block == block && has_weights(graph, i)) return true;
+    return false;
+}
+
+void graph_layers_behind(const struct graph *graph, bool by_block, int *layers)
 {
     for (int i = 0; i < graph->count; i++) layers[i] = 0;
     for (int i = graph->output; i > 0; i--) {
         const struct node *node = &graph->nodes[i];
-        int behind = layers[i] + has_weights(graph, i);
-        for (int k = 0; k < node->input_count; k++)
-            if (layers[node->inputs[k]] < behind) layers[node->inputs[k]] = behind;
+        for (int k = 0; k < node->input_count; k++) {
+            int input = node->inputs[k];
+            bool inside = by_block && node->block > 0 && graph->nodes[input].block == node->block;
+            int behind = layers[i] + (!inside && counts(graph, by_block, i));
+            if (layers[input] < behind) layers[input] = behind;
+        }
     }
 }
 

@@ -15,6 +15,7 @@ struct node {
     struct shape shape;        /* of the output, for a batch of 1 */
     int param_first, param_count;   /* in graph.params */
     char *where;               /* "resnet50.ini:31", for messages */
+    int block;                 /* number of the outermost block that it belongs to, from 1; 0: none */
 };
 
 /* A parameter of the network, by its full name. */
@@ -48,6 +49,7 @@ struct node_spec {
     const int *inputs;
     int input_count;
     const char *where;         /* file and line */
+    int block;                 /* 0: none */
 };
 
 /* Appends a node, which becomes the output; checks its inputs' shapes with op->shape and creates its
@@ -57,9 +59,9 @@ bool graph_add(struct graph *graph, const struct node_spec *spec, struct reason 
 /* The shape of every node for a batch of n, into shapes[graph->count]. */
 void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes);
 
-/* By node: the number of later layers with weights, on the longest path to the output; into
- * layers[graph->count]. */
-void graph_layers_behind(const struct graph *graph, int *layers);
+/* By node: the number of later layers with weights, on the longest path to the output; with `by_block`, an
+ * outermost block counts as one layer; into layers[graph->count]. */
+void graph_layers_behind(const struct graph *graph, bool by_block, int *layers);
 
 /* The last layer with weights, which is the classifier; 0: there is none. */
 int graph_classifier(const struct graph *graph);

@@ -186,6 +186,7 @@ static enum status make_graph(struct model *model, const char *arch)
     const struct section *layers = find_section(model, "layers");
     if (!layers) return fail(USAGE, "%s: the section [layers] is missing", model->ini.file);
     TRY(model_read_layers(model, layers));
+    TRY(model_set_drop_path(model->options, &model->graph));
     TRY(check_names(&model->graph));
     TRY(check_readers(&model->graph));
     return check_output(model);

@@ -11,6 +11,8 @@ struct model_options {
     int size_h, size_w, channels;/* of the input; 0: the model file's */
     int classes;                 /* $classes; 0: the model file's default (1000) */
     double dropout;              /* overrides every dropout rate; negative: off */
+    const double *drop_path;     /* overrides the largest rate of drop_path; others are in proportion or, if
+                                  * all are 0, grow linearly from block to block; NULL: off */
 };
 
 /* The graph of a model file. Errors are reported with file:line and layer, USAGE. The graph is not fused. The

@@ -30,6 +30,7 @@ struct scope {
     struct bindings bindings;
     struct names layers;         /* local name -> node */
     struct names failed;         /* of [layers]: those that were refused, and those that read one of them */
+    int block;                   /* number of the outermost block, or 0 */
     const int *inputs;           /* the nodes of `in` */
     int input_count;
 };
@@ -171,7 +172,7 @@ static enum status add_node(const struct scope *scope, const struct op *op, cons
     if (!parsed) return fault(scope, "%s", reason.text);
     char *name = text_format("%s%s", scope->prefix, scope->layer);
     char *where = text_format("%s:%d", scope->model->ini.file, scope->line);
-    struct node_spec spec = {name, op, parsed, inputs, input_count, where};
+    struct node_spec spec = {name, op, parsed, inputs, input_count, where, scope->block};
     bool good = graph_add(graph, &spec, &reason);
     free(name);
     free(where);
@@ -273,6 +274,7 @@ static enum status add_block(const struct scope *scope, const struct section *bl
         .section = block,
         .user = scope,
         .prefix = text_format("%s%s.", scope->prefix, scope->layer),
+        .block = scope->block ? scope->block : ++scope->model->block_count,
         .inputs = inputs,
         .input_count = input_count,
     };

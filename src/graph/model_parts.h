@@ -25,6 +25,7 @@ struct model {
     int section_count;
     struct names blocks;         /* block name -> section */
     struct input_settings input;
+    int block_count;             /* outermost blocks in use */
     size_t text;                 /* bytes of lines read so far, counting a block at each use */
     struct graph graph;
 };
@@ -34,6 +35,9 @@ struct model {
 enum status model_find(const struct model_options *options, char **path);
 /* "resnet50" of "/usr/share/amptrain/models/resnet50.ini"; the caller frees it. */
 char *model_base_name(const char *path);
+
+/* Sets the rates of drop_path to model_options.drop_path. */
+enum status model_set_drop_path(const struct model_options *options, struct graph *graph);
 
 /* The nodes of [layers], and of the blocks that it uses. */
 enum status model_read_layers(struct model *model, const struct section *layers);

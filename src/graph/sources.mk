@@ -9,6 +9,7 @@ libgraph_a_SOURCES = \
 	src/graph/graph_text.h \
 	src/graph/model.c \
 	src/graph/model.h \
+	src/graph/model_drop_path.c \
 	src/graph/model_find.c \
 	src/graph/model_layers.c \
 	src/graph/model_parts.h \

@@ -73,9 +73,22 @@ static void derive_cuts(const struct data_opening *o)
     if (!settings->augment.val_crop) derive(o, "val_crop", o->data->val.h);
 }
 
+/* Images of one size become model.image_size by resizing. */
+static void derive_resize(const struct data_opening *o, int64_t size)
+{
+    const struct settings *settings = o->settings;
+    const struct dataset *data = data_any(o->data);
+    bool told = settings->augment.crop || settings->augment.resize;
+    if (size == 0 || told || !data || data->h == 0 || (data->h == size && data->w == size)) return;
+    derive(o, "resize", size);
+    if (settings->augment.val_resize < 0 && !settings->augment.val_crop) derive(o, "val_resize", size);
+}
+
 void data_set_sizes(const struct data_opening *o)
 {
-    struct extent train = extent_train(o, o->size ? o->size : 224);
+    int64_t size = o->settings->model.image_size;
+    derive_resize(o, size);
+    struct extent train = extent_train(o, size ? (int)size : o->size ? o->size : 224);
     struct extent val = extent_val(o, train);
     o->data->train.h = train.h, o->data->train.w = train.w;
     o->data->val.h = val.h, o->data->val.w = val.w;

@@ -24,11 +24,13 @@ static enum status load_graph(const struct graphs_options *options, const struct
         .channels = options->data->channels,
         .classes = options->data->classes,
         .dropout = settings->model.dropout,
+        .drop_path = settings->model.drop_path >= 0 ? &settings->model.drop_path : NULL,
     };
     if (options->hint && options->hint->network) {
         model.arch = options->hint->arch;
         model.text = options->hint->network;
         model.dropout = -1;
+        model.drop_path = NULL;
     }
     enum status status = model_load(&model, graph);
     free(file);
@@ -122,7 +124,7 @@ static enum status set_rates(const struct settings *settings, struct graph *grap
         .words = settings->optimizer.lr_scale, .numbered = true, .change = scale_rate,
     };
     int *layers = memory_new((size_t)graph->count, sizeof *layers);
-    graph_layers_behind(graph, layers);
+    graph_layers_behind(graph, settings->optimizer.layer_decay_by == LAYER_DECAY_BY_BLOCK, layers);
     for (int i = 0; i < graph->param_count; i++)
         graph->params[i].lr_scale = pow(settings->optimizer.layer_decay, layers[graph->params[i].node]);
     free(layers);

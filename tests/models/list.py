@@ -1,8 +1,8 @@
 """Writes the lists in this folder: one layer with parameters a line, in torchvision's or timm's order.
 
 NAME SHAPE, where a shape of rank 4 is a convolution, of rank 2 a linear layer (a final + says that
-it has a bias), of rank 1 a batch norm or, with a final +, a layer norm, and of rank 3 a parameter
-of that name, which comes behind those of the layers that its module has. Needs torchvision and timm; resnet20 comes
+it has a bias), of rank 1 a batch norm or, with a final +, a layer norm, and of rank 3 or with a final =
+one parameter of that name. Needs torchvision and timm; resnet20 comes
 from a weights file.
 
     python3 list.py [resnet20.safetensors]
@@ -20,14 +20,19 @@ NAMES = """alexnet vgg11_bn vgg16 vgg16_bn googlenet resnet18 resnet34 resnet50 
            mobilenet_v3_small mobilenet_v3_large efficientnet_b0 regnet_y_400mf shufflenet_v2_x1_0
            convnext_tiny convnext_small convnext_base efficientnet_v2_s efficientnet_v2_m
            regnet_y_8gf regnet_y_16gf regnet_y_32gf""".split()
-TIMM = ["mobilenetv4_conv_small", "mobilenetv4_conv_medium", "resnet50d"]
+TIMM = ["mobilenetv4_conv_small", "mobilenetv4_conv_medium", "resnet50d", "convnextv2_tiny"]
 
 
 def layers(shapes):
     """Groups (name, shape) by layer, and checks that what is left out follows from what is written."""
     groups, own = {}, []
     for name, shape in shapes:
-        layer, last = name.rsplit(".", 1)
+        layer, last = name.rsplit(".", 1) if "." in name else ("", name)
+        if last.endswith("relative_position_index"):
+            continue
+        if last not in NORM and (len(shape) != 3 or last != "layer_scale"):
+            yield "%s %s=" % (name, "x".join(map(str, shape)))
+            continue
         if own and not layer.startswith(own[-1][1]):
             groups.update([own.pop()[0]])
         if len(shape) == 3:
@@ -68,6 +73,6 @@ for arch in NAMES:
     model = torchvision.models.get_model(arch, weights=None, **options)
     write(arch, [(name, tensor.shape) for name, tensor in model.state_dict().items()])
 for arch in TIMM:
-    write(arch, [(name, tensor.shape) for name, tensor in timm.create_model(arch).state_dict().items()])
+    write(arch, [(name, tensor.shape) for name, tensor in timm.create_model(arch, num_classes=1000).state_dict().items()])
 if len(sys.argv) > 1:
     write("resnet20", file_shapes(sys.argv[1]))

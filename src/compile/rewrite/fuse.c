@@ -3,13 +3,16 @@
  *
  * Any other relu or relu6 in front of a max pooling moves behind it, where there are fewer elements: both are
  * monotonic, and no gradient passes where different arguments have the same result, so no bit changes.
- * A relu behind a max pooling becomes part of it. */
+ * A relu behind a max pooling becomes part of it.
+ *
+ * Before all that, dropout and drop_path of rate 0 are left out. */
 #include "graph/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "kernels/elementwise/dropout.h"
 #include "kernels/norm/batchnorm.h"
 #include "kernels/elementwise/leaky_relu.h"
 #include "kernels/pool/pool.h"
@@ -111,6 +114,25 @@ static void fuse_into_pooling(struct fusion *fusion, int relu)
     fusion->stands_for[relu] = input;
 }
 
+static bool drops_nothing(const struct node *node)
+{
+    bool drops = node_is(node, "dropout") || node_is(node, "drop_path");
+    return drops && ((const struct dropout *)node->settings)->rate == 0;
+}
+
+/* Readers of such a layer read its input. */
+static void skip_idle(struct fusion *fusion)
+{
+    struct graph *graph = fusion->graph;
+    for (int i = 0; i < graph->count; i++) {
+        struct node *node = &graph->nodes[i];
+        fusion->stands_for[i] = i;
+        for (int j = 0; j < node->input_count; j++) node->inputs[j] = fusion->stands_for[node->inputs[j]];
+        if (drops_nothing(node)) fusion->stands_for[i] = node->inputs[0];
+    }
+    graph->output = fusion->stands_for[graph->output];
+}
+
 /* Closes the gaps: `number` becomes each node's new index. */
 static void compact(struct fusion *fusion, int *number)
 {
@@ -140,10 +162,10 @@ enum status fuse(struct graph *graph)
         .stands_for = memory_new((size_t)graph->count, sizeof(int)),
     };
     int *number = memory_new((size_t)graph->count, sizeof *number);
-    for (int i = 0; i < graph->count; i++) {
-        fusion.stands_for[i] = i;
-        for (int j = 0; j < graph->nodes[i].input_count; j++) fusion.readers[graph->nodes[i].inputs[j]]++;
-    }
+    skip_idle(&fusion);
+    for (int i = 0; i < graph->count; i++)
+        for (int j = 0; fusion.stands_for[i] == i && j < graph->nodes[i].input_count; j++)
+            fusion.readers[graph->nodes[i].inputs[j]]++;
     fusion.readers[graph->output]++;
     for (int i = 0; i < graph->count; i++) fuse_node(&fusion, i);
     for (int i = 0; i < graph->count; i++)
