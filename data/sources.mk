@@ -26,6 +26,8 @@ libdata_a_SOURCES = \
 	data/format_synthetic.c \
 	data/format_packed.c \
 	data/formats.c \
+	data/heat_map.c \
+	data/heat_map.h \
 	data/image.c \
 	data/image.h \
 	data/image_cache.c \

@@ -9,6 +9,7 @@ amptrain_SOURCES = \
 	src/cmd_devices.c \
 	src/cmd_embed.c \
 	src/cmd_eval.c \
+	src/cmd_explain.c \
 	src/cmd_export.c \
 	src/cmd_formats.c \
 	src/cmd_init.c \

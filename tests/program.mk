@@ -6,6 +6,7 @@ dist_check_SCRIPTS += \
 	tests/test_compare.sh \
 	tests/test_confusion.sh \
 	tests/test_embed.sh \
+	tests/test_explain.sh \
 	tests/test_folder.sh \
 	tests/test_forecast_table.sh \
 	tests/test_gpu.sh \

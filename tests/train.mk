@@ -17,6 +17,10 @@ tests_test_records_LDADD = libtrain.a libformat.a libbase.a -lcmocka
 tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE)
 tests_test_checkpoint_LDADD = $(LDADD) -lcmocka
 
+check_PROGRAMS += tests/test_gradcam
+tests_test_gradcam_SOURCES = tests/test_gradcam.c tests/caught.h $(PLACE)
+tests_test_gradcam_LDADD = $(LDADD) -lcmocka
+
 check_PROGRAMS += tests/test_identify
 tests_test_identify_SOURCES = tests/test_identify.c tests/caught.h tests/rounds.h
 tests_test_identify_LDADD = $(LDADD) -lcmocka

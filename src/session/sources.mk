@@ -3,6 +3,8 @@ libsession_a_SOURCES = \
 	src/session/classifier.h \
 	src/session/decoding_division.c \
 	src/session/decoding_division.h \
+	src/session/gradcam.c \
+	src/session/gradcam.h \
 	src/session/graphs.c \
 	src/session/graphs.h \
 	src/session/holdout.c \
@@ -41,5 +43,7 @@ libsession_a_SOURCES = \
 	src/session/step_ranks.h \
 	src/session/step_times.c \
 	src/session/step_times.h \
+	src/session/tail.c \
+	src/session/tail.h \
 	src/session/whiten.c \
 	src/session/whiten.h

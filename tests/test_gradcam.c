@@ -1,0 +1,167 @@
+/* Grad-CAM: the layers behind a layer, computed on the host, have the gradient that differences have; which
+ * layers are taken, and the colours of pictures. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "data/heat_map.h"
+#include "graph/model.h"
+#include "session/gradcam.h"
+#include "tests/caught.h"
+#include "tests/place.h"
+#include "tests/unit.h"
+
+/* Tails with every kind of layer that networks have there. */
+#define HEAD "[input]\nchannels = 3\nsize = 8\n[layers]\n"
+static const struct {
+    const char *text, *layer;
+} networks[] = {
+    {HEAD "conv = conv input filters=6 kernel=3 pad=1\n"
+          "pool = globalavgpool conv\nfc = linear pool units=$classes\n", "conv"},
+    {HEAD "conv = conv input filters=6 kernel=3 pad=1\n"
+          "bn = batchnorm conv\nrelu = relu bn\ndrop = dropout relu rate=0.5\nflat = flatten drop\n"
+          "fc1 = linear flat units=9\nact = hardswish fc1\nfc2 = linear act units=$classes\n", "conv"},
+    {HEAD "conv = conv input filters=6 kernel=3 pad=1\n"
+          "one = conv conv filters=6 kernel=3 pad=1\nact1 = silu one\nsum = add act1 conv\n"
+          "pool = maxpool sum kernel=2\nmean = globalavgpool pool\nnorm = layernorm mean\n"
+          "act2 = gelu norm\nfc = linear act2 units=$classes\n", "conv"},
+    {HEAD "conv = conv input filters=6 kernel=3 pad=1\n"
+          "pool = globalavgpool conv\nhead = conv pool filters=8 kernel=1 bias=no\nbn = batchnorm head\n"
+          "relu = relu bn\nfc = linear relu units=$classes\n", "conv"},
+    {HEAD "conv = conv input filters=6 kernel=3 pad=1\n"
+          "drop = dropout conv rate=0.5\nlast = conv drop filters=$classes kernel=1\n"
+          "pool = globalavgpool last\n", "drop"},
+};
+#define NETWORKS (int)(sizeof networks / sizeof *networks)
+
+static void open_network(int i, struct graph *graph)
+{
+    struct model_options options = {.classes = 4, .dropout = -1};
+    assert_int_equal(model_load_text(&options, "tail.ini", networks[i].text, graph), OK);
+}
+
+/* Statistics of batch norm differ from their initial values. */
+static void fill_store(struct store *store)
+{
+    struct random random = random_open(5, PURPOSE_INIT, 0, 0);
+    for (int p = 0; p < store->graph->param_count; p++) {
+        const struct op_param *spec = &store->graph->params[p].spec;
+        int64_t count = shape_count(spec->shape);
+        float *values = memory_new((size_t)count, sizeof *values);
+        for (int64_t k = 0; k < count; k++) values[k] = 0.2f + (float)random_uniform(&random);
+        if (spec->dtype == F32 && spec->role != ROLE_WEIGHT)
+            assert_int_equal(store_write(store, p, STORE_MASTER, values), OK);
+        free(values);
+    }
+}
+
+static void check_gradient(struct tail *tail, float *outputs, int64_t count, int class)
+{
+    const float *logits, *found;
+    float *gradient = memory_new((size_t)count, sizeof *gradient);
+    assert_int_equal(tail_forward(tail, outputs, &logits), OK);
+    assert_int_equal(tail_backward(tail, class, &found), OK);
+    memcpy(gradient, found, (size_t)count * sizeof *gradient);
+    for (int64_t k = 0; k < count; k += 7) {
+        const float step = 1e-2f, middle = outputs[k];
+        outputs[k] = middle + step;
+        assert_int_equal(tail_forward(tail, outputs, &logits), OK);
+        double above = logits[class];
+        outputs[k] = middle - step;
+        assert_int_equal(tail_forward(tail, outputs, &logits), OK);
+        double slope = (above - logits[class]) / (2 * step);
+        outputs[k] = middle;
+        if (fabs(slope - gradient[k]) > 1e-3 + 0.02 * fabs(slope))
+            fail_msg("number %lld: %g, by differences %g", (long long)k, gradient[k], slope);
+    }
+    free(gradient);
+}
+
+static void test_gradients(void **state)
+{
+    for (int i = 0; i < NETWORKS; i++) {
+        struct device *device = place_open(1);
+        struct graph graph;
+        struct store store;
+        struct tail *tail;
+        int node;
+        open_network(i, &graph);
+        assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
+        assert_int_equal(store_init(&store, 1), OK);
+        fill_store(&store);
+        assert_int_equal(gradcam_find(&graph, NULL, &node), OK);
+        assert_int_equal(gradcam_find(&graph, networks[i].layer, &node), OK);
+        assert_int_equal(tail_open(&graph, node, &store, &tail), OK);
+        int64_t count = shape_count(graph.nodes[node].shape);
+        float *outputs = memory_new((size_t)count, sizeof *outputs);
+        /* Far from the corners of ReLU and from equal maxima, by more than the step. */
+        for (int64_t k = 0; k < count; k++) outputs[k] = (float)(k * 37 % count) * 0.05f - 4.0f;
+        for (int class = 0; class < 4; class++) check_gradient(tail, outputs, count, class);
+        free(outputs);
+        tail_close(tail);
+        store_close(&store);
+        graph_free(&graph);
+        device_close(device);
+    }
+}
+
+static void refused(const struct graph *graph, const char *layer, const char *words)
+{
+    struct caught caught;
+    int node;
+    caught_begin(&caught);
+    enum status status = gradcam_find(graph, layer, &node);
+    caught_end(&caught);
+    assert_int_equal(status, USAGE);
+    if (!caught_has(&caught, words)) fail_msg("not said: %s", words);
+    text_free(&caught.words);
+}
+
+static void test_layers(void **state)
+{
+    static const char *const expected[NETWORKS] = {"conv", "drop", "pool", "conv", "drop"};
+    struct graph graph;
+    int node;
+    for (int i = 0; i < NETWORKS; i++) {
+        open_network(i, &graph);
+        assert_int_equal(gradcam_find(&graph, NULL, &node), OK);
+        assert_string_equal(graph.nodes[node].name, expected[i]);
+        if (i == 2) refused(&graph, "one", "is not on every way to the output");
+        if (i == 2) refused(&graph, "mean", "has one pixel");
+        if (i == 2) refused(&graph, "two", "has no layer 'two'");
+        graph_free(&graph);
+    }
+}
+
+/* The corners of a picture have the colours of the map's ends, half of them. */
+static void test_picture(void **state)
+{
+    const struct augment augment = {.channels = 1, .val_crop = 4, .mean = {0}, .std = {1}};
+    const float values[] = {0, 0, 1, 1};
+    const struct heat_map map = {values, 1, 4};
+    uint8_t grey[16];
+    memset(grey, 200, sizeof grey);
+    const struct image image = {.h = 4, .w = 4, .c = 1, .full_h = 4, .full_w = 4, .pixels = grey};
+    struct image picture = {0};
+    struct reason reason;
+    assert_true(heat_map_draw(&augment, &image, &map, 4, 4, &picture, &reason));
+    assert_int_equal(picture.c, 3);
+    const uint8_t cold[] = {100, 100, 172}, hot[] = {172, 100, 100};
+    for (int k = 0; k < 3; k++) {
+        assert_in_range(picture.pixels[k], cold[k] - 1, cold[k] + 1);
+        assert_in_range(picture.pixels[3 * 15 + k], hot[k] - 1, hot[k] + 1);
+    }
+    image_free(&picture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_picture),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
