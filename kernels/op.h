@@ -276,6 +276,8 @@ struct op {
     /* Whether backward only needs to know which elements of y are 0, and a mask of whole bytes is much
      * smaller than y. NULL: no. */
     bool (*masks)(const void *settings, const struct tensor *x);
+    /* Multiply-adds of forward beside those of weights. NULL: none are counted. */
+    double (*macs)(const void *settings, const struct shape *x);
     bool training_only;          /* in evaluation y is x[0]: settings do not change what weights mean */
     /* Backward of all its codes supports call->y_recomputed, if x is one tensor. */
     bool backward_recomputes;

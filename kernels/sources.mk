@@ -87,6 +87,9 @@ EXTRA_DIST += \
 	kernels/support/tiles.cuh
 
 libkernels_a_SOURCES = \
+	kernels/attention/attention.c \
+	kernels/attention/attention.h \
+	kernels/attention/attention_cpu.c \
 	kernels/codes_cuda.h \
 	kernels/conv/conv.c \
 	kernels/conv/conv.h \

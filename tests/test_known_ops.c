@@ -100,6 +100,38 @@ static void test_layernorm(void **state)
 }
 
 /* Two images of two pixels and two channels. */
+/* torchvision's shifted_window_attention of a 3x3 map, padded to 4x4, where q = k = v = x. */
+static void test_attention_in_shifted_windows(void **state)
+{
+    struct op_example example = {"heads=1 window=2 shift=1", 2, {SHAPE(1, 4, 4, 3), SHAPE(1, 3, 3, 1)}};
+    struct op_case *c = known_open("attention", example, true);
+    for (int64_t i = 0; i < 48; i++) {
+        int64_t h = i / 12, w = i / 3 % 4;
+        tensor_set(&c->x[0], i, h < 3 && w < 3 ? (double)(h * 3 + w - 4) / 2 : 0);
+    }
+    SET(&c->params[0], 0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, -2, -1.352892514, -1.325677432, -0.1323724803, 0.8453954134, 1.154604587, 0.6323724803,
+               1.626231072, 1.751572477);
+    }
+    op_case_close(c);
+}
+
+static void test_attention_passes_nan(void **state)
+{
+    struct op_case *c = known_open("attention", (struct op_example){"heads=1", 1, {SHAPE(1, 2, 1, 3)}}, true);
+    for (int k = 0; k < 3; k++) {
+        SET(&c->x[0], 1, 1, 1, 1, 1, 1);
+        tensor_set(&c->x[0], k, NAN);
+        EACH_CODE(code, c) {
+            known_run(c, code, PHASE_FORWARD);
+            EXPECT(&c->y, NAN, k == 0 ? 1 : NAN);
+        }
+    }
+    op_case_close(c);
+}
+
 static void test_multiply_by_channel(void **state)
 {
     struct op_example example = {"", 2, {SHAPE(2, 1, 2, 2), SHAPE(2, 1, 1, 2)}};
@@ -501,6 +533,8 @@ int main(void)
         cmocka_unit_test(test_smooth_activations),
         cmocka_unit_test(test_hard_activations_at_corners),
         cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_attention_in_shifted_windows),
+        cmocka_unit_test(test_attention_passes_nan),
         cmocka_unit_test(test_multiply_by_channel),
         cmocka_unit_test(test_channels_are_sliced_and_shuffled),
         cmocka_unit_test(test_batchnorm_training),

@@ -21,6 +21,23 @@ ok "... statistics are not parameters" grep -qxE "bn1 +batchnorm +1x112x112x64 +
 ok "depthwise convolutions" totals 3504872 "300774272 (300.77 M)" -s model.arch=mobilenet_v2
 ok "lenet5" totals 61706 "416520 (0.42 M)" -s model.arch=lenet5
 
+cat >windows.ini <<\END
+[input]
+channels = 1
+size = 8
+[layers]
+patches = conv input filters=12 kernel=2 stride=2 bias=no
+qkv = linear patches units=36 bias=no per_pixel=yes
+windows = attention qkv heads=2 window=2
+every = attention qkv heads=2
+both = add windows every
+pool = globalavgpool both
+fc = linear pool units=$classes bias=no
+END
+ok "attention" totals 522 "15384 (0.02 M)" -s model.file=windows.ini -s model.classes=2
+ok "... in windows" grep -qxE "windows +attention +1x4x4x12 +18 +1536 +768 B" out
+ok "... of all tokens" grep -qxE "every +attention +1x4x4x12 +0 +6144 +768 B" out
+
 # columns: the layers' parameters and MACs add up to the totals.
 columns() {
     summary -s model.arch=vgg16_bn && awk '

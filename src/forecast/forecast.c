@@ -18,7 +18,10 @@ double forecast_layer_flops(const struct graph *graph, int node, int batch)
         const struct op_param *spec = &graph->params[graph->nodes[node].param_first + i].spec;
         if (spec->role == ROLE_WEIGHT) weights += shape_count(spec->shape);
     }
-    return forecast_flops(weights, graph->nodes[node].shape, batch);
+    const struct node *at = &graph->nodes[node];
+    double others = 0;
+    if (at->op && at->op->macs) others = at->op->macs(at->settings, &graph->nodes[at->inputs[0]].shape);
+    return forecast_flops(weights, at->shape, batch) + 2 * others * batch;
 }
 
 static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)

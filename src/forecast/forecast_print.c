@@ -208,7 +208,9 @@ static void add_layer(const struct program *program, const struct plan_layer *ro
     member_integer(out, "activation_bytes", row->activation_bytes);
     member_integer(out, "saved_bytes", row->saved_bytes);
     text_add(out, ",\"in_place\":%s", row->in_place ? "true" : "false");
-    member_number(out, "flops", forecast_flops(row->weights, row->shape, program->batch));
+    bool others = row->op->macs;
+    member_number(out, "flops", others ? forecast_layer_flops(program->graph, row->node, program->batch)
+                                       : forecast_flops(row->weights, row->shape, program->batch));
     text_add(out, "}");
 }
 

@@ -8,9 +8,9 @@
 #include "base/dtype.h"
 #include "base/status.h"
 
-#define ONNX_RANK 4
+#define ONNX_RANK 6
 #define ONNX_INPUTS 64
-#define ONNX_INTS 4
+#define ONNX_INTS 6
 #define ONNX_ATTRIBUTES 6
 
 /* How a file begins (base/signature.h): the version of the format, and the producer. */

@@ -7,6 +7,7 @@
 #include <sys/param.h>
 
 #include "base/memory.h"
+#include "kernels/attention/attention.h"
 #include "kernels/norm/batchnorm.h"
 #include "kernels/shape/border.h"
 #include "kernels/shape/channel_shuffle.h"
@@ -327,6 +328,142 @@ static void write_scale(struct writer *w, int i, struct onnx_node *out)
     onnx_node(w->onnx, out);
 }
 
+/* Attention. `perm` has as many axes as the value. */
+
+static void add_axes(struct onnx_node *out, int count, const int64_t *axes)
+{
+    struct onnx_attribute perm = {.name = "perm", .type = ONNX_INT_LIST, .count = count};
+    memcpy(perm.ints, axes, (size_t)count * sizeof *axes);
+    add(out, perm);
+}
+
+/* Where the tokens of groups are in an image, [groups, tokens]; or back: where each token of y is there. */
+static int64_t *token_places(const struct attention_plane *p, bool back)
+{
+    int64_t *places = memory_new((size_t)(p->h * p->w), sizeof *places);
+    for (int64_t i = 0; i < p->h * p->w; i++) {
+        struct attention_token token = attention_token(p, i / p->tokens, i % p->tokens);
+        if (!back) places[i] = token.pixel;
+        else if (token.y_pixel >= 0) places[token.y_pixel] = i;
+    }
+    return places;
+}
+
+static void gather_tokens(struct writer *w, const struct attention_plane *p, bool back, struct onnx_node *out)
+{
+    struct onnx_node gather = part_of(w, out, "Gather", back ? "unite" : "divide");
+    int64_t *places = token_places(p, back);
+    struct onnx_dims dims = {2, {p->groups, p->tokens}};
+    if (back) dims = (struct onnx_dims){1, {p->y_h * p->y_w}};
+    gather.inputs[gather.input_count++] = name_new(w, gather.name, "tokens");
+    onnx_tensor(w->onnx, gather.inputs[1], I64, dims, places);
+    add_int(&gather, "axis", 2);
+    write_part(w, &gather, out);
+    free(places);
+}
+
+/* [groups, heads, tokens, tokens]; without a shift that of one group is all groups'. */
+static void add_bias(struct writer *w, const struct node *node, const struct attention_plane *p,
+                     struct onnx_node *out)
+{
+    int64_t groups = p->shift_h || p->shift_w ? p->groups : 1, pairs = p->tokens * p->tokens;
+    int64_t count = groups * p->heads * pairs;
+    float *table = param_read(w, node, 0), *bias = memory_new((size_t)count, sizeof *bias);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t group = i / pairs / p->heads, query = i / p->tokens % p->tokens, key = i % p->tokens;
+        bool apart = attention_token(p, group, query).region != attention_token(p, group, key).region;
+        int64_t row = attention_bias_row(p->window, query, key);
+        bias[i] = table[row * p->heads + i / pairs % p->heads] + (apart ? ATTENTION_APART : 0);
+    }
+    add_numbers(w, out, "bias", (struct onnx_dims){4, {groups, p->heads, p->tokens, p->tokens}}, bias);
+    free(bias);
+    free(table);
+}
+
+/* Queries, keys or values, [n, groups, heads, size, tokens]; queries, transposed. */
+static struct onnx_node write_projection(struct writer *w, const struct onnx_node *from, int64_t part)
+{
+    static const char *const names[] = {"q", "k", "v"};
+    struct onnx_node gather = part_of(w, from, "Gather", names[part]);
+    gather.inputs[gather.input_count++] = name_new(w, gather.name, "part");
+    onnx_tensor(w->onnx, gather.inputs[1], I64, (struct onnx_dims){0}, &part);
+    add_int(&gather, "axis", 0);
+    onnx_node(w->onnx, &gather);
+    return gather;
+}
+
+static const char *write_turned(struct writer *w, const struct onnx_node *out, const char *from,
+                                const char *part)
+{
+    struct onnx_node turn = part_of(w, out, "Transpose", part);
+    turn.inputs[0] = from;
+    add_axes(&turn, 5, (const int64_t[]){0, 1, 2, 4, 3});
+    onnx_node(w->onnx, &turn);
+    return turn.name;
+}
+
+/* v p', where p is the softmax of scale * q' k + bias. */
+static void write_heads(struct writer *w, const struct node *node, const struct attention_plane *p,
+                        struct onnx_node *out)
+{
+    struct onnx_node q = write_projection(w, out, 0), k = write_projection(w, out, 1);
+    struct onnx_node v = write_projection(w, out, 2), scores = part_of(w, out, "MatMul", "scores");
+    scores.inputs[0] = write_turned(w, out, q.name, "queries");
+    scores.inputs[scores.input_count++] = k.name;
+    onnx_node(w->onnx, &scores);
+    struct onnx_node scaled = part_of(w, out, "Mul", "scaled"), biased = part_of(w, out, "Add", "biased");
+    struct onnx_node softmax = part_of(w, out, "Softmax", "softmax");
+    struct onnx_node mixed = part_of(w, out, "MatMul", "mixed");
+    scaled.inputs[0] = scores.name;
+    add_numbers(w, &scaled, "scale", (struct onnx_dims){0}, &(float){(float)attention_scale(p)});
+    onnx_node(w->onnx, &scaled);
+    biased.inputs[0] = softmax.inputs[0] = scaled.name;
+    if (p->window > 0) {
+        add_bias(w, node, p, &biased);
+        write_part(w, &biased, &softmax);
+    }
+    add_int(&softmax, "axis", -1);
+    onnx_node(w->onnx, &softmax);
+    mixed.inputs[0] = v.name;
+    mixed.inputs[mixed.input_count++] = write_turned(w, out, softmax.name, "weights");
+    write_part(w, &mixed, out);
+}
+
+/* From n, 3 x heads x size, h, w to 3, n, groups, heads, size, tokens; from n, groups, heads, size, tokens to
+ * n, heads x size, h, w. */
+static void write_attention(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    struct tensor x[2];
+    struct call call = call_of(w, node, x);
+    x[1].shape = w->graph->nodes[node->inputs[node->input_count - 1]].shape;
+    x[0].shape.n = x[1].shape.n = 1;
+    call.x_count = node->input_count;
+    struct attention_plane p = attention_plane(&call);
+    struct onnx_node flat = part_of(w, out, "Reshape", "flat"), split = part_of(w, out, "Reshape", "split");
+    struct onnx_node order = part_of(w, out, "Transpose", "order");
+    struct onnx_node back = part_of(w, out, "Transpose", "back");
+    struct onnx_node merge = part_of(w, out, "Reshape", "merge");
+    add_indices(w, &flat, "shape", 3, (const int64_t[]){0, x[0].shape.c, p.h * p.w});
+    write_part(w, &flat, out);
+    if (p.window > 0) gather_tokens(w, &p, false, out);
+    add_indices(w, &split, "shape", 6, (const int64_t[]){0, 3, p.heads, p.size, p.groups, p.tokens});
+    split.inputs[0] = out->inputs[0];
+    write_part(w, &split, &order);
+    add_axes(&order, 6, (const int64_t[]){1, 0, 4, 2, 3, 5});
+    write_part(w, &order, out);
+    write_heads(w, node, &p, out);
+    add_axes(&back, 5, (const int64_t[]){0, 2, 3, 1, 4});
+    back.inputs[0] = out->inputs[0];
+    write_part(w, &back, &merge);
+    add_indices(w, &merge, "shape", 3, (const int64_t[]){0, p.heads * p.size, p.h * p.w});
+    write_part(w, &merge, out);
+    if (p.window > 0) gather_tokens(w, &p, true, out);
+    out->input_count = 1;
+    add_indices(w, out, "shape", 4, (const int64_t[]){0, p.heads * p.size, p.y_h, p.y_w});
+    onnx_node(w->onnx, out);
+}
+
 /* Activations. */
 
 static void write_hardsigmoid(struct writer *w, int i, struct onnx_node *out)
@@ -618,6 +755,7 @@ static const struct rule rules[] = {
     RULE(batchnorm, BatchNormalization, .write = write_batchnorm),
     RULE(layernorm, Transpose, .rank = 4, .write = write_layernorm),
     RULE(grn, Add, .rank = 4, .write = write_grn),
+    RULE(attention, Reshape, .rank = 4, .write = write_attention),
     RULE(scale, Mul, .rank = 4, .write = write_scale),
     RULE(relu, Relu),
     RULE(relu6, Clip, .write = write_relu6),

@@ -32,6 +32,7 @@ static const struct {
 #define NARROW 8
 #define NARROW_SHARE 0.1
 #define DEPTHWISE_SHARE 0.026    /* of the rate of 16-bit products: no tensor cores */
+#define ATTENTION_SHARE 0.25
 
 #define FUSED_SWEEPS 1.3         /* of bytes that a kernel writes in addition */
 
@@ -63,6 +64,15 @@ static bool is_weight(const struct program *program, int value)
     return program->graph->params[program->values[value].index].spec.role == ROLE_WEIGHT;
 }
 
+/* Products without weights: backward has as many again for each gradient, and repeats forward's. */
+#define OP_BACKWARD 2.5
+static double op_flops(const struct program *program, const struct instruction *at)
+{
+    if (!at->op || !at->op->macs || at->x_count == 0) return 0;
+    double flops = 2 * at->op->macs(at->settings, &program->values[at->x[0]].shape);
+    return instruction_is_backward(at) ? OP_BACKWARD * flops : flops;
+}
+
 double cost_flops(const struct program *program, const struct instruction *at)
 {
     double weights = 0;
@@ -70,7 +80,7 @@ double cost_flops(const struct program *program, const struct instruction *at)
     for (int k = 0; k < at->param_count; k++)
         if (is_weight(program, at->params[k]))
             weights += (double)shape_count(program->values[at->params[k]].shape);
-    if (weights == 0) return 0;
+    if (weights == 0) return op_flops(program, at);
     const struct shape y = program->values[at->y].shape;
     double products = at->phase == PHASE_BACKWARD ? 2 : 1;
     return y.c > 0 ? products * 2 * weights * (double)(shape_count(y) / y.c) : 0;
@@ -144,6 +154,7 @@ static double gpu_seconds(const struct program *program, const struct instructio
     double seconds = machine->launch + SWEEPS_UNALIGNED * bytes_unaligned(program, at) * pass;
     if (instruction_is_op_update(at)) return 0;      /* one kernel makes all of a step */
     if (filter.groups > 0) return seconds + product_seconds(program, at, filter);
+    seconds += op_flops(program, at) / (ATTENTION_SHARE * machine->flops_16);
     return seconds + sweeps_of(at) * cost_bytes(program, at) * pass;
 }
 
