@@ -2,8 +2,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/atomic_file.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "format/npy.h"
@@ -14,10 +16,14 @@
 #include "session/preprocessing.h"
 #include "trained.h"
 
+/* How a safetensors file of features begins: the layer's name comes first. */
+#define FEATURES_SIGNATURE SAFETENSORS_SIGNATURE ",\"layer\":\"*"
+
 struct embedder {
     struct trained trained;
     struct image_arguments images;
     struct layer_output output;
+    const char *layer;           /* its name */
     const char *path;
     bool safetensors;            /* the format of the file, which is written at once */
     struct npy_file npy;         /* or this, which grows */
@@ -101,9 +107,9 @@ static enum status write_safetensors(const struct embedder *embedder)
     struct safetensors_item item = {.name = "features", .dtype = F32,
                                     .shape = {.rank = 2, .dim = {embedder->images.count,
                                                                  embedder->output.count, 1, 1}}};
-    struct safetensors_pair format = {"format", "pt"};
+    struct safetensors_pair metadata[] = {{"layer", (char *)embedder->layer}, {"format", "pt"}};
     const struct safetensors_content content = {
-        .items = &item, .count = 1, .metadata = &format, .metadata_count = 1, .read = read_rows,
+        .items = &item, .count = 1, .metadata = metadata, .metadata_count = 2, .read = read_rows,
         .context = (void *)embedder,
     };
     struct atomic_file file;
@@ -118,6 +124,32 @@ static enum status write_safetensors(const struct embedder *embedder)
 
 /* ---- The command ---- */
 
+/* Whether there are features whose names these are. */
+static bool has_features(const char *names)
+{
+    static const char *const endings[] = {"npy", "safetensors"};
+    bool found = false;
+    for (int i = 0; i < 2 && !found; i++) {
+        char *path = text_format("%.*s%s", (int)(strlen(names) - strlen("txt")), names, endings[i]);
+        found = access(path, F_OK) == 0;
+        free(path);
+    }
+    return found;
+}
+
+/* Any text may be a list of names: only one beside features is replaced, and none of those to be read. */
+static enum status check_names(const struct cmd *cmd, const char *path)
+{
+    if (access(path, F_OK) != 0) return OK;
+    for (int i = 0; i < cmd->argument_count; i++)
+        if (cmd->arguments[i][0] == '@' && file_same(cmd->arguments[i] + 1, path))
+            return fail(USAGE, "%s: is an input of this command (%s), and would be overwritten by the names "
+                        "of the images; name another -o", path, cmd->arguments[i]);
+    if (has_features(path)) return OK;
+    return fail(USAGE, "%s: exists, and would be overwritten by the names of the images; remove it, or name "
+                "another -o", path);
+}
+
 static enum status check_output(struct cmd *cmd, struct embedder *embedder)
 {
     embedder->path = cmd->output;
@@ -125,8 +157,11 @@ static enum status check_output(struct cmd *cmd, struct embedder *embedder)
     embedder->safetensors = text_ends_in(cmd->output, ".safetensors");
     if (!embedder->safetensors && !text_ends_in(cmd->output, ".npy"))
         return fail(USAGE, "embed: %s: the file's name must end in .npy or .safetensors", cmd->output);
-    const char *signature = embedder->safetensors ? "????????{\"*" : NPY_SIGNATURE;
-    return cmd_check_output(cmd, cmd->output, signature);
+    char *names = names_path(cmd->output);
+    enum status status = check_names(cmd, names);
+    free(names);
+    TRY(status);
+    return cmd_check_output(cmd, cmd->output, embedder->safetensors ? FEATURES_SIGNATURE : NPY_SIGNATURE);
 }
 
 static enum status embedder_open(struct cmd *cmd, struct embedder *embedder)
@@ -141,8 +176,9 @@ static enum status embedder_open(struct cmd *cmd, struct embedder *embedder)
     TRY(layer_output_find(graph, cmd_value(cmd, "layer"), &node));
     TRY(preprocessing_open(session, false));
     TRY(layer_output_open(session, &embedder->trained.store, node, true, &embedder->output));
+    embedder->layer = graph->nodes[node].name;
     log_info("%" PRId64 " feature%s of each image: layer '%s' of %s%s", embedder->output.count,
-             embedder->output.count == 1 ? "" : "s", graph->nodes[node].name, graph->arch,
+             embedder->output.count == 1 ? "" : "s", embedder->layer, graph->arch,
              graph->nodes[node].shape.h * graph->nodes[node].shape.w > 1 ? ", the mean of its pixels" : "");
     return OK;
 }

@@ -59,5 +59,20 @@ ok "no image" refuses "no image given" -o x.npy
 ok "no such layer" refuses "has no layer 'relu3'; did you mean 'relu" -o x.npy --layer relu3 pictures
 kept() { echo mine >x.npy && refuses "x.npy" -o x.npy pictures && has mine x.npy; }
 ok "a file of another kind is kept" kept
-ok "a checkpoint is kept" refuses "checkpoint" -o run/checkpoint-last.safetensors pictures
+other_checkpoint() {
+    "$AMPTRAIN" -q -c pictures.ini -s run.seed=9 -o other && cp other/checkpoint-last.safetensors before &&
+        refuses "checkpoint-last.safetensors: exists and is not a file as 'embed' writes it" \
+            -o other/checkpoint-last.safetensors pictures && cmp before other/checkpoint-last.safetensors
+}
+ok "a checkpoint is kept" other_checkpoint
+exported() {
+    "$AMPTRAIN" export -q --weights run -o lean.safetensors &&
+        refuses "lean.safetensors: exists and is not" -o lean.safetensors pictures
+}
+ok "... and exported weights" exported
+ok "features are replaced" embed -o plain.safetensors pictures
+notes() { echo mine >notes.txt && refuses "notes.txt: exists" -o notes.npy pictures && has mine notes.txt; }
+ok "a text with the name of the list is kept" notes
+ok "... and a list that is read" refuses "list.txt: is an input of this command (@list.txt)" \
+    -o list.npy @list.txt
 finish
