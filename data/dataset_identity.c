@@ -64,6 +64,13 @@ static const char *name_of(const struct dataset *dataset, int64_t index, char ro
     return room;
 }
 
+/* The group that an image belongs to decides what is held out. */
+static uint32_t identity_group_hash(const struct dataset *dataset, int64_t index)
+{
+    uint64_t group = dataset->format->group ? dataset->format->group(dataset, index) : 0;
+    return group ? (uint32_t)hash_bytes(3, &group, sizeof group) : 0;
+}
+
 /* The class's hash, or that of the labels in any order, or of the number. */
 static uint32_t identity_target_hash(const struct dataset *dataset, int64_t index, const uint32_t *classes)
 {
@@ -91,7 +98,7 @@ static struct entry entry_of(const struct making *making, int64_t index)
         .key = hash_bytes(0, name, length),
         .bytes = (uint64_t)contents.bytes,
         .crc = contents.crc,
-        .class = identity_target_hash(dataset, index, making->classes),
+        .class = identity_target_hash(dataset, index, making->classes) + identity_group_hash(dataset, index),
     };
     memcpy(entry.image.name, name + length - kept, kept);
     return entry;

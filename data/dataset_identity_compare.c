@@ -102,27 +102,30 @@ static const char *show_name(const struct identity_image *image, char shown[NAME
     return shown;
 }
 
+/* NULL: it is not known, or the image has several labels, a number, or a group. */
 static const char *class_of(const struct dataset_identity *identity, const struct identity_image *image,
                             char shown[NAME_ROOM])
 {
     for (int i = 0; i < identity->classes; i++)
         if (identity_class_hash(identity->class_names[i]) == image->class)
             return text_visible(identity->class_names[i], shown, NAME_ROOM);
-    return "another";
+    return NULL;
 }
 
 /* An image in both, which differs. */
 static void tell_changed(const struct comparison *comparison, const struct found *then,
                          const struct found *now, struct text *text)
 {
-    char name[NAME_ROOM], before[NAME_ROOM], after[NAME_ROOM];
+    char name[NAME_ROOM], rooms[2][NAME_ROOM];
+    const char *before = class_of(comparison->then, &then->image, rooms[0]);
+    const char *after = class_of(comparison->now, &now->image, rooms[1]);
     show_name(&then->image, name);
-    if (then->image.class != now->image.class)
-        text_add(text, "%s was of class '%s' and is now of '%s'", name,
-                 class_of(comparison->then, &then->image, before),
-                 class_of(comparison->now, &now->image, after));
-    else
+    if (then->image.class == now->image.class)
         text_add(text, "%s: contents differ", name);
+    else if (before && after)
+        text_add(text, "%s was of class '%s' and is now of '%s'", name, before, after);
+    else
+        text_add(text, "%s: the label or the group differs", name);
 }
 
 /* Names of different images may have the same end, so pairs are found by key. */

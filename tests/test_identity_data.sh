@@ -201,6 +201,32 @@ echo 0 >keys/2.cls
 cp pictures/pear/8.png keys/2.png && tar_up
 ok "an image in a tar archive" says 3 "contents differ" on_tar -r -s run.max_steps=18
 
+# A table, in which no image changes but its group, its label, or one of its labels: what is held out depends
+# on groups.
+table() { # COLUMNS OF EACH IMAGE'S NUMBER
+    echo "path,$1" && number=0
+    for picture in pictures/*/*.png; do
+        number=$((number + 1))
+        printf '%s,%s\n' "$picture" "$(eval "echo $2")"
+    done
+}
+on_table() { "$AMPTRAIN" -q -c pictures.ini $brief -s data.format=csv -s data.train=table.csv "$@"; }
+table label,group 'l$((number % 2)),g$((number / 4))' >table.csv
+on_table -o grouped || exit 1
+ok "a table, unchanged" on_table -o grouped -r -s run.max_steps=10
+sed -i '5s/g1/g2/' table.csv
+ok "groups of a table" says 3 "pictures/apple/11.png: the label or the group differs; resuming" \
+    on_table -o grouped -r -s run.max_steps=11
+ok "... would hold out other images" says 3 "the label or the group differs" \
+    "$AMPTRAIN" eval --weights grouped -s data.train=table.csv
+table label 'l$((number % 2))' >table.csv
+ok "a table without its groups" says 3 "the images of data.train differ from those of the run" \
+    on_table -o grouped -r -s run.max_steps=11
+on_table -o labelled || exit 1
+sed -i '5s/l0/l1/' table.csv
+ok "a label of a table" says 3 "was of class 'l0' and is now of 'l1'" \
+    on_table -o labelled -r -s run.max_steps=11
+
 # The bytes of MNIST's files: 20 images of 8x8.
 idx() {
     mkdir -p mnist
