@@ -4,6 +4,7 @@
 # time) in a build configured with --enable-fuzzing.
 FUZZ_TARGETS = \
 	tests/fuzz/fuzz_archive \
+	tests/fuzz/fuzz_card \
 	tests/fuzz/fuzz_checkpoint \
 	tests/fuzz/fuzz_cifar \
 	tests/fuzz/fuzz_csv \
@@ -45,6 +46,9 @@ FUZZ_NETWORK = $(FUZZ_MAIN) tests/fuzz/fuzz_network.c tests/fuzz/fuzz_network.h
 
 tests_fuzz_fuzz_archive_SOURCES = tests/fuzz/fuzz_archive.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_archive_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_card_SOURCES = tests/fuzz/fuzz_card.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_card_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_checkpoint_SOURCES = tests/fuzz/fuzz_checkpoint.c $(FUZZ_NETWORK)
 tests_fuzz_fuzz_checkpoint_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
