@@ -103,7 +103,8 @@ static struct pictures copy_of(const struct pictures *pictures)
 static struct dataset_identity identity_of(struct pictures *pictures, const struct format *format)
 {
     struct dataset dataset = {
-        .format = format, .count = pictures->count, .classes = 3, .class_names = classes, .state = pictures,
+        .format = format, .target = TARGET_CLASS, .count = pictures->count, .classes = 3,
+        .class_names = classes, .state = pictures,
         .decoded = format == &with_names, .h = 2, .w = 3, .c = 1,
     };
     struct dataset_identity identity;
@@ -514,8 +515,8 @@ static void names_and_numbers(void **state)
 static uint64_t hash_of(struct pictures *pictures, const struct format *format, const int64_t *subset,
                         int64_t count)
 {
-    const struct dataset dataset = {.format = format, .count = pictures->count, .classes = 3,
-                                    .class_names = classes, .state = pictures};
+    const struct dataset dataset = {.format = format, .target = TARGET_CLASS, .count = pictures->count,
+                                    .classes = 3, .class_names = classes, .state = pictures};
     return dataset_identity_hash(&dataset, subset, count);
 }
 
