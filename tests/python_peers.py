@@ -12,16 +12,17 @@ import sys
 import numpy
 
 
-def network(name):
-    """torchvision's network of this name or, where it has none, timm's."""
+def network(name, side):
+    """torchvision's network of this name or, where it has none, timm's, for images of this size."""
     import torchvision
 
+    transformer = name.startswith(("vit_", "deit3_"))
     if name in torchvision.models.list_models():
-        apart = {"aux_logits": False} if name == "googlenet" else {}
+        apart = {"aux_logits": False} if name == "googlenet" else {"image_size": side} if transformer else {}
         return torchvision.models.get_model(name, weights=None, **apart)
     import timm
 
-    return timm.create_model(name)
+    return timm.create_model(name, num_classes=1000, **({"img_size": side} if transformer else {}))
 
 
 def weights(name, folder, images):
@@ -29,16 +30,18 @@ def weights(name, folder, images):
     from safetensors.torch import save_file
 
     torch.manual_seed(1)
-    net = network(name)
     pixels = torch.from_numpy(numpy.load(images).transpose(0, 3, 1, 2)) / 255
+    net = network(name, pixels.shape[2])
     mean, std = (torch.tensor(three).view(1, 3, 1, 1) for three in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
     pixels = (pixels - mean) / std
     with torch.no_grad():
         for key, value in net.state_dict().items():
-            if key.endswith("layer_scale"):
+            if key.endswith(("layer_scale", "gamma")):
                 value.uniform_()
-            elif value.dim() == 1 and "running" not in key:
+            elif value.dim() == 3 or value.dim() == 1 and value.is_floating_point() and "running" not in key:
                 value.add_(0.1 * torch.randn(value.shape))
+            elif value.dim() == 2 and not value.any():
+                value.normal_(std=0.05)
         for module in net.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.momentum = 0.9

@@ -727,6 +727,9 @@ static void test_fuse_idle(void **state)
     fused(INPUT "[layers]\nbn = batchnorm input\nd = dropout bn rate=0\na = relu d\nb = relu6 d\n"
           "last = add a b\n" TAIL, &graph, 7);
     graph_free(&graph);
+    fused(INPUT "[layers]\np = pad input multiple=4\nlast = pad p multiple=3\n" TAIL, &graph, 4);
+    assert_int_equal(graph.nodes[1].shape.h, 9);
+    graph_free(&graph);
     fused("[layers]\npool = globalavgpool input\nfc = linear pool units=$classes\nd = dropout fc rate=0\n",
           &graph, 3);
     assert_int_equal(graph.output, 2);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "graph/model.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,8 @@ static const struct expected table[] = {
     {"convnext_small", 50223688, 3, 224, 1000, CUT, CUT, INIT_ZERO, 1, true},
     {"convnext_tiny", 28589128, 3, 224, 1000, CUT, CUT, INIT_ZERO, 1, true},
     {"convnextv2_tiny", 28635496, 3, 224, 1000, CUT, CUT, INIT_ZERO, 19, true},
+    {"deit3_base_patch16_224", 86585320, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
+    {"deit3_small_patch16_224", 22059496, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
     {"densenet121", 7978856, 3, 224, 1000, IN, DEFAULT, INIT_ZERO, 121, true},
     {"efficientnet_b0", 5288548, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 33, true},
     {"efficientnet_v2_m", 54139356, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 104, true},
@@ -68,9 +71,21 @@ static const struct expected table[] = {
     {"resnext50_32x4d", 25028904, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
     {"shufflenet_v2_x1_0", 2278604, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 37, true},
     {"squeezenet1_1", 1235496, 3, 224, 1000, UNIFORM, INIT_NORMAL, INIT_ZERO, 1, true},
+    {"swin_b", 87768224, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 26, true},
+    {"swin_s", 49606258, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 26, true},
+    {"swin_t", 28288354, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 14, true},
     {"vgg11_bn", 132868840, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 8, true},
     {"vgg16", 138357544, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 5, true},
     {"vgg16_bn", 138365992, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 13, true},
+    {"vit_b_16", 86567656, 3, 224, 1000, CUT, INIT_ZERO, INIT_ZERO, 61, true},
+    {"vit_b_32", 88224232, 3, 224, 1000, CUT, INIT_ZERO, INIT_ZERO, 61, true},
+    {"vit_base_patch14_dinov2", 87348712, 3, 518, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
+    {"vit_h_14", 632045800, 3, 224, 1000, CUT, INIT_ZERO, INIT_ZERO, 161, true},
+    {"vit_l_16", 304326632, 3, 224, 1000, CUT, INIT_ZERO, INIT_ZERO, 121, true},
+    {"vit_small_patch14_dinov2", 22441192, 3, 518, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
+    {"vit_small_patch14_reg4_dinov2", 22442344, 3, 518, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
+    {"vit_small_patch16_224", 22050664, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
+    {"vit_tiny_patch16_224", 5717416, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
     {"wide_resnet50_2", 68883240, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
 };
 #define COUNT ((int)(sizeof table / sizeof *table))
@@ -212,10 +227,60 @@ static void test_cifar_sizes(void **state)
     }
 }
 
+/* Of transformers, by name; the first row that matches counts. */
+static const struct {
+    const char *arch, *parameter;
+    enum init init;
+    double arg;
+} beginnings[] = {
+    {"vit_[blh]_*", "class_token", INIT_ZERO, 0},
+    {"vit_[blh]_*", "encoder.pos_embedding", INIT_NORMAL, 0.02},
+    {"vit_[bl]_16", "conv_proj.weight", CUT, 0.0360844},       /* sqrt(1 / fan_in) */
+    {"vit_b_32", "conv_proj.weight", CUT, 0.0180422},
+    {"vit_h_14", "conv_proj.weight", CUT, 0.0412393},
+    {"vit_[blh]_*", "conv_proj.bias", INIT_ZERO, 0},
+    {"vit_[blh]_*", "*.in_proj_weight", INIT_XAVIER_UNIFORM, 0},
+    {"vit_[blh]_*", "*.out_proj.weight", DEFAULT, 0},
+    {"vit_[blh]_*", "*.mlp.*.weight", INIT_XAVIER_UNIFORM, 0},
+    {"vit_[blh]_*", "*.mlp.*.bias", INIT_NORMAL, 1e-6},
+    {"vit_[blh]_*", "*.ln*.weight", INIT_ONE, 0},
+    {"vit_[blh]_*", "*", INIT_ZERO, 0},
+    {"deit3_*", "*.gamma", INIT_CONSTANT, 1e-6},
+    {"*_dinov2", "*.gamma", INIT_CONSTANT, 1e-5},
+    {"*_patch*", "[cr][le][sg]_token", INIT_NORMAL, 1e-6},
+    {"*_patch*", "pos_embed", CUT, 0.02},
+    {"*_patch*", "patch_embed.proj.*", DEFAULT, 0},
+    {"*_patch*", "*norm*.weight", INIT_ONE, 0},
+    {"*_patch*", "*.weight", CUT, 0.02},
+    {"*_patch*", "*", INIT_ZERO, 0},
+    {"swin_*", "features.0.0.*", DEFAULT, 0},
+    {"swin_*", "features.0.2.weight", INIT_ONE, 0},
+    {"swin_*", "*norm*.weight", INIT_ONE, 0},
+    {"swin_*", "*.relative_position_bias_table", CUT, 0.02},
+    {"swin_*", "*.weight", CUT, 0.02},
+    {"swin_*", "*", INIT_ZERO, 0},
+};
+
+/* Whether it is one of a transformer. */
+static bool check_transformer(const char *arch, const struct parameter *parameter)
+{
+    const struct op_param *spec = &parameter->spec;
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++) {
+        if (fnmatch(beginnings[i].arch, arch, 0) || fnmatch(beginnings[i].parameter, parameter->name, 0))
+            continue;
+        bool number = spec->init == INIT_NORMAL || spec->init == CUT || spec->init == INIT_CONSTANT;
+        if (spec->init != beginnings[i].init || (number && spec->init_arg != beginnings[i].arg))
+            fail_msg("%s: %s begins otherwise", arch, parameter->name);
+        return true;
+    }
+    return false;
+}
+
 /* Rank and role tell which kind of parameter it is; the last layer may be a convolution, too. */
 static void check_init(const struct expected *e, const struct parameter *parameter, bool last)
 {
     const struct op_param *spec = &parameter->spec;
+    if (check_transformer(e->arch, parameter)) return;
     bool zero = strcmp(e->arch, "resnet50d") == 0 && strstr(parameter->name, ".bn3.");
     bool conv = spec->shape.rank == 4 && !last;
     bool whitens = spec->init == INIT_WHITEN && strcmp(e->arch, "airbench94") == 0;

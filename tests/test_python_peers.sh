@@ -18,10 +18,10 @@ else
     ok "... are read, too" peers files run
 fi
 
-# near PRECISION [TOLERANCE]: of $net
+# near PRECISION [TOLERANCE]: of $net, on images of $side
 near() {
     "$AMPTRAIN" eval -q --weights "$net.safetensors" --logits logits.npy -s run.device=cpu \
-        -s data.format=folder -s data.val=noise -s augment.crop=224 -s augment.val_resize=224 \
+        -s data.format=folder -s data.val="noise$side" -s augment.crop="$side" -s augment.val_resize="$side" \
         -s augment.mean=0.4,0.5,0.6 -s augment.std=0.2,0.25,0.3 -s model.arch="$net" -s model.classes=1000 \
         -s train.batch=6 -s amp.precision="$1" && peers near logits.npy . "$net" ${2:-}
 }
@@ -46,14 +46,17 @@ else
     skip "published weights" "there is no AMPTRAIN_DATA, or python has no numpy"
 fi
 
-nets='resnet18 shufflenet_v2_x1_0'
+nets='resnet18 shufflenet_v2_x1_0 vit_b_32/64 swin_t/64'
 [ -z "${AMPTRAIN_TORTURE-}" ] ||
     nets='alexnet convnext_tiny densenet121 efficientnet_b0 googlenet mobilenet_v2
     mobilenet_v3_large mobilenet_v3_small regnet_y_400mf resnet18 resnet34 resnet50 resnet101 resnet152
     resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1 vgg11_bn vgg16 vgg16_bn wide_resnet50_2
-    convnext_small convnext_base efficientnet_v2_s efficientnet_v2_m regnet_y_8gf regnet_y_16gf regnet_y_32gf'
+    convnext_small convnext_base efficientnet_v2_s efficientnet_v2_m regnet_y_8gf regnet_y_16gf regnet_y_32gf
+    vit_b_16 vit_b_32 vit_l_16/64 vit_h_14/56 swin_t swin_s/96 swin_b/64'
 [ -z "${AMPTRAIN_TORTURE-}" ] || ! "$python" -c 'import timm' 2>/dev/null ||
-    nets="$nets mobilenetv4_conv_small mobilenetv4_conv_medium resnet50d"
+    nets="$nets mobilenetv4_conv_small mobilenetv4_conv_medium resnet50d convnextv2_tiny vit_tiny_patch16_224
+    vit_small_patch16_224 deit3_small_patch16_224 deit3_base_patch16_224/64 vit_small_patch14_dinov2/112
+    vit_base_patch14_dinov2/56 vit_small_patch14_reg4_dinov2/112"
 # Trained here, exported under another library's names, loaded there strictly, and saved there as it saves.
 train_small() {
     "$AMPTRAIN" -q -s data.format=digits -s data.limit=40 -s augment.crop=32 -s augment.resize=32 \
@@ -90,8 +93,11 @@ else
     ini_page=$top_builddir/man/amptrain.ini.5
     [ -f "$ini_page" ] || ini_page=$top_srcdir/man/amptrain.ini.5
     ok "weights converted as amptrain.ini(5) says" converts
-    for net in $nets; do
-        ok "torchvision's weights of $net" peers weights "$net" . noise.npy
+    for pair in $nets; do
+        net=${pair%/*} side=${pair#"$net"}
+        side=${side#/} side=${side:-224}
+        [ -d "noise$side" ] || "$python" "$top_srcdir/tests/onnx_logits.py" pictures "noise$side" "$side" 3
+        ok "torchvision's weights of $net" peers weights "$net" . "noise$side.npy"
         ok "... give its logits" near fp32 1e-4
         ok "... in bf16 as well as torch" near bf16
         rm -f "$net".*

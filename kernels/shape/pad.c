@@ -7,6 +7,7 @@
 struct pad {
     int64_t pad, pad_h, pad_w;
     int64_t top, bottom, left, right;
+    int64_t multiple;
 };
 
 static struct pad pad_resolved(const struct pad *s)
@@ -25,7 +26,10 @@ static bool pad_shape(const void *settings, int x_count, const struct shape *x, 
                       struct reason *reason)
 {
     struct pad p = pad_resolved(settings);
-    *y = shape_nhwc(x[0].n, p.top + x[0].h + p.bottom, p.left + x[0].w + p.right, x[0].c);
+    int64_t h = p.top + x[0].h + p.bottom, w = p.left + x[0].w + p.right;
+    h += (p.multiple - h % p.multiple) % p.multiple;
+    w += (p.multiple - w % p.multiple) % p.multiple;
+    *y = shape_nhwc(x[0].n, h, w, x[0].c);
     return true;
 }
 
@@ -57,6 +61,9 @@ static const struct field fields[] = {
     {.name = "right", .type = FIELD_INT, .offset = offsetof(struct pad, right), .initial = "pad_w",
      .min = 0, .max = 4096, .word = "pad_w", .word_value = -1,
      .help = "Zeros on the right."},
+    {.name = "multiple", .type = FIELD_INT, .offset = offsetof(struct pad, multiple), .initial = "1",
+     .min = 1, .max = 4096,
+     .help = "Further zeros below and on the right, until height and width are multiples of this."},
     {0},
 };
 
@@ -65,6 +72,8 @@ BORDER_CODES(pad_border)
 static const struct op_example examples[] = {
     {"pad=1", 1, {{.rank = 4, .n = 3, .h = 7, .w = 5, .c = 3}}},
     {"pad_h=2 pad_w=0", 1, {{.rank = 4, .n = 1, .h = 31, .w = 7, .c = 24}}},
+    {"left=1 multiple=4", 1, {{.rank = 4, .n = 2, .h = 5, .w = 7, .c = 5}}},
+    {"multiple=7", 1, {{.rank = 4, .n = 2, .h = 14, .w = 7, .c = 8}}},
     {"pad=1 top=0 right=3", 1, {{.rank = 4, .n = 3, .h = 1, .w = 1, .c = 1}}},
     {0},
 };

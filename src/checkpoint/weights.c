@@ -261,12 +261,20 @@ static bool is_head(const char *name)
     return false;
 }
 
+/* What other libraries store beside the weights of a transformer: numbers that follow from its shape, and
+ * the token that stands for hidden patches in pretraining. */
+static bool is_left_out(const char *name)
+{
+    return text_ends_in(name, ".relative_position_index") || text_ends_in(name, ".attn_mask") ||
+           text_ends_in(name, "mask_token");
+}
+
 static void find_unexpected(const struct loading *loading, struct problems *problems)
 {
     const struct weights_file *file = loading->file;
     for (int i = 0; i < file->count; i++) {
         const char *name = file->entries[i].name;
-        if (loading->used[i] || !weights_plain(&file->entries[i])) continue;
+        if (loading->used[i] || !weights_plain(&file->entries[i]) || is_left_out(name)) continue;
         if (graph_find_param(loading->graph, name) >= 0 && !loading->library) continue;
         if (loading->headless && is_head(name))
             listed_add(&problems->heads, name);

@@ -19,8 +19,11 @@ NAMES = """alexnet vgg11_bn vgg16 vgg16_bn googlenet resnet18 resnet34 resnet50 
            mobilenet_v2 densenet121 resnext50_32x4d wide_resnet50_2 squeezenet1_1
            mobilenet_v3_small mobilenet_v3_large efficientnet_b0 regnet_y_400mf shufflenet_v2_x1_0
            convnext_tiny convnext_small convnext_base efficientnet_v2_s efficientnet_v2_m
-           regnet_y_8gf regnet_y_16gf regnet_y_32gf""".split()
-TIMM = ["mobilenetv4_conv_small", "mobilenetv4_conv_medium", "resnet50d", "convnextv2_tiny"]
+           regnet_y_8gf regnet_y_16gf regnet_y_32gf vit_b_16 vit_b_32 vit_l_16 vit_h_14 swin_t swin_s
+           swin_b""".split()
+TIMM = """mobilenetv4_conv_small mobilenetv4_conv_medium resnet50d convnextv2_tiny vit_tiny_patch16_224
+          vit_small_patch16_224 deit3_small_patch16_224 deit3_base_patch16_224 vit_small_patch14_dinov2
+          vit_base_patch14_dinov2 vit_small_patch14_reg4_dinov2""".split()
 
 
 def layers(shapes):

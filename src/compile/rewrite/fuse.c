@@ -5,7 +5,7 @@
  * monotonic, and no gradient passes where different arguments have the same result, so no bit changes.
  * A relu behind a max pooling becomes part of it.
  *
- * Before all that, dropout and drop_path of rate 0 are left out. */
+ * Before all that, dropout and drop_path of rate 0, and padding that adds nothing, are left out. */
 #include "graph/graph.h"
 
 #include <stdlib.h>
@@ -114,10 +114,11 @@ static void fuse_into_pooling(struct fusion *fusion, int relu)
     fusion->stands_for[relu] = input;
 }
 
-static bool drops_nothing(const struct node *node)
+static bool is_idle(const struct graph *graph, const struct node *node)
 {
-    bool drops = node_is(node, "dropout") || node_is(node, "drop_path");
-    return drops && ((const struct dropout *)node->settings)->rate == 0;
+    if (node_is(node, "dropout") || node_is(node, "drop_path"))
+        return ((const struct dropout *)node->settings)->rate == 0;
+    return node_is(node, "pad") && shape_equal(node->shape, graph->nodes[node->inputs[0]].shape);
 }
 
 /* Readers of such a layer read its input. */
@@ -128,7 +129,7 @@ static void skip_idle(struct fusion *fusion)
         struct node *node = &graph->nodes[i];
         fusion->stands_for[i] = i;
         for (int j = 0; j < node->input_count; j++) node->inputs[j] = fusion->stands_for[node->inputs[j]];
-        if (drops_nothing(node)) fusion->stands_for[i] = node->inputs[0];
+        if (is_idle(graph, node)) fusion->stands_for[i] = node->inputs[0];
     }
     graph->output = fusion->stands_for[graph->output];
 }
