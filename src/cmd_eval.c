@@ -88,15 +88,25 @@ static enum status write_line(const struct directory *folder, const struct cmd *
 }
 
 /* Writes to a folder that no run is using. */
-static enum status write_records(const struct cmd *cmd, const struct data *data, const struct images *images,
-                                 const struct evaluation *evaluation)
+static enum status write_records(const struct cmd *cmd, const struct mistakes *mistakes)
 {
+    const struct evaluation *evaluation = mistakes->evaluation;
     struct folder folder;
     TRY(folder_visit(cmd->output, &folder));
     enum status status = write_line(&folder.at, cmd, evaluation);
-    if (status == OK) status = results_write_confusion(evaluation, data, &folder.at);
-    if (status == OK) status = mistakes_write(evaluation, images, data->class_names, &folder.at);
+    if (status == OK) status = results_write_confusion(evaluation, mistakes->data, &folder.at);
+    if (status == OK) status = mistakes_write(mistakes, &folder.at);
     folder_close(&folder);
+    return status;
+}
+
+static enum status record(const struct cmd *cmd, struct trained *trained, const struct images *images,
+                          const struct evaluation *evaluation)
+{
+    struct mistakes mistakes = {.evaluation = evaluation, .images = images, .data = &trained->session.data};
+    TRY(mistakes_explain(&trained->session, &trained->store, &trained->step, &mistakes));
+    enum status status = write_records(cmd, &mistakes);
+    mistakes_free(&mistakes);
     return status;
 }
 
@@ -133,7 +143,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
                     evaluation.bad, images.count);
     if (status == OK && cmd_value(cmd, "json")) print_json(&evaluation, data);
     else if (status == OK) print_results(&evaluation, data);
-    if (status == OK && cmd->output) status = write_records(cmd, data, &images, &evaluation);
+    if (status == OK && cmd->output) status = record(cmd, trained, &images, &evaluation);
     evaluation_free(&evaluation);
     return status;
 }

@@ -189,7 +189,7 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
     const struct graph *graph = &session->graphs.evaluation;
     TRY(gradcam_find(graph, cmd_value(cmd, "layer"), &node));
     TRY(preprocessing_open(session, false));
-    TRY(gradcam_open(session, &explainer->trained.store, node, &explainer->gradcam));
+    TRY(gradcam_open(session, &explainer->trained.store, node, NULL, &explainer->gradcam));
     const struct shape *shape = &graph->nodes[node].shape;
     log_info("layer '%s' of %s has %lldx%lld pixels", graph->nodes[node].name, graph->arch,
              (long long)shape->h, (long long)shape->w);

@@ -49,6 +49,7 @@ ok "no gap below names of one letter" sh -c '
 ok "no tick is at -0" sh -c '! grep -q ">-0<" run/report.html && grep -q ">0</text>" run/report.html'
 ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
 ok "mistakes with pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
+ok "... and with explanations" [ "$(grep -o 'src="data:image/jpeg;base64,/9j/' $page | wc -l)" = 48 ]
 the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d |
     cmp - run/memory.svg; }
 ok "the memory map in a sandboxed frame" the_map

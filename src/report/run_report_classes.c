@@ -327,18 +327,23 @@ static const char *text_of(const json_t *object, const char *key)
     return value ? value : "";
 }
 
+/* Only base64 characters are copied into the page. */
+static void add_jpeg(const char *picture, bool is_small, struct text *out)
+{
+    static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    if (*picture == '\0' || strspn(picture, base64) != strlen(picture)) return;
+    text_add(out, "<img%s alt=\"\" src=\"data:image/jpeg;base64,%s\"/>", is_small ? " class=\"small\"" : "",
+             picture);
+}
+
 static void add_mistake(const json_t *mistake, struct text *out)
 {
-    const char *picture = text_of(mistake, "picture");
     bool is_small = json_integer_value(json_object_get(mistake, "height")) < 64;
     text_add(out, "<figure title=\"");
     text_html(out, text_of(mistake, "image"));
     text_add(out, "\">");
-    /* Only base64 characters are copied into the page. */
-    if (picture[0] && strspn(picture, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") ==
-                          strlen(picture))
-        text_add(out, "<img%s alt=\"\" src=\"data:image/jpeg;base64,%s\"/>",
-                 is_small ? " class=\"small\"" : "", picture);
+    add_jpeg(text_of(mistake, "picture"), is_small, out);
+    add_jpeg(text_of(mistake, "explanation"), is_small, out);
     text_html(out, text_of(mistake, "label"));
     text_add(out, ", predicted as<br/><span class=\"bad\">");
     text_html(out, text_of(mistake, "predicted"));
@@ -360,7 +365,8 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
     if (json_array_size(mistakes) > 0) {
         html_section(out, "mistakes", "Most confident mistakes");
         text_add(out, "<p class=\"grey\">Validation images of the last evaluation: the true class, and "
-                 "the predicted class with its probability.</p>\n<div class=\"pictures\">\n");
+                 "the predicted class with its probability; below it, where the network saw that "
+                 "(Grad-CAM).</p>\n<div class=\"pictures\">\n");
         json_array_foreach(mistakes, i, mistake) add_mistake(mistake, out);
         text_add(out, "</div>\n");
     }

@@ -9,6 +9,13 @@ static bool has_pixels(const struct graph *graph, int node)
     return graph->nodes[node].shape.h * graph->nodes[node].shape.w > 1;
 }
 
+int gradcam_layer(const struct graph *graph)
+{
+    for (int node = graph_classifier(graph) - 1; node > 0; node--)
+        if (has_pixels(graph, node) && tail_can_begin(graph, node)) return node;
+    return -1;
+}
+
 enum status gradcam_find(const struct graph *graph, const char *layer, int *node)
 {
     if (layer) {
@@ -17,18 +24,18 @@ enum status gradcam_find(const struct graph *graph, const char *layer, int *node
         return fail(USAGE, "layer '%s' of %s has one pixel, or is not on every way to the output", layer,
                     graph->arch);
     }
-    for (*node = graph_classifier(graph) - 1; *node > 0; --*node)
-        if (has_pixels(graph, *node) && tail_can_begin(graph, *node)) return OK;
+    *node = gradcam_layer(graph);
+    if (*node > 0) return OK;
     return fail(USAGE, "%s has no layer with pixels in front of its classifier", graph->arch);
 }
 
 enum status gradcam_open(const struct session *session, struct store *store, int node,
-                         struct gradcam *gradcam)
+                         const struct exec *lender, struct gradcam *gradcam)
 {
     const struct graph *graph = &session->graphs.evaluation;
     *gradcam = (struct gradcam){.node = node, .classes = graph->classes};
     enum status status = tail_open(graph, node, store, &gradcam->tail);
-    if (status == OK) status = layer_output_open(session, store, node, false, &gradcam->output);
+    if (status == OK) status = layer_output_open(session, store, node, false, lender, &gradcam->output);
     if (status != OK) gradcam_close(gradcam);
     return status;
 }

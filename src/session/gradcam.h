@@ -16,9 +16,12 @@ struct gradcam {
  * there is none, or that is not such a layer. */
 enum status gradcam_find(const struct graph *graph, const char *layer, int *node);
 
-/* `step` of its output computes the layer on the session's device. */
+/* The layer that is taken without a name; -1: there is none. */
+int gradcam_layer(const struct graph *graph);
+
+/* `step` of its output computes the layer on the session's device. `lender`: as in struct exec_memory. */
 enum status gradcam_open(const struct session *session, struct store *store, int node,
-                         struct gradcam *gradcam);
+                         const struct exec *lender, struct gradcam *gradcam);
 void gradcam_close(struct gradcam *gradcam);         /* accepts a zeroed struct */
 
 /* The logits of an image, from the layer's outputs for it. */

@@ -36,12 +36,12 @@ enum status layer_output_find(const struct graph *graph, const char *layer, int 
 }
 
 enum status layer_output_open(const struct session *session, struct store *store, int node, bool mean,
-                              struct layer_output *output)
+                              const struct exec *lender, struct layer_output *output)
 {
     *output = (struct layer_output){.graph = graph_until(&session->graphs.evaluation, node, mean)};
     output->shape = output->graph.nodes[output->graph.output].shape;
     output->count = shape_count(output->shape);
-    enum status status = step_open_features(session, &output->graph, store, &output->step);
+    enum status status = step_open_features(session, &output->graph, store, lender, &output->step);
     if (status != OK) layer_output_close(output);
     return status;
 }

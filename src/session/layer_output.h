@@ -15,7 +15,7 @@ struct layer_output {
 enum status layer_output_find(const struct graph *graph, const char *layer, int *node);
 
 /* Plans and allocates an evaluation of the session's network up to a node, or of the mean over its pixels.
- * The store is the network's. */
+ * The store is the network's. `lender`: as in struct exec_memory. */
 enum status layer_output_open(const struct session *session, struct store *store, int node, bool mean,
-                              struct layer_output *output);
+                              const struct exec *lender, struct layer_output *output);
 void layer_output_close(struct layer_output *output);        /* accepts a zeroed struct */

@@ -1,41 +1,40 @@
 #include "train/mistakes.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/atomic_file.h"
 #include "base/members.h"
+#include "data/heat_map.h"
 #include "data/resize.h"
 
 #define SIDE_MAX 112         /* pixels */
 #define QUALITY 80           /* libjpeg's */
 
-/* Larger ones are shrunk; false if the image cannot be shown. */
-static bool load_picture(const struct dataset *dataset, int64_t index, struct image *picture)
+/* Larger ones are shrunk. */
+static bool shrink(const struct image *image, struct image *picture, struct reason *reason)
 {
-    struct reason reason;
-    struct image image = {0};
-    int label;
-    bool good = dataset->format->read(dataset, index, NULL, &image, &label, &reason) &&
-                (image.c == 1 || image.c == 3);
-    int side = image.h > image.w ? image.h : image.w;
+    int side = image->h > image->w ? image->h : image->w;
     double scale = side > SIDE_MAX ? (double)SIDE_MAX / side : 1;
-    int h = (int)(image.h * scale + 0.5), w = (int)(image.w * scale + 0.5);
+    int h = (int)(image->h * scale + 0.5), w = (int)(image->w * scale + 0.5);
     if (h < 1) h = 1;
     if (w < 1) w = 1;
-    const struct resizing resizing = {{0, 0, image.h, image.w}, h, w, {0, 0, h, w}};
-    good = good && resize_image(&image, &resizing, picture, &reason);
-    image_free(&image);
-    return good;
+    const struct resizing resizing = {{0, 0, image->h, image->w}, h, w, {0, 0, h, w}};
+    return resize_image(image, &resizing, picture, reason);
 }
 
-static void add_picture(const struct dataset *dataset, int64_t index, struct text *out)
+static bool encode(const struct image *image, struct image *picture, uint8_t **bytes, size_t *count)
 {
-    struct reason reason;
+    struct reason unsaid;
+    return shrink(image, picture, &unsaid) && image_encode_jpeg(picture, QUALITY, bytes, count, &unsaid);
+}
+
+static void add_picture(const struct image *image, struct text *out)
+{
     struct image picture = {0};
     uint8_t *bytes;
     size_t count;
-    if (load_picture(dataset, index, &picture) &&
-        image_encode_jpeg(&picture, QUALITY, &bytes, &count, &reason)) {
+    if (encode(image, &picture, &bytes, &count)) {
         text_add(out, ",\"width\":%d,\"height\":%d,\"picture\":\"", picture.w, picture.h);
         text_base64(out, bytes, count);
         text_add(out, "\"");
@@ -44,31 +43,66 @@ static void add_picture(const struct dataset *dataset, int64_t index, struct tex
     image_free(&picture);
 }
 
-static void add_mistake(const struct mistake *mistake, const struct images *images, char *const *class_names,
-                        struct text *out)
+static void add_explanation(const struct mistakes *mistakes, int number, const struct image *image,
+                            struct text *out)
 {
-    const struct dataset *dataset = images->dataset;
-    int64_t index = images_index(images, mistake->image);
-    char *path = dataset_image_path(dataset, index);
+    int64_t first = (int64_t)number * mistakes->h * mistakes->w;
+    const float *values = mistakes->maps ? mistakes->maps + first : NULL;
+    const struct heat_map map = {values, mistakes->h, mistakes->w};
+    struct image drawn = {0}, picture = {0};
+    struct reason unsaid;
+    uint8_t *bytes;
+    size_t count;
+    if (!values || isnan(values[0])) return;
+    if (heat_map_draw(&mistakes->data->augment, image, &map, mistakes->images->h, mistakes->images->w, &drawn,
+                      &unsaid) &&
+        encode(&drawn, &picture, &bytes, &count)) {
+        text_add(out, ",\"explanation\":\"");
+        text_base64(out, bytes, count);
+        text_add(out, "\"");
+        free(bytes);
+    }
+    image_free(&drawn);
+    image_free(&picture);
+}
+
+static void add_pictures(const struct mistakes *mistakes, int number, int64_t index, struct text *out)
+{
+    const struct dataset *dataset = mistakes->images->dataset;
+    struct reason unsaid;
+    struct image image = {0};
+    int label;
+    bool good = dataset->format->read(dataset, index, NULL, &image, &label, &unsaid) &&
+                (image.c == 1 || image.c == 3);
+    if (good) add_picture(&image, out);
+    if (good) add_explanation(mistakes, number, &image, out);
+    image_free(&image);
+}
+
+static void add_mistake(const struct mistakes *mistakes, int number, struct text *out)
+{
+    const struct mistake *mistake = &mistakes->evaluation->mistakes[number];
+    char *const *class_names = mistakes->data->class_names;
+    int64_t index = images_index(mistakes->images, mistake->image);
+    char *path = dataset_image_path(mistakes->images->dataset, index);
     text_add(out, "{");
     member_bytes(out, "image", path);
     member_integer(out, "index", index);
     member_bytes(out, "label", class_names[mistake->label]);
     member_bytes(out, "predicted", class_names[mistake->predicted]);
     member_number(out, "confidence", mistake->confidence);
-    add_picture(dataset, index, out);
+    add_pictures(mistakes, number, index, out);
     text_add(out, "}");
     free(path);
 }
 
-enum status mistakes_write(const struct evaluation *evaluation, const struct images *images,
-                           char *const *class_names, const struct directory *folder)
+enum status mistakes_write(const struct mistakes *mistakes, const struct directory *folder)
 {
     struct text out = {0};
     text_add(&out, "[");
-    for (int i = 0; i < evaluation->mistake_count; i++) {
+    for (int i = 0; i < mistakes->evaluation->mistake_count; i++) {
         text_add(&out, i ? ",\n" : "");
-        add_mistake(&evaluation->mistakes[i], images, class_names, &out);
+        add_mistake(mistakes, i, &out);
     }
     text_add(&out, "]\n");
     enum status status = atomic_file_write(folder, MISTAKES_FILE, out.data, out.length);

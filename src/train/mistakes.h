@@ -5,8 +5,22 @@
 
 #define MISTAKES_FILE "mistakes.json"
 
+/* The most confident mistakes of an evaluation, and where in them the predicted classes were seen. */
+struct mistakes {
+    const struct evaluation *evaluation;
+    const struct images *images;     /* that were evaluated */
+    const struct data *data;         /* of the session */
+    int h, w;                        /* of a map; 0: there are none */
+    float *maps;                     /* [evaluation->mistake_count][h][w]: Grad-CAM, from 0 to 1; NAN: none */
+};
+
+/* Makes the maps with the weights that were evaluated by `step`, whose memory is used again. There are none
+ * with several ranks, of networks without a layer to look at, and where they would take long. */
+enum status mistakes_explain(const struct session *session, struct store *store, const struct step *step,
+                             struct mistakes *mistakes);
+void mistakes_free(struct mistakes *mistakes);       /* accepts a zeroed struct */
+
 /* Writes an array of objects: image (its path; null: it has no file), index in the data set, label, predicted
- * (class names), confidence, and width, height and picture (a JPEG as base64) where it can be read and shown.
- * `images` are those evaluated, of classes with these names. */
-enum status mistakes_write(const struct evaluation *evaluation, const struct images *images,
-                           char *const *class_names, const struct directory *folder);
+ * (class names), confidence, and, where it can be read and shown, width, height and picture (a JPEG as
+ * base64), and explanation (a picture of the same kind). */
+enum status mistakes_write(const struct mistakes *mistakes, const struct directory *folder);

@@ -388,6 +388,7 @@ void run_close(struct run *run)
     if (run->store.memory) store_close(&run->store);
     folder_close(&run->folder);
     health_close(&run->health);
+    mistakes_free(&run->mistakes);
     evaluation_free(&run->evaluation);
     ranks_close(&run->ranks);
 }

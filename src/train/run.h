@@ -9,6 +9,7 @@
 #include "train/folder.h"
 #include "train/health.h"
 #include "train/metrics.h"
+#include "train/mistakes.h"
 #include "train/programs.h"
 #include "train/progress.h"
 #include "train/ranks.h"
@@ -48,6 +49,7 @@ struct run {
     struct ranks ranks;
     struct position position;
     struct evaluation evaluation;       /* the last one; no images: there was none */
+    struct mistakes mistakes;           /* in it */
     struct health health;
     struct optimizer_state state;       /* after the last step collected */
     struct step_queue queue;            /* of training steps */

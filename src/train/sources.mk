@@ -15,6 +15,7 @@ libtrain_a_SOURCES = \
 	src/train/views.h \
 	src/train/mistakes.c \
 	src/train/mistakes.h \
+	src/train/mistakes_explain.c \
 	src/train/programs.c \
 	src/train/programs.h \
 	src/train/progress.c \

@@ -258,6 +258,18 @@ static enum status save_epoch(struct run *run, bool best)
 
 /* The end of an epoch. */
 
+/* Maps of where they were seen are made once, with the weights that were evaluated, for the last report. */
+static enum status explain_mistakes(struct run *run)
+{
+    const struct session *session = run->session;
+    bool last = run->position.epoch + 1 >= session->settings->train.epochs;
+    mistakes_free(&run->mistakes);
+    run->mistakes = (struct mistakes){.evaluation = &run->evaluation, .images = &session->data.val,
+                                      .data = &session->data};
+    if (!last || !session->settings->run.report || !run->folder.at.path) return OK;
+    return mistakes_explain(session, &run->store, &run->programs.evaluation, &run->mistakes);
+}
+
 static enum status evaluate_run(struct run *run)
 {
     struct evaluation evaluation;
@@ -276,6 +288,7 @@ static enum status evaluate_run(struct run *run)
     if (status == OK) {
         evaluation_free(&run->evaluation);
         run->evaluation = evaluation;
+        status = explain_mistakes(run);
     }
     if (averages) TRY(store_swap_average(&run->store));
     return status;
@@ -298,7 +311,7 @@ static enum status save_results(struct run *run)
     TRY(folder_check(&run->folder));
     enum status status = results_write_confusion(evaluation, data, &run->folder.at);
     if (status == OK && run->session->settings->run.report)
-        status = mistakes_write(evaluation, &data->val, data->class_names, &run->folder.at);
+        status = mistakes_write(&run->mistakes, &run->folder.at);
     if (status != OK) log_warning("the results of the evaluation were not written; the run continues");
     return OK;
 }
