@@ -180,6 +180,8 @@ libkernels_a_SOURCES = \
 	kernels/optimizer/optimizer_lamb.h \
 	kernels/optimizer/optimizer_lars.c \
 	kernels/optimizer/optimizer_lars.h \
+	kernels/optimizer/optimizer_lion.c \
+	kernels/optimizer/optimizer_lion.h \
 	kernels/optimizer/optimizer_rmsprop.c \
 	kernels/optimizer/optimizer_rmsprop.h \
 	kernels/optimizer/optimizer_rule.h \

@@ -42,6 +42,10 @@ static const struct known known[] = {
     {"rmsprop", {.alpha = 0.99, .eps = 1e-8}, {-0.392388344, -1.4626323, 0.908181787}},
     {"rmsprop", {.alpha = 0.9, .momentum = 0.9, .weight_decay = 0.1, .eps = 0.01},
      {0.0435184576, -0.670249403, 0.90709722}},
+    /* By the formula of its paper, in double. */
+    {"lion", {.beta1 = 0.9, .beta2 = 0.99}, {0.4, -1.35, 1.9}},
+    {"lion", {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.5}, {0.3334375, -1.17646875, 1.6295}},
+    {"lion", {.beta1 = 0.6, .beta2 = 0.8, .weight_decay = 0.1}, {0.3861395, -1.11586375, 1.843588}},
 };
 
 /* The same where the schedule moves momentum, or beta1 in its place. */
@@ -54,6 +58,7 @@ static const struct known known_moved[] = {
       .decoupled_weight_decay = true},
      {0.357979357, -1.03106999, 1.57602859}},
     {"rmsprop", {.alpha = 0.9, .momentum = 0.5, .eps = 1e-8}, {-0.0497624837, -0.864330351, 0.887745559}},
+    {"lion", {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.3}, {0.3592465, -1.24375125, 1.734256}},
 };
 static const float known_gradients[3][3] = {{0.1f, -0.2f, 0.3f}, {-0.4f, 0.05f, 0.6f}, {0.7f, 0.8f, -0.9f}};
 

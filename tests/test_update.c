@@ -368,6 +368,11 @@ static void check_network(const struct network *found, const struct network *exp
 
 typedef void device_case(struct device *device);
 
+static bool runs_on(const struct optimizer *optimizer, const struct device *device)
+{
+    return !optimizer->cpu_only || device->backend->kind == DEVICE_CPU;
+}
+
 static int on_devices(device_case *function, bool captured)
 {
     int done = 0;
@@ -411,6 +416,7 @@ static void follow_reference(struct device *device, const struct plan *plan)
 static void every_optimizer(struct device *device)
 {
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
+        if (!runs_on(*o, device)) continue;
         struct plan plan = {(*o)->name, settings_of(*o), &dynamic, 0, false, false};
         follow_reference(device, &plan);
         plan.settings.clip_norm = 2;
@@ -456,6 +462,7 @@ static void overflows(struct device *device)
 {
     const float odd[] = {INFINITY, -INFINITY, NAN};
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
+        if (!runs_on(*o, device)) continue;
         struct plan plan = full_plan((*o)->name);
         struct network *n = network_open(device, &plan);
         run_step(n, 0, 10, 0);
@@ -564,6 +571,7 @@ static void test_rates_go_by_the_update(void **state)
 static void repeats(struct device *device)
 {
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
+        if (!runs_on(*o, device)) continue;
         struct plan plan = full_plan((*o)->name);
         struct network *a = network_open(device, &plan), *b = network_open(device, &plan);
         for (uint64_t step = 0; step < 3; step++) {
@@ -587,6 +595,7 @@ static void launches_captured(struct device *device)
 {
     const struct device_backend *backend = device->backend;
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
+        if (!runs_on(*o, device)) continue;
         struct plan plan = full_plan((*o)->name);
         struct network *queued = network_open(device, &plan), *launched = network_open(device, &plan);
         for (uint64_t step = 0; step < 3; step++) run_step(queued, step, 30, 0);

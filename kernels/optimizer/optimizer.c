@@ -4,7 +4,7 @@
 
 const struct optimizer *const optimizer_table[] = {
     &sgd_optimizer,     &adam_optimizer, &adamw_optimizer, &adagrad_optimizer,
-    &rmsprop_optimizer, &lars_optimizer, &lamb_optimizer,  NULL,
+    &rmsprop_optimizer, &lars_optimizer, &lamb_optimizer,  &lion_optimizer,  NULL,
 };
 
 const struct optimizer *optimizer_find(const char *name)

@@ -10,7 +10,8 @@
 
 #define OPTIMIZER_MAX_SLOTS 3
 
-/* The coefficients of an update, with torch's meaning (lars: You et al. 2017; lamb: You et al. 2020). */
+/* The coefficients of an update, with torch's meaning (lars: You et al. 2017; lamb: You et al. 2020;
+ * lion: Chen et al. 2023). */
 struct optimizer_settings {
     double momentum;
     bool nesterov;
@@ -56,6 +57,7 @@ struct optimizer {
     const char *help;
     bool momentum_is_beta1;    /* adam's family: the `momentum` of an update replaces beta1 */
     bool has_nesterov;         /* heeds settings.nesterov */
+    bool cpu_only;             /* it has no CUDA code */
     int slots;                 /* fp32 values kept per parameter element */
     const char *slot_names[OPTIMIZER_MAX_SLOTS];  /* torch's: "momentum_buffer", "exp_avg", ... */
     double lr;                                    /* unless configured */
@@ -71,7 +73,7 @@ struct optimizer {
 };
 
 extern const struct optimizer sgd_optimizer, adam_optimizer, adamw_optimizer, adagrad_optimizer,
-    rmsprop_optimizer, lars_optimizer, lamb_optimizer;
+    rmsprop_optimizer, lars_optimizer, lamb_optimizer, lion_optimizer;
 extern const struct optimizer *const optimizer_table[];   /* ended by NULL */
 const struct optimizer *optimizer_find(const char *name);
 

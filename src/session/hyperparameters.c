@@ -64,6 +64,15 @@ static void set_rate(struct settings *settings, const struct optimizer *optimize
     settings_derive(settings, "optimizer", "lr", rate);
 }
 
+/* Where those of the option are not the optimizer's own. */
+static void set_betas(struct settings *settings, const struct optimizer_settings *initial)
+{
+    char betas[64];
+    if (initial->beta2 == 0 || settings_given(settings, "optimizer", "betas")) return;
+    snprintf(betas, sizeof betas, "%g,%g", initial->beta1, initial->beta2);
+    settings_derive(settings, "optimizer", "betas", betas);
+}
+
 static enum status find_optimizer(const struct settings *settings, struct hyperparameters *hyper)
 {
     const char *name = settings->optimizer.name, *names[NAMES_MAX];
@@ -95,6 +104,7 @@ static enum status set_optimizer(struct settings *settings, struct hyperparamete
     TRY(check_nesterov(settings, hyper->optimizer));
     set_rate(settings, hyper->optimizer);
     const struct optimizer_settings *initial = &hyper->optimizer->initial;
+    set_betas(settings, initial);
     bool betas = settings->optimizer.betas.count == 2;
     hyper->optimizer_settings = (struct optimizer_settings){
         .momentum = given_or(settings->optimizer.momentum, initial->momentum),

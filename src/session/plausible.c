@@ -79,7 +79,7 @@ static const struct {
     {"schedule", "div", "name", "onecycle"},
     {"schedule", "final_div", "name", "onecycle"},
     {"optimizer", "momentum", "name", "sgd rmsprop lars"},
-    {"optimizer", "betas", "name", "adam adamw lamb"},
+    {"optimizer", "betas", "name", "adam adamw lamb lion"},
     {"optimizer", "alpha", "name", "rmsprop"},
     {"optimizer", "trust", "name", "lars"},
     {"optimizer", "eps", "name", "adam adamw lamb rmsprop adagrad"},
