@@ -182,6 +182,8 @@ libkernels_a_SOURCES = \
 	kernels/optimizer/optimizer_lars.h \
 	kernels/optimizer/optimizer_lion.c \
 	kernels/optimizer/optimizer_lion.h \
+	kernels/optimizer/optimizer_muon.c \
+	kernels/optimizer/optimizer_muon.h \
 	kernels/optimizer/optimizer_rmsprop.c \
 	kernels/optimizer/optimizer_rmsprop.h \
 	kernels/optimizer/optimizer_rule.h \
@@ -191,6 +193,8 @@ libkernels_a_SOURCES = \
 	kernels/optimizer/optimizer_step.h \
 	kernels/optimizer/optimizer_walk.c \
 	kernels/optimizer/optimizer_walk.h \
+	kernels/optimizer/orthogonalize.c \
+	kernels/optimizer/orthogonalize.h \
 	kernels/optimizer/update.c \
 	kernels/optimizer/update.h \
 	kernels/pool/adaptive_avgpool.c \

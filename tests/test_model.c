@@ -628,6 +628,40 @@ static void test_text_that_multiplies_is_refused(void **state)
 }
 
 /* Batch norm counts with its convolution, a short cut as the longer way beside it. */
+/* All but the first and the last layer with weights, whatever is between; grouped convolutions, too. */
+static void test_hidden_matrices(void **state)
+{
+    static const struct {
+        const char *param;
+        int64_t rows;
+    } expected[] = {
+        {"first.weight", 0}, {"norm.weight", 0}, {"body.weight", 6}, {"deep.weight", 8}, {"deep.bias", 0},
+        {"side.weight", 8},  {"hidden.weight", 12}, {"fc.weight", 0}, {"fc.bias", 0},
+    };
+    struct graph graph;
+    struct model_options options = {.classes = 5, .dropout = -1};
+    assert_int_equal(model_load_text(&options, "net",
+                                     "[input]\nchannels = 3\nsize = 8\n[layers]\n"
+                                     "first = conv input filters=6 kernel=3 pad=1 bias=no\n"
+                                     "norm = batchnorm first\n"
+                                     "body = conv norm filters=6 kernel=3 pad=1 groups=3 bias=no\n"
+                                     "deep = conv body filters=8 kernel=1\n"
+                                     "side = conv norm filters=8 kernel=1 bias=no\n"
+                                     "sum = add deep side\n"
+                                     "pool = globalavgpool sum\n"
+                                     "hidden = linear pool units=12\n"
+                                     "relu = relu hidden\n"
+                                     "fc = linear relu units=$classes\n", &graph), OK);
+    graph_find_matrices(&graph);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        int param = graph_find_param(&graph, expected[i].param);
+        if (param < 0) fail_msg("no %s", expected[i].param);
+        if (graph.params[param].rows != expected[i].rows)
+            fail_msg("%s has %d rows", expected[i].param, (int)graph.params[param].rows);
+    }
+    graph_free(&graph);
+}
+
 static void test_layers_behind(void **state)
 {
     (void)state;
@@ -747,6 +781,7 @@ int main(void)
         cmocka_unit_test(test_blocks_behind),
         cmocka_unit_test(test_drop_path),
         cmocka_unit_test(test_parameter_of_a_layer_that_ends_in_an_underscore),
+        cmocka_unit_test(test_hidden_matrices),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_parameter_of_op),
         cmocka_unit_test(test_options),

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernels/optimizer/optimizer_step.h"
+#include "kernels/optimizer/orthogonalize.h"
 #include "tests/unit.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -156,6 +157,103 @@ static void test_lamb_by_hand(void **state)
     }
 }
 
+/* Matrices after three steps of muon, by its author's formula in fp64 (NumPy): weights, and gradients of step
+ * t, by the formula of `number` with seeds 1 and 2 + t. */
+static const struct {
+    int64_t rows, columns;
+    double decay;
+    bool nesterov;
+    double expected[3];        /* the first two, and the last */
+    double sum;                /* of each times the cosine of its index */
+} known_matrices[] = {
+    {3, 5, 0, true, {-0.629196673, -0.087194048, 0.307394836}, -0.466061849},
+    {3, 5, 0.1, false, {-0.621734323, -0.0737543764, 0.305372672}, -0.440215736},
+    {5, 3, 0, true, {-0.595582395, -0.0740687466, 0.308154917}, -0.414220524},
+    {5, 3, 0.1, false, {-0.597094531, -0.0667386545, 0.305720483}, -0.398844098},
+    {40, 70, 0, true, {-0.640793116, -0.083744108, -0.811832244}, 11.2083499},
+    {40, 70, 0.1, false, {-0.635595405, -0.0840408255, -0.807360852}, 11.1174641},
+    {130, 33, 0, true, {-0.636379621, -0.0801778669, 0.983610465}, 10.7274051},
+    {130, 33, 0.1, false, {-0.632542699, -0.077261727, 0.975956949}, 10.7753631},
+    {64, 64, 0, true, {-0.642198135, -0.0803164755, -0.831137567}, 19.500309},
+    {64, 64, 0.1, false, {-0.637390051, -0.0776578315, -0.822045018}, 19.4090452},
+    {2, 200, 0, true, {-0.642308247, -0.0825515236, -0.527311252}, 10.3101516},
+    {2, 200, 0.1, false, {-0.637693698, -0.0814696318, -0.524881092}, 10.2437111},
+};
+
+/* splitmix64, uniform in -1..1. */
+static float number(uint64_t seed, uint64_t i)
+{
+    uint64_t z = i * 0x9E3779B97F4A7C15u + seed * 0xD1B54A32D192ED03u + 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (float)((double)(z >> 40) / 16777216 * 2 - 1);
+}
+
+static double near_sum(const float *w, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += w[i] * cos((double)i);
+    return sum;
+}
+
+static void check_matrix(int k, update *function)
+{
+    const struct optimizer *muon = optimizer_find("muon");
+    int64_t rows = known_matrices[k].rows, count = rows * known_matrices[k].columns;
+    struct optimizer_settings settings = muon->initial;
+    settings.weight_decay = known_matrices[k].decay;
+    settings.nesterov = known_matrices[k].nesterov;
+    float *w = memory_new((size_t)(3 * count), sizeof *w), *gradient = w + count;
+    struct optimizer_param param = {
+        .count = count, .rows = rows, .master = w, .gradient = gradient, .slots = {w + 2 * count},
+        .decay = true,
+        .scratch = aligned_alloc(64, (size_t)(optimizer_scratch(muon, rows, count) + 63) / 64 * 64),
+    };
+    for (int64_t i = 0; i < count; i++) w[i] = number(1, (uint64_t)i);
+    for (int64_t t = 1; t <= 3; t++) {
+        for (int64_t i = 0; i < count; i++) gradient[i] = 1024 * number((uint64_t)t + 1, (uint64_t)i);
+        function(&settings, &param, 0.02, 0.95, 1.0f / 1024, t);
+    }
+    assert_float_equal(w[0], known_matrices[k].expected[0], 2e-6);
+    assert_float_equal(w[1], known_matrices[k].expected[1], 2e-6);
+    assert_float_equal(w[count - 1], known_matrices[k].expected[2], 2e-6);
+    assert_float_equal(near_sum(w, count), known_matrices[k].sum, 2e-5);
+    free(param.scratch);
+    free(w);
+}
+
+static void test_matrices_of_muon(void **state)
+{
+    for (int k = 0; k < COUNT(known_matrices); k++) {
+        check_matrix(k, optimizer_find("muon")->reference);
+        check_matrix(k, optimizer_find("muon")->update);
+    }
+}
+
+/* Singular values of 1e-3 to 1 become ones near 1: the sum of their squares is the shorter side, roughly. */
+static void test_orthogonal_rows(void **state)
+{
+    enum { ROWS = 33, COLUMNS = 70 };
+    float *scratch = aligned_alloc(64, (size_t)orthogonalize_scratch(ROWS, COLUMNS) * sizeof(float));
+    float *x = orthogonalize_input(scratch, ROWS, COLUMNS);
+    double squares = 0;
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        x[i] = number(5, (uint64_t)i);
+        squares += (double)x[i] * x[i];
+    }
+    const struct orthogonal made = orthogonalize(scratch, ROWS, COLUMNS, squares);
+    for (int a = 0; a < ROWS; a++)
+        for (int b = 0; b <= a; b++) {
+            double dot = 0;
+            for (int k = 0; k < COLUMNS; k++)
+                dot += (double)orthogonal_at(&made, a, k) * (double)orthogonal_at(&made, b, k);
+            if (a == b) assert_in_range((uint64_t)(1000 * dot), 450, 1500);
+            else assert_true(fabs(dot) < 0.4);
+        }
+    free(scratch);
+}
+
 /* Without adaptation the trust ratio is 1: norms and biases; so it is for weights that are zero. */
 static void test_trust_ratio_is_one_for_norms_and_zeros(void **state)
 {
@@ -174,10 +272,12 @@ static void test_trust_ratio_is_one_for_norms_and_zeros(void **state)
 /* A small network's parameters in one piece of memory, so that it can be compared bit by bit. */
 #define PARAMS 4
 static const int64_t sizes[PARAMS] = {70001, 1, 24, 4096};
+#define MATRIX_ROWS 32         /* of the last one, for muon */
 struct network {
     int64_t total;
     float *memory;          /* masters, gradients, three slots, averages */
     uint16_t *low;
+    float *scratch;         /* of a matrix */
     struct optimizer_param params[PARAMS];
     struct optimizer_state state;
 };
@@ -202,12 +302,16 @@ static struct network network_open(double gradient_scale)
             .decay = i != 1, .adapt = i != 1, .lr_scale = 1,
         };
     }
+    n.params[3].rows = MATRIX_ROWS;
+    n.scratch = memory_new((size_t)orthogonalize_scratch(MATRIX_ROWS, sizes[3] / MATRIX_ROWS), sizeof(float));
+    n.params[3].scratch = n.scratch;
     n.state.scaler.scale = 1024;
     return n;
 }
 
 static void network_close(struct network *n)
 {
+    free(n->scratch);
     free(n->memory);
     free(n->low);
 }
@@ -374,6 +478,8 @@ int main(void)
         cmocka_unit_test(test_lars_by_hand),
         cmocka_unit_test(test_lars_with_nesterov_by_hand),
         cmocka_unit_test(test_lamb_by_hand),
+        cmocka_unit_test(test_matrices_of_muon),
+        cmocka_unit_test(test_orthogonal_rows),
         cmocka_unit_test(test_trust_ratio_is_one_for_norms_and_zeros),
         cmocka_unit_test(test_update_agrees_with_reference),
         cmocka_unit_test(test_any_number_of_threads_gives_the_same_bits),

@@ -23,15 +23,16 @@ refused "augment.jitter: takes three or four numbers" augment.jitter=0.1,0.2
 refused "augment.jitter: the fourth number, of the hue, is at most 0.5" augment.jitter=0,0,0,0.9
 refused "optimizer.name: there is no 'xyzzy', only sgd, adam" optimizer.name=xyzzy
 refused "optimizer.nesterov: needs a momentum above 0" optimizer.nesterov=yes optimizer.momentum=0
-refused "optimizer.nesterov: is for sgd and lars, not for rmsprop" optimizer.nesterov=yes \
+refused "optimizer.nesterov: is for sgd, lars and muon, not for rmsprop" optimizer.nesterov=yes \
     optimizer.name=rmsprop \
     optimizer.momentum=0.9
-refused "optimizer.nesterov: is for sgd and lars, not for adam" optimizer.nesterov=yes optimizer.name=adam
+refused "optimizer.nesterov: is for sgd, lars and muon, not for adam" optimizer.nesterov=yes \
+    optimizer.name=adam
 sed 's/^name = sgd/&\nnesterov = yes/' run.ini >nesterov.ini
 sed 's/^name = sgd/name = adam\nnesterov = yes/' run.ini >adam.ini
 ok "... in the file" says 2 "adam.ini:" "$AMPTRAIN" -q -c adam.ini
 ok "another optimizer is tried without the Nesterov momentum of the file" says 0 \
-    "optimizer.nesterov is for sgd and lars: it is off with optimizer.name = adamw" "$AMPTRAIN" -q \
+    "optimizer.nesterov is for sgd, lars and muon: it is off with optimizer.name = adamw" "$AMPTRAIN" -q \
     -c nesterov.ini -s optimizer.name=adamw -s train.epochs=1 -o adamw
 ok "... which the run's configuration no longer has" grep -q '^nesterov = no$' adamw/config.ini
 ok "... so that it can be resumed" "$AMPTRAIN" -q -r -o adamw -s train.epochs=2

@@ -17,7 +17,7 @@ try() {
 }
 
 steps=$(rounds 5 88)
-for optimizer in sgd adam adamw adagrad rmsprop lars lamb lion; do
+for optimizer in sgd adam adamw adagrad rmsprop lars lamb lion muon; do
     if [ -n "${AMPTRAIN_TORTURE-}" ]; then
         for precision in fp32 fp16 bf16; do
             for threads in 1 2 3 4; do try $optimizer $precision $threads; done

@@ -200,9 +200,9 @@ ok "with another number of threads if requested" other_threads "the run used 3 t
 # Every optimizer has a state of its own, every schedule and precision another course.
 combine() {
     tried=0
-    for optimizer in lamb sgd adam adamw adagrad rmsprop lars lion; do
+    for optimizer in lamb sgd adam adamw adagrad rmsprop lars lion muon; do
         for way in onecycle:fp16 constant:fp32 step:bf16 cosine:fp16 poly:fp32; do
-            [ $tried -lt "$(rounds 1 40)" ] || return 0
+            [ $tried -lt "$(rounds 1 45)" ] || return 0
             rm -rf combined pieced
             set -- -s optimizer.name=$optimizer -s optimizer.momentum=auto -s optimizer.weight_decay=auto \
                 -s schedule.name=${way%:*} -s schedule.warmup=0 -s schedule.milestones=1 \

@@ -11,7 +11,7 @@
 #define OPTIMIZER_MAX_SLOTS 3
 
 /* The coefficients of an update, with torch's meaning (lars: You et al. 2017; lamb: You et al. 2020;
- * lion: Chen et al. 2023). */
+ * lion: Chen et al. 2023; muon: Jordan et al. 2024). */
 struct optimizer_settings {
     double momentum;
     bool nesterov;
@@ -38,6 +38,8 @@ struct optimizer_param {
     bool decay;                          /* weight decay applies to it */
     bool adapt;                          /* LARS/LAMB trust ratio applies */
     double lr_scale;                     /* factor of the update's learning rate */
+    int64_t rows;                        /* muon: of the parameter as a matrix; 0: it is none */
+    float *scratch;                      /* muon: optimizer_scratch bytes; several parameters share it */
 };
 
 /* State that persists between steps, in the store, so that it can be on the device. */
@@ -58,6 +60,7 @@ struct optimizer {
     bool momentum_is_beta1;    /* adam's family: the `momentum` of an update replaces beta1 */
     bool has_nesterov;         /* heeds settings.nesterov */
     bool cpu_only;             /* it has no CUDA code */
+    bool has_matrices;         /* heeds param->rows; a matrix has the first slot only */
     int slots;                 /* fp32 values kept per parameter element */
     const char *slot_names[OPTIMIZER_MAX_SLOTS];  /* torch's: "momentum_buffer", "exp_avg", ... */
     double lr;                                    /* unless configured */
@@ -73,9 +76,13 @@ struct optimizer {
 };
 
 extern const struct optimizer sgd_optimizer, adam_optimizer, adamw_optimizer, adagrad_optimizer,
-    rmsprop_optimizer, lars_optimizer, lamb_optimizer, lion_optimizer;
+    rmsprop_optimizer, lars_optimizer, lamb_optimizer, lion_optimizer,
+    muon_optimizer;
 extern const struct optimizer *const optimizer_table[];   /* ended by NULL */
 const struct optimizer *optimizer_find(const char *name);
+
+/* Bytes of scratch memory for a parameter that is a matrix of so many rows; 0: none are needed. */
+int64_t optimizer_scratch(const struct optimizer *optimizer, int64_t rows, int64_t count);
 
 /* The `momentum` of every update unless the schedule changes it. */
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings);

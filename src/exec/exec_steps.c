@@ -126,6 +126,17 @@ void steps_open(struct exec *exec)
     join_updates(exec);
 }
 
+/* The workspace of the update. */
+static void *update_scratch(const struct exec *exec)
+{
+    for (int i = 0; i < exec->program->count; i++) {
+        const struct instruction *at = &exec->program->instructions[i];
+        if (at->kind == INSTRUCTION_UPDATE && at->workspace >= 0)
+            return exec_address(exec, NULL, at->workspace);
+    }
+    return NULL;
+}
+
 static struct optimizer_param param_open(const struct exec *exec, int p)
 {
     const struct store *store = exec->options.store;
@@ -143,6 +154,8 @@ static struct optimizer_param param_open(const struct exec *exec, int p)
         .decay = scaled,
         .adapt = scaled,
         .lr_scale = param->lr_scale,
+        .rows = exec->options.optimizer->has_matrices ? param->rows : 0,
+        .scratch = update_scratch(exec),
     };
     for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++)
         out.slots[s] = slot->slots[s] == STORE_NONE ? NULL : (float *)(memory + slot->slots[s]);

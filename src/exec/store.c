@@ -37,6 +37,12 @@ static bool has_average(const struct graph *graph, int param, const struct store
     return options->ema && (parameter->spec.role == ROLE_STATISTIC || program_param_trained(parameter));
 }
 
+static bool has_slot(const struct parameter *parameter, const struct optimizer *optimizer, int slot)
+{
+    if (!program_param_trained(parameter)) return false;
+    return slot == 0 || !optimizer->has_matrices || parameter->rows == 0;
+}
+
 /* The parts lie one after another, each with its parameters in the graph's order, so that the
  * update walks a few long ranges: masters, optimizer state, averages, copies. */
 void store_lay_out(const struct graph *graph, const struct store_options *options,
@@ -53,7 +59,7 @@ void store_lay_out(const struct graph *graph, const struct store_options *option
     }
     for (int s = 0; s < slots; s++)
         for (int p = 0; p < made.count; p++)
-            if (program_param_trained(&graph->params[p]))
+            if (has_slot(&graph->params[p], options->optimizer, s))
                 made.params[p].slots[s] = store_reserve(&made.bytes, param_count(graph, p), F32);
     for (int p = 0; p < made.count; p++)
         if (has_average(graph, p, options))

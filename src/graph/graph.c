@@ -155,6 +155,43 @@ int graph_classifier(const struct graph *graph)
     return node;
 }
 
+static int64_t matrix_rows(const struct op_param *spec)
+{
+    int64_t rows = spec->shape.dim[0], count = shape_count(spec->shape);
+    bool matrix = spec->role == ROLE_WEIGHT && (spec->shape.rank == 2 || spec->shape.rank == 4);
+    return matrix && rows > 1 && count > rows ? rows : 0;
+}
+
+static bool has_matrix(const struct graph *graph, int node)
+{
+    const struct node *at = &graph->nodes[node];
+    for (int i = 0; i < at->param_count; i++)
+        if (matrix_rows(&graph->params[at->param_first + i].spec) > 0) return true;
+    return false;
+}
+
+void graph_find_matrices(struct graph *graph)
+{
+    bool *before = memory_new((size_t)graph->count, sizeof *before);    /* a matrix is in front */
+    bool *behind = memory_new((size_t)graph->count, sizeof *behind);
+    for (int i = 1; i < graph->count; i++)
+        for (int k = 0; k < graph->nodes[i].input_count; k++) {
+            int from = graph->nodes[i].inputs[k];
+            before[i] = before[i] || before[from] || has_matrix(graph, from);
+        }
+    for (int i = graph->count - 1; i > 0; i--)
+        for (int k = 0; k < graph->nodes[i].input_count; k++) {
+            int to = graph->nodes[i].inputs[k];
+            behind[to] = behind[to] || behind[i] || has_matrix(graph, i);
+        }
+    for (int p = 0; p < graph->param_count; p++) {
+        int node = graph->params[p].node;
+        graph->params[p].rows = before[node] && behind[node] ? matrix_rows(&graph->params[p].spec) : 0;
+    }
+    free(before);
+    free(behind);
+}
+
 int graph_find(const struct graph *graph, const char *name)
 {
     for (int i = 0; i < graph->count; i++)

@@ -26,6 +26,7 @@ struct parameter {
     bool frozen;               /* train.freeze: no gradient, no update; a statistic is not updated */
     bool frozen_first;         /* ... in the first epochs only (train.freeze_epochs) */
     double lr_scale;           /* factor of the learning rate (optimizer.layer_decay, optimizer.lr_scale) */
+    int64_t rows;              /* of a hidden layer's weight as a matrix (graph_find_matrices); 0: none */
 };
 
 struct graph {
@@ -69,6 +70,10 @@ int graph_classifier(const struct graph *graph);
 /* The part of a network up to a node, whose output it has; with `mean`, the mean over the node's pixels. Its
  * parameters are the first ones of the whole network's. */
 struct graph graph_until(const struct graph *graph, int node, bool mean);
+
+/* Sets the rows of all parameters: a weight of two or four dimensions, rows by all the others, is the matrix
+ * of a hidden layer unless only layers without such weights are in front of it, or behind it. */
+void graph_find_matrices(struct graph *graph);
 
 /* A node or parameter by name; -1 if there is none. */
 int graph_find(const struct graph *graph, const char *name);

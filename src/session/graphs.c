@@ -155,6 +155,7 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
     const struct images *train = &options->data->train, *val = &options->data->val;
     *graphs = (struct graphs){0};
     TRY(load_graph(options, train, &graphs->training));
+    graph_find_matrices(&graphs->training);
     TRY(freeze_named(options->settings, &graphs->training));
     TRY(set_rates(options->settings, &graphs->training));
     graphs->evaluation = graphs->training;
@@ -162,6 +163,14 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
     TRY(load_graph(options, val, &graphs->evaluation));
     graphs->own_evaluation = true;
     return check_shapes(options, graphs);
+}
+
+void graphs_scale_others(struct graphs *graphs, double factor)
+{
+    for (int i = 0; i < graphs->training.param_count; i++) {
+        struct parameter *parameter = &graphs->training.params[i];
+        if (parameter->rows == 0) parameter->lr_scale *= factor;
+    }
 }
 
 void graphs_close(struct graphs *graphs)

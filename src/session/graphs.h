@@ -23,4 +23,6 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
 /* Freezes the parameters of train.freeze for the first epochs only, or ends that; programs must be compiled
  * again. Until it is called, nothing is frozen, which needs the most memory. */
 void graphs_freeze_first(struct graphs *graphs, bool frozen);
+/* Multiplies the learning rates of parameters that are no matrices of hidden layers. */
+void graphs_scale_others(struct graphs *graphs, double factor);
 void graphs_close(struct graphs *graphs);     /* accepts a zeroed or half-built struct */

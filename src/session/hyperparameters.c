@@ -87,15 +87,28 @@ static enum status find_optimizer(const struct settings *settings, struct hyperp
  * that one does not have, is left out. */
 static enum status check_nesterov(struct settings *settings, const struct optimizer *optimizer)
 {
+    if (optimizer->initial.nesterov && !settings_given(settings, "optimizer", "nesterov"))
+        settings_derive(settings, "optimizer", "nesterov", "yes");
     if (!settings->optimizer.nesterov || optimizer->has_nesterov) return OK;
     if (!settings_on_command(settings, "optimizer", "name") ||
         settings_on_command(settings, "optimizer", "nesterov"))
-        return settings_refuse(settings, "optimizer", "nesterov", "is for sgd and lars, not for %s",
+        return settings_refuse(settings, "optimizer", "nesterov", "is for sgd, lars and muon, not for %s",
                                optimizer->name);
-    log_warning("%s: optimizer.nesterov is for sgd and lars: it is off with optimizer.name = %s",
+    log_warning("%s: optimizer.nesterov is for sgd, lars and muon: it is off with optimizer.name = %s",
                 settings_where(settings, "optimizer", "nesterov"), optimizer->name);
     settings_drop(settings, "optimizer", "nesterov");
     return OK;
+}
+
+/* The parameters that are no matrices have adamw, whose rates are lower than muon's. */
+#define ADAMW_SHARE 0.015
+
+static void set_adamw_rate(struct settings *settings)
+{
+    char rate[32];
+    if (settings->optimizer.adamw_lr >= 0) return;
+    snprintf(rate, sizeof rate, "%g", settings->optimizer.lr * ADAMW_SHARE);
+    settings_derive(settings, "optimizer", "adamw_lr", rate);
 }
 
 static enum status set_optimizer(struct settings *settings, struct hyperparameters *hyper)
@@ -103,6 +116,7 @@ static enum status set_optimizer(struct settings *settings, struct hyperparamete
     TRY(find_optimizer(settings, hyper));
     TRY(check_nesterov(settings, hyper->optimizer));
     set_rate(settings, hyper->optimizer);
+    if (hyper->optimizer->has_matrices) set_adamw_rate(settings);
     const struct optimizer_settings *initial = &hyper->optimizer->initial;
     set_betas(settings, initial);
     bool betas = settings->optimizer.betas.count == 2;

@@ -53,6 +53,9 @@ static enum status open_numbers(struct session *session, const struct data_optio
 {
     TRY(hyperparameters_open(session->settings, &session->hyper));
     session_join(session);
+    const struct settings *settings = session->settings;
+    if (session->hyper.optimizer->has_matrices && settings->optimizer.lr > 0)
+        graphs_scale_others(&session->graphs, settings->optimizer.adamw_lr / settings->optimizer.lr);
     if (session->settings->train.batch == 0) TRY(find_batch(session));
     const struct images *train = &session->data.train;
     bool few = (data->wanted & DATA_OPTIONAL) && train->count < session->settings->train.batch;

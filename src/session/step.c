@@ -172,6 +172,19 @@ static bool has_soft_targets(const struct session *session)
     return mix_is_on(&session->data.mix) || data_weighs_classes(session->settings);
 }
 
+/* Matrices are updated one after another. */
+static int64_t update_workspace(const struct session *session)
+{
+    const struct graph *graph = &session->graphs.training;
+    int64_t most = 0;
+    for (int i = 0; i < graph->param_count; i++) {
+        int64_t count = shape_count(graph->params[i].spec.shape);
+        int64_t bytes = optimizer_scratch(session->hyper.optimizer, graph->params[i].rows, count);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 struct compile_options step_options(const struct session *session, enum step_kind kind)
 {
     bool training = kind == STEP_TRAINING, soft = training && has_soft_targets(session);
@@ -191,6 +204,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .fold_least = folds(session) ? FOLD_LEAST : 0,
             .soft_targets = soft,
             .logits = !training,
+            .update_workspace = training ? update_workspace(session) : 0,
             .machine = machine_of(session),
         },
         .kernel_plans = kernel_options(session),

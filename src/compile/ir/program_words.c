@@ -97,7 +97,7 @@ static void add_accesses(struct operand_list *list)
     int gradients = at->read_count - (at->kind == INSTRUCTION_UPDATE ? at->x_count : 0);
     for (int k = 0; k < gradients; k++) operand_add(list, OPERAND_D_PARAM, k, at->reads[k]);
     for (int k = 0; at->kind == INSTRUCTION_UPDATE && k < at->write_count; k++)
-        operand_add(list, OPERAND_PARAM, k, at->writes[k]);
+        if (at->writes[k] != at->workspace) operand_add(list, OPERAND_PARAM, k, at->writes[k]);
 }
 
 static bool has_accesses_alone(const struct instruction *at)

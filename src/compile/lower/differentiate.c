@@ -195,6 +195,19 @@ void optimizer_link(const struct program *program, struct instruction *update)
         *array_push(update->reads, update->read_count) = program->gradients[value->index];
         *array_push(update->writes, update->write_count) = v;
     }
+    if (update->workspace >= 0) *array_push(update->writes, update->write_count) = update->workspace;
+}
+
+void update_set_workspace(struct program *program, int64_t bytes)
+{
+    struct value value = {.home = HOME_ARENA, .kind = KIND_WORKSPACE, .dtype = U8, .node = -1, .index = -1,
+                          .shape = shape_vector(bytes)};
+    for (int i = 0; bytes > 0 && i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        if (at->kind != INSTRUCTION_UPDATE) continue;
+        at->workspace = build_value(program, value, text_format("%s workspace", at->name));
+        optimizer_link(program, at);
+    }
 }
 
 static void push_optimizer(struct program *program)

@@ -17,6 +17,8 @@ void fold_maxpool(struct program *program, const struct kernel_options *options)
 
 /* Adds backward, after each micro-batch's forward, in reverse. In differentiate.c. */
 void backward(struct program *program);
+/* Gives the update scratch memory; 0: none. */
+void update_set_workspace(struct program *program, int64_t bytes);
 
 /* A step's updates of running statistics, one for each micro-batch, become one. */
 void running_statistics(struct program *program);

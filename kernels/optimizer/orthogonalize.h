@@ -1,0 +1,32 @@
+/* orthogonalize.h: the nearest matrix with orthonormal rows or columns, roughly: Newton-Schulz iterations on
+ * the CPU, in fp32. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Five steps of a quintic iteration, whose coefficients drive singular values to between 0.7 and 1.2 (Jordan
+ * et al., Muon, 2024): A = X X^T; X = a X + (b A + c A A) X. */
+#define ORTHOGONALIZE_STEPS 5
+#define ORTHOGONALIZE_A 3.4445
+#define ORTHOGONALIZE_B (-4.7750)
+#define ORTHOGONALIZE_C 2.0315
+#define ORTHOGONALIZE_EPS 1e-7      /* added to the norm that X begins divided by */
+
+/* Floats of scratch memory for a matrix. */
+int64_t orthogonalize_scratch(int64_t rows, int64_t columns);
+
+/* Where the caller puts the matrix, row by row, in that memory. */
+float *orthogonalize_input(float *scratch, int64_t rows, int64_t columns);
+
+/* Iterates; `squares` is the sum of the squares of the matrix. The bits do not depend on the number of
+ * threads. */
+struct orthogonal {
+    const float *x;
+    int64_t rows;              /* of x's panels */
+    bool turned;
+};
+struct orthogonal orthogonalize(float *scratch, int64_t rows, int64_t columns, double squares);
+
+/* An element of the result. */
+float orthogonal_at(const struct orthogonal *made, int64_t row, int64_t column);

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Whole runs step by step beside PyTorch: recipes that torch.optim and torchvision do not have, by the formulas of
+# those who published them.
+. "$top_srcdir/tests/tap.sh"
+
+python=${PYTHON:-python3}
+cd "$scratch" || exit 1
+recipes='lion muon'
+
+# beside RECIPE: as of tests/torch_traces.py
+beside() {
+    "$AMPTRAIN" -q -o "$1" -s run.device=cpu -s data.format=mnist -s data.train=made -s data.val=made \
+        -s data.shuffle=no -s model.file=made/model.ini -s model.weights=made/student.safetensors \
+        -s train.epochs=4 -s train.batch=16 -s amp.precision=fp32 -s log.every=1 -s log.tensorboard=no \
+        -s run.threads=2 $(options "$1") && "$python" "$top_srcdir/tests/torch_traces.py" compare "$1" made "$1"
+}
+options() {
+    case $1 in
+    lion) echo "-s optimizer.name=lion -s optimizer.lr=0.0003 -s optimizer.weight_decay=0.1" ;;
+    muon) echo "-s optimizer.name=muon -s optimizer.weight_decay=0.1" ;;
+    esac
+}
+
+if "$python" -c 'import safetensors, torch' 2>/dev/null; then
+    "$python" "$top_srcdir/tests/torch_traces.py" make made || exit 1
+    for recipe in $recipes; do ok "$recipe beside PyTorch" beside "$recipe"; done
+else
+    for recipe in $recipes; do skip "$recipe beside PyTorch" "python has no torch, or no safetensors"; done
+fi
+finish
