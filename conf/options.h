@@ -4,6 +4,7 @@
 #include "base/field.h"
 
 /* Values of the options that are choices, in the order in which options.def names them. */
+enum { TASK_AUTO, TASK_CLASSIFY, TASK_MULTILABEL, TASK_REGRESS };             /* data.task */
 enum { ON_ERROR_SKIP, ON_ERROR_STOP };                                      /* data.on_error */
 enum { ORIENTATION_EXIF, ORIENTATION_IGNORE };                              /* data.orientation */
 enum { PAD_MODE_CONSTANT, PAD_MODE_REFLECT };                                   /* augment.pad_mode */
@@ -20,7 +21,7 @@ enum { PIPELINE_SCHEDULE_AUTO, PIPELINE_SCHEDULE_GPIPE, PIPELINE_SCHEDULE_1F1B,
        PIPELINE_SCHEDULE_ZERO_BUBBLE, PIPELINE_SCHEDULE_V };               /* parallel.schedule */
 enum { WIRE_FP32, WIRE_STORAGE };                                           /* parallel.wire */
 enum { STREAMS_MICROBATCHES, STREAMS_LAYERS };                              /* parallel.streams */
-enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* checkpoint.best */
+enum { BEST_AUTO, BEST_VAL_TOP1, BEST_VAL_LOSS };              /* checkpoint.best; others by their names */
 
 /* Words instead of numbers are stored as numbers: "auto" is 0 for counts and sizes, -1 for
  * model.dropout, augment.val_resize, amp.loss_scale (where "dynamic" is 0) and the numbers of [optimizer]

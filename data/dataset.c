@@ -5,6 +5,11 @@
 #include "base/memory.h"
 #include "data/detect.h"
 
+static const char *const target_words[] = {
+    [TARGET_ANY] = "", [TARGET_CLASS] = "a class for each image", [TARGET_LABELS] = "several labels an image",
+    [TARGET_NUMBER] = "a number for each image",
+};
+
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset)
 {
@@ -14,6 +19,9 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
         return fail(BAD_DATA, "%s", reason.text);
     enum status status = format->open(options, &opened);
     if (opened.target == TARGET_ANY) opened.target = TARGET_CLASS;
+    if (status == OK && options->target != TARGET_ANY && options->target != opened.target)
+        status = fail(BAD_DATA, "%s: has %s, not %s", options->path ? options->path : format->name,
+                      target_words[opened.target], target_words[options->target]);
     if (status == OK) status = dataset_number_classes(options, &opened);
     if (status != OK) {
         dataset_close(&opened);

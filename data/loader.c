@@ -110,11 +110,17 @@ static void loader_derive(struct loader *loader)
         loader->batch_bytes = batch_packing_bytes(loader->share.count, options->h, options->w,
                                                   options->channels);
     loader->mixes = options->training && mix_is_on(&options->mix);
-    loader->makes_targets = loader->mixes || (options->training && options->class_weights);
     loader->together = options->batch / (options->micro_batches > 0 ? options->micro_batches : 1);
+    loader->targets = (struct target_options){
+        .kind = options->target, .classes = options->classes, .together = loader->together,
+        .weights = options->training ? options->class_weights : NULL,
+        .label_smoothing = options->training ? options->label_smoothing : 0,
+        .mean = options->target_mean, .std = options->target_std,
+    };
+    loader->makes_targets = loader->mixes || loader->targets.weights || options->target > TARGET_CLASS;
     assert(!loader->makes_targets || loader->share.count % loader->together == 0);
     loader->pieces = options->leaves || !loader->mixes ? 1 : MIX_PIECES;
-    loader->targets_bytes = (size_t)loader->share.count * target_numbers(options->classes) * sizeof(float);
+    loader->targets_bytes = (size_t)loader->share.count * targets_row(&loader->targets) * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;
     loader->batches *= views_count(&options->views);

@@ -31,6 +31,8 @@ struct loader_options {
     int64_t count;               /* of subset, or of the dataset */
     struct augment augment;
     struct mix_settings mix;     /* of training batches */
+    enum target_kind target;     /* of the network: batches have targets if it is no class */
+    double target_mean, target_std;      /* of numbers */
     int classes;
     const double *class_weights; /* [classes], in training; NULL: all 1 */
     double label_smoothing;      /* of targets (data/targets.h) */
@@ -89,9 +91,9 @@ struct batch {
     void *images;                /* [share, h, w, channels] of dtype: the batch, or this rank's share of it */
     const struct batch_rest *rest;   /* NULL: none, the images are numbers */
     int32_t *labels;             /* [share]; -1: no image here */
-    float *targets;              /* [share, classes + 1]: the targets (data/targets.h) if images are mixed or
-                                  * classes weighted; otherwise NULL. Labels are then those of the unmixed
-                                  * images */
+    float *targets;              /* [share] rows (data/targets.h) if images are mixed or classes weighted, or
+                                  * targets are no classes; otherwise NULL. Labels are then those of the
+                                  * unmixed images, or 0 */
     int count;                   /* less than the share only in the last one of an evaluation; the rest
                                   * is zeros, with labels -1 */
     int bad;                     /* unusable images in it, including replaced ones */

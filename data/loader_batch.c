@@ -95,13 +95,11 @@ static void decode_piece(struct worker *worker, struct slot *slot, int piece)
 
 static void make_targets(const struct loader *loader, const struct mix *mix, const struct batch *batch)
 {
-    const struct target_options options = {
-        .classes = loader->options.classes,
-        .weights = loader->options.class_weights,
-        .label_smoothing = loader->options.label_smoothing,
-        .together = loader->together,
-    };
-    targets_make(&options, mix, batch->labels, loader->share.count, batch->targets);
+    int count = loader->share.count;
+    if (loader->targets.kind > TARGET_CLASS)
+        targets_finish(&loader->targets, mix, count, batch->targets);
+    else
+        targets_make(&loader->targets, mix, batch->labels, count, batch->targets);
 }
 
 /* The rows of a piece, of all images of the batch. The division into pieces does not change a bit. */

@@ -31,6 +31,7 @@ struct loader {
     struct augment_table table;
     size_t image_bytes, batch_bytes, targets_bytes;
     bool mixes, makes_targets;
+    struct target_options targets;
     int together;              /* images of a micro-batch */
     int pieces;                /* that mixing is divided into */
     struct share share;        /* of each batch, that is this rank's */

@@ -119,9 +119,17 @@ static const struct image *read_image(struct worker *worker, int64_t index, cons
     return image;
 }
 
-static int32_t *target_label(struct target target)
+/* The label of the image there, -1: none; and its target, if that is no class. */
+static void put_label(const struct loader *loader, struct target target, int64_t index, int label)
 {
-    return &target.slot->batch.labels[target.place];
+    const struct batch *batch = &target.slot->batch;
+    const struct dataset *dataset = loader->options.dataset;
+    batch->labels[target.place] = label;
+    if (loader->targets.kind <= TARGET_CLASS) return;
+    size_t row = targets_row(&loader->targets);
+    float *own = batch->targets + (size_t)target.place * row;
+    memset(own, 0, row * sizeof *own);
+    if (label >= 0 && dataset->format->target) dataset->format->target(dataset, index, own);
 }
 
 static void *target_pixels(const struct loader *loader, struct target target)
@@ -139,7 +147,7 @@ static bool put_kept(const struct loader *loader, int64_t index, struct view *vi
     if (!kept || kept->h == 0 || !choose_cut(view, kept->h, kept->w, &unused, &reason)) return false;
     if (!batch_packing_put_kept(&target.slot->packing, target.place, &view->cut, kept, view->random))
         return false;
-    *target_label(target) = kept->label;
+    put_label(loader, target, index, kept->label);
     return true;
 }
 
@@ -186,7 +194,7 @@ static bool leave_deferred(struct worker *worker, int64_t index, struct view *vi
     reading_end(worker);
     if (!read) return false;
     bool left = !atomic_load(&loader->drop) && leave_file(worker, bytes, count, view, target);
-    if (left) *target_label(target) = label;
+    if (left) put_label(loader, target, index, label);
     else free(bytes);
     return left;
 }
@@ -206,7 +214,7 @@ void sample_none(const struct loader *loader, struct target target)
 {
     if (loader->options.leaves) batch_packing_put_nothing(&target.slot->packing, target.place);
     else memset(target_pixels(loader, target), 0, loader->image_bytes);
-    *target_label(target) = -1;
+    put_label(loader, target, -1, -1);
 }
 
 /* Half of the images are mirrored in epochs 0, 2, ..., the others in between; the repetitions of an image
@@ -243,7 +251,7 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, stru
     if (atomic_load(&loader->drop)) return true;
     if (image) {
         if (cut_after_reading(&view, image, reason) && put_image(worker, &view, image, target, reason)) {
-            *target_label(target) = label;
+            put_label(loader, target, index, label);
             return true;
         }
         name_image(options->dataset, index, reason);

@@ -1,7 +1,10 @@
 #include "data/targets.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/memory.h"
 
 /* An image's parts: its own class's, and that of the image before it. */
 static void target_of_image(const struct target_options *options, const struct mix *mix,
@@ -50,5 +53,41 @@ void targets_make(const struct target_options *options, const struct mix *mix, c
         if (!options->weights) continue;
         if (!mix && i % options->together == 0) factor = factor_of(options, labels + i);
         weigh(options, factor, target);
+    }
+}
+
+/* From the last image to the first, so that the one before is always as it was. */
+static void mix_targets(const struct target_options *options, const struct mix *mix, float *targets)
+{
+    size_t row = targets_row(options), classes = (size_t)options->classes;
+    float *last = memory_new(classes, sizeof *last), share = mix->share;
+    memcpy(last, targets + (size_t)(options->together - 1) * row, classes * sizeof *last);
+    for (int i = options->together - 1; i >= 0; i--) {
+        float *own = targets + (size_t)i * row;
+        const float *other = i > 0 ? own - row : last;
+        for (size_t c = 0; c < classes; c++) own[c] = share * own[c] + (1 - share) * other[c];
+    }
+    free(last);
+}
+
+static void finish_target(const struct target_options *options, float *target)
+{
+    double smoothing = options->label_smoothing;
+    for (int c = 0; c < options->classes; c++)
+        target[c] = options->kind == TARGET_NUMBER ? (float)((target[c] - options->mean) / options->std)
+                                                   : (float)((1 - smoothing) * target[c] + 0.5 * smoothing);
+    float *rest = target + options->classes;
+    *rest++ = -1;
+    bool weighted = targets_row(options) > target_numbers(options->classes);
+    for (int c = 0; weighted && c < options->classes; c++) rest[c] = (float)options->weights[c];
+}
+
+void targets_finish(const struct target_options *options, const struct mix *mix, int count, float *targets)
+{
+    size_t row = targets_row(options);
+    assert(count % options->together == 0);
+    for (int i = 0; i < count; i++) {
+        if (mix && i % options->together == 0) mix_targets(options, mix, targets + (size_t)i * row);
+        finish_target(options, targets + (size_t)i * row);
     }
 }

@@ -22,33 +22,51 @@ static enum status logits_add(void *context, const float *values, int images, in
     return npy_add(context, values, (size_t)images * (size_t)classes);
 }
 
-static void add_results(const struct evaluation *evaluation, struct text *out)
+static void add_results(const struct evaluation *evaluation, const struct data *data, struct text *out)
 {
+    const struct data_task *task = task_of(data);
     member_integer(out, "images", evaluation->images);
-    member_integer(out, "errors", evaluation->errors);
-    member_number(out, "top1", evaluation->top1);
-    member_number(out, "top5", evaluation->top5);
+    if (!task->measure) member_integer(out, "errors", evaluation->errors);
+    for (int i = 0; task->metrics[i].key; i++)
+        member_number(out, task->metrics[i].key, evaluation->metrics[i]);
     member_number(out, "loss", evaluation->loss);
 }
 
 static void print_json(const struct evaluation *evaluation, const struct data *data)
 {
     struct text out = {0};
-    add_results(evaluation, &out);
+    add_results(evaluation, data, &out);
     member_integer(&out, "bad_images", evaluation->bad);
     results_json(evaluation, data, &out);
     printf("{%s}\n", out.data);
     text_free(&out);
 }
 
-static void print_results(const struct evaluation *evaluation, const struct data *data)
+static void print_metrics(const struct evaluation *evaluation, const struct data_task *task)
 {
-    struct progress_table table = {.count = 0};
+    char number[TEXT_NUMBER];
+    printf("%" PRId64 " images: ", evaluation->images);
+    for (int i = 0; task->metrics[i].key; i++)
+        printf("%s %s, ", task->metrics[i].title,
+               task_metric_text(&task->metrics[i], evaluation->metrics[i], number));
+    printf("loss %s\n", text_number(evaluation->loss, 4, NULL, number));
+}
+
+static void print_classes(const struct evaluation *evaluation, const struct data *data)
+{
     char loss[TEXT_NUMBER], top5[32] = "";
     if (data->classes > 10) snprintf(top5, sizeof top5, "top5 %.2f %%, ", 100 * evaluation->top5);
     printf("%" PRId64 " images, %" PRId64 " error%s: top1 %.2f %%, %sloss %s\n", evaluation->images,
            evaluation->errors, evaluation->errors == 1 ? "" : "s", 100 * evaluation->top1, top5,
            text_number(evaluation->loss, 4, NULL, loss));
+}
+
+static void print_results(const struct evaluation *evaluation, const struct data *data)
+{
+    struct progress_table table = {.count = 0};
+    const struct data_task *task = task_of(data);
+    if (task->measure) print_metrics(evaluation, task);
+    else print_classes(evaluation, data);
     results_add(evaluation, data, "", &table);
     for (int i = 0; i < table.count; i++) printf("%s: %s\n", table.rows[i].name, table.rows[i].value);
     if (evaluation->bad > 0) printf("unusable images: %" PRId64 "\n", evaluation->bad);
@@ -65,7 +83,7 @@ static bool flips(const struct cmd *cmd)
     return cmd_value(cmd, "flip") || cmd->settings.augment.val_flip;
 }
 
-static enum status write_line(const struct directory *folder, const struct cmd *cmd,
+static enum status write_line(const struct directory *folder, const struct cmd *cmd, const struct data *data,
                               const struct evaluation *evaluation)
 {
     struct metrics metrics = {0};
@@ -76,7 +94,7 @@ static enum status write_line(const struct directory *folder, const struct cmd *
     member_bytes(&line, "weights", cmd->weights);
     if (flips(cmd)) text_add(&line, ",\"flip\":true");
     if (shift > 0) member_integer(&line, "shift", shift);
-    add_results(evaluation, &line);
+    add_results(evaluation, data, &line);
     member_number(&line, "time", evaluation->seconds);
     text_add(&line, "}");
     enum status status = metrics_open(folder, "metrics.jsonl", &metrics);
@@ -93,7 +111,7 @@ static enum status write_records(const struct cmd *cmd, const struct mistakes *m
     const struct evaluation *evaluation = mistakes->evaluation;
     struct folder folder;
     TRY(folder_visit(cmd->output, &folder));
-    enum status status = write_line(&folder.at, cmd, evaluation);
+    enum status status = write_line(&folder.at, cmd, mistakes->data, evaluation);
     if (status == OK) status = results_write_confusion(evaluation, mistakes->data, &folder.at);
     if (status == OK) status = mistakes_write(mistakes, &folder.at);
     folder_close(&folder);

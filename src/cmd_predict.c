@@ -18,7 +18,7 @@ struct predictor {
     struct trained trained;
     struct image_arguments images;
     enum layout layout;
-    int top;                     /* number of classes printed for each image */
+    int top;                     /* number of classes printed for each image; labels: 0: those predicted */
     int64_t unusable;            /* images, */
     enum status worst;           /* the status of one of them, FAILED rather than BAD_DATA, */
     char *first;                 /* and the first one with its problem */
@@ -30,6 +30,8 @@ struct record {
     const char *problem;         /* NULL: none */
     const struct class_probability *top;
     int count;                   /* of top; 0 with a problem */
+    enum target_kind target;
+    float value;                 /* a number */
     char *const *class_names;
 };
 
@@ -40,18 +42,28 @@ static void add_class(const struct record *record, int place, struct text *out)
     member_number(out, "probability", record->top[place].probability);
 }
 
+static void add_list(const struct record *record, const char *key, struct text *out)
+{
+    member_key(out, key);
+    text_add(out, "[");
+    for (int i = 0; i < record->count; i++) {
+        text_add(out, i ? ",{" : "{");
+        add_class(record, i, out);
+        text_add(out, "}");
+    }
+    text_add(out, "]");
+}
+
 static void print_json(const struct record *record, bool follows)
 {
     struct text out = {0};
     text_add(&out, "{");
     member_bytes(&out, "image", record->image);
     if (record->problem) member_bytes(&out, "error", record->problem);
+    else if (record->target == TARGET_NUMBER) member_number(&out, "value", record->value);
+    else if (record->target == TARGET_LABELS) add_list(record, "labels", &out);
     else add_class(record, 0, &out);
-    for (int i = 0; record->count > 1 && i < record->count; i++) {
-        text_add(&out, i ? ",{" : ",\"top\":[{");
-        add_class(record, i, &out);
-        text_add(&out, i + 1 < record->count ? "}" : "}]");
-    }
+    if (record->target == TARGET_CLASS && record->count > 1) add_list(record, "top", &out);
     printf("%s%s}", follows ? ",\n " : "", out.data);
     text_free(&out);
 }
@@ -60,6 +72,11 @@ static void print_json(const struct record *record, bool follows)
 static void print_csv(const struct record *record)
 {
     struct text out = {0};
+    text_add(&out, "%s", "");
+    if (record->target == TARGET_NUMBER && !record->problem) {
+        csv_text(&out, record->image);
+        text_add(&out, ",%.9g,\n", (double)record->value);
+    }
     for (int i = 0; i < record->count; i++) {
         csv_text(&out, record->image);
         text_add(&out, ",%d,", i + 1);
@@ -68,7 +85,7 @@ static void print_csv(const struct record *record)
     }
     if (record->problem) {
         csv_text(&out, record->image);
-        text_add(&out, ",,,,,");
+        text_add(&out, record->target == TARGET_NUMBER ? ",," : ",,,,,");
         csv_text(&out, record->problem);
         text_add(&out, "\n");
     }
@@ -84,6 +101,8 @@ static void print_text(const struct record *record)
         printf("%s %s %.4f", i ? "," : "",
                text_visible(record->class_names[record->top[i].class], shown, sizeof shown),
                record->top[i].probability);
+    if (record->target == TARGET_NUMBER && !record->problem) printf(" %.6g", (double)record->value);
+    if (record->target == TARGET_LABELS && !record->problem && record->count == 0) printf(" none");
     if (record->problem) printf(" error: %s", text_visible(record->problem, shown, sizeof shown));
     printf("\n");
 }
@@ -104,15 +123,37 @@ static void note_problem(struct predictor *predictor, const char *image, const s
     if (!predictor->first) predictor->first = text_format("%s: %s", image, what->problem);
 }
 
+/* The labels at their thresholds, or the most probable ones, however small. */
+static void choose_labels(const struct predictor *predictor, const float *logits, struct record *record,
+                          struct class_probability *top)
+{
+    const struct data *data = &predictor->trained.session.data;
+    size_t classes = (size_t)data->classes;
+    float *values = memory_new(classes, sizeof *values);
+    memcpy(values, logits, classes * sizeof *values);
+    task_of(data)->activate(data, values);
+    record->value = values[0];
+    if (data->target == TARGET_LABELS) classifier_top(logits, data->classes, data->classes, top);
+    for (int i = 0; data->target == TARGET_LABELS && i < data->classes; i++) {
+        double threshold = data->thresholds ? data->thresholds[top[i].class] : 0.5;
+        double probability = (double)values[top[i].class];
+        bool taken = predictor->top > 0 ? i < predictor->top : probability >= threshold;
+        if (taken) top[record->count++] = (struct class_probability){top[i].class, probability};
+    }
+    free(values);
+}
+
 static enum status take_image(void *context, int64_t image, const struct classified *what)
 {
     struct predictor *predictor = context;
     const struct data *data = &predictor->trained.session.data;
     const char *name = predictor->images.images[image].name;
-    struct class_probability *top = memory_new((size_t)predictor->top, sizeof *top);
+    struct class_probability *top = memory_new((size_t)data->classes, sizeof *top);
     struct record record = {.image = name, .problem = what->problem, .top = top,
-                            .class_names = data->class_names};
-    if (what->status == OK) {
+                            .class_names = data->class_names, .target = data->target};
+    if (what->status == OK && data->target > TARGET_CLASS) {
+        choose_labels(predictor, what->logits, &record, top);
+    } else if (what->status == OK) {
         record.count = predictor->top;
         classifier_top(what->logits, data->classes, predictor->top, top);
     } else {
@@ -139,7 +180,9 @@ static enum status predict_all(struct predictor *predictor)
     const struct classifier classifier = {.session = &predictor->trained.session,
                                           .step = &predictor->trained.step};
     if (predictor->layout == LAYOUT_JSON) printf("[");
-    if (predictor->layout == LAYOUT_CSV) printf("image,rank,class,index,probability,error\n");
+    bool number = predictor->trained.session.data.target == TARGET_NUMBER;
+    if (predictor->layout == LAYOUT_CSV)
+        printf(number ? "image,value,error\n" : "image,rank,class,index,probability,error\n");
     enum status status = classifier_run(&classifier, images->images, images->count, take_image, predictor);
     if (predictor->layout == LAYOUT_JSON) printf("]\n");
     return status == OK ? report_problems(predictor) : status;
@@ -155,8 +198,9 @@ static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
     TRY(image_arguments_read(cmd->arguments, cmd->argument_count, &predictor->images));
     TRY(image_arguments_set_batch(&predictor->images, cmd));
     TRY(trained_open(cmd, DATA_NONE, &predictor->trained));
-    int classes = predictor->trained.session.data.classes;
-    predictor->top = top < classes ? (int)top : classes;
+    const struct data *data = &predictor->trained.session.data;
+    bool all = data->target == TARGET_LABELS && !cmd_value(cmd, "top");
+    predictor->top = all ? 0 : top < data->classes ? (int)top : data->classes;
     return OK;
 }
 

@@ -64,9 +64,21 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
     settings_derive(&cmd->settings, "run", "device", "cpu");
     settings_derive(&cmd->settings, "amp", "precision", "fp32");
     TRY(trained_load(cmd, DATA_NONE, &trained));
+    const struct data *data = &trained.session.data;
+    bool classes = data->target == TARGET_CLASS;
+    if (!classes && cmd_value(cmd, "softmax")) {
+        enum target_kind target = data->target;
+        trained_close(&trained);
+        return fail(USAGE, "export: --softmax is for classes, not for data.task = %s, whose output is "
+                    "complete", target == TARGET_LABELS ? "multilabel" : "regress");
+    }
     const struct graph_onnx_options options = {
         .dtype = dtype,
         .softmax = cmd_value(cmd, "softmax") != NULL,
+        .sigmoid = data->target == TARGET_LABELS,
+        .scales = data->target == TARGET_NUMBER,
+        .scale = data->value_std,
+        .offset = data->value_mean,
         .keep_batchnorm = cmd_value(cmd, "keep-batchnorm") != NULL,
         .read = read_param,
         .context = &trained.store,
@@ -76,7 +88,9 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
     if (status == OK)
         log_info("%s: input Nx%dx%dx%d, %s of %d classes, weights in %s", cmd->output,
                  trained.session.data.channels, images->h, images->w,
-                 options.softmax ? "probabilities" : "logits", trained.session.graphs.evaluation.classes,
+                 options.scales                       ? "values"
+                 : options.softmax || options.sigmoid ? "probabilities"
+                                                      : "logits", trained.session.graphs.evaluation.classes,
                  dtype_table[dtype].name);
     trained_close(&trained);
     return status;

@@ -99,8 +99,8 @@ static enum status read_item(void *context, int item, void *data)
 static enum status preprocessing_of(const struct weights_file *from, char **config)
 {
     static const char *const keys[][2] = {
-        {"data", "orientation"}, {"augment", "val_resize"}, {"augment", "val_crop"}, {"augment", "mean"},
-        {"augment", "std"},
+        {"data", "orientation"}, {"data", "task"}, {"data", "value_scale"}, {"augment", "val_resize"},
+        {"augment", "val_crop"}, {"augment", "mean"}, {"augment", "std"},
     };
     struct settings then;
     struct text plain = {0}, escaped = {0};
@@ -120,12 +120,12 @@ static enum status preprocessing_of(const struct weights_file *from, char **conf
     return OK;
 }
 
-#define PAIRS_MAX 6
+#define PAIRS_MAX 7
 
 /* Metadata that eval and predict need. PyTorch's readers need the format. */
 static int describe(const struct weights_file *from, char *config, struct safetensors_pair pairs[PAIRS_MAX])
 {
-    static char *const kept[] = {"arch", "classes", "input", "graph"};
+    static char *const kept[] = {"arch", "classes", "input", "graph", "thresholds"};
     int count = 0;
     pairs[count++] = (struct safetensors_pair){"format", "pt"};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {

@@ -20,6 +20,7 @@ struct remembered {
     struct data_hint hint;
     char **names;
     char *arch, *network;
+    double *thresholds;
     struct settings then;        /* how its run was configured; an exported one's preprocessing */
     bool configured;             /* `then` is there */
 };
@@ -29,6 +30,7 @@ static void forget(struct remembered *remembered)
     text_list_free(remembered->names, (size_t)remembered->hint.classes);
     free(remembered->arch);
     free(remembered->network);
+    free(remembered->thresholds);
     if (remembered->configured) settings_free(&remembered->then);
 }
 
@@ -47,6 +49,7 @@ static enum status remember(const char *path, struct remembered *remembered)
     }
     checkpoint_class_names(&file.described, &remembered->names, &hint->classes);
     hint->class_names = remembered->names;
+    hint->thresholds = remembered->thresholds = checkpoint_thresholds(&file.described, hint->classes);
     hint->arch = remembered->arch = text_copy(safetensors_value(&file.described, "arch"));
     hint->network = remembered->network = text_copy(safetensors_value(&file.described, "graph"));
     weights_file_close(&file);

@@ -40,6 +40,10 @@ check_PROGRAMS += tests/test_traces
 tests_test_traces_SOURCES = tests/test_traces.c
 tests_test_traces_LDADD = libbase.a -ljansson -lcmocka -lm
 
+check_PROGRAMS += tests/test_task
+tests_test_task_SOURCES = tests/test_task.c
+tests_test_task_LDADD = $(LDADD) -lcmocka
+
 check_PROGRAMS += tests/test_memory_map
 tests_test_memory_map_SOURCES = tests/test_memory_map.c
 tests_test_memory_map_LDADD = $(LDADD) -lcmocka
@@ -58,7 +62,7 @@ noinst_PROGRAMS += tests/faulty
 tests_faulty_SOURCES = $(amptrain_SOURCES) tests/faults.c
 tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=main -Wl,--wrap=pthread_create -Wl,--wrap=device_open \
 	-Wl,--wrap=store_open -Wl,--wrap=exec_collect
-dist_check_SCRIPTS += tests/test_largest.sh tests/test_losses.sh tests/test_tables.sh
+dist_check_SCRIPTS += tests/test_largest.sh tests/test_losses.sh tests/test_tables.sh tests/test_tasks.sh
 
 # The program, all of it, telling what it holds at the end of every epoch.
 dist_check_SCRIPTS += tests/test_endurance.sh

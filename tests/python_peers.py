@@ -4,6 +4,7 @@ NET.bf16.npy.
 python_peers.py strict LIBRARY FILE NAME: timm's or transformers' network loads a file strictly.
 python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE
 ours are of bf16, and may be off by twice as much as those of autocast.
+python_peers.py metrics CASES: the metrics of cases that tests/test_task has made are scikit-learn's.
 python_peers.py files RUN: reads what a run has left through the packages safetensors and tensorboard."""
 import glob
 import json
@@ -108,4 +109,32 @@ def files(run):
     assert events.Images(tags["images"][0])[0].encoded_image_string.startswith(b"\x89PNG")
 
 
-{"weights": weights, "near": near, "strict": strict, "files": files}[sys.argv[1]](*sys.argv[2:])
+def metrics(path):
+    from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, mean_squared_error
+    from sklearn.metrics import precision_recall_curve, r2_score
+
+    near = lambda one, other: abs(one - other) <= 1e-9 * max(1, abs(other)) or sys.exit(f"{one} {other}")
+    cases = [json.loads(line) for line in open(path)]
+    for case in cases:
+        values, targets = (numpy.array(case[key], numpy.float32).reshape(-1, case["outputs"])
+                           for key in ("values", "targets"))
+        if "mae" in case:
+            near(case["mae"], mean_absolute_error(targets.astype(float), values.astype(float)))
+            near(case["mse"], mean_squared_error(targets.astype(float), values.astype(float)))
+            near(case["rmse"], case["mse"] ** 0.5)
+            near(case["r2"], r2_score(targets.astype(float), values.astype(float)))
+            continue
+        some = [label for label in range(case["outputs"]) if targets[:, label].any()]
+        near(case["map"], average_precision_score(targets[:, some], values[:, some], average="macro"))
+        for average in ("micro", "macro"):
+            score = f1_score(targets, values >= 0.5, average=average, zero_division=0)
+            near(case[f"f1_{average}"], score)
+        for label in some:
+            precision, recall, _ = precision_recall_curve(targets[:, label], values[:, label])
+            scores = 2 * precision * recall / numpy.maximum(precision + recall, 1e-30)
+            near(case["f1"][label], numpy.max(scores))
+    print(f"{len(cases)} cases")
+
+
+COMMANDS = {"weights": weights, "metrics": metrics, "near": near, "strict": strict, "files": files}
+COMMANDS[sys.argv[1]](*sys.argv[2:])

@@ -114,7 +114,7 @@ ok "... which resumes exactly" exact -s train.loss=bce -s augment.label_smoothin
 ok "... also with mixed images" exact -s train.loss=bce -s augment.mixup=0.4
 pictures ce -s train.loss=ce || exit 1
 ok "ce is that of classes" same a ce
-ok "losses of numbers are not for classes" says 2 "train.loss: mse is a loss of numbers, not of classes" \
+ok "losses of numbers are not for classes" says 2 "train.loss: mse is no loss of data.task = classify; it has ce, bce" \
     pictures e -s train.loss=mse
 ok "class weights are for cross entropy" says 2 "data.class_weights: cannot be combined with train.loss = bce" \
     pictures e -s train.loss=bce -s data.class_weights=balanced

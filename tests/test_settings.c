@@ -68,7 +68,7 @@ static void defaults(void **state)
     assert_true(settings.optimizer.eps == -1);
     assert_false(settings.optimizer.decay_norm_bias);
     assert_int_equal(settings.checkpoint.every.unit, UNIT_EPOCHS);
-    assert_int_equal(settings.checkpoint.best, BEST_VAL_TOP1);
+    assert_int_equal(settings.checkpoint.best, BEST_AUTO);
     assert_int_equal(settings.loader.decode, DECODE_AUTO);
     settings_free(&settings);
     settings_free(&settings);

@@ -85,6 +85,31 @@ static void classes_without_weight(void **state)
     assert_true(targets[3][2] == 2 && targets[2][1] == 0 && targets[2][CLASSES] == 1);
 }
 
+/* Of each image and the one before it; weights follow; smoothing is towards 1/2. */
+static void several_labels(void **state)
+{
+    static const double positive[2] = {3, 0.5};
+    const struct target_options options = {2, positive, 0.2, 2, TARGET_LABELS, 0, 1};
+    struct mix mix = {.together = 2, .share = 0.75f};
+    float targets[4][5] = {{1, 0}, {1, 1}, {0, 0}, {0, 1}};
+    assert_int_equal(targets_row(&options), 5);
+    targets_finish(&options, NULL, 2, targets[0]);
+    targets_finish(&options, &mix, 2, targets[2]);
+    static const float want[4][5] = {{0.9f, 0.1f, -1, 3, 0.5f}, {0.9f, 0.9f, -1, 3, 0.5f},
+                                     {0.1f, 0.3f, -1, 3, 0.5f}, {0.1f, 0.7f, -1, 3, 0.5f}};
+    for (int i = 0; i < 20; i++) assert_true(fabsf(targets[0][i] - want[0][i]) < 1e-6f);
+}
+
+static void numbers_are_normalised(void **state)
+{
+    const struct target_options options = {.classes = 1, .together = 2, .kind = TARGET_NUMBER, .mean = 10,
+                                           .std = 4};
+    const struct mix mix = {.together = 2, .share = 0.75f};
+    float targets[2][2] = {{14}, {6}};
+    targets_finish(&options, &mix, 2, targets[0]);
+    assert_true(targets[0][0] == 0.5f && targets[1][0] == -0.5f && targets[0][1] == -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -92,6 +117,8 @@ int main(void)
         cmocka_unit_test(losses_are_weighted_means),
         cmocka_unit_test(weighted_losses_of_mixed_images),
         cmocka_unit_test(classes_without_weight),
+        cmocka_unit_test(several_labels),
+        cmocka_unit_test(numbers_are_normalised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static void logits_are_averaged(void **state)
     views_add(&views, (float[]){1, 2, 3, 0, 0, 0, 1, NAN, 1, 7, 7, 7}, 4, 0.5f, true);   /* another batch */
     views_add(&views, (float[]){6, 4, 2, 8, 4, 2, 1, 1, 3, 7, 7, 7}, 4, 0.25f, false);
     views_add(&views, (float[]){0, 0, 0, 0, 0, 0, 1, 1, 3, 7, 7, 7}, 4, 0.25f, false);
-    views_end(&views, LOSS_CE, (int32_t[]){1, 2, 1, -1}, 4);
+    views_end(&views, LOSS_CE, (int32_t[]){1, 2, 1, -1}, NULL, 4);
     static const float want[] = {2, 2, 2, 2, 1, 0.5f};
     assert_memory_equal(views.logits, want, sizeof want);
     assert_true(fabs(views.losses[0] - log(3)) < 1e-6);

@@ -199,6 +199,22 @@ void checkpoint_class_names(const struct safetensors *file, char ***names, int *
     json_decref(array);
 }
 
+double *checkpoint_thresholds(const struct safetensors *file, int count)
+{
+    const char *text = safetensors_value(file, "thresholds");
+    bool believable = text && text_json_marks(text, strlen(text)) <= CLASSES_MAX;
+    json_t *array = believable ? json_loads(text, 0, NULL) : NULL;
+    double *thresholds = NULL;
+    size_t index;
+    json_t *number;
+    if (array && count > 0 && json_array_size(array) == (size_t)count) {
+        thresholds = memory_new((size_t)count, sizeof *thresholds);
+        json_array_foreach(array, index, number) thresholds[index] = json_number_value(number);
+    }
+    json_decref(array);
+    return thresholds;
+}
+
 const char *checkpoint_algorithms(const struct safetensors *file)
 {
     const char *text = safetensors_value(file, "engines");

@@ -37,6 +37,7 @@ struct checkpoint_source {
     const struct graph *graph;   /* that is trained, not fused; NULL: not stored */
     char *const *class_names;
     int classes;
+    const double *thresholds;    /* [classes] of labels; NULL: none */
     int64_t train_images, val_images;
     const struct dataset_identity *identities[2];   /* of the data sets, by enum split; NULL: there is none */
     int h, w, channels;          /* of evaluation images */
@@ -137,6 +138,9 @@ enum status checkpoint_restore(const struct safetensors *file, struct store *sto
 /* The class names, for the caller to free with text_list_free; NULL and 0 when the file has none, or
  * more than any data set may have. */
 void checkpoint_class_names(const struct safetensors *file, char ***names, int *count);
+
+/* The thresholds of `count` labels, which the caller frees; NULL: it has none, or of another number. */
+double *checkpoint_thresholds(const struct safetensors *file, int count);
 
 /* The autotuner's choices on the device; NULL: none. */
 const char *checkpoint_algorithms(const struct safetensors *file);

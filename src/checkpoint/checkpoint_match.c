@@ -20,6 +20,7 @@ enum status checkpoint_settings(const struct safetensors *file, struct settings 
     free(config);
     /* Runs of versions that knew one loss; others have the one that `auto` was. */
     if (status == OK && then->train.loss == TRAIN_LOSS_AUTO) then->train.loss = TRAIN_LOSS_CE;
+    if (status == OK && then->data.task == TASK_AUTO) then->data.task = TASK_CLASSIFY;
     return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration is invalid", file->path);
 }
 

@@ -823,7 +823,8 @@ static void write_layer(struct writer *w, int i)
         refuse(w, node, "cannot be exported to ONNX");
         return;
     }
-    bool taken = strcmp(node->name, "logits") == 0 || strcmp(node->name, "probabilities") == 0;
+    bool taken = strcmp(node->name, "logits") == 0 || strcmp(node->name, "probabilities") == 0 ||
+                 strcmp(node->name, "value") == 0;
     struct onnx_node out = {.op = rule->onnx, .name = taken ? name_new(w, node->name, "layer") : node->name,
                             .input_count = node->input_count};
     w->values[i] = out.name;
@@ -869,15 +870,31 @@ static void write_input(struct writer *w)
     if (w->options->dtype == F16) write_cast(w, "input", w->values[0] = name_new(w, "input", "half"), F16);
 }
 
+static void write_unit(struct writer *w, const char *name)
+{
+    const float scale = (float)w->options->scale, offset = (float)w->options->offset;
+    const struct onnx_dims one = {1, {1}};
+    onnx_tensor(w->onnx, "value scale", F32, one, &scale);
+    onnx_tensor(w->onnx, "value offset", F32, one, &offset);
+    onnx_node(w->onnx, &(struct onnx_node){.op = "Mul", .name = "scaled value", .input_count = 2,
+                                           .inputs = {"logits", "value scale"}});
+    onnx_node(w->onnx, &(struct onnx_node){.op = "Add", .name = name, .input_count = 2,
+                                           .inputs = {"scaled value", "value offset"}});
+}
+
 static void write_output(struct writer *w)
 {
     const struct node ends[] = {{.name = "output", .inputs = &(int){w->graph->output}}};
-    const char *name = w->options->softmax ? "probabilities" : "logits";
+    const struct graph_onnx_options *options = w->options;
+    bool probabilities = options->softmax || options->sigmoid;
+    const char *name = probabilities ? "probabilities" : options->scales ? "value" : "logits";
     const char *flat = input_of(w, ends, 0, 2);
-    struct onnx_node softmax = {.op = "Softmax", .name = name, .input_count = 1, .inputs = {"logits"}};
+    struct onnx_node last = {.op = options->sigmoid ? "Sigmoid" : "Softmax", .name = name, .input_count = 1,
+                             .inputs = {"logits"}};
     write_cast(w, flat, "logits", F32);
-    add_int(&softmax, "axis", 1);
-    if (w->options->softmax) onnx_node(w->onnx, &softmax);
+    if (options->softmax) add_int(&last, "axis", 1);
+    if (probabilities) onnx_node(w->onnx, &last);
+    if (options->scales) write_unit(w, name);
     onnx_value(w->onnx, ONNX_OUTPUT, name, (struct onnx_dims){2, {0, w->graph->classes}});
 }
 

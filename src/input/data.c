@@ -65,6 +65,13 @@ static void number_classes(const struct data_opening *o, struct dataset_options 
     }
 }
 
+/* Validation images have what training images have. */
+static enum target_kind wanted_target(const struct data_opening *o)
+{
+    const struct dataset *train = &o->data->opened[SPLIT_TRAIN];
+    return train->format ? train->target : (enum target_kind)o->settings->data.task;
+}
+
 static enum status open_split(const struct data_opening *o, enum split split)
 {
     const struct settings *settings = o->settings;
@@ -83,7 +90,7 @@ static enum status open_split(const struct data_opening *o, enum split split)
         .c = o->channels,
         .seed = (uint64_t)settings->run.seed,
         .ignore_orientation = settings->data.orientation == ORIENTATION_IGNORE,
-        .target = TARGET_CLASS,
+        .target = wanted_target(o),
     };
     number_classes(o, &options);
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : o->format->name);
@@ -201,6 +208,7 @@ enum status data_open(struct settings *settings, const struct data_options *opti
     data->channels = channels_of(&opening);
     data_set_sizes(&opening);
     TRY(name_classes(&opening));
+    TRY(data_set_task(&opening));
     TRY(data_weigh_classes(&opening));
     return data_set_augment(&opening);
 }
@@ -236,6 +244,7 @@ void data_close(struct data *data)
     }
     bad_images_free(data->bad);
     free(data->class_weights);
+    free(data->thresholds);
     text_list_free(data->class_names, (size_t)data->classes);
     *data = (struct data){0};
 }

@@ -32,6 +32,10 @@ struct data {
     int channels, classes;
     char **class_names;               /* [classes]; the data's, or numbers */
     double *class_weights;            /* [classes], in the training loss; NULL: all 1 */
+    enum target_kind target;          /* what is learned: with TARGET_NUMBER there is one class, the value */
+    double value_mean, value_std;     /* of numbers, by which they are normalised; else 0 and 1 */
+    double *thresholds;               /* [classes] probabilities from which on labels are predicted, chosen in
+                                       * the last evaluation; NULL: 0.5 each */
 };
 
 /* The data that a command needs. */
@@ -48,6 +52,7 @@ struct data_hint {
     int h, w, channels;               /* of evaluation images; 0: not known */
     char *const *class_names;
     int classes;
+    const double *thresholds;         /* as in struct data */
     const char *arch, *network;       /* its name and text (graph/graph_text.h); NULL: the model file's */
 };
 

@@ -14,6 +14,17 @@ bool data_weighs_classes(const struct settings *settings)
     return text && strcmp(text, "none") != 0;
 }
 
+/* Of labels: how many images do not have one for each that has it, as PyTorch's pos_weight is used. */
+static enum status balance_labels(const struct data_opening *o, double *weights)
+{
+    const struct images *train = &o->data->train;
+    int64_t *counts = data_summary_counts(train);
+    for (int i = 0; i < train->dataset->classes; i++)
+        weights[i] = counts[i] > 0 ? (double)(train->count - counts[i]) / (double)counts[i] : 1;
+    free(counts);
+    return OK;
+}
+
 /* Inversely proportional to the numbers of images, so that the mean over all images is 1. A class without
  * images has weight 0. */
 static enum status balance(const struct data_opening *o, double *weights)
@@ -53,6 +64,8 @@ enum status data_weigh_classes(const struct data_opening *o)
 {
     if (!data_weighs_classes(o->settings) || !o->data->train.dataset) return OK;
     o->data->class_weights = memory_new((size_t)o->data->classes, sizeof *o->data->class_weights);
-    if (strcmp(o->settings->data.class_weights, "balanced") == 0) return balance(o, o->data->class_weights);
-    return list(o, o->data->class_weights);
+    double *weights = o->data->class_weights;
+    bool balanced = strcmp(o->settings->data.class_weights, "balanced") == 0;
+    if (balanced && o->data->target == TARGET_LABELS) return balance_labels(o, weights);
+    return balanced ? balance(o, weights) : list(o, weights);
 }

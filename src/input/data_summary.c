@@ -14,11 +14,24 @@
 #define LISTED_MAX 10          /* classes that are listed one by one */
 #define NAME_ROOM 256
 
+static void count_labels(const struct images *images, int64_t *counts)
+{
+    const struct dataset *dataset = images->dataset;
+    float *target = memory_new((size_t)dataset->classes, sizeof *target);
+    for (int64_t i = 0; i < images->count; i++) {
+        dataset->format->target(dataset, images_index(images, i), target);
+        for (int k = 0; k < dataset->classes; k++) counts[k] += target[k] != 0;
+    }
+    free(target);
+}
+
 int64_t *data_summary_counts(const struct images *images)
 {
     const struct dataset *dataset = images->dataset;
-    if (!dataset || !dataset->format->label) return NULL;
+    if (!dataset || !dataset->format->label || dataset->target == TARGET_NUMBER) return NULL;
     int64_t *counts = memory_new((size_t)dataset->classes, sizeof *counts);
+    if (dataset->target == TARGET_LABELS) count_labels(images, counts);
+    if (dataset->target == TARGET_LABELS) return counts;
     for (int64_t i = 0; i < images->count; i++)
         counts[dataset->format->label(dataset, images_index(images, i))]++;
     return counts;
@@ -37,7 +50,8 @@ static void log_classes(const struct dataset *dataset, const int64_t *train, con
         text_add(&line, "%s%s: %" PRId64, i ? ", " : "", class_name(dataset, i, name), train[i]);
         if (val) text_add(&line, " + %" PRId64, val[i]);
     }
-    log_info("images by class%s: %s", val ? " (training + validation)" : "", line.data);
+    log_info("images by %s%s: %s", dataset->target == TARGET_LABELS ? "label" : "class",
+             val ? " (training + validation)" : "", line.data);
     text_free(&line);
 }
 
@@ -158,24 +172,39 @@ static void log_sides(const struct images *images)
                  least, most, middle, sides.count);
 }
 
+static void describe_target(const struct data *data, char *what, size_t room)
+{
+    int classes = data->classes;
+    if (data->target == TARGET_NUMBER)
+        snprintf(what, room, "with values of mean %.4g, standard deviation %.4g", data->value_mean,
+                 data->value_std);
+    else if (data->target == TARGET_LABELS)
+        snprintf(what, room, "with any of %d label%s", classes, classes == 1 ? "" : "s");
+    else
+        snprintf(what, room, "in %d class%s", classes, classes == 1 ? "" : "es");
+}
+
 void data_summary_log(const struct settings *settings, const struct data *data)
 {
     const struct dataset *dataset = data->train.dataset;
     int64_t *train = data_summary_counts(&data->train), *val = data_summary_counts(&data->val);
-    log_info("%" PRId64 " training image%s of %dx%dx%d in %d class%s, %" PRId64 " for validation",
+    char what[96];
+    describe_target(data, what, sizeof what);
+    log_info("%" PRId64 " training image%s of %dx%dx%d %s, %" PRId64 " for validation",
              data->train.count, data->train.count == 1 ? "" : "s", data->train.h, data->train.w,
-             data->channels, data->classes, data->classes == 1 ? "" : "es", data->val.count);
+             data->channels, what, data->val.count);
     if (dataset && dataset->h == 0 && dataset->format->read_file) {
         struct watch *watch = watch_begin(WATCH_SECONDS, "%s: reading images", settings->data.train);
         log_sides(&data->train);
         watch_end(watch);
     }
     if (train && dataset->classes <= LISTED_MAX) log_classes(dataset, train, val);
-    if (train) log_extremes(settings, dataset, train);
+    bool classes = data->target == TARGET_CLASS;
+    if (train && classes) log_extremes(settings, dataset, train);
     if (train) warn_of_missing("training", dataset, train);
     if (val) warn_of_missing("validation", data->val.dataset, val);
-    if (dataset && settings->data.train) warn_of_one_class(settings, dataset);
-    if (dataset && settings->data.train) warn_of_splits(settings, dataset);
+    if (dataset && classes && settings->data.train) warn_of_one_class(settings, dataset);
+    if (dataset && classes && settings->data.train) warn_of_splits(settings, dataset);
     duplicates_warn(data);
     free(train);
     free(val);

@@ -11,6 +11,7 @@ libinput_a_SOURCES = \
 	src/input/data_sizes.c \
 	src/input/data_split.c \
 	src/input/data_summary.c \
+	src/input/data_task.c \
 	src/input/data_summary.h \
 	src/input/decoding.c \
 	src/input/decoding.h \

@@ -234,18 +234,13 @@ static enum status set_ranks(const struct settings *settings, struct hyperparame
     return OK;
 }
 
-/* Labels are classes. */
-static enum status set_loss(struct settings *settings, struct hyperparameters *hyper)
+static enum status set_task(struct settings *settings, const struct data *data,
+                            struct hyperparameters *hyper)
 {
-    int loss = settings->train.loss;
-    hyper->loss = loss == TRAIN_LOSS_AUTO ? LOSS_CE : (enum loss)(loss - TRAIN_LOSS_CE);
-    if (loss == TRAIN_LOSS_AUTO) settings_derive(settings, "train", "loss", loss_table[hyper->loss].name);
-    if (hyper->loss > LOSS_BCE)
-        return settings_refuse(settings, "train", "loss", "%s is a loss of numbers, not of classes",
-                               loss_table[hyper->loss].name);
-    if (hyper->loss == LOSS_BCE && data_weighs_classes(settings))
-        return settings_refuse(settings, "data", "class_weights", "cannot be combined with train.loss = bce");
-    return OK;
+    hyper->task = task_of(data);
+    TRY(task_choose(hyper->task, settings, &hyper->loss, &hyper->best));
+    if (data->target != TARGET_CLASS || hyper->loss == LOSS_CE || !data_weighs_classes(settings)) return OK;
+    return settings_refuse(settings, "data", "class_weights", "cannot be combined with train.loss = bce");
 }
 
 enum status hyperparameters_check(const struct settings *settings)
@@ -257,11 +252,12 @@ enum status hyperparameters_check(const struct settings *settings)
     return precision ? precision : optimizer ? optimizer : schedule;
 }
 
-enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper)
+enum status hyperparameters_open(struct settings *settings, const struct data *data,
+                                 struct hyperparameters *hyper)
 {
     TRY(set_ranks(settings, hyper));
     TRY(set_precision(settings, hyper));
-    TRY(set_loss(settings, hyper));
+    TRY(set_task(settings, data, hyper));
     set_scaling(settings, hyper);
     TRY(check_scaling(settings, hyper));
     return set_optimizer(settings, hyper);

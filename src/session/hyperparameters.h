@@ -7,11 +7,14 @@
 #include "kernels/optimizer/optimizer.h"
 #include "input/data.h"
 #include "session/schedule.h"
+#include "session/task.h"
 
 struct hyperparameters {
     const struct precision_row *precision;
     struct scaler_settings scaling;
+    const struct data_task *task;
     enum loss loss;
+    int best;                         /* of the task's metrics, that of checkpoint.best; -1: the loss */
     const struct optimizer *optimizer;
     struct optimizer_settings optimizer_settings;
     struct schedule schedule;
@@ -28,7 +31,8 @@ enum status hyperparameters_check(const struct settings *settings);
 
 /* Everything except the batch and what is counted in steps. Defaults that follow from other keys are noted in
  * `settings` (settings_derive). Refused with key and place, USAGE. */
-enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper);
+enum status hyperparameters_open(struct settings *settings, const struct data *data,
+                                 struct hyperparameters *hyper);
 
 /* The rest, once train.batch is a number. `train`: the training images; NULL: no training. */
 enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,

@@ -51,7 +51,7 @@ static enum status find_batch(struct session *session)
 /* Commands that can run without data also accept fewer images than a batch. */
 static enum status open_numbers(struct session *session, const struct data_options *data)
 {
-    TRY(hyperparameters_open(session->settings, &session->hyper));
+    TRY(hyperparameters_open(session->settings, &session->data, &session->hyper));
     session_join(session);
     const struct settings *settings = session->settings;
     if (session->hyper.optimizer->has_matrices && settings->optimizer.lr > 0)

@@ -45,5 +45,10 @@ libsession_a_SOURCES = \
 	src/session/step_times.h \
 	src/session/tail.c \
 	src/session/tail.h \
+	src/session/task.c \
+	src/session/task.h \
+	src/session/task_classify.c \
+	src/session/task_multilabel.c \
+	src/session/task_regress.c \
 	src/session/whiten.c \
 	src/session/whiten.h

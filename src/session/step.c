@@ -167,9 +167,10 @@ static bool folds(const struct session *session)
 }
 
 /* Targets that the loader makes are smoothed there (data/targets.h). */
-static bool has_soft_targets(const struct session *session)
+static bool has_soft_targets(const struct session *session, bool training)
 {
-    return mix_is_on(&session->data.mix) || data_weighs_classes(session->settings);
+    bool made = mix_is_on(&session->data.mix) || data_weighs_classes(session->settings);
+    return session->data.target != TARGET_CLASS || (training && made);
 }
 
 /* Matrices are updated one after another. */
@@ -187,7 +188,8 @@ static int64_t update_workspace(const struct session *session)
 
 struct compile_options step_options(const struct session *session, enum step_kind kind)
 {
-    bool training = kind == STEP_TRAINING, soft = training && has_soft_targets(session);
+    bool training = kind == STEP_TRAINING, soft = has_soft_targets(session, training);
+    bool labels = session->data.target == TARGET_LABELS;
     const struct hyperparameters *hyper = &session->hyper;
     struct compile_options options = {
         .lower = {
@@ -203,6 +205,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .label_smoothing = training && !soft ? session->settings->augment.label_smoothing : 0,
             .fold_least = folds(session) ? FOLD_LEAST : 0,
             .soft_targets = soft,
+            .weighted_targets = labels && training && data_weighs_classes(session->settings),
             .logits = !training,
             .update_workspace = training ? update_workspace(session) : 0,
             .machine = machine_of(session),

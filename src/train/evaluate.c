@@ -22,6 +22,7 @@ struct counting {
     struct evaluation sums;
     int32_t *predictions;        /* of one batch */
     float *confidences;
+    float *rows, *all_rows;      /* outputs and targets of a batch, of this rank and of all; NULL: classes */
     bool several;                /* views of an image */
     struct views views;          /* of one batch, if so */
     int64_t seen;                /* images, bad ones too */
@@ -51,9 +52,30 @@ static const float *logits_of(const struct counting *counting)
     return counting->several ? counting->views.logits : exec_logits(counting->step->exec);
 }
 
+/* Outputs as people get them, followed by the data set's own targets. */
+static void take_rows(struct counting *counting, const struct batch *batch)
+{
+    const struct data *data = &counting->session->data;
+    const struct dataset *dataset = counting->images->dataset;
+    size_t classes = (size_t)data->classes;
+    for (int i = 0; i < batch->count; i++) {
+        float *row = counting->rows + 2 * classes * (size_t)i;
+        memcpy(row, logits_of(counting) + classes * (size_t)i, classes * sizeof *row);
+        counting->session->hyper.task->activate(data, row);
+        memset(row + classes, 0, classes * sizeof *row);
+        int64_t image = loader_image(counting->queue.loader, batch, i);
+        if (batch->labels[i] >= 0 && dataset->format->target)
+            dataset->format->target(dataset, image, row + classes);
+    }
+}
+
 static void predict_batch(struct counting *counting, const struct batch *batch)
 {
     int classes = counting->session->data.classes;
+    if (counting->rows) {
+        take_rows(counting, batch);
+        return;
+    }
     for (int i = 0; i < batch->count; i++) {
         const float *logits = logits_of(counting) + (int64_t)i * classes;
         int best = counting->predictions[i] = evaluate_best(logits, classes);
@@ -104,13 +126,40 @@ static bool take_view(struct counting *counting, const struct batch *batch)
     const float *logits = exec_logits(counting->step->exec);
     bool last = batch->view + 1 == batch->views;
     views_add(&counting->views, logits, batch->count, batch->weight, batch->view == 0);
-    if (last) views_end(&counting->views, counting->session->hyper.loss, batch->labels, batch->count);
+    if (last)
+        views_end(&counting->views, counting->session->hyper.loss, batch->labels, batch->targets,
+                  batch->count);
     return last;
+}
+
+/* The outputs of the image at a place of the gathered batch are kept. */
+static void keep_outputs(struct counting *counting, int place)
+{
+    struct evaluation *sums = &counting->sums;
+    size_t classes = (size_t)counting->session->data.classes, at = (size_t)sums->images * classes;
+    const float *row = counting->all_rows + 2 * classes * (size_t)place;
+    memcpy(sums->outputs.values + at, row, classes * sizeof *row);
+    memcpy(sums->outputs.targets + at, row + classes, classes * sizeof *row);
+    keep_mistake(sums, (struct mistake){.image = counting->seen + place, .row = sums->images,
+                                        .confidence = counting->ranks->losses[place]});
+    sums->outputs.images = ++sums->images;
+}
+
+static void count_class(struct counting *counting, int place)
+{
+    const struct ranks *all = counting->ranks;
+    int64_t cell = (int64_t)all->labels[place] * counting->session->data.classes + all->predictions[place];
+    counting->top1 += all->ranks[place] < 1;
+    counting->top5 += all->ranks[place] < 5;
+    *array_push(counting->sums.cells, counting->sums.images) = cell;
+    keep_mistake(&counting->sums, (struct mistake){
+        .image = counting->seen + place, .label = all->labels[place], .predicted = all->predictions[place],
+        .confidence = all->confidences[place]});
 }
 
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
-    int64_t classes = counting->session->data.classes;
+    int classes = counting->session->data.classes;
     bool several = counting->several;
     if (several && !take_view(counting, batch)) return OK;
     predict_batch(counting, batch);
@@ -121,17 +170,15 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
         .predictions = counting->predictions, .confidences = counting->confidences,
     };
     TRY(ranks_gather(counting->ranks, &own));
+    if (counting->rows)
+        TRY(ranks_gather_rows(counting->ranks, counting->rows, 2 * classes, counting->all_rows));
     const struct ranks *all = counting->ranks;
     counting->sums.bad += all->bad;
     for (int i = 0; i < all->count; i++) {
         if (all->labels[i] < 0) continue;
         counting->loss += all->losses[i];
-        counting->top1 += all->ranks[i] < 1;
-        counting->top5 += all->ranks[i] < 5;
-        int64_t cell = all->labels[i] * classes + all->predictions[i];
-        *array_push(counting->sums.cells, counting->sums.images) = cell;
-        keep_mistake(&counting->sums, (struct mistake){counting->seen + i, all->labels[i],
-                                                      all->predictions[i], all->confidences[i]});
+        if (counting->rows) keep_outputs(counting, i);
+        else count_class(counting, i);
     }
     counting->seen += all->count;
     ranks_report(counting->ranks, COMM_EVALUATION, counting->ranks->progress.step);
@@ -187,6 +234,19 @@ static enum status count_all(struct counting *counting)
     return OK;
 }
 
+static void open_rows(struct counting *counting)
+{
+    size_t share = (size_t)counting->ranks->share, ranks = (size_t)comm_count(counting->ranks->comm);
+    size_t classes = (size_t)counting->session->data.classes, images = (size_t)counting->images->count;
+    counting->rows = memory_new(2 * share * classes, sizeof(float));
+    counting->all_rows = memory_new(2 * ranks * share * classes, sizeof(float));
+    counting->sums.outputs = (struct task_outputs){
+        .outputs = (int)classes,
+        .values = memory_new(images * classes, sizeof(float)),
+        .targets = memory_new(images * classes, sizeof(float)),
+    };
+}
+
 static enum status counting_open(const struct session *session, const struct images *images,
                                  const struct step *step, const struct evaluate_options *options,
                                  struct counting *counting)
@@ -204,6 +264,7 @@ static enum status counting_open(const struct session *session, const struct ima
         .queue = {.device = session->device, .step = step, .loader = loader},
     };
     if (!options->ranks) ranks_open(NULL, batch, NULL, &counting->alone);
+    if (session->hyper.task->measure) open_rows(counting);
     if (counting->several) counting->views = views_open(batch, session->data.classes);
     return OK;
 }
@@ -215,6 +276,8 @@ static void counting_close(struct counting *counting)
     ranks_close(&counting->alone);
     free(counting->predictions);
     free(counting->confidences);
+    free(counting->rows);
+    free(counting->all_rows);
     views_close(&counting->views);
 }
 
@@ -222,11 +285,17 @@ static void take_means(struct counting *counting)
 {
     struct evaluation *sums = &counting->sums;
     double images = (double)sums->images;
+    const struct data_task *task = counting->session->hyper.task;
+    sums->loss = counting->loss / images;
+    if (task->measure) {
+        sums->top1 = sums->top5 = NAN;
+        task->measure(&sums->outputs, &counting->session->data, sums->metrics);
+        return;
+    }
     qsort(sums->cells, (size_t)sums->images, sizeof *sums->cells, compare_cells);
     sums->errors = sums->images - counting->top1;
-    sums->top1 = (double)counting->top1 / images;
-    sums->top5 = (double)counting->top5 / images;
-    sums->loss = counting->loss / images;
+    sums->metrics[0] = sums->top1 = (double)counting->top1 / images;
+    sums->metrics[1] = sums->top5 = (double)counting->top5 / images;
 }
 
 enum status evaluate(const struct session *session, const struct images *images, const struct step *step,
@@ -253,5 +322,7 @@ enum status evaluate(const struct session *session, const struct images *images,
 void evaluation_free(struct evaluation *evaluation)
 {
     free(evaluation->cells);
+    free(evaluation->outputs.values);
+    free(evaluation->outputs.targets);
     *evaluation = (struct evaluation){0};
 }

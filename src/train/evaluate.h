@@ -5,11 +5,12 @@
 #include "session/step.h"
 #include "train/ranks.h"
 
-/* A misclassified image. */
+/* A misclassified image; or, where targets are no classes, one of large loss. */
 struct mistake {
     int64_t image;                 /* its index in the evaluated images */
     int label, predicted;
-    float confidence;              /* the predicted probability of that class */
+    float confidence;              /* the predicted probability of that class; or the loss */
+    int64_t row;                   /* among the outputs of the evaluation */
 };
 
 #define MISTAKES_MAX 24
@@ -18,10 +19,12 @@ struct evaluation {
     int64_t images, errors;        /* readable images */
     int64_t bad;                   /* unreadable images */
     double top1, top5, loss;       /* fractions of the images; their mean loss */
+    double metrics[TASK_METRICS_MAX];    /* of the task */
+    struct task_outputs outputs;   /* of readable images, if targets are no classes */
     double seconds;
     int64_t *cells;                /* [images] entry of each in the confusion matrix, sorted: true class *
-                                    * classes + predicted class */
-    struct mistake mistakes[MISTAKES_MAX];   /* the most confident ones, worst first */
+                                    * classes + predicted class; NULL: targets are no classes */
+    struct mistake mistakes[MISTAKES_MAX];   /* the most confident ones, or of largest loss, worst first */
     int mistake_count;
 };
 

@@ -43,6 +43,30 @@ static void add_picture(const struct image *image, struct text *out)
     image_free(&picture);
 }
 
+static void add_said(const char *key, const struct data *data, const float *values, struct text *out)
+{
+    struct text said = {0};
+    task_of(data)->say(data, values, &said);
+    member_bytes(out, key, said.data);
+    text_free(&said);
+}
+
+static void add_answer(const struct mistakes *mistakes, const struct mistake *mistake, struct text *out)
+{
+    const struct data *data = mistakes->data;
+    const struct task_outputs *outputs = &mistakes->evaluation->outputs;
+    int64_t at = mistake->row * outputs->outputs;
+    if (!outputs->values) {
+        member_bytes(out, "label", data->class_names[mistake->label]);
+        member_bytes(out, "predicted", data->class_names[mistake->predicted]);
+        member_number(out, "confidence", mistake->confidence);
+        return;
+    }
+    add_said("label", data, outputs->targets + at, out);
+    add_said("predicted", data, outputs->values + at, out);
+    member_number(out, "loss", mistake->confidence);
+}
+
 static void add_explanation(const struct mistakes *mistakes, int number, const struct image *image,
                             struct text *out)
 {
@@ -82,15 +106,12 @@ static void add_pictures(const struct mistakes *mistakes, int number, int64_t in
 static void add_mistake(const struct mistakes *mistakes, int number, struct text *out)
 {
     const struct mistake *mistake = &mistakes->evaluation->mistakes[number];
-    char *const *class_names = mistakes->data->class_names;
     int64_t index = images_index(mistakes->images, mistake->image);
     char *path = dataset_image_path(mistakes->images->dataset, index);
     text_add(out, "{");
     member_bytes(out, "image", path);
     member_integer(out, "index", index);
-    member_bytes(out, "label", class_names[mistake->label]);
-    member_bytes(out, "predicted", class_names[mistake->predicted]);
-    member_number(out, "confidence", mistake->confidence);
+    add_answer(mistakes, mistake, out);
     add_pictures(mistakes, number, index, out);
     text_add(out, "}");
     free(path);

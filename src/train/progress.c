@@ -77,7 +77,8 @@ static void fill(const struct progress_view *view, struct line_part parts[PARTS]
     snprintf(parts[0].text, room, "epoch %" PRId64 "/%" PRId64, view->epoch, view->epochs);
     snprintf(parts[1].text, room, "step %" PRId64 "/%" PRId64, view->batch, view->batches);
     snprintf(parts[2].text, room, "loss %s", text_number(view->loss, 4, NULL, loss));
-    snprintf(parts[3].text, room, "top1 %s", text_number(100 * view->top1, 2, "%", top1));
+    if (!isnan(view->top1))
+        snprintf(parts[3].text, room, "top1 %s", text_number(100 * view->top1, 2, "%", top1));
     snprintf(parts[4].text, room, "lr %.4g", view->lr);
     snprintf(parts[5].text, room, "%.0f images/s", view->images_per_second);
     if (view->loss_scale != 1) snprintf(parts[6].text, room, "scale %.6g", view->loss_scale);
@@ -129,7 +130,7 @@ void progress_table_add(struct progress_table *table, const char *name, const ch
     va_list arguments;
     assert(table->count < PROGRESS_ROWS);
     struct progress_row *row = &table->rows[table->count++];
-    row->name = name;
+    snprintf(row->name, sizeof row->name, "%s", name);
     va_start(arguments, format);
     vsnprintf(row->value, sizeof row->value, format, arguments);
     va_end(arguments);

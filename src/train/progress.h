@@ -39,11 +39,11 @@ void progress_step(struct progress *progress, const struct progress_view *view);
 void progress_status(const struct progress_view *view);
 
 /* The closing table: rows of a name and a value. Zeroed: none yet. */
-#define PROGRESS_ROWS 12
+#define PROGRESS_ROWS 16
 struct progress_table {
     int count;
     struct progress_row {
-        const char *name;
+        char name[48];
         char value[512];
     } rows[PROGRESS_ROWS];
 };

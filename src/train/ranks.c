@@ -120,6 +120,20 @@ enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch)
     return ranks->bad_images_pending ? ranks_share_bad_images(ranks) : OK;
 }
 
+enum status ranks_gather_rows(struct ranks *ranks, const float *rows, int width, float *all)
+{
+    size_t count = (size_t)comm_count(ranks->comm), most = (size_t)ranks->share * (size_t)width;
+    float *received = memory_new(count * most, sizeof *received);
+    enum status status = comm_all_gather(ranks->comm, rows, received, most * sizeof *rows);
+    for (size_t rank = 0; status == OK && rank < count; rank++) {
+        size_t own = (size_t)message_of(ranks, (int)rank).count * (size_t)width;
+        memcpy(all, received + rank * most, own * sizeof *all);
+        all += own;
+    }
+    free(received);
+    return status;
+}
+
 /* lines: of this rank; `most`: bytes of the longest of all ranks. */
 static enum status gather_lines(struct ranks *ranks, const char *lines, size_t most)
 {

@@ -55,6 +55,10 @@ void ranks_close(struct ranks *ranks);            /* accepts a zeroed struct */
 /* After every batch, by all ranks. */
 enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch);
 
+/* Directly after ranks_gather: gathers `width` numbers of each of its images, from room for `share` of them,
+ * to `all`, which has room for those of all ranks. */
+enum status ranks_gather_rows(struct ranks *ranks, const float *rows, int width, float *all);
+
 /* Called by all ranks: exchanges the lines of their bad_images. ranks_gather does so if there are some. */
 enum status ranks_share_bad_images(struct ranks *ranks);
 

@@ -14,6 +14,7 @@
 #include "input/data_summary.h"
 #include "session/plausible.h"
 #include "train/results.h"
+#include "train/results_labels.h"
 #include "train/tensorboard.h"
 
 static enum status write_line(struct run *run, struct text *line)
@@ -64,7 +65,7 @@ static struct progress_view view_of(const struct run *run, const struct report_s
         .batch = position->batch,
         .batches = hyper->steps_per_epoch,
         .loss = mean(position->loss_sum, position->images),
-        .top1 = mean((double)position->correct, position->images),
+        .top1 = hyper->task->measure ? NAN : mean((double)position->correct, position->images),
         .lr = step ? step->lr : (double)run->state.lr,
         .images_per_second = rate,
         .seconds_left = (double)steps_left * hyper->batch / fmax(1e-9, rate),
@@ -142,6 +143,8 @@ enum status report_start(struct run *run)
     if (session_device_kind(session) == DEVICE_CPU) member_integer(&line, "threads", device->threads);
     member_integer(&line, "ranks", comm_count(session->comm));
     member_string(&line, "model", graph->arch);
+    member_string(&line, "task", session->hyper.task->name);
+    member_string(&line, "loss", loss_table[session->hyper.loss].name);
     member_integer(&line, "batch", session->hyper.batch);
     member_integer(&line, "seed", session->settings->run.seed);
     member_string(&line, "precision", session->hyper.precision->name);
@@ -203,11 +206,12 @@ enum status report_step(struct run *run, const struct report_step *step)
     return due || line_missing(run) ? tell_step(run, step) : OK;
 }
 
-static void add_scores(struct text *line, const char *of, double loss, double top1)
+static void add_scores(struct text *line, const char *of, double loss, const struct task_metric *metric,
+                       double value)
 {
-    char number[TEXT_NUMBER], percent[TEXT_NUMBER];
-    text_add(line, "  %s %s %s", of, text_number(loss, 4, NULL, number),
-             text_number(100 * top1, 2, "%", percent));
+    char number[TEXT_NUMBER], score[TEXT_NUMBER];
+    text_add(line, "  %s %s", of, text_number(loss, 4, NULL, number));
+    if (metric) text_add(line, " %s", task_metric_text(metric, value, score));
 }
 
 /* Below 80 columns. */
@@ -216,9 +220,10 @@ static void say_epoch(const struct run *run, const struct evaluation *evaluation
     const struct position *position = &run->position;
     struct text line = {0};
     text_add(&line, "epoch %" PRId64 "/%" PRId64, position->epoch + 1, run->session->settings->train.epochs);
+    const struct data_task *task = run->session->hyper.task;
     add_scores(&line, "train", mean(position->loss_sum, position->images),
-               mean((double)position->correct, position->images));
-    if (evaluation) add_scores(&line, "val", evaluation->loss, evaluation->top1);
+               task->measure ? NULL : task->metrics, mean((double)position->correct, position->images));
+    if (evaluation) add_scores(&line, "val", evaluation->loss, task->metrics, evaluation->metrics[0]);
     text_add(&line, "  %.0f images/s", images_per_second(run));
     if (evaluation && position->best_epoch == position->epoch + 1) text_add(&line, "  best");
     log_info("%s", line.data);
@@ -230,21 +235,37 @@ static void draw_epoch(struct run *run, const struct evaluation *evaluation)
     int64_t step = run->state.step;
     const struct position *position = &run->position;
     events_scalar(&run->events, "epoch/train_loss", step, mean(position->loss_sum, position->images));
-    events_scalar(&run->events, "epoch/train_top1", step, mean((double)position->correct, position->images));
-    if (evaluation) {
-        events_scalar(&run->events, "epoch/val_loss", step, evaluation->loss);
-        events_scalar(&run->events, "epoch/val_top1", step, evaluation->top1);
-        events_scalar(&run->events, "epoch/val_top5", step, evaluation->top5);
-        tensorboard_confusion(&run->events, step, &run->session->data, evaluation);
+    const struct data_task *task = run->session->hyper.task;
+    if (!task->measure)
+        events_scalar(&run->events, "epoch/train_top1", step,
+                      mean((double)position->correct, position->images));
+    if (!evaluation) return;
+    events_scalar(&run->events, "epoch/val_loss", step, evaluation->loss);
+    for (int i = 0; task->metrics[i].key; i++) {
+        char tag[64];
+        snprintf(tag, sizeof tag, "epoch/val_%s", task->metrics[i].key);
+        events_scalar(&run->events, tag, step, evaluation->metrics[i]);
     }
+    if (!task->measure) tensorboard_confusion(&run->events, step, &run->session->data, evaluation);
 }
 
 static void add_per_class(const struct run *run, const struct evaluation *evaluation, struct text *line)
 {
-    int classes = run->session->data.classes;
-    double *accuracy = results_per_class(evaluation, classes);
-    member_numbers(line, "per_class", accuracy, classes);
-    free(accuracy);
+    const struct data *data = &run->session->data;
+    if (data->target == TARGET_NUMBER) return;
+    bool labels = data->target == TARGET_LABELS;
+    double *each = labels ? results_per_label(evaluation) : results_per_class(evaluation, data->classes);
+    member_numbers(line, labels ? "per_label" : "per_class", each, data->classes);
+    free(each);
+}
+
+static void add_metrics(const struct data_task *task, const struct evaluation *evaluation, struct text *line)
+{
+    for (int i = 0; task->metrics[i].key; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "val_%s", task->metrics[i].key);
+        member_number(line, key, evaluation ? evaluation->metrics[i] : NAN);
+    }
 }
 
 enum status report_epoch(struct run *run, const struct evaluation *evaluation)
@@ -258,10 +279,11 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     member_number(&line, "loss_scale", run->state.scaler.scale);
     member_number(&line, "grad_norm", run->state.grad_norm);
     member_number(&line, "train_loss", mean(position->loss_sum, position->images));
-    member_number(&line, "train_top1", mean((double)position->correct, position->images));
+    const struct data_task *task = run->session->hyper.task;
+    if (!task->measure)
+        member_number(&line, "train_top1", mean((double)position->correct, position->images));
     member_number(&line, "val_loss", evaluation ? evaluation->loss : NAN);
-    member_number(&line, "val_top1", evaluation ? evaluation->top1 : NAN);
-    member_number(&line, "val_top5", evaluation ? evaluation->top5 : NAN);
+    add_metrics(task, evaluation, &line);
     member_number(&line, "images_per_s", images_per_second(run));
     member_number(&line, "seconds", position->seconds + (evaluation ? evaluation->seconds : 0));
     if (isfinite(run->energy.latest)) member_number(&line, "joules", run->energy.latest);
@@ -282,6 +304,35 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
+/* That of checkpoint.best. */
+static void add_best(const struct run *run, struct progress_table *table)
+{
+    const struct position *position = &run->position;
+    const struct hyperparameters *hyper = &run->session->hyper;
+    char words[TEXT_NUMBER], name[64] = "best validation loss";
+    const struct task_metric *metric = hyper->best < 0 ? NULL : &hyper->task->metrics[hyper->best];
+    if (position->best_epoch == 0) return;
+    if (metric) snprintf(name, sizeof name, "best %s", metric->title);
+    progress_table_add(table, name, "%s in epoch %" PRId64,
+                       metric ? task_metric_text(metric, position->best, words)
+                              : text_number(position->best, 4, NULL, words), position->best_epoch);
+}
+
+static void add_last(const struct run *run, struct progress_table *table)
+{
+    char words[TEXT_NUMBER], name[64], when[48];
+    const struct task_metric *metrics = run->session->hyper.task->metrics;
+    bool classes = !run->session->hyper.task->measure;
+    if (run->evaluation.images == 0) return;
+    snprintf(when, sizeof when, " in epoch %" PRId64, run->position.epoch);
+    for (int i = 0; metrics[i].key && (i == 0 || !classes); i++) {
+        snprintf(name, sizeof name, "last %s", metrics[i].title);
+        progress_table_add(table, name, "%s%s",
+                           task_metric_text(&metrics[i], run->evaluation.metrics[i], words), when);
+    }
+    results_add(&run->evaluation, &run->session->data, when, table);
+}
+
 static void fill_table(const struct run *run, const char *reason, struct progress_table *table)
 {
     const struct position *position = &run->position;
@@ -295,18 +346,8 @@ static void fill_table(const struct run *run, const char *reason, struct progres
     if (isfinite(run->energy.joules) && run->steps > 1)
         progress_table_add(table, "energy", "%s, %.3g J an image", text_energy(run->energy.joules, words),
                            run->energy.joules / ((double)(run->steps - 1) * run->session->hyper.batch));
-    bool loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
-    double best = position->best;
-    if (position->best_epoch > 0)
-        progress_table_add(table, loss ? "best validation loss" : "best accuracy", "%s in epoch %" PRId64,
-                           loss ? text_number(best, 4, NULL, words) : text_number(100 * best, 2, "%", words),
-                           position->best_epoch);
-    if (run->evaluation.images > 0) {
-        char when[48];
-        snprintf(when, sizeof when, " in epoch %" PRId64, epochs);
-        progress_table_add(table, "last accuracy", "%.2f %%%s", 100 * run->evaluation.top1, when);
-        results_add(&run->evaluation, &run->session->data, when, table);
-    }
+    add_best(run, table);
+    add_last(run, table);
     int64_t bad = bad_images_count(run->session->data.bad);
     if (bad > 0) progress_table_add(table, "unusable images", "%" PRId64, bad);
     if (run->verified > 0)

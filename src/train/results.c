@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/members.h"
 #include "base/memory.h"
+#include "train/results_labels.h"
 
 double *results_per_class(const struct evaluation *evaluation, int classes)
 {
@@ -110,6 +111,8 @@ static void list_confusions(const struct evaluation *evaluation, const struct da
 void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
                  struct progress_table *table)
 {
+    if (data->target == TARGET_LABELS) results_labels_add(evaluation, data, when, table);
+    if (data->target > TARGET_CLASS) return;
     double *accuracy = results_per_class(evaluation, data->classes);
     struct text worst = {0}, confusions = {0};
     list_worst(accuracy, data, &worst);
@@ -164,6 +167,8 @@ static void add_confusions(const struct evaluation *evaluation, const struct dat
 
 void results_json(const struct evaluation *evaluation, const struct data *data, struct text *object)
 {
+    if (data->target == TARGET_LABELS) results_labels_json(evaluation, data, object);
+    if (data->target > TARGET_CLASS) return;
     double *accuracy = results_per_class(evaluation, data->classes);
     member_number(object, "balanced_accuracy", mean_of_finite(accuracy, data->classes));
     add_classes(evaluation, data, accuracy, object);
@@ -200,6 +205,7 @@ enum status results_write_confusion(const struct evaluation *evaluation, const s
                                     const struct directory *folder)
 {
     struct text text = {0};
+    if (data->target > TARGET_CLASS) return results_labels_write(evaluation, data, folder);
     if (data->classes > CONFUSION_CLASSES) {
         log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);
         return OK;

@@ -9,7 +9,7 @@
 double *results_per_class(const struct evaluation *evaluation, int classes);
 
 /* Adds balanced accuracy, which is the mean of those, then the worst classes and the most frequent
- * confusions, if there are errors; `when`, such as " in epoch 3", follows each. */
+ * confusions, if there are errors; or the worst labels. `when`, such as " in epoch 3", follows each. */
 void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
                  struct progress_table *table);
 
@@ -17,6 +17,7 @@ void results_add(const struct evaluation *evaluation, const struct data *data, c
  * the most frequent confusions, up to 100. */
 void results_json(const struct evaluation *evaluation, const struct data *data, struct text *object);
 
-/* Writes confusion.csv: a line for each true class, a column for each predicted one. */
+/* Writes confusion.csv: a line for each true class, a column for each predicted one; or the files of
+ * results_labels.h. */
 enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
                                     const struct directory *folder);

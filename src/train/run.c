@@ -31,6 +31,7 @@ static struct checkpoint_source source_of(const struct run *run, const char *alg
         .graph = &session->graphs.training,
         .class_names = session->data.class_names,
         .classes = session->data.classes,
+        .thresholds = session->data.thresholds,
         .train_images = session->data.train.count,
         .val_images = session->data.val.count,
         .identities = {session->data.identities[SPLIT_TRAIN], session->data.identities[SPLIT_VAL]},

@@ -27,6 +27,8 @@ libtrain_a_SOURCES = \
 	src/train/report.c \
 	src/train/report.h \
 	src/train/results.c \
+	src/train/results_labels.c \
+	src/train/results_labels.h \
 	src/train/results.h \
 	src/train/run.c \
 	src/train/run.h \

@@ -270,6 +270,16 @@ static enum status explain_mistakes(struct run *run)
     return mistakes_explain(session, &run->store, &run->programs.evaluation, &run->mistakes);
 }
 
+/* They are of the network that the next checkpoint has. */
+static void choose_thresholds(struct run *run)
+{
+    struct data *data = &run->session->data;
+    const struct data_task *task = run->session->hyper.task;
+    if (!task->choose) return;
+    if (!data->thresholds) data->thresholds = memory_new((size_t)data->classes, sizeof *data->thresholds);
+    task->choose(&run->evaluation.outputs, data->thresholds);
+}
+
 static enum status evaluate_run(struct run *run)
 {
     struct evaluation evaluation;
@@ -288,6 +298,7 @@ static enum status evaluate_run(struct run *run)
     if (status == OK) {
         evaluation_free(&run->evaluation);
         run->evaluation = evaluation;
+        choose_thresholds(run);
         status = explain_mistakes(run);
     }
     if (averages) TRY(store_swap_average(&run->store));
@@ -297,8 +308,10 @@ static enum status evaluate_run(struct run *run)
 static bool take_best(struct run *run)
 {
     const struct evaluation *evaluation = &run->evaluation;
-    bool by_loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
-    return position_update_best(&run->position, by_loss ? evaluation->loss : evaluation->top1, by_loss);
+    int best = run->session->hyper.best;
+    bool lower = best < 0 || run->session->hyper.task->metrics[best].lower;
+    double value = best < 0 ? evaluation->loss : evaluation->metrics[best];
+    return position_update_best(&run->position, value, lower);
 }
 
 /* Written before the epoch's checkpoint, so that a run resumed from it finds them. Like an intermediate

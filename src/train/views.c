@@ -35,13 +35,16 @@ static void views_compute(const struct op *op, const void *settings, struct tens
 }
 
 /* Labels below 0 mark places without an image. */
-void views_end(struct views *views, enum loss loss, const int32_t *labels, int images)
+void views_end(struct views *views, enum loss loss, const int32_t *labels, const float *targets,
+               int images)
 {
     const struct shape each = shape_nhwc(images, 1, 1, 1);
     struct tensor x[] = {
         {.data = views->logits, .dtype = F32, .shape = shape_nhwc(images, 1, 1, views->classes)},
         {.data = (int32_t *)labels, .dtype = I32, .shape = each},
     };
+    if (targets) x[1] = (struct tensor){
+        .data = (float *)targets, .dtype = F32, .shape = shape_nhwc(images, 1, 1, views->classes + 1)};
     const struct op *op = op_find(loss_table[loss].op);
     struct reason reason;
     void *settings = op_settings_new(op, loss_table[loss].settings, &reason);

@@ -21,5 +21,6 @@ void views_close(struct views *views);        /* accepts a zeroed struct */
 /* Adds the logits of a view, with its weight; `first` starts a new batch. */
 void views_add(struct views *views, const float *logits, int images, float weight, bool first);
 
-/* Computes losses and ranks, after the last view. */
-void views_end(struct views *views, enum loss loss, const int32_t *labels, int images);
+/* Computes losses and ranks, after the last view, by labels, or targets if these are given. */
+void views_end(struct views *views, enum loss loss, const int32_t *labels, const float *targets,
+               int images);

@@ -1,0 +1,97 @@
+/* data_task.c: what is learned of the images, and which settings fit it. */
+#include "input/data_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+
+static const char *const task_words[] = {
+    [TASK_AUTO] = "auto", [TASK_CLASSIFY] = "classify", [TASK_MULTILABEL] = "multilabel",
+    [TASK_REGRESS] = "regress",
+};
+_Static_assert((int)TASK_CLASSIFY == (int)TARGET_CLASS && (int)TASK_REGRESS == (int)TARGET_NUMBER &&
+               (int)TASK_AUTO == (int)TARGET_ANY, "one is the other");
+
+/* Settings that have no meaning for labels or for numbers. */
+static enum status check_settings(const struct data_opening *o)
+{
+    const struct settings *settings = o->settings;
+    const char *task = task_words[o->data->target];
+    bool number = o->data->target == TARGET_NUMBER;
+    if (o->data->target == TARGET_CLASS) return OK;
+    if (settings->data.balance)
+        return settings_refuse(settings, "data", "balance", "draws images by their class, and with data.task "
+                               "= %s they have none%s", task,
+                               number ? "" : "; data.class_weights weighs labels");
+    if (number && data_weighs_classes(settings))
+        return settings_refuse(settings, "data", "class_weights",
+                               "there are no classes with data.task = regress");
+    if (number && settings->augment.label_smoothing > 0)
+        return settings_refuse(settings, "augment", "label_smoothing",
+                               "there are no classes with data.task = regress");
+    if (number && settings->augment.cutmix > 0)
+        return settings_refuse(settings, "augment", "cutmix", "a part of an image does not have a part of "
+                               "its number (data.task = regress); mixup mixes whole images");
+    return OK;
+}
+
+/* Of the training images; in double, in their order, so that it is the same in every run. */
+static void measure_values(struct data *data)
+{
+    const struct images *train = &data->train;
+    const struct dataset *dataset = train->dataset;
+    double sum = 0, squares = 0;
+    float value;
+    for (int64_t i = 0; i < train->count; i++) {
+        dataset->format->target(dataset, images_index(train, i), &value);
+        sum += (double)value;
+    }
+    data->value_mean = sum / (double)train->count;
+    for (int64_t i = 0; i < train->count; i++) {
+        dataset->format->target(dataset, images_index(train, i), &value);
+        squares += ((double)value - data->value_mean) * ((double)value - data->value_mean);
+    }
+    data->value_std = sqrt(squares / (double)train->count);
+    if (data->value_std > 0) return;
+    log_warning("all training images have the value %.9g, so there is nothing to learn", data->value_mean);
+    data->value_std = 1;
+}
+
+static enum status set_scale(const struct data_opening *o)
+{
+    struct data *data = o->data;
+    const struct field_reals *given = &o->settings->data.value_scale;
+    data->value_mean = 0;
+    data->value_std = 1;
+    if (data->target != TARGET_NUMBER) return OK;
+    if (given->count == 2 && !(given->value[1] > 0))
+        return settings_refuse(o->settings, "data", "value_scale", "the second number must be above 0");
+    if (given->count == 2) {
+        data->value_mean = given->value[0];
+        data->value_std = given->value[1];
+    } else if (data->train.dataset) {
+        char scale[64];
+        measure_values(data);
+        snprintf(scale, sizeof scale, "%.17g,%.17g", data->value_mean, data->value_std);
+        settings_derive(o->settings, "data", "value_scale", scale);
+    }
+    return OK;
+}
+
+enum status data_set_task(const struct data_opening *o)
+{
+    struct data *data = o->data;
+    const struct dataset *any = data_any(data);
+    int asked = o->settings->data.task;
+    data->target = any ? any->target : asked == TASK_AUTO ? TARGET_CLASS : (enum target_kind)asked;
+    if (asked == TASK_AUTO) settings_derive(o->settings, "data", "task", task_words[data->target]);
+    TRY(check_settings(o));
+    bool known = o->hint && o->hint->thresholds && o->hint->classes == data->classes;
+    if (known && data->target == TARGET_LABELS) {
+        data->thresholds = memory_new((size_t)data->classes, sizeof *data->thresholds);
+        memcpy(data->thresholds, o->hint->thresholds, (size_t)data->classes * sizeof *data->thresholds);
+    }
+    return set_scale(o);
+}

@@ -1,0 +1,23 @@
+/* results_labels.h: the results of an evaluation by label, or of numbers; results.h uses them. */
+#pragma once
+
+#include "train/evaluate.h"
+#include "train/progress.h"
+
+/* The average precision of each label, NAN for one without images: [classes], which the caller frees. */
+double *results_per_label(const struct evaluation *evaluation);
+
+/* Adds the labels of the least average precision. */
+void results_labels_add(const struct evaluation *evaluation, const struct data *data, const char *when,
+                        struct progress_table *table);
+
+/* As members of a JSON object: labels, with images, average precision, and F1 at the threshold of each. */
+void results_labels_json(const struct evaluation *evaluation, const struct data *data, struct text *object);
+
+/* Writes labels.csv, the same as lines; or, of numbers, values.csv: the value and the prediction of each
+ * image, up to VALUES_MAX. */
+#define VALUES_FILE "values.csv"
+#define LABELS_FILE "labels.csv"
+#define VALUES_MAX 20000
+enum status results_labels_write(const struct evaluation *evaluation, const struct data *data,
+                                 const struct directory *folder);
