@@ -35,7 +35,7 @@ windows() {
 ok "... also with a byte order mark, semicolons, and CR LF" windows
 columns() {
     sed -e '1s/.*/path,apple,pear/' -e '2,$s/apple$/1,0/' -e '2,$s/pear$/0,1/' labels.csv >columns.csv
-    csv d -s data.train=columns.csv -s data.val=columns.csv && same a d
+    csv d -s data.train=columns.csv -s data.val=columns.csv -s data.task=classify && same a d
 }
 ok "... and as columns of 0 and 1" columns
 stopped() {
@@ -97,7 +97,7 @@ sed '5s,pictures,photos,' labels.csv >some.csv
 ok "a missing file is a warning" says 0 "some.csv:5: photos/apple/11.png: No such file or directory; 1 of 48 \
 files are missing" csv i -s data.train=some.csv
 ok "... or an error" says 3 "photos/apple/11.png" csv j -s data.train=some.csv -s data.on_error=stop
-ok "labels of another kind" says 3 "a column 'value' is for data.task = regress" sh -c \
+ok "labels of another kind" says 3 "labels.csv:1: no column 'value' for data.task = regress" sh -c \
     "sed -e s/label/value/ -e 's/apple$/1/' -e 's/pear$/2/' labels.csv >value.csv &&
      exec '$AMPTRAIN' -q -c csv.ini -o k -s data.train=value.csv"
 ok "another class in the validation images" says 3 "class 'plum' is not one of the 2 known ones" sh -c \
