@@ -22,6 +22,6 @@ void mistakes_free(struct mistakes *mistakes);       /* accepts a zeroed struct 
 
 /* Writes an array of objects: image (its path; null: it has no file), index in the data set, label, predicted
  * (class names), confidence, and, where it can be read and shown, width, height and picture (a JPEG as
- * base64), and explanation (a picture of the same kind). Where targets are no classes, label and predicted are
- * in words, and there is a loss instead of a confidence. */
+ * base64), and explanation (a picture of the same kind). Where targets are no classes, label and predicted
+ * are in words, and there is a loss instead of a confidence. */
 enum status mistakes_write(const struct mistakes *mistakes, const struct directory *folder);

@@ -80,7 +80,8 @@ enum status mistakes_explain(const struct session *session, struct store *store,
     int node = gradcam_layer(graph);
     int64_t count = mistakes->evaluation->mistake_count;
     bool classes = !session->hyper.task->measure;
-    if (!classes || session->comm || node < 0 || count == 0 || tail_weights(graph, node) > TAIL_MOST) return OK;
+    if (!classes || session->comm || node < 0 || count == 0) return OK;
+    if (tail_weights(graph, node) > TAIL_MOST) return OK;
     TRY(gradcam_open(session, store, node, step->exec, &explaining.gradcam));
     mistakes->h = (int)explaining.gradcam.output.shape.h;
     mistakes->w = (int)explaining.gradcam.output.shape.w;
