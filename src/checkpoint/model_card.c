@@ -88,7 +88,7 @@ static void take_classes(const json_t *names, struct model_card *card)
     char **list = memory_new(count, sizeof *list);
     bool good = true;
     for (size_t i = 0; good && i < count; i++) {
-        char key[16];
+        char key[24];
         snprintf(key, sizeof key, "%zu", i);
         const char *name = json_string_value(json_is_array(names) ? json_array_get(names, i)
                                                                   : json_object_get(names, key));
