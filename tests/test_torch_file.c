@@ -105,9 +105,10 @@ static void tensors_of_every_kind(void **state)
         {"double", "DoubleStorage", "1", 2, 0, 1, {2}, {1}},
         {"half", "HalfStorage", "3", 4, 1, 1, {3}, {1}},
         {"brain", "BFloat16Storage", "3", 4, 0, 1, {1}, {1}},
+        {"n_averaged", "LongStorage", "2", 1, 0, 0, {0}, {0}},
     };
     struct weights_file file;
-    write_tensors(tensors, 10);
+    write_tensors(tensors, 11);
     open_good(&file);
     assert_int_equal(file.count, 10);
     assert_null(file.torch.wrapper);
@@ -209,6 +210,20 @@ static const struct wrong pickles[] = {
     {"items of no dictionary", "(NNu.", 0, "no dictionary"},
     {"a key without a value", "}(Nu.", 0, "a key without a value"},
     {"an append to nothing", "Na.", 0, "too few values"},
+    {"appends to nothing", "(e.", 0, "no list"},
+    {"an odd dictionary", "(Nd.", 0, "a key without a value"},
+    {"an item of two values", "NNs.", 0, "too few values"},
+    {"a call of nothing", ")R.", 0, "too few values"},
+    {"one name", "\x8c\1x\x93.", 0, "too few values"},
+    {"a name that is a number", "\x8c\1xK\1\x93.", 0, "a name that is not text"},
+    {"attributes of nothing", "Nb.", 0, "too few values"},
+    {"a storage of nothing", "Q.", 0, "too few values"},
+    {"a copy of nothing", "2.", 0, "too few values"},
+    {"nothing to remember", "\x94.", 0, "too few values"},
+    {"nothing to drop", "0.", 0, "too few values"},
+    {"nothing to drop in a mark", "(00.", 0, "too few values"},
+    {"a dictionary's class with arguments", "ccollections\nOrderedDict\n(K\1tR.", 0,
+     "does not contain a state_dict"},
     {"no end", "}N", 0, "truncated"},
     {"a number", "K\1.", 0, "does not contain a state_dict"},
     {"no tensors", "}U\1xK\1s.", 0, "has no tensors"},
@@ -402,6 +417,7 @@ static void large_files(void **state)
         {end + 47, 0x7f, "its list of members lies outside"},
         {end + 55, 0x80, "its list of members lies outside"},
         {end + 34, 1, "a damaged list of members"},
+        {end - 1, 0x7f, "member 'net/data/3' lies outside of the file"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         uint8_t before = *wrong[i].at;
@@ -512,6 +528,7 @@ static void wrong_archives(void **state)
     refused_list(31, 0xff, "a damaged list of members");
     refused_list(46, 0, "a damaged list of members");
     refused_archive((const char *const[]){"word/document.xml", NULL}, "<a/>", "it has no data.pkl");
+    refused_archive((const char *const[]){NULL}, "", "not a safetensors file");
     refused_archive((const char *const[]){"a/data.pkl", "a/data.pkl", NULL}, "}.", "two members 'a/data.p");
     refused_archive((const char *const[]){"a/data.pkl", "a/constants.pkl", NULL}, "}.", "TorchScript");
     refused_archive((const char *const[]){"a/data.pkl", "a/byteorder", NULL}, "big", "another byte order");
@@ -533,6 +550,12 @@ static void old_formats(void **state)
     open_refused("is a pickle, but not a file of torch.save", "a pickle");
     write_bytes(path, "PK\3\4", 4);
     open_refused("truncated", "the beginning of an archive");
+    for (int version = 0; version < 8; version++) {
+        write_bytes(path, (char[]){(char)0x80, (char)version}, 2);
+        open_refused(version >= 2 && version <= 5 ? "is a pickle, but not" : "", "a pickle of two bytes");
+    }
+    write_bytes(path, "\x80", 1);
+    open_refused("", "a byte");
 }
 
 /* ---- Several files of safetensors ---- */
@@ -591,6 +614,19 @@ static void files_with_an_index(void **state)
     refused_index(index, "{\"weight_map\":{\"a\":\"\"}}", "names '', which is no file");
     refused_index(index, "{\"weight_map\":{\"a\":\"model.safetensors.index.json\"}}",
                   "its part 'model.safetensors.index.json'");
+    char *many = memory_new(300001, 1);
+    memset(many, '[', 300000);
+    refused_index(index, many, "is an index of too many tensors");
+    free(many);
+    write_bytes(index, good, strlen(good));
+    char *before = getcwd(NULL, 0);
+    assert_int_equal(chdir(folder), 0);
+    bool relative = weights_file_open("model.safetensors.index.json", &file, &reason);
+    assert_int_equal(chdir(before), 0);
+    free(before);
+    assert_true(relative);
+    weights_file_close(&file);
+    weights_file_close(&file);
     assert_int_equal(truncate(index, (32 << 20) + 1), 0);
     assert_false(weights_file_open(index, &file, &reason));
     assert_non_null(strstr(reason.text, "is too long to be an index"));
