@@ -97,9 +97,9 @@ static bool open_shard(struct packed *packed, int i, struct dataset *dataset, st
     if (!shard_read(shard, 0, look, count, reason)) return false;
     size_t digit = strlen(PACKED_MAGIC) - 1;
     bool mine = count > digit && memcmp(look, PACKED_MAGIC, digit) == 0;
-    if (mine && look[digit] != PACKED_MAGIC[digit] && look[digit] != '1')
-        return because(reason, "%s: has version %c; this amptrain reads versions 1 and %c", shard->path,
-                       look[digit] >= '0' && look[digit] <= '9' ? look[digit] : '?', PACKED_MAGIC[digit]);
+    if (mine && (look[digit] < '1' || look[digit] > PACKED_TARGETS))
+        return because(reason, "%s: has version %c; this amptrain reads versions 1 to %c", shard->path,
+                       look[digit] >= '0' && look[digit] <= '9' ? look[digit] : '?', PACKED_TARGETS);
     if (!mine && !tar_sniff(look, count))
         return because_of(reason, shard->path, "neither a packed data set nor a tar archive");
     bool good = mine ? packed_index(shard, i == 0, dataset, reason)
@@ -165,6 +165,22 @@ static int packed_label(const struct dataset *dataset, int64_t index)
 {
     const struct shard *shard;
     return dataset_number(dataset, (int)find_entry(dataset, &index, &shard)->label);
+}
+
+static void packed_get_target(const struct dataset *dataset, int64_t index, float *target)
+{
+    const struct shard *shard = shard_of(dataset->state, &index);
+    memset(target, 0, (size_t)dataset->classes * sizeof *target);
+    if (!shard->targets) return;
+    if (dataset->target == TARGET_NUMBER) *target = shard->targets[index].number;
+    for (int64_t i = shard->label_begins[index]; i < shard->label_begins[index + 1]; i++)
+        target[dataset_number(dataset, (int)shard->labels[i])] = 1;
+}
+
+static uint64_t packed_group(const struct dataset *dataset, int64_t index)
+{
+    const struct shard *shard = shard_of(dataset->state, &index);
+    return shard->targets ? shard->targets[index].group : 0;
 }
 
 static void packed_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
@@ -266,6 +282,9 @@ static void packed_close(struct dataset *dataset)
     for (int i = 0; i < packed->count; i++) {
         if (packed->shards[i].file >= 0) close(packed->shards[i].file);
         free(packed->shards[i].entries);
+        free(packed->shards[i].targets);
+        free(packed->shards[i].labels);
+        free(packed->shards[i].label_begins);
         free(packed->shards[i].path);
     }
     free(packed->shards);
@@ -278,6 +297,8 @@ const struct format format_packed = {
     .open = packed_open,
     .read = packed_read,
     .label = packed_label,
+    .target = packed_get_target,
+    .group = packed_group,
     .read_file = packed_read_file,
     .contents = packed_contents,
     .image_path = packed_image_path,

@@ -9,7 +9,8 @@
 /* Numbers are little-endian. Images come after the header, each at a multiple of PACKED_ALIGNED bytes;
  * then the index, an entry an image; then the class names, each ended by '\0'. */
 #define PACKED_SIGNATURE "AMPPACK?*"              /* of a file (base/signature.h) */
-#define PACKED_MAGIC "AMPPACK2"                   /* its last digit is the version; 1 has no `set` */
+#define PACKED_MAGIC "AMPPACK2"                   /* its last digit is the version; 1 has no `set`, */
+#define PACKED_TARGETS '3'                        /* this one has `targets`, where there are some */
 #define PACKED_SHARDS_MAX 10000
 #define PACKED_ALIGNED 64
 
@@ -17,6 +18,20 @@
 struct packed_set {
     uint64_t id;
     uint32_t number, count;    /* of this file, from 0; of all. A file by itself: 0 of 1, and its id is 0 */
+};
+
+/* What entries do not hold: labels, numbers, groups: a struct packed_target an image; then the labels of all,
+ * 4 bytes each. */
+struct packed_targets {
+    uint64_t at, bytes;
+    uint32_t kind;             /* enum target_kind */
+    uint32_t crc;
+};
+
+struct packed_target {
+    uint64_t group;            /* hash of the group's name; 0: in none */
+    float number;
+    uint32_t labels;           /* how many */
 };
 
 struct packed_header {
@@ -31,7 +46,8 @@ struct packed_header {
     uint32_t h, w;             /* of every image, if all are raw and of one size; otherwise 0 */
     uint32_t index_crc, names_crc;
     struct packed_set set;
-    uint32_t reserved[7];      /* 0 */
+    struct packed_targets targets;
+    uint32_t reserved;         /* 0 */
     uint32_t crc;              /* CRC-32C of the header before it */
 };
 
@@ -51,12 +67,17 @@ struct packed_entry {
 
 _Static_assert(sizeof(struct packed_header) == 128, "as in the file");
 _Static_assert(sizeof(struct packed_entry) == 32, "as in the file");
+_Static_assert(sizeof(struct packed_target) == 16, "as in the file");
 
 struct packed_writer;
 
 /* Begins a file. `names`: of the classes. */
 enum status packed_create(const char *path, int channels, char *const *names, int classes,
                           struct packed_writer **writer);
+/* Images have targets from now on, the first one included, of this enum target_kind: call packed_target for
+ * each before it is added. */
+void packed_begin_targets(struct packed_writer *writer, uint32_t kind);
+void packed_target(struct packed_writer *writer, struct packed_target target, const uint32_t *labels);
 /* Adds an image; only label, kind and size of `entry` need be set. */
 enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes,
                        size_t count);

@@ -1,4 +1,5 @@
 /* packed_read.c: reads and checks the header, index and class names of a packed file. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,61 @@ static bool read_entries(struct shard *shard, const struct packed_header *header
     return true;
 }
 
+/* Labels behind the targets: as many as these have, each of a class. */
+static bool take_labels(struct shard *shard, const struct packed_header *header, const char *part)
+{
+    size_t before = header->count * sizeof *shard->targets;
+    uint64_t labels = (header->targets.bytes - before) / sizeof *shard->labels;
+    const char *from = part + before;
+    shard->labels = memory_new(labels + 1, sizeof *shard->labels);
+    shard->label_begins = memory_new(header->count + 1, sizeof *shard->label_begins);
+    memcpy(shard->labels, from, labels * sizeof *shard->labels);
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < header->count; i++) {
+        shard->label_begins[i] = (int64_t)sum;
+        sum += shard->targets[i].labels;
+        if (sum > labels) return false;
+    }
+    shard->label_begins[header->count] = (int64_t)sum;
+    for (uint64_t i = 0; i < labels; i++)
+        if (shard->labels[i] >= header->classes) return false;
+    return sum == labels && (header->targets.kind == TARGET_LABELS || labels == 0);
+}
+
+static bool numbers_are_finite(const struct shard *shard)
+{
+    for (int64_t i = 0; i < shard->images; i++)
+        if (!isfinite(shard->targets[i].number)) return false;
+    return true;
+}
+
+static bool read_targets(struct shard *shard, bool first, const struct packed_header *header,
+                         struct dataset *dataset, struct reason *reason)
+{
+    const struct packed_targets *targets = &header->targets;
+    bool some = header->magic[strlen(PACKED_MAGIC) - 1] == PACKED_TARGETS;
+    enum target_kind kind = some ? (enum target_kind)targets->kind : TARGET_CLASS;
+    if (!first && dataset->target != kind)
+        return because(reason, "%s: has other kinds of labels than others", shard->path);
+    dataset->target = kind;
+    if (!some) return true;
+    size_t least = header->count * sizeof *shard->targets;
+    if (!lies_within(shard, targets->at, targets->bytes, 1) || targets->bytes < least ||
+        (targets->bytes - least) % sizeof *shard->labels != 0 || targets->kind < TARGET_CLASS ||
+        targets->kind > TARGET_NUMBER || (targets->kind == TARGET_NUMBER && header->classes != 1))
+        return because(reason, "%s: the labels are invalid", shard->path);
+    char *part = read_part(shard, targets->at, targets->bytes, reason);
+    if (!part) return false;
+    bool good = crc32c(0, part, targets->bytes) == targets->crc ||
+                because(reason, "%s: the labels are damaged", shard->path);
+    shard->targets = memory_new(header->count + 1, sizeof *shard->targets);
+    memcpy(shard->targets, part, least);
+    if (good && (!take_labels(shard, header, part) || !numbers_are_finite(shard)))
+        good = because(reason, "%s: the labels are invalid", shard->path);
+    free(part);
+    return good;
+}
+
 static bool take_names(const char *path, const struct packed_header *header, const char *name,
                        struct dataset *dataset, struct reason *reason)
 {
@@ -114,7 +170,9 @@ bool packed_index(struct shard *shard, bool first, struct dataset *dataset, stru
     shard->set = set_of(&header);
     if (shard->set.count < 1 || shard->set.count > PACKED_SHARDS_MAX || shard->set.number >= shard->set.count)
         return because(reason, "%s: the header is invalid", shard->path);
-    if (!read_entries(shard, &header, reason) || !read_names(shard, &header, dataset, reason)) return false;
+    if (!read_entries(shard, &header, reason) || !read_names(shard, &header, dataset, reason) ||
+        !read_targets(shard, first, &header, dataset, reason))
+        return false;
     if (!first && dataset->c != (int)header.channels)
         return because(reason, "%s: %u channels, but others have %d", shard->path, header.channels,
                        dataset->c);

@@ -21,6 +21,10 @@ struct packed_writer {
     char *path;
     struct packed_header header;
     struct packed_entry *entries;
+    struct packed_target *targets;
+    uint64_t target_count;
+    uint32_t *labels;          /* of all images */
+    uint64_t label_count;
     char *names;
     uint64_t at;
 };
@@ -79,6 +83,32 @@ enum status packed_create(const char *path, int channels, char *const *names, in
     return status;
 }
 
+void packed_begin_targets(struct packed_writer *writer, uint32_t kind)
+{
+    writer->header.magic[strlen(PACKED_MAGIC) - 1] = PACKED_TARGETS;
+    writer->header.targets.kind = kind;
+}
+
+void packed_target(struct packed_writer *writer, struct packed_target target, const uint32_t *labels)
+{
+    *array_push(writer->targets, writer->target_count) = target;
+    for (uint32_t i = 0; i < target.labels; i++)
+        *array_push(writer->labels, writer->label_count) = labels[i];
+}
+
+static enum status write_targets(struct packed_writer *writer)
+{
+    struct packed_targets *targets = &writer->header.targets;
+    size_t bytes = writer->target_count * sizeof *writer->targets;
+    size_t labels = writer->label_count * sizeof *writer->labels;
+    if (writer->target_count == 0) return OK;
+    targets->at = writer->at;
+    targets->bytes = bytes + labels;
+    targets->crc = crc32c(crc32c(0, writer->targets, bytes), writer->labels, labels);
+    TRY(packed_append(writer, writer->targets, bytes));
+    return packed_append(writer, writer->labels, labels);
+}
+
 /* The size of all images, as long as they share one. */
 static void keep_size(struct packed_header *header, const struct packed_entry *entry)
 {
@@ -112,6 +142,7 @@ enum status packed_finish(struct packed_writer *writer)
     header->index_at = writer->at;
     header->index_crc = crc32c(0, writer->entries, index_bytes);
     TRY(packed_append(writer, writer->entries, index_bytes));
+    TRY(write_targets(writer));
     header->names_at = writer->at;
     TRY(packed_append(writer, writer->names, header->names_bytes));
     header->file_bytes = writer->at;
@@ -128,6 +159,8 @@ void packed_free(struct packed_writer *writer)
     if (writer->file) fclose(writer->file);
     free(writer->path);
     free(writer->entries);
+    free(writer->targets);
+    free(writer->labels);
     free(writer->names);
     free(writer);
 }
@@ -180,9 +213,10 @@ enum status packed_join(char *const *paths, int count)
 bool packed_set_of(const char *path, struct packed_set *set)
 {
     struct packed_header header;
-    if (!read_header(path, &header) || memcmp(header.magic, PACKED_MAGIC, sizeof header.magic) != 0 ||
-        crc32c(0, &header, offsetof(struct packed_header, crc)) != header.crc)
-        return false;
+    size_t digit = strlen(PACKED_MAGIC) - 1;
+    bool known = read_header(path, &header) && memcmp(header.magic, PACKED_MAGIC, digit) == 0 &&
+                 (header.magic[digit] == PACKED_MAGIC[digit] || header.magic[digit] == PACKED_TARGETS);
+    if (!known || crc32c(0, &header, offsetof(struct packed_header, crc)) != header.crc) return false;
     *set = header.set;
     return true;
 }

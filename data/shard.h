@@ -16,6 +16,9 @@ struct shard {
     int64_t first;             /* index of its first image in the data set */
     int64_t images;
     struct packed_entry *entries;
+    struct packed_target *targets;     /* [images]; NULL: the entries say all */
+    uint32_t *labels;          /* of all images... */
+    int64_t *label_begins;     /* ...[images + 1] where those of each begin */
     bool checked;              /* a packed file: entries have checksums */
     struct packed_set set;     /* that a packed file says it belongs to */
 };

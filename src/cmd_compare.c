@@ -148,15 +148,22 @@ static void warn_of_val_sets(const struct comparison *all, char **names)
 static void describe_best(const struct run_records *run, struct text *out)
 {
     int64_t best = records_best_epoch(run);
-    if (best >= 0)
-        text_add(out, "%.2f %% in epoch %.0f", 100 * records_column(&run->epochs, "val_top1")[best],
-                 records_column(&run->epochs, "epoch")[best]);
+    char number[TEXT_NUMBER];
+    const char *key = NULL;
+    const struct task_metric *metric = records_metric(run, &key);
+    if (best < 0) return;
+    text_add(out, "%s in epoch %.0f",
+             task_metric_text(metric, records_column(&run->epochs, key)[best], number),
+             records_column(&run->epochs, "epoch")[best]);
 }
 
 static void describe_last(const struct run_records *run, struct text *out)
 {
-    double top1 = records_last(&run->epochs, "val_top1");
-    if (isfinite(top1)) text_add(out, "%.2f %%", 100 * top1);
+    char number[TEXT_NUMBER];
+    const char *key = NULL;
+    const struct task_metric *metric = records_metric(run, &key);
+    double last = records_last(&run->epochs, key);
+    if (isfinite(last)) text_add(out, "%s", task_metric_text(metric, last, number));
 }
 
 static void describe_loss(const struct run_records *run, struct text *out)
@@ -296,6 +303,8 @@ static void add_curves(const struct comparison *all, char **names, struct text *
         bool of_steps, log, log_if_wide, from_zero;
     } curves[] = {
         {.title = "Validation accuracy", .key = "val_top1", .unit = "%", .scale = 100},
+        {.title = "mAP", .key = "val_map", .unit = "%", .scale = 100},
+        {.title = "Mean absolute error", .key = "val_mae", .log_if_wide = true},
         {.title = "Validation loss", .key = "val_loss", .log_if_wide = true},
         {.title = "Training loss", .key = "train_loss", .log_if_wide = true},
         {.title = "Learning rate", .key = "lr", .of_steps = true, .from_zero = true},

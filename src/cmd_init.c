@@ -60,7 +60,13 @@ static bool has_gpu(void)
 
 static void add_head(struct text *out, const struct init_findings *found, const char *file)
 {
-    text_add(out, "# %" PRId64 " training images in %d classes", found->images, found->classes);
+    bool labels = found->target == TARGET_LABELS;
+    text_add(out, "# %" PRId64 " training images ", found->images);
+    if (found->target == TARGET_NUMBER)
+        text_add(out, "with numbers from %.4g to %.4g", found->least, found->largest);
+    else
+        text_add(out, "%s %d %s", labels ? "with any of" : "in", found->classes,
+                 labels ? "labels" : "classes");
     if (found->most > found->fewest) text_add(out, " of %" PRId64 " to %" PRId64, found->fewest, found->most);
     text_add(out, found->one_size ? ", of %dx%d pixels.\n" : ", short sides about %d pixels.\n", found->side,
              found->side);
@@ -72,12 +78,19 @@ static void add_data(struct text *out, const struct init_findings *found, const 
 {
     text_add(out, "[run]\nseed = 1                    ; another seed gives another run\n\n[data]\n");
     init_add(out, "format", found->format->help, "%s", found->format->name);
+    if (found->target == TARGET_LABELS) init_add(out, "task", "several labels an image", "multilabel");
+    if (found->target == TARGET_NUMBER) init_add(out, "task", "a number for each image", "regress");
     if (found->train) init_add_path(out, "train", found->train, file, "training images");
     if (found->val) init_add_path(out, "val", found->val, file, "validation images");
     else if (found->train && found->most > 1)
-        init_add(out, "val_fraction", "fraction of the images held out for validation", "%s",
-            found->images < 10000 ? "0.2" : "0.1");
-    if (found->fewest > 0 && found->most >= DATA_IMBALANCE * found->fewest)
+        init_add(out, "val_fraction",
+                 found->grouped ? "fraction of the images held out for validation, in whole groups"
+                                : "fraction of the images held out for validation", "%s",
+                 found->images < 10000 ? "0.2" : "0.1");
+    bool uneven = found->fewest > 0 && found->most >= DATA_IMBALANCE * found->fewest;
+    if (uneven && found->target == TARGET_LABELS)
+        text_add(out, "; class_weights = balanced  ; rare labels count as much as frequent ones\n");
+    else if (uneven)
         text_add(out, "; balance = yes             ; small classes are drawn as often as large ones\n");
 }
 
@@ -93,12 +106,13 @@ static void add_augment(struct text *out, const struct init_findings *found, con
         init_add(out, "val_crop", "side of the centre crop in evaluation", "%d",
             (recipe->crop * 6 / 5 + 16) / 32 * 32);
     }
-    if (found->channels == INIT_CHANNELS)
+    bool number = found->target == TARGET_NUMBER;
+    if (found->channels == INIT_CHANNELS && !number)
         init_add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");
     if (!recipe->small) {
-        init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
+        if (!number) init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
         init_add(out, "random_erasing", "a random rectangle is erased in one image of ten", "0.1");
-        init_add(out, "label_smoothing", "less overconfidence", "0.1");
+        if (!number) init_add(out, "label_smoothing", "less overconfidence", "0.1");
     }
     init_add_numbers(out, "mean", found->mean, found->channels, "mean of each channel, from 0 to 1");
     init_add_numbers(out, "std", found->std, found->channels, "their standard deviations");

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "cmd.h"
 #include "data/packed.h"
+#include "data/split_groups.h"
 #include "data/resize.h"
 #include "shards.h"
 #include "base/atomic_file.h"
@@ -21,11 +22,14 @@ struct packing {
     int side, quality;         /* side 0: images are not changed */
     bool stop_on_error;
     struct packed_writer *writer;
+    bool targets;              /* there is more than a class an image */
+    float *target;             /* [classes] of one image */
     int64_t written, left_out;
 };
 
 /* A prepared image. */
 struct parcel {
+    int64_t index;             /* in the data set */
     struct packed_entry entry;
     uint8_t *bytes;            /* NULL: it cannot be used */
     size_t count;
@@ -96,12 +100,26 @@ static bool make_copy(const struct packing *packing, int64_t index, struct parce
 
 static void make_parcel(const struct packing *packing, int64_t i, struct parcel *parcel)
 {
-    int64_t index = images_index(packing->images, i);
+    int64_t index = parcel->index = images_index(packing->images, i);
     bool files = packing->dataset->format->read_file && packing->dataset->h == 0;
     bool good = packing->side ? make_small(packing, index, parcel)
                 : files       ? make_copy(packing, index, parcel)
                               : make_raw(packing, index, parcel);
     if (!good) parcel->bytes = NULL;
+}
+
+static void write_target(const struct packing *packing, int64_t index)
+{
+    const struct dataset *dataset = packing->dataset;
+    struct packed_target target = {
+        .group = dataset->format->group ? dataset->format->group(dataset, index) : 0};
+    uint32_t *labels = NULL;
+    if (dataset->target != TARGET_CLASS) dataset->format->target(dataset, index, packing->target);
+    if (dataset->target == TARGET_NUMBER) target.number = packing->target[0];
+    for (int i = 0; dataset->target == TARGET_LABELS && i < dataset->classes; i++)
+        if (packing->target[i] != 0) *array_push(labels, target.labels) = (uint32_t)i;
+    packed_target(packing->writer, target, labels);
+    free(labels);
 }
 
 static enum status write_parcel(struct packing *packing, const struct parcel *parcel)
@@ -113,6 +131,7 @@ static enum status write_parcel(struct packing *packing, const struct parcel *pa
         return OK;
     }
     packing->written++;
+    if (packing->targets) write_target(packing, parcel->index);
     return packed_add(packing->writer, parcel->entry, parcel->bytes, parcel->count);
 }
 
@@ -140,6 +159,7 @@ static enum status write_file(struct packing *packing, const char *path, int64_t
     const struct dataset *dataset = packing->dataset;
     enum status status =
         packed_create(path, dataset->c, dataset->class_names, dataset->classes, &packing->writer);
+    if (status == OK && packing->targets) packed_begin_targets(packing->writer, dataset->target);
     if (status == OK) status = pack_images(packing, from, to);
     if (status == OK) status = packed_finish(packing->writer);
     packed_free(packing->writer);
@@ -223,10 +243,16 @@ static enum status pack(struct cmd *cmd, const struct images *images)
         .quality = (int)quality,
         .stop_on_error = cmd->settings.data.on_error == ON_ERROR_STOP,
     };
+    const struct dataset *dataset = images->dataset;
+    packing.targets = dataset->target != TARGET_CLASS || split_groups_any(dataset);
+    packing.target = memory_new((size_t)dataset->classes, sizeof *packing.target);
     double start = clock_seconds();
-    TRY(pack_shards(&packing, cmd->output, (int)shards));
-    log_info("%s: %lld images of %d classes in %.1f s%s", cmd->output, (long long)packing.written,
-             images->dataset->classes, clock_seconds() - start,
+    enum status status = pack_shards(&packing, cmd->output, (int)shards);
+    free(packing.target);
+    TRY(status);
+    log_info("%s: %lld images of %d %s in %.1f s%s", cmd->output, (long long)packing.written,
+             dataset->classes, dataset->target == TARGET_CLASS ? "classes" : "labels",
+             clock_seconds() - start,
              packing.left_out ? ", unusable images left out" : "");
     return OK;
 }

@@ -11,6 +11,7 @@
 #include "base/search_paths.h"
 #include "base/text.h"
 #include "data/detect.h"
+#include "data/split_groups.h"
 
 #define SAMPLE 400         /* number of images examined */
 #define CHANNELS INIT_CHANNELS
@@ -81,11 +82,33 @@ static void count_classes(const struct dataset *dataset, struct init_findings *f
     free(counts);
 }
 
+/* Images with each label, or the range of numbers. */
+static void count_targets(const struct dataset *dataset, struct init_findings *found)
+{
+    float *target = memory_new((size_t)dataset->classes, sizeof *target);
+    int64_t *counts = memory_new((size_t)dataset->classes, sizeof *counts);
+    found->least = INFINITY;
+    found->largest = -INFINITY;
+    for (int64_t i = 0; i < dataset->count; i++) {
+        dataset->format->target(dataset, i, target);
+        found->least = fmin(found->least, (double)target[0]);
+        found->largest = fmax(found->largest, (double)target[0]);
+        for (int k = 0; k < dataset->classes; k++) counts[k] += target[k] != 0;
+    }
+    bool number = dataset->target == TARGET_NUMBER;
+    found->fewest = found->most = number ? dataset->count : counts[0];
+    for (int k = 1; k < dataset->classes; k++) {
+        if (counts[k] < found->fewest) found->fewest = counts[k];
+        if (counts[k] > found->most) found->most = counts[k];
+    }
+    free(target);
+    free(counts);
+}
+
 static enum status look(struct init_findings *found)
 {
     struct search_paths paths = search_paths_find();
-    const struct dataset_options options = {.path = found->train, .installed = paths.data, .c = CHANNELS,
-                                            .target = TARGET_CLASS};
+    const struct dataset_options options = {.path = found->train, .installed = paths.data, .c = CHANNELS};
     struct dataset dataset = {0};
     enum status status = dataset_open(found->format, &options, &dataset);
     search_paths_free(&paths);
@@ -94,8 +117,11 @@ static enum status look(struct init_findings *found)
     found->classes = dataset.classes;
     found->channels = dataset.c;
     found->one_size = dataset.h > 0;
-    count_classes(&dataset, found);
-    if (dataset.classes == 1)
+    found->target = dataset.target;
+    found->grouped = split_groups_any(&dataset);
+    if (dataset.target == TARGET_CLASS) count_classes(&dataset, found);
+    else count_targets(&dataset, found);
+    if (dataset.classes == 1 && dataset.target == TARGET_CLASS)
         log_warning("%s: there is only one class, '%s'; each subfolder of images is one", found->train,
                     dataset.class_names[0]);
     if (dataset.c > CHANNELS)

@@ -12,8 +12,11 @@ struct init_findings {
     const struct format *format;
     char *train, *val;               /* paths; NULL: the format's own place; a share of the training images */
     int64_t images;
+    enum target_kind target;         /* TARGET_ANY: classes */
+    bool grouped;                    /* images are in groups */
+    double least, largest;           /* of numbers */
     int classes, channels;
-    int64_t fewest, most;            /* images in a class */
+    int64_t fewest, most;            /* images in a class, or with a label */
     int side;                        /* median of the images' short sides */
     bool one_size;
     double mean[INIT_CHANNELS], std[INIT_CHANNELS];

@@ -161,6 +161,57 @@ best() {
 }
 ok "checkpoint.best may be any of the metrics" best
 
+### Other commands
+
+# packed FOLDER COMMAND: a run on what pack makes of its table is the same run.
+packed() {
+    "$AMPTRAIN" pack -q -c "$2.ini" -s data.val_fraction=0 -o $2.pack && "$AMPTRAIN" pack -q -c "$2.ini" \
+        -s data.val_fraction=0 --shards 3 -o $2-shards.pack || return 1
+    for of in $2.pack $2-shards; do
+        [ -d $of ] || [ -f $of ] || { mkdir $of && mv $2-shards-0*.pack $of; } || return 1
+        rm -rf p
+        $2 p -s data.format=packed -s data.train=$of -s data.val_fraction=0 -s data.val=$of &&
+            { [ -d q$2 ] || $2 q$2 -s data.val_fraction=0 -s data.val="$2.csv"; } && same p q$2 || return 1
+    done
+}
+ok "packed labels are the same" packed l labels
+ok "packed numbers are the same" packed v values
+groups() {
+    sed -e '1s/$/,group/' -e '2,$s,.*[/]\([0-9]*\)[.]png.*,&\,\1,' values.csv >groups.csv
+    rm -rf p q
+    "$AMPTRAIN" pack -q -c values.ini -s data.train=groups.csv -s data.val_fraction=0 -o groups.pack &&
+        values p -s data.format=packed -s data.train=groups.pack -s data.fold=2/6 -s data.val_fraction=0 &&
+        values q -s data.train=groups.csv -s data.fold=2/6 -s data.val_fraction=0 &&
+        grep -q '"val_images":8' p/metrics.jsonl && grep -q '"val_images":8' q/metrics.jsonl
+}
+ok "packed groups are not divided" groups
+damaged() {
+    at=$(($(wc -c <labels.pack) - 60))
+    printf '\377' | dd of=labels.pack bs=1 seek=$at conv=notrunc 2>err
+    says 3 'labels.pack: the ' labels e -s data.format=packed -s data.train=labels.pack
+}
+ok "... and damage is noticed" damaged
+inits() {
+    "$AMPTRAIN" init labels.csv -o new.ini && grep -q '^task = multilabel' new.ini &&
+        grep -q '48 training images with any of 3 labels' new.ini && "$AMPTRAIN" -q --check -c new.ini &&
+        "$AMPTRAIN" init values.csv -o other.ini && grep -q '^task = regress' other.ini &&
+        grep -q '48 training images with numbers from -1.9 to 1.9' other.ini &&
+        "$AMPTRAIN" -q --check -c other.ini
+}
+ok "init writes configurations for them" inits
+compares() {
+    "$AMPTRAIN" compare v l1 huber -o table.html >said && grep -q '^best .* in epoch' said &&
+        grep -q 'Mean absolute error' table.html && "$AMPTRAIN" compare l w >said &&
+        grep -q ' % in epoch' said
+}
+ok "compare knows their metrics" compares
+pages() {
+    grep -q 'best mAP, epoch' l/report.html && grep -q '<b>Labels</b>' l/report.html &&
+        grep -q 'best mean absolute error, epoch' v/report.html && grep -q '<b>Errors</b>' v/report.html &&
+        grep -q 'Largest losses' v/report.html
+}
+ok "reports have curves and the largest losses" pages
+
 ### What has no meaning is refused
 
 refused() { # WORDS COMMAND OPTION...

@@ -5,7 +5,7 @@
 
 python=${PYTHON:-python3}
 cd "$scratch" || exit 1
-recipes='lion muon'
+recipes='multilabel huber lion muon'
 
 # beside RECIPE: as of tests/torch_traces.py
 beside() {
@@ -16,6 +16,14 @@ beside() {
 }
 options() {
     case $1 in
+    multilabel)
+        echo "-s data.format=csv -s data.train=made/labels.csv -s data.val=made/labels.csv -s augment.crop=8" \
+            "-s data.class_weights=0.5,1,1.5,2,2.5,3,3.5,4,4.5,5 -s augment.label_smoothing=0.1" \
+            "-s optimizer.lr=0.1 -s optimizer.momentum=0.9 -s optimizer.weight_decay=0" ;;
+    huber)
+        echo "-s data.format=csv -s data.train=made/values.csv -s data.val=made/values.csv -s augment.crop=8" \
+            "-s train.loss=huber -s model.weights=made/single.safetensors -s optimizer.lr=0.1" \
+            "-s optimizer.momentum=0.9 -s optimizer.weight_decay=0" ;;
     lion) echo "-s optimizer.name=lion -s optimizer.lr=0.0003 -s optimizer.weight_decay=0.1" ;;
     muon) echo "-s optimizer.name=muon -s optimizer.weight_decay=0.1" ;;
     esac

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import sys
+import zlib
 
 import numpy
 import torch
@@ -31,7 +32,7 @@ fc = linear relu4 units=$classes
 
 
 class Net(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, outputs=CLASSES):
         super().__init__()
         self.conv1 = torch.nn.Conv2d(1, 8, 3, padding=1, bias=False)
         self.bn1 = torch.nn.BatchNorm2d(8)
@@ -39,7 +40,7 @@ class Net(torch.nn.Module):
         self.bn2 = torch.nn.BatchNorm2d(16)
         self.conv3 = torch.nn.Conv2d(16, 24, 1)
         self.hidden = torch.nn.Linear(24, 12)
-        self.fc = torch.nn.Linear(12, CLASSES)
+        self.fc = torch.nn.Linear(12, outputs)
 
     def forward(self, x):
         x = torch.relu(self.bn1(self.conv1(x)))
@@ -53,6 +54,32 @@ def write_images(folder, name, pixels, labels):
         file.write(struct.pack(">4i", 0x803, *pixels.shape) + pixels.tobytes())
     with open(f"{folder}/{name}-labels-idx1-ubyte", "wb") as file:
         file.write(struct.pack(">2i", 0x801, len(labels)) + labels.tobytes())
+
+
+def write_png(path, pixels):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">2I5B", *pixels.shape[::-1], 8, 0, 0, 0, 0)
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) +
+                   chunk(b"IEND", b""))
+
+
+def write_tables(folder, pixels, random):
+    """The same images with sets of labels, and with numbers."""
+    sets = random.random((IMAGES, CLASSES)) < 0.3
+    sets[:, 0] |= ~sets.any(1)
+    values = (pixels.mean((1, 2)) * 3 + random.normal(0, 20, IMAGES)).astype(numpy.float32)
+    with open(f"{folder}/labels.csv", "w") as labels, open(f"{folder}/values.csv", "w") as numbers:
+        print("path,labels", file=labels)
+        print("path,value", file=numbers)
+        for i in range(IMAGES):
+            write_png(f"{folder}/{i}.png", pixels[i])
+            print(f"{i}.png,{';'.join(str(k) for k in numpy.flatnonzero(sets[i]))}", file=labels)
+            print(f"{i}.png,{values[i]:.9g}", file=numbers)
+    return sets.astype(numpy.float32), values
 
 
 def make(folder):
@@ -75,7 +102,10 @@ def make(folder):
             net.bn2.running_var.uniform_(0.5, 1.5)
             net.fc.weight.mul_(4)
         save_file(net.state_dict(), f"{folder}/{name}.safetensors")
-    numpy.savez(f"{folder}/data.npz", pixels=pixels, labels=labels)
+    torch.manual_seed(3)
+    save_file(Net(1).state_dict(), f"{folder}/single.safetensors")
+    sets, values = write_tables(folder, pixels, random)
+    numpy.savez(f"{folder}/data.npz", pixels=pixels, labels=labels, sets=sets, values=values)
 
 
 def decayed(name, param):
@@ -147,7 +177,18 @@ def cross_entropy(logits, labels, teacher):
     return torch.nn.functional.cross_entropy(logits, labels)
 
 
+def multilabel(logits, sets, teacher):
+    weights = torch.arange(1, CLASSES + 1).to(logits.dtype) / 2
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, 0.9 * sets + 0.05, pos_weight=weights)
+
+
+def huber(logits, values, teacher):
+    return torch.nn.functional.huber_loss(logits[:, 0], values)
+
+
 RECIPES = {
+    "multilabel": (Sgd, 0.1, 0, multilabel),
+    "huber": (Sgd, 0.1, 0, huber),
     "lion": (Lion, 0.0003, 0.1, cross_entropy),
     "muon": (Muon, 0.02, 0.1, cross_entropy),
 }
@@ -160,11 +201,20 @@ def trace(folder, recipe, dtype):
     data = numpy.load(f"{folder}/data.npz")
     images = torch.from_numpy(data["pixels"]).to(dtype)[:, None] / 255
     labels = torch.from_numpy(data["labels"]).long()
+    values = data["values"].astype(numpy.float64)
+    if recipe == "multilabel":
+        labels = torch.from_numpy(data["sets"]).to(dtype)
+    if recipe == "huber":
+        labels = torch.from_numpy((values - values.mean()) / values.std()).to(dtype)
     nets = {}
     for name in ("student", "teacher"):
         nets[name] = Net()
         nets[name].load_state_dict(load_file(f"{folder}/{name}.safetensors"))
         nets[name].to(dtype)
+    if recipe == "huber":
+        nets["student"] = Net(1)
+        nets["student"].load_state_dict(load_file(f"{folder}/single.safetensors"))
+        nets["student"].to(dtype)
     student, teacher = nets["student"].train(), nets["teacher"].eval()
     stepper = optimizer(student, lr, decay)
     losses, norms = [], []

@@ -11,7 +11,8 @@ static const char *const step_keys[] = {
     "step", "epoch", "loss", "lr", "loss_scale", "skipped", "grad_norm", "images_per_s", NULL,
 };
 static const char *const epoch_keys[] = {
-    "step", "epoch", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "images_per_s",
+    "step", "epoch", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "val_map",
+    "val_f1_micro", "val_f1_macro", "val_mae", "val_rmse", "val_mse", "val_r2", "images_per_s",
     "seconds", "joules", "device_peak_bytes", "host_peak_bytes", "data_wait_fraction", "skipped_steps",
     "bad_images", NULL,
 };
@@ -156,12 +157,25 @@ const char *records_start_text(const struct run_records *records, const char *ke
     return value ? value : "";
 }
 
+const struct task_metric *records_metric(const struct run_records *records, const char **key)
+{
+    static const char *const keys[] = {"val_top1", "val_map", "val_mae"};
+    const struct data_task *task = task_named(records_start_text(records, "task"));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i] + strlen("val_"), task->metrics[0].key) == 0) *key = keys[i];
+    return &task->metrics[0];
+}
+
 int64_t records_best_epoch(const struct run_records *records)
 {
-    const double *top1 = records_column(&records->epochs, "val_top1");
+    const char *key = NULL;
+    bool lower = records_metric(records, &key)->lower;
+    const double *values = records_column(&records->epochs, key);
     int64_t best = -1;
-    for (int64_t i = 0; i < records->epochs.count; i++)
-        if (isfinite(top1[i]) && (best < 0 || top1[i] > top1[best])) best = i;
+    for (int64_t i = 0; i < records->epochs.count; i++) {
+        bool better = best < 0 || (lower ? values[i] < values[best] : values[i] > values[best]);
+        if (isfinite(values[i]) && better) best = i;
+    }
     return best;
 }
 

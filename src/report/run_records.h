@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "session/task.h"
 #include "base/directory.h"
 #include "base/text.h"
 
@@ -40,7 +41,10 @@ const char *records_memory(const struct run_records *records, char text[TEXT_BYT
 /* Steps of the run, by the line that knows of most; NAN: none does. */
 double records_steps(const struct run_records *records);
 
-/* The epoch (row) of the best validation: the highest val_top1; -1: none. */
+/* The first metric of the run's task, and its key in lines of epochs. */
+const struct task_metric *records_metric(const struct run_records *records, const char **key);
+
+/* The epoch (row) of the best validation by that metric; -1: none. */
 int64_t records_best_epoch(const struct run_records *records);
 
 /* A file's text of up to `most` bytes; false: there is none, or it is too long. */

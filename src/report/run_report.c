@@ -36,11 +36,15 @@ static void add_results(const struct run_records *records, struct text *out)
     const struct records_table *epochs = &records->epochs;
     int64_t best = records_best_epoch(records);
     char number[TEXT_NUMBER], time[PROGRESS_TIME], bytes[TEXT_BYTES];
+    const char *key = NULL;
+    const struct task_metric *metric = records_metric(records, &key);
     if (best >= 0) {
-        char *name = text_format("best accuracy, epoch %.0f", records_column(epochs, "epoch")[best]);
-        add_tile(out, name, text_number(100 * records_column(epochs, "val_top1")[best], 2, "%", number));
+        char *name = text_format("best %s, epoch %.0f", metric->title, records_column(epochs, "epoch")[best]);
+        char *last = text_format("last %s", metric->title);
+        add_tile(out, name, task_metric_text(metric, records_column(epochs, key)[best], number));
+        add_tile(out, last, task_metric_text(metric, records_last(epochs, key), number));
         free(name);
-        add_tile(out, "last accuracy", text_number(100 * records_last(epochs, "val_top1"), 2, "%", number));
+        free(last);
         add_tile(out, "last validation loss", text_number(records_last(epochs, "val_loss"), 4, NULL, number));
     }
     add_count_tile(out, "epochs", (double)epochs->count);
@@ -113,6 +117,13 @@ static void add_curves(const struct run_records *records, struct text *out)
         line_of(epochs, "train_top1", "training top-1"), line_of(epochs, "val_top1", "validation top-1"),
         line_of(epochs, "val_top5", "validation top-5"),
     };
+    const struct chart_line labels[] = {
+        line_of(epochs, "val_map", "mAP"), line_of(epochs, "val_f1_micro", "F1, micro"),
+        line_of(epochs, "val_f1_macro", "F1, macro"),
+    };
+    const struct chart_line errors[] = {line_of(epochs, "val_mae", "mean absolute error"),
+                                        line_of(epochs, "val_rmse", "root mean square error")};
+    const struct chart_line r2 = line_of(epochs, "val_r2", "validation");
     const struct chart_line lr = line_of(steps, "lr", "learning rate");
     const struct chart_line scale = line_of(steps, "loss_scale", "loss scale");
     const struct chart_line norm = line_of(steps, "grad_norm", "norm");
@@ -123,6 +134,9 @@ static void add_curves(const struct run_records *records, struct text *out)
         {.title = "Loss", .log_if_wide = true, .lines = loss, .count = 3, .marks = marks,
          .mark_count = skipped},
         {.title = "Accuracy", .unit = "%", .scale = 100, .lines = accuracy, .count = 3},
+        {.title = "Labels", .unit = "%", .scale = 100, .lines = labels, .count = 3},
+        {.title = "Errors", .log_if_wide = true, .lines = errors, .count = 2},
+        {.title = "R2", .lines = &r2, .count = 1},
         {.title = "Learning rate", .from_zero = true, .lines = &lr, .count = 1},
         {.title = "Loss scale", .log = true, .lines = &scale, .count = is_scaled(steps), .marks = marks,
          .mark_count = skipped},

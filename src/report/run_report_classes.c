@@ -347,8 +347,10 @@ static void add_mistake(const json_t *mistake, struct text *out)
     text_html(out, text_of(mistake, "label"));
     text_add(out, ", predicted as<br/><span class=\"bad\">");
     text_html(out, text_of(mistake, "predicted"));
-    text_add(out, " %.1f %%</span><br/><span class=\"grey\">",
-             100 * json_number_value(json_object_get(mistake, "confidence")));
+    const json_t *loss = json_object_get(mistake, "loss");
+    if (loss) text_add(out, " (loss %.4g)", json_number_value(loss));
+    else text_add(out, " %.1f %%", 100 * json_number_value(json_object_get(mistake, "confidence")));
+    text_add(out, "</span><br/><span class=\"grey\">");
     const char *path = text_of(mistake, "image"), *name = strrchr(path, '/');
     if (*path) text_html(out, name ? name + 1 : path);
     else text_add(out, "image %.0f", json_number_value(json_object_get(mistake, "index")));
@@ -363,10 +365,13 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
     if (!records_read(records->folder, MISTAKES_FILE, REPORT_FILE_MAX, &text)) return;
     json_t *mistakes = json_loads(text.data, 0, NULL);
     if (json_array_size(mistakes) > 0) {
-        html_section(out, "mistakes", "Most confident mistakes");
-        text_add(out, "<p class=\"grey\">Validation images of the last evaluation: the true class, and "
-                 "the predicted class with its probability; below it, where the network saw that "
-                 "(Grad-CAM).</p>\n<div class=\"pictures\">\n");
+        bool losses = json_object_get(json_array_get(mistakes, 0), "loss");
+        html_section(out, "mistakes", losses ? "Largest losses" : "Most confident mistakes");
+        text_add(out, "<p class=\"grey\">Validation images of the last evaluation: %s.</p>\n"
+                 "<div class=\"pictures\">\n",
+                 losses ? "the truth, and the prediction with its loss"
+                        : "the true class, and the predicted class with its probability; below it, where the "
+                          "network saw that (Grad-CAM)");
         json_array_foreach(mistakes, i, mistake) add_mistake(mistake, out);
         text_add(out, "</div>\n");
     }
