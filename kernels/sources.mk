@@ -49,6 +49,7 @@ CUDA_SOURCES += \
 	kernels/norm/moments.cu \
 	kernels/norm/rank_moments.cu \
 	kernels/optimizer/fingerprint.cu \
+	kernels/optimizer/orthogonalize.cu \
 	kernels/optimizer/update.cu \
 	kernels/pool/pool_average.cu \
 	kernels/pool/pool_maximum.cu \

@@ -94,7 +94,7 @@ enum status matmul_run(const struct matmul *matmul, const struct call *call,
                        const struct matmul_operands *at)
 {
     const struct matmul_problem *p = &matmul->problem;
-    const float beta = at->c ? 1 : 0;
+    const float beta = !at->c ? 0 : at->beta != 0 ? at->beta : 1;
     const void *c = at->c ? at->c : at->d;
     if (p->bias) attribute_set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
     if (p->mask) attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at->mask, sizeof at->mask);

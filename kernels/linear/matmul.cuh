@@ -20,6 +20,7 @@ struct matmul_problem {
 struct matmul_operands {
     const void *a, *b, *bias;
     const void *c;               /* NULL: it is not added */
+    float beta;                  /* c's factor; 0: it is 1 */
     void *d, *mask;
     float alpha;
     void *scratch;               /* as matmul_scratch says */

@@ -59,7 +59,6 @@ struct optimizer {
     const char *help;
     bool momentum_is_beta1;    /* adam's family: the `momentum` of an update replaces beta1 */
     bool has_nesterov;         /* heeds settings.nesterov */
-    bool cpu_only;             /* it has no CUDA code */
     bool has_matrices;         /* heeds param->rows; a matrix has the first slot only */
     int slots;                 /* fp32 values kept per parameter element */
     const char *slot_names[OPTIMIZER_MAX_SLOTS];  /* torch's: "momentum_buffer", "exp_avg", ... */

@@ -26,7 +26,6 @@ const struct optimizer lion_optimizer = {
     .name = "lion",
     .momentum_is_beta1 = true,
     .help = "Lion: the sign of the momentum.",
-    .cpu_only = true,
     .slots = 1,
     .slot_names = {"exp_avg"},
     .lr = 0.0001,

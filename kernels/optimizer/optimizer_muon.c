@@ -62,8 +62,7 @@ static void muon_update(const struct optimizer_settings *s, const struct optimiz
         muon_matrix(s, param, &n);
         return;
     }
-    const struct optimizer_numbers adam = muon_adam(s, &n);
-    struct adam_factors f = adam_factors(s, &adam);
+    struct adam_factors f = muon_adam_factors(s, &n);
     optimizer_walk(param, adam_part, &f, NULL);
 }
 
@@ -136,7 +135,6 @@ const struct optimizer muon_optimizer = {
     .help = "Muon: an orthogonalised momentum for the matrices of hidden layers, AdamW for all else.",
     .has_nesterov = true,
     .has_matrices = true,
-    .cpu_only = true,
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
     .lr = 0.02,

@@ -40,11 +40,11 @@ ANYWHERE void muon_element(const struct muon_factors *f, float orthogonal, float
     *w = f->keep * *w - f->lr * orthogonal;
 }
 
-/* adamw's numbers: momentum is muon's. */
-ANYWHERE struct optimizer_numbers muon_adam(const struct optimizer_settings *s,
-                                            const struct optimizer_numbers *n)
+/* adamw's: the momentum of the update is muon's. */
+ANYWHERE struct adam_factors muon_adam_factors(const struct optimizer_settings *s,
+                                               const struct optimizer_numbers *n)
 {
     struct optimizer_numbers adam = *n;
     adam.momentum = s->beta1;
-    return adam;
+    return adam_factors(s, &adam);
 }

@@ -9,10 +9,14 @@ extern "C" {
 #include "kernels/optimizer/optimizer_adam.h"
 #include "kernels/optimizer/optimizer_lamb.h"
 #include "kernels/optimizer/optimizer_lars.h"
+#include "kernels/optimizer/optimizer_lion.h"
+#include "kernels/optimizer/optimizer_muon.h"
 #include "kernels/optimizer/optimizer_rmsprop.h"
 #include "kernels/optimizer/optimizer_sgd.h"
+#include "kernels/optimizer/orthogonalize.h"
 #include "kernels/optimizer/update.h"
 }
+#include "kernels/optimizer/orthogonalize.cuh"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +35,7 @@ template <class Factors, int slot_count, auto make, auto element> struct plain_r
                                                          * chunk by chunk */
     static constexpr bool two_passes = false;           /* slots first, then weights */
     static constexpr bool adapts = false;               /* lr is the parameter's own */
+    static constexpr bool leaves_matrices = false;      /* they have an update of their own */
     __device__ static factors factors_of(const struct optimizer_settings *s,
                                          const struct optimizer_numbers *n)
     {
@@ -48,6 +53,13 @@ struct adam_rule : plain_rule<struct adam_factors, 2, adam_factors, adam_element
 struct adagrad_rule : plain_rule<struct adagrad_factors, 1, adagrad_factors, adagrad_element> {};
 struct rmsprop_rule : plain_rule<struct rmsprop_factors, 2, rmsprop_factors, rmsprop_element> {};
 
+struct lion_rule : plain_rule<struct lion_factors, 1, lion_factors, lion_element> {};
+
+/* Of what is no matrix. */
+struct muon_rule : plain_rule<struct adam_factors, 2, muon_adam_factors, adam_element> {
+    static constexpr bool leaves_matrices = true;
+};
+
 struct lars_rule : plain_rule<struct lars_factors, 1, lars_factors, lars_element> {
     static constexpr bool measures_chunks = true;
     static constexpr bool adapts = true;
@@ -64,6 +76,7 @@ struct lamb_rule {
     static constexpr bool measures_chunks = false;
     static constexpr bool two_passes = true;
     static constexpr bool adapts = true;
+    static constexpr bool leaves_matrices = false;
     __device__ static factors factors_of(const struct optimizer_settings *s,
                                          const struct optimizer_numbers *n)
     {
@@ -99,6 +112,7 @@ struct chunk {
     int count;
     int first, chunks;         /* those of the same parameter */
     int square;                /* its index among all stages' chunks */
+    int64_t rows, columns;     /* of a matrix that has an update of its own; 0: it is none */
     double lr_scale;
     bool decay, adapt;
 };
@@ -389,6 +403,7 @@ update_kernel(const struct update_job job)
 {
     if (!board_of<Rule>(&job)->applies) return;
     const struct chunk chunk = job.chunks[job.chunk_count - 1 - blockIdx.x];
+    if (Rule::leaves_matrices && chunk.rows > 0) return;
     const typename Rule::factors f = chunk_factors<Rule>(&job, &chunk);
     struct ema ema(&job);
     int packs = chunk.count / 4;
@@ -455,6 +470,84 @@ template <class Rule> static enum status update_run(const struct update *update,
     return cuda_status(update->device, cudaGetLastError(), "starting an update");
 }
 
+/* ---- Matrices of muon ---- */
+
+/* A matrix: its chunks, and where its parts lie. */
+struct update_matrix {
+    int first, chunks;
+    float *input;              /* what is orthogonalised */
+    __nv_bfloat16 *x;          /* the same, divided by its norm */
+    char *scratch;
+    struct orthogonalizer *orthogonalizer;
+};
+
+__device__ static struct muon_factors matrix_factors(const struct update_job *job, const struct chunk *chunk)
+{
+    const struct optimizer_numbers numbers = chunk_numbers<muon_rule>(job, chunk);
+    return muon_factors(&job->settings, &numbers, chunk->rows, chunk->columns);
+}
+
+/* One block per chunk, as below. Momentum advances; the squares of what is orthogonalised, chunk by chunk. */
+static __global__ void __launch_bounds__(threads)
+matrix_advance_kernel(const struct update_job job, const struct update_matrix matrix)
+{
+    if (!board_of<muon_rule>(&job)->applies) return;
+    const struct chunk *chunk = &job.chunks[matrix.first + blockIdx.x];
+    const struct muon_factors f = matrix_factors(&job, chunk);
+    float *out = matrix.input + (size_t)blockIdx.x * chunk_elements;
+    double squares = 0;
+    for (int i = threadIdx.x; i < chunk->count; i += threads) {
+        out[i] = muon_advance(&f, chunk->gradient[i], &chunk->slots[0][i]);
+        squares += (double)out[i] * (double)out[i];
+    }
+    squares = block_sum<threads>(squares);
+    if (threadIdx.x == 0) *(double2 *)job.sums[matrix.first + blockIdx.x] = make_double2(squares, 0);
+}
+
+static __global__ void __launch_bounds__(threads)
+matrix_scale_kernel(const struct update_job job, const struct update_matrix matrix)
+{
+    if (!board_of<muon_rule>(&job)->applies) return;
+    const struct chunk *chunk = &job.chunks[matrix.first + blockIdx.x];
+    size_t at = (size_t)blockIdx.x * chunk_elements;
+    double sums[2];
+    add_up(job.sums + matrix.first, matrix.chunks, sums);
+    float factor = (float)(1 / (sqrt(sums[0]) + ORTHOGONALIZE_EPS));
+    for (int i = threadIdx.x; i < chunk->count; i += threads)
+        matrix.x[at + i] = from_float<__nv_bfloat16>(matrix.input[at + i] * factor);
+}
+
+static __global__ void __launch_bounds__(threads)
+matrix_apply_kernel(const struct update_job job, const struct update_matrix matrix,
+                    const __nv_bfloat16 *orthogonal)
+{
+    if (!board_of<muon_rule>(&job)->applies) return;
+    const struct chunk *chunk = &job.chunks[matrix.first + blockIdx.x];
+    const struct muon_factors f = matrix_factors(&job, chunk);
+    const __nv_bfloat16 *from = orthogonal + (size_t)blockIdx.x * chunk_elements;
+    struct ema ema(&job);
+    for (int i = threadIdx.x; i < chunk->count; i += threads) {
+        float w = chunk->master[i];
+        muon_element(&f, to_float(from[i]), &w);
+        if (chunk->average) ema(&chunk->average[i], &w);
+        chunk->master[i] = w;
+        if (chunk->low) store_low_one(chunk, i, w);
+    }
+}
+
+static enum status matrix_run(const struct update *update, const struct update_job *job,
+                              const struct update_matrix *matrix)
+{
+    cudaStream_t stream = (cudaStream_t)update->stream;
+    const __nv_bfloat16 *orthogonal;
+    matrix_advance_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix);
+    matrix_scale_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix);
+    TRY(orthogonalizer_run(matrix->orthogonalizer, update->device, update->stream, matrix->scratch,
+                           &orthogonal));
+    matrix_apply_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix, orthogonal);
+    return cuda_status(update->device, cudaGetLastError(), "starting the update of a matrix");
+}
+
 static const struct {
     const char *optimizer;
     enum status (*run)(const struct update *update, const struct update_job *job);
@@ -466,6 +559,8 @@ static const struct {
     {"rmsprop", update_run<rmsprop_rule>},
     {"lars", update_run<lars_rule>},
     {"lamb", update_run<lamb_rule>},
+    {"lion", update_run<lion_rule>},
+    {"muon", update_run<muon_rule>},
 };
 
 /* ---- Counting, and averages of statistics ---- */
@@ -500,6 +595,8 @@ struct update_tables {
     enum status (*run)(const struct update *update, const struct update_job *job);
     void *memory;                            /* the device's: board, sums, chunks, pieces */
     size_t bytes;
+    struct update_matrix *matrices;
+    int matrix_count;
 };
 
 template <class V> static V *moved(V *from, int64_t elements) { return from ? from + elements : NULL; }
@@ -518,6 +615,8 @@ static struct chunk chunk_of(const struct update *update, const struct optimizer
         .first = 0,
         .chunks = (int)div_up(param->count, (int64_t)chunk_elements),
         .square = 0,
+        .rows = param->rows,
+        .columns = param->rows > 0 ? param->count / param->rows : 0,
         .lr_scale = param->lr_scale,
         .decay = param->decay,
         .adapt = param->adapt,
@@ -611,6 +710,29 @@ static enum status lists_open(struct update *update, struct update_tables *table
     return status;
 }
 
+/* Of the parameters in order, as chunks_make has their chunks. */
+static enum status matrices_open(const struct update *update, struct update_tables *tables)
+{
+    int first = 0;
+    for (int i = 0; i < update->param_count; i++) {
+        const struct optimizer_param *param = &update->params[i];
+        int chunks = (int)div_up(param->count, (int64_t)chunk_elements);
+        if (param->rows > 0) {
+            int64_t columns = param->count / param->rows;
+            const struct orthogonalize_rooms rooms = orthogonalize_rooms(param->rows, columns);
+            char *scratch = (char *)param->scratch;
+            tables->matrices = (struct update_matrix *)memory_resize(
+                tables->matrices, (size_t)tables->matrix_count + 1, sizeof *tables->matrices);
+            struct update_matrix *matrix = &tables->matrices[tables->matrix_count++];
+            *matrix = {first, chunks, (float *)(scratch + rooms.input), (__nv_bfloat16 *)(scratch + rooms.x),
+                       scratch, NULL};
+            TRY(orthogonalizer_open(update->device, param->rows, columns, &matrix->orthogonalizer));
+        }
+        first += chunks;
+    }
+    return OK;
+}
+
 static enum status update_open(struct update *update)
 {
     struct update_tables *tables = (struct update_tables *)memory_new(1, sizeof *tables);
@@ -623,6 +745,7 @@ static enum status update_open(struct update *update)
     job->scaling = update->scaling;
     job->stop_at = update->stop_at;
     job->state = update->state;
+    TRY(matrices_open(update, tables));
     return lists_open(update, tables);
 }
 
@@ -631,6 +754,8 @@ static void update_close(struct update *update)
     struct update_tables *tables = (struct update_tables *)update->tables;
     if (!tables) return;
     if (tables->memory) device_release(update->device, tables->memory, tables->bytes);
+    for (int i = 0; i < tables->matrix_count; i++) orthogonalizer_close(tables->matrices[i].orthogonalizer);
+    free(tables->matrices);
     free(tables);
     update->tables = NULL;
 }
@@ -647,7 +772,9 @@ static enum status update_apply(const struct update *update)
     const struct update_tables *tables = (const struct update_tables *)update->tables;
     struct update_job job = tables->job;
     job.rates = update->rates;
-    return tables->run(update, &job);
+    TRY(tables->run(update, &job));
+    for (int i = 0; i < tables->matrix_count; i++) TRY(matrix_run(update, &job, &tables->matrices[i]));
+    return OK;
 }
 
 static enum status update_average(const struct update *update)

@@ -32,6 +32,9 @@ struct update_average {
 /* The maximum number of elements of a parameter whose squared gradients form one partial sum. */
 #define UPDATE_CHUNK 2048
 
+/* Bytes of scratch memory on a GPU besides optimizer_scratch. */
+#define UPDATE_PRODUCT_BYTES ((int64_t)32 << 20)
+
 /* The squared gradients of a network that is divided into stages: for each chunk of each parameter in order,
  * zero for those of other stages. So they are added in the same order as without stages. */
 struct update_squares {

@@ -84,14 +84,6 @@ static enum status check_preprocessing(const struct session *session)
     return OK;
 }
 
-static enum status check_optimizer(const struct session *session)
-{
-    const struct optimizer *optimizer = session->hyper.optimizer;
-    if (!optimizer->cpu_only || session_device_kind(session) == DEVICE_CPU) return OK;
-    return settings_refuse(session->settings, "optimizer", "name",
-                           "%s runs on the CPU only (run.device = cpu)", optimizer->name);
-}
-
 /* The name of an algorithm, or its first words, which several begin with. */
 static enum status check_algorithm(const struct session *session)
 {
@@ -119,7 +111,6 @@ enum status session_open(struct settings *settings, const struct data_options *d
     enum status status = open_parts(session, data);
     if (status == OK) status = check_preprocessing(session);
     if (status == OK) status = check_algorithm(session);
-    if (status == OK) status = check_optimizer(session);
     if (status != OK) session_close(session);
     return status;
 }

@@ -183,7 +183,7 @@ static int64_t update_workspace(const struct session *session)
         int64_t bytes = optimizer_scratch(session->hyper.optimizer, graph->params[i].rows, count);
         if (bytes > most) most = bytes;
     }
-    return most;
+    return most + (most > 0 && session_device_kind(session) == DEVICE_CUDA ? UPDATE_PRODUCT_BYTES : 0);
 }
 
 struct compile_options step_options(const struct session *session, enum step_kind kind)
