@@ -30,6 +30,7 @@ static const struct common common_table[] = {
     {'o', "output", required_argument, "PATH", TAKES_OUTPUT, "write results there"},
     {'r', "resume", optional_argument, "[=FILE]", TAKES_RESUME,
      "resume from the newest valid checkpoint, or FILE"},
+    {'j', "jobs", required_argument, "N", TAKES_JOBS, "runs at a time, where memory allows them; 1"},
     {LETTER_CHECK, "check", no_argument, NULL, TAKES_CONFIG,
      "check everything, print the plan, exit"},
     {LETTER_PRINT, "print-config", no_argument, NULL, TAKES_CONFIG,
@@ -100,6 +101,7 @@ static void take_common(struct cmd *cmd, int letter, const char *value)
     case 'c': cmd->config = value; break;
     case 's': *array_push(cmd->sets, cmd->set_count) = value; break;
     case 'o': cmd->output = value; break;
+    case 'j': cmd->jobs = value; break;
     case 'r':
         cmd->resume = true;
         if (value) cmd->resume_file = value + (value[0] == '=');

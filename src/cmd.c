@@ -18,8 +18,8 @@
 /* As --help lists them. */
 #define COMMANDS(EACH)                                                                                 \
     EACH(train) EACH(eval) EACH(predict) EACH(embed) EACH(explain) EACH(plan) EACH(summary)            \
-    EACH(bench) EACH(pack) EACH(export) EACH(average) EACH(init) EACH(lr) EACH(report) EACH(compare)   \
-    EACH(profile) EACH(ops) EACH(models) EACH(formats) EACH(devices)
+    EACH(bench) EACH(pack) EACH(export) EACH(average) EACH(init) EACH(lr) EACH(sweep) EACH(report)     \
+    EACH(compare) EACH(profile) EACH(ops) EACH(models) EACH(formats) EACH(devices)
 
 #define DECLARE(name) extern const struct command cmd_##name;
 #define ROW(name) &cmd_##name,

@@ -12,6 +12,7 @@ enum cmd_takes {
     TAKES_OUTPUT = 2,     /* -o */
     TAKES_RESUME = 4,     /* -r */
     TAKES_ARGUMENTS = 8,  /* positional arguments */
+    TAKES_JOBS = 32,      /* -j; values of -s that are several: the command reads the configuration itself */
     TAKES_SIGNALS = 16,   /* those of signals_watch, which are blocked until the command is ready for them */
 };
 
@@ -31,7 +32,7 @@ struct cmd {
     const char *config;
     const char **sets;
     int set_count;
-    const char *output;
+    const char *output, *jobs;
     bool resume;
     const char *resume_file;
     bool check, print_config, help, quiet, verbose;

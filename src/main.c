@@ -69,7 +69,7 @@ static enum status print_settings(const struct cmd *cmd)
 
 static bool needs_settings(const struct cmd *cmd)
 {
-    return (cmd->command->takes & TAKES_CONFIG) != 0;
+    return (cmd->command->takes & TAKES_CONFIG) && !(cmd->command->takes & TAKES_JOBS);
 }
 
 static enum status load_settings(struct cmd *cmd)
@@ -102,6 +102,7 @@ static enum status run(struct cmd *cmd)
     if (cmd->quiet) log_set_level(LOG_WARNING);
     if (cmd->verbose) log_set_level(LOG_DETAIL);
     if (needs_settings(cmd)) TRY(load_settings(cmd));
+    if (!needs_settings(cmd)) return cmd->command->run(cmd);
     if (cmd->print_config) return print_settings(cmd);
     if (cmd->check) return cmd_value(cmd, "weights") && !cmd->config ? trained_check(cmd) : cmd_check(cmd);
     return cmd->command->run(cmd);

@@ -22,6 +22,7 @@ amptrain_SOURCES = \
 	src/cmd_profile.c \
 	src/cmd_report.c \
 	src/cmd_summary.c \
+	src/cmd_sweep.c \
 	src/cmd_train.c \
 	src/export_onnx.c \
 	src/export_onnx.h \
@@ -42,5 +43,7 @@ amptrain_SOURCES = \
 	src/main.c \
 	src/shards.c \
 	src/shards.h \
+	src/sweep_grid.c \
+	src/sweep_grid.h \
 	src/trained.c \
 	src/trained.h

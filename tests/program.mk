@@ -4,6 +4,7 @@ dist_check_SCRIPTS += \
 	tests/test_classes.sh \
 	tests/test_commands.sh \
 	tests/test_compare.sh \
+	tests/test_sweep.sh \
 	tests/test_confusion.sh \
 	tests/test_embed.sh \
 	tests/test_explain.sh \
