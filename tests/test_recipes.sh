@@ -49,6 +49,29 @@ ok "... with a jitter of 0.3" same three three.3
 ok "... unless it is set" differs three three.0
 ok "... and resumes exactly" exact -s augment.auto_augment=three
 
+### augment.sizes
+
+sed 's/^flat = .*/flat = globalavgpool drop/' coloured.ini >pooled.ini
+sized() { # FOLDER [OPTION...]
+    folder=$1; shift
+    pictures "$folder" -s model.file=pooled.ini -s augment.scale=0.5,1 -s augment.resize=0 -s augment.val_crop=16 "$@"
+}
+resized="-s model.file=pooled.ini -s augment.scale=0.5,1 -s augment.resize=0 -s augment.sizes=8@1,16@2"
+sized whole -s augment.crop=16 && sized small -s augment.crop=8 && sized grown -s augment.sizes=8@1,16@2 || exit 1
+first_steps() { lines "$1" | grep '"epoch":1,' | grep '"step"' >"$1.txt" && [ -s "$1.txt" ]; }
+begins_small() { first_steps small && first_steps grown && diff small.txt grown.txt; }
+ok "augment.sizes changes the run" differs whole grown
+ok "... whose first epoch is that of small images" begins_small
+ok "... but not its second" differs small grown
+ok "... which resumes exactly" exact $resized
+ok "a size for all epochs is the crop" sized all -s augment.sizes=16@1
+ok "... to the bit" same whole all
+ok "sizes need a network for all of them" says 2 \
+    "the network cannot be trained on images of 8x8 as well: 'fc.weight' would have another shape" \
+    pictures e -s augment.scale=0.5,1 -s augment.sizes=8@1,16@2
+ok "... and random parts" says 2 "augment.sizes: needs augment.scale" pictures e -s augment.sizes=8@1
+ok "... and epochs in order" says 2 "'16@1' must be SIDE@EPOCH" sized e -s augment.sizes=8@2,16@1
+
 ### train.freeze_epochs
 
 # Of 4 steps each: the first one is that of a run in which they stay frozen, the second one is not.

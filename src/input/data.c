@@ -206,6 +206,7 @@ enum status data_open(struct settings *settings, const struct data_options *opti
     TRY(check_channels(&opening));
     TRY(check_balance(&opening));
     data->channels = channels_of(&opening);
+    TRY(train_sizes_read(settings, &data->sizes));
     data_set_sizes(&opening);
     TRY(name_classes(&opening));
     TRY(data_set_task(&opening));
@@ -243,6 +244,7 @@ void data_close(struct data *data)
         free(data->identities[i]);
     }
     bad_images_free(data->bad);
+    train_sizes_free(&data->sizes);
     free(data->class_weights);
     free(data->thresholds);
     text_list_free(data->class_names, (size_t)data->classes);

@@ -5,6 +5,7 @@
 #include "data/dataset_identity.h"
 #include "data/loader.h"
 #include "input/bad_images.h"
+#include "input/train_sizes.h"
 
 /* The images of one split that a run uses. */
 struct images {
@@ -28,6 +29,7 @@ struct data {
     struct images train, val;
     struct bad_images *bad;           /* unusable images that loaders found */
     struct augment augment;
+    struct train_sizes sizes;         /* of training images by epoch; train.h and w are the largest */
     struct mix_settings mix;
     int channels, classes;
     char **class_names;               /* [classes]; the data's, or numbers */

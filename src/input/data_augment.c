@@ -97,6 +97,9 @@ enum status data_set_augment(const struct data_opening *o)
     if (part && !settings->augment.crop)
         return settings_refuse(o->settings, "augment", "scale",
                                "needs augment.crop, the size to resize to");
+    if (o->data->sizes.count > 0 && !part)
+        return settings_refuse(settings, "augment", "sizes",
+                               "needs augment.scale: random parts of images are resized to each size");
     bool cut = data && data->h > 0 ? o->data->train.h != data->h || o->data->train.w != data->w : true;
     *augment = (struct augment){
         .crop = (int)settings->augment.crop,

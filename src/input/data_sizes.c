@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Sizes: of training images by crop, else resize, else the data's own, else the model file's. */
+/* Sizes: of training images by crop and sizes, else resize, else the data's own, else the model file's. */
 
 struct extent {
     int h, w;
@@ -17,7 +17,8 @@ static struct extent extent_train(const struct data_opening *o, int size)
 {
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
-    if (settings->augment.crop) return square(settings->augment.crop);
+    int most = train_sizes_most(&o->data->sizes, (int)settings->augment.crop);
+    if (most) return square(most);
     if (!data && o->hint && o->hint->h) return (struct extent){o->hint->h, o->hint->w};
     bool fixed = data && data->h > 0;
     if (fixed && settings->augment.resize && data->h == data->w) return square(settings->augment.resize);

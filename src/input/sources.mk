@@ -18,4 +18,6 @@ libinput_a_SOURCES = \
 	src/input/duplicates.c \
 	src/input/duplicates.h \
 	src/input/gpu_preprocessing.c \
-	src/input/gpu_preprocessing.h
+	src/input/gpu_preprocessing.h \
+	src/input/train_sizes.c \
+	src/input/train_sizes.h

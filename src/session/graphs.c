@@ -131,12 +131,16 @@ static enum status set_rates(const struct settings *settings, struct graph *grap
     return make_changes(&changes, graph);
 }
 
+static void freeze_first(struct graph *graph, bool frozen)
+{
+    for (int i = 0; i < graph->param_count; i++)
+        if (graph->params[i].frozen_first) graph->params[i].frozen = frozen;
+}
+
 void graphs_freeze_first(struct graphs *graphs, bool frozen)
 {
-    for (int i = 0; i < graphs->training.param_count; i++) {
-        struct parameter *parameter = &graphs->training.params[i];
-        if (parameter->frozen_first) parameter->frozen = frozen;
-    }
+    freeze_first(&graphs->training, frozen);
+    if (graphs->sized.nodes) freeze_first(&graphs->sized, frozen);
 }
 
 static enum status check_shapes(const struct graphs_options *options, const struct graphs *graphs)
@@ -150,6 +154,49 @@ static enum status check_shapes(const struct graphs_options *options, const stru
     return OK;
 }
 
+static enum status load_sized(const struct graphs_options *options, const struct graph *training, int side,
+                              struct graph *sized)
+{
+    const struct images images = {.h = side, .w = side};
+    TRY(load_graph(options, &images, sized));
+    for (int i = 0; i < training->param_count; i++) {
+        struct parameter *parameter = &sized->params[i];
+        const struct parameter *own = &training->params[i];
+        if (!shape_equal(parameter->spec.shape, own->spec.shape)) {
+            enum status status = settings_refuse(options->settings, "augment", "sizes",
+                                                 "the network cannot be trained on images of %dx%d as well: "
+                                                 "'%s' would have another shape", side, side, own->name);
+            graph_free(sized);
+            return status;
+        }
+        parameter->frozen = own->frozen;
+        parameter->frozen_first = own->frozen_first;
+        parameter->lr_scale = own->lr_scale;
+        parameter->rows = own->rows;
+    }
+    return OK;
+}
+
+enum status graphs_resize(struct graphs *graphs, const struct graphs_options *options, int side)
+{
+    struct graph sized;
+    TRY(load_sized(options, &graphs->training, side, &sized));
+    if (graphs->sized.nodes) graph_free(&graphs->sized);
+    graphs->sized = sized;
+    return OK;
+}
+
+static enum status check_sizes(const struct graphs_options *options, const struct graphs *graphs)
+{
+    const struct train_sizes *sizes = &options->data->sizes;
+    for (int i = 0; i < sizes->count; i++) {
+        struct graph sized;
+        TRY(load_sized(options, &graphs->training, sizes->list[i].side, &sized));
+        graph_free(&sized);
+    }
+    return OK;
+}
+
 enum status graphs_open(const struct graphs_options *options, struct graphs *graphs)
 {
     const struct images *train = &options->data->train, *val = &options->data->val;
@@ -158,6 +205,7 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
     graph_find_matrices(&graphs->training);
     TRY(freeze_named(options->settings, &graphs->training));
     TRY(set_rates(options->settings, &graphs->training));
+    TRY(check_sizes(options, graphs));
     graphs->evaluation = graphs->training;
     if (val->h == train->h && val->w == train->w) return OK;
     TRY(load_graph(options, val, &graphs->evaluation));
@@ -176,6 +224,7 @@ void graphs_scale_others(struct graphs *graphs, double factor)
 void graphs_close(struct graphs *graphs)
 {
     if (graphs->own_evaluation) graph_free(&graphs->evaluation);
+    if (graphs->sized.nodes) graph_free(&graphs->sized);
     if (graphs->training.nodes) graph_free(&graphs->training);
     *graphs = (struct graphs){0};
 }

@@ -9,6 +9,8 @@ struct graphs {
                                        * each parameter's learning rate factor */
     struct graph evaluation;          /* a separate graph if evaluation images have another size */
     bool own_evaluation;
+    struct graph sized;               /* `training` for images of another size (graphs_resize); no nodes:
+                                       * there is none */
 };
 
 struct graphs_options {
@@ -23,6 +25,9 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
 /* Freezes the parameters of train.freeze for the first epochs only, or ends that; programs must be compiled
  * again. Until it is called, nothing is frozen, which needs the most memory. */
 void graphs_freeze_first(struct graphs *graphs, bool frozen);
+/* Steps are compiled for training images of this size from now on, with the same parameters. What was
+ * compiled before must be closed. */
+enum status graphs_resize(struct graphs *graphs, const struct graphs_options *options, int side);
 /* Multiplies the learning rates of parameters that are no matrices of hidden layers. */
 void graphs_scale_others(struct graphs *graphs, double factor);
 void graphs_close(struct graphs *graphs);     /* accepts a zeroed or half-built struct */

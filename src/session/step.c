@@ -228,7 +228,9 @@ struct compile_options step_options(const struct session *session, enum step_kin
 
 const struct graph *step_graph(const struct session *session, enum step_kind kind)
 {
-    return kind == STEP_TRAINING ? &session->graphs.training : &session->graphs.evaluation;
+    const struct graphs *graphs = &session->graphs;
+    if (kind == STEP_EVALUATION) return &graphs->evaluation;
+    return graphs->sized.nodes ? &graphs->sized : &graphs->training;
 }
 
 enum status step_program(const struct session *session, enum step_kind kind, struct program *program)

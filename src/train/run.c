@@ -274,6 +274,17 @@ static void open_health(struct run *run)
     health_open(&options, &run->health);
 }
 
+/* After the graph has changed. */
+static enum status reopen(struct run *run)
+{
+    const struct session *session = run->session;
+    TRY(ranks_receive_algorithms(session->comm, session->hyper.stages, session->device));
+    TRY(programs_reopen(&run->programs));
+    TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
+    run->state = *exec_state(run->programs.training.exec);
+    return OK;
+}
+
 enum status run_freeze(struct run *run)
 {
     struct session *session = run->session;
@@ -283,11 +294,36 @@ enum status run_freeze(struct run *run)
     graphs_freeze_first(&session->graphs, frozen);
     run->frozen = frozen;
     if (!frozen) log_info("from now on all parameters are trained (train.freeze_epochs)");
-    TRY(ranks_receive_algorithms(session->comm, session->hyper.stages, session->device));
-    TRY(programs_reopen(&run->programs));
-    TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
-    run->state = *exec_state(run->programs.training.exec);
+    return reopen(run);
+}
+
+static enum status open_loader(struct run *run)
+{
+    struct images images = run->session->data.train;
+    if (run->session->data.sizes.count > 0) images.h = images.w = run->side;
+    TRY(session_loader_open(run->session, &images, NULL, &run->loader));
+    run->queue.loader = run->loader;
+    run->health.options.loader = run->loader;
     return OK;
+}
+
+enum status run_resize(struct run *run)
+{
+    struct session *session = run->session;
+    const struct train_sizes *sizes = &session->data.sizes;
+    const struct graphs_options graphs = {session->settings, session->file, &session->data, NULL};
+    int64_t crop = session->settings->augment.crop, epochs = session->settings->train.epochs;
+    int side = train_sizes_at(sizes, run->position.epoch, (int)crop);
+    if (sizes->count == 0 || side == run->side || run->position.epoch >= epochs) return OK;
+    run->side = side;
+    log_info("from now on training images have %dx%d pixels (augment.sizes)", side, side);
+    programs_close(&run->programs);
+    TRY(graphs_resize(&session->graphs, &graphs, side));
+    TRY(reopen(run));
+    if (!run->loader) return OK;
+    loader_close(run->loader);
+    run->loader = NULL;
+    return open_loader(run);
 }
 
 char *run_checkpoint_name(int64_t epoch)
@@ -322,11 +358,11 @@ enum status run_begin(struct run *run)
     TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
     run->state = *exec_state(run->programs.training.exec);
     TRY(run_freeze(run));
+    run->side = session->data.train.h;
+    TRY(run_resize(run));
     TRY(caching_open(&caching, session->decoding != NULL, &session->data));
-    TRY(session_loader_open(session, &session->data.train, NULL, &run->loader));
-    run->queue = (struct step_queue){
-        .device = session->device, .step = &run->programs.training, .loader = run->loader,
-    };
+    run->queue = (struct step_queue){.device = session->device, .step = &run->programs.training};
+    TRY(open_loader(run));
     open_health(run);
     /* From here on the folder belongs to the run resumed from that file, whatever its last checkpoint was. */
     if (run->options->resume_file) TRY(run_save(run, NULL));

@@ -54,6 +54,7 @@ struct run {
     struct optimizer_state state;       /* after the last step collected */
     struct step_queue queue;            /* of training steps */
     bool frozen;                        /* train.freeze_epochs are not over */
+    int side;                           /* of training images, if augment.sizes has several */
     double began;                       /* all times by clock_seconds */
     int64_t steps;                      /* that this process made */
     int64_t verified, last_verified;    /* of those, steps that were run twice; the number of the last */
@@ -83,8 +84,9 @@ bool run_ended(const struct run *run);
 enum status run_begin(struct run *run);
 void run_close(struct run *run);        /* accepts a half-built struct */
 
-/* To be called before each epoch, while no step is in progress: applies train.freeze_epochs. */
+/* To be called before each epoch, while no step is in progress: for train.freeze_epochs and augment.sizes. */
 enum status run_freeze(struct run *run);
+enum status run_resize(struct run *run);
 
 /* Applies the memory.limit of the current configuration file, while no step is in progress
  * (programs_set_limit). */

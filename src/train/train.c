@@ -345,6 +345,7 @@ static enum status begin_epoch(struct run *run)
     run->images_since_report = 0;
     if (run->position.epoch >= run->session->settings->train.epochs) return OK;
     TRY(run_freeze(run));
+    TRY(run_resize(run));
     return loader_start(run->loader, run->position.epoch, run->position.batch);
 }
 
