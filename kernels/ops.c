@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "kernels/call.h"
 
 #define OP(name) extern const struct op name##_op;
 #include "ops.def"
@@ -21,6 +22,24 @@ const char *const phase_words[] = {
     [PHASE_FORWARD] = "forward", [PHASE_BACKWARD] = "backward",
     [PHASE_BACKWARD_DATA] = "backward_data", [PHASE_BACKWARD_PARAMS] = "backward_params",
     [PHASE_UPDATE] = "update", [PHASE_RECOMPUTE] = "recompute", NULL,
+};
+
+const char *const operand_words[] = {
+    [OPERAND_X] = "x", [OPERAND_D_X] = "d_x", [OPERAND_PARAM] = "params", [OPERAND_D_PARAM] = "d_params",
+    [OPERAND_Y] = "y", [OPERAND_D_Y] = "d_y", [OPERAND_SAVED] = "saved",
+    [OPERAND_D_Y_ADDEND] = "d_y_addend", [OPERAND_D_X_ADDEND] = "d_x_addend",
+    [OPERAND_Y_RECOMPUTED] = "y_recomputed", [OPERAND_X_MOMENTS] = "x_moments",
+    [OPERAND_Y_MOMENTS] = "y_moments", [OPERAND_X_SUMS] = "x_sums", [OPERAND_Y_SUMS] = "y_sums",
+    [OPERAND_D_X_SUMS] = "d_x_sums", [OPERAND_D_Y_SUMS] = "d_y_sums", [OPERAND_RANK_SUMS] = "rank_sums",
+    [OPERAND_X_PRODUCTS] = "x_products", [OPERAND_Y_PRODUCTS] = "y_products", [OPERAND_MASK] = "mask",
+    [OPERAND_WORKSPACE] = "workspace", NULL,
+};
+
+const char *const epilogue_words[] = {
+    [EPILOGUE_X_RELU6] = "x_relu6", [EPILOGUE_ADD] = "add", [EPILOGUE_MULTIPLY] = "multiply",
+    [EPILOGUE_RELU] = "relu", [EPILOGUE_D_RELU6] = "d_relu6",
+    [EPILOGUE_SUMS] = "sums", [EPILOGUE_MOMENTS] = "moments",
+    [EPILOGUE_GRAM] = "gram", [EPILOGUE_PRODUCTS] = "products", [EPILOGUE_MASK] = "mask", NULL,
 };
 
 #define FIELDS_MAX 64

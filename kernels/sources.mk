@@ -91,6 +91,7 @@ libkernels_a_SOURCES = \
 	kernels/attention/attention.c \
 	kernels/attention/attention.h \
 	kernels/attention/attention_cpu.c \
+	kernels/call.h \
 	kernels/codes_cuda.h \
 	kernels/conv/conv.c \
 	kernels/conv/conv.h \

@@ -1,28 +1,28 @@
 #!/bin/sh
 # mutate.sh [FILE...]: whether the tests of the compiler notice each line that sets what an instruction or a
-# value is. Run by hand in the build folder: `sh ../tests/mutate.sh`, or with some files of src/compile. Each
-# such assignment is taken out in turn, and the programs that $MUTATE_TESTS names, or test_dump alone, are
-# built with that file and run, until one fails. TAP.
+# value is: members, operands, epilogues. Run by hand in the build folder: `sh ../tests/mutate.sh`, or with
+# some files of src/compile. Each such statement is taken out in turn, and the programs that $MUTATE_TESTS
+# names, or test_dump alone, are built with that file and run, until one fails. TAP.
 set -u
 top_srcdir=$(cd "$(dirname "$0")/.." && pwd)
 . "$top_srcdir/tests/tap.sh"
 [ -f libcompile.a ] || { echo "mutate.sh: not a build folder, or nothing is built" >&2; exit 2; }
 : "${MUTATE_TESTS=test_dump}"
-: "${MUTATE_MEMBERS=relu clips ranks sums_given among_stages peer loss_weight mask sums y_sums d_y_more \
-d_x_more y_recomputed x_products y_products kernel_plan micro_batch behind divided low stream}"
+: "${MUTATE_MEMBERS=ranks among_stages peer loss_weight kernel_plan micro_batch behind divided low stream}"
+: "${MUTATE_CALLS=operand_set operands_replace epilogue_add epilogues_take}"
 [ $# -gt 0 ] || set -- "$top_srcdir"/src/compile/*/*.c
-members=$(echo $MUTATE_MEMBERS | tr ' ' '|')
+members=$(echo $MUTATE_MEMBERS | tr ' ' '|') calls=$(echo $MUTATE_CALLS | tr ' ' '|')
 
 # Files whose members of these names are not an instruction's, or which make no program.
 others='/(parse|pass_text|program_words|fit_.*|simulate|pipeline_schedule|partition.*|recompute_replay'
 others="$others|cut_choose|verify.*|cost|kernel_plans)\\.c\$"
 
-# assignments FILE: the numbers of their lines. Declarations with initial values are no assignments.
-assignments() { grep -nE "^ .*[]a-z_)](->|\.)($members) = " "$1" | cut -d: -f1; }
+# statements FILE: the numbers of their lines. Declarations with initial values are no assignments.
+statements() { grep -nE "^ .*([]a-z_)](->|\.)($members) = |($calls)\()" "$1" | cut -d: -f1; }
 
-# without FILE LINE: the file without the assignment that begins in that line.
+# without FILE LINE: the file without the statement that begins in that line.
 without() {
-    awk -v line="$2" -v start="[a-z_.>-]*(->|[.])($members) = " '
+    awk -v line="$2" -v start="[a-z_.>-]*(->|[.])($members) = |($calls)[(]" '
         NR == line {
             match($0, start)
             printf "%s", substr($0, 1, RSTART - 1)
@@ -58,7 +58,7 @@ unnoticed() { cp "$top_srcdir"/src/compile/*/"$1".c "$scratch/$1.c" && compiled 
 for file; do
     echo "$file" | grep -qE "$others" && continue
     module=$(basename "$file" .c)
-    lines=$(assignments "$file")
+    lines=$(statements "$file")
     [ -z "$lines" ] || ok "$module.c as it is" unnoticed "$module"
     for line in $lines; do
         without "$file" "$line" >"$scratch/$module.c"

@@ -145,7 +145,7 @@ static void test_buckets(void **state)
     assert_int_equal(passes_lower(&graph, &options, &program), OK);
     for (int i = 0; i < program.count && count < 8; i++)
         if (program.instructions[i].kind == INSTRUCTION_ALL_TO_ALL)
-            bytes[count++] = program.values[program.instructions[i].x[0]].bytes;
+            bytes[count++] = program.values[operand_x(&program.instructions[i], 0)].bytes;
     assert_int_equal(count, 2);
     assert_true(bytes[0] > 100 * 1000 * 1000 && bytes[1] < 1000 * 1000);
     program_free(&program);

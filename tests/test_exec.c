@@ -627,8 +627,8 @@ static void check_running(const struct net *net, const char *before, const char 
 {
     const struct batchnorm *s = update->settings;
     for (int k = 0; k < 2; k++) {
-        int param = net->program.values[update->params[2 + k]].index;
-        float *batch = fetch(net, update->saved[k ? SAVED_VARIANCE : SAVED_MEAN]);
+        int param = net->program.values[operand(update, OPERAND_PARAM, 2 + k)].index;
+        float *batch = fetch(net, operand(update, OPERAND_SAVED, k ? SAVED_VARIANCE : SAVED_MEAN));
         int64_t at = net->store->layout.params[param].master;
         const float *old = (const float *)(before + at), *now = (const float *)(after + at);
         for (int64_t c = 0; c < param_elements(net, param); c++) {
@@ -637,7 +637,7 @@ static void check_running(const struct net *net, const char *before, const char 
         }
         free(batch);
     }
-    int counter = net->program.values[update->params[4]].index;
+    int counter = net->program.values[operand(update, OPERAND_PARAM, 4)].index;
     assert_int_equal(*(const int64_t *)(after + net->store->layout.params[counter].master), step);
 }
 
@@ -706,7 +706,7 @@ static void test_values_and_times(void **state)
     float logits[3 * NET_CLASSES];
     for (int i = 0; i < net.program.count; i++) {
         if (strcmp(net.program.instructions[i].name, "fc forward") != 0) continue;
-        assert_int_equal(exec_value(net.exec, net.program.instructions[i].y, logits), OK);
+        assert_int_equal(exec_value(net.exec, operand_y(&net.program.instructions[i]), logits), OK);
         assert_memory_equal(logits, exec_logits(net.exec), sizeof logits);
     }
     net_close(&net);

@@ -194,10 +194,15 @@ static struct others others_of(const struct net_options *options, uint64_t seed)
     return others;
 }
 
+static bool has(const struct program *program, int i, enum operand_role role)
+{
+    return operand(&program->instructions[i], role, 0) >= 0;
+}
+
 static int count_joined(const struct program *program)
 {
     int count = 0;
-    for (int i = 0; i < program->count; i++) count += program->instructions[i].d_x_more >= 0;
+    for (int i = 0; i < program->count; i++) count += has(program, i, OPERAND_D_X_ADDEND);
     return count;
 }
 
@@ -207,8 +212,8 @@ static int count_picked(const struct program *program)
     int count = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        count += at->d_x_more >= 0 &&
-                 program->values[at->d_x_more].bytes < program->values[at->d_x[0]].bytes;
+        int more = operand(at, OPERAND_D_X_ADDEND, 0), d_x = operand(at, OPERAND_D_X, 0);
+        count += more >= 0 && program->values[more].bytes < program->values[d_x].bytes;
     }
     return count;
 }
@@ -219,7 +224,7 @@ static int count_y_sums(const struct program *program, bool gram)
 {
     int count = 0;
     for (int i = 0; i < program->count; i++) {
-        int sums = program->instructions[i].y_sums;
+        int sums = operand(&program->instructions[i], OPERAND_Y_SUMS, 0);
         count += sums >= 0 && (!gram || program->values[sums].shape.dim[0] > 1);
     }
     return count;
@@ -229,7 +234,7 @@ static int count_y_sums(const struct program *program, bool gram)
 static int count_products(const struct program *program)
 {
     int count = 0;
-    for (int i = 0; i < program->count; i++) count += program->instructions[i].y_products >= 0;
+    for (int i = 0; i < program->count; i++) count += has(program, i, OPERAND_Y_PRODUCTS);
     return count;
 }
 
@@ -237,7 +242,8 @@ static int count_clipped(const struct program *program)
 {
     int count = 0;
     for (int i = 0; i < program->count; i++)
-        count += program->instructions[i].clips && program->instructions[i].phase == PHASE_BACKWARD;
+        for (int k = 0; k < program->instructions[i].epilogue_count; k++)
+            count += program->instructions[i].epilogues[k].kind == EPILOGUE_D_RELU6;
     return count;
 }
 
@@ -513,12 +519,13 @@ static void check_recomputed(const struct program *program)
     int masks = 0, pooled = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (at->phase == PHASE_BACKWARD && at->mask >= 0) {
-            assert_int_equal(program->instructions[uses[at->mask].writer].phase, PHASE_RECOMPUTE);
+        int mask = operand(at, OPERAND_MASK, 0);
+        if (at->phase == PHASE_BACKWARD && mask >= 0) {
+            assert_int_equal(program->instructions[uses[mask].writer].phase, PHASE_RECOMPUTE);
             masks++;
         }
         if (at->phase != PHASE_RECOMPUTE || (at->op != pooling && at->op != first)) continue;
-        assert_false(ids_have(at->reads, at->read_count, at->x[0]));
+        assert_false(instruction_reads(at, operand_x(at, 0)));
         pooled++;
     }
     assert_true(masks > 0 && pooled > 0);
@@ -595,8 +602,8 @@ static int count_in_stage(const struct graph *graph, int stages, int stage)
     assert_int_equal(passes_lower(graph, &options, &program), OK);
     for (int i = 0; i < program.count; i++) {
         const struct instruction *at = &program.instructions[i];
-        for (int k = 0; at->node >= 0 && k < at->param_count; k++) {
-            int param = program.values[at->params[k]].index;
+        for (int k = 0; at->node >= 0 && k < operand_count(at, OPERAND_PARAM); k++) {
+            int param = program.values[operand(at, OPERAND_PARAM, k)].index;
             assert_int_equal(program.node_stages[program.graph->params[param].node], stage);
         }
     }

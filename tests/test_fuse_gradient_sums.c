@@ -57,8 +57,9 @@ static int count_flat(const struct program *program)
     int count = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (at->op != op_find("batchnorm") || at->d_y_more < 0) continue;
-        count += program->values[at->d_y_more].shape.h == 1 && program->values[at->d_y].shape.h == 8;
+        int addend = operand(at, OPERAND_D_Y_ADDEND, 0), d_y = operand(at, OPERAND_D_Y, 0);
+        if (at->op != op_find("batchnorm") || addend < 0) continue;
+        count += program->values[addend].shape.h == 1 && program->values[d_y].shape.h == 8;
     }
     return count;
 }

@@ -107,17 +107,17 @@ static const char *followed_by(const struct instruction *at, const struct value 
 }
 
 /* A step goes through if relu did not let the gradient by at that element; then nothing has come of it. */
-static void inject_write(struct net *net, int i, int k, int number)
+static void inject_write(struct net *net, int i, const struct operand *o, int number)
 {
     const struct instruction *at = &net->program.instructions[i];
-    const struct value *value = &net->program.values[at->writes[k]];
-    const char *output = at->phase == PHASE_FORWARD && at->writes[k] == at->y ? "output" : value->name;
+    const struct value *value = &net->program.values[o->value];
+    const char *output = at->phase == PHASE_FORWARD && o->role == OPERAND_Y ? "output" : value->name;
     const struct place place = place_of(net, value, number);
     const char *what = place.inf ? "Inf" : "NaN", *statistic = followed_by(at, value);
     void *before = net_store(net, net->store->layout.bytes);
     char words[256];
     snprintf(words, sizeof words, "%s: %s contains %s", at->name, output, what);
-    inject((struct injection){.exec = net->exec, .at = i, .value = at->writes[k], .element = place.element,
+    inject((struct injection){.exec = net->exec, .at = i, .value = o->value, .element = place.element,
                               .number = place.inf ? INFINITY : NAN});
     assert_int_equal(net_run(net, 0.1), OK);
     int first = at->micro_batch * place.images, last = first + place.images - 1;
@@ -153,9 +153,8 @@ static void inject_everywhere(struct net_options options, bool fused, int stride
     net_open(&net, &graph, &options);
     int number = 0;
     for (int i = 0; i < net.program.count && net.program.instructions[i].phase != PHASE_UPDATE; i++)
-        for (int k = 0; k < net.program.instructions[i].write_count; k++)
-            if (of_floats(&net, net.program.instructions[i].writes[k]) && number++ % stride == 0)
-                inject_write(&net, i, k, number);
+        FOR_WRITES(o, &net.program.instructions[i])
+            if (of_floats(&net, o->value) && number++ % stride == 0) inject_write(&net, i, o, number);
     assert_true(number > 150);
     found_is(&net, "", 0, -1);
     net_close(&net);

@@ -55,9 +55,10 @@ static struct made made_of(const struct net *net)
         const struct instruction *at = &net->program.instructions[i];
         if (!at->op || at->phase != PHASE_UPDATE) continue;
         assert_null(made.moments[at->node].mean);
-        struct shape x = net->program.values[at->x[0]].shape;
+        struct shape x = net->program.values[operand_x(at, 0)].shape;
         made.moments[at->node] = (struct moments){
-            value_of(net, at->saved[SAVED_MEAN]), value_of(net, at->saved[SAVED_VARIANCE]),
+            value_of(net, operand(at, OPERAND_SAVED, SAVED_MEAN)),
+            value_of(net, operand(at, OPERAND_SAVED, SAVED_VARIANCE)),
             (double)(net->program.micro_batches * shape_count(x) / x.c)};
     }
     return made;

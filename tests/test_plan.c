@@ -40,19 +40,18 @@ static void add_instruction(struct program *program, struct random *random, int 
     at.stream = (int)below(random, program->streams);
     for (int r = 0; r < reads; r++) {
         int value = pick_value(random, values, *count);
-        if (!ids_have(at.reads, at.read_count, value)) *array_push(at.reads, at.read_count) = value;
+        instruction_link(program, &at);
+        if (!instruction_reads(&at, value)) operand_set(&at, OPERAND_X, operand_count(&at, OPERAND_X), value);
     }
     int writes = 1 + (int)below(random, 2), first = *count;
     for (int w = 0; w < writes; w++) {
         values[*count] = add_value(program, random, KIND_ACTIVATION);
-        *array_push(at.writes, at.write_count) = values[(*count)++];
+        operand_set(&at, OPERAND_PARAM, w, values[(*count)++]);
     }
-    if (below(random, 4) == 0) {
-        at.workspace = add_value(program, random, KIND_WORKSPACE);
-        *array_push(at.writes, at.write_count) = at.workspace;
-    }
-    if (at.read_count > 0 && below(random, 2)) {
-        at.in_place_from = at.reads[0];
+    if (below(random, 4) == 0)
+        operand_set(&at, OPERAND_WORKSPACE, 0, add_value(program, random, KIND_WORKSPACE));
+    if (operand_count(&at, OPERAND_X) > 0 && below(random, 2)) {
+        at.in_place_from = operand_x(&at, 0);
         at.in_place_to = values[first];
     }
     build_push(program, at);
@@ -65,9 +64,9 @@ static void add_link(struct program *program, struct random *random, int *values
     struct instruction at = instruction_new(PHASE_FORWARD, NULL, NULL, text_format("i%d", program->count));
     at.stream = (int)below(random, program->streams);
     if (read < 0 && *count > 0) read = pick_value(random, values, *count);
-    if (read >= 0) *array_push(at.reads, at.read_count) = read;
+    operand_set(&at, OPERAND_X, 0, read);
     if (write < 0) write = values[(*count)++] = add_value(program, random, KIND_ACTIVATION);
-    *array_push(at.writes, at.write_count) = write;
+    operand_set(&at, OPERAND_Y, 0, write);
     build_push(program, at);
 }
 
@@ -130,7 +129,7 @@ static bool is_written(const struct program *program, int value)
 {
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (ids_have(at->writes, at->write_count, value)) return true;
+        if (instruction_writes(at, value)) return true;
     }
     return false;
 }
@@ -173,9 +172,8 @@ static bool play(const struct program *program, const struct plan *plan, struct 
             if (ready(program, done, i)) choices[count++] = i;
         int chosen = choices[below(random, count)];
         const struct instruction *at = &program->instructions[chosen];
-        for (int k = 0; k < at->read_count; k++)
-            right = right && play_read(program, plan, memory, at->reads[k]);
-        for (int k = 0; k < at->write_count; k++) play_write(program, plan, memory, at->writes[k]);
+        FOR_READS(o, at) right = right && play_read(program, plan, memory, o->value);
+        FOR_WRITES(o, at) play_write(program, plan, memory, o->value);
         done[chosen] = true;
     }
     free(memory);
@@ -274,8 +272,8 @@ static void test_wait_removed(void **state)
 static int born_at(const struct program *program, int i, int not)
 {
     const struct instruction *at = &program->instructions[i];
-    for (int k = 0; k < at->write_count; k++)
-        if (at->writes[k] != not && at->in_place_to != at->writes[k]) return at->writes[k];
+    FOR_WRITES(o, at)
+        if (o->value != not && at->in_place_to != o->value) return o->value;
     return -1;
 }
 

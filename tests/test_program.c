@@ -45,12 +45,11 @@ static void check_form(const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         assert_non_null(at->name);
-        for (int k = 0; k < at->read_count; k++)
-            if (program->values[at->reads[k]].home == HOME_ARENA) assert_true(written[at->reads[k]]);
-        for (int k = 0; k < at->write_count; k++) {
-            int value = at->writes[k];
-            if (program->values[value].home == HOME_ARENA) assert_false(written[value]);
-            written[value] = true;
+        FOR_READS(o, at)
+            if (program->values[o->value].home == HOME_ARENA) assert_true(written[o->value]);
+        FOR_WRITES(o, at) {
+            if (program->values[o->value].home == HOME_ARENA) assert_false(written[o->value]);
+            written[o->value] = true;
         }
     }
     free(written);
@@ -87,7 +86,7 @@ static void test_training(void **state)
     for (int p = 0; p < graph.param_count; p++) {
         bool trained = graph.params[p].spec.role != ROLE_STATISTIC;
         assert_int_equal(program.gradients[p] >= 0, trained);
-        if (trained) assert_true(ids_have(update->reads, update->read_count, program.gradients[p]));
+        if (trained) assert_true(instruction_reads(update, program.gradients[p]));
     }
     assert_int_equal(count_op(&program, "batchnorm", PHASE_UPDATE), 2);
     assert_true(find(&program, "bn1 update", 0) > update);
@@ -103,11 +102,12 @@ static void test_fan_in(void **state)
     assert_int_equal(count_op(&program, "sum", PHASE_FORWARD), 2);
     const struct instruction *sum = find(&program, "sum of d relu1", 0);
     assert_non_null(sum);
-    assert_int_equal(program.values[sum->y].kind, KIND_GRADIENT);
+    assert_int_equal(program.values[operand_y(sum)].kind, KIND_GRADIENT);
     const struct instruction *bn2 = find(&program, "bn2 backward", 0);
     const struct instruction *relu2 = find(&program, "relu2 backward", 0);
-    assert_int_equal(bn2->d_y, relu2->d_x[0]);   /* add passes its gradient on ... */
-    assert_true(ids_have(sum->x, 2, relu2->d_x[0]));   /* ... to both inputs */
+    int passed = operand(relu2, OPERAND_D_X, 0);
+    assert_int_equal(operand(bn2, OPERAND_D_Y, 0), passed);   /* add passes its gradient on ... */
+    assert_true(instruction_reads(sum, passed));              /* ... to both inputs */
     program_free(&program);
     graph_free(&graph);
 }
@@ -121,7 +121,8 @@ static void test_sum_in_place(void **state)
     assert_int_equal(plan_make(&program, true, 1, &plan), OK);
     for (int i = 0; i < program.count; i++) {
         const struct instruction *at = &program.instructions[i];
-        if (at->op == build_op("sum")) assert_int_equal(plan.offsets[at->y], plan.offsets[at->x[0]]);
+        if (at->op == build_op("sum"))
+            assert_int_equal(plan.offsets[operand_y(at)], plan.offsets[operand_x(at, 0)]);
     }
     plan_free(&plan);
     program_free(&program);
@@ -175,11 +176,11 @@ static void test_micro_batches(void **state)
     assert_int_equal(count_op(&program, "batchnorm", PHASE_UPDATE), 2);
     assert_int_equal(count_op(&program, "moments", PHASE_FORWARD), (3 - 1) * 2);
     const struct instruction *conv1 = find(&program, "conv1 forward", 2);
-    assert_int_equal(program.values[conv1->x[0]].offset, 2 * 2 * 8 * 8 * 3 * 2);
-    assert_int_equal(program.values[conv1->x[0]].shape.n, 2);
+    assert_int_equal(program.values[operand_x(conv1, 0)].offset, 2 * 2 * 8 * 8 * 3 * 2);
+    assert_int_equal(program.values[operand_x(conv1, 0)].shape.n, 2);
     const struct instruction *loss = find(&program, "loss", 1);
-    assert_int_equal(program.values[loss->x[1]].offset, 2 * 4);
-    assert_int_equal(program.values[loss->y].offset, program.values[program.loss].offset + 2 * 4);
+    assert_int_equal(program.values[operand_x(loss, 1)].offset, 2 * 4);
+    assert_int_equal(program.values[operand_y(loss)].offset, program.values[program.loss].offset + 2 * 4);
     assert_true(find(&program, "loss backward", 1)->loss_weight == 1.0f / 3);
     assert_true(find(&program, "conv1 forward", 1) > find(&program, "conv1 backward params", 0));
     int kernel_plan = find(&program, "conv2 forward", 0)->kernel_plan;
@@ -204,18 +205,18 @@ static void test_dtypes(void **state)
     const struct instruction *conv = find(&program, "conv2 forward", 0);
     const struct instruction *bn = find(&program, "bn2 forward", 0);
     const struct value *values = program.values;
-    assert_int_equal(values[conv->x[0]].dtype, BF16);
-    assert_int_equal(values[conv->params[0]].dtype, BF16);
-    assert_true(values[conv->params[0]].low);
-    assert_int_equal(values[bn->params[0]].dtype, F32);
-    assert_false(values[bn->params[0]].low);
-    assert_int_equal(values[bn->saved[0]].dtype, F32);
-    assert_int_equal(values[bn->y].dtype, BF16);
+    assert_int_equal(values[operand_x(conv, 0)].dtype, BF16);
+    assert_int_equal(values[operand(conv, OPERAND_PARAM, 0)].dtype, BF16);
+    assert_true(values[operand(conv, OPERAND_PARAM, 0)].low);
+    assert_int_equal(values[operand(bn, OPERAND_PARAM, 0)].dtype, F32);
+    assert_false(values[operand(bn, OPERAND_PARAM, 0)].low);
+    assert_int_equal(values[operand(bn, OPERAND_SAVED, 0)].dtype, F32);
+    assert_int_equal(values[operand_y(bn)].dtype, BF16);
     assert_int_equal(values[program.loss].dtype, F32);
     assert_int_equal(values[program.rank].dtype, I32);
     const struct instruction *back = find(&program, "conv2 backward params", 0);
-    assert_int_equal(values[back->d_params[0]].dtype, F32);
-    assert_int_equal(values[find(&program, "conv2 backward data", 0)->d_x[0]].dtype, BF16);
+    assert_int_equal(values[operand(back, OPERAND_D_PARAM, 0)].dtype, F32);
+    assert_int_equal(values[operand(find(&program, "conv2 backward data", 0), OPERAND_D_X, 0)].dtype, BF16);
     program_free(&program);
     graph_free(&graph);
 }
@@ -231,9 +232,9 @@ static void test_casts(void **state)
     struct program program = lower_net(&graph, 4, 1, true, F16);
     check_form(&program);
     const struct instruction *relu = find(&program, "relu1 forward", 0);
-    assert_int_equal(program.values[relu->x[0]].dtype, F32);
-    assert_int_equal(program.values[relu->y].dtype, F32);
-    assert_int_equal(program.values[find(&program, "conv2 forward", 0)->x[0]].dtype, F16);
+    assert_int_equal(program.values[operand_x(relu, 0)].dtype, F32);
+    assert_int_equal(program.values[operand_y(relu)].dtype, F32);
+    assert_int_equal(program.values[operand_x(find(&program, "conv2 forward", 0), 0)].dtype, F16);
     /* conv1 to fp32 for relu1, relu1 to fp16 for conv2, and conv2 to fp32 for add, which has mixed
      * inputs; add's fp32 output to fp16 for fc. */
     assert_int_equal(count_op(&program, "cast", PHASE_FORWARD), 4);

@@ -52,7 +52,8 @@ static void choose(struct program *program, void *context)
     policy->again = recompute_count(program);
     if (policy->fused) fuse_recompute(program, INT64_MAX);
     assert_int_equal(recompute_count(program), policy->again);
-    for (int i = 0; i < program->count; i++) policy->by_the_way += program->instructions[i].y_recomputed >= 0;
+    for (int i = 0; i < program->count; i++)
+        policy->by_the_way += operand(&program->instructions[i], OPERAND_Y_RECOMPUTED, 0) >= 0;
     if (policy->offloads) move(program, policy, &random);
     free(modes);
 }
@@ -354,7 +355,7 @@ static struct recompute_forecast *try_all(const struct program *program, int *co
     int at[13], activations = 0;
     enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
     for (int i = 0; i < program->first_backward; i++)
-        if (program->values[program->instructions[i].y].home == HOME_ARENA) {
+        if (program->values[operand_y(&program->instructions[i])].home == HOME_ARENA) {
             assert_true(activations < 13);
             at[activations++] = i;
         }
@@ -478,11 +479,10 @@ static void assert_in_order(const struct program *program)
     bool *written = memory_new((size_t)program->value_count, sizeof *written);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        for (int k = 0; k < at->read_count; k++)
-            assert_true(program->values[at->reads[k]].home != HOME_ARENA || written[at->reads[k]]);
-        for (int k = 0; k < at->write_count; k++) {
-            assert_false(program->values[at->writes[k]].home == HOME_ARENA && written[at->writes[k]]);
-            written[at->writes[k]] = true;
+        FOR_READS(o, at) assert_true(program->values[o->value].home != HOME_ARENA || written[o->value]);
+        FOR_WRITES(o, at) {
+            assert_false(program->values[o->value].home == HOME_ARENA && written[o->value]);
+            written[o->value] = true;
         }
     }
     free(written);
@@ -506,7 +506,7 @@ static void test_by_the_way(void **state)
         assert_in_order(&program);
         for (int i = 0; i < program.count; i++) {
             assert_int_not_equal(program.instructions[i].phase, PHASE_RECOMPUTE);
-            by_the_way += program.instructions[i].y_recomputed >= 0;
+            by_the_way += operand(&program.instructions[i], OPERAND_Y_RECOMPUTED, 0) >= 0;
         }
         assert_int_equal(program.count, count);
         assert_int_equal(by_the_way, counts[m]);
@@ -531,7 +531,8 @@ static int made_by_the_way(const struct program *program, const enum recompute_m
     fuse_recompute(&copy, limit);
     assert_in_order(&copy);
     assert_int_equal(recompute_count(&copy), again);
-    for (int i = 0; i < copy.count; i++) count += copy.instructions[i].y_recomputed >= 0;
+    for (int i = 0; i < copy.count; i++)
+        count += operand(&copy.instructions[i], OPERAND_Y_RECOMPUTED, 0) >= 0;
     *bytes = plan_live_peak(&copy);
     program_free(&copy);
     return count;

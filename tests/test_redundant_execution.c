@@ -110,17 +110,18 @@ static void is_found(struct net *net, const char *words)
     free(before);
 }
 
-static void turn_in_write(struct net *net, int i, int k)
+static void turn_in_write(struct net *net, int i, const struct operand *o)
 {
     struct exec_step *step = &net->exec->steps[i];
     const struct instruction *at = step->at;
-    const struct value *value = &net->program.values[at->writes[k]];
+    const struct value *value = &net->program.values[o->value];
     size_t bytes = (size_t)shape_count(value->shape) * dtype_bytes(value->dtype);
     char words[256];
     snprintf(words, sizeof words, "first in %s: %s: ", at->name,
-             at->phase == PHASE_FORWARD && at->writes[k] == at->y ? "output" : value->name);
+             at->phase == PHASE_FORWARD && o->role == OPERAND_Y ? "output" : value->name);
     fault.calls = 0;
-    fault.byte = (char *)exec_address(net->exec, &net->exec->slots[0], at->writes[k]) + (131 * i + k) % bytes;
+    char *data = exec_address(net->exec, &net->exec->slots[0], o->value);
+    fault.byte = data + (131 * (unsigned)i + o->role) % bytes;
     fault.run = step->run;
     step->run = run_and_turn;
     is_found(net, words);
@@ -134,9 +135,8 @@ static void test_tensors(void **state)
     net_open(&net, &graph, &(struct net_options){.batch = 4, .micro_batches = 2, .training = true,
                                                  .ema = true});
     for (int i = 0; i < net.program.count; i++)
-        for (int k = 0; net.program.instructions[i].op && k < net.program.instructions[i].write_count; k++)
-            if (net.program.values[net.program.instructions[i].writes[k]].kind != KIND_WORKSPACE)
-                turn_in_write(&net, i, k);
+        FOR_WRITES(o, &net.program.instructions[i])
+            if (net.program.instructions[i].op && o->role != OPERAND_WORKSPACE) turn_in_write(&net, i, o);
     assert_int_equal(run_twice(&net, 0.05), OK);
     net_close(&net);
     graph_free(&graph);

@@ -48,10 +48,11 @@ static int count_masks(const struct program *program)
     int count = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (at->mask < 0 || at->phase != PHASE_BACKWARD) continue;
-        const struct value *bits = &program->values[at->mask], *y = &program->values[at->y];
+        int mask = operand(at, OPERAND_MASK, 0);
+        if (mask < 0 || at->phase != PHASE_BACKWARD) continue;
+        const struct value *bits = &program->values[mask], *y = &program->values[operand_y(at)];
         assert_int_equal(bits->bytes * 16, y->bytes);
-        for (int k = 0; k < at->read_count; k++) assert_int_not_equal(at->reads[k], at->y);
+        assert_false(instruction_reads(at, operand_y(at)));
         count++;
     }
     return count;

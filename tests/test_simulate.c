@@ -168,10 +168,10 @@ static void a_ring_never_ends(void **state)
 
 static double seconds_of(const struct cluster *cluster, enum instruction_kind kind, int64_t bytes)
 {
-    int x = 0;
+    struct operand operands[] = {{OPERAND_X, ACCESS_READ, 0, 0}, {OPERAND_Y, ACCESS_WRITE, 0, 0}};
     struct value value = {.bytes = bytes};
     const struct program program = {.values = &value, .value_count = 1};
-    const struct instruction at = {.kind = kind, .x = &x, .x_count = 1};
+    const struct instruction at = {.kind = kind, .operands = operands, .operand_count = 2};
     return cluster_seconds(cluster, &program, &at);
 }
 
@@ -204,12 +204,12 @@ static void sums_and_shares(void **state)
 static void each_share_is_read_once(void **state)
 {
     enum { ALL, OWN, SUM };
-    int operands[] = {ALL, OWN}, sum[] = {SUM};
+    struct operand operands[] = {{OPERAND_X, ACCESS_READ, 0, ALL}, {OPERAND_X, ACCESS_READ, 1, OWN},
+                                 {OPERAND_Y, ACCESS_WRITE, 0, SUM}};
     struct value values[] = {{.kind = KIND_EXCHANGE, .bytes = 4096}, {.kind = KIND_EXCHANGE, .bytes = 1024},
                              {.kind = KIND_EXCHANGE, .bytes = 1024}};
     const struct program program = {.values = values, .value_count = 3};
-    const struct instruction at = {.op = build_op("sum_ranks"), .x = operands, .x_count = 2, .workspace = -1,
-                                   .reads = operands, .read_count = 2, .writes = sum, .write_count = 1};
+    const struct instruction at = {.op = build_op("sum_ranks"), .operands = operands, .operand_count = 3};
     assert_true(cost_bytes(&program, &at) == 5 * 1024);
 }
 

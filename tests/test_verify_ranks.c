@@ -68,14 +68,8 @@ static void push(struct program *program, enum instruction_kind kind, const char
     at.kind = kind;
     at.peer = 1 - program->stage;
     at.stream = stream;
-    if (kind == INSTRUCTION_SEND) {
-        *array_push(at.x, at.x_count) = id;
-        *array_push(at.reads, at.read_count) = id;
-    } else {
-        at.y = id;
-        *array_push(at.writes, at.write_count) = id;
-    }
-    *array_push(program->instructions, program->count) = at;
+    operand_set(&at, kind == INSTRUCTION_SEND ? OPERAND_X : OPERAND_Y, 0, id);
+    build_push(program, at);
 }
 
 /* Both stages send and then receive: with two streams that is possible, with one only if messages are put
@@ -237,7 +231,7 @@ static struct comm_mail sent(const struct program *from, int to)
         const struct instruction *at = &from->instructions[i];
         if (!at->among_stages && (at->kind != INSTRUCTION_SEND || at->peer != to)) continue;
         mail.messages++;
-        mail.bytes += comm_mail_room((size_t)from->values[at->x[0]].bytes);
+        mail.bytes += comm_mail_room((size_t)from->values[operand_x(at, 0)].bytes);
     }
     return mail;
 }
@@ -249,7 +243,7 @@ static void check_places(const struct program *program, const struct comm_mail *
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         if (at->kind != INSTRUCTION_RECEIVE) continue;
-        const struct value *value = &program->values[at->y];
+        const struct value *value = &program->values[operand_y(at)];
         assert_int_equal(value->home, HOME_MAIL);
         assert_int_equal(value->index, at->peer);
         assert_int_equal(value->offset, bytes[at->peer]);
@@ -355,8 +349,9 @@ static bool plant(struct ranks *ranks, struct random *random)
     int i = random_exchange(program, random), other = one_before(program, i);
     int fault = (int)random_below(random, 4);
     struct instruction *at = &program->instructions[i];
+    int sent = at->kind == INSTRUCTION_RECEIVE ? operand_y(at) : operand_x(at, 0);
     if (fault == 0) at->kind = INSTRUCTION_OP;
-    if (fault == 1) program->values[at->kind == INSTRUCTION_RECEIVE ? at->y : at->x[0]].bytes += 4;
+    if (fault == 1) program->values[sent].bytes += 4;
     if (fault == 2) at->micro_batch++;
     if (fault == 3 && other >= 0) swap(program, i, other);
     return fault != 3 || other >= 0;

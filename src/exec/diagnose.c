@@ -147,15 +147,16 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
 {
     const struct program *program = exec->program;
     const struct instruction *at = &program->instructions[i];
-    for (int k = 0; !instruction_is_copy(at) && k < at->write_count; k++) {
+    if (instruction_is_copy(at)) return OK;
+    FOR_WRITES(o, at) {
         enum finding finding;
-        TRY(diagnose_scan_value(exec, at->writes[k], &finding));
+        TRY(diagnose_scan_value(exec, o->value, &finding));
         if (finding == FINITE) continue;
-        bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
-        const char *what = output ? "output" : program->values[at->writes[k]].name;
+        bool output = at->phase == PHASE_FORWARD && o->role == OPERAND_Y;
+        const char *what = output ? "output" : program->values[o->value].name;
         *found = found_in(program, at->micro_batch);
         because(&found->what, "%s: %s contains %s", at->name, what, finding_names[finding]);
-        return diagnose_images(exec, at->writes[k], found);
+        return diagnose_images(exec, o->value, found);
     }
     return OK;
 }
@@ -164,16 +165,17 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
 static bool shares_statistics(const struct program *program, const struct instruction *at)
 {
     return at->kind == INSTRUCTION_ALL_GATHER && !at->among_stages &&
-           program->values[at->y].kind != KIND_EXCHANGE;
+           program->values[operand_y(at)].kind != KIND_EXCHANGE;
 }
 
 static enum status repeat_own(struct exec *exec, const struct instruction *at)
 {
     struct device *device = exec->device;
     const struct device_transfers *transfers = &device->backend->transfers;
-    size_t bytes = (size_t)exec->program->values[at->x[0]].bytes;
-    char *own = memory_new(bytes, 1), *to = exec_address(exec, NULL, at->y);
-    enum status status = transfers->download(device, 0, own, exec_address(exec, NULL, at->x[0]), bytes);
+    size_t bytes = (size_t)exec->program->values[operand_x(at, 0)].bytes;
+    char *own = memory_new(bytes, 1), *to = exec_address(exec, NULL, operand_y(at));
+    const void *from = exec_address(exec, NULL, operand_x(at, 0));
+    enum status status = transfers->download(device, 0, own, from, bytes);
     if (status == OK) status = device->backend->synchronize(device);
     for (int rank = 0; status == OK && rank < comm_count(exec->options.replicas); rank++)
         status = transfers->upload(device, 0, to + (size_t)rank * bytes, own, bytes);
@@ -262,7 +264,7 @@ static enum status diagnose_silent(const struct exec *exec, int i, void *silent,
     const struct instruction *at = &exec->program->instructions[i];
     bool zero = false;
     if (at->phase != PHASE_FORWARD || at->node < 0) return OK;
-    TRY(is_zero(exec, at->y, &zero));
+    TRY(is_zero(exec, operand_y(at), &zero));
     ((int *)silent)[at->node] += zero;
     return OK;
 }

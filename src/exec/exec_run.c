@@ -34,8 +34,8 @@ void exec_bind(struct exec *exec, const struct exec_slot *slot)
 static enum status copy_run(struct exec *exec, const struct instruction *at)
 {
     const struct device_backend *backend = exec->device->backend;
-    void *from = exec_address(exec, NULL, at->x[0]), *to = exec_address(exec, NULL, at->y);
-    size_t bytes = (size_t)exec->program->values[at->y].bytes;
+    void *from = exec_address(exec, NULL, operand_x(at, 0)), *to = exec_address(exec, NULL, operand_y(at));
+    size_t bytes = (size_t)exec->program->values[operand_y(at)].bytes;
     if (at->kind == INSTRUCTION_COPY_TO_HOST)
         return backend->transfers.download(exec->device, at->stream, to, from, bytes);
     return backend->transfers.upload(exec->device, at->stream, to, from, bytes);
@@ -45,10 +45,10 @@ static enum status collective_run(struct exec *exec, const struct instruction *a
 {
     struct comm *comm = at->among_stages ? exec->options.stages : exec->options.replicas;
     const struct exchange_backend *exchange = comm->exchange;
-    const void *from = exec_address(exec, NULL, at->x[0]);
-    void *to = exec_address(exec, NULL, at->y);
+    const void *from = exec_address(exec, NULL, operand_x(at, 0));
+    void *to = exec_address(exec, NULL, operand_y(at));
     void *stream = exec->device->backend->stream(exec->device, at->stream);
-    const struct value *sent = &exec->program->values[at->x[0]];
+    const struct value *sent = &exec->program->values[operand_x(at, 0)];
     size_t bytes = (size_t)sent->bytes;
     switch (at->kind) {
     case INSTRUCTION_ALL_TO_ALL:
@@ -73,7 +73,7 @@ static enum status message_run(struct exec *exec, const struct instruction *at)
 {
     struct comm *comm = exec->options.stages;
     bool sends = at->kind == INSTRUCTION_SEND;
-    int value = sends ? at->x[0] : at->y;
+    int value = sends ? operand_x(at, 0) : operand_y(at);
     void *data = exec_address(exec, NULL, value);
     void *stream = exec->device->backend->stream(exec->device, at->stream);
     size_t bytes = (size_t)exec->program->values[value].bytes;
@@ -110,7 +110,7 @@ static enum status run_instruction(struct exec *exec, int i)
     const struct instruction *at = exec->steps[i].at;
     if (at->kind == INSTRUCTION_UPDATE) return exec->update_code->apply(&exec->update);
     if (at->kind == INSTRUCTION_MEASURE)
-        return exec->update_code->measure(&exec->update, exec_address(exec, NULL, at->y));
+        return exec->update_code->measure(&exec->update, exec_address(exec, NULL, operand_y(at)));
     return exec_step(exec, i);
 }
 
@@ -279,7 +279,7 @@ static enum status compare_places(const struct exec *exec, int *exchanges)
         const struct instruction *at = &exec->program->instructions[i];
         if (!instruction_is_collective(at)) continue;
         ++*exchanges;
-        text_add(&places, "%s at %" PRId64 "\n", at->name, exec->compiled->plan.offsets[at->y]);
+        text_add(&places, "%s at %" PRId64 "\n", at->name, exec->compiled->plan.offsets[operand_y(at)]);
     }
     enum status status = compare_texts(exec->options.replicas, places.data);
     text_free(&places);

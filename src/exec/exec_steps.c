@@ -29,10 +29,8 @@ static enum status (*code_run(const struct op_code *code, enum phase phase))(con
 
 /* Sets the data of a tensor that the phase uses. Tensors in the batch, or which another stage sends, get
  * theirs with each run. */
-static void exec_resolve(struct exec *exec, const struct instruction *at, int id, struct tensor *tensor)
+static void exec_resolve(struct exec *exec, int id, struct tensor *tensor)
 {
-    if (id < 0) return;
-    if (!ids_have(at->reads, at->read_count, id) && !ids_have(at->writes, at->write_count, id)) return;
     const struct value *value = &exec->program->values[id];
     bool given = value->home == HOME_IMAGES || value->home == HOME_TARGETS || value->home == HOME_FLAGS;
     if (given || value->home == HOME_MAIL)
@@ -41,17 +39,28 @@ static void exec_resolve(struct exec *exec, const struct instruction *at, int id
         tensor->data = exec_address(exec, NULL, id);
 }
 
-/* A copy in the exec's own memory, with data. */
-static struct tensor *place_tensors(struct exec *exec, const struct instruction *at,
-                                    const struct tensor *from, const int *ids, int count)
+/* A copy in the exec's own memory. */
+static struct tensor *place_tensors(struct exec *exec, const struct tensor *from, int count)
 {
     struct tensor *to = exec->tensors + exec->tensor_count;
     exec->tensor_count += count;
-    for (int i = 0; i < count; i++) {
-        to[i] = from[i];
-        if (ids) exec_resolve(exec, at, ids[i], &to[i]);
-    }
+    for (int i = 0; i < count; i++) to[i] = from[i];
     return to;
+}
+
+static void call_place(struct exec *exec, const struct instruction *at, struct call *call)
+{
+    call->x = place_tensors(exec, call->x, call->x_count);
+    call->d_x = place_tensors(exec, call->d_x, call->x_count);
+    call->params = place_tensors(exec, call->params, call->param_count);
+    call->d_params = place_tensors(exec, call->d_params, call->param_count);
+    call->saved = place_tensors(exec, call->saved, call->saved_count);
+    FOR_OPERANDS(o, at) {
+        if (o->access == ACCESS_SHAPE || o->role == OPERAND_WORKSPACE) continue;
+        exec_resolve(exec, o->value, call_tensor(call, (enum operand_role)o->role, (int)o->index));
+    }
+    int workspace = operand(at, OPERAND_WORKSPACE, 0);
+    call->workspace = workspace >= 0 ? exec_address(exec, NULL, workspace) : NULL;
 }
 
 static void step_open(struct exec *exec, int i, struct call_storage *storage)
@@ -64,22 +73,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     assert(step->run);
     struct call *call = &step->call;
     *call = program_call(exec->program, i, storage);
-    call->x = place_tensors(exec, at, call->x, at->x, at->x_count);
-    call->d_x = place_tensors(exec, at, call->d_x, at->d_x, at->x_count);
-    call->params = place_tensors(exec, at, call->params, at->params, at->param_count);
-    call->d_params = place_tensors(exec, at, call->d_params, at->d_params, at->param_count);
-    call->saved = place_tensors(exec, at, call->saved, at->saved, at->saved_count);
-    exec_resolve(exec, at, at->y, &call->y);
-    exec_resolve(exec, at, at->d_y, &call->d_y);
-    exec_resolve(exec, at, at->d_y_more, &call->d_y_more);
-    exec_resolve(exec, at, at->d_x_more, &call->d_x_more);
-    exec_resolve(exec, at, at->y_recomputed, &call->y_recomputed);
-    exec_resolve(exec, at, at->sums, &call->sums);
-    exec_resolve(exec, at, at->y_sums, &call->y_sums);
-    exec_resolve(exec, at, at->x_products, &call->x_products);
-    exec_resolve(exec, at, at->y_products, &call->y_products);
-    exec_resolve(exec, at, at->mask, &call->mask);
-    call->workspace = at->workspace >= 0 ? exec_address(exec, NULL, at->workspace) : NULL;
+    call_place(exec, at, call);
     call->kernel_plan = at->kernel_plan >= 0 ? exec->compiled->kernel_plans.plan[at->kernel_plan] : NULL;
     call->device = exec->device;
     call->stream = exec->device->backend->stream(exec->device, at->stream);
@@ -114,7 +108,8 @@ void steps_open(struct exec *exec)
     size_t tensors = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        tensors += (size_t)(2 * at->x_count + 2 * at->param_count + at->saved_count);
+        tensors += (size_t)(2 * operand_count(at, OPERAND_X) + 2 * operand_count(at, OPERAND_PARAM) +
+                            operand_count(at, OPERAND_SAVED));
     }
     exec->tensors = memory_new(tensors, sizeof *exec->tensors);
     exec->steps = memory_new((size_t)program->count, sizeof *exec->steps);
@@ -131,8 +126,8 @@ static void *update_scratch(const struct exec *exec)
 {
     for (int i = 0; i < exec->program->count; i++) {
         const struct instruction *at = &exec->program->instructions[i];
-        if (at->kind == INSTRUCTION_UPDATE && at->workspace >= 0)
-            return exec_address(exec, NULL, at->workspace);
+        int workspace = at->kind == INSTRUCTION_UPDATE ? operand(at, OPERAND_WORKSPACE, 0) : -1;
+        if (workspace >= 0) return exec_address(exec, NULL, workspace);
     }
     return NULL;
 }
@@ -180,10 +175,10 @@ static struct update_squares squares_open(const struct exec *exec)
     struct update_squares squares = {.first = exec->first_squares};
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (at->kind != INSTRUCTION_UPDATE || at->x_count == 0) continue;
+        if (at->kind != INSTRUCTION_UPDATE || operand_x(at, 0) < 0) continue;
         squares.stages = program->stages;
         squares.count = program_update_chunks(program->graph, program->graph->param_count);
-        squares.all = exec_address(exec, NULL, at->x[0]);
+        squares.all = exec_address(exec, NULL, operand_x(at, 0));
     }
     return squares;
 }

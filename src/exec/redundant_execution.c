@@ -12,15 +12,15 @@
 enum status check_instruction(const struct exec *exec, int i)
 {
     const struct instruction *at = &exec->program->instructions[i];
-    for (int k = 0; k < at->write_count; k++) {
-        const struct value *value = &exec->program->values[at->writes[k]];
-        bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
+    FOR_WRITES(o, at) {
+        const struct value *value = &exec->program->values[o->value];
+        bool output = at->phase == PHASE_FORWARD && o->role == OPERAND_Y;
         /* Offloaded tensors are checked when they have been copied back. Padding between exchanged gradients
          * is undefined; their results are checked in the store. */
         if (value->kind == KIND_WORKSPACE || value->home == HOME_HOST) continue;
         if (value->kind == KIND_EXCHANGE || value->divided) continue;
         TRY(check_tensor(exec, exec->check, &(struct checked_tensor){
-            .data = exec_address(exec, &exec->slots[0], at->writes[k]),
+            .data = exec_address(exec, &exec->slots[0], o->value),
             .bytes = (size_t)shape_count(value->shape) * dtype_bytes(value->dtype),
             .stream = at->stream, .whose = at->name, .what = output ? "output" : value->name,
         }));

@@ -93,7 +93,7 @@ static void forecast_describe(struct forecast_stage *stage)
     stage->layers = layers.data;
     for (int i = 0; i < program->count; i++)
         if (program->instructions[i].kind == INSTRUCTION_SEND)
-            stage->sent_bytes += program->values[program->instructions[i].x[0]].bytes;
+            stage->sent_bytes += program->values[operand_x(&program->instructions[i], 0)].bytes;
 }
 
 /* A step that has run before, on one device, takes as long again. */

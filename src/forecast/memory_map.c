@@ -22,9 +22,10 @@ static bool *find_again(const struct program *program)
     bool *again = memory_new((size_t)program->value_count + 1, sizeof *again);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        for (int k = 0; at->phase == PHASE_RECOMPUTE && !instruction_is_copy(at) && k < at->write_count; k++)
-            again[at->writes[k]] = program->values[at->writes[k]].kind != KIND_WORKSPACE;
-        if (at->y_recomputed >= 0) again[at->y_recomputed] = true;
+        bool recomputes = at->phase == PHASE_RECOMPUTE && !instruction_is_copy(at);
+        FOR_WRITES(o, at)
+            if ((recomputes && o->role != OPERAND_WORKSPACE) || o->role == OPERAND_Y_RECOMPUTED)
+                again[o->value] = true;
     }
     return again;
 }

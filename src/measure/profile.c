@@ -51,7 +51,8 @@ static const struct timeline_stages stages = {profile_stage_name, stage_of};
 static int64_t param_bytes(const struct program *program, const struct instruction *at)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < at->param_count; i++) bytes += program->values[at->params[i]].bytes;
+    FOR_OPERANDS(o, at)
+        if (o->role == OPERAND_PARAM && at->op) bytes += program->values[o->value].bytes;
     return bytes;
 }
 
@@ -60,6 +61,7 @@ static struct profile_row row_of(const struct bench *bench, const struct timed *
     const struct program *program = &bench->step.compiled.program;
     const struct instruction *at = timed->at;
     int i = (int)(at - program->instructions);
+    int y = operand_y(at), workspace = operand(at, OPERAND_WORKSPACE, 0);
     const char *algorithm = exec_algorithm(bench->step.exec, i);
     bool layer = at->node >= 0 && at->op, in_layer = at->node >= 0 && at->kind == INSTRUCTION_OP;
     return (struct profile_row){
@@ -69,8 +71,8 @@ static struct profile_row row_of(const struct bench *bench, const struct timed *
         .algorithm = algorithm ? algorithm : "",
         .ms = timed->milliseconds, .flops = cost_flops(program, at), .bytes = timed->bytes,
         .weight_bytes = param_bytes(program, at),
-        .activation_bytes = layer && at->y >= 0 ? program->values[at->y].bytes : 0,
-        .workspace_bytes = at->workspace >= 0 ? program->values[at->workspace].bytes : 0,
+        .activation_bytes = layer && y >= 0 ? program->values[y].bytes : 0,
+        .workspace_bytes = workspace >= 0 ? program->values[workspace].bytes : 0,
     };
 }
 

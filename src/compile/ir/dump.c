@@ -35,12 +35,8 @@ static void use(const struct program *program, int *ordinals, int value)
 /* ordinals[value]: 1 where an instruction or the program names it, 0 otherwise. */
 static void find_used(const struct program *program, int *ordinals)
 {
-    for (int i = 0; i < program->count; i++) {
-        int count;
-        struct operand *operands = operands_of(&program->instructions[i], &count);
-        for (int k = 0; k < count; k++) use(program, ordinals, operands[k].value);
-        free(operands);
-    }
+    for (int i = 0; i < program->count; i++)
+        FOR_OPERANDS(o, &program->instructions[i]) use(program, ordinals, o->value);
     for (const struct program_word *word = program_value_words; word->name; word++)
         use(program, ordinals, program_value(program, word));
     for (int p = 0; p < program->graph->param_count; p++) use(program, ordinals, program->gradients[p]);
@@ -190,24 +186,34 @@ static void dump_value(const struct dump *dump, int id)
     text_add(text, "\n");
 }
 
-static void add_operands(const struct dump *dump, const struct operand *operands, int count, unsigned access)
+/* The operands that are read, or written, or of which only the shape matters. */
+static void add_operands(const struct dump *dump, const struct instruction *at, unsigned access)
 {
     int added = 0;
     text_add(dump->text, "(");
-    for (int k = 0; k < count; k++) {
-        if (access ? !(operands[k].access & access) : operands[k].access != ACCESS_SHAPE) continue;
-        text_add(dump->text, "%s%s", added++ ? ", " : "", operand_words[operands[k].role]);
-        if (operands[k].index > 0) text_add(dump->text, "[%d]", operands[k].index);
+    FOR_OPERANDS(o, at) {
+        if (access ? !(o->access & access) : o->access != ACCESS_SHAPE) continue;
+        text_add(dump->text, "%s%s", added++ ? ", " : "", operand_words[o->role]);
+        if (o->index > 0) text_add(dump->text, "[%d]", (int)o->index);
         text_add(dump->text, " ");
-        add_value(dump, operands[k].value);
+        add_value(dump, o->value);
     }
     text_add(dump->text, ")");
 }
 
-static bool has_shapes(const struct operand *operands, int count)
+static void add_epilogues(const struct dump *dump, const struct instruction *at)
 {
-    for (int k = 0; k < count; k++)
-        if (operands[k].access == ACCESS_SHAPE) return true;
+    for (int k = 0; k < at->epilogue_count; k++) {
+        const struct epilogue *epilogue = &at->epilogues[k];
+        text_add(dump->text, "%s%s", k > 0 ? ", " : " then ", epilogue_words[epilogue->kind]);
+        if (epilogue->operand != OPERAND_ROLES) text_add(dump->text, " %s", operand_words[epilogue->operand]);
+    }
+}
+
+static bool has_shapes(const struct instruction *at)
+{
+    FOR_OPERANDS(o, at)
+        if (o->access == ACCESS_SHAPE) return true;
     return false;
 }
 
@@ -240,8 +246,6 @@ static void add_flags(const struct dump *dump, const struct instruction *at)
     if (at->among_stages) text_add(text, " among_stages");
     if (at->ranks > 0) text_add(text, " ranks %d", at->ranks);
     if (at->loss_weight != 1) text_add(text, " weight %.9g", (double)at->loss_weight);
-    if (at->relu) text_add(text, " relu");
-    if (at->clips) text_add(text, " clips");
     text_add(text, " stream %d", at->stream);
     for (int k = 0; k < at->wait_count; k++) text_add(text, "%s%d", k ? "," : " waits ", at->waits[k]);
     if (at->behind >= 0) text_add(text, " behind %d", at->behind);
@@ -250,8 +254,6 @@ static void add_flags(const struct dump *dump, const struct instruction *at)
 static void dump_instruction(const struct dump *dump, int i)
 {
     const struct instruction *at = &dump->program->instructions[i];
-    int count;
-    struct operand *operands = operands_of(at, &count);
     text_add(dump->text, "%d %s %s %s ", i, instruction_kind_words[at->kind], phase_words[at->phase],
              at->op ? at->op->name : "-");
     add_settings(dump, at);
@@ -264,16 +266,16 @@ static void dump_instruction(const struct dump *dump, int i)
         add_name(dump->text, at->name);
         text_add(dump->text, " ");
     }
-    add_operands(dump, operands, count, ACCESS_READ);
+    add_operands(dump, at, ACCESS_READ);
     text_add(dump->text, " -> ");
-    add_operands(dump, operands, count, ACCESS_WRITE);
-    if (has_shapes(operands, count)) {
+    add_operands(dump, at, ACCESS_WRITE);
+    add_epilogues(dump, at);
+    if (has_shapes(at)) {
         text_add(dump->text, " shapes ");
-        add_operands(dump, operands, count, ACCESS_SHAPE);
+        add_operands(dump, at, ACCESS_SHAPE);
     }
     add_flags(dump, at);
     text_add(dump->text, "\n");
-    free(operands);
 }
 
 static int *updated_make(const struct program *program)

@@ -178,14 +178,16 @@ static enum status codes_check(const struct program *program, const struct kerne
 static void workspace_set(struct program *program, int i, int64_t bytes)
 {
     struct instruction *at = &program->instructions[i];
-    if (at->workspace >= 0) {
-        struct value *value = &program->values[at->workspace];
+    int workspace = operand(at, OPERAND_WORKSPACE, 0);
+    if (workspace >= 0) {
+        struct value *value = &program->values[workspace];
         value->shape = shape_vector(bytes);
         value->bytes = bytes;
     } else if (bytes > 0) {
         struct value value = {.home = HOME_ARENA, .kind = KIND_WORKSPACE, .dtype = U8, .node = at->node,
                               .index = -1, .shape = shape_vector(bytes)};
-        at->workspace = build_value(program, value, text_format("%s workspace", at->name));
+        workspace = build_value(program, value, text_format("%s workspace", at->name));
+        operand_set(at, OPERAND_WORKSPACE, 0, workspace);
         instruction_link(program, at);
     }
 }

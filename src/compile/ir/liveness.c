@@ -35,8 +35,8 @@ static struct life life_open(const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         *array_push(life.stream_at[at->stream], life.stream_count[at->stream]) = i;
-        for (int k = 0; k < at->read_count; k++) use_add(&life, at->reads[k], i);
-        for (int k = 0; k < at->write_count; k++) use_add(&life, at->writes[k], i);
+        FOR_OPERANDS(o, at)
+            if (o->access != ACCESS_SHAPE) use_add(&life, o->value, i);
     }
     return life;
 }

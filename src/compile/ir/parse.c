@@ -619,32 +619,37 @@ static bool check_settings(struct parser *p, struct instruction *at)
            because(&p->reason, "%s needs settings, in braces", at->op->name);
 }
 
+#define INDEX_MAX 0x7fffff       /* what the index of an operand can be */
+
+/* The operands of an instruction as the text has them. */
 struct operands {
     struct operand *list;
     int count;
 };
 
 /* An operand that is read and written is listed in both places. */
-static void operand_note(struct operands *operands, const struct operand *operand)
+static bool operand_note(struct parser *p, struct operands *operands, const struct operand *operand)
 {
     for (int k = 0; k < operands->count; k++) {
         struct operand *at = &operands->list[k];
-        if (at->role != operand->role || at->index != operand->index || at->value != operand->value) continue;
+        if (at->role != operand->role || at->index != operand->index) continue;
         at->access |= operand->access;
-        return;
+        return at->value == operand->value ||
+               because(&p->reason, "it has two values for %s[%d]", operand_words[at->role], (int)at->index);
     }
     *array_push(operands->list, operands->count) = *operand;
+    return true;
 }
 
 static bool read_operand(struct parser *p, struct operand *operand)
 {
-    int role;
+    int role, index = 0;
     if (!read_choice(p, operand_words, "operand", &role)) return false;
-    operand->role = (enum operand_role)role;
-    operand->index = 0;
-    if (take(p, '[') && (!read_int(p, 0, NUMBER_MAX, &operand->index) || !expect(p, ']'))) return false;
-    if (operand->index > 0 && !operand_is_list(operand->role))
+    if (take(p, '[') && (!read_int(p, 0, INDEX_MAX, &index) || !expect(p, ']'))) return false;
+    if (index > 0 && !operand_is_list((enum operand_role)role))
         return because(&p->reason, "there is only one %s", operand_words[role]);
+    operand->role = (unsigned)role & 0x3f;
+    operand->index = (unsigned)index & INDEX_MAX;
     return read_value(p, &operand->value);
 }
 
@@ -654,17 +659,81 @@ static bool read_operands(struct parser *p, enum access access, struct operands 
     if (!expect(p, '(')) return false;
     if (take(p, ')')) return true;
     do {
-        if (!read_operand(p, &operand)) return false;
-        operand_note(operands, &operand);
+        if (!read_operand(p, &operand) || !operand_note(p, operands, &operand)) return false;
     } while (take(p, ','));
     return expect(p, ')');
 }
 
-static bool read_all_operands(struct parser *p, struct operands *operands)
+static bool read_epilogue(struct parser *p, struct instruction *at)
+{
+    int kind, role = OPERAND_ROLES;
+    if (!read_choice(p, epilogue_words, "epilogue", &kind)) return false;
+    if (at->epilogue_count == CALL_MAX_EPILOGUES)
+        return because(&p->reason, "it has more than %d epilogues", CALL_MAX_EPILOGUES);
+    for (int r = 0; r < OPERAND_ROLES && role == OPERAND_ROLES; r++)
+        if (take_word(p, operand_words[r])) role = r;
+    at->epilogues[at->epilogue_count++] = (struct epilogue){(uint8_t)kind, (uint8_t)role};
+    return true;
+}
+
+static bool read_epilogues(struct parser *p, struct instruction *at)
+{
+    if (!take_word(p, "then")) return true;
+    do {
+        if (!read_epilogue(p, at)) return false;
+    } while (take(p, ','));
+    return true;
+}
+
+static bool read_all_operands(struct parser *p, struct instruction *at, struct operands *operands)
 {
     return read_operands(p, ACCESS_READ, operands) && expect_word(p, "-") && expect(p, '>') &&
-           read_operands(p, ACCESS_WRITE, operands) &&
+           read_operands(p, ACCESS_WRITE, operands) && read_epilogues(p, at) &&
            (!take_word(p, "shapes") || read_operands(p, ACCESS_SHAPE, operands));
+}
+
+/* How many operands of a role an instruction may have: gradients as many as there is what they are of, where
+ * the phase writes any. */
+static int most_operands(const struct instruction *at, enum operand_role role)
+{
+    bool back = instruction_is_backward(at);
+    bool optimizes = at->kind == INSTRUCTION_UPDATE || at->kind == INSTRUCTION_MEASURE;
+    if (!operand_is_list(role)) return 1;
+    if (role == OPERAND_X) return OP_MAX_INPUTS;
+    if (role == OPERAND_SAVED) return OP_MAX_SAVED;
+    if (role == OPERAND_D_X)
+        return back && at->phase != PHASE_BACKWARD_PARAMS ? operand_count(at, OPERAND_X) : 0;
+    if (optimizes) return role == OPERAND_PARAM && at->kind != INSTRUCTION_UPDATE ? 0 : INDEX_MAX + 1;
+    if (role == OPERAND_PARAM) return OP_MAX_PARAMS;
+    return back && at->phase != PHASE_BACKWARD_DATA ? operand_count(at, OPERAND_PARAM) : 0;
+}
+
+static bool check_count(struct parser *p, const struct instruction *at, enum operand_role role)
+{
+    int count = operand_count(at, role);
+    if (count > most_operands(at, role))
+        return because(&p->reason, "it has no %s[%d]", operand_words[role], count - 1);
+    for (int k = 0; k < count && (role == OPERAND_X || (role == OPERAND_PARAM && at->op)); k++)
+        if (operand(at, role, k) < 0) return because(&p->reason, "it has no %s[%d]", operand_words[role], k);
+    return true;
+}
+
+/* All inputs and parameters of an op are known; some of what it saves may not be used. */
+static bool set_operands(struct parser *p, struct instruction *at, const struct operands *operands)
+{
+    for (int k = 0; k < operands->count; k++) {
+        const struct operand *o = &operands->list[k];
+        operand_set(at, (enum operand_role)o->role, (int)o->index, o->value);
+    }
+    for (enum operand_role role = OPERAND_X; role < OPERAND_ROLES; role++)
+        if (!check_count(p, at, role)) return false;
+    for (int k = 0; k < at->epilogue_count; k++) {
+        enum operand_role role = (enum operand_role)at->epilogues[k].operand;
+        if (role < OPERAND_ROLES && operand(at, role, 0) < 0)
+            return because(&p->reason, "'%s %s' has no operand", epilogue_words[at->epilogues[k].kind],
+                           operand_words[role]);
+    }
+    return true;
 }
 
 static bool read_waits(struct parser *p, struct instruction *at)
@@ -702,8 +771,6 @@ static bool read_flag(struct parser *p, struct instruction *at)
     if (strcmp(word, "waits") == 0) return read_waits(p, at);
     if (strcmp(word, "behind") == 0) return read_int(p, 0, program->count - 1, &at->behind);
     if (strcmp(word, "among_stages") == 0) return at->among_stages = true;
-    if (strcmp(word, "relu") == 0) return at->relu = true;
-    if (strcmp(word, "clips") == 0) return at->clips = true;
     return because(&p->reason, "an instruction has no '%s'", word);
 }
 
@@ -738,13 +805,12 @@ static bool read_instruction_name(struct parser *p, struct instruction *at)
 static bool check_op(struct parser *p, const struct instruction *at)
 {
     int mean = at->op->moments.mean, variance = at->op->moments.variance;
-    if (at->x_count == 0 || at->y < 0) return because(&p->reason, "an op has x and y");
-    for (int k = 0; k < at->param_count; k++)
-        if (p->program.values[at->params[k]].home != HOME_PARAM)
-            return because(&p->reason, "params[%d] is not in the store", k);
+    if (operand_x(at, 0) < 0 || operand_y(at) < 0) return because(&p->reason, "an op has x and y");
+    FOR_OPERANDS(o, at)
+        if (o->role == OPERAND_PARAM && p->program.values[o->value].home != HOME_PARAM)
+            return because(&p->reason, "params[%d] is not in the store", (int)o->index);
     if (at->phase != PHASE_UPDATE) return true;
-    bool moments = mean < at->saved_count && variance < at->saved_count && at->saved[mean] >= 0 &&
-                   at->saved[variance] >= 0;
+    bool moments = operand(at, OPERAND_SAVED, mean) >= 0 && operand(at, OPERAND_SAVED, variance) >= 0;
     return moments || because(&p->reason, "it has no moments");
 }
 
@@ -763,39 +829,35 @@ static bool check_kind(struct parser *p, const struct instruction *at)
     case INSTRUCTION_ALL_GATHER:
     case INSTRUCTION_ALL_REDUCE: x = y = true; break;
     }
-    if ((x && at->x_count == 0) || (y && at->y < 0)) return because(&p->reason, "it needs%s%s", x ? " x" : "",
-                                                                    y ? " y" : "");
-    return true;
+    if ((!x || operand_x(at, 0) >= 0) && (!y || operand_y(at) >= 0)) return true;
+    return because(&p->reason, "it needs%s%s", x ? " x" : "", y ? " y" : "");
 }
 
 /* Whether linking gives the operands the accesses that the text says they have. */
 static bool check_accesses(struct parser *p, const struct instruction *at, const struct operands *operands)
 {
     static const char *const accesses[] = {"only a shape", "read", "written", "read and written"};
-    int count;
-    bool right = true;
-    struct operand *linked = operands_of(at, &count);
-    for (int k = 0; right && k < count; k++)
-        for (int t = 0; right && t < operands->count; t++) {
-            const struct operand *said = &operands->list[t];
-            if (said->role != linked[k].role || said->index != linked[k].index) continue;
-            if (said->access != linked[k].access)
-                right = because(&p->reason, "%s[%d] is %s, not %s", operand_words[said->role], said->index,
-                                accesses[linked[k].access], accesses[said->access]);
+    for (int k = 0; k < operands->count; k++) {
+        const struct operand *said = &operands->list[k];
+        FOR_OPERANDS(o, at) {
+            unsigned access = o->access & (ACCESS_READ | ACCESS_WRITE);
+            if (o->role == said->role && o->index == said->index && access != said->access)
+                return because(&p->reason, "%s[%d] is %s, not %s", operand_words[said->role],
+                               (int)said->index, accesses[access], accesses[said->access]);
         }
-    free(linked);
-    return right;
+    }
+    return true;
 }
 
 static bool read_instruction(struct parser *p, struct instruction *at, struct operands *operands)
 {
     if (!read_kind(p, at) || !read_settings(p, at) || !read_instruction_name(p, at) ||
-        !check_settings(p, at) || !read_all_operands(p, operands)) return false;
+        !check_settings(p, at) || !read_all_operands(p, at, operands)) return false;
     while (!at_end(p))
         if (!read_flag(p, at)) return false;
     if (at->kernel_plan >= p->program.kernel_plan_count)
         return because(&p->reason, "there are only %d plans", p->program.kernel_plan_count);
-    if (!operands_set(at, operands->list, operands->count, &p->reason) || !check_kind(p, at)) return false;
+    if (!set_operands(p, at, operands) || !check_kind(p, at)) return false;
     instruction_link(&p->program, at);
     return check_accesses(p, at, operands);
 }

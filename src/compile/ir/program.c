@@ -39,7 +39,7 @@ int recompute_inputs(const struct instruction *forward)
 {
     bool reads = !recompute_keeps_saved(forward->op) ||
                  (forward->op->reads(forward->settings, PHASE_RECOMPUTE) & (READS_X | READS_FIRST_X));
-    return reads ? forward->x_count : 0;
+    return reads ? operand_count(forward, OPERAND_X) : 0;
 }
 
 void value_set_bytes(struct value *value)
@@ -81,11 +81,9 @@ const void *build_settings(struct program *program, const struct op *op, char *t
 
 struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name)
 {
-    return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name,
-                                .node = -1, .kernel_plan = -1, .y = -1, .d_y = -1, .d_y_more = -1,
-                                .d_x_more = -1, .y_recomputed = -1, .sums = -1, .y_sums = -1,
-                                .x_products = -1, .y_products = -1, .mask = -1, .workspace = -1,
-                                .loss_weight = 1, .behind = -1, .in_place_from = -1, .in_place_to = -1};
+    return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name, .node = -1,
+                                .kernel_plan = -1, .loss_weight = 1, .behind = -1, .in_place_from = -1,
+                                .in_place_to = -1};
 }
 
 struct instruction instruction_transfer(enum instruction_kind kind, enum phase phase, char *name, int x,
@@ -93,11 +91,9 @@ struct instruction instruction_transfer(enum instruction_kind kind, enum phase p
 {
     struct instruction at = instruction_new(phase, NULL, NULL, name);
     at.kind = kind;
-    at.x_count = x >= 0;
-    at.x = ids_copy(&x, at.x_count);
-    at.y = y;
-    if (x >= 0) *array_push(at.reads, at.read_count) = x;
-    if (y >= 0) *array_push(at.writes, at.write_count) = y;
+    operand_set(&at, OPERAND_X, 0, x);
+    operand_set(&at, OPERAND_Y, 0, y);
+    instruction_link(NULL, &at);
     return at;
 }
 
@@ -124,23 +120,18 @@ struct instruction instruction_after(const struct program *program, const struct
     at.micro_batch = forward->micro_batch;
     at.kernel_plan = forward->kernel_plan;
     at.loss_weight = forward->loss_weight;
-    at.relu = forward->relu;
-    at.clips = forward->clips;
-    at.x = ids_copy(forward->x, forward->x_count);
-    at.x_count = forward->x_count;
-    at.params = ids_copy(forward->params, forward->param_count);
-    at.param_count = forward->param_count;
-    at.saved = ids_copy(forward->saved, forward->saved_count);
-    at.saved_count = forward->saved_count;
-    at.y = forward->y;
+    FOR_OPERANDS(o, forward)
+        if (o->role == OPERAND_X || o->role == OPERAND_PARAM || o->role == OPERAND_SAVED ||
+            o->role == OPERAND_Y)
+            operand_set(&at, (enum operand_role)o->role, (int)o->index, o->value);
+    epilogues_take(&at, forward);
     return at;
 }
 
 void instruction_free(struct instruction *instruction)
 {
-    int *lists[] = {instruction->x, instruction->d_x, instruction->params, instruction->d_params,
-                    instruction->saved, instruction->reads, instruction->writes, instruction->waits};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
+    free(instruction->operands);
+    free(instruction->waits);
     free(instruction->name);
 }
 
@@ -158,83 +149,202 @@ bool ids_have(const int *ids, int count, int id)
     return false;
 }
 
-static void reads_add(struct instruction *instruction, int id)
+/* The place of an operand among those of an instruction, or where it would be. */
+static int operand_place(const struct instruction *at, enum operand_role role, int index)
 {
-    if (id < 0 || ids_have(instruction->reads, instruction->read_count, id)) return;
-    *array_push(instruction->reads, instruction->read_count) = id;
+    int k = role == OPERAND_X ? 0 : at->operand_count;
+    while (k > 0 && (at->operands[k - 1].role > role ||
+                     (at->operands[k - 1].role == role && (int)at->operands[k - 1].index >= index))) k--;
+    while (k < at->operand_count && at->operands[k].role == role && (int)at->operands[k].index < index) k++;
+    return k;
 }
 
-static void writes_add(struct instruction *instruction, int id)
+static bool operand_is_at(const struct instruction *at, int k, enum operand_role role, int index)
 {
-    if (id >= 0) *array_push(instruction->writes, instruction->write_count) = id;
+    return k < at->operand_count && at->operands[k].role == role && (int)at->operands[k].index == index;
 }
 
-static void reads_add_all(struct instruction *instruction, const int *ids, int count)
+int operand(const struct instruction *at, enum operand_role role, int index)
 {
-    for (int i = 0; i < count; i++) reads_add(instruction, ids[i]);
+    for (int k = role == OPERAND_X ? index : 0; k < at->operand_count && at->operands[k].role <= role; k++)
+        if (operand_is_at(at, k, role, index)) return at->operands[k].value;
+    return -1;
 }
 
-static void writes_add_all(struct instruction *instruction, const int *ids, int count)
+int operand_count(const struct instruction *at, enum operand_role role)
 {
-    for (int i = 0; ids && i < count; i++) writes_add(instruction, ids[i]);
+    int count = 0;
+    for (int k = 0; k < at->operand_count && at->operands[k].role <= role; k++)
+        if (at->operands[k].role == role) count = (int)at->operands[k].index + 1;
+    return count;
 }
 
-static void link_forward(struct instruction *at)
+void operand_set(struct instruction *at, enum operand_role role, int index, int value)
 {
-    reads_add_all(at, at->x, at->x_count);
-    reads_add_all(at, at->params, at->param_count);
-    writes_add(at, at->y);
-    if (at->ranks > 0) reads_add_all(at, at->saved, at->saved_count);
-    else writes_add_all(at, at->saved, at->saved_count);
-    if (at->sums_given) writes_add(at, at->sums);
-    else reads_add(at, at->sums);
-    writes_add(at, at->y_sums);
-    writes_add(at, at->mask);
-}
-
-static void link_recompute(struct instruction *at)
-{
-    bool saved = recompute_keeps_saved(at->op);
-    reads_add_all(at, at->x, recompute_inputs(at));
-    reads_add_all(at, at->params, at->param_count);
-    if (saved) reads_add_all(at, at->saved, at->saved_count);
-    writes_add(at, at->y);
-    if (!saved) writes_add_all(at, at->saved, at->saved_count);
-    if (at->sums_given) writes_add(at, at->sums);
-    writes_add(at, at->mask);
-}
-
-static void link_backward(struct instruction *at)
-{
-    unsigned reads = at->op->reads ? at->op->reads(at->settings, at->phase) : READS_NOTHING;
-    bool joined = at->sums >= 0 && !at->sums_given && at->ranks == 0;   /* d_y is behind the activation */
-    reads_add(at, at->d_y);
-    reads_add(at, at->d_y_more);
-    reads_add(at, at->d_x_more);
-    if (at->d_x_more >= 0) reads_add(at, at->mask);
-    if (reads & READS_X) reads_add_all(at, at->x, at->x_count);
-    if (reads & READS_FIRST_X) reads_add(at, at->x[0]);
-    if ((reads & READS_Y) && !joined) reads_add(at, at->mask >= 0 ? at->mask : at->y);
-    if (reads & READS_PARAMS) reads_add_all(at, at->params, at->param_count);
-    if (reads & READS_SAVED) reads_add_all(at, at->saved, at->saved_count);
-    writes_add_all(at, at->d_x, at->x_count);
-    writes_add_all(at, at->d_params, at->param_count);
-    writes_add(at, at->y_recomputed);
-    if (at->sums_given) writes_add(at, at->sums);
-    else reads_add(at, at->sums);
-    writes_add(at, at->x_products);
-    reads_add(at, at->y_products);
-}
-
-static void link_update(const struct program *program, struct instruction *at)
-{
-    reads_add(at, at->saved[at->op->moments.mean]);
-    reads_add(at, at->saved[at->op->moments.variance]);
-    reads_add_all(at, at->params, at->param_count);
-    for (int i = 0; i < at->param_count; i++) {
-        const struct value *value = &program->values[at->params[i]];
-        if (program->graph->params[value->index].spec.role == ROLE_STATISTIC) writes_add(at, at->params[i]);
+    int k = operand_place(at, role, index);
+    bool there = operand_is_at(at, k, role, index);
+    if (there && value >= 0) {
+        at->operands[k].value = value;
+    } else if (there) {
+        at->operand_count--;
+        memmove(at->operands + k, at->operands + k + 1,
+                (size_t)(at->operand_count - k) * sizeof *at->operands);
+    } else if (value >= 0) {
+        array_push(at->operands, at->operand_count);
+        memmove(at->operands + k + 1, at->operands + k,
+                (size_t)(at->operand_count - 1 - k) * sizeof *at->operands);
+        at->operands[k] = (struct operand){.role = role, .index = (unsigned)index, .value = value};
     }
+}
+
+void operands_replace(struct instruction *at, const int *to, int count)
+{
+    for (int k = 0; k < at->operand_count; k++) {
+        int value = at->operands[k].value;
+        if (value < count && to[value] >= 0) at->operands[k].value = to[value];
+    }
+}
+
+void epilogue_add(struct instruction *at, enum epilogue_kind kind, enum operand_role role, int value)
+{
+    int k = kind == EPILOGUE_X_RELU6 ? 0 : at->epilogue_count;
+    assert(at->epilogue_count < CALL_MAX_EPILOGUES);
+    size_t behind = (size_t)(at->epilogue_count++ - k);
+    memmove(at->epilogues + k + 1, at->epilogues + k, behind * sizeof *at->epilogues);
+    at->epilogues[k] = (struct epilogue){(uint8_t)kind, (uint8_t)role};
+    if (role != OPERAND_ROLES) operand_set(at, role, 0, value);
+}
+
+void epilogues_take(struct instruction *at, const struct instruction *from)
+{
+    at->epilogue_count = 0;
+    for (int k = 0; k < from->epilogue_count; k++) {
+        enum operand_role role = (enum operand_role)from->epilogues[k].operand;
+        if (role == OPERAND_ROLES || operand(at, role, 0) >= 0)
+            at->epilogues[at->epilogue_count++] = from->epilogues[k];
+    }
+}
+
+bool instruction_reads(const struct instruction *at, int value)
+{
+    FOR_OPERANDS(o, at)
+        if (o->value == value && (o->access & ACCESS_READ)) return true;
+    return false;
+}
+
+bool instruction_writes(const struct instruction *at, int value)
+{
+    FOR_WRITES(o, at)
+        if (o->value == value) return true;
+    return false;
+}
+
+/* What the phase does to the operands of a role, where that depends on nothing else. */
+struct role_access {
+    unsigned char forward, recompute, backward;
+};
+enum { R = ACCESS_READ, W = ACCESS_WRITE, N = ACCESS_SHAPE };
+static const struct role_access role_accesses[OPERAND_ROLES] = {
+    [OPERAND_X] = {R, N, N},            [OPERAND_D_X] = {N, N, W},          [OPERAND_PARAM] = {R, R, N},
+    [OPERAND_D_PARAM] = {N, N, W},      [OPERAND_SAVED] = {W, W, N},        [OPERAND_Y] = {W, W, N},
+    [OPERAND_D_Y] = {N, N, R},          [OPERAND_D_Y_ADDEND] = {N, N, R},
+    [OPERAND_D_X_ADDEND] = {N, N, R},   [OPERAND_Y_RECOMPUTED] = {N, N, W}, [OPERAND_X_MOMENTS] = {R, N, N},
+    [OPERAND_Y_MOMENTS] = {W, W, N},    [OPERAND_X_SUMS] = {R, N, N},       [OPERAND_Y_SUMS] = {W, N, N},
+    [OPERAND_D_X_SUMS] = {N, N, W},     [OPERAND_D_Y_SUMS] = {N, N, R},     [OPERAND_RANK_SUMS] = {N, N, W},
+    [OPERAND_X_PRODUCTS] = {N, N, W},   [OPERAND_Y_PRODUCTS] = {N, N, R},   [OPERAND_MASK] = {W, W, N},
+    [OPERAND_WORKSPACE] = {W, W, W},
+};
+
+/* An instruction, and what the accesses to several of its operands depend on. */
+struct linking {
+    const struct program *program;
+    const struct instruction *at;
+    unsigned reads;          /* enum reads: of a backward phase */
+    bool masked;             /* backward reads the mask of y instead of y */
+    bool joined;             /* backward's d_y is the gradient of the activation's argument */
+    bool x, saved;           /* recompute reads x, and what forward saved */
+};
+
+static struct linking linking_open(const struct program *program, const struct instruction *at)
+{
+    struct linking l = {.program = program, .at = at};
+    if (instruction_is_backward(at)) {
+        if (at->op->reads) l.reads = at->op->reads(at->settings, at->phase);
+        l.masked = operand(at, OPERAND_MASK, 0) >= 0;
+        l.joined = operand(at, OPERAND_D_Y_SUMS, 0) >= 0;
+    } else if (at->phase == PHASE_RECOMPUTE) {
+        l.x = recompute_inputs(at) > 0;
+        l.saved = recompute_keeps_saved(at->op);
+    }
+    return l;
+}
+
+static unsigned forward_access(const struct linking *l, const struct operand *o)
+{
+    if (o->role == OPERAND_SAVED && l->at->ranks > 0) return ACCESS_READ;
+    return role_accesses[o->role].forward;
+}
+
+static unsigned recompute_access(const struct linking *l, const struct operand *o)
+{
+    if (o->role == OPERAND_X) return l->x ? ACCESS_READ : ACCESS_SHAPE;
+    if (o->role == OPERAND_SAVED && l->saved) return ACCESS_READ;
+    return role_accesses[o->role].recompute;
+}
+
+static bool backward_reads(const struct linking *l, const struct operand *o)
+{
+    bool y = (l->reads & READS_Y) && !l->joined;
+    if (o->role == OPERAND_X) return l->reads & (o->index == 0 ? READS_X | READS_FIRST_X : READS_X);
+    if (o->role == OPERAND_Y) return y && !l->masked;
+    if (o->role == OPERAND_MASK) return y || operand(l->at, OPERAND_D_X_ADDEND, 0) >= 0;
+    if (o->role == OPERAND_PARAM) return l->reads & READS_PARAMS;
+    return o->role == OPERAND_SAVED && (l->reads & READS_SAVED);
+}
+
+static unsigned backward_access(const struct linking *l, const struct operand *o)
+{
+    if (o->role == OPERAND_RANK_SUMS && l->at->ranks > 0) return ACCESS_READ;
+    return backward_reads(l, o) ? ACCESS_READ : role_accesses[o->role].backward;
+}
+
+static unsigned update_access(const struct linking *l, const struct operand *o)
+{
+    const struct op *op = l->at->op;
+    bool moment = (int)o->index == op->moments.mean || (int)o->index == op->moments.variance;
+    if (o->role == OPERAND_SAVED) return moment ? ACCESS_READ : ACCESS_SHAPE;
+    if (o->role == OPERAND_WORKSPACE) return ACCESS_WRITE;
+    if (o->role != OPERAND_PARAM) return ACCESS_SHAPE;
+    const struct parameter *param = &l->program->graph->params[l->program->values[o->value].index];
+    return param->spec.role == ROLE_STATISTIC ? ACCESS_READ | ACCESS_WRITE : ACCESS_READ;
+}
+
+static unsigned op_access(const struct linking *l, const struct operand *o)
+{
+    switch (l->at->phase) {
+    case PHASE_FORWARD: return forward_access(l, o);
+    case PHASE_BACKWARD:
+    case PHASE_BACKWARD_DATA:
+    case PHASE_BACKWARD_PARAMS: return backward_access(l, o);
+    case PHASE_UPDATE: return update_access(l, o);
+    case PHASE_RECOMPUTE: return recompute_access(l, o);
+    case PHASE_COUNT: break;
+    }
+    return ACCESS_SHAPE;
+}
+
+/* Of what is not an op's: the update writes parameters, all else y. */
+static unsigned other_access(const struct operand *o)
+{
+    bool writes = o->role == OPERAND_PARAM || o->role == OPERAND_Y || o->role == OPERAND_WORKSPACE;
+    return writes ? ACCESS_WRITE : ACCESS_READ;
+}
+
+static void mark_repeated(struct instruction *at, int k)
+{
+    for (const struct operand *o = at->operands; o < at->operands + k; o++)
+        if (o->value == at->operands[k].value && (o->access & ACCESS_READ))
+            at->operands[k].access |= ACCESS_REPEATED;
 }
 
 /* The in-place pair that the op allows; liveness decides whether `from` dies there. */
@@ -243,34 +353,33 @@ static void link_in_place(const struct program *program, struct instruction *at)
     struct shape shapes[OP_MAX_INPUTS];
     at->in_place_from = at->in_place_to = -1;
     if (!at->op->in_place || at->phase == PHASE_UPDATE || at->phase == PHASE_BACKWARD_PARAMS) return;
-    for (int i = 0; i < at->x_count; i++) shapes[i] = program->values[at->x[i]].shape;
+    int count = operand_count(at, OPERAND_X);
+    for (int i = 0; i < count; i++) shapes[i] = program->values[operand_x(at, i)].shape;
     bool forward = at->phase == PHASE_FORWARD || at->phase == PHASE_RECOMPUTE;
-    if (!at->op->in_place(at->settings, forward ? PHASE_FORWARD : at->phase, at->x_count, shapes)) return;
-    int from = forward ? at->x[0] : at->d_y;
-    int to = forward ? at->y : at->d_x[0];
+    if (!at->op->in_place(at->settings, forward ? PHASE_FORWARD : at->phase, count, shapes)) return;
+    int from = forward ? operand_x(at, 0) : operand(at, OPERAND_D_Y, 0);
+    int to = forward ? operand_y(at) : operand(at, OPERAND_D_X, 0);
     if (from < 0 || to < 0) return;
     at->in_place_from = from;
     at->in_place_to = to;
 }
 
-void instruction_link(const struct program *program, struct instruction *instruction)
+static void link_op(const struct program *program, struct instruction *at)
 {
-    if (!instruction->op) return;
-    instruction->read_count = instruction->write_count = 0;
-    free(instruction->reads);
-    free(instruction->writes);
-    instruction->reads = instruction->writes = NULL;
-    switch (instruction->phase) {
-    case PHASE_FORWARD: link_forward(instruction); break;
-    case PHASE_BACKWARD:
-    case PHASE_BACKWARD_DATA:
-    case PHASE_BACKWARD_PARAMS: link_backward(instruction); break;
-    case PHASE_UPDATE: link_update(program, instruction); break;
-    case PHASE_RECOMPUTE: link_recompute(instruction); break;
-    case PHASE_COUNT: assert(false);
+    struct linking l = linking_open(program, at);
+    for (int k = 0; k < at->operand_count; k++) {
+        at->operands[k].access = op_access(&l, &at->operands[k]);
+        if (at->operands[k].access & ACCESS_READ) mark_repeated(at, k);
     }
-    writes_add(instruction, instruction->workspace);
-    link_in_place(program, instruction);
+    link_in_place(program, at);
+}
+
+void instruction_link(const struct program *program, struct instruction *at)
+{
+    if (at->op) link_op(program, at);
+    else
+        for (int k = 0; k < at->operand_count; k++)
+            at->operands[k].access = other_access(&at->operands[k]);
 }
 
 void build_push(struct program *program, struct instruction instruction)
@@ -301,8 +410,8 @@ struct value_uses *value_uses(const struct program *program)
     for (int v = 0; v < program->value_count; v++) uses[v] = (struct value_uses){NO_USE, NO_USE};
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        for (int k = 0; k < at->write_count; k++) use_note(&uses[at->writes[k]].writer, i);
-        for (int k = 0; k < at->read_count; k++) use_note(&uses[at->reads[k]].reader, i);
+        FOR_WRITES(o, at) use_note(&uses[o->value].writer, i);
+        FOR_READS(o, at) use_note(&uses[o->value].reader, i);
     }
     return uses;
 }
@@ -320,11 +429,11 @@ int build_cast(struct program *program, int from, enum dtype dtype, int micro_ba
     value.home = HOME_ARENA;
     value.dtype = dtype;
     cast.micro_batch = micro_batch;
-    cast.x = ids_copy(&from, 1);
-    cast.x_count = 1;
-    cast.y = build_value(program, value, value_name);
+    int to = build_value(program, value, value_name);
+    operand_set(&cast, OPERAND_X, 0, from);
+    operand_set(&cast, OPERAND_Y, 0, to);
     build_push(program, cast);
-    return cast.y;
+    return to;
 }
 
 void program_free(struct program *program)
@@ -344,25 +453,26 @@ void program_free(struct program *program)
     *program = (struct program){0};
 }
 
-static int *ids_copy_if(const int *ids, int count)
+/* To which array_push may append. */
+static void *list_copy(const void *list, int count, size_t size)
 {
-    return ids ? ids_copy(ids, count) : NULL;
+    int room = 1;
+    while (room < count) room *= 2;
+    if (count == 0) return NULL;
+    return memcpy(memory_new((size_t)room, size), list, (size_t)count * size);
+}
+
+struct operand *operands_copy(const struct instruction *at)
+{
+    return list_copy(at->operands, at->operand_count, sizeof *at->operands);
 }
 
 struct instruction instruction_copy(const struct instruction *at)
 {
     struct instruction copy = *at;
     copy.name = text_copy(at->name);
-    copy.x = ids_copy_if(at->x, at->x_count);
-    copy.d_x = ids_copy_if(at->d_x, at->x_count);
-    copy.params = ids_copy_if(at->params, at->param_count);
-    copy.d_params = ids_copy_if(at->d_params, at->param_count);
-    copy.saved = ids_copy_if(at->saved, at->saved_count);
-    copy.reads = copy.writes = copy.waits = NULL;
-    copy.read_count = copy.write_count = copy.wait_count = 0;
-    for (int k = 0; k < at->read_count; k++) *array_push(copy.reads, copy.read_count) = at->reads[k];
-    for (int k = 0; k < at->write_count; k++) *array_push(copy.writes, copy.write_count) = at->writes[k];
-    for (int k = 0; k < at->wait_count; k++) *array_push(copy.waits, copy.wait_count) = at->waits[k];
+    copy.operands = operands_copy(at);
+    copy.waits = list_copy(at->waits, at->wait_count, sizeof *copy.waits);
     return copy;
 }
 
@@ -383,7 +493,7 @@ struct program program_copy(const struct program *program)
     for (int i = 0; i < program->count; i++)
         *array_push(copy.instructions, copy.count) = instruction_copy(&program->instructions[i]);
     copy.gradients = ids_copy(program->gradients, program->graph->param_count);
-    copy.node_stages = ids_copy_if(program->node_stages, program->graph->count);
+    if (program->node_stages) copy.node_stages = ids_copy(program->node_stages, program->graph->count);
     return copy;
 }
 
@@ -392,11 +502,6 @@ static struct tensor tensor_of(const struct program *program, int id)
     if (id < 0) return (struct tensor){0};
     const struct value *value = &program->values[id];
     return (struct tensor){.dtype = value->dtype, .shape = value->shape};
-}
-
-static void tensors_of(const struct program *program, const int *ids, int count, struct tensor *out)
-{
-    for (int i = 0; i < count; i++) out[i] = tensor_of(program, ids ? ids[i] : -1);
 }
 
 /* A gradient that was passed on has the element count of its tensor, but may have another shape (flatten);
@@ -424,27 +529,91 @@ int program_next_message(const struct program *program, enum instruction_kind ki
     return -1;
 }
 
+/* The tensor of an operand: gradients have the shape of what they are of. */
+static struct tensor operand_tensor(const struct program *program, const struct instruction *at,
+                                    const struct operand *o)
+{
+    switch ((enum operand_role)o->role) {
+    case OPERAND_D_X: return gradient_of(program, o->value, operand_x(at, (int)o->index));
+    case OPERAND_D_X_ADDEND: return gradient_of(program, o->value, operand_x(at, 0));
+    case OPERAND_D_Y:
+    case OPERAND_D_Y_ADDEND: return gradient_of(program, o->value, operand_y(at));
+    case OPERAND_X:
+    case OPERAND_PARAM:
+    case OPERAND_D_PARAM:
+    case OPERAND_SAVED:
+    case OPERAND_Y:
+    case OPERAND_Y_RECOMPUTED:
+    case OPERAND_X_MOMENTS:
+    case OPERAND_Y_MOMENTS:
+    case OPERAND_X_SUMS:
+    case OPERAND_Y_SUMS:
+    case OPERAND_D_X_SUMS:
+    case OPERAND_D_Y_SUMS:
+    case OPERAND_RANK_SUMS:
+    case OPERAND_X_PRODUCTS:
+    case OPERAND_Y_PRODUCTS:
+    case OPERAND_MASK:
+    case OPERAND_WORKSPACE:
+    case OPERAND_ROLES: break;
+    }
+    return tensor_of(program, o->value);
+}
+
+struct tensor *call_tensor(struct call *call, enum operand_role role, int index)
+{
+    switch (role) {
+    case OPERAND_X: return &call->x[index];
+    case OPERAND_D_X: return &call->d_x[index];
+    case OPERAND_PARAM: return &call->params[index];
+    case OPERAND_D_PARAM: return &call->d_params[index];
+    case OPERAND_SAVED: return &call->saved[index];
+    case OPERAND_Y: return &call->y;
+    case OPERAND_D_Y: return &call->d_y;
+    case OPERAND_D_Y_ADDEND: return &call->d_y_more;
+    case OPERAND_D_X_ADDEND: return &call->d_x_more;
+    case OPERAND_Y_RECOMPUTED: return &call->y_recomputed;
+    case OPERAND_X_MOMENTS:
+    case OPERAND_Y_MOMENTS:
+    case OPERAND_X_SUMS:
+    case OPERAND_D_X_SUMS:
+    case OPERAND_D_Y_SUMS:
+    case OPERAND_RANK_SUMS: return &call->sums;
+    case OPERAND_Y_SUMS: return &call->y_sums;
+    case OPERAND_X_PRODUCTS: return &call->x_products;
+    case OPERAND_Y_PRODUCTS: return &call->y_products;
+    case OPERAND_MASK: return &call->mask;
+    case OPERAND_WORKSPACE:
+    case OPERAND_ROLES: break;
+    }
+    return NULL;
+}
+
+static bool has_epilogue(const struct instruction *at, enum epilogue_kind kind)
+{
+    for (int k = 0; k < at->epilogue_count; k++)
+        if (at->epilogues[k].kind == kind) return true;
+    return false;
+}
+
 struct call program_call(const struct program *program, int i, struct call_storage *storage)
 {
     const struct instruction *at = &program->instructions[i];
-    tensors_of(program, at->x, at->x_count, storage->x);
-    for (int k = 0; k < at->x_count; k++)
-        storage->d_x[k] = gradient_of(program, at->d_x ? at->d_x[k] : -1, at->x[k]);
-    tensors_of(program, at->params, at->param_count, storage->params);
-    tensors_of(program, at->d_params, at->param_count, storage->d_params);
-    tensors_of(program, at->saved, at->saved_count, storage->saved);
-    return (struct call){
+    struct call call = {
         .settings = at->settings, .phase = call_phase(at), .training = program->training,
-        .x_count = at->x_count, .param_count = at->param_count, .saved_count = at->saved_count,
+        .x_count = operand_count(at, OPERAND_X), .param_count = operand_count(at, OPERAND_PARAM),
+        .saved_count = operand_count(at, OPERAND_SAVED),
         .x = storage->x, .d_x = storage->d_x, .params = storage->params,
         .d_params = storage->d_params, .saved = storage->saved,
-        .y = tensor_of(program, at->y), .d_y = gradient_of(program, at->d_y, at->y),
-        .d_y_more = gradient_of(program, at->d_y_more, at->y),
-        .d_x_more = gradient_of(program, at->d_x_more, at->x_count > 0 ? at->x[0] : -1),
-        .y_recomputed = tensor_of(program, at->y_recomputed),
-        .sums = tensor_of(program, at->sums), .y_sums = tensor_of(program, at->y_sums),
-        .x_products = tensor_of(program, at->x_products), .y_products = tensor_of(program, at->y_products),
-        .mask = tensor_of(program, at->mask),
-        .relu = at->relu, .clips = at->clips, .ranks = at->ranks, .loss_weight = at->loss_weight,
+        .relu = has_epilogue(at, EPILOGUE_RELU), .clips = has_epilogue(at, EPILOGUE_X_RELU6),
+        .ranks = at->ranks, .loss_weight = at->loss_weight,
     };
+    for (int k = 0; k < call.x_count; k++) call.d_x[k] = (struct tensor){0};
+    for (int k = 0; k < call.param_count; k++) call.d_params[k] = (struct tensor){0};
+    for (int k = 0; k < call.saved_count; k++) call.saved[k] = (struct tensor){0};
+    FOR_OPERANDS(o, at) {
+        struct tensor *tensor = call_tensor(&call, (enum operand_role)o->role, (int)o->index);
+        if (tensor) *tensor = operand_tensor(program, at, o);
+    }
+    return call;
 }

@@ -5,6 +5,7 @@
 #include "compile/parallel/pipeline_schedule.h"
 #include "device/device.h"
 #include "graph/graph.h"
+#include "kernels/call.h"
 
 enum home {
     HOME_ARENA,      /* placed by the plan */
@@ -61,9 +62,23 @@ enum instruction_kind {
     INSTRUCTION_ALL_REDUCE,      /* y: the sum of all ranks' x[0], by the backend */
 };
 
-/* Value ids; -1 where there is
- * nothing. x, params, saved and y are named in every phase, because code needs their shapes; those that the
- * phase touches are in `reads` and `writes`, and only those have data when it is called. */
+/* What an instruction does to the value of an operand: a set of these; only its shape matters if it is
+ * empty. */
+enum access {
+    ACCESS_SHAPE, ACCESS_READ = 1, ACCESS_WRITE = 2,
+    ACCESS_REPEATED = 4      /* the read of a value that an operand before it reads as well */
+};
+
+/* A value and its role (kernels/call.h). */
+struct operand {
+    unsigned role : 6;       /* enum operand_role */
+    unsigned access : 3;     /* enum access */
+    unsigned index : 23;     /* of x, d_x, params, d_params, saved, of which there may be several; else 0 */
+    int value;
+};
+
+/* x, params, saved and y are operands in every phase, because code needs their shapes; the update, and what
+ * adds up squares for it, read gradients as d_params, and the update writes parameters as params. */
 struct instruction {
     enum instruction_kind kind;
     enum phase phase;
@@ -76,18 +91,12 @@ struct instruction {
     bool among_stages;       /* INSTRUCTION_ALL_GATHER: not among ranks of one stage */
     int stream;
     int kernel_plan;         /* instructions with the same kernel plan share one op_code.prepare; -1: none */
-    int x_count, param_count, saved_count;
-    int *x, *d_x, *params, *d_params, *saved;
-    int y, d_y;
-    int d_y_more, d_x_more, y_recomputed, sums, y_sums, mask; /* as in struct call */
-    int x_products, y_products;                               /* likewise */
-    bool sums_given;         /* sums are written here, not read */
-    bool relu, clips;        /* as in struct call */
+    struct operand *operands;    /* by role, then by index */
+    int operand_count;
+    struct epilogue epilogues[CALL_MAX_EPILOGUES];
+    int epilogue_count;
     int ranks;               /* as in struct call */
-    int workspace;           /* value, or -1 */
     float loss_weight;
-    int *reads, *writes;     /* value ids: what liveness goes by, workspaces and update included */
-    int read_count, write_count;
     int *waits;              /* earlier instructions on other streams that must have ended */
     int wait_count;
     int behind;              /* an earlier transfer that must have ended, so that its memory is free; -1 */
@@ -146,6 +155,41 @@ bool program_param_trained(const struct parameter *param);
  * of all of them where it is graph->param_count. */
 int64_t program_update_chunks(const struct graph *graph, int param);
 
+/* Whether there may be several operands with a role, by index. */
+static inline bool operand_is_list(enum operand_role role)
+{
+    return role == OPERAND_X || role == OPERAND_D_X || role == OPERAND_PARAM || role == OPERAND_D_PARAM ||
+           role == OPERAND_SAVED;
+}
+
+/* The value of an operand; -1: there is none. */
+int operand(const struct instruction *at, enum operand_role role, int index);
+/* How many there are with a role, up to the last index. */
+int operand_count(const struct instruction *at, enum operand_role role);
+
+static inline int operand_x(const struct instruction *at, int index) { return operand(at, OPERAND_X, index); }
+static inline int operand_y(const struct instruction *at) { return operand(at, OPERAND_Y, 0); }
+
+static inline const struct operand *operands_end(const struct instruction *at)
+{
+    return at->operand_count > 0 ? at->operands + at->operand_count : at->operands;
+}
+
+static inline bool operand_is_read(const struct operand *operand)
+{
+    return (operand->access & (ACCESS_READ | ACCESS_REPEATED)) == ACCESS_READ;
+}
+
+/* Loops over the operands of an instruction; over those whose values it reads, each value once; over those
+ * that it writes. */
+#define FOR_OPERANDS(o, at) \
+    for (const struct operand *o = (at)->operands, *o##_end = operands_end(at); o < o##_end; o++)
+#define FOR_READS(o, at) FOR_OPERANDS(o, at) if (operand_is_read(o))
+#define FOR_WRITES(o, at) FOR_OPERANDS(o, at) if (o->access & ACCESS_WRITE)
+
+bool instruction_reads(const struct instruction *at, int value);
+bool instruction_writes(const struct instruction *at, int value);
+
 static inline bool instruction_is_copy(const struct instruction *at)
 {
     return at->kind == INSTRUCTION_COPY_TO_HOST || at->kind == INSTRUCTION_COPY_FROM_HOST;
@@ -181,7 +225,7 @@ static inline bool instruction_is_op_update(const struct instruction *at)
 static inline bool instruction_is_exchange(const struct program *program, const struct instruction *at)
 {
     return instruction_is_collective(at) || instruction_is_message(at) ||
-           (at->y >= 0 && program->values[at->y].kind == KIND_EXCHANGE);
+           (operand_y(at) >= 0 && program->values[operand_y(at)].kind == KIND_EXCHANGE);
 }
 
 /* The value that the plan places for `value`: itself, or what it is a part of. */
@@ -198,3 +242,5 @@ struct call_storage {
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS], saved[OP_MAX_SAVED];
 };
 struct call program_call(const struct program *program, int i, struct call_storage *storage);
+/* Where struct call has the tensor of an operand; NULL: it is a workspace. */
+struct tensor *call_tensor(struct call *call, enum operand_role role, int index);

@@ -17,13 +17,13 @@ const struct op *build_op(const char *name);
 /* Settings of an internal op, owned by the program. Frees `text`. */
 const void *build_settings(struct program *program, const struct op *op, char *text);
 
-/* An instruction with nothing in it: every id -1, weight 1. Owns `name`. */
+/* An instruction without operands, of weight 1. Owns `name`. */
 struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name);
 /* A copy, message or collective, from x to y; of a message, one of them is -1. Owns `name`. */
 struct instruction instruction_transfer(enum instruction_kind kind, enum phase phase, char *name, int x,
                                         int y);
-/* A call of another phase of what `forward` calls: its inputs, parameters, saved tensors, output and
- * kernel plan. */
+/* A call of another phase of what `forward` calls: its inputs, parameters, saved tensors, output, kernel
+ * plan, and epilogues without an operand. */
 struct instruction instruction_after(const struct program *program, const struct instruction *forward,
                                      enum phase phase);
 /* "layer1.0.conv1 backward data": the usual name of a node's instruction; NULL: it is of no node. The caller
@@ -31,6 +31,8 @@ struct instruction instruction_after(const struct program *program, const struct
 char *instruction_name(const struct program *program, int node, enum phase phase);
 void instruction_free(struct instruction *instruction);
 struct instruction instruction_copy(const struct instruction *at);
+/* Its operands, to which operand_set may add others. */
+struct operand *operands_copy(const struct instruction *at);
 int *ids_copy(const int *ids, int count);
 bool ids_have(const int *ids, int count, int id);
 
@@ -38,11 +40,24 @@ bool ids_have(const int *ids, int count, int id);
  * run again, and what it saved is recomputed as well. */
 bool recompute_keeps_saved(const struct op *op);
 
+/* Whether recomputing what a forward instruction writes makes this operand again. */
+bool recompute_makes(const struct instruction *forward, const struct operand *o);
+
 /* How many of its inputs recomputing what a forward instruction writes takes: all or none. */
 int recompute_inputs(const struct instruction *forward);
 
-/* Sets `reads`, `writes` and the in-place pair from the other members and what the op says. */
-void instruction_link(const struct program *program, struct instruction *instruction);
+/* Gives an instruction an operand, or another value for one that it has; -1: it has none any more. To be
+ * linked again. */
+void operand_set(struct instruction *at, enum operand_role role, int index, int value);
+/* Values below `count` become to[value] in all operands, where that is not -1. */
+void operands_replace(struct instruction *at, const int *to, int count);
+/* Appends to the epilogues, with its operand, unless `role` is OPERAND_ROLES. */
+void epilogue_add(struct instruction *at, enum epilogue_kind kind, enum operand_role role, int value);
+/* The epilogues become those of another instruction whose operands this one also has. */
+void epilogues_take(struct instruction *at, const struct instruction *from);
+
+/* Sets the accesses of the operands, and the in-place pair, from all else and what the op says. */
+void instruction_link(const struct program *program, struct instruction *at);
 
 /* Links and appends. The program owns what the instruction owns. */
 void build_push(struct program *program, struct instruction instruction);

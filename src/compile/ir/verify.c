@@ -149,7 +149,7 @@ static bool may_replace(struct memory_state *mem, int i, int old, int writes)
     const struct history *history = &mem->histories[old];
     bool in_place = at->in_place_from == old && at->in_place_to == writes &&
                     mem->plan->offsets[old] == mem->plan->offsets[writes];
-    bool stays = at->kind == INSTRUCTION_ALL_GATHER && at->x[0] == old &&
+    bool stays = at->kind == INSTRUCTION_ALL_GATHER && operand_x(at, 0) == old &&
                  value_placed(mem->program, old) == writes;
     if (history->last_reader > i || (history->last_reader == i && !in_place && !stays) ||
         history->writer == i)
@@ -215,17 +215,17 @@ static bool check_write(struct memory_state *mem, int i, int value)
 static bool check_instruction(struct memory_state *mem, int i)
 {
     const struct instruction *at = &mem->program->instructions[i];
-    for (int k = 0; k < at->read_count; k++)
-        if (!check_read(mem, i, at->reads[k])) return false;
-    for (int k = 0; k < at->write_count; k++) {
-        if (!check_write(mem, i, at->writes[k])) return false;
-        mem->histories[at->writes[k]].written = true;
-        mem->histories[at->writes[k]].writer = i;
+    FOR_READS(o, at)
+        if (!check_read(mem, i, o->value)) return false;
+    FOR_WRITES(o, at) {
+        if (!check_write(mem, i, o->value)) return false;
+        mem->histories[o->value].written = true;
+        mem->histories[o->value].writer = i;
     }
-    for (int k = 0; k < at->read_count; k++)
-        for (int s = first_standing(mem, at->reads[k]); s >= 0; s = next_standing(mem, at->reads[k], s))
+    FOR_READS(o, at)
+        for (int s = first_standing(mem, o->value); s >= 0; s = next_standing(mem, o->value, s))
             mem->histories[s].touched[at->stream] = i;
-    for (int k = 0; k < at->write_count; k++) mem->histories[at->writes[k]].touched[at->stream] = i;
+    FOR_WRITES(o, at) mem->histories[o->value].touched[at->stream] = i;
     return true;
 }
 
@@ -233,8 +233,7 @@ static void find_parts(struct memory_state *mem)
 {
     const struct program *program = mem->program;
     for (int i = 0; i < program->count; i++)
-        for (int k = 0; k < program->instructions[i].write_count; k++)
-            mem->made[program->instructions[i].writes[k]] = true;
+        FOR_WRITES(o, &program->instructions[i]) mem->made[o->value] = true;
     for (int v = 0; v < program->value_count; v++) mem->first[v] = mem->next[v] = -1;
     for (int v = program->value_count - 1; v >= 0; v--) {
         if (program->values[v].home != HOME_PART || !mem->made[v]) continue;
@@ -247,8 +246,8 @@ static void find_parts(struct memory_state *mem)
 static void find_last_readers(struct memory_state *mem, int i)
 {
     const struct instruction *at = &mem->program->instructions[i];
-    for (int k = 0; k < at->read_count; k++)
-        for (int s = first_standing(mem, at->reads[k]); s >= 0; s = next_standing(mem, at->reads[k], s))
+    FOR_READS(o, at)
+        for (int s = first_standing(mem, o->value); s >= 0; s = next_standing(mem, o->value, s))
             mem->histories[s].last_reader = i;
 }
 

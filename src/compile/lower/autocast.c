@@ -19,9 +19,9 @@ static enum dtype input_dtype(const struct program *program, const struct instru
     case CLASS_FULL: return F32;
     case CLASS_FOLLOW: break;
     }
-    enum dtype first = program->values[at->x[0]].dtype;
-    for (int i = 1; i < at->x_count; i++) {
-        enum dtype other = program->values[at->x[i]].dtype;
+    enum dtype first = program->values[operand_x(at, 0)].dtype;
+    for (int i = 1; i < operand_count(at, OPERAND_X); i++) {
+        enum dtype other = program->values[operand_x(at, i)].dtype;
         if (dtype_is_float(other) && other != first) return F32;
     }
     return first;
@@ -50,13 +50,14 @@ static void value_set_dtype(struct value *value, enum dtype dtype)
 static void autocast_forward(struct program *program, struct instruction *at, struct casts *casts)
 {
     enum dtype want = input_dtype(program, at);
-    for (int i = 0; i < at->x_count; i++) {
-        enum dtype have = program->values[at->x[i]].dtype;
+    for (int i = 0; i < operand_count(at, OPERAND_X); i++) {
+        int x = operand_x(at, i);
+        enum dtype have = program->values[x].dtype;
         if (!dtype_is_float(have) || have == want) continue;
-        at->x[i] = cast_of(program, casts, at->x[i], want, at->micro_batch);
+        operand_set(at, OPERAND_X, i, cast_of(program, casts, x, want, at->micro_batch));
     }
     enum dtype out = at->op->output_dtype ? at->op->output_dtype(at->settings, want) : want;
-    value_set_dtype(&program->values[at->y], out);
+    value_set_dtype(&program->values[operand_y(at)], out);
 }
 
 void autocast(struct program *program)

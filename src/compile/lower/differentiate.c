@@ -32,20 +32,20 @@ static bool param_trained(const struct program *program, int value)
 
 static bool any_trained(const struct program *program, const struct instruction *forward)
 {
-    for (int i = 0; i < forward->param_count; i++)
-        if (param_trained(program, forward->params[i])) return true;
+    FOR_OPERANDS(o, forward)
+        if (o->role == OPERAND_PARAM && param_trained(program, o->value)) return true;
     return false;
 }
 
 static bool input_wanted(const struct backward *b, const struct instruction *forward, int i)
 {
     bool refused = forward->op->no_gradient && forward->op->no_gradient(i);
-    return !refused && b->wanted[forward->x[i]];
+    return !refused && b->wanted[operand_x(forward, i)];
 }
 
 static bool any_input_wanted(const struct backward *b, const struct instruction *forward)
 {
-    for (int i = 0; i < forward->x_count; i++)
+    for (int i = 0; i < operand_count(forward, OPERAND_X); i++)
         if (input_wanted(b, forward, i)) return true;
     return false;
 }
@@ -53,7 +53,8 @@ static bool any_input_wanted(const struct backward *b, const struct instruction 
 static void mark_wanted(struct backward *b, const struct instruction *forward, int count)
 {
     for (int i = 0; i < count; i++)
-        b->wanted[forward[i].y] = any_trained(b->program, &forward[i]) || any_input_wanted(b, &forward[i]);
+        b->wanted[operand_y(&forward[i])] =
+            any_trained(b->program, &forward[i]) || any_input_wanted(b, &forward[i]);
 }
 
 /* y = a + b as an instruction, of micro-batch `number`. Which of the two is x[0], with which y may share
@@ -66,11 +67,12 @@ static int push_sum(struct program *program, const int x[2], struct value value,
     char *name = text_format("sum of %s", value.name);
     struct instruction sum = instruction_new(PHASE_FORWARD, op, settings, name);
     sum.micro_batch = number;
-    sum.x = ids_copy(x, 2);
-    sum.x_count = 2;
-    sum.y = build_value(program, value, value.name);
+    int y = build_value(program, value, value.name);
+    operand_set(&sum, OPERAND_X, 0, x[0]);
+    operand_set(&sum, OPERAND_X, 1, x[1]);
+    operand_set(&sum, OPERAND_Y, 0, y);
     build_push(program, sum);
-    return sum.y;
+    return y;
 }
 
 static struct value gradient_value(const struct program *program, int of)
@@ -97,12 +99,10 @@ static void gradient_arrives(struct backward *b, const struct instruction *forwa
 
 static void gradients_of_inputs(struct backward *b, const struct instruction *forward, struct instruction *at)
 {
-    at->d_x = memory_new((size_t)at->x_count, sizeof(int));
-    for (int i = 0; i < at->x_count; i++) {
-        at->d_x[i] = -1;
+    for (int i = 0; i < operand_count(forward, OPERAND_X); i++) {
         if (!input_wanted(b, forward, i)) continue;
-        struct value value = gradient_value(b->program, at->x[i]);
-        at->d_x[i] = build_value(b->program, value, text_format("d %s", value.name));
+        struct value value = gradient_value(b->program, operand_x(forward, i));
+        operand_set(at, OPERAND_D_X, i, build_value(b->program, value, text_format("d %s", value.name)));
     }
 }
 
@@ -111,15 +111,13 @@ static void gradients_of_inputs(struct backward *b, const struct instruction *fo
 static void gradients_of_params(struct backward *b, struct instruction *at)
 {
     struct program *program = b->program;
-    at->d_params = memory_new((size_t)at->param_count, sizeof(int));
-    for (int i = 0; i < at->param_count; i++) {
-        struct value value = program->values[at->params[i]];
-        at->d_params[i] = -1;
+    for (int i = 0; i < operand_count(at, OPERAND_PARAM); i++) {
+        struct value value = program->values[operand(at, OPERAND_PARAM, i)];
         if (program->graph->params[value.index].spec.role == ROLE_STATISTIC) continue;
         value.home = HOME_ARENA;
         value.kind = KIND_PARAM_GRADIENT;
         value.dtype = F32;
-        at->d_params[i] = build_value(program, value, text_format("d %s", value.name));
+        operand_set(at, OPERAND_D_PARAM, i, build_value(program, value, text_format("d %s", value.name)));
     }
 }
 
@@ -137,11 +135,13 @@ static void param_arrives(struct backward *b, const struct instruction *forward,
 }
 
 /* Adds the gradients of a micro-batch to those of the preceding ones. */
-static void params_arrive(struct backward *b, const struct instruction *forward, const int *d_params)
+static void params_arrive(struct backward *b, const struct instruction *forward, const struct instruction *at)
 {
-    for (int i = 0; d_params && i < forward->param_count; i++)
-        if (d_params[i] >= 0 && param_trained(b->program, forward->params[i]))
-            param_arrives(b, forward, b->program->values[forward->params[i]].index, d_params[i]);
+    FOR_OPERANDS(o, at) {
+        int param = o->role == OPERAND_D_PARAM ? operand(at, OPERAND_PARAM, (int)o->index) : -1;
+        if (param >= 0 && param_trained(b->program, param))
+            param_arrives(b, forward, b->program->values[param].index, o->value);
+    }
 }
 
 static void push_backward(struct backward *b, const struct instruction *forward, enum phase phase)
@@ -149,30 +149,32 @@ static void push_backward(struct backward *b, const struct instruction *forward,
     struct instruction at = instruction_after(b->program, forward, phase);
     if (phase != PHASE_BACKWARD_PARAMS) gradients_of_inputs(b, forward, &at);
     if (phase != PHASE_BACKWARD_DATA) gradients_of_params(b, &at);
-    at.d_y = b->gradient[forward->y];
+    operand_set(&at, OPERAND_D_Y, 0, b->gradient[operand_y(forward)]);
     build_push(b->program, at);
-    params_arrive(b, forward, at.d_params);
-    for (int i = 0; at.d_x && i < forward->x_count; i++)
-        if (at.d_x[i] >= 0) gradient_arrives(b, forward, forward->x[i], at.d_x[i]);
+    params_arrive(b, forward, &at);
+    FOR_OPERANDS(o, &at)
+        if (o->role == OPERAND_D_X)
+            gradient_arrives(b, forward, operand_x(forward, (int)o->index), o->value);
 }
 
 static bool passes_on(const struct backward *b, const struct instruction *forward)
 {
     struct shape shapes[OP_MAX_INPUTS];
     if (!forward->op->passes_gradient) return false;
-    for (int i = 0; i < forward->x_count; i++) shapes[i] = b->program->values[forward->x[i]].shape;
-    return forward->op->passes_gradient(forward->settings, forward->x_count, shapes);
+    int count = operand_count(forward, OPERAND_X);
+    for (int i = 0; i < count; i++) shapes[i] = b->program->values[operand_x(forward, i)].shape;
+    return forward->op->passes_gradient(forward->settings, count, shapes);
 }
 
 /* Weight gradients come before the data gradient, so that values that only they read can be freed before the
  * data gradient is allocated. */
 static void backward_of(struct backward *b, const struct instruction *forward)
 {
-    int d_y = b->gradient[forward->y];
-    if (!b->wanted[forward->y] || (d_y < 0 && !forward->op->root)) return;
+    int d_y = b->gradient[operand_y(forward)];
+    if (!b->wanted[operand_y(forward)] || (d_y < 0 && !forward->op->root)) return;
     if (passes_on(b, forward)) {
-        for (int i = 0; i < forward->x_count; i++)
-            if (input_wanted(b, forward, i)) gradient_arrives(b, forward, forward->x[i], d_y);
+        for (int i = 0; i < operand_count(forward, OPERAND_X); i++)
+            if (input_wanted(b, forward, i)) gradient_arrives(b, forward, operand_x(forward, i), d_y);
         return;
     }
     const struct op_code *code = forward->op->reference;
@@ -188,14 +190,18 @@ static void backward_of(struct backward *b, const struct instruction *forward)
 /* The optimizer reads every gradient and the masters, and writes the masters and what ops read. */
 void optimizer_link(const struct program *program, struct instruction *update)
 {
-    update->read_count = update->write_count = 0;
-    for (int v = 0; v < program->value_count; v++) {
-        const struct value *value = &program->values[v];
-        if (value->home != HOME_PARAM || program->gradients[value->index] < 0) continue;
-        *array_push(update->reads, update->read_count) = program->gradients[value->index];
-        *array_push(update->writes, update->write_count) = v;
-    }
-    if (update->workspace >= 0) *array_push(update->writes, update->write_count) = update->workspace;
+    int workspace = operand(update, OPERAND_WORKSPACE, 0);
+    update->operand_count = 0;
+    for (int gradients = 0; gradients < 2; gradients++)
+        for (int v = 0, index = 0; v < program->value_count; v++) {
+            const struct value *value = &program->values[v];
+            int gradient = value->home == HOME_PARAM ? program->gradients[value->index] : -1;
+            if (gradient < 0) continue;
+            if (gradients) operand_set(update, OPERAND_D_PARAM, index++, gradient);
+            else operand_set(update, OPERAND_PARAM, index++, v);
+        }
+    operand_set(update, OPERAND_WORKSPACE, 0, workspace);
+    instruction_link(program, update);
 }
 
 void update_set_workspace(struct program *program, int64_t bytes)
@@ -205,8 +211,9 @@ void update_set_workspace(struct program *program, int64_t bytes)
     for (int i = 0; bytes > 0 && i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
         if (at->kind != INSTRUCTION_UPDATE) continue;
-        at->workspace = build_value(program, value, text_format("%s workspace", at->name));
-        optimizer_link(program, at);
+        int workspace = build_value(program, value, text_format("%s workspace", at->name));
+        operand_set(at, OPERAND_WORKSPACE, 0, workspace);
+        instruction_link(program, at);
     }
 }
 
@@ -222,8 +229,9 @@ static void push_optimizer(struct program *program)
 /* Whether train.freeze names statistics of the op. */
 static bool statistics_kept(const struct program *program, const struct instruction *at)
 {
-    for (int i = 0; i < at->param_count; i++) {
-        const struct parameter *parameter = &program->graph->params[program->values[at->params[i]].index];
+    FOR_OPERANDS(o, at) {
+        if (o->role != OPERAND_PARAM) continue;
+        const struct parameter *parameter = &program->graph->params[program->values[o->value].index];
         if (parameter->spec.role == ROLE_STATISTIC && parameter->frozen) return true;
     }
     return false;
@@ -243,14 +251,13 @@ static void sums_order(struct program *program)
     const struct op *op = build_op("sum");
     int *last_read = memory_new((size_t)program->value_count, sizeof *last_read);
     for (int i = 0; i < program->count; i++)
-        for (int k = 0; k < program->instructions[i].read_count; k++)
-            last_read[program->instructions[i].reads[k]] = i;
+        FOR_READS(o, &program->instructions[i]) last_read[o->value] = i;
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        if (at->op != op || last_read[at->x[0]] == i || last_read[at->x[1]] != i) continue;
-        int first = at->x[0];
-        at->x[0] = at->x[1];
-        at->x[1] = first;
+        if (at->op != op || last_read[operand_x(at, 0)] == i || last_read[operand_x(at, 1)] != i) continue;
+        int first = operand_x(at, 0);
+        operand_set(at, OPERAND_X, 0, operand_x(at, 1));
+        operand_set(at, OPERAND_X, 1, first);
         instruction_link(program, at);
     }
     free(last_read);

@@ -90,12 +90,11 @@ static void lower_node(struct lowering *l, int node, int micro_batch, int *outpu
     forward.node = node;
     forward.kernel_plan = node;
     forward.micro_batch = micro_batch;
-    forward.x = memory_new((size_t)at->input_count, sizeof(int));
-    forward.x_count = at->input_count;
-    for (int i = 0; i < at->input_count; i++) forward.x[i] = outputs[at->inputs[i]];
-    if (at->param_count > 0) forward.params = ids_copy(&l->param_values[at->param_first], at->param_count);
-    forward.param_count = at->param_count;
-    outputs[node] = forward.y = lower_activation(l, node);
+    for (int i = 0; i < at->input_count; i++) operand_set(&forward, OPERAND_X, i, outputs[at->inputs[i]]);
+    for (int i = 0; i < at->param_count; i++)
+        operand_set(&forward, OPERAND_PARAM, i, l->param_values[at->param_first + i]);
+    outputs[node] = lower_activation(l, node);
+    operand_set(&forward, OPERAND_Y, 0, outputs[node]);
     build_push(l->program, forward);
 }
 
@@ -114,9 +113,8 @@ static void lower_result(struct lowering *l, const struct result_op *op, const i
                                                  text_copy(l->program->values[op->result].name));
     forward.kernel_plan = l->graph->count + op->kernel_plan;
     forward.micro_batch = micro_batch;
-    forward.x = ids_copy(x, op->x_count);
-    forward.x_count = op->x_count;
-    forward.y = value_micro_batch(l, op->result, micro_batch);
+    for (int i = 0; i < op->x_count; i++) operand_set(&forward, OPERAND_X, i, x[i]);
+    operand_set(&forward, OPERAND_Y, 0, value_micro_batch(l, op->result, micro_batch));
     forward.loss_weight = 1.0f / (float)l->program->all_micro_batches;
     build_push(l->program, forward);
 }
@@ -189,13 +187,12 @@ void lower_saved(struct program *program)
         if (!at->op->saved) continue;
         struct op_saved saved[OP_MAX_SAVED];
         struct call call = program_call(program, i, storage);
-        at->saved_count = at->op->saved(at->settings, call.x_count, call.x, call.training, saved);
-        at->saved = memory_new((size_t)at->saved_count, sizeof(int));
-        for (int k = 0; k < at->saved_count; k++) {
+        int count = at->op->saved(at->settings, call.x_count, call.x, call.training, saved);
+        for (int k = 0; k < count; k++) {
             struct value value = {.home = HOME_ARENA, .kind = KIND_SAVED, .dtype = saved[k].dtype,
                                   .shape = saved[k].shape, .node = at->node, .index = -1};
-            const char *name = program->values[at->y].name;
-            at->saved[k] = build_value(program, value, text_format("%s %s", name, saved[k].name));
+            char *name = text_format("%s %s", program->values[operand_y(at)].name, saved[k].name);
+            operand_set(at, OPERAND_SAVED, k, build_value(program, value, name));
         }
         instruction_link(program, at);
     }

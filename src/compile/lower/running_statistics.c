@@ -18,10 +18,11 @@ struct partial_moments {
 
 struct moments_value moments_of(const struct program *program, const struct instruction *update)
 {
-    struct shape y = program->values[update->y].shape;
+    struct shape y = program->values[operand_y(update)].shape;
     int ranks = program->sync_bn ? program->all_micro_batches / program->micro_batches : 1;
-    return (struct moments_value){update->saved[update->op->moments.mean],
-                                  update->saved[update->op->moments.variance], ranks * shape_count(y) / y.c};
+    return (struct moments_value){operand(update, OPERAND_SAVED, update->op->moments.mean),
+                                  operand(update, OPERAND_SAVED, update->op->moments.variance),
+                                  ranks * shape_count(y) / y.c};
 }
 
 /* A value that only the update reads must not be offloaded: it would come back after the optimizer's
@@ -45,11 +46,9 @@ struct moments_value moments_join(struct program *program, const struct instruct
     struct instruction join = instruction_new(PHASE_FORWARD, op, build_settings(program, op, counts),
                                               text_format("moments for %s", update->name));
     join.micro_batch = program->micro_batches - 1;
-    join.x = ids_copy(x, 4);
-    join.x_count = 4;
-    join.y = both.mean;
-    join.saved = ids_copy(&both.variance, 1);
-    join.saved_count = 1;
+    for (int i = 0; i < 4; i++) operand_set(&join, OPERAND_X, i, x[i]);
+    operand_set(&join, OPERAND_Y, 0, both.mean);
+    operand_set(&join, OPERAND_SAVED, 0, both.variance);
     build_push(program, join);
     return both;
 }
@@ -57,9 +56,10 @@ struct moments_value moments_join(struct program *program, const struct instruct
 /* Only these saved values are shared by all micro-batches. */
 void moments_set(struct instruction *update, const struct moments_value *moments)
 {
-    for (int k = 0; k < update->saved_count; k++) update->saved[k] = -1;
-    update->saved[update->op->moments.mean] = moments->mean;
-    update->saved[update->op->moments.variance] = moments->variance;
+    for (int k = operand_count(update, OPERAND_SAVED) - 1; k >= 0; k--)
+        operand_set(update, OPERAND_SAVED, k, -1);
+    operand_set(update, OPERAND_SAVED, update->op->moments.mean, moments->mean);
+    operand_set(update, OPERAND_SAVED, update->op->moments.variance, moments->variance);
 }
 
 static void moments_arrive(struct program *program, struct partial_moments *partial,

@@ -51,7 +51,7 @@ static void fusing_close(struct fusing *m)
 
 bool fuse_recompute_may(const struct instruction *forward)
 {
-    return forward->op->backward_recomputes && forward->x_count == 1;
+    return forward->op->backward_recomputes && operand_count(forward, OPERAND_X) == 1;
 }
 
 static int backward_of(const struct program *program, int again)
@@ -69,21 +69,21 @@ static int backward_of(const struct program *program, int again)
 static bool can_wait(const struct program *program, const struct instruction *at)
 {
     return at->phase == PHASE_BACKWARD_PARAMS ||
-           (at->op && at->phase == PHASE_FORWARD && program->values[at->y].kind == KIND_PARAM_GRADIENT);
+           (at->op && at->phase == PHASE_FORWARD &&
+            program->values[operand_y(at)].kind == KIND_PARAM_GRADIENT);
 }
 
 static bool reads_late(const struct fusing *m, const struct instruction *at)
 {
-    for (int k = 0; k < at->read_count; k++)
-        if (m->late[at->reads[k]]) return true;
+    FOR_READS(o, at)
+        if (m->late[o->value]) return true;
     return false;
 }
 
 static void fusing_mark(struct fusing *m, int i, bool late)
 {
     const struct instruction *at = &m->program->instructions[i];
-    for (int k = 0; k < at->write_count; k++)
-        m->late[at->writes[k]] = m->late[value_placed(m->program, at->writes[k])] = late;
+    FOR_WRITES(o, at) m->late[o->value] = m->late[value_placed(m->program, o->value)] = late;
 }
 
 /* Whether all readers of what `again` writes, up to `last`, can come later; marks them. */
@@ -135,7 +135,8 @@ static void fuse_one(struct fusing *m, int i)
     const struct instruction *again = &program->instructions[i];
     if (m->apart[i] || again->phase != PHASE_RECOMPUTE || !again->op || !fuse_recompute_may(again)) return;
     int last = backward_of(program, i);
-    if (last < 0 || program->instructions[last].y_recomputed >= 0 || m->makes[last] >= 0) return;
+    if (last < 0 || m->makes[last] >= 0) return;
+    if (operand(&program->instructions[last], OPERAND_Y_RECOMPUTED, 0) >= 0) return;
     if (can_move(m, i, last)) move_readers(m, i, last);
     fusing_unmark(m, i, last);
 }
@@ -147,8 +148,8 @@ static void fuse_all(struct fusing *m)
     for (int i = 0; i < m->program->count; i++) fuse_one(m, i);
 }
 
-/* The new instructions, which share all lists with the old ones, except reads and writes of those that
- * replace another one. order[count]: the old index of each. */
+/* The new instructions, which share all lists with the old ones, except the operands of those that replace
+ * another one. order[count]: the old index of each. */
 static struct instruction *instructions_reordered(const struct fusing *m, int *order, int *count)
 {
     const struct program *program = m->program;
@@ -165,8 +166,8 @@ static struct instruction *instructions_reordered(const struct fusing *m, int *o
         struct instruction *at = array_push(to, *count);
         *at = program->instructions[i];
         if (m->makes[i] < 0) continue;
-        at->y_recomputed = program->instructions[m->makes[i]].y;
-        at->reads = at->writes = NULL;
+        at->operands = operands_copy(at);
+        operand_set(at, OPERAND_Y_RECOMPUTED, 0, operand_y(&program->instructions[m->makes[i]]));
         instruction_link(program, at);
     }
     return to;
@@ -208,10 +209,7 @@ static bool separate_excess(struct fusing *m, int64_t limit, int *order)
     made.instructions = instructions_reordered(m, order, &made.count);
     bool any = separate_peaks(m, &made, order, limit);
     for (int t = 0; t < made.count; t++)
-        if (m->makes[order[t]] >= 0) {
-            free(made.instructions[t].reads);
-            free(made.instructions[t].writes);
-        }
+        if (m->makes[order[t]] >= 0) free(made.instructions[t].operands);
     free(made.instructions);
     return any;
 }
@@ -222,9 +220,7 @@ static void put_in_order(const struct fusing *m, struct program *program, int *o
     struct instruction *from = program->instructions, *to = instructions_reordered(m, order, &program->count);
     for (int i = 0; i < count; i++) {
         if (m->until[i] >= 0) instruction_free(&from[i]);
-        if (m->makes[i] < 0) continue;
-        free(from[i].reads);
-        free(from[i].writes);
+        if (m->makes[i] >= 0) free(from[i].operands);
     }
     free(from);
     program->instructions = to;

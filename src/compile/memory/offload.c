@@ -30,6 +30,7 @@ struct trip {
 
 struct offloading {
     struct program *program;
+    int value_count;         /* before anything is moved */
     struct trip *trips;      /* in the order in which they are written */
     int count;
     double *begin;           /* by instruction: its modelled begin; of the end: the step's */
@@ -50,6 +51,12 @@ static void times_note(struct offloading *o)
     }
 }
 
+static int compare_written(const void *a, const void *b)
+{
+    const struct trip *left = a, *right = b;
+    return left->written != right->written ? left->written - right->written : left->value - right->value;
+}
+
 /* First and last use of each value on either side of where its micro-batch's backward begins. */
 static void trips_find(struct offloading *o, int64_t least)
 {
@@ -61,29 +68,28 @@ static void trips_find(struct offloading *o, int64_t least)
         const struct instruction *at = &program->instructions[i];
         if (i > 0 && at->micro_batch != program->instructions[i - 1].micro_batch) after = false;
         if (at->phase != PHASE_FORWARD) after = true;
-        for (int k = 0; k < at->read_count; k++) {
-            struct trip *trip = &of[at->reads[k]];
+        FOR_READS(use, at) {
+            struct trip *trip = &of[use->value];
             if (!after) trip->last = i;
             else if (trip->next < 0) trip->next = i;
         }
-        for (int k = 0; k < at->write_count && !after; k++)
-            of[at->writes[k]].written = of[at->writes[k]].last = i;
+        FOR_WRITES(use, at)
+            if (!after) of[use->value].written = of[use->value].last = i;
     }
-    for (int i = 0; i < program->count; i++)
-        for (int k = 0; k < program->instructions[i].write_count; k++) {
-            const struct trip *trip = &of[program->instructions[i].writes[k]];
-            const struct value *value = &program->values[trip->value];
-            bool kept = value->kind == KIND_ACTIVATION || value->kind == KIND_SAVED;
-            if (trip->written == i && trip->next > trip->last && kept && value->home == HOME_ARENA &&
-                value->bytes >= least)
-                *array_push(o->trips, o->count) = *trip;
-        }
+    for (int v = 0; v < program->value_count; v++) {
+        const struct value *value = &program->values[v];
+        bool kept = value->kind == KIND_ACTIVATION || value->kind == KIND_SAVED;
+        if (of[v].written >= 0 && of[v].next > of[v].last && kept && value->home == HOME_ARENA &&
+            value->bytes >= least)
+            *array_push(o->trips, o->count) = of[v];
+    }
+    if (o->count > 0) qsort(o->trips, (size_t)o->count, sizeof *o->trips, compare_written);
     free(of);
 }
 
 static struct offloading offloading_open(struct program *program, int64_t least)
 {
-    struct offloading o = {.program = program};
+    struct offloading o = {.program = program, .value_count = program->value_count};
     size_t count = (size_t)program->count + 1;
     o.begin = memory_new(count, sizeof *o.begin);
     o.alive = plan_live_bytes(program);
@@ -283,12 +289,6 @@ static void move_back(struct moving *moving, const struct trip *trip, int t)
     push_copy(program, INSTRUCTION_COPY_FROM_HOST, micro_batch, moving->host[t], back);
 }
 
-static void ids_replace(const struct moving *moving, int *ids, int count)
-{
-    for (int k = 0; k < count; k++)
-        if (ids[k] >= 0) ids[k] = moving->now[ids[k]];
-}
-
 static void move_instruction(struct moving *moving, const struct offloading *o, int i)
 {
     struct instruction at = moving->from[i];
@@ -296,12 +296,7 @@ static void move_instruction(struct moving *moving, const struct offloading *o, 
         bool gone = o->trips[t].taken && o->trips[t].gone == i;
         if (gone && moving->out[t] > at.behind) at.behind = moving->out[t];
     }
-    if (at.op) {
-        ids_replace(moving, at.x, at.x_count);
-        ids_replace(moving, at.saved, at.saved_count);
-        ids_replace(moving, &at.mask, 1);
-        ids_replace(moving, &at.y, 1);
-    }
+    if (at.op) operands_replace(&at, moving->now, o->value_count);
     build_push(moving->program, at);
 }
 
@@ -390,7 +385,7 @@ int64_t offload_bytes(const struct program *program)
     int64_t bytes = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (at->kind == INSTRUCTION_COPY_TO_HOST) bytes += program->values[at->y].bytes;
+        if (at->kind == INSTRUCTION_COPY_TO_HOST) bytes += program->values[operand_y(at)].bytes;
     }
     return bytes;
 }

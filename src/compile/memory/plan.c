@@ -179,8 +179,9 @@ void plan_free(struct plan *plan)
 
 static void count_params(const struct program *program, const struct instruction *at, struct plan_layer *row)
 {
-    for (int k = 0; k < at->param_count; k++) {
-        const struct op_param *spec = &program->graph->params[program->values[at->params[k]].index].spec;
+    FOR_OPERANDS(o, at) {
+        if (o->role != OPERAND_PARAM) continue;
+        const struct op_param *spec = &program->graph->params[program->values[o->value].index].spec;
         if (spec->role != ROLE_STATISTIC) row->params += shape_count(spec->shape);
         if (spec->role == ROLE_WEIGHT) row->weights += shape_count(spec->shape);
     }
@@ -194,17 +195,19 @@ int plan_layers(const struct program *program, const struct plan *plan, struct p
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         if (at->phase != PHASE_FORWARD || at->node < 0) continue;
-        const struct value *y = &program->values[at->y];
+        int output = operand_y(at);
+        const struct value *y = &program->values[output];
         if (row_of[at->node] < 0) {
             row_of[at->node] = count;
             rows[count] = (struct plan_layer){.node = at->node, .op = at->op, .shape = y->shape,
                                               .dtype = y->dtype,
-                                              .in_place = plan->lifetimes[at->y].group != at->y};
+                                              .in_place = plan->lifetimes[output].group != output};
             count_params(program, at, &rows[count++]);
         }
         struct plan_layer *row = &rows[row_of[at->node]];
         row->activation_bytes += y->bytes;
-        for (int k = 0; k < at->saved_count; k++) row->saved_bytes += program->values[at->saved[k]].bytes;
+        FOR_OPERANDS(o, at)
+            if (o->role == OPERAND_SAVED) row->saved_bytes += program->values[o->value].bytes;
     }
     free(row_of);
     return count;
@@ -235,7 +238,7 @@ static bool has_own_place(const struct program *program, const struct instructio
 {
     bool in_place = at->in_place_from >= 0 && value == at->in_place_to &&
                     program->values[value_placed(program, at->in_place_from)].home == HOME_ARENA;
-    return !in_place && !ids_have(at->reads, at->read_count, value);
+    return !in_place && !instruction_reads(at, value);
 }
 
 static int64_t arena_bytes(const struct program *program, int value)
@@ -250,9 +253,9 @@ int64_t plan_minimum_bytes(const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         int64_t bytes = 0;
-        for (int k = 0; k < at->read_count; k++) bytes += arena_bytes(program, at->reads[k]);
-        for (int k = 0; k < at->write_count; k++)
-            if (has_own_place(program, at, at->writes[k])) bytes += arena_bytes(program, at->writes[k]);
+        FOR_READS(o, at) bytes += arena_bytes(program, o->value);
+        FOR_WRITES(o, at)
+            if (has_own_place(program, at, o->value)) bytes += arena_bytes(program, o->value);
         if (bytes > least) least = bytes;
     }
     return least;

@@ -8,9 +8,21 @@
 
 static bool can_recompute(const struct program *program, const struct instruction *at)
 {
-    return at->phase == PHASE_FORWARD && at->op && program->values[at->y].kind == KIND_ACTIVATION &&
-           program->values[at->y].home == HOME_ARENA;
+    return at->phase == PHASE_FORWARD && at->op && program->values[operand_y(at)].kind == KIND_ACTIVATION &&
+           program->values[operand_y(at)].home == HOME_ARENA;
 }
+
+bool recompute_makes(const struct instruction *forward, const struct operand *o)
+{
+    return o->role == OPERAND_Y || o->role == OPERAND_MASK ||
+           (o->role == OPERAND_SAVED && !recompute_keeps_saved(forward->op));
+}
+
+/* The roles of what an instruction that runs again writes, in the order in which values are numbered. Nothing
+ * reads the last two: moments are written so that the same code runs as in forward. */
+static const enum operand_role written_again[] = {OPERAND_Y, OPERAND_MASK, OPERAND_SAVED, OPERAND_Y_MOMENTS,
+                                                  OPERAND_WORKSPACE};
+enum { WRITTEN_AGAIN = sizeof written_again / sizeof *written_again };
 
 int recompute_fold(const struct program *program, const enum recompute_mode *modes,
                    enum recompute_mode *folded)
@@ -43,10 +55,35 @@ static void wanted_note(struct recompute_walk *walk)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         walk->wanted_first[i] = count;
-        for (int k = 0; instruction_is_backward(at) && k < at->read_count; k++)
-            if (walk->producer[at->reads[k]] >= 0) *array_push(walk->wanted, count) = at->reads[k];
+        if (!instruction_is_backward(at)) continue;
+        FOR_READS(o, at)
+            if (walk->producer[o->value] >= 0) *array_push(walk->wanted, count) = o->value;
     }
     walk->wanted_first[program->count] = count;
+}
+
+static void again_note(struct recompute_walk *walk, int i)
+{
+    const struct instruction *at = &walk->program->instructions[i];
+    struct recompute_again again = {.first = walk->again_count, .inputs = recompute_inputs(at)};
+    for (int k = 0; k < again.inputs; k++)
+        *array_push(walk->again_values, walk->again_count) = operand_x(at, k);
+    FOR_OPERANDS(o, at)
+        if (o->role == OPERAND_SAVED && !recompute_makes(at, o)) {
+            *array_push(walk->again_values, walk->again_count) = o->value;
+            again.saved++;
+        }
+    for (int r = 0; r < WRITTEN_AGAIN; r++)
+        FOR_OPERANDS(o, at) {
+            if (o->role != written_again[r]) continue;
+            if (!recompute_makes(at, o)) {
+                again.others += o->role != OPERAND_SAVED;
+                continue;
+            }
+            *array_push(walk->again_values, walk->again_count) = o->value;
+            again.made++;
+        }
+    walk->again[i] = again;
 }
 
 struct recompute_walk recompute_walk_open(const struct program *program)
@@ -57,15 +94,14 @@ struct recompute_walk recompute_walk_open(const struct program *program)
     walk.now = memory_new(values, sizeof *walk.now);
     walk.chain = memory_new(values, sizeof *walk.chain);
     walk.stays = memory_new(values, sizeof *walk.stays);
+    walk.again = memory_new((size_t)program->count + 1, sizeof *walk.again);
     walk.wanted_first = memory_new((size_t)program->count + 1, sizeof *walk.wanted_first);
     for (int v = 0; v < program->value_count; v++) walk.producer[v] = walk.now[v] = -1;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         if (!can_recompute(program, at)) continue;
-        walk.producer[at->y] = i;
-        if (at->mask >= 0) walk.producer[at->mask] = i;
-        for (int k = 0; k < at->saved_count && !recompute_keeps_saved(at->op); k++)
-            walk.producer[at->saved[k]] = i;
+        again_note(&walk, i);
+        for (int k = 0; k < walk.again[i].made; k++) walk.producer[recompute_made_of(&walk, i)[k]] = i;
     }
     wanted_note(&walk);
     return walk;
@@ -77,6 +113,8 @@ void recompute_walk_close(struct recompute_walk *walk)
     free(walk->now);
     free(walk->chain);
     free(walk->stays);
+    free(walk->again);
+    free(walk->again_values);
     free(walk->wanted);
     free(walk->wanted_first);
 }
@@ -93,24 +131,24 @@ static void value_wanted(struct recompute_walk *walk, int value)
 {
     int i = walk->producer[value];
     if (i < 0 || walk->modes[i] == RECOMPUTE_NEVER || walk->now[value] >= 0) return;
-    const struct instruction *at = &walk->program->instructions[i];
-    for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++) value_wanted(walk, at->x[k]);
-    value_made(walk, at->y);
-    if (at->mask >= 0) value_made(walk, at->mask);
-    for (int k = 0; k < at->saved_count && !recompute_keeps_saved(at->op); k++)
-        value_made(walk, at->saved[k]);
-    walk->value_count += at->sums_given + (at->workspace >= 0);
+    const struct recompute_again *again = &walk->again[i];
+    const int *inputs = recompute_inputs_of(walk, i), *made = recompute_made_of(walk, i);
+    for (int k = 0; k < again->inputs; k++) value_wanted(walk, inputs[k]);
+    for (int k = 0; k < again->made; k++) value_made(walk, made[k]);
+    walk->value_count += again->others;
     walk->next(walk->context, i, true);
 }
 
 /* Keeps in the chain only values that were recomputed for other recomputations, and are freed after them. */
-static void chain_sift(struct recompute_walk *walk, const struct instruction *at)
+static void chain_sift(struct recompute_walk *walk, int i)
 {
+    const int *wanted = walk->wanted + walk->wanted_first[i];
+    int wanted_count = walk->wanted_first[i + 1] - walk->wanted_first[i];
     int kept = 0;
     for (int c = 0; c < walk->chain_count; c++) {
         int value = walk->chain[c];
         bool each = walk->modes[walk->producer[value]] == RECOMPUTE_EACH;
-        if (each && !ids_have(at->reads, at->read_count, value)) walk->chain[kept++] = value;
+        if (each && !ids_have(wanted, wanted_count, value)) walk->chain[kept++] = value;
         else walk->stays[walk->stay_count++] = value;
     }
     walk->chain_count = kept;
@@ -129,7 +167,7 @@ void recompute_walk(struct recompute_walk *walk)
     for (int i = walk->first; i < walk->end; i++) {
         for (int w = walk->wanted_first[i]; w < walk->wanted_first[i + 1]; w++)
             value_wanted(walk, walk->wanted[w]);
-        if (walk->chain_count > 0) chain_sift(walk, &program->instructions[i]);
+        if (walk->chain_count > 0) chain_sift(walk, i);
         walk->next(walk->context, i, false);
         values_forget(walk, walk->chain, &walk->chain_count);
     }
@@ -148,7 +186,8 @@ static struct readers readers_open(const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         bool *by = at->phase == PHASE_BACKWARD_PARAMS ? readers.by_weights : readers.by_others;
-        for (int k = 0; instruction_is_backward(at) && k < at->read_count; k++) by[at->reads[k]] = true;
+        FOR_READS(o, at)
+            if (instruction_is_backward(at)) by[o->value] = true;
     }
     return readers;
 }
@@ -159,8 +198,10 @@ void recompute_cheap(const struct program *program, enum recompute_mode *modes)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         modes[i] = RECOMPUTE_NEVER;
-        if (!can_recompute(program, at) || !recompute_keeps_saved(at->op) || at->x_count != 1) continue;
-        if (readers.by_weights[at->y] && !readers.by_others[at->y] && readers.by_others[at->x[0]])
+        if (!can_recompute(program, at) || !recompute_keeps_saved(at->op)) continue;
+        int x = operand_x(at, 0), y = operand_y(at);
+        if (operand_count(at, OPERAND_X) == 1 && readers.by_weights[y] && !readers.by_others[y] &&
+            readers.by_others[x])
             modes[i] = RECOMPUTE_ONCE;
     }
     free(readers.by_weights);
@@ -174,22 +215,10 @@ struct recompute_pass {
     struct instruction *from;
 };
 
-static void ids_replace(const struct recompute_walk *walk, int *ids, int count)
-{
-    for (int k = 0; k < count; k++)
-        if (ids[k] >= 0 && ids[k] < walk->program->value_count && walk->now[ids[k]] >= 0)
-            ids[k] = walk->now[ids[k]];
-}
-
 static void move_as_is(struct recompute_pass *pass, int i)
 {
     struct instruction at = pass->from[i];
-    if (instruction_is_backward(&at)) {
-        ids_replace(&pass->walk, at.x, at.x_count);
-        ids_replace(&pass->walk, at.saved, at.saved_count);
-        ids_replace(&pass->walk, &at.y, 1);
-        ids_replace(&pass->walk, &at.mask, 1);
-    }
+    if (instruction_is_backward(&at)) operands_replace(&at, pass->walk.now, pass->walk.program->value_count);
     build_push(pass->program, at);
 }
 
@@ -200,25 +229,21 @@ static int value_recomputed(struct program *program, int id)
     return build_value(program, value, text_format("%s recomputed", value.name));
 }
 
-/* Sums that forward also writes are written again, though nothing reads them, so that the same code runs. A
- * workspace whose size is already known is as large as that of forward. */
+/* A workspace whose size is already known is as large as that of forward. */
 static void move_recomputed(struct recompute_pass *pass, int i)
 {
     const struct instruction *forward = &pass->from[i];
     struct program *program = pass->program;
     struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE);
-    value_recomputed(program, at.y);
-    if (forward->mask >= 0) at.mask = value_recomputed(program, forward->mask);
-    for (int k = 0; k < at.saved_count && !recompute_keeps_saved(at.op); k++)
-        value_recomputed(program, at.saved[k]);
-    if (forward->sums_given) {
-        at.sums_given = true;
-        at.sums = value_recomputed(program, forward->sums);
-    }
-    if (forward->workspace >= 0) at.workspace = value_recomputed(program, forward->workspace);
-    ids_replace(&pass->walk, at.x, at.x_count);
-    ids_replace(&pass->walk, at.saved, at.saved_count);
-    ids_replace(&pass->walk, &at.y, 1);
+    for (int r = 0; r < WRITTEN_AGAIN; r++)
+        FOR_OPERANDS(o, forward) {
+            bool makes = recompute_makes(forward, o);
+            if (o->role != written_again[r] || (!makes && o->role == OPERAND_SAVED)) continue;
+            int again = value_recomputed(program, o->value);
+            operand_set(&at, written_again[r], (int)o->index, makes ? o->value : again);
+        }
+    operands_replace(&at, pass->walk.now, pass->walk.program->value_count);
+    epilogues_take(&at, forward);
     build_push(program, at);
 }
 
@@ -259,7 +284,8 @@ int recompute_count(const struct program *program)
     int count = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        count += (at->phase == PHASE_RECOMPUTE && at->kind == INSTRUCTION_OP) || at->y_recomputed >= 0;
+        bool whole = at->phase == PHASE_RECOMPUTE && at->kind == INSTRUCTION_OP;
+        count += whole || operand(at, OPERAND_Y_RECOMPUTED, 0) >= 0;
     }
     return count;
 }

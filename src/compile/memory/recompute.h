@@ -22,6 +22,8 @@ struct recompute_walk {
     int *now;                    /* by value: its latest copy; -1: none */
     int *chain, chain_count;     /* values recomputed for the next instruction */
     int *stays, stay_count;      /* values that stay until their last use */
+    struct recompute_again *again;   /* by instruction */
+    int *again_values, again_count;
     int value_count;             /* of the program, and those added so far */
     /* Called for each instruction, original or recomputed: now[] has the values to read and, if recomputed,
      * to write; sums and workspace, if any, are the last two values. */
@@ -31,6 +33,21 @@ struct recompute_walk {
 struct recompute_walk recompute_walk_open(const struct program *program);
 void recompute_walk(struct recompute_walk *walk);
 void recompute_walk_close(struct recompute_walk *walk);
+
+/* The values of a forward instruction that runs again, in again_values from `first` on: the inputs and saved
+ * values that it reads, and those that it makes. `others`: how many more it makes, which nothing reads. All
+ * are 0 if it cannot run again. */
+struct recompute_again {
+    int first, inputs, saved, made, others;
+};
+static inline const int *recompute_inputs_of(const struct recompute_walk *walk, int i)
+{
+    return walk->again_values + walk->again[i].first;
+}
+static inline const int *recompute_made_of(const struct recompute_walk *walk, int i)
+{
+    return recompute_inputs_of(walk, i) + walk->again[i].inputs + walk->again[i].saved;
+}
 
 /* Strategy keep: activations after batch norm that only weight gradients read; batch norm recomputes them
  * from its input, which its backward reads anyway. modes[program->count]. */

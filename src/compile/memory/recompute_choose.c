@@ -71,8 +71,9 @@ static void group_set(struct choosing *c, int g, enum recompute_mode modes)
 
 static bool has_weights(const struct program *program, const struct instruction *at)
 {
-    for (int k = 0; k < at->param_count; k++)
-        if (program->graph->params[program->values[at->params[k]].index].spec.role == ROLE_WEIGHT)
+    FOR_OPERANDS(o, at)
+        if (o->role == OPERAND_PARAM &&
+            program->graph->params[program->values[o->value].index].spec.role == ROLE_WEIGHT)
             return true;
     return false;
 }
@@ -104,13 +105,15 @@ static void give_up_unread(struct choosing *c)
     bool *read = memory_new((size_t)program->value_count, sizeof *read);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        bool after = at->phase != PHASE_FORWARD;
-        for (int k = 0; after && k < at->read_count; k++) read[at->reads[k]] = true;
+        FOR_READS(o, at)
+            if (at->phase != PHASE_FORWARD) read[o->value] = true;
     }
     for (int g = 0; g < c->group_count; g++) {
         const struct instruction *at = &program->instructions[group_at(c, g)];
-        bool wanted = read[at->y] || (at->mask >= 0 && read[at->mask]);
-        for (int k = 0; k < at->saved_count; k++) wanted = wanted || read[at->saved[k]];
+        bool wanted = false;
+        FOR_OPERANDS(o, at)
+            if (o->role == OPERAND_Y || o->role == OPERAND_MASK || o->role == OPERAND_SAVED)
+                wanted = wanted || read[o->value];
         if (!wanted && c->groups[g].free) group_set(c, g, RECOMPUTE_ONCE);
     }
     free(read);
@@ -231,11 +234,12 @@ static void escape_try(struct choosing *c, struct escape *e)
  * a chain. */
 static void recompute_chain(struct choosing *c, int g, int kept)
 {
-    const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
+    const struct recompute_walk *walk = &c->replay.walk;
+    const int inputs = walk->again[group_at(c, g)].inputs, *read = recompute_inputs_of(walk, group_at(c, g));
     if (!may_change(c, g)) return;
     group_set(c, g, RECOMPUTE_EACH);
-    for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++) {
-        int input = group_of_value(c, at->x[k]);
+    for (int k = 0; k < inputs; k++) {
+        int input = group_of_value(c, read[k]);
         if (input < 0) continue;
         enum recompute_mode now = group_get(c, input);
         if (now == RECOMPUTE_ONCE) recompute_chain(c, input, kept);
@@ -260,10 +264,11 @@ static void escape_group(struct choosing *c, int g, struct escape *e)
 /* Whether a group, or what is recomputed for it, is alive while the limit is exceeded. */
 static bool adds_to_excess(const struct choosing *c, int g)
 {
-    const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
+    const struct recompute_walk *walk = &c->replay.walk;
+    const int inputs = walk->again[group_at(c, g)].inputs, *read = recompute_inputs_of(walk, group_at(c, g));
     if (c->gain[group_at(c, g)] > 0) return true;
-    for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++) {
-        int input = group_of_value(c, at->x[k]);
+    for (int k = 0; k < inputs; k++) {
+        int input = group_of_value(c, read[k]);
         if (input < 0) continue;
         bool kept = group_get(c, input) == RECOMPUTE_NEVER;
         if (kept ? c->gain[group_at(c, input)] > 0 : adds_to_excess(c, input)) return true;

@@ -10,8 +10,7 @@
 
 bool replay_can_recompute(const struct replay *replay, int i)
 {
-    const struct instruction *at = &replay->program->instructions[i];
-    return at->op && at->y >= 0 && replay->walk.producer[at->y] == i;
+    return replay->walk.again[i].made > 0;
 }
 
 static inline int copy_tensor(const struct replay *replay, int copy)
@@ -75,15 +74,12 @@ static void copies_begin(struct replay *replay)
 static void replay_recomputed(struct replay *replay, int i)
 {
     const struct instruction *at = &replay->program->instructions[i];
+    const struct recompute_again *again = &replay->walk.again[i];
+    const int *reads = recompute_inputs_of(&replay->walk, i), *made = recompute_made_of(&replay->walk, i);
     copies_begin(replay);
-    for (int k = 0, inputs = recompute_inputs(at); k < inputs; k++)
-        if (replay->slot[at->x[k]] >= 0) tensor_use(replay, at->x[k]);
-    copy_add(replay, at->y);
-    if (at->mask >= 0) copy_add(replay, at->mask);
-    for (int k = 0; k < at->saved_count; k++) {
-        if (!recompute_keeps_saved(at->op)) copy_add(replay, at->saved[k]);
-        else if (replay->slot[at->saved[k]] >= 0) tensor_use(replay, at->saved[k]);
-    }
+    for (int k = 0; k < again->inputs + again->saved; k++)
+        if (replay->slot[reads[k]] >= 0) tensor_use(replay, reads[k]);
+    for (int k = 0; k < again->made; k++) copy_add(replay, made[k]);
     use_in_place(replay, at);
     replay_step_end(replay, ~i);
 }
@@ -190,10 +186,10 @@ static bool *varying_values(const struct replay *replay)
     for (int i = replay->begin; i < replay->walk.end; i++) {
         const struct instruction *at = &program->instructions[i];
         if (!replay_can_recompute(replay, i)) continue;
-        varies[at->y] = true;
-        if (at->mask >= 0) varies[at->mask] = true;
-        for (int k = 0; k < at->x_count; k++) varies[at->x[k]] = true;
-        for (int k = 0; k < at->saved_count; k++) varies[at->saved[k]] = true;
+        FOR_OPERANDS(o, at)
+            if (o->role == OPERAND_X || o->role == OPERAND_SAVED || o->role == OPERAND_Y ||
+                o->role == OPERAND_MASK)
+                varies[o->value] = true;
     }
     while (more) {
         more = false;
@@ -226,10 +222,9 @@ static void uses_note(struct replay *replay)
     for (int i = 0; i < replay->program->count; i++) {
         const struct instruction *at = &replay->program->instructions[i];
         replay->uses_first[i] = count;
-        for (int k = 0; k < at->read_count; k++)
-            if (replay->slot[at->reads[k]] >= 0) *array_push(replay->uses, count) = at->reads[k];
-        for (int k = 0; k < at->write_count; k++)
-            if (replay->slot[at->writes[k]] >= 0) *array_push(replay->uses, count) = at->writes[k];
+        FOR_OPERANDS(o, at)
+            if (o->access != ACCESS_SHAPE && replay->slot[o->value] >= 0)
+                *array_push(replay->uses, count) = o->value;
     }
     replay->uses_first[replay->program->count] = count;
 }
@@ -292,16 +287,23 @@ static void fixed_note(struct replay *replay, const bool *varies)
     replay->uses = NULL;
 }
 
+/* Whether an instruction writes it for another one, or for itself alone, and nothing recomputes it. */
+static bool is_extra(const struct operand *o)
+{
+    bool role = o->role == OPERAND_WORKSPACE || o->role == OPERAND_Y_MOMENTS || o->role == OPERAND_Y_SUMS ||
+                o->role == OPERAND_D_X_SUMS || o->role == OPERAND_RANK_SUMS ||
+                o->role == OPERAND_X_PRODUCTS;
+    return role && (o->access & ACCESS_WRITE);
+}
+
 static void calls_note(struct replay *replay, const double *cost)
 {
     const struct program *program = replay->program;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         replay->cost[i] = REPLAY_TICK * nearbyint(cost[i] / REPLAY_TICK);
-        if (at->workspace >= 0) replay->extra[i] += plan_bytes(&program->values[at->workspace]);
-        if (at->sums_given) replay->extra[i] += plan_bytes(&program->values[at->sums]);
-        if (at->y_sums >= 0) replay->extra[i] += plan_bytes(&program->values[at->y_sums]);
-        if (at->x_products >= 0) replay->extra[i] += plan_bytes(&program->values[at->x_products]);
+        FOR_OPERANDS(o, at)
+            if (is_extra(o)) replay->extra[i] += plan_bytes(&program->values[o->value]);
     }
 }
 

@@ -62,8 +62,7 @@ static void find_gradients(struct bucketing *b)
         const struct instruction *at = &program->instructions[i];
         if (at->kind == INSTRUCTION_UPDATE) break;
         if (at->op) seconds += cost_seconds(program, at);
-        for (int k = 0; k < at->write_count; k++)
-            written[at->writes[k]] = (struct gradient){at->writes[k], -1, i, seconds};
+        FOR_WRITES(o, at) written[o->value] = (struct gradient){o->value, -1, i, seconds};
     }
     for (int p = 0; p < program->graph->param_count; p++)
         if (program->gradients[p] >= 0)
@@ -193,28 +192,28 @@ static void push_collective(struct bucketing *b, enum instruction_kind kind, cha
 }
 
 /* Values of an op with one input or, unless from[1] is -1, two. */
-struct operands {
+struct ends {
     int from[2], to;
 };
 
 /* The settings become the program's. */
 static void push_op(struct bucketing *b, const char *op_name, char *settings, char *name,
-                    struct operands operands)
+                    struct ends ends)
 {
     struct program *program = b->program;
     const struct op *op = build_op(op_name);
     struct instruction at = instruction_new(PHASE_FORWARD, op, build_settings(program, op, settings), name);
     at.micro_batch = program->micro_batches - 1;
-    at.x_count = operands.from[1] < 0 ? 1 : 2;
-    at.x = ids_copy(operands.from, at.x_count);
-    at.y = operands.to;
+    operand_set(&at, OPERAND_X, 0, ends.from[0]);
+    operand_set(&at, OPERAND_X, 1, ends.from[1]);
+    operand_set(&at, OPERAND_Y, 0, ends.to);
     build_push(program, at);
 }
 
 static void push_cast(struct bucketing *b, enum dtype dtype, char *name, int from, int to)
 {
-    struct operands operands = {{from, -1}, to};
-    push_op(b, "cast", text_format("to=%s", dtype_table[dtype].name), name, operands);
+    struct ends ends = {{from, -1}, to};
+    push_op(b, "cast", text_format("to=%s", dtype_table[dtype].name), name, ends);
 }
 
 /* Each rank sums one share of the bucket. Its own part of it is read, and written, where it lies. */
@@ -235,7 +234,7 @@ static void push_shares(struct bucketing *b, int bucket, int from, int to)
     int share = build_value(program, value, text_format("bucket %d share", bucket));
     push_collective(b, INSTRUCTION_ALL_TO_ALL, text_format("bucket %d all-to-all", bucket), from, of_all);
     push_op(b, "sum_ranks", text_format("rank=%d", rank), text_format("bucket %d sum", bucket),
-            (struct operands){{of_all, own}, share});
+            (struct ends){{of_all, own}, share});
     push_collective(b, INSTRUCTION_ALL_GATHER, text_format("bucket %d all-gather", bucket), share, to);
 }
 
@@ -287,24 +286,20 @@ static void push_exchanges(struct bucketing *b)
     free(from);
 }
 
-static void sums_replace(const struct bucketing *b, int *ids, int count)
-{
-    for (int k = 0; k < count; k++)
-        for (int g = 0; g < b->count; g++)
-            if (ids[k] == b->gradients[g].value) {
-                ids[k] = b->gradients[g].sum;
-                break;
-            }
-}
 
 /* The update reads sums. */
 static void use_sums(const struct bucketing *b)
 {
     struct program *program = b->program;
-    sums_replace(b, program->gradients, program->graph->param_count);
+    int *sums = memory_new((size_t)program->value_count, sizeof *sums);
+    for (int v = 0; v < program->value_count; v++) sums[v] = -1;
+    for (int g = 0; g < b->count; g++) sums[b->gradients[g].value] = b->gradients[g].sum;
+    for (int p = 0; p < program->graph->param_count; p++)
+        if (program->gradients[p] >= 0) program->gradients[p] = sums[program->gradients[p]];
     for (int i = 0; i < program->count; i++)
         if (program->instructions[i].kind == INSTRUCTION_UPDATE)
-            sums_replace(b, program->instructions[i].reads, program->instructions[i].read_count);
+            operands_replace(&program->instructions[i], sums, program->value_count);
+    free(sums);
 }
 
 void buckets(struct program *program, const struct bucket_options *options)

@@ -55,7 +55,7 @@ double cluster_message(const struct cluster *cluster, double bytes)
 static double message(const struct cluster *cluster, const struct program *program,
                       const struct instruction *at)
 {
-    double bytes = (double)program->values[at->x[0]].bytes;
+    double bytes = (double)program->values[operand_x(at, 0)].bytes;
     int here = on_a_host(cluster);
     if (program->stage / here == at->peer / here) return cluster_message(cluster, bytes);
     return cluster->machine.network_seconds + bytes * here / cluster->link_bytes_per_second;
@@ -72,7 +72,8 @@ static double all_gather(const struct cluster *cluster, bool among_stages, doubl
 double cluster_seconds(const struct cluster *cluster, const struct program *program,
                        const struct instruction *at)
 {
-    double bytes = at->y >= 0 ? (double)program->values[at->y].bytes : 0;
+    int y = operand_y(at);
+    double bytes = y >= 0 ? (double)program->values[y].bytes : 0;
     switch (at->kind) {
     case INSTRUCTION_OP:
     case INSTRUCTION_UPDATE:

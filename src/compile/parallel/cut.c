@@ -56,8 +56,9 @@ struct cutting {
 
 static bool is_weight_gradient(const struct program *program, const struct instruction *at)
 {
+    int y = operand_y(at);
     return at->phase == PHASE_BACKWARD_PARAMS ||
-           (at->phase == PHASE_FORWARD && at->y >= 0 && program->values[at->y].kind == KIND_PARAM_GRADIENT);
+           (at->phase == PHASE_FORWARD && y >= 0 && program->values[y].kind == KIND_PARAM_GRADIENT);
 }
 
 /* Behind the first node of the first stage, chunks are in the second half of PIPELINE_V. */
@@ -99,12 +100,12 @@ static int chunk_of(const struct cutting *c, const struct instruction *at)
     if (at->node >= 0) return c->chunks[at->node];
     int chunk = -1;
     bool same = true;
-    for (int k = 0; k < at->read_count; k++) {
-        int writer = c->writer_chunks[at->reads[k]];
+    FOR_READS(o, at) {
+        int writer = c->writer_chunks[o->value];
         same = same && (chunk < 0 || writer < 0 || writer == chunk);
         if (writer >= 0) chunk = writer;
     }
-    int node = program->values[at->y].node;
+    int node = program->values[operand_y(at)].node;
     return same && chunk >= 0 ? chunk : c->chunks[node < 0 ? program->graph->output : node];
 }
 
@@ -120,10 +121,10 @@ static void find_blocks(struct cutting *c)
         if (at->phase != PHASE_FORWARD) after = true;
         c->blocks[i] = (struct pipeline_block){block_kind(c, at, after, chunk), at->micro_batch, chunk};
         if (at->phase == PHASE_UPDATE) c->blocks[i] = (struct pipeline_block){no_block.kind, -1, chunk};
-        for (int k = 0; k < at->write_count; k++)
-            if (c->program->values[at->writes[k]].home == HOME_ARENA) c->writer_chunks[at->writes[k]] = chunk;
-        for (int k = 0; chunk >= 0 && k < at->read_count; k++)
-            c->reads[at->reads[k] * chunk_count(c) + chunk] = true;
+        FOR_WRITES(o, at)
+            if (c->program->values[o->value].home == HOME_ARENA) c->writer_chunks[o->value] = chunk;
+        FOR_READS(o, at)
+            if (chunk >= 0) c->reads[o->value * chunk_count(c) + chunk] = true;
     }
 }
 
@@ -219,8 +220,8 @@ static void list_messages(struct cutting *c, const struct pipeline_order *sequen
         int first = key(c, &sequence->blocks[t]);
         for (int n = c->starts[first]; n < c->starts[first + 1]; n++) {
             const struct instruction *at = &c->from[c->sorted[n]];
-            for (int k = 0; k < at->write_count; k++)
-                if (c->writer_chunks[at->writes[k]] >= 0) list_value(c, c->sorted[n], at->writes[k]);
+            FOR_WRITES(o, at)
+                if (c->writer_chunks[o->value] >= 0) list_value(c, c->sorted[n], o->value);
         }
     }
     for (int higher = 0; higher < 2; higher++) {

@@ -31,7 +31,7 @@ struct partitioning {
 static int node_of(const struct program *program, const struct instruction *at)
 {
     if (at->node >= 0) return at->node;
-    return at->op && at->y >= 0 ? program->values[at->y].node : -1;
+    return at->op ? program->values[operand_y(at)].node : -1;
 }
 
 /* Sums of gradients are forward calls after forward; those of parameters' gradients run beside the chain. */
@@ -39,7 +39,8 @@ static void add_seconds(const struct partitioning *p, const struct instruction *
 {
     struct partition_block *block = &p->blocks[node];
     double count = p->program->micro_batches, seconds = cluster_seconds(&p->cluster, p->program, at) / count;
-    enum kind kind = at->y >= 0 && at->node < 0 ? p->program->values[at->y].kind : KIND_OTHER;
+    int y = operand_y(at);
+    enum kind kind = y >= 0 && at->node < 0 ? p->program->values[y].kind : KIND_OTHER;
     bool weights = at->phase == PHASE_BACKWARD_PARAMS || kind == KIND_PARAM_GRADIENT;
     if (at->phase == PHASE_UPDATE) return;
     if (at->phase == PHASE_FORWARD && !weights && kind != KIND_GRADIENT) {
@@ -54,8 +55,9 @@ static void add_seconds(const struct partitioning *p, const struct instruction *
 static int first_node(const struct program *program, const struct instruction *at)
 {
     int first = at->node;
-    for (int k = 0; k < at->param_count; k++) {
-        int node = program->graph->params[program->values[at->params[k]].index].node;
+    FOR_OPERANDS(o, at) {
+        if (o->role != OPERAND_PARAM) continue;
+        int node = program->graph->params[program->values[o->value].index].node;
         if (node < first) first = node;
     }
     return first;
@@ -78,8 +80,10 @@ static void keep_joined(const struct partitioning *p)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         bool relu = at->phase == PHASE_FORWARD && at->op == build_op("relu");
-        bool bias = at->phase == PHASE_BACKWARD_PARAMS && at->param_count > 1 && at->d_params[1] >= 0;
-        int writer = relu ? uses[at->x[0]].writer : bias ? uses[at->d_y].writer : -1;
+        bool bias = at->phase == PHASE_BACKWARD_PARAMS && operand(at, OPERAND_D_PARAM, 1) >= 0;
+        int writer = relu   ? uses[operand_x(at, 0)].writer
+                     : bias ? uses[operand(at, OPERAND_D_Y, 0)].writer
+                            : -1;
         if (writer < 0) continue;
         const struct instruction *other = &program->instructions[writer];
         if (relu || other->phase == PHASE_BACKWARD) keep_together(p, at->node, node_of(program, other));
@@ -105,8 +109,8 @@ static void look_at(const struct partitioning *p)
         add_seconds(p, at, node);
         if (at->node >= 0) keep_together(p, first_node(p->program, at), at->node);
         if (at->micro_batch > 0 || at->phase == PHASE_UPDATE) continue;
-        for (int k = 0; k < at->read_count; k++) touch(&p->reach[at->reads[k]], node, false);
-        for (int k = 0; k < at->write_count; k++) touch(&p->reach[at->writes[k]], node, true);
+        FOR_READS(o, at) touch(&p->reach[o->value], node, false);
+        FOR_WRITES(o, at) touch(&p->reach[o->value], node, true);
     }
 }
 

@@ -153,8 +153,8 @@ static int last_writer(const struct gathering *g)
     const struct program *program = g->program;
     int last = program->first_backward;
     for (int i = 0; i < program->count; i++)
-        for (int k = 0; k < program->instructions[i].write_count; k++)
-            if (i > last && value_placed(program, program->instructions[i].writes[k]) == g->own) last = i;
+        FOR_WRITES(o, &program->instructions[i])
+            if (i > last && value_placed(program, o->value) == g->own) last = i;
     return last;
 }
 

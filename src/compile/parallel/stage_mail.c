@@ -17,9 +17,9 @@ void stage_mail(const struct program *program, struct comm_mail *from)
     for (int s = 0; s < program->stages; s++) from[s] = (struct comm_mail){0};
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (at->kind == INSTRUCTION_RECEIVE) expect(&from[at->peer], program->values[at->y].bytes);
+        if (at->kind == INSTRUCTION_RECEIVE) expect(&from[at->peer], program->values[operand_y(at)].bytes);
         for (int s = 0; at->among_stages && s < program->stages; s++)
-            if (s != program->stage) expect(&from[s], program->values[at->x[0]].bytes);
+            if (s != program->stage) expect(&from[s], program->values[operand_x(at, 0)].bytes);
     }
 }
 
@@ -27,7 +27,7 @@ void stage_mail(const struct program *program, struct comm_mail *from)
 static int64_t message_bytes(const struct program *program, const struct instruction *at, int replicas)
 {
     if (at->kind != INSTRUCTION_SEND && !instruction_is_collective(at)) return 0;
-    int64_t bytes = program->values[at->x[0]].bytes;
+    int64_t bytes = program->values[operand_x(at, 0)].bytes;
     return at->kind == INSTRUCTION_ALL_TO_ALL ? bytes / replicas : bytes;
 }
 

@@ -24,16 +24,13 @@ static void push_norm(struct program *program, struct instruction *update)
                                                      text_copy("squares all-gather"), own, all);
     measure.kind = INSTRUCTION_MEASURE;
     measure.micro_batch = gather.micro_batch = update->micro_batch;
-    measure.y = own;
-    *array_push(measure.writes, measure.write_count) = own;
-    for (int k = 0; k < update->read_count; k++)
-        *array_push(measure.reads, measure.read_count) = update->reads[k];
+    FOR_OPERANDS(o, update)
+        if (o->role == OPERAND_D_PARAM) operand_set(&measure, OPERAND_D_PARAM, (int)o->index, o->value);
+    operand_set(&measure, OPERAND_Y, 0, own);
     gather.among_stages = true;
     build_push(program, measure);
     build_push(program, gather);
-    update->x = ids_copy(&all, 1);
-    update->x_count = 1;
-    *array_push(update->reads, update->read_count) = all;
+    operand_set(update, OPERAND_X, 0, all);
 }
 
 void stage_norm(struct program *program)

@@ -24,7 +24,7 @@ struct sync_split {
 static int pairs_new(const struct sync_split *s, const char *what, int ranks)
 {
     const struct node *node = &s->program->graph->nodes[s->from->node];
-    int64_t channels = s->program->values[s->from->x[0]].shape.c;
+    int64_t channels = s->program->values[operand_x(s->from, 0)].shape.c;
     struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = s->from->node,
                           .index = -1, .shape = {.rank = 4, .n = ranks, .h = 1, .w = 2, .c = channels}};
     return build_value(s->program, value, text_format("%s %s", node->name, what));
@@ -37,9 +37,8 @@ static struct instruction step_new(const struct sync_split *s, const char *op, c
                                             text_format("%s for all ranks", s->from->name));
     at.node = s->from->node;
     at.micro_batch = s->from->micro_batch;
-    at.x = ids_copy(&x, 1);
-    at.x_count = 1;
-    at.y = y;
+    operand_set(&at, OPERAND_X, 0, x);
+    operand_set(&at, OPERAND_Y, 0, y);
     return at;
 }
 
@@ -57,25 +56,25 @@ static int push_gather(const struct sync_split *s, const char *what, int own)
 static const void *rank_moments_settings(const struct sync_split *s)
 {
     const struct batchnorm *set = s->from->settings;
-    struct shape x = s->program->values[s->from->x[0]].shape;
+    struct shape x = s->program->values[operand_x(s->from, 0)].shape;
     return build_settings(s->program, build_op("rank_moments"),
                           text_format("count=%" PRId64 " eps=%.17g", shape_count(x) / x.c, set->eps));
 }
 
 static void split_forward(const struct sync_split *s)
 {
-    const int *saved = s->from->saved;
-    int own = pairs_new(s, "moments", 1), of_all[] = {saved[SAVED_INVSTD], saved[SAVED_VARIANCE]};
-    struct instruction measure = step_new(s, "batch_moments", NULL, s->from->x[0], own);
-    measure.sums = s->from->sums;
+    int own = pairs_new(s, "moments", 1);
+    struct instruction measure = step_new(s, "batch_moments", NULL, operand_x(s->from, 0), own);
+    operand_set(&measure, OPERAND_X_MOMENTS, 0, operand(s->from, OPERAND_X_MOMENTS, 0));
     build_push(s->program, measure);
     int all = push_gather(s, "moments of all ranks", own);
-    struct instruction join = step_new(s, "rank_moments", rank_moments_settings(s), all, saved[SAVED_MEAN]);
-    join.saved = ids_copy(of_all, 2);
-    join.saved_count = 2;
+    struct instruction join = step_new(s, "rank_moments", rank_moments_settings(s), all,
+                                       operand(s->from, OPERAND_SAVED, SAVED_MEAN));
+    operand_set(&join, OPERAND_SAVED, 0, operand(s->from, OPERAND_SAVED, SAVED_INVSTD));
+    operand_set(&join, OPERAND_SAVED, 1, operand(s->from, OPERAND_SAVED, SAVED_VARIANCE));
     build_push(s->program, join);
     struct instruction normalise = instruction_copy(s->from);
-    normalise.sums = -1;
+    operand_set(&normalise, OPERAND_X_MOMENTS, 0, -1);
     normalise.ranks = s->ranks;
     build_push(s->program, normalise);
 }
@@ -84,16 +83,15 @@ static void split_backward(const struct sync_split *s)
 {
     int own = pairs_new(s, "gradient sums", 1), sum = pairs_new(s, "gradient sums, added", 1);
     struct instruction add_up = instruction_copy(s->from), pass_on = instruction_copy(s->from);
-    add_up.d_x[0] = -1;
-    add_up.sums = own;
-    add_up.sums_given = true;
+    operand_set(&add_up, OPERAND_D_X, 0, -1);
+    operand_set(&add_up, OPERAND_RANK_SUMS, 0, own);
     build_push(s->program, add_up);
     int all = push_gather(s, "gradient sums of all ranks", own);
     const void *settings = build_settings(s->program, build_op("sum_ranks"), text_copy(""));
     build_push(s->program, step_new(s, "sum_ranks", settings, all, sum));
-    for (int k = 1; k < pass_on.x_count; k++) pass_on.d_x[k] = -1;
-    for (int k = 0; k < pass_on.param_count; k++) pass_on.d_params[k] = -1;
-    pass_on.sums = sum;
+    for (int k = 1; k < OP_MAX_INPUTS; k++) operand_set(&pass_on, OPERAND_D_X, k, -1);
+    for (int k = 0; k < OP_MAX_PARAMS; k++) operand_set(&pass_on, OPERAND_D_PARAM, k, -1);
+    operand_set(&pass_on, OPERAND_RANK_SUMS, 0, sum);
     pass_on.ranks = s->ranks;
     build_push(s->program, pass_on);
 }
@@ -113,7 +111,8 @@ void sync_statistics(struct program *program)
         if (i == program->first_backward) program->first_backward = program->count;
         const struct sync_split split = {program, &from[i], ranks};
         bool forward = is_batchnorm(&from[i]) && from[i].phase == PHASE_FORWARD;
-        bool backward = is_batchnorm(&from[i]) && from[i].phase == PHASE_BACKWARD && from[i].d_x[0] >= 0;
+        bool backward = is_batchnorm(&from[i]) && from[i].phase == PHASE_BACKWARD &&
+                        operand(&from[i], OPERAND_D_X, 0) >= 0;
         if (!forward && !backward) {
             build_push(program, from[i]);
             continue;

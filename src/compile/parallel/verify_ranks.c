@@ -67,7 +67,7 @@ static bool is_exchange(const struct instruction *at)
 static const struct value *value_at(const struct rank_states *all, struct place at)
 {
     const struct instruction *exchange = instruction_at(all, at);
-    int id = exchange->kind == INSTRUCTION_RECEIVE ? exchange->y : exchange->x[0];
+    int id = exchange->kind == INSTRUCTION_RECEIVE ? operand_y(exchange) : operand_x(exchange, 0);
     return &all->programs[at.rank]->values[id];
 }
 

@@ -11,15 +11,14 @@ void bias_gradients(struct program *program, code_lookup *code_of)
     struct value_uses *uses = value_uses(program);
     for (int i = 0; i < program->count; i++) {
         struct instruction *taker = &program->instructions[i];
-        bool sums = taker->phase == PHASE_BACKWARD_PARAMS && taker->param_count > 1 &&
-                    taker->d_params[1] >= 0 && uses[taker->d_y].writer >= 0;
+        int bias = operand(taker, OPERAND_D_PARAM, 1), d_y = operand(taker, OPERAND_D_Y, 0);
+        bool sums = taker->phase == PHASE_BACKWARD_PARAMS && bias >= 0 && uses[d_y].writer >= 0;
         if (!sums || !merging_code(code_of, taker)->spares_bias) continue;
-        struct instruction *giver = &program->instructions[uses[taker->d_y].writer];
+        struct instruction *giver = &program->instructions[uses[d_y].writer];
         if (!merging_code(code_of, giver)->sums_gradient || giver->phase != PHASE_BACKWARD) continue;
-        if (giver->d_x[0] != taker->d_y || giver->sums >= 0) continue;
-        giver->sums = taker->d_params[1];
-        giver->sums_given = true;
-        taker->d_params[1] = -1;
+        if (operand(giver, OPERAND_D_X, 0) != d_y || operand(giver, OPERAND_D_X_SUMS, 0) >= 0) continue;
+        epilogue_add(giver, EPILOGUE_SUMS, OPERAND_D_X_SUMS, bias);
+        operand_set(taker, OPERAND_D_PARAM, 1, -1);
         instruction_link(program, giver);
         instruction_link(program, taker);
     }

@@ -9,8 +9,9 @@
 static bool can_add(const struct merging *m, const struct instruction *at)
 {
     return merging_code(m->code_of, at)->adds_first_channels && at->phase == PHASE_BACKWARD &&
-           at->x_count == 1 && at->d_y_more < 0 && at->d_x_more < 0 &&
-           m->program->values[at->x[0]].shape.c % MULTIPLE == 0;
+           operand_count(at, OPERAND_X) == 1 && operand(at, OPERAND_D_Y_ADDEND, 0) < 0 &&
+           operand(at, OPERAND_D_X_ADDEND, 0) < 0 &&
+           m->program->values[operand_x(at, 0)].shape.c % MULTIPLE == 0;
 }
 
 /* Fuses the sum that alone reads the first input's gradient with the instruction that wrote the other. */
@@ -18,17 +19,18 @@ static void fuse_first(struct merging *m, int i)
 {
     struct program *program = m->program;
     struct instruction *concat = &program->instructions[i];
-    if (concat->op != build_op("concat") || concat->phase != PHASE_BACKWARD || concat->d_x[0] < 0) return;
-    int first = concat->d_x[0], sum_at = m->uses[first].reader;
+    int first = operand(concat, OPERAND_D_X, 0), d_y = operand(concat, OPERAND_D_Y, 0);
+    if (concat->op != build_op("concat") || concat->phase != PHASE_BACKWARD || first < 0) return;
+    int sum_at = m->uses[first].reader;
     const struct instruction *sum = sum_at < 0 ? concat : &program->instructions[sum_at];
-    if (sum->op != build_op("sum") || program->values[concat->d_y].shape.c % MULTIPLE != 0) return;
-    int other = sum->x[0] == first ? sum->x[1] : sum->x[0], writer = m->uses[other].writer;
+    if (sum->op != build_op("sum") || program->values[d_y].shape.c % MULTIPLE != 0) return;
+    int other = operand_x(sum, operand_x(sum, 0) == first), writer = m->uses[other].writer;
     if (m->uses[other].reader != sum_at || writer < i) return;
     struct instruction *adder = &program->instructions[writer];
-    if (!can_add(m, adder) || adder->d_x[0] != other) return;
-    adder->d_x[0] = sum->y;
-    adder->d_x_more = concat->d_y;
-    concat->d_x[0] = -1;
+    if (!can_add(m, adder) || operand(adder, OPERAND_D_X, 0) != other) return;
+    operand_set(adder, OPERAND_D_X, 0, operand_y(sum));
+    epilogue_add(adder, EPILOGUE_ADD, OPERAND_D_X_ADDEND, d_y);
+    operand_set(concat, OPERAND_D_X, 0, -1);
     m->gone[sum_at] = true;
     instruction_link(program, adder);
     instruction_link(program, concat);

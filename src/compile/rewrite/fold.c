@@ -18,7 +18,7 @@ struct folding {
 static bool is_product(const struct instruction *conv, int64_t channels)
 {
     struct conv_geometry g = conv_geometry(conv->settings, channels);
-    bool plain = g.groups == 1 && conv->param_count == 1 && g.stride[0] == g.stride[1];
+    bool plain = g.groups == 1 && operand_count(conv, OPERAND_PARAM) == 1 && g.stride[0] == g.stride[1];
     for (int i = 0; i < 2; i++) plain = plain && g.kernel[i] == 1 && g.pad[i] == 0;
     return plain;
 }
@@ -27,11 +27,11 @@ static const void *settings_of(const struct folding *f, const struct instruction
                                const struct instruction *norm)
 {
     const struct batchnorm *s = norm->settings;
-    struct conv_geometry g = conv_geometry(conv->settings, f->m.program->values[conv->x[0]].shape.c);
+    struct conv_geometry g = conv_geometry(conv->settings, f->m.program->values[operand_x(conv, 0)].shape.c);
     char *own = batchnorm_folded_settings(s);
-    char *text = text_format("filters=%" PRId64 " stride=%" PRId64 " residual=%s %s",
-                             f->m.program->values[norm->y].shape.c, g.stride[0], s->residual ? "yes" : "no",
-                             own);
+    int64_t filters = f->m.program->values[operand_y(norm)].shape.c;
+    char *text = text_format("filters=%" PRId64 " stride=%" PRId64 " residual=%s %s", filters, g.stride[0],
+                             s->residual ? "yes" : "no", own);
     free(own);
     return build_settings(f->m.program, f->op, text);
 }
@@ -40,13 +40,13 @@ static const void *settings_of(const struct folding *f, const struct instruction
 static int conv_of(const struct folding *f, int i)
 {
     const struct instruction *norm = &f->m.program->instructions[i];
-    if (norm->op != f->batchnorm || f->m.uses[norm->x[0]].reader != i) return -1;
+    if (norm->op != f->batchnorm || f->m.uses[operand_x(norm, 0)].reader != i) return -1;
     if (!activation_folds(((const struct batchnorm *)norm->settings)->activation)) return -1;
-    if (shape_count(f->m.program->values[norm->y].shape) < f->least) return -1;
-    int writer = f->m.uses[norm->x[0]].writer;
+    if (shape_count(f->m.program->values[operand_y(norm)].shape) < f->least) return -1;
+    int writer = f->m.uses[operand_x(norm, 0)].writer;
     if (writer < 0) return -1;
     const struct instruction *conv = &f->m.program->instructions[writer];
-    const struct value *a = &f->m.program->values[conv->x[0]];
+    const struct value *a = &f->m.program->values[operand_x(conv, 0)];
     return conv->op == f->conv && is_product(conv, a->shape.c) ? writer : -1;
 }
 
@@ -55,9 +55,10 @@ static bool fits(const struct folding *f, const void *settings, const struct ins
                  const struct instruction *norm)
 {
     struct reason reason;
-    struct shape y, x[2] = {f->m.program->values[conv->x[0]].shape};
-    if (norm->x_count > 1) x[1] = f->m.program->values[norm->x[1]].shape;
-    return f->op->shape(settings, norm->x_count, x, &y, &reason);
+    struct shape y, x[2] = {f->m.program->values[operand_x(conv, 0)].shape};
+    int count = operand_count(norm, OPERAND_X);
+    if (count > 1) x[1] = f->m.program->values[operand_x(norm, 1)].shape;
+    return f->op->shape(settings, count, x, &y, &reason);
 }
 
 static void fold_pair(const struct folding *f, int at, struct instruction *norm)
@@ -67,9 +68,8 @@ static void fold_pair(const struct folding *f, int at, struct instruction *norm)
     if (!fits(f, settings, conv, norm)) return;
     norm->settings = settings;
     norm->op = f->op;
-    norm->x[0] = conv->x[0];
-    norm->params = memory_resize(norm->params, (size_t)norm->param_count + 1, sizeof *norm->params);
-    norm->params[norm->param_count++] = conv->params[0];
+    operand_set(norm, OPERAND_X, 0, operand_x(conv, 0));
+    operand_set(norm, OPERAND_PARAM, operand_count(norm, OPERAND_PARAM), operand(conv, OPERAND_PARAM, 0));
     instruction_link(f->m.program, norm);
     f->m.gone[at] = true;
 }

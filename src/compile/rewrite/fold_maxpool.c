@@ -32,17 +32,18 @@ static bool fold_pair(struct program *program, const struct value_uses *uses, in
 {
     const struct op *op = build_op("batchnorm_maxpool");
     const struct instruction *pool = &program->instructions[i];
-    int x = pool->op == build_op("maxpool") && uses[pool->x[0]].reader == i ? pool->x[0] : -1;
+    int x = operand_x(pool, 0);
+    if (pool->op != build_op("maxpool") || uses[x].reader != i) return false;
     struct shape y;
     struct reason reason;
-    if (x < 0 || uses[x].writer < 0 || dtype_bytes(program->values[x].dtype) != 2) return false;
+    if (uses[x].writer < 0 || dtype_bytes(program->values[x].dtype) != 2) return false;
     struct instruction *norm = &program->instructions[uses[x].writer];
     if (norm->op != build_op("batchnorm") || !is_foldable(norm->settings, pool->settings)) return false;
     const void *settings = settings_of(program, op, norm->settings, pool->settings);
-    if (!op->shape(settings, 1, &program->values[norm->x[0]].shape, &y, &reason)) return false;
+    if (!op->shape(settings, 1, &program->values[operand_x(norm, 0)].shape, &y, &reason)) return false;
     norm->settings = settings;
     norm->op = op;
-    norm->y = pool->y;
+    operand_set(norm, OPERAND_Y, 0, operand_y(pool));
     instruction_link(program, norm);
     return true;
 }
@@ -51,7 +52,7 @@ static bool fold_pair(struct program *program, const struct value_uses *uses, in
 static bool is_first(const struct instruction *conv)
 {
     struct conv_geometry g = conv_geometry(conv->settings, FIRST_CHANNELS);
-    bool same = conv->op == build_op("conv") && conv->param_count == 1 && g.groups == 1;
+    bool same = conv->op == build_op("conv") && operand_count(conv, OPERAND_PARAM) == 1 && g.groups == 1;
     for (int i = 0; i < 2; i++)
         same = same && g.kernel[i] == FIRST_KERNEL && g.stride[i] == FIRST_STRIDE && g.pad[i] == FIRST_PAD &&
                g.dilation[i] == 1;
@@ -85,21 +86,21 @@ static int fold_conv(struct program *program, const struct value_uses *uses,
 {
     const struct op *op = build_op("conv_batchnorm_maxpool");
     struct instruction *pool = &program->instructions[i];
-    int writer = uses[pool->x[0]].reader == i ? uses[pool->x[0]].writer : -1;
+    const struct value_uses *use = &uses[operand_x(pool, 0)];
+    int writer = use->reader == i ? use->writer : -1;
     if (writer < 0) return -1;
     const struct instruction *conv = &program->instructions[writer];
     const struct batchnorm_maxpool *s = pool->settings;
-    if (!is_first(conv) || uses[conv->x[0]].writer >= 0 || !is_first_pool(&s->pool)) return -1;
+    if (!is_first(conv) || uses[operand_x(conv, 0)].writer >= 0 || !is_first_pool(&s->pool)) return -1;
     char *own = batchnorm_folded_settings(&s->norm);
-    const void *settings = build_settings(program, op, text_format("filters=%" PRId64 " %s",
-                                                                   program->values[conv->y].shape.c, own));
+    int64_t filters = program->values[operand_y(conv)].shape.c;
+    const void *settings = build_settings(program, op, text_format("filters=%" PRId64 " %s", filters, own));
     free(own);
-    if (!is_supported(program, options, op, settings, conv->x[0])) return -1;
+    if (!is_supported(program, options, op, settings, operand_x(conv, 0))) return -1;
     pool->settings = settings;
     pool->op = op;
-    pool->x[0] = conv->x[0];
-    pool->params = memory_resize(pool->params, (size_t)pool->param_count + 1, sizeof *pool->params);
-    pool->params[pool->param_count++] = conv->params[0];
+    operand_set(pool, OPERAND_X, 0, operand_x(conv, 0));
+    operand_set(pool, OPERAND_PARAM, operand_count(pool, OPERAND_PARAM), operand(conv, OPERAND_PARAM, 0));
     instruction_link(program, pool);
     return writer;
 }
@@ -110,7 +111,7 @@ void fold_maxpool(struct program *program, const struct kernel_options *options)
     for (int i = 0; i < program->count; i++) {
         m.gone[i] = fold_pair(program, m.uses, i);
         if (!m.gone[i]) continue;
-        int norm = m.uses[program->instructions[i].x[0]].writer;
+        int norm = m.uses[operand_x(&program->instructions[i], 0)].writer;
         int conv = fold_conv(program, m.uses, options, norm);
         if (conv >= 0) m.gone[conv] = true;
     }

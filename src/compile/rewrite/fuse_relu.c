@@ -8,9 +8,8 @@ static void value_replace(struct program *program, int from, int to)
 {
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        for (int k = 0; k < at->x_count; k++)
-            if (at->x[k] == from) at->x[k] = to;
-        if (at->y == from) at->y = to;
+        for (int k = 0; k < at->operand_count; k++)
+            if (at->operands[k].value == from) at->operands[k].value = to;
     }
 }
 
@@ -20,13 +19,13 @@ static bool fuse_pair(const struct merging *m, int i)
     struct program *program = m->program;
     const struct instruction *relu = &program->instructions[i];
     if (relu->op != build_op("relu") || relu->phase != PHASE_FORWARD) return false;
-    const struct value_uses *use = &m->uses[relu->x[0]];
+    const struct value_uses *use = &m->uses[operand_x(relu, 0)];
     if (use->reader != i || use->writer < 0) return false;
     struct instruction *giver = &program->instructions[use->writer];
     if (!merging_code(m->code_of, giver)->applies_relu) return false;
-    if (giver->phase != PHASE_FORWARD || giver->sums >= 0) return false;
-    giver->relu = true;
-    value_replace(program, relu->x[0], relu->y);
+    if (giver->phase != PHASE_FORWARD || operand(giver, OPERAND_Y_MOMENTS, 0) >= 0) return false;
+    epilogue_add(giver, EPILOGUE_RELU, OPERAND_ROLES, -1);
+    value_replace(program, operand_x(relu, 0), operand_y(relu));
     instruction_link(program, giver);
     return true;
 }

@@ -23,8 +23,8 @@ static void joining_note(struct joining *j)
     for (int v = 0; v < j->program->value_count; v++) j->writer[v] = -1;
     for (int i = 0; i < j->program->count; i++) {
         const struct instruction *at = &j->program->instructions[i];
-        for (int k = 0; k < at->write_count; k++) j->writer[at->writes[k]] = i;
-        for (int k = 0; k < at->read_count; k++) j->readers[at->reads[k]]++;
+        FOR_WRITES(o, at) j->writer[o->value] = i;
+        FOR_READS(o, at) j->readers[o->value]++;
     }
 }
 
@@ -36,13 +36,14 @@ static struct instruction *giver_of(const struct joining *j, const struct instru
     if (writer < 0 || j->readers[gradient] != 1 || j->writer[other] >= writer) return NULL;
     struct instruction *giver = &j->program->instructions[writer];
     bool gives = giver->phase == PHASE_BACKWARD_DATA && merging_code(j->code_of, giver)->joins_gradients &&
-                 giver->d_x[0] == gradient && giver->x[0] == taker->y && giver->d_x_more < 0;
+                 operand(giver, OPERAND_D_X, 0) == gradient && operand_x(giver, 0) == operand_y(taker) &&
+                 operand(giver, OPERAND_D_X_ADDEND, 0) < 0;
     return gives ? giver : NULL;
 }
 
 static int sums_new(struct program *program, const struct instruction *taker, int rows)
 {
-    const struct value *y = &program->values[taker->y];
+    const struct value *y = &program->values[operand_y(taker)];
     return build_sums(program, taker->node, rows, y->shape.c, text_format("d %s sums", y->name));
 }
 
@@ -53,7 +54,7 @@ static void pick(const struct joining *j, int gradient)
     if (j->writer[gradient] < 0 || j->readers[gradient] != 1) return;
     const struct instruction *at = &j->program->instructions[j->writer[gradient]];
     const struct op_code *code = merging_code(j->code_of, at);
-    if (!code->picks_gradient || at->d_x[0] != gradient) return;
+    if (!code->picks_gradient || operand(at, OPERAND_D_X, 0) != gradient) return;
     value->shape = code->picks_gradient(at->settings, value->shape);
     value_set_bytes(value);
 }
@@ -63,11 +64,12 @@ static void share_sums(const struct joining *j, int from, int gradient, int sums
 {
     for (int i = from; i < j->program->count; i++) {
         struct instruction *at = &j->program->instructions[i];
-        bool takes = at->phase == PHASE_BACKWARD && at->d_y == gradient && at->d_y_more < 0 &&
-                     at->sums < 0 && merging_code(j->code_of, at)->takes_joined &&
+        bool takes = at->phase == PHASE_BACKWARD && operand(at, OPERAND_D_Y, 0) == gradient &&
+                     operand(at, OPERAND_D_Y_ADDEND, 0) < 0 && operand(at, OPERAND_D_Y_SUMS, 0) < 0 &&
+                     merging_code(j->code_of, at)->takes_joined &&
                      !(at->op->reads(at->settings, PHASE_BACKWARD) & READS_Y);
         if (!takes) continue;
-        at->sums = sums;
+        operand_set(at, OPERAND_D_Y_SUMS, 0, sums);
         instruction_link(j->program, at);
     }
 }
@@ -75,26 +77,30 @@ static void share_sums(const struct joining *j, int from, int gradient, int sums
 static void join_at(const struct joining *j, int i)
 {
     struct instruction *taker = &j->program->instructions[i];
-    bool takes = taker->phase == PHASE_BACKWARD && taker->mask >= 0 && taker->d_y_more >= 0 &&
-                 merging_code(j->code_of, taker)->takes_joined && taker->x_count > 1 && taker->d_x[1] >= 0;
+    int d_y = operand(taker, OPERAND_D_Y, 0), more = operand(taker, OPERAND_D_Y_ADDEND, 0);
+    int joined = operand(taker, OPERAND_D_X, 1), mask = operand(taker, OPERAND_MASK, 0);
+    bool takes = taker->phase == PHASE_BACKWARD && mask >= 0 && more >= 0 && joined >= 0 &&
+                 merging_code(j->code_of, taker)->takes_joined;
     if (!takes) return;
-    int d_y = taker->d_y, more = taker->d_y_more, joined = taker->d_x[1];
     struct instruction *giver = giver_of(j, taker, d_y, more);
     if (!giver) {
         giver = giver_of(j, taker, more, d_y);
         more = d_y;
     }
     if (!giver) return;
-    giver->d_x[0] = taker->d_y = joined;
-    giver->d_x_more = more;
+    int sums = sums_new(j->program, taker, 1);
     pick(j, more);
-    giver->mask = taker->mask;
-    giver->sums = taker->sums = sums_new(j->program, taker, 1);
-    giver->sums_given = true;
-    taker->d_y_more = taker->d_x[1] = -1;
+    operand_set(giver, OPERAND_D_X, 0, joined);
+    epilogue_add(giver, EPILOGUE_ADD, OPERAND_D_X_ADDEND, more);
+    epilogue_add(giver, EPILOGUE_MULTIPLY, OPERAND_MASK, mask);
+    epilogue_add(giver, EPILOGUE_SUMS, OPERAND_D_X_SUMS, sums);
+    operand_set(taker, OPERAND_D_Y, 0, joined);
+    operand_set(taker, OPERAND_D_Y_SUMS, 0, sums);
+    operand_set(taker, OPERAND_D_Y_ADDEND, 0, -1);
+    operand_set(taker, OPERAND_D_X, 1, -1);
     instruction_link(j->program, giver);
     instruction_link(j->program, taker);
-    share_sums(j, i + 1, joined, taker->sums);
+    share_sums(j, i + 1, joined, sums);
 }
 
 static bool gives_products(const struct joining *j, int i)
@@ -113,14 +119,17 @@ static void give_products(const struct joining *j, int i)
     struct instruction *taker = &j->program->instructions[i];
     const struct op_code *code = merging_code(j->code_of, taker);
     bool takes = taker->phase == PHASE_BACKWARD && code->takes_products &&
-                 code->takes_products(taker->settings) && taker->d_y_more < 0 && taker->sums < 0;
-    int writer = takes ? j->writer[taker->d_y] : -1;
-    if (writer < 0 || j->readers[taker->d_y] != 1) return;
+                 code->takes_products(taker->settings) && operand(taker, OPERAND_D_Y_ADDEND, 0) < 0 &&
+                 operand(taker, OPERAND_RANK_SUMS, 0) < 0;
+    int d_y = operand(taker, OPERAND_D_Y, 0), writer = takes ? j->writer[d_y] : -1;
+    if (writer < 0 || j->readers[d_y] != 1) return;
     struct instruction *giver = &j->program->instructions[writer];
-    bool gives = giver->op && giver->phase == PHASE_BACKWARD && giver->d_x[0] == taker->d_y &&
-                 giver->x[0] == taker->y;
+    bool gives = giver->op && giver->phase == PHASE_BACKWARD && operand(giver, OPERAND_D_X, 0) == d_y &&
+                 operand_x(giver, 0) == operand_y(taker);
     if (!gives || !gives_products(j, writer)) return;
-    giver->x_products = taker->y_products = sums_new(j->program, taker, 2);
+    int products = sums_new(j->program, taker, 2);
+    epilogue_add(giver, EPILOGUE_PRODUCTS, OPERAND_X_PRODUCTS, products);
+    operand_set(taker, OPERAND_Y_PRODUCTS, 0, products);
     instruction_link(j->program, giver);
     instruction_link(j->program, taker);
 }

@@ -6,6 +6,7 @@
  * gradient through relu6 and computes its sums. Batch norm then needs no sweep of its own in either
  * direction. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "compile/rewrite/merging.h"
@@ -17,8 +18,10 @@ static int data_gradient_of(const struct merging *m, int i)
     const struct instruction *weights = &m->program->instructions[i];
     for (int j = i + 1; j < m->program->count; j++) {
         const struct instruction *at = &m->program->instructions[j];
-        if (at->op == weights->op && at->phase == PHASE_BACKWARD_DATA && at->y == weights->y)
-            return at->d_y == weights->d_y && at->d_x_more < 0 ? j : -1;
+        if (at->op != weights->op || at->phase != PHASE_BACKWARD_DATA || operand_y(at) != operand_y(weights))
+            continue;
+        bool same = operand(at, OPERAND_D_Y, 0) == operand(weights, OPERAND_D_Y, 0);
+        return same && operand(at, OPERAND_D_X_ADDEND, 0) < 0 ? j : -1;
     }
     return -1;
 }
@@ -40,7 +43,7 @@ static bool is_read_by(const struct merging *m, int value, int own, int other)
     for (int i = 0; i < m->program->count; i++) {
         const struct instruction *at = &m->program->instructions[i];
         bool forward = at->phase == PHASE_FORWARD && at->node == node;
-        if (i != own && i != other && !forward && ids_have(at->reads, at->read_count, value)) return false;
+        if (i != own && i != other && !forward && instruction_reads(at, value)) return false;
     }
     return true;
 }
@@ -48,23 +51,39 @@ static bool is_read_by(const struct merging *m, int value, int own, int other)
 static bool has_relu6(const struct merging *m, const struct instruction *at)
 {
     const struct op_code *code = merging_code(m->code_of, at);
-    return code->clips_later && code->takes_joined && at->x_count == 1 && code->clips_later(at->settings);
+    bool one = operand_count(at, OPERAND_X) == 1;
+    return code->clips_later && code->takes_joined && one && code->clips_later(at->settings);
 }
 
 static int clipped_sums_new(struct program *program, const struct instruction *taker)
 {
-    const struct value *y = &program->values[taker->y];
-    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
-                          .index = -1, .shape = {.rank = 2, .dim = {1, y->shape.c, 1, 1}}};
-    return build_value(program, value, text_format("d %s sums", y->name));
+    const struct value *y = &program->values[operand_y(taker)];
+    return build_sums(program, taker->node, 1, y->shape.c, text_format("d %s sums", y->name));
 }
 
-static void set_clips(struct merging *m, int value)
+/* The settings of a folded batch norm with relu in the place of relu6. */
+static const void *settings_with_relu(struct program *program, const struct instruction *norm)
 {
+    struct text text = {0};
+    op_settings_print(norm->op, norm->settings, &text);
+    char *six = strstr(text.data, "activation=relu6") + strlen("activation=relu");
+    memmove(six, six + 1, strlen(six));
+    return build_settings(program, norm->op, text.data);
+}
+
+/* Forward calls that read the value clip it, and not those that write it. */
+static void clip_later(struct merging *m, int value)
+{
+    const void *settings = NULL;
     for (int i = 0; i < m->program->count; i++) {
         struct instruction *at = &m->program->instructions[i];
-        bool forward = at->phase == PHASE_FORWARD && (at->y == value || ids_have(at->x, at->x_count, value));
-        if (forward) at->clips = true;
+        if (at->phase != PHASE_FORWARD) continue;
+        if (operand_y(at) == value) {
+            if (!settings) settings = settings_with_relu(m->program, at);
+            at->settings = settings;
+        } else if (instruction_reads(at, value)) {
+            epilogue_add(at, EPILOGUE_X_RELU6, OPERAND_ROLES, -1);
+        }
     }
 }
 
@@ -72,15 +91,19 @@ static void set_clips(struct merging *m, int value)
 static void take_relu6(struct merging *m, int i, int data)
 {
     struct instruction *giver = &m->program->instructions[i];
-    int y = giver->x[0], d_y = giver->d_x[0];
+    int y = operand_x(giver, 0), d_y = operand(giver, OPERAND_D_X, 0);
     if (m->uses[d_y].writer != data || m->uses[d_y].reader < 0 || m->uses[y].writer < 0) return;
     struct instruction *taker = &m->program->instructions[m->uses[d_y].reader];
-    if (taker->phase != PHASE_BACKWARD || taker->y != y || taker->d_y != d_y || taker->d_y_more >= 0) return;
-    if (taker->sums >= 0 || !has_relu6(m, taker) || !is_read_by(m, y, i, m->uses[d_y].reader)) return;
-    set_clips(m, y);
-    giver->clips = true;
-    giver->sums = taker->sums = clipped_sums_new(m->program, taker);
-    giver->sums_given = true;
+    if (taker->phase != PHASE_BACKWARD || operand_y(taker) != y) return;
+    if (operand(taker, OPERAND_D_Y, 0) != d_y || operand(taker, OPERAND_D_Y_ADDEND, 0) >= 0) return;
+    if (operand(taker, OPERAND_D_Y_SUMS, 0) >= 0) return;
+    if (!has_relu6(m, taker) || !is_read_by(m, y, i, m->uses[d_y].reader)) return;
+    int sums = clipped_sums_new(m->program, taker);
+    clip_later(m, y);
+    epilogue_add(giver, EPILOGUE_X_RELU6, OPERAND_ROLES, -1);
+    epilogue_add(giver, EPILOGUE_D_RELU6, OPERAND_ROLES, -1);
+    epilogue_add(giver, EPILOGUE_SUMS, OPERAND_D_X_SUMS, sums);
+    operand_set(taker, OPERAND_D_Y_SUMS, 0, sums);
     instruction_link(m->program, taker);
 }
 
@@ -93,8 +116,8 @@ static void merge_at(struct merging *m, int i)
     free(at->name);
     at->name = instruction_name(m->program, at->node, PHASE_BACKWARD);
     at->phase = PHASE_BACKWARD;
-    free(at->d_x);
-    at->d_x = ids_copy(data->d_x, data->x_count);
+    FOR_OPERANDS(o, data)
+        if (o->role == OPERAND_D_X) operand_set(at, OPERAND_D_X, (int)o->index, o->value);
     m->gone[j] = true;
     take_relu6(m, i, j);
     instruction_link(m->program, at);

@@ -19,7 +19,7 @@ static bool masks(const struct program *program, int i, code_lookup *code_of)
 
 static int mask_new(struct program *program, const struct instruction *forward)
 {
-    const struct value *y = &program->values[forward->y];
+    const struct value *y = &program->values[operand_y(forward)];
     struct value value = {.home = HOME_ARENA, .kind = KIND_SAVED, .dtype = U8, .node = forward->node,
                           .index = -1, .shape = y->shape};
     value.shape.c /= 8;
@@ -31,11 +31,14 @@ void relu_mask(struct program *program, code_lookup *code_of)
     int *writer = memory_new((size_t)program->value_count, sizeof *writer);
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        if (at->op && at->phase == PHASE_FORWARD) writer[at->y] = i + 1;
-        if (!masks(program, i, code_of) || writer[at->y] == 0) continue;
-        struct instruction *forward = &program->instructions[writer[at->y] - 1];
+        int y = operand_y(at);
+        if (at->op && at->phase == PHASE_FORWARD) writer[y] = i + 1;
+        if (!masks(program, i, code_of) || writer[y] == 0) continue;
+        struct instruction *forward = &program->instructions[writer[y] - 1];
         if (forward->op != at->op) continue;
-        forward->mask = at->mask = mask_new(program, forward);
+        int mask = mask_new(program, forward);
+        epilogue_add(forward, EPILOGUE_MASK, OPERAND_MASK, mask);
+        operand_set(at, OPERAND_MASK, 0, mask);
         instruction_link(program, forward);
         instruction_link(program, at);
     }

@@ -40,23 +40,24 @@ static const struct {
  * (kernels/exchange/sum_ranks.c). */
 static int64_t bytes_replaced(const struct program *program, const struct instruction *at)
 {
-    if (!at->op || at->x_count < 2 || program->values[at->x[0]].kind != KIND_EXCHANGE) return 0;
-    return program->values[at->x[1]].bytes;
+    int first = operand_x(at, 0), second = operand_x(at, 1);
+    if (!at->op || second < 0 || program->values[first].kind != KIND_EXCHANGE) return 0;
+    return program->values[second].bytes;
 }
 
 double cost_bytes(const struct program *program, const struct instruction *at)
 {
     double reads = -(double)bytes_replaced(program, at), writes = 0;
-    for (int k = 0; k < at->read_count; k++) reads += (double)program->values[at->reads[k]].bytes;
-    for (int k = 0; k < at->write_count; k++)
-        if (at->writes[k] != at->workspace) writes += (double)program->values[at->writes[k]].bytes;
+    FOR_READS(o, at) reads += (double)program->values[o->value].bytes;
+    FOR_WRITES(o, at)
+        if (o->role != OPERAND_WORKSPACE) writes += (double)program->values[o->value].bytes;
     return at->kind == INSTRUCTION_UPDATE ? 5 * reads + writes : reads + writes;
 }
 
 /* Recomputed without x: no product of weights and x is computed. */
 static bool is_from_saved(const struct instruction *at)
 {
-    return at->phase == PHASE_RECOMPUTE && !ids_have(at->reads, at->read_count, at->x[0]);
+    return at->phase == PHASE_RECOMPUTE && !instruction_reads(at, operand_x(at, 0));
 }
 
 static bool is_weight(const struct program *program, int value)
@@ -68,8 +69,9 @@ static bool is_weight(const struct program *program, int value)
 #define OP_BACKWARD 2.5
 static double op_flops(const struct program *program, const struct instruction *at)
 {
-    if (!at->op || !at->op->macs || at->x_count == 0) return 0;
-    double flops = 2 * at->op->macs(at->settings, &program->values[at->x[0]].shape);
+    int x = operand_x(at, 0);
+    if (!at->op || !at->op->macs || x < 0) return 0;
+    double flops = 2 * at->op->macs(at->settings, &program->values[x].shape);
     return instruction_is_backward(at) ? OP_BACKWARD * flops : flops;
 }
 
@@ -77,11 +79,11 @@ double cost_flops(const struct program *program, const struct instruction *at)
 {
     double weights = 0;
     if (at->phase == PHASE_UPDATE || is_from_saved(at)) return 0;
-    for (int k = 0; k < at->param_count; k++)
-        if (is_weight(program, at->params[k]))
-            weights += (double)shape_count(program->values[at->params[k]].shape);
+    FOR_OPERANDS(o, at)
+        if (o->role == OPERAND_PARAM && is_weight(program, o->value))
+            weights += (double)shape_count(program->values[o->value].shape);
     if (weights == 0) return op_flops(program, at);
-    const struct shape y = program->values[at->y].shape;
+    const struct shape y = program->values[operand_y(at)].shape;
     double products = at->phase == PHASE_BACKWARD ? 2 : 1;
     return y.c > 0 ? products * 2 * weights * (double)(shape_count(y) / y.c) : 0;
 }
@@ -102,10 +104,11 @@ struct filter {
 
 static struct filter filter_of(const struct program *program, const struct instruction *at)
 {
-    for (int k = 0; k < at->param_count; k++) {
-        const struct shape weight = program->values[at->params[k]].shape;
-        if (!is_weight(program, at->params[k]) || weight.rank % 2 != 0) continue;
-        int64_t all = program->values[at->x[0]].shape.c;
+    FOR_OPERANDS(o, at) {
+        if (o->role != OPERAND_PARAM || !at->op) continue;
+        const struct shape weight = program->values[o->value].shape;
+        if (!is_weight(program, o->value) || weight.rank % 2 != 0) continue;
+        int64_t all = program->values[operand_x(at, 0)].shape.c;
         int64_t groups = weight.rank == 4 && weight.dim[1] > 0 ? all / weight.dim[1] : 1;
         return (struct filter){weight.dim[1], groups > 1 ? groups : 1};
     }
@@ -116,14 +119,14 @@ static double product_seconds(const struct program *program, const struct instru
                               struct filter filter)
 {
     const struct machine *machine = &program->machine;
-    bool fp32 = program->values[at->x[0]].dtype == F32, gradient = at->phase == PHASE_BACKWARD_PARAMS;
+    bool fp32 = program->values[operand_x(at, 0)].dtype == F32, gradient = at->phase == PHASE_BACKWARD_PARAMS;
     double bytes = cost_bytes(program, at), flops = cost_flops(program, at);
     double rate = fp32 ? machine->flops_32 : machine->flops_16;
     double call = gradient ? SECONDS_A_WEIGHT_GRADIENT : SECONDS_A_PRODUCT, passes = 1, narrow = 0;
     if (filter.groups > 1 && filter.channels == 1)
         return SWEEPS_DEPTHWISE * bytes / machine->bytes_per_second +
                flops / (DEPTHWISE_SHARE * machine->flops_16);
-    if (at->saved_count > 0) call *= KERNELS_FOLDED;
+    if (operand_count(at, OPERAND_SAVED) > 0) call *= KERNELS_FOLDED;
     if (gradient) {
         rate *= fp32 ? WEIGHT_GRADIENT_SHARE_32 : WEIGHT_GRADIENT_SHARE_16;
         passes = SWEEPS_WEIGHT_GRADIENT;
@@ -137,9 +140,9 @@ static double product_seconds(const struct program *program, const struct instru
 static double bytes_unaligned(const struct program *program, const struct instruction *at)
 {
     double bytes = 0;
-    for (int k = 0; k < at->read_count + at->write_count; k++) {
-        const struct value *value =
-            &program->values[k < at->read_count ? at->reads[k] : at->writes[k - at->read_count]];
+    FOR_OPERANDS(o, at) {
+        if (!operand_is_read(o) && !(o->access & ACCESS_WRITE)) continue;
+        const struct value *value = &program->values[o->value];
         bool map = value->shape.rank == 4 && value->shape.h * value->shape.w > 1 && value->shape.c > NARROW;
         if (map && dtype_bytes(value->dtype) == 2 && value->shape.c % 8 != 0) bytes += (double)value->bytes;
     }
@@ -176,7 +179,7 @@ double cost_program(const struct program *program)
 double cost_recompute(const struct program *program, const struct instruction *forward)
 {
     struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE);
-    at.mask = forward->mask;
+    operand_set(&at, OPERAND_MASK, 0, operand(forward, OPERAND_MASK, 0));
     instruction_link(program, &at);
     double seconds = cost_seconds(program, &at);
     instruction_free(&at);
@@ -187,7 +190,7 @@ double cost_recompute(const struct program *program, const struct instruction *f
 double cost_fused_recompute(const struct program *program, const struct instruction *forward)
 {
     const struct machine *machine = &program->machine;
-    double bytes = (double)program->values[forward->y].bytes;
+    double bytes = (double)program->values[operand_y(forward)].bytes;
     return FUSED_SWEEPS * bytes / machine->bytes_per_second * (bytes <= machine->cache_bytes ? 0.25 : 1);
 }
 

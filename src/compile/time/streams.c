@@ -23,7 +23,8 @@ static bool is_weight_gradient(const struct program *program, const struct instr
 {
     if (instruction_is_collective(at)) return false;
     if (at->phase == PHASE_BACKWARD_PARAMS) return true;
-    return at->y >= 0 && program->values[at->y].kind == KIND_PARAM_GRADIENT;
+    int y = operand_y(at);
+    return y >= 0 && program->values[y].kind == KIND_PARAM_GRADIENT;
 }
 
 /* By value and stream: the last instruction on that stream that wrote or read it; -1. */
@@ -61,11 +62,11 @@ static void need_one(int *needs, int stream, int i)
 
 static void instruction_needs(const struct instruction *at, const struct touched *touched, int *needs)
 {
-    for (int k = 0; k < at->read_count; k++)
-        need(needs, touched->wrote + at->reads[k] * touched->streams, touched->streams);
-    for (int k = 0; k < at->write_count; k++) {
-        need(needs, touched->wrote + at->writes[k] * touched->streams, touched->streams);
-        need(needs, touched->read + at->writes[k] * touched->streams, touched->streams);
+    FOR_OPERANDS(o, at) {
+        if (o->access == ACCESS_SHAPE) continue;
+        need(needs, touched->wrote + o->value * touched->streams, touched->streams);
+        if (o->access & ACCESS_WRITE)
+            need(needs, touched->read + o->value * touched->streams, touched->streams);
     }
 }
 
@@ -103,8 +104,8 @@ static void waits_set(struct program *program, const int *behind)
         if (at->behind >= 0) need_one(needs, program->instructions[at->behind].stream, at->behind);
         if (behind && behind[i] >= 0) need_one(needs, program->instructions[behind[i]].stream, behind[i]);
         add_waits(program, i, needs, known, table);
-        for (int k = 0; k < at->read_count; k++) touch(program, touched.read, at->reads[k], i);
-        for (int k = 0; k < at->write_count; k++) touch(program, touched.wrote, at->writes[k], i);
+        FOR_READS(o, at) touch(program, touched.read, o->value, i);
+        FOR_WRITES(o, at) touch(program, touched.wrote, o->value, i);
     }
     free(touched.wrote);
     free(touched.read);
@@ -262,7 +263,7 @@ static struct division divide(const struct program *program, int streams, enum s
 static int layer_of(const struct program *program, const struct division *division, int i)
 {
     const struct instruction *at = &program->instructions[i];
-    int node = at->node >= 0 || at->x_count == 0 ? at->node : program->values[at->x[0]].node;
+    int x = operand_x(at, 0), node = at->node >= 0 || x < 0 ? at->node : program->values[x].node;
     return node >= 0 ? division->layers[node] : 0;
 }
 
