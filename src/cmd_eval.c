@@ -10,9 +10,11 @@
 #include "base/memory.h"
 #include "data/detect.h"
 #include "format/npy.h"
+#include "session/preprocessing.h"
 #include "trained.h"
 #include "train/evaluate.h"
 #include "train/folder.h"
+#include "train/knn.h"
 #include "train/metrics.h"
 #include "train/mistakes.h"
 #include "train/results.h"
@@ -20,6 +22,18 @@
 static enum status logits_add(void *context, const float *values, int images, int classes)
 {
     return npy_add(context, values, (size_t)images * (size_t)classes);
+}
+
+/* --knn; 0: it is not given. */
+static enum status neighbours_of(const struct cmd *cmd, int *k)
+{
+    static const char *const others[] = {"logits", "flip", "split"};
+    long number;
+    TRY(cmd_number(cmd, "knn", 1, 0, &number));
+    *k = (int)number;
+    for (size_t i = 0; *k > 0 && i < sizeof others / sizeof *others; i++)
+        if (cmd_value(cmd, others[i])) return fail(USAGE, "eval: --knn excludes --%s", others[i]);
+    return OK;
 }
 
 static void add_results(const struct evaluation *evaluation, const struct data *data, struct text *out)
@@ -30,6 +44,7 @@ static void add_results(const struct evaluation *evaluation, const struct data *
     for (int i = 0; task->metrics[i].key; i++)
         member_number(out, task->metrics[i].key, evaluation->metrics[i]);
     member_number(out, "loss", evaluation->loss);
+    if (evaluation->neighbours > 0) member_integer(out, "knn", evaluation->neighbours);
 }
 
 static void print_json(const struct evaluation *evaluation, const struct data *data)
@@ -54,11 +69,14 @@ static void print_metrics(const struct evaluation *evaluation, const struct data
 
 static void print_classes(const struct evaluation *evaluation, const struct data *data)
 {
-    char loss[TEXT_NUMBER], top5[32] = "";
+    char number[TEXT_NUMBER], by[96], top5[32] = "";
+    int k = evaluation->neighbours;
+    if (k > 0) snprintf(by, sizeof by, "by %d nearest neighbour%s", k, k == 1 ? "" : "s");
+    else snprintf(by, sizeof by, "loss %s", text_number(evaluation->loss, 4, NULL, number));
     if (data->classes > 10) snprintf(top5, sizeof top5, "top5 %.2f %%, ", 100 * evaluation->top5);
-    printf("%" PRId64 " images, %" PRId64 " error%s: top1 %.2f %%, %sloss %s\n", evaluation->images,
+    printf("%" PRId64 " images, %" PRId64 " error%s: top1 %.2f %%, %s%s\n", evaluation->images,
            evaluation->errors, evaluation->errors == 1 ? "" : "s", 100 * evaluation->top1, top5,
-           text_number(evaluation->loss, 4, NULL, loss));
+           by);
 }
 
 static void print_results(const struct evaluation *evaluation, const struct data *data)
@@ -166,6 +184,22 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     return status;
 }
 
+static enum status evaluate_neighbours(const struct cmd *cmd, int k, struct trained *trained)
+{
+    struct session *session = &trained->session;
+    const struct data *data = &session->data;
+    struct evaluation evaluation;
+    if (!data->val.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
+    TRY(preprocessing_open(session, false));
+    TRY(knn_evaluate(session, &trained->store, k, &evaluation));
+    if (cmd_value(cmd, "json")) print_json(&evaluation, data);
+    else print_results(&evaluation, data);
+    const struct mistakes mistakes = {.evaluation = &evaluation, .images = &data->val, .data = data};
+    enum status status = cmd->output ? write_records(cmd, &mistakes) : OK;
+    evaluation_free(&evaluation);
+    return status;
+}
+
 /* The format of validation data from the command line: what their files show, even if the run's data had
  * another one, unless -s names it. */
 static void take_format(struct cmd *cmd, const char *path)
@@ -208,15 +242,19 @@ static enum status eval_run(struct cmd *cmd)
 {
     const char *split = split_of(cmd);
     bool train = strcmp(split, "train") == 0;
+    int k;
     if (!train && strcmp(split, "val") != 0)
         return fail(USAGE, "eval: --split must be train or val, not '%s'", split);
+    TRY(neighbours_of(cmd, &k));
     if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits"), NPY_SIGNATURE));
     if (cmd->output) TRY(check_records(cmd->output));
     TRY(take_val(cmd));
     TRY(check_images(cmd, train));
+    if (k > 0) TRY(check_images(cmd, true));
     struct trained trained;
-    TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
-    enum status status = evaluate_split(cmd, &trained);
+    if (k > 0) TRY(trained_load(cmd, DATA_TRAIN | DATA_VAL | TRAINED_BACKBONE, &trained));
+    else TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
+    enum status status = k > 0 ? evaluate_neighbours(cmd, k, &trained) : evaluate_split(cmd, &trained);
     trained_close(&trained);
     return status;
 }
@@ -228,13 +266,14 @@ static const struct cmd_option options[] = {
     {"flip", NULL, "average the logits of each image and its mirror image"},
     {"json", NULL, "print the results as JSON"},
     {"logits", "FILE.npy", "write the logits, in data set order"},
+    {"knn", "K", "classify by the K nearest training images instead"},
     {0},
 };
 
 const struct command cmd_eval = {
     .name = "eval",
     .usage = "--weights RUN|FILE [-c FILE] [--val PATH] [--split train|val] [--flip] [--json] "
-             "[--logits FILE.npy] [-o DIR]",
+             "[--logits FILE.npy] [--knn K] [-o DIR]",
     .help = "Evaluates weights on the validation images.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,

@@ -174,7 +174,8 @@ static void derive_size(struct settings *settings, const char *key, int size)
 
 /* Weights of other libraries: the network that they fit, and the images that these usually get, unless the
  * configuration says otherwise. */
-static enum status recognise(struct settings *settings, const char *path, struct remembered *remembered)
+static enum status recognise(struct settings *settings, const char *path, bool backbone,
+                             struct remembered *remembered)
 {
     struct weights_identity identity;
     struct data_hint *hint = &remembered->hint;
@@ -189,7 +190,9 @@ static enum status recognise(struct settings *settings, const char *path, struct
     derive_size(settings, "val_crop", identity.card.crop);
     hint->h = hint->w = identity.card.crop;
     hint->channels = identity.channels;
-    if (hint->classes == 0 && identity.card.class_names) {
+    if (backbone) {
+        hint->classes = 0;
+    } else if (hint->classes == 0 && identity.card.class_names) {
         hint->classes = identity.classes;
         hint->class_names = remembered->names = identity.card.class_names;
         identity.card.class_names = NULL;
@@ -210,13 +213,20 @@ static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
                             struct remembered *remembered, struct trained *trained)
 {
     struct session *session = &trained->session;
-    TRY(recognise(&cmd->settings, path, remembered));
-    bool backbone = data & TRAINED_BACKBONE;
+        bool backbone = data & TRAINED_BACKBONE;
     data &= ~TRAINED_BACKBONE;
+    TRY(recognise(&cmd->settings, path, backbone && data != DATA_NONE, remembered));
     if (data != DATA_NONE && !cmd->settings.data.format && !cmd->config)
         return fail(USAGE, "%s: does not say which images: name them with --val PATH or -c FILE", path);
     cmd_any_batch(cmd);
-    TRY(cmd_session(cmd, data, &remembered->hint, session));
+    /* A backbone may be used on images of other classes. */
+    struct data_hint hint = remembered->hint;
+    if (backbone && data != DATA_NONE && hint.classes > 0) {
+        if (hint.network) settings_derive_number(&cmd->settings, "model", "classes", hint.classes);
+        hint.class_names = NULL;
+        hint.classes = 0;
+    }
+    TRY(cmd_session(cmd, data, &hint, session));
     TRY(check_holdout(cmd, session, path));
     compare_preprocessing(session, remembered, path);
     TRY(compare_networks(session, remembered, path));

@@ -16,6 +16,7 @@ dist_check_SCRIPTS += \
 	tests/test_health.sh \
 	tests/test_identity_network.sh \
 	tests/test_init.sh \
+	tests/test_knn.sh \
 	tests/test_loading.sh \
 	tests/test_lr.sh \
 	tests/test_map.sh \

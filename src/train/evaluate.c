@@ -85,7 +85,7 @@ static void predict_batch(struct counting *counting, const struct batch *batch)
 }
 
 /* Keeps them sorted; NaN is ignored. */
-static void keep_mistake(struct evaluation *sums, struct mistake mistake)
+void evaluation_keep_mistake(struct evaluation *sums, struct mistake mistake)
 {
     int at = sums->mistake_count;
     if (!(mistake.confidence > 0)) return;
@@ -140,8 +140,9 @@ static void keep_outputs(struct counting *counting, int place)
     const float *row = counting->all_rows + 2 * classes * (size_t)place;
     memcpy(sums->outputs.values + at, row, classes * sizeof *row);
     memcpy(sums->outputs.targets + at, row + classes, classes * sizeof *row);
-    keep_mistake(sums, (struct mistake){.image = counting->seen + place, .row = sums->images,
-                                        .confidence = counting->ranks->losses[place]});
+    const struct mistake mistake = {.image = counting->seen + place, .row = sums->images,
+                                    .confidence = counting->ranks->losses[place]};
+    evaluation_keep_mistake(sums, mistake);
     sums->outputs.images = ++sums->images;
 }
 
@@ -152,9 +153,10 @@ static void count_class(struct counting *counting, int place)
     counting->top1 += all->ranks[place] < 1;
     counting->top5 += all->ranks[place] < 5;
     *array_push(counting->sums.cells, counting->sums.images) = cell;
-    keep_mistake(&counting->sums, (struct mistake){
+    const struct mistake mistake = {
         .image = counting->seen + place, .label = all->labels[place], .predicted = all->predictions[place],
-        .confidence = all->confidences[place]});
+        .confidence = all->confidences[place]};
+    evaluation_keep_mistake(&counting->sums, mistake);
 }
 
 static enum status count_batch(struct counting *counting, const struct batch *batch)
@@ -281,6 +283,11 @@ static void counting_close(struct counting *counting)
     views_close(&counting->views);
 }
 
+void evaluation_sort(struct evaluation *evaluation)
+{
+    qsort(evaluation->cells, (size_t)evaluation->images, sizeof *evaluation->cells, compare_cells);
+}
+
 static void take_means(struct counting *counting)
 {
     struct evaluation *sums = &counting->sums;
@@ -292,7 +299,7 @@ static void take_means(struct counting *counting)
         task->measure(&sums->outputs, &counting->session->data, sums->metrics);
         return;
     }
-    qsort(sums->cells, (size_t)sums->images, sizeof *sums->cells, compare_cells);
+    evaluation_sort(sums);
     sums->errors = sums->images - counting->top1;
     sums->metrics[0] = sums->top1 = (double)counting->top1 / images;
     sums->metrics[1] = sums->top5 = (double)counting->top5 / images;

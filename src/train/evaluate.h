@@ -22,6 +22,7 @@ struct evaluation {
     double metrics[TASK_METRICS_MAX];    /* of the task */
     struct task_outputs outputs;   /* of readable images, if targets are no classes */
     double seconds;
+    int neighbours;                /* of eval --knn, whose loss is NAN; 0: these are the classifier's results */
     int64_t *cells;                /* [images] entry of each in the confusion matrix, sorted: true class *
                                     * classes + predicted class; NULL: targets are no classes */
     struct mistake mistakes[MISTAKES_MAX];   /* the most confident ones, or of largest loss, worst first */
@@ -46,6 +47,11 @@ struct evaluate_options {
 enum status evaluate(const struct session *session, const struct images *images, const struct step *step,
                      const struct evaluate_options *options, struct evaluation *evaluation);
 void evaluation_free(struct evaluation *evaluation);
+
+/* For other ways to find classes: keeps a mistake if it is one of the most confident; and sorts the cells, of
+ * which there must be one for each image. */
+void evaluation_keep_mistake(struct evaluation *evaluation, struct mistake mistake);
+void evaluation_sort(struct evaluation *evaluation);
 
 /* The index of the largest value that is not NaN, the first of equal ones: the class whose rank is 0
  * (kernels/loss/topk.c). */

@@ -13,6 +13,8 @@ libtrain_a_SOURCES = \
 	src/train/metrics.h \
 	src/train/views.c \
 	src/train/views.h \
+	src/train/knn.c \
+	src/train/knn.h \
 	src/train/mistakes.c \
 	src/train/mistakes.h \
 	src/train/mistakes_explain.c \
