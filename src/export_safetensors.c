@@ -7,11 +7,14 @@
 #include "base/atomic_file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/search_paths.h"
 #include "conf/options.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/network_identity.h"
 #include "checkpoint/weights.h"
+#include "checkpoint/weights_identify.h"
 #include "checkpoint/weights_names.h"
+#include "graph/model.h"
 
 /* The weights of one file, or the mean of several, chosen for another. */
 struct export {
@@ -154,17 +157,58 @@ static enum status write_file(struct export *export, const char *path)
     return status;
 }
 
-static enum status open_names(struct export *export, const char *library)
+static enum status open_names(struct export *export, const char *library, const char *arch)
 {
-    const char *arch = safetensors_value(&export->from[0].described, "arch");
     if (!library) return OK;
-    if (!arch)
-        return fail(USAGE, "%s: does not say of which network it is, so that it has no other names",
-                    export->from[0].path);
     TRY(weights_names_open(library, arch, &export->names));
     if (!export->names.file) return fail(USAGE, "the installed file models/%s.names is missing", library);
     return export->names.known ? OK : fail(USAGE, "%s: %s does not have the network '%s'",
                                            export->from[0].path, library, arch);
+}
+
+/* ---- Files of other libraries ---- */
+
+static void add_recognised(struct export *export, const struct graph *graph, const int *entries)
+{
+    export->items = memory_new((size_t)graph->param_count, sizeof *export->items);
+    export->entries = memory_new((size_t)graph->param_count, sizeof *export->entries);
+    for (int i = 0; i < graph->param_count; i++) {
+        if (entries[i] < 0) continue;
+        enum dtype dtype = export->from[0].entries[entries[i]].dtype;
+        struct safetensors_item *item = &export->items[export->count];
+        item->dtype = is_number(dtype) ? export->dtype : dtype;
+        item->shape = graph->params[i].spec.shape;
+        item->name = weights_names_apply(&export->names, graph->params[i].name, &item->shape);
+        export->entries[export->count++] = entries[i];
+    }
+}
+
+static enum status choose_in_graph(struct export *export, const char *library, const char *arch, int classes)
+{
+    struct search_paths paths = search_paths_find();
+    const struct model_options model = {.arch = arch, .folders = (const char *const *)paths.models,
+                                        .classes = classes, .dropout = -1};
+    struct weights_match match = {0};
+    struct graph graph;
+    enum status status = model_load(&model, &graph);
+    search_paths_free(&paths);
+    TRY(status);
+    status = open_names(export, library, arch);
+    if (status == OK) status = weights_match(&export->from[0], &graph, &match);
+    if (status == OK) add_recognised(export, &graph, match.entries);
+    weights_match_free(&match);
+    graph_free(&graph);
+    return status;
+}
+
+/* The parameters of the network that the file is found to be of. */
+static enum status choose_recognised(struct export *export, const char *library)
+{
+    struct weights_identity identity;
+    TRY(weights_identify(export->from[0].path, &identity));
+    enum status status = choose_in_graph(export, library, identity.arch, identity.classes);
+    weights_identity_free(&identity);
+    return status;
 }
 
 /* The mean of weights that mean different things means nothing. */
@@ -198,8 +242,13 @@ static enum status match_networks(const struct export *export)
 static enum status export_all(struct export *export, const char *library, const char *output)
 {
     TRY(match_networks(export));
-    TRY(open_names(export, library));
-    TRY(choose(export));
+    const char *arch = safetensors_value(&export->from[0].described, "arch");
+    if (library && !arch) {
+        TRY(choose_recognised(export, library));
+    } else {
+        TRY(open_names(export, library, arch));
+        TRY(choose(export));
+    }
     if (export->averages) log_info("%s: using the averaged weights (ema)", export->from[0].path);
     TRY(write_file(export, output));
     log_info("%s: %d tensors in %s", output, export->count, dtype_table[export->dtype].name);
@@ -210,11 +259,9 @@ enum status export_safetensors(const char *const *paths, int count, enum dtype d
                                const char *output)
 {
     struct export export = {.from = memory_new((size_t)count, sizeof *export.from), .dtype = dtype};
-    struct reason reason;
     enum status status = OK;
     for (; export.files < count && status == OK; export.files += status == OK)
-        if (!weights_file_open(paths[export.files], &export.from[export.files], &reason))
-            status = fail(BAD_CHECKPOINT, "%s: %s", paths[export.files], reason.text);
+        status = weights_open(paths[export.files], &export.from[export.files]);
     if (status == OK) status = export_all(&export, library, output);
     for (int i = 0; i < export.count; i++) free((char *)export.items[i].name);
     weights_names_close(&export.names);

@@ -16,8 +16,8 @@ tests_test_onnx_LDADD = libgraph.a libkernels.a libformat.a libconf.a libdevice.
 	-lcmocka
 dist_check_SCRIPTS += tests/test_onnx_logits.sh
 EXTRA_DIST += tests/onnx_every.ini tests/onnx_logits.py
-dist_check_SCRIPTS += tests/test_python_peers.sh tests/test_torch_traces.sh
-EXTRA_DIST += tests/python_peers.py tests/torch_traces.py
+dist_check_SCRIPTS += tests/test_python_peers.sh tests/test_torch_traces.sh tests/test_pretrained.sh
+EXTRA_DIST += tests/python_peers.py tests/torch_traces.py tests/pretrained_peers.py
 
 check_PROGRAMS += tests/test_names
 tests_test_names_SOURCES = tests/test_names.c

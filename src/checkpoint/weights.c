@@ -620,6 +620,13 @@ static char *first_problem(const struct problems *problems)
     return NULL;
 }
 
+void weights_match_free(struct weights_match *match)
+{
+    free(match->first);
+    free(match->entries);
+    *match = (struct weights_match){0};
+}
+
 enum status weights_match(const struct weights_file *file, const struct graph *graph,
                           struct weights_match *match)
 {
@@ -629,8 +636,9 @@ enum status weights_match(const struct weights_file *file, const struct graph *g
     *match = (struct weights_match){0};
     enum status status = loading_open(file, &options, &loading);
     if (status == OK) {
-        free(find_entries(&loading, &problems));
+        int *entries = find_entries(&loading, &problems);
         *match = (struct weights_match){
+            .entries = entries,
             .library = loading.library,
             .problems = problems.missing.count + problems.unexpected.count + problems.misshapen.count,
             .first = first_problem(&problems),

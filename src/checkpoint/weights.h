@@ -36,11 +36,13 @@ enum status weights_open(const char *path, struct weights_file *file);
 struct weights_match {
     const char *library;         /* whose names the file has; NULL: ours */
     int problems;                /* missing, surplus and misshapen tensors; 0: it fits */
-    char *first;                 /* some of them, for people; NULL: none. The caller frees it */
+    char *first;                 /* some of them, for people; NULL: none */
     int classes, channels;       /* of the file's classifier, 0: it has none; of its images */
+    int *entries;                /* by parameter of the network: the file's, below 0: none */
 };
 enum status weights_match(const struct weights_file *file, const struct graph *graph,
                           struct weights_match *match);
+void weights_match_free(struct weights_match *match);        /* accepts a zeroed struct */
 
 /* The name of a library (weights_names.h) for people. */
 const char *weights_library_title(const char *library);

@@ -31,7 +31,7 @@ struct search {
 static void candidate_free(struct candidate *candidate)
 {
     free(candidate->arch);
-    free(candidate->match.first);
+    weights_match_free(&candidate->match);
     *candidate = (struct candidate){0};
 }
 

@@ -22,7 +22,7 @@ struct evaluation {
     double metrics[TASK_METRICS_MAX];    /* of the task */
     struct task_outputs outputs;   /* of readable images, if targets are no classes */
     double seconds;
-    int neighbours;                /* of eval --knn, whose loss is NAN; 0: these are the classifier's results */
+    int neighbours;                /* of eval --knn, whose loss is NAN; 0: these are the classifier's */
     int64_t *cells;                /* [images] entry of each in the confusion matrix, sorted: true class *
                                     * classes + predicted class; NULL: targets are no classes */
     struct mistake mistakes[MISTAKES_MAX];   /* the most confident ones, or of largest loss, worst first */

@@ -1,0 +1,132 @@
+"""pretrained_peers.py list: the networks, LIBRARY:ARCH, that torchvision, timm and transformers share with
+us.
+pretrained_peers.py make FOLDER IMAGES.npy LIBRARY:ARCH...: in FOLDER, each library's network with random
+weights and with statistics that fit IMAGES, as users find it: LIBRARY-ARCH.pth, or for transformers the
+folder LIBRARY-ARCH; and its logits, LIBRARY-ARCH.npy.
+pretrained_peers.py check FOLDER LIBRARY:ARCH...: LIBRARY-ARCH.ours.npy are those logits, and the library
+loads LIBRARY-ARCH.safetensors strictly, with the same numbers."""
+import sys
+
+import numpy
+import torch
+
+TORCHVISION = """alexnet convnext_tiny convnext_small convnext_base densenet121 efficientnet_b0
+efficientnet_v2_s efficientnet_v2_m googlenet mobilenet_v2 mobilenet_v3_large mobilenet_v3_small
+regnet_y_400mf regnet_y_8gf resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1
+vgg11_bn vgg16 vgg16_bn wide_resnet50_2""".split()
+TIMM = {"convnext_tiny": "convnext_tiny", "convnext_small": "convnext_small", "densenet121": "densenet121",
+        "efficientnet_b0": "efficientnet_b0", "mobilenet_v2": "mobilenetv2_100",
+        "mobilenetv4_conv_small": "mobilenetv4_conv_small",
+        "mobilenetv4_conv_medium": "mobilenetv4_conv_medium",
+        "regnet_y_400mf": "regnety_004", "resnet18": "resnet18", "resnet50": "resnet50",
+        "resnet50d": "resnet50d", "resnext50_32x4d": "resnext50_32x4d", "vgg11_bn": "vgg11_bn",
+        "wide_resnet50_2": "wide_resnet50_2"}
+HF = {"resnet18": ("ResNet", dict(depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
+      "resnet34": ("ResNet", dict(depths=[3, 4, 6, 3], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
+      "resnet50": ("ResNet", {}), "resnet101": ("ResNet", dict(depths=[3, 4, 23, 3])),
+      "convnext_tiny": ("ConvNext", {}), "convnext_small": ("ConvNext", dict(depths=[3, 3, 27, 3])),
+      "regnet_y_400mf": ("RegNet", dict(depths=[1, 3, 6, 6], hidden_sizes=[48, 104, 208, 440],
+                                        groups_width=8))}
+NETWORKS = {"torchvision": TORCHVISION, "timm": list(TIMM), "hf": list(HF)}
+
+
+def network(library, arch):
+    if library == "torchvision":
+        import torchvision
+
+        apart = {"aux_logits": False} if arch == "googlenet" else {}
+        return torchvision.models.get_model(arch, weights=None, **apart)
+    if library == "timm":
+        import timm
+
+        return timm.create_model(TIMM[arch])
+    import transformers
+
+    kind, settings = HF[arch]
+    config = getattr(transformers, kind + "Config")(num_labels=1000, **settings)
+    return getattr(transformers, kind + "ForImageClassification")(config)
+
+
+def logits_of(net, pixels):
+    found = net(pixels)
+    return found if isinstance(found, torch.Tensor) else found.logits
+
+
+def randomise(net, pixels):
+    for key, value in net.state_dict().items():
+        if "layer_scale" in key or key.endswith("gamma"):
+            value.uniform_()
+        elif value.dim() == 1 and "running" not in key:
+            value.add_(0.1 * torch.randn(value.shape))
+    for module in net.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = 0.9
+    logits_of(net.train(), pixels)
+    net.eval()
+
+
+def write(library, net, path):
+    """torchvision's as they are; timm's as its training script saves them; transformers' as it saves them."""
+    if library == "hf":
+        net.save_pretrained(path)
+    elif library == "timm":
+        state = {"module." + key: value for key, value in net.state_dict().items()}
+        torch.save({"state_dict": state, "epoch": 3, "arch": "x"}, path + ".pth")
+    else:
+        torch.save(net.state_dict(), path + ".pth")
+
+
+def make(folder, images, *names):
+    pixels = torch.from_numpy(numpy.load(images).transpose(0, 3, 1, 2)) / 255
+    mean, std = (torch.tensor(three).view(1, 3, 1, 1) for three in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
+    pixels = (pixels - mean) / std
+    for name in names:
+        torch.manual_seed(1)
+        library, arch = name.split(":")
+        net = network(library, arch)
+        with torch.no_grad():
+            randomise(net, pixels)
+            numpy.save(f"{folder}/{library}-{arch}.npy", logits_of(net, pixels).numpy())
+        write(library, net, f"{folder}/{library}-{arch}")
+
+
+def state_of(library, path):
+    from safetensors.torch import load_file
+
+    if library == "hf":
+        return load_file(path + "/model.safetensors")
+    state = torch.load(path + ".pth", weights_only=False)
+    if library == "torchvision":
+        return state
+    return {key[len("module."):]: value for key, value in state["state_dict"].items()}
+
+
+def check(folder, *names):
+    from safetensors.torch import load_file
+
+    worst = []
+    for name in names:
+        library, arch = name.split(":")
+        path = f"{folder}/{library}-{arch}"
+        theirs, ours = numpy.load(path + ".npy"), numpy.load(path + ".ours.npy")
+        largest = numpy.abs(theirs).max()
+        off = numpy.abs(ours - theirs).max() / largest
+        tensors, original = load_file(path + ".safetensors"), state_of(library, path)
+        network(library, arch).load_state_dict(tensors, strict=True)
+        unlike = [key for key, value in original.items() if not torch.equal(tensors[key], value)]
+        print(f"{name}: off by {off:.2g} of the largest logit, {largest:.3g}; {len(tensors)} tensors"
+              + (f", {len(unlike)} of which differ: {unlike[:3]}" if unlike else ""))
+        if not off <= 1e-4 or unlike:
+            worst.append(name)
+    if worst:
+        sys.exit("wrong: " + " ".join(worst))
+
+
+def show():
+    for library, names in NETWORKS.items():
+        for arch in names:
+            print(f"{library}:{arch}")
+
+
+torch.set_num_threads(2)
+{"list": show, "make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
