@@ -35,6 +35,7 @@ CUDA_SOURCES += \
 	kernels/images/images.cu \
 	kernels/linear/linear.cu \
 	kernels/linear/matmul.cu \
+	kernels/loss/pointwise_loss.cu \
 	kernels/loss/softmax_cross_entropy.cu \
 	kernels/loss/topk.cu \
 	kernels/norm/batchnorm.cu \

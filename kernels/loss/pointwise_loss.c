@@ -14,6 +14,7 @@
 
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/loss/loss_targets.h"
 
@@ -115,5 +116,6 @@ const struct op pointwise_loss_op = {
     .no_gradient = targets_no_gradient,
     .reference = &reference,
     .cpu = &pointwise_loss_cpu,
+    .cuda = ON_CUDA(pointwise_loss_cuda),
     .examples = examples,
 };

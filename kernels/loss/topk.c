@@ -52,6 +52,7 @@ static const struct op_example examples[] = {
     {"", 2, {SHAPE(3, 10), SHAPE(3, 1)}},
     {"", 2, {SHAPE(1, 1), SHAPE(1, 1)}},
     {"", 2, {SHAPE(3, 5), SHAPE(3, 6)}},
+    {"", 2, {SHAPE(3, 5), SHAPE(3, 11)}},
     {0},
 };
 

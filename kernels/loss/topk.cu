@@ -18,11 +18,11 @@ __device__ static bool beats(float value, int c, float own, int label)
 
 template <class T>
 static __global__ void topk_kernel(int32_t *y, const T *x, const int32_t *labels, const float *targets,
-                                   int classes)
+                                   int classes, int row)
 {
     int64_t image = blockIdx.x;
     x += image * classes;
-    int label = labels ? labels[image] : target_class(targets + image * (classes + 1), classes);
+    int label = labels ? labels[image] : target_class(targets + image * row, classes);
     bool bad = label < 0 || label >= classes;
     float own = bad ? 0 : to_float(x[label]);
     int rank = 0;
@@ -39,7 +39,8 @@ static enum status topk_forward(const struct call *call)
     return with_type(call->x[0].dtype, [&](auto type) {
         using T = decltype(type);
         topk_kernel<<<(unsigned)call->x[0].shape.n, threads, 0, stream_of(call)>>>(
-            (int32_t *)call->y.data, (const T *)call->x[0].data, hard, targets, (int)call->x[0].shape.c);
+            (int32_t *)call->y.data, (const T *)call->x[0].data, hard, targets, (int)call->x[0].shape.c,
+            (int)labels->shape.c);
         return launched(call);
     });
 }
