@@ -97,7 +97,7 @@ static void several_labels(void **state)
     targets_finish(&options, &mix, 2, targets[2]);
     static const float want[4][5] = {{0.9f, 0.1f, -1, 3, 0.5f}, {0.9f, 0.9f, -1, 3, 0.5f},
                                      {0.1f, 0.3f, -1, 3, 0.5f}, {0.1f, 0.7f, -1, 3, 0.5f}};
-    for (int i = 0; i < 20; i++) assert_true(fabsf(targets[0][i] - want[0][i]) < 1e-6f);
+    for (int i = 0; i < 20; i++) assert_true(fabsf(targets[i / 5][i % 5] - want[i / 5][i % 5]) < 1e-6f);
 }
 
 static void numbers_are_normalised(void **state)
