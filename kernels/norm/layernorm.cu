@@ -60,18 +60,24 @@ __device__ static inline void load_channels(float (&to)[per][width], const float
         for (int e = 0; e < width; e++) to[k][e] = lane.has(k) ? from[lane.at(k) + e] : 0;
 }
 
+/* A pixel's chunks; zeros if it is not there. */
 template <class T, int width, int per>
-__device__ static inline void load_pixel(float (&to)[per][width], const T *from, bool here,
+__device__ static inline void load_pixel(chunk<T, width> (&to)[per], const T *from, bool here,
                                          const layernorm_lane<width, per> &lane)
 {
-    chunk<T, width> in[per];
 #pragma unroll
     for (int k = 0; k < per; k++)
-        if (here && lane.has(k)) in[k] = *(const chunk<T, width> *)(from + lane.at(k));
+        if (here && lane.has(k)) to[k] = *(const chunk<T, width> *)(from + lane.at(k));
+        else to[k] = {};
+}
+
+template <class T, int width, int per>
+__device__ static inline void widen(float (&to)[per][width], const chunk<T, width> (&from)[per])
+{
 #pragma unroll
     for (int k = 0; k < per; k++)
 #pragma unroll
-        for (int e = 0; e < width; e++) to[k][e] = here && lane.has(k) ? to_float(in[k].at[e]) : 0;
+        for (int e = 0; e < width; e++) to[k][e] = to_float(from[k].at[e]);
 }
 
 template <class T, int width, int per>
@@ -104,9 +110,13 @@ layernorm_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout 
     load_channels(weight, t.weight, lane);
     load_channels(bias, t.bias, lane);
     int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;        /* the warp's: it stays together */
+    chunk<T, width> next[per];
+    load_pixel(next, t.x + place.pixel * l.channels, place.pixel < l.pixels, lane);
     for (; first < l.pixels; first += place.step, place.pixel += place.step) {
         bool here = place.pixel < l.pixels;
-        load_pixel(x, t.x + place.pixel * l.channels, here, lane);
+        int64_t following = place.pixel + place.step;
+        widen(x, next);
+        load_pixel(next, t.x + following * l.channels, following < l.pixels, lane);
         float mean, invstd;
         if (l.measures) {
             float sum = 0, squares = 0;
@@ -166,41 +176,64 @@ __device__ static inline void leave_sums(float *to, float (&sum)[per][width],
     for (int c = threadIdx.x; c < lane.channels; c += THREADS) to[c] = room[c];
 }
 
+/* Pixels stay in their storage type, so that registers suffice for the sums, and for the next pixel's chunks,
+ * which are loaded while this one is worked on. */
 template <class T, int width, int per>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, per * width <= 24 ? 2 : 1)
 layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
 {
-    __shared__ float room[32 * PER_MAX * width];
+    __shared__ float room[32 * per * width];
+    __shared__ alignas(32) float weight[32 * per * width];       /* 0 behind the last channel */
     layernorm_place place = place_of(l);
     layernorm_lane<width, per> lane = {place.lane, l.lanes, l.channels};
-    float weight[per][width], d_weight[per][width] = {}, d_bias[per][width] = {};
-    load_channels(weight, g.weight, lane);
+    float d_weight[per][width] = {}, d_bias[per][width] = {};
+    for (int c = threadIdx.x; c < l.channels; c += THREADS) weight[c] = g.weight[c];
+    for (int c = l.channels + threadIdx.x; c < 32 * per * width; c += THREADS) weight[c] = 0;
+    __syncthreads();
     int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;
+    chunk<T, width> x[per], d_y[per], next_x[per], next_d_y[per];
+    load_pixel(next_x, g.x + place.pixel * l.channels, place.pixel < l.pixels, lane);
+    load_pixel(next_d_y, g.d_y + place.pixel * l.channels, place.pixel < l.pixels, lane);
+    float next_mean = place.pixel < l.pixels ? g.mean[place.pixel] : 0;
+    float next_invstd = place.pixel < l.pixels ? g.invstd[place.pixel] : 0;
     for (; first < l.pixels; first += place.step, place.pixel += place.step) {
         bool here = place.pixel < l.pixels;
-        float x[per][width], d_y[per][width], sum = 0, product = 0;
-        load_pixel(x, g.x + place.pixel * l.channels, here, lane);
-        load_pixel(d_y, g.d_y + place.pixel * l.channels, here, lane);
-        float mean = here ? g.mean[place.pixel] : 0, invstd = here ? g.invstd[place.pixel] : 0;
+        int64_t following = place.pixel + place.step;
+        float sum = 0, product = 0, mean = next_mean, invstd = next_invstd;
 #pragma unroll
-        for (int k = 0; k < per; k++)
+        for (int k = 0; k < per; k++) x[k] = next_x[k], d_y[k] = next_d_y[k];
+        load_pixel(next_x, g.x + following * l.channels, following < l.pixels, lane);
+        load_pixel(next_d_y, g.d_y + following * l.channels, following < l.pixels, lane);
+        next_mean = following < l.pixels ? g.mean[following] : 0;
+        next_invstd = following < l.pixels ? g.invstd[following] : 0;
+#pragma unroll
+        for (int k = 0; k < per; k++) {
+            chunk<float, width> factor = *(const chunk<float, width> *)(weight + lane.at(k));
 #pragma unroll
             for (int e = 0; e < width; e++) {
-                x[k][e] = (x[k][e] - mean) * invstd;
-                d_weight[k][e] = fmaf(d_y[k][e], x[k][e], d_weight[k][e]);
-                d_bias[k][e] += d_y[k][e];
-                d_y[k][e] *= weight[k][e];
-                sum += d_y[k][e];
-                product = fmaf(d_y[k][e], x[k][e], product);
+                float xhat = (to_float(x[k].at[e]) - mean) * invstd, d = to_float(d_y[k].at[e]);
+                d_weight[k][e] = fmaf(d, xhat, d_weight[k][e]);
+                d_bias[k][e] += d;
+                d *= factor.at[e];
+                sum += d;
+                product = fmaf(d, xhat, product);
             }
+        }
         sum = sum_lanes(sum, l.lanes) / l.channels;
         product = sum_lanes(product, l.lanes) / l.channels;
         if (!here || !g.d_x) continue;
 #pragma unroll
-        for (int k = 0; k < per; k++)
+        for (int k = 0; k < per; k++) {
+            chunk<float, width> factor = *(const chunk<float, width> *)(weight + lane.at(k));
+            chunk<T, width> out;
 #pragma unroll
-            for (int e = 0; e < width; e++) x[k][e] = invstd * (d_y[k][e] - sum - x[k][e] * product);
-        store_pixel(g.d_x + place.pixel * l.channels, x, lane);
+            for (int e = 0; e < width; e++) {
+                float xhat = (to_float(x[k].at[e]) - mean) * invstd;
+                float d = to_float(d_y[k].at[e]) * factor.at[e];
+                out.at[e] = from_float<T>(invstd * (d - sum - xhat * product));
+            }
+            if (lane.has(k)) *(chunk<T, width> *)(g.d_x + place.pixel * l.channels + lane.at(k)) = out;
+        }
     }
     leave_sums(g.parts + (int64_t)blockIdx.x * l.channels, d_weight, lane, room);
     __syncthreads();
@@ -321,7 +354,7 @@ static enum status layernorm_normalise(const struct call *call)
             (const float *)call->params[1].data,
             {saves ? (float *)call->saved[LAYERNORM_MEAN].data : NULL,
              saves ? (float *)call->saved[LAYERNORM_INVSTD].data : NULL}};
-        unsigned blocks = layernorm_blocks(&l, cuda_facts(call->device)->multiprocessors * 16);
+        unsigned blocks = layernorm_blocks(&l, cuda_facts(call->device)->multiprocessors * 4);
         if constexpr (per > 0)
             layernorm_kernel<T, width, per><<<blocks, THREADS, 0, stream_of(call)>>>(t, l);
         else
@@ -343,7 +376,8 @@ static enum status layernorm_backward(const struct call *call)
             (T *)call->d_x[0].data, (const T *)call->x[0].data, (const T *)call->d_y.data,
             (const float *)call->params[0].data, (const float *)call->saved[LAYERNORM_MEAN].data,
             (const float *)call->saved[LAYERNORM_INVSTD].data, (float *)call->workspace};
-        unsigned blocks = layernorm_blocks(&l, BLOCKS_MAX);
+        int64_t most = 2 * cuda_facts(call->device)->multiprocessors;
+        unsigned blocks = layernorm_blocks(&l, most < BLOCKS_MAX ? most : BLOCKS_MAX);
         if constexpr (per > 0) {
             layernorm_backward_kernel<T, width, per><<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
         } else {
