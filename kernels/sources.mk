@@ -1,6 +1,9 @@
 EXTRA_DIST += kernels/ops.def
 
 CUDA_SOURCES += \
+	kernels/attention/attention.cu \
+	kernels/attention/attention_tiles.cu \
+	kernels/attention/attention_windows.cu \
 	kernels/conv/conv.cu \
 	kernels/conv/conv_columns.cu \
 	kernels/conv/conv_cudnn.cu \
@@ -63,6 +66,8 @@ CUDA_SOURCES += \
 	kernels/support/phase_plans.cu
 
 EXTRA_DIST += \
+	kernels/attention/attention.cuh \
+	kernels/attention/attention_tiles.cuh \
 	kernels/conv/conv_cuda.cuh \
 	kernels/conv/conv_depthwise.cuh \
 	kernels/conv/conv_layout.cuh \

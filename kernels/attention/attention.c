@@ -314,6 +314,7 @@ const struct op attention_op = {
     .rounds_factors = true,
     .reference = &reference,
     .cpu = &attention_cpu,
+    .cuda = ON_CUDA(attention_cuda),
     .examples = examples,
     .large = large,
 };

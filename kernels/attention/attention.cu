@@ -1,0 +1,234 @@
+/* attention.cu: which kernels compute a call of attention: those of attention_tiles.cu and
+ * attention_windows.cu, or these, for any type, size of heads and window: a warp has a token and goes through
+ * the others, 32 at a time, with one in each lane. */
+#include "kernels/attention/attention.cuh"
+#include "kernels/support/block.cuh"
+
+namespace attention_parts {
+
+constexpr int warps = 4, depth = 8;          /* size <= 32 * depth */
+
+/* One head of a group. */
+template <class T> struct group_view {
+    const tensors<T> &t;
+    const layout &l;
+    int64_t group;
+    int head;
+    __device__ const T *part(int which, const token &of) const
+    {
+        return t.x + ((of.pixel * 3 + which) * l.heads + head) * l.size;
+    }
+    __device__ int64_t y_at(const token &of) const { return (of.y_pixel * l.heads + head) * l.size; }
+    __device__ token at(int index) const { return token_of(l, group, index); }
+};
+
+template <class T> __device__ static inline float dot(const T *a, const T *b, int count)
+{
+    float sum = 0;
+    for (int i = 0; i < count; i++) sum = fmaf(to_float(a[i]), to_float(b[i]), sum);
+    return sum;
+}
+
+/* In units of log(2); -inf if there is no such pair. */
+template <class T>
+__device__ static inline float score_of(const group_view<T> &g, int query, int key)
+{
+    if (query >= g.l.tokens || key >= g.l.tokens) return -INFINITY;
+    token q = g.at(query), k = g.at(key);
+    float score = dot(g.part(0, q), g.part(1, k), g.l.size) * g.l.scale;
+    if (g.l.window == 0) return score;
+    float apart = q.region != k.region ? ATTENTION_APART : 0;
+    return score + (g.t.table[bias_row(g.l.window, query, key) * g.l.heads + g.head] + apart) * log2_e;
+}
+
+/* p (d_y . v - delta) of a pair, where d_y is there; and p. */
+struct pair_gradient {
+    float p, d;
+};
+
+template <class T>
+__device__ static inline pair_gradient gradient_of(const group_view<T> &g, int query, int key)
+{
+    float score = score_of(g, query, key);
+    if (score == -INFINITY) return {0, 0};
+    token q = g.at(query);
+    float p = exp2f(score - g.t.lse[g.head * g.l.pixels + q.pixel] * log2_e);
+    if (q.y_pixel < 0) return {0, 0};
+    const T *d_y = g.t.d_y + g.y_at(q);
+    float d = dot(d_y, g.part(2, g.at(key)), g.l.size) - dot(d_y, g.t.y + g.y_at(q), g.l.size);
+    return {p, p * d};
+}
+
+/* A lane has channels lane, lane + 32, ...; sums += factor * row. */
+template <class T>
+__device__ static inline void add_row(float (&sums)[depth], const T *row, float factor, int size)
+{
+#pragma unroll
+    for (int i = 0; i < depth; i++) {
+        int c = threadIdx.x % 32 + 32 * i;
+        if (c < size) sums[i] = fmaf(factor, to_float(row[c]), sums[i]);
+    }
+}
+
+template <class T>
+__device__ static inline void store_sums(T *to, const float (&sums)[depth], float factor, int size)
+{
+#pragma unroll
+    for (int i = 0; i < depth; i++) {
+        int c = threadIdx.x % 32 + 32 * i;
+        if (c < size) to[c] = from_float<T>(sums[i] * factor);
+    }
+}
+
+/* Calls work(group, index) for each token of each head and group, one to a warp. */
+template <class T, class Work>
+__device__ static inline void each_token(const tensors<T> &t, const layout &l, Work work)
+{
+    int64_t count = l.groups * l.heads * l.tokens, step = (int64_t)gridDim.x * warps;
+    for (int64_t i = (int64_t)blockIdx.x * warps + threadIdx.x / 32; i < count; i += step) {
+        int64_t rest = i / l.tokens;
+        group_view<T> g = {t, l, rest / l.heads, (int)(rest % l.heads)};
+        work(g, (int)(i % l.tokens));
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(32 * warps)
+attention_any_kernel(const __grid_constant__ tensors<T> t, const __grid_constant__ layout l)
+{
+    each_token(t, l, [&](const group_view<T> &g, int query) {
+        float max = -INFINITY, sum = 0, out[depth] = {};
+        for (int first = 0; first < l.tokens; first += 32) {
+            float score = score_of(g, query, first + (int)(threadIdx.x % 32));
+            float all = fmaxf(max, warp_reduce(score, [](float a, float b) { return fmaxf(a, b); }));
+            float factor = exp2f(max - all), p = exp2f(score - all);
+            sum = fmaf(sum, factor, warp_reduce(p, [](float a, float b) { return a + b; }));
+            max = all;
+            for (int i = 0; i < depth; i++) out[i] *= factor;
+            for (int i = 0; i < 32 && first + i < l.tokens; i++)
+                add_row(out, g.part(2, g.at(first + i)), __shfl_sync(0xffffffffu, p, i), l.size);
+        }
+        token of = g.at(query);
+        if (of.y_pixel >= 0) store_sums(t.to + g.y_at(of), out, 1 / sum, l.size);
+        if (t.lse && threadIdx.x % 32 == 0)
+            t.lse[g.head * l.pixels + of.pixel] = (max + log2f(sum)) / log2_e;
+    });
+}
+
+template <class T>
+__global__ void __launch_bounds__(32 * warps)
+attention_any_backward_kernel(const __grid_constant__ tensors<T> t, const __grid_constant__ layout l)
+{
+    each_token(t, l, [&](const group_view<T> &g, int own) {
+        float q[depth] = {}, k[depth] = {}, v[depth] = {};
+        for (int first = 0; first < l.tokens; first += 32) {
+            int other = first + (int)(threadIdx.x % 32);
+            pair_gradient as_query = gradient_of(g, own, other), as_key = gradient_of(g, other, own);
+            for (int i = 0; i < 32 && first + i < l.tokens; i++) {
+                token of = g.at(first + i);
+                add_row(q, g.part(1, of), __shfl_sync(0xffffffffu, as_query.d, i), l.size);
+                add_row(k, g.part(0, of), __shfl_sync(0xffffffffu, as_key.d, i), l.size);
+                float p = __shfl_sync(0xffffffffu, as_key.p, i);
+                if (of.y_pixel >= 0) add_row(v, t.d_y + g.y_at(of), p, l.size);
+            }
+        }
+        T *to = t.to + (g.part(0, g.at(own)) - t.x);
+        store_sums(to, q, l.scale / log2_e, l.size);
+        store_sums(to + l.heads * l.size, k, l.scale / log2_e, l.size);
+        store_sums(to + 2 * l.heads * l.size, v, 1, l.size);
+    });
+}
+
+constexpr int table_threads = 128;
+
+/* A block has one row of the table and one head: the sum over all pairs of tokens so far apart. */
+template <class T>
+__global__ void __launch_bounds__(table_threads)
+attention_any_table_kernel(const __grid_constant__ tensors<T> t, const __grid_constant__ layout l,
+                           float *d_table)
+{
+    int reach = 2 * l.window - 1, row = blockIdx.x / l.heads, head = blockIdx.x % l.heads;
+    int down = row / reach - l.window + 1, right = row % reach - l.window + 1;
+    float sum = 0;
+    for (int64_t i = threadIdx.x; i < l.groups * l.tokens; i += table_threads) {
+        int key = (int)(i % l.tokens), h = key / l.window + down, w = key % l.window + right;
+        group_view<T> g = {t, l, i / l.tokens, head};
+        if (h >= 0 && h < l.window && w >= 0 && w < l.window)
+            sum += gradient_of(g, h * l.window + w, key).d;
+    }
+    sum = block_sum<table_threads>(sum);
+    if (threadIdx.x == 0) d_table[row * l.heads + head] = sum;
+}
+
+static enum status any_forward(const struct call *call, const layout &l)
+{
+    return with_type(call->x[0].dtype, [&](auto type) {
+        using T = decltype(type);
+        unsigned blocks = grid_of(call, l.groups * l.heads * l.tokens * 32, 32 * warps, 4);
+        attention_any_kernel<<<blocks, 32 * warps, 0, stream_of(call)>>>(tensors_of<T>(call), l);
+        return launched(call);
+    });
+}
+
+static enum status any_backward(const struct call *call, const layout &l)
+{
+    return with_type(call->x[0].dtype, [&](auto type) {
+        using T = decltype(type);
+        unsigned blocks = grid_of(call, l.groups * l.heads * l.tokens * 32, 32 * warps, 4);
+        tensors<T> t = tensors_of<T>(call);
+        if (t.to) attention_any_backward_kernel<<<blocks, 32 * warps, 0, stream_of(call)>>>(t, l);
+        TRY(launched(call));
+        if (!t.table || !call->d_params[0].data) return OK;
+        unsigned rows = (unsigned)shape_count(call->params[0].shape);
+        attention_any_table_kernel<<<rows, table_threads, 0, stream_of(call)>>>(
+            t, l, (float *)call->d_params[0].data);
+        return launched(call);
+    });
+}
+
+}
+
+using namespace attention_parts;
+
+static bool has_tensor_cores(const struct call *call)
+{
+    return !call->device || cuda_facts(call->device)->capability >= 80;
+}
+
+static bool attention_supports(const struct call *call)
+{
+    return layout_of(call).size <= 32 * depth;
+}
+
+static size_t attention_workspace(const struct call *call)
+{
+    layout l = layout_of(call);
+    return call->phase == PHASE_BACKWARD && windows_take(call, l) ? windows_workspace(call, l) : 0;
+}
+
+static enum status attention_forward(const struct call *call)
+{
+    layout l = layout_of(call);
+    if (shape_count(call->y.shape) == 0) return OK;
+    if (has_tensor_cores(call) && windows_take(call, l)) return windows_forward(call, l);
+    if (has_tensor_cores(call) && tiles_take(call, l)) return tiles_forward(call, l);
+    return any_forward(call, l);
+}
+
+static enum status attention_backward(const struct call *call)
+{
+    layout l = layout_of(call);
+    if (shape_count(call->d_y.shape) == 0) return OK;
+    if (has_tensor_cores(call) && windows_take(call, l)) return windows_backward(call, l);
+    if (!call->d_x[0].data && call->param_count == 0) return OK;
+    if (has_tensor_cores(call) && tiles_take(call, l)) return tiles_backward(call, l);
+    return any_backward(call, l);
+}
+
+const struct op_code attention_cuda = {
+    .supports = attention_supports,
+    .workspace = attention_workspace,
+    .forward = attention_forward,
+    .backward = attention_backward,
+    .recompute = attention_forward,
+};
