@@ -25,7 +25,7 @@ static const struct network_identity base = {
 
 static void differences(void **state)
 {
-    struct network_identity other[11];
+    struct network_identity numbers = base, other[13];
     static const char *const told[] = {
         "layer 'act' is 'relu6 input', not 'relu input'",
         "the classes are in another order: class 0 is 'dog', not 'cat'",
@@ -39,8 +39,14 @@ static void differences(void **state)
         ("layer 'act' is 'relu6 input', not 'relu input'; class 1 is 'cow', not 'dog'; "
          "augment.std is 2, not 1"),
         "images have 1 channel, not 3; augment.mean is 0, not 0.5,0.25,0.5",
+        "data.task is multilabel, not regress",
+        "data.value_scale is 0,1, not 3,0.5",
     };
-    for (int i = 0; i < 11; i++) other[i] = base;
+    numbers.task = TASK_REGRESS;
+    numbers.value_scale = (struct field_reals){.count = 2, .value = {3, 0.5}};
+    for (int i = 0; i < 13; i++) other[i] = i < 11 ? base : numbers;
+    other[11].task = TASK_MULTILABEL;
+    other[12].value_scale.count = 0;
     other[0].graph = other[9].graph = (char *)GRAPH("2", "relu6");
     other[1].class_names = swapped;
     other[2].class_names = other[9].class_names = others;
@@ -50,11 +56,12 @@ static void differences(void **state)
     other[6].mean.count = other[10].mean.count = 0;
     other[7].mean = (struct field_reals){.count = 1, .value = {0.5}};
     other[8].std = other[9].std = (struct field_reals){.count = 1, .value = {2}};
-    for (int i = 0; i < 11; i++) {
+    for (int i = 0; i < 13; i++) {
         struct text text = {0}, back = {0};
-        assert_false(network_identity_same(&base, &other[i], GRAPH_SAME_WEIGHTS, &text));
+        const struct network_identity *one = i < 11 ? &base : &numbers;
+        assert_false(network_identity_same(one, &other[i], GRAPH_SAME_WEIGHTS, &text));
         assert_string_equal(text.data, told[i]);
-        assert_false(network_identity_same(&other[i], &base, GRAPH_SAME_TRAINING, &back));
+        assert_false(network_identity_same(&other[i], one, GRAPH_SAME_TRAINING, &back));
         text_free(&text);
         text_free(&back);
     }
@@ -62,15 +69,17 @@ static void differences(void **state)
 
 static void equal(void **state)
 {
-    struct network_identity other[6];
-    for (int i = 0; i < 6; i++) other[i] = base;
+    struct network_identity other[8];
+    for (int i = 0; i < 8; i++) other[i] = base;
     other[1].graph = NULL;
     other[2].classes = 0;
     other[3].channels = 0;
     other[4].normalised = false;
     other[4].mean.count = 0;
     other[5].std = (struct field_reals){.count = 3, .value = {1, 1, 1}};
-    for (int i = 0; i < 6; i++) {
+    other[6].task = TASK_REGRESS;                  /* base's is not known */
+    other[7].value_scale.count = 2;                /* there are no numbers */
+    for (int i = 0; i < 8; i++) {
         struct text text = {0};
         assert_true(network_identity_same(&base, &other[i], GRAPH_SAME_TRAINING, &text));
         assert_true(network_identity_same(&other[i], &base, GRAPH_SAME_WEIGHTS, &text));

@@ -160,6 +160,16 @@ best() {
     [ "$(number best b/metrics.jsonl)" = "$best" ]
 }
 ok "checkpoint.best may be any of the metrics" best
+other_scale() {
+    values scaled -s data.value_scale=0,2 && says 5 "-best.safetensors: data.value_scale is 0,2, not" \
+        "$AMPTRAIN" average v scaled -o scaled.safetensors
+}
+ok "numbers of another scale are not averaged" other_scale
+other_task() {
+    "$AMPTRAIN" average l v -o tasks.safetensors 2>err && return 1
+    cat err; grep -q "data.task is regress, not multilabel" err
+}
+ok "... nor those of labels" other_task
 
 ### Other commands
 

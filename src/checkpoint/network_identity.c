@@ -4,10 +4,20 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "conf/options.h"
 #include "graph/names.h"
 #include "checkpoint/checkpoint.h"
 
 #define SHOWN 60   /* bytes of a class name */
+
+static void set_normalisation(const struct settings *settings, struct network_identity *identity)
+{
+    identity->normalised = true;
+    identity->mean = settings->augment.mean;
+    identity->std = settings->augment.std;
+    identity->task = (int)settings->data.task;
+    identity->value_scale = settings->data.value_scale;
+}
 
 void network_identity_make(const struct graph *graph, const struct settings *settings,
                            char *const *class_names, int classes, struct network_identity *identity)
@@ -19,10 +29,8 @@ void network_identity_make(const struct graph *graph, const struct settings *set
         .class_names = text_list(class_names, classes, classes),
         .classes = classes,
         .channels = graph ? (int)graph->nodes[0].shape.c : 0,
-        .normalised = true,
-        .mean = settings->augment.mean,
-        .std = settings->augment.std,
     };
+    set_normalisation(settings, identity);
 }
 
 static enum status read_normalisation(const struct safetensors *file, struct network_identity *identity)
@@ -30,9 +38,7 @@ static enum status read_normalisation(const struct safetensors *file, struct net
     struct settings settings;
     if (!safetensors_value(file, "config")) return OK;
     TRY(checkpoint_settings(file, &settings));
-    identity->normalised = true;
-    identity->mean = settings.augment.mean;
-    identity->std = settings.augment.std;
+    set_normalisation(&settings, identity);
     settings_free(&settings);
     return OK;
 }
@@ -140,6 +146,27 @@ static bool same_reals(const char *key, const struct field_reals *one, const str
     return false;
 }
 
+/* Outputs are labels at their thresholds, or numbers that are scaled. */
+static bool same_outputs(const struct network_identity *one, const struct network_identity *other,
+                         struct text *differences)
+{
+    const char *const *tasks = option_find("data", "task")->field.choices;
+    const struct field_reals *before = &one->value_scale, *after = &other->value_scale;
+    double scales[2][2] = {{real_of(before, 0, 0), real_of(before, 1, 1)},
+                           {real_of(after, 0, 0), real_of(after, 1, 1)}};
+    if (one->task == TASK_AUTO || other->task == TASK_AUTO) return true;
+    bool same = one->task == other->task, numbers = same && one->task == TASK_REGRESS;
+    bool scaled = numbers && (scales[0][0] != scales[1][0] || scales[0][1] != scales[1][1]);
+    if (same && !scaled) return true;
+    next(differences);
+    if (scaled)
+        text_add(differences, "data.value_scale is %.9g,%.9g, not %.9g,%.9g", scales[1][0], scales[1][1],
+                 scales[0][0], scales[0][1]);
+    else
+        text_add(differences, "data.task is %s, not %s", tasks[other->task], tasks[one->task]);
+    return false;
+}
+
 bool network_identity_same(const struct network_identity *one, const struct network_identity *other,
                            enum graph_same how, struct text *differences)
 {
@@ -148,5 +175,6 @@ bool network_identity_same(const struct network_identity *one, const struct netw
     same = same_channels(one, other, differences) && same;
     if (!one->normalised || !other->normalised) return same;
     same = same_reals("augment.mean", &one->mean, &other->mean, 0, differences) && same;
-    return same_reals("augment.std", &one->std, &other->std, 1, differences) && same;
+    same = same_reals("augment.std", &one->std, &other->std, 1, differences) && same;
+    return same_outputs(one, other, differences) && same;
 }

@@ -12,8 +12,10 @@ struct network_identity {
     char **class_names;              /* in the order of the logits */
     int classes;                     /* 0: not known */
     int channels;                    /* of images; 0: not known */
-    bool normalised;                 /* augment.mean and augment.std are known */
+    bool normalised;                 /* augment.mean and augment.std are known, and so are */
     struct field_reals mean, std;    /* none: 0, and 1 */
+    int task;                        /* data.task; auto: not known */
+    struct field_reals value_scale;  /* of numbers, mean and deviation; none: 0 and 1 */
 };
 
 /* Of the network that is trained, for the caller to free. `graph` must not be fused; NULL: not known. */

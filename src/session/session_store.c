@@ -17,7 +17,8 @@ struct store_options session_store_options(const struct session *session, bool t
     };
 }
 
-/* Weights may begin in another network, if shapes allow it. Classes are matched by name, or begin anew. */
+/* Weights may begin in another network, if shapes allow it, and for another task. Classes are matched by
+ * name, or begin anew. */
 static enum status say_network(const struct session *session, const char *path)
 {
     struct weights_file file;
@@ -29,6 +30,7 @@ static enum status say_network(const struct session *session, const char *path)
     weights_file_close(&file);
     TRY(status);
     network_identity_make(&session->graphs.training, session->settings, NULL, 0, &now);
+    if (then.task != now.task) now.task = TASK_AUTO;
     if (!network_identity_same(&then, &now, GRAPH_SAME_WEIGHTS, &differences))
         log_warning("%s: the weights were trained otherwise than they are used here: %s", path,
                     differences.data);
