@@ -37,8 +37,7 @@ struct explainer {
 static bool draw(struct explainer *explainer, int64_t index, struct image *picture, struct reason *reason)
 {
     const struct session *session = &explainer->trained.session;
-    const struct shape *shape = &explainer->gradcam.output.shape;
-    const struct heat_map map = {explainer->map, (int)shape->h, (int)shape->w};
+    const struct heat_map map = {explainer->map, explainer->gradcam.h, explainer->gradcam.w};
     struct image image = {0};
     int label;
     bool good = explainer->list.format->read(&explainer->list, index, NULL, &image, &label, reason) &&
@@ -189,11 +188,17 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
     const struct graph *graph = &session->graphs.evaluation;
     TRY(gradcam_find(graph, cmd_value(cmd, "layer"), &node));
     TRY(preprocessing_open(session, false));
-    TRY(gradcam_open(session, &explainer->trained.store, node, NULL, &explainer->gradcam));
-    const struct shape *shape = &graph->nodes[node].shape;
-    log_info("layer '%s' of %s has %lldx%lld pixels", graph->nodes[node].name, graph->arch,
-             (long long)shape->h, (long long)shape->w);
-    explainer->map = memory_new((size_t)(shape->h * shape->w), sizeof *explainer->map);
+    const struct gradcam *gradcam = &explainer->gradcam;
+    bool own = cmd_value(cmd, "layer") != NULL;
+    TRY(gradcam_open(session, &explainer->trained.store, node, own, NULL, &explainer->gradcam));
+    if (gradcam->rollout.layers)
+        log_info("attention rollout of %d layer%s of %s: %dx%d patches, the same for all classes",
+                 gradcam->rollout.count, gradcam->rollout.count == 1 ? "" : "s", graph->arch, gradcam->h,
+                 gradcam->w);
+    else
+        log_info("Grad-CAM: layer '%s' of %s has %dx%d pixels", graph->nodes[node].name, graph->arch,
+                 gradcam->h, gradcam->w);
+    explainer->map = memory_new((size_t)gradcam->h * (size_t)gradcam->w, sizeof *explainer->map);
     explainer->augment = session->data.augment;
     if (explainer->augment.val_crop == 0) explainer->augment.val_crop = session->data.val.h;
     const struct image_options options = {session->data.channels,
@@ -250,7 +255,7 @@ const struct command cmd_explain = {
     .name = "explain",
     .usage = "--weights RUN|FILE [-c FILE] [--layer NAME] [--class NAME] [--batch N] [--json] -o FOLDER "
              "IMAGE|FOLDER|-|@LIST...",
-    .help = "Draws where in images a network sees a class (Grad-CAM).",
+    .help = "Draws where in images a network sees a class.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT | TAKES_ARGUMENTS,
     .options = options,
     .run = explain_run,

@@ -18,7 +18,7 @@ side() { [ "$(od -An -j 16 -N 8 -t u1 "$1" | tr -s ' ')" = " 0 0 0 28 0 0 0 28" 
 ok "a folder of images" explain -o maps pictures
 count() { [ "$(wc -l <out)" = 48 ] && [ "$(ls maps | wc -l)" = 48 ]; }
 ok "... has a picture of each" count
-ok "... which is said" has "layer 'drop' of coloured has 14x14 pixels" err
+ok "... which is said" has "Grad-CAM: layer 'drop' of coloured has 14x14 pixels" err
 ok "... of the size that the network sees" side maps/1.png
 twice() {
     has "pictures/pear/1.png: " out && grep -q "pear/1.png: .*, maps/1-2.png" out && side maps/1-2.png
@@ -53,6 +53,34 @@ broken() {
         pictures/pear/1.png && has "broken.png: error: " out && [ "$(ls broken)" = 1.png ]
 }
 ok "an image that cannot be read" broken
+# A vision transformer: the same map for each class, on its patches; of a layer, Grad-CAM.
+cat >vit.ini <<'END_OF_MODEL'
+[input]
+channels = 3
+size = 28
+[layers]
+patch = conv input filters=8 kernel=7 stride=7
+cls = prepend patch
+norm = layernorm cls
+qkv = linear norm units=24 per_pixel=yes
+att = attention qkv heads=2
+add = add att cls
+norm2 = layernorm add
+pool = token_pool norm2
+fc = linear pool units=$classes
+END_OF_MODEL
+"$AMPTRAIN" -q -c pictures.ini -s model.file=vit.ini -o vit || exit 1
+transformer() {
+    "$AMPTRAIN" explain --weights vit -o vit-maps pictures/apple/1.png >one 2>err &&
+        has "attention rollout of 1 layer of vit: 4x4 patches" err && side vit-maps/1.png &&
+        "$AMPTRAIN" predict -q --weights vit pictures/apple/1.png >two && sed 's/, [^,]*$//' one | cmp - two
+}
+ok "a vision transformer" transformer
+tokens() {
+    "$AMPTRAIN" explain --weights vit -o vit-add --layer add pictures/apple/1.png >one 2>err &&
+        has "Grad-CAM: layer 'add' of vit has 4x4 pixels" err && side vit-add/1.png
+}
+ok "... one layer of it" tokens
 refuses() { words=$1; shift; says 2 "$words" "$AMPTRAIN" explain --weights run "$@"; }
 ok "no folder" refuses "-o FOLDER is needed" pictures
 ok "no image" refuses "no image given" -o none

@@ -135,6 +135,67 @@ static void test_layers(void **state)
     }
 }
 
+/* ---- Attention rollout ---- */
+
+#define TRANSFORMER \
+    "[input]\nchannels = 3\nsize = 4\n[layers]\npatch = conv input filters=2 kernel=2 stride=2\n" \
+    "cls = prepend patch\nqkv1 = linear cls units=6 per_pixel=yes\natt1 = attention qkv1 heads=2\n" \
+    "qkv2 = linear att1 units=6 per_pixel=yes\natt2 = attention qkv2 heads=1\nadd = add att2 att1\n" \
+    "pool = token_pool add\nfc = linear pool units=$classes\n"
+
+/* The attention of token i to token j, the mean of the heads. */
+static double attention_of(const float *inputs, int heads, int i, int j)
+{
+    int size = 2 / heads;
+    double mean = 0;
+    for (int head = 0; head < heads; head++) {
+        double own = 0, sum = 0;
+        for (int t = 0; t < 5; t++) {
+            double score = 0;
+            for (int c = 0; c < size; c++)
+                score += inputs[i * 14 + head * size + c] * inputs[t * 14 + 2 + head * size + c];
+            sum += exp(score / sqrt(size));
+            if (t == j) own = exp(score / sqrt(size));
+        }
+        mean += own / sum / heads;
+    }
+    return mean;
+}
+
+/* Five tokens of 14 channels: queries, keys and values of both layers, and two that do not matter. */
+static void test_rollout(void **state)
+{
+    struct model_options options = {.classes = 4, .dropout = -1};
+    struct rollout rollout;
+    struct graph graph;
+    float inputs[5 * 14], map[4];
+    double wanted[4], least = 1, most = 0;
+    assert_int_equal(model_load_text(&options, "tail.ini", TRANSFORMER, &graph), OK);
+    assert_true(rollout_open(&graph, &rollout));
+    assert_int_equal(rollout.count, 2);
+    assert_int_equal(rollout.tokens, 5);
+    assert_int_equal(rollout.prefix, 1);
+    assert_int_equal(rollout.h * 10 + rollout.w, 22);
+    for (int i = 0; i < 70; i++) inputs[i] = (float)(i * 31 % 17) * 0.2f - 1.5f;
+    for (int p = 0; p < 4; p++) {
+        double sum = 0;
+        for (int t = 0; t < 5; t++)
+            sum += (attention_of(inputs + 6, 1, 0, t) + (t == 0)) / 2 *
+                   (attention_of(inputs, 2, t, p + 1) + (t == p + 1)) / 2;
+        wanted[p] = sum;
+        least = fmin(least, sum);
+        most = fmax(most, sum);
+    }
+    rollout_map(&rollout, &graph, inputs, 14, map);
+    for (int p = 0; p < 4; p++)
+        assert_true(fabs(map[p] - (wanted[p] - least) / (most - least)) < 1e-5);
+    rollout_close(&rollout);
+    graph_free(&graph);
+    open_network(0, &graph);
+    assert_false(rollout_open(&graph, &rollout));
+    graph_free(&graph);
+}
+
 /* The corners of a picture have the colours of the map's ends, half of them. */
 static void test_picture(void **state)
 {
@@ -161,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_rollout),
         cmocka_unit_test(test_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

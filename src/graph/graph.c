@@ -268,22 +268,39 @@ static void graph_cut(struct graph *graph, int node)
     graph->classes = (int)graph->nodes[node].shape.c;
 }
 
+/* Adds a node without settings to a graph that was cut. */
+static void graph_end(struct graph *graph, const char *name, const char *op_name, const int *inputs,
+                      int count)
+{
+    /* As large as array_push would have made it. */
+    size_t room = 1;
+    while (room <= (size_t)graph->count) room *= 2;
+    graph->nodes = memory_resize(graph->nodes, room, sizeof *graph->nodes);
+    struct reason reason;
+    const struct op *op = op_find(op_name);
+    const struct node_spec spec = {.name = name, .op = op, .settings = op_settings_new(op, "", &reason),
+                                   .inputs = inputs, .input_count = count};
+    bool good = graph_add(graph, &spec, &reason);
+    assert(good);
+}
+
 struct graph graph_until(const struct graph *graph, int node, bool mean)
 {
     struct graph part = graph_copy(graph);
     struct shape shape = graph->nodes[node].shape;
     graph_cut(&part, node);
-    if (!mean || shape.h * shape.w == 1) return part;
-    /* As large as array_push would have made it. */
-    size_t room = 1;
-    while (room <= (size_t)part.count) room *= 2;
-    part.nodes = memory_resize(part.nodes, room, sizeof *part.nodes);
-    struct reason reason;
-    const struct op *op = op_find("globalavgpool");
-    const struct node_spec spec = {.name = "mean", .op = op, .settings = op_settings_new(op, "", &reason),
-                                   .inputs = &node, .input_count = 1};
-    bool good = graph_add(&part, &spec, &reason);
-    assert(good);
+    if (mean && shape.h * shape.w > 1) graph_end(&part, "mean", "globalavgpool", &node, 1);
+    return part;
+}
+
+struct graph graph_join(const struct graph *graph, const int *nodes, int count)
+{
+    struct graph part = graph_copy(graph);
+    int last = nodes[0];
+    for (int i = 1; i < count; i++)
+        if (nodes[i] > last) last = nodes[i];
+    graph_cut(&part, last);
+    graph_end(&part, "joined", "concat", nodes, count);
     return part;
 }
 

@@ -75,6 +75,10 @@ struct graph graph_until(const struct graph *graph, int node, bool mean);
  * of a hidden layer unless only layers without such weights are in front of it, or behind it. */
 void graph_find_matrices(struct graph *graph);
 
+/* The part up to the last of several nodes, whose output are theirs, one beside the other in each pixel's
+ * channels; they have equally many pixels. */
+struct graph graph_join(const struct graph *graph, const int *nodes, int count);
+
 /* A node or parameter by name; -1 if there is none. */
 int graph_find(const struct graph *graph, const char *name);
 int graph_find_param(const struct graph *graph, const char *name);

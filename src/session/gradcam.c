@@ -1,6 +1,7 @@
 #include "session/gradcam.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
@@ -29,13 +30,53 @@ enum status gradcam_find(const struct graph *graph, const char *layer, int *node
     return fail(USAGE, "%s has no layer with pixels in front of its classifier", graph->arch);
 }
 
-enum status gradcam_open(const struct session *session, struct store *store, int node,
+/* Nodes in the order of their outputs: what attention layers read, then the layer. */
+static enum status open_joined(const struct session *session, struct store *store, const struct exec *lender,
+                               struct gradcam *gradcam)
+{
+    const struct rollout *rollout = &gradcam->rollout;
+    int *nodes = memory_new((size_t)rollout->count + 1, sizeof *nodes);
+    for (int i = 0; i < rollout->count; i++)
+        nodes[i] = gradcam->graph->nodes[rollout->layers[i]].inputs[0];
+    nodes[rollout->count] = gradcam->node;
+    enum status status =
+        layer_output_open_joined(session, store, nodes, rollout->count + 1, lender, &gradcam->output);
+    free(nodes);
+    return status;
+}
+
+/* Tokens are a map of patches with some in front. */
+static void find_map(struct gradcam *gradcam, const struct rollout *rollout)
+{
+    const struct shape *shape = &gradcam->graph->nodes[gradcam->node].shape;
+    bool tokens = rollout->count > 0 && shape->h * shape->w == rollout->tokens;
+    gradcam->h = tokens ? rollout->h : (int)shape->h;
+    gradcam->w = tokens ? rollout->w : (int)shape->w;
+    gradcam->prefix = tokens ? rollout->prefix : 0;
+    gradcam->channels = shape->c;
+    gradcam->own = memory_new((size_t)shape_count(*shape), sizeof *gradcam->own);
+}
+
+/* Whether the inputs of all attention layers are known where the layer is, with as many tokens. */
+static bool can_roll(const struct gradcam *gradcam, const struct rollout *rollout)
+{
+    const struct shape *shape = &gradcam->graph->nodes[gradcam->node].shape;
+    return rollout->count > 0 && rollout->count < OP_MAX_INPUTS && shape->h * shape->w == rollout->tokens;
+}
+
+enum status gradcam_open(const struct session *session, struct store *store, int node, bool own,
                          const struct exec *lender, struct gradcam *gradcam)
 {
     const struct graph *graph = &session->graphs.evaluation;
-    *gradcam = (struct gradcam){.node = node, .classes = graph->classes};
+    struct rollout rollout;
+    *gradcam = (struct gradcam){.node = node, .graph = graph, .classes = graph->classes};
+    rollout_open(graph, &rollout);
+    find_map(gradcam, &rollout);
+    if (!own && can_roll(gradcam, &rollout)) gradcam->rollout = rollout;
+    else rollout_close(&rollout);
     enum status status = tail_open(graph, node, store, &gradcam->tail);
-    if (status == OK) status = layer_output_open(session, store, node, false, lender, &gradcam->output);
+    if (status == OK && gradcam->rollout.layers) status = open_joined(session, store, lender, gradcam);
+    else if (status == OK) status = layer_output_open(session, store, node, false, lender, &gradcam->output);
     if (status != OK) gradcam_close(gradcam);
     return status;
 }
@@ -44,30 +85,48 @@ void gradcam_close(struct gradcam *gradcam)
 {
     tail_close(gradcam->tail);
     layer_output_close(&gradcam->output);
+    rollout_close(&gradcam->rollout);
+    free(gradcam->own);
     *gradcam = (struct gradcam){0};
+}
+
+/* The layer's channels are the last ones. */
+static void take_own(struct gradcam *gradcam, const float *outputs)
+{
+    int64_t all = gradcam->output.shape.c, own = gradcam->channels;
+    for (int64_t p = 0; p < gradcam->output.count / all; p++)
+        memcpy(gradcam->own + p * own, outputs + p * all + all - own, (size_t)own * sizeof *outputs);
 }
 
 enum status gradcam_logits(struct gradcam *gradcam, const float *outputs, const float **logits)
 {
-    return tail_forward(gradcam->tail, outputs, logits);
+    take_own(gradcam, outputs);
+    return tail_forward(gradcam->tail, gradcam->own, logits);
 }
 
-enum status gradcam_map(struct gradcam *gradcam, const float *outputs, int class, float *map)
+static enum status map_gradient(struct gradcam *gradcam, int class, float *map)
 {
-    const struct shape *shape = &gradcam->output.shape;
-    int64_t pixels = shape->h * shape->w, channels = shape->c;
-    const float *gradient;
+    int64_t channels = gradcam->channels, pixels = (int64_t)gradcam->h * gradcam->w;
+    const float *gradient, *own = gradcam->own + gradcam->prefix * channels;
     float largest = 0;
     TRY(tail_backward(gradcam->tail, class, &gradient));
+    gradient += gradcam->prefix * channels;
     double *weights = memory_new((size_t)channels, sizeof *weights);
     for (int64_t i = 0; i < pixels * channels; i++) weights[i % channels] += gradient[i] / (double)pixels;
     for (int64_t p = 0; p < pixels; p++) {
         double sum = 0;
-        for (int64_t c = 0; c < channels; c++) sum += weights[c] * outputs[p * channels + c];
+        for (int64_t c = 0; c < channels; c++) sum += weights[c] * own[p * channels + c];
         map[p] = sum > 0 ? (float)sum : 0;
         if (map[p] > largest) largest = map[p];
     }
     for (int64_t p = 0; p < pixels && largest > 0; p++) map[p] /= largest;
     free(weights);
+    return OK;
+}
+
+enum status gradcam_map(struct gradcam *gradcam, const float *outputs, int class, float *map)
+{
+    if (!gradcam->rollout.layers) return map_gradient(gradcam, class, map);
+    rollout_map(&gradcam->rollout, gradcam->graph, outputs, gradcam->output.shape.c, map);
     return OK;
 }

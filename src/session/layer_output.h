@@ -18,4 +18,7 @@ enum status layer_output_find(const struct graph *graph, const char *layer, int 
  * The store is the network's. `lender`: as in struct exec_memory. */
 enum status layer_output_open(const struct session *session, struct store *store, int node, bool mean,
                               const struct exec *lender, struct layer_output *output);
+/* The same of several nodes with equally many pixels, one beside the other in each pixel's channels. */
+enum status layer_output_open_joined(const struct session *session, struct store *store, const int *nodes,
+                                     int count, const struct exec *lender, struct layer_output *output);
 void layer_output_close(struct layer_output *output);        /* accepts a zeroed struct */

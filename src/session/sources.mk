@@ -23,6 +23,8 @@ libsession_a_SOURCES = \
 	src/session/plausible.h \
 	src/session/preprocessing.c \
 	src/session/preprocessing.h \
+	src/session/rollout.c \
+	src/session/rollout.h \
 	src/session/schedule.c \
 	src/session/schedule.h \
 	src/session/session.c \

@@ -72,6 +72,15 @@ static enum status explain_all(const struct session *session, struct explaining 
     return status;
 }
 
+/* Attention rollout needs memory of its own, which on a GPU is not planned for. */
+static bool has_memory(const struct session *session)
+{
+    struct rollout rollout;
+    bool rolls = rollout_open(&session->graphs.evaluation, &rollout);
+    rollout_close(&rollout);
+    return !rolls || session_device_kind(session) == DEVICE_CPU;
+}
+
 enum status mistakes_explain(const struct session *session, struct store *store, const struct step *step,
                              struct mistakes *mistakes)
 {
@@ -81,10 +90,10 @@ enum status mistakes_explain(const struct session *session, struct store *store,
     int64_t count = mistakes->evaluation->mistake_count;
     bool classes = !session->hyper.task->measure;
     if (!classes || session->comm || node < 0 || count == 0) return OK;
-    if (tail_weights(graph, node) > TAIL_MOST) return OK;
-    TRY(gradcam_open(session, store, node, step->exec, &explaining.gradcam));
-    mistakes->h = (int)explaining.gradcam.output.shape.h;
-    mistakes->w = (int)explaining.gradcam.output.shape.w;
+    if (tail_weights(graph, node) > TAIL_MOST || !has_memory(session)) return OK;
+    TRY(gradcam_open(session, store, node, false, step->exec, &explaining.gradcam));
+    mistakes->h = explaining.gradcam.h;
+    mistakes->w = explaining.gradcam.w;
     int64_t numbers = count * mistakes->h * mistakes->w;
     mistakes->maps = memory_new((size_t)numbers, sizeof *mistakes->maps);
     for (int64_t i = 0; i < numbers; i++) mistakes->maps[i] = NAN;
