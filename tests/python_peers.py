@@ -1,6 +1,9 @@
 """python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's (or timm's) NET with random weights and
 with statistics that fit IMAGES, and in FOLDER NET.safetensors and its logits, NET.fp32.npy and (autocast)
 NET.bf16.npy.
+python_peers.py trace NET FOLDER IMAGES.npy: the same for 3 classes, and in FOLDER NET.json: losses of the first
+steps of training, in fp64 and in fp32.
+python_peers.py follows NET FOLDER METRICS.jsonl: ours beside them.
 python_peers.py strict LIBRARY FILE NAME: timm's or transformers' network loads a file strictly.
 python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE
 ours are of bf16, and may be off by twice as much as those of autocast.
@@ -13,17 +16,38 @@ import sys
 import numpy
 
 
-def network(name, side):
+def network(name, side, classes=1000):
     """torchvision's network of this name or, where it has none, timm's, for images of this size."""
     import torchvision
 
     transformer = name.startswith(("vit_", "deit3_"))
     if name in torchvision.models.list_models():
         apart = {"aux_logits": False} if name == "googlenet" else {"image_size": side} if transformer else {}
-        return torchvision.models.get_model(name, weights=None, **apart)
+        return torchvision.models.get_model(name, weights=None, num_classes=classes, **apart)
     import timm
 
-    return timm.create_model(name, num_classes=1000, **({"img_size": side} if transformer else {}))
+    return timm.create_model(name, num_classes=classes, **({"img_size": side} if transformer else {}))
+
+
+def normalised(images):
+    import torch
+
+    pixels = torch.from_numpy(numpy.load(images).transpose(0, 3, 1, 2)) / 255
+    mean, std = (torch.tensor(three).view(1, 3, 1, 1) for three in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
+    return (pixels - mean) / std
+
+
+def randomise(net):
+    """What begins as zero or one becomes different."""
+    import torch
+
+    for key, value in net.state_dict().items():
+        if key.endswith(("layer_scale", "gamma")):
+            value.uniform_()
+        elif value.dim() == 3 or value.dim() == 1 and value.is_floating_point() and "running" not in key:
+            value.add_(0.1 * torch.randn(value.shape))
+        elif value.dim() == 2 and not value.any():
+            value.normal_(std=0.05)
 
 
 def weights(name, folder, images):
@@ -31,18 +55,10 @@ def weights(name, folder, images):
     from safetensors.torch import save_file
 
     torch.manual_seed(1)
-    pixels = torch.from_numpy(numpy.load(images).transpose(0, 3, 1, 2)) / 255
+    pixels = normalised(images)
     net = network(name, pixels.shape[2])
-    mean, std = (torch.tensor(three).view(1, 3, 1, 1) for three in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
-    pixels = (pixels - mean) / std
     with torch.no_grad():
-        for key, value in net.state_dict().items():
-            if key.endswith(("layer_scale", "gamma")):
-                value.uniform_()
-            elif value.dim() == 3 or value.dim() == 1 and value.is_floating_point() and "running" not in key:
-                value.add_(0.1 * torch.randn(value.shape))
-            elif value.dim() == 2 and not value.any():
-                value.normal_(std=0.05)
+        randomise(net)
         for module in net.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.momentum = 0.9
@@ -53,6 +69,61 @@ def weights(name, folder, images):
         numpy.save(f"{folder}/{name}.fp32.npy", net(pixels).numpy())
         with torch.autocast("cpu", torch.bfloat16):
             numpy.save(f"{folder}/{name}.bf16.npy", net(pixels).float().numpy())
+
+
+def losses(net, pixels, steps=4):
+    """AdamW as amptrain has it: weight decay for matrices and filters alone."""
+    import torch
+
+    kinds = [], []
+    for key, value in net.named_parameters():
+        kinds[value.dim() in (2, 4) and not key.endswith("bias_table")].append(value)
+    groups = [{"params": kinds[0], "weight_decay": 0}, {"params": kinds[1], "weight_decay": 0.05}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3)
+    labels = torch.arange(len(pixels)) // 2
+    for module in net.modules():
+        if type(module).__name__ == "StochasticDepth":
+            module.p = 0.0
+    net.train()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(pixels), labels)
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def trace(name, folder, images):
+    import copy
+
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(1)
+    pixels = normalised(images)
+    net = network(name, pixels.shape[2], 3)
+    with torch.no_grad():
+        randomise(net)
+    save_file({key: value.contiguous() for key, value in net.state_dict().items()},
+              f"{folder}/{name}.safetensors")
+    both = {"fp64": list(losses(copy.deepcopy(net).double(), pixels.double())), "fp32": list(losses(net, pixels))}
+    with open(f"{folder}/{name}.json", "w") as out:
+        json.dump(both, out)
+
+
+def follows(name, folder, metrics):
+    lines = [json.loads(line) for line in open(metrics)]
+    ours = [line["loss"] for line in lines if line["event"] == "step"]
+    with open(f"{folder}/{name}.json") as file:
+        both = json.load(file)
+    spread = 0
+    assert len(ours) == len(both["fp64"]), ours
+    for step, (loss, exact, single) in enumerate(zip(ours, both["fp64"], both["fp32"]), 1):
+        spread = max(spread, abs(single - exact))
+        print(f"{name}: step {step}: {loss:.7f}, off by {abs(loss - exact):.2g}; torch's fp32 by "
+              f"{abs(single - exact):.2g}, so far {spread:.2g}")
+        if not abs(loss - exact) <= 1e-5 + 4 * spread:
+            sys.exit("too far")
 
 
 def strict(library, path, name):
@@ -136,5 +207,5 @@ def metrics(path):
     print(f"{len(cases)} cases")
 
 
-COMMANDS = {"weights": weights, "metrics": metrics, "near": near, "strict": strict, "files": files}
+COMMANDS = {"weights": weights, "trace": trace, "follows": follows, "metrics": metrics, "near": near, "strict": strict, "files": files}
 COMMANDS[sys.argv[1]](*sys.argv[2:])

@@ -57,6 +57,30 @@ nets='resnet18 shufflenet_v2_x1_0 vit_b_32/64 swin_t/64'
     nets="$nets mobilenetv4_conv_small mobilenetv4_conv_medium resnet50d convnextv2_tiny vit_tiny_patch16_224
     vit_small_patch16_224 deit3_small_patch16_224 deit3_base_patch16_224/64 vit_small_patch14_dinov2/112
     vit_base_patch14_dinov2/56 vit_small_patch14_reg4_dinov2/112"
+# The first steps of training.
+traces='deit3_small_patch16_224/48 swin_t/64'
+[ -z "${AMPTRAIN_TORTURE-}" ] ||
+    traces='vit_b_16/64 deit3_small_patch16_224/64 vit_small_patch14_dinov2/112 swin_t/64 convnextv2_tiny/64'
+steps() {
+    "$AMPTRAIN" -q -s run.device=cpu -s data.format=folder -s data.train="noise$side" -s data.shuffle=no \
+        -s augment.crop="$side" -s augment.val_resize="$side" -s augment.mean=0.4,0.5,0.6 \
+        -s augment.std=0.2,0.25,0.3 -s model.arch="$net" -s model.weights="$net.safetensors" \
+        -s model.drop_path=0 -s train.batch=6 -s train.epochs=4 -s optimizer.name=adamw -s optimizer.lr=0.001 \
+        -s optimizer.weight_decay=0.05 -s schedule.name=constant -s amp.precision=fp32 -s log.every=1 \
+        -s log.tensorboard=no -s run.report=no -o "$net" && peers follows "$net" . "$net/metrics.jsonl"
+}
+if ! "$python" -c 'import safetensors, timm, torchvision' 2>/dev/null; then
+    skip "losses of transformers" "python has no timm and torchvision"
+else
+    for pair in $traces; do
+        net=${pair%/*} side=${pair#*/}
+        [ -d "noise$side" ] || "$python" "$top_srcdir/tests/onnx_logits.py" pictures "noise$side" "$side" 3
+        ok "first steps of $net in PyTorch" peers trace "$net" . "noise$side.npy"
+        ok "... are those here" steps
+        rm -rf "$net" "$net".*
+    done
+fi
+
 # Trained here, exported under another library's names, loaded there strictly, and saved there as it saves.
 train_small() {
     "$AMPTRAIN" -q -s data.format=digits -s data.limit=40 -s augment.crop=32 -s augment.resize=32 \
