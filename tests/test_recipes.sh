@@ -258,5 +258,11 @@ ok "the recipe for fine-tuning is accepted" weights
 ok "... and needs weights" recipe finetune -s model.weights=before/checkpoint-last.safetensors
 ok "the long ImageNet recipe is accepted" recipe imagenet_long -s data.val= -s data.val_fraction=0.2 \
     -s model.arch=resnet18 -s model.classes=2
+ok "the recipe of DeiT III is accepted" recipe deit3 -s data.val= -s data.val_fraction=0.2 -s train.batch=6
+ok "the recipe for fine-tuning transformers is accepted" recipe finetune_vit
+cp -r recipe vit_before
+ok "... at another size of images" recipe finetune_vit -s augment.crop=42 -s augment.val_crop=42 -s \
+    augment.val_resize=42 -s model.weights=vit_before
+ok "... whose positions are resized" grep "position embeddings of 2x2 patches are resized to 3x3" recipe/log.txt
 
 finish
