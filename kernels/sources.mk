@@ -48,6 +48,7 @@ CUDA_SOURCES += \
 	kernels/norm/conv_batchnorm_maxpool.cu \
 	kernels/norm/conv_batchnorm_output.cu \
 	kernels/norm/gram.cu \
+	kernels/norm/grn.cu \
 	kernels/norm/layernorm.cu \
 	kernels/norm/lrn.cu \
 	kernels/norm/moments.cu \
@@ -63,7 +64,8 @@ CUDA_SOURCES += \
 	kernels/shape/flatten.cu \
 	kernels/support/autotune.cu \
 	kernels/support/join.cu \
-	kernels/support/phase_plans.cu
+	kernels/support/phase_plans.cu \
+	kernels/tokens/tokens.cu
 
 EXTRA_DIST += \
 	kernels/attention/attention.cuh \

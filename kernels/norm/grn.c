@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "kernels/codes_cuda.h"
 #include "kernels/elementwise/elementwise.h"
 
 static int grn_params(const void *settings, int x_count, const struct shape *x,
@@ -162,6 +163,7 @@ const struct op grn_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &grn_cpu,
+    .cuda = ON_CUDA(grn_cuda),
     .examples = examples,
     .large = large,
 };

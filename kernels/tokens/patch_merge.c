@@ -6,6 +6,7 @@
  * so that the linear layer behind it takes torchvision's weights. */
 #include <string.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/op.h"
 
@@ -95,6 +96,7 @@ const struct op patch_merge_op = {
     .shape = patch_merge_shape,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(patch_merge_cuda),
     .examples = examples,
     .large = large,
 };

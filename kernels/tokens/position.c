@@ -6,6 +6,7 @@
  * The parameter has timm's and torchvision's shape, 1, tokens, c, and the layer's name. */
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/tokens/tokens.h"
@@ -111,6 +112,7 @@ const struct op position_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(position_cuda),
     .examples = examples,
     .large = large,
 };

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/tokens/tokens.h"
 
@@ -119,6 +120,7 @@ const struct op prepend_op = {
     .params = prepend_params,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(prepend_cuda),
     .examples = examples,
     .large = large,
 };

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/tokens/tokens.h"
 
@@ -140,6 +141,7 @@ const struct op token_pool_op = {
     .shape = token_pool_shape,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(token_pool_cuda),
     .examples = examples,
     .large = large,
 };
