@@ -226,6 +226,7 @@ libkernels_a_SOURCES = \
 	kernels/shape/pad.c \
 	kernels/shape/slice.c \
 	kernels/shape/slice.h \
+	kernels/support/exp.h \
 	kernels/support/onednn.c \
 	kernels/support/onednn.h \
 	kernels/support/pair_product.h \

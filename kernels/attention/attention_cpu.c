@@ -9,31 +9,11 @@
 #include "base/align.h"
 #include "base/openmp.h"
 #include "kernels/cpu.h"
+#include "kernels/support/exp.h"
 #include "kernels/support/panel_product.h"
 
 #define QUERIES 64           /* of a block */
 #define PIECES 64            /* of the groups, at most: each has its sums of the bias table */
-
-/* e^x for x <= 88, within 2 units in the last place; below -87 it is e^-87. */
-static inline float exp_of(float x)
-{
-    const float shift = 12582912;    /* 1.5 * 2^23: its last bits are those of the rounded number */
-    x = x < -87 ? -87 : x;       /* NaN stays */
-    float rounded = x * 1.44269504f + shift, n = rounded - shift, value;
-    uint32_t exponent, bits;
-    x = x - n * 0.693359375f + n * 2.12194440e-4f;
-    value = 1.9875691500e-4f * x + 1.3981999507e-3f;
-    value = value * x + 8.3334519073e-3f;
-    value = value * x + 4.1665795894e-2f;
-    value = value * x + 1.6666665459e-1f;
-    value = value * x + 5.0000001201e-1f;
-    value = value * x * x + x + 1;
-    memcpy(&exponent, &rounded, sizeof exponent);
-    memcpy(&bits, &value, sizeof bits);
-    bits += (exponent - 0x4b400000) << 23;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 /* A row of a block's matrix: `panels` parts of PANEL columns, `pitch` apart. */
 struct panel_row {

@@ -3,25 +3,77 @@
  *     tanh: P(x) = (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 */
 #include "kernels/elementwise/gelu.h"
 
-#include <tgmath.h>
+#include <math.h>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/support/exp.h"
 
-/* A constant in the type of x. */
-#define C(x, constant) ((__typeof__(x))(constant))
+/* P and its derivative. */
+struct slope {
+    double share, density;
+};
 
-#define TANH_OF(x) tanh(C(x, GELU_SCALE) * ((x) + C(x, GELU_CUBIC) * (x) * (x) * (x)))
-#define TANH_SLOPE(x)                                                                                       \
-    ({                                                                                                      \
-        __typeof__(x) t = TANH_OF(x), inner = C(x, GELU_SCALE) * (1 + 3 * C(x, GELU_CUBIC) * (x) * (x));    \
-        C(x, 0.5) * (1 + t) + C(x, 0.5) * (x) * (1 - t * t) * inner;                                        \
-    })
-#define DENSITY(x) (C(x, 0.5 * M_SQRT1_2 * M_2_SQRTPI) * exp(C(x, -0.5) * (x) * (x)))
-#define ERF_SLOPE(x) (C(x, 0.5) * (1 + erf((x) * C(x, M_SQRT1_2))) + (x) * DENSITY(x))
+static struct slope gelu_exact(double x)
+{
+    return (struct slope){0.5 * (1 + erf(x * M_SQRT1_2)), 0.5 * M_SQRT1_2 * M_2_SQRTPI * exp(-0.5 * x * x)};
+}
 
-#define FORWARD(x)                                                                                          \
-    (C(x, 0.5) * (x) * (1 + (s->approximate == GELU_TANH ? TANH_OF(x) : erf((x) * C(x, M_SQRT1_2)))))
-#define BACKWARD(d_y, x) ((d_y) * (s->approximate == GELU_TANH ? TANH_SLOPE(x) : ERF_SLOPE(x)))
+static struct slope gelu_tanh(double x)
+{
+    double t = tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x));
+    return (struct slope){0.5 * (1 + t), 0.5 * (1 - t * t) * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)};
+}
+
+/* In fp32, without calls. P within 1e-7: Abramowitz, Stegun, Handbook of Mathematical Functions, 7.1.26. */
+struct slope_fp32 {
+    float share, density;
+};
+
+static inline struct slope_fp32 gelu_exact_fp32(float x)
+{
+    float bell = exp_of(-0.5f * x * x), t = 1 / (1 + 0.3275911f * (float)M_SQRT1_2 * fabsf(x));
+    float tail = 1.061405429f * t - 1.453152027f;
+    tail = tail * t + 1.421413741f;
+    tail = tail * t - 0.284496736f;
+    tail = (tail * t + 0.254829592f) * t * 0.5f * bell;
+    return (struct slope_fp32){x < 0 ? tail : 1 - tail, (float)(0.5 * M_SQRT1_2 * M_2_SQRTPI) * bell};
+}
+
+/* (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)) */
+static inline struct slope_fp32 gelu_tanh_fp32(float x)
+{
+    float u = -2 * (float)GELU_SCALE * (x + (float)GELU_CUBIC * x * x * x);
+    float share = 1 / (1 + exp_of(u > 87 ? 87 : u));
+    float inner = 2 * (float)GELU_SCALE * (1 + 3 * (float)GELU_CUBIC * x * x);
+    return (struct slope_fp32){share, share * (1 - share) * inner};
+}
+
+static double gelu_forward_fp64(int approximate, double x)
+{
+    return x * (approximate == GELU_TANH ? gelu_tanh(x) : gelu_exact(x)).share;
+}
+
+static double gelu_slope_fp64(int approximate, double x)
+{
+    struct slope slope = approximate == GELU_TANH ? gelu_tanh(x) : gelu_exact(x);
+    return slope.share + x * slope.density;
+}
+
+static inline float gelu_forward_fp32(int approximate, float x)
+{
+    return x * (approximate == GELU_TANH ? gelu_tanh_fp32(x).share : gelu_exact_fp32(x).share);
+}
+
+static inline float gelu_slope_fp32(int approximate, float x)
+{
+    struct slope_fp32 exact = gelu_exact_fp32(x), tanh = gelu_tanh_fp32(x);
+    if (approximate == GELU_TANH) return tanh.share + x * tanh.density;
+    return exact.share + x * exact.density;
+}
+
+#define FORWARD(x) _Generic((x), float: gelu_forward_fp32, double: gelu_forward_fp64)(s->approximate, x)
+#define BACKWARD(d_y, x)                                                                                    \
+    ((d_y) * _Generic((x), float: gelu_slope_fp32, double: gelu_slope_fp64)(s->approximate, x))
 
 static const char *const approximations[] = {"none", "tanh", NULL};
 static const struct field fields[] = {
