@@ -2,6 +2,7 @@ EXTRA_DIST += kernels/ops.def
 
 CUDA_SOURCES += \
 	kernels/attention/attention.cu \
+	kernels/attention/attention_floats.cu \
 	kernels/attention/attention_tiles.cu \
 	kernels/attention/attention_windows.cu \
 	kernels/conv/conv.cu \

@@ -1,6 +1,6 @@
-/* attention.cu: which kernels compute a call of attention: those of attention_tiles.cu and
- * attention_windows.cu, or these, for any type, size of heads and window: a warp has a token and goes through
- * the others, 32 at a time, with one in each lane. */
+/* attention.cu: which kernels compute a call of attention: those of attention_tiles.cu, attention_windows.cu
+ * and attention_floats.cu, or these, for any type, size of heads and window: a warp has a token and goes
+ * through the others, 32 at a time, with one in each lane. */
 #include "kernels/attention/attention.cuh"
 #include "kernels/support/block.cuh"
 
@@ -160,8 +160,14 @@ attention_any_table_kernel(const __grid_constant__ tensors<T> t, const __grid_co
     if (threadIdx.x == 0) d_table[row * l.heads + head] = sum;
 }
 
+static bool has_tensor_cores(const struct call *call)
+{
+    return !call->device || cuda_facts(call->device)->capability >= 80;
+}
+
 static enum status any_forward(const struct call *call, const layout &l)
 {
+    if (has_tensor_cores(call) && floats_take(call, l)) return floats_run(call, l);
     return with_type(call->x[0].dtype, [&](auto type) {
         using T = decltype(type);
         unsigned blocks = grid_of(call, l.groups * l.heads * l.tokens * 32, 32 * warps, 4);
@@ -176,7 +182,8 @@ static enum status any_backward(const struct call *call, const layout &l)
         using T = decltype(type);
         unsigned blocks = grid_of(call, l.groups * l.heads * l.tokens * 32, 32 * warps, 4);
         tensors<T> t = tensors_of<T>(call);
-        if (t.to) attention_any_backward_kernel<<<blocks, 32 * warps, 0, stream_of(call)>>>(t, l);
+        if (t.to && has_tensor_cores(call) && floats_take(call, l)) TRY(floats_run(call, l));
+        else if (t.to) attention_any_backward_kernel<<<blocks, 32 * warps, 0, stream_of(call)>>>(t, l);
         TRY(launched(call));
         if (!t.table || !call->d_params[0].data) return OK;
         unsigned rows = (unsigned)shape_count(call->params[0].shape);
@@ -189,11 +196,6 @@ static enum status any_backward(const struct call *call, const layout &l)
 }
 
 using namespace attention_parts;
-
-static bool has_tensor_cores(const struct call *call)
-{
-    return !call->device || cuda_facts(call->device)->capability >= 80;
-}
 
 static bool attention_supports(const struct call *call)
 {

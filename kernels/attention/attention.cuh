@@ -316,6 +316,9 @@ bool tiles_take(const struct call *call, const layout &l);
 enum status tiles_forward(const struct call *call, const layout &l);
 enum status tiles_backward(const struct call *call, const layout &l);
 
+bool floats_take(const struct call *call, const layout &l);
+enum status floats_run(const struct call *call, const layout &l);      /* without the table's gradient */
+
 bool windows_take(const struct call *call, const layout &l);
 size_t windows_workspace(const struct call *call, const layout &l);
 enum status windows_forward(const struct call *call, const layout &l);
