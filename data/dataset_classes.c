@@ -94,7 +94,8 @@ static bool names_are_numbers(const struct dataset_options *options)
 static bool take_as_numbers(const struct dataset *dataset, const struct dataset_options *options)
 {
     char shown[NAME_ROOM];
-    if (!dataset->numbered || names_are_numbers(options)) return false;
+    bool more = dataset->target == TARGET_LABELS && dataset->classes > options->class_count;
+    if (!dataset->numbered || names_are_numbers(options) || more) return false;
     for (int64_t i = 0; i < dataset->count; i++)
         if (dataset->format->label(dataset, i) >= options->class_count) return false;
     log_warning("%s: its classes are numbers: 0 is taken to be '%s', and so on",

@@ -55,8 +55,10 @@ static enum status number_classes(const struct dataset_options *options, struct 
         return fail(BAD_DATA, "%s: label %d where there are %d classes", options->path, dataset->classes - 1,
                     known);
     if (known > 0) dataset->classes = known;
-    dataset->class_names = text_list(NULL, 0, dataset->classes);
-    dataset->numbered = true;
+    static char *const value[] = {"value"};
+    bool number = dataset->target == TARGET_NUMBER;
+    dataset->class_names = text_list(number ? value : NULL, number, dataset->classes);
+    dataset->numbered = !number;
     return OK;
 }
 
@@ -88,7 +90,8 @@ static enum status find_shards(const char *path, struct packed *packed)
     return OK;
 }
 
-static bool open_shard(struct packed *packed, int i, struct dataset *dataset, struct reason *reason)
+static bool open_shard(struct packed *packed, int i, enum target_kind kind, struct dataset *dataset,
+                       struct reason *reason)
 {
     struct shard *shard = &packed->shards[i];
     uint8_t look[TAR_BLOCK];
@@ -103,7 +106,7 @@ static bool open_shard(struct packed *packed, int i, struct dataset *dataset, st
     if (!mine && !tar_sniff(look, count))
         return because_of(reason, shard->path, "neither a packed data set nor a tar archive");
     bool good = mine ? packed_index(shard, i == 0, dataset, reason)
-                     : webdataset_index(shard, dataset, reason);
+                     : webdataset_index(shard, kind, dataset, reason);
     if (!good) return false;
     if (shard->checked != packed->shards[0].checked)
         return because_of(reason, shard->path, "packed data sets and tar archives are mixed");
@@ -129,8 +132,9 @@ static enum status packed_open(const struct dataset_options *options, struct dat
     struct reason reason;
     if (!options->path) return fail(BAD_DATA, "packed: no file is given; set data.train");
     TRY(find_shards(options->path, packed));
+    enum target_kind kind = options->target == TARGET_ANY ? TARGET_CLASS : options->target;
     for (int i = 0; i < packed->count; i++)
-        if (!open_shard(packed, i, dataset, &reason)) return fail(BAD_DATA, "%s", reason.text);
+        if (!open_shard(packed, i, kind, dataset, &reason)) return fail(BAD_DATA, "%s", reason.text);
     TRY(check_set(options->path, packed));
     if (dataset->count == 0) return fail(BAD_DATA, "%s: contains no images", options->path);
     dataset->decoded = dataset->h == 0;

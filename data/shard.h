@@ -32,5 +32,7 @@ bool packed_index(struct shard *shard, bool first, struct dataset *dataset, stru
 /* Whether packed files, those of `folder`, are the shards of one set, each present once. The reason lists
  * those that are not, and those that are missing. */
 enum status shard_set_check(const char *folder, const struct shard *shards, int count);
-/* A tar archive as WebDataset writes them: it names no classes; dataset->classes grows to what labels ask. */
-bool webdataset_index(struct shard *shard, struct dataset *dataset, struct reason *reason);
+/* A tar archive as WebDataset writes them, whose labels are taken for that kind: it names no classes;
+ * dataset->classes grows to what labels ask. */
+bool webdataset_index(struct shard *shard, enum target_kind kind, struct dataset *dataset,
+                      struct reason *reason);

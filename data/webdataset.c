@@ -1,10 +1,11 @@
 /* webdataset.c: samples in a tar archive, as WebDataset defines them: an image KEY.jpg, KEY.jpeg, KEY.png or
- * KEY.webp and its label KEY.cls. KEY is the path up to the first dot of the file name; the extension may be
- * in upper case. */
+ * KEY.webp and its label KEY.cls: the number of its class, or of several labels, or a number. KEY is the path
+ * up to the first dot of the file name; the extension may be in upper case. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/field.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/shard.h"
@@ -18,9 +19,20 @@ struct sample {
     size_t order;              /* of the parts in the archive */
 };
 
+/* The labels of a sample, if they are more than a class: their number is the label of its entry. */
+struct labelling {
+    uint64_t begin;            /* among all labels */
+    struct packed_target target;
+};
+
 /* The members of a sample are usually adjacent. Others are kept until all are known. */
 struct samples {
     struct shard *shard;
+    enum target_kind kind;
+    struct labelling *labellings;
+    size_t labelling_count;
+    uint32_t *labels;
+    uint64_t label_count;
     struct sample now;         /* key NULL: none yet */
     struct sample *loose;
     size_t loose_count, joined;
@@ -60,6 +72,55 @@ static bool read_label(const struct shard *shard, const struct tar_member *membe
     return true;
 }
 
+#define LABELS_BYTES 65536
+
+/* "1 4 7"; nothing is no label. */
+static bool add_labels(struct samples *samples, char *text)
+{
+    struct packed_target *target = &samples->labellings[samples->labelling_count - 1].target;
+    static const char separators[] = " \t\r\n,;";
+    char *rest = NULL;
+    for (char *at = strtok_r(text, separators, &rest); at; at = strtok_r(NULL, separators, &rest)) {
+        size_t digits = strspn(at, "0123456789");
+        unsigned long label = strtoul(at, NULL, 10);
+        if (digits == 0 || digits > 7 || at[digits] || label >= CLASSES_MAX) return false;
+        *array_push(samples->labels, samples->label_count) = (uint32_t)label;
+        target->labels++;
+    }
+    return true;
+}
+
+static bool add_number(struct samples *samples, char *text)
+{
+    static const struct field real = {.name = "number", .type = FIELD_REAL, .min = -3e38, .max = 3e38};
+    struct reason reason;
+    double value;
+    text[strcspn(text, "\r\n")] = '\0';
+    bool good = field_parse(&real, &value, text, &reason);
+    samples->labellings[samples->labelling_count - 1].target.number = good ? (float)value : 0;
+    return good;
+}
+
+/* *label: the number of the labelling. */
+static bool read_labelling(struct samples *samples, const struct tar_member *member, uint32_t *label,
+                           struct reason *reason)
+{
+    bool number = samples->kind == TARGET_NUMBER;
+    if (member->bytes >= LABELS_BYTES)
+        return because(reason, "%s: %.100s is too large", samples->shard->path, member->name);
+    char *text = memory_new(member->bytes + 1, 1);
+    bool read = shard_read(samples->shard, member->at, text, member->bytes, reason);
+    *label = (uint32_t)samples->labelling_count;
+    const struct labelling none = {.begin = samples->label_count};
+    *array_push(samples->labellings, samples->labelling_count) = none;
+    bool good = read && (number ? add_number(samples, text) : add_labels(samples, text));
+    free(text);
+    if (read && !good)
+        because(reason, "%s: %.100s is not %s", samples->shard->path, member->name,
+                number ? "a number" : "numbers of labels, such as 1 4 7");
+    return good;
+}
+
 static void add_entry(struct shard *shard, const struct sample *sample)
 {
     *array_push(shard->entries, shard->images) = sample->entry;
@@ -92,12 +153,14 @@ static bool add_image(struct sample *sample, const struct shard *shard, const st
     return true;
 }
 
-static bool add_label(struct sample *sample, const struct shard *shard, const struct tar_member *member,
-                      struct reason *reason)
+static bool add_label(struct samples *samples, const struct tar_member *member, struct reason *reason)
 {
+    struct sample *sample = &samples->now;
+    const struct shard *shard = samples->shard;
     if (sample->labels++)
         return because(reason, "%s: %.100s is a second label of the same sample", shard->path,
                        member->name);
+    if (samples->kind > TARGET_CLASS) return read_labelling(samples, member, &sample->entry.label, reason);
     return read_label(shard, member, &sample->entry.label, reason);
 }
 
@@ -113,7 +176,7 @@ static bool add_member(struct samples *samples, const struct tar_member *member,
         now->key = text_format("%.*s", (int)length, member->name);
     }
     return image ? add_image(now, samples->shard, member, reason)
-                 : add_label(now, samples->shard, member, reason);
+                 : add_label(samples, member, reason);
 }
 
 static int by_key(const void *a, const void *b)
@@ -186,9 +249,34 @@ static bool read_members(struct samples *samples, struct reason *reason)
     }
 }
 
-bool webdataset_index(struct shard *shard, struct dataset *dataset, struct reason *reason)
+/* The targets of the entries, in their order. */
+static void take_labellings(struct samples *samples, struct dataset *dataset)
 {
-    struct samples samples = {.shard = shard};
+    struct shard *shard = samples->shard;
+    size_t images = (size_t)shard->images;
+    uint64_t count = 0;
+    shard->targets = memory_new(images + 1, sizeof *shard->targets);
+    shard->labels = memory_new(samples->label_count + 1, sizeof *shard->labels);
+    shard->label_begins = memory_new(images + 1, sizeof *shard->label_begins);
+    for (size_t i = 0; i < images; i++) {
+        const struct labelling *from = &samples->labellings[shard->entries[i].label];
+        shard->targets[i] = from->target;
+        shard->label_begins[i] = (int64_t)count;
+        shard->entries[i].label = 0;
+        for (uint32_t k = 0; k < from->target.labels; k++) {
+            uint32_t label = shard->labels[count++] = samples->labels[from->begin + k];
+            if ((int)label >= dataset->classes) dataset->classes = (int)label + 1;
+        }
+    }
+    shard->label_begins[images] = (int64_t)count;
+    if (dataset->classes == 0) dataset->classes = 1;
+}
+
+bool webdataset_index(struct shard *shard, enum target_kind kind, struct dataset *dataset,
+                      struct reason *reason)
+{
+    struct samples samples = {.shard = shard, .kind = kind};
+    dataset->target = kind;
     bool good = read_members(&samples, reason);
     end_sample(&samples);
     if (good && samples.loose_count) {
@@ -197,6 +285,9 @@ bool webdataset_index(struct shard *shard, struct dataset *dataset, struct reaso
     }
     for (size_t i = 0; i < samples.loose_count; i++) free(samples.loose[i].key);
     free(samples.loose);
+    if (good && kind > TARGET_CLASS) take_labellings(&samples, dataset);
+    free(samples.labellings);
+    free(samples.labels);
     for (int64_t i = 0; i < shard->images; i++)
         if ((int)shard->entries[i].label >= dataset->classes)
             dataset->classes = (int)shard->entries[i].label + 1;

@@ -186,6 +186,30 @@ packed() {
 }
 ok "packed labels are the same" packed l labels
 ok "packed numbers are the same" packed v values
+# archives TABLE: every image with its target, in the order of the table.
+archives() {
+    rm -rf members && mkdir members
+    sed 1d "$1" | { i=1000; while IFS= read -r line; do
+        i=$((i + 1)) path=${line%%,*} target=${line#*,}
+        cp "$path" members/$i.png
+        case $1 in
+        labels.csv)
+            for k in 1 2 3; do [ "$(echo "$target" | cut -d , -f $k)" = 0 ] || echo $((k - 1)); done ;;
+        *) echo "$target" ;;
+        esac >members/$i.cls
+    done; }
+    (cd members && tar -cf - $(ls)) >"${1%.csv}.tar"
+}
+tars() {
+    archives labels.csv && archives values.csv && rm -rf p || return 1
+    labels p -s data.format=packed -s data.train=labels.tar -s data.val=labels.tar -s data.val_fraction=0 \
+        -s data.task=multilabel && same p qlabels && rm -rf p &&
+        values p -s data.format=packed -s data.train=values.tar -s data.val=values.tar \
+            -s data.val_fraction=0 -s data.task=regress && same p qvalues
+}
+ok "so are those of tar archives" tars
+ok "... of which each label must be one" says 3 "1001.cls is not numbers of labels, such as 1 4 7" labels e \
+    -s data.format=packed -s data.train=values.tar -s data.val_fraction=0 -s data.task=multilabel
 groups() {
     sed -e '1s/$/,group/' -e '2,$s,.*[/]\([0-9]*\)[.]png.*,&\,\1,' values.csv >groups.csv
     rm -rf p q

@@ -1,5 +1,6 @@
 #include "fuzz_images.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,20 @@ void fuzz_image_file(const uint8_t *data, size_t size)
     image_free(&whole);
 }
 
+/* Of images whose labels are no classes. */
+static void check_targets(const struct dataset *dataset)
+{
+    float *target = memory_new((size_t)dataset->classes, sizeof *target);
+    fuzz_must(dataset->target != TARGET_NUMBER || dataset->classes == 1);
+    for (int64_t i = 0; i < dataset->count; i += 1 + dataset->count / READ_MAX) {
+        dataset->format->target(dataset, i, target);
+        for (int k = 0; k < dataset->classes; k++)
+            fuzz_must(dataset->target == TARGET_NUMBER ? isfinite(target[k])
+                                                       : target[k] == 0 || target[k] == 1);
+    }
+    free(target);
+}
+
 void fuzz_dataset(const char *format, const struct dataset_options *options, const char *name)
 {
     struct dataset dataset = {0};
@@ -147,6 +162,7 @@ void fuzz_dataset(const char *format, const struct dataset_options *options, con
         fuzz_must(dataset.h == 0 || (image.h == dataset.h && image.w == dataset.w));
         fuzz_must(image.pixels[(size_t)image.h * (size_t)image.w * (size_t)image.c - 1] <= 255);
     }
+    if (dataset.target > TARGET_CLASS && dataset.classes <= READ_MAX) check_targets(&dataset);
     image_free(&image);
     dataset_close(&dataset);
 }

@@ -25,6 +25,8 @@ void fuzz_repair_packed(uint8_t *bytes, size_t size)
     }
     if (header.names_at <= size && header.names_bytes <= size - header.names_at)
         header.names_crc = crc32c(0, bytes + header.names_at, header.names_bytes);
+    if (header.targets.at <= size && header.targets.bytes <= size - header.targets.at)
+        header.targets.crc = crc32c(0, bytes + header.targets.at, header.targets.bytes);
     header.crc = crc32c(0, &header, offsetof(struct packed_header, crc));
     memcpy(bytes, &header, sizeof header);
 }
