@@ -15,6 +15,7 @@
  * inner product. Index 0 is along h, 1 along w. */
 struct onednn_problem {
     bool inner_product;    /* else a convolution */
+    bool transposed;       /* its weights lie as c, k */
     bool bias;
     int64_t n, c, k;
     int64_t input[2], output[2];
