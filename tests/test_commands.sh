@@ -231,6 +231,7 @@ planned() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4
 slower() { planned --hosts 2 --link 100Gb >fast.json && planned --hosts 2 --link 2x0.5Gb >slow.json &&
     among 0.3 1 "$(number efficiency fast.json)" && among 0.01 0.2 "$(number efficiency slow.json)"; }
 ok "plan --hosts: a slow link costs time" slower
+ok "plan for ranks with train.sync_bn" planned -s train.sync_bn=yes
 ok "... suggests nothing that does not divide among the ranks" sh -c '
     ! "$AMPTRAIN" plan -q -c deep.ini -s train.batch=4 -s parallel.gpus=4 2>&1 |
         grep -E "divide|accumulate=|batch="'

@@ -263,10 +263,18 @@ static bool search(struct partitioning *p, int *stage, int *moved, double *secon
     return any;
 }
 
+struct cluster partition_cluster(const struct program *program, const struct partition_options *options)
+{
+    return (struct cluster){.replicas = program->all_micro_batches / program->micro_batches, .hosts = 1,
+                            .stages = options->stages, .machine = program->machine};
+}
+
 void partition_ends(const struct program *program, bool *may_end)
 {
     int count = program->graph->count;
-    struct partitioning p = {.program = program, .options = &(struct partition_options){.stages = 1},
+    const struct partition_options whole = {.stages = 1};
+    struct partitioning p = {.program = program, .options = &whole,
+                             .cluster = partition_cluster(program, &whole),
                              .blocks = memory_new((size_t)count, sizeof *p.blocks),
                              .reach = memory_new((size_t)program->value_count, sizeof *p.reach)};
     look_at(&p);
@@ -285,12 +293,6 @@ int partition_parts(const struct program *program)
     for (int node = 1; node < count; node++) parts += may_end[node];
     free(may_end);
     return parts;
-}
-
-struct cluster partition_cluster(const struct program *program, const struct partition_options *options)
-{
-    return (struct cluster){.replicas = program->all_micro_batches / program->micro_batches, .hosts = 1,
-                            .stages = options->stages, .machine = program->machine};
 }
 
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
