@@ -3,7 +3,7 @@
 
 #include "base/members.h"
 #include "cmd.h"
-#include "forecast/forecast.h"
+#include "compile/time/cost.h"
 
 /* Of a layer, or of all: multiply-adds of one image's forward, bytes of its output in fp32. */
 struct totals {
@@ -15,7 +15,7 @@ static struct totals totals_of(const struct graph *graph, int node)
 {
     const struct node *at = &graph->nodes[node];
     struct totals totals = {
-        .macs = forecast_layer_flops(graph, node, 1) / 2,
+        .macs = cost_node_flops(graph, node, 1) / 2,
         .bytes = shape_count(at->shape) * (int64_t)dtype_bytes(F32),
     };
     for (int i = 0; i < at->param_count; i++) {

@@ -6,24 +6,6 @@
 #include "base/memory.h"
 #include "session/step_ranks.h"
 
-double forecast_flops(int64_t weights, struct shape output, int batch)
-{
-    return 2 * (double)weights * batch * (double)(output.h * output.w);
-}
-
-double forecast_layer_flops(const struct graph *graph, int node, int batch)
-{
-    int64_t weights = 0;
-    for (int i = 0; i < graph->nodes[node].param_count; i++) {
-        const struct op_param *spec = &graph->params[graph->nodes[node].param_first + i].spec;
-        if (spec->role == ROLE_WEIGHT) weights += shape_count(spec->shape);
-    }
-    const struct node *at = &graph->nodes[node];
-    double others = 0;
-    if (at->op && at->op->macs) others = at->op->macs(at->settings, &graph->nodes[at->inputs[0]].shape);
-    return forecast_flops(weights, at->shape, batch) + 2 * others * batch;
-}
-
 static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)
 {
     return (struct cluster){

@@ -16,13 +16,13 @@ struct forecast_stage {
     char *first, *last;                /* layers */
     char *layers;                      /* "conv1 to bn3, conv9 to fc" */
     struct compiled compiled;
-    struct step_bytes bytes;           /* of a rank's memory */
+    struct budget bytes;               /* of a rank's memory */
     int64_t sent_bytes;                /* by a rank in a step, to other stages */
 };
 
 struct forecast {
     struct compiled compiled;          /* of the stage with the largest memory, which owns it */
-    struct step_bytes bytes;
+    struct budget bytes;
     struct cluster cluster;
     struct step_time time;
     enum step_time_origin origin;      /* of the time, where options.times are NULL */
@@ -37,8 +37,3 @@ struct forecast {
 enum status forecast_make(const struct session *session, const struct forecast_options *options,
                           struct forecast *forecast);
 void forecast_free(struct forecast *forecast);
-
-/* Floating-point operations of a layer's forward: every weight is used once for each pixel of its output; a
- * multiply and an add each. */
-double forecast_flops(int64_t weights, struct shape output, int batch);
-double forecast_layer_flops(const struct graph *graph, int node, int batch);

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "compile/memory/offload.h"
 #include "compile/memory/recompute.h"
+#include "compile/time/cost.h"
 #include "forecast/memory_map.h"
 #include "session/step_fit.h"
 
@@ -209,8 +210,8 @@ static void add_layer(const struct program *program, const struct plan_layer *ro
     member_integer(out, "saved_bytes", row->saved_bytes);
     text_add(out, ",\"in_place\":%s", row->in_place ? "true" : "false");
     bool others = row->op->macs;
-    member_number(out, "flops", others ? forecast_layer_flops(program->graph, row->node, program->batch)
-                                       : forecast_flops(row->weights, row->shape, program->batch));
+    member_number(out, "flops", others ? cost_node_flops(program->graph, row->node, program->batch)
+                                       : cost_layer_flops(row->weights, row->shape, program->batch));
     text_add(out, "}");
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "forecast/forecast.h"
+#include "compile/time/cost.h"
 
 /* A library, and the variants of conv that belong to it, terminated by NULL. "chosen" has one: any. */
 struct library {
@@ -99,7 +99,7 @@ static enum status measure_layer(const struct session *session, int index, struc
     struct library_time times[LIBRARIES_MAX][PHASES];
     if (!first) wanted |= 1u << PHASE_BACKWARD_DATA;
     problem.x.n = made->batch;
-    double flops = forecast_layer_flops(graph, index, made->batch);
+    double flops = cost_node_flops(graph, index, made->batch);
     for (int l = 0; l < made->count; l++) {
         const struct library *library = &libraries_of(session)[l];
         for (int p = 0; p < PHASES; p++) times[l][p] = (struct library_time){.ms = NAN};

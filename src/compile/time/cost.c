@@ -65,27 +65,49 @@ static bool is_weight(const struct program *program, int value)
     return program->graph->params[program->values[value].index].spec.role == ROLE_WEIGHT;
 }
 
-/* Products without weights: backward has as many again for each gradient, and repeats forward's. */
+/* Products without weights, in forward. */
+static double own_flops(const struct op *op, const void *settings, const struct shape *x)
+{
+    return op && op->macs ? 2 * op->macs(settings, x) : 0;
+}
+
+/* Their backward has as many again for each gradient, and repeats forward's. */
 #define OP_BACKWARD 2.5
 static double op_flops(const struct program *program, const struct instruction *at)
 {
     int x = operand_x(at, 0);
-    if (!at->op || !at->op->macs || x < 0) return 0;
-    double flops = 2 * at->op->macs(at->settings, &program->values[x].shape);
+    if (x < 0) return 0;
+    double flops = own_flops(at->op, at->settings, &program->values[x].shape);
     return instruction_is_backward(at) ? OP_BACKWARD * flops : flops;
+}
+
+double cost_layer_flops(int64_t weights, struct shape output, int64_t images)
+{
+    return 2 * (double)weights * (double)(images * output.h * output.w);
+}
+
+double cost_node_flops(const struct graph *graph, int node, int64_t images)
+{
+    const struct node *at = &graph->nodes[node];
+    int64_t weights = 0;
+    for (int i = 0; i < at->param_count; i++) {
+        const struct op_param *spec = &graph->params[at->param_first + i].spec;
+        if (spec->role == ROLE_WEIGHT) weights += shape_count(spec->shape);
+    }
+    double others = at->op ? own_flops(at->op, at->settings, &graph->nodes[at->inputs[0]].shape) : 0;
+    return cost_layer_flops(weights, at->shape, images) + others * (double)images;
 }
 
 double cost_flops(const struct program *program, const struct instruction *at)
 {
-    double weights = 0;
+    int64_t weights = 0;
     if (at->phase == PHASE_UPDATE || is_from_saved(at)) return 0;
     FOR_OPERANDS(o, at)
         if (o->role == OPERAND_PARAM && is_weight(program, o->value))
-            weights += (double)shape_count(program->values[o->value].shape);
+            weights += shape_count(program->values[o->value].shape);
     if (weights == 0) return op_flops(program, at);
     const struct shape y = program->values[operand_y(at)].shape;
-    double products = at->phase == PHASE_BACKWARD ? 2 : 1;
-    return y.c > 0 ? products * 2 * weights * (double)(shape_count(y) / y.c) : 0;
+    return (at->phase == PHASE_BACKWARD ? 2 : 1) * cost_layer_flops(weights, y, y.n);
 }
 
 static double sweeps_of(const struct instruction *at)

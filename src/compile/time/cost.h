@@ -7,8 +7,12 @@
  * update included. */
 double cost_bytes(const struct program *program, const struct instruction *at);
 
-/* Operations of an instruction; a multiply-add is two. Only products with weights count, those of both
- * gradients where one instruction computes them. */
+/* Floating-point operations of a layer's forward: every weight is used once for each pixel of the output, in
+ * a multiply and an add. */
+double cost_layer_flops(int64_t weights, struct shape output, int64_t images);
+double cost_node_flops(const struct graph *graph, int node, int64_t images);
+
+/* Those of an instruction: of products with weights alone, of both gradients if it computes both. */
 double cost_flops(const struct program *program, const struct instruction *at);
 
 /* Seconds of an instruction that calls an op, or the optimizer, alone on the program's machine. */
