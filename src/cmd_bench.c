@@ -38,7 +38,7 @@ static void add_figures(const struct bench *bench, struct text *out)
 {
     const struct session *session = &bench->session;
     const struct hyperparameters *hyper = &session->hyper;
-    struct step_bytes bytes = bench_bytes(bench);
+    struct budget bytes = bench_bytes(bench);
     double median = bench_percentile(bench, 0.5);
     struct text device = {0};
     session->device->backend->describe(session->device->index, &device);
@@ -60,7 +60,7 @@ static void add_figures(const struct bench *bench, struct text *out)
     member_string(out, "device", device.data);
     member_integer(out, "device_peak_bytes", peak);
     member_integer(out, "arena_bytes", bytes.arena);
-    member_integer(out, "live_bytes_bound", bytes.live_bound);
+    member_integer(out, "live_bytes_bound", bench->step.compiled.plan.live_bytes_bound);
     member_integer(out, "reserved_bytes", reserved);
     if (bench->loader) add_feed(&bench->feed, out);
     member_number(out, "first_loss", bench->first_loss);

@@ -38,7 +38,7 @@ static struct compile_options options_for(enum dtype storage, enum fit_mode fit)
         .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
         .streams = 2,
         .fit = fit,
-        .batches = 1,
+        .budget.batches = 1,
         .verify_each = true,
     };
 }
@@ -65,9 +65,12 @@ static int64_t check(const struct graph *graph, const struct compile_options *op
     struct compiled compiled;
     assert_int_equal(compile_plan(graph, options, &compiled), OK);
     check_text(NULL, &compiled.program, NULL);
-    int64_t bytes = compiled.plan.arena_bytes + fit_memory_beside(options, &compiled.program);
+    int64_t arena = compiled.plan.arena_bytes;
+    struct budget exact = options->budget;
+    exact.total = budget_taken(&options->budget, &compiled.program, arena).total;
+    assert_int_equal(budget_allowed(&exact, &compiled.program).arena, arena);
     compiled_free(&compiled);
-    return bytes;
+    return exact.total;
 }
 
 static bool is_small(const struct graph *graph, const struct compile_options *options)
@@ -83,11 +86,11 @@ static bool is_small(const struct graph *graph, const struct compile_options *op
  * is met. */
 static bool check_limits(const struct graph *graph, struct compile_options options, int64_t bytes)
 {
-    options.limit = bytes / 10 * 9;
+    options.budget.total = bytes / 10 * 9;
     int64_t limited = check(graph, &options);
     assert_true(limited <= bytes);
-    bool met = limited <= options.limit;
-    options.limit = 1;
+    bool met = limited <= options.budget.total;
+    options.budget.total = 1;
     assert_true(check(graph, &options) <= bytes);
     return met;
 }
@@ -180,14 +183,14 @@ static void test_passes(void **state)
     (void)state;
     struct compile_options options = options_for(F16, FIT_AUTO);
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
-    options.limit = INT64_C(1) << 40;   /* tries on copies are not told of */
+    options.budget.total = INT64_C(1) << 40;   /* tries on copies are not told of */
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.lower.fold_least = 1;
     check_passes(&options, "lower autocast fold fold_maxpool saved differentiate running_statistics "
                  "fuse_gradient_sums relu_mask merge_gradients join_gradients concat_gradients fuse_relu "
                  "bias_gradients recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
-    options.limit = 0;
+    options.budget.total = 0;
     options.fit = FIT_OFFLOAD;
     options.streams = 1;
     check_passes(&options, LOWERED "recompute fuse_recompute offload ");

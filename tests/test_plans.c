@@ -111,7 +111,7 @@ static void check_bound(const char *name)
     struct compile_options options = {
         .lower = {.batch = 4, .micro_batches = 2, .training = true, .storage = F16},
         .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
-        .cut = {.stages = 1}, .streams = 1, .limit = 1, .reserved = 1000, .batches = 1,
+        .cut = {.stages = 1}, .streams = 1, .budget = {.total = 1, .store = 1000, .batches = 1},
     };
     struct graph graph;
     struct compiled compiled;
@@ -121,7 +121,7 @@ static void check_bound(const char *name)
     for (int offload = 0; offload < 2; offload++) {
         options.fit = offload ? FIT_OFFLOAD : FIT_AUTO;
         assert_int_equal(compile_plan(&graph, &options, &compiled), OK);
-        int64_t needed = compiled.plan.arena_bytes + fit_memory_beside(&options, &compiled.program);
+        int64_t needed = budget_taken(&options.budget, &compiled.program, compiled.plan.arena_bytes).total;
         if (bound > needed || 20 * bound < needed)
             fail_msg("%s: at least %lld bytes, but needs %lld", name, (long long)bound, (long long)needed);
         compiled_free(&compiled);

@@ -197,7 +197,7 @@ static struct compiled compiled_within(const struct graph *graph, int64_t limit,
     const struct compile_options options = {
         .lower = {.batch = BATCH, .micro_batches = 4, .training = true},
         .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
-        .streams = streams, .limit = limit, .batches = 1,
+        .streams = streams, .budget = {.total = limit, .batches = 1},
     };
     struct compiled compiled;
     assert_int_equal(compile_plan(graph, &options, &compiled), OK);

@@ -4,6 +4,7 @@
 #include "compile/parallel/buckets.h"
 #include "compile/parallel/cut.h"
 #include "compile/lower/lower.h"
+#include "compile/memory/budget.h"
 #include "compile/memory/offload.h"
 #include "compile/memory/recompute.h"
 #include "compile/rewrite/rewrites.h"
@@ -30,10 +31,7 @@ struct compile_options {
     enum fit_mode fit;       /* of a training step */
     bool fit_any;            /* any choice that fits will do, however slow: it is found sooner;
                               * whatever fits with it also fits without it */
-    int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
-    int64_t reserved;        /* bytes of these outside of the program: the store, preprocessing */
-    int batches;             /* that are on the device at once */
-    bool mail;               /* what stages send each other takes device memory besides, too (stage_mail.h) */
+    struct budget budget;    /* of a training step, without its program */
     bool verify_each;        /* for tests: every pass leaves a program that can be planned and verified */
     pass_observer *after;    /* may be NULL */
     void *context;           /* of `after` */

@@ -22,6 +22,8 @@ libcompile_a_SOURCES = \
 	src/compile/lower/lower.c \
 	src/compile/lower/lower.h \
 	src/compile/lower/running_statistics.c \
+	src/compile/memory/budget.c \
+	src/compile/memory/budget.h \
 	src/compile/memory/fit_batch.c \
 	src/compile/memory/fit_batch.h \
 	src/compile/memory/fit_memory.c \

@@ -93,14 +93,13 @@ static void forecast_recall(const struct session *session, const struct forecast
 /* Compiles the program of each stage. */
 static enum status compile_stages(const struct session *session, struct forecast *forecast)
 {
-    int64_t store = step_store_bytes(session);
     struct compile_options options = step_time_options(session, &forecast->cluster);
     for (int s = 0; s < forecast->cluster.stages; s++) {
         struct forecast_stage *stage = &forecast->stages[s];
         if (s > 0) options.cut = cut_like(&forecast->stages[0].compiled.program, &options.cut);
         options.cut.stage = s;
         TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &stage->compiled));
-        stage->bytes = step_bytes(session, &stage->compiled.program, &stage->compiled.plan, store);
+        stage->bytes = step_taken(session, &stage->compiled.program, stage->compiled.plan.arena_bytes);
         forecast_describe(stage);
         if (stage->bytes.total <= forecast->bytes.total) continue;
         forecast->bytes = stage->bytes;

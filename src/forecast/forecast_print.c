@@ -19,7 +19,7 @@ static int64_t largest_fitting(const struct session *session)
 {
     int64_t limit = session_limit(session);
     int batch;
-    if (limit > 0 && limit == session->fitted_limit) return session->settings->train.batch;
+    if (limit > 0 && session->fitted) return session->settings->train.batch;
     return limit > 0 && step_fit_batch(session, limit, false, &batch) == OK ? batch : -1;
 }
 
@@ -162,7 +162,8 @@ static void print_stages(const struct forecast *forecast)
 
 void forecast_print(const struct session *session, const struct forecast *forecast)
 {
-    const struct step_bytes *bytes = &forecast->bytes;
+    const struct budget *bytes = &forecast->bytes;
+    const struct plan *plan = &forecast->compiled.plan;
     char note[96], bound[TEXT_BYTES];
     const struct graph *graph = &session->graphs.training;
     const struct data *data = &session->data;
@@ -171,11 +172,11 @@ void forecast_print(const struct session *session, const struct forecast *foreca
            graph_param_elements(graph), session->hyper.batch, data->train.h, data->train.w, data->channels,
            session->hyper.precision->name);
     snprintf(note, sizeof note, "step tensors; lower bound %s",
-             text_bytes((uint64_t)bytes->live_bound, bound));
+             text_bytes((uint64_t)plan->live_bytes_bound, bound));
     print_bytes("arena", bytes->arena, note);
-    print_bytes("  of which workspaces", bytes->workspace, "");
+    print_bytes("  of which workspaces", plan->workspace_bytes, "");
     print_bytes("store", bytes->store, "parameters, optimizer state");
-    print_bytes("batch", bytes->batch, "images, labels, results");
+    print_bytes("batch", bytes->input, "images, labels, results");
     if (caching_device_bytes(&caching) > 0)
         print_bytes("  of which cached images", caching_device_bytes(&caching), "loader.cache");
     if (bytes->exchange > 0) print_bytes("exchange", bytes->exchange, exchange_note(&session->hyper));
@@ -263,7 +264,7 @@ void forecast_print_json(const struct session *session, const struct forecast *f
     const struct program *program = &forecast->compiled.program;
     struct text out = {0};
     text_add(&out, "{");
-    step_bytes_json(&forecast->bytes, &out);
+    step_taken_json(&forecast->bytes, &forecast->compiled.plan, &out);
     member_number(&out, "step_ms", forecast->time.ms);
     member_string(&out, "step_ms_from", origins[forecast->origin]);
     add_ranks(session, forecast, &out);

@@ -38,7 +38,7 @@ static void vary(const struct asking *asking, struct variant *variant)
 /* Every variant at best halves what is not in the store. */
 static bool may_fit(const struct asking *asking)
 {
-    const struct step_bytes *bytes = &asking->forecast->bytes;
+    const struct budget *bytes = &asking->forecast->bytes;
     int64_t limit = asking->session->settings->memory.limit;
     return limit == 0 || (bytes->total + bytes->store) / 2 <= limit;
 }

@@ -157,14 +157,15 @@ void frame_draw_layers(struct drawing *d, double y)
 
 static void draw_title(struct drawing *d)
 {
-    const struct step_bytes *bytes = &d->map->forecast->bytes;
+    const struct budget *bytes = &d->map->forecast->bytes;
+    int64_t bound = d->map->forecast->compiled.plan.live_bytes_bound;
     char arena[TEXT_BYTES], store[TEXT_BYTES], batch[TEXT_BYTES], total[TEXT_BYTES];
-    double above = 100.0 * (double)(bytes->arena - bytes->live_bound) / fmax(1, (double)bytes->live_bound);
+    double above = 100.0 * (double)(bytes->arena - bound) / fmax(1, (double)bound);
     char *text = text_format("arena %s (%.2f %% above the live-bytes bound)  +  store %s  +  batches %s  "
                              "=  %s",
                              text_bytes((uint64_t)bytes->arena, arena), above,
                              text_bytes((uint64_t)bytes->store, store),
-                             text_bytes((uint64_t)bytes->batch, batch),
+                             text_bytes((uint64_t)bytes->input, batch),
                              text_bytes((uint64_t)bytes->total, total));
     svg_group(&d->svg, "head");
     svg_text(&d->svg, (struct point){LEFT, 38}, title_font, d->title);

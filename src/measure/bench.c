@@ -175,10 +175,10 @@ enum status bench_measure_feed(struct bench *bench, int warmup)
     return OK;
 }
 
-struct step_bytes bench_bytes(const struct bench *bench)
+struct budget bench_bytes(const struct bench *bench)
 {
     const struct compiled *compiled = &bench->step.compiled;
-    return step_bytes(&bench->session, &compiled->program, &compiled->plan, bench->store.layout.bytes);
+    return step_taken(&bench->session, &compiled->program, compiled->plan.arena_bytes);
 }
 
 enum status bench_open(bool real, struct bench *bench)
@@ -196,7 +196,7 @@ enum status bench_open(bool real, struct bench *bench)
     TRY(ranks_receive_algorithms(comm, bench->session.hyper.stages, bench->session.device));
     TRY(step_prepare(&bench->session, STEP_TRAINING, &bench->store, &bench->step));
     TRY(ranks_send_algorithms(comm, bench->session.hyper.stages, bench->session.device));
-    struct step_bytes bytes = bench_bytes(bench);
+    struct budget bytes = bench_bytes(bench);
     TRY(step_fit_check(&bench->session, &bytes));
     TRY(exec_place(bench->step.exec, &(struct exec_memory){0}));
     TRY(make_batch(bench));

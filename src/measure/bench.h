@@ -38,7 +38,7 @@ enum status bench_open(bool real, struct bench *bench);
 void bench_close(struct bench *bench);
 
 /* Device memory that it takes. */
-struct step_bytes bench_bytes(const struct bench *bench);
+struct budget bench_bytes(const struct bench *bench);
 
 /* Steps run back to back as in training; the time of a step is from the end of the preceding one to its
  * own. */

@@ -12,10 +12,10 @@
 
 static void add_plan(const struct run *run, struct text *out)
 {
-    const struct step_bytes *bytes = &run->programs.bytes;
+    const struct budget *bytes = &run->programs.bytes;
     const struct program *program = &run->programs.training.compiled.program;
     text_add(out, "{\"plan\":{");
-    step_bytes_json(bytes, out);
+    step_taken_json(bytes, &run->programs.training.compiled.plan, out);
     member_integer(out, "exchange_bytes", bytes->exchange);
     member_string(out, "strategy", step_strategy(run->session, program));
     member_integer(out, "recomputed", recompute_count(program));

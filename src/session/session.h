@@ -25,7 +25,7 @@ struct session {
     struct gpu_preprocessing *gpu_preprocessing;   /* preprocessing on the device; NULL: loaders do it */
     int64_t left;                     /* the device was found to have only this much for the run; 0:
                                        * unknown */
-    int64_t fitted_limit;             /* limit for which train.batch=auto was resolved; 0: it was a number */
+    bool fitted;                      /* train.batch was auto, and resolved for memory.limit */
 };
 
 void session_close(struct session *session);        /* accepts a zeroed or half-built struct */

@@ -40,7 +40,7 @@ static enum status find_batch(struct session *session)
     if (!fits && train->dataset && train->count < least) batch = least;
     if (batch == 0) return refuse_batch(session, limit);
     settings_derive_number(settings, "train", "batch", batch);
-    if (fits) session->fitted_limit = limit;
+    session->fitted = fits;
     if (fits && settings->memory.limit == 0) settings_derive_number(settings, "memory", "limit", limit);
     if (fits)
         log_info("train.batch: auto is %" PRId64 ", the largest batch that fits into %s of memory%s", batch,

@@ -4,7 +4,6 @@
 
 #include "base/members.h"
 #include "comm/nccl_exchange.h"
-#include "compile/memory/fit_memory.h"
 #include "compile/parallel/stage_mail.h"
 #include "session/session_store.h"
 
@@ -95,14 +94,26 @@ static int64_t exchange_bytes(const struct session *session)
            (messages ? nccl_stages_bytes() : 0);
 }
 
+/* Of a training step, without its program. */
+static struct budget budget_before(const struct session *session)
+{
+    return (struct budget){
+        .total = session_limit(session),
+        .store = step_store_bytes(session),
+        .input = session_preprocessing_bytes(session),
+        .exchange = exchange_bytes(session),
+        .batches = batches_on_device(session),
+        .mail = has_mail(session),
+    };
+}
+
 /* The part of memory.limit that is left for a stage's values; ranks must not differ in it, as their devices
  * may. Where activations may be recomputed, that costs less than stages of unequal work. */
-static int64_t stage_limit(const struct session *session)
+static int64_t stage_limit(const struct session *session, const struct budget *budget)
 {
     bool keeps = session->settings->memory.strategy == STRATEGY_KEEP;
-    int64_t limit = keeps ? session->settings->memory.limit : 0;
-    int64_t left = limit - step_store_bytes(session) - session_preprocessing_bytes(session);
-    return limit > 0 && left > 0 ? left : 0;
+    int64_t left = session->settings->memory.limit - budget->store - budget->input;
+    return keeps && left > 0 ? left : 0;
 }
 
 /* Whether messages of other stages stay where they arrive; without a device, as on one host. */
@@ -112,7 +123,7 @@ static bool keeps_mail(const struct session *session)
     return !session->stages || session->stages->exchange->place;
 }
 
-static struct cut_options cut_options(const struct session *session)
+static struct cut_options cut_options(const struct session *session, const struct budget *budget)
 {
     static const enum pipeline_schedule schedules[] = {
         [PIPELINE_SCHEDULE_AUTO] = PIPELINE_1F1B,
@@ -127,7 +138,7 @@ static struct cut_options cut_options(const struct session *session)
         .schedule = schedules[settings->parallel.schedule],
         .choose = settings->parallel.schedule == PIPELINE_SCHEDULE_AUTO && settings->memory.limit == 0,
         .on_cpu = session_device_kind(session) == DEVICE_CPU,
-        .limit = stage_limit(session), .in_mail = keeps_mail(session),
+        .limit = stage_limit(session, budget), .in_mail = keeps_mail(session),
     };
 }
 
@@ -191,7 +202,8 @@ struct compile_options step_options(const struct session *session, enum step_kin
     bool training = kind == STEP_TRAINING, soft = has_soft_targets(session, training);
     bool labels = session->data.target == TARGET_LABELS;
     const struct hyperparameters *hyper = &session->hyper;
-    struct compile_options options = {
+    const struct budget budget = budget_before(session);
+    return (struct compile_options){
         .lower = {
             .batch = hyperparameters_share(hyper),
             .micro_batches = hyper->micro_batches,
@@ -211,19 +223,13 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .machine = machine_of(session),
         },
         .kernel_plans = kernel_options(session),
-        .cut = cut_options(session),
+        .cut = cut_options(session, &budget),
         .buckets = {session->settings->parallel.bucket, all_reduce_bytes(session)},
         .streams = streams_wanted(session),
         .stream_division = stream_division((int)session->settings->parallel.streams),
         .fit = fit_mode(session->settings->memory.strategy),
-        .limit = training ? session_limit(session) : 0,
-        .batches = batches_on_device(session),
-        .mail = training && has_mail(session),
+        .budget = training ? budget : (struct budget){0},
     };
-    if (options.limit > 0)
-        options.reserved = step_store_bytes(session) + session_preprocessing_bytes(session) +
-                           exchange_bytes(session);
-    return options;
 }
 
 const struct graph *step_graph(const struct session *session, enum step_kind kind)
@@ -306,30 +312,20 @@ void step_close(struct step *step)
     *step = (struct step){0};
 }
 
-struct step_bytes step_bytes(const struct session *session, const struct program *program,
-                             const struct plan *plan, int64_t store)
+struct budget step_taken(const struct session *session, const struct program *program, int64_t arena)
 {
-    const struct compile_options beside = {.batches = batches_on_device(session)};
-    struct step_bytes bytes = {
-        .arena = plan->arena_bytes,
-        .live_bound = plan->live_bytes_bound,
-        .store = store,
-        .batch = fit_memory_beside(&beside, program) + session_preprocessing_bytes(session),
-        .workspace = plan->workspace_bytes,
-        .exchange = exchange_bytes(session) + (has_mail(session) ? stage_mail_bytes(program) : 0),
-    };
-    bytes.total = bytes.arena + bytes.store + bytes.batch + bytes.exchange;
-    return bytes;
+    const struct budget before = budget_before(session);
+    return budget_taken(&before, program, arena);
 }
 
-void step_bytes_json(const struct step_bytes *bytes, struct text *object)
+void step_taken_json(const struct budget *taken, const struct plan *plan, struct text *object)
 {
-    member_integer(object, "arena_bytes", bytes->arena);
-    member_integer(object, "live_bytes_bound", bytes->live_bound);
-    member_integer(object, "store_bytes", bytes->store);
-    member_integer(object, "batch_bytes", bytes->batch);
-    member_integer(object, "workspace_bytes", bytes->workspace);
-    member_integer(object, "total_bytes", bytes->total);
+    member_integer(object, "arena_bytes", taken->arena);
+    member_integer(object, "live_bytes_bound", plan->live_bytes_bound);
+    member_integer(object, "store_bytes", taken->store);
+    member_integer(object, "batch_bytes", taken->input);
+    member_integer(object, "workspace_bytes", plan->workspace_bytes);
+    member_integer(object, "total_bytes", taken->total);
 }
 
 int64_t step_store_bytes(const struct session *session)

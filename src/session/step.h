@@ -47,14 +47,10 @@ enum status step_next(const struct step *step, struct loader *loader, struct bat
  * whether it will be applied, so rates for both cases are given. */
 struct update_rates step_rates(const struct hyperparameters *hyper, int64_t updates);
 
-/* Device memory of a run, known before allocation. */
-struct step_bytes {
-    int64_t arena, live_bound, store, batch, workspace, exchange, total;
-};
-struct step_bytes step_bytes(const struct session *session, const struct program *program,
-                             const struct plan *plan, int64_t store);
+/* Device memory of a training run, known before allocation. */
+struct budget step_taken(const struct session *session, const struct program *program, int64_t arena);
 /* As members of a JSON object; the arena's workspaces are told apart by workspace_bytes. */
-void step_bytes_json(const struct step_bytes *bytes, struct text *object);
+void step_taken_json(const struct budget *taken, const struct plan *plan, struct text *object);
 
 /* Bytes of a training run's store. */
 int64_t step_store_bytes(const struct session *session);

@@ -81,18 +81,18 @@ static enum status refuse(const struct session *session, int64_t bytes, const ch
     return NO_DEVICE;
 }
 
-enum status step_fit_check(const struct session *session, const struct step_bytes *bytes)
+enum status step_fit_check(const struct session *session, const struct budget *taken)
 {
     int64_t limit = session_limit(session);
-    return limit == 0 || bytes->total <= limit ? OK : refuse(session, bytes->total, "");
+    return limit == 0 || taken->total <= limit ? OK : refuse(session, taken->total, "");
 }
 
 enum status step_fit_check_bound(const struct session *session)
 {
     const struct compile_options options = step_options(session, STEP_TRAINING);
-    int64_t bytes = 0;
-    if (options.limit > 0) TRY(fit_memory_bound(&session->graphs.training, &options, &bytes));
-    return bytes <= options.limit ? OK : refuse(session, bytes, "at least ");
+    int64_t bytes = 0, limit = options.budget.total;
+    if (limit > 0) TRY(fit_memory_bound(&session->graphs.training, &options, &bytes));
+    return bytes <= limit ? OK : refuse(session, bytes, "at least ");
 }
 
 enum status step_fit_limit(struct session *session, int64_t *limit)

@@ -5,8 +5,8 @@
 #include "base/text.h"
 #include "session/step.h"
 
-/* NO_DEVICE if that is more than session_limit. */
-enum status step_fit_check(const struct session *session, const struct step_bytes *bytes);
+/* NO_DEVICE if its total is more than session_limit. */
+enum status step_fit_check(const struct session *session, const struct budget *taken);
 
 /* The same, quickly, if a lower bound of the bytes is more: before parameters are initialised and a step is
  * planned. */

@@ -43,7 +43,7 @@ enum status step_ranks_verify(const struct session *session)
     struct program *programs = memory_new((size_t)ranks, sizeof *programs);
     struct compile_options options = step_options(session, STEP_TRAINING);
     options.kernel_plans.device = NULL;
-    options.limit = 0;
+    options.budget.total = 0;
     enum status status = compile_ranks(step_graph(session, STEP_TRAINING), &options, ranks, programs);
     if (status == OK) {
         status = check_messages(session, programs);

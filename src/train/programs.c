@@ -24,10 +24,10 @@ static enum status programs_prepare(struct programs *programs)
                                "needs run.deterministic=yes on a GPU");
     if (session->data.val.dataset)
         TRY(step_prepare(session, STEP_EVALUATION, store, &programs->evaluation));
-    struct plan plan = *exec_plan(programs->training.exec);
+    int64_t arena = exec_plan(programs->training.exec)->arena_bytes;
     int64_t evaluation = programs->evaluation.exec ? exec_plan(programs->evaluation.exec)->arena_bytes : 0;
-    if (plan.arena_bytes < evaluation) plan.arena_bytes = evaluation;
-    programs->bytes = step_bytes(session, &programs->training.compiled.program, &plan, store->layout.bytes);
+    programs->bytes = step_taken(session, &programs->training.compiled.program,
+                                 arena > evaluation ? arena : evaluation);
     return OK;
 }
 
@@ -86,11 +86,11 @@ static void add_row(struct text *table, int64_t bytes, const char *what)
 /* `words`: the shortage of the last try. */
 static enum status programs_refuse(const struct programs *programs, const struct text *words)
 {
-    const struct step_bytes *bytes = &programs->bytes;
+    const struct budget *bytes = &programs->bytes;
     struct text table = {0};
     add_row(&table, bytes->store, "parameters and optimizer state");
     add_row(&table, bytes->arena, "activations, gradients and workspaces");
-    add_row(&table, bytes->batch, "images, labels and results");
+    add_row(&table, bytes->input, "images, labels and results");
     if (bytes->exchange > 0) add_row(&table, bytes->exchange, "exchanges among GPUs (NCCL)");
     add_row(&table, bytes->total, "total");
     add_row(&table, bytes_to_have(programs), "available");
@@ -111,7 +111,7 @@ static bool programs_fit(const struct programs *programs)
 static enum status try_open(struct programs *programs, struct text *shortage)
 {
     bool first = programs->session->left == 0;
-    programs->bytes = (struct step_bytes){0};
+    programs->bytes = (struct budget){0};
     TRY(programs_prepare(programs));
     if (first) TRY(step_fit_check(programs->session, &programs->bytes));
     if (!programs_fit(programs)) return NO_DEVICE;

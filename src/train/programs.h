@@ -8,7 +8,7 @@ struct programs {
     struct store *store;
     struct step training;
     struct step evaluation;      /* exec NULL: no evaluation */
-    struct step_bytes bytes;     /* of device memory, for both */
+    struct budget bytes;         /* of device memory, for both */
     int64_t most_bytes;          /* the total of the rank that takes most */
 };
 

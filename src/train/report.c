@@ -107,7 +107,7 @@ static void add_val_set(const struct settings *settings, const struct images *va
 static void add_plan(const struct run *run, struct text *line)
 {
     text_add(line, ",\"plan\":{");
-    step_bytes_json(&run->programs.bytes, line);
+    step_taken_json(&run->programs.bytes, &run->programs.training.compiled.plan, line);
     text_add(line, "}");
 }
 

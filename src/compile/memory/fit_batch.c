@@ -18,7 +18,7 @@
 struct batch_search {
     const struct fit_batch_options *options;
     int batch;                   /* being tried, in images per step */
-    int modelled;                /* the maximum of micro-batches to model instead of all */
+    int few;                     /* the maximum of micro-batches to model instead of all */
     int64_t sums;                /* bytes of partial sums of gradients that only the whole step has */
     struct minimum minimum;      /* the choice of an octave; zeroed: everything is kept */
 };
@@ -28,70 +28,74 @@ static struct compile_options options_of(const struct batch_search *q, bool trai
     return q->options->of_batch(q->options->context, q->batch, training);
 }
 
-static enum status planned_bytes(struct batch_search *q, bool training, struct fit_bytes *bytes)
+static enum status planned(struct batch_search *q, bool training, struct budget *taken)
 {
     struct compile_options options = options_of(q, training);
     struct compiled compiled;
     options.fit_any = true;
     TRY(compile_plan(training ? q->options->graph : q->options->val_graph, &options, &compiled));
-    bytes->arena = compiled.plan.arena_bytes;
-    bytes->total = bytes->arena + fit_memory_beside(&options, &compiled.program);
+    *taken = budget_taken(&options.budget, &compiled.program, compiled.plan.arena_bytes);
     compiled_free(&compiled);
     return OK;
 }
 
-/* Micro-batches share the arena; the step's images and results are those of all of them. */
-static enum status minimum_bytes(struct batch_search *q, bool packed, struct fit_bytes *bytes)
+static void grow_arena(struct budget *taken, int64_t bytes)
 {
-    struct compile_options whole = options_of(q, true), few = fit_memory_few(&whole, q->modelled);
-    TRY(fit_memory_minimum_bytes(q->options->graph, &few, &q->minimum, packed, bytes));
-    int64_t batches = bytes->total - bytes->arena - few.reserved;
-    bytes->arena += q->sums;
-    batches = batches / few.lower.micro_batches * whole.lower.micro_batches;
-    bytes->total = few.reserved + batches + bytes->arena;
+    taken->arena += bytes;
+    taken->total += bytes;
+}
+
+/* Micro-batches share the arena; the step's images and results are those of all of them. */
+static enum status minimum_taken(struct batch_search *q, bool packed, struct budget *taken)
+{
+    struct compile_options whole = options_of(q, true), few = fit_memory_few(&whole, q->few);
+    TRY(fit_memory_minimum_taken(q->options->graph, &few, &q->minimum, packed, taken));
+    int64_t all = taken->total - taken->arena - few.budget.store - few.budget.input - few.budget.exchange;
+    int64_t one = all / few.lower.micro_batches;
+    taken->total += one * whole.lower.micro_batches - all;
+    grow_arena(taken, q->sums);
     return OK;
 }
 
 /* Estimated from live bytes, without placing tensors. */
-static enum status bytes_modelled(struct batch_search *q, struct fit_bytes *bytes)
+static enum status modelled(struct batch_search *q, struct budget *taken)
 {
-    return minimum_bytes(q, false, bytes);
+    return minimum_taken(q, false, taken);
 }
 
 /* The two programs share the larger one's arena. */
-static enum status with_evaluation(struct batch_search *q, struct fit_bytes *bytes)
+static enum status with_evaluation(struct batch_search *q, struct budget *taken)
 {
-    struct fit_bytes evaluation;
-    TRY(planned_bytes(q, false, &evaluation));
-    if (evaluation.arena <= bytes->arena) return OK;
-    bytes->total += evaluation.arena - bytes->arena;
-    bytes->arena = evaluation.arena;
+    struct budget evaluation;
+    if (taken->total > q->options->limit) return OK;
+    TRY(planned(q, false, &evaluation));
+    if (evaluation.arena > taken->arena) grow_arena(taken, evaluation.arena - taken->arena);
     return OK;
 }
 
 /* With tensors placed, by the minimum-memory choice. */
-static enum status bytes_placed(struct batch_search *q, struct fit_bytes *bytes)
+static enum status placed(struct batch_search *q, struct budget *taken)
 {
-    TRY(minimum_bytes(q, true, bytes));
-    return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
+    TRY(minimum_taken(q, true, taken));
+    return with_evaluation(q, taken);
 }
 
 /* For this very limit, for which planning may find an even smaller choice. */
-static enum status bytes_applied(struct batch_search *q, struct fit_bytes *bytes)
+static enum status applied(struct batch_search *q, struct budget *taken)
 {
-    TRY(planned_bytes(q, true, bytes));
-    return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
+    TRY(planned(q, true, taken));
+    return with_evaluation(q, taken);
 }
 
-/* The memory of a run with that many images per micro-batch, by one of the functions above. */
-typedef enum status measure(struct batch_search *q, struct fit_bytes *bytes);
+/* What a run takes with that many images per micro-batch, by one of the functions above. */
+typedef enum status measure(struct batch_search *q, struct budget *taken);
 
 static enum status at(struct batch_search *q, measure *measure, int images, int64_t *total)
 {
-    struct fit_bytes bytes;
+    struct budget taken;
     q->batch = images * q->options->micro_batches;
-    TRY(measure(q, &bytes));
-    *total = bytes.total;
+    TRY(measure(q, &taken));
+    *total = taken.total;
     return OK;
 }
 
@@ -121,7 +125,7 @@ static enum status search_model(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = 1};
     for (;;) {
-        TRY(at(q, bytes_modelled, b.high, &b.high_bytes));
+        TRY(at(q, modelled, b.high, &b.high_bytes));
         if (b.high_bytes > q->options->limit) break;
         b.low = b.high;
         b.low_bytes = b.high_bytes;
@@ -130,7 +134,7 @@ static enum status search_model(struct batch_search *q, int *images)
         b.high = next < q->options->most ? (int)next : q->options->most;
         if (b.low == q->options->most) break;
     }
-    if (b.low < q->options->most) TRY(bracket_narrow(q, bytes_modelled, &b));
+    if (b.low < q->options->most) TRY(bracket_narrow(q, modelled, &b));
     *images = b.low;
     return OK;
 }
@@ -140,9 +144,9 @@ static enum status search_placed(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = *images};
     if (*images == 0) return OK;
-    TRY(at(q, bytes_placed, b.high, &b.high_bytes));
+    TRY(at(q, placed, b.high, &b.high_bytes));
     if (b.high_bytes <= q->options->limit) return OK;
-    TRY(bracket_narrow(q, bytes_placed, &b));
+    TRY(bracket_narrow(q, placed, &b));
     *images = b.low;
     return OK;
 }
@@ -194,7 +198,7 @@ static enum status search_applied(struct batch_search *q, int *images, int step,
     int over = q->options->most + 1;
     for (bool grow = true; step >= least; step = grow ? 2 * step : step / 2) {
         int64_t bytes = INT64_MAX;
-        if (*images + step < over) TRY(at(q, bytes_applied, *images + step, &bytes));
+        if (*images + step < over) TRY(at(q, applied, *images + step, &bytes));
         if (bytes <= q->options->limit) *images += step;
         else grow = false;
     }
@@ -208,7 +212,7 @@ static enum status search_above(struct batch_search *q, int *images)
     int activations = q->minimum.count * q->options->micro_batches;
     if (activations == 0) return OK;
     if (activations <= ACTIVATIONS_FEW) return search_applied(q, images, 1, 1);
-    if (q->modelled == MODELLED) return OK;
+    if (q->few == MODELLED) return OK;
     return search_applied(q, images, *images / COARSE_FIRST, *images < COARSE ? 1 : *images / COARSE);
 }
 
@@ -217,10 +221,10 @@ static enum status search_above(struct batch_search *q, int *images)
 static enum status model_few(struct batch_search *q)
 {
     int64_t all, few;
-    TRY(at(q, bytes_modelled, 1, &all));
+    TRY(at(q, modelled, 1, &all));
     if (options_of(q, true).lower.micro_batches <= MODELLED) return OK;
-    q->modelled = MODELLED;
-    TRY(at(q, bytes_modelled, 1, &few));
+    q->few = MODELLED;
+    TRY(at(q, modelled, 1, &few));
     q->sums = all - few;
     return OK;
 }
@@ -228,9 +232,9 @@ static enum status model_few(struct batch_search *q)
 /* Decreases the number found for a few micro-batches until all of them fit. */
 static enum status check_all(struct batch_search *q, int *images)
 {
-    int64_t bytes = q->options->exact && q->modelled == MODELLED ? INT64_MAX : 0;
+    int64_t bytes = q->options->exact && q->few == MODELLED ? INT64_MAX : 0;
     while (*images > 0 && bytes > q->options->limit) {
-        TRY(at(q, bytes_applied, *images, &bytes));
+        TRY(at(q, applied, *images, &bytes));
         if (bytes > q->options->limit) *images -= (*images + CLOSER - 1) / CLOSER;
     }
     return OK;
@@ -249,7 +253,7 @@ static enum status none_fits(struct batch_search *q, bool *none)
 
 enum status fit_batch(const struct fit_batch_options *options, int *batch)
 {
-    struct batch_search q = {.options = options, .modelled = INT_MAX};
+    struct batch_search q = {.options = options, .few = INT_MAX};
     int images = 0;
     bool none = false;
     *batch = 0;

@@ -8,7 +8,7 @@ struct fit_batch_options {
     /* The compiler options of a run with that many images per step, within `limit`. */
     struct compile_options (*of_batch)(void *context, int batch, bool training);
     void *context;
-    int64_t limit;           /* bytes of device memory */
+    int64_t limit;           /* bytes of device memory, that budget's total */
     int micro_batches;       /* micro-batches a step */
     int most;                /* images a micro-batch */
     bool exact;              /* the result is planned exactly as a run would, which is slow with many

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "compile/time/cost.h"
 #include "compile/memory/plan.h"
-#include "compile/parallel/stage_mail.h"
 
 #define TRIES 6              /* choices for one goal, each with a lower limit than the one before */
 #define CLOSE 0.97           /* room / arena: above it a lower limit is tried, below it fewer streams */
@@ -296,19 +295,12 @@ static enum status make_best(struct fitting *f)
     return OK;
 }
 
-int64_t fit_memory_beside(const struct compile_options *options, const struct program *program)
-{
-    int64_t batch = program->images_bytes + program->targets_bytes;
-    int64_t mail = options->mail ? stage_mail_bytes(program) : 0;
-    return options->reserved + options->batches * batch + program->results_bytes + mail;
-}
-
 /* Kernel plans come first, since workspaces depend on them. */
 static enum status within_limit(struct fitting *f)
 {
     const struct compile_options *options = f->options;
     TRY(kernel_plans_prepare(f->program, &options->kernel_plans, &f->kernel_plans));
-    f->room = f->tried.fuse_limit = options->limit - fit_memory_beside(options, f->program);
+    f->room = f->tried.fuse_limit = budget_allowed(&options->budget, f->program).arena;
     enum status status = fit_step(f);
     if (status == OK && can_widen(f)) status = try_wider(f);
     if (status == OK) status = make_best(f);
@@ -339,8 +331,9 @@ enum status fit_memory(const struct compile_options *options, struct program *pr
     if (!program->training)
         return passes_memory(options, &(struct memory_choice){.streams = options->streams}, program);
     struct fitting f = fitting_open(options, program);
-    enum status status = options->limit > 0 ? within_limit(&f) : without_limit(&f);
-    if (status == OK && options->limit > 0) *kernel_plans = f.kernel_plans;
+    bool limited = options->budget.total > 0;
+    enum status status = limited ? within_limit(&f) : without_limit(&f);
+    if (status == OK && limited) *kernel_plans = f.kernel_plans;
     fitting_close(&f);
     return status;
 }
@@ -438,7 +431,7 @@ enum status fit_memory_bound(const struct graph *graph, const struct compile_opt
     if (options->cut.stages > 1) return OK;
     one.after = NULL;
     TRY(passes_lower(graph, &one, &program));
-    *bytes = plan_minimum_bytes(&program) + fit_memory_beside(&one, &program);
+    *bytes = budget_taken(&one.budget, &program, plan_minimum_bytes(&program)).total;
     program_free(&program);
     return OK;
 }
@@ -449,28 +442,26 @@ void minimum_free(struct minimum *minimum)
     *minimum = (struct minimum){0};
 }
 
-static enum status bytes_of(struct fitting *f, bool packed, struct fit_bytes *bytes)
+static enum status taken_by(struct fitting *f, bool packed, struct budget *taken)
 {
     struct recompute_forecast forecast;
-    int64_t beside = fit_memory_beside(f->options, f->program);
-    f->room = f->options->limit - beside;
+    f->room = budget_allowed(&f->options->budget, f->program).arena;
     recompute_measure(f->program, f->tried.modes, &forecast);
-    struct fit_bytes found = {.arena = forecast.bytes};
-    if (packed) TRY(try_choice(f, false, &found.arena));
-    found.total = beside + found.arena;
-    *bytes = found;
+    int64_t arena = forecast.bytes;
+    if (packed) TRY(try_choice(f, false, &arena));
+    *taken = budget_taken(&f->options->budget, f->program, arena);
     return OK;
 }
 
-enum status fit_memory_minimum_bytes(const struct graph *graph, const struct compile_options *options,
-                                     const struct minimum *minimum, bool packed, struct fit_bytes *bytes)
+enum status fit_memory_minimum_taken(const struct graph *graph, const struct compile_options *options,
+                                     const struct minimum *minimum, bool packed, struct budget *taken)
 {
     struct program program;
     TRY(passes_lower(graph, options, &program));
     struct fitting f = fitting_open(options, &program);
     if (minimum->count > 0) recompute_unfold(&program, minimum->modes, f.tried.modes);
     enum status status = kernel_plans_prepare(&program, &options->kernel_plans, &f.kernel_plans);
-    if (status == OK) status = bytes_of(&f, packed, bytes);
+    if (status == OK) status = taken_by(&f, packed, taken);
     kernel_plans_release(&f.kernel_plans);
     fitting_close(&f);
     program_free(&program);

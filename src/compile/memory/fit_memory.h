@@ -4,7 +4,7 @@
 #include "compile/passes.h"
 
 /* Takes a program that passes_lower made through the passes after it: with the choice that makes it fit into
- * options->limit, on fewer streams than the device has where that is what fits. If nothing fits, the program
+ * options->budget, on fewer streams than the device has where that is what fits. If nothing fits, the program
  * is the smallest that was found. `kernel_plans` becomes those of the program if fitting needed them, for the
  * caller to release; otherwise it is unchanged. */
 enum status fit_memory(const struct compile_options *options, struct program *program,
@@ -25,19 +25,12 @@ enum status fit_memory_minimum(const struct graph *graph, const struct compile_o
 int fit_memory_octave(const struct lower_options *options);
 void minimum_free(struct minimum *minimum);        /* accepts a zeroed struct */
 
-/* Bytes of a step, and of its arena. */
-struct fit_bytes {
-    int64_t arena, total;
-};
-/* Bytes of a run with it: `packed`, as fit_memory would have it within options->limit, or counting on
+/* What a run takes with it: `packed`, as fit_memory would have it within options->budget, or counting on
  * perfect packing. */
-enum status fit_memory_minimum_bytes(const struct graph *graph, const struct compile_options *options,
-                                     const struct minimum *minimum, bool packed, struct fit_bytes *bytes);
+enum status fit_memory_minimum_taken(const struct graph *graph, const struct compile_options *options,
+                                     const struct minimum *minimum, bool packed, struct budget *taken);
 
 /* A lower bound of the bytes of a step, whatever is recomputed or offloaded, from one of its micro-batches; 0
  * for the stages of a pipeline. No kernel is prepared and nothing is placed for it. */
 enum status fit_memory_bound(const struct graph *graph, const struct compile_options *options,
                              int64_t *bytes);
-
-/* Bytes of the step besides the arena. */
-int64_t fit_memory_beside(const struct compile_options *options, const struct program *program);
