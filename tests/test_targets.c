@@ -50,7 +50,8 @@ static void losses_are_weighted_means(void **state)
         double smoothing, whole, halves[2];
     } cases[] = {{0, 1.37833108, {1.20426555, 1.45569353}}, {0.1, 1.52599929, {1.57847688, 1.50267591}}};
     for (int k = 0; k < 2; k++) {
-        struct target_options options = {CLASSES, weights, cases[k].smoothing, COUNT};
+        struct target_options options = {.classes = CLASSES, .weights = weights,
+                                         .label_smoothing = cases[k].smoothing, .together = COUNT};
         float targets[COUNT][ROW];
         targets_make(&options, NULL, labels, COUNT, targets[0]);
         expect(loss_of(targets, 0, COUNT), cases[k].whole);
@@ -67,7 +68,8 @@ static void weighted_losses_of_mixed_images(void **state)
     static const double smoothing[] = {0, 0.1}, want[] = {3.0445734, 3.20405571};
     const struct mix mix = {.together = COUNT, .share = 0.75f};
     for (int k = 0; k < 2; k++) {
-        const struct target_options options = {CLASSES, weights, smoothing[k], COUNT};
+        const struct target_options options = {.classes = CLASSES, .weights = weights,
+                                               .label_smoothing = smoothing[k], .together = COUNT};
         float targets[COUNT][ROW];
         targets_make(&options, &mix, labels, COUNT, targets[0]);
         expect(loss_of(targets, 0, COUNT), want[k]);
@@ -78,7 +80,7 @@ static void weighted_losses_of_mixed_images(void **state)
 static void classes_without_weight(void **state)
 {
     const double some[CLASSES] = {0, 0, 1, 1};
-    const struct target_options options = {CLASSES, some, 0, 2};
+    const struct target_options options = {.classes = CLASSES, .weights = some, .together = 2};
     float targets[COUNT][ROW];
     targets_make(&options, NULL, (int32_t[]){0, 1, 1, 2}, COUNT, targets[0]);
     assert_true(loss_of(targets, 0, 2) == 0);
