@@ -152,15 +152,13 @@ static char *const *arguments_of(const struct sweeping *all, const struct trial 
 
 /* In the new process: it has its own group, so that the terminal's signals reach the sweep alone, and stops
  * with a checkpoint when that ends. */
-static void become_run(const char *words, char *const *arguments, pid_t parent)
+static void become_run(int words, char *const *arguments, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(FAILED);
     setpgid(0, 0);
-    int file = open(words, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file < 0) _exit(FAILED);
-    dup2(file, STDOUT_FILENO);
-    dup2(file, STDERR_FILENO);
+    dup2(words, STDOUT_FILENO);
+    dup2(words, STDERR_FILENO);
     execv("/proc/self/exe", arguments);
     _exit(127);
 }
@@ -173,12 +171,16 @@ static void arguments_free(char *const *arguments)
 
 static enum status start(struct sweeping *all, struct trial *trial)
 {
+    struct reason reason;
+    int words = directory_file(&directory_working, trial->words, O_WRONLY | O_CREAT | O_TRUNC, &reason);
+    if (words < 0) return directory_refuse(&directory_working, trial->words, reason.text);
     while (all->taken[trial->slot]) trial->slot++;
     char *const *arguments = arguments_of(all, trial);
     pid_t parent = getpid();
     fflush(stdout);
     trial->pid = fork();
-    if (trial->pid == 0) become_run(trial->words, arguments, parent);
+    if (trial->pid == 0) become_run(words, arguments, parent);
+    close(words);
     arguments_free(arguments);
     if (trial->pid < 0) {
         trial->pid = 0;

@@ -60,6 +60,12 @@ failing() {
     exits_with 3 short -s data.train=,nothing -s data.format=digits,folder -o failing && cat err && grep -q 'exit status 3: ' err
 }
 ok "a run that fails is told, others go on" failing
+linked() {
+    mkdir linked && echo mine >victim && ln -s ../victim linked/seed=1.txt &&
+        says 1 "linked/seed=1.txt: cannot be written: a symbolic link" short -s run.seed=1,2 -o linked
+    cat err && [ "$(cat victim)" = mine ] && [ -L linked/seed=1.txt ]
+}
+ok "what a run says is not written through a link" linked
 ok "a wrong value ends it before the first run" says 2 "-s optimizer.lr=high: must be a number" "$AMPTRAIN" sweep -c run.ini \
     -s optimizer.lr=0.1,high -o wrong
 ok "... without a folder" [ ! -e wrong ]
