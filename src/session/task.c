@@ -33,23 +33,29 @@ int task_metric_find(const struct data_task *task, const char *key)
     return -1;
 }
 
-static enum status choose_loss(const struct data_task *task, struct settings *settings, enum loss *loss)
+static enum status refuse_loss(const struct data_task *task, const struct settings *settings,
+                               enum loss loss)
 {
     struct text all = {0};
+    for (int i = 0; task->losses[i] != LOSSES; i++)
+        text_add(&all, "%s%s", i ? ", " : "", loss_table[task->losses[i]].name);
+    enum status status = settings_refuse(settings, "train", "loss", "%s is no loss of data.task = %s; it has "
+                                         "%s", loss_table[loss].name, task->name, all.data);
+    text_free(&all);
+    return status;
+}
+
+static enum status choose_loss(const struct data_task *task, struct settings *settings, enum loss *loss)
+{
     if (settings->train.loss == TRAIN_LOSS_AUTO) {
         *loss = task->losses[0];
         settings_derive(settings, "train", "loss", loss_table[*loss].name);
         return OK;
     }
     *loss = (enum loss)(settings->train.loss - TRAIN_LOSS_CE);
-    for (int i = 0; task->losses[i] != LOSSES; i++) {
+    for (int i = 0; task->losses[i] != LOSSES; i++)
         if (task->losses[i] == *loss) return OK;
-        text_add(&all, "%s%s", i ? ", " : "", loss_table[task->losses[i]].name);
-    }
-    enum status status = settings_refuse(settings, "train", "loss", "%s is no loss of data.task = %s; it has "
-                                         "%s", loss_table[*loss].name, task->name, all.data);
-    text_free(&all);
-    return status;
+    return refuse_loss(task, settings, *loss);
 }
 
 static enum status refuse_best(const struct data_task *task, const struct settings *settings,
