@@ -46,6 +46,12 @@ ok "a run does not differ from itself" sh -c \
     '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
 ok "-o writes a page" compare one two one -o page.html
 ok "... with the curves of each run" sh -c '[ "$(grep -c "^<polyline" page.html)" = 18 ]'
+narrow() {
+    grep -q '<div class="scroll tall"><table>' page.html &&
+        sed -n '/^@media(max-width:640px)/,/}}/p' page.html | tr -d '\n' |
+        grep -q 'white-space:normal.*max-width:9em.*[.]tall tr>:first-child{position:sticky;left:0'
+}
+ok "... whose cells are narrow on a narrow screen, and whose first column stays" narrow
 if command -v xmllint >/dev/null; then ok "... that is well-formed" xmllint --noout page.html
 else skip "... that is well-formed" "xmllint is not installed"
 fi
