@@ -4,7 +4,9 @@ pretrained_peers.py make FOLDER IMAGES.npy LIBRARY:ARCH...: in FOLDER, each libr
 weights and with statistics that fit IMAGES, as users find it: LIBRARY-ARCH.pth, or for transformers the
 folder LIBRARY-ARCH; and its logits, LIBRARY-ARCH.npy.
 pretrained_peers.py check FOLDER LIBRARY:ARCH...: LIBRARY-ARCH.ours.npy are those logits, and the library
-loads LIBRARY-ARCH.safetensors strictly, with the same numbers."""
+loads LIBRARY-ARCH.safetensors strictly, with the same numbers.
+pretrained_peers.py evil FOLDER: files that would run code if Python loaded them: it would make the file ran;
+and files that are wrong otherwise."""
 import sys
 
 import numpy
@@ -12,8 +14,8 @@ import torch
 
 TORCHVISION = """alexnet convnext_tiny convnext_small convnext_base densenet121 efficientnet_b0
 efficientnet_v2_s efficientnet_v2_m googlenet mobilenet_v2 mobilenet_v3_large mobilenet_v3_small
-regnet_y_400mf regnet_y_8gf resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1
-vgg11_bn vgg16 vgg16_bn wide_resnet50_2""".split()
+regnet_y_400mf regnet_y_8gf resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d
+shufflenet_v2_x1_0 squeezenet1_1 vgg11_bn vgg16 vgg16_bn wide_resnet50_2""".split()
 TIMM = {"convnext_tiny": "convnext_tiny", "convnext_small": "convnext_small", "densenet121": "densenet121",
         "efficientnet_b0": "efficientnet_b0", "mobilenet_v2": "mobilenetv2_100",
         "mobilenetv4_conv_small": "mobilenetv4_conv_small",
@@ -122,6 +124,63 @@ def check(folder, *names):
         sys.exit("wrong: " + " ".join(worst))
 
 
+class Call:
+    """What a pickle calls when it is loaded."""
+
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+def evil(folder):
+    import builtins
+    import functools
+    import importlib
+    import os
+    import pathlib
+    import pickle
+    import runpy
+    import shutil
+    import subprocess
+    import zipfile
+
+    import torchvision
+
+    touch = f"open({folder + '/ran'!r}, 'w')"
+    calls = {"system": Call(os.system, f"touch {folder}/ran"), "popen": Call(os.popen, f"touch {folder}/ran"),
+             "subprocess": Call(subprocess.Popen, ["touch", folder + "/ran"]),
+             "eval": Call(builtins.eval, touch), "exec": Call(builtins.exec, touch),
+             "open": Call(builtins.open, folder + "/ran", "w"),
+             "import": Call(importlib.import_module, "antigravity"),
+             "runpy": Call(runpy.run_path, folder + "/ran.py"), "rmtree": Call(shutil.rmtree, folder),
+             "partial": Call(functools.partial, os.system, "true"),
+             "nested": Call(pickle.loads, pickle.dumps(Call(os.system, f"touch {folder}/ran"))),
+             "path": Call(pathlib.Path, folder), "attribute": Call(getattr, "x", "upper")}
+    state = torchvision.models.squeezenet1_1(weights=None).state_dict()
+    for name, call in calls.items():
+        torch.save({"state_dict": state, "extra": call}, f"{folder}/{name}.pth")
+    torch.save(torchvision.models.squeezenet1_1(weights=None), f"{folder}/module.pth")
+    torch.save({"state_dict": state}, f"{folder}/old.pth", _use_new_zipfile_serialization=False)
+    missing = {key: value for key, value in state.items() if "3.squeeze" not in key}
+    torch.save(missing, f"{folder}/missing.pth")
+    torch.save({**state, "features.3.squeeze.bias": torch.zeros(7)}, f"{folder}/shape.pth")
+    torch.save({**state, "extra.weight": torch.zeros(7)}, f"{folder}/surplus.pth")
+    torch.save({"optimizer": {"lr": 0.1}}, f"{folder}/none.pth")
+    torch.save({key: value.to(torch.complex64) for key, value in state.items()}, f"{folder}/complex.pth")
+    torch.save({"model": torch.nn.Linear(3, 4).state_dict()}, f"{folder}/linear.pth")
+    torch.save({"a.weight": torch.eye(3).to_sparse()}, f"{folder}/sparse.pth")
+    with zipfile.ZipFile(f"{folder}/zip.pth", "w") as archive:
+        archive.writestr("notes.txt", "not weights")
+    open(f"{folder}/index.safetensors.index.json", "w").write('{"weight_map": {"a": "../a.safetensors"}}')
+    whole = open(f"{folder}/missing.pth", "rb").read()
+    for part in 0, 1, 50, 99:
+        open(f"{folder}/half{part}.pth", "wb").write(whole[:len(whole) * part // 100])
+    open(f"{folder}/text.pth", "w").write("not weights\n")
+    open(f"{folder}/page.pth", "w").write("<!DOCTYPE html>\n<title>404</title>\n")
+
+
 def show():
     for library, names in NETWORKS.items():
         for arch in names:
@@ -129,4 +188,4 @@ def show():
 
 
 torch.set_num_threads(2)
-{"list": show, "make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
+{"list": show, "make": make, "check": check, "evil": evil}[sys.argv[1]](*sys.argv[2:])

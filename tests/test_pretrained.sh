@@ -30,6 +30,16 @@ export_back() { # LIBRARY ARCH
     "$AMPTRAIN" export -q --weights "$weights" --names "$1" -o "$1-$2.safetensors"
 }
 
+# Nothing in a wrong file is run, and nothing is written.
+"$top_builddir/tests/make_pictures" pictures || exit 1
+mkdir evil && peers evil evil || exit 1
+refused() {
+    says 5 "evil/$1: " "$AMPTRAIN" init pictures --weights "evil/$1" -o evil.ini &&
+        says 5 "evil/$1: " "$AMPTRAIN" predict --weights "evil/$1" pictures/apple/1.png &&
+        [ ! -e evil.ini ] && [ ! -e evil/ran ] && [ -z "$(cat out)" ]
+}
+for file in $(ls evil); do ok "a wrong file, $file" refused "$file"; done
+
 "$python" "$top_srcdir/tests/onnx_logits.py" pictures noise 224 3 || exit 1
 while [ -n "$nets" ]; do
     some=$(echo $nets | cut -d ' ' -f 1-6)          # as many at a time as the disk holds easily
