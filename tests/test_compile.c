@@ -209,6 +209,30 @@ static void test_table(void **state)
     }
 }
 
+/* Whether a pass of this name is among the first `count`. */
+static bool comes_before(const struct pass *passes, int count, const char *name, size_t length)
+{
+    for (int i = 0; i < count; i++)
+        if (strlen(passes[i].name) == length && strncmp(passes[i].name, name, length) == 0) return true;
+    return false;
+}
+
+/* Each pass comes after those that its row names. */
+static void test_order(void **state)
+{
+    (void)state;
+    int count, named = 0;
+    const struct pass *passes = passes_table(&count);
+    for (int i = 0; i < count; i++)
+        for (const char *word = passes[i].after; *word; word += strspn(word, " ")) {
+            size_t length = strcspn(word, " ");
+            assert_true(comes_before(passes, i, word, length));
+            word += length;
+            named++;
+        }
+    assert_true(named >= count - 1);
+}
+
 /* Fusion is the program's: the graph stays as written, and parameters are the same ones. */
 static void test_fused(void **state)
 {
@@ -249,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_models), cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_order),
         cmocka_unit_test(test_fused),
         cmocka_unit_test(test_refused),
     };

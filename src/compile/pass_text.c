@@ -138,19 +138,7 @@ static enum status verify(const char *file, const char *when, const struct progr
     return status == OK ? OK : fail(USAGE, "%s: the program %s is invalid", file, when);
 }
 
-/* Lowering makes the program of the network, and of what is said of the program as a whole. */
-static enum status run_lower(const struct pass *pass, const struct pass_input *input, struct program *program)
-{
-    struct program made = {0};
-    TRY(pass->run(input, &made));
-    made.fused = program->fused;
-    program->fused = NULL;
-    program_free(program);
-    *program = made;
-    return OK;
-}
-
-/* The first pass of the table is the one that takes no program. */
+/* The first two passes of the table, fuse and lower, take a network alone. */
 static enum status run(const char *file, const char *name, const struct pass_input *input,
                        struct program *program)
 {
@@ -160,8 +148,8 @@ static enum status run(const char *file, const char *name, const struct pass_inp
     if (i == count) return fail(USAGE, "no such pass: %s", name);
     if (passes[i].condition && !passes[i].condition(input))
         return fail(USAGE, "%s: the pass %s does not run with these options", file, name);
-    if (i == 0) return run_lower(&passes[i], input, program);
-    if (program->count == 0) return fail(USAGE, "%s: the program has no instructions", file);
+    if (i < 2 && program->count > 0) return fail(USAGE, "%s: the program has instructions", file);
+    if (i >= 2 && program->count == 0) return fail(USAGE, "%s: the program has no instructions", file);
     return passes[i].run(input, program);
 }
 

@@ -6,6 +6,36 @@
 #include "base/memory.h"
 #include "compile/memory/plan.h"
 
+/* Makes a program without instructions, which owns a fused copy of the graph. */
+static enum status fuse_copy(const struct pass_input *input, struct program *program)
+{
+    struct graph *fused = memory_new(1, sizeof *fused);
+    *fused = graph_copy(input->graph);
+    enum status status = fuse(fused);
+    if (status == OK) {
+        program_free(program);
+        *program = lower_nothing(fused, &input->options->lower);
+        program->fused = fused;
+        return OK;
+    }
+    graph_free(fused);
+    free(fused);
+    return status;
+}
+
+/* Lowers the graph that the program owns, or else the one that the compiler was given. */
+static enum status lower_fused(const struct pass_input *input, struct program *program)
+{
+    struct program made;
+    struct graph *fused = program->fused;
+    TRY(lower_forward(fused ? fused : input->graph, &input->options->lower, &made));
+    made.fused = fused;
+    program->fused = NULL;
+    program_free(program);
+    *program = made;
+    return OK;
+}
+
 /* A pass from the call that makes it, of a function that returns a status, or of one that cannot fail. */
 #define PASS(name, call)                                                                                 \
     static enum status run_##name(const struct pass_input *input, struct program *program)               \
@@ -17,7 +47,8 @@
 /* Of which ops have code that does more (kernel_plans.h). */
 #define CODE_OF input->options->kernel_plans.code_of
 
-PASS(lower, lower_forward(input->graph, &input->options->lower, program))
+PASS(fuse, fuse_copy(input, program))
+PASS(lower, lower_fused(input, program))
 REWRITE(autocast, autocast(program))
 REWRITE(fold, fold(program, input->options->lower.fold_least))
 REWRITE(fold_maxpool, fold_maxpool(program, &input->options->kernel_plans))
@@ -101,42 +132,52 @@ static bool has_streams(const struct pass_input *input)
 #define FIRST_OF_MEMORY "recompute"
 
 /* Every pass keeps the rule that no tensor is read before it is written; the last column lists further
- * properties that it keeps. */
+ * properties that it keeps, the one before it the passes that it comes after, because it reads what they make
+ * or would hide from them what they look for. Stages and ranks have what the passes before `cut` and
+ * `buckets` made of the whole step, so what must not depend on their number comes before these. */
 static const struct pass passes[] = {
-    {"lower", run_lower, NULL, "one forward call for each node, in the graph's order, for each micro-batch"},
-    {"autocast", run_autocast, NULL, "what is computed; every op gets its inputs in the type of its class"},
-    {"fold", run_fold, has_fold, "what is computed, but for rounding; every op that is not folded"},
-    {"fold_maxpool", run_fold_maxpool, has_fold, "what is computed, but for rounding; all other ops"},
-    {"saved", run_saved, NULL, "instructions; what backward reads besides outputs becomes values"},
-    {"differentiate", run_differentiate, is_training, "forward, as it stands in each micro-batch"},
-    {"running_statistics", run_running_statistics, has_micro_batches,
+    {"fuse", run_fuse, NULL, "", "what the network computes; its parameters"},
+    {"lower", run_lower, NULL, "fuse",
+     "one forward call for each node, in the graph's order, for each micro-batch"},
+    {"autocast", run_autocast, NULL, "lower",
+     "what is computed; every op gets its inputs in the type of its class"},
+    {"fold", run_fold, has_fold, "autocast",
+     "what is computed, but for rounding; every op that is not folded"},
+    {"fold_maxpool", run_fold_maxpool, has_fold, "fold",
+     "what is computed, but for rounding; all other ops"},
+    {"saved", run_saved, NULL, "autocast fold fold_maxpool",
+     "instructions; what backward reads besides outputs becomes values"},
+    {"differentiate", run_differentiate, is_training, "saved", "forward, as it stands in each micro-batch"},
+    {"running_statistics", run_running_statistics, has_micro_batches, "differentiate",
      "all but the updates of running statistics, which become one a step"},
-    {"fuse_gradient_sums", run_fuse_gradient_sums, NULL,
+    {"fuse_gradient_sums", run_fuse_gradient_sums, NULL, "differentiate",
      "the order of sums, which only move into adjacent ops"},
-    {"relu_mask", run_relu_mask, NULL, "every bit"},
-    {"merge_gradients", run_merge_gradients, is_training,
+    {"relu_mask", run_relu_mask, NULL, "differentiate", "every bit"},
+    {"merge_gradients", run_merge_gradients, is_training, "fuse_gradient_sums",
      "what is computed, but for rounding; sums only move into the op before them"},
-    {"cut", run_cut, has_stages,
+    {"cut", run_cut, has_stages, "running_statistics fuse_gradient_sums relu_mask merge_gradients",
      "the stage's instructions, in the order of the schedule; what crosses is sent and received"},
-    {"sync_statistics", run_sync_statistics, has_sync_bn,
+    {"sync_statistics", run_sync_statistics, has_sync_bn, "fuse_gradient_sums relu_mask",
      "all but batch norm, which normalises the micro-batches of all ranks together"},
-    {"buckets", run_buckets, has_ranks,
+    {"buckets", run_buckets, has_ranks, "cut",
      "every instruction; gradients lie in buckets, which ranks exchange and add up"},
-    {"rank_statistics", run_rank_statistics, has_rank_statistics,
+    {"rank_statistics", run_rank_statistics, has_rank_statistics, "running_statistics cut",
      "all but the updates of running statistics, which know the moments of all ranks"},
-    {"stage_norm", run_stage_norm, has_stages,
+    {"stage_norm", run_stage_norm, has_stages, "cut buckets",
      "every instruction; the update knows the squares of the gradients of all stages"},
-    {"join_gradients", run_join_gradients, is_training,
+    {"join_gradients", run_join_gradients, is_training, "fuse_gradient_sums relu_mask sync_statistics",
      "what is computed, but for rounding; sums only move into the op before them"},
-    {"concat_gradients", run_concat_gradients, is_training,
+    {"concat_gradients", run_concat_gradients, is_training, "fuse_gradient_sums join_gradients",
      "every bit; sums only move into the op before them"},
-    {"fuse_relu", run_fuse_relu, NULL, "every bit; backward, and all other ops"},
-    {"bias_gradients", run_bias_gradients, is_training,
+    {"fuse_relu", run_fuse_relu, NULL, "fuse_gradient_sums", "every bit; backward, and all other ops"},
+    {"bias_gradients", run_bias_gradients, is_training, "merge_gradients buckets",
      "the numbers that a bias's gradient is the sum of; all other gradients"},
-    {FIRST_OF_MEMORY, run_recompute, has_modes, "every bit; forward's own instructions"},
-    {"fuse_recompute", run_fuse_recompute, has_modes, "every bit; the limit of live bytes"},
-    {"offload", run_offload, has_offload, "every bit; the order of computation"},
-    {"streams", run_streams, has_streams, "every bit; each read waits for its write, whatever the stream"},
+    {FIRST_OF_MEMORY, run_recompute, has_modes, "join_gradients concat_gradients fuse_relu bias_gradients",
+     "every bit; forward's own instructions"},
+    {"fuse_recompute", run_fuse_recompute, has_modes, "recompute", "every bit; the limit of live bytes"},
+    {"offload", run_offload, has_offload, "fuse_recompute", "every bit; the order of computation"},
+    {"streams", run_streams, has_streams, "fuse_recompute offload",
+     "every bit; each read waits for its write, whatever the stream"},
 };
 enum { PASS_COUNT = sizeof passes / sizeof *passes };
 
@@ -146,10 +187,10 @@ const struct pass *passes_table(int *count)
     return passes;
 }
 
-static int first_of_memory(void)
+static int number_of(const char *name)
 {
     int i = 0;
-    while (strcmp(passes[i].name, FIRST_OF_MEMORY) != 0) i++;
+    while (strcmp(passes[i].name, name) != 0) i++;
     return i;
 }
 
@@ -170,19 +211,17 @@ static enum status passes_run(const struct pass_input *input, int first, int end
     for (const struct pass *pass = &passes[first]; pass < &passes[end]; pass++) {
         if (pass->condition && !pass->condition(input)) continue;
         TRY(pass->run(input, program));
-        if (options->verify_each) TRY(verify(pass, program));
+        if (options->verify_each && program->count > 0) TRY(verify(pass, program));
         if (options->after) options->after(pass->name, program, options->context);
     }
     return OK;
 }
 
-/* Runs all passes up to the one called `last`. */
-static enum status run_through(const struct pass_input *input, const char *last, struct program *program)
+/* Makes a program by the passes from `first` up to `end`. */
+static enum status program_make(const struct pass_input *input, int first, int end, struct program *program)
 {
-    int end = 0;
-    while (strcmp(passes[end++].name, last) != 0) {}
     struct program made = {0};
-    enum status status = passes_run(input, 0, end, &made);
+    enum status status = passes_run(input, first, end, &made);
     if (status == OK) status = lower_check(&made);
     if (status == OK) *program = made;
     else if (made.graph) program_free(&made);
@@ -192,18 +231,8 @@ static enum status run_through(const struct pass_input *input, const char *last,
 enum status passes_lower(const struct graph *graph, const struct compile_options *options,
                          struct program *program)
 {
-    struct graph *fused = memory_new(1, sizeof *fused);
-    *fused = graph_copy(graph);
-    enum status status = fuse(fused);
-    const struct pass_input input = {.graph = fused, .options = options};
-    if (status == OK) status = run_through(&input, passes[first_of_memory() - 1].name, program);
-    if (status == OK) {
-        program->fused = fused;
-        return OK;
-    }
-    graph_free(fused);
-    free(fused);
-    return status;
+    const struct pass_input input = {.graph = graph, .options = options};
+    return program_make(&input, 0, number_of(FIRST_OF_MEMORY), program);
 }
 
 enum status lower(const struct graph *graph, const struct lower_options *options,
@@ -211,12 +240,12 @@ enum status lower(const struct graph *graph, const struct lower_options *options
 {
     const struct compile_options all = {.lower = *options, .kernel_plans = *kernels};
     const struct pass_input input = {.graph = graph, .options = &all};
-    return run_through(&input, "running_statistics", program);
+    return program_make(&input, number_of("lower"), number_of("running_statistics") + 1, program);
 }
 
 enum status passes_memory(const struct compile_options *options, const struct memory_choice *choice,
                           struct program *program)
 {
     const struct pass_input input = {.options = options, .choice = choice};
-    return passes_run(&input, first_of_memory(), PASS_COUNT, program);
+    return passes_run(&input, number_of(FIRST_OF_MEMORY), PASS_COUNT, program);
 }

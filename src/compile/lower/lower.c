@@ -215,23 +215,32 @@ enum status lower_check(const struct program *program)
     return OK;
 }
 
+struct program lower_nothing(const struct graph *graph, const struct lower_options *options)
+{
+    int all = options->all_micro_batches ? options->all_micro_batches : options->micro_batches;
+    struct program program = {
+        .graph = graph, .training = options->training, .sync_bn = options->sync_bn, .wire = options->wire,
+        .batch = options->batch, .micro_batches = options->micro_batches,
+        .first_micro_batch = options->first_micro_batch, .all_micro_batches = all,
+        .storage = options->storage, .stages = 1, .streams = 1,
+        .images = -1, .labels = -1, .loss = -1, .rank = -1, .logits = -1, .flags = -1, .flags_sum = -1,
+        .machine = options->machine.name ? options->machine : machine_gpu(NULL, false),
+        .kernel_plan_count = graph->count + KERNEL_PLAN_MORE,
+    };
+    program.gradients = memory_new((size_t)graph->param_count, sizeof *program.gradients);
+    for (int p = 0; p < graph->param_count; p++) program.gradients[p] = -1;
+    return program;
+}
+
 enum status lower_forward(const struct graph *graph, const struct lower_options *options,
                           struct program *program)
 {
     if (options->micro_batches < 1 || options->batch < 1 || options->batch % options->micro_batches != 0)
         return fail(USAGE, "a batch of %d images cannot be divided into %d equal micro-batches",
                     options->batch, options->micro_batches);
-    int all = options->all_micro_batches ? options->all_micro_batches : options->micro_batches;
-    assert(options->first_micro_batch >= 0 && options->first_micro_batch + options->micro_batches <= all);
-    struct program built = {.graph = graph, .training = options->training,
-                            .sync_bn = options->sync_bn, .wire = options->wire, .batch = options->batch,
-                            .micro_batches = options->micro_batches,
-                            .first_micro_batch = options->first_micro_batch, .all_micro_batches = all,
-                            .storage = options->storage, .stages = 1, .streams = 1,
-                            .flags = -1, .flags_sum = -1,
-                            .machine = options->machine.name ? options->machine
-                                                             : machine_gpu(NULL, false),
-                            .kernel_plan_count = graph->count + KERNEL_PLAN_MORE};
+    struct program built = lower_nothing(graph, options);
+    assert(built.first_micro_batch >= 0 &&
+           built.first_micro_batch + built.micro_batches <= built.all_micro_batches);
     struct lowering l = {.program = &built, .graph = graph, .options = options,
                          .images = options->batch / options->micro_batches};
     l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
@@ -241,8 +250,6 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
     l.loss_settings = build_settings(&built, build_op(loss->op),
                                      text_format("%s%slabel_smoothing=%.17g", loss->settings,
                                                  *loss->settings ? " " : "", options->label_smoothing));
-    built.gradients = memory_new((size_t)graph->param_count, sizeof(int));
-    for (int p = 0; p < graph->param_count; p++) built.gradients[p] = -1;
     graph_shapes(graph, l.images, l.shapes);
     mark_needed(&l);
     lower_batch(&l);

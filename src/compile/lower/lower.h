@@ -25,6 +25,9 @@ struct lower_options {
     struct machine machine;  /* on which the program runs; without a name: machine_gpu's default */
 };
 
+/* A program without values and instructions. */
+struct program lower_nothing(const struct graph *graph, const struct lower_options *options);
+
 /* The pass that makes the program: forward alone, all of it fp32. */
 enum status lower_forward(const struct graph *graph, const struct lower_options *options,
                           struct program *program);
