@@ -71,6 +71,7 @@ static void print_record(const struct explainer *explainer, int64_t index, const
     const char *image = explainer->images.images[index].name;
     char *path = directory_show(&explainer->folder, explainer->pictures[index]);
     const char *class = is ? explainer->trained.session.data.class_names[is->class] : NULL;
+    bool number = explainer->trained.session.data.target == TARGET_NUMBER;
     char shown[3][NAME_ROOM];
     struct text out = {0};
     if (explainer->json) {
@@ -80,7 +81,7 @@ static void print_record(const struct explainer *explainer, int64_t index, const
         if (is) {
             member_bytes(&out, "class", class);
             member_integer(&out, "index", is->class);
-            member_number(&out, "probability", is->probability);
+            member_number(&out, number ? "value" : "probability", is->probability);
             member_bytes(&out, "picture", path);
         }
         text_add(&out, "}");
@@ -95,15 +96,29 @@ static void print_record(const struct explainer *explainer, int64_t index, const
     free(path);
 }
 
-/* The class that is explained, and its probability. */
+/* Of several labels, or the number. */
+static double activated(const struct data *data, const float *logits, int class)
+{
+    size_t classes = (size_t)data->classes;
+    float *values = memory_new(classes, sizeof *values);
+    memcpy(values, logits, classes * sizeof *values);
+    task_of(data)->activate(data, values);
+    double value = (double)values[class];
+    free(values);
+    return value;
+}
+
+/* The class that is explained, and its probability; or the number. */
 static struct class_probability explained_class(const struct explainer *explainer, const float *logits)
 {
+    const struct data *data = &explainer->trained.session.data;
     int classes = explainer->gradcam.classes, found = 0;
     struct class_probability *all = memory_new((size_t)classes, sizeof *all);
     classifier_top(logits, classes, explainer->class < 0 ? 1 : classes, all);
     while (explainer->class >= 0 && all[found].class != explainer->class) found++;
     struct class_probability explained = all[found];
     free(all);
+    if (data->target > TARGET_CLASS) explained.probability = activated(data, logits, explained.class);
     return explained;
 }
 

@@ -86,11 +86,12 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
     enum status status = write_file(&trained, &options, cmd->output);
     const struct images *images = &trained.session.data.val;
     if (status == OK)
-        log_info("%s: input Nx%dx%dx%d, %s of %d classes, weights in %s", cmd->output,
+        log_info("%s: input Nx%dx%dx%d, %s of %d %s, weights in %s", cmd->output,
                  trained.session.data.channels, images->h, images->w,
                  options.scales                       ? "values"
                  : options.softmax || options.sigmoid ? "probabilities"
                                                       : "logits", trained.session.graphs.evaluation.classes,
+                 classes ? "classes" : options.sigmoid ? "labels" : "number",
                  dtype_table[dtype].name);
     trained_close(&trained);
     return status;

@@ -239,6 +239,16 @@ compares() {
         grep -q ' % in epoch' said
 }
 ok "compare knows their metrics" compares
+# near ONE OTHER: numbers.
+near() { awk "BEGIN { d = $1 - $2; exit !(d < 0.001 && d > -0.001) }"; }
+explains() { # RUN
+    one=$("$AMPTRAIN" predict -q --weights "$1" --top 1 pictures/apple/1.png | sed 's/.* //')
+    other=$("$AMPTRAIN" explain -q --weights "$1" pictures/apple/1.png -o maps |
+        sed -E 's/.* ([-0-9.]+), .*/\1/')
+    [ "$one" ] && near "$one" "$other"
+}
+ok "explain has their probability" explains l
+ok "... or the number" explains v
 pages() {
     grep -q 'best mAP, epoch' l/report.html && grep -q '<b>Labels</b>' l/report.html &&
         grep -q 'best mean absolute error, epoch' v/report.html && grep -q '<b>Errors</b>' v/report.html &&
