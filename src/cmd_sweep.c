@@ -269,8 +269,8 @@ static enum status run_all(struct sweeping *all)
 
 struct result {
     const struct trial *trial;
-    double value;              /* top-1 in percent, or the negative loss; NAN: none */
-    bool loss;
+    double value;              /* accuracy or mAP in percent, or the negative error or loss; NAN: none */
+    bool loss;                 /* ... one of the latter */
     double epoch;
 };
 
@@ -286,9 +286,12 @@ static struct result result_of(const struct trial *trial)
         double loss = records_last(&records.epochs, "val_loss");
         result.epoch = best >= 0 ? records_column(&records.epochs, "epoch")[best]
                                  : records_last(&records.epochs, "epoch");
-        result.loss = best < 0;
-        result.value = best >= 0 ? 100 * records_column(&records.epochs, "val_top1")[best]
-                                 : -(isfinite(loss) ? loss : records_last(&records.epochs, "train_loss"));
+        const char *key = NULL;
+        bool percent = records_metric(&records, &key)->percent;
+        double value = best >= 0 ? records_column(&records.epochs, key)[best] : NAN;
+        result.loss = best < 0 || !percent;
+        if (best < 0) value = isfinite(loss) ? loss : records_last(&records.epochs, "train_loss");
+        result.value = result.loss ? -value : 100 * value;
     }
     run_records_close(&records);
     directory_close(&folder);

@@ -168,9 +168,10 @@ static void add_augment(const struct init_tuning *tuning, const struct init_find
     init_add(out, "scale", "... of 35 to 100 % of the image's area", "0.35 1");
     init_add(out, "val_resize", "in validation the short side becomes this", "%d", tuning->resize);
     init_add(out, "val_crop", "... and the centre is used", "%d", tuning->crop);
-    init_add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");
-    init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
-    init_add(out, "label_smoothing", "less overconfidence", "0.1");
+    bool number = found->target == TARGET_NUMBER;
+    if (!number) init_add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");
+    if (!number) init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
+    if (!number) init_add(out, "label_smoothing", "less overconfidence", "0.1");
     init_add_numbers(out, "mean", own ? &mean : card->mean, found->channels,
                      card->path ? "as config.json says: mean of each channel"
                                 : "as the weights want it: mean of each channel");
@@ -209,5 +210,8 @@ void init_tuning_add(const struct init_tuning *tuning, const struct init_finding
     add_augment(tuning, found, out);
     add_network(tuning, found, file, out);
     text_add(out, "\n[checkpoint]\n");
-    init_add(out, "best", "keep the epoch with the highest accuracy", "val_top1");
+    bool labels = found->target == TARGET_LABELS, number = found->target == TARGET_NUMBER;
+    init_add(out, "best", number ? "keep the epoch with the smallest error"
+                                 : "keep the epoch with the highest accuracy",
+             number ? "val_mae" : labels ? "val_map" : "val_top1");
 }

@@ -239,11 +239,18 @@ compares() {
         grep -q ' % in epoch' said
 }
 ok "compare knows their metrics" compares
+sweeps() {
+    "$AMPTRAIN" sweep -c values.ini -s optimizer.lr=0.000001,0.01 --folds 2 -s data.val_fraction=0 -o swept \
+        -s data.train=groups.csv >said 2>err || { cat err; return 1; }
+    sed -n 2p said | grep -q '^lr=0.01' && sed -n 5p said | grep -q "^lr=0.000001" &&
+        [ "$(number val_mae swept/lr=0.01,fold=1-2/metrics.jsonl)" ] && grep -q '^lr=0.01 * 2 ' said
+}
+ok "sweep finds the smallest error, and its mean over folds of groups" sweeps
 # near ONE OTHER: numbers.
 near() { awk "BEGIN { d = $1 - $2; exit !(d < 0.001 && d > -0.001) }"; }
 explains() { # RUN
     one=$("$AMPTRAIN" predict -q --weights "$1" --top 1 pictures/apple/1.png | sed 's/.* //')
-    other=$("$AMPTRAIN" explain -q --weights "$1" pictures/apple/1.png -o maps |
+    other=$("$AMPTRAIN" explain -q --weights "$1" pictures/apple/1.png -o "maps-$1" |
         sed -E 's/.* ([-0-9.]+), .*/\1/')
     [ "$one" ] && near "$one" "$other"
 }
