@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/first_fit.h"
 #include "alloc/search.h"
 #include "alloc/skyline_search.h"
 #include "alloc/table.h"
@@ -27,10 +26,8 @@ static const double easy_shares[] = {0.0035, EASY_SHARE, 0.0030};
 #define EASY_WORK 60000000
 #define BOUND_WORK 36000000      /* that the bound itself is worth then */
 
-/* The exact search handles tables of up to this many blocks, first fit those that need at most this much
- * work. */
+/* The exact search handles tables of up to this many blocks. */
 #define SEARCH_COUNT 3000
-#define FIRST_FIT_WORK 10000000
 
 /* The share of the work spent on skylines first, and its maximum for tables that the exact search handles. */
 #define SKYLINE_SHARE 0.5
@@ -99,16 +96,6 @@ static void try_skylines(struct pack *pack, struct skyline_search *skylines)
     while (!pack_easy(pack) && pack->visits < most) try_skyline(pack, skylines);
 }
 
-static void try_first_fit(struct pack *pack)
-{
-    for (enum first_fit_order order = 0; order < FIRST_FIT_ORDERS && !pack_easy(pack); order++) {
-        int64_t visits = 0;
-        pack_keep(pack, first_fit(&pack->table, order, pack->best_peak - 1, &visits, FIRST_FIT_WORK,
-                                  pack->offsets));
-        pack->visits += visits;
-    }
-}
-
 /* Asks the exact search for a placement within `capacity`. A proof that there is none is another bound. */
 static void try_search(struct pack *pack, struct search *search, int64_t capacity, int64_t work)
 {
@@ -152,7 +139,6 @@ static void pack_run(struct pack *pack)
 {
     struct skyline_search *skylines = skyline_search_open(&pack->table, pack->easy);
     try_skylines(pack, skylines);
-    try_first_fit(pack);
     if (!pack_done(pack) && pack->table.count <= SEARCH_COUNT) try_searches(pack);
     while (!pack_easy(pack)) try_skyline(pack, skylines);
     skyline_search_close(skylines);

@@ -12,11 +12,10 @@
 int64_t pack_bound(const struct span *spans, int count, int64_t alignment);
 
 /* Sets every offset, a multiple of `alignment` (a power of two), such that no two blocks alive together
- * overlap. A portfolio: skylines (alloc/skyline_search.h), first fit by size (alloc/first_fit.h) and the
- * exact search (alloc/search.h), of which the best is kept; stops early when the bound is reached or nearly
- * reached, or after the work that a current machine does in `seconds`. The same input gives the same result,
- * unless it takes seconds longer than expected. `capacity` > 0: stops as soon as it is met, or
- * proved to be out of reach. Returns the peak. */
+ * overlap. A portfolio: skylines (alloc/skyline_search.h) and the exact search (alloc/search.h), of which
+ * the best is kept; stops early when the bound is reached or nearly reached, or after the work that a current
+ * machine does in `seconds`. The same input gives the same result, unless it takes seconds longer than
+ * expected. `capacity` > 0: stops as soon as it is met, or proved to be out of reach. Returns the peak. */
 int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t capacity, double seconds);
 
 /* A header `id,lower,upper,size` and rows, as in MiniMalloc's benchmarks. The caller frees both arrays. */

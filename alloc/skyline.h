@@ -5,8 +5,8 @@
  * lower of its sides. This is best fit for strip packing (Burke, Kendall, Whitwell 2004), except that the
  * position of a block in time is given.
  *
- * Without it, a step of ResNet-50 with train.batch=64 and train.accumulate=64, 55,958 blocks, is packed by
- * first fit: 1.4 % above its bound instead of 0.15, in 1.8 s instead of 0.24. */
+ * A step of ResNet-50 with train.batch=64 and train.accumulate=64, 55,958 blocks, is packed 0.15 % above its
+ * bound in 0.24 s. */
 #pragma once
 
 #include "alloc/table.h"

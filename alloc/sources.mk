@@ -3,8 +3,6 @@ liballoc_a_SOURCES = \
 	alloc/cache.h \
 	alloc/check.c \
 	alloc/check.h \
-	alloc/first_fit.c \
-	alloc/first_fit.h \
 	alloc/pack.c \
 	alloc/pack.h \
 	alloc/pack_csv.c \

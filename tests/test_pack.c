@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "alloc/check.h"
-#include "alloc/first_fit.h"
 #include "alloc/pack.h"
 #include "alloc/range_max.h"
 #include "alloc/search.h"
@@ -322,30 +321,6 @@ static void weights_do_not_overflow(void **state)
         assert_int_equal(skyline_search_turn(search, INT64_MAX, offsets), (int64_t)1 << 60);
     skyline_search_close(search);
     table_close(&table);
-}
-
-static void first_fit_leaves_no_gap_below(void **state)
-{
-    struct random random = random_open(7, PURPOSE_TEST, 0, 0);
-    for (int round = 0; round < 400; round++) {
-        int64_t offsets[60], visits = 0;
-        struct table table = small_table(&random, 1 + (int)random_below(&random, 60), 30);
-        enum first_fit_order order = (enum first_fit_order)(round % FIRST_FIT_ORDERS);
-        int64_t peak = first_fit(&table, order, INT64_MAX - 1, &visits, INT64_MAX, offsets);
-        assert_int_equal(peak, table_peak(&table, offsets));
-        assert_sound(&table, offsets);
-        for (int i = 0; i < table.count; i++) {
-            bool rests = offsets[i] == 0;
-            for (int j = 0; j < table.count; j++)
-                rests = rests || (together(&table.blocks[i], &table.blocks[j]) &&
-                                  offsets[j] + table.blocks[j].size == offsets[i]);
-            assert_true(rests);
-        }
-        assert_true(first_fit(&table, order, peak - 1, &visits, INT64_MAX, offsets) == INT64_MAX);
-        visits = 0;
-        if (table.count > 1) assert_true(first_fit(&table, order, peak, &visits, 0, offsets) == INT64_MAX);
-        table_close(&table);
-    }
 }
 
 /* Whether a canonical placement fits, found by trying all: blocks by offset and then by number, each as low
@@ -700,7 +675,6 @@ int main(void)
         cmocka_unit_test(sixty_thousand_blocks),
         cmocka_unit_test(skylines_are_filled_from_the_lowest_valley),
         cmocka_unit_test(weights_do_not_overflow),
-        cmocka_unit_test(first_fit_leaves_no_gap_below),
         cmocka_unit_test(the_search_is_exact),
         cmocka_unit_test(maxima_of_every_range),
         cmocka_unit_test(judge_agrees_with_the_definition),
