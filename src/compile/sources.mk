@@ -29,6 +29,8 @@ libcompile_a_SOURCES = \
 	src/compile/memory/fit_memory.c \
 	src/compile/memory/fit_memory.h \
 	src/compile/memory/fuse_recompute.c \
+	src/compile/memory/minimum.c \
+	src/compile/memory/minimum.h \
 	src/compile/memory/offload.c \
 	src/compile/memory/offload.h \
 	src/compile/memory/plan.c \

@@ -48,7 +48,7 @@ static void grow_arena(struct budget *taken, int64_t bytes)
 /* Micro-batches share the arena; the step's images and results are those of all of them. */
 static enum status minimum_taken(struct batch_search *q, bool packed, struct budget *taken)
 {
-    struct compile_options whole = options_of(q, true), few = fit_memory_few(&whole, q->few);
+    struct compile_options whole = options_of(q, true), few = minimum_few(&whole, q->few);
     TRY(fit_memory_minimum_taken(q->options->graph, &few, &q->minimum, packed, taken));
     int64_t all = taken->total - taken->arena - few.budget.store - few.budget.input - few.budget.exchange;
     int64_t one = all / few.lower.micro_batches;
@@ -157,7 +157,7 @@ static enum status search_octave(struct batch_search *q, int octave, int *images
     q->batch = octave * q->options->micro_batches;
     minimum_free(&q->minimum);
     struct compile_options options = options_of(q, true);
-    TRY(fit_memory_minimum(q->options->graph, &options, &q->minimum));
+    TRY(minimum_find(q->options->graph, &options, &q->minimum));
     TRY(search_model(q, images));
     return search_placed(q, images);
 }
@@ -166,7 +166,7 @@ static int octave_of(struct batch_search *q, int images)
 {
     q->batch = images * q->options->micro_batches;
     struct compile_options options = options_of(q, true);
-    return fit_memory_octave(&options.lower);
+    return minimum_octave(&options.lower);
 }
 
 /* A run uses the choice of its own octave, so the result must lie in the octave whose choice gave it. If two

@@ -1,26 +1,28 @@
+/* fit_memory.c: how a training step meets its budget, in this order, until one of the choices fits:
+ *
+ *   1. If a single instruction needs more than the arena may have, nothing can fit: 4.
+ *   2. All activations are kept; with strategy keep, all but those whose recomputation costs next to nothing.
+ *   3. The cheapest recomputation whose live bytes fit is planned. While the arena exceeds the room, as
+ *      packing and streams cost some, the limit is lowered by the excess. Then the same with any
+ *      recomputation that fits.
+ *   4. The minimum-memory choice (minimum.h), whatever it costs. The caller refuses it if that is too large.
+ *
+ * Each choice is planned on all streams, and on fewer if it does not fit. One that fits on fewer is at last
+ * planned on all of them again, packed for longer. Strategy offload moves values to the host before 3, as far
+ * as computation hides the copies, and after 4 also with waiting. */
 #include "compile/memory/fit_memory.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/time/cost.h"
 #include "compile/memory/plan.h"
 
 #define TRIES 6              /* choices for one goal, each with a lower limit than the one before */
 #define CLOSE 0.97           /* room / arena: above it a lower limit is tried, below it fewer streams */
 #define WIDER 0.005          /* of the room, given up for all streams */
-#define PACK_SECONDS 0.05    /* at first, since a slightly lower limit is met
-                              * sooner than a better packing is found ... */
-#define PACK_LONG 0.4        /* ... and as a last resort */
-#define MINIMUM_WORK 24000000           /* of recompute_choose, for the minimum-memory choice ... */
-#define MINIMUM_TRIES 2                 /* ... in which no try takes more than one part */
-#define MINIMUM_MISSED 0.85             /* of the smallest so far: a limit that cannot be met */
-#define MINIMUM_SECONDS 1.0             /* the maximum of recomputation per second of the step without it:
-                                         * beyond that a larger batch gains nothing */
-#define MINIMUM_NEAR 1.02               /* the ratio to the lower bound at which the search ends */
-#define MINIMUM_MICRO_BATCHES 2         /* examined: the others are like them */
+#define PACK_SECONDS 0.05    /* a slightly lower limit is met sooner than a better packing is found ... */
+#define PACK_LONG 0.4        /* ... but not all streams */
 
 /* A program being fitted. */
 struct fitting {
@@ -36,6 +38,23 @@ struct fitting {
     bool widens;                 /* any choice that fits is better than the best */
     double pack_seconds;
 };
+
+static struct fitting fitting_open(const struct compile_options *options, struct program *program)
+{
+    size_t count = (size_t)program->count;
+    struct fitting f = {.options = options, .program = program, .arena = INT64_MAX,
+                        .pack_seconds = PACK_SECONDS};
+    f.tried.modes = memory_new(count, sizeof *f.tried.modes);
+    f.best.modes = memory_new(count, sizeof *f.best.modes);
+    return f;
+}
+
+static void fitting_close(struct fitting *f)
+{
+    free(f->tried.modes);
+    free(f->best.modes);
+    free(f->offsets);
+}
 
 /* Applies the tried choice to a copy of the program, and sets the copy's workspaces. */
 static enum status make_copy(const struct fitting *f, struct program *copy)
@@ -101,6 +120,20 @@ static bool choice_fits(const struct fitting *f)
     return f->arena <= f->room;
 }
 
+static void keep_all(struct fitting *f)
+{
+    for (int i = 0; i < f->program->count; i++) f->tried.modes[i] = RECOMPUTE_NEVER;
+}
+
+/* 2, unless the live bytes alone exceed the room. */
+static enum status try_all(struct fitting *f, int64_t *arena)
+{
+    struct recompute_forecast forecast;
+    keep_all(f);
+    recompute_measure(f->program, f->tried.modes, &forecast);
+    return forecast.bytes <= f->room ? try_choice(f, false, arena) : OK;
+}
+
 /* Chooses for a goal and tries that. */
 static enum status try_limit(struct fitting *f, const struct recompute_goal *goal, bool narrow, bool *met,
                              int64_t *arena)
@@ -111,35 +144,8 @@ static enum status try_limit(struct fitting *f, const struct recompute_goal *goa
     return try_choice(f, narrow, arena);
 }
 
-/* This choice does not depend on the room, so the memory that a message says is needed is enough. */
-static enum status try_minimum(struct fitting *f)
-{
-    struct minimum minimum;
-    int64_t arena;
-    TRY(fit_memory_minimum(f->program->graph, f->options, &minimum));
-    recompute_unfold(f->program, minimum.modes, f->tried.modes);
-    f->tried.fuse_limit = 0;
-    enum status status = try_choice(f, true, &arena);
-    minimum_free(&minimum);
-    return status;
-}
-
-/* The smallest program so far, packed for longer. */
-static enum status try_best_longer(struct fitting *f)
-{
-    enum recompute_mode *modes = f->tried.modes;
-    int64_t arena;
-    memcpy(modes, f->best.modes, (size_t)f->program->count * sizeof *modes);
-    f->tried = f->best;
-    f->tried.modes = modes;
-    f->pack_seconds = PACK_LONG;
-    enum status status = try_streams(f, f->best.streams, &arena);
-    f->pack_seconds = PACK_SECONDS;
-    return status;
-}
-
-/* The forecast of a choice assumes one stream, perfect packing and forward's workspaces; the limit is lowered
- * by the excess of the arena over the room. */
+/* 3, for the cheapest choices or any. A choice's forecast assumes one stream, perfect packing and
+ * forward's workspaces. *can: a choice's live bytes met the limit. */
 static enum status search_limits(struct fitting *f, bool light, bool any, bool *can)
 {
     struct recompute_goal goal = {.limit = f->room, .light = light, .any = any, .work = RECOMPUTE_WORK};
@@ -151,31 +157,29 @@ static enum status search_limits(struct fitting *f, bool light, bool any, bool *
         goal.limit -= arena - f->room + f->room / 1000;
         *can = *can || met;
     }
-    return !choice_fits(f) && *can && !f->options->fit_any ? try_best_longer(f) : OK;
+    return OK;
 }
 
-/* First the cheapest choices, then any; with `fit_any` only the latter. Both are the same search if not even
- * the first goal is met. */
+/* 4. This choice does not depend on the room, so the memory that a message says is needed is enough. */
+static enum status try_minimum(struct fitting *f)
+{
+    struct minimum minimum;
+    int64_t arena;
+    TRY(minimum_find(f->program->graph, f->options, &minimum));
+    recompute_unfold(f->program, minimum.modes, f->tried.modes);
+    f->tried.fuse_limit = 0;
+    enum status status = try_choice(f, true, &arena);
+    minimum_free(&minimum);
+    return status;
+}
+
+/* 3 and 4; with `fit_any` only any choices. Both searches are the same if not even the first limit is met. */
 static enum status fit_search(struct fitting *f, bool light)
 {
     bool can = true;
     if (!f->options->fit_any) TRY(search_limits(f, light, false, &can));
     if (!choice_fits(f) && can) TRY(search_limits(f, light, true, &can));
     return choice_fits(f) ? OK : try_minimum(f);
-}
-
-static void keep_all(struct fitting *f)
-{
-    for (int i = 0; i < f->program->count; i++) f->tried.modes[i] = RECOMPUTE_NEVER;
-}
-
-/* Keeps everything, unless the live bytes alone exceed the room. */
-static enum status try_all(struct fitting *f, int64_t *arena)
-{
-    struct recompute_forecast forecast;
-    keep_all(f);
-    recompute_measure(f->program, f->tried.modes, &forecast);
-    return forecast.bytes <= f->room ? try_choice(f, false, arena) : OK;
 }
 
 /* Offloads on top of a recomputation choice whose limit is `more` than the room. */
@@ -224,6 +228,24 @@ static enum status fit_offload(struct fitting *f)
     return OK;
 }
 
+static enum status fit_step(struct fitting *f)
+{
+    int64_t arena;
+    if (plan_minimum_bytes(f->program) > f->room) return try_minimum(f);
+    switch (f->options->fit) {
+    case FIT_AUTO:
+        TRY(try_all(f, &arena));
+        return choice_fits(f) ? OK : fit_search(f, false);
+    case FIT_KEEP:
+        recompute_cheap(f->program, f->tried.modes);
+        TRY(try_choice(f, false, &arena));
+        return choice_fits(f) ? OK : fit_search(f, true);
+    case FIT_RECOMPUTE: return fit_search(f, false);
+    case FIT_OFFLOAD: return fit_offload(f);
+    }
+    return OK;
+}
+
 /* All streams for a choice that fits on fewer, packed for longer; if it does not fit on these, for one that
  * takes a little less. */
 static enum status try_wider(struct fitting *f)
@@ -252,37 +274,6 @@ static bool can_widen(const struct fitting *f)
            !f->best.offloads && streams_can_part(f->program);
 }
 
-static enum status fit_step(struct fitting *f)
-{
-    int64_t arena;
-    if (plan_minimum_bytes(f->program) > f->room) return try_minimum(f);
-    switch (f->options->fit) {
-    case FIT_AUTO:
-        TRY(try_all(f, &arena));
-        return choice_fits(f) ? OK : fit_search(f, false);
-    case FIT_KEEP:
-        recompute_cheap(f->program, f->tried.modes);
-        TRY(try_choice(f, false, &arena));
-        return choice_fits(f) ? OK : fit_search(f, true);
-    case FIT_RECOMPUTE: return fit_search(f, false);
-    case FIT_OFFLOAD: return fit_offload(f);
-    }
-    return OK;
-}
-
-static enum status without_limit(struct fitting *f)
-{
-    enum fit_mode fit = f->options->fit;
-    struct memory_choice *choice = &f->tried;
-    choice->fuse_limit = INT64_MAX;
-    choice->offloads = fit == FIT_OFFLOAD;
-    choice->offload = (struct offload_options){.hidden = true};
-    choice->streams = f->options->streams;
-    if (fit == FIT_AUTO || fit == FIT_OFFLOAD) keep_all(f);
-    else recompute_cheap(f->program, choice->modes);
-    return passes_memory(f->options, choice, f->program);
-}
-
 /* Applies the best choice to the program. */
 static enum status make_best(struct fitting *f)
 {
@@ -308,21 +299,17 @@ static enum status within_limit(struct fitting *f)
     return status;
 }
 
-static struct fitting fitting_open(const struct compile_options *options, struct program *program)
+static enum status without_limit(struct fitting *f)
 {
-    size_t count = (size_t)program->count;
-    struct fitting f = {.options = options, .program = program, .arena = INT64_MAX,
-                        .pack_seconds = PACK_SECONDS};
-    f.tried.modes = memory_new(count, sizeof *f.tried.modes);
-    f.best.modes = memory_new(count, sizeof *f.best.modes);
-    return f;
-}
-
-static void fitting_close(struct fitting *f)
-{
-    free(f->tried.modes);
-    free(f->best.modes);
-    free(f->offsets);
+    enum fit_mode fit = f->options->fit;
+    struct memory_choice *choice = &f->tried;
+    choice->fuse_limit = INT64_MAX;
+    choice->offloads = fit == FIT_OFFLOAD;
+    choice->offload = (struct offload_options){.hidden = true};
+    choice->streams = f->options->streams;
+    if (fit == FIT_AUTO || fit == FIT_OFFLOAD) keep_all(f);
+    else recompute_cheap(f->program, choice->modes);
+    return passes_memory(f->options, choice, f->program);
 }
 
 enum status fit_memory(const struct compile_options *options, struct program *program,
@@ -338,94 +325,10 @@ enum status fit_memory(const struct compile_options *options, struct program *pr
     return status;
 }
 
-/* The search for the minimum-memory choice. */
-struct minimum_search {
-    const struct program *program;
-    struct recompute_goal goal;
-    enum recompute_mode *modes, *best;
-    int64_t bytes;               /* of the smallest so far */
-    int64_t work;
-    double seconds_max;         /* of recomputation */
-};
-
-/* Chooses for a limit; whether it is met. Even if not, the choice may be the smallest so far. */
-static bool choose_smaller(struct minimum_search *l, double limit)
-{
-    struct recompute_forecast forecast;
-    l->goal.limit = (int64_t)limit;
-    bool met = recompute_choose(l->program, &l->goal, l->modes, &forecast);
-    l->work += forecast.work;
-    if (forecast.seconds > l->seconds_max) return false;
-    if (forecast.bytes >= l->bytes) return met;
-    l->bytes = forecast.bytes;
-    memcpy(l->best, l->modes, (size_t)l->program->count * sizeof *l->modes);
-    return met;
-}
-
-/* Bisects between a lower bound and the smallest choice so far; then tries limits that cannot be met, as long
- * as they lead to smaller choices. */
-static void choose_minimum(enum fit_mode fit, const struct program *program, struct minimum *minimum)
-{
-    struct recompute_forecast forecast;
-    struct minimum_search l = {.program = program};
-    l.goal = (struct recompute_goal){.light = fit == FIT_KEEP, .any = true,
-                                     .work = MINIMUM_WORK / MINIMUM_TRIES};
-    l.seconds_max = MINIMUM_SECONDS * cost_program(program);
-    l.modes = memory_new((size_t)program->count, sizeof *l.modes);
-    l.best = memory_new((size_t)program->count, sizeof *l.best);      /* zero: RECOMPUTE_NEVER */
-    recompute_measure(program, l.best, &forecast);
-    l.bytes = forecast.bytes;
-    double low = (double)plan_minimum_bytes(program);
-    while ((double)l.bytes > MINIMUM_NEAR * low && l.work < MINIMUM_WORK) {
-        double limit = sqrt(low * (double)l.bytes);
-        if (!choose_smaller(&l, limit)) low = limit;
-    }
-    for (bool less = true; less && l.work < MINIMUM_WORK;) {
-        int64_t before = l.bytes;
-        choose_smaller(&l, MINIMUM_MISSED * (double)before);
-        less = (double)l.bytes < 0.98 * (double)before;
-    }
-    minimum->modes = memory_new((size_t)program->count, sizeof *minimum->modes);
-    minimum->count = recompute_fold(program, l.best, minimum->modes);
-    free(l.modes);
-    free(l.best);
-}
-
-int fit_memory_octave(const struct lower_options *options)
-{
-    int images = 1;
-    while (images <= options->batch / options->micro_batches / 2) images *= 2;
-    return images;
-}
-
-struct compile_options fit_memory_few(const struct compile_options *options, int most)
-{
-    struct compile_options few = *options;
-    int all = options->lower.micro_batches, count = all < most ? all : most;
-    few.lower.batch = options->lower.batch / all * count;
-    few.lower.micro_batches = count;
-    few.lower.first_micro_batch = options->lower.first_micro_batch / all * count;
-    few.lower.all_micro_batches = options->lower.all_micro_batches / all * count;
-    return few;
-}
-
-enum status fit_memory_minimum(const struct graph *graph, const struct compile_options *options,
-                               struct minimum *minimum)
-{
-    struct compile_options like = fit_memory_few(options, MINIMUM_MICRO_BATCHES);
-    struct program program;
-    like.lower.batch = like.lower.micro_batches * fit_memory_octave(&options->lower);
-    like.after = NULL;
-    TRY(passes_lower(graph, &like, &program));
-    choose_minimum(options->fit, &program, minimum);
-    program_free(&program);
-    return OK;
-}
-
 enum status fit_memory_bound(const struct graph *graph, const struct compile_options *options,
                              int64_t *bytes)
 {
-    struct compile_options one = fit_memory_few(options, 1);
+    struct compile_options one = minimum_few(options, 1);
     struct program program;
     *bytes = 0;
     if (options->cut.stages > 1) return OK;
@@ -434,12 +337,6 @@ enum status fit_memory_bound(const struct graph *graph, const struct compile_opt
     *bytes = budget_taken(&one.budget, &program, plan_minimum_bytes(&program)).total;
     program_free(&program);
     return OK;
-}
-
-void minimum_free(struct minimum *minimum)
-{
-    free(minimum->modes);
-    *minimum = (struct minimum){0};
 }
 
 static enum status taken_by(struct fitting *f, bool packed, struct budget *taken)
