@@ -11,8 +11,6 @@
 #include "compile/parallel/partition_search.h"
 #include "compile/ir/program_parts.h"
 
-#define MUCH 1e9             /* bytes for which a message's latency is negligible */
-
 /* The nodes that touch a value in the first micro-batch; last is -1 if none does. */
 struct reach {
     int writer, first, last;
@@ -242,12 +240,11 @@ static bool search(struct partitioning *p, int *stage, int *moved, double *secon
 {
     int count = p->program->graph->count - 1, stages = p->options->stages;
     const struct partition_block *blocks = p->blocks + 1;
-    double none = cluster_message(&p->cluster, 0);
-    const struct partition_link link = {none, MUCH / (cluster_message(&p->cluster, MUCH) - none)};
     struct partition_problem problem = {
         .blocks = &blocks, .count = count, .replicas_max = 1, .stages = stages, .ranks = stages,
         .side_by_side = p->cluster.replicas, .micro_batches = p->program->micro_batches,
-        .schedule = p->options->schedule, .message = link, .exchange = link,
+        .schedule = p->options->schedule,
+        .message = p->cluster.machine.message, .exchange = p->cluster.machine.message,
         .sends_itself = p->options->on_cpu,
         .limit = p->options->limit, .bytes = stage_bytes, .context = p,
     };

@@ -44,11 +44,6 @@ static double part(const struct partition_sums *sums, const double *of, const st
     return of[at + (size_t)stage->end] - of[at + (size_t)stage->first];
 }
 
-static double link_seconds(const struct partition_link *link, double bytes)
-{
-    return link->seconds + bytes / link->bytes_per_second;
-}
-
 static double exchange_exposed(const struct partition_sums *sums, const struct partition_stage *stage,
                                double hidden)
 {
