@@ -40,8 +40,8 @@ void cache_close(struct cache *cache);       /* waits for the device; also frees
  * they are needed. NULL, unreported, if that is not enough: cache_table then lists the owners. */
 void *cache_allocate(struct cache *cache, size_t bytes, const char *owner);
 
-/* Likewise, but the block is a separate piece of that size, rounded up to the device's granularity, so that
- * other processes can map theirs in the same way. Not in a cache with chunks. */
+/* As cache_allocate, but the block is a separate piece of that size, rounded up to the device's granularity,
+ * so that other processes can map theirs in the same way. Not in a cache with chunks. */
 void *cache_allocate_piece(struct cache *cache, size_t bytes, const char *owner);
 
 /* No queued work may use it any more. NULL is ignored. */

@@ -16,5 +16,5 @@ struct range_max {
 struct range_max range_max_open(const int64_t *values, int32_t count);
 void range_max_close(struct range_max *maxima);
 
-/* Of values [lower, upper), which are not none. */
+/* The maximum of values [lower, upper), at least one. */
 int64_t range_max_of(const struct range_max *maxima, int32_t lower, int32_t upper);

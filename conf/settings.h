@@ -68,12 +68,12 @@ enum status settings_take(struct settings *settings, const char *section, const 
 /* Micro-batches of each rank, or pipeline; while parallel.microbatches is auto, as if that were 1. */
 int64_t settings_micro_batches(const struct settings *settings);
 
-/* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
+/* Prints an INI file that reads back the same (config.ini), with origins as comments if `origins`. */
 void settings_print(const struct settings *settings, bool origins, struct text *out);
-/* As an INI file that requests the same from any location: paths, relative to `file`, become absolute; a
+/* Prints an INI file that requests the same from any location: paths, relative to `file`, become absolute; a
  * derived value follows the requested one as a comment. */
 void settings_print_movable(const struct settings *settings, const char *file, struct text *out);
-/* Likewise, but with every value as resolved. */
+/* The same with every value as resolved. */
 void settings_print_resolved(const struct settings *settings, const char *file, struct text *out);
 
 /* Adds a line "section.key: OLD, now NEW" for every option (not resumable) in which two settings differ;

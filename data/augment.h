@@ -58,7 +58,7 @@ struct cut {
     bool flip, reflect;
 };
 
-/* Of the whole image, and of what comes out. */
+/* The sizes of the whole image and of the result. */
 struct cut_sizes {
     int full_h, full_w, h, w;
 };

@@ -10,7 +10,7 @@ struct by_class {
     int classes;
 };
 
-/* Of `count` images of the data set, those of the subset if there is one. If labels are not known before
+/* Groups `count` images of the data set, those of the subset if there is one. If labels are not known before
  * images are read, all count as one class. */
 struct by_class by_class_make(const struct dataset *dataset, const int64_t *subset, int64_t count);
 void by_class_free(struct by_class *by);       /* accepts a zeroed struct */

@@ -45,7 +45,7 @@ struct dataset {
     bool held;                     /* a thread is still reading from it: closing it does nothing */
 };
 
-/* What identifies the contents of an image. */
+/* The identity of an image's contents. */
 struct image_contents {
     int64_t bytes;                 /* of its file or its pixels; -1: it cannot be read */
     bool known;

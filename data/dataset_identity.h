@@ -14,7 +14,7 @@
 #define IDENTITY_NAME 40        /* bytes kept of a name, its last ones */
 #define IDENTITY_SAMPLES 512
 
-/* What is known of an image; cells have the sum of those in them, member by member, bit for bit (exclusive
+/* Facts about an image; cells have the sum of those in them, member by member, bit for bit (exclusive
  * or). */
 struct identity_image {
     uint64_t key;               /* the hash of its name, or of its index */
@@ -51,7 +51,7 @@ struct dataset_identity {
 void dataset_identity_make(const struct dataset *dataset, struct dataset_identity *identity);
 void dataset_identity_free(struct dataset_identity *identity);      /* accepts a zeroed struct */
 
-/* As text of up to 28 kB, and back; class names are not part of it. */
+/* To text of up to 28 kB, and back; class names are not part of it. */
 void dataset_identity_print(const struct dataset_identity *identity, struct text *out);
 bool dataset_identity_parse(const char *text, struct dataset_identity *identity, struct reason *reason);
 

@@ -10,8 +10,8 @@
  * below it, as torchvision and archives make it. NULL if no format matches. */
 const char *detect(const char *path, char **folder);
 
-/* What a folder of this name holds, whatever its case: train, training; val, valid, validation, eval, dev,
- * test and the like. */
+/* The split that a folder of this name holds, whatever its case: train, training; val, valid, validation,
+ * eval, dev, test and the like. */
 enum detected_split { DETECTED_NONE, DETECTED_TRAIN, DETECTED_VAL };
 enum detected_split detect_split(const char *name);
 

@@ -8,7 +8,7 @@
 
 /* The block that contains an image's bytes. */
 enum image_source {
-    SOURCE_SENT,               /* in the batch, behind the records */
+    SOURCE_SENT,               /* in the batch, after the records */
     SOURCE_KEPT,               /* among the images cached on the device */
     SOURCE_DECODED,            /* among those that it has decoded for future batches */
     IMAGE_SOURCES,

@@ -81,7 +81,7 @@ bool image_encode_jpeg(const struct image *image, int quality, uint8_t **bytes, 
 /* A PNG of a grey or RGB image, in new memory. */
 bool image_encode_png(const struct image *image, uint8_t **bytes, size_t *count, struct reason *reason);
 
-/* The decoders behind image_decode, and what they share: `count` RGB pixels weighted to grey
+/* The decoders that image_decode calls, and what they share: `count` RGB pixels weighted to grey
  * (ITU-R BT.601 luma, as PIL rounds it); `to` may be `from`. */
 bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
                       struct image *image, struct reason *reason);

@@ -111,8 +111,9 @@ static inline const void *batch_targets(const struct batch *batch)
 
 struct loader;
 
-/* Starts the worker threads, which wait for loader_start. What the options point to must outlive the loader.
- * USAGE if the options do not fit the data set, BAD_DATA if it is empty, FAILED without threads or memory. */
+/* Starts the worker threads, which wait for loader_start. Whatever the options point to must outlive the
+ * loader. USAGE if the options do not fit the data set, BAD_DATA if it is empty, FAILED without threads or
+ * memory. */
 enum status loader_open(const struct loader_options *options, struct loader **loader);
 /* May be called at any time. Threads that are stuck in a read are left until the process ends: the data set
  * is then marked as held, and it, its cache and the loader stay in memory. */

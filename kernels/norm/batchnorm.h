@@ -108,8 +108,9 @@ static inline struct call batchnorm_moments_call(const struct call *moments, con
 double batchnorm_activate(const struct batchnorm *s, double z);
 double batchnorm_slope(const struct batchnorm *s, double z);
 
-/* Likewise: saves the statistics of channel k of the batch; gives those that it is normalised by (in
- * training as they are saved, rounded, so that y can be recomputed from them), and its weight and bias. */
+/* For references, too: saves the statistics of channel k of the batch; returns those that it is normalised
+ * by (in training as they are saved, rounded, so that y can be recomputed from them), and its weight and
+ * bias. */
 struct batchnorm_channel {
     double mean, invstd, weight, bias;
 };
@@ -132,7 +133,7 @@ static inline double batchnorm_z(const struct batchnorm_channel *c, double x)
      .initial = "0.1", .min = 0, .max = 1, .help = "Weight of the batch in the running statistics."},     \
     {.name = "affine", .type = FIELD_BOOL, .offset = (norm) + offsetof(struct batchnorm, affine),         \
      .initial = "yes", .help = "Learn a weight and a bias for each channel."}
-/* Likewise for ops that contain it with an activation that clips: none, relu or relu6. */
+/* The settings of ops that contain it with an activation that clips: none, relu or relu6. */
 extern const char *const batchnorm_clips[];
 #define BATCHNORM_CLIP_FIELD(norm, help_)                                                                 \
     {.name = "activation", .type = FIELD_CHOICE, .offset = (norm) + offsetof(struct batchnorm, activation), \

@@ -51,7 +51,7 @@ struct optimizer_state {
     int32_t skipped;           /* 1 if the last step was skipped */
     int64_t skipped_steps;     /* in all */
     float lr, momentum;        /* used by the last update */
-    float ema;                 /* likewise: the decay of averages */
+    float ema;                 /* decay of averages, used by the last update */
 };
 
 struct optimizer {

@@ -14,7 +14,7 @@ enum status atomic_file_rename(const struct directory *in, const char *from, con
 enum status atomic_file_link(const struct directory *in, const char *from, const char *name);
 
 /* A file on its way to its name: until then it has one of its own, NAME.123456.tmp, and is locked, so that
- * several processes may write one file: the last to end it wins. What processes left that were killed is
+ * several processes may write one file: the last to end it wins. Files left by processes that were killed are
  * removed when the same file is next written. */
 struct atomic_file {
     const struct directory *in;        /* remains open until the end */

@@ -11,7 +11,7 @@
 /* The C type of the struct member behind each row. */
 enum field_type {
     FIELD_TEXT,      /* char *, owned by the struct, NULL when empty */
-    FIELD_PATH,      /* likewise, of a file or folder */
+    FIELD_PATH,      /* char * like FIELD_TEXT: the path of a file or folder */
     FIELD_INT,       /* int64_t */
     FIELD_REAL,      /* double */
     FIELD_BOOL,      /* bool: yes no true false on off 1 0 */

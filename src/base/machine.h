@@ -4,7 +4,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* What the vectors of the code in use are: those of every x86-64, or of another processor; 256 bits; 512. */
+/* The vectors of the code in use: those of every x86-64, or of another processor; 256 bits; 512. */
 enum machine_vectors { MACHINE_BASELINE, MACHINE_AVX2, MACHINE_AVX512 };
 
 /* The most that this CPU supports and ONEDNN_MAX_CPU_ISA allows, which limits oneDNN too. The same from

@@ -49,7 +49,7 @@ struct allocator {
     size_t (*in_use)(void *context);                                 /* bytes allocated now */
 };
 
-/* Likewise, of host memory. */
+/* Allocation of host memory. */
 struct host_allocator {
     void *context;
     void *(*allocate)(void *context, size_t bytes, const char *owner, bool *pinned);

@@ -9,7 +9,7 @@ struct time_span {
     int64_t begin, end;      /* as clock_nanoseconds */
 };
 
-/* By their end. Zeroed: none yet; the caller frees `at`. */
+/* Spans in the order of their ends. Zeroed: none yet; the caller frees `at`. */
 struct time_spans {
     struct time_span *at;
     int count;

@@ -6,7 +6,7 @@
 #include "format/safetensors.h"
 #include "graph/graph_text.h"
 
-/* What is not known is equal to anything. */
+/* Members that are not known are equal to anything. */
 struct network_identity {
     char *graph;                     /* graph_text; NULL: not known */
     char **class_names;              /* in the order of the logits */
@@ -18,7 +18,8 @@ struct network_identity {
     struct field_reals value_scale;  /* of numbers, mean and deviation; none: 0 and 1 */
 };
 
-/* Of the network that is trained, for the caller to free. `graph` must not be fused; NULL: not known. */
+/* Describes the network that is trained, for the caller to free. `graph` must not be fused; NULL: not
+ * known. */
 void network_identity_make(const struct graph *graph, const struct settings *settings,
                            char *const *class_names, int classes, struct network_identity *identity);
 

@@ -13,9 +13,9 @@
  * another one's memory. It has no all_to_all. */
 enum status cuda_mail_open(struct comm *comm, bool *opened);
 
-/* Likewise for shares of gradients: a rank copies them to where they belong in another rank's memory,
- * between a flag that allows it and one that says that they are there. Small exchanges remain those that
- * `comm` had. No effect where a GPU does not reach another one's memory. */
+/* Opens the exchange of shares of gradients: a rank copies them to where they belong in another rank's
+ * memory, between a flag that allows it and one that says that they are there. Small exchanges remain those
+ * that `comm` had. No effect where a GPU does not reach another one's memory. */
 enum status cuda_shares_open(struct comm *comm);
 
 /* Device memory of a rank that gets so much from each of `count` ranks. */

@@ -17,5 +17,5 @@ enum status nccl_exchange_open(struct comm *comm, struct nccl_use use);
 
 /* Device memory that NCCL allocates with that many ranks on a host, as measured. */
 int64_t nccl_exchange_bytes(int ranks, struct nccl_use use);
-/* Likewise, for the messages of a pipeline's stages. */
+/* Device memory that NCCL allocates for the messages of a pipeline's stages. */
 int64_t nccl_stages_bytes(void);

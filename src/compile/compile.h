@@ -11,12 +11,12 @@
 enum status compile(const struct graph *graph, const struct compile_options *options,
                     struct program *program);
 
-/* The programs of that many ranks, of one pipeline behind another, by the options of the first one, which
+/* The programs of that many ranks, one pipeline after another, by the options of the first one, which
  * divides the network for all. */
 enum status compile_ranks(const struct graph *graph, const struct compile_options *options, int ranks,
                           struct program *programs);
 
-/* As compile, with kernel plans, workspaces and offsets: everything that is known before execution. */
+/* A program with kernel plans, workspaces and offsets: everything that is known before execution. */
 struct compiled {
     struct program program;
     struct kernel_plans kernel_plans;

@@ -125,8 +125,8 @@ struct device {
     int copy_stream;          /* for copies of batches: a separate stream if there are several */
     size_t memory_limit;      /* upper limit for device_allocate_within in bytes; 0: none */
     bool waits;               /* the host must wait for an event before it reads results (CUDA) */
-    struct allocator allocator;   /* behind device_allocate; zeroed: the back end's own */
-    struct host_allocator host;   /* likewise, for device_host_allocate */
+    struct allocator allocator;   /* used by device_allocate; zeroed: the back end's own */
+    struct host_allocator host;   /* used by device_host_allocate; zeroed: the back end's own */
 };
 
 #define CUDA_COMPUTING_STREAMS 16     /* `streams` of a GPU */
@@ -143,12 +143,12 @@ bool device_name_valid(const char *name);
 enum status device_open(const char *which, int threads, struct device **device);
 void device_close(struct device *device);
 
-/* Memory of the device, from its allocator. Aligned to 4096 bytes; `owner` says what it is for in tables, and
+/* Memory of the device, from its allocator. Aligned to 4096 bytes; `owner` names its purpose in tables, and
  * outlives it. NULL, unreported, if there is none: device_memory_in_use then lists the owners of memory, if
  * known. No queued work may use what is released. */
 void *device_allocate(struct device *device, size_t bytes, const char *owner);
 void device_release(struct device *device, void *memory, size_t bytes);
-/* Likewise, for memory that other processes access, which have theirs at the same offset of an allocation. */
+/* The same for memory that other processes access. Theirs has the same offset in its allocation. */
 void *device_allocate_shared(struct device *device, size_t bytes, const char *owner);
 /* For optional memory: NULL also if device->memory_limit would be exceeded. */
 void *device_allocate_within(struct device *device, size_t bytes, const char *owner);

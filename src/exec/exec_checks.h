@@ -35,8 +35,8 @@ const char *exec_glimpse_not_finite(const struct exec *exec);
 /* Whether a parameter's gradient of the last run is zero in every element; as exec_gradient. */
 enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero);
 
-/* Repeats the last batch likewise and finds the first layer whose output is zero for every image of it:
- * "relu2: output is zero for all images", or empty. */
+/* Repeats the last batch in the same way and finds the first layer whose output is zero for every image of
+ * it: "relu2: output is zero for all images", or empty. */
 enum status exec_find_silent(struct exec *exec, struct reason *finding);
 
 /* As exec_start, but the step is run twice from the same state, and every tensor that it writes and the

@@ -12,7 +12,7 @@ struct step_time {
     double *busy_ms;         /* [stages]: time in which something computes */
 };
 
-/* As step_options of a training step, on those ranks: several hosts use NCCL's sums, one host uses copy
+/* The options of a training step on those ranks: several hosts use NCCL's sums, one host uses copy
  * engines. */
 struct compile_options step_time_options(const struct session *session, const struct cluster *cluster);
 

@@ -66,7 +66,7 @@ void pickle_free(struct pickle *pickle);
 /* Whether a value is this text. */
 bool pickle_is(const struct pickle *pickle, int value, const char *text);
 
-/* A dictionary's value for this text; -1: none. Of several, the last. */
+/* A dictionary's value for this text; -1: none. The last of several. */
 int pickle_get(const struct pickle *pickle, int dict, const char *key);
 
 /* The item of a tuple, if it has one of this number and kind; -1 otherwise. */

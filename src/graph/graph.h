@@ -60,8 +60,8 @@ bool graph_add(struct graph *graph, const struct node_spec *spec, struct reason 
 /* The shape of every node for a batch of n, into shapes[graph->count]. */
 void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes);
 
-/* By node: the number of later layers with weights, on the longest path to the output; with `by_block`, an
- * outermost block counts as one layer; into layers[graph->count]. */
+/* For each node, the number of later layers with weights, on the longest path to the output; with `by_block`,
+ * an outermost block counts as one layer; into layers[graph->count]. */
 void graph_layers_behind(const struct graph *graph, bool by_block, int *layers);
 
 /* The last layer with weights, which is the classifier; 0: there is none. */

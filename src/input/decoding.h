@@ -29,8 +29,8 @@ int64_t decoding_bytes(const struct decoding_options *options);
 struct decoding;
 enum status decoding_open(const struct decoding_options *options, struct decoding **decoding);
 void decoding_close(struct decoding *decoding);            /* accepts NULL */
-int64_t decoding_bytes_held(const struct decoding *decoding);         /* likewise */
-uint8_t *decoding_room(const struct decoding *decoding);              /* likewise */
+int64_t decoding_bytes_held(const struct decoding *decoding);         /* accepts NULL: 0 */
+uint8_t *decoding_room(const struct decoding *decoding);              /* accepts NULL: NULL */
 
 /* The device decodes that many of DECODING_PARTS images. */
 #define DECODING_PARTS 16

@@ -11,7 +11,7 @@ struct op_problem {
     const char *variant;                 /* as in struct call; NULL: the fastest */
 };
 
-/* Of a phase. */
+/* The time of a phase. */
 struct op_time {
     bool there;              /* the op has the phase, and the variant supports it */
     double seconds;          /* of the fastest of several calls */

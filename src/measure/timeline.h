@@ -27,7 +27,7 @@ struct timeline_stages {
     int (*stage_of)(const struct program *program, int instruction);
 };
 
-/* As events in Chrome's trace format, which Perfetto reads: a track for each stream, with instructions and
- * their kernels, for copies, and for steps and their stages. */
+/* Appends events in Chrome's trace format, which Perfetto reads: a track for each stream, with instructions
+ * and their kernels, for copies, and for steps and their stages. */
 void timeline_print(const struct timeline *timeline, const struct program *program,
                     const struct timeline_stages *stages, struct text *out);

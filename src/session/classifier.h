@@ -17,7 +17,7 @@ struct classifier {
 /* The batch for `count` images, of at most `most`: all batches are full, or nearly. */
 int classifier_batch(int64_t count, int most);
 
-/* What became of an image; pointers are valid until the callback returns. */
+/* The result for an image; pointers are valid until the callback returns. */
 struct classified {
     enum status status;          /* OK; BAD_DATA: it cannot be used; FAILED: the logits are not finite */
     const char *problem;         /* why, without the image's name; NULL if OK */

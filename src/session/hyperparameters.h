@@ -38,7 +38,7 @@ enum status hyperparameters_open(struct settings *settings, const struct data *d
 enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
                                       struct hyperparameters *hyper);
 
-/* Of all ranks. */
+/* Numbers of all ranks. */
 static inline int hyperparameters_micro_batches(const struct hyperparameters *hyper)
 {
     return hyper->replicas * hyper->micro_batches;

@@ -49,7 +49,7 @@ struct update_rates step_rates(const struct hyperparameters *hyper, int64_t upda
 
 /* Device memory of a training run, known before allocation. */
 struct budget step_taken(const struct session *session, const struct program *program, int64_t arena);
-/* As members of a JSON object; the arena's workspaces are told apart by workspace_bytes. */
+/* Adds members to a JSON object; the arena's workspaces are told apart by workspace_bytes. */
 void step_taken_json(const struct budget *taken, const struct plan *plan, struct text *object);
 
 /* Bytes of a training run's store. */

@@ -15,7 +15,7 @@ struct folder {
     struct text early;    /* messages until then */
 };
 
-/* What writes into a folder. */
+/* A writer of files in a folder. */
 enum folder_writer {
     FOLDER_RUN = 1, FOLDER_EVAL = 2, FOLDER_PLAN = 4, FOLDER_PROFILE = 8, FOLDER_REPORT = 16,
 };

@@ -27,7 +27,7 @@ struct health {
     bool doubt;                  /* the last check found gradients that may be zero */
 };
 
-/* What the options point to must outlive it. */
+/* Whatever the options point to must outlive it. */
 void health_open(const struct health_options *options, struct health *health);
 void health_close(struct health *health);     /* accepts a zeroed struct */
 
@@ -39,7 +39,7 @@ bool health_check_needs_idle(const struct health *health, int64_t step);
 /* A step that was collected. */
 struct health_step {
     const struct optimizer_state *state;   /* after it */
-    const struct position *position;       /* likewise */
+    const struct position *position;       /* after it, too */
     const struct batch *batch;             /* which is still in use */
     double loss;                           /* the batch's mean, of all ranks */
     bool elsewhere;                        /* it is not finite because of other ranks' images */

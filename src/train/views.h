@@ -11,7 +11,7 @@ struct views {
     int classes;
     float *logits;             /* [images][classes] */
     float *losses;             /* [images], from the mean */
-    int32_t *ranks;            /* [images], likewise */
+    int32_t *ranks;            /* [images], from the mean, too */
 };
 
 /* For batches of up to `images`. */

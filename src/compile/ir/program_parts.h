@@ -65,7 +65,7 @@ void build_push(struct program *program, struct instruction instruction);
 /* Removes and frees the instructions that are gone. */
 void build_remove(struct program *program, const bool *gone);
 
-/* By value: the instruction that writes it, and the one that reads it. The caller frees them. */
+/* For each value, the instruction that writes it and the one that reads it. The caller frees them. */
 enum { NO_USE = -1, SEVERAL_USES = -2 };
 struct value_uses {
     int writer, reader;
@@ -90,7 +90,7 @@ struct moments_value moments_join(struct program *program, const struct instruct
                                   const struct moments_value *a, const struct moments_value *b);
 void moments_set(struct instruction *update, const struct moments_value *moments);
 
-/* Gives every instruction the waits that put it behind what it depends on, streams being set. */
+/* Gives every instruction the waits that order it after its dependencies; streams are set. */
 void streams_wait(struct program *program);
 
 /* happens-before: known[i * streams + l] is the last instruction on stream l that has ended when i

@@ -18,16 +18,16 @@ struct partition_options {
 
 /* stage[program->graph->count]: from 0 to stages - 1 in non-decreasing order (PIPELINE_V: from stages - 1 to
  * 0 and back): the division of least modelled time (partition_search.h) among those within the limit, if any
- * (PIPELINE_V: the limit is not looked at). moved[]: likewise, with boundaries moved to
+ * (PIPELINE_V: the limit is ignored). moved[]: the same with boundaries moved to
  * minimise the time in the schedule's order (partition_move.h). `program` is a training step before the cut.
  * All ranks get the same result, since nothing is measured. USAGE if the network has too few nodes.
  * `seconds`: of a step with stage[]. The last two may be NULL. */
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       int *moved, double *seconds);
 
-/* may_end[program->graph->count]: whether a stage may end behind a node. */
+/* may_end[program->graph->count]: whether a stage may end after a node. */
 void partition_ends(const struct program *program, bool *may_end);
-/* The most parts into which the network can be cut. */
+/* The maximum number of parts into which the network can be cut. */
 int partition_parts(const struct program *program);
 
 /* The devices that the pipelines run on, as all ranks know them. */

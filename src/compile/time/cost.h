@@ -3,8 +3,8 @@
 
 #include "compile/ir/program.h"
 
-/* Bytes that an instruction reads and writes, but for its workspace; masters and state of an
- * update included. */
+/* Bytes that an instruction reads and writes without its workspace; an update's include master weights and
+ * optimizer state. */
 double cost_bytes(const struct program *program, const struct instruction *at);
 
 /* Floating-point operations of a layer's forward: every weight is used once for each pixel of the output, in
@@ -15,16 +15,16 @@ double cost_node_flops(const struct graph *graph, int node, int64_t images);
 /* Those of an instruction: of products with weights alone, of both gradients if it computes both. */
 double cost_flops(const struct program *program, const struct instruction *at);
 
-/* Seconds of an instruction that calls an op, or the optimizer, alone on the program's machine. */
+/* Seconds of an instruction that calls an op or the optimizer, alone on the program's machine. */
 double cost_seconds(const struct program *program, const struct instruction *at);
 
-/* Seconds of all instructions, serialised. */
+/* Seconds of all instructions, one after another. */
 double cost_program(const struct program *program);
 
-/* Seconds to recompute the output of a forward instruction by a call of its own. */
+/* Seconds to recompute the output of a forward instruction by a separate call. */
 double cost_recompute(const struct program *program, const struct instruction *forward);
 
-/* Additional seconds of a backward instruction that recomputes the output of a forward instruction. */
+/* Additional seconds of a backward instruction that also recomputes the output of a forward instruction. */
 double cost_fused_recompute(const struct program *program, const struct instruction *forward);
 
 /* Seconds of an all-reduce of that many bytes among ranks of one host. */

@@ -15,13 +15,13 @@ struct machine {
     double launch;               /* seconds of an empty kernel in a captured graph */
     double bytes_per_second;     /* of a pass over tensors that the cache does not hold, read and written */
     double flops_16, flops_32;   /* per second, of large products of 16-bit and of fp32 tensors */
-    double cache_bytes;          /* the next kernel still finds so many in the cache */
+    double cache_bytes;          /* that the next kernel still finds in the cache */
     struct link host;            /* copies to the host and back */
     struct link sum;             /* an all-reduce on one host: bytes sent and received by a rank */
-    struct link copy;            /* copies to another GPU of the host, nothing else running; */
-    struct link message;         /* ... and beside computation */
+    struct link copy;            /* copies to another GPU of the host while nothing else runs */
+    struct link message;         /* ... and during computation */
     double network_seconds;      /* latency of a message between hosts */
-    double exchange_share;       /* of the device's speed, that a running exchange takes */
+    double exchange_share;       /* fraction of the device's speed that a running exchange takes */
 };
 
 /* The GPU whose description is given; NULL, or one that is not in the table: an H200. `tf32`: products of

@@ -32,7 +32,7 @@ void simulation_free(struct simulation *simulation);
 /* Seconds of instruction i of a rank's program, alone on its device. */
 typedef double simulate_seconds(const void *context, int rank, int i);
 
-/* The tasks of one replica's programs, by stage; all other replicas are as this one. Of the seconds of what
- * computes, `delay` are its launch. */
+/* The tasks of one replica's programs, by stage; all other replicas are the same. The first `delay` seconds
+ * of a task that computes are its launch. */
 struct tasks simulate_tasks(const struct program *const *programs, int stages, double delay,
                             simulate_seconds *seconds, const void *context);
