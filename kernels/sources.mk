@@ -75,6 +75,7 @@ EXTRA_DIST += \
 	kernels/conv/conv_depthwise.cuh \
 	kernels/conv/conv_layout.cuh \
 	kernels/elementwise/elementwise.cuh \
+	kernels/elementwise/elementwise_sums.cuh \
 	kernels/linear/matmul.cuh \
 	kernels/norm/batchnorm.cuh \
 	kernels/norm/conv_batchnorm_data.cuh \

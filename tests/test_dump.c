@@ -50,7 +50,11 @@ static const struct op_code *code_of(const struct op *op)
                      .adds_first_channels = true, .keeps_mask = true, .takes_products = is_relu},
         conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true,
                           .clips_later = conv_batchnorm_clips_later, .gives_products = always};
+    static const struct op_code layernorm = {.adds_first_channels = true}, linear = {.spares_bias = true};
     if (strcmp(op->name, "conv") == 0) return &conv;
+    if (strcmp(op->name, "layernorm") == 0) return &layernorm;
+    if (strcmp(op->name, "linear") == 0) return &linear;
+    if (strcmp(op->name, "gelu") == 0) return &maximum;
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
     if (strcmp(op->name, "conv_batchnorm_maxpool") == 0) return &first_layers;
     if (strcmp(op->name, "relu") == 0 || strcmp(op->name, "maxpool_relu") == 0) return &maximum;

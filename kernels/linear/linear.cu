@@ -330,7 +330,7 @@ static enum status linear_backward_params(const struct call *call)
 {
     struct shape d_y = call->d_y.shape;
     TRY(linear_run(call));
-    if (call->param_count < 2) return OK;
+    if (call->param_count < 2 || !call->d_params[1].data) return OK;
     if (d_y.h * d_y.w > 1) return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
     return with_chunk(call->d_y.dtype, d_y.c, [&](auto type, auto wide) {
         using T = decltype(type);
@@ -343,6 +343,7 @@ static const char *const variants[] = {"cublaslt", "plain", NULL};
 
 const struct op_code linear_cuda = {
     .prepare_together = true,
+    .spares_bias = true,
     .variants = variants,
     .plan_name = linear_plan_name,
     .prepare = linear_prepare,

@@ -16,6 +16,7 @@ extern "C" {
 struct layernorm_layout {
     int64_t pixels;
     int channels, lanes;       /* lanes that share a pixel: a power of two */
+    int more_channels;         /* of what is added, the first of which are */
     float eps;
     bool measures;             /* statistics are computed, else they are known */
 };
@@ -147,7 +148,7 @@ layernorm_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout 
 
 template <class T> struct layernorm_gradients {
     T *d_x;                    /* may be d_y, or NULL */
-    const T *x, *d_y;
+    const T *x, *d_y, *more;   /* added to d_x; NULL: nothing */
     const float *weight, *mean, *invstd;
     float *parts;              /* [2, blocks, channels]: d_weight and d_bias of each block's pixels */
 };
@@ -178,7 +179,7 @@ __device__ static inline void leave_sums(float *to, float (&sum)[per][width],
 
 /* Pixels stay in their storage type, so that registers suffice for the sums, and for the next pixel's chunks,
  * which are loaded while this one is worked on. */
-template <class T, int width, int per>
+template <class T, int width, int per, bool adds>
 __global__ void __launch_bounds__(THREADS, per * width <= 24 ? 2 : 1)
 layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
 {
@@ -191,7 +192,7 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
     for (int c = l.channels + threadIdx.x; c < 32 * per * width; c += THREADS) weight[c] = 0;
     __syncthreads();
     int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;
-    chunk<T, width> x[per], d_y[per], next_x[per], next_d_y[per];
+    chunk<T, width> x[per], d_y[per], next_x[per], next_d_y[per], more[per];
     load_pixel(next_x, g.x + place.pixel * l.channels, place.pixel < l.pixels, lane);
     load_pixel(next_d_y, g.d_y + place.pixel * l.channels, place.pixel < l.pixels, lane);
     float next_mean = place.pixel < l.pixels ? g.mean[place.pixel] : 0;
@@ -202,6 +203,7 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
         float sum = 0, product = 0, mean = next_mean, invstd = next_invstd;
 #pragma unroll
         for (int k = 0; k < per; k++) x[k] = next_x[k], d_y[k] = next_d_y[k];
+        if (adds) load_pixel(more, g.more + place.pixel * l.more_channels, here, lane);
         load_pixel(next_x, g.x + following * l.channels, following < l.pixels, lane);
         load_pixel(next_d_y, g.d_y + following * l.channels, following < l.pixels, lane);
         next_mean = following < l.pixels ? g.mean[following] : 0;
@@ -230,7 +232,8 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
             for (int e = 0; e < width; e++) {
                 float xhat = (to_float(x[k].at[e]) - mean) * invstd;
                 float d = to_float(d_y[k].at[e]) * factor.at[e];
-                out.at[e] = from_float<T>(invstd * (d - sum - xhat * product));
+                T own = from_float<T>(invstd * (d - sum - xhat * product));
+                out.at[e] = adds ? from_float<T>(to_float(own) + to_float(more[k].at[e])) : own;
             }
             if (lane.has(k)) *(chunk<T, width> *)(g.d_x + place.pixel * l.channels + lane.at(k)) = out;
         }
@@ -282,7 +285,9 @@ layernorm_any_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_
         product = sum_lanes(product, 32) / l.channels;
         for (int c = place.lane; c < l.channels; c += 32) {
             float d = to_float(d_y[c]) * g.weight[c], xhat = (to_float(x[c]) - mean) * invstd;
-            g.d_x[pixel * l.channels + c] = from_float<T>(invstd * (d - sum - xhat * product));
+            T own = from_float<T>(invstd * (d - sum - xhat * product));
+            if (g.more) own = from_float<T>(to_float(own) + to_float(g.more[pixel * l.more_channels + c]));
+            g.d_x[pixel * l.channels + c] = own;
         }
     }
 }
@@ -311,7 +316,8 @@ static struct layernorm_layout layernorm_layout(const struct call *call, int wid
     const struct layernorm *s = (const struct layernorm *)call->settings;
     struct shape shape = call->x[0].shape;
     return {.pixels = shape.n * shape.h * shape.w, .channels = (int)shape.c,
-            .lanes = power_up(shape.c / width, 32), .eps = (float)s->eps,
+            .lanes = power_up(shape.c / width, 32), .more_channels = (int)call->d_x_more.shape.c,
+            .eps = (float)s->eps,
             .measures = call->phase == PHASE_FORWARD};
 }
 
@@ -372,14 +378,17 @@ static enum status layernorm_backward(const struct call *call)
         using T = decltype(type);
         constexpr int width = decltype(wide)::number, per = decltype(each)::number;
         struct layernorm_layout l = layernorm_layout(call, width);
+        const T *more = call->d_x[0].data ? (const T *)call->d_x_more.data : NULL;
         struct layernorm_gradients<T> g = {
-            (T *)call->d_x[0].data, (const T *)call->x[0].data, (const T *)call->d_y.data,
+            (T *)call->d_x[0].data, (const T *)call->x[0].data, (const T *)call->d_y.data, more,
             (const float *)call->params[0].data, (const float *)call->saved[LAYERNORM_MEAN].data,
             (const float *)call->saved[LAYERNORM_INVSTD].data, (float *)call->workspace};
         int64_t most = 2 * cuda_facts(call->device)->multiprocessors;
         unsigned blocks = layernorm_blocks(&l, most < BLOCKS_MAX ? most : BLOCKS_MAX);
         if constexpr (per > 0) {
-            layernorm_backward_kernel<T, width, per><<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
+            auto kernel = layernorm_backward_kernel<T, width, per, false>;
+            if (more) kernel = layernorm_backward_kernel<T, width, per, true>;
+            kernel<<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
         } else {
             dim3 grid((unsigned)div_up(channels, (int64_t)THREADS), blocks);
             layernorm_any_sums_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(g, l);
@@ -400,6 +409,7 @@ static size_t layernorm_workspace(const struct call *call)
 }
 
 const struct op_code layernorm_cuda = {
+    .adds_first_channels = true,
     .workspace = layernorm_workspace,
     .forward = layernorm_normalise,
     .backward = layernorm_backward,

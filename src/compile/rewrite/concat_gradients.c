@@ -1,6 +1,6 @@
-/* concat_gradients.c: the gradient of a concatenation's first input is the first channels of its output's
- * gradient. If it is only added to another gradient of that input, the op that computes the other one adds it
- * as it writes: neither is copied or stored by itself. */
+/* concat_gradients.c: gradients of a value that are only added to each other, where the op that computes the
+ * later one can add the other as it writes. The gradient of a concatenation's first input is the first
+ * channels of its output's gradient: that is then not even copied. */
 #include "compile/rewrite/merging.h"
 #include "compile/rewrite/rewrites.h"
 
@@ -36,9 +36,28 @@ static void fuse_first(struct merging *m, int i)
     instruction_link(program, concat);
 }
 
+/* Fuses a sum with the instruction that wrote the later of its two gradients. */
+static void fuse_sum(struct merging *m, int i)
+{
+    struct program *program = m->program;
+    const struct instruction *sum = &program->instructions[i];
+    if (m->gone[i] || sum->op != build_op("sum") || operand_count(sum, OPERAND_X) != 2) return;
+    int first = operand_x(sum, 0), second = operand_x(sum, 1);
+    if (first == second || m->uses[first].writer < 0 || m->uses[second].writer < 0) return;
+    bool ordered = m->uses[first].writer < m->uses[second].writer;
+    int earlier = ordered ? first : second, later = ordered ? second : first;
+    struct instruction *adder = &program->instructions[m->uses[later].writer];
+    if (m->uses[later].reader != i || !can_add(m, adder) || operand(adder, OPERAND_D_X, 0) != later) return;
+    operand_set(adder, OPERAND_D_X, 0, operand_y(sum));
+    epilogue_add(adder, EPILOGUE_ADD, OPERAND_D_X_ADDEND, earlier);
+    m->gone[i] = true;
+    instruction_link(program, adder);
+}
+
 void concat_gradients(struct program *program, code_lookup *code_of)
 {
     struct merging m = merging_open(program, code_of);
     for (int i = 0; i < program->count; i++) fuse_first(&m, i);
+    for (int i = 0; i < program->count; i++) fuse_sum(&m, i);
     merging_close(&m);
 }

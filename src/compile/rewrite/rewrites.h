@@ -50,8 +50,8 @@ void stage_norm(struct program *program);
  * relu_mask. */
 void join_gradients(struct program *program, code_lookup *code_of);
 
-/* The gradient of a concatenation's first input is added to another gradient of it by the op that writes the
- * other one, where its code adds_first_channels. */
+/* Of two gradients that are only added to each other, that of a concatenation's first input among them, the
+ * later one's op adds the other, where its code adds_first_channels. */
 void concat_gradients(struct program *program, code_lookup *code_of);
 
 /* A relu whose input nobody else reads becomes part of that op's forward, where its code applies_relu. */
