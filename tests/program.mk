@@ -85,3 +85,4 @@ tests_mpi_messages_LDADD = libcomm.a libbase.a
 
 # Micro-batches on streams of one device.
 dist_check_SCRIPTS += tests/test_microbatches.sh
+dist_check_SCRIPTS += tests/test_transformer.sh

@@ -66,7 +66,7 @@ if "$python" -c 'import PIL' 2>/dev/null; then
 else
     skip "amptrain(1)'s program" "python has no PIL"
 fi
-models='resnet20/32 mobilenet_v2/64'
+models='resnet20/32 mobilenet_v2/64 deit3_small_patch16_224/32 swin_t/56'
 [ -z "${AMPTRAIN_TORTURE-}" ] ||
     models=$("$AMPTRAIN" models | sed -n -e '/^lenet5\|^vit_h_14/d' -e 's/^\([a-z][a-z0-9_]*\) .*/\1/p' |
         sed -e 's,.*_cifar$\|^resnet\(20\|32\|44\|56\)$,&/32,' -e '/\//!s,$,/224,')
