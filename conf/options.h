@@ -15,6 +15,7 @@ enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND,
        AUTO_AUGMENT_THREE };                                                /* augment.auto_augment */
 enum { TRAIN_LOSS_AUTO, TRAIN_LOSS_CE, TRAIN_LOSS_BCE, TRAIN_LOSS_MSE, TRAIN_LOSS_L1,
        TRAIN_LOSS_HUBER };                                                  /* train.loss */
+enum { TRAIN_DISTILL_SOFT, TRAIN_DISTILL_HARD };                            /* train.distill */
 enum { ON_NAN_SKIP, ON_NAN_STOP };                                          /* train.on_nan */
 enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* memory.strategy */
 enum { PIPELINE_SCHEDULE_AUTO, PIPELINE_SCHEDULE_GPIPE, PIPELINE_SCHEDULE_1F1B,

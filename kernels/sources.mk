@@ -146,6 +146,8 @@ libkernels_a_SOURCES = \
 	kernels/linear/linear_cpu.c \
 	kernels/loss/loss_targets.c \
 	kernels/loss/loss_targets.h \
+	kernels/loss/distill.c \
+	kernels/loss/distill.h \
 	kernels/loss/losses.c \
 	kernels/loss/losses.h \
 	kernels/loss/pointwise_loss.c \

@@ -72,6 +72,57 @@ ok "sizes need a network for all of them" says 2 \
 ok "... and random parts" says 2 "augment.sizes: needs augment.scale" pictures e -s augment.sizes=8@1
 ok "... and epochs in order" says 2 "'16@1' must be SIDE@EPOCH" sized e -s augment.sizes=8@2,16@1
 
+### train.teacher
+
+# With batch norm behind a convolution, behind an addition, and behind dropout.
+cat >taught.ini <<'END'
+[input]
+channels = 3
+size = 16
+[layers]
+conv1 = conv input filters=8 kernel=3 pad=1 bias=no
+bn1 = batchnorm conv1
+relu1 = relu bn1
+conv2 = conv relu1 filters=8 kernel=3 pad=1
+add = add conv2 relu1
+bn2 = batchnorm add
+drop = dropout bn2 rate=0.3
+bn3 = batchnorm drop
+pool = globalavgpool bn3
+fc = linear pool units=$classes
+END
+pictures guide -s model.file=taught.ini || exit 1
+"$AMPTRAIN" export -q --weights guide -o whole.safetensors || exit 1
+# The same tensors without metadata.
+bare() {
+    length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+    header=$(head -c $((length + 8)) "$1" | tail -c "$length" | sed 's/"__metadata__":{[^}]*},*//')
+    bytes=$(printf %s "$header" | wc -c)
+    printf "\\$(printf %o $((bytes % 256)))\\$(printf %o $((bytes / 256)))\\0\\0\\0\\0\\0\\0%s" "$header" && tensors "$1"
+}
+bare whole.safetensors >bare.safetensors
+taught="-s train.teacher=guide -s train.temperature=2"
+pictures led $taught || exit 1
+ok "a teacher changes the run" differs a led
+ok "... which resumes exactly" exact $taught
+ok "... also a teacher of classes, with mixed images" exact $taught -s train.distill=hard -s augment.mixup=0.2
+alone() { pictures alone -s train.teacher=guide -s train.distill_alpha=0 && same a alone; }
+ok "without weight in the loss it changes nothing" alone
+kept() { "$AMPTRAIN" plan -c pictures.ini --json "$@" | sed -n 's/.*"arena_bytes":\([0-9]*\).*/\1/p'; }
+lean() {
+    without=$(kept -s train.batch=32) with=$(kept -s train.batch=32 -s train.teacher=guide)
+    twice=$(kept -s train.batch=32 -s model.file=taught.ini)
+    echo "$without without, $with with a teacher that needs $twice to be trained"
+    [ $((with - without)) -lt $((twice / 3)) ]
+}
+ok "none of its activations are kept" lean
+ok "a teacher needs the loss of classes" says 2 "train.teacher: needs train.loss = ce" pictures e $taught \
+    -s train.loss=bce
+ok "... and the same images" says 2 "augment.mean is " pictures e $taught -s augment.mean=0.5
+ok "... and a network" says 2 "has no network; a teacher is a run" pictures e -s train.teacher=bare.safetensors
+ok "... and one size" says 2 "train.teacher: cannot be combined with augment.sizes" pictures e $taught \
+    -s augment.scale=0.5,1 -s augment.sizes=16@1
+
 ### train.freeze_epochs
 
 # Of 4 steps each: the first one is that of a run in which they stay frozen, the second one is not.

@@ -5,7 +5,7 @@
 
 python=${PYTHON:-python3}
 cd "$scratch" || exit 1
-recipes='multilabel huber lion muon'
+recipes='multilabel huber lion muon soft hard'
 
 # beside RECIPE: as of tests/torch_traces.py
 beside() {
@@ -26,11 +26,20 @@ options() {
             "-s optimizer.momentum=0.9 -s optimizer.weight_decay=0" ;;
     lion) echo "-s optimizer.name=lion -s optimizer.lr=0.0003 -s optimizer.weight_decay=0.1" ;;
     muon) echo "-s optimizer.name=muon -s optimizer.weight_decay=0.1" ;;
+    soft) echo "-s optimizer.momentum=0.9 -s train.teacher=taught -s train.distill_alpha=0.7 -s train.temperature=3" ;;
+    hard) echo "-s optimizer.momentum=0.9 -s train.teacher=taught -s train.distill=hard" ;;
     esac
+}
+# A run that learns nothing: its checkpoint has the teacher's weights, with the network.
+teach() {
+    "$AMPTRAIN" -q -o taught -s run.device=cpu -s data.format=mnist -s data.train=made -s data.val=made \
+        -s model.file=made/model.ini -s model.weights=made/teacher.safetensors -s train.epochs=1 -s train.batch=16 \
+        -s amp.precision=fp32 -s optimizer.lr=0 -s 'train.freeze=*' -s log.tensorboard=no
 }
 
 if "$python" -c 'import safetensors, torch' 2>/dev/null; then
     "$python" "$top_srcdir/tests/torch_traces.py" make made || exit 1
+    ok "a teacher" teach
     for recipe in $recipes; do ok "$recipe beside PyTorch" beside "$recipe"; done
 else
     for recipe in $recipes; do skip "$recipe beside PyTorch" "python has no torch, or no safetensors"; done

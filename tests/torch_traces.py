@@ -95,7 +95,7 @@ def make(folder):
     with open(f"{folder}/model.ini", "w") as file:
         file.write(MODEL)
     for name in ("student", "teacher"):
-        torch.manual_seed(len(name))
+        torch.manual_seed(1 + (name == "teacher"))
         net = Net()
         with torch.no_grad():
             net.bn1.running_mean.uniform_(-0.1, 0.1)
@@ -186,9 +186,26 @@ def huber(logits, values, teacher):
     return torch.nn.functional.huber_loss(logits[:, 0], values)
 
 
+def softened(temperature, alpha):
+    """Hinton, Vinyals, Dean 2015."""
+    def loss(logits, labels, teacher):
+        own, guide = (torch.log_softmax(values / temperature, 1) for values in (logits, teacher))
+        apart = torch.nn.functional.kl_div(own, guide, reduction="batchmean", log_target=True)
+        return (1 - alpha) * cross_entropy(logits, labels, teacher) + alpha * temperature**2 * apart
+    return loss
+
+
+def hard(logits, labels, teacher):
+    """Touvron et al. 2021, of one head."""
+    by_teacher = torch.nn.functional.cross_entropy(logits, teacher.argmax(1))
+    return 0.5 * cross_entropy(logits, labels, teacher) + 0.5 * by_teacher
+
+
 RECIPES = {
     "multilabel": (Sgd, 0.1, 0, multilabel),
     "huber": (Sgd, 0.1, 0, huber),
+    "soft": (Sgd, 0.05, 0, softened(3, 0.7)),
+    "hard": (Sgd, 0.05, 0, hard),
     "lion": (Lion, 0.0003, 0.1, cross_entropy),
     "muon": (Muon, 0.02, 0.1, cross_entropy),
 }

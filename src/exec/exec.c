@@ -22,7 +22,10 @@ void *exec_address(const struct exec *exec, const struct exec_slot *slot, int id
     case HOME_ARENA:
     case HOME_PART: return (char *)exec->arena + exec->compiled->plan.offsets[id];
     case HOME_PARAM: {
-        const struct store_slot *param = &store->layout.params[value->index];
+        bool own = value->index < store->layout.count;
+        int index = own ? value->index : value->index - store->layout.count;
+        if (!own) store = exec->options.teacher;
+        const struct store_slot *param = &store->layout.params[index];
         assert(!value->low || param->low != STORE_NONE);
         return (char *)store->memory + (value->low ? param->low : param->master);
     }

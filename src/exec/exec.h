@@ -9,6 +9,7 @@
 struct exec_options {
     struct device *device;
     struct store *store;
+    const struct store *teacher;                     /* of the parameters behind the store's; NULL: none */
     struct comm *replicas;                           /* the ranks that share its stage's batch; NULL: none */
     struct comm *stages;                             /* the stages of its replica; NULL: there is one */
     const struct optimizer *optimizer;               /* training */

@@ -257,6 +257,33 @@ struct graph graph_copy(const struct graph *graph)
     return copy;
 }
 
+struct graph graph_with_teacher(const struct graph *student, const struct graph *teacher)
+{
+    struct graph both = graph_copy(student);
+    int nodes = student->count - 1, params = student->param_count;
+    both.nodes = memory_resize(both.nodes, (size_t)(nodes + teacher->count), sizeof *both.nodes);
+    both.params = memory_resize(both.params, (size_t)(params + teacher->param_count), sizeof *both.params);
+    for (int i = 1; i < teacher->count; i++) {
+        struct node node = node_copy(&teacher->nodes[i]);
+        char *name = text_format("teacher.%s", node.name);
+        free(node.name);
+        node.name = name;
+        node.param_first += params;
+        for (int k = 0; k < node.input_count; k++)
+            if (node.inputs[k] > 0) node.inputs[k] += nodes;
+        both.nodes[both.count++] = node;
+    }
+    for (int i = 0; i < teacher->param_count; i++) {
+        struct parameter param = teacher->params[i];
+        param.name = text_format("teacher.%s", param.name);
+        param.node += nodes;
+        param.frozen = true;
+        both.params[both.param_count++] = param;
+    }
+    both.teacher = teacher->output + nodes;
+    return both;
+}
+
 /* Removes the nodes behind one, and their parameters. */
 static void graph_cut(struct graph *graph, int node)
 {

@@ -35,6 +35,7 @@ struct graph {
     int count;
     int output;                /* the node whose output are the logits */
     int classes;               /* the output's channels */
+    int teacher;               /* the node of a teacher's logits (graph_with_teacher); 0: none */
     struct parameter *params;
     int param_count;
 };
@@ -70,6 +71,10 @@ int graph_classifier(const struct graph *graph);
 /* The part of a network up to a node, whose output it has; with `mean`, the mean over the node's pixels. Its
  * parameters are the first ones of the whole network's. */
 struct graph graph_until(const struct graph *graph, int node, bool mean);
+
+/* A copy of the student's graph with the teacher's behind it, which has the same input. The teacher's nodes
+ * and parameters are called "teacher.NAME"; its parameters, which are frozen, come after the student's. */
+struct graph graph_with_teacher(const struct graph *student, const struct graph *teacher);
 
 /* Sets the rows of all parameters: a weight of two or four dimensions, rows by all the others, is the matrix
  * of a hidden layer unless only layers without such weights are in front of it, or behind it. */

@@ -140,7 +140,7 @@ static void freeze_first(struct graph *graph, bool frozen)
 void graphs_freeze_first(struct graphs *graphs, bool frozen)
 {
     freeze_first(&graphs->training, frozen);
-    if (graphs->sized.nodes) freeze_first(&graphs->sized, frozen);
+    if (graphs->step.nodes) freeze_first(&graphs->step, frozen);
 }
 
 static enum status check_shapes(const struct graphs_options *options, const struct graphs *graphs)
@@ -181,8 +181,8 @@ enum status graphs_resize(struct graphs *graphs, const struct graphs_options *op
 {
     struct graph sized;
     TRY(load_sized(options, &graphs->training, side, &sized));
-    if (graphs->sized.nodes) graph_free(&graphs->sized);
-    graphs->sized = sized;
+    if (graphs->step.nodes) graph_free(&graphs->step);
+    graphs->step = sized;
     return OK;
 }
 
@@ -224,7 +224,7 @@ void graphs_scale_others(struct graphs *graphs, double factor)
 void graphs_close(struct graphs *graphs)
 {
     if (graphs->own_evaluation) graph_free(&graphs->evaluation);
-    if (graphs->sized.nodes) graph_free(&graphs->sized);
+    if (graphs->step.nodes) graph_free(&graphs->step);
     if (graphs->training.nodes) graph_free(&graphs->training);
     *graphs = (struct graphs){0};
 }

@@ -9,8 +9,9 @@ struct graphs {
                                        * each parameter's learning rate factor */
     struct graph evaluation;          /* a separate graph if evaluation images have another size */
     bool own_evaluation;
-    struct graph sized;               /* `training` for images of another size (graphs_resize); no nodes:
-                                       * there is none */
+    struct graph step;                /* `training` as steps are compiled, where that differs: for images of
+                                       * another size (graphs_resize), or with a teacher; no nodes: it does
+                                       * not */
 };
 
 struct graphs_options {

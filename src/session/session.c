@@ -14,6 +14,7 @@ void session_close(struct session *session)
 {
     gpu_preprocessing_close(session->gpu_preprocessing);
     decoding_close(session->decoding);
+    teacher_close(&session->teacher);
     device_allocators_host_close(session->device, session->pinned);
     device_allocators_close(session->device, session->cache);
     device_close(session->device);
@@ -134,7 +135,7 @@ enum status session_open_device(struct session *session)
     session->device->memory_limit = (size_t)settings->memory.limit;
     session->cache = device_allocators_open(session->device, 0, comm_count(session->comm) > 1);
     session->pinned = device_allocators_host_open(session->device);
-    return OK;
+    return teacher_load(&session->teacher, session->device, session->hyper.precision->storage);
 }
 
 enum device_kind session_device_kind(const struct session *session)

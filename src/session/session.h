@@ -8,12 +8,14 @@
 #include "input/decoding.h"
 #include "session/graphs.h"
 #include "session/hyperparameters.h"
+#include "session/teacher.h"
 
 struct session {
     struct settings *settings;
     const char *file;                 /* the configuration's path; NULL: none */
     struct data data;
     struct graphs graphs;
+    struct teacher teacher;
     struct hyperparameters hyper;
     struct comm *comm;                /* with the other ranks, not owned; NULL: there are none */
     struct comm *replicas, *stages;   /* ranks with this one's stage, and of its pipeline; NULL: none */

@@ -62,12 +62,30 @@ static enum status open_numbers(struct session *session, const struct data_optio
     return hyperparameters_set_batch(session->settings, few || data->hint ? NULL : train, &session->hyper);
 }
 
+static enum status open_teacher(struct session *session)
+{
+    const struct teacher_options options = {session->settings, session->file, &session->data,
+                                            &session->graphs.training};
+    data_number_classes(&session->data, session->graphs.training.classes);
+    return teacher_open(&options, &session->teacher, &session->graphs.step);
+}
+
+static enum status check_teacher(const struct session *session)
+{
+    if (!session->teacher.path) return OK;
+    if (session->hyper.loss != LOSS_CE)
+        return settings_refuse(session->settings, "train", "teacher", "needs train.loss = ce");
+    if (session_device_kind(session) == DEVICE_CPU) return OK;
+    return settings_refuse(session->settings, "train", "teacher", "is for the CPU only (run.device = cpu)");
+}
+
 static enum status open_parts(struct session *session, const struct data_options *data)
 {
     const struct graphs_options graphs = {session->settings, session->file, &session->data, data->hint};
     TRY(data_open(session->settings, data, &session->data));
     TRY(graphs_open(&graphs, &session->graphs));
     TRY(whiten_check(&session->graphs.training));
+    if ((data->wanted & DATA_TRAIN) && !data->hint) TRY(open_teacher(session));
     data_number_classes(&session->data, session->graphs.training.classes);
     return open_numbers(session, data);
 }
@@ -111,6 +129,7 @@ enum status session_open(struct settings *settings, const struct data_options *d
     enum status status = open_parts(session, data);
     if (status == OK) status = check_preprocessing(session);
     if (status == OK) status = check_algorithm(session);
+    if (status == OK) status = check_teacher(session);
     if (status != OK) session_close(session);
     return status;
 }

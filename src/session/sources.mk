@@ -52,5 +52,7 @@ libsession_a_SOURCES = \
 	src/session/task_classify.c \
 	src/session/task_multilabel.c \
 	src/session/task_regress.c \
+	src/session/teacher.c \
+	src/session/teacher.h \
 	src/session/whiten.c \
 	src/session/whiten.h

@@ -99,7 +99,8 @@ static struct budget budget_before(const struct session *session)
 {
     return (struct budget){
         .total = session_limit(session),
-        .store = step_store_bytes(session),
+        .store = step_store_bytes(session) +
+                 teacher_bytes(&session->teacher, session->hyper.precision->storage),
         .input = session_preprocessing_bytes(session),
         .exchange = exchange_bytes(session),
         .batches = batches_on_device(session),
@@ -219,6 +220,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .soft_targets = soft,
             .weighted_targets = labels && training && data_weighs_classes(session->settings),
             .logits = !training,
+            .distill = session->teacher.path ? session->teacher.distill : NULL,
             .update_workspace = training ? update_workspace(session) : 0,
             .machine = machine_of(session),
         },
@@ -236,7 +238,7 @@ const struct graph *step_graph(const struct session *session, enum step_kind kin
 {
     const struct graphs *graphs = &session->graphs;
     if (kind == STEP_EVALUATION) return &graphs->evaluation;
-    return graphs->sized.nodes ? &graphs->sized : &graphs->training;
+    return graphs->step.nodes ? &graphs->step : &graphs->training;
 }
 
 enum status step_program(const struct session *session, enum step_kind kind, struct program *program)
@@ -260,6 +262,7 @@ static enum status prepare(const struct session *session, enum step_kind kind, c
     const struct exec_options options = {
         .device = session->device,
         .store = store,
+        .teacher = &session->teacher.store,
         .replicas = session->replicas,
         .stages = session->stages,
         .optimizer = kind == STEP_TRAINING ? session->hyper.optimizer : NULL,

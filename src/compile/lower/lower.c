@@ -17,6 +17,7 @@ struct lowering {
     bool *needed;                /* nodes that lead to the output */
     int *param_values;           /* by parameter: what ops read */
     int images;                  /* in a micro-batch */
+    const struct op *loss;
     const void *loss_settings;
 };
 
@@ -126,8 +127,9 @@ static void lower_micro_batch(struct lowering *l, int micro_batch)
     outputs[0] = value_micro_batch(l, program->images, micro_batch);
     for (int node = 1; node < l->graph->count; node++)
         if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
-    int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch)};
-    struct result_op loss = {loss_table[l->options->loss].op, l->loss_settings, KERNEL_PLAN_LOSS, 2,
+    int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch),
+               outputs[l->graph->teacher]};
+    struct result_op loss = {l->loss->name, l->loss_settings, KERNEL_PLAN_LOSS, l->loss->max_inputs,
                              program->loss};
     struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
     if (program->loss >= 0) lower_result(l, &loss, x, micro_batch);
@@ -172,6 +174,7 @@ static void lower_batch(struct lowering *l)
 static void mark_needed(struct lowering *l)
 {
     l->needed[l->graph->output] = true;
+    l->needed[l->graph->teacher] = true;
     for (int node = l->graph->count - 1; node > 0; node--)
         for (int i = 0; l->needed[node] && i < l->graph->nodes[node].input_count; i++)
             l->needed[l->graph->nodes[node].inputs[i]] = true;
@@ -232,6 +235,18 @@ struct program lower_nothing(const struct graph *graph, const struct lower_optio
     return program;
 }
 
+static void choose_loss(struct lowering *l)
+{
+    const struct lower_options *options = l->options;
+    const struct loss_row *row = &loss_table[options->loss];
+    bool distills = l->graph->teacher > 0 && options->distill;
+    const char *settings = distills ? options->distill : row->settings;
+    l->loss = build_op(distills ? "distill" : row->op);
+    l->loss_settings = build_settings(l->program, l->loss,
+                                      text_format("%s%slabel_smoothing=%.17g", settings, *settings ? " " : "",
+                                                  options->label_smoothing));
+}
+
 enum status lower_forward(const struct graph *graph, const struct lower_options *options,
                           struct program *program)
 {
@@ -246,10 +261,7 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
     l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
     l.needed = memory_new((size_t)graph->count, sizeof *l.needed);
     l.param_values = memory_new((size_t)graph->param_count, sizeof *l.param_values);
-    const struct loss_row *loss = &loss_table[options->loss];
-    l.loss_settings = build_settings(&built, build_op(loss->op),
-                                     text_format("%s%slabel_smoothing=%.17g", loss->settings,
-                                                 *loss->settings ? " " : "", options->label_smoothing));
+    choose_loss(&l);
     graph_shapes(graph, l.images, l.shapes);
     mark_needed(&l);
     lower_batch(&l);

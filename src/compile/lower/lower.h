@@ -21,6 +21,7 @@ struct lower_options {
     bool weighted_targets;   /* ... with weights */
     bool logits;             /* evaluation: keep logits as a result */
     bool features;           /* evaluation: the output, of any shape, is the only result, as logits */
+    const char *distill;     /* settings of the op distill, for a graph with a teacher; NULL: none */
     int64_t update_workspace;   /* bytes that the optimizer's update needs */
     struct machine machine;  /* on which the program runs; without a name: machine_gpu's default */
 };

@@ -132,6 +132,7 @@ static void skip_idle(struct fusion *fusion)
         if (is_idle(graph, node)) fusion->stands_for[i] = node->inputs[0];
     }
     graph->output = fusion->stands_for[graph->output];
+    if (graph->teacher > 0) graph->teacher = fusion->stands_for[graph->teacher];
 }
 
 /* Closes the gaps: `number` becomes each node's new index. */
@@ -152,6 +153,7 @@ static void compact(struct fusion *fusion, int *number)
         graph->nodes[count++] = *node;
     }
     graph->output = number[graph->output];
+    graph->teacher = number[graph->teacher];
     graph->count = count;
 }
 
@@ -168,6 +170,7 @@ enum status fuse(struct graph *graph)
         for (int j = 0; fusion.stands_for[i] == i && j < graph->nodes[i].input_count; j++)
             fusion.readers[graph->nodes[i].inputs[j]]++;
     fusion.readers[graph->output]++;
+    if (graph->teacher > 0) fusion.readers[graph->teacher]++;
     for (int i = 0; i < graph->count; i++) fuse_node(&fusion, i);
     for (int i = 0; i < graph->count; i++)
         if (node_is(&graph->nodes[i], "maxpool")) swap_with_pooling(&fusion, i);
