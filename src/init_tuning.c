@@ -87,7 +87,7 @@ static char *all_but_classifier(const struct graph *graph)
 }
 
 /* Parameters such as position embeddings, of a layer's own name, depend on the number of pixels. */
-static bool has_fixed_size(const struct graph *graph)
+static bool has_positions(const struct graph *graph)
 {
     for (int i = 0; i < graph->param_count; i++)
         if (strstr(graph->params[i].name, "pos_embed")) return true;
@@ -115,14 +115,19 @@ static void choose_numbers(const struct init_findings *found, struct init_tuning
     tuning->layer_decay = floor(1000 * pow(first, 1.0 / tuning->depth)) / 1000;
 }
 
-/* Images are enlarged to twice their size at most, unless the network needs one size. */
+#define TOKENS_SIDE 224      /* a multiple of the sides of all networks' patches: 14, 16, 32 */
+
+/* Images are enlarged to twice their size at most. Those of networks with position embeddings, which are
+ * resized, by half. */
 static void choose_size(const struct init_findings *found, struct init_tuning *tuning)
 {
     const struct model_card *card = &tuning->weights.card;
     int most = (2 * found->side + 31) / 32 * 32;
     tuning->crop = card->crop > 0 ? card->crop : 224;
     tuning->resize = card->resize >= tuning->crop ? card->resize : tuning->crop;
-    if (tuning->fixed_size || most >= tuning->crop) return;
+    if (tuning->has_positions && tuning->crop > TOKENS_SIDE && found->side * 3 / 2 < tuning->crop)
+        tuning->crop = tuning->resize = TOKENS_SIDE;
+    if (tuning->has_positions || most >= tuning->crop) return;
     tuning->resize = tuning->resize * most / tuning->crop;
     tuning->crop = most;
 }
@@ -137,7 +142,7 @@ enum status init_tuning_make(const char *weights, const struct init_findings *fo
     TRY(open_graph(tuning->weights.arch, &graph));
     tuning->depth = depth_of(&graph);
     tuning->others = all_but_classifier(&graph);
-    tuning->fixed_size = has_fixed_size(&graph);
+    tuning->has_positions = has_positions(&graph);
     graph_free(&graph);
     choose_numbers(found, tuning);
     choose_size(found, tuning);
@@ -162,9 +167,10 @@ static void add_augment(const struct init_tuning *tuning, const struct init_find
     double mean = (card->mean[0] + card->mean[1] + card->mean[2]) / 3;
     double std = (card->std[0] + card->std[1] + card->std[2]) / 3;
     text_add(out, "\n[augment]\n");
-    init_add(out, "crop", tuning->crop == card->crop ? "the weights' size, cropped at random ..."
-                                                     : "twice the images' size, cropped at random ...",
-             "%d", tuning->crop);
+    const char *size = tuning->crop == card->crop ? "the weights' size, cropped at random ..."
+                       : tuning->has_positions    ? "positions are resized to it; cropped at random ..."
+                                                  : "twice the images' size, cropped at random ...";
+    init_add(out, "crop", size, "%d", tuning->crop);
     init_add(out, "scale", "... of 35 to 100 % of the image's area", "0.35 1");
     init_add(out, "val_resize", "in validation the short side becomes this", "%d", tuning->resize);
     init_add(out, "val_crop", "... and the centre is used", "%d", tuning->crop);

@@ -10,7 +10,7 @@ struct init_tuning {
     char *path;                      /* of the weights */
     int depth;                       /* layers with weights in front of the classifier */
     char *others;                    /* patterns of all parameters but the classifier's */
-    bool fixed_size;                 /* the network needs images of the weights' size */
+    bool has_positions;              /* position embeddings, which have a number of patches */
     int crop, resize, batch, epochs, freeze_epochs;
     double lr, layer_decay;
 };
