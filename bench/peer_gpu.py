@@ -7,9 +7,9 @@
   torchrun --standalone --nproc-per-node N peer_gpu.py MODEL ...   the same step on N GPUs by
                                                          DistributedDataParallel, BATCH images on each
 
-MODEL is lenet5, resnet18_cifar or torchvision's name; PRECISION fp32, tf32, fp16 (with GradScaler) or bf16;
+MODEL is lenet5, resnet18_cifar, or torchvision's or timm's name; PRECISION fp32, tf32, fp16 (with GradScaler) or bf16;
 MODE eager, compile or max-autotune. channels_last, but fp32 in the faster of both layouts; fused SGD with
-momentum; zero_grad, forward, loss, backward, step. One line of JSON with the keys of `amptrain bench --json`.
+momentum, for transformers fused AdamW and cuDNN's attention, if it takes their shapes; zero_grad, forward, loss, backward, step. One line of JSON with the keys of `amptrain bench --json`.
 """
 import ctypes
 import gc
@@ -80,7 +80,28 @@ def make(name):
     if name in own:
         return own[name]()
     import torchvision
-    return torchvision.models.get_model(name), (3, 224, 224), 1000
+    if name in torchvision.models.list_models():
+        return torchvision.models.get_model(name), (3, 224, 224), 1000
+    import timm
+    net = timm.create_model(name)
+    return net, tuple(net.default_cfg['input_size']), net.num_classes
+
+
+def is_transformer(net):
+    return any('attention' in type(module).__name__.lower() for module in net.modules())
+
+
+def choose_optimizer(net, lr, momentum, **more):
+    if is_transformer(net):
+        return torch.optim.AdamW(net.parameters(), fused=True, lr=lr)
+    return torch.optim.SGD(net.parameters(), fused=True, lr=lr, momentum=momentum, **more)
+
+
+def prefer_cudnn_attention():
+    """As sdpa_kernel does within a block: cuDNN's attention first, then flash attention, and so on."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION,
+                 SDPBackend.MATH], set_priority=True).__enter__()
 
 
 class Trainer:
@@ -92,7 +113,7 @@ class Trainer:
         if WORLD > 1:
             self.net = nn.parallel.DistributedDataParallel(self.net, device_ids=[torch.cuda.current_device()],
                                                            gradient_as_bucket_view=True)
-        self.optimizer = torch.optim.SGD(self.net.parameters(), fused=True, **optimizer)
+        self.optimizer = choose_optimizer(self.net, **optimizer)
         # A first step that overflows leaves the fused optimizer's momentum unset, and the run is lost.
         self.scaler = torch.amp.GradScaler(enabled=precision == 'fp16', init_scale=2.0**10)
         self.dtype = {'fp16': torch.float16, 'bf16': torch.bfloat16}.get(precision)
@@ -110,6 +131,7 @@ class Trainer:
 
 
 def settle(precision):
+    prefer_cudnn_attention()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = precision != 'fp32'
     torch.backends.cuda.matmul.allow_tf32 = precision != 'fp32'
