@@ -1,6 +1,6 @@
 #!/bin/sh
 # cpu.sh AMPTRAIN [PYTHON]: training throughput on this machine's CPU, amptrain and PyTorch by turns
-# in one run; PYTHON is an interpreter that has torch and torchvision (default python3). Prints a table.
+# in one run; PYTHON is an interpreter that has torch, torchvision and timm (default python3). Prints a table.
 # ROUNDS (3) turns of SECONDS (8) each; the median of the turns counts.
 set -eu
 amptrain=${1:?usage: cpu.sh AMPTRAIN [PYTHON]}
@@ -40,15 +40,16 @@ INI
     done
     ours=$(median "$work/ours") peer=$(median "$work/peer")
     awk -v m="$1" -v b="$2" -v p="$3" -v o="$ours" -v t="$peer" \
-        'BEGIN { printf "%-16s %5d  %-5s %10.1f %10.1f %8.2f\n", m, b, p, o, t, o / t }'
+        'BEGIN { printf "%-20s %5d  %-5s %10.1f %10.1f %8.2f\n", m, b, p, o, t, o / t }'
 }
 
 grep -m1 'model name' /proc/cpuinfo || true
 echo "cores: $(nproc); $("$amptrain" -V |
     head -n 1); torch $("$python" -c 'import torch; print(torch.__version__)')"
-echo "model            batch  prec     amptrain    PyTorch    ratio   (images/s, training step)"
+echo "model                batch  prec     amptrain    PyTorch    ratio   (images/s, training step)"
 for precision in fp32 bf16; do
     compare lenet5 64 $precision 28 1000
     compare resnet18_cifar 128 $precision 32 8
     compare resnet50 16 $precision 224 5
+    compare vit_tiny_patch16_224 16 $precision 224 5
 done

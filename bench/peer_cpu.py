@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """peer_cpu.py MODEL BATCH PRECISION SECONDS: images/s of a PyTorch training step on the CPU.
 
-MODEL lenet5, resnet18_cifar or resnet50 (224 pixels); PRECISION fp32 or bf16 (torch.autocast).
+MODEL lenet5, resnet18_cifar, resnet50 or vit_tiny_patch16_224 (timm's; both 224 pixels); PRECISION fp32 or bf16 (torch.autocast).
 Synthetic data already in memory, SGD with momentum 0.9, zero_grad/forward/loss/backward/step, channels_last
 and default layout both tried, the faster one is printed. One JSON line, keys as `amptrain bench --json` has them.
 """
@@ -27,6 +27,11 @@ def resnet18_cifar():
 def resnet50():
     import torchvision
     return torchvision.models.resnet50(), (3, 224, 224)
+
+
+def vit_tiny_patch16_224():
+    import timm
+    return timm.create_model("vit_tiny_patch16_224", num_classes=10), (3, 224, 224)
 
 
 def measure(make, batch, precision, seconds, layout):
@@ -59,7 +64,8 @@ def measure(make, batch, precision, seconds, layout):
 
 def main():
     name, batch, precision, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
-    make = {'lenet5': lenet5, 'resnet18_cifar': resnet18_cifar, 'resnet50': resnet50}[name]
+    make = {'lenet5': lenet5, 'resnet18_cifar': resnet18_cifar, 'resnet50': resnet50,
+            'vit_tiny_patch16_224': vit_tiny_patch16_224}[name]
     layouts = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_format}
     best = min(measure(make, batch, precision, seconds / 2, layout) + (key,)
                for key, layout in layouts.items())

@@ -50,6 +50,17 @@ columns() {
 }
 ok "layers add up to totals" columns
 
+ok "a Swin, as torchvision has it" totals 28288354 "4490566656 (4.49 G)" -s model.arch=swin_t
+# By the formula, but that the last block computes the class token alone behind its attention: torchvision's
+# 17563828224 less 196 x 9 x 768 x 768.
+ok "a ViT" totals 86567656 "16523378688 (16.52 G)" -s model.arch=vit_b_16
+sized() {
+    summary -s data.format=digits -s model.arch=vit_b_32 "$@" && head -n 1 out
+}
+ok "model.image_size" sh -c '[ "$1" = "vit_b_32, one image of 1x64x64x1" ]' sh \
+    "$(sized -s model.image_size=64)"
+ok "... yields to augment.resize" sh -c '[ "$1" = "vit_b_32, one image of 1x96x96x1" ]' sh \
+    "$(sized -s model.image_size=64 -s augment.resize=96 -s augment.val_resize=96)"
 ok "the configuration's size and classes" totals 11227812 "148097024 (148.10 M)" -s model.arch=resnet18 \
     -s model.classes=100 -s augment.crop=64
 ok "existing images define size and classes" totals 3826 "25600 (0.03 M)" -c run.ini -s augment.crop=0

@@ -29,6 +29,8 @@ static const struct {
     {"hf", "resnet50", 320, 0xb179fe29},
     {"timm", "convnext_tiny", 182, 0x3b94fd45},
     {"timm", "convnext_base", 344, 0xcef86eb6},
+    {"timm", "convnextv2_tiny", 200, 0x99e73a08},
+    {"timm", "deit3_small_patch16_224", 176, 0xa9b31682},
     {"timm", "densenet121", 727, 0xc84f92cc},
     {"timm", "efficientnet_b0", 360, 0x795a39d5},
     {"timm", "mobilenet_v2", 314, 0x362a2dc3},
@@ -39,6 +41,8 @@ static const struct {
     {"timm", "resnext50_32x4d", 320, 0xbb70626d},
     {"timm", "vgg11_bn", 62, 0x9925f49f},
     {"timm", "vgg16", 32, 0x88475678},
+    {"timm", "vit_small_patch14_reg4_dinov2", 177, 0x59f80f5b},
+    {"timm", "vit_tiny_patch16_224", 152, 0x8844953c},
     {"timm", "wide_resnet50_2", 320, 0x6e9bb031},
 };
 

@@ -10,6 +10,8 @@ TIMM = {"convnext_tiny": "convnext_tiny", "convnext_base": "convnext_base", "den
         "mobilenetv4_conv_medium": "mobilenetv4_conv_medium", "regnet_y_400mf": "regnety_004",
         "resnet18": "resnet18", "resnet50d": "resnet50d", "resnext50_32x4d": "resnext50_32x4d",
         "vgg11_bn": "vgg11_bn", "vgg16": "vgg16", "wide_resnet50_2": "wide_resnet50_2"}
+TIMM.update({name: name for name in ("convnextv2_tiny", "deit3_small_patch16_224", "vit_tiny_patch16_224",
+                                     "vit_small_patch14_reg4_dinov2")})
 HF = {"convnext_tiny": (hf.ConvNextForImageClassification, hf.ConvNextConfig()),
       "regnet_y_400mf": (hf.RegNetForImageClassification, hf.RegNetConfig(
           depths=[1, 3, 6, 6], hidden_sizes=[48, 104, 208, 440], groups_width=8)),
@@ -29,4 +31,4 @@ for arch, config in HF.items():
     config[1].num_labels = 1000
     row("hf", arch, config[0](config[1]))
 for arch, name in TIMM.items():
-    row("timm", arch, timm.create_model(name))
+    row("timm", arch, timm.create_model(name, num_classes=1000))
