@@ -208,6 +208,21 @@ static bool cut_window(const struct augment *augment, struct random *random, str
     return place_window(augment, random, cut, reason);
 }
 
+/* The whole image in the middle of the window, or as large as that; in training moved a little. */
+static void cut_fitted(const struct augment *augment, struct random *random, struct cut *cut)
+{
+    struct box *window = &cut->window;
+    double scale = fmin((double)window->h / cut->from.h, (double)window->w / cut->from.w);
+    bool stretch = augment->fit == IMAGE_FIT_STRETCH;
+    cut->h = stretch ? window->h : clamp((int)lround(cut->from.h * scale), 1, window->h);
+    cut->w = stretch ? window->w : clamp((int)lround(cut->from.w * scale), 1, window->w);
+    window->y = centre(cut->h, window->h);
+    window->x = centre(cut->w, window->w);
+    if (!random || augment->pad == 0) return;
+    window->y += (int)random_below(random, 2 * (uint32_t)augment->pad + 1) - augment->pad;
+    window->x += (int)random_below(random, 2 * (uint32_t)augment->pad + 1) - augment->pad;
+}
+
 static void cut_random_box(const struct augment *augment, struct random *random, struct cut *cut)
 {
     cut->from = augment_random_box(augment, cut->from.h, cut->from.w, random);
@@ -222,10 +237,12 @@ bool augment_cut(const struct augment *augment, struct random *random, const str
     *cut = (struct cut){.from = all, .h = all.h, .w = all.w, .window = window};
     if (random && augment->random_resized)
         cut_random_box(augment, random, cut);
+    else if (augment->fit != IMAGE_FIT_CROP)
+        cut_fitted(augment, random, cut);
     else if (!cut_window(augment, random, cut, reason))
         return false;
     cut->flip = random && augment->flip > 0 && random_uniform(random) < augment->flip;
-    cut->reflect = augment->reflect;
+    cut->reflect = augment->reflect && augment->fit == IMAGE_FIT_CROP;
     return true;
 }
 

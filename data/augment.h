@@ -10,6 +10,9 @@
 #include "data/policy.h"
 #include "data/resize.h"
 
+/* How a whole image becomes one of another shape: by a crop, between black borders, or stretched. */
+enum image_fit { IMAGE_FIT_CROP, IMAGE_FIT_LETTERBOX, IMAGE_FIT_STRETCH };
+
 /* Cropping and augmentation of training and evaluation images, as torchvision defines them. Training:
  * RandomResizedCrop, or resize, padding and a crop; then flip, jitter, policy (POLICY_THREE: policy, jitter);
  * and of the normalised image,
@@ -18,6 +21,8 @@ struct augment {
     int crop;              /* output size of training images; 0: as the data */
     bool random_resized;   /* RandomResizedCrop(crop, scale, ratio) */
     double scale[2], ratio[2];
+    enum image_fit fit;    /* unless random_resized; with others than a crop, resize is not used, and images
+                            * are moved by up to `pad` pixels */
     int pad;               /* pixels on each side before a random crop */
     bool reflect;          /* padding reflects the image instead of being black */
     bool random_crop;      /* random position instead of the centre */

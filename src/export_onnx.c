@@ -37,6 +37,9 @@ static void write_metadata(struct onnx *onnx, const struct session *session)
     text_free(&classes);
     bool upright = session->settings->data.orientation == ORIENTATION_EXIF;
     onnx_metadata(onnx, "orientation", upright ? "exif" : "ignore");
+    char *fit = option_value(option_find("augment", "fit"), session->settings);
+    if (data->augment.fit != IMAGE_FIT_CROP) onnx_metadata(onnx, "fit", fit);
+    free(fit);
     write_number(onnx, "val_resize", data->augment.val_resize);
     write_number(onnx, "val_crop", data->val.h);
     write_list(onnx, "mean", data->augment.mean, data->channels);

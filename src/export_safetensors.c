@@ -102,8 +102,8 @@ static enum status read_item(void *context, int item, void *data)
 static enum status preprocessing_of(const struct weights_file *from, char **config)
 {
     static const char *const keys[][2] = {
-        {"data", "orientation"}, {"data", "task"}, {"data", "value_scale"}, {"augment", "val_resize"},
-        {"augment", "val_crop"}, {"augment", "mean"}, {"augment", "std"},
+        {"data", "orientation"}, {"data", "task"}, {"data", "value_scale"}, {"augment", "fit"},
+        {"augment", "val_resize"}, {"augment", "val_crop"}, {"augment", "mean"}, {"augment", "std"},
     };
     struct settings then;
     struct text plain = {0}, escaped = {0};

@@ -98,7 +98,8 @@ static void compare_preprocessing(const struct session *session, const struct re
                                   const char *path)
 {
     static const char *const keys[][2] = {
-        {"data", "orientation"}, {"augment", "val_resize"}, {"augment", "mean"}, {"augment", "std"},
+        {"data", "orientation"}, {"augment", "fit"}, {"augment", "val_resize"}, {"augment", "mean"},
+        {"augment", "std"},
     };
     for (size_t i = 0; remembered->configured && i < sizeof keys / sizeof *keys; i++) {
         const char *section = keys[i][0], *key = keys[i][1];

@@ -77,6 +77,51 @@ static void normalises_in_every_type(void **state)
 
 /* Cutting */
 
+/* 2 x 4 pixels in 4 x 4: with two black rows, or every row twice. */
+static void whole_images_fit(void **state)
+{
+    struct augment augment = plain(1);
+    struct image image = map(2, 4);
+    float out[64];
+    augment.val_crop = augment.crop = 4;
+    augment.fit = IMAGE_FIT_LETTERBOX;
+    apply(&augment, &image, NULL, (struct augment_output){4, 4, F32, out});
+    expect_bytes(out, 16, (const uint8_t[]){0, 0, 0, 0, 1, 2, 3, 4, 17, 18, 19, 20, 0, 0, 0, 0});
+    apply(&augment, &image, NULL, (struct augment_output){8, 8, F32, out});
+    for (int i = 0; i < 64; i++) assert_true((out[i] > 0) == (i / 8 >= 2 && i / 8 < 6));
+    augment.fit = IMAGE_FIT_STRETCH;
+    apply(&augment, &image, NULL, (struct augment_output){2, 2, F32, out});
+    expect_bytes(out, 4, (const uint8_t[]){2, 3, 18, 19});
+    apply(&augment, &image, NULL, (struct augment_output){6, 3, F32, out});
+    for (int i = 0; i < 18; i++) assert_true(out[i] > 0);
+    augment.fit = IMAGE_FIT_LETTERBOX;
+    augment.pad = 2;
+    bool moved = false;
+    for (uint64_t i = 0; i < 20; i++) {
+        struct random random = random_open(i, PURPOSE_TEST, 9, 0);
+        apply(&augment, &image, &random, (struct augment_output){4, 4, F32, out});
+        moved = moved || out[4] != 1 / 255.0f;
+    }
+    assert_true(moved);
+    image_free(&image);
+}
+
+/* The longest shapes have a row, or a column, of pixels. */
+static void extreme_images_fit(void **state)
+{
+    struct augment augment = plain(1);
+    struct image image = map(1, 15);
+    float out[16];
+    augment.val_crop = 4;
+    for (augment.fit = IMAGE_FIT_LETTERBOX; augment.fit <= IMAGE_FIT_STRETCH; augment.fit++) {
+        apply(&augment, &image, NULL, (struct augment_output){4, 4, F32, out});
+        int lit = 0;
+        for (int i = 0; i < 16; i++) lit += out[i] > 0;
+        assert_int_equal(lit, augment.fit == IMAGE_FIT_STRETCH ? 16 : 4);
+    }
+    image_free(&image);
+}
+
 static void centre_crop_rounds_as_torchvision(void **state)
 {
     struct augment augment = plain(1);
@@ -342,6 +387,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(normalises_in_every_type),
+        cmocka_unit_test(whole_images_fit),
+        cmocka_unit_test(extreme_images_fit),
         cmocka_unit_test(centre_crop_rounds_as_torchvision),
         cmocka_unit_test(padded_crops_are_uniform),
         cmocka_unit_test(borders_are_reflected),

@@ -180,6 +180,24 @@ ok "class weights that are not numbers" says 2 "must be none, balanced, or a num
     -s data.class_weights=balance
 ok "class weights that are all 0" says 2 "at least one must be above 0" pictures e -s data.class_weights=0,0
 
+### augment.fit
+
+for fit in letterbox stretch; do
+    ok "augment.fit=$fit" exact -s augment.fit=$fit -s augment.resize=0 -s augment.pad=2
+    mv once $fit
+done
+ok "... differ" differs letterbox stretch
+predicts() {
+    "$AMPTRAIN" export -q --weights letterbox -o box.safetensors &&
+        "$AMPTRAIN" predict -q --weights box.safetensors pictures/pear/3.png >one.txt &&
+        "$AMPTRAIN" predict -q --weights letterbox pictures/pear/3.png | cmp - one.txt
+}
+ok "... and are kept with weights" predicts
+ok "nothing else resizes them" says 2 "augment.resize: has no meaning with augment.fit = stretch" pictures e \
+    -s augment.fit=stretch
+ok "borders are black" says 2 "augment.pad_mode: reflect needs augment.fit = crop" pictures e \
+    -s augment.fit=letterbox -s augment.resize=0 -s augment.pad_mode=reflect
+
 ### train.loss
 
 pictures bce -s train.loss=bce || exit 1

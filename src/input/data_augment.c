@@ -88,6 +88,22 @@ static enum status check_colours(const struct data_opening *o)
                            "needs images of 1 or 3 channels, not %d", o->data->channels);
 }
 
+/* Images between borders, or stretched, are resized to the crop itself. */
+static enum status check_fit(const struct data_opening *o)
+{
+    static const char *const keys[] = {"resize", "val_resize"};
+    const struct settings *settings = o->settings;
+    const int64_t values[] = {settings->augment.resize, settings->augment.val_resize};
+    for (int i = 0; i < 2 && settings->augment.fit != FIT_BY_CROP; i++)
+        if (values[i] > 0)
+            return settings_refuse(settings, "augment", keys[i],
+                                   "has no meaning with augment.fit = %s, which resizes whole images to the "
+                                   "crop", settings->augment.fit == FIT_BY_STRETCH ? "stretch" : "letterbox");
+    if (settings->augment.fit != FIT_BY_CROP && settings->augment.pad_mode == PAD_MODE_REFLECT)
+        return settings_refuse(settings, "augment", "pad_mode", "reflect needs augment.fit = crop");
+    return OK;
+}
+
 enum status data_set_augment(const struct data_opening *o)
 {
     const struct settings *settings = o->settings;
@@ -106,7 +122,9 @@ enum status data_set_augment(const struct data_opening *o)
         .random_resized = part,
         .pad = (int)settings->augment.pad,
         .reflect = settings->augment.pad_mode == PAD_MODE_REFLECT,
-        .random_crop = !part && (settings->augment.pad > 0 || (settings->augment.crop > 0 && cut)),
+        .fit = (enum image_fit)settings->augment.fit,
+        .random_crop = !part && settings->augment.fit == FIT_BY_CROP &&
+                       (settings->augment.pad > 0 || (settings->augment.crop > 0 && cut)),
         .flip = settings->augment.flip > 0 ? settings->augment.flip : 0,
         .policy = policy_of(settings),
         .erase = settings->augment.random_erasing,
@@ -120,6 +138,7 @@ enum status data_set_augment(const struct data_opening *o)
         augment->ratio[i] = settings->augment.ratio.count == 2 ? settings->augment.ratio.value[i] : 1;
     }
     o->data->mix = (struct mix_settings){settings->augment.mixup, settings->augment.cutmix};
+    TRY(check_fit(o));
     TRY(check_crop(o));
     TRY(check_border(o));
     TRY(check_shift(o));

@@ -56,7 +56,8 @@ static void derive_val_resize(const struct data_opening *o)
     int h = data && one_size ? data->h : o->data->val.h, w = data && one_size ? data->w : o->data->val.w;
     int side = h < w ? h : w;
     if (o->settings->augment.val_resize >= 0) return;
-    if (!one_size) side = (int)lround(side * 8.0 / 7.0);
+    if (o->settings->augment.fit != FIT_BY_CROP) side = 0;
+    else if (!one_size) side = (int)lround(side * 8.0 / 7.0);
     derive(o, "val_resize", side < RESIZE_MAX ? side : RESIZE_MAX);
 }
 
@@ -67,7 +68,8 @@ static void derive_cuts(const struct data_opening *o)
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
     if (!data || data->h > 0) return;
-    bool told = settings->augment.crop || settings->augment.pad || settings->augment.resize;
+    bool told = settings->augment.crop || settings->augment.pad || settings->augment.resize ||
+                settings->augment.fit != FIT_BY_CROP;
     if (!told && settings->augment.scale.count == 0)
         settings_derive(o->settings, "augment", "scale", "0.08,1");
     if (!settings->augment.crop) derive(o, "crop", o->data->train.h);
