@@ -6,7 +6,7 @@
 #include "kernels/support/rows.cuh"
 
 #define MAP_SHARES 512       /* blocks below one another, at most */
-#define MAP_ROWS 4           /* of a thread, in flight at once */
+#define MAP_ROWS 3           /* of a thread, in flight at once */
 
 /* d_x = function(d_y, x) of rows of `channels`. A block is `across` chunks wide:
  * shares[blockIdx.y][channel]. */

@@ -177,37 +177,100 @@ __device__ static inline void leave_sums(float *to, float (&sum)[per][width],
     for (int c = threadIdx.x; c < lane.channels; c += THREADS) to[c] = room[c];
 }
 
-/* Pixels stay in their storage type, so that registers suffice for the sums, and for the next pixel's chunks,
- * which are loaded while this one is worked on. */
-template <class T, int width, int per, bool adds>
+/* Copies 16 bytes to shared memory; a thread reads what it has copied itself after await_copies. */
+__device__ static inline void begin_copy(uint4 *to, const void *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+#else
+    *to = *(const uint4 *)from;
+#endif
+}
+
+/* Ends a group of copies; then waits for all groups but the last. */
+__device__ static inline void await_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+#endif
+}
+__device__ static inline void end_group()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Two pixels of each part of a warp: x, d_y and what is added to d_x, by thread. */
+template <int per, bool adds> struct layernorm_ring {
+    static constexpr int tensors = adds ? 3 : 2;
+    static constexpr size_t bytes = (size_t)2 * tensors * per * THREADS * sizeof(uint4);
+    uint4 *memory;
+    __device__ uint4 *at(int stage, int tensor, int k) const
+    {
+        return memory + ((stage * tensors + tensor) * per + k) * THREADS + threadIdx.x;
+    }
+    template <class T, int width>
+    __device__ void fetch(int stage, const layernorm_gradients<T> &g, const layernorm_layout &l,
+                          int64_t pixel, const layernorm_lane<width, per> &lane) const
+    {
+#pragma unroll
+        for (int k = 0; k < per; k++) {
+            if (pixel >= l.pixels || !lane.has(k)) continue;
+            begin_copy(at(stage, 0, k), g.x + pixel * l.channels + lane.at(k));
+            begin_copy(at(stage, 1, k), g.d_y + pixel * l.channels + lane.at(k));
+            if (adds) begin_copy(at(stage, 2, k), g.more + pixel * l.more_channels + lane.at(k));
+        }
+        end_group();
+    }
+    template <class T, int width>
+    __device__ void load(chunk<T, width> (&to)[per], int stage, int tensor, bool here,
+                         const layernorm_lane<width, per> &lane) const
+    {
+#pragma unroll
+        for (int k = 0; k < per; k++)
+            if (here && lane.has(k)) to[k] = *(const chunk<T, width> *)at(stage, tensor, k);
+            else to[k] = {};
+    }
+};
+
+/* While a pixel is worked on, the next one's chunks are on their way to shared memory, if that is large
+ * enough and they have 16 bytes. Pixels stay in their storage type: registers suffice for the sums. */
+template <class T, int width, int per, bool adds, bool copies>
 __global__ void __launch_bounds__(THREADS, per * width <= 24 ? 2 : 1)
 layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
 {
+    extern __shared__ uint4 memory[];
     __shared__ float room[32 * per * width];
     __shared__ alignas(32) float weight[32 * per * width];       /* 0 behind the last channel */
+    layernorm_ring<per, adds> ring = {memory};
     layernorm_place place = place_of(l);
     layernorm_lane<width, per> lane = {place.lane, l.lanes, l.channels};
     float d_weight[per][width] = {}, d_bias[per][width] = {};
+    if constexpr (copies) ring.fetch(0, g, l, place.pixel, lane);
     for (int c = threadIdx.x; c < l.channels; c += THREADS) weight[c] = g.weight[c];
     for (int c = l.channels + threadIdx.x; c < 32 * per * width; c += THREADS) weight[c] = 0;
     __syncthreads();
     int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;
-    chunk<T, width> x[per], d_y[per], next_x[per], next_d_y[per], more[per];
-    load_pixel(next_x, g.x + place.pixel * l.channels, place.pixel < l.pixels, lane);
-    load_pixel(next_d_y, g.d_y + place.pixel * l.channels, place.pixel < l.pixels, lane);
     float next_mean = place.pixel < l.pixels ? g.mean[place.pixel] : 0;
     float next_invstd = place.pixel < l.pixels ? g.invstd[place.pixel] : 0;
-    for (; first < l.pixels; first += place.step, place.pixel += place.step) {
+    for (int stage = 0; first < l.pixels; first += place.step, place.pixel += place.step, stage ^= 1) {
         bool here = place.pixel < l.pixels;
         int64_t following = place.pixel + place.step;
         float sum = 0, product = 0, mean = next_mean, invstd = next_invstd;
-#pragma unroll
-        for (int k = 0; k < per; k++) x[k] = next_x[k], d_y[k] = next_d_y[k];
-        if (adds) load_pixel(more, g.more + place.pixel * l.more_channels, here, lane);
-        load_pixel(next_x, g.x + following * l.channels, following < l.pixels, lane);
-        load_pixel(next_d_y, g.d_y + following * l.channels, following < l.pixels, lane);
+        chunk<T, width> x[per], d_y[per];
         next_mean = following < l.pixels ? g.mean[following] : 0;
         next_invstd = following < l.pixels ? g.invstd[following] : 0;
+        if constexpr (copies) {
+            ring.fetch(stage ^ 1, g, l, following, lane);
+            await_copies();
+            ring.load(x, stage, 0, here, lane);
+            ring.load(d_y, stage, 1, here, lane);
+        } else {
+            load_pixel(x, g.x + place.pixel * l.channels, here, lane);
+            load_pixel(d_y, g.d_y + place.pixel * l.channels, here, lane);
+        }
 #pragma unroll
         for (int k = 0; k < per; k++) {
             chunk<float, width> factor = *(const chunk<float, width> *)(weight + lane.at(k));
@@ -224,6 +287,9 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
         sum = sum_lanes(sum, l.lanes) / l.channels;
         product = sum_lanes(product, l.lanes) / l.channels;
         if (!here || !g.d_x) continue;
+        chunk<T, width> more[per];
+        if constexpr (adds && copies) ring.load(more, stage, 2, true, lane);
+        else if constexpr (adds) load_pixel(more, g.more + place.pixel * l.more_channels, true, lane);
 #pragma unroll
         for (int k = 0; k < per; k++) {
             chunk<float, width> factor = *(const chunk<float, width> *)(weight + lane.at(k));
@@ -233,7 +299,8 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
                 float xhat = (to_float(x[k].at[e]) - mean) * invstd;
                 float d = to_float(d_y[k].at[e]) * factor.at[e];
                 T own = from_float<T>(invstd * (d - sum - xhat * product));
-                out.at[e] = adds ? from_float<T>(to_float(own) + to_float(more[k].at[e])) : own;
+                if constexpr (adds) own = from_float<T>(to_float(own) + to_float(more[k].at[e]));
+                out.at[e] = own;
             }
             if (lane.has(k)) *(chunk<T, width> *)(g.d_x + place.pixel * l.channels + lane.at(k)) = out;
         }
@@ -241,6 +308,24 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
     leave_sums(g.parts + (int64_t)blockIdx.x * l.channels, d_weight, lane, room);
     __syncthreads();
     leave_sums(g.parts + ((int64_t)gridDim.x + blockIdx.x) * l.channels, d_bias, lane, room);
+}
+
+template <class T, int width, int per, bool adds>
+static enum status layernorm_backward_launch(const struct call *call, const layernorm_gradients<T> &g,
+                                             const layernorm_layout &l, unsigned blocks)
+{
+    constexpr bool wide = sizeof(chunk<T, width>) == sizeof(uint4);
+    auto kernel = layernorm_backward_kernel<T, width, per, adds, wide>;
+    size_t bytes = wide ? layernorm_ring<per, adds>::bytes : 0, fixed = 2 * 32 * per * width * sizeof(float);
+    if (bytes + fixed > cuda_facts(call->device)->shared_bytes)
+        kernel = layernorm_backward_kernel<T, width, per, adds, false>, bytes = 0;
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     cudaSharedmemCarveoutMaxShared);
+    TRY(cuda_status(call->device, error, "layernorm: shared memory"));
+    kernel<<<blocks, THREADS, bytes, stream_of(call)>>>(g, l);
+    return OK;
 }
 
 /* Any number of channels, one by one; one warp per pixel. */
@@ -386,9 +471,8 @@ static enum status layernorm_backward(const struct call *call)
         int64_t most = 2 * cuda_facts(call->device)->multiprocessors;
         unsigned blocks = layernorm_blocks(&l, most < BLOCKS_MAX ? most : BLOCKS_MAX);
         if constexpr (per > 0) {
-            auto kernel = layernorm_backward_kernel<T, width, per, false>;
-            if (more) kernel = layernorm_backward_kernel<T, width, per, true>;
-            kernel<<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
+            if (more) TRY((layernorm_backward_launch<T, width, per, true>(call, g, l, blocks)));
+            else TRY((layernorm_backward_launch<T, width, per, false>(call, g, l, blocks)));
         } else {
             dim3 grid((unsigned)div_up(channels, (int64_t)THREADS), blocks);
             layernorm_any_sums_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(g, l);
