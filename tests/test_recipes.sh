@@ -105,6 +105,15 @@ taught="-s train.teacher=guide -s train.temperature=2"
 pictures led $taught || exit 1
 ok "a teacher changes the run" differs a led
 ok "... which resumes exactly" exact $taught
+other_teacher() {
+    pictures pupil $taught -s run.max_steps=2 && pictures guide2 -s model.file=taught.ini -s run.seed=5 &&
+        mv guide guide1 && cp -r guide2 guide || return 1
+    says 2 "the teacher's weights (train.teacher) are others than when the run was saved" \
+        pictures pupil $taught -r -s run.max_steps=4
+    status=$?
+    rm -r guide && mv guide1 guide && pictures pupil $taught -r -s run.max_steps=4 && return $status
+}
+ok "... but not with another teacher in its place" other_teacher
 ok "... also a teacher of classes, with mixed images" exact $taught -s train.distill=hard -s augment.mixup=0.2
 alone() { pictures alone -s train.teacher=guide -s train.distill_alpha=0 && same a alone; }
 ok "without weight in the loss it changes nothing" alone

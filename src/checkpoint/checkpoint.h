@@ -38,6 +38,7 @@ struct checkpoint_source {
     char *const *class_names;
     int classes;
     const double *thresholds;    /* [classes] of labels; NULL: none */
+    const char *teacher;         /* the checksum of the teacher's weights; NULL: none, or not known */
     int64_t train_images, val_images;
     const struct dataset_identity *identities[2];   /* of the data sets, by enum split; NULL: there is none */
     int h, w, channels;          /* of evaluation images */

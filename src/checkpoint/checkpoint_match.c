@@ -132,6 +132,15 @@ enum status checkpoint_match_best(const struct safetensors *file, const struct s
     return OK;
 }
 
+/* A run that goes on learns from the same weights. */
+static enum status match_teacher(const struct safetensors *file, const struct checkpoint_source *now)
+{
+    const char *then = safetensors_value(file, "teacher");
+    if (!then || !now->teacher || strcmp(then, now->teacher) == 0) return OK;
+    return fail(USAGE, "%s: the teacher's weights (train.teacher) are others than when the run was saved; a "
+                "run goes on with the same ones", file->path);
+}
+
 /* Settings name differences of the normalisation, and the data those of the classes. */
 enum status checkpoint_match_network(const struct safetensors *file, const struct checkpoint_source *now)
 {
@@ -148,7 +157,7 @@ enum status checkpoint_match_network(const struct safetensors *file, const struc
     text_free(&differences);
     network_identity_free(&then);
     network_identity_free(&is);
-    return status;
+    return status == OK ? match_teacher(file, now) : status;
 }
 
 static enum status match_count(const struct safetensors *file, const char *key, int64_t then, int64_t now)

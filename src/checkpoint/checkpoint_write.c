@@ -78,6 +78,7 @@ static void add_metadata(const struct checkpoint_source *source, int64_t serial,
     add_identity(writing, CHECKPOINT_VAL_IDENTITY, source->identities[SPLIT_VAL]);
     add_pair(writing, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(writing, "config", config.data);
+    if (source->teacher) add_pair(writing, "teacher", text_copy(source->teacher));
     if (source->thresholds) {
         struct text thresholds = {0};
         text_json_numbers(&thresholds, source->thresholds, source->classes);

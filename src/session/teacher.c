@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/network_identity.h"
 #include "checkpoint/weights.h"
+#include "format/checksum.h"
 #include "graph/model.h"
 #include "kernels/conv/conv.h"
 #include "kernels/norm/batchnorm.h"
@@ -125,7 +126,7 @@ static enum status check_identity(const struct teacher_options *options, const c
     return status;
 }
 
-static enum status load_network(const struct teacher_options *options, const char *path,
+static enum status load_network(const struct teacher_options *options, const char *path, char **checksum,
                                 struct graph *graph)
 {
     const struct data *data = options->data;
@@ -134,6 +135,7 @@ static enum status load_network(const struct teacher_options *options, const cha
     if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
     const char *network = safetensors_value(&file.described, "graph");
     const char *arch = safetensors_value(&file.described, "arch");
+    *checksum = text_copy(safetensors_value(&file.described, CHECKSUM_HEADER_KEY));
     const struct model_options model = {
         .arch = arch ? arch : "teacher", .text = network, .size_h = data->train.h, .size_w = data->train.w,
         .channels = data->channels, .classes = data->classes, .dropout = -1,
@@ -178,7 +180,7 @@ enum status teacher_open(const struct teacher_options *options, struct teacher *
     if (status == OK) note_path(options->settings, given);
     free(given);
     TRY(status);
-    TRY(load_network(options, teacher->path, &teacher->whole));
+    TRY(load_network(options, teacher->path, &teacher->checksum, &teacher->whole));
     TRY(fold_graph(&teacher->whole, &teacher->graph, NULL));
     if (teacher->graph.classes != options->student->classes)
         return refuse(options, teacher->path, "its network has another number of classes");
@@ -339,6 +341,7 @@ void teacher_close(struct teacher *teacher)
     if (teacher->graph.nodes) graph_free(&teacher->graph);
     if (teacher->whole.nodes) graph_free(&teacher->whole);
     free(teacher->path);
+    free(teacher->checksum);
     free(teacher->distill);
     *teacher = (struct teacher){0};
 }

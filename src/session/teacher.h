@@ -7,6 +7,7 @@
 
 struct teacher {
     char *path;                /* of its weights; NULL: there is none */
+    char *checksum;            /* of them all; NULL: the file has none */
     struct graph whole;        /* as it was trained */
     struct graph graph;        /* as it runs */
     struct store store;        /* of `graph`; no memory: not opened */
