@@ -31,6 +31,17 @@ ok "... until it has run" measure $residual
 ok "... which counts for images of another size, too" [ "$(from $residual -s augment.crop=6)" = scaled ]
 ok "plan says so in words" sh -c '"$0" plan -c run.ini | grep -q "ms  measured in an earlier run"' "$AMPTRAIN"
 
+# Without a device, a GPU is planned for as the newest measured step names it.
+if "$AMPTRAIN" -V | grep -q cuDNN; then
+    gpu_ms() { field=step_ms planned -s run.device=cuda "$@"; }
+    assumed=$(gpu_ms) assumed_two=$(gpu_ms -s parallel.gpus=2)
+    echo "00000001 00000002 1 1 NVIDIA L4" >>"$steps"
+    ok "the GPU of an earlier run is planned for" awk "BEGIN { exit !($(gpu_ms) > 1.02 * $assumed) }"
+    ok "... unless there are several" [ "$(gpu_ms -s parallel.gpus=2)" = "$assumed_two" ]
+else
+    skip "the GPU of an earlier run is planned for" "built without CUDA"
+fi
+
 # Lines that are damaged count for nothing, and are gone after the next step.
 for line in '' x '1 2' 'zz zz 1 1 CPU' '00000001 00000002 nan 1 CPU' '00000001 00000002 inf 1 CPU' \
     '00000001 00000002 1 0 CPU' '00000001 00000002 -1 1 CPU' '00000001 00000002 1e400 1 CPU'; do

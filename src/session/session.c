@@ -1,6 +1,7 @@
 #include "session/session.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/host.h"
@@ -22,6 +23,7 @@ void session_close(struct session *session)
     data_close(&session->data);
     group_close(session->stages);
     if (session->replicas != session->comm) group_close(session->replicas);
+    free(session->gpu);
     *session = (struct session){0};
 }
 

@@ -21,6 +21,7 @@ struct session {
     struct comm *replicas, *stages;   /* ranks with this one's stage, and of its pipeline; NULL: none */
     int stage;                        /* of the pipeline: this rank's, or the one that is planned */
     struct device *device;            /* NULL until session_open_device */
+    char *gpu;                        /* that an earlier run had, for plans until then; NULL: unknown */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
     struct pinned *pinned;            /* of host memory for copies */
     struct decoding *decoding;        /* decoding by the device; NULL: workers decode all images */

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "compile/ir/program.h"
 #include "session/step_fit.h"
+#include "session/step_times.h"
 #include "session/whiten.h"
 
 static enum status refuse_batch(const struct session *session, int64_t limit)
@@ -126,6 +127,7 @@ enum status session_open(struct settings *settings, const struct data_options *d
                          struct comm *comm, struct session *session)
 {
     *session = (struct session){.settings = settings, .file = data->file, .comm = comm};
+    session->gpu = step_times_gpu();
     enum status status = open_parts(session, data);
     if (status == OK) status = check_preprocessing(session);
     if (status == OK) status = check_algorithm(session);

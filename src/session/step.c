@@ -51,13 +51,14 @@ static struct kernel_options kernel_options(const struct session *session)
 }
 
 /* Ranks must choose alike, whatever GPUs and processors they have: they plan for the ones that are assumed
- * where no device is at hand. */
+ * where no device is known. */
 static struct machine machine_of(const struct session *session)
 {
     int threads = (int)session->settings->run.threads;
-    bool alone = session->device && !session->comm;
+    bool alone = !session->comm && session->hyper.replicas * session->hyper.stages == 1;
+    const char *gpu = session->device ? session->device->model : session->gpu;
     if (session_device_kind(session) == DEVICE_CPU) return machine_cpu(threads > 0 ? threads : 2);
-    return machine_gpu(alone ? session->device->model : NULL, session->hyper.precision->tf32);
+    return machine_gpu(alone ? gpu : NULL, session->hyper.precision->tf32);
 }
 
 /* Where the host runs ahead, one batch is on its way while another is worked on. */

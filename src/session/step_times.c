@@ -121,6 +121,28 @@ void step_times_note(const struct session *session, const struct program *progra
     free(folder);
 }
 
+char *step_times_gpu(void)
+{
+    char *folder = search_paths_cache(), *gpu = NULL;
+    int count = 0;
+    struct entry *entries = folder ? entries_read(folder, &count) : NULL;
+    for (int i = count - 1; i >= 0 && !gpu; i--)
+        if (strcmp(entries[i].device, "CPU") != 0) gpu = text_copy(entries[i].device);
+    free(entries);
+    free(folder);
+    return gpu;
+}
+
+/* By the rates of the device on which a step was measured. */
+static double modelled_there(const struct session *session, const struct program *program,
+                             const struct entry *entry)
+{
+    struct program there = *program;
+    if (session_device_kind(session) == DEVICE_CUDA)
+        there.machine = machine_gpu(entry->device, session->hyper.precision->tf32);
+    return cost_program(&there);
+}
+
 enum step_time_origin step_times_recall(const struct session *session, const struct program *program,
                                         double *seconds)
 {
@@ -138,7 +160,7 @@ enum step_time_origin step_times_recall(const struct session *session, const str
             *seconds = entry->seconds;
         } else if (origin == STEP_TIME_MODELLED) {
             origin = STEP_TIME_SCALED;
-            *seconds = cost_program(program) * entry->seconds / entry->modelled;
+            *seconds = modelled_there(session, program, entry) * entry->seconds / entry->modelled;
         }
     }
     free(entries);

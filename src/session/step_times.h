@@ -16,6 +16,9 @@ enum step_time_origin {
  * Failing to write the file has no effect. */
 void step_times_note(const struct session *session, const struct program *program, double seconds);
 
+/* The GPU of the newest step that was remembered, by its full name, for the caller to free; NULL: none. */
+char *step_times_gpu(void);
+
 /* Seconds of a step of `program` on any device of the session's kind; *seconds is set unless the origin is
  * STEP_TIME_MODELLED. Memory offsets and workspaces are not looked at. */
 enum step_time_origin step_times_recall(const struct session *session, const struct program *program,
