@@ -1,5 +1,6 @@
 #include "export_safetensors.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ struct export {
     enum dtype dtype;                    /* values other than counters */
     struct weights_names names;          /* of the library whose names are written; empty: ours */
     struct safetensors_item *items;
-    int *entries;                        /* by item and file, in `from` */
+    int *entries;                        /* by item and file, in `from`; -1: a window's index */
     int count;
     bool averages;
 };
@@ -63,6 +64,46 @@ static enum status choose(struct export *export)
     return OK;
 }
 
+/* ---- Windows ---- */
+
+/* torchvision also stores which row of the table of position biases each two tokens of a window have. */
+#define BIAS_TABLE ".relative_position_bias_table"
+#define BIAS_INDEX ".relative_position_index"
+
+static int64_t window_of(int64_t rows)
+{
+    return ((int64_t)llround(sqrt((double)rows)) + 1) / 2;
+}
+
+static void add_indices(struct export *export)
+{
+    int tables = export->count;
+    export->items = memory_resize(export->items, 2 * (size_t)tables, sizeof *export->items);
+    export->entries = memory_resize(export->entries, 2 * (size_t)(tables * export->files),
+                                    sizeof *export->entries);
+    for (int i = 0; i < tables; i++) {
+        const struct safetensors_item *table = &export->items[i];
+        if (!text_ends_in(table->name, BIAS_TABLE)) continue;
+        int64_t tokens = window_of(table->shape.dim[0]) * window_of(table->shape.dim[0]);
+        int stem = (int)(strlen(table->name) - strlen(BIAS_TABLE));
+        export->entries[export->count * export->files] = -1;
+        export->items[export->count++] = (struct safetensors_item){
+            text_format("%.*s" BIAS_INDEX, stem, table->name), I64, shape_vector(tokens * tokens)};
+    }
+}
+
+static void fill_index(int64_t count, int64_t *index)
+{
+    int64_t tokens = (int64_t)llround(sqrt((double)count)), window = (int64_t)llround(sqrt((double)tokens));
+    for (int64_t k = 0; k < count; k++) {
+        int64_t i = k / tokens, j = k % tokens;
+        int64_t h = i / window - j / window + window - 1, w = i % window - j % window + window - 1;
+        index[k] = h * (2 * window - 1) + w;
+    }
+}
+
+/* ---- Values ---- */
+
 /* The mean over the files, in fp32. */
 static bool read_mean(const struct export *export, const int *entries, size_t count, float *mean,
                       struct reason *reason)
@@ -82,6 +123,10 @@ static enum status read_item(void *context, int item, void *data)
 {
     const struct export *export = context;
     const int *entries = export->entries + item * export->files;
+    if (entries[0] < 0) {
+        fill_index(shape_count(export->items[item].shape), data);
+        return OK;
+    }
     enum dtype to = export->items[item].dtype, from = export->from[0].entries[entries[0]].dtype;
     size_t count = (size_t)shape_count(export->items[item].shape);
     struct reason reason;
@@ -249,6 +294,7 @@ static enum status export_all(struct export *export, const char *library, const 
         TRY(open_names(export, library, arch));
         TRY(choose(export));
     }
+    if (library && strcmp(library, "torchvision") == 0) add_indices(export);
     if (export->averages) log_info("%s: using the averaged weights (ema)", export->from[0].path);
     TRY(write_file(export, output));
     log_info("%s: %d tensors in %s", output, export->count, dtype_table[export->dtype].name);

@@ -130,7 +130,11 @@ def strict(library, path, name):
     import torch
     from safetensors.torch import load_file
 
-    if library == "timm":
+    if library == "torchvision":
+        import torchvision
+
+        net = torchvision.models.get_model(name, weights=None, num_classes=3)
+    elif library == "timm":
         import timm
 
         net = timm.create_model(name, num_classes=10, in_chans=1)

@@ -69,6 +69,10 @@ steps() {
         -s optimizer.weight_decay=0.05 -s schedule.name=constant -s amp.precision=fp32 -s log.every=1 \
         -s log.tensorboard=no -s run.report=no -o "$net" && peers follows "$net" . "$net/metrics.jsonl"
 }
+strictly() {
+    "$AMPTRAIN" export -q --weights "$2" --names "$1" -o "$2.exported.safetensors" &&
+        peers strict "$1" "$2.exported.safetensors" "$2"
+}
 if ! "$python" -c 'import safetensors, timm, torchvision' 2>/dev/null; then
     skip "losses of transformers" "python has no timm and torchvision"
 else
@@ -77,6 +81,7 @@ else
         [ -d "noise$side" ] || "$python" "$top_srcdir/tests/onnx_logits.py" pictures "noise$side" "$side" 3
         ok "first steps of $net in PyTorch" peers trace "$net" . "noise$side.npy"
         ok "... are those here" steps
+        [ "$net" != swin_t ] || ok "... and torchvision loads the weights strictly" strictly torchvision swin_t
         rm -rf "$net" "$net".*
     done
 fi
