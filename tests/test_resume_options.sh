@@ -30,6 +30,7 @@ value_of() { # KEY VALUE
     model.weights) echo whole ;;
     train.freeze) echo 'fc.*' ;;
     train.loss) echo bce ;;
+    train.teacher) echo whole ;;
     optimizer.name) echo adamw ;;
     optimizer.lr_scale) echo 'fc.*:0.5' ;;
     schedule.name) echo poly ;;
