@@ -288,13 +288,13 @@ ok "plan --dump=PASS" sh -c '"$AMPTRAIN" plan -c run.ini --dump=differentiate | 
     grep -qx "pass differentiate"'
 "$AMPTRAIN" plan -c run.ini --dump=all >dump3
 ok "plan --dump=all" sh -c 'grep "^pass " dump3 | tr "\n" " " |
-    grep -q "^pass lower pass autocast .*pass relu_mask "'
+    grep -q "^pass fuse pass lower pass autocast .*pass relu_mask "'
 after_each() { for pass; do "$AMPTRAIN" plan -c run.ini --dump="$pass" && echo; done | sed '$d' |
     cmp - dump3; }
 ok "... equals --dump=PASS for each pass" after_each $(sed -n 's/^pass //p' dump3)
 ok "plan --dump with an unknown pass" says 2 "no such pass: autocas; did you mean autocast?" \
     "$AMPTRAIN" plan -c run.ini --dump=autocas
-ok "... lists the passes" says 2 "passes: lower, autocast, " "$AMPTRAIN" plan -c run.ini --dump=x
+ok "... lists the passes" says 2 "passes: fuse, lower, autocast, " "$AMPTRAIN" plan -c run.ini --dump=x
 ok "plan --dump with a pass that does not run" says 2 "the pass offload does not run" \
     "$AMPTRAIN" plan -c run.ini --dump=offload
 ok "plan --dump with other output" says 2 "cannot be combined" "$AMPTRAIN" plan -c run.ini --dump --json
