@@ -254,10 +254,10 @@ static void newer_pack(void **state)
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     struct bytes bytes = golden("images.pack");
     struct dataset dataset;
-    bytes.data[7] = '3';
+    bytes.data[7] = '4';
     case_write_bytes(folder, "x.pack", bytes);
     assert_int_equal(open_pack(path, &dataset), BAD_DATA);
-    assert_non_null(strstr(case_log(), "has version 3; this amptrain reads versions 1 and 2"));
+    assert_non_null(strstr(case_log(), "has version 4; this amptrain reads versions 1 to 3"));
     free(path);
     case_remove(folder);
 }
