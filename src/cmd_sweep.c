@@ -42,6 +42,7 @@ struct sweeping {
     struct trial *trials;              /* [sweep.count] */
     int slots, running, gpus;
     bool *taken;                       /* [slots] */
+    bool divided;                      /* each run has an equal part of the processors */
     int64_t memory, used;              /* that may be used; by runs that run; 0: not counted */
     bool stopping;
 };
@@ -90,6 +91,7 @@ static enum status set_slots(struct sweeping *all)
     TRY(read_settings(all->cmd, &all->sweep.runs[0], &settings));
     all->gpus = gpus_of(&settings);
     bool named = strchr(settings.run.device, ':') || settings.parallel.gpus > 1;
+    all->divided = all->gpus == 0 && jobs > 1 && !settings_given(&settings, "run", "threads");
     settings_free(&settings);
     int most = named ? 1 : all->gpus;
     if (all->gpus > 0 && jobs > most) {
@@ -138,7 +140,7 @@ static char *const *arguments_of(const struct sweeping *all, const struct trial 
     for (int i = 0; i < trial->run->set_count; i++)
         *array_push(words, count) = text_format("-s%s", trial->run->sets[i]);
     int threads = host_processors() / all->slots;
-    if (all->slots > 1 && all->gpus == 0)
+    if (all->divided)
         *array_push(words, count) = text_format("-srun.threads=%d", threads > 0 ? threads : 1);
     if (all->gpus > 1 && all->slots > 1)
         *array_push(words, count) = text_format("-srun.device=cuda:%d", trial->slot);

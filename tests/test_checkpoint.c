@@ -73,6 +73,8 @@ static void open_fixture_of(struct fixture *fixture, const char *model, uint64_t
     fixture->device = place_open(1);
     assert_int_equal(store_open(fixture->device, &fixture->graph, &options, &fixture->store), OK);
     assert_int_equal(settings_load(NULL, NULL, 0, &fixture->settings), OK);
+    fixture->settings.data.task = TASK_CLASSIFY;      /* as a session resolves them */
+    fixture->settings.train.loss = TRAIN_LOSS_CE;
     fill_store(&fixture->store, seed);
     fixture->position = (struct position){.epoch = 3,
                                           .batch = 17,
