@@ -31,7 +31,7 @@ enum status gradcam_find(const struct graph *graph, const char *layer, int *node
 }
 
 /* Nodes in the order of their outputs: what attention layers read, then the layer. */
-static enum status open_joined(const struct session *session, struct store *store, const struct exec *lender,
+static enum status open_joined(const struct session *session, struct store *store, const struct exec_memory *memory,
                                struct gradcam *gradcam)
 {
     const struct rollout *rollout = &gradcam->rollout;
@@ -40,7 +40,7 @@ static enum status open_joined(const struct session *session, struct store *stor
         nodes[i] = gradcam->graph->nodes[rollout->layers[i]].inputs[0];
     nodes[rollout->count] = gradcam->node;
     enum status status =
-        layer_output_open_joined(session, store, nodes, rollout->count + 1, lender, &gradcam->output);
+        layer_output_open_joined(session, store, nodes, rollout->count + 1, memory, &gradcam->output);
     free(nodes);
     return status;
 }
@@ -65,7 +65,7 @@ static bool can_roll(const struct gradcam *gradcam, const struct rollout *rollou
 }
 
 enum status gradcam_open(const struct session *session, struct store *store, int node, bool own,
-                         const struct exec *lender, struct gradcam *gradcam)
+                         const struct exec_memory *memory, struct gradcam *gradcam)
 {
     const struct graph *graph = &session->graphs.evaluation;
     struct rollout rollout;
@@ -75,8 +75,8 @@ enum status gradcam_open(const struct session *session, struct store *store, int
     if (!own && can_roll(gradcam, &rollout)) gradcam->rollout = rollout;
     else rollout_close(&rollout);
     enum status status = tail_open(graph, node, store, &gradcam->tail);
-    if (status == OK && gradcam->rollout.layers) status = open_joined(session, store, lender, gradcam);
-    else if (status == OK) status = layer_output_open(session, store, node, false, lender, &gradcam->output);
+    if (status == OK && gradcam->rollout.layers) status = open_joined(session, store, memory, gradcam);
+    else if (status == OK) status = layer_output_open(session, store, node, false, memory, &gradcam->output);
     if (status != OK) gradcam_close(gradcam);
     return status;
 }

@@ -28,9 +28,9 @@ enum status gradcam_find(const struct graph *graph, const char *layer, int *node
 int gradcam_layer(const struct graph *graph);
 
 /* `step` of its output computes what is needed on the session's device. `own`: Grad-CAM of the layer, also in
- * a transformer. `lender`: as in struct exec_memory. */
+ * a transformer. */
 enum status gradcam_open(const struct session *session, struct store *store, int node, bool own,
-                         const struct exec *lender, struct gradcam *gradcam);
+                         const struct exec_memory *memory, struct gradcam *gradcam);
 void gradcam_close(struct gradcam *gradcam);         /* accepts a zeroed struct */
 
 /* The logits of an image, from the step's outputs for it. */

@@ -36,27 +36,27 @@ enum status layer_output_find(const struct graph *graph, const char *layer, int 
 }
 
 static enum status open_part(const struct session *session, struct store *store, struct graph part,
-                             const struct exec *lender, struct layer_output *output)
+                             const struct exec_memory *memory, struct layer_output *output)
 {
     *output = (struct layer_output){.graph = part, .shape = part.nodes[part.output].shape};
     output->count = shape_count(output->shape);
-    enum status status = step_open_features(session, &output->graph, store, lender, &output->step);
+    enum status status = step_open_features(session, &output->graph, store, memory, &output->step);
     if (status != OK) layer_output_close(output);
     return status;
 }
 
 enum status layer_output_open(const struct session *session, struct store *store, int node, bool mean,
-                              const struct exec *lender, struct layer_output *output)
+                              const struct exec_memory *memory, struct layer_output *output)
 {
     struct graph part = graph_until(&session->graphs.evaluation, node, mean);
-    return open_part(session, store, part, lender, output);
+    return open_part(session, store, part, memory, output);
 }
 
 enum status layer_output_open_joined(const struct session *session, struct store *store, const int *nodes,
-                                     int count, const struct exec *lender, struct layer_output *output)
+                                     int count, const struct exec_memory *memory, struct layer_output *output)
 {
     struct graph part = graph_join(&session->graphs.evaluation, nodes, count);
-    return open_part(session, store, part, lender, output);
+    return open_part(session, store, part, memory, output);
 }
 
 void layer_output_close(struct layer_output *output)

@@ -15,10 +15,10 @@ struct layer_output {
 enum status layer_output_find(const struct graph *graph, const char *layer, int *node);
 
 /* Plans and allocates an evaluation of the session's network up to a node, or of the mean over its pixels.
- * The store is the network's. `lender`: as in struct exec_memory. */
+ * The store is the network's. */
 enum status layer_output_open(const struct session *session, struct store *store, int node, bool mean,
-                              const struct exec *lender, struct layer_output *output);
+                              const struct exec_memory *memory, struct layer_output *output);
 /* The same of several nodes with equally many pixels, one beside the other in each pixel's channels. */
 enum status layer_output_open_joined(const struct session *session, struct store *store, const int *nodes,
-                                     int count, const struct exec *lender, struct layer_output *output);
+                                     int count, const struct exec_memory *memory, struct layer_output *output);
 void layer_output_close(struct layer_output *output);        /* accepts a zeroed struct */

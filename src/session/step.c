@@ -286,9 +286,9 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
     return prepare(session, kind, step_graph(session, kind), &compiling, store, step);
 }
 
-static enum status place(struct step *step, const struct exec *lender)
+static enum status place(struct step *step, const struct exec_memory *memory)
 {
-    enum status status = exec_place(step->exec, &(struct exec_memory){.lender = lender});
+    enum status status = exec_place(step->exec, memory);
     if (status != OK) step_close(step);
     return status;
 }
@@ -297,16 +297,16 @@ enum status step_open(const struct session *session, enum step_kind kind, struct
                       struct step *step)
 {
     TRY(step_prepare(session, kind, store, step));
-    return place(step, NULL);
+    return place(step, &(struct exec_memory){0});
 }
 
 enum status step_open_features(const struct session *session, const struct graph *part, struct store *store,
-                               const struct exec *lender, struct step *step)
+                               const struct exec_memory *memory, struct step *step)
 {
     struct compile_options compiling = step_options(session, STEP_EVALUATION);
     compiling.lower.features = true;
     TRY(prepare(session, STEP_EVALUATION, part, &compiling, store, step));
-    return place(step, lender);
+    return place(step, memory);
 }
 
 void step_close(struct step *step)

@@ -30,9 +30,9 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
 enum status step_open(const struct session *session, enum step_kind kind, struct store *store,
                       struct step *step);
 /* An evaluation of a part of the session's network (graph_until), whose outputs are exec_logits; there are no
- * losses. The store is the whole network's. `lender`: as in struct exec_memory. */
+ * losses. The store is the whole network's. */
 enum status step_open_features(const struct session *session, const struct graph *part, struct store *store,
-                               const struct exec *lender, struct step *step);
+                               const struct exec_memory *memory, struct step *step);
 void step_close(struct step *step);          /* accepts a zeroed struct */
 
 /* The number of consecutive overflows at the minimum loss scale that is reported; train.on_nan=stop ends the

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "session/gradcam.h"
 #include "session/inference.h"
@@ -91,13 +92,19 @@ enum status mistakes_explain(const struct session *session, struct store *store,
     bool classes = !session->hyper.task->measure;
     if (!classes || session->comm || node < 0 || count == 0) return OK;
     if (tail_weights(graph, node) > TAIL_MOST || !has_memory(session)) return OK;
-    TRY(gradcam_open(session, store, node, false, step->exec, &explaining.gradcam));
+    struct text shortage = {0};
+    const struct exec_memory memory = {.lender = step->exec, .shortage = &shortage};
+    enum status status = gradcam_open(session, store, node, false, &memory, &explaining.gradcam);
+    bool short_of_memory = status != OK && shortage.data;
+    if (short_of_memory) log_detail("mistakes have no explanations: %s", shortage.data);
+    text_free(&shortage);
+    if (status != OK) return short_of_memory ? OK : status;
     mistakes->h = explaining.gradcam.h;
     mistakes->w = explaining.gradcam.w;
     int64_t numbers = count * mistakes->h * mistakes->w;
     mistakes->maps = memory_new((size_t)numbers, sizeof *mistakes->maps);
     for (int64_t i = 0; i < numbers; i++) mistakes->maps[i] = NAN;
-    enum status status = explain_all(session, &explaining);
+    status = explain_all(session, &explaining);
     gradcam_close(&explaining.gradcam);
     return status;
 }
