@@ -175,7 +175,8 @@ static enum status embedder_open(struct cmd *cmd, struct embedder *embedder)
     const struct graph *graph = &session->graphs.evaluation;
     TRY(layer_output_find(graph, cmd_value(cmd, "layer"), &node));
     TRY(preprocessing_open(session, false));
-    TRY(layer_output_open(session, &embedder->trained.store, node, true, &(struct exec_memory){0}, &embedder->output));
+    TRY(layer_output_open(session, &embedder->trained.store, node, true, &(struct exec_memory){0},
+                          &embedder->output));
     embedder->layer = graph->nodes[node].name;
     log_info("%" PRId64 " feature%s of each image: layer '%s' of %s%s", embedder->output.count,
              embedder->output.count == 1 ? "" : "s", embedder->layer, graph->arch,

@@ -205,7 +205,8 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
     TRY(preprocessing_open(session, false));
     const struct gradcam *gradcam = &explainer->gradcam;
     bool own = cmd_value(cmd, "layer") != NULL;
-    TRY(gradcam_open(session, &explainer->trained.store, node, own, &(struct exec_memory){0}, &explainer->gradcam));
+    TRY(gradcam_open(session, &explainer->trained.store, node, own, &(struct exec_memory){0},
+                     &explainer->gradcam));
     if (gradcam->rollout.layers)
         log_info("attention rollout of %d layer%s of %s: %dx%d patches, the same for all classes",
                  gradcam->rollout.count, gradcam->rollout.count == 1 ? "" : "s", graph->arch, gradcam->h,

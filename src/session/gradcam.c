@@ -31,8 +31,8 @@ enum status gradcam_find(const struct graph *graph, const char *layer, int *node
 }
 
 /* Nodes in the order of their outputs: what attention layers read, then the layer. */
-static enum status open_joined(const struct session *session, struct store *store, const struct exec_memory *memory,
-                               struct gradcam *gradcam)
+static enum status open_joined(const struct session *session, struct store *store,
+                               const struct exec_memory *memory, struct gradcam *gradcam)
 {
     const struct rollout *rollout = &gradcam->rollout;
     int *nodes = memory_new((size_t)rollout->count + 1, sizeof *nodes);

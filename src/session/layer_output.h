@@ -20,5 +20,6 @@ enum status layer_output_open(const struct session *session, struct store *store
                               const struct exec_memory *memory, struct layer_output *output);
 /* The same of several nodes with equally many pixels, one beside the other in each pixel's channels. */
 enum status layer_output_open_joined(const struct session *session, struct store *store, const int *nodes,
-                                     int count, const struct exec_memory *memory, struct layer_output *output);
+                                     int count, const struct exec_memory *memory,
+                                     struct layer_output *output);
 void layer_output_close(struct layer_output *output);        /* accepts a zeroed struct */
