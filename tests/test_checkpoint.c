@@ -219,6 +219,49 @@ static void in_a_thread(void **state)
     remove_all();
 }
 
+/* A device from which the first download takes so long that another run saves in the folder meanwhile. */
+static const struct fixture *other;
+static enum status (*download)(struct device *, int, void *, const void *, size_t);
+
+static enum status slow_download(struct device *device, int stream, void *host, const void *memory,
+                                 size_t bytes)
+{
+    const struct fixture *saved = other;
+    other = NULL;
+    if (saved) assert_int_equal(save_as(saved, (const char *const[]){CHECKPOINT_BEST, NULL}), OK);
+    return download(device, stream, host, memory, bytes);
+}
+
+static void replaced_while_written(void **state)
+{
+    static const char *const also[] = {CHECKPOINT_BEST, NULL};
+    struct fixture first, second;
+    open_fixture(&first, 1);
+    open_fixture(&second, 2);
+    for (int there = 0; there < 2; there++) {
+        if (there) assert_int_equal(save(&first), OK);
+        struct device_backend slow = *first.device->backend, *usual = (void *)first.device->backend;
+        download = slow.transfers.download;
+        slow.transfers.download = slow_download;
+        struct caught caught;
+        caught_begin(&caught);
+        first.device->backend = &slow;
+        other = &second;
+        enum status status = save_as(&first, also);
+        first.device->backend = usual;
+        caught_end(&caught);
+        assert_int_equal(status, FAILED);
+        assert_true(caught_has(&caught, "another process has replaced it"));
+        assert_saved(&second);
+        assert_int_equal(checkpoint_serial(&directory, CHECKPOINT_BEST),
+                         checkpoint_serial(&directory, CHECKPOINT_LAST));
+        text_free(&caught.words);
+        remove_all();
+    }
+    close_fixture(&first);
+    close_fixture(&second);
+}
+
 /* The last one stays. */
 static void in_a_thread_without_space(void **state)
 {
@@ -1069,6 +1112,7 @@ int main(void)
         cmocka_unit_test(round_trip),
         cmocka_unit_test(in_a_thread),
         cmocka_unit_test(in_a_thread_without_space),
+        cmocka_unit_test(replaced_while_written),
         cmocka_unit_test(best),
         cmocka_unit_test(best_that_was_lost),
         cmocka_unit_test(names_and_sizes),
