@@ -58,6 +58,15 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count)
     return IMAGE_UNKNOWN;
 }
 
+void image_over_white(uint8_t *to, const uint8_t *from, size_t count, int channels)
+{
+    for (size_t i = 0; i < count; i++, from += channels + 1) {
+        uint32_t alpha = from[channels];
+        for (int k = 0; k < channels; k++)
+            *to++ = (uint8_t)((from[k] * alpha + 255 * (255 - alpha) + 127) / 255);
+    }
+}
+
 /* Formats that are not read: bytes from `at` on. */
 static const struct {
     size_t at, count;
@@ -65,9 +74,11 @@ static const struct {
 } foreign[] = {
     {4, 7, "ftyphei", "HEIC"}, {4, 7, "ftyphev", "HEIC"}, {4, 8, "ftypmif1", "HEIC"},
     {4, 8, "ftypmsf1", "HEIC"}, {4, 7, "ftypavi", "AVIF"}, {4, 8, "ftypcrx ", "a camera's raw format"},
-    {0, 4, "GIF8", "GIF"}, {0, 4, "II*\0", "TIFF"}, {0, 4, "MM\0*", "TIFF"}, {0, 4, "8BPS", "Photoshop"},
+    {0, 4, "GIF8", "GIF"}, {0, 4, "II*\0", "TIFF"}, {0, 4, "MM\0*", "TIFF"},
+    {0, 4, "II+\0", "TIFF"}, {0, 4, "MM\0+", "TIFF"}, {0, 4, "8BPS", "Photoshop"},
     {4, 8, "JXL \r\n\x87\n", "JPEG XL"}, {0, 2, "\xff\x0a", "JPEG XL"},
     {4, 8, "jP  \r\n\x87\n", "JPEG 2000"}, {0, 4, "\xff\x4f\xff\x51", "JPEG 2000"},
+    {0, 4, "qoif", "QOI"}, {0, 4, "v/1\x01", "OpenEXR"},
 };
 
 const char *image_foreign(const uint8_t *bytes, size_t count)
@@ -76,7 +87,11 @@ const char *image_foreign(const uint8_t *bytes, size_t count)
         if (count >= foreign[i].at + foreign[i].count &&
             memcmp(bytes + foreign[i].at, foreign[i].bytes, foreign[i].count) == 0)
             return foreign[i].name;
-    /* The magic of two letters alone also begins texts; a BMP has four zero bytes after its size. */
+    /* The magic of two letters alone also begins texts; white space follows that of a PNM (PPM, PGM), and a
+     * BMP has four zero bytes after its size. */
+    bool pnm = count >= 3 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
+               (bytes[2] == '\n' || bytes[2] == ' ');
+    if (pnm) return "PNM";
     bool bmp = count >= 10 && memcmp(bytes, "BM", 2) == 0 && memcmp(bytes + 6, "\0\0\0\0", 4) == 0;
     return bmp ? "BMP" : NULL;
 }

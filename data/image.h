@@ -20,6 +20,7 @@ struct box {
 struct image {
     int h, w, c;
     int top, left, full_h, full_w;
+    bool deep;                 /* the file has 16 bits a channel, of which the upper 8 are here */
     uint8_t *pixels;
     size_t capacity;
 };
@@ -58,7 +59,7 @@ struct image_options {
 };
 
 /* Decodes a PNG, JPEG or WebP in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits,
- * alpha (dropped), CMYK and YCCK are converted. False, with the reason, if it is corrupt, truncated or too
+ * alpha (over white), CMYK and YCCK are converted. False, with the reason, if it is corrupt, truncated or too
  * large; never crashes. Gamma and colour profiles are not applied. Sizes and parts are those of the upright
  * image.
  *
@@ -94,3 +95,5 @@ bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const s
 bool image_decode_jpeg(const uint8_t *bytes, size_t count, struct image_options options,
                        const struct image_choice *choice, struct image *image, struct reason *reason);
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count);
+/* `count` pixels of `channels` bytes and alpha over white; `to` may be `from`. */
+void image_over_white(uint8_t *to, const uint8_t *from, size_t count, int channels);

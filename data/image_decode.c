@@ -17,7 +17,7 @@ static bool choose_turned(void *context, int h, int w, struct box *part, struct 
 static bool refuse_unknown(const uint8_t *bytes, size_t count, struct reason *reason)
 {
     const char *foreign = image_foreign(bytes, count);
-    if (foreign) return because(reason, "%s is not read; convert it to JPEG or PNG", foreign);
+    if (foreign) return because(reason, "%s is not read; `mogrify -format png FILE` converts it", foreign);
     return because(reason, count ? "neither PNG, JPEG nor WebP by its first bytes" : "empty");
 }
 
@@ -30,6 +30,7 @@ bool image_decode(const uint8_t *bytes, size_t count, struct image_options optio
                    struct reason *) = NULL;
     struct turned turned = {choice, 1};
     const struct image_choice upright = {choose_turned, &turned};
+    image->deep = false;
     switch (image_sniff(bytes, count)) {
     case IMAGE_JPEG: return image_decode_jpeg(bytes, count, options, choice, image, reason);
     case IMAGE_UNKNOWN: return refuse_unknown(bytes, count, reason);

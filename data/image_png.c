@@ -50,7 +50,7 @@ static void ask_for_bytes(struct reader *reader, int channels)
         if (channels == 3) png_set_gray_to_rgb(png);
     }
     png_set_scale_16(png);
-    png_set_strip_alpha(png);
+    if (png_get_valid(png, reader->info, PNG_INFO_tRNS)) png_set_tRNS_to_alpha(png);
     png_set_interlace_handling(png);
     png_read_update_info(png, reader->info);
 }
@@ -68,18 +68,24 @@ static bool read_pixels(struct reader *reader, int channels)
     bool grey = !(png_get_color_type(png, reader->info) & PNG_COLOR_MASK_COLOR);
     int decoded = grey && channels == 1 ? 1 : 3;
     struct box part;
+    reader->image->deep = png_get_bit_depth(png, reader->info) == 16;
     ask_for_bytes(reader, channels);
+    bool alpha = png_get_channels(png, reader->info) > decoded;
+    int stored = decoded + alpha;
     /* Decoding a part has no benefit, but the image may turn out to be unusable. */
     if (reader->choice && !reader->choice->choose(reader->choice->context, h, w, &part, reader->reason))
         return false;
-    if (!image_resize_buffer(reader->image, h, w, decoded, reader->reason)) return false;
-    size_t stride = (size_t)w * (size_t)decoded;
+    if (!image_resize_buffer(reader->image, h, w, stored, reader->reason)) return false;
+    size_t stride = (size_t)w * (size_t)stored;
     if (png_get_rowbytes(png, reader->info) != stride) png_error(png, "rows of an unexpected size");
     reader->rows = malloc((size_t)h * sizeof *reader->rows);
     if (!reader->rows) png_error(png, "no memory for the list of rows");
     for (int y = 0; y < h; y++) reader->rows[y] = reader->image->pixels + (size_t)y * stride;
     png_read_image(png, reader->rows);
     png_read_end(png, NULL);
+    reader->image->c = decoded;
+    uint8_t *pixels = reader->image->pixels;
+    if (alpha) image_over_white(pixels, pixels, (size_t)h * (size_t)w, decoded);
     return true;
 }
 

@@ -177,15 +177,13 @@ static EVERY_MACHINE(bool, unfilter_row, (int filter, uint8_t *row, const uint8_
     return unfilter(filter, row, above, bytes, c);
 }
 
-/* Copies grey or RGB without alpha. */
+/* Grey or RGB, over white if there is alpha; grey may become RGB. */
 static void take_row(const uint8_t *row, int stored, int w, int channels, uint8_t *to)
 {
-    if (stored == channels) {
-        memcpy(to, row, (size_t)w * (size_t)channels);
-        return;
-    }
-    for (int x = 0; x < w; x++, row += stored, to += channels)
-        for (int k = 0; k < channels; k++) to[k] = row[stored < 3 ? 0 : k];
+    int colours = stored % 2 ? stored : stored - 1;
+    if (colours < stored) image_over_white(to, row, (size_t)w, colours);
+    else memcpy(to, row, (size_t)w * (size_t)colours);
+    for (int x = w - 1; colours < channels && x >= 0; x--) memset(to + 3 * x, to[x], 3);
 }
 
 static bool take_rows(struct plain *plain, int channels, struct image *image)

@@ -1,4 +1,5 @@
-/* WebP by libwebp: lossy and lossless images become RGB. Google, WebP Container Specification (RFC 9649). */
+/* WebP by libwebp: lossy and lossless images become RGB, over white. Google, WebP Container Specification
+ * (RFC 9649). */
 #include <webp/decode.h>
 
 #include "data/image.h"
@@ -18,15 +19,16 @@ static const char *webp_reason(VP8StatusCode status)
     return "the file cannot be decoded";
 }
 
+/* RGB, or RGBA in an image of four channels. */
 static VP8StatusCode decode_pixels(const uint8_t *bytes, size_t count, const struct image *image)
 {
     WebPDecoderConfig config;
     if (!WebPInitDecoderConfig(&config)) return VP8_STATUS_UNSUPPORTED_FEATURE;
-    config.output.colorspace = MODE_RGB;
+    config.output.colorspace = image->c == 4 ? MODE_RGBA : MODE_RGB;
     config.output.is_external_memory = 1;
     config.output.u.RGBA.rgba = image->pixels;
-    config.output.u.RGBA.stride = 3 * image->w;
-    config.output.u.RGBA.size = (size_t)image->h * (size_t)image->w * 3;
+    config.output.u.RGBA.stride = image->c * image->w;
+    config.output.u.RGBA.size = (size_t)image->h * (size_t)image->w * (size_t)image->c;
     VP8StatusCode status = WebPDecode(bytes, count, &config);
     WebPFreeDecBuffer(&config.output);
     return status;
@@ -42,11 +44,15 @@ bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const s
     if (features.has_animation) return because(reason, "WebP: it is an animation");
     if (choice && !choice->choose(choice->context, features.height, features.width, &part, reason))
         return false;
-    if (!image_resize_buffer(image, features.height, features.width, 3, reason)) return false;
+    int stored = features.has_alpha ? 4 : 3;
+    if (!image_resize_buffer(image, features.height, features.width, stored, reason)) return false;
     status = decode_pixels(bytes, count, image);
     if (status != VP8_STATUS_OK) return because(reason, "WebP: %s", webp_reason(status));
+    size_t pixels = (size_t)image->h * (size_t)image->w;
+    if (stored == 4) image_over_white(image->pixels, image->pixels, pixels, 3);
+    image->c = 3;
     if (channels == 3) return true;
-    image_grey_from_rgb(image->pixels, image->pixels, (size_t)image->h * (size_t)image->w);
+    image_grey_from_rgb(image->pixels, image->pixels, pixels);
     image->c = 1;
     return true;
 }

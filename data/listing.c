@@ -366,7 +366,8 @@ void listing_warn(const char *root, const struct listing *listing)
     if (strncmp(example, "./", 2) == 0) example += 2;
     if (listing->foreign > 0)
         log_warning("%s: images that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s; "
-                    "amptrain.ini(5) says how to convert them", root, (long long)listing->foreign, example);
+                    "`mogrify -format png FILE...` converts them", root, (long long)listing->foreign,
+                    example);
     else
         log_warning("%s: files that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s", root,
                     (long long)listing->ignored, example);

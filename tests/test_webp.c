@@ -62,6 +62,30 @@ static uint8_t *oriented(int orientation, bool marked, bool animated, size_t *co
     return file;
 }
 
+/* Three quarters of each pixel's own colour, and a quarter of white. */
+static void transparency_is_white(void **state)
+{
+    (void)state;
+    uint8_t pixels[H * W * 3], deep[H * W * 4], *webp = NULL;
+    struct image image = {0};
+    struct reason reason;
+    draw(pixels);
+    for (int i = 0; i < H * W; i++) {
+        memcpy(deep + 4 * i, pixels + 3 * i, 3);
+        deep[4 * i + 3] = (uint8_t)(i % 2 ? 192 : 255);
+    }
+    size_t count = WebPEncodeLosslessRGBA(deep, W, H, 4 * W, &webp);
+    assert_true(count > 0);
+    assert_true(image_decode(webp, count, colour, NULL, &image, &reason));
+    assert_true(image.h == H && image.w == W && image.c == 3);
+    for (int i = 0; i < H * W * 3; i++) {
+        int alpha = i / 3 % 2 ? 192 : 255, sum = pixels[i] * alpha + 255 * (255 - alpha);
+        assert_int_equal(image.pixels[i], (sum + 127) / 255);
+    }
+    image_free(&image);
+    WebPFree(webp);
+}
+
 static void pixels_are_those_encoded(void **state)
 {
     (void)state;
@@ -170,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pixels_are_those_encoded),
+        cmocka_unit_test(transparency_is_white),
         cmocka_unit_test(images_come_out_upright),
         cmocka_unit_test(an_image_may_be_declined),
         cmocka_unit_test(damage_does_no_harm),
