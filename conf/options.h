@@ -40,6 +40,7 @@ enum { BEST_AUTO, BEST_VAL_TOP1, BEST_VAL_LOSS };              /* checkpoint.bes
 #define FIELD_DURATION_MEMBER double
 #define FIELD_CHOICE_MEMBER int
 #define FIELD_REALS_MEMBER struct field_reals
+#define FIELD_IMAGE_SIZE_MEMBER struct image_size
 #define FIELD_EVERY_MEMBER struct field_every
 
 /* Where a value came from, for --print-config and messages. */

@@ -396,6 +396,14 @@ void settings_derive_number(struct settings *settings, const char *section, cons
     settings_derive(settings, section, key, text);
 }
 
+void settings_derive_size(struct settings *settings, const char *section, const char *key,
+                          struct image_size size)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%dx%d", size.h, size.w);
+    settings_derive(settings, section, key, text);
+}
+
 /* The value of a path made absolute relative to `file`; the caller frees it. */
 static char *path_from_root(const struct settings *settings, const char *file, char *value)
 {

@@ -60,6 +60,8 @@ void settings_drop(struct settings *settings, const char *section, const char *k
 /* Sets a value that follows from others; --print-config says so. */
 void settings_derive(struct settings *settings, const char *section, const char *key, const char *value);
 void settings_derive_number(struct settings *settings, const char *section, const char *key, int64_t number);
+void settings_derive_size(struct settings *settings, const char *section, const char *key,
+                          struct image_size size);
 /* Sets a value that the user gave elsewhere, as with an option of the command, `from`: refused by that name,
  * USAGE. */
 enum status settings_take(struct settings *settings, const char *section, const char *key, const char *value,

@@ -1,6 +1,7 @@
 #include "data/augment.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,15 +165,28 @@ struct box augment_random_box(const struct augment *augment, int h, int w, struc
     return central_box(augment, h, w);
 }
 
-/* The size with the short side resized to `side`; the long one is truncated to an integer, as in
- * torchvision. */
-static bool scale_sides(int side, struct cut *cut, struct reason *reason)
+/* The length `other` of an image whose other one becomes `to` from `from`: an integer, as in torchvision. */
+static int scaled_side(int other, int to, int from)
 {
-    int h = cut->from.h, w = cut->from.w;
-    int64_t scaled = (int64_t)side * (h > w ? h : w) / (h > w ? w : h);
-    if (scaled > 1 << 24) return because(reason, "%dx%d pixels have an extreme aspect ratio", w, h);
-    cut->h = h > w ? (int)scaled : side;
-    cut->w = h > w ? side : (int)scaled;
+    int64_t scaled = (int64_t)to * other / from;
+    return scaled < INT_MAX ? (int)scaled : INT_MAX;
+}
+
+struct image_size image_size_covering(struct image_size own, struct image_size to)
+{
+    /* The width decides for an image that is narrower than `to`. */
+    if ((int64_t)own.h * to.w > (int64_t)own.w * to.h)
+        return (struct image_size){scaled_side(own.h, to.w, own.w), to.w};
+    return (struct image_size){to.h, scaled_side(own.w, to.h, own.h)};
+}
+
+static bool scale_sides(struct image_size to, struct cut *cut, struct reason *reason)
+{
+    struct image_size size = image_size_covering((struct image_size){cut->from.h, cut->from.w}, to);
+    if (size.h > 1 << 24 || size.w > 1 << 24)
+        return because(reason, "%dx%d pixels have an extreme aspect ratio", cut->from.w, cut->from.h);
+    cut->h = size.h;
+    cut->w = size.w;
     return true;
 }
 
@@ -183,7 +197,7 @@ static bool place_window(const struct augment *augment, struct random *random, s
     struct box *window = &cut->window;
     int pad = random ? augment->pad : 0;
     int spare_h = cut->h + 2 * pad - window->h, spare_w = cut->w + 2 * pad - window->w;
-    bool fixed = random ? augment->crop == 0 && pad == 0 : augment->val_crop == 0;
+    bool fixed = random ? !augment->crop && pad == 0 : !augment->val_crop;
     if (fixed && (spare_h != 0 || spare_w != 0))
         return because(reason, "%dx%d pixels instead of %dx%d, and no crop is set", cut->w,
                        cut->h, window->w, window->h);
@@ -203,8 +217,8 @@ static bool place_window(const struct augment *augment, struct random *random, s
 static bool cut_window(const struct augment *augment, struct random *random, struct cut *cut,
                        struct reason *reason)
 {
-    int side = random ? augment->resize : augment->val_resize;
-    if (side > 0 && !scale_sides(side, cut, reason)) return false;
+    struct image_size to = random ? augment->resize : augment->val_resize;
+    if (to.h > 0 && !scale_sides(to, cut, reason)) return false;
     return place_window(augment, random, cut, reason);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/random.h"
+#include "base/shape.h"
 #include "data/gpu_preprocessing.h"
 #include "data/image.h"
 #include "data/policy.h"
@@ -18,8 +19,8 @@ enum image_fit { IMAGE_FIT_CROP, IMAGE_FIT_LETTERBOX, IMAGE_FIT_STRETCH };
  * and of the normalised image,
  * erasing. Evaluation: val_resize, val_crop. */
 struct augment {
-    int crop;              /* output size of training images; 0: as the data */
-    bool random_resized;   /* RandomResizedCrop(crop, scale, ratio) */
+    bool crop;             /* training images become as large as the output; otherwise they must be */
+    bool random_resized;   /* RandomResizedCrop(output size, scale, ratio) */
     double scale[2], ratio[2];
     enum image_fit fit;    /* unless random_resized; with others than a crop, resize is not used, and images
                             * are moved by up to `pad` pixels */
@@ -30,9 +31,10 @@ struct augment {
     double jitter[4];      /* amounts of brightness, contrast, saturation, hue (ColorJitter) */
     enum policy policy;
     double erase;          /* probability of a rectangle being blanked (RandomErasing) */
-    int resize;            /* training: short side first, antialiased bilinear; 0: not */
-    int val_resize;        /* evaluation: short side; 0: not */
-    int val_crop;          /* evaluation: centre crop (smaller images get a black border); 0: as the data */
+    struct image_size resize;  /* training: first to the smallest size of the same shape that covers this,
+                            * antialiased bilinear; h is 0: not */
+    struct image_size val_resize;   /* the same in evaluation */
+    bool val_crop;         /* evaluation: centre crop (smaller images get a black border) */
     int channels;
     double mean[IMAGE_CHANNELS_MAX], std[IMAGE_CHANNELS_MAX];   /* a channel, of x / 255 */
 };
@@ -62,6 +64,10 @@ struct cut {
     struct box window;     /* of that, which it may reach beyond: what comes out */
     bool flip, reflect;
 };
+
+/* The smallest size of an image of `own` size, in its shape, that covers `to`: the short side becomes that of
+ * a square, as torchvision's Resize does. */
+struct image_size image_size_covering(struct image_size own, struct image_size to);
 
 /* The sizes of the whole image and of the result. */
 struct cut_sizes {

@@ -216,7 +216,7 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
                  gradcam->h, gradcam->w);
     explainer->map = memory_new((size_t)gradcam->h * (size_t)gradcam->w, sizeof *explainer->map);
     explainer->augment = session->data.augment;
-    if (explainer->augment.val_crop == 0) explainer->augment.val_crop = session->data.val.h;
+    explainer->augment.val_crop = true;
     const struct image_options options = {session->data.channels,
                                           session->settings->data.orientation == ORIENTATION_IGNORE};
     image_list_open(explainer->images.images, explainer->images.count, options, &explainer->list);

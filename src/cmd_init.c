@@ -17,7 +17,8 @@
 struct recipe {
     const char *arch;
     bool small;
-    int crop, batch, epochs;
+    struct image_size crop, val_crop;
+    int batch, epochs;
     double lr;
 };
 
@@ -25,6 +26,15 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
 {
     return value < least ? least : value > most ? most : value;
 }
+
+static struct image_size own_size(const struct init_findings *found)
+{
+    double ratio = found->elongation > 0 ? found->elongation : 1;
+    return (struct image_size){(int)lround(found->side * fmax(1 / ratio, 1)),
+                               (int)lround(found->side * fmax(ratio, 1))};
+}
+
+static int val_side(int side) { return (side * 6 / 5 + 16) / 32 * 32; }
 
 static struct recipe recipe_of(const struct init_findings *found)
 {
@@ -41,8 +51,11 @@ static struct recipe recipe_of(const struct init_findings *found)
     recipe.lr = 0.1 * sqrt(recipe.batch / 64.0);
     recipe.epochs = (int)clamp(800000 / found->images, 12, recipe.small ? 40 : 80);
     if (found->images < 1000) recipe.epochs *= 2;
-    recipe.crop = found->one_size ? found->side : 32;
-    if (!recipe.small) recipe.crop = (int)clamp(found->side / 32 * 32, 64, 160);
+    int side = recipe.small ? 32 : (int)clamp(found->side / 32 * 32, 64, 160);
+    recipe.crop = recipe.small && found->one_size ? own_size(found) : init_findings_crop(found, side, recipe.small ? 8 : 32);
+    bool larger = !recipe.small || recipe.crop.h == recipe.crop.w;
+    recipe.val_crop = larger ? (struct image_size){val_side(recipe.crop.h), val_side(recipe.crop.w)}
+                             : recipe.crop;
     bool colours = found->channels == INIT_CHANNELS;
     recipe.arch = !recipe.small ? "resnet18" : colours && found->side >= 24 ? "resnet18_cifar" : "resnet20";
     return recipe;
@@ -68,8 +81,8 @@ static void add_head(struct text *out, const struct init_findings *found, const 
         text_add(out, "%s %d %s", labels ? "with any of" : "in", found->classes,
                  labels ? "labels" : "classes");
     if (found->most > found->fewest) text_add(out, " of %" PRId64 " to %" PRId64, found->fewest, found->most);
-    text_add(out, found->one_size ? ", of %dx%d pixels.\n" : ", short sides about %d pixels.\n", found->side,
-             found->side);
+    if (found->one_size) text_add(out, ", of %dx%d pixels.\n", own_size(found).h, own_size(found).w);
+    else text_add(out, ", short sides about %d pixels.\n", found->side);
     text_add(out, "#\n#     amptrain -c %s -o runs/first\n"
              "#     amptrain predict --weights runs/first IMAGE...\n\n", file ? file : "FILE.ini");
 }
@@ -97,14 +110,16 @@ static void add_data(struct text *out, const struct init_findings *found, const 
 static void add_augment(struct text *out, const struct init_findings *found, const struct recipe *recipe)
 {
     text_add(out, "\n[augment]\n");
-    init_add(out, "crop", "side of the network's input in training", "%d", recipe->crop);
+    bool square = recipe->crop.h == recipe->crop.w;
+    init_add_size(out, "crop", square ? "side of the network's input in training"
+                                      : "height x width of the network's input", recipe->crop);
     if (recipe->small && found->one_size) {
         init_add(out, "pad", "images are shifted by up to this many pixels", "%d",
-            (recipe->crop + 4) / 8);
+            ((recipe->crop.h < recipe->crop.w ? recipe->crop.h : recipe->crop.w) + 4) / 8);
     } else {
         init_add(out, "scale", "random crop of 25 to 100 % of the image", "0.25 1");
-        init_add(out, "val_crop", "side of the centre crop in evaluation", "%d",
-            (recipe->crop * 6 / 5 + 16) / 32 * 32);
+        init_add_size(out, "val_crop", square ? "side of the centre crop in evaluation"
+                                              : "of the centre crop in evaluation", recipe->val_crop);
     }
     bool number = found->target == TARGET_NUMBER;
     if (found->channels == INIT_CHANNELS && !number)

@@ -20,9 +20,10 @@ static void write_list(struct onnx *onnx, const char *key, const double *values,
     text_free(&list);
 }
 
-static void write_number(struct onnx *onnx, const char *key, int number)
+/* A side, or height and width. */
+static void write_size(struct onnx *onnx, const char *key, struct image_size size)
 {
-    char *text = text_format("%d", number);
+    char *text = size.h == size.w ? text_format("%d", size.h) : text_format("[%d, %d]", size.h, size.w);
     onnx_metadata(onnx, key, text);
     free(text);
 }
@@ -40,8 +41,8 @@ static void write_metadata(struct onnx *onnx, const struct session *session)
     char *fit = option_value(option_find("augment", "fit"), session->settings);
     if (data->augment.fit != IMAGE_FIT_CROP) onnx_metadata(onnx, "fit", fit);
     free(fit);
-    write_number(onnx, "val_resize", data->augment.val_resize);
-    write_number(onnx, "val_crop", data->val.h);
+    write_size(onnx, "val_resize", data->augment.val_resize);
+    write_size(onnx, "val_crop", (struct image_size){data->val.h, data->val.w});
     write_list(onnx, "mean", data->augment.mean, data->channels);
     write_list(onnx, "std", data->augment.std, data->channels);
 }

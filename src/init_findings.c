@@ -34,6 +34,12 @@ static int compare_sides(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
+static int compare_ratios(const void *a, const void *b)
+{
+    double one = *(const double *)a, other = *(const double *)b;
+    return (one > other) - (one < other);
+}
+
 /* Mean and mean square of a channel, from 0 to 1, over an image. */
 static void add_image(const struct image *image, double sum[CHANNELS], double squares[CHANNELS])
 {
@@ -48,20 +54,23 @@ static void add_image(const struct image *image, double sum[CHANNELS], double sq
 static enum status images_measure(const struct dataset *dataset, struct init_findings *found)
 {
     int64_t wanted = dataset->count < SAMPLE ? dataset->count : SAMPLE;
-    double sum[CHANNELS] = {0}, squares[CHANNELS] = {0};
+    double sum[CHANNELS] = {0}, squares[CHANNELS] = {0}, ratios[SAMPLE];
     int sides[SAMPLE], seen = 0, label;
     struct image image = {0};
     struct reason reason;
     for (int64_t i = 0; i < wanted; i++) {
         int64_t index = i * dataset->count / wanted;
         if (!dataset->format->read(dataset, index, NULL, &image, &label, &reason)) continue;
+        ratios[seen] = (double)image.w / image.h;
         sides[seen++] = image.h < image.w ? image.h : image.w;
         add_image(&image, sum, squares);
     }
     image_free(&image);
     if (seen == 0) return fail(BAD_DATA, "no image can be read: %s", reason.text);
     qsort(sides, (size_t)seen, sizeof *sides, compare_sides);
+    qsort(ratios, (size_t)seen, sizeof *ratios, compare_ratios);
     found->side = sides[seen / 2];
+    found->elongation = ratios[seen / 2];
     for (int c = 0; c < dataset->c; c++) {
         found->mean[c] = sum[c] / seen;
         found->std[c] = fmax(sqrt(fmax(squares[c] / seen - found->mean[c] * found->mean[c], 0)), 0.01);
@@ -175,6 +184,22 @@ enum status init_findings_make(const char *path, struct init_findings *found)
     else
         found->format = format_find(detect_format(path)), found->train = text_copy(path);
     return look(found);
+}
+
+#define ELONGATED 2       /* and more: photographs have 1.33 to 1.78 */
+
+static int rounded(double side, int multiple)
+{
+    int times = (int)lround(side / multiple);
+    return multiple * (times > 1 ? times : 1);
+}
+
+struct image_size init_findings_crop(const struct init_findings *found, int side, int multiple)
+{
+    double ratio = found->elongation;
+    bool wide = ratio >= ELONGATED, high = ratio > 0 && ratio <= 1.0 / ELONGATED;
+    if (!wide && !high) return image_size_square(side);
+    return (struct image_size){rounded(side / sqrt(ratio), multiple), rounded(side * sqrt(ratio), multiple)};
 }
 
 void init_findings_free(struct init_findings *found)

@@ -1,6 +1,7 @@
 /* init_findings.h: examines images for `amptrain init`. */
 #pragma once
 
+#include "base/shape.h"
 #include "base/status.h"
 #include "data/dataset.h"
 
@@ -18,6 +19,7 @@ struct init_findings {
     int classes, channels;
     int64_t fewest, most;            /* images in a class, or with a label */
     int side;                        /* median of the images' short sides */
+    double elongation;               /* median of their widths divided by their heights; 0: unknown */
     bool one_size;
     double mean[INIT_CHANNELS], std[INIT_CHANNELS];
 };
@@ -25,4 +27,9 @@ struct init_findings {
 /* Examines a folder, a packed file, or a data set by its name; init_findings_free is called in any
  * case. */
 enum status init_findings_make(const char *path, struct init_findings *found);
+
+/* The size of a network's input that has about as many pixels as a square of this side: that square, but for
+ * images of which most are twice as long as they are high, or the reverse, one of about their shape, with multiples of `multiple`. */
+struct image_size init_findings_crop(const struct init_findings *found, int side, int multiple);
+
 void init_findings_free(struct init_findings *found);

@@ -22,6 +22,12 @@ void init_add(struct text *out, const char *key, const char *comment, const char
     text_add(out, "%*s ; %s\n", width < 27 ? 27 - width : 0, "", comment);
 }
 
+void init_add_size(struct text *out, const char *key, const char *comment, struct image_size size)
+{
+    if (size.h == size.w) init_add(out, key, comment, "%d", size.h);
+    else init_add(out, key, comment, "%dx%d", size.h, size.w);
+}
+
 /* A path as it must be written in a configuration `file` (NULL: here); in `whole` if that differs. */
 static const char *path_from(const char *file, const char *path, char whole[PATH_MAX])
 {

@@ -1,10 +1,14 @@
 /* init_lines.h: the lines of a configuration that `amptrain init` writes: "KEY = VALUE     ; COMMENT". */
 #pragma once
 
+#include "base/shape.h"
 #include "base/text.h"
 
 void init_add(struct text *out, const char *key, const char *comment, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* The side of a square, or height and width. */
+void init_add_size(struct text *out, const char *key, const char *comment, struct image_size size);
 
 /* A path, as it must be written in a configuration `file` (NULL: in the working folder). */
 void init_add_path(struct text *out, const char *key, const char *path, const char *file,

@@ -117,19 +117,34 @@ static void choose_numbers(const struct init_findings *found, struct init_tuning
 
 #define TOKENS_SIDE 224      /* a multiple of the sides of all networks' patches: 14, 16, 32 */
 
+static struct image_size scaled(struct image_size size, int to, int from)
+{
+    return (struct image_size){size.h * to / from, size.w * to / from};
+}
+
 /* Images are enlarged to twice their size at most. Those of networks with position embeddings, which are
- * resized, by half. */
+ * resized, by half. Long images keep their shape, unless the weights' images had one of their own. */
 static void choose_size(const struct init_findings *found, struct init_tuning *tuning)
 {
     const struct model_card *card = &tuning->weights.card;
     int most = (2 * found->side + 31) / 32 * 32;
-    tuning->crop = card->crop > 0 ? card->crop : 224;
-    tuning->resize = card->resize >= tuning->crop ? card->resize : tuning->crop;
-    if (tuning->has_positions && tuning->crop > TOKENS_SIDE && found->side * 3 / 2 < tuning->crop)
-        tuning->crop = tuning->resize = TOKENS_SIDE;
-    if (tuning->has_positions || most >= tuning->crop) return;
-    tuning->resize = tuning->resize * most / tuning->crop;
-    tuning->crop = most;
+    tuning->crop = card->crop.h > 0 ? card->crop : image_size_square(224);
+    bool covers = card->resize.h >= tuning->crop.h && card->resize.w >= tuning->crop.w;
+    tuning->resize = covers ? card->resize : tuning->crop;
+    if (tuning->crop.h != tuning->crop.w) return;
+    int side = tuning->crop.h;
+    if (tuning->has_positions && side > TOKENS_SIDE && found->side * 3 / 2 < side)
+        tuning->crop = tuning->resize = image_size_square(TOKENS_SIDE);
+    if (tuning->has_positions) return;
+    if (most < side) {
+        tuning->resize = scaled(tuning->resize, most, side);
+        tuning->crop = image_size_square(most);
+        side = most;
+    }
+    struct image_size shaped = init_findings_crop(found, side, 32);
+    if (shaped.h == shaped.w) return;
+    tuning->resize = scaled(shaped, tuning->resize.h, side);
+    tuning->crop = shaped;
 }
 
 enum status init_tuning_make(const char *weights, const struct init_findings *found,
@@ -167,13 +182,16 @@ static void add_augment(const struct init_tuning *tuning, const struct init_find
     double mean = (card->mean[0] + card->mean[1] + card->mean[2]) / 3;
     double std = (card->std[0] + card->std[1] + card->std[2]) / 3;
     text_add(out, "\n[augment]\n");
-    const char *size = tuning->crop == card->crop ? "the weights' size, cropped at random ..."
-                       : tuning->has_positions    ? "positions are resized to it; cropped at random ..."
-                                                  : "twice the images' size, cropped at random ...";
-    init_add(out, "crop", size, "%d", tuning->crop);
+    bool square = tuning->crop.h == tuning->crop.w, same = image_size_equal(tuning->crop, card->crop);
+    const char *size = same                    ? "the weights' size, cropped at random ..."
+                       : !square               ? "the images' shape, cropped at random ..."
+                       : tuning->has_positions ? "positions are resized to it; cropped at random ..."
+                                               : "twice the images' size, cropped at random ...";
+    init_add_size(out, "crop", size, tuning->crop);
     init_add(out, "scale", "... of 35 to 100 % of the image's area", "0.35 1");
-    init_add(out, "val_resize", "in validation the short side becomes this", "%d", tuning->resize);
-    init_add(out, "val_crop", "... and the centre is used", "%d", tuning->crop);
+    init_add_size(out, "val_resize", square ? "in validation the short side becomes this"
+                                            : "in validation images cover this", tuning->resize);
+    init_add_size(out, "val_crop", "... and the centre is used", tuning->crop);
     bool number = found->target == TARGET_NUMBER;
     if (!number) init_add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");
     if (!number) init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");

@@ -11,7 +11,8 @@ struct init_tuning {
     int depth;                       /* layers with weights in front of the classifier */
     char *others;                    /* patterns of all parameters but the classifier's */
     bool has_positions;              /* position embeddings, which have a number of patches */
-    int crop, resize, batch, epochs, freeze_epochs;
+    struct image_size crop, resize;
+    int batch, epochs, freeze_epochs;
     double lr, layer_decay;
 };
 

@@ -73,12 +73,10 @@ static bool is_learned_with(const struct option *option)
     return true;
 }
 
-enum status trained_settings(struct cmd *cmd)
+enum status trained_settings_of(struct cmd *cmd, const char *path)
 {
-    const char *path;
     struct weights_file file;
     struct reason reason;
-    TRY(cmd_weights(cmd, &path));
     if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
     char *config = text_copy(safetensors_value(&file.described, "config"));
     weights_file_close(&file);
@@ -90,6 +88,13 @@ enum status trained_settings(struct cmd *cmd)
     enum status status = settings_read(&sources, &cmd->settings);
     free(config);
     return status;
+}
+
+enum status trained_settings(struct cmd *cmd)
+{
+    const char *path;
+    TRY(cmd_weights(cmd, &path));
+    return trained_settings_of(cmd, path);
 }
 
 /* Contradictions between the configuration and the weights file. */
@@ -167,10 +172,10 @@ static void derive_numbers(struct settings *settings, const char *key, const dou
     if (!settings_given(settings, "augment", key)) settings_derive(settings, "augment", key, words);
 }
 
-static void derive_size(struct settings *settings, const char *key, int size)
+static void derive_size(struct settings *settings, const char *key, struct image_size size)
 {
-    if (size > 0 && !settings_given(settings, "augment", key))
-        settings_derive_number(settings, "augment", key, size);
+    if (size.h > 0 && !settings_given(settings, "augment", key))
+        settings_derive_size(settings, "augment", key, size);
 }
 
 /* Weights of other libraries: the network that they fit, and the images that these usually get, unless the
@@ -189,7 +194,8 @@ static enum status recognise(struct settings *settings, const char *path, bool b
     }
     derive_size(settings, "val_resize", identity.card.resize);
     derive_size(settings, "val_crop", identity.card.crop);
-    hint->h = hint->w = identity.card.crop;
+    hint->h = identity.card.crop.h;
+    hint->w = identity.card.crop.w;
     hint->channels = identity.channels;
     if (backbone) {
         hint->classes = 0;
@@ -232,6 +238,15 @@ static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
     compare_preprocessing(session, remembered, path);
     TRY(compare_networks(session, remembered, path));
     return open_network(path, backbone, trained);
+}
+
+enum status trained_session(struct cmd *cmd, const char *path, struct session *session)
+{
+    struct remembered remembered = {0};
+    enum status status = remember(path, &remembered);
+    if (status == OK) status = cmd_session(cmd, DATA_TRAIN, &remembered.hint, session);
+    forget(&remembered);
+    return status;
 }
 
 enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained)

@@ -14,6 +14,13 @@ struct trained {
  * configuration, only the preprocessing is taken from the file. */
 enum status trained_settings(struct cmd *cmd);
 
+/* The same of the weights file at `path`. */
+enum status trained_settings_of(struct cmd *cmd, const char *path);
+
+/* Opens a session with the network of the weights file at `path` and the training images of the command's
+ * settings. */
+enum status trained_session(struct cmd *cmd, const char *path, struct session *session);
+
 /* Loads the weights of --weights into the network that they describe; contradictions of the configuration are
  * reported. With `data` the images of the configuration are opened (bits of enum data_wanted); without, sizes
  * and classes come from the checkpoint. */

@@ -16,7 +16,7 @@
 struct request {
     struct loader_options loader;
     double seconds;
-    int val;
+    int val, crop, resize;
 };
 
 static double now(void)
@@ -57,8 +57,8 @@ static int set(struct request *request, const char *key, const char *value)
         int *to;
     } numbers[] = {
         {"workers", &request->loader.workers}, {"batch", &request->loader.batch},
-        {"val", &request->val},                {"crop", &augment->crop},
-        {"pad", &augment->pad},                {"resize", &augment->resize},
+        {"val", &request->val},                {"crop", &request->crop},
+        {"pad", &augment->pad},                {"resize", &request->resize},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(key, numbers[i].name) == 0) return *numbers[i].to = atoi(value), 1;
@@ -115,19 +115,20 @@ int main(int count, char **words)
     struct loader_options *loader = &request.loader;
     struct dataset dataset;
     struct dataset_options options = {.path = words[i + 1], .split = request.val ? SPLIT_VAL : SPLIT_TRAIN,
-                                      .h = loader->augment.crop, .c = 3};
+                                      .h = request.crop, .c = 3};
     if (dataset_open(format, &options, &dataset) != OK) return 3;
     loader->dataset = &dataset;
     loader->count = dataset.count;
     loader->channels = loader->augment.channels = dataset.c;
-    loader->h = loader->augment.crop ? loader->augment.crop : dataset.h;
-    loader->w = loader->augment.crop ? loader->augment.crop : dataset.w;
-    loader->augment.random_crop = loader->augment.pad > 0 || loader->augment.crop > 0;
+    loader->h = request.crop ? request.crop : dataset.h;
+    loader->w = request.crop ? request.crop : dataset.w;
+    loader->augment.random_crop = loader->augment.pad > 0 || request.crop > 0;
     loader->augment.scale[0] = 0.08, loader->augment.scale[1] = 1;
     loader->augment.ratio[0] = 3 / 4.0, loader->augment.ratio[1] = 4 / 3.0;
     loader->training = loader->shuffle = !request.val;
-    loader->augment.val_resize = loader->augment.crop * 8 / 7;
-    loader->augment.val_crop = loader->augment.crop;
+    loader->augment.resize = image_size_square(request.resize);
+    loader->augment.val_resize = image_size_square(request.crop * 8 / 7);
+    loader->augment.crop = loader->augment.val_crop = request.crop > 0;
     if (loader->batch > dataset.count) loader->batch = (int)dataset.count;
     enum status status = measure(&request);
     dataset_close(&dataset);

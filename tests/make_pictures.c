@@ -1,6 +1,8 @@
 /* make_pictures.c: writes a small data set of PNG files, as a user would have one:
- * FOLDER/apple/N.png are reddish, FOLDER/pear/N.png greenish, in uneven sizes. */
+ * FOLDER/apple/N.png are reddish, FOLDER/pear/N.png greenish, in uneven sizes; with HEIGHT and WIDTH of this
+ * size, and only their first third has the colour. */
 #include <png.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,22 +11,28 @@
 #define COUNT 24          /* of each class */
 #define SIDE_MAX 64
 
-static int write_picture(const char *path, int strong, int number)
+static int write_picture(const char *path, int strong, int number, const unsigned size[2])
 {
     static uint8_t pixels[SIDE_MAX * SIDE_MAX * 3];
     png_image image = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_RGB};
-    image.width = SIDE_MAX - (unsigned)number % 9;
-    image.height = SIDE_MAX - (unsigned)number % 5;
-    for (unsigned i = 0; i < image.width * image.height; i++)
-        for (int c = 0; c < 3; c++)
-            pixels[3 * i + c] = (uint8_t)((c == strong ? 120 : 20) + (i * 7 + (unsigned)number * 13) % 101);
+    image.height = size ? size[0] : SIDE_MAX - (unsigned)number % 5;
+    image.width = size ? size[1] : SIDE_MAX - (unsigned)number % 9;
+    for (unsigned i = 0; i < image.width * image.height; i++) {
+        bool coloured = !size || i % image.width < image.width / 3;
+        for (int c = 0; c < 3; c++) {
+            int base = coloured && c == strong ? 120 : 20;
+            pixels[3 * i + c] = (uint8_t)(base + (i * 7 + (unsigned)number * 13) % 101);
+        }
+    }
     return png_image_write_to_file(&image, path, 0, pixels, 0, NULL) ? 0 : 1;
 }
 
 int main(int count, char **words)
 {
     static const char *const names[] = {"apple", "pear"};
-    if (count != 2) return 2;
+    if (count != 2 && count != 4) return 2;
+    const unsigned size[] = {count == 4 ? (unsigned)atoi(words[2]) : 0, count == 4 ? (unsigned)atoi(words[3]) : 0};
+    if (size[0] > SIDE_MAX || size[1] > SIDE_MAX) return 2;
     char path[4096];
     int failed = mkdir(words[1], 0777);
     for (int class = 0; class < 2; class++) {
@@ -32,7 +40,7 @@ int main(int count, char **words)
         failed |= mkdir(path, 0777);
         for (int number = 0; number < COUNT; number++) {
             snprintf(path, sizeof path, "%s/%s/%d.png", words[1], names[class], number);
-            failed |= write_picture(path, class, number);
+            failed |= write_picture(path, class, number, count == 4 ? size : NULL);
         }
     }
     return failed ? 1 : 0;

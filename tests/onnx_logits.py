@@ -1,5 +1,5 @@
-"""onnx_logits.py pictures FOLDER SIDE CHANNELS: makes a folder of classes of noise, and FOLDER.npy of the
-same numbers.
+"""onnx_logits.py pictures FOLDER SIZE CHANNELS: makes a folder of classes of noise, and FOLDER.npy of the
+same numbers. SIZE: SIDE or HEIGHTxWIDTH.
 onnx_logits.py compare NET LOGITS FOLDER.npy TOLERANCE: what onnxruntime computes of them, beside ours."""
 import os
 import struct
@@ -13,16 +13,17 @@ def write_png(path, pixels):
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    side, _, channels = pixels.shape
+    height, width, channels = pixels.shape
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-    head = struct.pack(">IIBBBBB", side, side, 8, 2 if channels == 3 else 0, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
     with open(path, "wb") as file:
         file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) +
                    chunk(b"IEND", b""))
 
 
-def pictures(folder, side, channels):
-    images = numpy.random.default_rng(1).integers(0, 256, (6, side, side, channels), dtype=numpy.uint8)
+def pictures(folder, size, channels):
+    height, width = (size.split("x") * 2)[:2]
+    images = numpy.random.default_rng(1).integers(0, 256, (6, int(height), int(width), channels), dtype=numpy.uint8)
     for i, pixels in enumerate(images):
         os.makedirs(f"{folder}/class{i // 2}", exist_ok=True)
         write_png(f"{folder}/class{i // 2}/{i}.png", pixels)
@@ -52,6 +53,6 @@ def compare(net, logits, images, tolerance):
 
 
 if sys.argv[1] == "pictures":
-    pictures(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    pictures(sys.argv[2], sys.argv[3], int(sys.argv[4]))
 else:
     compare(*sys.argv[2:5], float(sys.argv[5]))

@@ -27,6 +27,7 @@ dist_check_SCRIPTS += \
 	tests/test_plausible.sh \
 	tests/test_profile.sh \
 	tests/test_recipes.sh \
+	tests/test_shapes.sh \
 	tests/test_step_times.sh \
 	tests/test_refusals.sh \
 	tests/test_repeat.sh \

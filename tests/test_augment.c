@@ -83,7 +83,7 @@ static void whole_images_fit(void **state)
     struct augment augment = plain(1);
     struct image image = map(2, 4);
     float out[64];
-    augment.val_crop = augment.crop = 4;
+    augment.val_crop = augment.crop = true;
     augment.fit = IMAGE_FIT_LETTERBOX;
     apply(&augment, &image, NULL, (struct augment_output){4, 4, F32, out});
     expect_bytes(out, 16, (const uint8_t[]){0, 0, 0, 0, 1, 2, 3, 4, 17, 18, 19, 20, 0, 0, 0, 0});
@@ -112,7 +112,7 @@ static void extreme_images_fit(void **state)
     struct augment augment = plain(1);
     struct image image = map(1, 15);
     float out[16];
-    augment.val_crop = 4;
+    augment.val_crop = true;
     for (augment.fit = IMAGE_FIT_LETTERBOX; augment.fit <= IMAGE_FIT_STRETCH; augment.fit++) {
         apply(&augment, &image, NULL, (struct augment_output){4, 4, F32, out});
         int lit = 0;
@@ -125,7 +125,7 @@ static void extreme_images_fit(void **state)
 static void centre_crop_rounds_as_torchvision(void **state)
 {
     struct augment augment = plain(1);
-    augment.val_crop = 2;
+    augment.val_crop = true;
     float out[16];
     struct image image = map(5, 4);
     apply(&augment, &image, NULL, (struct augment_output){2, 2, F32, out});   /* round(1.5) = 2, 1 */
@@ -135,7 +135,7 @@ static void centre_crop_rounds_as_torchvision(void **state)
     apply(&augment, &image, NULL, (struct augment_output){2, 2, F32, out});   /* 2, round(0.5) = 0 */
     expect_bytes(out, 4, (uint8_t[]){33, 34, 49, 50});
     image_free(&image);
-    augment.val_crop = 4;
+    augment.val_crop = true;
     image = map(1, 5);
     /* Too low: a border, the larger half below. */
     apply(&augment, &image, NULL, (struct augment_output){4, 4, F32, out});
@@ -229,7 +229,7 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     struct augmenting how = {&augment, NULL, &scratch};
     assert_false(augment_image(&how, &image, &(struct augment_output){5, 5, F32, out}, &reason));
     assert_non_null(strstr(reason.text, "4x4"));
-    augment.crop = 8;
+    augment.crop = true;
     augment.random_crop = true;
     how.random = &random;
     assert_false(augment_image(&how, &image, &(struct augment_output){8, 8, F32, out}, &reason));
@@ -354,8 +354,8 @@ static void resize_agrees_with_the_definition(void **state)
 static void short_side_is_resized_then_cropped(void **state)
 {
     struct augment augment = plain(3);
-    augment.val_resize = 16;
-    augment.val_crop = 12;
+    augment.val_resize = image_size_square(16);
+    augment.val_crop = true;
     struct image image = noise(40, 61, 3, 7), small = {0};
     struct reason reason;
     float out[12 * 12 * 3];
@@ -368,11 +368,37 @@ static void short_side_is_resized_then_cropped(void **state)
     image_free(&small);
 }
 
+/* Sizes that cover 12 x 36, which is 3:1: what is too long is cut off, in the middle. */
+static void long_images_are_covered(void **state)
+{
+    static const struct image_size own[] = {{20, 60}, {40, 61}, {20, 90}, {5, 20}, {12, 36}};
+    static const struct image_size covering[] = {{12, 36}, {23, 36}, {12, 54}, {12, 48}, {12, 36}};
+    struct augment augment = plain(3);
+    augment.val_resize = (struct image_size){12, 36};
+    augment.val_crop = true;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        struct image_size to = image_size_covering(own[i], augment.val_resize);
+        assert_true(image_size_equal(to, covering[i]));
+        struct image image = noise(own[i].h, own[i].w, 3, i), small = {0};
+        const struct resizing resizing = {
+            .from = {.h = own[i].h, .w = own[i].w}, to.h, to.w,
+            .window = {.y = (int)nearbyint((to.h - 12) / 2.0), .x = (to.w - 36) / 2, .h = 12, .w = 36},
+        };
+        struct reason reason;
+        float out[12 * 36 * 3];
+        apply(&augment, &image, NULL, (struct augment_output){12, 36, F32, out});
+        assert_true(resize_image(&image, &resizing, &small, &reason));
+        expect_bytes(out, 12 * 36 * 3, small.pixels);
+        image_free(&image);
+        image_free(&small);
+    }
+}
+
 static void small_images_resized_get_a_border(void **state)
 {
     struct augment augment = plain(1);
-    augment.val_resize = 2;
-    augment.val_crop = 4;
+    augment.val_resize = image_size_square(2);
+    augment.val_crop = true;
     struct image image = {0};
     struct reason reason;
     image_resize_buffer(&image, 8, 8, 1, &reason);
@@ -399,6 +425,7 @@ int main(void)
         cmocka_unit_test(impossible_boxes_fall_back_to_the_centre),
         cmocka_unit_test(resize_agrees_with_the_definition),
         cmocka_unit_test(short_side_is_resized_then_cropped),
+        cmocka_unit_test(long_images_are_covered),
         cmocka_unit_test(small_images_resized_get_a_border),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,9 +14,10 @@ struct thing {
     int colour;
     struct field_reals reals;
     struct field_every every;
+    struct image_size image;
 };
 
-enum { TEXT, COUNT, WORKERS, RATE, SCALE, FLAG, BYTES, TIME, COLOUR, REALS, EVERY, THE_END };
+enum { TEXT, COUNT, WORKERS, RATE, SCALE, FLAG, BYTES, TIME, COLOUR, REALS, EVERY, IMAGE, THE_END };
 
 static const char *const colours[] = {"red", "green", "blue", NULL};
 #define AT(member) .offset = offsetof(struct thing, member)
@@ -33,6 +34,8 @@ static const struct field fields[] = {
     [COLOUR] = {"colour", FIELD_CHOICE, AT(colour), .initial = "green", .choices = colours},
     [REALS] = {"reals", FIELD_REALS, AT(reals), .initial = ""},
     [EVERY] = {"every", FIELD_EVERY, AT(every), .initial = "1"},
+    [IMAGE] = {"image", FIELD_IMAGE_SIZE, AT(image), .initial = "auto", .min = 0, .max = 512, .word = "auto",
+                .word_value = -1},
     [THE_END] = {.name = NULL},
 };
 
@@ -243,6 +246,28 @@ static void lists_end(void **state)
     text_free(&many);
 }
 
+static void image_sizes(void **state)
+{
+    struct thing *thing = *state;
+    assert_int_equal(thing->image.h, -1);
+    takes(thing, IMAGE, "224", "224");
+    takes(thing, IMAGE, "96x288", "96x288");
+    assert_int_equal(thing->image.h, 96);
+    assert_int_equal(thing->image.w, 288);
+    takes(thing, IMAGE, "64x64", "64");
+    takes(thing, IMAGE, "0", "0");
+    takes(thing, IMAGE, "auto", "auto");
+    refuses(thing, IMAGE, "96x", "must be a side (224) or a height and a width (128x384) or auto, not '96x'");
+    refuses(thing, IMAGE, "x96", "a side");
+    refuses(thing, IMAGE, "96x0", "a side");
+    refuses(thing, IMAGE, "96x-1", "a side");
+    refuses(thing, IMAGE, "96x32x3", "a side");
+    refuses(thing, IMAGE, "96 x 32", "a side");
+    refuses(thing, IMAGE, "", "a side");
+    refuses(thing, IMAGE, "999999999", "a side");
+    refuses(thing, IMAGE, "96x513", "between 0 and 512, not 96x513");
+}
+
 static void every(void **state)
 {
     struct thing *thing = *state;
@@ -298,7 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(defaults), CASE(find),  CASE(texts),     CASE(whole_numbers), CASE(numbers),
         CASE(words),    CASE(flags), CASE(sizes),     CASE(durations),     CASE(choices),
-        CASE(lists),    CASE(every), CASE(lists_end), CASE(noise),
+        CASE(lists),    CASE(every), CASE(lists_end), CASE(image_sizes),       CASE(noise),
     };
     return cmocka_run_group_tests_name("field", tests, NULL, NULL);
 }

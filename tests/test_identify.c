@@ -206,11 +206,11 @@ static void test_cards(void **state)
         read_card(cards[i].config, cards[i].preprocessor, &card);
         caught_end(&caught);
         text_free(&caught.words);
-        bool good = card.crop == cards[i].crop && card.resize == cards[i].resize &&
+        bool good = card.crop.h == cards[i].crop && card.resize.h == cards[i].resize &&
                     card.classes == cards[i].classes && card.normalised == (cards[i].mean > 0) &&
                     (!card.normalised || card.mean[0] == cards[i].mean);
         if (!good)
-            fail_msg("card %zu: crop %d, resize %d, classes %d, mean %g", i, card.crop, card.resize,
+            fail_msg("card %zu: crop %d, resize %d, classes %d, mean %g", i, card.crop.h, card.resize.h,
                      card.classes, card.mean[0]);
         if (cards[i].architecture) assert_string_equal(card.architecture, cards[i].architecture);
         else assert_null(card.architecture);
@@ -234,13 +234,13 @@ static void test_card_of_network(void **state)
     assert_int_equal(weights_identify(path, &found), OK);
     assert_string_equal(found.arch, "resnet18");
     assert_string_equal(found.card.class_names[1], "dog");
-    assert_int_equal(found.card.crop, 192);
+    assert_int_equal(found.card.crop.h, 192);
     assert_true(found.card.mean[2] == 0.5);
     weights_identity_free(&found);
     write_beside("config.json", "{}");
     assert_int_equal(weights_identify(path, &found), OK);
     assert_null(found.card.class_names);
-    assert_true(found.card.normalised && found.card.mean[0] == 0.485 && found.card.crop == 224);
+    assert_true(found.card.normalised && found.card.mean[0] == 0.485 && found.card.crop.h == 224);
     weights_identity_free(&found);
 }
 

@@ -257,7 +257,7 @@ static void random_parts_resized(void **state)
         for (int i = 0; i < COUNT(dtypes); i++) {
             struct dataset dataset = pictures(0, c);
             struct loader_options options = loading(&dataset, sides[i], sides[i] + 3 * i);
-            options.augment.crop = 1;
+            options.augment.crop = true;
             options.augment.random_resized = true;
             options.dtype = dtypes[i];
             struct tally tally = compare(*state, options, NULL, 0);
@@ -271,8 +271,8 @@ static void resized_then_cut(void **state)
 {
     struct dataset dataset = pictures(0, 3);
     struct loader_options options = loading(&dataset, 20, 20);
-    options.augment.crop = 20;
-    options.augment.resize = 22;
+    options.augment.crop = true;
+    options.augment.resize = image_size_square(22);
     options.augment.pad = 3;
     options.augment.random_crop = true;
     struct tally tally = compare(*state, options, NULL, 0);
@@ -289,13 +289,13 @@ static void reflected_borders(void **state)
     for (int i = 0; i < COUNT(pads); i++) {
         struct dataset dataset = pictures(33, 3);
         struct loader_options options = loading(&dataset, i ? pads[i] + 1 : 33, 33);
-        options.augment.crop = 33;
+        options.augment.crop = true;
         options.augment.pad = pads[i];
         options.augment.random_crop = options.augment.reflect = true;
         options.dtype = dtypes[i];
         compare(*state, options, NULL, 0);
         options.training = options.shuffle = false;
-        options.augment.val_crop = 33;
+        options.augment.val_crop = true;
         options.views = (struct loader_views){true, pads[i]};
         compare(*state, options, NULL, 0);
     }
@@ -308,8 +308,8 @@ static void evaluation(void **state)
         struct dataset dataset = pictures(0, 3);
         struct loader_options options = loading(&dataset, 10, 10);
         options.training = options.shuffle = false;
-        options.augment.val_resize = resize;
-        options.augment.val_crop = 10;
+        options.augment.val_resize = image_size_square(resize);
+        options.augment.val_crop = true;
         options.dtype = BF16;
         struct tally tally = compare(*state, options, NULL, 0);
         assert_int_equal(tally.images, 80);
@@ -324,7 +324,7 @@ static void erased_and_mixed(void **state)
     for (int i = 0; i < COUNT(mixes); i++) {
         struct dataset dataset = pictures(0, 3);
         struct loader_options options = loading(&dataset, 18, 21);
-        options.augment.crop = 1;
+        options.augment.crop = true;
         options.augment.random_resized = true;
         options.augment.erase = 0.6;
         options.mix = mixes[i];
@@ -338,7 +338,7 @@ static void bytes_that_are_varied(void **state)
 {
     struct dataset dataset = pictures(0, 3);
     struct loader_options options = loading(&dataset, 18, 18);
-    options.augment.crop = 1;
+    options.augment.crop = true;
     options.augment.random_resized = true;
     options.augment.policy = POLICY_TRIVIAL;
     options.augment.erase = 0.5;
@@ -378,7 +378,7 @@ static void images_that_are_kept(void **state)
         size_t bytes;
         uint8_t *kept = keep(&dataset, index, &bytes);
         struct loader_options options = loading(&dataset, 16, 16);
-        options.augment.crop = 16;
+        options.augment.crop = true;
         options.augment.random_resized = !even;
         options.augment.pad = even ? 4 : 0;
         options.augment.random_crop = even;

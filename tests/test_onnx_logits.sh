@@ -7,7 +7,7 @@ python=${PYTHON:-python3}
 logits() { "$python" "$top_srcdir/tests/onnx_logits.py" "$@"; }
 cd "$scratch" || exit 1
 
-# trained SIDE -s ...: a network after two steps, in `run`, and its logits.
+# trained SIZE -s ...: a network after two steps, in `run`, and its logits.
 trained() {
     side=$1; shift
     rm -rf run
@@ -52,21 +52,23 @@ classifies() {
             name[FNR] != $0 || said[FNR] - p > 0.01 || p - said[FNR] > 0.01 { print; wrong = 1 }
             END { exit wrong || NR == 0 }' ours theirs
 }
-colours() {
-    "$top_builddir/tests/make_pictures" pictures && rm -rf run &&
+colours() { # CROP RESIZE
+    rm -rf pictures run && "$top_builddir/tests/make_pictures" pictures &&
         "$AMPTRAIN" -q -s run.device=cpu -s data.format=folder -s data.train=pictures -s model.arch=resnet20 \
-            -s augment.crop=24 -s augment.val_resize=28 -s augment.mean=0.4,0.5,0.6 -s train.batch=8 \
+            -s augment.crop="$1" -s augment.val_resize="$2" -s augment.mean=0.4,0.5,0.6 -s train.batch=8 \
             -s train.epochs=2 -s log.tensorboard=no -o run
 }
 if "$python" -c 'import PIL' 2>/dev/null; then
-    ok "a network for photographs" colours
-    # shellcheck disable=SC2046 # names without spaces
-    ok "... gives the same predictions in amptrain(1)'s example program" \
-        classifies $(find pictures -name '*.png' | sort | head -n 20)
+    for size in '24 28' '24x36 30x38'; do
+        ok "a network for photographs of ${size% *}" colours "${size% *}" "${size#* }"
+        # shellcheck disable=SC2046 # names without spaces
+        ok "... gives the same predictions in amptrain(1)'s example program" \
+            classifies $(find pictures -name '*.png' | sort | head -n 20)
+    done
 else
     skip "amptrain(1)'s program" "python has no PIL"
 fi
-models='resnet20/32 mobilenet_v2/64 deit3_small_patch16_224/32 swin_t/56'
+models='resnet20/32 mobilenet_v2/48x80 deit3_small_patch16_224/16x48 swin_t/48x80'
 [ -z "${AMPTRAIN_TORTURE-}" ] ||
     models=$("$AMPTRAIN" models | sed -n -e '/^lenet5\|^vit_h_14/d' -e 's/^\([a-z][a-z0-9_]*\) .*/\1/p' |
         sed -e 's,.*_cifar$\|^resnet\(20\|32\|44\|56\)$,&/32,' -e '/\//!s,$,/224,')

@@ -70,7 +70,7 @@ ok "sizes need a network for all of them" says 2 \
     "the network cannot be trained on images of 8x8 as well: 'fc.weight' would have another shape" \
     pictures e -s augment.scale=0.5,1 -s augment.sizes=8@1,16@2
 ok "... and random parts" says 2 "augment.sizes: needs augment.scale" pictures e -s augment.sizes=8@1
-ok "... and epochs in order" says 2 "'16@1' must be SIDE@EPOCH" sized e -s augment.sizes=8@2,16@1
+ok "... and epochs in order" says 2 "'16@1' must be SIZE@EPOCH" sized e -s augment.sizes=8@2,16@1
 
 ### train.teacher
 

@@ -264,6 +264,8 @@ static const struct {
       15.26381f, 17.05838f, 15.20588f, 17.46715f, 22.25191f, 28.05343f, 34.10949f, 36.97059f, 36.93547f,
       40.26327f, 47.30518f, 55.52256f, 63.83577f, 67.76339f, 50.12708f, 54.04104f, 62.32349f, 71.86864f,
       81.42239f, 85.93618f}},
+    {1, 9, "position embeddings of 3x3 patches are resized to 1x9",
+     {0, 20.53089f, 21.47826f, 23.58171f, 26.79969f, 30.47826f, 34.65683f, 38.75412f, 41.47826f, 42.63616f}},
     {3, 3, "", {0, 1, 4, 9, 16, 25, 36, 49, 64, 81}},
 };
 
@@ -303,7 +305,9 @@ static void try_grid(int number, bool fine_tuned)
     caught_begin(&caught);
     assert_int_equal(weights_load(path, &how, &store), fine_tuned || same ? OK : BAD_CHECKPOINT);
     caught_end(&caught);
-    assert_true(caught_has(&caught, fine_tuned || same ? grids[number].said : "pos (1x10x1, not 1x"));
+    assert_true(caught_has(&caught, fine_tuned || same ? grids[number].said
+                                   : grids[number].h == 1   ? "pos (of 3x3 patches, not 1x9)"
+                                                            : "pos (1x10x1, not 1x"));
     int param = graph_find_param(&graph, "pos");
     if (fine_tuned) {
         assert_int_equal(store_read(&store, param, STORE_MASTER, values), OK);
@@ -320,7 +324,7 @@ static void try_grid(int number, bool fine_tuned)
 static void test_position_embeddings_are_resized(void **state)
 {
     write_positions();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (int)(sizeof grids / sizeof *grids); i++) {
         try_grid(i, true);
         try_grid(i, false);
     }

@@ -154,6 +154,39 @@ static bool parse_int(const struct field *field, void *object, const char *text,
     return true;
 }
 
+/* The digits of a number up to 99999999 at the start of *text, which moves behind them. */
+static bool read_side(const char **text, int *side)
+{
+    size_t length = strspn(*text, "0123456789");
+    if (length == 0 || length > 8) return false;
+    *side = (int)strtol(*text, NULL, 10);
+    *text += length;
+    return true;
+}
+
+static bool parse_image_size(const struct field *field, void *object, const char *text, struct reason *reason)
+{
+    struct image_size size;
+    double word;
+    const char *rest = text;
+    if (parse_word(field, text, &word)) {
+        size.h = size.w = (int)word;
+    } else {
+        bool good = read_side(&rest, &size.h);
+        size.w = size.h;
+        if (good && *rest == 'x') {
+            rest++;
+            good = read_side(&rest, &size.w);
+        }
+        if (!good || *rest || (size.h == 0) != (size.w == 0))
+            return field_not_a("a side (224) or a height and a width (128x384)", field, text, reason);
+        if (!field_in_range(field, size.h, text, reason) || !field_in_range(field, size.w, text, reason))
+            return false;
+    }
+    *(struct image_size *)field_member(field, object) = size;
+    return true;
+}
+
 static bool parse_real(const struct field *field, void *object, const char *text, struct reason *reason)
 {
     double value;
@@ -315,6 +348,7 @@ bool field_parse(const struct field *field, void *object, const char *text, stru
     case FIELD_DURATION: return parse_duration(field, object, text, reason);
     case FIELD_CHOICE: return parse_choice(field, object, text, reason);
     case FIELD_REALS: return parse_reals(field, object, text, reason);
+    case FIELD_IMAGE_SIZE: return parse_image_size(field, object, text, reason);
     case FIELD_EVERY: return parse_every(field, object, text, reason);
     }
     assert(!"a field of unknown type");
@@ -335,6 +369,12 @@ static void print_reals(const struct field_reals *reals, struct text *out)
         text_add(out, "%s", i ? "," : "");
         print_real(reals->value[i], out);
     }
+}
+
+static void print_image_size(const struct field *field, const struct image_size *size, struct text *out)
+{
+    if (size->h != size->w) text_add(out, "%dx%d", size->h, size->w);
+    else if (!print_word(field, size->h, out)) text_add(out, "%d", size->h);
 }
 
 static void print_every(const struct field_every *every, struct text *out)
@@ -380,6 +420,9 @@ void field_print(const struct field *field, const void *object, struct text *out
     case FIELD_REALS:
         print_reals(value, out);
         break;
+    case FIELD_IMAGE_SIZE:
+        print_image_size(field, value, out);
+        break;
     case FIELD_EVERY:
         print_every(value, out);
         break;
@@ -398,6 +441,7 @@ static size_t member_bytes(enum field_type type)
     case FIELD_DURATION: return sizeof(double);
     case FIELD_CHOICE: return sizeof(int);
     case FIELD_REALS: return sizeof(struct field_reals);
+    case FIELD_IMAGE_SIZE: return sizeof(struct image_size);
     case FIELD_EVERY: return sizeof(struct field_every);
     }
     assert(!"a field of unknown type");

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shape.h"
 #include "status.h"
 #include "text.h"
 
@@ -19,6 +20,7 @@ enum field_type {
     FIELD_DURATION,  /* double seconds: suffixes s m h d */
     FIELD_CHOICE,    /* int: the index into `choices` */
     FIELD_REALS,     /* struct field_reals: numbers separated by commas or spaces */
+    FIELD_IMAGE_SIZE,/* struct image_size: the side of a square, "224", or height and width, "128x384" */
     FIELD_EVERY,     /* struct field_every: "5", "100 steps", "10m" */
 };
 

@@ -14,6 +14,7 @@ void field_kind(const struct field *field, struct text *out)
     case FIELD_SIZE: text_add(out, "SIZE"); break;
     case FIELD_DURATION: text_add(out, "DURATION"); break;
     case FIELD_REALS: text_add(out, "NUMBER,..."); break;
+    case FIELD_IMAGE_SIZE: text_add(out, "N|HxW"); break;
     case FIELD_EVERY: text_add(out, "N|N steps|DURATION"); break;
     case FIELD_CHOICE:
         for (int i = 0; field->choices[i]; i++)

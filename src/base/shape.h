@@ -38,6 +38,21 @@ static inline bool shape_equal(struct shape a, struct shape b)
     return true;
 }
 
+/* Height and width of an image, in pixels. */
+struct image_size {
+    int h, w;
+};
+
+static inline struct image_size image_size_square(int side)
+{
+    return (struct image_size){side, side};
+}
+
+static inline bool image_size_equal(struct image_size a, struct image_size b)
+{
+    return a.h == b.h && a.w == b.w;
+}
+
 /* "64x7x7x3" in a buffer of the caller's; returns the buffer. */
 #define SHAPE_TEXT 96
 const char *shape_text(struct shape shape, char text[SHAPE_TEXT]);

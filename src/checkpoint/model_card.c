@@ -64,20 +64,28 @@ static void take_normalisation(const json_t *object, const char *mean, const cha
     card->normalised = true;
 }
 
-/* 224, {"height": 224, "width": 224}, or {"shortest_edge": 224}; 0: neither. */
-static int side_of(const json_t *size)
+/* Sides of 1 to SIDE_MAX; else 0 x 0. */
+static struct image_size size_of_sides(const json_t *h, const json_t *w)
 {
-    static const char *const keys[] = {"height", "shortest_edge"};
-    for (size_t i = 0; i < 2 && json_is_object(size); i++)
-        if (json_object_get(size, keys[i])) size = json_object_get(size, keys[i]);
-    json_int_t side = json_integer_value(size);
-    return side > 0 && side <= SIDE_MAX ? (int)side : 0;
+    json_int_t high = json_integer_value(h), wide = json_integer_value(w);
+    bool good = high > 0 && high <= SIDE_MAX && wide > 0 && wide <= SIDE_MAX;
+    return good ? (struct image_size){(int)high, (int)wide} : (struct image_size){0};
 }
 
-static int before_crop(int crop, const json_t *share)
+/* 224, {"height": 224, "width": 224}, or {"shortest_edge": 224}; 0 x 0: neither. */
+static struct image_size size_of(const json_t *size)
+{
+    const json_t *h = json_object_get(size, "height"), *w = json_object_get(size, "width");
+    if (h) return size_of_sides(h, w ? w : h);
+    if (json_is_object(size)) size = json_object_get(size, "shortest_edge");
+    return size_of_sides(size, size);
+}
+
+static struct image_size before_crop(struct image_size crop, const json_t *share)
 {
     double fraction = json_number_value(share);
-    return crop > 0 && fraction > 0.1 && fraction <= 1 ? (int)floor(crop / fraction) : crop;
+    if (!(fraction > 0.1 && fraction <= 1)) return crop;
+    return (struct image_size){(int)floor(crop.h / fraction), (int)floor(crop.w / fraction)};
 }
 
 /* Class names in order: ["cat", "dog"], or {"0": "cat", "1": "dog"}. */
@@ -105,7 +113,8 @@ static void take_timm(const json_t *root, struct model_card *card)
     const json_t *images = json_object_get(root, "pretrained_cfg");
     card->architecture = text_copy(json_string_value(json_object_get(root, "architecture")));
     take_normalisation(images, "mean", "std", card);
-    card->crop = side_of(json_array_get(json_object_get(images, "input_size"), 2));
+    const json_t *size = json_object_get(images, "input_size");
+    card->crop = size_of_sides(json_array_get(size, 1), json_array_get(size, 2));
     card->resize = before_crop(card->crop, json_object_get(images, "crop_pct"));
     const json_t *names = json_object_get(root, "label_names");
     take_classes(names ? names : json_object_get(images, "label_names"), card);
@@ -116,14 +125,16 @@ static void take_transformers(const json_t *root, const char *weights, struct mo
 {
     json_t *images = read_beside(weights, "preprocessor_config.json", NULL);
     take_classes(json_object_get(root, "id2label"), card);
-    card->crop = side_of(json_object_get(root, "image_size"));
+    card->crop = size_of(json_object_get(root, "image_size"));
     if (images && !json_is_false(json_object_get(images, "do_normalize")))
         take_normalisation(images, "image_mean", "image_std", card);
-    int size = side_of(json_object_get(images, "size")), crop = side_of(json_object_get(images, "crop_size"));
-    bool crops = crop > 0 && !json_is_false(json_object_get(images, "do_center_crop"));
-    if (crops || size > 0) card->crop = crops ? crop : size;
-    card->resize = crops && size >= crop ? size
-                                         : before_crop(card->crop, json_object_get(images, "crop_pct"));
+    struct image_size size = size_of(json_object_get(images, "size"));
+    struct image_size crop = size_of(json_object_get(images, "crop_size"));
+    bool crops = crop.h > 0 && !json_is_false(json_object_get(images, "do_center_crop"));
+    if (crops || size.h > 0) card->crop = crops ? crop : size;
+    card->resize = crops && size.h >= crop.h && size.w >= crop.w
+                       ? size
+                       : before_crop(card->crop, json_object_get(images, "crop_pct"));
     json_decref(images);
 }
 

@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include "base/shape.h"
+
 #define MODEL_CARD_CHANNELS 3
 
 struct model_card {
@@ -11,8 +13,8 @@ struct model_card {
     char *architecture;          /* timm's name of the network; NULL: unknown */
     double mean[MODEL_CARD_CHANNELS], std[MODEL_CARD_CHANNELS];
     bool normalised;             /* mean and std are known */
-    int crop, resize;            /* of images in an evaluation: the crop's side; the short side before it; 0:
-                                  * unknown */
+    struct image_size crop, resize;   /* of images in an evaluation: of the crop; what they are resized to
+                                       * before it; h is 0: unknown */
     char **class_names;          /* [classes]; NULL: unknown */
     int classes;
 };

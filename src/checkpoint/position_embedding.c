@@ -7,29 +7,40 @@
 #include "base/memory.h"
 #include "kernels/tokens/tokens.h"
 
-/* The grid of patches: of the first layer above that adds neither tokens nor positions. */
-static struct shape grid_of(const struct graph *graph, int node)
+/* That of the first layer above that adds neither tokens nor positions. */
+struct image_size position_embedding_grid(const struct graph *graph, const struct parameter *parameter)
 {
-    const struct node *at = &graph->nodes[node];
+    const struct node *at = &graph->nodes[parameter->node];
+    if (strcmp(at->op->name, "position") != 0) return (struct image_size){0};
     while (at->op && (strcmp(at->op->name, "position") == 0 || strcmp(at->op->name, "prepend") == 0))
         at = &graph->nodes[at->inputs[0]];
-    return at->shape;
+    return (struct image_size){(int)at->shape.h, (int)at->shape.w};
+}
+
+/* Patches are as large as in the graph. */
+static struct image_size grid_of_images(const struct graph *graph, struct image_size own,
+                                        struct image_size images)
+{
+    const struct shape *input = &graph->nodes[0].shape;
+    if (images.h == input->h && images.w == input->w) return own;
+    return (struct image_size){images.h / ((int)input->h / own.h), images.w / ((int)input->w / own.w)};
 }
 
 bool position_embedding_fits(const struct graph *graph, const struct parameter *parameter,
-                             const struct shape *found, struct position_embedding *embedding)
+                             const struct position_tensor *found, struct position_embedding *embedding)
 {
     const struct node *node = &graph->nodes[parameter->node];
-    const struct shape *shape = &parameter->spec.shape;
-    if (strcmp(node->op->name, "position") != 0) return false;
-    if (found->rank != 3 || found->dim[0] != 1 || found->dim[2] != shape->dim[2]) return false;
-    int64_t prefix = ((const struct position *)node->settings)->prefix, patches = found->dim[1] - prefix;
-    int64_t side = patches > 0 ? (int64_t)llround(sqrt((double)patches)) : 0;
-    struct shape grid = grid_of(graph, parameter->node);
-    if (side < 1 || side * side != patches || prefix + grid.h * grid.w != shape->dim[1]) return false;
+    const struct shape *shape = &parameter->spec.shape, *other = found->shape;
+    struct image_size to = position_embedding_grid(graph, parameter);
+    if (to.h == 0 || other->rank != 3 || other->dim[0] != 1 || other->dim[2] != shape->dim[2]) return false;
+    int64_t prefix = ((const struct position *)node->settings)->prefix, patches = other->dim[1] - prefix;
+    if (patches < 1 || prefix + to.h * to.w != shape->dim[1]) return false;
+    struct image_size from = grid_of_images(graph, to, found->images);
+    if ((int64_t)from.h * from.w != patches) from = image_size_square((int)llround(sqrt((double)patches)));
+    if ((int64_t)from.h * from.w != patches) return false;
     *embedding = (struct position_embedding){
         .prefix = prefix, .channels = shape->dim[2],
-        .from_h = side, .from_w = side, .to_h = grid.h, .to_w = grid.w,
+        .from_h = from.h, .from_w = from.w, .to_h = to.h, .to_w = to.w,
     };
     return true;
 }

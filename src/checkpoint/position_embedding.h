@@ -10,9 +10,24 @@ struct position_embedding {
     int64_t from_h, from_w, to_h, to_w;
 };
 
-/* Whether the parameter is a position embedding, and a tensor of this shape is one of a square grid and of as
- * many channels. */
+/* The grid of patches that a parameter has positions of; 0 x 0: it is no position embedding. */
+struct image_size position_embedding_grid(const struct graph *graph, const struct parameter *parameter);
+
+/* A tensor that may be a position embedding, of a network for images of a size, or of an unknown one (0 x 0). */
+struct position_tensor {
+    const struct shape *shape;
+    struct image_size images;
+};
+
+/* Whether the parameter is a position embedding, and the tensor is one of as many channels: of the grid that
+ * its images have, or of a square one. */
 bool position_embedding_fits(const struct graph *graph, const struct parameter *parameter,
-                             const struct shape *found, struct position_embedding *embedding);
+                             const struct position_tensor *found, struct position_embedding *embedding);
+
+/* Whether the grids differ. */
+static inline bool position_embedding_moves(const struct position_embedding *embedding)
+{
+    return embedding->from_h != embedding->to_h || embedding->from_w != embedding->to_w;
+}
 
 void position_embedding_resize(const struct position_embedding *embedding, const float *from, float *to);

@@ -160,6 +160,16 @@ static void add_misshapen(struct weight_list *listed, const struct weights_entry
     free(words);
 }
 
+static void add_other_grid(struct weight_list *listed, const struct position_embedding *found,
+                           const struct wanted *wanted)
+{
+    char *words = text_format("%s (of %lldx%lld patches, not %lldx%lld)", wanted->name,
+                              (long long)found->from_h, (long long)found->from_w, (long long)found->to_h,
+                              (long long)found->to_w);
+    listed_add(listed, words);
+    free(words);
+}
+
 /* The shapes differ in the number of classes alone. */
 static bool other_classes(const struct shape *a, const struct shape *b)
 {
@@ -208,6 +218,24 @@ static bool is_first_conv(const struct graph *graph, const struct parameter *par
     return strcmp(node->op->name, "conv") == 0 && node->input_count == 1 && node->inputs[0] == 0;
 }
 
+/* Whether an entry is a position embedding of the parameter's kind; files of ours say for which images. */
+static bool has_positions(const struct loading *loading, const struct parameter *parameter,
+                          const struct weights_entry *found, struct position_embedding *embedding)
+{
+    struct position_tensor tensor = {.shape = &found->shape};
+    struct reason unsaid;
+    int channels;
+    checkpoint_input(&loading->file->described, &tensor.images.h, &tensor.images.w, &channels, &unsaid);
+    return position_embedding_fits(loading->graph, parameter, &tensor, embedding);
+}
+
+/* As many positions may have another grid: 4x4 and 2x8. */
+static bool has_other_grid(const struct loading *loading, const struct parameter *parameter,
+                           const struct weights_entry *found, struct position_embedding *embedding)
+{
+    return has_positions(loading, parameter, found, embedding) && position_embedding_moves(embedding);
+}
+
 /* What may differ in a file to be fine-tuned: the classifier, and the channels and the size of the images. */
 static bool may_differ(struct loading *loading, const struct parameter *parameter,
                        const struct wanted *wanted, const struct weights_entry *found, int *entry)
@@ -219,7 +247,7 @@ static bool may_differ(struct loading *loading, const struct parameter *paramete
         return true;
     }
     if (!loading->options->fine_tuned) return false;
-    if (position_embedding_fits(loading->graph, parameter, &found->shape, &loading->resized)) return true;
+    if (has_positions(loading, parameter, found, &loading->resized)) return true;
     if (!is_first_conv(loading->graph, parameter) || !other_channels(&found->shape, &wanted->shape))
         return false;
     loading->channels = found->shape.dim[1];
@@ -243,11 +271,14 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
     }
     const struct weights_entry *found = &loading->file->entries[entry];
     loading->used[entry] = true;
+    struct position_embedding other;
+    bool same = shapes_agree(&found->shape, &wanted->shape);
+    bool moves = same && has_other_grid(loading, parameter, found, &other);
     if (types_agree(found->dtype, wanted->dtype) &&
-        (shapes_agree(&found->shape, &wanted->shape) ||
-         may_differ(loading, parameter, wanted, found, &entry)))
+        ((same && !moves) || may_differ(loading, parameter, wanted, found, &entry)))
         return entry;
-    add_misshapen(&problems->misshapen, found, wanted);
+    if (moves) add_other_grid(&problems->misshapen, &other, wanted);
+    else add_misshapen(&problems->misshapen, found, wanted);
     return -2;
 }
 
@@ -345,7 +376,7 @@ static bool read_values(const struct loading *loading, int param, int entry, voi
     const struct weights_file *file = loading->file;
     if (spec->dtype != F32) return weights_file_read(file, entry, values, reason);
     bool same = shape_count(file->entries[entry].shape) == shape_count(spec->shape);
-    if (!same && position_embedding_fits(loading->graph, parameter, &file->entries[entry].shape, &resized))
+    if (has_other_grid(loading, parameter, &file->entries[entry], &resized))
         return read_resized(file, entry, &resized, values, reason);
     if (!same)
         return read_adapted(file, entry, &spec->shape, values, reason);

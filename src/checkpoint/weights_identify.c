@@ -152,7 +152,7 @@ static enum status take_own_settings(const struct weights_file *file, struct mod
 {
     struct settings then;
     struct reason unsaid;
-    int w, channels;
+    int channels;
     if (!safetensors_value(&file->described, "config")) return OK;
     TRY(checkpoint_settings(&file->described, &then));
     for (int k = 0; k < MODEL_CARD_CHANNELS; k++) {
@@ -160,8 +160,9 @@ static enum status take_own_settings(const struct weights_file *file, struct mod
         card->std[k] = channel_of(&then.augment.std, k, 1);
     }
     card->normalised = true;
-    if (!checkpoint_input(&file->described, &card->crop, &w, &channels, &unsaid)) card->crop = 0;
-    card->resize = (int)then.augment.val_resize;
+    if (!checkpoint_input(&file->described, &card->crop.h, &card->crop.w, &channels, &unsaid))
+        card->crop = image_size_square(0);
+    card->resize = then.augment.val_resize;
     settings_free(&then);
     return OK;
 }
@@ -189,7 +190,10 @@ static enum status take_usual(const char *library, const char *arch, struct mode
         memcpy(card->std, usual->std, sizeof card->std);
         card->normalised = true;
     }
-    if (card->crop == 0) card->crop = usual->crop, card->resize = usual->resize;
+    if (card->crop.h == 0) {
+        card->crop = image_size_square(usual->crop);
+        card->resize = image_size_square(usual->resize);
+    }
     weights_names_close(&names);
     return OK;
 }

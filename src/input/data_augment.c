@@ -21,14 +21,15 @@ static enum status check_crop(const struct data_opening *o)
 {
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
-    int64_t resize = settings->augment.resize, border = 2 * settings->augment.pad;
-    bool fixed = data && data->h > 0;
-    if (!o->data->augment.random_crop || (resize == 0 && !fixed)) return OK;
-    int64_t h = resize ? resize : data->h, w = resize ? resize : data->w;
-    if (h + border >= o->data->train.h && w + border >= o->data->train.w) return OK;
-    return settings_refuse(o->settings, "augment", resize ? "resize" : "crop",
-                           "a crop of %dx%d does not fit images of %lldx%lld (augment.pad: %lld)",
-                           o->data->train.h, o->data->train.w, (long long)h, (long long)w,
+    struct image_size size = settings->augment.resize;
+    int border = 2 * (int)settings->augment.pad;
+    bool fixed = data && data->h > 0, resized = size.h > 0;
+    if (!o->data->augment.random_crop || (!resized && !fixed)) return OK;
+    if (!resized) size = (struct image_size){data->h, data->w};
+    if (size.h + border >= o->data->train.h && size.w + border >= o->data->train.w) return OK;
+    return settings_refuse(o->settings, "augment", resized ? "resize" : "crop",
+                           "a crop of %dx%d does not fit images of %dx%d (augment.pad: %lld)",
+                           o->data->train.h, o->data->train.w, size.h, size.w,
                            (long long)settings->augment.pad);
 }
 
@@ -93,7 +94,7 @@ static enum status check_fit(const struct data_opening *o)
 {
     static const char *const keys[] = {"resize", "val_resize"};
     const struct settings *settings = o->settings;
-    const int64_t values[] = {settings->augment.resize, settings->augment.val_resize};
+    const int values[] = {settings->augment.resize.h, settings->augment.val_resize.h};
     for (int i = 0; i < 2 && settings->augment.fit != FIT_BY_CROP; i++)
         if (values[i] > 0)
             return settings_refuse(settings, "augment", keys[i],
@@ -110,7 +111,7 @@ enum status data_set_augment(const struct data_opening *o)
     const struct dataset *data = data_any(o->data);
     struct augment *augment = &o->data->augment;
     bool part = settings->augment.scale.count == 2;
-    if (part && !settings->augment.crop)
+    if (part && !settings->augment.crop.h)
         return settings_refuse(o->settings, "augment", "scale",
                                "needs augment.crop, the size to resize to");
     if (o->data->sizes.count > 0 && !part)
@@ -118,19 +119,19 @@ enum status data_set_augment(const struct data_opening *o)
                                "needs augment.scale: random parts of images are resized to each size");
     bool cut = data && data->h > 0 ? o->data->train.h != data->h || o->data->train.w != data->w : true;
     *augment = (struct augment){
-        .crop = (int)settings->augment.crop,
+        .crop = settings->augment.crop.h > 0,
         .random_resized = part,
         .pad = (int)settings->augment.pad,
         .reflect = settings->augment.pad_mode == PAD_MODE_REFLECT,
         .fit = (enum image_fit)settings->augment.fit,
         .random_crop = !part && settings->augment.fit == FIT_BY_CROP &&
-                       (settings->augment.pad > 0 || (settings->augment.crop > 0 && cut)),
+                       (settings->augment.pad > 0 || (settings->augment.crop.h > 0 && cut)),
         .flip = settings->augment.flip > 0 ? settings->augment.flip : 0,
         .policy = policy_of(settings),
         .erase = settings->augment.random_erasing,
-        .resize = (int)settings->augment.resize,
-        .val_resize = (int)settings->augment.val_resize,
-        .val_crop = (int)settings->augment.val_crop,
+        .resize = settings->augment.resize,
+        .val_resize = settings->augment.val_resize,
+        .val_crop = settings->augment.val_crop.h > 0,
         .channels = o->data->channels,
     };
     for (int i = 0; i < 2; i++) {

@@ -1,64 +1,71 @@
 #include "input/data_parts.h"
 
 #include <math.h>
+#include <stdio.h>
+
+#include "input/sampled_sizes.h"
 
 /* Sizes: of training images by crop and sizes, else resize, else the data's own, else the model file's. */
 
-struct extent {
-    int h, w;
-};
-
-static struct extent square(int64_t side)
-{
-    return (struct extent){(int)side, (int)side};
-}
-
-static struct extent extent_train(const struct data_opening *o, int size)
+static struct image_size size_of_train(const struct data_opening *o, int size)
 {
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
-    int most = train_sizes_most(&o->data->sizes, (int)settings->augment.crop);
-    if (most) return square(most);
-    if (!data && o->hint && o->hint->h) return (struct extent){o->hint->h, o->hint->w};
-    bool fixed = data && data->h > 0;
-    if (fixed && settings->augment.resize && data->h == data->w) return square(settings->augment.resize);
-    if (fixed && !settings->augment.resize) return (struct extent){data->h, data->w};
-    return square(size);
+    struct image_size most = train_sizes_most(&o->data->sizes, settings->augment.crop);
+    if (most.h) return most;
+    if (!data && o->hint && o->hint->h) return (struct image_size){o->hint->h, o->hint->w};
+    if (!data || data->h == 0) return image_size_square(size);
+    struct image_size own = {data->h, data->w};
+    return settings->augment.resize.h ? image_size_covering(own, settings->augment.resize) : own;
 }
 
-static struct extent extent_val(const struct data_opening *o, struct extent train)
+static struct image_size size_of_val(const struct data_opening *o, struct image_size train)
 {
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
-    if (settings->augment.val_crop) return square(settings->augment.val_crop);
-    if (!data && o->hint && o->hint->h) return (struct extent){o->hint->h, o->hint->w};
-    bool fixed = data && data->h > 0 && data->h == data->w;
-    if (fixed && settings->augment.val_resize > 0) return square(settings->augment.val_resize);
-    if (data && data->h > 0 && settings->augment.val_resize <= 0) return (struct extent){data->h, data->w};
-    return train;
+    if (settings->augment.val_crop.h) return settings->augment.val_crop;
+    if (!data && o->hint && o->hint->h) return (struct image_size){o->hint->h, o->hint->w};
+    if (!data || data->h == 0) return train;
+    struct image_size own = {data->h, data->w}, to = settings->augment.val_resize;
+    return to.h > 0 ? image_size_covering(own, to) : own;
 }
 
-static void derive(const struct data_opening *o, const char *key, int64_t value)
+static void derive(const struct data_opening *o, const char *key, struct image_size size)
 {
-    settings_derive_number(o->settings, "augment", key, value);
+    settings_derive_size(o->settings, "augment", key, size);
+}
+
+/* Whether images of different files all cover `size` without being resized, by some of them. */
+static bool cover(const struct data *data, struct image_size size)
+{
+    struct image_size sizes[SAMPLED_SIZES];
+    const struct images *images = data->val.dataset ? &data->val : &data->train;
+    int deep, count = images->dataset ? sampled_sizes(images, sizes, &deep) : 0;
+    for (int i = 0; i < count; i++)
+        if (!image_size_equal(image_size_covering(sizes[i], size), sizes[i])) return false;
+    return count > 0;
 }
 
 #define RESIZE_MAX 65536
 
-/* The value of val_resize = auto, for evaluation and prediction: 8/7 of the crop, as in torchvision; if all
- * images have one size, they are not resized, and one of another size is resized to that. */
-static void derive_val_resize(const struct data_opening *o)
+static int enlarged(int side)
+{
+    long more = lround(side * 8.0 / 7.0);
+    return more < RESIZE_MAX ? (int)more : RESIZE_MAX;
+}
+
+/* The value of val_resize = auto, for evaluation and prediction: 8/7 of the crop, as in torchvision. If all
+ * images have one size, or the crop's, they are not resized, and one of another size is resized to that. */
+static struct image_size val_resize_of(const struct data_opening *o)
 {
     const struct dataset *data = data_any(o->data);
     const char *name = o->settings->data.format;
     const struct format *format = name ? format_find(name) : NULL;
-    bool one_size = data ? data->h > 0 : format && format->one_size;
-    int h = data && one_size ? data->h : o->data->val.h, w = data && one_size ? data->w : o->data->val.w;
-    int side = h < w ? h : w;
-    if (o->settings->augment.val_resize >= 0) return;
-    if (o->settings->augment.fit != FIT_BY_CROP) side = 0;
-    else if (!one_size) side = (int)lround(side * 8.0 / 7.0);
-    derive(o, "val_resize", side < RESIZE_MAX ? side : RESIZE_MAX);
+    struct image_size crop = {o->data->val.h, o->data->val.w};
+    if (o->settings->augment.fit != FIT_BY_CROP) return image_size_square(0);
+    if (data && data->h > 0) return (struct image_size){data->h, data->w};
+    if (data ? cover(o->data, crop) : format && format->one_size) return crop;
+    return (struct image_size){enlarged(crop.h), enlarged(crop.w)};
 }
 
 /* Images of different sizes must be cropped to one: the model's size, in training and evaluation. Unless
@@ -68,33 +75,52 @@ static void derive_cuts(const struct data_opening *o)
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
     if (!data || data->h > 0) return;
-    bool told = settings->augment.crop || settings->augment.pad || settings->augment.resize ||
+    bool told = settings->augment.crop.h || settings->augment.pad || settings->augment.resize.h ||
                 settings->augment.fit != FIT_BY_CROP;
     if (!told && settings->augment.scale.count == 0)
         settings_derive(o->settings, "augment", "scale", "0.08,1");
-    if (!settings->augment.crop) derive(o, "crop", o->data->train.h);
-    if (!settings->augment.val_crop) derive(o, "val_crop", o->data->val.h);
+    const struct images *train = &o->data->train, *val = &o->data->val;
+    if (!settings->augment.crop.h) derive(o, "crop", (struct image_size){train->h, train->w});
+    if (!settings->augment.val_crop.h) derive(o, "val_crop", (struct image_size){val->h, val->w});
+}
+
+#define RATIO_MIN 0.01      /* of augment.ratio */
+#define RATIO_MAX 100
+
+/* Unless configured, random parts are of about the shape of the crop, to which they are resized. */
+static void derive_ratio(const struct data_opening *o)
+{
+    struct image_size crop = o->settings->augment.crop;
+    const double *ratio = o->settings->augment.ratio.value;
+    if (crop.h == crop.w || o->settings->augment.scale.count == 0) return;
+    if (settings_given(o->settings, "augment", "ratio") || o->settings->augment.ratio.count != 2) return;
+    double own = (double)crop.w / crop.h;
+    char text[64];
+    snprintf(text, sizeof text, "%.6g,%.6g", fmax(ratio[0] * own, RATIO_MIN), fmin(ratio[1] * own, RATIO_MAX));
+    settings_derive(o->settings, "augment", "ratio", text);
 }
 
 /* Images of one size become model.image_size by resizing. */
-static void derive_resize(const struct data_opening *o, int64_t size)
+static void derive_resize(const struct data_opening *o, int size)
 {
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
-    bool told = settings->augment.crop || settings->augment.resize;
+    bool told = settings->augment.crop.h || settings->augment.resize.h;
     if (size == 0 || told || !data || data->h == 0 || (data->h == size && data->w == size)) return;
-    derive(o, "resize", size);
-    if (settings->augment.val_resize < 0 && !settings->augment.val_crop) derive(o, "val_resize", size);
+    derive(o, "resize", image_size_square(size));
+    if (settings->augment.val_resize.h < 0 && !settings->augment.val_crop.h)
+        derive(o, "val_resize", image_size_square(size));
 }
 
 void data_set_sizes(const struct data_opening *o)
 {
-    int64_t size = o->settings->model.image_size;
+    int size = (int)o->settings->model.image_size;
     derive_resize(o, size);
-    struct extent train = extent_train(o, size ? (int)size : o->size ? o->size : 224);
-    struct extent val = extent_val(o, train);
+    struct image_size train = size_of_train(o, size ? size : o->size ? o->size : 224);
+    struct image_size val = size_of_val(o, train);
     o->data->train.h = train.h, o->data->train.w = train.w;
     o->data->val.h = val.h, o->data->val.w = val.w;
     derive_cuts(o);
-    derive_val_resize(o);
+    derive_ratio(o);
+    if (o->settings->augment.val_resize.h < 0) derive(o, "val_resize", val_resize_of(o));
 }

@@ -10,6 +10,7 @@
 #include "data/detect.h"
 #include "base/watch.h"
 #include "input/duplicates.h"
+#include "input/sampled_sizes.h"
 
 #define LISTED_MAX 10          /* classes that are listed one by one */
 #define NAME_ROOM 256
@@ -127,49 +128,27 @@ static void warn_of_splits(const struct settings *settings, const struct dataset
                 settings->data.train, train, settings->data.train, val);
 }
 
-/* The short sides of some images in files, whose sizes may differ. */
-
-#define SIZED 25
-
-struct sides {
-    int count, side[SIZED];
-};
-
-/* Called by the decoder for the part of an image to decode: none, only the size is needed. */
-static bool note_side(void *context, int h, int w, struct box *part, struct reason *reason)
-{
-    struct sides *sides = context;
-    if (sides->count < SIZED) sides->side[sides->count++] = h < w ? h : w;
-    return because(reason, "only its size was wanted");
-}
-
 static int compare_sides(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
 }
 
+/* The short sides of some images in files, whose sizes may differ. */
 static void log_sides(const struct images *images)
 {
-    const struct dataset *dataset = images->dataset;
-    struct sides sides = {0};
-    const struct image_choice choice = {note_side, &sides};
-    int64_t some = images->count < SIZED ? images->count : SIZED;
-    for (int64_t i = 0; i < some; i++) {
-        int64_t index = images_index(images, i * images->count / some);
-        struct image image = {0};
-        struct reason reason;
-        int label;
-        dataset->format->read(dataset, index, &choice, &image, &label, &reason);
-        image_free(&image);
-    }
-    if (sides.count == 0) return;
-    qsort(sides.side, (size_t)sides.count, sizeof *sides.side, compare_sides);
-    int least = sides.side[0], most = sides.side[sides.count - 1], middle = sides.side[sides.count / 2];
+    struct image_size sizes[SAMPLED_SIZES];
+    int sides[SAMPLED_SIZES], deep, count = sampled_sizes(images, sizes, &deep);
+    for (int i = 0; i < count; i++) sides[i] = sizes[i].h < sizes[i].w ? sizes[i].h : sizes[i].w;
+    if (count == 0) return;
+    if (deep > 0)
+        log_warning("image files: %d of %d examined have 16 bits a channel; they are rounded to 8", deep, count);
+    qsort(sides, (size_t)count, sizeof *sides, compare_sides);
+    int least = sides[0], most = sides[count - 1], middle = sides[count / 2];
     if (least == most)
-        log_info("image files: short sides of %d pixels (%d examined)", least, sides.count);
+        log_info("image files: short sides of %d pixels (%d examined)", least, count);
     else
-        log_info("image files: short sides of %d to %d pixels, median %d (%d examined)",
-                 least, most, middle, sides.count);
+        log_info("image files: short sides of %d to %d pixels, median %d (%d examined)", least, most, middle,
+                 count);
 }
 
 static void describe_target(const struct data *data, char *what, size_t room)

@@ -19,5 +19,7 @@ libinput_a_SOURCES = \
 	src/input/duplicates.h \
 	src/input/gpu_preprocessing.c \
 	src/input/gpu_preprocessing.h \
+	src/input/sampled_sizes.c \
+	src/input/sampled_sizes.h \
 	src/input/train_sizes.c \
 	src/input/train_sizes.h

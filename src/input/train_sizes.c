@@ -12,19 +12,38 @@
 
 static enum status refuse(const struct settings *settings, const char *word)
 {
-    return settings_refuse(settings, "augment", "sizes", "'%s' must be SIDE@EPOCH, such as 128@1: a side "
-                           "from 1 to %d, and an epoch after that of the size before", word, SIDE_MAX);
+    return settings_refuse(settings, "augment", "sizes", "'%s' must be SIZE@EPOCH, such as 128@1: a side, or "
+                           "height and width, of 1 to %d, and an epoch after that of the size before", word,
+                           SIDE_MAX);
 }
 
 static enum status read_one(const struct settings *settings, const char *word, struct train_sizes *sizes)
 {
+    static const struct field field = {.name = "size", .type = FIELD_IMAGE_SIZE, .min = 1, .max = SIDE_MAX};
     struct train_size size;
+    struct reason unsaid;
     int used = 0;
+    const char *at = strchr(word, '@');
     int64_t before = sizes->count > 0 ? sizes->list[sizes->count - 1].epoch : 0;
-    bool read = sscanf(word, "%7d@%7" SCNd64 "%n", &size.side, &size.epoch, &used) == 2 && word[used] == '\0';
-    if (!read || size.side < 1 || size.side > SIDE_MAX || size.epoch <= before || size.epoch > EPOCH_MAX)
-        return refuse(settings, word);
+    bool read = at && sscanf(at, "@%7" SCNd64 "%n", &size.epoch, &used) == 1 && at[used] == '\0';
+    char *image = text_format("%.*s", at ? (int)(at - word) : 0, word);
+    read = read && field_parse(&field, &size.size, image, &unsaid);
+    free(image);
+    if (!read || size.epoch <= before || size.epoch > EPOCH_MAX) return refuse(settings, word);
     *array_push(sizes->list, sizes->count) = size;
+    return OK;
+}
+
+/* Memory is planned for the largest size. */
+static enum status check_most(const struct settings *settings, const struct train_sizes *sizes)
+{
+    struct image_size most = train_sizes_most(sizes, settings->augment.crop);
+    for (int i = -1; i < sizes->count; i++) {
+        struct image_size size = i < 0 ? train_sizes_at(sizes, 0, settings->augment.crop) : sizes->list[i].size;
+        if (size.h > most.h || size.w > most.w)
+            return settings_refuse(settings, "augment", "sizes", "%dx%d is larger than %dx%d in one direction "
+                                   "and smaller in the other", size.h, size.w, most.h, most.w);
+    }
     return OK;
 }
 
@@ -35,6 +54,7 @@ enum status train_sizes_read(const struct settings *settings, struct train_sizes
     for (char *word = strtok_r(words, ", ", &rest); word && status == OK; word = strtok_r(NULL, ", ", &rest))
         status = read_one(settings, word, sizes);
     free(words);
+    if (status == OK) status = check_most(settings, sizes);
     if (status == OK && sizes->count > 0 && settings->parallel.stages > 1)
         status = settings_refuse(settings, "augment", "sizes",
                                  "is not possible in a pipeline (parallel.stages)");
@@ -47,17 +67,19 @@ void train_sizes_free(struct train_sizes *sizes)
     *sizes = (struct train_sizes){0};
 }
 
-int train_sizes_at(const struct train_sizes *sizes, int64_t epoch, int otherwise)
+struct image_size train_sizes_at(const struct train_sizes *sizes, int64_t epoch, struct image_size otherwise)
 {
-    int side = otherwise;
-    for (int i = 0; i < sizes->count && sizes->list[i].epoch <= epoch + 1; i++) side = sizes->list[i].side;
-    return side;
+    struct image_size size = otherwise;
+    for (int i = 0; i < sizes->count && sizes->list[i].epoch <= epoch + 1; i++) size = sizes->list[i].size;
+    return size;
 }
 
-int train_sizes_most(const struct train_sizes *sizes, int otherwise)
+struct image_size train_sizes_most(const struct train_sizes *sizes, struct image_size otherwise)
 {
-    int most = train_sizes_at(sizes, 0, otherwise);
-    for (int i = 0; i < sizes->count; i++)
-        if (sizes->list[i].side > most) most = sizes->list[i].side;
+    struct image_size most = train_sizes_at(sizes, 0, otherwise);
+    for (int i = 0; i < sizes->count; i++) {
+        struct image_size size = sizes->list[i].size;
+        if ((int64_t)size.h * size.w > (int64_t)most.h * most.w) most = size;
+    }
     return most;
 }

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/search_paths.h"
+#include "checkpoint/position_embedding.h"
 #include "graph/model.h"
 
 static enum status load_graph(const struct graphs_options *options, const struct images *images,
@@ -143,29 +144,37 @@ void graphs_freeze_first(struct graphs *graphs, bool frozen)
     if (graphs->step.nodes) freeze_first(&graphs->step, frozen);
 }
 
+/* Whether parameter `i` of both can have the same values: 4x4 patches have other positions than 2x8. */
+static bool is_shared(const struct graph *one, const struct graph *other, int i)
+{
+    return shape_equal(one->params[i].spec.shape, other->params[i].spec.shape) &&
+           image_size_equal(position_embedding_grid(one, &one->params[i]),
+                            position_embedding_grid(other, &other->params[i]));
+}
+
 static enum status check_shapes(const struct graphs_options *options, const struct graphs *graphs)
 {
     const struct images *train = &options->data->train, *val = &options->data->val;
     for (int i = 0; i < graphs->training.param_count; i++)
-        if (!shape_equal(graphs->training.params[i].spec.shape, graphs->evaluation.params[i].spec.shape))
+        if (!is_shared(&graphs->training, &graphs->evaluation, i))
             return settings_refuse(options->settings, "augment", "val_crop",
                                    "the network cannot evaluate images of %dx%d: '%s' needs %dx%d",
                                    val->h, val->w, graphs->training.params[i].name, train->h, train->w);
     return OK;
 }
 
-static enum status load_sized(const struct graphs_options *options, const struct graph *training, int side,
-                              struct graph *sized)
+static enum status load_sized(const struct graphs_options *options, const struct graph *training,
+                              struct image_size size, struct graph *sized)
 {
-    const struct images images = {.h = side, .w = side};
+    const struct images images = {.h = size.h, .w = size.w};
     TRY(load_graph(options, &images, sized));
     for (int i = 0; i < training->param_count; i++) {
         struct parameter *parameter = &sized->params[i];
         const struct parameter *own = &training->params[i];
-        if (!shape_equal(parameter->spec.shape, own->spec.shape)) {
+        if (!is_shared(training, sized, i)) {
             enum status status = settings_refuse(options->settings, "augment", "sizes",
                                                  "the network cannot be trained on images of %dx%d as well: "
-                                                 "'%s' would have another shape", side, side, own->name);
+                                                 "'%s' would have another shape", size.h, size.w, own->name);
             graph_free(sized);
             return status;
         }
@@ -177,10 +186,11 @@ static enum status load_sized(const struct graphs_options *options, const struct
     return OK;
 }
 
-enum status graphs_resize(struct graphs *graphs, const struct graphs_options *options, int side)
+enum status graphs_resize(struct graphs *graphs, const struct graphs_options *options,
+                          struct image_size size)
 {
     struct graph sized;
-    TRY(load_sized(options, &graphs->training, side, &sized));
+    TRY(load_sized(options, &graphs->training, size, &sized));
     if (graphs->step.nodes) graph_free(&graphs->step);
     graphs->step = sized;
     return OK;
@@ -191,7 +201,7 @@ static enum status check_sizes(const struct graphs_options *options, const struc
     const struct train_sizes *sizes = &options->data->sizes;
     for (int i = 0; i < sizes->count; i++) {
         struct graph sized;
-        TRY(load_sized(options, &graphs->training, sizes->list[i].side, &sized));
+        TRY(load_sized(options, &graphs->training, sizes->list[i].size, &sized));
         graph_free(&sized);
     }
     return OK;

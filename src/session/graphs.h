@@ -28,7 +28,8 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
 void graphs_freeze_first(struct graphs *graphs, bool frozen);
 /* Steps are compiled for training images of this size from now on, with the same parameters. What was
  * compiled before must be closed. */
-enum status graphs_resize(struct graphs *graphs, const struct graphs_options *options, int side);
+enum status graphs_resize(struct graphs *graphs, const struct graphs_options *options,
+                          struct image_size size);
 /* Multiplies the learning rates of parameters that are no matrices of hidden layers. */
 void graphs_scale_others(struct graphs *graphs, double factor);
 void graphs_close(struct graphs *graphs);     /* accepts a zeroed or half-built struct */

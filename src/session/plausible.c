@@ -138,7 +138,8 @@ static void warn_of_images(const struct settings *settings)
         warn(settings, "augment", "mean", "is subtracted from x/255, which is between 0 and 1");
     if (beyond(&settings->augment.std, 2))
         warn(settings, "augment", "std", "divides x/255 - mean, which is between -1 and 1");
-    if (settings->augment.val_resize > 0 && settings->augment.val_crop > settings->augment.val_resize)
+    struct image_size resize = settings->augment.val_resize, crop = settings->augment.val_crop;
+    if (resize.h > 0 && (crop.h > resize.h || crop.w > resize.w))
         warn(settings, "augment", "val_crop", "is larger than augment.val_resize: images get a black border");
     if (settings->augment.scale.count == 0)
         warn(settings, "augment", "ratio", "has no effect without augment.scale");

@@ -100,7 +100,7 @@ enum status session_loader_open_list(const struct session *session, struct datas
                                   .w = session->data.val.w};
     struct loader_options options = loader_options(session, &images, &(struct loader_views){0});
     /* Images of any size are cropped, also for a network that was trained on images of one size. */
-    if (options.augment.val_crop == 0) options.augment.val_crop = images.h;
+    options.augment.val_crop = true;
     if (options.workers > dataset->count) options.workers = (int)dataset->count;
     options.stop_on_error = false;
     options.bad_image = bad_image;

@@ -301,7 +301,7 @@ enum status run_freeze(struct run *run)
 static enum status open_loader(struct run *run)
 {
     struct images images = run->session->data.train;
-    if (run->session->data.sizes.count > 0) images.h = images.w = run->side;
+    if (run->session->data.sizes.count > 0) images.h = run->size.h, images.w = run->size.w;
     TRY(session_loader_open(run->session, &images, NULL, &run->loader));
     run->queue.loader = run->loader;
     run->health.options.loader = run->loader;
@@ -313,13 +313,13 @@ enum status run_resize(struct run *run)
     struct session *session = run->session;
     const struct train_sizes *sizes = &session->data.sizes;
     const struct graphs_options graphs = {session->settings, session->file, &session->data, NULL};
-    int64_t crop = session->settings->augment.crop, epochs = session->settings->train.epochs;
-    int side = train_sizes_at(sizes, run->position.epoch, (int)crop);
-    if (sizes->count == 0 || side == run->side || run->position.epoch >= epochs) return OK;
-    run->side = side;
-    log_info("from now on training images have %dx%d pixels (augment.sizes)", side, side);
+    int64_t epochs = session->settings->train.epochs;
+    struct image_size size = train_sizes_at(sizes, run->position.epoch, session->settings->augment.crop);
+    if (sizes->count == 0 || image_size_equal(size, run->size) || run->position.epoch >= epochs) return OK;
+    run->size = size;
+    log_info("from now on training images have %dx%d pixels (augment.sizes)", size.h, size.w);
     programs_close(&run->programs);
-    TRY(graphs_resize(&session->graphs, &graphs, side));
+    TRY(graphs_resize(&session->graphs, &graphs, size));
     TRY(reopen(run));
     if (!run->loader) return OK;
     loader_close(run->loader);
@@ -359,7 +359,7 @@ enum status run_begin(struct run *run)
     TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
     run->state = *exec_state(run->programs.training.exec);
     TRY(run_freeze(run));
-    run->side = session->data.train.h;
+    run->size = (struct image_size){session->data.train.h, session->data.train.w};
     TRY(run_resize(run));
     TRY(caching_open(&caching, session->decoding != NULL, &session->data));
     run->queue = (struct step_queue){.device = session->device, .step = &run->programs.training};

@@ -54,7 +54,7 @@ struct run {
     struct optimizer_state state;       /* after the last step collected */
     struct step_queue queue;            /* of training steps */
     bool frozen;                        /* train.freeze_epochs are not over */
-    int side;                           /* of training images, if augment.sizes has several */
+    struct image_size size;             /* of training images, if augment.sizes has several */
     double began;                       /* all times by clock_seconds */
     int64_t steps;                      /* that this process made */
     int64_t verified, last_verified;    /* of those, steps that were run twice; the number of the last */

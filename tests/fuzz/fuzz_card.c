@@ -17,9 +17,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void check(const struct model_card *card)
 {
-    bool known = card->architecture || card->normalised || card->crop || card->classes;
+    bool known = card->architecture || card->normalised || card->crop.h || card->classes;
     fuzz_must(!known || (card->path && strstr(card->path, "config.json")));
-    fuzz_must(card->crop >= 0 && card->crop <= 10000 && card->resize >= 0);
+    fuzz_must(card->crop.h >= 0 && card->crop.h <= 10000 && (card->crop.h > 0) == (card->crop.w > 0));
+    fuzz_must(card->crop.w <= 10000 && card->resize.h >= 0 && card->resize.w >= 0);
     fuzz_must((card->classes > 0) == (card->class_names != NULL));
     for (int i = 0; i < card->classes; i++) fuzz_must(card->class_names[i] != NULL);
     for (int k = 0; k < MODEL_CARD_CHANNELS && card->normalised; k++)

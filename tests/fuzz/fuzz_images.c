@@ -36,6 +36,14 @@ static bool choose(void *context, int h, int w, struct box *part, struct reason 
     return true;
 }
 
+/* None, or of 0 to 47 pixels each way. */
+static struct image_size size_of(struct random *random)
+{
+    struct image_size size = {(int)random_below(random, 48), (int)random_below(random, 48)};
+    bool none = random_below(random, 2) || size.h == 0 || size.w == 0;
+    return none ? image_size_square(0) : size;
+}
+
 static struct augment draw_augment(int channels, struct random *random)
 {
     struct augment augment = {.channels = channels, .flip = 0.5};
@@ -43,14 +51,14 @@ static struct augment draw_augment(int channels, struct random *random)
     augment.ratio[0] = 0.75, augment.ratio[1] = 4 / 3.0;
     for (int k = 0; k < channels; k++) augment.mean[k] = 0.5, augment.std[k] = 0.25;
     for (int k = 0; k < 4; k++) augment.jitter[k] = random_below(random, 2) ? 0.4 : 0;
-    augment.crop = augment.val_crop = 1;
+    augment.crop = augment.val_crop = true;
     augment.random_resized = random_below(random, 2);
     augment.random_crop = random_below(random, 2);
     augment.pad = (int)random_below(random, 2) * 4;
     augment.policy = (enum policy)random_below(random, 4);
     augment.erase = random_below(random, 2);
-    augment.resize = (int)(random_below(random, 2) * random_below(random, 48));
-    augment.val_resize = (int)(random_below(random, 2) * random_below(random, 48));
+    augment.resize = size_of(random);
+    augment.val_resize = size_of(random);
     return augment;
 }
 
