@@ -52,7 +52,8 @@ static struct recipe recipe_of(const struct init_findings *found)
     recipe.epochs = (int)clamp(800000 / found->images, 12, recipe.small ? 40 : 80);
     if (found->images < 1000) recipe.epochs *= 2;
     int side = recipe.small ? 32 : (int)clamp(found->side / 32 * 32, 64, 160);
-    recipe.crop = recipe.small && found->one_size ? own_size(found) : init_findings_crop(found, side, recipe.small ? 8 : 32);
+    bool own = recipe.small && found->one_size;
+    recipe.crop = own ? own_size(found) : init_findings_crop(found, side, recipe.small ? 8 : 32);
     bool larger = !recipe.small || recipe.crop.h == recipe.crop.w;
     recipe.val_crop = larger ? (struct image_size){val_side(recipe.crop.h), val_side(recipe.crop.w)}
                              : recipe.crop;

@@ -28,8 +28,9 @@ struct init_findings {
  * case. */
 enum status init_findings_make(const char *path, struct init_findings *found);
 
-/* The size of a network's input that has about as many pixels as a square of this side: that square, but for
- * images of which most are twice as long as they are high, or the reverse, one of about their shape, with multiples of `multiple`. */
+/* The size of a network's input that has about as many pixels as a square of this side: that square; but of
+ * images of which most are at least twice as long as they are high, or the reverse, one of about their shape,
+ * in multiples of `multiple`. */
 struct image_size init_findings_crop(const struct init_findings *found, int side, int multiple);
 
 void init_findings_free(struct init_findings *found);

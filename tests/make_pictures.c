@@ -31,7 +31,8 @@ int main(int count, char **words)
 {
     static const char *const names[] = {"apple", "pear"};
     if (count != 2 && count != 4) return 2;
-    const unsigned size[] = {count == 4 ? (unsigned)atoi(words[2]) : 0, count == 4 ? (unsigned)atoi(words[3]) : 0};
+    bool sized = count == 4;
+    const unsigned size[] = {sized ? (unsigned)atoi(words[2]) : 0, sized ? (unsigned)atoi(words[3]) : 0};
     if (size[0] > SIDE_MAX || size[1] > SIDE_MAX) return 2;
     char path[4096];
     int failed = mkdir(words[1], 0777);
@@ -40,7 +41,7 @@ int main(int count, char **words)
         failed |= mkdir(path, 0777);
         for (int number = 0; number < COUNT; number++) {
             snprintf(path, sizeof path, "%s/%s/%d.png", words[1], names[class], number);
-            failed |= write_picture(path, class, number, count == 4 ? size : NULL);
+            failed |= write_picture(path, class, number, sized ? size : NULL);
         }
     }
     return failed ? 1 : 0;

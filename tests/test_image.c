@@ -519,7 +519,7 @@ static void check_pixels(const char *folder, const char *name, const struct imag
     for (size_t i = 0; i < (size_t)image->h * (size_t)image->w; i++) {
         double full = wide && !to8 ? 65535 : 255, alpha = number_at(want, 4 * i + 3) / full;
         for (size_t k = 0; k < 3; k++) {
-            double value = 255 * (alpha * number_at(want, 4 * i + k) / full + 1 - alpha);      /* over white */
+            double value = 255 * (alpha * number_at(want, 4 * i + k) / full + 1 - alpha);   /* over white */
             if (fabs(image->pixels[3 * i + k] - value) > 0.501 + wide)
                 fail_msg("%s: pixel %zu is %d, not %g", name, i, image->pixels[3 * i + k], value);
         }

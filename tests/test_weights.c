@@ -251,7 +251,7 @@ static void test_files(void **state)
 
 /* ---- Position embeddings of other grids ---- */
 
-/* Squares of a class token and 3x3 patches, for images of two sizes, as timm's resample_abs_pos_embed does. */
+/* Squares of a class token and 3x3 patches, for other images, as timm's resample_abs_pos_embed does. */
 static const struct {
     int h, w;
     const char *said;

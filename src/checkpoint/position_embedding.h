@@ -13,7 +13,7 @@ struct position_embedding {
 /* The grid of patches that a parameter has positions of; 0 x 0: it is no position embedding. */
 struct image_size position_embedding_grid(const struct graph *graph, const struct parameter *parameter);
 
-/* A tensor that may be a position embedding, of a network for images of a size, or of an unknown one (0 x 0). */
+/* A tensor that may be a position embedding, of a network for images of a size, 0 x 0 if that is unknown. */
 struct position_tensor {
     const struct shape *shape;
     struct image_size images;

@@ -96,7 +96,8 @@ static void derive_ratio(const struct data_opening *o)
     if (settings_given(o->settings, "augment", "ratio") || o->settings->augment.ratio.count != 2) return;
     double own = (double)crop.w / crop.h;
     char text[64];
-    snprintf(text, sizeof text, "%.6g,%.6g", fmax(ratio[0] * own, RATIO_MIN), fmin(ratio[1] * own, RATIO_MAX));
+    snprintf(text, sizeof text, "%.6g,%.6g", fmax(ratio[0] * own, RATIO_MIN),
+             fmin(ratio[1] * own, RATIO_MAX));
     settings_derive(o->settings, "augment", "ratio", text);
 }
 

@@ -141,7 +141,8 @@ static void log_sides(const struct images *images)
     for (int i = 0; i < count; i++) sides[i] = sizes[i].h < sizes[i].w ? sizes[i].h : sizes[i].w;
     if (count == 0) return;
     if (deep > 0)
-        log_warning("image files: %d of %d examined have 16 bits a channel; they are rounded to 8", deep, count);
+        log_warning("image files: %d of %d examined have 16 bits a channel; they are rounded to 8", deep,
+                    count);
     qsort(sides, (size_t)count, sizeof *sides, compare_sides);
     int least = sides[0], most = sides[count - 1], middle = sides[count / 2];
     if (least == most)

@@ -24,8 +24,8 @@ int sampled_sizes(const struct images *images, struct image_size sizes[SAMPLED_S
         struct image image = {0};
         struct reason reason;
         int label;
-        dataset->format->read(dataset, images_index(images, i * images->count / some), &choice, &image, &label,
-                              &reason);
+        int64_t index = images_index(images, i * images->count / some);
+        dataset->format->read(dataset, index, &choice, &image, &label, &reason);
         *deep += image.deep;
         image_free(&image);
     }

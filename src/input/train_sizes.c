@@ -34,16 +34,20 @@ static enum status read_one(const struct settings *settings, const char *word, s
     return OK;
 }
 
+static enum status check_covered(const struct settings *settings, struct image_size size,
+                                 struct image_size most)
+{
+    if (size.h <= most.h && size.w <= most.w) return OK;
+    return settings_refuse(settings, "augment", "sizes", "%dx%d is larger than %dx%d in one direction and "
+                           "smaller in the other", size.h, size.w, most.h, most.w);
+}
+
 /* Memory is planned for the largest size. */
 static enum status check_most(const struct settings *settings, const struct train_sizes *sizes)
 {
-    struct image_size most = train_sizes_most(sizes, settings->augment.crop);
-    for (int i = -1; i < sizes->count; i++) {
-        struct image_size size = i < 0 ? train_sizes_at(sizes, 0, settings->augment.crop) : sizes->list[i].size;
-        if (size.h > most.h || size.w > most.w)
-            return settings_refuse(settings, "augment", "sizes", "%dx%d is larger than %dx%d in one direction "
-                                   "and smaller in the other", size.h, size.w, most.h, most.w);
-    }
+    struct image_size crop = settings->augment.crop, most = train_sizes_most(sizes, crop);
+    TRY(check_covered(settings, train_sizes_at(sizes, 0, crop), most));
+    for (int i = 0; i < sizes->count; i++) TRY(check_covered(settings, sizes->list[i].size, most));
     return OK;
 }
 

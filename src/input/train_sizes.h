@@ -12,8 +12,8 @@ struct train_sizes {
     int count;                 /* 0: all epochs have images of one size */
 };
 
-/* Reads "SIZE@EPOCH,..." with rising epochs; one of the sizes, or crop, must cover all. Refused with the place,
- * USAGE. */
+/* Reads "SIZE@EPOCH,..." with rising epochs; one of the sizes, or crop, must cover all. Refused with the
+ * place, USAGE. */
 enum status train_sizes_read(const struct settings *settings, struct train_sizes *sizes);
 void train_sizes_free(struct train_sizes *sizes);      /* accepts a zeroed struct */
 
