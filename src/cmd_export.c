@@ -49,7 +49,7 @@ static enum status export_run(struct cmd *cmd)
     TRY(dtype_of(cmd, &dtype));
     TRY(library_of(cmd, &library));
     if (text_ends_in(cmd->output, ".onnx")) return export_onnx(cmd, dtype);
-    return export_safetensors(&weights, 1, dtype, library, cmd->output);
+    return export_safetensors(&weights, 1, dtype, library, cmd->output, NULL);
 }
 
 static const struct cmd_option options[] = {

@@ -27,6 +27,7 @@ struct export {
     int *entries;                        /* by item and file, in `from`; -1: a window's index */
     int count;
     bool averages;
+    const struct export_values *values;  /* that replace those of the files; NULL: none */
 };
 
 static bool is_number(enum dtype dtype)
@@ -119,6 +120,14 @@ static bool read_mean(const struct export *export, const int *entries, size_t co
     return good;
 }
 
+/* The value that replaces an item's; NULL: none does. */
+static const void *replacement(const struct export *export, const char *name)
+{
+    for (int i = 0; export->values && i < export->values->count; i++)
+        if (strcmp(export->values->list[i].name, name) == 0) return export->values->list[i].data;
+    return NULL;
+}
+
 static enum status read_item(void *context, int item, void *data)
 {
     const struct export *export = context;
@@ -129,6 +138,11 @@ static enum status read_item(void *context, int item, void *data)
     }
     enum dtype to = export->items[item].dtype, from = export->from[0].entries[entries[0]].dtype;
     size_t count = (size_t)shape_count(export->items[item].shape);
+    const void *replaced = replacement(export, export->items[item].name);
+    if (replaced) {
+        memcpy(data, replaced, count * dtype_bytes(to));
+        return OK;
+    }
     struct reason reason;
     bool good;
     if (!is_number(to) || (to == from && export->files == 1)) {
@@ -302,9 +316,10 @@ static enum status export_all(struct export *export, const char *library, const 
 }
 
 enum status export_safetensors(const char *const *paths, int count, enum dtype dtype, const char *library,
-                               const char *output)
+                               const char *output, const struct export_values *values)
 {
-    struct export export = {.from = memory_new((size_t)count, sizeof *export.from), .dtype = dtype};
+    struct export export = {.from = memory_new((size_t)count, sizeof *export.from), .dtype = dtype,
+                            .values = values};
     enum status status = OK;
     for (; export.files < count && status == OK; export.files += status == OK)
         status = weights_open(paths[export.files], &export.from[export.files]);

@@ -1,6 +1,8 @@
 amptrain_SOURCES = \
 	src/arguments.c \
 	src/arguments.h \
+	src/batch_statistics.c \
+	src/batch_statistics.h \
 	src/cmd.c \
 	src/cmd.h \
 	src/cmd_average.c \

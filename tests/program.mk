@@ -1,5 +1,6 @@
 # The program's commands, each by a script.
 dist_check_SCRIPTS += \
+	tests/test_average.sh \
 	tests/test_channels.sh \
 	tests/test_classes.sh \
 	tests/test_commands.sh \

@@ -27,6 +27,7 @@ options() {
     lion) echo "-s optimizer.name=lion -s optimizer.lr=0.0003 -s optimizer.weight_decay=0.1" ;;
     muon) echo "-s optimizer.name=muon -s optimizer.weight_decay=0.1" ;;
     soft) echo "-s optimizer.momentum=0.9 -s train.teacher=taught -s train.distill_alpha=0.7 -s train.temperature=3" ;;
+    swa) echo "-s optimizer.momentum=0.9 -s checkpoint.keep=3" ;;
     hard) echo "-s optimizer.momentum=0.9 -s train.teacher=taught -s train.distill=hard" ;;
     esac
 }
@@ -37,11 +38,19 @@ teach() {
         -s amp.precision=fp32 -s optimizer.lr=0 -s 'train.freeze=*' -s log.tensorboard=no
 }
 
+# The mean of the last epochs' weights, with statistics of its own.
+averages() {
+    beside swa && "$AMPTRAIN" average -q swa/checkpoint-[234].safetensors --recompute-bn -o swa.safetensors &&
+        "$python" "$top_srcdir/tests/torch_traces.py" average swa.safetensors made swa/checkpoint-[234].safetensors
+}
+
 if "$python" -c 'import safetensors, torch' 2>/dev/null; then
     "$python" "$top_srcdir/tests/torch_traces.py" make made || exit 1
     ok "a teacher" teach
     for recipe in $recipes; do ok "$recipe beside PyTorch" beside "$recipe"; done
+    ok "the mean of checkpoints, with its own batch norm statistics, beside PyTorch" averages
 else
     for recipe in $recipes; do skip "$recipe beside PyTorch" "python has no torch, or no safetensors"; done
+    skip "the mean of checkpoints beside PyTorch" "python has no torch, or no safetensors"
 fi
 finish

@@ -1,7 +1,9 @@
 """torch_traces.py make FOLDER: images as MNIST's files, a small network, and its weights, for traces.
 torch_traces.py compare RUN FOLDER RECIPE: the steps of RUN, trained in fp32 by RECIPE, beside PyTorch's, with the
 optimizers by their authors' published formulas. Losses and gradient norms may differ by 1e-5 of their size and
-four times what PyTorch's fp32 differs from its fp64."""
+four times what PyTorch's fp32 differs from its fp64.
+torch_traces.py average FILE FOLDER CHECKPOINT...: FILE, which `average --recompute-bn` made of these, beside
+PyTorch's AveragedModel and update_bn: 1e-5 of each tensor's largest number."""
 import json
 import os
 import struct
@@ -208,6 +210,7 @@ RECIPES = {
     "hard": (Sgd, 0.05, 0, hard),
     "lion": (Lion, 0.0003, 0.1, cross_entropy),
     "muon": (Muon, 0.02, 0.1, cross_entropy),
+    "swa": (Sgd, 0.05, 0, cross_entropy),
 }
 
 
@@ -265,4 +268,27 @@ def compare(run, folder, recipe):
         sys.exit(f"too far: {ours} {theirs}")
 
 
-{"make": make, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+def average(path, folder, *checkpoints):
+    from safetensors.torch import load_file
+    from torch.optim.swa_utils import AveragedModel, update_bn
+
+    images = torch.from_numpy(numpy.load(f"{folder}/data.npz")["pixels"]).float()[:, None] / 255
+    net = Net()
+    mean = AveragedModel(net)
+    for checkpoint in checkpoints:
+        tensors = load_file(checkpoint)
+        net.load_state_dict({name: tensors[name] for name in net.state_dict()})
+        mean.update_parameters(net)
+    update_bn(images.split(BATCH), mean)
+    ours, stale = load_file(path), load_file(checkpoints[-1])
+    for name, theirs in mean.module.state_dict().items():
+        if name.endswith("num_batches_tracked"):
+            continue
+        off = (ours[name] - theirs).abs().max() / theirs.abs().max()
+        print(f"# {name}: off by {off:.2g}, the last checkpoint by "
+              f"{(stale[name] - theirs).abs().max() / theirs.abs().max():.2g}")
+        if not off <= 1e-5:
+            sys.exit(f"too far: {ours[name]} {theirs}")
+
+
+{"make": make, "compare": compare, "average": average}[sys.argv[1]](*sys.argv[2:])
