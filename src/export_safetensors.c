@@ -24,11 +24,15 @@ struct export {
     enum dtype dtype;                    /* values other than counters */
     struct weights_names names;          /* of the library whose names are written; empty: ours */
     struct safetensors_item *items;
-    int *entries;                        /* by item and file, in `from`; -1: a window's index */
+    struct weights_part *parts;          /* by item, without names */
+    int *entries;                        /* by item and file, in `from`; below 0: enum constant */
     int count;
     bool averages;
     const struct export_values *values;  /* that replace those of the files; NULL: none */
 };
+
+/* Tensors that other libraries store as well. */
+enum constant { WINDOW_INDEX = -1, ZEROS = -2 };
 
 static bool is_number(enum dtype dtype)
 {
@@ -48,48 +52,92 @@ static enum status choose_entries(struct export *export, const struct weights_en
     return OK;
 }
 
+/* For as many parameters: some are divided, and some have a constant beside them. */
+static void open_items(struct export *export, int parameters)
+{
+    size_t room = (size_t)parameters * (WEIGHTS_SOURCES_MAX + 1);
+    export->items = memory_new(room, sizeof *export->items);
+    export->parts = memory_new(room, sizeof *export->parts);
+    export->entries = memory_new(room * (size_t)export->files, sizeof *export->entries);
+}
+
+static void add_item(struct export *export, char *name, enum dtype dtype, struct shape shape,
+                     const int *entries)
+{
+    size_t bytes = (size_t)export->files * sizeof *entries;
+    memcpy(export->entries + export->count * export->files, entries, bytes);
+    export->items[export->count++] = (struct safetensors_item){name, dtype, shape};
+}
+
+/* A parameter of ours, which the library may divide. */
+static void add_parameter(struct export *export, const char *ours, enum dtype dtype, struct shape shape,
+                          const int *entries)
+{
+    struct weights_part parts[WEIGHTS_SOURCES_MAX];
+    char *name = weights_names_apply(&export->names, ours, &shape);
+    int count = weights_names_divide(&export->names, name, shape, parts);
+    for (int i = 0; i < count; i++) {
+        export->parts[export->count] = parts[i];
+        add_item(export, parts[i].name, dtype, parts[i].shape, entries);
+    }
+    free(name);
+}
+
 static enum status choose(struct export *export)
 {
     const struct weights_file *first = &export->from[0];
-    export->items = memory_new((size_t)first->count, sizeof *export->items);
-    export->entries = memory_new((size_t)first->count * (size_t)export->files, sizeof *export->entries);
-    for (int i = 0; i < first->count; i++) {
+    int *entries = memory_new((size_t)export->files, sizeof *entries);
+    enum status status = OK;
+    open_items(export, first->count);
+    for (int i = 0; i < first->count && status == OK; i++) {
         const struct weights_entry *entry = &first->entries[i];
         if (!weights_plain(entry)) continue;
-        TRY(choose_entries(export, entry, export->entries + export->count * export->files));
-        struct safetensors_item *item = &export->items[export->count++];
-        item->dtype = is_number(entry->dtype) ? export->dtype : entry->dtype;
-        item->shape = entry->shape;
-        item->name = weights_names_apply(&export->names, entry->name, &item->shape);
+        status = choose_entries(export, entry, entries);
+        enum dtype dtype = is_number(entry->dtype) ? export->dtype : entry->dtype;
+        if (status == OK) add_parameter(export, entry->name, dtype, entry->shape, entries);
     }
-    return OK;
+    free(entries);
+    return status;
 }
 
-/* ---- Windows ---- */
+/* ---- Constants ---- */
 
 /* torchvision also stores which row of the table of position biases each two tokens of a window have. */
 #define BIAS_TABLE ".relative_position_bias_table"
 #define BIAS_INDEX ".relative_position_index"
+
+/* And transformers' DINOv2 has a token for hidden patches, which pretraining alone uses. */
+#define CLASS_TOKEN ".embeddings.cls_token"
+#define MASK_TOKEN ".embeddings.mask_token"
 
 static int64_t window_of(int64_t rows)
 {
     return ((int64_t)llround(sqrt((double)rows)) + 1) / 2;
 }
 
-static void add_indices(struct export *export)
+static void add_constant(struct export *export, const char *beside, const char *ending, const char *name,
+                         enum constant constant, enum dtype dtype, struct shape shape)
 {
-    int tables = export->count;
-    export->items = memory_resize(export->items, 2 * (size_t)tables, sizeof *export->items);
-    export->entries = memory_resize(export->entries, 2 * (size_t)(tables * export->files),
-                                    sizeof *export->entries);
-    for (int i = 0; i < tables; i++) {
-        const struct safetensors_item *table = &export->items[i];
-        if (!text_ends_in(table->name, BIAS_TABLE)) continue;
-        int64_t tokens = window_of(table->shape.dim[0]) * window_of(table->shape.dim[0]);
-        int stem = (int)(strlen(table->name) - strlen(BIAS_TABLE));
-        export->entries[export->count * export->files] = -1;
-        export->items[export->count++] = (struct safetensors_item){
-            text_format("%.*s" BIAS_INDEX, stem, table->name), I64, shape_vector(tokens * tokens)};
+    int stem = (int)(strlen(beside) - strlen(ending));
+    int *entries = memory_new((size_t)export->files, sizeof *entries);
+    for (int i = 0; i < export->files; i++) entries[i] = constant;
+    add_item(export, text_format("%.*s%s", stem, beside, name), dtype, shape, entries);
+    free(entries);
+}
+
+static void add_constants(struct export *export, const char *library)
+{
+    int count = export->count;
+    bool torchvision = strcmp(library, "torchvision") == 0, hf = strcmp(library, "hf") == 0;
+    for (int i = 0; i < count; i++) {
+        const struct safetensors_item *item = &export->items[i];
+        int64_t tokens = window_of(item->shape.dim[0]) * window_of(item->shape.dim[0]);
+        if (torchvision && text_ends_in(item->name, BIAS_TABLE))
+            add_constant(export, item->name, BIAS_TABLE, BIAS_INDEX, WINDOW_INDEX, I64,
+                         shape_vector(tokens * tokens));
+        if (hf && strncmp(item->name, "dinov2", 6) == 0 && text_ends_in(item->name, CLASS_TOKEN))
+            add_constant(export, item->name, CLASS_TOKEN, MASK_TOKEN, ZEROS, item->dtype,
+                         (struct shape){.rank = 2, .dim = {1, item->shape.dim[2], 1, 1}});
     }
 }
 
@@ -128,32 +176,57 @@ static const void *replacement(const struct export *export, const char *name)
     return NULL;
 }
 
+/* `count` numbers: a whole tensor of ours. */
+static bool read_tensor(const struct export *export, const int *entries, enum dtype to, size_t count,
+                        void *data, struct reason *reason)
+{
+    enum dtype from = export->from[0].entries[entries[0]].dtype;
+    if (!is_number(to) || (to == from && export->files == 1))
+        return weights_file_read(&export->from[0], entries[0], data, reason);
+    float *values = to == F32 ? data : memory_try(count, sizeof *values);
+    bool good = values ? read_mean(export, entries, count, values, reason)
+                       : because(reason, "not enough host memory to read it");
+    if (good && to != F32) dtype_convert(to, data, F32, values, count);
+    if (to != F32) free(values);
+    return good;
+}
+
+static bool read_part(const struct export *export, int item, size_t whole, void *data, struct reason *reason)
+{
+    const struct weights_part *part = &export->parts[item];
+    enum dtype to = export->items[item].dtype;
+    size_t bytes = dtype_bytes(to), zeros = (size_t)part->zeros * bytes;
+    char *tensor = memory_try(whole, bytes);
+    if (!tensor) return because(reason, "not enough host memory to read it");
+    bool good = read_tensor(export, export->entries + item * export->files, to, whole, tensor, reason);
+    size_t count = (size_t)(shape_count(export->items[item].shape) - part->zeros);
+    size_t row = part->row > 0 ? (size_t)part->row : count;
+    memset(data, 0, zeros + count * bytes);
+    const char *from = tensor + (size_t)part->first * bytes;
+    for (size_t at = 0; good && at < count; at += row + (size_t)part->row, from += row * bytes)
+        memcpy((char *)data + zeros + at * bytes, from, row * bytes);
+    free(tensor);
+    return good;
+}
+
 static enum status read_item(void *context, int item, void *data)
 {
     const struct export *export = context;
     const int *entries = export->entries + item * export->files;
-    if (entries[0] < 0) {
-        fill_index(shape_count(export->items[item].shape), data);
-        return OK;
-    }
-    enum dtype to = export->items[item].dtype, from = export->from[0].entries[entries[0]].dtype;
-    size_t count = (size_t)shape_count(export->items[item].shape);
-    const void *replaced = replacement(export, export->items[item].name);
+    const struct safetensors_item *wanted = &export->items[item];
+    size_t count = (size_t)shape_count(wanted->shape);
+    if (entries[0] == WINDOW_INDEX) fill_index((int64_t)count, data);
+    if (entries[0] == ZEROS) memset(data, 0, count * dtype_bytes(wanted->dtype));
+    if (entries[0] < 0) return OK;
+    const void *replaced = replacement(export, wanted->name);
     if (replaced) {
-        memcpy(data, replaced, count * dtype_bytes(to));
+        memcpy(data, replaced, count * dtype_bytes(wanted->dtype));
         return OK;
     }
     struct reason reason;
-    bool good;
-    if (!is_number(to) || (to == from && export->files == 1)) {
-        good = weights_file_read(&export->from[0], entries[0], data, &reason);
-    } else {
-        float *values = to == F32 ? data : memory_try(count, sizeof *values);
-        good = values ? read_mean(export, entries, count, values, &reason)
-                      : because(&reason, "not enough host memory to read it");
-        if (good && to != F32) dtype_convert(to, data, F32, values, count);
-        if (to != F32) free(values);
-    }
+    size_t whole = (size_t)shape_count(export->from[0].entries[entries[0]].shape);
+    bool good = whole == count ? read_tensor(export, entries, wanted->dtype, count, data, &reason)
+                               : read_part(export, item, whole, data, &reason);
     return good ? OK : fail(BAD_CHECKPOINT, "%s: %s", export->from[0].path, reason.text);
 }
 
@@ -229,16 +302,14 @@ static enum status open_names(struct export *export, const char *library, const 
 
 static void add_recognised(struct export *export, const struct graph *graph, const int *entries)
 {
-    export->items = memory_new((size_t)graph->param_count, sizeof *export->items);
-    export->entries = memory_new((size_t)graph->param_count, sizeof *export->entries);
+    open_items(export, graph->param_count);
     for (int i = 0; i < graph->param_count; i++) {
         if (entries[i] < 0) continue;
-        enum dtype dtype = export->from[0].entries[entries[i]].dtype;
-        struct safetensors_item *item = &export->items[export->count];
-        item->dtype = is_number(dtype) ? export->dtype : dtype;
-        item->shape = graph->params[i].spec.shape;
-        item->name = weights_names_apply(&export->names, graph->params[i].name, &item->shape);
-        export->entries[export->count++] = entries[i];
+        const struct weights_entry *entry = &export->from[0].entries[entries[i]];
+        struct shape shape = graph->params[i].spec.shape;
+        if (shape_count(shape) != shape_count(entry->shape)) shape = entry->shape;   /* of other images */
+        add_parameter(export, graph->params[i].name, is_number(entry->dtype) ? export->dtype : entry->dtype,
+                      shape, &entries[i]);
     }
 }
 
@@ -308,7 +379,7 @@ static enum status export_all(struct export *export, const char *library, const 
         TRY(open_names(export, library, arch));
         TRY(choose(export));
     }
-    if (library && strcmp(library, "torchvision") == 0) add_indices(export);
+    if (library) add_constants(export, library);
     if (export->averages) log_info("%s: using the averaged weights (ema)", export->from[0].path);
     TRY(write_file(export, output));
     log_info("%s: %d tensors in %s", output, export->count, dtype_table[export->dtype].name);
@@ -329,6 +400,7 @@ enum status export_safetensors(const char *const *paths, int count, enum dtype d
     for (int i = 0; i < export.files; i++) weights_file_close(&export.from[i]);
     free(export.from);
     free(export.items);
+    free(export.parts);
     free(export.entries);
     return status;
 }

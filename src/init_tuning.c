@@ -86,14 +86,6 @@ static char *all_but_classifier(const struct graph *graph)
     return patterns.data;
 }
 
-/* Parameters such as position embeddings, of a layer's own name, depend on the number of pixels. */
-static bool has_positions(const struct graph *graph)
-{
-    for (int i = 0; i < graph->param_count; i++)
-        if (strstr(graph->params[i].name, "pos_embed")) return true;
-    return false;
-}
-
 /* ---- The numbers ---- */
 
 static double clamp(double value, double least, double most)
@@ -133,9 +125,9 @@ static void choose_size(const struct init_findings *found, struct init_tuning *t
     tuning->resize = covers ? card->resize : tuning->crop;
     if (tuning->crop.h != tuning->crop.w) return;
     int side = tuning->crop.h;
-    if (tuning->has_positions && side > TOKENS_SIDE && found->side * 3 / 2 < side)
+    if (tuning->weights.positions && side > TOKENS_SIDE && found->side * 3 / 2 < side)
         tuning->crop = tuning->resize = image_size_square(TOKENS_SIDE);
-    if (tuning->has_positions) return;
+    if (tuning->weights.positions) return;
     if (most < side) {
         tuning->resize = scaled(tuning->resize, most, side);
         tuning->crop = image_size_square(most);
@@ -157,7 +149,6 @@ enum status init_tuning_make(const char *weights, const struct init_findings *fo
     TRY(open_graph(tuning->weights.arch, &graph));
     tuning->depth = depth_of(&graph);
     tuning->others = all_but_classifier(&graph);
-    tuning->has_positions = has_positions(&graph);
     graph_free(&graph);
     choose_numbers(found, tuning);
     choose_size(found, tuning);
@@ -185,7 +176,8 @@ static void add_augment(const struct init_tuning *tuning, const struct init_find
     bool square = tuning->crop.h == tuning->crop.w, same = image_size_equal(tuning->crop, card->crop);
     const char *size = same                    ? "the weights' size, cropped at random ..."
                        : !square               ? "the images' shape, cropped at random ..."
-                       : tuning->has_positions ? "positions are resized to it; cropped at random ..."
+                       : tuning->weights.positions
+                                               ? "positions are resized to it; cropped at random ..."
                                                : "twice the images' size, cropped at random ...";
     init_add_size(out, "crop", size, tuning->crop);
     init_add(out, "scale", "... of 35 to 100 % of the image's area", "0.35 1");
@@ -209,6 +201,8 @@ static void add_network(const struct init_tuning *tuning, const struct init_find
     text_add(out, "\n[model]\n");
     init_add(out, "arch", "the network that the weights fit", "%s", tuning->weights.arch);
     init_add_path(out, "weights", tuning->path, file, "but not the classifier");
+    if (tuning->weights.norm_eps > 0)
+        init_add(out, "norm_eps", "as config.json says: of all layer norms", "%g", tuning->weights.norm_eps);
     text_add(out, "\n[train]\n");
     init_add(out, "epochs",
              found->images < 3000 ? "few images are seen more often" : "pretrained weights need few epochs",

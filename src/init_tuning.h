@@ -10,7 +10,6 @@ struct init_tuning {
     char *path;                      /* of the weights */
     int depth;                       /* layers with weights in front of the classifier */
     char *others;                    /* patterns of all parameters but the classifier's */
-    bool has_positions;              /* position embeddings, which have a number of patches */
     struct image_size crop, resize;
     int batch, epochs, freeze_epochs;
     double lr, layer_decay;

@@ -153,7 +153,7 @@ static enum status compare_networks(const struct session *session, const struct 
     return status;
 }
 
-static enum status open_network(const char *path, bool backbone, struct trained *trained)
+static enum status open_network(const char *path, bool backbone, bool own, struct trained *trained)
 {
     struct session *session = &trained->session;
     TRY(session_open_device(session));
@@ -161,7 +161,7 @@ static enum status open_network(const char *path, bool backbone, struct trained 
     TRY(store_open(session->device, &session->graphs.training, &options, &trained->store));
     TRY(store_init(&trained->store, 0));
     const struct weights_options loaded = {.lenient = !session->settings->model.weights_strict,
-                                           .fine_tuned = backbone};
+                                           .fine_tuned = backbone, .resized = !own};
     return weights_load(path, &loaded, &trained->store);
 }
 
@@ -172,10 +172,29 @@ static void derive_numbers(struct settings *settings, const char *key, const dou
     if (!settings_given(settings, "augment", key)) settings_derive(settings, "augment", key, words);
 }
 
+static void derive_eps(struct settings *settings, double eps)
+{
+    char words[32];
+    snprintf(words, sizeof words, "%.9g", eps);
+    settings_derive(settings, "model", "norm_eps", words);
+}
+
 static void derive_size(struct settings *settings, const char *key, struct image_size size)
 {
     if (size.h > 0 && !settings_given(settings, "augment", key))
         settings_derive_size(settings, "augment", key, size);
+}
+
+/* The network is for images of this size: positions of others are resized. */
+static void fix_size(struct settings *settings, struct data_hint *hint)
+{
+    const struct image_size crop = settings->augment.val_crop;
+    if (crop.h > 0) {
+        hint->h = crop.h;
+        hint->w = crop.w;
+    }
+    if (!settings_given(settings, "model", "image_size") && hint->h > 0 && hint->h == hint->w)
+        settings_derive_number(settings, "model", "image_size", hint->h);
 }
 
 /* Weights of other libraries: the network that they fit, and the images that these usually get, unless the
@@ -188,6 +207,8 @@ static enum status recognise(struct settings *settings, const char *path, bool b
     if (remembered->network || names_network(settings)) return OK;
     TRY(weights_identify(path, &identity));
     settings_derive(settings, "model", "arch", identity.arch);
+    if (identity.norm_eps > 0 && !settings_given(settings, "model", "norm_eps"))
+        derive_eps(settings, identity.norm_eps);
     if (identity.channels == MODEL_CARD_CHANNELS) {
         derive_numbers(settings, "mean", identity.card.mean);
         derive_numbers(settings, "std", identity.card.std);
@@ -196,6 +217,7 @@ static enum status recognise(struct settings *settings, const char *path, bool b
     derive_size(settings, "val_crop", identity.card.crop);
     hint->h = identity.card.crop.h;
     hint->w = identity.card.crop.w;
+    if (identity.positions) fix_size(settings, hint);
     hint->channels = identity.channels;
     if (backbone) {
         hint->classes = 0;
@@ -237,7 +259,7 @@ static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
     TRY(check_holdout(cmd, session, path));
     compare_preprocessing(session, remembered, path);
     TRY(compare_networks(session, remembered, path));
-    return open_network(path, backbone, trained);
+    return open_network(path, backbone, remembered->network != NULL, trained);
 }
 
 enum status trained_session(struct cmd *cmd, const char *path, struct session *session)

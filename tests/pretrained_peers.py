@@ -14,21 +14,38 @@ import torch
 
 TORCHVISION = """alexnet convnext_tiny convnext_small convnext_base densenet121 efficientnet_b0
 efficientnet_v2_s efficientnet_v2_m googlenet mobilenet_v2 mobilenet_v3_large mobilenet_v3_small
-regnet_y_400mf regnet_y_8gf resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d
-shufflenet_v2_x1_0 squeezenet1_1 vgg11_bn vgg16 vgg16_bn wide_resnet50_2""".split()
+regnet_y_400mf regnet_y_8gf regnet_y_16gf regnet_y_32gf resnet18 resnet34 resnet50 resnet101 resnet152
+resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1 swin_t swin_s swin_b vgg11_bn vgg16 vgg16_bn vit_b_16
+vit_b_32 vit_l_16 vit_h_14 wide_resnet50_2""".split()
 TIMM = {"convnext_tiny": "convnext_tiny", "convnext_small": "convnext_small", "densenet121": "densenet121",
         "efficientnet_b0": "efficientnet_b0", "mobilenet_v2": "mobilenetv2_100",
         "mobilenetv4_conv_small": "mobilenetv4_conv_small",
         "mobilenetv4_conv_medium": "mobilenetv4_conv_medium",
         "regnet_y_400mf": "regnety_004", "resnet18": "resnet18", "resnet50": "resnet50",
         "resnet50d": "resnet50d", "resnext50_32x4d": "resnext50_32x4d", "vgg11_bn": "vgg11_bn",
-        "wide_resnet50_2": "wide_resnet50_2"}
+        "wide_resnet50_2": "wide_resnet50_2", "swin_t": "swin_tiny_patch4_window7_224",
+        "swin_s": "swin_small_patch4_window7_224", "swin_b": "swin_base_patch4_window7_224",
+        "vit_b_16": "vit_base_patch16_224", "vit_b_32": "vit_base_patch32_224",
+        "vit_l_16": "vit_large_patch16_224"}
+TIMM.update({name: name for name in """convnextv2_tiny deit3_small_patch16_224 deit3_base_patch16_224
+vit_tiny_patch16_224 vit_small_patch16_224 vit_small_patch14_dinov2 vit_base_patch14_dinov2
+vit_small_patch14_reg4_dinov2""".split()})
+SMALL = dict(hidden_size=384, num_attention_heads=6)
 HF = {"resnet18": ("ResNet", dict(depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
       "resnet34": ("ResNet", dict(depths=[3, 4, 6, 3], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
       "resnet50": ("ResNet", {}), "resnet101": ("ResNet", dict(depths=[3, 4, 23, 3])),
       "convnext_tiny": ("ConvNext", {}), "convnext_small": ("ConvNext", dict(depths=[3, 3, 27, 3])),
       "regnet_y_400mf": ("RegNet", dict(depths=[1, 3, 6, 6], hidden_sizes=[48, 104, 208, 440],
-                                        groups_width=8))}
+                                        groups_width=8)),
+      "vit_tiny_patch16_224": ("ViT", dict(hidden_size=192, num_attention_heads=3, intermediate_size=768)),
+      "vit_small_patch16_224": ("ViT", dict(intermediate_size=1536, **SMALL)), "vit_b_16": ("ViT", {}),
+      "vit_b_32": ("ViT", dict(patch_size=32)),
+      "vit_l_16": ("ViT", dict(hidden_size=1024, num_attention_heads=16, num_hidden_layers=24,
+                               intermediate_size=4096)),
+      "vit_small_patch14_dinov2": ("Dinov2", SMALL), "vit_base_patch14_dinov2": ("Dinov2", {}),
+      "vit_small_patch14_reg4_dinov2": ("Dinov2WithRegisters", dict(patch_size=14, **SMALL)),
+      "swin_t": ("Swin", {}), "swin_s": ("Swin", dict(depths=[2, 2, 18, 2])),
+      "swin_b": ("Swin", dict(embed_dim=128, depths=[2, 2, 18, 2], num_heads=[4, 8, 16, 32]))}
 NETWORKS = {"torchvision": TORCHVISION, "timm": list(TIMM), "hf": list(HF)}
 
 
@@ -41,7 +58,8 @@ def network(library, arch):
     if library == "timm":
         import timm
 
-        return timm.create_model(TIMM[arch])
+        apart = {"img_size": 224, "num_classes": 1000} if "dinov2" in arch else {}
+        return timm.create_model(TIMM[arch], **apart)
     import transformers
 
     kind, settings = HF[arch]
@@ -58,6 +76,12 @@ def randomise(net, pixels):
     for key, value in net.state_dict().items():
         if "layer_scale" in key or key.endswith("gamma"):
             value.uniform_()
+        elif key == "classifier.weight" and "dinov2" in type(net).__name__.lower():
+            value[:, value.shape[1] // 2:] = 0      # of the mean of the patches, which ours does not read
+        elif "mask_token" in key or not value.is_floating_point():
+            pass
+        elif "token" in key or "pos" in key or not value.any():
+            value.add_(0.1 * torch.randn(value.shape))
         elif value.dim() == 1 and "running" not in key:
             value.add_(0.1 * torch.randn(value.shape))
     for module in net.modules():
@@ -103,6 +127,35 @@ def state_of(library, path):
     return {key[len("module."):]: value for key, value in state["state_dict"].items()}
 
 
+def load_strictly(library, arch, path, tensors):
+    """transformers reads older names than its own, if the configuration is beside them."""
+    if library != "hf":
+        network(library, arch).load_state_dict(tensors, strict=True)
+        return
+    import os
+    import shutil
+
+    import transformers
+
+    os.makedirs(path + ".back", exist_ok=True)
+    shutil.copy(path + "/config.json", path + ".back")
+    shutil.copy(path + ".safetensors", path + ".back/model.safetensors")
+    kind = getattr(transformers, HF[arch][0] + "ForImageClassification")
+    _, found = kind.from_pretrained(path + ".back", output_loading_info=True)
+    if any(found.values()):
+        raise ValueError(f"{path}: {found}")
+
+
+def fold(state):
+    """The class token's position is added to it, as in networks without one."""
+    for key in [key for key in state if key.endswith("register_tokens")]:
+        token = key.replace("register_tokens", "cls_token")
+        position = key.replace("register_tokens", "position_embeddings")
+        state[token] = state[token] + state[position][:, :1]
+        state[position] = torch.cat([0 * state[position][:, :1], state[position][:, 1:]], 1)
+    return state
+
+
 def check(folder, *names):
     from safetensors.torch import load_file
 
@@ -113,8 +166,8 @@ def check(folder, *names):
         theirs, ours = numpy.load(path + ".npy"), numpy.load(path + ".ours.npy")
         largest = numpy.abs(theirs).max()
         off = numpy.abs(ours - theirs).max() / largest
-        tensors, original = load_file(path + ".safetensors"), state_of(library, path)
-        network(library, arch).load_state_dict(tensors, strict=True)
+        tensors, original = load_file(path + ".safetensors"), fold(state_of(library, path))
+        load_strictly(library, arch, path, tensors)
         unlike = [key for key, value in original.items() if not torch.equal(tensors[key], value)]
         print(f"{name}: off by {off:.2g} of the largest logit, {largest:.3g}; {len(tensors)} tensors"
               + (f", {len(unlike)} of which differ: {unlike[:3]}" if unlike else ""))

@@ -62,7 +62,12 @@ static void write_network(const struct graph *graph, const struct weights_names 
             continue;
         if (graph->params[i].spec.dtype != F32) continue;
         char *name = weights_names_apply(names, graph->params[i].name, &shape);
-        add_tensor(&writing, name, &shape);
+        struct weights_part parts[WEIGHTS_SOURCES_MAX];
+        int count = weights_names_divide(names, name, shape, parts);
+        for (int k = 0; k < count; k++) {
+            add_tensor(&writing, parts[k].name, &parts[k].shape);
+            free(parts[k].name);
+        }
         free(name);
     }
     write_header(&writing);
@@ -244,6 +249,36 @@ static void test_card_of_network(void **state)
     weights_identity_free(&found);
 }
 
+/* transformers' networks say what their layer norms add; where only some of them have it, it is not used. */
+static void test_norm_eps_of_card(void **state)
+{
+    static const struct {
+        const char *config;
+        double expected;         /* 0: as in the model file */
+    } cards[] = {
+        {"{\"model_type\":\"vit\",\"layer_norm_eps\":1e-12}", 1e-12},
+        {"{\"model_type\":\"vit\",\"layer_norm_eps\":1e-6}", 0},
+        {"{\"model_type\":\"convnext\",\"layer_norm_eps\":1e-12}", 0},
+        {"{\"model_type\":\"vit\",\"layer_norm_eps\":-1}", 0},
+        {"{\"model_type\":\"vit\",\"layer_norm_eps\":\"1e-12\"}", 0},
+    };
+    struct weights_names names;
+    struct graph graph;
+    open_network("vit_tiny_patch16_224", 7, &graph);
+    assert_int_equal(weights_names_open("hf", "vit_tiny_patch16_224", &names), OK);
+    write_network(&graph, &names, "");
+    graph_free(&graph);
+    weights_names_close(&names);
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        struct weights_identity found;
+        write_beside("config.json", cards[i].config);
+        assert_int_equal(weights_identify(path, &found), OK);
+        assert_string_equal(found.arch, "vit_tiny_patch16_224");
+        if (found.norm_eps != cards[i].expected) fail_msg("card %zu: %g", i, found.norm_eps);
+        weights_identity_free(&found);
+    }
+}
+
 static int begin_folder(void **state)
 {
     if (!mkdtemp(folder)) return 1;
@@ -266,7 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_networks), cmocka_unit_test(test_others), cmocka_unit_test(test_cards),
-        cmocka_unit_test(test_card_of_network),
+        cmocka_unit_test(test_card_of_network), cmocka_unit_test(test_norm_eps_of_card),
     };
     return cmocka_run_group_tests(tests, begin_folder, end_folder);
 }

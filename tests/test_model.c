@@ -5,6 +5,7 @@
 #include "graph/expression.h"
 #include "graph/model.h"
 #include "graph/names.h"
+#include "graph/norm_eps.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -737,6 +738,29 @@ static void test_drop_path(void **state)
     assert_non_null(strstr(said, "model.drop_path: the network 'net' has no layers of drop_path"));
 }
 
+static void test_norm_eps(void **state)
+{
+    (void)state;
+    struct model_options options = {.dropout = -1, .norm_eps = 1e-12};
+    struct graph graph;
+    assert_int_equal(model_load_text(&options, "net.ini", INPUT "[layers]\na = layernorm input\n"
+                                     "b = layernorm a eps=1e-5\npool = globalavgpool b\n"
+                                     "fc = linear pool units=$classes\n", &graph), OK);
+    assert_true(norm_eps_of(&graph) == 1e-12);
+    assert_true(norm_eps_differs(1e-12, 1e-6) && !norm_eps_differs(1e-6, 1e-6) && !norm_eps_differs(0, 1e-6));
+    graph_free(&graph);
+    options.norm_eps = 0;
+    accepts(INPUT "[layers]\na = layernorm input\nb = layernorm a eps=1e-5\npool = globalavgpool b\n"
+            "fc = linear pool units=$classes\n", &graph);
+    assert_true(norm_eps_of(&graph) == 0);
+    graph_free(&graph);
+    said[0] = '\0';
+    options.norm_eps = 1e-5;
+    assert_int_equal(model_load_text(&options, "net.ini", "[layers]\npool = globalavgpool input\n"
+                                     "fc = linear pool units=$classes\n", &graph), USAGE);
+    assert_non_null(strstr(said, "model.norm_eps: the network 'net' has no layer norm"));
+}
+
 static void test_parameter_of_a_layer_that_ends_in_an_underscore(void **state)
 {
     (void)state;
@@ -780,6 +804,7 @@ int main(void)
         cmocka_unit_test(test_layers_behind),
         cmocka_unit_test(test_blocks_behind),
         cmocka_unit_test(test_drop_path),
+        cmocka_unit_test(test_norm_eps),
         cmocka_unit_test(test_parameter_of_a_layer_that_ends_in_an_underscore),
         cmocka_unit_test(test_hidden_matrices),
         cmocka_unit_test(test_ranges),

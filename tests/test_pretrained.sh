@@ -13,7 +13,8 @@ if ! "$python" -c 'import safetensors, torchvision, timm, transformers' 2>/dev/n
     finish
     exit 0
 fi
-nets='torchvision:shufflenet_v2_x1_0 timm:mobilenetv4_conv_small hf:regnet_y_400mf'
+nets='torchvision:shufflenet_v2_x1_0 timm:mobilenetv4_conv_small hf:vit_tiny_patch16_224
+    hf:vit_small_patch14_reg4_dinov2'
 [ -z "${AMPTRAIN_TORTURE-}" ] || nets=$(peers list)
 
 # As users have them: a file or folder, and no configuration.

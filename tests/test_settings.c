@@ -357,7 +357,7 @@ static void differences_that_may_be(void **state)
         "loader.cache_limit=1M", "loader.timeout=1m", "memory.limit=1G", "memory.strategy=recompute",
         "memory.report=yes", "data.train=x", "data.val=x", "model.arch=x", "model.file=x",
         "model.weights=x", "model.weights_strict=no", "model.classes=7",
-        "model.dropout=0.5", "model.drop_path=0.1", "model.image_size=64",
+        "model.dropout=0.5", "model.drop_path=0.1", "model.norm_eps=1e-5", "model.image_size=64",
         "parallel.gpus=2", "parallel.timeout=9", "parallel.bucket=1M",
         "parallel.wire=storage",
         "parallel.stages=2", "parallel.microbatches=4", "parallel.schedule=gpipe", "parallel.streams=layers",

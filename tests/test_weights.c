@@ -27,6 +27,11 @@ static const struct {
     {"hf", "regnet_y_400mf", 384, 0x92bc969b},
     {"hf", "resnet18", 122, 0x323bc132},
     {"hf", "resnet50", 320, 0xb179fe29},
+    {"hf", "vit_tiny_patch16_224", 200, 0x500018b6},
+    {"hf", "vit_b_32", 200, 0xd6f410ff},
+    {"hf", "vit_base_patch14_dinov2", 224, 0x62254287},
+    {"hf", "vit_small_patch14_reg4_dinov2", 225, 0x1e619c2f},
+    {"hf", "swin_s", 425, 0x7a4cd3b2},
     {"timm", "convnext_tiny", 182, 0x3b94fd45},
     {"timm", "convnext_base", 344, 0xcef86eb6},
     {"timm", "convnextv2_tiny", 200, 0x99e73a08},
@@ -39,8 +44,10 @@ static const struct {
     {"timm", "resnet18", 122, 0x74387e70},
     {"timm", "resnet50d", 332, 0xacae3f5d},
     {"timm", "resnext50_32x4d", 320, 0xbb70626d},
+    {"timm", "swin_t", 173, 0xa5153347},
     {"timm", "vgg11_bn", 62, 0x9925f49f},
     {"timm", "vgg16", 32, 0x88475678},
+    {"timm", "vit_b_16", 152, 0x716b7576},
     {"timm", "vit_small_patch14_reg4_dinov2", 177, 0x59f80f5b},
     {"timm", "vit_tiny_patch16_224", 152, 0x8844953c},
     {"timm", "wide_resnet50_2", 320, 0x6e9bb031},
@@ -57,21 +64,28 @@ static void check_network(size_t row)
     assert_int_equal(model_load(&options, &graph), OK);
     assert_int_equal(weights_names_open(networks[row].library, graph.arch, &names), OK);
     assert_true(names.known);
-    char **lines = memory_new((size_t)graph.param_count, sizeof *lines), text[SHAPE_TEXT];
+    size_t room = (size_t)graph.param_count * WEIGHTS_SOURCES_MAX;
+    char **lines = memory_new(room, sizeof *lines), text[SHAPE_TEXT];
+    int count = 0;
     for (int i = 0; i < graph.param_count; i++) {
         struct shape shape = graph.params[i].spec.shape;
+        struct weights_part parts[WEIGHTS_SOURCES_MAX];
         char *name = weights_names_apply(&names, graph.params[i].name, &shape);
-        lines[i] = text_format("%s %s\n", name, shape_text(shape, text));
+        int own = weights_names_divide(&names, name, shape, parts);
+        for (int k = 0; k < own; k++) {
+            lines[count++] = text_format("%s %s\n", parts[k].name, shape_text(parts[k].shape, text));
+            free(parts[k].name);
+        }
         free(name);
     }
-    qsort(lines, (size_t)graph.param_count, sizeof *lines, by_text);
+    qsort(lines, (size_t)count, sizeof *lines, by_text);
     uint32_t crc = 0;
-    for (int i = 0; i < graph.param_count; i++) {
+    for (int i = 0; i < count; i++) {
         crc = deflated_crc(crc, (const uint8_t *)lines[i], strlen(lines[i]));
         free(lines[i]);
     }
     free(lines);
-    if (graph.param_count != networks[row].count || crc != networks[row].crc)
+    if (count != networks[row].count || crc != networks[row].crc)
         fail_msg("%s's names of %s differ", networks[row].library, networks[row].arch);
     weights_names_close(&names);
     graph_free(&graph);
@@ -330,6 +344,81 @@ static void test_position_embeddings_are_resized(void **state)
     }
 }
 
+/* ---- Tensors that are made of others ---- */
+
+#define TOKENS(n, width) {.rank = 3, .dim = {1, n, width, 1}}
+
+/* Numbers from 1; of "zeros", the second half of columns is 0. */
+static enum status count_or_zero(void *context, int item, void *data)
+{
+    const struct safetensors_item *items = context;
+    TRY(count_up(context, item, data));
+    for (int i = 0; strcmp(items[item].name, "zeros") == 0 && i < 8; i++)
+        if (i % 4 >= 2) ((float *)data)[i] = 0;
+    return OK;
+}
+
+static const struct {
+    const char *expression, *shape;      /* NULL: refused */
+    float values[9];
+} made[] = {
+    {"a.{q,k,v}.w", "3x3", {1, 2, 3, 1, 2, 3, 1, 2, 3}},
+    {"{b,b}", "4", {1, 2, 1, 2}},
+    {"position[1:]", "1x2x2", {3, 4, 5, 6}},
+    {"class+position", "1x1x2", {2, 4}},
+    {"zeros|", "2x2", {1, 2, 5, 6}},
+    {"a.{q,k,other}.w", NULL, {0}},      /* is missing */
+    {"a.{q,k", NULL, {0}},
+    {"a.{q,k,v,q,k}.w", NULL, {0}},      /* too many */
+    {"{class,position}", NULL, {0}},     /* other shapes */
+    {"position[3:]", NULL, {0}},         /* nothing would be left */
+    {"position[x:]", NULL, {0}},
+    {"position[1:", NULL, {0}},
+    {"b[1:]", NULL, {0}},                /* no tokens */
+    {"position+class", NULL, {0}},       /* too few to be added */
+    {"class+b", NULL, {0}},
+    {"class+other", NULL, {0}},
+    {"numbers|", NULL, {0}},             /* the second half is not 0 */
+    {"b|", NULL, {0}},
+};
+
+static void check_made(struct weights_file *file, size_t i)
+{
+    float values[9];
+    char shape[SHAPE_TEXT];
+    struct reason reason;
+    bool good = weights_file_make(file, made[i].expression);
+    assert_true(weights_file_is_expression(made[i].expression));
+    if (good != (made[i].shape != NULL)) fail_msg("%s: %d", made[i].expression, good);
+    int entry = weights_file_find(file, made[i].expression), all = file->made;
+    assert_int_equal(entry >= 0, good);
+    if (!good) return;
+    assert_string_equal(shape_text(file->entries[entry].shape, shape), made[i].shape);
+    assert_true(weights_file_read(file, entry, values, &reason));
+    for (int64_t k = 0; k < shape_count(file->entries[entry].shape); k++)
+        if (values[k] != made[i].values[k]) fail_msg("%s[%d] is %g", made[i].expression, (int)k, values[k]);
+    assert_true(weights_file_make(file, made[i].expression));
+    assert_int_equal(file->made, all);
+}
+
+static void test_tensors_that_are_made_of_others(void **state)
+{
+    const struct safetensors_item items[] = {
+        {"a.q.w", F32, MATRIX(1, 3)}, {"a.k.w", F32, MATRIX(1, 3)}, {"a.v.w", F32, MATRIX(1, 3)},
+        {"b", F32, VECTOR(2)}, {"class", F32, TOKENS(1, 2)}, {"position", F32, TOKENS(3, 2)},
+        {"numbers", F32, MATRIX(2, 4)}, {"zeros", F32, MATRIX(2, 4)},
+    };
+    const struct safetensors_content content = {items, 8, NULL, 0, count_or_zero, (void *)items};
+    struct weights_file file;
+    struct reason reason;
+    assert_int_equal(safetensors_write(path, &content), OK);
+    assert_true(weights_file_open(path, &file, &reason));
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) check_made(&file, i);
+    assert_int_equal(file.count, 8);
+    assert_true(weights_file_find(&file, "a.v.w") < 8);
+    weights_file_close(&file);
+}
+
 static int begin_folder(void **state)
 {
     if (!mkdtemp(folder)) return 1;
@@ -350,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_networks_that_a_library_lacks),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_position_embeddings_are_resized),
+        cmocka_unit_test(test_tensors_that_are_made_of_others),
     };
     return cmocka_run_group_tests_name("weights", tests, begin_folder, end_folder);
 }

@@ -120,12 +120,24 @@ static void take_timm(const json_t *root, struct model_card *card)
     take_classes(names ? names : json_object_get(images, "label_names"), card);
 }
 
+/* In these networks all layer norms have it. */
+static double norm_eps_of_card(const json_t *root)
+{
+    static const char *const types[] = {"vit", "deit", "dinov2", "dinov2_with_registers", "swin"};
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    double eps = json_number_value(json_object_get(root, "layer_norm_eps"));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(type, types[i]) == 0 && eps >= 1e-20 && eps <= 1) return eps;
+    return 0;
+}
+
 /* transformers': {"model_type": "resnet", "id2label": {"0": "tench"}}, and the other file. */
 static void take_transformers(const json_t *root, const char *weights, struct model_card *card)
 {
     json_t *images = read_beside(weights, "preprocessor_config.json", NULL);
     take_classes(json_object_get(root, "id2label"), card);
     card->crop = size_of(json_object_get(root, "image_size"));
+    card->norm_eps = norm_eps_of_card(root);
     if (images && !json_is_false(json_object_get(images, "do_normalize")))
         take_normalisation(images, "image_mean", "image_std", card);
     struct image_size size = size_of(json_object_get(images, "size"));

@@ -15,6 +15,7 @@ struct model_card {
     bool normalised;             /* mean and std are known */
     struct image_size crop, resize;   /* of images in an evaluation: of the crop; what they are resized to
                                        * before it; h is 0: unknown */
+    double norm_eps;             /* of all layer norms; 0: unknown */
     char **class_names;          /* [classes]; NULL: unknown */
     int classes;
 };

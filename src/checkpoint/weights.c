@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "graph/names.h"
+#include "graph/norm_eps.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_card.h"
 #include "checkpoint/position_embedding.h"
@@ -187,7 +188,7 @@ static bool other_channels(const struct shape *a, const struct shape *b)
 }
 
 struct loading {
-    const struct weights_file *file;
+    struct weights_file *file;
     const struct graph *graph;
     struct store *store;         /* of it; NULL: the file is only checked */
     const struct weights_options *options;
@@ -203,13 +204,23 @@ struct loading {
     int *rows;                   /* the file's row for each class, -1: the class is new; NULL: as they are */
 };
 
-/* The entry of a name; transformers' backbones lack the first part, which is their network's. */
+/* Transformers' backbones lack the first part of names, which is their network's; also in "A.b+A.c". NULL:
+ * the name has no such part. The caller frees it. */
+static char *backbone_name(const struct loading *loading, const char *name)
+{
+    const char *dot = strchr(name, '.'), *plus = strchr(name, '+'), *second = plus ? strchr(plus, '.') : NULL;
+    if (!loading->library || strcmp(loading->library, "hf") != 0 || !dot || (plus && !second)) return NULL;
+    return plus ? text_format("%.*s+%s", (int)(plus - dot - 1), dot + 1, second + 1) : text_copy(dot + 1);
+}
+
 static int entry_of(const struct loading *loading, const char *name)
 {
     int entry = weights_find(loading->file, name);
-    const char *dot = strchr(name, '.');
-    bool backbone = entry < 0 && loading->library && strcmp(loading->library, "hf") == 0 && dot;
-    return backbone ? weights_find(loading->file, dot + 1) : entry;
+    if (entry >= 0) return entry;
+    char *backbone = backbone_name(loading, name);
+    if (backbone) entry = weights_find(loading->file, backbone);
+    free(backbone);
+    return entry;
 }
 
 static bool is_first_conv(const struct graph *graph, const struct parameter *parameter)
@@ -246,9 +257,11 @@ static bool may_differ(struct loading *loading, const struct parameter *paramete
         *entry = -1;
         return true;
     }
-    if (!loading->options->fine_tuned) return false;
+    const struct weights_options *options = loading->options;
+    if (!options->fine_tuned && !options->resized) return false;
     if (has_positions(loading, parameter, found, &loading->resized)) return true;
-    if (!is_first_conv(loading->graph, parameter) || !other_channels(&found->shape, &wanted->shape))
+    if (!options->fine_tuned || !is_first_conv(loading->graph, parameter) ||
+        !other_channels(&found->shape, &wanted->shape))
         return false;
     loading->channels = found->shape.dim[1];
     return true;
@@ -271,6 +284,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
     }
     const struct weights_entry *found = &loading->file->entries[entry];
     loading->used[entry] = true;
+    for (int i = 0; i < found->source_count; i++) loading->used[found->sources[i]] = true;
     struct position_embedding other;
     bool same = shapes_agree(&found->shape, &wanted->shape);
     bool moves = same && has_other_grid(loading, parameter, found, &other);
@@ -285,8 +299,8 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
 /* Usual names of the last layers, which a file may have in the place of this network's. */
 static bool is_head(const char *name)
 {
-    static const char *const heads[] = {"fc.",        "head.",       "heads.",
-                                        "head_dist.", "classifier.", "last_linear."};
+    static const char *const heads[] = {"fc.", "head.", "heads.", "head_dist.", "classifier.", "last_linear.",
+                                        "cls_classifier.", "distillation_classifier.", "pooler."};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         if (begins(name, heads[i])) return true;
     return false;
@@ -475,6 +489,19 @@ static void match_rows(struct loading *loading, const struct weights_options *op
                  loading->file->path, found, classes, options->class_names[missing], name);
 }
 
+/* The file beside the weights may have another eps than the network: results are then not quite those that
+ * the weights were trained for. */
+static void say_norm_eps(const struct loading *loading)
+{
+    struct model_card card;
+    double eps = norm_eps_of(loading->graph);
+    model_card_read(loading->file->path, &card);
+    if (norm_eps_differs(eps, card.norm_eps))
+        log_warning("%s: layer norms of these weights have eps %g, this model's %g: model.norm_eps = %g",
+                    card.path, card.norm_eps, eps, card.norm_eps);
+    model_card_free(&card);
+}
+
 static void say(const struct loading *loading)
 {
     const struct graph *graph = loading->graph;
@@ -540,6 +567,18 @@ static void wanted_free(struct wanted *wanted, int count)
     free(wanted);
 }
 
+/* Some of the library's tensors are parts of ours. */
+static void make_entries(struct loading *loading)
+{
+    for (int i = 0; i < loading->graph->param_count; i++) {
+        const char *name = loading->wanted[i].name;
+        if (!weights_file_is_expression(name) || weights_file_make(loading->file, name)) continue;
+        char *backbone = backbone_name(loading, name);
+        if (backbone) weights_file_make(loading->file, backbone);
+        free(backbone);
+    }
+}
+
 static int count_found(const struct loading *loading)
 {
     int found = 0;
@@ -557,6 +596,7 @@ static enum status try_library(const char *library, struct loading *loading, int
         struct loading other = *loading;
         other.library = library;
         other.wanted = wanted_make(loading->graph, &names);
+        make_entries(&other);
         int count = count_found(&other);
         bool better = count > *found;
         wanted_free(better ? loading->wanted : other.wanted, loading->graph->param_count);
@@ -576,14 +616,15 @@ static enum status choose_names(struct loading *loading)
     return OK;
 }
 
-static enum status loading_open(const struct weights_file *file, const struct weights_options *options,
+static enum status loading_open(struct weights_file *file, const struct weights_options *options,
                                 struct loading *loading)
 {
     loading->file = file;
     loading->options = options;
-    loading->used = memory_new((size_t)file->count + 1, sizeof *loading->used);
     loading->classifier = options->fine_tuned ? graph_classifier(loading->graph) : -1;
-    return choose_names(loading);
+    TRY(choose_names(loading));
+    loading->used = memory_new((size_t)(file->count + file->made) + 1, sizeof *loading->used);
+    return OK;
 }
 
 static void loading_close(struct loading *loading)
@@ -620,6 +661,7 @@ static enum status open_and_load(const char *path, const struct weights_options 
         status = load_all(loading);
     }
     if (status == OK) say(loading);
+    if (status == OK) say_norm_eps(loading);
     loading_close(loading);
     weights_file_close(&file);
     return status;
@@ -658,8 +700,7 @@ void weights_match_free(struct weights_match *match)
     *match = (struct weights_match){0};
 }
 
-enum status weights_match(const struct weights_file *file, const struct graph *graph,
-                          struct weights_match *match)
+enum status weights_match(struct weights_file *file, const struct graph *graph, struct weights_match *match)
 {
     const struct weights_options options = {.fine_tuned = true};
     struct loading loading = {.graph = graph};

@@ -21,6 +21,7 @@ struct weights_options {
                                   * names its classes, rows are matched by name, and the others keep their
                                   * initial values. The first convolution may be for images of other channels.
                                   * All of this is reported. */
+    bool resized;                /* position embeddings may be for images of another size */
     bool lenient;                /* missing, surplus and mismatched tensors are only reported */
     char *const *class_names;    /* of the network; NULL: unknown, and rows are not matched */
     int classes;
@@ -40,8 +41,7 @@ struct weights_match {
     int classes, channels;       /* of the file's classifier, 0: it has none; of its images */
     int *entries;                /* by parameter of the network: the file's, below 0: none */
 };
-enum status weights_match(const struct weights_file *file, const struct graph *graph,
-                          struct weights_match *match);
+enum status weights_match(struct weights_file *file, const struct graph *graph, struct weights_match *match);
 void weights_match_free(struct weights_match *match);        /* accepts a zeroed struct */
 
 /* The name of a library (weights_names.h) for people. */

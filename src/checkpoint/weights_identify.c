@@ -11,16 +11,19 @@
 #include "checkpoint/weights_names.h"
 #include "graph/graph_text.h"
 #include "graph/model.h"
+#include "graph/norm_eps.h"
 
 /* A network that was compared with the file. */
 struct candidate {
     char *arch;
     struct weights_match match;
     int tensors;                 /* of the network */
+    double norm_eps;
+    bool positions;              /* it has position embeddings */
 };
 
 struct search {
-    const struct weights_file *file;
+    struct weights_file *file;
     const char *path;
     struct candidate best;       /* that fits, or else is nearest; without arch: none yet */
     struct text others;          /* that fit, too */
@@ -82,6 +85,13 @@ static void compare(struct search *search, struct candidate *candidate)
     candidate_free(candidate);
 }
 
+static bool has_positions(const struct graph *graph)
+{
+    for (int i = 1; i < graph->count; i++)
+        if (strcmp(graph->nodes[i].op->name, "position") == 0) return true;
+    return false;
+}
+
 static enum status try_network(struct search *search, const char *const *folders, const char *arch)
 {
     const struct model_options options = {.arch = arch, .folders = folders, .dropout = -1};
@@ -93,6 +103,8 @@ static enum status try_network(struct search *search, const char *const *folders
         status = weights_match(search->file, &graph, &candidate.match);
         candidate.arch = text_copy(arch);
         candidate.tensors = graph.param_count;
+        candidate.norm_eps = norm_eps_of(&graph);
+        candidate.positions = has_positions(&graph);
         if (status == OK) compare(search, &candidate);
         else candidate_free(&candidate);
     }
@@ -213,6 +225,9 @@ static enum status describe(struct search *search, struct weights_identity *iden
     identity->library = best->match.library;
     identity->classes = best->match.classes;
     identity->channels = best->match.channels;
+    identity->positions = best->positions;
+    if (norm_eps_differs(best->norm_eps, identity->card.norm_eps))
+        identity->norm_eps = identity->card.norm_eps;
     char classes[48] = "no classifier";
     if (identity->classes > 0) snprintf(classes, sizeof classes, "%d classes", identity->classes);
     log_info("%s: is of the network %s, %s%s%s", search->path, identity->arch, classes,

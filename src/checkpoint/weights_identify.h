@@ -9,6 +9,8 @@ struct weights_identity {
     const char *library;         /* whose names the file has; NULL: ours */
     int classes;                 /* of its classifier; 0: it has none */
     int channels;                /* of its images */
+    bool positions;              /* it has position embeddings, which are for images of one size */
+    double norm_eps;             /* of layer norms, if it is not the installed network's; 0: it is */
     struct model_card card;      /* the images and class names: its own, or what the library's networks of
                                   * that name usually have */
 };

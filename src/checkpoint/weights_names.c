@@ -225,3 +225,45 @@ char *weights_names_apply(const struct weights_names *names, const char *ours, s
     for (int i = 0; i < names->count; i++) name = apply_rule(&names->rules[i], name, shape);
     return name;
 }
+
+/* ---- Tensors that are parts of ours ---- */
+
+/* "A{b,c}D" */
+static int divide_rows(const char *name, const char *open, struct shape shape, struct weights_part *parts)
+{
+    const char *close = strchr(open, '}'), *at = open + 1;
+    int count = 1;
+    for (const char *c = open; close && c < close; c++) count += *c == ',';
+    if (!close || count > WEIGHTS_SOURCES_MAX) return 0;
+    shape.dim[0] /= count;
+    for (int i = 0; i < count; i++) {
+        int length = (int)strcspn(at, ",}");
+        parts[i] = (struct weights_part){
+            .name = text_format("%.*s%.*s%s", (int)(open - name), name, length, at, close + 1),
+            .shape = shape, .first = i * shape_count(shape),
+        };
+        at += length + 1;
+    }
+    return count;
+}
+
+int weights_names_divide(const struct weights_names *names, const char *expression, struct shape shape,
+                         struct weights_part parts[WEIGHTS_SOURCES_MAX])
+{
+    const char *sign = names->count > 0 ? strpbrk(expression, WEIGHTS_SIGNS) : NULL;
+    int count = sign && *sign == '{' ? divide_rows(expression, sign, shape, parts) : 0;
+    if (count > 0) return count;
+    int length = (int)(sign ? (size_t)(sign - expression) : strlen(expression));
+    struct weights_part part = {.name = text_format("%.*s", length, expression), .shape = shape};
+    if (sign && *sign == '[') {
+        int64_t tokens = strtoll(sign + 1, NULL, 10);
+        part.zeros = tokens * shape.dim[2];
+        part.shape.dim[1] += tokens;
+    }
+    if (sign && *sign == '|') {
+        part.row = shape.dim[1];
+        part.shape.dim[1] *= 2;
+    }
+    parts[0] = part;
+    return 1;
+}

@@ -6,6 +6,7 @@
 
 #include "base/shape.h"
 #include "base/status.h"
+#include "format/weights_file.h"
 
 /* Libraries that have such a file, NULL-terminated. */
 extern const char *const weights_libraries[];
@@ -35,5 +36,20 @@ struct weights_names {
 enum status weights_names_open(const char *library, const char *arch, struct weights_names *names);
 void weights_names_close(struct weights_names *names);       /* accepts a zeroed struct */
 
-/* The library's name of a parameter of ours, for the caller to free; `shape` becomes its shape there. */
+/* The library's name of a parameter of ours, or the expression for it (weights_file_make), for the caller to
+ * free; `shape` becomes its shape there. */
 char *weights_names_apply(const struct weights_names *names, const char *ours, struct shape *shape);
+
+/* A tensor of the library that is a part of ours, or contains it. */
+struct weights_part {
+    char *name;                 /* for the caller to free */
+    struct shape shape;
+    int64_t first;              /* of our tensor's numbers */
+    int64_t zeros;              /* in front of them */
+    int64_t row;                /* of so many numbers, behind which are as many zeros; 0: all are one */
+};
+
+/* The tensors of the library, at least one, by which an expression's tensor can be made: the inverse of
+ * weights_file_make. Without rules every name is its own. */
+int weights_names_divide(const struct weights_names *names, const char *expression, struct shape shape,
+                         struct weights_part parts[WEIGHTS_SOURCES_MAX]);

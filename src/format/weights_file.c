@@ -24,7 +24,7 @@ static void add_entry(struct weights_file *file, int part, int at)
 {
     const struct safetensors_entry *from = &file->parts[part].entries[at];
     file->entries[file->count++] =
-        (struct weights_entry){text_copy(from->name), from->dtype, from->shape, part, at};
+        (struct weights_entry){text_copy(from->name), from->dtype, from->shape, part, at, {0}, 0};
 }
 
 static bool open_single(struct weights_file *file, struct reason *reason)
@@ -45,7 +45,7 @@ static bool open_torch(struct weights_file *file, struct reason *reason)
     for (; file->count < file->torch.count; file->count++) {
         const struct torch_entry *from = &file->torch.entries[file->count];
         file->entries[file->count] =
-            (struct weights_entry){text_copy(from->name), from->dtype, from->shape, 0, file->count};
+            (struct weights_entry){text_copy(from->name), from->dtype, from->shape, 0, file->count, {0}, 0};
     }
     return true;
 }
@@ -160,11 +160,18 @@ void weights_file_close(struct weights_file *file)
     if (!file->path) return;
     for (int i = 0; i < file->part_count; i++) safetensors_close(&file->parts[i]);
     torch_file_close(&file->torch);
-    for (int i = 0; i < file->count; i++) free(file->entries[i].name);
+    for (int i = 0; i < file->count + file->made; i++) free(file->entries[i].name);
     free(file->parts);
     free(file->entries);
     free(file->path);
     *file = (struct weights_file){0};
+}
+
+static int find_made(const struct weights_file *file, const char *name)
+{
+    for (int i = file->count; i < file->count + file->made; i++)
+        if (strcmp(file->entries[i].name, name) == 0) return i;
+    return -1;
 }
 
 int weights_file_find(const struct weights_file *file, const char *name)
@@ -173,12 +180,177 @@ int weights_file_find(const struct weights_file *file, const char *name)
     const struct weights_entry key = {.name = (char *)name};
     const struct weights_entry *found =
         bsearch(&key, file->entries, (size_t)file->count, sizeof key, by_name);
-    return found ? (int)(found - file->entries) : -1;
+    return found ? (int)(found - file->entries) : find_made(file, name);
+}
+
+/* ---- Tensors that are made of others ---- */
+
+bool weights_file_is_expression(const char *name)
+{
+    return strpbrk(name, WEIGHTS_SIGNS) != NULL;
+}
+
+static bool add_source(const struct weights_file *file, const char *name, struct weights_entry *made)
+{
+    int found = weights_file_find(file, name);
+    if (found < 0 || found >= file->count || made->source_count == WEIGHTS_SOURCES_MAX) return false;
+    made->sources[made->source_count++] = found;
+    return true;
+}
+
+static const struct weights_entry *source_of(const struct weights_file *file,
+                                             const struct weights_entry *made, int i)
+{
+    return &file->entries[made->sources[i]];
+}
+
+/* "A{b,c}E" */
+static bool make_joined(const struct weights_file *file, const char *open, struct weights_entry *made)
+{
+    const char *close = strchr(open, '}'), *at = open + 1;
+    if (!close) return false;
+    while (at <= close) {
+        int length = (int)strcspn(at, ",}");
+        char *name = text_format("%.*s%.*s%s", (int)(open - made->name), made->name, length, at, close + 1);
+        bool found = add_source(file, name, made);
+        free(name);
+        if (!found) return false;
+        at += length + 1;
+    }
+    const struct weights_entry *first = source_of(file, made, 0);
+    for (int i = 1; i < made->source_count; i++) {
+        const struct weights_entry *other = source_of(file, made, i);
+        if (!shape_equal(first->shape, other->shape) || first->dtype != other->dtype) return false;
+    }
+    made->shape = first->shape;
+    made->shape.dim[0] *= made->source_count;
+    return first->shape.rank > 0;
+}
+
+/* "A[N:]" */
+static bool make_tail(const struct weights_file *file, const char *open, struct weights_entry *made)
+{
+    char *end, *name = text_format("%.*s", (int)(open - made->name), made->name);
+    long long skipped = strtoll(open + 1, &end, 10);
+    bool good = strcmp(end, ":]") == 0 && add_source(file, name, made);
+    free(name);
+    if (!good) return false;
+    made->shape = source_of(file, made, 0)->shape;
+    made->shape.dim[1] -= skipped;
+    return made->shape.rank == 3 && made->shape.dim[0] == 1 && skipped > 0 && made->shape.dim[1] > 0;
+}
+
+/* "A+B" */
+static bool make_sum(const struct weights_file *file, const char *plus, struct weights_entry *made)
+{
+    char *name = text_format("%.*s", (int)(plus - made->name), made->name);
+    bool good = add_source(file, name, made) && add_source(file, plus + 1, made);
+    free(name);
+    if (!good) return false;
+    const struct weights_entry *first = source_of(file, made, 0), *second = source_of(file, made, 1);
+    made->shape = first->shape;
+    return made->shape.rank == 3 && second->shape.rank == 3 && made->shape.dim[0] == 1 &&
+           second->shape.dim[0] == 1 && made->shape.dim[1] <= second->shape.dim[1] &&
+           made->shape.dim[2] == second->shape.dim[2] && first->dtype == second->dtype;
+}
+
+static bool read_stored(const struct weights_file *file, int entry, void *data, struct reason *reason)
+{
+    const struct weights_entry *from = &file->entries[entry];
+    return file->parts ? safetensors_read(&file->parts[from->part], from->at, data, reason)
+                       : torch_file_read(&file->torch, from->at, data, reason);
+}
+
+/* The halves of a source's columns; `made` has room for one. False: it cannot be read. */
+static bool read_halves(const struct weights_file *file, const struct weights_entry *made, void *data,
+                        bool *zeros, struct reason *reason)
+{
+    const struct weights_entry *from = source_of(file, made, 0);
+    size_t bytes = dtype_bytes(from->dtype), half = (size_t)made->shape.dim[1] * bytes;
+    char *read = memory_try((size_t)shape_count(from->shape), bytes);
+    if (!read) return because(reason, "needs more memory than is available");
+    bool good = read_stored(file, made->sources[0], read, reason);
+    *zeros = true;
+    for (int64_t row = 0; good && row < made->shape.dim[0]; row++) {
+        const char *at = read + (size_t)row * 2 * half;
+        if (data) memcpy((char *)data + (size_t)row * half, at, half);
+        for (size_t i = half; i < 2 * half; i++) *zeros = *zeros && at[i] == 0;
+    }
+    free(read);
+    return good;
+}
+
+/* "A|" */
+static bool make_half(const struct weights_file *file, const char *sign, struct weights_entry *made)
+{
+    bool zeros;
+    struct reason unsaid;
+    char *name = text_format("%.*s", (int)(sign - made->name), made->name);
+    bool good = sign[1] == '\0' && add_source(file, name, made);
+    free(name);
+    if (!good) return false;
+    made->shape = source_of(file, made, 0)->shape;
+    if (made->shape.rank != 2 || made->shape.dim[1] % 2 != 0) return false;
+    made->shape.dim[1] /= 2;
+    return read_halves(file, made, NULL, &zeros, &unsaid) && zeros;
+}
+
+bool weights_file_make(struct weights_file *file, const char *expression)
+{
+    if (find_made(file, expression) >= 0) return true;
+    struct weights_entry made = {.name = text_copy(expression)};
+    const char *sign = strpbrk(made.name, WEIGHTS_SIGNS);
+    bool good = sign && (*sign == '{'   ? make_joined(file, sign, &made)
+                         : *sign == '[' ? make_tail(file, sign, &made)
+                         : *sign == '|' ? make_half(file, sign, &made)
+                                        : make_sum(file, sign, &made));
+    if (!good) {
+        free(made.name);
+        return false;
+    }
+    made.dtype = source_of(file, &made, 0)->dtype;
+    size_t count = (size_t)(file->count + file->made++);
+    file->entries = memory_resize(file->entries, count + 1, sizeof made);
+    file->entries[count] = made;
+    return true;
+}
+
+/* Of a second source that is larger than the result, or as large: its first numbers are added; of the only
+ * one, the last are taken. */
+static bool read_larger(const struct weights_file *file, const struct weights_entry *made, void *data,
+                        struct reason *reason)
+{
+    const struct weights_entry *from = source_of(file, made, made->source_count - 1);
+    int64_t count = shape_count(made->shape), all = shape_count(from->shape);
+    size_t bytes = dtype_bytes(made->dtype);
+    char *read = memory_try((size_t)all, bytes);
+    if (!read) return because(reason, "needs more memory than is available");
+    bool good = read_stored(file, (int)(from - file->entries), read, reason);
+    if (good && made->source_count == 1)
+        memcpy(data, read + (size_t)(all - count) * bytes, (size_t)count * bytes);
+    for (int64_t i = 0; good && made->source_count > 1 && i < count; i++)
+        dtype_set(made->dtype, data, i, dtype_get(made->dtype, data, i) + dtype_get(made->dtype, read, i));
+    free(read);
+    return good;
+}
+
+static bool read_made(const struct weights_file *file, const struct weights_entry *made, void *data,
+                      struct reason *reason)
+{
+    const char *sign = strpbrk(made->name, WEIGHTS_SIGNS);
+    size_t bytes = 0;
+    bool unused;
+    if (*sign == '|') return read_halves(file, made, data, &unused, reason);
+    for (int i = 0; i < (*sign == '{' ? made->source_count : made->source_count - 1); i++) {
+        if (!read_stored(file, made->sources[i], (char *)data + bytes, reason)) return false;
+        bytes += (size_t)shape_count(source_of(file, made, i)->shape) * dtype_bytes(made->dtype);
+    }
+    return *sign == '{' || read_larger(file, made, data, reason);
 }
 
 bool weights_file_read(const struct weights_file *file, int entry, void *data, struct reason *reason)
 {
     const struct weights_entry *from = &file->entries[entry];
-    return file->parts ? safetensors_read(&file->parts[from->part], from->at, data, reason)
-                       : torch_file_read(&file->torch, from->at, data, reason);
+    return from->source_count > 0 ? read_made(file, from, data, reason)
+                                  : read_stored(file, entry, data, reason);
 }

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/image.h"
+#include "graph/norm_eps.h"
 
 #define AT(member) offsetof(struct input_settings, member)
 static const struct field input_fields[] = {
@@ -187,6 +188,7 @@ static enum status make_graph(struct model *model, const char *arch)
     if (!layers) return fail(USAGE, "%s: the section [layers] is missing", model->ini.file);
     TRY(model_read_layers(model, layers));
     TRY(model_set_drop_path(model->options, &model->graph));
+    if (model->options->norm_eps > 0) TRY(norm_eps_set(model->options->norm_eps, &model->graph));
     TRY(check_names(&model->graph));
     TRY(check_readers(&model->graph));
     return check_output(model);

@@ -14,4 +14,6 @@ libgraph_a_SOURCES = \
 	src/graph/model_layers.c \
 	src/graph/model_parts.h \
 	src/graph/names.c \
-	src/graph/names.h
+	src/graph/names.h \
+	src/graph/norm_eps.c \
+	src/graph/norm_eps.h

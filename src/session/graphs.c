@@ -26,12 +26,14 @@ static enum status load_graph(const struct graphs_options *options, const struct
         .classes = options->data->classes,
         .dropout = settings->model.dropout,
         .drop_path = settings->model.drop_path >= 0 ? &settings->model.drop_path : NULL,
+        .norm_eps = settings->model.norm_eps,
     };
     if (options->hint && options->hint->network) {
         model.arch = options->hint->arch;
         model.text = options->hint->network;
         model.dropout = -1;
         model.drop_path = NULL;
+        model.norm_eps = 0;
     }
     enum status status = model_load(&model, graph);
     free(file);
