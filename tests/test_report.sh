@@ -168,6 +168,7 @@ ok "a run in progress" bare
 odd() {
     rm -rf odd && cp -r run odd
     printf '"true\\predicted","<b>&amp;","""q"", \n\001\377x"\n"<b>&amp;",1,2\n"q",0,3\n' >odd/confusion.csv
+    printf 'label,images,average_precision,f1,threshold\n"<b>&amp;","""q""",1,1,0.5\n"\001",1\n' >odd/labels.csv
     printf '[{"label":"</td>","predicted":"\\u0001","picture":"\\"onload=x"},7]' >odd/mistakes.json
     printf 'val\t1\t<script>\tno\n' >odd/bad-images.txt
     "$AMPTRAIN" report -q odd && wellformed odd/report.html && ! grep -q "onload=x" odd/report.html &&
@@ -184,6 +185,8 @@ ok "... or like formulas" formulas
 lies() {
     rm -rf lies && mkdir lies && printf '%s\n' "$@" >lies/metrics.jsonl
     printf 'true,a,b\na,nan,1\nb,-1,1e308\n' >lies/confusion.csv
+    printf 'value,prediction\n1,1e308\n-1e308,2\nnan,3\n4,\n' >lies/values.csv
+    printf 'label,images,average_precision,f1,threshold\na,1e308,-7,nan,\nb,,9,inf,x\n' >lies/labels.csv
     timeout 60 "$AMPTRAIN" report -q lies && wellformed lies/report.html &&
         ! grep -E '<b onload|[ ,>"M][+-]?(nan|inf)[ ,<"]' lies/report.html
 }
@@ -193,6 +196,25 @@ ok "characters that XML does not have" lies \
 ok "numbers that overflow" lies '{"event":"step","step":-1e308,"loss":-1e308,"lr":1e307}' \
     '{"event":"step","step":1e308,"loss":1e308,"lr":1e299}' '{"event":"step","step":1,"loss":2,"lr":1}' \
     '{"event":"epoch","epoch":1,"step":1,"seconds":1e308,"device_peak_bytes":1e299,"joules":1e308}'
+# Values of which a tenth of the predictions is far off: nothing falls outside of the picture.
+predicted() {
+    mkdir -p predicted && cp run/metrics.jsonl predicted && awk 'BEGIN {
+        srand(1); print "value,prediction"
+        for (i = 0; i < 20000; i++) {
+            v = 360 * rand() - 180
+            printf "%.6g,%.6g\n", v, v + (rand() < 0.1 ? 90 : 8) * (rand() - rand())
+        }
+    }' >predicted/values.csv
+    "$AMPTRAIN" report -q predicted && wellformed predicted/report.html &&
+        grep '^<path class="dots many"' predicted/report.html | grep -o 'M[0-9.]* [0-9.]*h0' |
+            sed 's/^M\(.*\)h0/\1/' |
+            awk '$1 < 52 || $1 > 348 || $2 < 12 || $2 > 330 { print; wrong = 1 } { dots++ }
+                END { print dots; exit wrong || dots < 5000 || dots > 20000 }'
+}
+ok "predictions beside values" predicted
+same_values() { printf 'value,prediction\n5,5\n5,5\n' >predicted/values.csv && "$AMPTRAIN" report -q predicted &&
+    wellformed predicted/report.html && grep -q '^<path class="dots" d="M200 171h0"/>$' predicted/report.html; }
+ok "... of which all are one" same_values
 ok "numbers that are nearly equal" lies '{"event":"step","step":1e16,"loss":1e16}' \
     '{"event":"step","step":10000000000000002,"loss":10000000000000002}'
 ok "skipped steps without a number" lies '{"event":"step","skipped":1}' '{"event":"step","step":2,"loss":1}'

@@ -160,6 +160,9 @@ best() {
     [ "$(number best b/metrics.jsonl)" = "$best" ]
 }
 ok "checkpoint.best may be any of the metrics" best
+in_report() { grep -q '^<path class="dots" d="M' v/report.html && grep -q 'Largest losses' v/report.html &&
+    grep -qF '<td>third</td>' l/report.html; }
+ok "reports have predictions beside values, and labels" in_report
 other_scale() {
     values scaled -s data.value_scale=0,2 && says 5 "-best.safetensors: data.value_scale is 0,2, not" \
         "$AMPTRAIN" average v scaled -o scaled.safetensors

@@ -20,6 +20,11 @@ struct axis {
     bool log;
 };
 
+/* Both axes; that of x is drawn below, that of y on the left. */
+struct axes {
+    struct axis x, y;
+};
+
 static double at(const struct axis *axis, double value)
 {
     if (axis->log) value = log10(value);
@@ -109,33 +114,35 @@ static void add_number(struct text *out, double value)
     text_add(out, "%.6g%s", value, units[unit]);
 }
 
-static void add_tick(const struct axis *axis, bool across, double value, struct text *out)
+static void add_tick(const struct axes *axes, bool across, double value, struct text *out)
 {
-    double pixel = at(axis, value);
+    const struct axis *x = &axes->x, *y = &axes->y;
+    double pixel = at(across ? x : y, value);
     if (across)
         text_add(out, "<path class=\"grid\" d=\"M%.1f %gV%g\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">",
-                 pixel, TOP, HEIGHT - BOTTOM, pixel, HEIGHT - BOTTOM + 14);
+                 pixel, y->to, y->from, pixel, y->from + 14);
     else
         text_add(out, "<path class=\"grid\" d=\"M%g %.1fH%g\"/><text class=\"y\" x=\"%g\" y=\"%.1f\">",
-                 LEFT, pixel, WIDTH - RIGHT, LEFT - 6, pixel + 4);
+                 x->from, pixel, x->to, x->from - 6, pixel + 4);
     add_number(out, value);
     text_add(out, "</text>\n");
 }
 
-static void add_ticks(const struct axis *axis, bool across, struct text *out)
+static void add_ticks(const struct axes *axes, bool across, struct text *out)
 {
+    const struct axis *axis = across ? &axes->x : &axes->y;
     double range = axis->most - axis->least;
     double step = axis->log ? fmax(1, ceil(range / 6)) : nice_step(range, 6);
     for (double tick = ceil(axis->least / step); tick * step <= axis->most; tick++) {
         double value = tick * step + 0.0;                      /* -0 becomes 0 */
-        if (!axis->log) add_tick(axis, across, value, out);
-        else add_tick(axis, across, pow(10, value), out);
+        if (!axis->log) add_tick(axes, across, value, out);
+        else add_tick(axes, across, pow(10, value), out);
     }
     if (!axis->log || range > 2) return;
     for (double decade = floor(axis->least); decade <= axis->most; decade++)
         for (int digit = 2; digit <= 5; digit += 3)
             if (decade + log10(digit) >= axis->least && decade + log10(digit) <= axis->most)
-                add_tick(axis, across, digit * pow(10, decade), out);
+                add_tick(axes, across, digit * pow(10, decade), out);
 }
 
 /* Points in one column of pixels, by index. */
@@ -208,24 +215,25 @@ static void add_caption(const struct chart *chart, struct text *out)
 
 static void draw_chart(const struct chart *chart, struct text *out)
 {
-    struct axis x = {.from = LEFT, .to = WIDTH - RIGHT};
-    struct axis y = {.from = HEIGHT - BOTTOM, .to = TOP, .log = chart->log};
-    if (!find_range(chart, &x, &y)) return;
-    widen(&x, 0, false);
-    widen(&y, 0.05, chart->from_zero);
+    struct axes axes = {{.from = LEFT, .to = WIDTH - RIGHT},
+                        {.from = HEIGHT - BOTTOM, .to = TOP, .log = chart->log}};
+    const struct axis *x = &axes.x, *y = &axes.y;
+    if (!find_range(chart, &axes.x, &axes.y)) return;
+    widen(&axes.x, 0, false);
+    widen(&axes.y, 0.05, chart->from_zero);
     text_add(out, "<figure>");
     add_caption(chart, out);
     text_add(out, "<svg class=\"chart\" viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
     text_html(out, chart->title);
     text_add(out, "\" data-x=\"%.9g %g %.9g %g\" data-y=\"%.9g %g %.9g %g\" data-log=\"%d\" "
-             "data-name=\"%s\">\n", x.least, x.from, x.most, x.to, y.least, y.from, y.most, y.to, y.log,
-             chart->x_name);
-    add_ticks(&x, true, out);
-    add_ticks(&y, false, out);
+             "data-name=\"%s\">\n", x->least, x->from, x->most, x->to, y->least, y->from, y->most, y->to,
+             y->log, chart->x_name);
+    add_ticks(&axes, true, out);
+    add_ticks(&axes, false, out);
     text_add(out, "<text class=\"x\" x=\"%g\" y=\"%g\">%s</text>\n", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4,
              chart->x_name);
-    for (int l = 0; l < chart->count; l++) add_line(chart, l, &x, &y, out);
-    add_marks(chart, &x, out);
+    for (int l = 0; l < chart->count; l++) add_line(chart, l, x, y, out);
+    add_marks(chart, x, out);
     text_add(out, "<path class=\"rule\" d=\"\"/></svg></figure>\n");
 }
 
@@ -234,4 +242,71 @@ void chart_add(const struct chart *chart, struct text *out)
     struct chart drawn = *chart;
     drawn.log = chart->log || (chart->log_if_wide && is_wide(chart));
     draw_chart(&drawn, out);
+}
+
+/* ---- Points ---- */
+
+#define SIDE 360.0
+#define MANY 1000            /* points, more of which are drawn small */
+#define DOTS 2               /* a pixel, each way: points of one are drawn once */
+
+static bool is_dot(const struct scatter *scatter, int64_t i)
+{
+    return isfinite(scatter->x[i]) && isfinite(scatter->y[i]);
+}
+
+/* One range for both axes, which the line of equal values crosses from corner to corner. */
+static bool find_square(const struct scatter *scatter, struct axes *axes)
+{
+    struct axis *x = &axes->x;
+    *axes = (struct axes){{INFINITY, -INFINITY, .from = LEFT, .to = SIDE - RIGHT},
+                          {.from = SIDE - BOTTOM, .to = TOP}};
+    for (int64_t i = 0; i < scatter->count; i++) {
+        if (!is_dot(scatter, i)) continue;
+        x->least = fmin(x->least, fmin(scatter->x[i], scatter->y[i]));
+        x->most = fmax(x->most, fmax(scatter->x[i], scatter->y[i]));
+    }
+    if (!isfinite(x->most - x->least)) return false;       /* none, or absurd ones */
+    widen(x, 0.04, false);
+    axes->y.least = x->least;
+    axes->y.most = x->most;
+    return true;
+}
+
+static void add_dots(const struct scatter *scatter, const struct axes *axes, struct text *out)
+{
+    enum { SLOTS = (int)SIDE * DOTS };
+    bool *drawn = memory_new((size_t)SLOTS * SLOTS, sizeof *drawn);
+    text_add(out, "<path class=\"dots%s\" d=\"", scatter->count > MANY ? " many" : "");
+    for (int64_t i = 0; i < scatter->count; i++) {
+        if (!is_dot(scatter, i)) continue;
+        int x = (int)lround(DOTS * at(&axes->x, scatter->x[i]));
+        int y = (int)lround(DOTS * at(&axes->y, scatter->y[i]));
+        if (drawn[y * SLOTS + x]) continue;
+        drawn[y * SLOTS + x] = true;
+        text_add(out, "M%g %gh0", (double)x / DOTS, (double)y / DOTS);
+    }
+    text_add(out, "\"/>\n");
+    free(drawn);
+}
+
+void chart_add_scatter(const struct scatter *scatter, struct text *out)
+{
+    struct axes axes;
+    if (!find_square(scatter, &axes)) return;
+    text_add(out, "<figure><figcaption><b>");
+    text_html(out, scatter->title);
+    text_add(out, "</b></figcaption>\n<svg class=\"scatter\" viewBox=\"0 0 %g %g\" role=\"img\" "
+             "aria-label=\"", SIDE, SIDE);
+    text_html(out, scatter->title);
+    text_add(out, "\">\n");
+    add_ticks(&axes, true, out);
+    add_ticks(&axes, false, out);
+    text_add(out, "<path class=\"rule\" d=\"M%g %gL%g %g\"/>\n", axes.x.from, axes.y.from, axes.x.to,
+             axes.y.to);
+    add_dots(scatter, &axes, out);
+    text_add(out, "<text class=\"x\" x=\"%g\" y=\"%g\">%s</text>\n", (LEFT + SIDE - RIGHT) / 2, SIDE - 3,
+             scatter->x_name);
+    text_add(out, "<text class=\"x\" transform=\"translate(11 %g) rotate(-90)\">%s</text></svg></figure>\n",
+             (TOP + SIDE - BOTTOM) / 2, scatter->y_name);
 }

@@ -34,3 +34,13 @@ struct chart {
 /* Adds nothing if there is no point. The picture has at most a few thousand points: of those in one column of
  * pixels, the first, lowest, highest and last. */
 void chart_add(const struct chart *chart, struct text *out);
+
+/* Points of x and y, which have the same unit, beside the line on which they are equal. */
+struct scatter {
+    const char *title, *x_name, *y_name;
+    const double *x, *y;
+    int64_t count;
+};
+
+/* Adds nothing if there is no point that is finite. */
+void chart_add_scatter(const struct scatter *scatter, struct text *out);

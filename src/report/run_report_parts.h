@@ -11,5 +11,9 @@
 void report_add_classes(const struct run_records *records, struct text *out);
 void report_add_mistakes(const struct run_records *records, struct text *out);
 
+/* With numbers, predictions beside values, from values.csv; with several labels, a table of them, from
+ * labels.csv. */
+void report_add_targets(const struct run_records *records, struct text *out);
+
 /* The stages and layers of profile.json. */
 void report_add_profile(const struct run_records *records, struct text *out);

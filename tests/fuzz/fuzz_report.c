@@ -104,13 +104,14 @@ static void check_times(const char *path)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const names[] = {"metrics.jsonl", "confusion.csv", "mistakes.json", "bad-images.txt",
-                                        "log.txt", "config.ini", "profile.json"};
+                                        "log.txt", "config.ini", "profile.json", "values.csv", "labels.csv"};
     const uint8_t *end = data + size;
-    const char *last = NULL;
+    const char *profile = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const uint8_t *next = data < end ? memchr(data, '\f', (size_t)(end - data)) : NULL;
         if (!next) next = end;
-        last = fuzz_write(names[i], data, (size_t)(next - data));
+        const char *written = fuzz_write(names[i], data, (size_t)(next - data));
+        if (strcmp(names[i], "profile.json") == 0) profile = written;
         data = next < end ? next + 1 : end;
     }
     struct directory folder;
@@ -118,7 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_must(run_report_write(&folder) == OK);
     char *path = directory_show(&folder, RUN_REPORT_FILE), *page = contents(path);
     check_page(page);
-    check_times(last);
+    check_times(profile);
     free(page);
     free(path);
     directory_close(&folder);
