@@ -14,6 +14,7 @@
 #include "cmd.h"
 #include "compile/ir/dump.h"
 #include "compile/pass_text.h"
+#include "compile/rewrite/rule.h"
 #include "forecast/forecast_print.h"
 #include "forecast/memory_map.h"
 #include "input/data_summary.h"
@@ -326,24 +327,33 @@ static enum status dump_final(const struct session *session)
     return OK;
 }
 
+/* The names of all passes, and `other` or, where that is NULL, those of the rules. The caller frees the list,
+ * but not the names. */
+static const char **pass_names(const char *other, int *count)
+{
+    const char **names = NULL;
+    int pass_count, rule_count;
+    const struct pass *passes = passes_table(&pass_count);
+    const struct rule *rules = rules_table(&rule_count);
+    *count = 0;
+    for (int i = 0; i < pass_count; i++) *array_push(names, *count) = passes[i].name;
+    if (other) *array_push(names, *count) = other;
+    for (int i = 0; !other && i < rule_count; i++)
+        if (strcmp(rules[i].name, rules[i].pass) != 0) *array_push(names, *count) = rules[i].name;
+    return names;
+}
+
 /* `pass`: a pass's name, or another word that the option knows. */
 static enum status check_pass(const char *option, const char *pass, const char *other)
 {
     int count;
-    const struct pass *passes = passes_table(&count);
-    const char **names = memory_new((size_t)count + 1, sizeof *names);
+    const char **names = pass_names(other, &count), *near = text_nearest(pass, names, count);
     struct text list = {0};
-    bool known = other && strcmp(pass, other) == 0;
+    bool known = false;
     for (int i = 0; i < count; i++) {
-        names[i] = passes[i].name;
         known |= strcmp(pass, names[i]) == 0;
         text_add(&list, "%s%s", i > 0 ? ", " : "", names[i]);
     }
-    if (other) {
-        names[count++] = other;
-        text_add(&list, ", %s", other);
-    }
-    const char *near = text_nearest(pass, names, count);
     if (!known)
         fail(USAGE, "plan: --%s: no such pass: %s%s%s%s (passes: %s)", option, pass,
              near ? "; did you mean " : "", near ? near : "", near ? "?" : "", list.data);

@@ -108,6 +108,12 @@ static void net_compile(struct net *net, const struct net_options *options)
     net->program = compiled->program;
 }
 
+void net_rules(struct program *program, const char *pass, code_lookup *code_of)
+{
+    const struct kernel_options kernels = {.code_of = code_of};
+    rules_apply(program, pass, &(struct rule_options){.kernels = &kernels});
+}
+
 void net_open(struct net *net, struct graph *graph, const struct net_options *options)
 {
     *net = (struct net){.graph = graph};
@@ -127,8 +133,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
                                      .logits = options->logits};
     const struct kernel_options kernels = kernels_of(net, options);
     must(lower(graph, &lowering, &kernels, &net->program) == OK, "lower");
-    if (options->merged)
-        must(fuse_gradient_sums(&net->program, kernels.code_of) == OK, "fuse_gradient_sums");
+    if (options->merged) net_rules(&net->program, "fuse_gradient_sums", kernels.code_of);
     if (options->pass) options->pass(&net->program, options->pass_context);
     must(streams_within(&net->program, options->streams ? options->streams : 1, options->division,
                         options->stream_limit) == OK, "streams");

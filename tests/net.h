@@ -84,3 +84,5 @@ int64_t net_recompute_and_offload(struct program *program, uint64_t seed);
 
 /* An op's reference, as kernel_plans_code gives a device's code. */
 const struct op_code *net_reference_of(const struct op *op);
+/* The rules of a pass, for such code. */
+void net_rules(struct program *program, const char *pass, code_lookup *code_of);

@@ -1,8 +1,9 @@
-/* test_dump: each pass, shown on the text of a small program, as the program before and after it.
+/* test_dump: each pass and each rule, shown on the text of a small program, as the program before and after it.
  *
- * dumps/NAME.txt has a program and, after a line "after PASS", what the pass makes of it, without the network,
- * which only fuse changes. Where that is another one, it is written to tests/NAME.dump in the build folder, to be
- * compared and, if it is right, taken as the new expectation. */
+ * dumps/NAME.txt has a program and, after a line "after PASS", what the pass or rule makes of it, without the
+ * network, which only fuse changes; and so on, after further such lines. Where that is another one, the text with
+ * what is made is written to tests/NAME.dump in the build folder, to be compared and, if it is right, taken as
+ * the new expectation. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,12 +18,15 @@
 #include "compile/ir/dump.h"
 #include "compile/ir/parse.h"
 #include "compile/pass_text.h"
+#include "compile/rewrite/rule.h"
 #include "kernels/norm/batchnorm.h"
 #include "kernels/norm/conv_batchnorm.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
 #define FOLDER SOURCEDIR "/tests/dumps"
+
+static const char after[] = "\nafter ";
 
 static bool is_depthwise(const struct call *call)
 {
@@ -32,6 +36,11 @@ static bool is_depthwise(const struct call *call)
 static bool is_relu(const void *settings)
 {
     return ((const struct batchnorm *)settings)->activation == ACTIVATION_RELU;
+}
+
+static bool is_narrow(int64_t channels)
+{
+    return channels <= 8;
 }
 
 static bool always(const struct call *call)
@@ -47,8 +56,11 @@ static const struct op_code *code_of(const struct op *op)
                                         .spares_bias = true, .backs_together = is_depthwise},
         maximum = {.sums_gradient = true}, first_layers = {.adds_gradients = true},
         batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_flat = true,
-                     .adds_first_channels = true, .keeps_mask = true, .takes_products = is_relu},
+                     .adds_first_channels = true, .keeps_mask = true, .takes_products = is_relu,
+                     .gives_y_sums = is_relu, .gives_gram = is_narrow},
         conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true,
+                          .takes_y_sums = true, .takes_gram = true,
+                          .picks_gradient = conv_batchnorm_picks_gradient,
                           .clips_later = conv_batchnorm_clips_later, .gives_products = always};
     static const struct op_code layernorm = {.adds_first_channels = true}, linear = {.spares_bias = true};
     if (strcmp(op->name, "conv") == 0) return &conv;
@@ -75,26 +87,12 @@ static char *file_read(const char *path)
     return text.data;
 }
 
-static void file_write(const char *path, const char *before, const char *pass, const char *after)
+static void file_write(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    fprintf(file, "%s\nafter %s\n%s", before, pass, after);
+    fputs(text, file);
     fclose(file);
-}
-
-/* Cuts the text after the first program, and returns the pass and, in `after`, the second program. */
-static char *text_cut(char *text, char **after)
-{
-    static const char mark[] = "\nafter ";
-    char *pass = strstr(text, mark);
-    assert_non_null(pass);
-    *pass = '\0';
-    pass += strlen(mark);
-    char *end = pass + strcspn(pass, "\n");
-    *after = *end ? end + 1 : end;
-    *end = '\0';
-    return pass;
 }
 
 /* What is read from a program's text has the same text. */
@@ -109,20 +107,44 @@ static void check_again(const char *text)
     program_free(&program);
 }
 
-static void test_pass(void **state)
+/* Appends what a pass makes of `before`; returns that with its network, as the next pass's program. The caller
+ * frees it. */
+static char *pass_add(const char *path, const char *before, const char *pass, struct text *whole)
 {
-    const char *name = *state;
-    char *path = text_format(FOLDER "/%s.txt", name), *text = file_read(path), *after;
-    const char *pass = text_cut(text, &after);
     struct text made = {0};
-    assert_int_equal(pass_text(path, text, pass, code_of, &made), OK);
+    assert_int_equal(pass_text(path, before, pass, code_of, &made), OK);
     check_again(made.data);
     bool network = strcmp(pass, "fuse") == 0;
     const char *program = network ? made.data : strstr(made.data, "\nprogram ") + 1;
-    bool same = strcmp(program, after) == 0;
-    char *other = text_format("tests/%s.dump", name);
-    if (!same) file_write(other, text, pass, program);
+    const char *end = strstr(before, "\nprogram ");
+    if (rules_find(pass)) assert_string_not_equal(program, end + 1);
+    text_add(whole, "\nafter %s\n%s", pass, program);
+    char *next = text_format("%.*s\n%s", (int)(end - before), before, program);
     text_free(&made);
+    return next;
+}
+
+static void test_pass(void **state)
+{
+    const char *name = *state;
+    char *path = text_format(FOLDER "/%s.txt", name), *text = file_read(path);
+    const char *mark = strstr(text, after);
+    assert_non_null(mark);
+    char *before = text_format("%.*s", (int)(mark - text), text);
+    struct text whole = {0};
+    text_add(&whole, "%s", before);
+    for (; mark; mark = strstr(mark + 1, after)) {
+        char *pass = text_format("%.*s", (int)strcspn(mark + strlen(after), "\n"), mark + strlen(after));
+        char *next = pass_add(path, before, pass, &whole);
+        free(before);
+        free(pass);
+        before = next;
+    }
+    bool same = strcmp(whole.data, text) == 0;
+    char *other = text_format("tests/%s.dump", name);
+    if (!same) file_write(other, whole.data);
+    text_free(&whole);
+    free(before);
     free(text);
     free(path);
     if (!same) fail_msg("diff %s/%s.txt %s", FOLDER, name, other);
@@ -145,15 +167,37 @@ static char **cases_find(int *count)
     return names;
 }
 
+/* Some text is about each rule: by its own name, or by that of a pass that applies no other. */
+static void test_rules(void **state)
+{
+    const struct text *all = *state;
+    int count;
+    const struct rule *rules = rules_table(&count);
+    for (int r = 0; r < count; r++) {
+        char *line = text_format("%s%s\n", after, rules[r].name);
+        bool shown = strstr(all->data, line) != NULL;
+        free(line);
+        if (!shown) fail_msg("no text in %s is about the rule %s", FOLDER, rules[r].name);
+    }
+}
+
 int main(void)
 {
     int count;
     char **names = cases_find(&count);
-    struct CMUnitTest *tests = memory_new((size_t)count, sizeof *tests);
-    for (int c = 0; c < count; c++)
+    struct text all = {0};
+    struct CMUnitTest *tests = memory_new((size_t)count + 1, sizeof *tests);
+    for (int c = 0; c < count; c++) {
+        char *path = text_format(FOLDER "/%s.txt", names[c]), *text = file_read(path);
         tests[c] = (struct CMUnitTest){names[c], test_pass, NULL, NULL, names[c]};
-    int failed = _cmocka_run_group_tests("dump", tests, (size_t)count, NULL, NULL);
+        text_add(&all, "%s", text);
+        free(text);
+        free(path);
+    }
+    tests[count] = (struct CMUnitTest){"rules", test_rules, NULL, NULL, &all};
+    int failed = _cmocka_run_group_tests("dump", tests, (size_t)count + 1, NULL, NULL);
     text_list_free(names, (size_t)count);
+    text_free(&all);
     free(tests);
     return failed;
 }

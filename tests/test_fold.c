@@ -250,9 +250,10 @@ static int count_clipped(const struct program *program)
 static void run_others(struct program *program, void *context)
 {
     const struct others *others = context;
-    relu_mask(program, others->code_of);
+    net_rules(program, "relu_mask", others->code_of);
     merge_gradients(program, others->code_of);
-    join_gradients(program, others->code_of);
+    net_rules(program, "join_gradients", others->code_of);
+    net_rules(program, "gradient_products", others->code_of);
     if (others->moves) net_recompute_and_offload(program, others->seed);
 }
 

@@ -38,7 +38,7 @@ struct passes {
 static void put_masks(struct program *program, void *context)
 {
     const struct passes *passes = context;
-    relu_mask(program, passes->code_of);
+    net_rules(program, "relu_mask", passes->code_of);
     if (passes->others) assert_true(net_recompute_and_offload(program, passes->seed) > 0);
 }
 

@@ -10,6 +10,7 @@
 #include "compile/passes.h"
 #include "compile/memory/plan.h"
 #include "compile/ir/program_words.h"
+#include "compile/rewrite/rule.h"
 
 /* What passes are told besides the program: "options fold=1 streams=2". */
 struct pass_options {
@@ -144,13 +145,15 @@ static enum status run(const char *file, const char *name, const struct pass_inp
 {
     int count, i = 0;
     const struct pass *passes = passes_table(&count);
-    while (i < count && strcmp(passes[i].name, name) != 0) i++;
+    const struct rule *rule = rules_find(name);
+    const char *pass = rule ? rule->pass : name;
+    while (i < count && strcmp(passes[i].name, pass) != 0) i++;
     if (i == count) return fail(USAGE, "no such pass: %s", name);
     if (passes[i].condition && !passes[i].condition(input))
         return fail(USAGE, "%s: the pass %s does not run with these options", file, name);
     if (i < 2 && program->count > 0) return fail(USAGE, "%s: the program has instructions", file);
     if (i >= 2 && program->count == 0) return fail(USAGE, "%s: the program has no instructions", file);
-    return passes[i].run(input, program);
+    return pass_run(&passes[i], name, input, program);
 }
 
 static enum status run_with(const char *file, const char *pass, const struct pass_options *options,

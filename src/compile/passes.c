@@ -44,30 +44,19 @@ static enum status lower_fused(const struct pass_input *input, struct program *p
     }
 #define REWRITE(name, call) PASS(name, (call, OK))
 
-/* Of which ops have code that does more (kernel_plans.h). */
-#define CODE_OF input->options->kernel_plans.code_of
-
 PASS(fuse, fuse_copy(input, program))
 PASS(lower, lower_fused(input, program))
 REWRITE(autocast, autocast(program))
-REWRITE(fold, fold(program, input->options->lower.fold_least))
-REWRITE(fold_maxpool, fold_maxpool(program, &input->options->kernel_plans))
 REWRITE(saved, lower_saved(program))
 REWRITE(differentiate,
         (backward(program), update_set_workspace(program, input->options->lower.update_workspace)))
 REWRITE(running_statistics, running_statistics(program))
-PASS(fuse_gradient_sums, fuse_gradient_sums(program, CODE_OF))
-REWRITE(relu_mask, relu_mask(program, CODE_OF))
-REWRITE(merge_gradients, merge_gradients(program, CODE_OF))
+REWRITE(merge_gradients, merge_gradients(program, input->options->kernel_plans.code_of))
 PASS(cut, cut(program, &input->options->cut))
 REWRITE(sync_statistics, sync_statistics(program))
 REWRITE(buckets, buckets(program, &input->options->buckets))
 REWRITE(rank_statistics, rank_statistics(program))
 REWRITE(stage_norm, stage_norm(program))
-REWRITE(join_gradients, join_gradients(program, CODE_OF))
-REWRITE(concat_gradients, concat_gradients(program, CODE_OF))
-REWRITE(fuse_relu, fuse_relu(program, CODE_OF))
-REWRITE(bias_gradients, bias_gradients(program, CODE_OF))
 REWRITE(recompute, recompute(program, input->choice->modes))
 REWRITE(fuse_recompute, fuse_recompute(program, input->choice->fuse_limit))
 REWRITE(offload, offload(program, &input->choice->offload, &(struct offload_forecast){0}))
@@ -141,18 +130,16 @@ static const struct pass passes[] = {
      "one forward call for each node, in the graph's order, for each micro-batch"},
     {"autocast", run_autocast, NULL, "lower",
      "what is computed; every op gets its inputs in the type of its class"},
-    {"fold", run_fold, has_fold, "autocast",
-     "what is computed, but for rounding; every op that is not folded"},
-    {"fold_maxpool", run_fold_maxpool, has_fold, "fold",
-     "what is computed, but for rounding; all other ops"},
+    {"fold", RULES, has_fold, "autocast", "what is computed, but for rounding; every op that is not folded"},
+    {"fold_maxpool", RULES, has_fold, "fold", "what is computed, but for rounding; all other ops"},
     {"saved", run_saved, NULL, "autocast fold fold_maxpool",
      "instructions; what backward reads besides outputs becomes values"},
     {"differentiate", run_differentiate, is_training, "saved", "forward, as it stands in each micro-batch"},
     {"running_statistics", run_running_statistics, has_micro_batches, "differentiate",
      "all but the updates of running statistics, which become one a step"},
-    {"fuse_gradient_sums", run_fuse_gradient_sums, NULL, "differentiate",
+    {"fuse_gradient_sums", RULES, NULL, "differentiate",
      "the order of sums, which only move into adjacent ops"},
-    {"relu_mask", run_relu_mask, NULL, "differentiate", "every bit"},
+    {"relu_mask", RULES, NULL, "differentiate", "every bit"},
     {"merge_gradients", run_merge_gradients, is_training, "fuse_gradient_sums",
      "what is computed, but for rounding; sums only move into the op before them"},
     {"cut", run_cut, has_stages, "running_statistics fuse_gradient_sums relu_mask merge_gradients",
@@ -165,14 +152,17 @@ static const struct pass passes[] = {
      "all but the updates of running statistics, which know the moments of all ranks"},
     {"stage_norm", run_stage_norm, has_stages, "cut buckets",
      "every instruction; the update knows the squares of the gradients of all stages"},
-    {"join_gradients", run_join_gradients, is_training, "fuse_gradient_sums relu_mask sync_statistics",
+    {"join_gradients", RULES, is_training, "fuse_gradient_sums relu_mask sync_statistics",
      "what is computed, but for rounding; sums only move into the op before them"},
-    {"concat_gradients", run_concat_gradients, is_training, "fuse_gradient_sums join_gradients",
+    {"gradient_products", RULES, is_training, "fuse_gradient_sums join_gradients sync_statistics",
+     "what is computed, but for rounding; every value that there was"},
+    {"concat_gradients", RULES, is_training, "fuse_gradient_sums join_gradients gradient_products",
      "every bit; sums only move into the op before them"},
-    {"fuse_relu", run_fuse_relu, NULL, "fuse_gradient_sums", "every bit; backward, and all other ops"},
-    {"bias_gradients", run_bias_gradients, is_training, "merge_gradients buckets",
+    {"fuse_relu", RULES, NULL, "fuse_gradient_sums", "every bit; backward, and all other ops"},
+    {"bias_gradients", RULES, is_training, "merge_gradients buckets",
      "the numbers that a bias's gradient is the sum of; all other gradients"},
-    {FIRST_OF_MEMORY, run_recompute, has_modes, "join_gradients concat_gradients fuse_relu bias_gradients",
+    {FIRST_OF_MEMORY, run_recompute, has_modes,
+     "join_gradients gradient_products concat_gradients fuse_relu bias_gradients",
      "every bit; forward's own instructions"},
     {"fuse_recompute", run_fuse_recompute, has_modes, "recompute", "every bit; the limit of live bytes"},
     {"offload", run_offload, has_offload, "fuse_recompute", "every bit; the order of computation"},
@@ -185,6 +175,15 @@ const struct pass *passes_table(int *count)
 {
     *count = PASS_COUNT;
     return passes;
+}
+
+enum status pass_run(const struct pass *pass, const char *name, const struct pass_input *input,
+                     struct program *program)
+{
+    const struct compile_options *options = input->options;
+    if (pass->run) return pass->run(input, program);
+    rules_apply(program, name, &(struct rule_options){&options->kernel_plans, options->lower.fold_least});
+    return OK;
 }
 
 static int number_of(const char *name)
@@ -210,7 +209,7 @@ static enum status passes_run(const struct pass_input *input, int first, int end
     const struct compile_options *options = input->options;
     for (const struct pass *pass = &passes[first]; pass < &passes[end]; pass++) {
         if (pass->condition && !pass->condition(input)) continue;
-        TRY(pass->run(input, program));
+        TRY(pass_run(pass, pass->name, input, program));
         if (options->verify_each && program->count > 0) TRY(verify(pass, program));
         if (options->after) options->after(pass->name, program, options->context);
     }

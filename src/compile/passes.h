@@ -55,11 +55,17 @@ struct pass_input {
 };
 struct pass {
     const char *name;
-    enum status (*run)(const struct pass_input *input, struct program *program);
+    enum status (*run)(const struct pass_input *input, struct program *program);   /* or RULES */
     bool (*condition)(const struct pass_input *input);
     const char *after;       /* passes that it comes after, separated by spaces */
     const char *keeps;       /* the property of a program that it keeps, in words */
 };
+
+#define RULES NULL           /* it applies the rules (rewrite/rule.h) that have its name */
+
+/* Runs a pass, or one of its rules, without asking for the condition. */
+enum status pass_run(const struct pass *pass, const char *name, const struct pass_input *input,
+                     struct program *program);
 
 /* The table, in order. */
 const struct pass *passes_table(int *count);

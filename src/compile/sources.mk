@@ -68,19 +68,14 @@ libcompile_a_SOURCES = \
 	src/compile/pass_text.h \
 	src/compile/passes.c \
 	src/compile/passes.h \
-	src/compile/rewrite/bias_gradients.c \
-	src/compile/rewrite/concat_gradients.c \
-	src/compile/rewrite/fold.c \
-	src/compile/rewrite/fold_maxpool.c \
 	src/compile/rewrite/fuse.c \
-	src/compile/rewrite/fuse_gradient_sums.c \
-	src/compile/rewrite/fuse_relu.c \
-	src/compile/rewrite/join_gradients.c \
 	src/compile/rewrite/merge_gradients.c \
-	src/compile/rewrite/merging.c \
-	src/compile/rewrite/merging.h \
-	src/compile/rewrite/relu_mask.c \
 	src/compile/rewrite/rewrites.h \
+	src/compile/rewrite/rule.h \
+	src/compile/rewrite/rule_engine.c \
+	src/compile/rewrite/rules.c \
+	src/compile/rewrite/supports.c \
+	src/compile/rewrite/supports.h \
 	src/compile/time/cost.c \
 	src/compile/time/cost.h \
 	src/compile/time/machine.c \

@@ -215,6 +215,13 @@ void epilogue_add(struct instruction *at, enum epilogue_kind kind, enum operand_
     if (role != OPERAND_ROLES) operand_set(at, role, 0, value);
 }
 
+bool epilogue_has(const struct instruction *at, enum epilogue_kind kind)
+{
+    for (int k = 0; k < at->epilogue_count; k++)
+        if (at->epilogues[k].kind == kind) return true;
+    return false;
+}
+
 void epilogues_take(struct instruction *at, const struct instruction *from)
 {
     at->epilogue_count = 0;
@@ -589,13 +596,6 @@ struct tensor *call_tensor(struct call *call, enum operand_role role, int index)
     return NULL;
 }
 
-static bool has_epilogue(const struct instruction *at, enum epilogue_kind kind)
-{
-    for (int k = 0; k < at->epilogue_count; k++)
-        if (at->epilogues[k].kind == kind) return true;
-    return false;
-}
-
 struct call program_call(const struct program *program, int i, struct call_storage *storage)
 {
     const struct instruction *at = &program->instructions[i];
@@ -605,7 +605,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .saved_count = operand_count(at, OPERAND_SAVED),
         .x = storage->x, .d_x = storage->d_x, .params = storage->params,
         .d_params = storage->d_params, .saved = storage->saved,
-        .relu = has_epilogue(at, EPILOGUE_RELU), .clips = has_epilogue(at, EPILOGUE_X_RELU6),
+        .relu = epilogue_has(at, EPILOGUE_RELU), .clips = epilogue_has(at, EPILOGUE_X_RELU6),
         .ranks = at->ranks, .loss_weight = at->loss_weight,
     };
     for (int k = 0; k < call.x_count; k++) call.d_x[k] = (struct tensor){0};

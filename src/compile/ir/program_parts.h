@@ -53,6 +53,7 @@ void operand_set(struct instruction *at, enum operand_role role, int index, int 
 void operands_replace(struct instruction *at, const int *to, int count);
 /* Appends to the epilogues, with its operand, unless `role` is OPERAND_ROLES. */
 void epilogue_add(struct instruction *at, enum epilogue_kind kind, enum operand_role role, int value);
+bool epilogue_has(const struct instruction *at, enum epilogue_kind kind);
 /* The epilogues become those of another instruction whose operands this one also has. */
 void epilogues_take(struct instruction *at, const struct instruction *from);
 

@@ -69,8 +69,8 @@ static void keep_together(const struct partitioning *p, int a, int b)
 }
 
 /* Keeps nodes in one stage that passes after the cut fuse: unfused, results would be rounded, or summed, in
- * another order. These are a relu and the op in front of it (fuse_relu.c), and an op with a bias and the one
- * that computes the gradient of its output (bias_gradients.c). */
+ * another order. These are a relu and the op in front of it (fuse_relu), and an op with a bias and the one
+ * that computes the gradient of its output (bias_gradients). */
 static void keep_joined(const struct partitioning *p)
 {
     const struct program *program = p->program;

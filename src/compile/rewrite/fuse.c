@@ -5,6 +5,9 @@
  * monotonic, and no gradient passes where different arguments have the same result, so no bit changes.
  * A relu behind a max pooling becomes part of it.
  *
+ * These are no rules (rule.h), because there are no instructions yet: a node has no phase, and which of its
+ * values backward reads is not known.
+ *
  * Before all that, dropout and drop_path of rate 0, and padding that adds nothing, are left out. */
 #include "graph/graph.h"
 

@@ -4,13 +4,24 @@
  * If only such an op reads the output of a folded batch norm (kernels/norm/conv_batchnorm.c) with relu6, that
  * moves into it. Forward, it clips its input, which a product wrote after a relu; backward, it passes its
  * gradient through relu6 and computes its sums. Batch norm then needs no sweep of its own in either
- * direction. */
+ * direction.
+ *
+ * No rule (rule.h) says this: neither of the two gradients reads what the other writes, and relu6 concerns
+ * all instructions that read the batch norm's output. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/rewrite/merging.h"
+#include "compile/ir/program_parts.h"
 #include "compile/rewrite/rewrites.h"
+#include "compile/rewrite/supports.h"
+
+struct merging {
+    struct program *program;
+    code_lookup *code_of;
+    struct value_uses *uses;     /* by value, before anything is merged */
+    bool *gone;                  /* by instruction */
+};
 
 /* The instruction of the data gradient for weight gradient i; -1. */
 static int data_gradient_of(const struct merging *m, int i)
@@ -29,7 +40,7 @@ static int data_gradient_of(const struct merging *m, int i)
 static bool can_merge(const struct merging *m, int i)
 {
     const struct instruction *at = &m->program->instructions[i];
-    const struct op_code *code = merging_code(m->code_of, at);
+    const struct op_code *code = supports_code(m->code_of, at);
     struct call_storage storage;
     if (at->phase != PHASE_BACKWARD_PARAMS || !code->backs_together) return false;
     struct call call = program_call(m->program, i, &storage);
@@ -50,7 +61,7 @@ static bool is_read_by(const struct merging *m, int value, int own, int other)
 
 static bool has_relu6(const struct merging *m, const struct instruction *at)
 {
-    const struct op_code *code = merging_code(m->code_of, at);
+    const struct op_code *code = supports_code(m->code_of, at);
     bool one = operand_count(at, OPERAND_X) == 1;
     return code->clips_later && code->takes_joined && one && code->clips_later(at->settings);
 }
@@ -125,7 +136,10 @@ static void merge_at(struct merging *m, int i)
 
 void merge_gradients(struct program *program, code_lookup *code_of)
 {
-    struct merging m = merging_open(program, code_of);
+    struct merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
+                        .gone = memory_new((size_t)program->count, sizeof(bool))};
     for (int i = 0; i < program->count; i++) merge_at(&m, i);
-    merging_close(&m);
+    build_remove(program, m.gone);
+    free(m.uses);
+    free(m.gone);
 }

@@ -1,5 +1,6 @@
 /* rewrites.h: the passes that have no types of their own, in the order of the table in passes.c; each is in
- * the file of its name. The others are in lower.h, buckets.h, cut.h, offload.h and recompute.h. */
+ * the file of its name. Those that fuse two instructions each are rows of rules.c; the others are in lower.h,
+ * buckets.h, cut.h, offload.h and recompute.h. */
 #pragma once
 
 #include "compile/ir/kernel_plans.h"
@@ -7,13 +8,12 @@
 /* Sets dtypes by class, and inserts casts where they differ. */
 void autocast(struct program *program);
 
-/* Expanding 1x1 convolutions and the batch norms behind them, whose results have at least so many numbers,
- * become one op each. */
-void fold(struct program *program, int64_t least);
-
-/* Puts batchnorm_maxpool in the place of batch norms and max poolings, and conv_batchnorm_maxpool in that
- * of a network's first layers, where the device's code supports it. */
-void fold_maxpool(struct program *program, const struct kernel_options *options);
+/* Fuses instructions by the rules of a pass, or by the one of that name. */
+struct rule_options {
+    const struct kernel_options *kernels;
+    int64_t fold_least;      /* numbers in the result of a convolution that `fold` folds */
+};
+void rules_apply(struct program *program, const char *name, const struct rule_options *options);
 
 /* Adds backward, after each micro-batch's forward, in reverse. In differentiate.c. */
 void backward(struct program *program);
@@ -22,14 +22,6 @@ void update_set_workspace(struct program *program, int64_t bytes);
 
 /* A step's updates of running statistics, one for each micro-batch, become one. */
 void running_statistics(struct program *program);
-
-/* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
- * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
- * in which plain sums of squares would show). */
-enum status fuse_gradient_sums(struct program *program, code_lookup *code_of);
-
-/* Backward reads a mask of y instead of y where it can (struct op) and its code keeps one. */
-void relu_mask(struct program *program, code_lookup *code_of);
 
 /* The gradients of data and weights become one instruction where code backs_together. Where that reads the
  * output of a folded batch norm, relu6 moves there from it, forward and backward. Before cut: stages have the
@@ -44,22 +36,6 @@ void rank_statistics(struct program *program);
 
 /* All stages of a pipeline update, or skip, by the norm of all gradients. */
 void stage_norm(struct program *program);
-
-/* Sums of two gradients that backward of code that takes_joined reads, and what its activation makes of them,
- * move into the backward_data that writes the second of them, where its code joins_gradients. After
- * relu_mask. */
-void join_gradients(struct program *program, code_lookup *code_of);
-
-/* Of two gradients that are only added to each other, that of a concatenation's first input among them, the
- * later one's op adds the other, where its code adds_first_channels. */
-void concat_gradients(struct program *program, code_lookup *code_of);
-
-/* A relu whose input nobody else reads becomes part of that op's forward, where its code applies_relu. */
-void fuse_relu(struct program *program, code_lookup *code_of);
-
-/* A bias's gradient is made by the op that makes the gradient which it is the sum of, where its code
- * sums_gradient and the other's spares_bias. After buckets. */
-void bias_gradients(struct program *program, code_lookup *code_of);
 
 /* Assigns streams. At most `count` compute, half of them weight gradients beside the chains that the other
  * half are; transfers either way and exchanges have others after those. One: exchanges are on it, transfers

@@ -1,0 +1,112 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compile/rewrite/rule.h"
+#include "compile/rewrite/supports.h"
+
+struct engine {
+    struct program *program;
+    const struct rule_options *options;
+    struct rule_use *uses;       /* by value, of those that there were when the sweep began */
+    int use_count;
+    bool *gone;                  /* by instruction */
+};
+
+/* Adds the uses of an instruction or, with -1, takes them away. */
+static void count_uses(struct engine *e, int i, int by)
+{
+    const struct instruction *at = &e->program->instructions[i];
+    if (e->gone[i]) return;
+    FOR_WRITES(o, at) {
+        if (o->value >= e->use_count) continue;
+        e->uses[o->value].writes += by;
+        if (by > 0) e->uses[o->value].writer = i;
+    }
+    FOR_READS(o, at)
+        if (o->value < e->use_count) e->uses[o->value].reads += by;
+}
+
+static bool is_end(const struct instruction *at, const struct rule_end *end)
+{
+    return at->op && at->phase == end->phase && (!end->op || strcmp(at->op->name, end->op) == 0);
+}
+
+static bool can_add(const struct match *m)
+{
+    const struct rule_addition *adds = &m->rule->adds;
+    if (adds->epilogue != EPILOGUE_KINDS &&
+        (epilogue_has(m->first, adds->epilogue) || operand(m->first, adds->first, 0) >= 0 ||
+         !supports(m, m->first_number, adds->first))) return false;
+    return adds->second == OPERAND_ROLES || (operand(m->second, adds->second, 0) < 0 &&
+                                             supports(m, m->second_number, adds->second));
+}
+
+/* Whether the instruction that writes `value`, and i, are two that the rule is about. */
+static bool match_make(const struct engine *e, const struct rule *rule, int i, int value, struct match *match)
+{
+    if (value < 0 || value >= e->use_count) return false;
+    const struct rule_use *use = &e->uses[value];
+    if (use->writes != 1 || (rule->alone && use->reads != 1)) return false;
+    *match = (struct match){
+        .program = e->program, .options = e->options, .rule = rule, .uses = e->uses, .value = value,
+        .first = &e->program->instructions[use->writer], .second = &e->program->instructions[i],
+        .first_number = use->writer, .second_number = i,
+    };
+    return is_end(match->first, &rule->first) && operand(match->first, rule->first.role, 0) == value &&
+           match->first->micro_batch == match->second->micro_batch && can_add(match);
+}
+
+static bool match_apply(struct engine *e, struct match *match)
+{
+    int first = match->first_number, second = match->second_number;
+    count_uses(e, first, -1);
+    count_uses(e, second, -1);
+    bool changed = match->rule->apply(match);
+    if (match->gone) e->gone[match->gone == match->first ? first : second] = true;
+    instruction_link(e->program, match->first);
+    instruction_link(e->program, match->second);
+    count_uses(e, first, 1);
+    count_uses(e, second, 1);
+    return changed;
+}
+
+static bool rule_apply(struct engine *e, const struct rule *rule, int i)
+{
+    const struct instruction *at = &e->program->instructions[i];
+    struct match match;
+    if (e->gone[i] || !is_end(at, &rule->second)) return false;
+    int count = at->op == build_op("sum") ? operand_count(at, OPERAND_X) : 1;
+    for (int k = 0; k < count; k++)
+        if (match_make(e, rule, i, operand(at, rule->second.role, k), &match) && match_apply(e, &match))
+            return true;
+    return false;
+}
+
+/* Returns whether something has changed. */
+static bool sweep(struct engine *e, const char *name)
+{
+    struct program *program = e->program;
+    int rule_count;
+    bool changed = false;
+    const struct rule *rules = rules_table(&rule_count);
+    e->use_count = program->value_count;
+    e->uses = memory_new((size_t)e->use_count, sizeof *e->uses);
+    e->gone = memory_new((size_t)program->count, sizeof *e->gone);
+    for (int v = 0; v < e->use_count; v++) e->uses[v].writer = -1;
+    for (int i = 0; i < program->count; i++) count_uses(e, i, 1);
+    for (int i = 0; i < program->count; i++)
+        for (const struct rule *rule = rules; rule < rules + rule_count; rule++)
+            if (strcmp(rule->pass, name) == 0 || strcmp(rule->name, name) == 0)
+                changed |= rule_apply(e, rule, i);
+    build_remove(program, e->gone);
+    free(e->uses);
+    free(e->gone);
+    return changed;
+}
+
+void rules_apply(struct program *program, const char *name, const struct rule_options *options)
+{
+    struct engine engine = {.program = program, .options = options};
+    while (sweep(&engine, name)) {}
+}

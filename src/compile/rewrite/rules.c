@@ -1,0 +1,346 @@
+/* rules.c: the rules by which two instructions are fused (rule.h), in a table at the end; before it, the
+ * functions that its rows name, which make the change. */
+#include "compile/rewrite/rule.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compile/rewrite/supports.h"
+#include "kernels/conv/conv.h"
+#include "kernels/norm/conv_batchnorm_maxpool.h"
+
+static struct value *value_at(const struct match *m, int value) { return &m->program->values[value]; }
+
+/* The first writes what the second one wrote. */
+static bool take_result(struct match *m)
+{
+    int y = operand_y(m->second);
+    assert(value_at(m, y)->dtype == value_at(m, m->value)->dtype);
+    operand_set(m->first, m->rule->first.role, 0, y);
+    m->gone = m->second;
+    return true;
+}
+
+/* Settings of `op` from this text and a batch norm's; NULL if the op refuses the inputs of `at`, the first of
+ * which is the first instruction's. Frees `text`. */
+static const void *folded_settings(const struct match *m, const struct op *op, const struct instruction *at,
+                                   const struct batchnorm *norm, char *text)
+{
+    struct shape y, x[OP_MAX_INPUTS];
+    struct reason reason;
+    char *own = batchnorm_folded_settings(norm);
+    const void *settings = build_settings(m->program, op, text_format("%s %s", text, own));
+    free(own);
+    free(text);
+    int count = operand_count(at, OPERAND_X);
+    for (int k = 0; k < count; k++) x[k] = value_at(m, operand_x(k == 0 ? m->first : at, k))->shape;
+    return op->shape(settings, count, x, &y, &reason) ? settings : NULL;
+}
+
+/* The second, as a call of `op`, reads what a convolution reads, whose weight is its last parameter. */
+static bool take_conv(struct match *m, const struct op *op, const void *settings)
+{
+    m->second->op = op;
+    m->second->settings = settings;
+    operand_set(m->second, OPERAND_X, 0, operand_x(m->first, 0));
+    operand_set(m->second, OPERAND_PARAM, operand_count(m->second, OPERAND_PARAM),
+                operand(m->first, OPERAND_PARAM, 0));
+    m->gone = m->first;
+    return true;
+}
+
+/* Of a 1x1 convolution with large results, which may leave out pixels. */
+static bool fold(struct match *m)
+{
+    const struct op *op = build_op("conv_batchnorm");
+    const struct batchnorm *norm = m->second->settings;
+    struct shape y = value_at(m, m->value)->shape;
+    bool large = shape_count(y) >= m->options->fold_least;
+    struct conv_geometry g = conv_geometry(m->first->settings, value_at(m, operand_x(m->first, 0))->shape.c);
+    bool plain = g.groups == 1 && operand_count(m->first, OPERAND_PARAM) == 1 && g.stride[0] == g.stride[1];
+    for (int i = 0; i < 2; i++) plain = plain && g.kernel[i] == 1 && g.pad[i] == 0;
+    if (!plain || !large || !activation_folds(norm->activation)) return false;
+    char *text = text_format("filters=%" PRId64 " stride=%" PRId64 " residual=%s", y.c, g.stride[0],
+                             norm->residual ? "yes" : "no");
+    const void *settings = folded_settings(m, op, m->second, norm, text);
+    return settings && take_conv(m, op, settings);
+}
+
+static bool fold_pool(struct match *m)
+{
+    const struct op *op = build_op("batchnorm_maxpool");
+    const struct batchnorm *norm = m->first->settings;
+    const struct pool *pool = m->second->settings;
+    int64_t stride = pool->stride ? pool->stride : pool->kernel;
+    if (dtype_bytes(value_at(m, m->value)->dtype) != 2 || norm->residual || pool->dilation > 1 ||
+        !activation_folds(norm->activation) || stride != 2 || (pool->kernel != 2 && pool->kernel != 3))
+        return false;
+    char *text = text_format("kernel=%" PRId64 " pad=%" PRId64 " ceil_mode=%s", pool->kernel, pool->pad,
+                             pool->ceil_mode ? "yes" : "no");
+    const void *settings = folded_settings(m, op, m->first, norm, text);
+    if (!settings) return false;
+    m->first->op = op;
+    m->first->settings = settings;
+    return take_result(m);
+}
+
+/* Of a ResNet's first convolution. */
+static bool fold_first(struct match *m)
+{
+    const struct op *op = build_op("conv_batchnorm_maxpool");
+    const struct batchnorm_maxpool *s = m->second->settings;
+    int image = operand_x(m->first, 0);
+    struct conv_geometry g = conv_geometry(m->first->settings, FIRST_CHANNELS);
+    bool same = operand_count(m->first, OPERAND_PARAM) == 1 && g.groups == 1 && m->uses[image].writer < 0;
+    for (int i = 0; i < 2; i++)
+        same = same && g.kernel[i] == FIRST_KERNEL && g.stride[i] == FIRST_STRIDE && g.pad[i] == FIRST_PAD &&
+               g.dilation[i] == 1;
+    if (!same || s->pool.kernel != FIRST_WINDOW || s->pool.stride != FIRST_WINDOW_STRIDE ||
+        s->pool.pad != FIRST_WINDOW_PAD || s->pool.ceil_mode) return false;
+    char *text = text_format("filters=%" PRId64, value_at(m, m->value)->shape.c);
+    const void *settings = folded_settings(m, op, m->second, &s->norm, text);
+    return settings && supports_op(m, op, settings, value_at(m, image)) &&
+           take_conv(m, op, settings);
+}
+
+/* Whether a summand is the same at all pixels of an image, and nobody else reads it. */
+static bool is_flat(const struct match *m, int value)
+{
+    const struct rule_use *use = &m->uses[value];
+    if (use->writer < 0 || use->reads > 0) return false;
+    const struct instruction *writer = &m->program->instructions[use->writer];
+    return instruction_is_backward(writer) && writer->op && writer->op->flat_gradient;
+}
+
+static bool read_summands(struct match *m)
+{
+    int addend = is_flat(m, operand_x(m->first, 0)) ? 0 : 1;
+    operand_set(m->second, OPERAND_D_Y, 0, operand_x(m->first, 1 - addend));
+    operand_set(m->second, OPERAND_D_Y_ADDEND, 0, operand_x(m->first, addend));
+    m->gone = m->first;
+    return true;
+}
+
+/* A gradient of which the first writes, and the second reads, a part that says all. */
+static bool write_part(struct match *m)
+{
+    struct value *value = value_at(m, m->value);
+    struct shape part = supports_part(m, value->shape);
+    bool whole = shape_count(value->shape) == shape_count(value_at(m, operand_x(m->first, 0))->shape);
+    if (!whole || shape_count(part) >= shape_count(value->shape)) return false;
+    value->shape = part;
+    value_set_bytes(value);
+    return true;
+}
+
+static bool share(struct match *m, int value)
+{
+    epilogue_add(m->first, m->rule->adds.epilogue, m->rule->adds.first, value);
+    operand_set(m->second, m->rule->adds.second, 0, value);
+    return true;
+}
+
+/* Sums by channel of the value; in backward, of the gradient of the second's y. */
+static int sums_new(struct match *m, int64_t rows)
+{
+    bool forward = m->second->phase == PHASE_FORWARD;
+    const struct value *of = value_at(m, forward ? m->value : operand_y(m->second));
+    return build_sums(m->program, m->second->node, (int)rows, of->shape.c,
+                      text_format("%s%s sums", forward ? "" : "d ", of->name));
+}
+
+/* Not in fp32, where plain sums of squares would show. */
+static bool share_statistics(struct match *m)
+{
+    int64_t channels = value_at(m, m->value)->shape.c;
+    enum epilogue_kind kind = m->rule->adds.epilogue;
+    if (!m->program->training || m->program->storage == F32) return false;
+    return share(m, sums_new(m, kind == EPILOGUE_MOMENTS ? 2 : kind == EPILOGUE_SUMS ? 1 : 1 + channels));
+}
+
+static bool share_mask(struct match *m)
+{
+    const struct value *y = value_at(m, m->value);
+    struct call_storage storage;
+    const struct op *op = m->second->op;
+    struct value mask = {.home = HOME_ARENA, .kind = KIND_SAVED, .dtype = U8, .node = m->first->node,
+                         .index = -1, .shape = y->shape};
+    if (m->first->op != op || !op->masks ||
+        !op->masks(m->second->settings, program_call(m->program, m->second_number, &storage).x)) return false;
+    mask.shape.c /= 8;
+    return share(m, build_value(m->program, mask, text_format("%s mask", y->name)));
+}
+
+/* The first computes the later of two gradients, whose sum the second masks and passes on. */
+static bool join(struct match *m)
+{
+    int d_y = operand(m->second, OPERAND_D_Y, 0), addend = operand(m->second, OPERAND_D_Y_ADDEND, 0);
+    int other = m->value == d_y ? addend : d_y, mask = operand(m->second, OPERAND_MASK, 0);
+    int joined = operand(m->second, OPERAND_D_X, 1);
+    if (other < 0 || mask < 0 || joined < 0 || m->uses[other].writer >= m->first_number ||
+        operand_x(m->first, 0) != operand_y(m->second)) return false;
+    int sums = sums_new(m, 1);
+    operand_set(m->first, OPERAND_D_X, 0, joined);
+    epilogue_add(m->first, EPILOGUE_ADD, OPERAND_D_X_ADDEND, other);
+    epilogue_add(m->first, EPILOGUE_MULTIPLY, OPERAND_MASK, mask);
+    epilogue_add(m->first, EPILOGUE_SUMS, OPERAND_D_X_SUMS, sums);
+    operand_set(m->second, OPERAND_D_Y, 0, joined);
+    operand_set(m->second, OPERAND_D_Y_SUMS, 0, sums);
+    operand_set(m->second, OPERAND_D_Y_ADDEND, 0, -1);
+    operand_set(m->second, OPERAND_D_X, 1, -1);
+    return true;
+}
+
+static bool read_sums(struct match *m)
+{
+    const struct instruction *at = m->second;
+    int sums = operand(m->first, OPERAND_D_X_SUMS, 0);
+    if (sums < 0 || operand(at, OPERAND_D_Y_ADDEND, 0) >= 0 ||
+        (at->op->reads(at->settings, PHASE_BACKWARD) & READS_Y)) return false;
+    operand_set(m->second, OPERAND_D_Y_SUMS, 0, sums);
+    return true;
+}
+
+/* The second's y is what the first's gradient is of. */
+static bool share_products(struct match *m)
+{
+    bool between = operand_x(m->first, 0) == operand_y(m->second) &&
+                   operand(m->second, OPERAND_D_Y_ADDEND, 0) < 0 &&
+                   operand(m->second, OPERAND_RANK_SUMS, 0) < 0;
+    return between && share(m, sums_new(m, 2));
+}
+
+/* Of a sum whose other summand is there before. */
+static bool add_summand(struct match *m)
+{
+    int other = operand_x(m->second, operand_x(m->second, 0) == m->value);
+    if (m->uses[other].writes != 1 || m->uses[other].writer >= m->first_number) return false;
+    epilogue_add(m->first, EPILOGUE_ADD, OPERAND_D_X_ADDEND, other);
+    return take_result(m);
+}
+
+static bool add_channels(struct match *m)
+{
+    int d_y = operand(m->first, OPERAND_D_Y, 0);
+    if (value_at(m, d_y)->shape.c % PACK_CHANNELS != 0) return false;
+    operand_set(m->second, OPERAND_D_X_ADDEND, 0, d_y);
+    operand_set(m->first, OPERAND_D_X, 0, -1);
+    return true;
+}
+
+/* Instructions that refer to the shape of the relu's input then refer to that of its output. */
+static bool apply_relu(struct match *m)
+{
+    if (operand(m->first, OPERAND_Y_MOMENTS, 0) >= 0) return false;
+    epilogue_add(m->first, EPILOGUE_RELU, OPERAND_ROLES, -1);
+    for (int i = 0; i < m->program->count; i++) {
+        const struct instruction *at = &m->program->instructions[i];
+        for (int k = 0; k < at->operand_count; k++)
+            if (at->operands[k].value == m->value) at->operands[k].value = operand_y(m->second);
+    }
+    return take_result(m);
+}
+
+static bool sum_bias(struct match *m)
+{
+    int bias = operand(m->second, OPERAND_D_PARAM, 1);
+    if (bias < 0 || !supports(m, m->second_number, OPERAND_D_PARAM)) return false;
+    operand_set(m->second, OPERAND_D_PARAM, 1, -1);
+    epilogue_add(m->first, EPILOGUE_SUMS, OPERAND_D_X_SUMS, bias);
+    return true;
+}
+
+#define FORWARD PHASE_FORWARD
+#define BACKWARD PHASE_BACKWARD
+#define X OPERAND_X
+#define Y OPERAND_Y
+#define D_X OPERAND_D_X
+#define D_Y OPERAND_D_Y
+#define NOTHING {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_ROLES}
+enum { ALONE = true, SHARED = false };
+
+/* The pass and the rule; the two instructions; whether the second alone reads the value between them; what is
+ * added to them; the function that makes the change. */
+static const struct rule rules[] = {
+    /* A 1x1 convolution's result is never stored: batch norm computes it as often as it reads it. */
+    {"fold", "fold", {"conv", FORWARD, Y}, {"batchnorm", FORWARD, X}, ALONE, NOTHING,
+     fold},
+
+    /* Nor is that of a batch norm before a max pooling, or of a ResNet's first convolution before both. */
+    {"fold_maxpool", "fold_pool", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, ALONE, NOTHING,
+     fold_pool},
+    {"fold_maxpool", "fold_first", {"conv", FORWARD, Y}, {"batchnorm_maxpool", FORWARD, X}, ALONE, NOTHING,
+     fold_first},
+
+    /* Backward adds up two gradients as it reads them. Of one that is the same at all pixels of an image, a
+     * pixel is left. */
+    {"fuse_gradient_sums", "gradient_sum", {"sum", FORWARD, Y}, {NULL, BACKWARD, D_Y}, ALONE,
+     {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_D_Y_ADDEND}, read_summands},
+    {"fuse_gradient_sums", "flat_gradient", {NULL, BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_Y_ADDEND},
+     ALONE, NOTHING, write_part},
+    /* The op that writes a batch norm's input leaves what the batch statistics are made of. */
+    {"fuse_gradient_sums", "moments", {NULL, FORWARD, Y}, {NULL, FORWARD, X}, SHARED,
+     {EPILOGUE_MOMENTS, OPERAND_Y_MOMENTS, OPERAND_X_MOMENTS}, share_statistics},
+    {"fuse_gradient_sums", "gram", {NULL, FORWARD, Y}, {NULL, FORWARD, X}, SHARED,
+     {EPILOGUE_GRAM, OPERAND_Y_SUMS, OPERAND_X_SUMS}, share_statistics},
+    {"fuse_gradient_sums", "sums", {NULL, FORWARD, Y}, {NULL, FORWARD, X}, SHARED,
+     {EPILOGUE_SUMS, OPERAND_Y_SUMS, OPERAND_X_SUMS}, share_statistics},
+
+    /* Where backward only needs to know which elements are 0, it reads a bit for each: a sixteenth of the
+     * bytes, in a value of its own. */
+    {"relu_mask", "relu_mask", {NULL, FORWARD, Y}, {NULL, BACKWARD, Y}, SHARED,
+     {EPILOGUE_MASK, OPERAND_MASK, OPERAND_MASK}, share_mask},
+
+    /* The output of a residual block is read by the next block's convolution and by its residual, so its
+     * gradient is a sum. A folded batch norm's backward (kernels/norm/conv_batchnorm.c) needs that masked by
+     * its activation, and the sums of the result by channel. If the convolution's data gradient is the second
+     * summand to be computed, it produces all of this as it writes: batch norm needs no sweep, and its
+     * residual's gradient is the same tensor. */
+    {"join_gradients", "join_d_y", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y}, ALONE,
+     {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_D_Y_SUMS}, join},
+    {"join_gradients", "join_addend", {NULL, PHASE_BACKWARD_DATA, D_X},
+     {NULL, BACKWARD, OPERAND_D_Y_ADDEND}, ALONE,
+     {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_D_Y_SUMS}, join},
+    /* A projection of every second pixel leaves out the zeros between them. */
+    {"join_gradients", "pick", {NULL, BACKWARD, D_X}, {NULL, PHASE_BACKWARD_DATA, OPERAND_D_X_ADDEND}, ALONE,
+     NOTHING, write_part},
+    /* The projection shortcut of the block reads the sums, too. */
+    {"join_gradients", "share_sums", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y}, SHARED,
+     {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_D_Y_SUMS}, read_sums},
+
+    /* A folded convolution leaves the two sums of the gradient that the batch norm before it needs. */
+    {"gradient_products", "gradient_products", {NULL, BACKWARD, D_X}, {NULL, BACKWARD, D_Y}, ALONE,
+     {EPILOGUE_PRODUCTS, OPERAND_X_PRODUCTS, OPERAND_Y_PRODUCTS}, share_products},
+
+    /* The op that computes the later of two gradients adds the other one as it writes. The gradient of a
+     * concatenation's first input is the first channels of its output's gradient: it is not even copied. */
+    {"concat_gradients", "add_gradient", {NULL, BACKWARD, D_X}, {"sum", FORWARD, X}, ALONE,
+     {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_ROLES}, add_summand},
+    {"concat_gradients", "add_channels", {"concat", BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_X_ADDEND},
+     ALONE, NOTHING, add_channels},
+
+    /* What a relu reads is never stored. Backward stays as it is: it reads what relu wrote. */
+    {"fuse_relu", "fuse_relu", {NULL, FORWARD, Y}, {"relu", FORWARD, X}, ALONE,
+     {EPILOGUE_RELU, OPERAND_ROLES, OPERAND_ROLES}, apply_relu},
+
+    /* A bias's gradient is the sum by channel of the gradient of its op's output: the op that computes that
+     * adds it up, so that the bias's own need not read it again. */
+    {"bias_gradients", "bias_gradients", {NULL, BACKWARD, D_X}, {NULL, PHASE_BACKWARD_PARAMS, D_Y}, SHARED,
+     {EPILOGUE_SUMS, OPERAND_D_X_SUMS, OPERAND_ROLES}, sum_bias},
+};
+
+const struct rule *rules_table(int *count)
+{
+    *count = (int)(sizeof rules / sizeof *rules);
+    return rules;
+}
+
+const struct rule *rules_find(const char *name)
+{
+    for (const struct rule *rule = rules; rule < rules + sizeof rules / sizeof *rules; rule++)
+        if (strcmp(rule->name, name) == 0) return rule;
+    return NULL;
+}
