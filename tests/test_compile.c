@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,9 +205,56 @@ static void test_table(void **state)
     int count;
     const struct pass *passes = passes_table(&count);
     for (int i = 0; i < count; i++) {
-        assert_true(passes[i].name[0] && passes[i].keeps[0]);
+        assert_true(passes[i].name[0] && passes[i].when[0] && passes[i].keeps[0]);
         for (int j = 0; j < i; j++) assert_string_not_equal(passes[i].name, passes[j].name);
     }
+}
+
+/* Appends as many words as fit into the width, and spaces up to it; returns the rest. */
+static const char *add_column(struct text *out, const char *words, int width)
+{
+    int length = (int)strlen(words);
+    if (length > width)
+        for (length = width; words[length] != ' ';) length--;
+    text_add(out, " %-*.*s", width, length, words);
+    return words + length + strspn(words + length, " ");
+}
+
+/* The table of passes, as ARCHITECTURE has it. */
+static void passes_print(struct text *out)
+{
+    int count;
+    const struct pass *passes = passes_table(&count);
+    for (int i = 0; i < count; i++) {
+        const char *name = passes[i].name, *when = passes[i].when, *keeps = passes[i].keeps;
+        while (*name || *when || *keeps) {
+            text_add(out, " ");
+            name = add_column(out, name, 19);
+            when = add_column(out, when, 20);
+            keeps = add_column(out, keeps, 54);
+            while (out->data[out->length - 1] == ' ') out->data[--out->length] = '\0';
+            text_add(out, "\n");
+        }
+    }
+}
+
+/* On a difference the table is in tests/passes.dump of the build folder. */
+static void test_architecture(void **state)
+{
+    (void)state;
+    struct text table = {0}, file = {0};
+    char line[256];
+    FILE *in = fopen(SOURCEDIR "/ARCHITECTURE", "r"), *out = NULL;
+    assert_non_null(in);
+    while (fgets(line, sizeof line, in)) text_add(&file, "%s", line);
+    fclose(in);
+    passes_print(&table);
+    bool same = strstr(file.data, table.data) != NULL;
+    if (!same) out = fopen("tests/passes.dump", "w");
+    if (out) fputs(table.data, out), fclose(out);
+    text_free(&table);
+    text_free(&file);
+    if (!same) fail_msg("ARCHITECTURE's table of passes is not that of tests/passes.dump");
 }
 
 /* Whether a pass of this name is among the first `count`. */
@@ -273,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_models), cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_architecture),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_fused),
         cmocka_unit_test(test_refused),

@@ -120,53 +120,66 @@ static bool has_streams(const struct pass_input *input)
 
 #define FIRST_OF_MEMORY "recompute"
 
+/* The third and fourth member of a row. */
+#define ALWAYS NULL, "always"
+#define TRAINING is_training, "training"
+#define FOLDING has_fold, "GPU training, not in fp32"
+#define MICRO_BATCHES has_micro_batches, "micro-batches"
+#define STAGES has_stages, "a pipeline"
+#define RANKS has_ranks, "several ranks"
+#define SYNC_BN has_sync_bn, "several ranks, train.sync_bn"
+#define NO_SYNC_BN has_rank_statistics, "several ranks, no train.sync_bn"
+#define MODES has_modes, "training"
+#define OFFLOADING has_offload, "if chosen"
+#define STREAMS has_streams, "several, or offload"
+
 /* Every pass keeps the rule that no tensor is read before it is written; the last column lists further
  * properties that it keeps, the one before it the passes that it comes after, because it reads what they make
  * or would hide from them what they look for. Stages and ranks have what the passes before `cut` and
  * `buckets` made of the whole step, so what must not depend on their number comes before these. */
 static const struct pass passes[] = {
-    {"fuse", run_fuse, NULL, "", "what the network computes; its parameters"},
-    {"lower", run_lower, NULL, "fuse",
+    {"fuse", run_fuse, ALWAYS, "", "what the network computes; its parameters"},
+    {"lower", run_lower, ALWAYS, "fuse",
      "one forward call for each node, in the graph's order, for each micro-batch"},
-    {"autocast", run_autocast, NULL, "lower",
+    {"autocast", run_autocast, ALWAYS, "lower",
      "what is computed; every op gets its inputs in the type of its class"},
-    {"fold", RULES, has_fold, "autocast", "what is computed, but for rounding; every op that is not folded"},
-    {"fold_maxpool", RULES, has_fold, "fold", "what is computed, but for rounding; all other ops"},
-    {"saved", run_saved, NULL, "autocast fold fold_maxpool",
+    {"fold", RULES, FOLDING, "autocast", "what is computed, but for rounding; every op that is not folded"},
+    {"fold_maxpool", RULES, FOLDING, "fold", "what is computed, but for rounding; all other ops"},
+    {"saved", run_saved, ALWAYS, "autocast fold fold_maxpool",
      "instructions; what backward reads besides outputs becomes values"},
-    {"differentiate", run_differentiate, is_training, "saved", "forward, as it stands in each micro-batch"},
-    {"running_statistics", run_running_statistics, has_micro_batches, "differentiate",
+    {"differentiate", run_differentiate, TRAINING, "saved", "forward, as it stands in each micro-batch"},
+    {"running_statistics", run_running_statistics, MICRO_BATCHES, "differentiate",
      "all but the updates of running statistics, which become one a step"},
-    {"fuse_gradient_sums", RULES, NULL, "differentiate",
+    {"fuse_gradient_sums", RULES, ALWAYS, "differentiate",
      "the order of sums, which only move into adjacent ops"},
-    {"relu_mask", RULES, NULL, "differentiate", "every bit"},
-    {"merge_gradients", run_merge_gradients, is_training, "fuse_gradient_sums",
+    {"relu_mask", RULES, ALWAYS, "differentiate", "every bit"},
+    {"merge_gradients", run_merge_gradients, TRAINING, "fuse_gradient_sums",
      "what is computed, but for rounding; sums only move into the op before them"},
-    {"cut", run_cut, has_stages, "running_statistics fuse_gradient_sums relu_mask merge_gradients",
+    {"cut", run_cut, STAGES, "running_statistics fuse_gradient_sums relu_mask merge_gradients",
      "the stage's instructions, in the order of the schedule; what crosses is sent and received"},
-    {"sync_statistics", run_sync_statistics, has_sync_bn, "fuse_gradient_sums relu_mask",
+    {"sync_statistics", run_sync_statistics, SYNC_BN, "fuse_gradient_sums relu_mask",
      "all but batch norm, which normalises the micro-batches of all ranks together"},
-    {"buckets", run_buckets, has_ranks, "cut",
+    {"buckets", run_buckets, RANKS, "cut",
      "every instruction; gradients lie in buckets, which ranks exchange and add up"},
-    {"rank_statistics", run_rank_statistics, has_rank_statistics, "running_statistics cut",
+    {"rank_statistics", run_rank_statistics, NO_SYNC_BN, "running_statistics cut",
      "all but the updates of running statistics, which know the moments of all ranks"},
-    {"stage_norm", run_stage_norm, has_stages, "cut buckets",
+    {"stage_norm", run_stage_norm, STAGES, "cut buckets",
      "every instruction; the update knows the squares of the gradients of all stages"},
-    {"join_gradients", RULES, is_training, "fuse_gradient_sums relu_mask sync_statistics",
+    {"join_gradients", RULES, TRAINING, "fuse_gradient_sums relu_mask sync_statistics",
      "what is computed, but for rounding; sums only move into the op before them"},
-    {"gradient_products", RULES, is_training, "fuse_gradient_sums join_gradients sync_statistics",
+    {"gradient_products", RULES, TRAINING, "fuse_gradient_sums join_gradients sync_statistics",
      "what is computed, but for rounding; every value that there was"},
-    {"concat_gradients", RULES, is_training, "fuse_gradient_sums join_gradients gradient_products",
+    {"concat_gradients", RULES, TRAINING, "fuse_gradient_sums join_gradients gradient_products",
      "every bit; sums only move into the op before them"},
-    {"fuse_relu", RULES, NULL, "fuse_gradient_sums", "every bit; backward, and all other ops"},
-    {"bias_gradients", RULES, is_training, "merge_gradients buckets",
+    {"fuse_relu", RULES, ALWAYS, "fuse_gradient_sums", "every bit; backward, and all other ops"},
+    {"bias_gradients", RULES, TRAINING, "merge_gradients buckets",
      "the numbers that a bias's gradient is the sum of; all other gradients"},
-    {FIRST_OF_MEMORY, run_recompute, has_modes,
+    {FIRST_OF_MEMORY, run_recompute, MODES,
      "join_gradients gradient_products concat_gradients fuse_relu bias_gradients",
      "every bit; forward's own instructions"},
-    {"fuse_recompute", run_fuse_recompute, has_modes, "recompute", "every bit; the limit of live bytes"},
-    {"offload", run_offload, has_offload, "fuse_recompute", "every bit; the order of computation"},
-    {"streams", run_streams, has_streams, "fuse_recompute offload",
+    {"fuse_recompute", run_fuse_recompute, MODES, "recompute", "every bit; the limit of live bytes"},
+    {"offload", run_offload, OFFLOADING, "fuse_recompute", "every bit; the order of computation"},
+    {"streams", run_streams, STREAMS, "fuse_recompute offload",
      "every bit; each read waits for its write, whatever the stream"},
 };
 enum { PASS_COUNT = sizeof passes / sizeof *passes };

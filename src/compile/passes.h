@@ -57,6 +57,7 @@ struct pass {
     const char *name;
     enum status (*run)(const struct pass_input *input, struct program *program);   /* or RULES */
     bool (*condition)(const struct pass_input *input);
+    const char *when;        /* the condition, in words */
     const char *after;       /* passes that it comes after, separated by spaces */
     const char *keeps;       /* the property of a program that it keeps, in words */
 };
