@@ -13,7 +13,6 @@
 #include "base/csv_reader.h"
 #include "base/field.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/dataset.h"
@@ -302,12 +301,6 @@ static enum status read_target(struct csv_reading *reading, int64_t image)
     return OK;
 }
 
-static uint64_t hash_group(const char *name)
-{
-    uint64_t hash = *name ? hash_bytes(0, name, strlen(name)) : 0;
-    return *name && hash == 0 ? 1 : hash;
-}
-
 /* The number of images that there is room for. */
 static void make_room(struct csv_reading *reading, int64_t room)
 {
@@ -348,7 +341,7 @@ static enum status read_record(struct csv_reading *reading)
     table->paths[table->count] = path;
     note_line(reading, table->count);
     if (table->groups)
-        table->groups[table->count] = hash_group(reading->fields[reading->place[COLUMN_GROUP]]);
+        table->groups[table->count] = dataset_group(reading->fields[reading->place[COLUMN_GROUP]]);
     TRY(read_target(reading, table->count));
     table->count++;
     return OK;

@@ -1,7 +1,9 @@
 #include "data/dataset.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/hash.h"
 #include "base/memory.h"
 #include "data/detect.h"
 
@@ -38,6 +40,12 @@ void dataset_close(struct dataset *dataset)
     text_list_free(dataset->class_names, (size_t)dataset->classes);
     free(dataset->numbers);
     *dataset = (struct dataset){0};
+}
+
+uint64_t dataset_group(const char *name)
+{
+    uint64_t hash = *name ? hash_bytes(0, name, strlen(name)) : 0;
+    return *name && hash == 0 ? 1 : hash;
 }
 
 char *dataset_image_path(const struct dataset *dataset, int64_t index)

@@ -98,6 +98,9 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
                          struct dataset *dataset);
 void dataset_close(struct dataset *dataset);           /* accepts a zeroed struct */
 
+/* The hash of a group's name; 0: it is empty, and means none. */
+uint64_t dataset_group(const char *name);
+
 /* The path of an image, for messages; the caller frees it. NULL: it is not a separate file. */
 char *dataset_image_path(const struct dataset *dataset, int64_t index);
 

@@ -1,6 +1,7 @@
 /* webdataset.c: samples in a tar archive, as WebDataset defines them: an image KEY.jpg, KEY.jpeg, KEY.png or
- * KEY.webp and its label KEY.cls: the number of its class, or of several labels, or a number. KEY is the path
- * up to the first dot of the file name; the extension may be in upper case. */
+ * KEY.webp and its label KEY.cls: the number of its class, or of several labels, or a number; and, if images
+ * are in groups, KEY.group: the name of its group. KEY is the path up to the first dot of the file name; the
+ * extension may be in upper case. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -15,7 +16,8 @@
 struct sample {
     char *key;
     struct packed_entry entry;
-    int images, labels;
+    int images, labels, groups;
+    uint64_t group;            /* dataset_group */
     size_t order;              /* of the parts in the archive */
 };
 
@@ -23,6 +25,11 @@ struct sample {
 struct labelling {
     uint64_t begin;            /* among all labels */
     struct packed_target target;
+};
+
+/* The group of the image that begins there. */
+struct grouped {
+    uint64_t at, group;
 };
 
 /* The members of a sample are usually adjacent. Others are kept until all are known. */
@@ -33,6 +40,8 @@ struct samples {
     size_t labelling_count;
     uint32_t *labels;
     uint64_t label_count;
+    struct grouped *grouped;   /* images that are in a group */
+    size_t grouped_count;
     struct sample now;         /* key NULL: none yet */
     struct sample *loose;
     size_t loose_count, joined;
@@ -121,16 +130,19 @@ static bool read_labelling(struct samples *samples, const struct tar_member *mem
     return good;
 }
 
-static void add_entry(struct shard *shard, const struct sample *sample)
+static void add_entry(struct samples *samples, const struct sample *sample)
 {
-    *array_push(shard->entries, shard->images) = sample->entry;
+    *array_push(samples->shard->entries, samples->shard->images) = sample->entry;
+    if (sample->group)
+        *array_push(samples->grouped, samples->grouped_count) =
+            (struct grouped){sample->entry.at, sample->group};
 }
 
 static void end_sample(struct samples *samples)
 {
     struct sample *now = &samples->now;
     if (now->images && now->labels) {
-        add_entry(samples->shard, now);
+        add_entry(samples, now);
         free(now->key);
     } else if (now->key) {
         now->order = samples->loose_count;
@@ -164,19 +176,38 @@ static bool add_label(struct samples *samples, const struct tar_member *member, 
     return read_label(shard, member, &sample->entry.label, reason);
 }
 
+#define GROUP_BYTES 1024
+
+static bool add_group(struct samples *samples, const struct tar_member *member, struct reason *reason)
+{
+    struct sample *sample = &samples->now;
+    const char *path = samples->shard->path;
+    char name[GROUP_BYTES];
+    if (member->bytes >= sizeof name) return because(reason, "%s: %.100s is too large", path, member->name);
+    if (sample->groups++)
+        return because(reason, "%s: %.100s is a second group of the same sample", path, member->name);
+    if (!shard_read(samples->shard, member->at, (uint8_t *)name, member->bytes, reason)) return false;
+    name[member->bytes] = '\0';
+    name[strcspn(name, "\r\n")] = '\0';
+    sample->group = dataset_group(name);
+    return true;
+}
+
 static bool add_member(struct samples *samples, const struct tar_member *member, struct reason *reason)
 {
     struct sample *now = &samples->now;
     size_t length = key_length(member->name);
     const char *extension = member->name + length + 1;
     bool image = length && is_image(extension), label = length && strcasecmp(extension, "cls") == 0;
-    if (!image && !label) return true;
+    bool group = length && strcasecmp(extension, "group") == 0;
+    if (!image && !label && !group) return true;
     if (!now->key || strncmp(now->key, member->name, length) != 0 || now->key[length]) {
         end_sample(samples);
         now->key = text_format("%.*s", (int)length, member->name);
     }
-    return image ? add_image(now, samples->shard, member, reason)
-                 : add_label(samples, member, reason);
+    return image   ? add_image(now, samples->shard, member, reason)
+           : label ? add_label(samples, member, reason)
+                   : add_group(samples, member, reason);
 }
 
 static int by_key(const void *a, const void *b)
@@ -192,14 +223,26 @@ static int by_place(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Pairs the image and the label of a key that are not adjacent; other members of the key are kept. */
+/* Joins the image, the label and the group of a key that are not adjacent; other members of the key are
+ * kept. */
 static void join(struct samples *samples, struct sample *parts, size_t count)
 {
-    if (count != 2 || parts[0].images == parts[1].images) return;
-    struct sample *image = &parts[parts[0].images ? 0 : 1], *label = &parts[parts[0].images ? 1 : 0];
-    image->entry.label = label->entry.label;
-    add_entry(samples->shard, image);
-    image->images = label->labels = 0;
+    struct sample whole = {.key = NULL};
+    for (size_t i = 0; i < count; i++) {
+        whole.images += parts[i].images;
+        whole.labels += parts[i].labels;
+        whole.groups += parts[i].groups;
+    }
+    if (whole.images != 1 || whole.labels != 1 || whole.groups > 1) return;
+    uint32_t label = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].images) whole.entry = parts[i].entry;
+        if (parts[i].labels) label = parts[i].entry.label;
+        if (parts[i].groups) whole.group = parts[i].group;
+        parts[i].images = parts[i].labels = parts[i].groups = 0;
+    }
+    whole.entry.label = label;
+    add_entry(samples, &whole);
     samples->joined++;
 }
 
@@ -234,6 +277,18 @@ static void tell_incomplete(const struct samples *samples)
         log_warning("%s: %ld labels do not have exactly one image (KEY.jpg, KEY.png or KEY.webp), such as "
                     "%.100s",
                     samples->shard->path, labels, label);
+}
+
+/* A group without its image would be on both sides of a holdout, unnoticed. */
+static bool check_groups(const struct samples *samples, struct reason *reason)
+{
+    for (size_t i = 0; i < samples->loose_count; i++) {
+        const struct sample *part = &samples->loose[i];
+        if (part->groups && !part->images && !part->labels)
+            return because(reason, "%s: %.100s.group is apart from its image and label, or has none",
+                           samples->shard->path, part->key);
+    }
+    return true;
 }
 
 static bool read_members(struct samples *samples, struct reason *reason)
@@ -272,6 +327,29 @@ static void take_labellings(struct samples *samples, struct dataset *dataset)
     if (dataset->classes == 0) dataset->classes = 1;
 }
 
+static int by_image(const void *a, const void *b)
+{
+    const struct grouped *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Entries are in the order of their places, too. */
+static void take_groups(struct samples *samples)
+{
+    struct shard *shard = samples->shard;
+    size_t images = (size_t)shard->images, next = 0;
+    if (samples->grouped_count == 0) return;
+    if (!shard->targets) {
+        shard->targets = memory_new(images + 1, sizeof *shard->targets);
+        shard->labels = memory_new(1, sizeof *shard->labels);
+        shard->label_begins = memory_new(images + 1, sizeof *shard->label_begins);
+    }
+    qsort(samples->grouped, samples->grouped_count, sizeof *samples->grouped, by_image);
+    for (size_t i = 0; i < images && next < samples->grouped_count; i++)
+        if (shard->entries[i].at == samples->grouped[next].at)
+            shard->targets[i].group = samples->grouped[next++].group;
+}
+
 bool webdataset_index(struct shard *shard, enum target_kind kind, struct dataset *dataset,
                       struct reason *reason)
 {
@@ -282,10 +360,13 @@ bool webdataset_index(struct shard *shard, enum target_kind kind, struct dataset
     if (good && samples.loose_count) {
         join_loose(&samples);
         tell_incomplete(&samples);
+        good = check_groups(&samples, reason);
     }
     for (size_t i = 0; i < samples.loose_count; i++) free(samples.loose[i].key);
     free(samples.loose);
     if (good && kind > TARGET_CLASS) take_labellings(&samples, dataset);
+    if (good) take_groups(&samples);
+    free(samples.grouped);
     free(samples.labellings);
     free(samples.labels);
     for (int64_t i = 0; i < shard->images; i++)

@@ -662,6 +662,43 @@ static void sparse_members_are_refused(void **state)
     case_remove(folder);
 }
 
+/* Groups, of classes and of other targets; wherever their members are. */
+static void tar_groups(void **state)
+{
+    static const char *const orders[] = {
+        "00.png 00.cls 00.group a/01.png a/01.cls a/b.c/02.group a/b.c/02.cls a/b.c/02.png 03.png 03.cls "
+        "03.group",
+        "a/b.c/02.group 03.group 00.group 00.png a/01.png a/b.c/02.png 03.png a/b.c/02.cls a/01.cls 00.cls "
+        "03.cls",
+    };
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    struct dataset dataset;
+    make_samples(folder);
+    run_in(folder, "echo Ann >00.group && echo Bob >a/b.c/02.group && printf 'Ann\\r\\n' >03.group");
+    for (int i = 0; i < 4; i++) {
+        char *command = text_format("tar -cf x.tar %s", orders[i % 2]);
+        struct dataset_options options = {.path = path, .target = i < 2 ? TARGET_CLASS : TARGET_LABELS};
+        run_in(folder, command);
+        assert_int_equal(dataset_open(format_find("packed"), &options, &dataset), OK);
+        assert_int_equal(dataset.count, 4);
+        uint64_t ann = dataset.format->group(&dataset, 0);
+        assert_true(ann == dataset_group("Ann") && ann == dataset.format->group(&dataset, 3));
+        assert_true(dataset.format->group(&dataset, 1) == 0);
+        assert_true(dataset.format->group(&dataset, 2) == dataset_group("Bob"));
+        assert_int_equal(dataset.format->label(&dataset, 0), i < 2 ? 2 : 0);
+        dataset_close(&dataset);
+        free(command);
+    }
+    run_in(folder, "tar -cf x.tar 00.png 00.cls 03.png 03.cls 00.group");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "x.tar: 00.group is apart from its image and label, or has none"));
+    run_in(folder, "cp 00.group 00.GROUP && tar -cf x.tar 00.png 00.cls 00.group 00.GROUP");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "00.GROUP is a second group of the same sample"));
+    free(path);
+    case_remove(folder);
+}
+
 /* The key of a WebDataset sample: it ends at the first dot, capitals are no matter. */
 static void samples_as_webdataset_has_them(void **state)
 {
@@ -761,6 +798,7 @@ int main(void)
         cmocka_unit_test(shards_of_one_set_alone),    cmocka_unit_test(version_1_is_read),
         cmocka_unit_test(tar_members_can_be_large),   cmocka_unit_test(sparse_members_are_refused),
         cmocka_unit_test(samples_as_webdataset_has_them),
+        cmocka_unit_test(tar_groups),
         cmocka_unit_test(files_come_back_as_they_are), cmocka_unit_test(changed_bytes_are_noticed),
         cmocka_unit_test(empty_images_are_refused),   cmocka_unit_test(headers_that_promise_too_much),
         cmocka_unit_test(headers_that_make_no_sense), cmocka_unit_test(files_that_become_shorter_are_noticed),
