@@ -18,6 +18,7 @@
 #include "compile/ir/dump.h"
 #include "compile/ir/parse.h"
 #include "compile/pass_text.h"
+#include "compile/passes.h"
 #include "compile/rewrite/rule.h"
 #include "kernels/norm/batchnorm.h"
 #include "kernels/norm/conv_batchnorm.h"
@@ -167,6 +168,29 @@ static char **cases_find(int *count)
     return names;
 }
 
+static bool is_pass(const char *name)
+{
+    int count;
+    const struct pass *passes = passes_table(&count);
+    for (int i = 0; i < count; i++)
+        if (strcmp(passes[i].name, name) == 0) return passes[i].run == RULES;
+    return false;
+}
+
+/* The rules of each pass that applies some are next to each other. */
+static void test_passes(void **state)
+{
+    (void)state;
+    int count;
+    const struct rule *rules = rules_table(&count);
+    for (int r = 0; r < count; r++) {
+        assert_true(is_pass(rules[r].pass));
+        for (int before = 0; before < r - 1; before++)
+            if (strcmp(rules[before].pass, rules[r].pass) == 0)
+                assert_string_equal(rules[r - 1].pass, rules[r].pass);
+    }
+}
+
 /* Some text is about each rule: by its own name, or by that of a pass that applies no other. */
 static void test_rules(void **state)
 {
@@ -186,7 +210,7 @@ int main(void)
     int count;
     char **names = cases_find(&count);
     struct text all = {0};
-    struct CMUnitTest *tests = memory_new((size_t)count + 1, sizeof *tests);
+    struct CMUnitTest *tests = memory_new((size_t)count + 2, sizeof *tests);
     for (int c = 0; c < count; c++) {
         char *path = text_format(FOLDER "/%s.txt", names[c]), *text = file_read(path);
         tests[c] = (struct CMUnitTest){names[c], test_pass, NULL, NULL, names[c]};
@@ -195,7 +219,8 @@ int main(void)
         free(path);
     }
     tests[count] = (struct CMUnitTest){"rules", test_rules, NULL, NULL, &all};
-    int failed = _cmocka_run_group_tests("dump", tests, (size_t)count + 1, NULL, NULL);
+    tests[count + 1] = (struct CMUnitTest)cmocka_unit_test(test_passes);
+    int failed = _cmocka_run_group_tests("dump", tests, (size_t)count + 2, NULL, NULL);
     text_list_free(names, (size_t)count);
     text_free(&all);
     free(tests);

@@ -43,7 +43,7 @@ struct rule {
     struct rule_addition adds;
     bool (*apply)(struct match *match);   /* makes the change; false: it cannot, and has changed nothing */
 };
-const struct rule *rules_table(int *count);
+const struct rule *rules_table(int *count);        /* those of a pass are next to each other */
 const struct rule *rules_find(const char *name);   /* NULL: there is none */
 
 /* How often a value is written and read by others than the two. */

@@ -8,6 +8,7 @@
 struct engine {
     struct program *program;
     const struct rule_options *options;
+    const struct rule *rules, *end;      /* those to be applied */
     struct rule_use *uses;       /* by value, of those that there were when the sweep began */
     int use_count;
     bool *gone;                  /* by instruction */
@@ -76,7 +77,7 @@ static bool rule_apply(struct engine *e, const struct rule *rule, int i)
     const struct instruction *at = &e->program->instructions[i];
     struct match match;
     if (e->gone[i] || !is_end(at, &rule->second)) return false;
-    int count = at->op == build_op("sum") ? operand_count(at, OPERAND_X) : 1;
+    int count = strcmp(at->op->name, "sum") == 0 ? operand_count(at, OPERAND_X) : 1;
     for (int k = 0; k < count; k++)
         if (match_make(e, rule, i, operand(at, rule->second.role, k), &match) && match_apply(e, &match))
             return true;
@@ -84,29 +85,35 @@ static bool rule_apply(struct engine *e, const struct rule *rule, int i)
 }
 
 /* Returns whether something has changed. */
-static bool sweep(struct engine *e, const char *name)
+static bool sweep(struct engine *e)
 {
     struct program *program = e->program;
-    int rule_count;
     bool changed = false;
-    const struct rule *rules = rules_table(&rule_count);
     e->use_count = program->value_count;
     e->uses = memory_new((size_t)e->use_count, sizeof *e->uses);
     e->gone = memory_new((size_t)program->count, sizeof *e->gone);
     for (int v = 0; v < e->use_count; v++) e->uses[v].writer = -1;
     for (int i = 0; i < program->count; i++) count_uses(e, i, 1);
     for (int i = 0; i < program->count; i++)
-        for (const struct rule *rule = rules; rule < rules + rule_count; rule++)
-            if (strcmp(rule->pass, name) == 0 || strcmp(rule->name, name) == 0)
-                changed |= rule_apply(e, rule, i);
+        for (const struct rule *rule = e->rules; rule < e->end; rule++) changed |= rule_apply(e, rule, i);
     build_remove(program, e->gone);
     free(e->uses);
     free(e->gone);
     return changed;
 }
 
+/* Whether it is called so, or belongs to a pass that is. */
+static bool is_named(const struct rule *rule, const char *name)
+{
+    return strcmp(rule->name, name) == 0 || strcmp(rule->pass, name) == 0;
+}
+
 void rules_apply(struct program *program, const char *name, const struct rule_options *options)
 {
-    struct engine engine = {.program = program, .options = options};
-    while (sweep(&engine, name)) {}
+    int count;
+    const struct rule *rules = rules_table(&count), *end = rules + count;
+    while (rules < end && !is_named(rules, name)) rules++;
+    while (end > rules && !is_named(end - 1, name)) end--;
+    struct engine engine = {.program = program, .options = options, .rules = rules, .end = end};
+    while (sweep(&engine)) {}
 }
