@@ -92,7 +92,7 @@ static enum status check_options(const struct loader_options *options)
     if (options->training && options->count < options->batch)
         return fail(USAGE, "a batch of %d is more than the %lld training images", options->batch,
                     (long long)options->count);
-    if (options->channels != options->dataset->c)
+    if (!options->features && options->channels != options->dataset->c)
         return fail(USAGE, "the images have %d channels, not %d", options->dataset->c, options->channels);
     return OK;
 }

@@ -22,9 +22,18 @@ struct loader_views {
     int shift;                   /* pixels to the upper left, and to the lower right; 0: not shifted */
 };
 
+/* Numbers that batches have in the place of images. */
+struct loader_features {
+    int count;                   /* of an image */
+    float *rows;                 /* [images][count] */
+    int64_t *row;                /* [dataset->count] the row of each image; -1: it cannot be used */
+    int32_t *labels;             /* [images] */
+};
+
 struct loader_options {
     struct dataset *dataset;     /* only its `held` member may change */
     struct image_cache *cache;   /* of the dataset's images; outlives the loader; NULL: none */
+    const struct loader_features *features;   /* h * w * channels are their count; NULL: images are read */
     /* The images that this loader serves, by index in the dataset, in file order; NULL: all.
      * (val_fraction, data.limit.) The array must outlive the loader. */
     const int64_t *subset;

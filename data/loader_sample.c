@@ -228,6 +228,23 @@ static bool is_mirrored(const struct loader *loader, const struct batch *batch, 
     return (random_next(&random) + (uint64_t)turn) % 2 == 1;
 }
 
+/* Unusable images were reported when the features were computed. */
+static bool put_features(const struct loader *loader, int64_t index, struct target target,
+                         struct reason *reason)
+{
+    const struct loader_features *features = loader->options.features;
+    int64_t row = features->row[index];
+    if (row < 0) {
+        because(reason, "the image cannot be used");
+        name_image(loader->options.dataset, index, reason);
+        return false;
+    }
+    dtype_convert(loader->options.dtype, target_pixels(loader, target), F32,
+                  features->rows + row * features->count, (size_t)features->count);
+    put_label(loader, target, index, features->labels[row]);
+    return true;
+}
+
 /* Reads image `index` and augments it by the random numbers that `named` names: the index of the image that
  * belongs there, or beyond them one of its repetitions. */
 static bool load_image(struct worker *worker, int64_t index, int64_t named, struct target target,
@@ -236,6 +253,7 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, stru
     struct loader *loader = worker->loader;
     const struct loader_options *options = &loader->options;
     int label;
+    if (options->features) return put_features(loader, index, target, reason);
     struct random random =
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named), begin = random;
     struct view view = {.options = options, .random = options->training ? &random : NULL,

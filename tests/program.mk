@@ -25,6 +25,7 @@ dist_check_SCRIPTS += \
 	tests/test_packing.sh \
 	tests/test_pictures.sh \
 	tests/test_predict.sh \
+	tests/test_probe.sh \
 	tests/test_plausible.sh \
 	tests/test_profile.sh \
 	tests/test_recipes.sh \

@@ -320,6 +320,16 @@ struct graph graph_until(const struct graph *graph, int node, bool mean)
     return part;
 }
 
+struct graph graph_behind(const struct graph *graph, int node)
+{
+    struct graph part = graph_copy(graph);
+    part.nodes[0].shape = graph->nodes[node].shape;
+    for (int i = node + 1; i < part.count; i++)
+        for (int k = 0; k < part.nodes[i].input_count; k++)
+            if (part.nodes[i].inputs[k] == node) part.nodes[i].inputs[k] = 0;
+    return part;
+}
+
 struct graph graph_join(const struct graph *graph, const int *nodes, int count)
 {
     struct graph part = graph_copy(graph);

@@ -72,6 +72,10 @@ int graph_classifier(const struct graph *graph);
  * parameters are the first ones of the whole network's. */
 struct graph graph_until(const struct graph *graph, int node, bool mean);
 
+/* A copy whose input is the output of a node, on every way to the output: the layers up to it are without
+ * readers, and are not computed. Numbers of nodes and parameters stay. */
+struct graph graph_behind(const struct graph *graph, int node);
+
 /* A copy of the student's graph with the teacher's behind it, which has the same input. The teacher's nodes
  * and parameters are called "teacher.NAME"; its parameters, which are frozen, come after the student's. */
 struct graph graph_with_teacher(const struct graph *student, const struct graph *teacher);

@@ -16,6 +16,7 @@ void session_close(struct session *session)
     gpu_preprocessing_close(session->gpu_preprocessing);
     decoding_close(session->decoding);
     teacher_close(&session->teacher);
+    features_close(&session->features);
     device_allocators_host_close(session->device, session->pinned);
     device_allocators_close(session->device, session->cache);
     device_close(session->device);

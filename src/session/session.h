@@ -6,6 +6,7 @@
 #include "exec/device_allocators.h"
 #include "input/caching.h"
 #include "input/decoding.h"
+#include "session/features.h"
 #include "session/graphs.h"
 #include "session/hyperparameters.h"
 #include "session/teacher.h"
@@ -16,6 +17,7 @@ struct session {
     struct data data;
     struct graphs graphs;
     struct teacher teacher;
+    struct features features;         /* of a linear probe; zeroed: it is none */
     struct hyperparameters hyper;
     struct comm *comm;                /* with the other ranks, not owned; NULL: there are none */
     struct comm *replicas, *stages;   /* ranks with this one's stage, and of its pipeline; NULL: none */

@@ -82,11 +82,38 @@ static struct loader_options loader_options(const struct session *session, const
     return options;
 }
 
+/* The features of these images, which are read without. */
+static const struct loader_features *features_of(const struct session *session, const struct images *images,
+                                                 const struct images *own)
+{
+    bool same = images->dataset == own->dataset && images->subset == own->subset;
+    if (!session->features.head.nodes || !same) return NULL;
+    return &session->features.splits[own == &session->data.train ? SPLIT_TRAIN : SPLIT_VAL];
+}
+
 enum status session_loader_open(const struct session *session, const struct images *images,
                                 const struct loader_views *views, struct loader **loader)
 {
     struct loader_options options = loader_options(session, images, views);
+    options.features = features_of(session, images, views ? &session->data.val : &session->data.train);
+    if (options.features) {
+        options.h = options.w = 1;
+        options.channels = options.features->count;
+    }
     options.kept = gpu_preprocessing_kept(session->gpu_preprocessing, images->dataset);
+    options.bad_image = bad_images_report;
+    options.bad_context = bad_images_source(session->data.bad, images->dataset);
+    return loader_open(&options, loader);
+}
+
+enum status session_loader_open_features(const struct session *session, const struct images *images,
+                                         struct loader **loader)
+{
+    struct loader_options options = loader_options(session, images, &(struct loader_views){0});
+    if (images == &session->data.train) {
+        options.augment.val_resize = options.augment.resize;
+        options.augment.val_crop = options.augment.crop;
+    }
     options.bad_image = bad_images_report;
     options.bad_context = bad_images_source(session->data.bad, images->dataset);
     return loader_open(&options, loader);

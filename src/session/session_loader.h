@@ -4,9 +4,14 @@
 #include "session/session.h"
 
 /* Over images of the session's data: of an evaluation, in file order, in these views; NULL: of training.
- * Images that cannot be used are added to data.bad. */
+ * Images that cannot be used are added to data.bad. Of a linear probe, batches have features. */
 enum status session_loader_open(const struct session *session, const struct images *images,
                                 const struct loader_views *views, struct loader **loader);
+
+/* Over images of the session's data, for computing features (probe.h): in file order, each preprocessed as in
+ * training or validation, to which it belongs. */
+enum status session_loader_open_features(const struct session *session, const struct images *images,
+                                         struct loader **loader);
 
 /* Over other images, which are preprocessed as in an evaluation, in their order. Those that cannot be used
  * are reported as struct loader_options says. */

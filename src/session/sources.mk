@@ -3,6 +3,8 @@ libsession_a_SOURCES = \
 	src/session/classifier.h \
 	src/session/decoding_division.c \
 	src/session/decoding_division.h \
+	src/session/features.c \
+	src/session/features.h \
 	src/session/gradcam.c \
 	src/session/gradcam.h \
 	src/session/graphs.c \
@@ -23,6 +25,8 @@ libsession_a_SOURCES = \
 	src/session/plausible.h \
 	src/session/preprocessing.c \
 	src/session/preprocessing.h \
+	src/session/probe.c \
+	src/session/probe.h \
 	src/session/rollout.c \
 	src/session/rollout.h \
 	src/session/schedule.c \

@@ -238,6 +238,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
 const struct graph *step_graph(const struct session *session, enum step_kind kind)
 {
     const struct graphs *graphs = &session->graphs;
+    if (session->features.head.nodes) return &session->features.head;
     if (kind == STEP_EVALUATION) return &graphs->evaluation;
     return graphs->step.nodes ? &graphs->step : &graphs->training;
 }

@@ -7,7 +7,7 @@
 
 enum step_kind { STEP_TRAINING, STEP_EVALUATION };
 
-/* The compiler's options, and the network to compile. */
+/* The compiler's options, and the network to compile: of a linear probe, the part that is trained. */
 struct compile_options step_options(const struct session *session, enum step_kind kind);
 const struct graph *step_graph(const struct session *session, enum step_kind kind);
 

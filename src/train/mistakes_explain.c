@@ -93,7 +93,8 @@ enum status mistakes_explain(const struct session *session, struct store *store,
     if (!classes || session->comm || node < 0 || count == 0) return OK;
     if (tail_weights(graph, node) > TAIL_MOST || !has_memory(session)) return OK;
     struct text shortage = {0};
-    const struct exec_memory memory = {.lender = step->exec, .shortage = &shortage};
+    bool probe = session->features.head.nodes;          /* whose steps are smaller */
+    const struct exec_memory memory = {.lender = probe ? NULL : step->exec, .shortage = &shortage};
     enum status status = gradcam_open(session, store, node, false, &memory, &explaining.gradcam);
     bool short_of_memory = status != OK && shortage.data;
     if (short_of_memory) log_detail("mistakes have no explanations: %s", shortage.data);

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/watch.h"
 #include "session/preprocessing.h"
+#include "session/probe.h"
 #include "session/session_loader.h"
 #include "session/session_store.h"
 #include "session/step_fit.h"
@@ -355,6 +356,7 @@ enum status run_begin(struct run *run)
     if (run->folder.at.path) bad_images_list(session->data.bad, &run->folder.at, "bad-images.txt");
     TRY(preprocessing_open(session, true));
     TRY(ranks_receive_algorithms(session->comm, session->hyper.stages, session->device));
+    TRY(probe_open(session, &run->store));
     TRY(programs_open(session, &run->store, &run->programs));
     TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
     run->state = *exec_state(run->programs.training.exec);
