@@ -388,7 +388,7 @@ static void parts_of_files_make_the_same_batches(void **state)
         uint64_t want[5], got[5];
         struct loader_options loading = varied(&wholes);
         loading.augment = (struct augment){.crop = 24, .random_resized = resized, .scale = {0.08, 1},
-                                           .ratio = {0.75, 4 / 3.0}, .random_crop = true, .resize = 32,
+                                           .ratio = {0.75, 4 / 3.0}, .random_crop = true, .resize = {32, 32},
                                            .flip = 0.5, .channels = 3, .std = {1, 1, 1}};
         loading.batch = 8, loading.h = loading.w = 24, loading.dtype = F16;
         struct loader *loader = opened(&loading);
