@@ -47,10 +47,11 @@ skip() {
 }
 
 # rounds SHORT LONG: how often a test is to try something: what AMPTRAIN_ROUNDS says, LONG under `make
-# torture` (tests/torture.mk), or SHORT.
+# torture` (tests/torture.mk), or SHORT, of which sanitizers take half.
 rounds() {
     if [ -n "${AMPTRAIN_ROUNDS-}" ]; then echo "$AMPTRAIN_ROUNDS"
     elif [ -n "${AMPTRAIN_TORTURE-}" ]; then echo "$2"
+    elif [ -n "${AMPTRAIN_SANITIZED-}" ]; then echo "$((($1 + 1) / 2))"
     else echo "$1"
     fi
 }

@@ -381,6 +381,7 @@ static void test_cheapest(void **state)
 {
     const char *const texts[] = {net_mixed, net_plain};
     int met = 0;
+    if (getenv("AMPTRAIN_SANITIZED")) skip();
     for (int t = 0; t < 2; t++) {
         struct graph graph = net_graph(texts[t], true);
         struct program program = lower_net(&graph, 512, 1);
@@ -441,6 +442,7 @@ static void check_model(const char *name, const double shares[4], const double m
 
 static void test_models(void **state)
 {
+    if (getenv("AMPTRAIN_SANITIZED")) skip();      /* how good choices are: the code is that of test_work */
     check_model("resnet50", (double[]){0.85, 0.65, 0.5, 0.35}, (double[]){0.4, 1.3, 2.3, 3.85});
     check_model("mobilenet_v2", (double[]){0.8, 0.6, 0.5, 0.3}, (double[]){0.4, 0.8, 1.05, 1.5});
     check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){0.8, 2.4, 3.8, 5.6});

@@ -155,6 +155,7 @@ ok "... gives the same bits and lines" same whole pieces
 
 # Far too short a time: still every process gets a step further.
 timed() {
+    train timed -s run.max_steps=70 || return 1
     rounds=0
     while [ $rounds -lt 100 ]; do
         train timed -r -s run.max_time=0.001
