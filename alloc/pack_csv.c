@@ -1,11 +1,10 @@
-#include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
 
 #include "alloc/pack.h"
+#include "base/csv_reader.h"
 #include "base/directory.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -14,7 +13,7 @@
 #define COLUMNS 4
 /* Larger totals could overflow and are implausible. */
 #define BYTES_LIMIT ((int64_t)1 << 60)
-#define FILE_LIMIT (256 << 20)
+#define FILE_LIMIT ((size_t)256 << 20)
 
 struct csv_table {
     struct span *spans;
@@ -22,28 +21,6 @@ struct csv_table {
     int count;
     int64_t bytes;
 };
-
-static char *csv_trim(char *text)
-{
-    while (isspace((unsigned char)*text)) text++;
-    size_t length = strlen(text);
-    while (length && isspace((unsigned char)text[length - 1])) text[--length] = '\0';
-    return text;
-}
-
-/* Cuts a line at its commas; false unless there are exactly COLUMNS cells. */
-static bool csv_split(char *line, char *cells[COLUMNS], struct reason *reason)
-{
-    for (int i = 0; i < COLUMNS; i++) {
-        char *comma = strchr(line, ',');
-        if ((comma != NULL) != (i < COLUMNS - 1))
-            return because(reason, "%s than %d columns", comma ? "more" : "fewer", COLUMNS);
-        if (comma) *comma = '\0';
-        cells[i] = csv_trim(line);
-        if (comma) line = comma + 1;
-    }
-    return true;
-}
 
 static bool read_number(const char *text, int64_t *value, struct reason *reason)
 {
@@ -62,19 +39,19 @@ static bool check_id(const char *id, struct reason *reason)
 {
     size_t room = 4 * strlen(id) + 1;
     char *shown = memory_new(room, 1);
-    bool good = strcmp(text_visible(id, shown, room), id) == 0;
+    bool good = strcmp(text_visible(id, shown, room), id) == 0 && !strpbrk(id, ",\"");
     if (!good) because(reason, "the id '%.60s' is not plain text", id);
     free(shown);
     return good && (*id || because(reason, "the id is empty"));
 }
 
-static bool read_row(struct csv_table *table, char *line, struct reason *reason)
+static bool read_row(struct csv_table *table, char *const *cells, int count, struct reason *reason)
 {
-    char *cells[COLUMNS];
     struct span span = {0};
-    if (!csv_split(line, cells, reason) || !check_id(cells[0], reason) ||
-        !read_number(cells[1], &span.lower, reason) || !read_number(cells[2], &span.upper, reason) ||
-        !read_number(cells[3], &span.size, reason))
+    if (count != COLUMNS)
+        return because(reason, "%s than %d columns", count > COLUMNS ? "more" : "fewer", COLUMNS);
+    if (!check_id(cells[0], reason) || !read_number(cells[1], &span.lower, reason) ||
+        !read_number(cells[2], &span.upper, reason) || !read_number(cells[3], &span.size, reason))
         return false;
     if (span.lower >= span.upper) return because(reason, "the lifetime is empty");
     if (span.size < 0) return because(reason, "the size is negative");
@@ -100,34 +77,27 @@ static enum status check_ids(const struct csv_table *table, const char *path)
     return status;
 }
 
-/* A byte order mark and empty lines are skipped. */
-static bool read_line(struct csv_table *table, char *line, size_t length, bool *header, struct reason *reason)
+static bool is_header(const struct csv_reader *reader, char *const *cells, int count)
 {
-    if (memchr(line, '\0', length)) return because(reason, "a NUL byte: this is not a text file");
-    if (!*header && strncmp(line, "\xef\xbb\xbf", 3) == 0) line += 3;
-    line = csv_trim(line);
-    if (*header || !*line) return !*line || read_row(table, line, reason);
-    *header = strcmp(line, HEADER) == 0;
-    return *header || because(reason, "expected a header " HEADER);
+    static const char *const names[COLUMNS] = {"id", "lower", "upper", "size"};
+    bool good = count == COLUMNS && reader->separator == ',';
+    for (int i = 0; good && i < COLUMNS; i++) good = strcmp(cells[i], names[i]) == 0;
+    return good;
 }
 
-static enum status table_read(struct csv_table *table, const char *path, FILE *file)
+static enum status table_read(struct csv_table *table, const char *path, char *text, size_t bytes)
 {
+    struct csv_reader reader;
     struct reason reason;
-    char *text = NULL;
-    size_t room = 0;
-    ssize_t length;
-    bool header = false, good = true;
-    int line = 0;
-    while (good && (length = getline(&text, &room, file)) >= 0) {
-        line++;
-        good = read_line(table, text, (size_t)length, &header, &reason);
-    }
-    int error = errno;
-    free(text);
-    if (!good) return fail(BAD_DATA, "%s:%d: %s", path, line, reason.text);
-    if (ferror(file)) return fail(BAD_DATA, "cannot read %s: %s", path, strerror(error));
-    if (!header) return fail(BAD_DATA, "%s: empty; expected a header " HEADER, path);
+    char *cells[COLUMNS];
+    if (!csv_reader_open(&reader, text, bytes, &reason)) return fail(BAD_DATA, "%s: %s", path, reason.text);
+    int count = csv_reader_next(&reader, cells, COLUMNS, &reason);
+    bool good = count > 0 &&
+                (is_header(&reader, cells, count) || because(&reason, "expected a header " HEADER));
+    if (count == 0 && !*reason.text) return fail(BAD_DATA, "%s: empty; expected a header " HEADER, path);
+    while (good && (count = csv_reader_next(&reader, cells, COLUMNS, &reason)) > 0)
+        good = read_row(table, cells, count, &reason);
+    if (*reason.text) return fail(BAD_DATA, "%s:%" PRId64 ": %s", path, reader.line, reason.text);
     return check_ids(table, path);
 }
 
@@ -135,13 +105,12 @@ enum status pack_read_csv(const char *path, struct span **spans, char ***ids, in
 {
     struct csv_table table = {0};
     struct reason reason;
-    FILE *file = directory_stream(&directory_working, path, "r", &reason);
-    if (!file) return fail(BAD_DATA, "cannot read %s: %s", path, reason.text);
-    bool large = fseeko(file, 0, SEEK_END) == 0 && ftello(file) > FILE_LIMIT;
-    rewind(file);
-    enum status status = large ? fail(BAD_DATA, "%s: too large to be a table of lifetimes", path)
-                               : table_read(&table, path, file);
-    fclose(file);
+    char *text;
+    size_t bytes;
+    if (!directory_read(&directory_working, path, FILE_LIMIT, &text, &bytes, &reason))
+        return fail(BAD_DATA, "cannot read %s: %s", path, reason.text);
+    enum status status = table_read(&table, path, text, bytes);
+    free(text);
     if (status == OK) {
         *spans = table.spans;
         *ids = table.ids;

@@ -1,18 +1,14 @@
 #include "data/csv_table.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/csv_reader.h"
+#include "base/directory.h"
 #include "base/field.h"
-#include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/dataset.h"
@@ -63,38 +59,6 @@ static enum status refuse_line(const struct csv_reading *reading, int64_t line, 
         because(&refused_, __VA_ARGS__);                                        \
         return refuse_line(reading, (reading)->reader.line, refused_.text);     \
     } while (0)
-
-/* The file. */
-
-static bool read_all(int file, size_t count, char **text, struct reason *reason)
-{
-    char *bytes = memory_try(count + 1, 1);
-    if (!bytes) return because(reason, "not enough memory for its %zu bytes", count);
-    ssize_t got = file_read(file, bytes, count, 0);
-    if (got >= 0 && (size_t)got == count) {
-        *text = bytes;
-        return true;
-    }
-    free(bytes);
-    return because(reason, "%s", got < 0 ? strerror(errno) : "truncated while it was read");
-}
-
-static bool read_file(const char *path, char **text, size_t *count, struct reason *reason)
-{
-    struct stat stat;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) return because(reason, "%s", strerror(errno));
-    bool good = fstat(file, &stat) == 0 ||
-                because(reason, "%s", strerror(errno));
-    if (good && !S_ISREG(stat.st_mode))
-        good = because(reason, S_ISDIR(stat.st_mode) ? "is a folder; name the table in it"
-                                                     : "is no regular file");
-    if (good && stat.st_size == 0) good = because(reason, "is empty");
-    *count = good ? (size_t)stat.st_size : 0;
-    good = good && read_all(file, *count, text, reason);
-    close(file);
-    return good;
-}
 
 /* The header. */
 
@@ -182,7 +146,7 @@ static enum status read_header(struct csv_reading *reading)
     char **fields = memory_new(COLUMNS_MAX, sizeof *fields);
     reading->columns = csv_reader_next(&reading->reader, fields, COLUMNS_MAX, &reason);
     reading->header = fields;
-    if (reading->columns == 0 && !*reason.text) return fail(BAD_DATA, "%s: has no lines", reading->path);
+    if (reading->columns == 0 && !*reason.text) return fail(BAD_DATA, "%s: is empty", reading->path);
     if (reading->columns == 0) return refuse_line(reading, reading->reader.line, reason.text);
     if (reading->columns > COLUMNS_MAX) REFUSE(reading, "%d columns are too many", reading->columns);
     size_t columns = (size_t)reading->columns;
@@ -475,7 +439,9 @@ enum status csv_table_read(const char *path, enum target_kind kind, struct csv_t
     struct csv_reading reading = {.path = path, .table = &table};
     struct reason reason;
     size_t bytes = 0;
-    if (!read_file(path, &table.text, &bytes, &reason)) return fail(BAD_DATA, "%s: %s", path, reason.text);
+    if (directory_is(path)) return fail(BAD_DATA, "%s: is a folder; name the table in it", path);
+    if (!directory_read(&directory_working, path, SIZE_MAX, &table.text, &bytes, &reason))
+        return fail(BAD_DATA, "%s: %s", path, reason.text);
     enum status status = read_table(&reading, bytes, kind);
     reading_free(&reading);
     if (status == OK) {

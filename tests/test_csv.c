@@ -26,8 +26,8 @@ static const struct wrong {
     const char *text, *message;
     enum target_kind kind;
 } wrong[] = {
-    {"\n\n", TABLE ": has no lines", 0},
-    {" \r\n\t\r\n", TABLE ": has no lines", 0},
+    {"\n\n", TABLE ": is empty", 0},
+    {" \r\n\t\r\n", TABLE ": is empty", 0},
     {"path,label\n", TABLE ": has a header, but no images", 0},
     {"a.png,cat\nb.png,dog\n",
      TABLE ":1: no column of paths ('path', 'file' or 'image'); the header has 'a.png', 'cat'", 0},

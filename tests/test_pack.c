@@ -585,7 +585,7 @@ static void binary_table(void **state)
     struct csv table;
     struct caught caught;
     assert_int_equal(read_csv("id\0,lower\n\0\n\0\n", 14, &table, &caught), BAD_DATA);
-    assert_true(caught_has(&caught, ":1: a NUL byte"));
+    assert_true(caught_has(&caught, ":1: it has a byte of value 0"));
     text_free(&caught.words);
 }
 

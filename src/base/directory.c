@@ -122,6 +122,33 @@ FILE *directory_stream(const struct directory *directory, const char *name, cons
     return stream;
 }
 
+static bool read_bytes(int file, size_t most, char **bytes, size_t *count, struct reason *reason)
+{
+    struct stat status;
+    if (fstat(file, &status) != 0) return because(reason, "%s", strerror(errno));
+    *count = (size_t)status.st_size;
+    if (*count > most) return because(reason, "too large: it exceeds %zu MiB", most >> 20);
+    *bytes = malloc(*count + 1);
+    if (!*bytes) return because(reason, "not enough memory for its %zu bytes", *count);
+    ssize_t got = file_read(file, *bytes, *count, 0);
+    (*bytes)[*count] = '\0';
+    if (got < 0) return because(reason, "%s", strerror(errno));
+    return (size_t)got == *count || because(reason, "truncated while it was read");
+}
+
+bool directory_read(const struct directory *directory, const char *name, size_t most, char **bytes,
+                    size_t *count, struct reason *reason)
+{
+    char *read = NULL;
+    int file = directory_file(directory, name, O_RDONLY, reason);
+    if (file < 0) return false;
+    bool good = read_bytes(file, most, &read, count, reason);
+    close(file);
+    if (good) *bytes = read;
+    else free(read);
+    return good;
+}
+
 enum status directory_refuse(const struct directory *directory, const char *name, const char *why)
 {
     char *shown = directory_show(directory, name);

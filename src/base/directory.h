@@ -37,6 +37,11 @@ int directory_file(const struct directory *directory, const char *name, int flag
 FILE *directory_stream(const struct directory *directory, const char *name, const char *mode,
                        struct reason *reason);
 
+/* The bytes of a regular file, at most `most`, and a zero behind them, in new memory (free() it). False, with
+ * the reason. */
+_Bool directory_read(const struct directory *directory, const char *name, size_t most, char **bytes,
+                     size_t *count, struct reason *reason);
+
 /* Reports that a file cannot be written: FAILED. */
 enum status directory_refuse(const struct directory *directory, const char *name, const char *why);
 
