@@ -249,6 +249,23 @@ static void test_card_of_network(void **state)
     weights_identity_free(&found);
 }
 
+/* A network that no library has gets images of its own size. */
+static void test_size_of_network(void **state)
+{
+    const struct weights_names ours = {0};
+    struct weights_identity found;
+    struct graph graph;
+    open_network("resnet20", 10, &graph);
+    write_network(&graph, &ours, "");
+    graph_free(&graph);
+    write_beside("config.json", "{}");
+    assert_int_equal(weights_identify(path, &found), OK);
+    assert_string_equal(found.arch, "resnet20");
+    assert_int_equal(found.card.crop.h, 32);
+    assert_int_equal(found.card.resize.w, 32);
+    weights_identity_free(&found);
+}
+
 /* transformers' networks say what their layer norms add; where only some of them have it, it is not used. */
 static void test_norm_eps_of_card(void **state)
 {
@@ -302,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_networks), cmocka_unit_test(test_others), cmocka_unit_test(test_cards),
         cmocka_unit_test(test_card_of_network), cmocka_unit_test(test_norm_eps_of_card),
+        cmocka_unit_test(test_size_of_network),
     };
     return cmocka_run_group_tests(tests, begin_folder, end_folder);
 }

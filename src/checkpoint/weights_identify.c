@@ -20,6 +20,7 @@ struct candidate {
     int tensors;                 /* of the network */
     double norm_eps;
     bool positions;              /* it has position embeddings */
+    struct image_size own;       /* of images in its model file */
 };
 
 struct search {
@@ -105,6 +106,7 @@ static enum status try_network(struct search *search, const char *const *folders
         candidate.tensors = graph.param_count;
         candidate.norm_eps = norm_eps_of(&graph);
         candidate.positions = has_positions(&graph);
+        candidate.own = (struct image_size){(int)graph.nodes[0].shape.h, (int)graph.nodes[0].shape.w};
         if (status == OK) compare(search, &candidate);
         else candidate_free(&candidate);
     }
@@ -191,11 +193,12 @@ static enum status open_names(const char *library, const char *arch, struct weig
     return OK;
 }
 
-/* What a library's networks of this name usually get. */
-static enum status take_usual(const char *library, const char *arch, struct model_card *card)
+/* What a library's networks of this name usually get; one that no library has, such as CIFAR's, gets images
+ * of its own size. */
+static enum status take_usual(const struct candidate *best, struct model_card *card)
 {
     struct weights_names names;
-    TRY(open_names(library, arch, &names));
+    TRY(open_names(best->match.library, best->arch, &names));
     const struct weights_images *usual = &names.images;
     if (!card->normalised) {
         memcpy(card->mean, usual->mean, sizeof card->mean);
@@ -203,8 +206,8 @@ static enum status take_usual(const char *library, const char *arch, struct mode
         card->normalised = true;
     }
     if (card->crop.h == 0) {
-        card->crop = image_size_square(usual->crop);
-        card->resize = image_size_square(usual->resize);
+        card->crop = names.known ? image_size_square(usual->crop) : best->own;
+        card->resize = names.known ? image_size_square(usual->resize) : best->own;
     }
     weights_names_close(&names);
     return OK;
@@ -220,7 +223,7 @@ static enum status describe(struct search *search, struct weights_identity *iden
         identity->card.class_names = NULL;
         identity->card.classes = 0;
     }
-    TRY(take_usual(best->match.library, best->arch, &identity->card));
+    TRY(take_usual(best, &identity->card));
     identity->arch = text_copy(best->arch);
     identity->library = best->match.library;
     identity->classes = best->match.classes;
