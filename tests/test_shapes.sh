@@ -34,8 +34,10 @@ whole() { wide -s augment.resize=12x36 "$@"; }
 ok "a crop of height and width" whole -o run
 ok "... is recorded" has '^crop = 12x36$' run/config.ini
 ok "... also in evaluation" has '^val_crop = 0    ; 12x36$' run/config.ini
-ok "... with images resized to cover 8/7 of it" has '^val_resize = auto    ; 14x41$' run/config.ini
+ok "... with images resized as in training" has '^val_resize = auto    ; 12x36$' run/config.ini
 ok "... in the report" has 'crop = 12x36' run/report.html
+larger() { wide -s train.epochs=1 -s augment.scale=0.5,1 -o larger && has '^val_resize = auto    ; 14x41$' larger/config.ini; }
+ok "... or else to cover 8/7 of it" larger
 own() { wide -s train.epochs=1 -s augment.crop="$1" -o "own$1" && has "^val_resize = auto    ; $1\$" "own$1/config.ini"; }
 ok "... but not if they have its size" own 20x60
 ok "... or its short side" own 20

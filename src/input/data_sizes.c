@@ -55,7 +55,8 @@ static int enlarged(int side)
 }
 
 /* The value of val_resize = auto, for evaluation and prediction: 8/7 of the crop, as in torchvision. If all
- * images have one size, or the crop's, they are not resized, and one of another size is resized to that. */
+ * images have one size, or the crop's, they are not resized, and one of another size is resized to that. If
+ * training resizes files before it cuts crops out of them, they are resized as in training. */
 static struct image_size val_resize_of(const struct data_opening *o)
 {
     const struct dataset *data = data_any(o->data);
@@ -64,7 +65,11 @@ static struct image_size val_resize_of(const struct data_opening *o)
     struct image_size crop = {o->data->val.h, o->data->val.w};
     if (o->settings->augment.fit != FIT_BY_CROP) return image_size_square(0);
     if (data && data->h > 0) return (struct image_size){data->h, data->w};
-    if (data ? cover(o->data, crop) : format && format->one_size) return crop;
+    if (!data && format && format->one_size) return crop;
+    struct image_size trained = o->settings->augment.resize;
+    bool cut_out = o->settings->augment.scale.count == 0 && trained.h > 0;
+    if (cut_out && trained.h >= crop.h && trained.w >= crop.w) return trained;
+    if (data && cover(o->data, crop)) return crop;
     return (struct image_size){enlarged(crop.h), enlarged(crop.w)};
 }
 
