@@ -6,304 +6,201 @@
 #include "compile/parallel/verify_ranks.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "comm/group.h"
-
-/* An instruction of a rank. */
-struct place {
-    int rank, i;
-};
-
-/* The state of a rank. */
-struct rank_state {
-    const struct program *program;
-    int streams;
-    int *head;               /* by stream: the first instruction on it that has not ended; count if none */
-    bool *ended;             /* by instruction */
-    bool *reached;           /* by instruction: an exchange that this rank has reached */
-};
+#include "compile/time/simulate.h"
 
 /* A rank's collectives of a group, in order. */
 struct collectives {
     int *at, count;
 };
 
-struct rank_states {
+struct verifying {
     const struct program *const *programs;
-    int replicas, stages, ranks;
-    bool streams;            /* several streams; partners of messages are checked */
-    struct rank_state *states;
-    int **partner;           /* by rank and instruction: of a message, the other's; of a collective, its
-                              * number in its group */
+    int stages, ranks;
+    bool streams;            /* of each rank several; otherwise what it sends is buffered */
+    struct tasks tasks;      /* instructions of all ranks, which take no time */
+    int *first;              /* by rank: its first task */
     struct collectives (*collectives)[2];   /* by rank, and whether among stages */
     struct reason *reason;
 };
 
-static const struct instruction *instruction_at(const struct rank_states *all, struct place at)
+static const struct instruction *instruction_at(const struct verifying *v, int task)
 {
-    return &all->programs[at.rank]->instructions[at.i];
+    int rank = v->tasks.task[task].rank;
+    return &v->programs[rank]->instructions[task - v->first[rank]];
 }
 
-static const char *name_at(const struct rank_states *all, struct place at)
-{
-    return instruction_at(all, at)->name;
-}
-
-static int stream_at(const struct rank_states *all, struct place at)
-{
-    return all->streams ? instruction_at(all, at)->stream : 0;
-}
-
-static bool is_exchange(const struct instruction *at)
-{
-    return instruction_is_message(at) || instruction_is_collective(at);
-}
+static const char *name_at(const struct verifying *v, int task) { return instruction_at(v, task)->name; }
 
 /* The value that an exchange transfers. */
-static const struct value *value_at(const struct rank_states *all, struct place at)
+static const struct value *value_at(const struct verifying *v, int task)
 {
-    const struct instruction *exchange = instruction_at(all, at);
+    const struct instruction *exchange = instruction_at(v, task);
     int id = exchange->kind == INSTRUCTION_RECEIVE ? operand_y(exchange) : operand_x(exchange, 0);
-    return &all->programs[at.rank]->values[id];
+    return &v->programs[v->tasks.task[task].rank]->values[id];
 }
 
 /* Matching exchanges must agree: messages in their value, collectives in their bytes. */
-static bool agree(const struct rank_states *all, struct place a, struct place b)
+static bool agree(const struct verifying *v, int a, int b)
 {
-    const struct value *left = value_at(all, a), *right = value_at(all, b);
-    bool message = instruction_is_message(instruction_at(all, a));
+    const struct value *left = value_at(v, a), *right = value_at(v, b);
+    const struct instruction *one = instruction_at(v, a), *two = instruction_at(v, b);
     bool same = left->bytes == right->bytes && left->dtype == right->dtype &&
                 strcmp(left->name, right->name) == 0;
-    same = same && (message || instruction_at(all, a)->kind == instruction_at(all, b)->kind);
-    same = same && instruction_at(all, a)->micro_batch == instruction_at(all, b)->micro_batch;
-    if (same) return true;
-    return because(all->reason, "rank %d '%s' (%s, %" PRId64 " bytes, micro-batch %d) meets "
+    same = same && (instruction_is_message(one) || one->kind == two->kind);
+    if (same && one->micro_batch == two->micro_batch) return true;
+    return because(v->reason, "rank %d '%s' (%s, %" PRId64 " bytes, micro-batch %d) meets "
                    "rank %d '%s' (%s, %" PRId64 " bytes, micro-batch %d)",
-                   a.rank, name_at(all, a), left->name, left->bytes, instruction_at(all, a)->micro_batch,
-                   b.rank, name_at(all, b), right->name, right->bytes, instruction_at(all, b)->micro_batch);
+                   v->tasks.task[a].rank, one->name, left->name, left->bytes, one->micro_batch,
+                   v->tasks.task[b].rank, two->name, right->name, right->bytes, two->micro_batch);
+}
+
+static bool is_alone(const struct verifying *v, int task, int rank)
+{
+    return because(v->reason, "rank %d '%s' has no counterpart at rank %d", v->tasks.task[task].rank,
+                   name_at(v, task), rank);
 }
 
 /* Matches the messages of one rank to another. */
-static bool match_messages(struct rank_states *all, int from, int to)
+static bool match_messages(struct verifying *v, int from, int to)
 {
     int sent = -1, received = -1;
     for (;;) {
-        sent = program_next_message(all->programs[from], INSTRUCTION_SEND, to % all->stages, sent + 1);
-        received = program_next_message(all->programs[to], INSTRUCTION_RECEIVE, from % all->stages,
-                                        received + 1);
+        sent = program_next_message(v->programs[from], INSTRUCTION_SEND, to % v->stages, sent + 1);
+        received = program_next_message(v->programs[to], INSTRUCTION_RECEIVE, from % v->stages, received + 1);
+        int a = v->first[from] + sent, b = v->first[to] + received;
         if (sent < 0 && received < 0) return true;
-        struct place lone = sent < 0 ? (struct place){to, received} : (struct place){from, sent};
-        if (sent < 0 || received < 0)
-            return because(all->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
-                           name_at(all, lone), sent < 0 ? from : to);
-        if (!agree(all, (struct place){from, sent}, (struct place){to, received})) return false;
-        all->partner[from][sent] = received;
-        all->partner[to][received] = sent;
+        if (sent < 0) return is_alone(v, b, from);
+        if (received < 0) return is_alone(v, a, to);
+        if (!agree(v, a, b)) return false;
+        struct task *receive = &v->tasks.task[b];
+        if (v->streams) v->tasks.task[a].meeting = receive->meeting = v->tasks.meetings++;
+        else *array_push(receive->waits, receive->wait_count) = a;
     }
 }
 
-static struct group_ranks group_of(const struct rank_states *all, int rank, bool among_stages)
+/* Matches a rank's collectives to those of the first rank of its group. */
+static bool match_collectives(struct verifying *v, int rank, bool among_stages)
 {
-    int stage = rank % all->stages;
-    return among_stages ? (struct group_ranks){rank - stage, 1, all->stages}
-                        : (struct group_ranks){stage, all->stages, all->replicas};
-}
-
-static void number_collectives(struct rank_states *all, int rank)
-{
-    const struct program *program = all->programs[rank];
-    for (int i = 0; i < program->count; i++) {
-        if (!instruction_is_collective(&program->instructions[i])) continue;
-        struct collectives *own = &all->collectives[rank][program->instructions[i].among_stages];
-        all->partner[rank][i] = own->count;
-        *array_push(own->at, own->count) = i;
-    }
-}
-
-static bool match_collectives(struct rank_states *all, int rank, bool among_stages)
-{
-    int first = group_of(all, rank, among_stages).first;
-    const struct collectives *own = &all->collectives[rank][among_stages];
-    const struct collectives *other = &all->collectives[first][among_stages];
+    int first = among_stages ? rank - rank % v->stages : rank % v->stages;
+    const struct collectives *own = &v->collectives[rank][among_stages];
+    const struct collectives *other = &v->collectives[first][among_stages];
     int both = own->count < other->count ? own->count : other->count;
-    for (int n = 0; n < both; n++)
-        if (!agree(all, (struct place){first, other->at[n]}, (struct place){rank, own->at[n]})) return false;
+    for (int n = 0; n < both; n++) {
+        if (!agree(v, other->at[n], own->at[n])) return false;
+        struct task *task = &v->tasks.task[own->at[n]];
+        task->meeting = rank == first ? v->tasks.meetings++ : v->tasks.task[other->at[n]].meeting;
+    }
     if (own->count == other->count) return true;
-    bool more = own->count > both;
-    struct place lone = more ? (struct place){rank, own->at[both]} : (struct place){first, other->at[both]};
-    return because(all->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
-                   name_at(all, lone), more ? first : rank);
+    return own->count > both ? is_alone(v, own->at[both], first) : is_alone(v, other->at[both], rank);
 }
 
-static bool match_exchanges(struct rank_states *all)
+static bool match_exchanges(struct verifying *v)
 {
-    for (int rank = 0; rank < all->ranks; rank++) {
-        int replica = rank - rank % all->stages;
-        for (int peer = replica; peer < replica + all->stages; peer++)
-            if (!match_messages(all, rank, peer)) return false;
+    for (int rank = 0; rank < v->ranks; rank++) {
+        int replica = rank - rank % v->stages;
+        for (int peer = replica; peer < replica + v->stages; peer++)
+            if (!match_messages(v, rank, peer)) return false;
         for (int among = 0; among < 2; among++)
-            if (!match_collectives(all, rank, among)) return false;
+            if (!match_collectives(v, rank, among)) return false;
     }
     return true;
 }
 
-/* The partner that an instruction, which its rank has reached, waits for; i is -1 if none. */
-static struct place missing_partner(const struct rank_states *all, struct place at)
+/* Whether a task has ended when nothing moves any more; `head` is that of struct simulation. */
+static bool has_ended(const struct verifying *v, const int *head, int task)
 {
-    const struct instruction *exchange = instruction_at(all, at);
-    struct place partner = {at.rank - at.rank % all->stages + exchange->peer, -1};
-    if (instruction_is_message(exchange)) {
-        partner.i = all->partner[at.rank][at.i];
-        const struct rank_state *other = &all->states[partner.rank];
-        bool is_buffered = exchange->kind == INSTRUCTION_SEND && !all->streams;
-        bool is_reached = other->ended[partner.i] || (all->streams && other->reached[partner.i]);
-        if (is_buffered || is_reached) partner.i = -1;
-    } else if (instruction_is_collective(exchange)) {
-        struct group_ranks group = group_of(all, at.rank, exchange->among_stages);
-        int number = all->partner[at.rank][at.i];
-        for (int k = 0; k < group.count; k++) {
-            int rank = group.first + k * group.step;
-            partner = (struct place){rank, all->collectives[rank][exchange->among_stages].at[number]};
-            if (!all->states[partner.rank].reached[partner.i]) return partner;
-        }
-        partner.i = -1;
+    int first = head[v->tasks.task[task].queue];
+    return first < 0 || task < first;
+}
+
+/* The task that one at the head of its queue waits for, other than those that it meets; -1: none. */
+static int waits_before(const struct verifying *v, const int *head, int task)
+{
+    const struct task *at = &v->tasks.task[task];
+    for (int w = 0; w < at->wait_count; w++)
+        if (!has_ended(v, head, at->waits[w])) return at->waits[w];
+    return -1;
+}
+
+/* The task that one at the head of its queue waits for. */
+static int waits_for(const struct verifying *v, const int *head, int task)
+{
+    int before = waits_before(v, head, task), meeting = v->tasks.task[task].meeting;
+    for (int other = 0; before < 0 && other < v->tasks.count; other++) {
+        const struct task *at = &v->tasks.task[other];
+        bool arrived = has_ended(v, head, other) ||
+                       (head[at->queue] == other && waits_before(v, head, other) < 0);
+        if (at->meeting == meeting && !arrived) return other;
     }
-    return partner;
+    return before;
 }
 
-/* The instruction that one at the head of its stream waits for; i is -1 if none. */
-static struct place waits_for(const struct rank_states *all, struct place at)
-{
-    const struct instruction *head = instruction_at(all, at);
-    const struct rank_state *state = &all->states[at.rank];
-    for (int w = 0; all->streams && w < head->wait_count; w++)
-        if (!state->ended[head->waits[w]]) return (struct place){at.rank, head->waits[w]};
-    return is_exchange(head) ? missing_partner(all, at) : (struct place){at.rank, -1};
-}
-
-static bool own_waits_ended(const struct rank_states *all, struct place at)
-{
-    const struct instruction *head = instruction_at(all, at);
-    for (int w = 0; all->streams && w < head->wait_count; w++)
-        if (!all->states[at.rank].ended[head->waits[w]]) return false;
-    return true;
-}
-
-/* Processes the head of a stream, which ends if it need not wait. */
-static bool advance_stream(struct rank_states *all, int rank, int stream)
-{
-    struct rank_state *state = &all->states[rank];
-    struct place at = {rank, state->head[stream]};
-    if (at.i == state->program->count || !own_waits_ended(all, at)) return false;
-    bool moved = !state->reached[at.i];
-    state->reached[at.i] = true;
-    if (waits_for(all, at).i >= 0) return moved;
-    state->ended[at.i] = true;
-    do at.i++;
-    while (at.i < state->program->count && stream_at(all, at) != stream);
-    state->head[stream] = at.i;
-    return true;
-}
-
-static bool all_ended(const struct rank_states *all, struct place *left)
-{
-    for (int rank = 0; rank < all->ranks; rank++)
-        for (int s = 0; s < all->states[rank].streams; s++)
-            if (all->states[rank].head[s] < all->programs[rank]->count) {
-                *left = (struct place){rank, all->states[rank].head[s]};
-                return false;
-            }
-    return true;
-}
-
-/* The head of an instruction's stream. */
-static struct place head_before(const struct rank_states *all, struct place at)
-{
-    return (struct place){at.rank, all->states[at.rank].head[stream_at(all, at)]};
-}
-
-/* After as many steps as there are streams, the chain of waits has entered its cycle, which is reported. */
-static bool name_ring(const struct rank_states *all, struct place at)
+/* After as many steps as there are queues, the chain of waits has entered its cycle, which is reported. */
+static bool name_ring(const struct verifying *v, const int *head)
 {
     struct text ring = {0};
-    for (int rank = 0; rank < all->ranks; rank++)
-        for (int s = 0; s < all->states[rank].streams; s++) at = head_before(all, waits_for(all, at));
-    const struct place start = at;
+    const struct task *tasks = v->tasks.task;
+    int queue = 0;
+    while (head[queue] < 0) queue++;
+    int at = head[queue];
+    for (int q = 0; q < v->tasks.queues; q++) at = head[tasks[waits_for(v, head, at)].queue];
+    const int start = at;
     do {
-        struct place wanted = waits_for(all, at), head = head_before(all, wanted);
-        text_add(&ring, "%srank %d '%s' waits for rank %d '%s'", ring.data ? "; " : "", at.rank,
-                 name_at(all, at), wanted.rank, name_at(all, wanted));
-        if (head.i != wanted.i) text_add(&ring, ", behind '%s'", name_at(all, head));
-        at = head;
-    } while (at.rank != start.rank || at.i != start.i);
-    because(all->reason, "%s", ring.data);
+        int wanted = waits_for(v, head, at), next = head[tasks[wanted].queue];
+        text_add(&ring, "%srank %d '%s' waits for rank %d '%s'", ring.data ? "; " : "", tasks[at].rank,
+                 name_at(v, at), tasks[wanted].rank, name_at(v, wanted));
+        if (next != wanted) text_add(&ring, ", behind '%s'", name_at(v, next));
+        at = next;
+    } while (at != start);
+    because(v->reason, "%s", ring.data);
     text_free(&ring);
     return false;
 }
 
-static void rank_state_open(const struct rank_states *all, int rank)
+static void add_rank(struct verifying *v, int rank)
 {
-    struct rank_state *state = &all->states[rank];
-    const struct program *program = state->program = all->programs[rank];
-    state->streams = all->streams ? program->streams : 1;
-    state->head = memory_new((size_t)state->streams, sizeof *state->head);
-    state->ended = memory_new((size_t)program->count, sizeof *state->ended);
-    state->reached = memory_new((size_t)program->count, sizeof *state->reached);
-    for (int s = 0; s < state->streams; s++) {
-        struct place at = {rank, 0};
-        while (at.i < program->count && stream_at(all, at) != s) at.i++;
-        state->head[s] = at.i;
+    const struct program *program = v->programs[rank];
+    v->first[rank] = v->tasks.count;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        struct collectives *own = &v->collectives[rank][at->among_stages];
+        struct task *task = array_push(v->tasks.task, v->tasks.count);
+        *task = (struct task){.rank = rank, .queue = v->tasks.queues + (v->streams ? at->stream : 0),
+                              .meeting = -1};
+        for (int w = 0; v->streams && w < at->wait_count; w++)
+            *array_push(task->waits, task->wait_count) = v->first[rank] + at->waits[w];
+        if (instruction_is_collective(at)) *array_push(own->at, own->count) = v->first[rank] + i;
     }
+    v->tasks.queues += v->streams ? program->streams : 1;
 }
 
-static void rank_state_close(struct rank_state *state)
+static bool run_all(const struct verifying *v)
 {
-    free(state->head);
-    free(state->ended);
-    free(state->reached);
-}
-
-static bool run_all(struct rank_states *all)
-{
-    struct place left;
-    bool moved = true;
-    for (int rank = 0; rank < all->ranks; rank++) rank_state_open(all, rank);
-    while (moved) {
-        moved = false;
-        for (int rank = 0; rank < all->ranks; rank++)
-            for (int s = 0; s < all->states[rank].streams; s++)
-                while (advance_stream(all, rank, s)) moved = true;
-    }
-    bool ended = all_ended(all, &left) || name_ring(all, left);
-    for (int rank = 0; rank < all->ranks; rank++) rank_state_close(&all->states[rank]);
-    return ended;
+    struct simulation simulation = simulate(&v->tasks);
+    bool right = !isinf(simulation.seconds) || name_ring(v, simulation.head);
+    simulation_free(&simulation);
+    return right;
 }
 
 bool verify_ranks(const struct program *const *programs, int replicas, int stages, struct reason *reason)
 {
-    struct rank_states all = {.programs = programs, .replicas = replicas, .stages = stages,
-                              .ranks = replicas * stages, .reason = reason};
-    all.states = memory_new((size_t)all.ranks, sizeof *all.states);
-    all.partner = memory_new((size_t)all.ranks, sizeof *all.partner);
-    all.collectives = memory_new((size_t)all.ranks, sizeof *all.collectives);
-    bool several = true;
-    for (int rank = 0; rank < all.ranks; rank++) {
-        all.partner[rank] = memory_new((size_t)programs[rank]->count, sizeof(int));
-        number_collectives(&all, rank);
-        several = several && programs[rank]->streams > 1;
-    }
-    all.streams = several;
-    bool right = match_exchanges(&all) && run_all(&all);
-    for (int rank = 0; rank < all.ranks; rank++) {
-        free(all.partner[rank]);
-        for (int among = 0; among < 2; among++) free(all.collectives[rank][among].at);
-    }
-    free(all.partner);
-    free(all.collectives);
-    free(all.states);
+    struct verifying v = {.programs = programs, .stages = stages, .ranks = replicas * stages,
+                          .tasks.ranks = replicas * stages, .streams = true, .reason = reason};
+    v.first = memory_new((size_t)v.ranks, sizeof *v.first);
+    v.collectives = memory_new((size_t)v.ranks, sizeof *v.collectives);
+    for (int rank = 0; rank < v.ranks; rank++) v.streams = v.streams && programs[rank]->streams > 1;
+    for (int rank = 0; rank < v.ranks; rank++) add_rank(&v, rank);
+    bool right = match_exchanges(&v) && run_all(&v);
+    for (int rank = 0; rank < v.ranks; rank++)
+        for (int among = 0; among < 2; among++) free(v.collectives[rank][among].at);
+    tasks_free(&v.tasks);
+    free(v.collectives);
+    free(v.first);
     return right;
 }

@@ -54,7 +54,6 @@ static struct simulator simulator_open(const struct tasks *tasks)
 
 static void simulator_close(struct simulator *sim)
 {
-    free(sim->head);
     free(sim->next);
     free(sim->delay);
     free(sim->left);
@@ -156,6 +155,7 @@ struct simulation simulate(const struct tasks *tasks)
     }
     for (int q = 0; q < tasks->queues; q++)
         if (sim.head[q] >= 0) simulation.seconds = INFINITY;
+    simulation.head = sim.head;
     simulator_close(&sim);
     return simulation;
 }
@@ -163,6 +163,7 @@ struct simulation simulate(const struct tasks *tasks)
 void simulation_free(struct simulation *simulation)
 {
     free(simulation->busy);
+    free(simulation->head);
     *simulation = (struct simulation){0};
 }
 

@@ -25,6 +25,7 @@ void tasks_free(struct tasks *tasks);
 struct simulation {
     double seconds;          /* until all have ended; infinite: some wait for each other */
     double *busy;            /* [ranks]: seconds in which something computes */
+    int *head;               /* [queues]: the first task that never ends; -1: all end */
 };
 struct simulation simulate(const struct tasks *tasks);
 void simulation_free(struct simulation *simulation);
