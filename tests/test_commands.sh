@@ -308,6 +308,10 @@ again() { "$AMPTRAIN" plan --program dump1 --pass relu_mask >dump4 && cmp dump1 
 ok "... with what --dump prints" again
 ok "... with an unknown pass" says 2 "--pass: no such pass: stream; did you mean streams?" \
     "$AMPTRAIN" plan --program streams.txt --pass stream
+ok "... with one rule of a pass" sh -c \
+    '"$AMPTRAIN" plan --program dump1 --pass share_sums >dump4 && cmp dump1 dump4'
+ok "... with an unknown rule" says 2 "no such pass: shared_sums; did you mean share_sums?" \
+    "$AMPTRAIN" plan --program dump1 --pass shared_sums
 ok "... with a pass that has nothing to do" says 2 "the pass fold does not run with these options" \
     "$AMPTRAIN" plan --program streams.txt --pass fold
 sed 's/d_y "d conv2"/y "d conv2"/' streams.txt >wrong.txt
