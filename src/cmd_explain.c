@@ -163,7 +163,6 @@ static enum status open_folder(const struct cmd *cmd, struct explainer *explaine
     struct names taken = {0};
     struct reason reason;
     enum status status = OK;
-    if (!cmd->output) return fail(USAGE, "explain: -o FOLDER is needed");
     if (!directory_make(cmd->output, 0777, &reason)) return fail(FAILED, "%s: %s", cmd->output, reason.text);
     TRY(directory_open(cmd->output, &explainer->folder));
     explainer->pictures = memory_new((size_t)explainer->images.count, sizeof *explainer->pictures);
@@ -195,7 +194,7 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
     int node;
     explainer->json = cmd_value(cmd, "json") != NULL;
     TRY(image_arguments_read(cmd->arguments, cmd->argument_count, &explainer->images));
-    TRY(open_folder(cmd, explainer));
+    if (!cmd->output) return fail(USAGE, "explain: -o FOLDER is needed");
     TRY(image_arguments_set_batch(&explainer->images, cmd));
     TRY(trained_load(cmd, DATA_NONE, &explainer->trained));
     TRY(find_class(cmd, explainer));
@@ -207,6 +206,7 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
     bool own = cmd_value(cmd, "layer") != NULL;
     TRY(gradcam_open(session, &explainer->trained.store, node, own, &(struct exec_memory){0},
                      &explainer->gradcam));
+    TRY(open_folder(cmd, explainer));
     if (gradcam->rollout.layers)
         log_info("attention rollout of %d layer%s of %s: %dx%d patches, the same for all classes",
                  gradcam->rollout.count, gradcam->rollout.count == 1 ? "" : "s", graph->arch, gradcam->h,

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,6 +225,7 @@ static enum status close_output(enum status status)
 int main(int argc, char **argv)
 {
     keep_streams();
+    signal(SIGXFSZ, SIG_IGN);        /* a write beyond the limit of file sizes fails, and is reported */
     omp_spin_shorten(argv);
     watch_memory();
     bound_threads();

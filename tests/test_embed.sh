@@ -53,6 +53,11 @@ broken() {
 }
 ok "an image that cannot be read has a row of NaN" broken
 refuses() { words=$1; shift; says 2 "$words" "$AMPTRAIN" embed --weights run "$@"; }
+limited() {
+    (ulimit -f 8 && says 1 "x.npy" "$AMPTRAIN" embed --weights run -o x.npy pictures) && has "File too large" err &&
+        [ -z "$(find . -name 'x.npy*')" ]
+}
+ok "a file larger than allowed" limited
 ok "no file to write" refuses "-o FILE.npy or -o FILE.safetensors" pictures
 ok "another ending" refuses "must end in .npy or .safetensors" -o x.csv pictures
 ok "no image" refuses "no image given" -o x.npy

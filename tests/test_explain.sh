@@ -87,6 +87,7 @@ ok "no image" refuses "no image given" -o none
 ok "no such class" refuses "there is no class 'pera'; did you mean 'pear'?" -o none --class pera pictures
 ok "no such layer" refuses "has no layer 'conv3'" -o none --layer conv3 pictures
 ok "a layer of one pixel" refuses "has one pixel" -o none --layer flat pictures
+ok "... and no folder is left" [ ! -e none ]
 kept() {
     cp pictures/apple/1.png mine.png && refuses "./mine.png: exists" -o . mine.png &&
         cmp mine.png pictures/apple/1.png
