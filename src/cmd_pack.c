@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "cmd.h"
+#include "data/augment.h"
 #include "data/packed.h"
 #include "data/split_groups.h"
 #include "data/resize.h"
@@ -64,12 +65,11 @@ static bool make_raw(const struct packing *packing, int64_t index, struct parcel
 /* Resizes the short side to `side`. */
 static bool shrink(const struct image *image, int side, struct image *small, struct reason *reason)
 {
-    int64_t long_side = image->h > image->w ? image->h : image->w;
-    int64_t short_side = image->h > image->w ? image->w : image->h;
-    int other = (int)(side * long_side / short_side);
-    struct box from = {.h = image->h, .w = image->w};
-    struct box to = {.h = image->h > image->w ? other : side, .w = image->h > image->w ? side : other};
-    return resize_image(image, &(struct resizing){from, to.h, to.w, to}, small, reason);
+    struct image_size to = image_size_covering((struct image_size){image->h, image->w},
+                                               image_size_square(side));
+    const struct resizing resizing = {
+        .from = {.h = image->h, .w = image->w}, to.h, to.w, .window = {.h = to.h, .w = to.w}};
+    return resize_image(image, &resizing, small, reason);
 }
 
 static bool make_small(const struct packing *packing, int64_t index, struct parcel *parcel)

@@ -78,13 +78,14 @@ static enum status add_node(const struct graph *from, int node, const int *mappe
                 spec.settings ? reason.text : "no settings");
 }
 
-/* `made`: by node of the graph that is made, the one that it stands for; the caller frees it. */
-static enum status fold_graph(const struct graph *from, struct graph *to, int **made)
+static enum status fold_graph(struct teacher *teacher)
 {
-    int *mapped = memory_new((size_t)from->count, sizeof *mapped), *sources = NULL, count = 0;
+    const struct graph *from = &teacher->whole;
+    struct graph *to = &teacher->graph;
+    int *mapped = memory_new((size_t)from->count, sizeof *mapped);
     enum status status = OK;
     graph_begin(to, from->arch, from->nodes[0].shape);
-    *array_push(sources, count) = 0;
+    teacher->sources = memory_new((size_t)from->count, sizeof *teacher->sources);
     for (int i = 1; i < from->count && status == OK; i++) {
         if (from->nodes[i].op->training_only) {
             mapped[i] = mapped[from->nodes[i].inputs[0]];
@@ -93,12 +94,10 @@ static enum status fold_graph(const struct graph *from, struct graph *to, int **
         if (is_folded(from, i)) continue;
         status = add_node(from, i, mapped, to);
         mapped[i] = to->count - 1;
-        if (status == OK) *array_push(sources, count) = i;
+        teacher->sources[mapped[i]] = i;
     }
     if (status == OK) to->output = mapped[from->output];
     free(mapped);
-    if (status == OK && made) *made = sources;
-    else free(sources);
     return status;
 }
 
@@ -181,7 +180,7 @@ enum status teacher_open(const struct teacher_options *options, struct teacher *
     free(given);
     TRY(status);
     TRY(load_network(options, teacher->path, &teacher->checksum, &teacher->whole));
-    TRY(fold_graph(&teacher->whole, &teacher->graph, NULL));
+    TRY(fold_graph(teacher));
     if (teacher->graph.classes != options->student->classes)
         return refuse(options, teacher->path, "its network has another number of classes");
     *joined = graph_with_teacher(options->student, &teacher->graph);
@@ -284,14 +283,8 @@ static enum status write_node(const struct store *whole, int source, struct stor
 
 static enum status fill(const struct teacher *teacher, const struct store *whole, struct store *store)
 {
-    struct graph again;
-    int *sources = NULL;
-    enum status status = fold_graph(&teacher->whole, &again, &sources);
-    for (int i = 1; i < store->graph->count && status == OK; i++)
-        status = write_node(whole, sources[i], store, i);
-    free(sources);
-    graph_free(&again);
-    return status == OK ? store_refresh(store) : status;
+    for (int i = 1; i < store->graph->count; i++) TRY(write_node(whole, teacher->sources[i], store, i));
+    return store_refresh(store);
 }
 
 static struct store_options teacher_store_options(enum dtype low)
@@ -340,6 +333,7 @@ void teacher_close(struct teacher *teacher)
     if (teacher->store.memory) store_close(&teacher->store);
     if (teacher->graph.nodes) graph_free(&teacher->graph);
     if (teacher->whole.nodes) graph_free(&teacher->whole);
+    free(teacher->sources);
     free(teacher->path);
     free(teacher->checksum);
     free(teacher->distill);

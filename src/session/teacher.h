@@ -10,6 +10,7 @@ struct teacher {
     char *checksum;            /* of them all; NULL: the file has none */
     struct graph whole;        /* as it was trained */
     struct graph graph;        /* as it runs */
+    int *sources;              /* [graph.count] the node of `whole` that each stands for */
     struct store store;        /* of `graph`; no memory: not opened */
     char *distill;             /* settings of the op distill */
 };
