@@ -24,8 +24,8 @@ static bool take_result(struct match *m)
     return true;
 }
 
-/* Settings of `op` from this text and a batch norm's; NULL if the op refuses the inputs of `at`, the first of
- * which is the first instruction's. Frees `text`. */
+/* Settings of `op` from this text and a batch norm's; NULL if the op refuses the inputs of `at`, with that of
+ * the first instruction as the first one. Frees `text`. */
 static const void *folded_settings(const struct match *m, const struct op *op, const struct instruction *at,
                                    const struct batchnorm *norm, char *text)
 {
@@ -52,7 +52,7 @@ static bool take_conv(struct match *m, const struct op *op, const void *settings
     return true;
 }
 
-/* Of a 1x1 convolution with large results, which may leave out pixels. */
+/* The convolution is 1x1, may leave out pixels, and has a large result. */
 static bool fold(struct match *m)
 {
     const struct op *op = build_op("conv_batchnorm");
@@ -87,7 +87,7 @@ static bool fold_pool(struct match *m)
     return take_result(m);
 }
 
-/* Of a ResNet's first convolution. */
+/* The convolution and the pooling are those of a ResNet. */
 static bool fold_first(struct match *m)
 {
     const struct op *op = build_op("conv_batchnorm_maxpool");
@@ -124,7 +124,7 @@ static bool read_summands(struct match *m)
     return true;
 }
 
-/* A gradient of which the first writes, and the second reads, a part that says all. */
+/* A part of a gradient says all: the first writes it, the second reads it. */
 static bool write_part(struct match *m)
 {
     struct value *value = value_at(m, m->value);
@@ -213,7 +213,7 @@ static bool share_products(struct match *m)
     return between && share(m, sums_new(m, 2));
 }
 
-/* Of a sum whose other summand is there before. */
+/* The other summand is there before. */
 static bool add_summand(struct match *m)
 {
     int other = operand_x(m->second, operand_x(m->second, 0) == m->value);
