@@ -24,8 +24,10 @@ static enum status check_output(const struct cmd *cmd)
     bool onnx = text_ends_in(cmd->output, ".onnx");
     if (!onnx && !text_ends_in(cmd->output, ".safetensors"))
         return fail(USAGE, "export: %s: the name must end in .safetensors or .onnx", cmd->output);
-    if (!onnx && (cmd_value(cmd, "softmax") || cmd_value(cmd, "keep-batchnorm")))
-        return fail(USAGE, "export: --softmax and --keep-batchnorm are for ONNX files");
+    bool only_onnx = cmd_value(cmd, "softmax") || cmd_value(cmd, "keep-batchnorm") ||
+                     cmd_value(cmd, "preprocess");
+    if (!onnx && only_onnx)
+        return fail(USAGE, "export: --softmax, --preprocess and --keep-batchnorm are for ONNX files");
     return cmd_check_output(cmd, cmd->output, onnx ? ONNX_SIGNATURE : EXPORT_SAFETENSORS_SIGNATURE);
 }
 
@@ -57,6 +59,7 @@ static const struct cmd_option options[] = {
     {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
     {"names", "LIBRARY", "names and shapes of torchvision, timm or hf (Hugging Face transformers)"},
     {"softmax", NULL, "ONNX: probabilities instead of logits"},
+    {"preprocess", NULL, "ONNX: the input is bytes of images, which the network normalises"},
     {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},
     {0},
 };

@@ -1,5 +1,6 @@
 #include "export_onnx.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -29,7 +30,7 @@ static void write_size(struct onnx *onnx, const char *key, struct image_size siz
 }
 
 /* JSON, by the names of the options. */
-static void write_metadata(struct onnx *onnx, const struct session *session)
+static void write_metadata(struct onnx *onnx, const struct session *session, bool preprocesses)
 {
     const struct data *data = &session->data;
     struct text classes = {0};
@@ -41,6 +42,7 @@ static void write_metadata(struct onnx *onnx, const struct session *session)
     char *fit = option_value(option_find("augment", "fit"), session->settings);
     if (data->augment.fit != IMAGE_FIT_CROP) onnx_metadata(onnx, "fit", fit);
     free(fit);
+    if (preprocesses) onnx_metadata(onnx, "preprocess", "true");
     write_size(onnx, "val_resize", data->augment.val_resize);
     write_size(onnx, "val_crop", (struct image_size){data->val.h, data->val.w});
     write_list(onnx, "mean", data->augment.mean, data->channels);
@@ -55,7 +57,7 @@ static enum status write_file(const struct trained *trained, const struct graph_
     TRY(onnx_open(path, graph->arch, &onnx));
     enum status status = graph_onnx(graph, options, &onnx);
     onnx_end(&onnx);
-    write_metadata(&onnx, &trained->session);
+    write_metadata(&onnx, &trained->session, options->mean != NULL);
     enum status closed = onnx_close(&onnx, status == OK);
     return status == OK ? closed : status;
 }
@@ -83,15 +85,20 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
         .scales = data->target == TARGET_NUMBER,
         .scale = data->value_std,
         .offset = data->value_mean,
+        .mean = cmd_value(cmd, "preprocess") ? data->augment.mean : NULL,
+        .std = data->augment.std,
         .keep_batchnorm = cmd_value(cmd, "keep-batchnorm") != NULL,
         .read = read_param,
         .context = &trained.store,
     };
     enum status status = write_file(&trained, &options, cmd->output);
     const struct images *images = &trained.session.data.val;
+    char input[64];
+    int channels = data->channels;
+    if (options.mean) snprintf(input, sizeof input, "Nx%dx%dx%d bytes", images->h, images->w, channels);
+    else snprintf(input, sizeof input, "Nx%dx%dx%d", channels, images->h, images->w);
     if (status == OK)
-        log_info("%s: input Nx%dx%dx%d, %s of %d %s, weights in %s", cmd->output,
-                 trained.session.data.channels, images->h, images->w,
+        log_info("%s: input %s, %s of %d %s, weights in %s", cmd->output, input,
                  options.scales                       ? "values"
                  : options.softmax || options.sigmoid ? "probabilities"
                                                       : "logits", trained.session.graphs.evaluation.classes,

@@ -40,12 +40,14 @@ def compare(net, logits, images, tolerance):
     mean, std = (numpy.array(eval(said[key]), numpy.float32) for key in ("mean", "std"))
     x = ((numpy.load(images) / numpy.float32(255) - mean) / std).transpose(0, 3, 1, 2)
     session = onnxruntime.InferenceSession(net, providers=["CPUExecutionProvider"])
+    raw = session.get_inputs()[0].type == "tensor(uint8)"
+    x = numpy.load(images) if raw else x.astype(numpy.float32)
     ours = numpy.load(logits)
     if session.get_outputs()[0].name == "probabilities":
         ours = numpy.exp(ours - ours.max(1, keepdims=True))
         ours /= ours.sum(1, keepdims=True)
     for batch in (x, x[:1]):
-        theirs = session.run(None, {"input": batch.astype(numpy.float32)})[0]
+        theirs = session.run(None, {"input": batch})[0]
         worst = numpy.abs(theirs - ours[:len(batch)]).max()
         print(f"{net}: {len(batch)} images, largest difference {worst:.2g} of {numpy.abs(ours).max():.3g}")
         if not worst <= tolerance * numpy.abs(ours).max():

@@ -38,6 +38,8 @@ ok "... has the same logits" agrees 1e-4
 ok "... with unfolded batch norm" agrees 1e-4 --keep-batchnorm
 ok "... and with softmax the same probabilities" agrees 1e-4 --softmax
 ok "... approximately in fp16" agrees 1e-2 --dtype fp16
+ok "... of bytes" agrees 1e-4 --preprocess
+ok "... also in fp16" agrees 1e-2 --preprocess --dtype fp16
 gray=28
 ok "a network for gray images" logits pictures noise$gray $gray 1
 ok "... trained" trained $gray -s model.arch=lenet5 -s augment.mean=0.4 -s augment.std=0.2

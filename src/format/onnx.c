@@ -103,7 +103,8 @@ void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct o
     if (bytes > 0) fwrite(data, 1, bytes, onnx->file.stream);
 }
 
-void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, struct onnx_dims dims)
+void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, enum dtype dtype,
+                struct onnx_dims dims)
 {
     struct protobuf shape = {0}, tensor = {0}, type = {0}, value = {0};
     for (int i = 0; i < dims.rank; i++) {
@@ -112,7 +113,7 @@ void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, struc
         else protobuf_text(&dim, DIM_NAME, "batch");
         protobuf_nest(&shape, SHAPE_DIM, &dim);
     }
-    protobuf_int(&tensor, TENSOR_ELEMENT, element_types[F32]);
+    protobuf_int(&tensor, TENSOR_ELEMENT, element_types[dtype]);
     protobuf_nest(&tensor, TENSOR_SHAPE, &shape);
     protobuf_nest(&type, TYPE_TENSOR, &tensor);
     protobuf_text(&value, VALUE_NAME, name);

@@ -53,8 +53,9 @@ enum status onnx_open(const char *path, const char *name, struct onnx *onnx);
 void onnx_node(struct onnx *onnx, const struct onnx_node *node);
 void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct onnx_dims dims,
                  const void *data);
-enum onnx_value { ONNX_INPUT = 11, ONNX_OUTPUT = 12 };   /* of fp32 */
-void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, struct onnx_dims dims);
+enum onnx_value { ONNX_INPUT = 11, ONNX_OUTPUT = 12 };
+void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, enum dtype dtype,
+                struct onnx_dims dims);
 
 /* Ends the graph; then only metadata may follow. */
 void onnx_end(struct onnx *onnx);

@@ -861,13 +861,52 @@ static void write_cast(struct writer *w, const char *from, const char *to, enum 
     onnx_node(w->onnx, &cast);
 }
 
+/* A number a channel, in fp32. */
+static const char *write_channels(struct writer *w, const char *part, const double *mean, const double *std)
+{
+    int64_t channels = w->graph->nodes[0].shape.c;
+    const char *name = name_new(w, "input", part);
+    float *values = memory_new((size_t)channels, sizeof *values);
+    for (int64_t k = 0; k < channels; k++) values[k] = (float)(mean ? -mean[k] / std[k] : 1 / (255 * std[k]));
+    onnx_tensor(w->onnx, name, F32, (struct onnx_dims){3, {channels, 1, 1}}, values);
+    free(values);
+    return name;
+}
+
+/* Normalises bytes, whose channels are innermost. */
+static const char *write_preprocessing(struct writer *w)
+{
+    const struct graph_onnx_options *options = w->options;
+    struct onnx_node floats = {.op = "Cast", .name = name_new(w, "input", "floats"), .input_count = 1,
+                               .inputs = {"input"}};
+    struct onnx_node planes = {.op = "Transpose", .name = name_new(w, "input", "planes"), .input_count = 1,
+                               .inputs = {floats.name}};
+    const struct onnx_node scaled = {.op = "Mul", .name = name_new(w, "input", "scaled"), .input_count = 2,
+                                     .inputs = {planes.name, write_channels(w, "scale", NULL, options->std)}};
+    const struct onnx_node shifted = {
+        .op = "Add", .name = name_new(w, "input", "normalised"), .input_count = 2,
+        .inputs = {scaled.name, write_channels(w, "offset", options->mean, options->std)}};
+    add_int(&floats, "to", 1);
+    add_order(&planes, (const int64_t[]){0, 3, 1, 2});
+    onnx_node(w->onnx, &floats);
+    onnx_node(w->onnx, &planes);
+    onnx_node(w->onnx, &scaled);
+    onnx_node(w->onnx, &shifted);
+    return shifted.name;
+}
+
 static void write_input(struct writer *w)
 {
-    struct shape shape = w->graph->nodes[0].shape;
-    onnx_value(w->onnx, ONNX_INPUT, "input", (struct onnx_dims){4, {0, shape.c, shape.h, shape.w}});
-    w->values[0] = "input";
+    struct shape s = w->graph->nodes[0].shape;
+    const struct onnx_dims bytes = {4, {0, s.h, s.w, s.c}}, floats = {4, {0, s.c, s.h, s.w}};
+    bool raw = w->options->mean != NULL;
+    onnx_value(w->onnx, ONNX_INPUT, "input", raw ? U8 : F32, raw ? bytes : floats);
+    w->values[0] = raw ? write_preprocessing(w) : "input";
     w->ranks[0] = 4;
-    if (w->options->dtype == F16) write_cast(w, "input", w->values[0] = name_new(w, "input", "half"), F16);
+    if (w->options->dtype != F16) return;
+    const char *half = name_new(w, "input", "half");
+    write_cast(w, w->values[0], half, F16);
+    w->values[0] = half;
 }
 
 static void write_unit(struct writer *w, const char *name)
@@ -895,7 +934,7 @@ static void write_output(struct writer *w)
     if (options->softmax) add_int(&last, "axis", 1);
     if (probabilities) onnx_node(w->onnx, &last);
     if (options->scales) write_unit(w, name);
-    onnx_value(w->onnx, ONNX_OUTPUT, name, (struct onnx_dims){2, {0, w->graph->classes}});
+    onnx_value(w->onnx, ONNX_OUTPUT, name, F32, (struct onnx_dims){2, {0, w->graph->classes}});
 }
 
 enum status graph_onnx(const struct graph *graph, const struct graph_onnx_options *options, struct onnx *onnx)

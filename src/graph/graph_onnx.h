@@ -10,6 +10,8 @@ struct graph_onnx_options {
     bool sigmoid;                /* ... of each label */
     bool scales;                 /* the output is a number: the network's times `scale`, plus `offset` */
     double scale, offset;
+    const double *mean, *std;    /* [channels]: the input is bytes, of which x / 255 is normalised by these;
+                                  * NULL: it is what the network gets */
     bool keep_batchnorm;         /* do not fold batch norm into the convolution before it */
     /* A parameter's values, in torch's shape and order. */
     enum status (*read)(void *context, int param, float *values);
@@ -17,8 +19,9 @@ struct graph_onnx_options {
 };
 
 /* Writes nodes, weights and values between onnx_open and onnx_end. The input, "input", is batch x c x h x w
- * as the network gets it; the output, "logits", "probabilities" or "value", batch x classes; both are fp32.
- * USAGE, with the layer, for what ONNX cannot express or fp16 cannot represent. */
+ * as the network gets it, in fp32, or batch x h x w x c bytes; the output, "logits", "probabilities" or
+ * "value", batch x classes in fp32. USAGE, with the layer, for what ONNX cannot express or fp16 cannot
+ * represent. */
 enum status graph_onnx(const struct graph *graph, const struct graph_onnx_options *options,
                        struct onnx *onnx);
 
