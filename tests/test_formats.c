@@ -337,7 +337,7 @@ static void folder_says_what_is_missing(void **state)
     expect_refused("folder", &options, "images outside of class folders are skipped: 1");
     case_write(folder, "b/phone.heic", "\0\0\0\x18" "ftypheix\0\0\0\0", 16);
     expect_refused("folder", &options,
-                   "are skipped: 1, such as b/phone.heic (HEIC); amptrain.ini(5) says how");
+                   "are skipped: 1, such as b/phone.heic (HEIC); `mogrify -format png FILE...` converts");
     case_remove(folder);
     options.path = "/nonexistent/train";
     expect_refused("folder", &options, "/nonexistent/train: No such file");
