@@ -1,6 +1,6 @@
 /* make_pictures.c: writes a small data set of PNG files, as a user would have one:
  * FOLDER/apple/N.png are reddish, FOLDER/pear/N.png greenish, in uneven sizes; with HEIGHT and WIDTH of this
- * size, and only their first third has the colour. */
+ * size, and only their first third has the colour; with `deep`, of 16 bits a channel. */
 #include <png.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,9 +11,10 @@
 #define COUNT 24          /* of each class */
 #define SIDE_MAX 64
 
-static int write_picture(const char *path, int strong, int number, const unsigned size[2])
+static int write_picture(const char *path, int strong, int number, const unsigned size[2], bool deep)
 {
     static uint8_t pixels[SIDE_MAX * SIDE_MAX * 3];
+    static uint16_t words[SIDE_MAX * SIDE_MAX * 3];
     png_image image = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_RGB};
     image.height = size ? size[0] : SIDE_MAX - (unsigned)number % 5;
     image.width = size ? size[1] : SIDE_MAX - (unsigned)number % 9;
@@ -24,14 +25,16 @@ static int write_picture(const char *path, int strong, int number, const unsigne
             pixels[3 * i + c] = (uint8_t)(base + (i * 7 + (unsigned)number * 13) % 101);
         }
     }
-    return png_image_write_to_file(&image, path, 0, pixels, 0, NULL) ? 0 : 1;
+    for (unsigned i = 0; i < 3 * image.width * image.height; i++) words[i] = (uint16_t)(257 * pixels[i]);
+    if (deep) image.format = PNG_FORMAT_LINEAR_RGB;
+    return png_image_write_to_file(&image, path, 0, deep ? (void *)words : pixels, 0, NULL) ? 0 : 1;
 }
 
 int main(int count, char **words)
 {
     static const char *const names[] = {"apple", "pear"};
-    if (count != 2 && count != 4) return 2;
-    bool sized = count == 4;
+    if (count < 2 || count > 4) return 2;
+    bool sized = count == 4, deep = count == 3;
     const unsigned size[] = {sized ? (unsigned)atoi(words[2]) : 0, sized ? (unsigned)atoi(words[3]) : 0};
     if (size[0] > SIDE_MAX || size[1] > SIDE_MAX) return 2;
     char path[4096];
@@ -41,7 +44,7 @@ int main(int count, char **words)
         failed |= mkdir(path, 0777);
         for (int number = 0; number < COUNT; number++) {
             snprintf(path, sizeof path, "%s/%s/%d.png", words[1], names[class], number);
-            failed |= write_picture(path, class, number, sized ? size : NULL);
+            failed |= write_picture(path, class, number, sized ? size : NULL, deep);
         }
     }
     return failed ? 1 : 0;
