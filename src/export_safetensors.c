@@ -70,8 +70,8 @@ static void add_item(struct export *export, char *name, enum dtype dtype, struct
 }
 
 /* A parameter of ours, which the library may divide. */
-static void add_parameter(struct export *export, const char *ours, enum dtype dtype, struct shape shape,
-                          const int *entries)
+static enum status add_parameter(struct export *export, const char *ours, enum dtype dtype,
+                                 struct shape shape, const int *entries)
 {
     struct weights_part parts[WEIGHTS_SOURCES_MAX];
     char *name = weights_names_apply(&export->names, ours, &shape);
@@ -80,7 +80,10 @@ static void add_parameter(struct export *export, const char *ours, enum dtype dt
         export->parts[export->count] = parts[i];
         add_item(export, parts[i].name, dtype, parts[i].shape, entries);
     }
+    enum status status = count > 0 ? OK : fail(BAD_CHECKPOINT, "%s: '%s' cannot be divided as '%s'",
+                                               export->from[0].path, ours, name);
     free(name);
+    return status;
 }
 
 static enum status choose(struct export *export)
@@ -94,7 +97,7 @@ static enum status choose(struct export *export)
         if (!weights_plain(entry)) continue;
         status = choose_entries(export, entry, entries);
         enum dtype dtype = is_number(entry->dtype) ? export->dtype : entry->dtype;
-        if (status == OK) add_parameter(export, entry->name, dtype, entry->shape, entries);
+        if (status == OK) status = add_parameter(export, entry->name, dtype, entry->shape, entries);
     }
     free(entries);
     return status;
@@ -300,7 +303,7 @@ static enum status open_names(struct export *export, const char *library, const 
 
 /* ---- Files of other libraries ---- */
 
-static void add_recognised(struct export *export, const struct graph *graph, const int *entries)
+static enum status add_recognised(struct export *export, const struct graph *graph, const int *entries)
 {
     open_items(export, graph->param_count);
     for (int i = 0; i < graph->param_count; i++) {
@@ -308,9 +311,10 @@ static void add_recognised(struct export *export, const struct graph *graph, con
         const struct weights_entry *entry = &export->from[0].entries[entries[i]];
         struct shape shape = graph->params[i].spec.shape;
         if (shape_count(shape) != shape_count(entry->shape)) shape = entry->shape;   /* of other images */
-        add_parameter(export, graph->params[i].name, is_number(entry->dtype) ? export->dtype : entry->dtype,
-                      shape, &entries[i]);
+        enum dtype dtype = is_number(entry->dtype) ? export->dtype : entry->dtype;
+        TRY(add_parameter(export, graph->params[i].name, dtype, shape, &entries[i]));
     }
+    return OK;
 }
 
 static enum status choose_in_graph(struct export *export, const char *library, const char *arch, int classes)
@@ -325,7 +329,7 @@ static enum status choose_in_graph(struct export *export, const char *library, c
     TRY(status);
     status = open_names(export, library, arch);
     if (status == OK) status = weights_match(&export->from[0], &graph, &match);
-    if (status == OK) add_recognised(export, &graph, match.entries);
+    if (status == OK) status = add_recognised(export, &graph, match.entries);
     weights_match_free(&match);
     graph_free(&graph);
     return status;

@@ -380,6 +380,7 @@ static const struct {
     {"class+other", NULL, {0}},
     {"numbers|", NULL, {0}},             /* the second half is not 0 */
     {"b|", NULL, {0}},
+    {"empty|", NULL, {0}},
 };
 
 static void check_made(struct weights_file *file, size_t i)
@@ -406,16 +407,16 @@ static void test_tensors_that_are_made_of_others(void **state)
     const struct safetensors_item items[] = {
         {"a.q.w", F32, MATRIX(1, 3)}, {"a.k.w", F32, MATRIX(1, 3)}, {"a.v.w", F32, MATRIX(1, 3)},
         {"b", F32, VECTOR(2)}, {"class", F32, TOKENS(1, 2)}, {"position", F32, TOKENS(3, 2)},
-        {"numbers", F32, MATRIX(2, 4)}, {"zeros", F32, MATRIX(2, 4)},
+        {"numbers", F32, MATRIX(2, 4)}, {"zeros", F32, MATRIX(2, 4)}, {"empty", F32, MATRIX(1 << 30, 0)},
     };
-    const struct safetensors_content content = {items, 8, NULL, 0, count_or_zero, (void *)items};
+    const struct safetensors_content content = {items, 9, NULL, 0, count_or_zero, (void *)items};
     struct weights_file file;
     struct reason reason;
     assert_int_equal(safetensors_write(path, &content), OK);
     assert_true(weights_file_open(path, &file, &reason));
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) check_made(&file, i);
-    assert_int_equal(file.count, 8);
-    assert_true(weights_file_find(&file, "a.v.w") < 8);
+    assert_int_equal(file.count, 9);
+    assert_true(weights_file_find(&file, "a.v.w") < 9);
     weights_file_close(&file);
 }
 

@@ -234,7 +234,7 @@ static int divide_rows(const char *name, const char *open, struct shape shape, s
     const char *close = strchr(open, '}'), *at = open + 1;
     int count = 1;
     for (const char *c = open; close && c < close; c++) count += *c == ',';
-    if (!close || count > WEIGHTS_SOURCES_MAX) return 0;
+    if (!close || count > WEIGHTS_SOURCES_MAX || shape.dim[0] % count != 0) return 0;
     shape.dim[0] /= count;
     for (int i = 0; i < count; i++) {
         int length = (int)strcspn(at, ",}");
@@ -251,8 +251,7 @@ int weights_names_divide(const struct weights_names *names, const char *expressi
                          struct weights_part parts[WEIGHTS_SOURCES_MAX])
 {
     const char *sign = names->count > 0 ? strpbrk(expression, WEIGHTS_SIGNS) : NULL;
-    int count = sign && *sign == '{' ? divide_rows(expression, sign, shape, parts) : 0;
-    if (count > 0) return count;
+    if (sign && *sign == '{') return divide_rows(expression, sign, shape, parts);
     int length = (int)(sign ? (size_t)(sign - expression) : strlen(expression));
     struct weights_part part = {.name = text_format("%.*s", length, expression), .shape = shape};
     if (sign && *sign == '[') {

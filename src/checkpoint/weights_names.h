@@ -49,7 +49,7 @@ struct weights_part {
     int64_t row;                /* of so many numbers, behind which are as many zeros; 0: all are one */
 };
 
-/* The tensors of the library, at least one, by which an expression's tensor can be made: the inverse of
- * weights_file_make. Without rules every name is its own. */
+/* The tensors of the library by which an expression's tensor can be made: the inverse of weights_file_make.
+ * 0: its rows cannot be divided so. Without rules every name is its own. */
 int weights_names_divide(const struct weights_names *names, const char *expression, struct shape shape,
                          struct weights_part parts[WEIGHTS_SOURCES_MAX]);

@@ -290,7 +290,7 @@ static bool make_half(const struct weights_file *file, const char *sign, struct 
     free(name);
     if (!good) return false;
     made->shape = source_of(file, made, 0)->shape;
-    if (made->shape.rank != 2 || made->shape.dim[1] % 2 != 0) return false;
+    if (made->shape.rank != 2 || made->shape.dim[1] < 2 || made->shape.dim[1] % 2 != 0) return false;
     made->shape.dim[1] /= 2;
     return read_halves(file, made, NULL, &zeros, &unsaid) && zeros;
 }
