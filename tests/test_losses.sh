@@ -8,7 +8,7 @@ export OMP_WAIT_POLICY
 faulty=$top_builddir/tests/faulty
 
 "$top_builddir/tests/make_pictures" pictures || exit 1
-sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures' -e 's/^crop.*/crop = 32/' \
+sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures' -e 's/^crop.*/crop = 32\nval_resize = 32/' \
     -e 's/^batch.*/batch = 4/' -e 's/^epochs.*/epochs = 2/' -e 's/^every = 3 steps/every = 0/' \
     -e 's/^precision.*/precision = fp32/' -e 's/tiny.ini/coloured.ini/' run.ini >pictures.ini
 sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 32/' tiny.ini >coloured.ini
