@@ -93,6 +93,25 @@ static double clamp(double value, double least, double most)
     return value < least ? least : value > most ? most : value;
 }
 
+static bool has_batchnorm(const struct graph *graph)
+{
+    for (int i = 1; i < graph->count; i++)
+        if (strcmp(graph->nodes[i].op->name, "batchnorm") == 0) return true;
+    return false;
+}
+
+#define LR_MOST 0.01
+#define LR_STEPS 2           /* the sum of the rates that few steps get */
+
+/* Adam moves a weight by its rate in a step, at most: few steps need a higher one to get anywhere, which
+ * networks with batch norm bear (bench/NOTES.md). */
+static double choose_lr(const struct init_findings *found, const struct init_tuning *tuning)
+{
+    double usual = 0.001 * sqrt(tuning->batch / 32.0);
+    double steps = tuning->epochs * fmax(1, floor((double)found->images / tuning->batch));
+    return tuning->batch_norm ? clamp(LR_STEPS / steps, usual, LR_MOST) : usual;
+}
+
 /* Few images are seen more often, in smaller batches; and then the first layers, which are general, may
  * change less: 1 %, 3 %, 10 % of the classifier's rate. */
 static void choose_numbers(const struct init_findings *found, struct init_tuning *tuning)
@@ -102,7 +121,7 @@ static void choose_numbers(const struct init_findings *found, struct init_tuning
     while (tuning->batch > 1 && tuning->batch > images * 3 / 4) tuning->batch /= 2;
     tuning->epochs = (int)nearbyint(clamp(950 / sqrt(images), 5, 50));
     tuning->freeze_epochs = (int)clamp(tuning->epochs / 8, 1, 5);
-    tuning->lr = 0.001 * sqrt(tuning->batch / 32.0);
+    tuning->lr = choose_lr(found, tuning);
     double first = images < 1000 ? 0.01 : images < 10000 ? 0.03 : 0.1;
     tuning->layer_decay = floor(1000 * pow(first, 1.0 / tuning->depth)) / 1000;
 }
@@ -149,6 +168,7 @@ enum status init_tuning_make(const char *weights, const struct init_findings *fo
     TRY(open_graph(tuning->weights.arch, &graph));
     tuning->depth = depth_of(&graph);
     tuning->others = all_but_classifier(&graph);
+    tuning->batch_norm = has_batchnorm(&graph);
     graph_free(&graph);
     choose_numbers(found, tuning);
     choose_size(found, tuning);
@@ -212,7 +232,8 @@ static void add_network(const struct init_tuning *tuning, const struct init_find
     init_add(out, "freeze_epochs", "... wait until that has learned something", "%d", tuning->freeze_epochs);
     text_add(out, "\n[optimizer]\n");
     init_add(out, "name", "Adam with weight decay", "adamw");
-    init_add(out, "lr", "the peak, for the classifier", "%.3g", tuning->lr);
+    init_add(out, "lr", tuning->lr > 0.002 ? "the peak, for the classifier; high for few steps"
+                                           : "the peak, for the classifier", "%.3g", tuning->lr);
     snprintf(rate, sizeof rate, "... times this a layer: %.0f %% of it at the first",
              100 * pow(tuning->layer_decay, tuning->depth));
     init_add(out, "layer_decay", rate, "%.3f", tuning->layer_decay);

@@ -9,6 +9,7 @@ struct init_tuning {
     struct weights_identity weights;
     char *path;                      /* of the weights */
     int depth;                       /* layers with weights in front of the classifier */
+    bool batch_norm;                 /* it has some */
     char *others;                    /* patterns of all parameters but the classifier's */
     struct image_size crop, resize;
     int batch, epochs, freeze_epochs;

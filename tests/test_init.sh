@@ -84,6 +84,7 @@ ok "... which is said" grep -q "is of the network resnet20, 10 classes" err
 ok "... with their normalisation" has '^mean = 0.25 0.25 0.25 '
 ok "... at their size" has '^val_crop = 8 '
 ok "... the classifier first" has '^freeze = conv\*, bn\*, layer\* '
+ok "... few steps at a high rate" has '^lr = 0.01  *; .* high for few steps$'
 ok "... in lines of 80 characters" fits out.ini
 ok "... which trains" "$AMPTRAIN" -q -c out.ini -s run.max_steps=1 -s run.device=cpu
 elsewhere() {
