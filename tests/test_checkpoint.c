@@ -1095,6 +1095,35 @@ static void inputs_that_cannot_be(void **state)
     assert_int_equal(h + w + channels, 0);
 }
 
+/* Numbers of threads and thresholds that no run writes are as none at all. */
+static void numbers_that_cannot_be(void **state)
+{
+    static const struct {
+        const char *text;
+        int threads;
+    } counts[] = {{"3", 3}, {"0", 0}, {"-1", 0}, {"100000000000000000000", 0}, {"many", 0}, {"", 0}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        struct safetensors_pair pair = {(char *)"threads", (char *)counts[i].text};
+        const struct safetensors file = {.metadata = &pair, .metadata_count = 1};
+        assert_int_equal(checkpoint_threads(&file), counts[i].threads);
+    }
+    static const char *const bad[] = {"[0.5]", "[0.5,0.25,1]", "[0.5,\"0.25\"]", "[0.5,null]", "[0.5,[0.25]]",
+                                      "[0.5,0.25", "0.5", "{}", ""};
+    struct safetensors_pair pair = {(char *)"thresholds", (char *)"[0.5,0.25]"};
+    const struct safetensors file = {.metadata = &pair, .metadata_count = 1}, none = {0};
+    double *thresholds = checkpoint_thresholds(&file, 2);
+    assert_non_null(thresholds);
+    assert_true(thresholds[0] == 0.5 && thresholds[1] == 0.25);
+    free(thresholds);
+    assert_null(checkpoint_thresholds(&none, 2));
+    assert_null(checkpoint_thresholds(&file, 0));
+    assert_int_equal(checkpoint_threads(&none), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pair.value = (char *)bad[i];
+        assert_null(checkpoint_thresholds(&file, 2));
+    }
+}
+
 static int make_folder(void **state)
 {
     return mkdtemp(folder) == NULL || directory_open(folder, &directory) != OK;
@@ -1119,7 +1148,7 @@ int main(void)
         cmocka_unit_test(more_than_a_run_can_have),
         cmocka_unit_test(positions_that_cannot_be),
         cmocka_unit_test(serials_that_cannot_be),
-        cmocka_unit_test(inputs_that_cannot_be),
+        cmocka_unit_test(inputs_that_cannot_be), cmocka_unit_test(numbers_that_cannot_be),
         cmocka_unit_test(none_at_all),
         cmocka_unit_test(another_run), cmocka_unit_test(of_an_older_version),
         cmocka_unit_test(previous),
