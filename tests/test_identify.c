@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -296,6 +297,107 @@ static void test_norm_eps_of_card(void **state)
     }
 }
 
+/* ---- Networks and names of the user's own ($AMPTRAIN_DATADIR) ---- */
+
+static void own_begin(void)
+{
+    char *models = text_format("%s/models", folder);
+    assert_int_equal(mkdir(models, 0777), 0);
+    assert_int_equal(setenv("AMPTRAIN_DATADIR", folder, 1), 0);
+    free(models);
+}
+
+static void own_end(void)
+{
+    static const char *const names[] = {"models/mine.ini", "models/timm.names", "models"};
+    unsetenv("AMPTRAIN_DATADIR");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *name = text_format("%s/%s", folder, names[i]);
+        remove(name);
+        free(name);
+    }
+}
+
+/* The weights are of a network, and could also be of another one, which is said. */
+static void expect_one_of(const char *arch, const char *other)
+{
+    struct weights_identity found;
+    struct caught caught;
+    char *words = text_format("could also be of %s", other);
+    caught_begin(&caught);
+    enum status status = weights_identify(path, &found);
+    caught_end(&caught);
+    assert_int_equal(status, OK);
+    assert_string_equal(found.arch, arch);
+    assert_true(caught_has(&caught, words));
+    free(words);
+    text_free(&caught.words);
+    weights_identity_free(&found);
+}
+
+/* A network with the tensors of another one: the card, or else the file's name, decides. */
+static void test_networks_with_the_same_tensors(void **state)
+{
+    const struct weights_names ours = {0};
+    struct graph graph;
+    char *mine = text_format("%s/models/mine.ini", folder), *named = text_format("%s/mine.pth", folder);
+    open_network("resnet20", 10, &graph);
+    write_network(&graph, &ours, "");
+    graph_free(&graph);
+    own_begin();
+    assert_int_equal(symlink(SOURCEDIR "/conf/models/resnet20.ini", mine), 0);
+    write_beside("config.json", "{\"architecture\":\"mine\"}");
+    expect_one_of("mine", "resnet20");
+    write_beside("config.json", "{\"architecture\":\"resnet20\"}");
+    expect_one_of("resnet20", "mine");
+    write_beside("config.json", "{}");
+    assert_int_equal(rename(path, named), 0);
+    char usual[sizeof path];
+    memcpy(usual, path, sizeof path);
+    snprintf(path, sizeof path, "%s", named);
+    expect_one_of("mine", "resnet20");
+    memcpy(path, usual, sizeof path);
+    remove(named);
+    own_end();
+    free(named);
+    free(mine);
+}
+
+/* What a file of names cannot say is refused with its line, wherever names are asked for. */
+static void test_names_that_cannot_be(void **state)
+{
+    static const char *const lines[] = {
+        "a = ", "a = b [", "a = b [1,", "a = b []", "a = b [1,x]", "a = b [1,2,3,4,5]", "a = b [1] c", "a = b 1",
+        "@mean = 0.5 0.5", "@std = a b c", "@crop = large", "@size = 224",
+    };
+    const struct weights_names ours = {0};
+    struct weights_identity found;
+    struct weights_names names;
+    struct caught caught;
+    struct graph graph;
+    open_network("resnet20", 10, &graph);
+    write_network(&graph, &ours, "layer1");
+    graph_free(&graph);
+    own_begin();
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char *text = text_format("[resnet*]\n%s\n", lines[i]);
+        write_beside("models/timm.names", text);
+        free(text);
+        caught_begin(&caught);
+        enum status opened = weights_names_open("timm", "resnet20", &names);
+        enum status other = weights_names_open("timm", "vgg16", &names);
+        enum status identified = weights_identify(path, &found);
+        caught_end(&caught);
+        if (opened != USAGE || identified != USAGE) fail_msg("%s: %d, %d", lines[i], opened, identified);
+        assert_int_equal(other, OK);
+        assert_false(names.known);
+        weights_names_close(&names);
+        assert_true(caught_has(&caught, "models/timm.names:2: "));
+        text_free(&caught.words);
+    }
+    own_end();
+}
+
 static int begin_folder(void **state)
 {
     if (!mkdtemp(folder)) return 1;
@@ -319,7 +421,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_networks), cmocka_unit_test(test_others), cmocka_unit_test(test_cards),
         cmocka_unit_test(test_card_of_network), cmocka_unit_test(test_norm_eps_of_card),
-        cmocka_unit_test(test_size_of_network),
+        cmocka_unit_test(test_size_of_network), cmocka_unit_test(test_networks_with_the_same_tensors),
+        cmocka_unit_test(test_names_that_cannot_be),
     };
     return cmocka_run_group_tests(tests, begin_folder, end_folder);
 }
