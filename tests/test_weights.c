@@ -181,6 +181,24 @@ static const struct file {
      "filters of the first convolution are repeated for this model's"},
     {"other filters", "", "1", {{"features.0.weight", FILTERS(2, 3, 5, 5)}, {"features.0.bias", VECTOR(2)},
      HIDDEN, HEAD}, TUNED, BAD_CHECKPOINT, "features.0.weight (2x3x5x5, not 2x1x3x3)"},
+    {"wider filters", "", "1", {{"features.0.weight", FILTERS(2, 3, 3, 5)}, {"features.0.bias", VECTOR(2)},
+     HIDDEN, HEAD}, TUNED, BAD_CHECKPOINT, "features.0.weight (2x3x3x5, not 2x1x3x3)"},
+    {"more filters", "", "1", {{"features.0.weight", FILTERS(4, 3, 3, 3)}, {"features.0.bias", VECTOR(2)},
+     HIDDEN, HEAD}, TUNED, BAD_CHECKPOINT, "features.0.weight (4x3x3x3, not 2x1x3x3)"},
+    {"filters of no images", "", "1", {{"features.0.weight", FILTERS(2, 0, 3, 3)},
+     {"features.0.bias", VECTOR(2)}, HIDDEN, HEAD}, TUNED, BAD_CHECKPOINT,
+     "features.0.weight (2x0x3x3, not 2x1x3x3)"},
+    {"filters as a matrix", "", "1", {{"features.0.weight", MATRIX(2, 27)}, {"features.0.bias", VECTOR(2)},
+     HIDDEN, HEAD}, TUNED, BAD_CHECKPOINT, "features.0.weight (2x27, not 2x1x3x3)"},
+    {"a head for another network", "", NULL,
+     {FEATURES, HIDDEN, {"classifier.6.weight", MATRIX(9, 5)}, {"classifier.6.bias", VECTOR(9)}}, TUNED,
+     BAD_CHECKPOINT, "classifier.6.weight (9x5, not 3x4)"},
+    {"a head that convolves", "", NULL,
+     {FEATURES, HIDDEN, {"classifier.6.weight", FILTERS(9, 4, 1, 1)}, {"classifier.6.bias", VECTOR(9)}}, TUNED,
+     BAD_CHECKPOINT, "classifier.6.weight (9x4x1x1, not 3x4)"},
+    {"what follows from shapes", "", NULL,
+     {FEATURES, HIDDEN, HEAD, {"attn.relative_position_index", MATRIX(2, 2)}, {"attn.attn_mask", MATRIX(2, 2)},
+      {"mask_token", VECTOR(4)}}, EXACT, OK, ""},
 };
 #define FILES (int)(sizeof files / sizeof *files)
 
@@ -381,6 +399,18 @@ static const struct {
     {"numbers|", NULL, {0}},             /* the second half is not 0 */
     {"b|", NULL, {0}},
     {"empty|", NULL, {0}},
+    {"odd|", NULL, {0}},
+    {"zeros|x", NULL, {0}},
+    {"other|", NULL, {0}},
+    {"{number,number}", NULL, {0}},      /* no rows to join */
+    {"position[0:]", NULL, {0}},
+    {"position[-1:]", NULL, {0}},
+    {"other[1:]", NULL, {0}},
+    {"two[1:]", NULL, {0}},              /* of two images */
+    {"two+position", NULL, {0}},
+    {"class+two", NULL, {0}},
+    {"class+wide", NULL, {0}},
+    {"b+class", NULL, {0}},
 };
 
 static void check_made(struct weights_file *file, size_t i)
@@ -408,15 +438,18 @@ static void test_tensors_that_are_made_of_others(void **state)
         {"a.q.w", F32, MATRIX(1, 3)}, {"a.k.w", F32, MATRIX(1, 3)}, {"a.v.w", F32, MATRIX(1, 3)},
         {"b", F32, VECTOR(2)}, {"class", F32, TOKENS(1, 2)}, {"position", F32, TOKENS(3, 2)},
         {"numbers", F32, MATRIX(2, 4)}, {"zeros", F32, MATRIX(2, 4)}, {"empty", F32, MATRIX(1 << 30, 0)},
+        {"odd", F32, MATRIX(2, 3)}, {"number", F32, {.dim = {1, 1, 1, 1}}}, {"wide", F32, TOKENS(1, 3)},
+        {"two", F32, {.rank = 3, .dim = {2, 3, 2, 1}}},
     };
-    const struct safetensors_content content = {items, 9, NULL, 0, count_or_zero, (void *)items};
+    const int count = sizeof items / sizeof *items;
+    const struct safetensors_content content = {items, count, NULL, 0, count_or_zero, (void *)items};
     struct weights_file file;
     struct reason reason;
     assert_int_equal(safetensors_write(path, &content), OK);
     assert_true(weights_file_open(path, &file, &reason));
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) check_made(&file, i);
-    assert_int_equal(file.count, 9);
-    assert_true(weights_file_find(&file, "a.v.w") < 9);
+    assert_int_equal(file.count, count);
+    assert_true(weights_file_find(&file, "a.v.w") < count);
     weights_file_close(&file);
 }
 

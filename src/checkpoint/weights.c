@@ -311,7 +311,7 @@ static bool is_head(const char *name)
 static bool is_left_out(const char *name)
 {
     return text_ends_in(name, ".relative_position_index") || text_ends_in(name, ".attn_mask") ||
-           text_ends_in(name, "mask_token");
+           text_ends_in(name, ".mask_token") || strcmp(name, "mask_token") == 0;
 }
 
 static void find_unexpected(const struct loading *loading, struct problems *problems)
