@@ -1124,6 +1124,98 @@ static void numbers_that_cannot_be(void **state)
     }
 }
 
+/* A checkpoint's configuration alone; NULL: it has none. The text is freed with the pair's value. */
+static struct safetensors file_with(const char *config, struct safetensors_pair *pair)
+{
+    struct text text = {0};
+    text_escape(&text, config ? config : "");
+    *pair = (struct safetensors_pair){(char *)"config", text.data};
+    return (struct safetensors){.path = (char *)"it", .metadata = pair, .metadata_count = config != NULL};
+}
+
+/* What may change when a run is resumed, but changes its numbers, is said; what may not is refused. */
+static void what_changes_numbers(void **state)
+{
+    static const struct {
+        const char *then, *now;
+        enum status status;
+        const char *said;
+    } rows[] = {
+        {"", "", OK, ""},
+        {"", "[parallel]\ngpus = 2\n", OK, "it: a step had 1 micro-batch and now has 2: from here on"},
+        {"[parallel]\ngpus = 2\n", "[parallel]\ngpus = 3\n", OK, "it: a step had 2 micro-batches and now has 3"},
+        {"[train]\naccumulate = 6\n", "[parallel]\ngpus = 3\n[train]\naccumulate = 2\n", OK,
+         "it: 3 GPUs add the gradients of 6 micro-batches in a different order than 1"},
+        {"[train]\naccumulate = 4\n", "[parallel]\ngpus = 2\n[train]\naccumulate = 2\n", OK, ""},
+        {"[train]\naccumulate = 4\n", "[train]\naccumulate = 2\n", USAGE, "train.accumulate: 4, now 2"},
+        {"[parallel]\ngpus = 2\n[train]\nsync_bn = yes\n", "[train]\nsync_bn = yes\naccumulate = 2\n", OK,
+         "it: batch norm normalised a step's images in 1 part (train.sync_bn), and now does in 2"},
+        {"[train]\nsync_bn = yes\naccumulate = 2\n", "[parallel]\ngpus = 2\n[train]\nsync_bn = yes\n", OK,
+         "it: batch norm normalised a step's images in 2 parts (train.sync_bn), and now does in 1"},
+        {"[parallel]\nwire = storage\n", "", OK, "it: parallel.wire was storage: from here on"},
+        {"", "[parallel]\nwire = storage\n", OK, "it: parallel.wire was fp32: from here on"},
+        {"", "[train]\nema = 0.9\n", OK, "it: has no averaged weights: they begin with its weights"},
+        {"[train]\nema = 0.9\n", "", USAGE, "train.ema: 0.9, now 0"},
+        {"[train]\nbatch = 32\n", "[train]\nbatch = 64\n", USAGE, "train.batch: 32, now 64"},
+        {"[train]\nbatch = few\n", "", BAD_CHECKPOINT, "it: its configuration is invalid"},
+        {NULL, "", BAD_CHECKPOINT, "it: has no configuration"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct safetensors_pair pair;
+        struct safetensors file = file_with(rows[i].then, &pair);
+        struct settings now;
+        struct caught caught;
+        assert_int_equal(settings_load_text("now", rows[i].now, &now), OK);
+        now.train.loss = TRAIN_LOSS_CE;      /* as a session resolves them */
+        now.data.task = TASK_CLASSIFY;
+        caught_begin(&caught);
+        enum status status = checkpoint_match_settings(&file, &now);
+        caught_end(&caught);
+        if (status != rows[i].status || !caught_has(&caught, rows[i].said))
+            fail_msg("%s -> %s: %d, %s", rows[i].then, rows[i].now, status, caught.words.data);
+        if (!*rows[i].said) assert_string_equal(caught.words.data, "");
+        text_free(&caught.words);
+        settings_free(&now);
+        free(pair.value);
+    }
+}
+
+/* What a run chose itself is taken from its checkpoint, unless it is set now. */
+static void choices_are_recalled(void **state)
+{
+    static const struct {
+        const char *then, *now;
+        int64_t batch, limit, micro_batches;
+    } rows[] = {
+        {"[train]\nbatch = 48\n[memory]\nlimit = 1G\n[parallel]\nmicrobatches = 2\n", "", 48, (int64_t)1 << 30, 2},
+        {"[train]\nbatch = 48\n[memory]\nlimit = 1G\n", "[memory]\nlimit = 2G\n", 48, (int64_t)1 << 31, -1},
+        {"[train]\nbatch = 48\n", "[train]\nbatch = auto\n", 48, -1, -1},
+        {"[train]\nbatch = auto\n[memory]\nlimit = 1G\n", "[train]\nbatch = 16\n", 16, -1, -1},
+        {"[train]\nbatch = few\n", "[train]\nbatch = 16\n", 16, -1, -1},
+        {NULL, "[train]\nbatch = 16\n", 16, -1, -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct safetensors_pair pair;
+        struct safetensors file = file_with(rows[i].then, &pair);
+        struct settings now, usual;
+        struct caught caught;
+        assert_int_equal(settings_load_text("now", rows[i].now, &now), OK);
+        assert_int_equal(settings_load_text("usual", "", &usual), OK);
+        caught_begin(&caught);
+        checkpoint_recall_batch(&file, &now);
+        checkpoint_recall_micro_batches(&file, &now);
+        caught_end(&caught);
+        assert_int_equal(now.train.batch, rows[i].batch);
+        assert_int_equal(now.memory.limit, rows[i].limit < 0 ? (int64_t)usual.memory.limit : rows[i].limit);
+        assert_int_equal(now.parallel.microbatches,
+                         rows[i].micro_batches < 0 ? usual.parallel.microbatches : rows[i].micro_batches);
+        text_free(&caught.words);
+        settings_free(&now);
+        settings_free(&usual);
+        free(pair.value);
+    }
+}
+
 static int make_folder(void **state)
 {
     return mkdtemp(folder) == NULL || directory_open(folder, &directory) != OK;
@@ -1149,6 +1241,7 @@ int main(void)
         cmocka_unit_test(positions_that_cannot_be),
         cmocka_unit_test(serials_that_cannot_be),
         cmocka_unit_test(inputs_that_cannot_be), cmocka_unit_test(numbers_that_cannot_be),
+        cmocka_unit_test(what_changes_numbers), cmocka_unit_test(choices_are_recalled),
         cmocka_unit_test(none_at_all),
         cmocka_unit_test(another_run), cmocka_unit_test(of_an_older_version),
         cmocka_unit_test(previous),
