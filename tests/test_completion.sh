@@ -1,6 +1,7 @@
 #!/bin/sh
 # Bash completion: it offers what the program itself names.
 . "$top_srcdir/tests/tap.sh"
+sanitizers_find_nothing_here "a script of the shell"
 
 if ! command -v bash >/dev/null; then
     echo "1..0 # SKIP there is no bash"

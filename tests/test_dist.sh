@@ -1,6 +1,7 @@
 #!/bin/sh
 # make dist takes along every file of the checkout.
 . "$top_srcdir/tests/tap.sh"
+sanitizers_find_nothing_here "a package is built without"
 
 if ! git -C "$top_srcdir" ls-files >"$scratch/files" 2>/dev/null || ! [ -s "$scratch/files" ]; then
     echo "1..0 # SKIP this is no git checkout"

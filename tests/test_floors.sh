@@ -2,6 +2,7 @@
 # Files include their own folder and lower floors only, never a neighbour's, never up, and nothing leads in a
 # circle; objects call downward only, except through pointers.
 . "$top_srcdir/tests/tap.sh"
+sanitizers_find_nothing_here "no program is run"
 
 floors='0 src/base
 1 alloc

@@ -1,8 +1,7 @@
 #!/bin/sh
 # bench/forecast.sh: its table of forecasts and measured steps, of cases that a seed draws.
 . "$top_srcdir/tests/tap.sh"
-[ -z "${AMPTRAIN_SANITIZED-}" ] ||
-    { skip "the table of forecasts" "it is a script's, and what it measures is tested elsewhere"; finish; exit; }
+sanitizers_find_nothing_here "a script measures what is tested elsewhere"
 
 export NETWORKS="resnet20 resnet32" BATCHES="16 32" SIZES="24 32" PRECISIONS=fp32
 export DEVICE=cpu STEPS=6 PAIRS=1 JOBS=2 OMP_NUM_THREADS=1

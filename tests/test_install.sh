@@ -1,6 +1,7 @@
 #!/bin/sh
 # make install: everything has its place, the program runs from there, and make uninstall leaves nothing.
 . "$top_srcdir/tests/tap.sh"
+sanitizers_find_nothing_here "files are copied"
 
 root=$scratch/root
 prefix=$(sed -n 's/^prefix = //p' "$top_builddir/Makefile")

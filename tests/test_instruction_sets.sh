@@ -44,7 +44,7 @@ products() {
 
 case $(uname -m) in
     x86_64)
-        vectors SSE41 avx2
+        [ -n "${AMPTRAIN_SANITIZED-}" ] || vectors SSE41 avx2
         vectors AVX2 avx512bw
         products AVX512_CORE avx512_bf16
         products AVX512_CORE_BF16 amx_bf16 ;;

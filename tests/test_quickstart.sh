@@ -1,6 +1,7 @@
 #!/bin/sh
 # quickstart: what it asks configure for, with tools that only tell what they are asked.
 . "$top_srcdir/tests/tap.sh"
+sanitizers_find_nothing_here "a script builds without"
 
 mkdir "$scratch/tree" "$scratch/bin"
 cp "$top_srcdir/quickstart" "$scratch/tree"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # README: "Your own images", as it says, on synthetic images and in two epochs.
 . "$top_srcdir/tests/tap.sh"
+sanitizers_find_nothing_here "its commands are tested elsewhere"
 
 cd "$scratch" || exit 1
 mkdir build && ln -s "$AMPTRAIN" build/amptrain
