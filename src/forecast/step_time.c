@@ -59,7 +59,9 @@ struct step_time step_time_simulate(const struct program *const *programs, const
         .ms = 1e3 * (with.seconds + waiting), .exposed_ms = 1e3 * (with.seconds - without.seconds),
         .waiting_ms = 1e3 * waiting, .busy_ms = with.busy,
     };
+    with.busy = NULL;
     for (int s = 0; s < cluster->stages; s++) time.busy_ms[s] *= 1e3;
+    simulation_free(&with);
     simulation_free(&without);
     return time;
 }
