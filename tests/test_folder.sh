@@ -297,11 +297,12 @@ ok "files of other names are nobody's business" unowned
 
 several() {
     rm -f logits*.npy said.*
+    processes='' failed=0
     for i in 1 2 3 4 5 6; do
         "$AMPTRAIN" eval -q -c run.ini --weights whole --logits logits.npy >/dev/null 2>said.$i &
+        processes="$processes $!"
     done
-    failed=0
-    for process in $(jobs -p); do wait "$process" || failed=1; done
+    for process in $processes; do wait "$process" || failed=1; done
     cat said.*
     [ $failed = 0 ] && "$AMPTRAIN" eval -q -c run.ini --weights whole --logits alone.npy &&
         cmp logits.npy alone.npy && [ -z "$(find . -name 'logits*.tmp')" ]
