@@ -219,8 +219,16 @@ static void in_a_thread(void **state)
     remove_all();
 }
 
-/* A device from which the first download takes so long that another run saves in the folder meanwhile. */
+/* A device from which the first download takes so long that another run takes the folder meanwhile. */
 static const struct fixture *other;
+static bool taken;
+
+static bool is_taken(const void *owner)
+{
+    assert_ptr_equal(owner, folder);
+    return taken;
+}
+
 static enum status (*download)(struct device *, int, void *, const void *, size_t);
 
 static enum status slow_download(struct device *device, int stream, void *host, const void *memory,
@@ -228,7 +236,10 @@ static enum status slow_download(struct device *device, int stream, void *host, 
 {
     const struct fixture *saved = other;
     other = NULL;
-    if (saved) assert_int_equal(save_as(saved, (const char *const[]){CHECKPOINT_BEST, NULL}), OK);
+    if (saved) {
+        assert_int_equal(save_as(saved, (const char *const[]){CHECKPOINT_BEST, NULL}), OK);
+        taken = true;
+    }
     return download(device, stream, host, memory, bytes);
 }
 
@@ -244,14 +255,18 @@ static void replaced_while_written(void **state)
         download = slow.transfers.download;
         slow.transfers.download = slow_download;
         struct caught caught;
+        directory.is_lost = is_taken;
+        directory.owner = folder;
+        taken = false;
         caught_begin(&caught);
         first.device->backend = &slow;
         other = &second;
         enum status status = save_as(&first, also);
         first.device->backend = usual;
         caught_end(&caught);
+        directory.is_lost = NULL;
         assert_int_equal(status, FAILED);
-        assert_true(caught_has(&caught, "another process has replaced it"));
+        assert_true(caught_has(&caught, "another process has taken the folder; it is left unchanged"));
         assert_saved(&second);
         assert_int_equal(checkpoint_serial(&directory, CHECKPOINT_BEST),
                          checkpoint_serial(&directory, CHECKPOINT_LAST));

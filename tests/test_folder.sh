@@ -76,8 +76,7 @@ stopped_in_between() {
 
 # made_again WHAT WORDS: it is removed while a run is under way, and another run begins there.
 made_again() {
-    start again -s train.epochs=1000000 -s checkpoint.every='300 steps' -s checkpoint.keep=0 \
-        -s run.report=no -s train.eval_every=0
+    start again -s train.epochs=1000000 -s checkpoint.every='300 steps' -s checkpoint.keep=0
     wait_for [ -f again/checkpoint-previous.safetensors ] || return 1
     # Not in the midst of writing one, when it has found the folder to be its own.
     wait_for stopped_in_between || return 1

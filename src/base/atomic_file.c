@@ -32,6 +32,7 @@ static enum status sync_folder(const struct directory *in, const char *name)
 
 enum status atomic_file_rename(const struct directory *in, const char *from, const char *name)
 {
+    TRY(directory_check(in, name));
     if (renameat(in->file, from, in->file, name) == 0) return sync_folder(in, name);
     char *shown = directory_show(in, from);
     enum status status = fail(FAILED, "%s: cannot rename it to %s: %s", shown, name, strerror(errno));

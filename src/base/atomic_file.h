@@ -6,7 +6,8 @@
 
 #include "base/directory.h"
 
-/* Renames a finished, synced file over `name` and syncs the folder that this lies in. */
+/* Renames a finished, synced file over `name` and syncs the folder that this lies in. FAILED also if that is
+ * lost (directory_check). */
 enum status atomic_file_rename(const struct directory *in, const char *from, const char *name);
 
 /* Gives a file a second name, replacing an existing file: a hard link or, if the file system has none, a

@@ -41,7 +41,7 @@ enum status directory_open(const char *path, struct directory *directory)
 {
     int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file < 0) return fail(FAILED, "%s: cannot open the folder: %s", path, strerror(errno));
-    *directory = (struct directory){file, text_copy(path)};
+    *directory = (struct directory){.file = file, .path = text_copy(path)};
     return OK;
 }
 
@@ -147,6 +147,12 @@ bool directory_read(const struct directory *directory, const char *name, size_t 
     if (good) *bytes = read;
     else free(read);
     return good;
+}
+
+enum status directory_check(const struct directory *directory, const char *name)
+{
+    if (!directory->is_lost || !directory->is_lost(directory->owner)) return OK;
+    return directory_refuse(directory, name, "another process has taken the folder; it is left unchanged");
 }
 
 enum status directory_refuse(const struct directory *directory, const char *name, const char *why)

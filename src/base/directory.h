@@ -9,6 +9,8 @@
 struct directory {
     int file;                  /* descriptor */
     char *path;                /* as it was named, for messages */
+    _Bool (*is_lost)(const void *owner);   /* another process has taken it; NULL: nobody can */
+    const void *owner;
 };
 
 /* Creates a folder and its parents if they do not exist; `mode` is mkdir's. False, with the reason. */
@@ -41,6 +43,9 @@ FILE *directory_stream(const struct directory *directory, const char *name, cons
  * the reason. */
 _Bool directory_read(const struct directory *directory, const char *name, size_t most, char **bytes,
                      size_t *count, struct reason *reason);
+
+/* Checks that the directory is not lost, before a file in it is replaced: FAILED, with a message. */
+enum status directory_check(const struct directory *directory, const char *name);
 
 /* Reports that a file cannot be written: FAILED. */
 enum status directory_refuse(const struct directory *directory, const char *name, const char *why);

@@ -50,7 +50,7 @@ struct checkpoint_source {
  * checkpoint-previous. Whatever fails, a valid checkpoint remains under one of the two names. `also`:
  * additional names, terminated by NULL; NULL: none. They are set before it becomes the last one, so that a
  * run that dies in between sets them again when it is resumed. Failing to set one is only a warning. FAILED,
- * with all files as they were: another process has meanwhile replaced checkpoint-last. */
+ * with all files as they were: another process has meanwhile taken the folder (directory_check). */
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
                             const struct directory *folder, const char *const *also);
 

@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/atomic_file.h"
@@ -33,7 +32,6 @@ struct checkpoint_writing {
     struct safetensors_pair *pairs;      /* metadata */
     int pair_count;
     bool keeps_last;                     /* the last checkpoint becomes the previous one */
-    struct stat last;                    /* of it; zeroed: there was none */
     pthread_t thread;
     atomic_bool over;                    /* `status` is that of the whole */
     enum status status;
@@ -92,27 +90,11 @@ static void add_metadata(const struct checkpoint_source *source, int64_t serial,
     if (source->threads > 0) add_pair(writing, "threads", text_format("%d", source->threads));
 }
 
-static struct stat last_file(const struct directory *folder)
-{
-    struct stat file;
-    return fstatat(folder->file, CHECKPOINT_LAST, &file, 0) == 0 ? file : (struct stat){0};
-}
-
-/* The folder may have been emptied and taken by another run while the file was written. */
-static enum status check_last(const struct checkpoint_writing *writing)
-{
-    struct stat now = last_file(writing->folder);
-    if (now.st_ino == writing->last.st_ino && now.st_dev == writing->last.st_dev) return OK;
-    return fail(FAILED, "%s/%s: another process has replaced it; it is left unchanged", writing->folder->path,
-                CHECKPOINT_LAST);
-}
-
 /* Of a folder in which no other checkpoint is being written. */
 static enum status prepare(const struct checkpoint_source *source, const struct position *position,
                            const char *const *also, struct checkpoint_writing *writing)
 {
     struct optimizer_state state;
-    writing->last = last_file(writing->folder);
     TRY(store_read_state(&writing->store, &state));
     int64_t last = checkpoint_serial(writing->folder, CHECKPOINT_LAST);
     int64_t previous = checkpoint_serial(writing->folder, CHECKPOINT_PREVIOUS);
@@ -175,7 +157,7 @@ static enum status write_files(struct checkpoint_writing *writing)
     /* A file left by a process that died may have other names too. */
     directory_remove(folder, LAST_TEMPORARY);
     enum status status = safetensors_write_in(folder, LAST_TEMPORARY, &content);
-    if (status == OK) status = check_last(writing);
+    if (status == OK) status = directory_check(folder, CHECKPOINT_LAST);
     if (status == OK) give_names(folder, writing->also);
     if (status == OK && writing->keeps_last) status = keep_previous(folder);
     if (status == OK) status = atomic_file_rename(folder, LAST_TEMPORARY, CHECKPOINT_LAST);

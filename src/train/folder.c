@@ -123,6 +123,13 @@ static bool is_locked_one(const struct folder *folder)
     return locked.st_dev == there.st_dev && locked.st_ino == there.st_ino;
 }
 
+/* Where the lock alone was removed, the folder is still this process's. */
+static bool is_lost(const void *owner)
+{
+    const struct folder *folder = owner;
+    return !is_locked_one(folder) && directory_has(&folder->at, LOCK);
+}
+
 static void release(struct folder *folder)
 {
     if (folder->lock >= 0) close(folder->lock);
@@ -144,6 +151,8 @@ static enum status folder_take(struct folder *folder, int flags)
     if (!is_locked_one(folder))
         return fail(FAILED, "%s/%s: was removed while it was being locked", folder->at.path, LOCK);
     if (locked) sign(folder);
+    folder->at.is_lost = is_lost;
+    folder->at.owner = folder;
     return OK;
 }
 

@@ -1,6 +1,7 @@
 /* folder.h: the run folder, locked by one run at a time, with its log and configuration. */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -10,7 +11,7 @@
 
 struct folder {
     struct directory at;  /* path NULL: the run writes nothing. Remains valid if the folder is renamed */
-    int lock;             /* descriptor of the locked file */
+    atomic_int lock;      /* descriptor of the locked file; threads that write checkpoints look at it */
     FILE *log;            /* log.txt; NULL: not begun */
     struct text early;    /* messages until then */
 };
