@@ -362,6 +362,34 @@ static void test_position_embeddings_are_resized(void **state)
     }
 }
 
+/* A grid with more patches than there are pixels, since the layer above pads. */
+static void test_more_patches_than_pixels(void **state)
+{
+    static const char text[] = "[input]\nchannels = 1\nsize = 2\n[layers]\n"
+                               "patches = conv input filters=1 kernel=2 pad=1\nclass = prepend patches\n"
+                               "pos = position class prefix=1\ntoken = token_pool pos\n"
+                               "fc = linear token units=$classes\n";
+    const struct model_options options = {.classes = 3, .dropout = -1};
+    const struct weights_options how = {.fine_tuned = true, .lenient = true};
+    struct device *device = place_open(1);
+    struct graph graph;
+    struct store store;
+    struct caught caught;
+    write_positions();
+    assert_int_equal(model_load_text(&options, "grid.ini", text, &graph), OK);
+    assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
+    caught_begin(&caught);
+    enum status status = weights_load(path, &how, &store);
+    caught_end(&caught);
+    assert_int_equal(status, OK);
+    assert_true(caught_has(&caught, "missing tensors: patches.weight, patches.bias"));
+    check_values(&store, "pos", (const float[]){0, 1, 4, 9, 16, 25, 36, 49, 64, 81}, 10);
+    text_free(&caught.words);
+    store_close(&store);
+    graph_free(&graph);
+    device_close(device);
+}
+
 /* ---- Tensors that are made of others ---- */
 
 #define TOKENS(n, width) {.rank = 3, .dim = {1, n, width, 1}}
@@ -473,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_networks_that_a_library_lacks),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_position_embeddings_are_resized),
+        cmocka_unit_test(test_more_patches_than_pixels),
         cmocka_unit_test(test_tensors_that_are_made_of_others),
     };
     return cmocka_run_group_tests_name("weights", tests, begin_folder, end_folder);

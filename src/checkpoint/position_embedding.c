@@ -22,8 +22,9 @@ static struct image_size grid_of_images(const struct graph *graph, struct image_
                                         struct image_size images)
 {
     const struct shape *input = &graph->nodes[0].shape;
+    int h = (int)input->h / own.h, w = (int)input->w / own.w;
     if (images.h == input->h && images.w == input->w) return own;
-    return (struct image_size){images.h / ((int)input->h / own.h), images.w / ((int)input->w / own.w)};
+    return h > 0 && w > 0 ? (struct image_size){images.h / h, images.w / w} : (struct image_size){0};
 }
 
 bool position_embedding_fits(const struct graph *graph, const struct parameter *parameter,
