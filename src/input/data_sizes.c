@@ -38,12 +38,16 @@ static void derive(const struct data_opening *o, const char *key, struct image_s
 /* Whether images of different files all cover `size` without being resized, by some of them. */
 static bool cover(const struct data *data, struct image_size size)
 {
-    struct image_size sizes[SAMPLED_SIZES];
     const struct images *images = data->val.dataset ? &data->val : &data->train;
-    int deep, count = images->dataset ? sampled_sizes(images, sizes, &deep) : 0;
-    for (int i = 0; i < count; i++)
-        if (!image_size_equal(image_size_covering(sizes[i], size), sizes[i])) return false;
-    return count > 0;
+    int count = images->dataset ? sampled_count(images) : 0, read = 0;
+    for (int i = 0; i < count; i++) {
+        struct image_size own;
+        bool deep;
+        if (!sampled_size(images, i, &own, &deep)) continue;
+        if (!image_size_equal(image_size_covering(own, size), own)) return false;
+        read++;
+    }
+    return read > 0;
 }
 
 #define RESIZE_MAX 65536

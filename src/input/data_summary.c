@@ -136,9 +136,14 @@ static int compare_sides(const void *a, const void *b)
 /* The short sides of some images in files, whose sizes may differ. */
 static void log_sides(const struct images *images)
 {
-    struct image_size sizes[SAMPLED_SIZES];
-    int sides[SAMPLED_SIZES], deep, count = sampled_sizes(images, sizes, &deep);
-    for (int i = 0; i < count; i++) sides[i] = sizes[i].h < sizes[i].w ? sizes[i].h : sizes[i].w;
+    int sides[SAMPLED_SIZES], deep = 0, count = 0;
+    for (int i = 0; i < sampled_count(images); i++) {
+        struct image_size size;
+        bool is_deep;
+        if (!sampled_size(images, i, &size, &is_deep)) continue;
+        sides[count++] = size.h < size.w ? size.h : size.w;
+        deep += is_deep;
+    }
     if (count == 0) return;
     if (deep > 0)
         log_warning("image files: %d of %d examined have 16 bits a channel; they are rounded to 8", deep,

@@ -6,5 +6,8 @@
 
 #define SAMPLED_SIZES 25
 
-/* Returns how many images could be read; `deep` counts those with 16 bits a channel. */
-int sampled_sizes(const struct images *images, struct image_size sizes[SAMPLED_SIZES], int *deep);
+/* How many are looked at. */
+int sampled_count(const struct images *images);
+
+/* The size of one of them, and whether it has 16 bits a channel; false if it cannot be read. */
+bool sampled_size(const struct images *images, int number, struct image_size *size, bool *deep);
