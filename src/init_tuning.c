@@ -93,13 +93,6 @@ static double clamp(double value, double least, double most)
     return value < least ? least : value > most ? most : value;
 }
 
-static bool has_batchnorm(const struct graph *graph)
-{
-    for (int i = 1; i < graph->count; i++)
-        if (strcmp(graph->nodes[i].op->name, "batchnorm") == 0) return true;
-    return false;
-}
-
 #define LR_MOST 0.01
 #define LR_STEPS 2           /* the sum of the rates that few steps get */
 
@@ -168,7 +161,7 @@ enum status init_tuning_make(const char *weights, const struct init_findings *fo
     TRY(open_graph(tuning->weights.arch, &graph));
     tuning->depth = depth_of(&graph);
     tuning->others = all_but_classifier(&graph);
-    tuning->batch_norm = has_batchnorm(&graph);
+    tuning->batch_norm = graph_has(&graph, "batchnorm");
     graph_free(&graph);
     choose_numbers(found, tuning);
     choose_size(found, tuning);

@@ -495,6 +495,7 @@ static void say_norm_eps(const struct loading *loading)
 {
     struct model_card card;
     double eps = norm_eps_of(loading->graph);
+    if (eps == 0) return;
     model_card_read(loading->file->path, &card);
     if (norm_eps_differs(eps, card.norm_eps))
         log_warning("%s: layer norms of these weights have eps %g, this model's %g: model.norm_eps = %g",

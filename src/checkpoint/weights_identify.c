@@ -86,13 +86,6 @@ static void compare(struct search *search, struct candidate *candidate)
     candidate_free(candidate);
 }
 
-static bool has_positions(const struct graph *graph)
-{
-    for (int i = 1; i < graph->count; i++)
-        if (strcmp(graph->nodes[i].op->name, "position") == 0) return true;
-    return false;
-}
-
 static enum status try_network(struct search *search, const char *const *folders, const char *arch)
 {
     const struct model_options options = {.arch = arch, .folders = folders, .dropout = -1};
@@ -105,7 +98,7 @@ static enum status try_network(struct search *search, const char *const *folders
         candidate.arch = text_copy(arch);
         candidate.tensors = graph.param_count;
         candidate.norm_eps = norm_eps_of(&graph);
-        candidate.positions = has_positions(&graph);
+        candidate.positions = graph_has(&graph, "position");
         candidate.own = (struct image_size){(int)graph.nodes[0].shape.h, (int)graph.nodes[0].shape.w};
         if (status == OK) compare(search, &candidate);
         else candidate_free(&candidate);

@@ -320,6 +320,13 @@ struct graph graph_until(const struct graph *graph, int node, bool mean)
     return part;
 }
 
+bool graph_has(const struct graph *graph, const char *op)
+{
+    for (int i = 1; i < graph->count; i++)
+        if (strcmp(graph->nodes[i].op->name, op) == 0) return true;
+    return false;
+}
+
 struct graph graph_behind(const struct graph *graph, int node)
 {
     struct graph part = graph_copy(graph);

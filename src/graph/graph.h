@@ -72,6 +72,9 @@ int graph_classifier(const struct graph *graph);
  * parameters are the first ones of the whole network's. */
 struct graph graph_until(const struct graph *graph, int node, bool mean);
 
+/* Whether there is a layer of that op. */
+bool graph_has(const struct graph *graph, const char *op);
+
 /* A copy whose input is the output of a node, on every way to the output: the layers up to it are without
  * readers, and are not computed. Numbers of nodes and parameters stay. */
 struct graph graph_behind(const struct graph *graph, int node);
