@@ -336,7 +336,7 @@ static enum status check_duplicates(const struct csv_reading *reading)
     struct name_index index = {0};
     char shown[SHOWN * 2];
     int64_t first = -1, second = 0;
-    name_index_reserve(&index, table->paths, (uint64_t)table->count);
+    name_index_reserve(&index, (uint64_t)table->count);
     for (; second < table->count; second++) {
         first = name_index_add(&index, table->paths, table->paths[second]);
         if (first != second) break;

@@ -3,15 +3,21 @@
 
 #include <stdint.h>
 
+/* With the hash, so that few strings are compared: each of many is a cache miss. */
+struct name_slot {
+    uint32_t entry;            /* number + 1; 0: free */
+    uint32_t hash;
+};
+
 /* Zeroed: empty. It owns no strings: names[number] is what was added. */
 struct name_index {
-    uint32_t *slots;           /* numbers + 1; 0: free */
+    struct name_slot *slots;
     uint64_t room;             /* a power of two */
     uint64_t count;
 };
 
 /* For so many names; fewer than 2^32. */
-void name_index_reserve(struct name_index *index, char *const *names, uint64_t count);
+void name_index_reserve(struct name_index *index, uint64_t count);
 
 /* The number of a name that is there; otherwise it gets the number `count`, under which the caller stores
  * it. */
