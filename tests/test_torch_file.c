@@ -8,7 +8,9 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "format/pickle.h"
 #include "format/weights_file.h"
+#include "refuse.h"
 #include "tests/torch_case.h"
 #include "tests/unit.h"
 
@@ -214,9 +216,12 @@ static const struct wrong pickles[] = {
     {"an odd dictionary", "(Nd.", 0, "a key without a value"},
     {"an item of two values", "NNs.", 0, "too few values"},
     {"a call of nothing", ")R.", 0, "too few values"},
+    {"a call of nothing with nothing", "R.", 0, "too few values"},
+    {"no name", "\x93.", 0, "too few values"},
     {"one name", "\x8c\1x\x93.", 0, "too few values"},
     {"a name that is a number", "\x8c\1xK\1\x93.", 0, "a name that is not text"},
     {"attributes of nothing", "Nb.", 0, "too few values"},
+    {"no attributes of nothing", "b.", 0, "too few values"},
     {"a storage of nothing", "Q.", 0, "too few values"},
     {"a copy of nothing", "2.", 0, "too few values"},
     {"nothing to remember", "\x94.", 0, "too few values"},
@@ -279,20 +284,17 @@ static void wrong_pickles(void **state)
     refuse_each(calls, sizeof calls / sizeof *calls);
 }
 
-/* Deep nesting and many values take neither the call stack nor much memory. */
+/* Deep nesting and many values take neither the call stack nor much memory; tests/test_pickle.c has all ways
+ * to many values. */
 static void endless_pickles(void **state)
 {
-    static const char *const repeated[] = {"(", "N", "2", "K\1", "}", "h"};
-    for (int i = 0; i < 5; i++) {
-        struct bytes pickle = {0};
-        pickle_code(&pickle, "\x80\x02N");
-        for (int k = 0; k < 5000000; k++) pickle_code(&pickle, repeated[i]);
-        pickle_code(&pickle, ".");
-        write_archive(&pickle);
-        open_refused("more than 4194304 values", repeated[i]);
-        bytes_free(&pickle);
-    }
     struct bytes pickle = {0};
+    pickle_code(&pickle, "\x80\x02N");
+    for (int k = 0; k < 5000000; k++) pickle_code(&pickle, "K\1");
+    pickle_code(&pickle, ".");
+    write_archive(&pickle);
+    open_refused("more than 4194304 values", "many numbers");
+    pickle.count = 0;
     pickle_code(&pickle, "\x80\x02)");
     for (int k = 0; k < 1000000; k++) pickle_code(&pickle, "\x85");
     pickle_code(&pickle, ".");
@@ -313,6 +315,7 @@ static const struct {
     {{"w", "FloatStorage", "0", 12, INT64_MAX, 1, {2}, {1}}, "outside of its storage"},
     {{"w", "FloatStorage", "0", 12, 0, 2, {1LL << 62, 4}, {0, 0}}, "outside of its storage"},
     {{"w", "FloatStorage", "0", 12, 0, 2, {2, 2}, {INT64_MAX, INT64_MAX}}, "outside of its storage"},
+    {{"w", "FloatStorage", "0", 12, 0, 1, {3}, {INT64_MAX}}, "outside of its storage"},
     {{"w", "FloatStorage", "0", 12, 0, 1, {1LL << 40}, {0}}, "1099511627776 elements, but its storage 12"},
     {{"w", "FloatStorage", "0", 12, -1, 1, {2}, {1}}, "a damaged shape"},
     {{"w", "FloatStorage", "0", 12, 0, 1, {-2}, {1}}, "a damaged shape"},
@@ -394,6 +397,11 @@ static void half_files_of(bool large)
 
 static void half_files(void **state) { half_files_of(false); }
 
+static void store_number(uint8_t *at, uint64_t value, int count)
+{
+    for (int i = 0; i < count; i++) at[i] = (uint8_t)(value >> (8 * i));
+}
+
 /* As torch.save writes what has more than 4 GiB. */
 static void large_files(void **state)
 {
@@ -406,6 +414,7 @@ static void large_files(void **state)
     weights_file_close(&file);
     uint8_t *end = memmem(archive.content.data, archive.content.count, "PK\6\6", 4);
     uint8_t *locator = memmem(archive.content.data, archive.content.count, "PK\6\7", 4);
+    uint8_t *field = memmem(archive.content.data, archive.content.count, "\1\0\x18\0", 4);
     const struct {
         uint8_t *at, value;
         const char *words;
@@ -418,6 +427,7 @@ static void large_files(void **state)
         {end + 55, 0x80, "its list of members lies outside"},
         {end + 34, 1, "a damaged list of members"},
         {end - 1, 0x7f, "member 'net/data/3' lies outside of the file"},
+        {field + 2, 8, "a damaged list of members"},             /* one number, where there should be three */
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         uint8_t before = *wrong[i].at;
@@ -426,6 +436,9 @@ static void large_files(void **state)
         open_refused(wrong[i].words, wrong[i].words);
         *wrong[i].at = before;
     }
+    store_number(locator + 8, (uint64_t)(locator - archive.content.data), 8);
+    write_bytes(path, archive.content.data, archive.content.count);
+    open_refused("a damaged end of its zip archive", "an end that is cut off");
     archive_free(&archive);
     half_files_of(true);
 }
@@ -474,6 +487,24 @@ static void half_pickles(void **state)
     bytes_free(&pickle);
 }
 
+/* A file that becomes shorter while it is open. */
+static void shortened_files(void **state)
+{
+    static const struct torch_tensor turned = {"w", "FloatStorage", "0", 12, 0, 2, {4, 3}, {1, 4}};
+    const struct torch_tensor *const whole_and_turned[] = {&simple, &turned};
+    struct weights_file file;
+    struct reason reason;
+    float values[12];
+    for (int i = 0; i < 2; i++) {
+        write_tensors(whole_and_turned[i], 1);
+        open_good(&file);
+        assert_int_equal(truncate(path, 40), 0);
+        assert_false(weights_file_read(&file, 0, values, &reason));
+        assert_string_equal(reason.text, "tensor 'w': ends too early");
+        weights_file_close(&file);
+    }
+}
+
 static void damaged_contents(void **state)
 {
     struct archive archive = {0};
@@ -508,6 +539,42 @@ static void refused_list(size_t at, uint8_t value, const char *words)
     archive_free(&archive);
 }
 
+/* A number of the first record of the list, or of the header of the content. */
+static void refused_number(bool list, size_t at, int64_t from_end, int count, const char *words)
+{
+    struct archive archive = {0};
+    make_good(&archive);
+    uint8_t *record = list ? memmem(archive.content.data, archive.content.count, "PK\1\2", 4)
+                           : archive.content.data;
+    store_number(record + at, archive.content.count - (uint64_t)from_end, count);
+    write_bytes(path, archive.content.data, archive.content.count);
+    open_refused(words, words);
+    archive_free(&archive);
+}
+
+/* A member with more bytes than a pickle may have, which are a hole in the file. */
+static void large_pickle(void)
+{
+    static const uint32_t bytes = PICKLE_BYTES_MAX + 1;
+    struct archive archive = {0};
+    archive_add(&archive, "a/data.pkl", "", 0);
+    store_number(archive.list.data + 20, bytes, 4);
+    store_number(archive.list.data + 24, bytes, 4);
+    size_t start = archive.content.count;
+    archive_end(&archive);
+    size_t rest = archive.content.count - start;
+    uint8_t *end = archive.content.data + archive.content.count - 6;
+    store_number(end, start + bytes, 4);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(archive.content.data, 1, start, file), start);
+    assert_int_equal(fseek(file, (long)(start + bytes), SEEK_SET), 0);
+    assert_int_equal(fwrite(archive.content.data + start, 1, rest, file), rest);
+    assert_int_equal(fclose(file), 0);
+    open_refused("has a pickle of 67108865 bytes; at most 67108864 can be read", "a large pickle");
+    archive_free(&archive);
+}
+
 static void refused_archive(const char *const names[], const char *content, const char *words)
 {
     struct archive archive = {0};
@@ -527,6 +594,9 @@ static void wrong_archives(void **state)
     refused_list(24, 9, "a damaged list of members");
     refused_list(31, 0xff, "a damaged list of members");
     refused_list(46, 0, "a damaged list of members");
+    refused_number(true, 42, 10, 4, "member 'net/data.pkl' lies outside of the file");
+    refused_number(false, 26, 10, 2, "member 'net/data.pkl' lies outside of the file");
+    large_pickle();
     refused_archive((const char *const[]){"word/document.xml", NULL}, "<a/>", "it has no data.pkl");
     refused_archive((const char *const[]){NULL}, "", "not a safetensors file");
     refused_archive((const char *const[]){"a/data.pkl", "a/data.pkl", NULL}, "}.", "two members 'a/data.p");
@@ -534,6 +604,32 @@ static void wrong_archives(void **state)
     refused_archive((const char *const[]){"a/data.pkl", "a/byteorder", NULL}, "big", "another byte order");
     refused_archive((const char *const[]){"a/data.pkl", "a/byteorder", NULL}, "middle", "damaged byte order");
     refused_archive((const char *const[]){"a/data.pkl", NULL}, "}.", "has no tensors");
+}
+
+/* A dictionary with what is no tensor among them; and tensors that are none of a network. */
+static void other_entries(void **state)
+{
+    static const struct torch_tensor counter = {"n_averaged", "LongStorage", "2", 1, 0, 0, {0}, {0}};
+    struct weights_file file;
+    struct torch_file torch;
+    struct reason reason;
+    struct bytes pickle = {0};
+    begin(&pickle);
+    pickle_tensor(&pickle, &simple);
+    pickle_code(&pickle, "U\5epochK\3sK\3K\4s.");
+    write_archive(&pickle);
+    bytes_free(&pickle);
+    open_good(&file);
+    assert_int_equal(file.count, 1);
+    weights_file_close(&file);
+    write_tensors(&counter, 1);
+    open_good(&file);
+    assert_int_equal(file.count, 0);
+    assert_int_equal(weights_file_find(&file, "n_averaged"), -1);
+    weights_file_close(&file);
+    unlink(path);
+    assert_false(torch_file_open(path, &torch, &reason));
+    assert_string_equal(reason.text, "cannot be opened: No such file or directory");
 }
 
 static void old_formats(void **state)
@@ -550,6 +646,8 @@ static void old_formats(void **state)
     open_refused("is a pickle, but not a file of torch.save", "a pickle");
     write_bytes(path, "PK\3\4", 4);
     open_refused("truncated", "the beginning of an archive");
+    write_bytes(path, "PK\3\4PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 26);
+    open_refused("it has no data.pkl", "an archive of nothing");
     for (int version = 0; version < 8; version++) {
         write_bytes(path, (char[]){(char)0x80, (char)version}, 2);
         open_refused(version >= 2 && version <= 5 ? "is a pickle, but not" : "", "a pickle of two bytes");
@@ -641,6 +739,58 @@ static void files_with_an_index(void **state)
     }
 }
 
+/* ---- What the system refuses ---- */
+
+static bool reads_whole(const char *from)
+{
+    struct weights_file file;
+    struct reason reason;
+    char data[64];
+    if (!weights_file_open(from, &file, &reason)) return false;
+    bool good = true;
+    for (int i = 0; good && i < file.count; i++) good = weights_file_read(&file, i, data, &reason);
+    weights_file_close(&file);
+    return good;
+}
+
+/* Each call of the system's fails in turn: then the file is refused, and nothing is lost. */
+static void refuse_reads(const char *from)
+{
+    static const char *const calls[] = {"pread", "fstat", "memory_try"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        bool more = true;
+        for (int before = 0; more; before++) {
+            refuse(calls[i], before);
+            bool good = reads_whole(from);
+            more = refuse_struck();
+            if (good != !more || !(more || before > 0)) fail_msg("%s: %s %d", from, calls[i], before);
+        }
+    }
+}
+
+static void reads_that_are_refused(void **state)
+{
+    static const struct torch_tensor both[] = {
+        {"whole", "FloatStorage", "0", 12, 0, 1, {12}, {1}},
+        {"turned", "DoubleStorage", "1", 2, 0, 2, {1, 2}, {1, 1}},
+        {"part", "FloatStorage", "0", 12, 5, 2, {2, 2}, {4, 2}},
+    };
+    static const char map[] = "{\"weight_map\": {\"b\": \"file.pth\", \"a\": \"file.pth\"}}";
+    char *index = text_format("%s/model.safetensors.index.json", folder);
+    struct archive archive = {.large = true};
+    write_tensors(both, 3);
+    refuse_reads(path);
+    make_good(&archive);
+    write_bytes(path, archive.content.data, archive.content.count);
+    refuse_reads(path);
+    archive_free(&archive);
+    write_part("file.pth", "a", "b");
+    write_bytes(index, map, strlen(map));
+    refuse_reads(index);
+    unlink(index);
+    free(index);
+}
+
 static int begin_folder(void **state)
 {
     if (!mkdtemp(folder)) return 1;
@@ -663,6 +813,8 @@ int main(void)
         cmocka_unit_test(large_files),           cmocka_unit_test(half_pickles),
         cmocka_unit_test(damaged_contents),      cmocka_unit_test(wrong_archives),
         cmocka_unit_test(old_formats),           cmocka_unit_test(files_with_an_index),
+        cmocka_unit_test(shortened_files),       cmocka_unit_test(other_entries),
+        cmocka_unit_test(reads_that_are_refused),
     };
     return cmocka_run_group_tests_name("torch_file", tests, begin_folder, end_folder);
 }

@@ -5,8 +5,14 @@ tests_test_safetensors_LDFLAGS = $(REFUSE_LINKED)
 tests_test_safetensors_LDADD = libformat.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_torch_file
-tests_test_torch_file_SOURCES = tests/test_torch_file.c tests/torch_case.c tests/torch_case.h
+tests_test_torch_file_SOURCES = tests/test_torch_file.c tests/torch_case.c tests/torch_case.h $(REFUSE)
+tests_test_torch_file_LDFLAGS = $(REFUSE_LINKED)
 tests_test_torch_file_LDADD = libformat.a libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_pickle
+tests_test_pickle_SOURCES = tests/test_pickle.c src/format/pickle.c
+tests_test_pickle_CPPFLAGS = $(AM_CPPFLAGS) -DPICKLE_VALUES_MAX=64
+tests_test_pickle_LDADD = libbase.a -lcmocka
 
 tests_test_schedule_SOURCES = tests/test_schedule.c
 tests_test_schedule_LDADD = libsession.a libbase.a -lcmocka

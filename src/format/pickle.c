@@ -1,5 +1,6 @@
 #include "format/pickle.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +28,9 @@ static bool damaged(struct machine *machine, const char *why)
 
 static bool full(struct machine *machine, int count)
 {
-    return count >= PICKLE_VALUES_MAX &&
-           !because(machine->reason, "has a pickle of more than %d values", PICKLE_VALUES_MAX);
+    if (count < PICKLE_VALUES_MAX) return false;
+    because(machine->reason, "has a pickle of more than %d values", PICKLE_VALUES_MAX);
+    return true;
 }
 
 static bool push(struct machine *machine, int value)
@@ -71,7 +73,8 @@ static int floor_of(const struct machine *machine)
 
 static bool has(struct machine *machine, int count)
 {
-    return machine->height - floor_of(machine) >= count || damaged(machine, "too few values");
+    if (machine->height - floor_of(machine) < count) return damaged(machine, "too few values");
+    return true;
 }
 
 static bool pop(struct machine *machine, int *value)
@@ -243,6 +246,13 @@ static bool drop_items(struct machine *machine, int first)
     return true;
 }
 
+static bool drop_item(struct machine *machine)
+{
+    if (!has(machine, 2)) return false;
+    machine->height--;
+    return true;
+}
+
 static bool replace_by_nothing(struct machine *machine, int first)
 {
     machine->height = first;
@@ -399,7 +409,7 @@ static bool step(struct machine *machine, int opcode)
     case '}': return push_dict(machine);                                         /* EMPTY_DICT */
     case ']': case 0x8f: return push(machine, NOTHING);                          /* EMPTY_LIST, EMPTY_SET */
     case 's': return has(machine, 3) && set_items(machine, first - 2);           /* SETITEM */
-    case 'a': return has(machine, 2) && drop_items(machine, first - 1);          /* APPEND */
+    case 'a': return drop_item(machine);                                         /* APPEND */
     default: break;
     }
     if (!memchr("tdul1e\x90\x91", opcode, 8)) return step_data(machine, opcode);
@@ -416,8 +426,8 @@ static bool step(struct machine *machine, int opcode)
 
 static bool interpret(struct machine *machine)
 {
-    int unused;
-    if (!make(machine, (struct pickle_value){.kind = PICKLE_OTHER}, &unused)) return false;
+    int nothing;
+    make(machine, (struct pickle_value){.kind = PICKLE_OTHER}, &nothing);        /* for which there is room */
     while (machine->at < machine->end) {
         int opcode = (uint8_t)*machine->at++;
         if (opcode == '.') return pop(machine, &machine->pickle->result);
@@ -432,8 +442,7 @@ bool pickle_read(const char *bytes, size_t count, const struct pickle_global *gl
     struct pickle read = {.bytes = bytes};
     struct machine machine = {.pickle = &read, .globals = globals, .at = bytes, .end = bytes + count,
                               .reason = reason};
-    if (count > PICKLE_BYTES_MAX)
-        return because(reason, "has a pickle of %zu bytes; at most %d can be read", count, PICKLE_BYTES_MAX);
+    assert(count <= PICKLE_BYTES_MAX);
     bool good = interpret(&machine);
     free(machine.stack);
     free(machine.marks);

@@ -12,7 +12,9 @@
 #include "base/status.h"
 
 #define PICKLE_BYTES_MAX (64 << 20)
+#ifndef PICKLE_VALUES_MAX             /* a test has a smaller one */
 #define PICKLE_VALUES_MAX (1 << 22)   /* values, height of the stack, and size of the memo */
+#endif
 
 enum pickle_kind {
     PICKLE_OTHER,         /* None, numbers with a fraction, bytes, lists, sets: nothing of it is kept */
@@ -57,8 +59,9 @@ struct pickle {
     size_t used;          /* bytes, with the opcode that ends it */
 };
 
-/* Reads one pickle at the beginning of `bytes`. `globals` ends with a row of NULLs. False, with a reason, for
- * a damaged pickle, one over the limits, opcodes of protocols 0 and 1, and any name that is not listed. */
+/* Reads one pickle at the beginning of `bytes`, of which there are at most PICKLE_BYTES_MAX. `globals` ends
+ * with a row of NULLs. False, with a reason, for a damaged pickle, one with too many values, opcodes of
+ * protocols 0 and 1, and any name that is not listed. */
 bool pickle_read(const char *bytes, size_t count, const struct pickle_global *globals, struct pickle *pickle,
                  struct reason *reason);
 void pickle_free(struct pickle *pickle);

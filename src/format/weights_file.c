@@ -13,7 +13,6 @@
 
 #define INDEX_ENDING ".safetensors.index.json"
 #define INDEX_BYTES_MAX (32 << 20)
-#define PARTS_MAX 1000
 
 static int by_name(const void *a, const void *b)
 {
@@ -59,7 +58,6 @@ static bool open_part(struct weights_file *file, char **names, const char *name,
     for (*part = 0; *part < file->part_count; ++*part)
         if (strcmp(names[*part], name) == 0) return true;
     if (*name == '\0' || strchr(name, '/')) return because(reason, "names '%.80s', which is no file", name);
-    if (*part >= PARTS_MAX) return because(reason, "has more than %d files", PARTS_MAX);
     const char *slash = strrchr(file->path, '/');
     char *path = text_format("%.*s%s", slash ? (int)(slash + 1 - file->path) : 0, file->path, name);
     struct reason why;
@@ -97,9 +95,10 @@ static bool read_map(struct weights_file *file, const char *index, size_t bytes,
     bool good = json_is_object(map) || because(reason, "is not an index of safetensors files: it has no "
                                                "weight_map");
     if (good) {
-        char **names = memory_new(PARTS_MAX, sizeof *names);
-        file->parts = memory_new(PARTS_MAX, sizeof *file->parts);
-        file->entries = memory_new(json_object_size(map) + 1, sizeof *file->entries);
+        size_t tensors = json_object_size(map);            /* and at most as many files */
+        char **names = memory_new(tensors + 1, sizeof *names);
+        file->parts = memory_new(tensors + 1, sizeof *file->parts);
+        file->entries = memory_new(tensors + 1, sizeof *file->entries);
         good = map_entries(file, map, names, reason);
         text_list_free(names, (size_t)file->part_count);
     }
