@@ -32,7 +32,9 @@ tests_test_identify_SOURCES = tests/test_identify.c tests/caught.h tests/rounds.
 tests_test_identify_LDADD = $(LDADD) -lcmocka
 
 check_PROGRAMS += tests/test_weights
-tests_test_weights_SOURCES = tests/test_weights.c tests/caught.h $(PLACE)
+tests_test_weights_SOURCES = tests/test_weights.c tests/caught.h tests/torch_case.c tests/torch_case.h \
+	$(PLACE) $(REFUSE)
+tests_test_weights_LDFLAGS = $(REFUSE_LINKED)
 tests_test_weights_LDADD = $(LDADD) -lcmocka
 check_PROGRAMS += tests/test_network_identity
 tests_test_network_identity_SOURCES = tests/test_network_identity.c tests/caught.h
