@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "checkpoint/weights.h"
 #include "checkpoint/weights_identify.h"
 #include "checkpoint/weights_names.h"
 #include "graph/model.h"
@@ -50,11 +51,15 @@ static void write_header(struct writing *writing)
     text_free(&writing->header);
 }
 
+/* What is written of a file besides its tensors: pairs of an object. */
+static const char *described = "";
+
 /* A file of the network's tensors under a library's names; `without`: a part of names that are left out. */
 static void write_network(const struct graph *graph, const struct weights_names *names, const char *without)
 {
     struct writing writing = {0};
     text_add(&writing.header, "{");
+    if (*described) text_add(&writing.header, "\"__metadata__\":{%s},", described);
     for (int i = 0; i < graph->param_count; i++) {
         struct shape shape = graph->params[i].spec.shape;
         bool classifier = graph->params[i].node == graph_classifier(graph);
@@ -127,17 +132,19 @@ static void test_all_networks(void **state)
 
 /* ---- Other files ---- */
 
-static void refused(const char *words)
+static void refused_as(enum status wanted, const char *words)
 {
     struct weights_identity found;
     struct caught caught;
     caught_begin(&caught);
     enum status status = weights_identify(path, &found);
     caught_end(&caught);
-    assert_int_equal(status, BAD_CHECKPOINT);
+    assert_int_equal(status, wanted);
     if (!caught_has(&caught, words)) fail_msg("not said: %s", words);
     text_free(&caught.words);
 }
+
+static void refused(const char *words) { refused_as(BAD_CHECKPOINT, words); }
 
 static void test_others(void **state)
 {
@@ -196,8 +203,16 @@ static void test_cards(void **state)
          "\"do_center_crop\":true,\"image_mean\":[0.485,0.456,0.406],"
          "\"image_std\":[0.229,0.224,0.225]}",
          NULL, NULL, 224, 256, 0, 0.485},
-        {"{\"model_type\":\"vit\",\"image_size\":384,\"id2label\":{\"0\":\"LABEL_0\"}}", "{}", NULL, NULL, 384,
-         384, 0, 0},
+        {"{\"model_type\":\"vit\",\"image_size\":384,\"id2label\":{\"0\":\"LABEL_0\"}}", "{}", NULL, NULL,
+         384, 384, 0, 0},
+        /* One side, crops that are not made, and those of images that are smaller in one direction. */
+        {"{\"model_type\":\"vit\"}", "{\"size\":{\"height\":192}}", NULL, NULL, 192, 192, 0, 0},
+        {"{\"model_type\":\"vit\"}", "{\"size\":{\"height\":192,\"width\":20000}}", NULL, NULL, 0, 0, 0, 0},
+        {"{\"model_type\":\"vit\"}", "{\"size\":256,\"crop_size\":224,\"do_center_crop\":false}", NULL,
+         NULL, 256, 256, 0, 0},
+        {"{\"model_type\":\"vit\"}", "{\"size\":192,\"crop_size\":224}", NULL, NULL, 224, 224, 0, 0},
+        {"{\"model_type\":\"vit\"}", "{\"size\":{\"height\":256,\"width\":192},\"crop_size\":224}", NULL,
+         NULL, 224, 224, 0, 0},
         /* Nothing that is known, or wrong. */
         {"{\"name\":\"web site\"}", "", NULL, NULL, 0, 0, 0, 0},
         {"{\"architecture\":", "", NULL, NULL, 0, 0, 0, 0},
@@ -223,6 +238,29 @@ static void test_cards(void **state)
         if (cards[i].first_class) assert_string_equal(card.class_names[0], cards[i].first_class);
         model_card_free(&card);
     }
+}
+
+/* Files beside the weights that are too long, or of which JSON would take too much memory. */
+static void test_large_cards(void **state)
+{
+    char *card = text_format("%s/config.json", folder);
+    char *many = memory_new(400002, 1);
+    memset(many, ',', 400001);
+    for (int i = 0; i < 2; i++) {
+        struct model_card read;
+        struct caught caught;
+        write_beside("config.json", i ? many : "{\"architecture\":\"resnet18\"}");
+        if (!i) assert_int_equal(truncate(card, (8 << 20) + 1), 0);
+        caught_begin(&caught);
+        model_card_read(path, &read);
+        caught_end(&caught);
+        assert_null(read.architecture);
+        assert_true(caught_has(&caught, "config.json: is not used: it is too long"));
+        text_free(&caught.words);
+    }
+    write_beside("config.json", "{}");
+    free(many);
+    free(card);
 }
 
 /* The card's name decides between networks that have the same tensors; its images and classes are used. */
@@ -297,6 +335,91 @@ static void test_norm_eps_of_card(void **state)
     }
 }
 
+/* ---- What files of ours say of themselves ---- */
+
+static void test_described_files(void **state)
+{
+    static const struct {
+        const char *described;
+        enum status status;
+        const char *said;
+    } rows[] = {
+        {"\"arch\":\"resnet20\"", OK, "is of the network resnet20, 10 classes"},
+        {"\"arch\":\"other\"", OK, "is of the network resnet20, 10 classes"},
+        {"\"arch\":\"other\",\"graph\":\"[input]\\n\"", BAD_CHECKPOINT, "belongs to 'other', that is none"},
+        {"\"graph\":\"[input]\\n\"", BAD_CHECKPOINT, "belongs to a network that is none of those"},
+        {"\"config\":\"[train]\\nepochs = none\\n\"", BAD_CHECKPOINT, "its configuration is invalid"},
+    };
+    const struct weights_names ours = {0};
+    struct graph graph;
+    open_network("resnet20", 10, &graph);
+    write_beside("config.json", "{}");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct weights_identity found;
+        struct caught caught;
+        described = rows[i].described;
+        write_network(&graph, &ours, "");
+        caught_begin(&caught);
+        enum status status = weights_identify(path, &found);
+        caught_end(&caught);
+        if (status != rows[i].status || !caught_has(&caught, rows[i].said))
+            fail_msg("%s: %d, %s", rows[i].described, status, caught.words.data);
+        if (status == OK) weights_identity_free(&found);
+        text_free(&caught.words);
+    }
+    described = "";
+    graph_free(&graph);
+}
+
+/* How a run of ours preprocessed its images: its own normalisation, or none, and its size, if it is one. */
+static void test_own_settings(void **state)
+{
+    static const struct {
+        const char *described;
+        double mean, std;
+        int crop;
+    } rows[] = {
+        {"\"config\":\"[augment]\\nmean = 0.5\\nstd = 0.25\\n\",\"input\":\"40 40 3\"", 0.5, 0.25, 40},
+        {"\"config\":\"[run]\\nseed = 1\\n\",\"input\":\"40 40 3\"", 0, 1, 40},
+        {"\"config\":\"[run]\\nseed = 1\\n\",\"input\":\"large\"", 0, 1, 32},
+    };
+    const struct weights_names ours = {0};
+    struct graph graph;
+    open_network("resnet20", 10, &graph);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct weights_identity found;
+        described = rows[i].described;
+        write_network(&graph, &ours, "");
+        assert_int_equal(weights_identify(path, &found), OK);
+        assert_true(found.card.mean[2] == rows[i].mean && found.card.std[0] == rows[i].std);
+        if (found.card.crop.h != rows[i].crop) fail_msg("%s: %d", rows[i].described, found.card.crop.h);
+        weights_identity_free(&found);
+    }
+    described = "";
+    graph_free(&graph);
+}
+
+/* A path without a folder; and a classifier that is a single number. */
+static void test_odd_files(void **state)
+{
+    const struct weights_names ours = {0};
+    struct weights_identity found;
+    struct graph graph;
+    char *before = getcwd(NULL, 0);
+    open_network("resnet20", 10, &graph);
+    write_network(&graph, &ours, "");
+    assert_int_equal(chdir(folder), 0);
+    enum status status = weights_identify("file.safetensors", &found);
+    assert_int_equal(chdir(before), 0);
+    free(before);
+    assert_int_equal(status, OK);
+    weights_identity_free(&found);
+    graph.params[graph_find_param(&graph, "linear.weight")].spec.shape = (struct shape){.dim = {1, 1, 1, 1}};
+    write_network(&graph, &ours, "");
+    refused("the nearest is resnet20, but: these tensors have another shape: linear.weight (");
+    graph_free(&graph);
+}
+
 /* ---- Networks and names of the user's own ($AMPTRAIN_DATADIR) ---- */
 
 static void own_begin(void)
@@ -309,7 +432,8 @@ static void own_begin(void)
 
 static void own_end(void)
 {
-    static const char *const names[] = {"models/mine.ini", "models/timm.names", "models"};
+    static const char *const names[] = {"models/mine.ini", "models/twin.ini", "models/timm.names",
+                                        "models/hf.names", "models"};
     unsetenv("AMPTRAIN_DATADIR");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *name = text_format("%s/%s", folder, names[i]);
@@ -357,27 +481,99 @@ static void test_networks_with_the_same_tensors(void **state)
     snprintf(path, sizeof path, "%s", named);
     expect_one_of("mine", "resnet20");
     memcpy(path, usual, sizeof path);
-    remove(named);
+    assert_int_equal(rename(named, path), 0);
+    char *twin = text_format("%s/models/twin.ini", folder);
+    assert_int_equal(symlink("mine.ini", twin), 0);
+    expect_one_of("mine", "resnet20, twin");
+    free(twin);
     own_end();
     free(named);
     free(mine);
+}
+
+/* A model file of the user's that cannot be read is an error, whichever network the weights are of. */
+static void test_network_that_cannot_be(void **state)
+{
+    struct weights_identity found;
+    struct caught caught;
+    own_begin();
+    write_beside("models/mine.ini", "[layers]\nx = nothing input\n");
+    caught_begin(&caught);
+    enum status status = weights_identify(path, &found);
+    caught_end(&caught);
+    assert_int_not_equal(status, OK);
+    assert_true(caught_has(&caught, "models/mine.ini:2: "));
+    text_free(&caught.words);
+    own_end();
+}
+
+/* The name and the shape that a library's rules give to a parameter. */
+static void test_names_by_rules(void **state)
+{
+    static const struct {
+        const char *rules, *ours, *theirs;
+        int64_t dim0;                    /* of 6x4 */
+    } rows[] = {
+        {"a.* = {1}x", "a.w", "wx", 6},
+        {"a.* = {0}x", "a.w", "{0}x", 6},
+        {"a.* = {0+1}x", "a.w", "{0+1}x", 6},
+        {"a.* = {1+2}x", "a.5", "7x", 6},
+        {"a.* = {1-2}x", "a.5", "3x", 6},
+        {"a.* = {1/2}x", "a.5", "2x", 6},
+        {"a.* = {1/0}x", "a.5", "5x", 6},
+        {"a.* = {1+2", "a.5", "{1+2", 6},
+        {"a.* = {1", "a.5", "{1", 6},
+        {"a.* = x [4,-1]", "a.w", "x", 4},
+        {"a.* = x [0,2,2]", "a.w", "x", 6},
+        {"a.* = x [5,5]", "a.w", "x", 6},                /* does not fit, and is left */
+        {"*a*a*a*a*a*a*a*a*a = {9}x", ".a.a.a.a.a.a.a.a.a", NULL, 6},
+        {"*.*.*.*.*.*.*.*.*.* = x", "a.b.c.d.e.f.g.h.i.j", NULL, 6},     /* too many wildcards */
+        {"*.*.*.*.*.*.*.*.* = {9}", "a.b.c.d.e.f.g.h.i", "i", 6},
+    };
+    own_begin();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct weights_names names;
+        struct shape shape = {.rank = 2, .dim = {6, 4, 1, 1}};
+        char *text = text_format("[net]\n%s\n", rows[i].rules);
+        write_beside("models/timm.names", text);
+        free(text);
+        assert_int_equal(weights_names_open("timm", "net", &names), OK);
+        char *name = weights_names_apply(&names, rows[i].ours, &shape);
+        const char *theirs = rows[i].theirs ? rows[i].theirs : rows[i].ours;
+        if (strcmp(name, theirs) != 0 || shape.dim[0] != rows[i].dim0)
+            fail_msg("%s: %s is %s, %d", rows[i].rules, rows[i].ours, name, (int)shape.dim[0]);
+        free(name);
+        weights_names_close(&names);
+    }
+    own_end();
+}
+
+/* Rows that an expression cannot divide. */
+static void test_rows_that_cannot_be_divided(void **state)
+{
+    static const char *const expressions[] = {"a.{b,c", "a.{b,c,d,e,f}", "a.{b,c,d,e}"};
+    const struct weights_names names = {.count = 1};
+    const struct shape shape = {.rank = 1, .dim = {6, 1, 1, 1}};
+    struct weights_part parts[WEIGHTS_SOURCES_MAX];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(weights_names_divide(&names, expressions[i], shape, parts), 0);
 }
 
 /* What a file of names cannot say is refused with its line, wherever names are asked for. */
 static void test_names_that_cannot_be(void **state)
 {
     static const char *const lines[] = {
-        "a = ", "a = b [", "a = b [1,", "a = b []", "a = b [1,x]", "a = b [1,2,3,4,5]", "a = b [1] c", "a = b 1",
-        "@mean = 0.5 0.5", "@std = a b c", "@crop = large", "@size = 224",
+        "a = ", "a = b [", "a = b [1,", "a = b [1x2]", "a = b []", "a = b [1,x]", "a = b [1,2,3,4,5]",
+        "a = b [1] c", "a = b 1", "@mean = 0.5 0.5", "@std = a b c", "@crop = large", "@size = 224",
     };
     const struct weights_names ours = {0};
+    const struct weights_options how = {0};
     struct weights_identity found;
     struct weights_names names;
     struct caught caught;
     struct graph graph;
     open_network("resnet20", 10, &graph);
     write_network(&graph, &ours, "layer1");
-    graph_free(&graph);
     own_begin();
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char *text = text_format("[resnet*]\n%s\n", lines[i]);
@@ -387,7 +583,9 @@ static void test_names_that_cannot_be(void **state)
         enum status opened = weights_names_open("timm", "resnet20", &names);
         enum status other = weights_names_open("timm", "vgg16", &names);
         enum status identified = weights_identify(path, &found);
+        enum status checked = weights_check(path, &how, &graph);
         caught_end(&caught);
+        assert_int_equal(checked, USAGE);
         if (opened != USAGE || identified != USAGE) fail_msg("%s: %d, %d", lines[i], opened, identified);
         assert_int_equal(other, OK);
         assert_false(names.known);
@@ -395,6 +593,28 @@ static void test_names_that_cannot_be(void **state)
         assert_true(caught_has(&caught, "models/timm.names:2: "));
         text_free(&caught.words);
     }
+    /* The tensors are ours, but whether a library has the network, and for which images, is asked as well. */
+    write_network(&graph, &ours, "");
+    write_beside("models/timm.names", "[resnet20]\n@crop = large\n");
+    refused_as(USAGE, "models/timm.names:2: ");
+    write_beside("models/timm.names", "[resnet20\n");
+    refused_as(USAGE, "models/timm.names:1: ");
+    graph_free(&graph);
+    own_end();
+}
+
+/* Names of a library of which no part can be left out, because there is but one. */
+static void test_names_of_one_part(void **state)
+{
+    const struct weights_names ours = {0};
+    struct graph graph;
+    own_begin();
+    write_beside("models/hf.names", "[resnet20]\nconv1.weight = w\nbn1.weight = a.b+c\nbn1.bias = a+b.c\n"
+                                    "layer** = net.layer{1}\n");
+    open_network("resnet20", 10, &graph);
+    write_network(&graph, &ours, "conv1");
+    graph_free(&graph);
+    refused("the nearest is resnet20, but: it lacks conv1.weight");
     own_end();
 }
 
@@ -422,7 +642,11 @@ int main(void)
         cmocka_unit_test(test_all_networks), cmocka_unit_test(test_others), cmocka_unit_test(test_cards),
         cmocka_unit_test(test_card_of_network), cmocka_unit_test(test_norm_eps_of_card),
         cmocka_unit_test(test_size_of_network), cmocka_unit_test(test_networks_with_the_same_tensors),
-        cmocka_unit_test(test_names_that_cannot_be),
+        cmocka_unit_test(test_names_that_cannot_be), cmocka_unit_test(test_names_by_rules),
+        cmocka_unit_test(test_large_cards), cmocka_unit_test(test_described_files),
+        cmocka_unit_test(test_own_settings), cmocka_unit_test(test_odd_files),
+        cmocka_unit_test(test_network_that_cannot_be), cmocka_unit_test(test_rows_that_cannot_be_divided),
+        cmocka_unit_test(test_names_of_one_part),
     };
     return cmocka_run_group_tests(tests, begin_folder, end_folder);
 }
