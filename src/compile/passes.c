@@ -140,7 +140,7 @@ static bool has_streams(const struct pass_input *input)
 static const struct pass passes[] = {
     {"fuse", run_fuse, ALWAYS, "", "what the network computes; its parameters"},
     {"lower", run_lower, ALWAYS, "fuse",
-     "one forward call for each node, in the graph's order, for each micro-batch"},
+     "one forward call for each node, in the graph's order, a teacher's first, for each micro-batch"},
     {"autocast", run_autocast, ALWAYS, "lower",
      "what is computed; every op gets its inputs in the type of its class"},
     {"fold", RULES, FOLDING, "autocast", "what is computed, but for rounding; every op that is not folded"},

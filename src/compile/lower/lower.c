@@ -14,7 +14,7 @@ struct lowering {
     const struct graph *graph;
     const struct lower_options *options;
     struct shape *shapes;        /* of the nodes, for one micro-batch */
-    bool *needed;                /* nodes that lead to the output */
+    bool *needed, *teaches;      /* nodes that lead to the output, and to a teacher's */
     int *param_values;           /* by parameter: what ops read */
     int images;                  /* in a micro-batch */
     const struct op *loss;
@@ -120,11 +120,14 @@ static void lower_result(struct lowering *l, const struct result_op *op, const i
     build_push(l->program, forward);
 }
 
+/* A teacher comes first: none of the activations that backward reads are there yet. */
 static void lower_micro_batch(struct lowering *l, int micro_batch)
 {
     struct program *program = l->program;
     int *outputs = memory_new((size_t)l->graph->count, sizeof *outputs);
     outputs[0] = value_micro_batch(l, program->images, micro_batch);
+    for (int node = 1; node < l->graph->count; node++)
+        if (l->teaches[node]) lower_node(l, node, micro_batch, outputs);
     for (int node = 1; node < l->graph->count; node++)
         if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
     int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch),
@@ -171,13 +174,14 @@ static void lower_batch(struct lowering *l)
         lower_micro_batch(l, micro_batch);
 }
 
-static void mark_needed(struct lowering *l)
+static bool *nodes_that_lead_to(const struct graph *graph, int output)
 {
-    l->needed[l->graph->output] = true;
-    l->needed[l->graph->teacher] = true;
-    for (int node = l->graph->count - 1; node > 0; node--)
-        for (int i = 0; l->needed[node] && i < l->graph->nodes[node].input_count; i++)
-            l->needed[l->graph->nodes[node].inputs[i]] = true;
+    bool *lead = memory_new((size_t)graph->count, sizeof *lead);
+    lead[output] = true;
+    for (int node = output; node > 0; node--)
+        for (int i = 0; lead[node] && i < graph->nodes[node].input_count; i++)
+            lead[graph->nodes[node].inputs[i]] = true;
+    return lead;
 }
 
 /* Results of forward besides its output, for backward, update or the host. Its sizes follow from
@@ -259,14 +263,15 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
     struct lowering l = {.program = &built, .graph = graph, .options = options,
                          .images = options->batch / options->micro_batches};
     l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
-    l.needed = memory_new((size_t)graph->count, sizeof *l.needed);
     l.param_values = memory_new((size_t)graph->param_count, sizeof *l.param_values);
     choose_loss(&l);
     graph_shapes(graph, l.images, l.shapes);
-    mark_needed(&l);
+    l.needed = nodes_that_lead_to(graph, graph->output);
+    l.teaches = nodes_that_lead_to(graph, graph->teacher);
     lower_batch(&l);
     free(l.shapes);
     free(l.needed);
+    free(l.teaches);
     free(l.param_values);
     *program = built;
     return OK;
