@@ -14,6 +14,7 @@
 #include "data/dataset.h"
 #include "graph/model.h"
 #include "place.h"
+#include "refuse.h"
 #include "rounds.h"
 #include "checkpoint/checkpoint.h"
 #include "base/atomic_file.h"
@@ -135,7 +136,7 @@ static char *file_in(const char *name)
 static void remove_all(void)
 {
     static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS, CHECKPOINT_BEST,
-                                        CHECKPOINT_UNUSABLE, "elsewhere"};
+                                        CHECKPOINT_UNUSABLE, "elsewhere", "third", "fourth"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path = file_in(names[i]);
         remove(path);
@@ -391,10 +392,13 @@ static void another_run(void **state)
     assert_int_equal(save(&fixture), OK);
     assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
     struct dataset_identity train = {.count = 100, .sequence = 1}, val = {.count = 20, .sequence = 2};
-    struct checkpoint_source now = {.class_names = names, .classes = 3, .identities = {&train, &val}};
+    struct checkpoint_source now = {.class_names = names, .classes = 3, .identities = {&train, NULL}};
     now.train_images = 100;
     now.val_images = 20;
     assert_int_equal(checkpoint_match_data(&file, &now), OK);
+    now.identities[SPLIT_VAL] = &val;
+    assert_int_equal(checkpoint_match_data(&file, &now), OK);
+    assert_false(checkpoint_old_split(&file, &fixture.settings));
     assert_int_equal(checkpoint_match_best(&file, &fixture.settings, &same), OK);
     assert_true(same);
     fixture.settings.checkpoint.best = BEST_VAL_LOSS;
@@ -447,6 +451,73 @@ static enum status match_older(double val_fraction, bool shuffle, int64_t limit,
     close_fixture(&fixture);
     remove_all();
     return status;
+}
+
+/* A run that learns from a teacher goes on with the same weights of it. */
+static void another_teacher(void **state)
+{
+    static const double thresholds[] = {0.5, 0.25, 0.125};
+    struct fixture fixture;
+    struct safetensors file;
+    struct caught caught;
+    open_fixture(&fixture, 1);
+    struct checkpoint_source source = source_of(&fixture);
+    source.graph = &fixture.graph;
+    source.teacher = "01234567";
+    source.thresholds = thresholds;
+    assert_int_equal(checkpoint_save(&source, &fixture.position, &directory, NULL), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
+    double *read = checkpoint_thresholds(&file, 3);
+    assert_memory_equal(read, thresholds, sizeof thresholds);
+    free(read);
+    assert_int_equal(checkpoint_match_network(&file, &source), OK);
+    source.teacher = NULL;                   /* is not known any more */
+    assert_int_equal(checkpoint_match_network(&file, &source), OK);
+    source.teacher = "01234568";
+    caught_begin(&caught);
+    enum status status = checkpoint_match_network(&file, &source);
+    caught_end(&caught);
+    assert_int_equal(status, USAGE);
+    assert_true(caught_has(&caught, "the teacher's weights (train.teacher) are others than when the run"));
+    text_free(&caught.words);
+    safetensors_close(&file);
+    close_fixture(&fixture);
+    remove_all();
+}
+
+/* What a file says of its data alone. */
+static void data_that_cannot_be_matched(void **state)
+{
+    static const struct {
+        struct safetensors_pair pairs[4];
+        int count;
+        enum status status;
+        const char *said;
+    } rows[] = {
+        {{{0}}, 0, BAD_CHECKPOINT, "does not identify its images"},
+        {{{"images", "100"}}, 1, BAD_CHECKPOINT, "does not identify its images"},
+        {{{"images", "100 20"}}, 1, BAD_CHECKPOINT, "has no configuration"},
+        {{{"identity.val", "nothing"}, {"images", "100 20"}}, 2, BAD_CHECKPOINT, "'identity.val' "},
+        {{{"identity.train", "nothing"}, {"images", "100 20"}}, 2, BAD_CHECKPOINT, "'identity.train' "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct checkpoint_source now = {.train_images = 100, .val_images = 20};
+        const struct safetensors_content content = {.metadata = rows[i].pairs,
+                                                    .metadata_count = rows[i].count};
+        struct safetensors file;
+        struct reason reason;
+        struct caught caught;
+        assert_int_equal(safetensors_write_in(&directory, "elsewhere", &content), OK);
+        assert_true(safetensors_open_in(&directory, "elsewhere", &file, &reason));
+        caught_begin(&caught);
+        enum status status = checkpoint_match_data(&file, &now);
+        caught_end(&caught);
+        assert_int_equal(status, rows[i].status);
+        assert_true(caught_has(&caught, rows[i].said));
+        text_free(&caught.words);
+        safetensors_close(&file);
+    }
+    remove_all();
 }
 
 static void of_an_older_version(void **state)
@@ -533,14 +604,16 @@ static void save_two(struct damage *damage)
     }
 }
 
-static void begin_damage(struct damage *damage)
+static void begin_damage_of(struct damage *damage, const char *model)
 {
-    open_fixture_of(&damage->fixture, wide, 1);
+    open_fixture_of(&damage->fixture, model, 1);
     damage->last = file_in(CHECKPOINT_LAST);
     damage->previous = file_in(CHECKPOINT_PREVIOUS);
     save_two(damage);
     damage->bytes = read_file(damage->last, &damage->count);
 }
+
+static void begin_damage(struct damage *damage) { begin_damage_of(damage, wide); }
 
 static void end_damage(struct damage *damage)
 {
@@ -790,6 +863,281 @@ static void other_names(void **state)
     end_damage(&damage);
 }
 
+/* As many names as there are, for which a folder may stand, or one in the place of the previous one. */
+static void names_that_folders_have(void **state)
+{
+    static const char *const four[] = {CHECKPOINT_BEST, "elsewhere", "third", "fourth", NULL},
+                      *const three[] = {CHECKPOINT_BEST, "elsewhere", "third", NULL};
+    struct damage damage;
+    struct caught caught;
+    begin_damage_of(&damage, tiny);
+    assert_int_equal(save_as(&damage.fixture, four), OK);
+    for (int i = 0; four[i]; i++) assert_int_equal(checkpoint_serial(&directory, four[i]), 3);
+    char *best = file_in(CHECKPOINT_BEST), *within = text_format("%s/within", damage.previous);
+    assert_int_equal(unlink(best), 0);
+    assert_int_equal(mkdir(best, 0777), 0);
+    caught_begin(&caught);
+    enum status saved = save_as(&damage.fixture, three);
+    assert_int_equal(unlink(damage.previous), 0);
+    assert_int_equal(mkdir(damage.previous, 0777), 0);
+    assert_int_equal(mkdir(within, 0777), 0);
+    enum status refused = save(&damage.fixture);
+    caught_end(&caught);
+    assert_int_equal(saved, OK);
+    assert_true(caught_has(&caught, CHECKPOINT_BEST " was not written; the run continues"));
+    assert_int_equal(checkpoint_serial(&directory, "third"), 4);
+    assert_int_equal(refused, FAILED);
+    assert_true(caught_has(&caught, CHECKPOINT_LAST ": cannot be renamed: "));
+    assert_int_equal(checkpoint_serial(&directory, CHECKPOINT_LAST), 4);
+    text_free(&caught.words);
+    assert_int_equal(rmdir(within), 0);
+    free(within);
+    free(best);
+    end_damage(&damage);
+}
+
+/* The previous one would be newer, but is damaged; and one that cannot be set aside, since something else has
+ * that name: then nothing is changed. */
+static void nothing_else_is_good(void **state)
+{
+    struct damage damage;
+    struct safetensors file;
+    struct caught caught;
+    begin_damage_of(&damage, tiny);
+    char *aside = file_in(CHECKPOINT_UNUSABLE), *within = text_format("%s/within", aside);
+    assert_int_equal(rename(damage.previous, damage.last), 0);
+    damage.bytes[damage.count - 1] ^= 1;
+    write_file(damage.previous, damage.bytes, damage.count);
+    caught_begin(&caught);
+    enum status status = checkpoint_open_newest(&directory, &file);
+    caught_end(&caught);
+    assert_int_equal(status, OK);
+    assert_int_equal(batch_of(&file), 1);
+    assert_true(caught_has(&caught, CHECKPOINT_LAST " was written before " CHECKPOINT_PREVIOUS));
+    assert_true(caught_has(&caught, CHECKPOINT_PREVIOUS " tensor"));
+    text_free(&caught.words);
+    safetensors_close(&file);
+    assert_int_equal(rename(damage.last, damage.previous), 0);
+    write_file(damage.last, damage.bytes, damage.count);
+    assert_int_equal(mkdir(aside, 0777), 0);
+    assert_int_equal(mkdir(within, 0777), 0);
+    caught_begin(&caught);
+    status = checkpoint_open_newest(&directory, &file);
+    caught_end(&caught);
+    assert_int_equal(status, FAILED);
+    assert_false(opens(damage.last));
+    assert_true(opens(damage.previous));
+    text_free(&caught.words);
+    assert_int_equal(rmdir(within), 0);
+    free(within);
+    free(aside);
+    end_damage(&damage);
+}
+
+/* What the system refuses and the device. */
+
+/* The newest one, which is written anew after each try: with the previous one, or with the best one alone. */
+static void refuse_newest(struct damage *damage, const char *call, bool whole, bool previous)
+{
+    bool more = true;
+    char *best = file_in(CHECKPOINT_BEST);
+    for (int before = 0; more; before++) {
+        struct safetensors file;
+        struct caught caught;
+        write_file(damage->last, damage->bytes, damage->count - !whole);
+        if (!previous && access(damage->previous, F_OK) == 0)
+            assert_int_equal(rename(damage->previous, best), 0);
+        caught_begin(&caught);
+        refuse(call, before);
+        enum status status = checkpoint_open_newest(&directory, &file);
+        more = refuse_struck();
+        caught_end(&caught);
+        if (status == OK) {
+            assert_int_equal(batch_of(&file), whole ? 2 : 1);
+            safetensors_close(&file);
+        } else if (!more || (status != FAILED && previous)) {
+            fail_msg("%s %d: %d, %s", call, before, status, caught.words.data);
+        } else {
+            assert_int_equal(access(damage->last, F_OK), 0);
+            if (status == FAILED) assert_true(caught_has(&caught, "it may be valid: make it readable"));
+        }
+        text_free(&caught.words);
+    }
+    free(best);
+}
+
+static void reads_that_are_refused(void **state)
+{
+    static const char *const calls[] = {"pread", "fstat", "memory_try"};
+    struct damage damage;
+    begin_damage_of(&damage, tiny);
+    for (int i = 0; i < 6; i++) refuse_newest(&damage, calls[i / 2], i % 2, true);
+    for (int i = 0; i < 6; i++) refuse_newest(&damage, calls[i / 2], i % 2, false);
+    end_damage(&damage);
+}
+
+/* A network's copies in half precision, which are made again from what is restored. */
+static void open_halved(struct fixture *fixture)
+{
+    const struct store_options options = {.low = F16, .optimizer = adam()};
+    open_fixture(fixture, 1);
+    store_close(&fixture->store);
+    assert_int_equal(store_open(fixture->device, &fixture->graph, &options, &fixture->store), OK);
+    fill_store(&fixture->store, 1);
+}
+
+static void restoring_that_is_refused(void **state)
+{
+    static const char *const calls[] = {"pread", "memory_try"};
+    struct fixture fixture;
+    struct safetensors file;
+    struct position position;
+    open_halved(&fixture);
+    assert_int_equal(save(&fixture), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
+    for (int i = 0; i < 2; i++) {
+        bool more = true;
+        for (int before = 0; more; before++) {
+            struct caught caught;
+            position = (struct position){.epoch = -7};
+            caught_begin(&caught);
+            refuse(calls[i], before);
+            enum status status = checkpoint_restore(&file, &fixture.store, adam(), &position);
+            more = refuse_struck();
+            caught_end(&caught);
+            assert_int_equal(status == OK, !more);
+            assert_int_equal(position.epoch, more ? -7 : 3);
+            assert_int_equal(caught.errors, more);
+            text_free(&caught.words);
+        }
+    }
+    safetensors_close(&file);
+    close_fixture(&fixture);
+    remove_all();
+}
+
+static int copies;                       /* until one fails */
+
+static enum status (*upload)(struct device *, int, void *, const void *, size_t);
+
+static enum status counted_download(struct device *device, int stream, void *host, const void *memory,
+                                    size_t bytes)
+{
+    return copies-- == 0 ? NO_DEVICE : download(device, stream, host, memory, bytes);
+}
+
+static enum status counted_upload(struct device *device, int stream, void *memory, const void *host,
+                                  size_t bytes)
+{
+    return copies-- == 0 ? NO_DEVICE : upload(device, stream, memory, host, bytes);
+}
+
+enum doing { SAVING, BEGINNING, RESTORING };
+
+static enum status do_it(enum doing doing, struct fixture *fixture, const struct safetensors *file)
+{
+    struct checkpoint_source source = source_of(fixture);
+    struct position position;
+    if (doing == SAVING) return save(fixture);
+    if (doing == RESTORING) return checkpoint_restore(file, &fixture->store, adam(), &position);
+    struct checkpoint_writing *writing = checkpoint_begin(&source, &fixture->position, &directory, NULL);
+    return writing ? checkpoint_end(writing) : NO_DEVICE;
+}
+
+/* Each copy to the device or from it fails in turn: the last checkpoint stays. */
+static void a_device_that_is_lost(void **state)
+{
+    struct fixture fixture;
+    struct safetensors file;
+    open_halved(&fixture);
+    assert_int_equal(save(&fixture), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
+    struct device_backend lost = *fixture.device->backend, *usual = (void *)fixture.device->backend;
+    download = lost.transfers.download;
+    upload = lost.transfers.upload;
+    lost.transfers.download = counted_download;
+    lost.transfers.upload = counted_upload;
+    fixture.device->backend = &lost;
+    for (enum doing doing = SAVING; doing <= RESTORING; doing++) {
+        enum status status = FAILED;
+        for (int before = 0; status != OK; before++) {
+            struct caught caught;
+            int64_t serial = checkpoint_serial(&directory, CHECKPOINT_LAST);
+            caught_begin(&caught);
+            copies = before;
+            status = do_it(doing, &fixture, &file);
+            caught_end(&caught);
+            if (status != (copies < 0 ? NO_DEVICE : OK)) fail_msg("%d %d: %d", doing, before, status);
+            assert_int_equal(checkpoint_serial(&directory, CHECKPOINT_LAST) - serial,
+                             status == OK && doing != RESTORING);
+            assert_true(status != OK || before > 0);
+            text_free(&caught.words);
+        }
+    }
+    fixture.device->backend = usual;
+    safetensors_close(&file);
+    close_fixture(&fixture);
+    remove_all();
+}
+
+/* Files with checksums that are no checkpoints of this version. */
+static void formats_that_cannot_be(void **state)
+{
+    static const struct {
+        const char *format, *version, *serial, *words;
+    } rows[] = {
+        {CHECKPOINT_FORMAT, "1", "1", NULL}, {CHECKPOINT_FORMAT, "1", "x", "has an invalid serial number"},
+        {CHECKPOINT_FORMAT, "1", "0", "has an invalid serial number"},
+        {CHECKPOINT_FORMAT, "0", "1", "has an invalid version: '0'"},
+        {CHECKPOINT_FORMAT, "1x", "1", "has an invalid version: '1x'"},
+        {CHECKPOINT_FORMAT, "2", "1", "has version 2; this amptrain reads versions up to 1"},
+        {"pt", "1", "1", "is not an amptrain checkpoint"},
+    };
+    struct safetensors none = {0};
+    int64_t unknown = 7;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct safetensors_pair pairs[] = {{"format", (char *)rows[i].format},
+                                                 {"version", (char *)rows[i].version},
+                                                 {"serial", (char *)rows[i].serial}};
+        const struct safetensors_content content = {.metadata = pairs, .metadata_count = 3};
+        struct safetensors file;
+        struct reason reason = {.text = ""};
+        assert_int_equal(safetensors_write_in(&directory, CHECKPOINT_LAST, &content), OK);
+        bool good = checkpoint_open(&directory, CHECKPOINT_LAST, &file, &reason);
+        assert_int_equal(good, rows[i].words == NULL);
+        if (good) safetensors_close(&file);
+        else if (!strstr(reason.text, rows[i].words)) fail_msg("%s: %s", rows[i].words, reason.text);
+        int64_t serial = checkpoint_serial(&directory, CHECKPOINT_LAST);
+        assert_int_equal(serial, strcmp(rows[i].serial, "1") == 0 ? 1 : -1);
+    }
+    assert_true(checkpoint_read_serial(&none, &unknown));
+    assert_int_equal(unknown, 0);
+    remove_all();
+}
+
+/* A run without averages goes on with them: they begin with its weights. */
+static void new_averages(void **state)
+{
+    struct fixture from, to;
+    struct safetensors file;
+    struct position position;
+    float average[6], master[6];
+    open_halved(&from);
+    open_fixture(&to, 2);
+    assert_int_equal(save(&from), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
+    assert_int_equal(checkpoint_match(&file, &to.store, adam()), OK);
+    assert_int_equal(checkpoint_restore(&file, &to.store, adam(), &position), OK);
+    int param = graph_find_param(&to.graph, "fc.weight");
+    assert_int_equal(store_read(&to.store, param, STORE_AVERAGE, average), OK);
+    assert_int_equal(store_read(&from.store, param, STORE_MASTER, master), OK);
+    assert_memory_equal(average, master, sizeof master);
+    safetensors_close(&file);
+    close_fixture(&from);
+    close_fixture(&to);
+    remove_all();
+}
+
 static void another_model(void **state)
 {
     struct fixture fixture;
@@ -996,6 +1344,8 @@ static void positions_that_cannot_be(void **state)
         {"optimizer.skipped_steps", "-9223372036854775808", "has an invalid position"},
         {"scaler.good_steps", "-1", "has an invalid position"},
         {"optimizer.updates", "1000000", "has an invalid position"},
+        {"scaler.good_steps", "4294967296", "has an invalid value for 'scaler.good_steps': '4294967296'"},
+        {"optimizer.skipped", "-4294967296", "has an invalid value for 'optimizer.skipped'"},
         {"position.epoch", "1x", "has an invalid value for 'position.epoch': '1x'"},
         {"position.epoch", "99999999999999999999", "has an invalid value for 'position.epoch'"},
         {"position.epoch", NULL, "has no 'position.epoch'"},
@@ -1130,6 +1480,10 @@ static void numbers_that_cannot_be(void **state)
     assert_true(thresholds[0] == 0.5 && thresholds[1] == 0.25);
     free(thresholds);
     assert_null(checkpoint_thresholds(&none, 2));
+    pair.value = memory_new(CLASSES_MAX + 2, 1);
+    memset(pair.value, ',', CLASSES_MAX + 1);
+    assert_null(checkpoint_thresholds(&file, CLASSES_MAX + 1));
+    free(pair.value);
     assert_null(checkpoint_thresholds(&file, 0));
     assert_int_equal(checkpoint_threads(&none), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -1203,7 +1557,7 @@ static void choices_are_recalled(void **state)
     } rows[] = {
         {"[train]\nbatch = 48\n[memory]\nlimit = 1G\n[parallel]\nmicrobatches = 2\n", "", 48, (int64_t)1 << 30, 2},
         {"[train]\nbatch = 48\n[memory]\nlimit = 1G\n", "[memory]\nlimit = 2G\n", 48, (int64_t)1 << 31, -1},
-        {"[train]\nbatch = 48\n", "[train]\nbatch = auto\n", 48, -1, -1},
+        {"[train]\nbatch = 48\n[parallel]\nmicrobatches = auto\n", "[train]\nbatch = auto\n", 48, -1, -1},
         {"[train]\nbatch = auto\n[memory]\nlimit = 1G\n", "[train]\nbatch = 16\n", 16, -1, -1},
         {"[train]\nbatch = few\n", "[train]\nbatch = 16\n", 16, -1, -1},
         {NULL, "[train]\nbatch = 16\n", 16, -1, -1},
@@ -1258,6 +1612,11 @@ int main(void)
         cmocka_unit_test(what_changes_numbers), cmocka_unit_test(choices_are_recalled),
         cmocka_unit_test(none_at_all),
         cmocka_unit_test(another_run), cmocka_unit_test(of_an_older_version),
+        cmocka_unit_test(another_teacher), cmocka_unit_test(data_that_cannot_be_matched),
+        cmocka_unit_test(names_that_folders_have), cmocka_unit_test(nothing_else_is_good),
+        cmocka_unit_test(reads_that_are_refused), cmocka_unit_test(restoring_that_is_refused),
+        cmocka_unit_test(a_device_that_is_lost), cmocka_unit_test(formats_that_cannot_be),
+        cmocka_unit_test(new_averages),
         cmocka_unit_test(previous),
         cmocka_unit_test(bits_flipped),
         cmocka_unit_test(sectors_lost),

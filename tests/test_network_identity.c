@@ -25,7 +25,7 @@ static const struct network_identity base = {
 
 static void differences(void **state)
 {
-    struct network_identity numbers = base, other[13];
+    struct network_identity numbers = base, other[14];
     static const char *const told[] = {
         "layer 'act' is 'relu6 input', not 'relu input'",
         "the classes are in another order: class 0 is 'dog', not 'cat'",
@@ -41,12 +41,14 @@ static void differences(void **state)
         "images have 1 channel, not 3; augment.mean is 0, not 0.5,0.25,0.5",
         "data.task is multilabel, not regress",
         "data.value_scale is 0,1, not 3,0.5",
+        "data.value_scale is 3,1, not 3,0.5",
     };
     numbers.task = TASK_REGRESS;
     numbers.value_scale = (struct field_reals){.count = 2, .value = {3, 0.5}};
-    for (int i = 0; i < 13; i++) other[i] = i < 11 ? base : numbers;
+    for (int i = 0; i < 14; i++) other[i] = i < 11 ? base : numbers;
     other[11].task = TASK_MULTILABEL;
     other[12].value_scale.count = 0;
+    other[13].value_scale.value[1] = 1;
     other[0].graph = other[9].graph = (char *)GRAPH("2", "relu6");
     other[1].class_names = swapped;
     other[2].class_names = other[9].class_names = others;
@@ -56,7 +58,7 @@ static void differences(void **state)
     other[6].mean.count = other[10].mean.count = 0;
     other[7].mean = (struct field_reals){.count = 1, .value = {0.5}};
     other[8].std = other[9].std = (struct field_reals){.count = 1, .value = {2}};
-    for (int i = 0; i < 13; i++) {
+    for (int i = 0; i < 14; i++) {
         struct text text = {0}, back = {0};
         const struct network_identity *one = i < 11 ? &base : &numbers;
         assert_false(network_identity_same(one, &other[i], GRAPH_SAME_WEIGHTS, &text));

@@ -20,7 +20,8 @@ tests_test_schedule_LDADD = libsession.a libbase.a -lcmocka
 tests_test_records_SOURCES = tests/test_records.c tests/caught.h
 tests_test_records_LDADD = libtrain.a libformat.a libbase.a -lcmocka
 
-tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE)
+tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE) $(REFUSE)
+tests_test_checkpoint_LDFLAGS = $(REFUSE_LINKED)
 tests_test_checkpoint_LDADD = $(LDADD) -lcmocka
 
 check_PROGRAMS += tests/test_gradcam

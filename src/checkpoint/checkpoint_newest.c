@@ -93,7 +93,9 @@ static void take_newer(const struct directory *folder, struct safetensors *file)
     static const char last[] = CHECKPOINT_LAST, previous[] = CHECKPOINT_PREVIOUS;
     struct safetensors newer;
     struct reason reason;
-    if (checkpoint_serial(folder, previous) <= checkpoint_serial(folder, last)) return;
+    int64_t serial = 0;
+    checkpoint_read_serial(file, &serial);
+    if (checkpoint_serial(folder, previous) <= serial) return;
     log_warning("%s/%s was written before %s", folder->path, last, previous);
     if (!checkpoint_open(folder, previous, &newer, &reason)) {
         log_warning("%s/%s %s", folder->path, previous, reason.text);

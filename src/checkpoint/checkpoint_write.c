@@ -64,7 +64,7 @@ static void add_metadata(const struct checkpoint_source *source, int64_t serial,
     struct text settings = {0}, config = {0}, classes = {0}, graph = {0};
     text_json_names(&classes, source->class_names, source->classes);
     settings_print_resolved(source->settings, source->file, &settings);
-    text_escape(&config, settings.data ? settings.data : "");
+    text_escape(&config, settings.data);
     text_free(&settings);
     add_pair(writing, "format", text_copy(CHECKPOINT_FORMAT));
     add_pair(writing, "version", text_format("%d", CHECKPOINT_VERSION));

@@ -174,7 +174,7 @@ static void add_other_grid(struct weight_list *listed, const struct position_emb
 /* The shapes differ in the number of classes alone. */
 static bool other_classes(const struct shape *a, const struct shape *b)
 {
-    if (a->rank != b->rank || a->rank == 0 || a->dim[0] == b->dim[0]) return false;
+    if (a->rank != b->rank || a->dim[0] == b->dim[0]) return false;
     for (int i = 1; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return false;
     return true;

@@ -193,7 +193,7 @@ static void reshape(const struct shape *rule, struct shape *shape)
     int64_t left = shape_count(*shape);
     for (int i = 0; i < rule->rank; i++) {
         to.dim[i] = rule->dim[i] == 0 ? shape->dim[i] : rule->dim[i];
-        if (rule->dim[i] >= 0 && to.dim[i] > 0) left /= to.dim[i];
+        if (rule->dim[i] >= 0) left /= to.dim[i];
     }
     for (int i = 0; i < rule->rank; i++)
         if (rule->dim[i] < 0) to.dim[i] = left;
