@@ -40,10 +40,10 @@ static int alive_below(const struct alive *alive, int64_t offset)
     return low;
 }
 
+/* `b` does not lie below `a`. */
 static bool check_collide(const struct alive *alive, int a, int b, struct reason *reason)
 {
     const struct span *low = &alive->spans[a], *high = &alive->spans[b];
-    if (low->offset > high->offset) return check_collide(alive, b, a, reason);
     if (high->offset - low->offset >= low->size) return false;
     because(reason, "block %d [%lld, %lld) and block %d [%lld, %lld) overlap while both are live", a,
             (long long)low->offset, (long long)(low->offset + low->size), b, (long long)high->offset,

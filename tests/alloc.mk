@@ -8,4 +8,5 @@ tests_test_cache_LDADD = liballoc.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_pinned
 tests_test_pinned_SOURCES = tests/test_pinned.c tests/caught.h
+tests_test_pinned_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=mallctl -Wl,--wrap=mmap
 tests_test_pinned_LDADD = liballoc.a libbase.a -lcmocka

@@ -266,6 +266,28 @@ static void a_wait_ends_after_its_timeout(void **state)
     assert_int_equal(ended[1], 0);
 }
 
+/* A rank that has not begun has not ended: it is waited for until the time is up. */
+static void ranks_that_never_begin(void **state)
+{
+    struct comm *comm;
+    struct caught caught;
+    enum status barrier, send = OK;
+    int block;
+    assert_int_equal(shared_block_create(2, &block), OK);
+    assert_int_equal(shared_open(block, 0, 0.1, &comm), OK);
+    caught_begin(&caught);
+    barrier = comm_barrier(comm);
+    for (int i = 0; send == OK && i <= SHARED_MAIL_MESSAGES; i++)
+        send = comm->exchange->send(comm, 1, NULL, 0, NULL);
+    caught_end(&caught);
+    comm_close(comm);
+    assert_int_equal(barrier, FAILED);
+    assert_int_equal(send, FAILED);
+    assert_true(caught_has(&caught, "rank 0 has waited for 0.1"));
+    assert_true(caught_has(&caught, "s in send"));
+    text_free(&caught.words);
+}
+
 static bool ask_for_different_things(struct comm *comm)
 {
     if (comm->rank == 0) return fails(comm, IN_BROADCAST, 1, "rank 1 is in all_gather of 1 bytes");
@@ -494,6 +516,8 @@ static enum status use_block(void)
         return status;
     }
     status = comm->exchange->send(comm, 1, &byte, 1, NULL);
+    if (status == OK) status = comm->exchange->send(comm, 0, &byte, 1, NULL);       /* to itself */
+    if (status == OK) status = comm->exchange->receive(comm, 0, &byte, 1, NULL);
     comm_close(comm);
     return status;
 }
@@ -618,6 +642,16 @@ static void another_file_is_no_block(void **state)
     text_free(&caught.words);
     close(pipes[0]);
     close(pipes[1]);
+    FILE *zeros = tmpfile();
+    assert_non_null(zeros);
+    assert_int_equal(ftruncate(fileno(zeros), 1 << 16), 0);
+    caught_begin(&caught);
+    enum status status = shared_open(fileno(zeros), 0, 0, &comm);
+    caught_end(&caught);
+    assert_int_equal(status, FAILED);
+    text_free(&caught.words);
+    fclose(zeros);
+    shared_block_unmap(NULL);
 }
 
 int main(void)
@@ -629,6 +663,7 @@ int main(void)
         cmocka_unit_test(a_full_mailbox_is_waited_for),
         cmocka_unit_test(a_rank_that_is_killed_ends_all_waits),
         cmocka_unit_test(a_wait_ends_after_its_timeout),
+        cmocka_unit_test(ranks_that_never_begin),
         cmocka_unit_test(different_calls_are_an_error),
         cmocka_unit_test(different_texts_are_named),
         cmocka_unit_test(numbers_are_added),

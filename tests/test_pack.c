@@ -478,6 +478,7 @@ static void judge_checks_places(void **state)
     expect_fault((struct span){0, 1, 10, 3}, 4, 100, "multiple of 4");
     expect_fault((struct span){0, 1, 10, -4}, 4, 100, "multiple of 4");
     expect_fault((struct span){0, 1, 10, 92}, 4, 100, "exceeds the limit");
+    expect_fault((struct span){0, 1, 10, 104}, 4, 100, "exceeds the limit");
     expect_fault((struct span){0, 1, INT64_MAX, 4}, 4, 100, "exceeds the limit");
     expect_fault((struct span){0, 1, -1, 4}, 4, 100, "negative");
 }
@@ -565,6 +566,9 @@ static void malformed_tables(void **state)
 {
     expect_csv_refused("id,lower,upper\n", ":1: expected a header id,lower,upper,size");
     expect_csv_refused("\n0,1,2,3\n", ":2: expected a header");
+    expect_csv_refused("id;lower;upper;size\na;0;1;1\n", ":1: expected a header");
+    expect_csv_refused("\xff\xfei\nd", "is UTF-16; save it as UTF-8");
+    expect_csv_refused(HEADER "\"a,b\",0,1,1\n", ":2: the id 'a,b' is not plain text");
     expect_csv_refused(HEADER "a,0,1,2\nb,0,1\n", ":3: fewer than");
     expect_csv_refused(HEADER "a,0,1,2,3\n", ":2: more than");
     expect_csv_refused(HEADER "a,0,1,x\n", ":2: not a whole number: 'x'");

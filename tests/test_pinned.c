@@ -1,4 +1,5 @@
 /* Pinned host memory from a made-up device, which copies late. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,6 +314,78 @@ static void test_waiting_is_better_than_ordinary_memory(void **state)
     close_both(&sim, pool);
 }
 
+/* Neither pinned memory nor any other: the block is refused, where the caller can go on without it. */
+static void test_blocks_larger_than_memory(void **state)
+{
+#ifdef __SANITIZE_ADDRESS__
+    skip();                                /* which ends a program that asks for as much */
+#endif
+    struct sim sim = {0};
+    struct caught caught;
+    struct pinned *pool = open_pool(&sim, 50 * MIB);
+    bool pinned;
+    caught_begin(&caught);
+    void *memory = pinned_allocate(pool, PTRDIFF_MAX - 64 * KIB, "too much", &pinned);
+    void *forced = pinned_allocate(pool, PTRDIFF_MAX - 64 * KIB, "too much", NULL);
+    caught_end(&caught);
+    assert_null(memory);
+    assert_null(forced);
+    assert_int_equal(count_words(caught.words.data, "of too much"), 1);
+    assert_int_equal(pinned_statistics(pool).blocks, 0);
+    text_free(&caught.words);
+    close_both(&sim, pool);
+}
+
+#ifdef HAVE_JEMALLOC
+static long mallctls_left = -1, mmaps_left = -1;       /* until one is refused; below 0: none is */
+static bool refused;
+
+static bool is_refused(long *left)
+{
+    refused = refused || *left == 0;
+    return *left >= 0 && (*left)-- == 0;
+}
+
+int __real_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size);
+int __wrap_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size);
+void *__real_mmap(void *at, size_t bytes, int access, int flags, int file, off_t from);
+void *__wrap_mmap(void *at, size_t bytes, int access, int flags, int file, off_t from);
+
+int __wrap_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size)
+{
+    return is_refused(&mallctls_left) ? EAGAIN : __real_mallctl(name, old, old_size, new, new_size);
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int access, int flags, int file, off_t from)
+{
+    return is_refused(&mmaps_left) ? MAP_FAILED : __real_mmap(at, bytes, access, flags, file, from);
+}
+
+/* A pool of which each call of jemalloc's, or one of those for its records, fails in turn: blocks are pinned
+ * one by one then. What cannot be ended stays. */
+static bool use_pool(long *left, long before)
+{
+    struct sim sim = {0};
+    refused = false;
+    *left = before;
+    struct pinned *pool = open_pool(&sim, 0);
+    void *memory[3];
+    for (int i = 0; i < 3; i++) assert_non_null(memory[i] = pinned_allocate(pool, MIB, "x", NULL));
+    for (int i = 0; i < 3; i++) pinned_free(pool, memory[i]);
+    close_both(&sim, pool);
+    *left = -1;
+    return refused;
+}
+
+static void test_jemalloc_that_is_refused(void **state)
+{
+    long before = 0;
+    while (use_pool(&mallctls_left, before)) before++;
+    assert_int_equal(before, 4);           /* an arena, two of its settings, and its end */
+    assert_true(use_pool(&mmaps_left, 0));
+}
+#endif
+
 /* A user of the pool, who remembers what he holds. */
 
 struct held {
@@ -582,6 +655,10 @@ int main(void)
         cmocka_unit_test(test_blocks_come_again_when_their_copy_is_done),
         cmocka_unit_test(test_a_cap),
         cmocka_unit_test(test_waiting_is_better_than_ordinary_memory),
+        cmocka_unit_test(test_blocks_larger_than_memory),
+#ifdef HAVE_JEMALLOC
+        cmocka_unit_test(test_jemalloc_that_is_refused),
+#endif
         cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_random_operations_under_a_cap),
         cmocka_unit_test(test_a_planted_fault_is_seen),
