@@ -4,7 +4,8 @@ EXTRA_DIST += tests/unit.h
 # Of tests in which calls of the system fail, each in turn.
 REFUSE = tests/refuse.c tests/refuse.h
 REFUSE_LINKED = $(AM_LDFLAGS) -Wl,--wrap=pread -Wl,--wrap=pwrite -Wl,--wrap=fsync -Wl,--wrap=ftruncate \
-	-Wl,--wrap=fstat -Wl,--wrap=close -Wl,--wrap=memfd_create -Wl,--wrap=mmap -Wl,--wrap=memory_try
+	-Wl,--wrap=fstat -Wl,--wrap=close -Wl,--wrap=memfd_create -Wl,--wrap=mmap -Wl,--wrap=memory_try \
+	-Wl,--wrap=linkat -Wl,--wrap=renameat -Wl,--wrap=getentropy
 
 check_PROGRAMS += tests/test_base tests/test_field tests/test_numbers tests/test_scaler
 tests_test_base_SOURCES = tests/test_base.c

@@ -47,6 +47,10 @@ REFUSABLE(ssize_t, pwrite, -1, (int file, const void *from, size_t bytes, off_t 
 REFUSABLE(int, fsync, -1, (int file), (file))
 REFUSABLE(int, ftruncate, -1, (int file, off_t bytes), (file, bytes))
 REFUSABLE(int, fstat, -1, (int file, struct stat *status), (file, status))
+REFUSABLE(int, linkat, -1, (int from, const char *name, int to, const char *other, int flags),
+          (from, name, to, other, flags))
+REFUSABLE(int, renameat, -1, (int from, const char *name, int to, const char *other), (from, name, to, other))
+REFUSABLE(int, getentropy, -1, (void *to, size_t bytes), (to, bytes))
 REFUSABLE(int, close, (__real_close(file), -1), (int file), (file))
 REFUSABLE(int, memfd_create, -1, (const char *name, unsigned flags), (name, flags))
 REFUSABLE(void *, mmap, (void *)-1, (void *at, size_t bytes, int access, int flags, int file, off_t from),

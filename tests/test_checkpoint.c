@@ -976,6 +976,56 @@ static void reads_that_are_refused(void **state)
     end_damage(&damage);
 }
 
+/* Each call of a save fails in turn: a valid checkpoint remains, this one or the one before, and there is no
+ * other file. Without links the previous one is made by a name alone. */
+static void saves_that_are_refused(void **state)
+{
+    static const char *const calls[] = {"pwrite", "fsync", "close", "linkat", "renameat", "memory_try"};
+    static const char *const also[] = {CHECKPOINT_BEST, NULL};
+    struct fixture fixture;
+    struct safetensors file;
+    int64_t kept = 0;
+    open_fixture(&fixture, 1);
+    fixture.position.batch = 0;
+    assert_int_equal(save(&fixture), OK);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        bool more = true;
+        for (int before = 0; more; before++) {
+            struct caught caught;
+            fixture.position.batch++;
+            caught_begin(&caught);
+            refuse(calls[i], before);
+            enum status status = save_as(&fixture, also);
+            more = refuse_struck();
+            enum status opened = checkpoint_open_newest(&directory, &file);
+            caught_end(&caught);
+            assert_int_equal(opened, OK);
+            bool saved = batch_of(&file) == fixture.position.batch;
+            if (!saved && (status == OK || batch_of(&file) != kept)) fail_msg("%s %d", calls[i], before);
+            kept = batch_of(&file);
+            safetensors_close(&file);
+            assert_true(more || (status == OK && before > 0));
+            text_free(&caught.words);
+        }
+    }
+    close_fixture(&fixture);
+    remove_all();                              /* then the folder is empty, as remove_folder sees */
+}
+
+static void no_identity_without_chance(void **state)
+{
+    char run[CHECKPOINT_RUN];
+    struct caught caught;
+    caught_begin(&caught);
+    refuse("getentropy", 0);
+    enum status status = checkpoint_new_run(run);
+    caught_end(&caught);
+    assert_true(refuse_struck());
+    assert_int_equal(status, FAILED);
+    assert_true(caught_has(&caught, "no random number for the run's identity: Input/output error"));
+    text_free(&caught.words);
+}
+
 /* A network's copies in half precision, which are made again from what is restored. */
 static void open_halved(struct fixture *fixture)
 {
@@ -1395,11 +1445,16 @@ static void none_at_all(void **state)
 /* `count` times `piece`, between two brackets if it is a list. */
 static char *repeated(const char *piece, int count, bool list)
 {
-    struct text text = {0};
-    if (list) text_add(&text, "[");
-    for (int i = 0; i < count; i++) text_add(&text, "%s%s", list && i > 0 ? "," : "", piece);
-    if (list) text_add(&text, "]");
-    return text.data;
+    size_t length = strlen(piece);
+    char *text = memory_new((length + 1) * (size_t)count + 3, 1), *to = text;
+    if (list) *to++ = '[';
+    for (int i = 0; i < count; i++) {
+        if (list && i > 0) *to++ = ',';
+        memcpy(to, piece, length);
+        to += length;
+    }
+    if (list) *to = ']';
+    return text;
 }
 
 /* Of a header of up to a hundred megabytes no more is read than a run can have written. */
@@ -1614,6 +1669,7 @@ int main(void)
         cmocka_unit_test(another_run), cmocka_unit_test(of_an_older_version),
         cmocka_unit_test(another_teacher), cmocka_unit_test(data_that_cannot_be_matched),
         cmocka_unit_test(names_that_folders_have), cmocka_unit_test(nothing_else_is_good),
+        cmocka_unit_test(saves_that_are_refused), cmocka_unit_test(no_identity_without_chance),
         cmocka_unit_test(reads_that_are_refused), cmocka_unit_test(restoring_that_is_refused),
         cmocka_unit_test(a_device_that_is_lost), cmocka_unit_test(formats_that_cannot_be),
         cmocka_unit_test(new_averages),

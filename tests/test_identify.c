@@ -600,6 +600,11 @@ static void test_names_that_cannot_be(void **state)
     write_beside("models/timm.names", "[resnet20\n");
     refused_as(USAGE, "models/timm.names:1: ");
     graph_free(&graph);
+    open_network("lenet5", 10, &graph);
+    write_network(&graph, &ours, "");
+    write_beside("models/timm.names", "[lenet5]\n@crop = large\n");
+    refused_as(USAGE, "models/timm.names:2: ");
+    graph_free(&graph);
     own_end();
 }
 

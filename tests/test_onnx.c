@@ -263,6 +263,12 @@ static void inexpressible_is_refused(void **state)
     unlink(path);
 }
 
+static void folders_that_are_missing(void **state)
+{
+    struct onnx onnx;
+    assert_int_equal(onnx_open("/nowhere/at/all.onnx", "none", &onnx), FAILED);
+}
+
 static void metadata_count_towards_two_gibibytes(void **state)
 {
     struct onnx onnx;
@@ -282,6 +288,7 @@ int main(void)
         cmocka_unit_test(opset_is_the_oldest_that_does),
         cmocka_unit_test(layers_may_have_any_name),
         cmocka_unit_test(inexpressible_is_refused),
+        cmocka_unit_test(folders_that_are_missing),
         cmocka_unit_test(metadata_count_towards_two_gibibytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

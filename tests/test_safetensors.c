@@ -106,6 +106,7 @@ static void bad_headers(void **state)
     refused("{\"__metadata__\":{\"k\":1}}", 0, "not text");
     refused("{\"__metadata__\":[]}", 0, "not an object");
     refused("{\"__metadata__\":{\"header_crc32c\":\"00000000\"}}", 0, "checksum");
+    refused("{\"__metadata__\":{\"header_crc32c\": \"00000000\"}}", 0, "(checksum none, not 00000000)");
 }
 
 /* Whose JSON would take far more memory than they are long. */
@@ -363,6 +364,20 @@ static bool reads_whole(void)
     return good;
 }
 
+/* It becomes shorter while it is open. */
+static void shortened(void **state)
+{
+    struct safetensors file;
+    struct reason reason;
+    char data[64];
+    write_ours();
+    assert_true(safetensors_open(path, &file, &reason));
+    assert_int_equal(truncate(path, 20), 0);
+    assert_false(safetensors_read(&file, 0, data, &reason));
+    assert_non_null(strstr(reason.text, "ends too early"));
+    safetensors_close(&file);
+}
+
 static void reads_that_are_refused(void **state)
 {
     static const char *const calls[] = {"pread", "fstat", "memory_try"};
@@ -408,6 +423,7 @@ int main(void)
         cmocka_unit_test(contents_that_cannot_be_written),
         cmocka_unit_test(writes_that_are_refused),
         cmocka_unit_test(reads_that_are_refused),
+        cmocka_unit_test(shortened),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);
 }

@@ -107,6 +107,9 @@ static void test_networks_that_a_library_lacks(void **state)
     assert_int_equal(weights_names_open("torchvision", "resnet50d", &names), OK);
     assert_false(names.known);
     weights_names_close(&names);
+    assert_int_equal(weights_names_open("a library without a file", "vgg16", &names), OK);
+    assert_false(names.known);
+    weights_names_close(&names);
 }
 
 /* ---- Files for a small network whose arch matches timm's rules of VGG ---- */
@@ -674,24 +677,26 @@ static void test_rows_that_are_no_classes(void **state)
                                 3, OK, "rows of the classifier 'conv' are matched by name"});
 }
 
+static const char norm_text[] = "[input]\nchannels = 1\nsize = 1\n[layers]\n"
+                                "norm = layernorm input eps=1e-6\n"
+                                "flat = flatten norm\nfc = linear flat units=$classes\n";
+static const struct safetensors_item norm_items[] = {
+    {"norm.weight", F32, VECTOR(1)}, {"norm.bias", F32, VECTOR(1)}, {"fc.weight", F32, MATRIX(3, 1)},
+    {"fc.bias", F32, VECTOR(3)},
+};
+
 /* The file beside the weights names the eps of their layer norms. */
 static void test_other_norm_eps(void **state)
 {
-    static const char text[] = "[input]\nchannels = 1\nsize = 1\n[layers]\nnorm = layernorm input eps=1e-6\n"
-                               "flat = flatten norm\nfc = linear flat units=$classes\n";
-    static const struct safetensors_item items[] = {
-        {"norm.weight", F32, VECTOR(1)}, {"norm.bias", F32, VECTOR(1)}, {"fc.weight", F32, MATRIX(3, 1)},
-        {"fc.bias", F32, VECTOR(3)},
-    };
     static const char *const eps[] = {"1e-12", "1e-6"};
     char *card = text_format("%s/config.json", folder);
-    write_items(items, 4, NULL);
+    write_items(norm_items, 4, NULL);
     for (int i = 0; i < 2; i++) {
         FILE *file = fopen(card, "w");
         assert_non_null(file);
         fprintf(file, "{\"model_type\":\"vit\",\"layer_norm_eps\":%s}", eps[i]);
         assert_int_equal(fclose(file), 0);
-        try_network(&(struct trial){text, {0}, 0, 0, OK, i ? "" : "layer norms of these weights have eps "
+        try_network(&(struct trial){norm_text, {0}, 0, 0, OK, i ? "" : "layer norms of these weights have eps "
                                     "1e-12, this model's 1e-06: model.norm_eps = 1e-12"});
     }
     unlink(card);
@@ -849,6 +854,8 @@ static void test_loading_that_is_refused(void **state)
     lose_device(NETWORK("1"));
     write_positions();
     refuse_loading(WHOLE, &tuned, 2, 4);
+    write_items(norm_items, 4, NULL);
+    refuse_loading(norm_text, &exact, 0, 0);
     write_items(items, 3, &pair);
     refuse_loading("[input]\nchannels = 1\nsize = 2\n[layers]\nf = flatten input\n"
                    "flat = linear f units=2 bias=no\nfc = linear flat units=$classes\n", &named, 0, 0);

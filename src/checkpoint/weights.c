@@ -226,7 +226,7 @@ static int entry_of(const struct loading *loading, const char *name)
 static bool is_first_conv(const struct graph *graph, const struct parameter *parameter)
 {
     const struct node *node = &graph->nodes[parameter->node];
-    return strcmp(node->op->name, "conv") == 0 && node->input_count == 1 && node->inputs[0] == 0;
+    return strcmp(node->op->name, "conv") == 0 && node->inputs[0] == 0;
 }
 
 /* Whether an entry is a position embedding of the parameter's kind; files of ours say for which images. */

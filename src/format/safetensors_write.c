@@ -98,8 +98,8 @@ static struct text writer_header(const struct writer *writer)
     text_add(&header, "}");
     while (header.length % 8) text_add(&header, " ");
     char checksum[CHECKSUM_TEXT];
-    if (checksum_header(header.data, header.length, checksum))
-        memcpy(checksum_place(header.data), checksum, CHECKSUM_TEXT - 1);
+    checksum_header(header.data, header.length, checksum);
+    memcpy(checksum_place(header.data), checksum, CHECKSUM_TEXT - 1);
     return header;
 }
 
