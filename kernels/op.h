@@ -10,6 +10,7 @@
 #include "base/shape.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "kernels/call.h"
 
 struct device;
 
@@ -23,10 +24,6 @@ struct device;
 #else
 #define ON_CUDA(code) NULL
 #endif
-
-#define OP_MAX_INPUTS 64
-#define OP_MAX_PARAMS 8
-#define OP_MAX_SAVED 5
 
 /* How autocast treats an op. LOW: inputs, output and weights are stored in the run's precision,
  * products accumulate in fp32. FULL: fp32 in, fp32 out. FOLLOW: stored as its input is;
@@ -79,137 +76,18 @@ struct op_saved {
     struct shape shape;
 };
 
-enum phase {
-    PHASE_FORWARD,
-    PHASE_BACKWARD,         /* data and parameter gradients together */
-    PHASE_BACKWARD_DATA,
-    PHASE_BACKWARD_PARAMS,
-    PHASE_UPDATE,           /* running statistics, after a step that was applied */
-    PHASE_RECOMPUTE,        /* recomputes the bits that forward wrote */
-    PHASE_COUNT,
-};
-extern const char *const phase_words[];   /* "backward_data"; ended by NULL */
-
-/* The random stream of a call: dropout is a function of these and the element's index. */
-struct op_random {
-    uint64_t seed;
-    const int64_t *step;    /* batches so far, including this one and skipped ones */
-    uint32_t micro_batch;   /* within the step, of all ranks' */
-    uint32_t layer;         /* node's index in the graph */
-};
-
-/* One call of an op's code. Which members are set depends on the phase:
- *   FORWARD          reads x, params; writes y, saved (with `ranks`, reads saved)
- *   BACKWARD*        reads d_y and whichever of x, y, params, saved `reads` names;
- *                    writes d_x (where data != NULL) and d_params (fp32, overwritten, never added to)
- *   UPDATE           reads the moments among saved; writes params (statistics); so do those of `also`
- *   RECOMPUTE        reads x, if `reads` says so, params, saved; writes y, mask
- * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops, fp32 otherwise.
- * Before memory exists (prepare, workspace) every tensor has its shape and dtype and data is NULL; a d_x that
- * is not needed has shape.rank == 0.
- *
- * On CUDA all data, the workspace, loss_scale, random->step and skipped are in device memory, and a call only
- * queues work on its stream: it does not allocate or wait, so that it can be captured. */
-struct call {
-    const void *settings;
-    enum phase phase;
-    bool training;
-    int x_count, param_count, saved_count;
-    struct tensor *x, *d_x;            /* [x_count] */
-    struct tensor y, d_y;
-    struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y; with code
-                                          that adds_flat, it may have one pixel of each image, which is added
-                                          to all of its pixels; may be absent */
-    struct tensor d_x_more;            /* backward_data of code that joins_gradients: another gradient of
-                                          x[0], to be added to d_x[0]; which is 0 where the mask, then x[0]'s,
-                                          is 0, and whose sums over n, h, w are written; it may be of every
-                                          second pixel in both directions, as code that picks_gradient writes
-                                          it; in backward of code
-                                          that adds_first_channels: a gradient with at least as many channels
-                                          as x[0], the first of which are added to d_x[0]; may be absent */
-    struct tensor y_recomputed;        /* with backward_recomputes (struct op): y, to be written as forward
-                                          wrote it; may be absent */
-    struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
-                                          code that gives_sums writes of y and takes_sums reads of x[0];
-                                          backward of batchnorm has others; backward of code that takes_joined
-                                          reads [1, c], those of d_y, which then is behind the activation, and
-                                          the residual's gradient, too; backward of code that sums_gradient
-                                          writes [c], those of d_x[0]; forward of code that takes_y_sums reads
-                                          what another has written as y_sums; may be absent */
-    struct tensor y_sums;              /* F32 [1, c]: sums over n, h, w of y as it is stored, which forward of
-                                          code that gives_y_sums writes in training; or F32 [1 + c, c], if
-                                          that also gives_gram: behind them those of the product of each two
-                                          channels, where gram_fits; may be absent */
-    struct tensor x_products, y_products;   /* F32 [2, c]: the sums over n, h, w of the gradient where the
-                                          tensor is not 0, and those of the gradient times the tensor:
-                                          backward of code that gives_products writes those of x[0], backward
-                                          of code that takes_products reads those of y, which may be NaN where
-                                          they are not known; may be absent */
-    struct tensor mask;                /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y
-                                          is 0; forward and recompute of code that keeps_mask write it, and
-                                          backward reads it instead of y; may be absent */
-    struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient; that of a bias may be
-                                          absent in backward_params of code that spares_bias */
-    struct tensor *saved;              /* [saved_count] */
-    void *workspace;                   /* of the size that op_code.workspace returned for this phase */
-    void *kernel_plan;                 /* the result of op_code.prepare, or NULL */
-    const char *variant;               /* prepare: one of op_code.variants, which is used for the phases that
-                                        * it supports; NULL: the fastest */
-    bool timed;                        /* prepare: the fastest with that name; otherwise the first that
-                                        * works */
-    const struct op_random *random;    /* forward and backward, training */
-    bool relu;                         /* forward of code that applies_relu: y is behind one */
-    bool together;                     /* prepare: backward is asked for, where code backs_together */
-    bool clips;                        /* code that backs_together: x[0] stands for relu6 of it, and backward
-                                        * also passes d_x[0] through that relu6 and writes its sums as code
-                                        * that sums_gradient does; forward and recompute of code that
-                                        * clips_later: y is behind relu instead of relu6 */
-    const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
-    int ranks;                         /* batchnorm: the number of ranks that share the micro-batch, whose
-                                        * forward statistics and backward sums are given; 0: it is this rank's
-                                        * alone */
-    float loss_weight;                 /* ... and by this (1 / accumulate; the op divides by n itself) */
-    const int32_t *skipped;            /* UPDATE: if this is not 0, nothing changes; NULL: the caller has
-                                        * checked */
-    const struct call *also;           /* UPDATE: another call of the same code in the same step, which is
-                                        * done as well; NULL: none */
-    bool tf32;                         /* fp32 products may round their inputs to tf32 */
-    bool deterministic;                /* reproducible bits, on the same device and libraries */
-    struct device *device;             /* NULL in prepare and workspace: planning without a device */
-    void *stream;                      /* the device's stream; NULL on the CPU */
-};
-
-/* An op's code on one device. Empty slots mean: not needed. An op has either `backward`, or
- * `backward_data` with or without `backward_params` (so that the two may run on different streams); code that
- * backs_together has all three. */
+/* An op's code on one device. Empty slots mean: not needed. An op has either `backward`, or `backward_data`
+ * with or without `backward_params` (so that the two may run on different streams); of code that has all
+ * three, `backward` makes in one go what the others do, where that is supported. */
 struct op_code {
     bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
     bool prepare_together;   /* prepare may run on several threads at once */
-    bool adds_gradients;     /* backward heeds call->d_y_more */
-    bool adds_flat;          /* ... also where that has one pixel of each image */
-    bool adds_first_channels;   /* backward heeds call->d_x_more, where x is one tensor and d_y_more absent */
-    bool gives_sums, takes_sums;   /* forward heeds call->sums */
-    bool takes_y_sums;       /* forward heeds call->sums, of x[0] as it is stored, if y has as many pixels */
-    bool (*gives_y_sums)(const void *settings);   /* whether forward heeds call->y_sums; NULL: no */
-    bool takes_gram;         /* code that takes_y_sums heeds all of them */
-    bool (*gives_gram)(int64_t channels);         /* whether y_sums may have the products; NULL: no */
-    bool (*gives_products)(const struct call *call);   /* whether backward heeds call->x_products; NULL: no */
-    bool (*takes_products)(const void *settings);      /* whether backward heeds call->y_products; NULL: no */
-    bool applies_relu;       /* forward supports call->relu */
-    bool keeps_mask;         /* forward and backward support call->mask, if the op masks */
-    bool joins_gradients;    /* backward_data supports call->d_x_more, with mask and sums */
-    bool takes_joined;       /* backward heeds call->sums */
-    /* The shape that d_x[0] may have instead of that of x[0]: of the pixels alone that backward writes, which
-     * are every second one in both directions. NULL: none */
-    struct shape (*picks_gradient)(const void *settings, struct shape x);
-    bool sums_gradient;      /* backward writes the sums of d_x[0] to call->sums */
-    bool spares_bias;        /* backward_params computes no gradient of params[1] where it is absent */
-    bool (*clips_later)(const void *settings);   /* whether forward, recompute heed call->clips; NULL: no */
-    /* Whether it runs such calls on such a device, any at hand or NULL; NULL: all that the op accepts. */
+    /* Whether the phase in call->phase runs such a call, with these shapes, operands and epilogues, on such a
+     * device, any at hand or NULL. NULL: all that the op accepts, without operands that not all calls have
+     * and without epilogues. Not asked for RANK_SUMS, which all codes of batch norm support, and for
+     * Y_RECOMPUTED, which those of ops that backward_recomputes do. In backward_params it may be asked
+     * without the gradient of a bias, d_params[1], which code without this function does not leave out. */
     bool (*supports)(const struct call *call);
-    /* Whether `backward` makes in one go what backward_data and backward_params do, and heeds call->clips, as
-     * forward does; NULL: no. */
-    bool (*backs_together)(const struct call *call);
     /* The algorithms from which this code chooses, or with which others are compared, terminated by NULL; and
      * the name of the kernel plan for the phase in call->phase, which begins with its variant's name;
      * call->kernel_plan is set. NULL: there is only one. */
@@ -232,6 +110,14 @@ struct op_code {
      * nothing. */
     enum status (*recompute)(const struct call *call);
 };
+
+static inline bool op_code_supports(const struct op_code *code, const struct call *call)
+{
+    if (code->supports) return code->supports(call);
+    bool no_bias = call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 &&
+                   call->d_params[1].shape.rank == 0;
+    return call_is_plain(call) && !no_bias;
+}
 
 /* Tensors that backward reads, which determine liveness. FIRST_X: of x, only x[0]. */
 enum reads {
@@ -279,7 +165,7 @@ struct op {
     /* Multiply-adds of forward beside those of weights. NULL: none are counted. */
     double (*macs)(const void *settings, const struct shape *x);
     bool training_only;          /* in evaluation y is x[0]: settings do not change what weights mean */
-    /* Backward of all its codes supports call->y_recomputed, if x is one tensor. */
+    /* Backward of all its codes writes y to Y_RECOMPUTED, if x is one tensor. */
     bool backward_recomputes;
     /* Backward's d_x[0] is the same at all pixels of an image; its codes write one of them where d_x[0] has
      * only one. */

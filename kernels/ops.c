@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "kernels/call.h"
 
 #define OP(name) extern const struct op name##_op;
 #include "ops.def"
@@ -39,7 +38,8 @@ const char *const epilogue_words[] = {
     [EPILOGUE_X_RELU6] = "x_relu6", [EPILOGUE_ADD] = "add", [EPILOGUE_MULTIPLY] = "multiply",
     [EPILOGUE_RELU] = "relu", [EPILOGUE_D_RELU6] = "d_relu6",
     [EPILOGUE_SUMS] = "sums", [EPILOGUE_MOMENTS] = "moments",
-    [EPILOGUE_GRAM] = "gram", [EPILOGUE_PRODUCTS] = "products", [EPILOGUE_MASK] = "mask", NULL,
+    [EPILOGUE_GRAM] = "gram", [EPILOGUE_PRODUCTS] = "products", [EPILOGUE_PICK] = "pick",
+    [EPILOGUE_MASK] = "mask", NULL,
 };
 
 #define FIELDS_MAX 64

@@ -219,12 +219,14 @@ void op_case_take_products(struct op_case *c)
 void op_case_take_sums(struct op_case *c)
 {
     c->sums = sums_new(&c->x[0]);
+    c->sums_role = OPERAND_X_MOMENTS;
     op_case_sum(&c->x[0], &c->sums);
 }
 
 void op_case_give_sums(struct op_case *c)
 {
     c->sums = sums_new(&c->y);
+    c->sums_role = OPERAND_Y_MOMENTS;
 }
 
 void op_case_give_y_sums(struct op_case *c, bool gram)
@@ -234,10 +236,11 @@ void op_case_give_y_sums(struct op_case *c, bool gram)
     op_case_poison(&c->y_sums);
 }
 
-void op_case_take_gram(struct op_case *c)
+static void take_rows(struct op_case *c, int64_t sum_rows)
 {
     int64_t channels = c->x[0].shape.c, rows = shape_count(c->x[0].shape) / channels;
-    c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1 + channels, channels, 1, 1}});
+    c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {sum_rows, channels, 1, 1}});
+    c->sums_role = OPERAND_X_SUMS;
     for (int64_t k = 0; k < shape_count(c->sums.shape); k++) {
         int64_t other = k / channels - 1;
         double sum = 0;
@@ -246,6 +249,16 @@ void op_case_take_gram(struct op_case *c)
                    (other < 0 ? 1 : tensor_get(&c->x[0], i * channels + other));
         tensor_set(&c->sums, k, sum);
     }
+}
+
+void op_case_take_y_sums(struct op_case *c)
+{
+    take_rows(c, 1);
+}
+
+void op_case_take_gram(struct op_case *c)
+{
+    take_rows(c, 1 + c->x[0].shape.c);
 }
 
 void op_case_mask(struct op_case *c)
@@ -263,6 +276,7 @@ void op_case_join(struct op_case *c, bool picked)
     c->d_x_more = tensor_new(c->d_x[0].dtype, more);
     fill_normal(&c->d_x_more, &random, 0, 1);
     c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1, shape.c, 1, 1}});
+    c->sums_role = OPERAND_D_X_SUMS;
     op_case_poison(&c->sums);
     shape.c /= 8;
     c->mask = tensor_new(U8, shape);
@@ -273,6 +287,7 @@ void op_case_join(struct op_case *c, bool picked)
 void op_case_sum_gradient(struct op_case *c)
 {
     c->sums = tensor_new(F32, shape_vector(c->x[0].shape.c));
+    c->sums_role = OPERAND_D_X_SUMS;
     c->sums_gradient = true;
 }
 
@@ -292,6 +307,7 @@ void op_case_clip(struct op_case *c)
         tensor_set(&c->x[0], i, x < 0 ? 0 : 4 * x);
     }
     c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1, c->x[0].shape.c, 1, 1}});
+    c->sums_role = OPERAND_D_X_SUMS;
     c->clips = true;
 }
 
@@ -326,7 +342,7 @@ enum status (*op_case_function(const struct op_code *code, enum phase phase))(co
 {
     switch (phase) {
     case PHASE_FORWARD: return code->forward;
-    case PHASE_BACKWARD: return code->backs_together ? NULL : code->backward;
+    case PHASE_BACKWARD: return code->backward_data ? NULL : code->backward;
     case PHASE_BACKWARD_DATA: return code->backward_data;
     case PHASE_BACKWARD_PARAMS: return code->backward_params;
     case PHASE_UPDATE: return code->update;
@@ -350,6 +366,52 @@ static void copy_gradients(struct tensor *to, const struct tensor *from, int cou
     for (int i = 0; i < count; i++) to[i] = made ? from[i] : (struct tensor){.data = NULL};
 }
 
+/* An operand, if the case has it. */
+static void put(struct call *call, enum operand_role role, const struct tensor *tensor)
+{
+    if (tensor->data) *call_put(call, role) = *tensor;
+}
+
+static void add_epilogue(struct call *call, enum epilogue_kind kind, enum operand_role role)
+{
+    if (role == OPERAND_ROLES || call_operand(call, role))
+        call->epilogues[call->epilogue_count++] = (struct epilogue){(uint8_t)kind, (uint8_t)role};
+}
+
+static void add_to_forward(const struct op_case *c, struct call *call)
+{
+    if (c->sums_role != OPERAND_D_X_SUMS) put(call, c->sums_role, &c->sums);
+    put(call, OPERAND_Y_SUMS, &c->y_sums);
+    put(call, OPERAND_MASK, &c->mask);
+    add_epilogue(call, EPILOGUE_MOMENTS, OPERAND_Y_MOMENTS);
+    add_epilogue(call, c->y_sums.shape.dim[0] > 1 ? EPILOGUE_GRAM : EPILOGUE_SUMS, OPERAND_Y_SUMS);
+    add_epilogue(call, EPILOGUE_MASK, OPERAND_MASK);
+}
+
+/* Another gradient of x[0]; with a mask of that, both are masked and added up. */
+static void add_joined(const struct op_case *c, struct call *call)
+{
+    put(call, OPERAND_D_X_ADDEND, &c->d_x_more);
+    put(call, OPERAND_MASK, &c->mask);
+    put(call, OPERAND_D_X_SUMS, &c->sums);
+    add_epilogue(call, EPILOGUE_ADD, OPERAND_D_X_ADDEND);
+    add_epilogue(call, EPILOGUE_MULTIPLY, OPERAND_MASK);
+    add_epilogue(call, EPILOGUE_SUMS, OPERAND_D_X_SUMS);
+}
+
+static void add_to_backward(const struct op_case *c, struct call *call)
+{
+    put(call, OPERAND_D_Y_ADDEND, &c->d_y_more);
+    put(call, OPERAND_Y_RECOMPUTED, &c->y_recomputed);
+    put(call, OPERAND_X_PRODUCTS, &c->x_products);
+    put(call, OPERAND_Y_PRODUCTS, &c->y_products);
+    add_epilogue(call, EPILOGUE_PRODUCTS, OPERAND_X_PRODUCTS);
+    if (!c->sums_gradient && !c->clips) return;
+    if (c->clips) add_epilogue(call, EPILOGUE_D_RELU6, OPERAND_ROLES);
+    put(call, OPERAND_D_X_SUMS, &c->sums);
+    add_epilogue(call, EPILOGUE_SUMS, OPERAND_D_X_SUMS);
+}
+
 struct call op_case_call(const struct op_case *c, enum phase phase, struct op_case_storage *storage)
 {
     bool forward = phase == PHASE_FORWARD || phase == PHASE_RECOMPUTE, update = phase == PHASE_UPDATE;
@@ -369,23 +431,25 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
         .x = storage->x, .d_x = storage->d_x, .params = storage->params, .d_params = storage->d_params,
         .saved = storage->saved, .random = &c->random, .loss_scale = &c->loss_scale, .loss_weight = 0.5f,
         .skipped = c->device ? &c->skipped : NULL, .tf32 = c->tf32, .deterministic = c->deterministic,
-        .device = c->device, .variant = c->variant, .relu = c->relu && forward,
-        .clips = c->clips,
+        .device = c->device, .variant = c->variant,
     };
     copy_views(&call.y, &c->y, 1, forward || ((reads & READS_Y) && !c->mask.data));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
-    copy_gradients(&call.d_y_more, &c->d_y_more, 1, phase == PHASE_BACKWARD);
-    copy_gradients(&call.y_recomputed, &c->y_recomputed, 1, phase == PHASE_BACKWARD);
     bool joins = c->d_x_more.data && (phase == PHASE_BACKWARD_DATA || phase == PHASE_BACKWARD);
-    bool first = !c->d_x_more.data && !c->sums_gradient && !c->clips && phase == PHASE_FORWARD;
-    bool summed = (c->sums_gradient || c->clips) && phase == PHASE_BACKWARD;
-    copy_gradients(&call.d_x_more, &c->d_x_more, 1, joins);
-    copy_gradients(&call.sums, &c->sums, 1, joins || first || summed);
-    copy_gradients(&call.y_sums, &c->y_sums, 1, phase == PHASE_FORWARD);
-    copy_gradients(&call.x_products, &c->x_products, 1, phase == PHASE_BACKWARD);
-    copy_gradients(&call.y_products, &c->y_products, 1, phase == PHASE_BACKWARD);
-    copy_gradients(&call.mask, &c->mask, 1, joins || first || (reads & READS_Y));
+    if (c->relu && forward) add_epilogue(&call, EPILOGUE_RELU, OPERAND_ROLES);
+    if (c->clips) add_epilogue(&call, EPILOGUE_X_RELU6, OPERAND_ROLES);
+    if (joins) add_joined(c, &call);
+    else if (phase == PHASE_FORWARD) add_to_forward(c, &call);
+    else if (reads & READS_Y) put(&call, OPERAND_MASK, &c->mask);
+    if (phase == PHASE_BACKWARD) add_to_backward(c, &call);
     return call;
+}
+
+bool op_case_supports(const struct op_case *c, const struct op_code *code, enum phase phase)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, phase, &storage);
+    return op_code_supports(code, &call);
 }
 
 static void forget(struct tensor *tensors, int count)
@@ -399,12 +463,12 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     if (!code->prepare) return OK;
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
-    call.together = c->together;
+    if (c->together) call.phases = AS_BIT(PHASE_BACKWARD);
     copy_gradients(call.d_x, c->d_x, c->x_count, c->training);
     copy_gradients(call.d_params, c->d_params, c->param_count, c->training);
     copy_gradients(&call.d_y, &c->d_y, 1, c->training);
-    copy_gradients(&call.d_y_more, &c->d_y_more, 1, c->training);
-    copy_gradients(&call.d_x_more, &c->d_x_more, 1, c->training);
+    if (c->training) put(&call, OPERAND_D_Y_ADDEND, &c->d_y_more);
+    if (c->training) put(&call, OPERAND_D_X_ADDEND, &c->d_x_more);
     forget(call.x, call.x_count);
     forget(call.d_x, call.x_count);
     forget(call.params, call.param_count);
@@ -412,9 +476,7 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     forget(call.saved, call.saved_count);
     forget(&call.y, 1);
     forget(&call.d_y, 1);
-    forget(&call.d_y_more, 1);
-    forget(&call.d_x_more, 1);
-    forget(&call.sums, 1);
+    for (int i = 0; i < call.operand_count; i++) forget(&call.operands[i].tensor, 1);
     return code->prepare(&call, kernel_plan);
 }
 

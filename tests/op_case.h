@@ -16,16 +16,18 @@ struct op_case {
     struct tensor y, d_y;
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
     struct tensor saved[OP_MAX_SAVED];
-    struct tensor d_y_more, d_x_more, y_recomputed, sums, y_sums, mask;   /* as in struct call; absent at
-                                                                           * first */
-    struct tensor x_products, y_products;                                 /* likewise */
+    struct tensor d_y_more, d_x_more, y_recomputed, sums, y_sums, mask;   /* D_Y_ADDEND, D_X_ADDEND ... of
+                                                                           * calls; absent at first */
+    enum operand_role sums_role;   /* of `sums` */
+    struct tensor x_products, y_products;
     struct op_random random;
     int64_t step;
     float loss_scale;
     int32_t skipped;
     struct device *device;         /* for calls that do not run in host memory; NULL at first: they do */
-    bool tf32, deterministic, relu, together, clips;  /* as in struct call */
-    bool sums_gradient;            /* backward's calls have `sums` */
+    bool tf32, deterministic;      /* as in struct call */
+    bool relu, clips, sums_gradient;  /* calls have RELU; X_RELU6 and D_RELU6; SUMS in backward */
+    bool together;                 /* op_case_prepare asks for backward */
     const char *variant;           /* likewise, for op_case_prepare */
 };
 
@@ -52,6 +54,7 @@ void op_case_take_products(struct op_case *c);
 void op_case_take_sums(struct op_case *c);
 void op_case_give_sums(struct op_case *c);
 void op_case_give_y_sums(struct op_case *c, bool gram);
+void op_case_take_y_sums(struct op_case *c);
 void op_case_take_gram(struct op_case *c);
 void op_case_mask(struct op_case *c);
 void op_case_join(struct op_case *c, bool picked);
@@ -79,6 +82,9 @@ struct op_case_storage {
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS], saved[OP_MAX_SAVED];
 };
 struct call op_case_call(const struct op_case *c, enum phase phase, struct op_case_storage *storage);
+
+/* Whether the code supports the case's call of a phase. */
+bool op_case_supports(const struct op_case *c, const struct op_code *code, enum phase phase);
 
 /* Prepares `code` for the case's shapes, as before memory exists. */
 enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **kernel_plan);

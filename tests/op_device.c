@@ -8,9 +8,8 @@
 
 /* Kernels may count on tensors at multiples of this, and on no more. */
 #define ALIGNMENT 256
-/* y, d_y, d_y_more, d_x_more, y_recomputed, sums, y_sums, x_products, y_products, mask, loss scale, step,
- * skipped, workspace */
-#define SINGLE_TENSORS 14
+/* y, d_y, the other operands, loss scale, step, skipped, workspace */
+#define SINGLE_TENSORS (6 + CALL_MAX_OPERANDS)
 #define SENT_MAX (2 * OP_MAX_INPUTS + 2 * OP_MAX_PARAMS + OP_MAX_SAVED + SINGLE_TENSORS)
 
 /* Host memory and its counterpart on the device. */
@@ -117,14 +116,8 @@ static struct call send_call(struct shipment *shipment, const struct op_code *co
     struct call there = *call;
     bool last = code->channels_last;
     send_all(shipment, &there.d_y, &call->d_y, 1, false);
-    send_all(shipment, &there.d_y_more, &call->d_y_more, 1, false);
-    send_all(shipment, &there.d_x_more, &call->d_x_more, 1, false);
-    send_all(shipment, &there.y_recomputed, &call->y_recomputed, 1, false);
-    send_all(shipment, &there.sums, &call->sums, 1, false);
-    send_all(shipment, &there.y_sums, &call->y_sums, 1, false);
-    send_all(shipment, &there.x_products, &call->x_products, 1, false);
-    send_all(shipment, &there.y_products, &call->y_products, 1, false);
-    send_all(shipment, &there.mask, &call->mask, 1, false);
+    for (int i = 0; i < call->operand_count; i++)
+        send_all(shipment, &there.operands[i].tensor, &call->operands[i].tensor, 1, false);
     send_all(shipment, there.x = storage->x, call->x, call->x_count, false);
     send_all(shipment, &there.y, &call->y, 1, false);
     send_all(shipment, there.d_x = storage->d_x, call->d_x, call->x_count, false);
@@ -161,14 +154,8 @@ static size_t workspace_bytes(const struct op_code *code, const struct call *cal
     forget(empty.saved = storage.saved, call->saved, call->saved_count);
     forget(&empty.y, &call->y, 1);
     forget(&empty.d_y, &call->d_y, 1);
-    forget(&empty.d_y_more, &call->d_y_more, 1);
-    forget(&empty.d_x_more, &call->d_x_more, 1);
-    forget(&empty.y_recomputed, &call->y_recomputed, 1);
-    forget(&empty.sums, &call->sums, 1);
-    forget(&empty.y_sums, &call->y_sums, 1);
-    forget(&empty.x_products, &call->x_products, 1);
-    forget(&empty.y_products, &call->y_products, 1);
-    forget(&empty.mask, &call->mask, 1);
+    for (int i = 0; i < call->operand_count; i++)
+        forget(&empty.operands[i].tensor, &call->operands[i].tensor, 1);
     return code->workspace(&empty);
 }
 

@@ -20,6 +20,7 @@
 #include "compile/pass_text.h"
 #include "compile/passes.h"
 #include "compile/rewrite/rule.h"
+#include "kernels/conv/conv.h"
 #include "kernels/norm/batchnorm.h"
 #include "kernels/norm/conv_batchnorm.h"
 
@@ -29,41 +30,45 @@
 
 static const char after[] = "\nafter ";
 
-static bool is_depthwise(const struct call *call)
+/* What the CUDA code of ops supports, wherever the test runs. */
+static bool conv_code_supports(const struct call *call)
 {
-    return call->d_params[0].shape.dim[1] == 1;
+    bool relu = call_epilogue(call, EPILOGUE_RELU), moments = call_operand(call, OPERAND_Y_MOMENTS);
+    if (call->phase == PHASE_BACKWARD_PARAMS) return call_is_plain(call);
+    if (call->phase != PHASE_FORWARD) return conv_supports(call);
+    return !(relu && moments) &&
+           call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS),
+                         AS_BIT(EPILOGUE_RELU) | AS_BIT(EPILOGUE_MOMENTS) | AS_BIT(EPILOGUE_X_RELU6));
 }
 
-static bool is_relu(const void *settings)
+/* Products of channels, of at most 8. */
+static bool batchnorm_code_supports(const struct call *call)
 {
-    return ((const struct batchnorm *)settings)->activation == ACTIVATION_RELU;
+    struct call without = *call;
+    bool gram = call_epilogue(call, EPILOGUE_GRAM);
+    if (gram && call->x[0].shape.c > 8) return false;
+    if (gram) call_put(&without, OPERAND_Y_SUMS)->shape.dim[0] = 1;
+    call_drop(&without, OPERAND_X_MOMENTS);
+    return batchnorm_supports(&without);
 }
 
-static bool is_narrow(int64_t channels)
+/* Products, of whatever number of channels. */
+static bool conv_batchnorm_code_supports(const struct call *call)
 {
-    return channels <= 8;
+    struct call without = *call;
+    if (call_operand(call, OPERAND_X_PRODUCTS)) without.epilogue_count--;
+    call_drop(&without, OPERAND_X_PRODUCTS);
+    return conv_batchnorm_supports(&without);
 }
 
-static bool always(const struct call *call)
-{
-    (void)call;
-    return true;
-}
-
-/* The capabilities of an op's CUDA code, which are all that the passes ask of it. */
 static const struct op_code *code_of(const struct op *op)
 {
-    static const struct op_code conv = {.gives_sums = true, .applies_relu = true, .joins_gradients = true,
-                                        .spares_bias = true, .backs_together = is_depthwise},
-        maximum = {.sums_gradient = true}, first_layers = {.adds_gradients = true},
-        batchnorm = {.takes_sums = true, .adds_gradients = true, .adds_flat = true,
-                     .adds_first_channels = true, .keeps_mask = true, .takes_products = is_relu,
-                     .gives_y_sums = is_relu, .gives_gram = is_narrow},
-        conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true,
-                          .takes_y_sums = true, .takes_gram = true,
-                          .picks_gradient = conv_batchnorm_picks_gradient,
-                          .clips_later = conv_batchnorm_clips_later, .gives_products = always};
-    static const struct op_code layernorm = {.adds_first_channels = true}, linear = {.spares_bias = true};
+    static const struct op_code conv = {.supports = conv_code_supports, .backward = batchnorm_update},
+        maximum = {.supports = call_sums_gradient}, first_layers = {.supports = call_adds_gradients},
+        batchnorm = {.supports = batchnorm_code_supports},
+        conv_batchnorm = {.supports = conv_batchnorm_code_supports},
+        layernorm = {.supports = call_adds_to_gradient}, linear = {.supports = call_is_plain},
+        others = {.supports = NULL};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "layernorm") == 0) return &layernorm;
     if (strcmp(op->name, "linear") == 0) return &linear;
@@ -71,7 +76,7 @@ static const struct op_code *code_of(const struct op *op)
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
     if (strcmp(op->name, "conv_batchnorm_maxpool") == 0) return &first_layers;
     if (strcmp(op->name, "relu") == 0 || strcmp(op->name, "maxpool_relu") == 0) return &maximum;
-    return strcmp(op->name, "batchnorm") == 0 ? &batchnorm : NULL;
+    return strcmp(op->name, "batchnorm") == 0 ? &batchnorm : &others;
 }
 
 static char *file_read(const char *path)

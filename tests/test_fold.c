@@ -326,13 +326,13 @@ static void check_folded_gradients(struct unfolded *u, const struct residuals *o
         options.pass_context = &others;
     }
     net_open(&folded, &u->graph, &options);
-    bool can = others.code_of(op_find("conv"))->joins_gradients;
+    bool can = others.code_of(op_find("conv"))->supports;
     assert_int_equal(count_joined(&folded.program), joins && can ? of->joined * MICRO_BATCHES : 0);
     assert_int_equal(count_picked(&folded.program), joins && can ? of->picked * MICRO_BATCHES : 0);
-    bool sums = others.code_of(op_find("batchnorm"))->gives_y_sums;
+    bool sums = others.code_of(op_find("batchnorm"))->supports;
     assert_int_equal(count_y_sums(&folded.program, false), sums ? of->y_sums * MICRO_BATCHES : 0);
     assert_int_equal(count_y_sums(&folded.program, true), sums ? of->gram * MICRO_BATCHES : 0);
-    bool products = joins && others.code_of(op_find("batchnorm"))->takes_products;
+    bool products = joins && others.code_of(op_find("batchnorm"))->supports;
     assert_int_equal(count_products(&folded.program), products ? of->products * MICRO_BATCHES : 0);
     assert_int_equal(count_folded(&u->apart.program, "conv_batchnorm"), 0);
     assert_int_equal(count_folded(&u->apart.program, "batchnorm_maxpool"), 0);
@@ -380,7 +380,7 @@ static void check_merged(struct unfolded *u)
     options.pass = run_others;
     options.pass_context = &others;
     net_open(&merged, &u->graph, &options);
-    bool can = others.code_of(op_find("conv"))->backs_together;
+    bool can = others.code_of(op_find("conv"))->supports;
     assert_int_equal(count_clipped(&merged.program), can ? 2 * MICRO_BATCHES : 0);
     if (can) assert_int_equal(merged.program.count, u->apart.program.count - 2 * MICRO_BATCHES);
     check_against(u, &merged);

@@ -77,18 +77,25 @@ static struct copies outputs_of(const struct call *call)
     return copies;
 }
 
+static void copies_add_operand(struct copies *copies, const struct call *call, enum operand_role role)
+{
+    const struct tensor *tensor = call_operand(call, role);
+    if (tensor) copies_add(copies, tensor);
+}
+
 static struct copies inputs_of(const struct call *call)
 {
     struct copies copies = {0};
     copies_add_all(&copies, call->x, call->x_count);
     if (call->phase != PHASE_UPDATE) copies_add_all(&copies, call->params, call->param_count);
-    copies_add(&copies, &call->sums);
+    copies_add_operand(&copies, call, OPERAND_X_MOMENTS);
+    copies_add_operand(&copies, call, OPERAND_X_SUMS);
     if (call->phase == PHASE_FORWARD) return copies;
     copies_add_all(&copies, call->saved, call->saved_count);
     if (call->phase == PHASE_RECOMPUTE) return copies;
     copies_add(&copies, &call->y);
     copies_add(&copies, &call->d_y);
-    copies_add(&copies, &call->d_y_more);
+    copies_add_operand(&copies, call, OPERAND_D_Y_ADDEND);
     return copies;
 }
 
@@ -377,11 +384,38 @@ static const struct op_code *code_of(const struct subject *s)
     return s->device ? s->op->cuda : op_cpu(s->op);
 }
 
-static bool takes_sums(const struct op_code *code, const struct op_case *c)
+/* Whether some code supports a phase of a case, changed; NULL: as it is. */
+static bool code_supports(const struct subject *s, const struct op_code *code,
+                          void (*change)(struct op_case *), enum phase phase)
 {
-    bool whole = shape_count(c->x[0].shape) / c->x[0].shape.c == shape_count(c->y.shape) / c->y.shape.c;
-    return code->takes_sums || (code->takes_y_sums && whole);
+    if (!code->supports) return !change;
+    struct op_case *c = open_case(s);
+    c->device = s->device;
+    if (change) change(c);
+    bool supported = op_case_supports(c, code, phase);
+    op_case_close(c);
+    return supported;
 }
+
+static bool supports(const struct subject *s, void (*change)(struct op_case *), enum phase phase)
+{
+    return code_supports(s, code_of(s), change, phase);
+}
+
+/* Sums of x[0] that the code reads, if it reads any. */
+static void take_sums(const struct subject *s, struct op_case *c)
+{
+    bool gram = batchnorm_gives_gram(c->x[0].shape.c);
+    if (gram && supports(s, op_case_take_gram, PHASE_FORWARD)) op_case_take_gram(c);
+    else if (supports(s, op_case_take_y_sums, PHASE_FORWARD)) op_case_take_y_sums(c);
+    else if (supports(s, op_case_take_sums, PHASE_FORWARD)) op_case_take_sums(c);
+}
+
+static void give_y_sums(struct op_case *c) { op_case_give_y_sums(c, false); }
+static void give_gram(struct op_case *c) { op_case_give_y_sums(c, true); }
+static void add_pixel(struct op_case *c) { op_case_add_flat(c, false); }
+static void join_whole(struct op_case *c) { op_case_join(c, false); }
+static void apply_relu(struct op_case *c) { c->relu = true; }
 
 /* `strict`: what runs twice gives the same bits. The reference keeps its own promises on the CPU. */
 static void compare_codes(const struct subject *s, bool strict)
@@ -391,11 +425,9 @@ static void compare_codes(const struct subject *s, bool strict)
     found->device = s->device;
     found->deterministic = strict;
     found->tf32 = s->tf32;
-    bool sums = s->merged && takes_sums(code, found);
-    if (sums && code->takes_gram && batchnorm_gives_gram(found->x[0].shape.c)) op_case_take_gram(found);
-    else if (sums) op_case_take_sums(found);
-    if (s->merged && code->adds_gradients) {
-        assert_true(reference->adds_gradients);
+    if (s->merged) take_sums(s, found);
+    if (s->merged && supports(s, op_case_add_gradient, PHASE_BACKWARD)) {
+        assert_true(code_supports(s, reference, op_case_add_gradient, PHASE_BACKWARD));
         op_case_add_gradient(expected);
         op_case_add_gradient(found);
     }
@@ -467,12 +499,8 @@ static void assert_gram(const struct tensor *y, const struct tensor *sums)
 
 static bool can_give_y_sums(const struct subject *s)
 {
-    const struct op_code *code = code_of(s);
-    if (!code->gives_y_sums || dtype_bytes(s->dtype) != 2 || s->example.x[0].c % 8 != 0) return false;
-    struct op_case *c = open_case(s);
-    bool can = code->gives_y_sums(c->settings);
-    op_case_close(c);
-    return can;
+    return dtype_bytes(s->dtype) == 2 && s->example.x[0].c % 8 == 0 &&
+           supports(s, give_y_sums, PHASE_FORWARD);
 }
 
 /* Forward with the sums of its output beside it. */
@@ -482,9 +510,10 @@ static void test_gives_sums(void **state)
     const struct op_code *code = code_of(s);
     struct op_case *expected = open_case(s), *found = open_case(s);
     found->device = s->device;
-    if (code->gives_sums) op_case_give_sums(found);
-    bool gram = !code->gives_sums && code->gives_gram && code->gives_gram(found->y.shape.c);
-    if (!code->gives_sums) op_case_give_y_sums(found, gram);
+    bool moments = supports(s, op_case_give_sums, PHASE_FORWARD);
+    bool gram = !moments && supports(s, give_gram, PHASE_FORWARD);
+    if (moments) op_case_give_sums(found);
+    else op_case_give_y_sums(found, gram);
     void *kernel_plan;
     assert_int_equal(op_case_prepare(found, code, &kernel_plan), OK);
     struct op_case_storage storage[2];
@@ -494,7 +523,7 @@ static void test_gives_sums(void **state)
     assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
     struct copies a = outputs_of(&wanted), b = outputs_of(&call);
     assert_agree(s, &wanted, &a, &b);
-    struct tensor sums = code->gives_sums ? found->sums : found->y_sums;
+    struct tensor sums = moments ? found->sums : found->y_sums;
     if (gram) assert_gram(&found->y, &sums);
     if (gram) sums.shape.dim[0] = 1;
     assert_sums(&found->y, &sums);
@@ -512,18 +541,6 @@ static void run_over(struct op_case *c, const struct op_code *code, void *kernel
     struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
     op_case_poison(&c->d_x[0]);
     assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
-}
-
-/* Whether the code answers for the example's backward; asks NULL: no. */
-static bool backward_allows(const struct subject *s, bool (*asks)(const struct call *call))
-{
-    if (!asks) return false;
-    struct op_case *c = open_case(s);
-    struct op_case_storage storage;
-    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
-    bool allows = asks(&call);
-    op_case_close(c);
-    return allows;
 }
 
 /* Backward with the sums of the gradient it makes, which is the same to the bit. */
@@ -549,7 +566,7 @@ static void test_sums_gradient(void **state)
 static void test_adds_flat(void **state)
 {
     const struct subject *s = *state;
-    const struct op_code *code = code_of(s)->adds_flat ? code_of(s) : s->op->reference;
+    const struct op_code *code = supports(s, add_pixel, PHASE_BACKWARD) ? code_of(s) : s->op->reference;
     struct copies found[2];
     for (int whole = 0; whole < 2; whole++) {
         struct op_case *c = open_case(s);
@@ -617,15 +634,6 @@ static void test_gives_products(void **state)
     op_case_close(c);
 }
 
-static bool can_take_products(const struct subject *s)
-{
-    const struct op_code *code = code_of(s);
-    struct op_case *c = open_case(s);
-    bool can = code->takes_products && code->takes_products(c->settings);
-    op_case_close(c);
-    return can;
-}
-
 /* How much the rounding of y may change sum(dz * xhat) of channel k. */
 static double product_tolerance(const struct op_case *c, int64_t k)
 {
@@ -689,6 +697,19 @@ static void test_adds_first_channels(void **state)
     }
     copies_free(&plain);
     op_case_close(c);
+}
+
+static bool can_spare_bias(const struct subject *s)
+{
+    const struct op_code *code = code_of(s);
+    if (!code->supports || !code->backward_params) return false;
+    struct op_case *c = open_case(s);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD_PARAMS, &storage);
+    if (call.param_count > 1) call.d_params[1] = (struct tensor){.data = NULL};
+    bool spares = op_code_supports(code, &call);
+    op_case_close(c);
+    return spares;
 }
 
 /* backward_params without the bias's gradient: the weight's is the same to the bit. */
@@ -793,7 +814,7 @@ static struct op_case *open_variant(const struct subject *s, const char *variant
     return c;
 }
 
-/* As run_phase, where call->sums, which otherwise is read only, is written as well. */
+/* As run_phase, without looking whether inputs stay as they are. */
 static struct copies run_giving_sums(const struct op_code *code, void *kernel_plan, struct call *call)
 {
     poison_outputs(call);
@@ -837,7 +858,8 @@ static void test_variants(void **state)
     int compared = 0;
     for (int i = 0; code->variants[i]; i++) {
         compared += compare_variant(s, &r, code->variants[i], false);
-        if (code->gives_sums && !s->tf32) compared += compare_variant(s, &r, code->variants[i], true);
+        if (!s->tf32 && supports(s, op_case_give_sums, PHASE_FORWARD))
+            compared += compare_variant(s, &r, code->variants[i], true);
     }
     references_close(&r);
     assert_true(compared > 0);
@@ -888,7 +910,8 @@ static void test_applies_relu(void **state)
 /* A relu's mask is of eights of channels in 16 bits. */
 static bool can_join(const struct subject *s)
 {
-    return code_of(s)->joins_gradients && dtype_bytes(s->dtype) == 2 && s->example.x[0].c % 8 == 0;
+    return code_of(s)->backward_data && dtype_bytes(s->dtype) == 2 && s->example.x[0].c % 8 == 0 &&
+           supports(s, join_whole, PHASE_BACKWARD_DATA);
 }
 
 static struct op_case *open_joining(const struct subject *s, const char *variant)
@@ -977,7 +1000,7 @@ static bool takes_variant(const struct subject *s, const char *variant, bool sum
     struct op_case *c = open_variant(s, variant, sums);
     void *kernel_plan;
     bool takes = false;
-    c->relu = code->applies_relu;
+    c->relu = !sums && supports(s, apply_relu, PHASE_FORWARD);
     assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE && !takes; phase++) {
         struct op_case_storage storage;
@@ -997,7 +1020,7 @@ static bool any_takes(struct subject s, const struct op_example *examples, const
         for (int i = 0; i < 3; i++) {
             s.example = *examples;
             s.dtype = dtypes[i];
-            if (takes_variant(&s, variant, code_of(&s)->gives_sums)) return true;
+            if (takes_variant(&s, variant, supports(&s, op_case_give_sums, PHASE_FORWARD))) return true;
             struct subject training = s;
             training.training = true;
             if (can_join(&training) && joins(&training, NULL, variant)) return true;
@@ -1041,8 +1064,8 @@ static void test_recomputes(void **state)
     c->deterministic = true;
     void *kernel_plan;
     assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
-    if (s->merged && code->takes_sums) op_case_take_sums(c);
-    if (s->merged && code->adds_gradients) op_case_add_gradient(c);
+    if (s->merged && supports(s, op_case_take_sums, PHASE_FORWARD)) op_case_take_sums(c);
+    if (s->merged && supports(s, op_case_add_gradient, PHASE_BACKWARD)) op_case_add_gradient(c);
     struct copies forward = run_phase(c, code, kernel_plan, PHASE_FORWARD);
     struct copies kept = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
     op_case_recompute(c);
@@ -1075,7 +1098,7 @@ static void assert_masked(const struct op_case *c)
 static void test_masks(void **state)
 {
     const struct subject *s = *state;
-    const struct op_code *code = code_of(s)->keeps_mask ? code_of(s) : s->op->reference;
+    const struct op_code *code = supports(s, op_case_mask, PHASE_BACKWARD) ? code_of(s) : s->op->reference;
     struct op_case *c = open_case(s);
     c->device = s->device;
     c->deterministic = true;
@@ -1344,7 +1367,6 @@ static void list_masked(struct list *list, struct subject subject)
 
 static void list_merged(struct list *list, struct subject subject)
 {
-    const struct op_code *code = code_of(&subject);
     subject.training = true;
     bool recomputing = subject.op->backward_recomputes && subject.example.x_count == 1;
     for (int i = 0; i < precision_count(subject.op, NULL); i++) {
@@ -1353,22 +1375,28 @@ static void list_merged(struct list *list, struct subject subject)
         if (recomputing) list_add(list, test_recomputes, subject, recomputes[i]);
         subject.merged = true;
         if (recomputing) list_add(list, test_recomputes, subject, merged_recomputes[i]);
-        if (code->takes_sums || code->adds_gradients) list_add(list, test_code, subject, merged[i]);
-        if (code->gives_sums || can_give_y_sums(&subject))
+        if (supports(&subject, op_case_take_sums, PHASE_FORWARD) ||
+            supports(&subject, op_case_add_gradient, PHASE_BACKWARD))
+            list_add(list, test_code, subject, merged[i]);
+        if (supports(&subject, op_case_give_sums, PHASE_FORWARD) || can_give_y_sums(&subject))
             list_add(list, test_gives_sums, subject, gives_sums[i]);
         subject.merged = false;
         subject.training = false;          /* prepares forward alone */
-        if (code->applies_relu) list_add(list, test_applies_relu, subject, with_relu[i]);
+        if (supports(&subject, apply_relu, PHASE_FORWARD))
+            list_add(list, test_applies_relu, subject, with_relu[i]);
         subject.training = true;
-        if (code->sums_gradient) list_add(list, test_sums_gradient, subject, gradient_sums[i]);
-        if (subject.device && backward_allows(&subject, code->gives_products))
+        if (supports(&subject, op_case_sum_gradient, PHASE_BACKWARD))
+            list_add(list, test_sums_gradient, subject, gradient_sums[i]);
+        if (subject.device && supports(&subject, op_case_give_products, PHASE_BACKWARD))
             list_add(list, test_gives_products, subject, gives_products[i]);
-        if (can_take_products(&subject)) list_add(list, test_takes_products, subject, takes_products[i]);
-        if (code->adds_first_channels && subject.example.x_count == 1)
+        if (supports(&subject, op_case_take_products, PHASE_BACKWARD))
+            list_add(list, test_takes_products, subject, takes_products[i]);
+        if (supports(&subject, op_case_add_first_channels, PHASE_BACKWARD))
             list_add(list, test_adds_first_channels, subject, first_channels[i]);
-        if (subject.op->reference->adds_flat) list_add(list, test_adds_flat, subject, adding_flat[i]);
+        if (code_supports(&subject, subject.op->reference, add_pixel, PHASE_BACKWARD))
+            list_add(list, test_adds_flat, subject, adding_flat[i]);
         if (subject.op->flat_gradient) list_add(list, test_flat_gradient, subject, flat[i]);
-        if (code->spares_bias) list_add(list, test_spares_bias, subject, without_bias[i]);
+        if (can_spare_bias(&subject)) list_add(list, test_spares_bias, subject, without_bias[i]);
     }
 }
 
@@ -1395,7 +1423,8 @@ static void list_together(struct list *list, struct subject subject)
     subject.training = true;
     for (int i = 0; i < precision_count(subject.op, NULL); i++) {
         subject.dtype = precisions[i].dtype;
-        if (backward_allows(&subject, code_of(&subject)->backs_together))
+        const struct op_code *code = code_of(&subject);
+        if (code->backward && code->backward_data && supports(&subject, NULL, PHASE_BACKWARD))
             list_add(list, test_together, subject, together[i]);
     }
 }

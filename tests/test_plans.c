@@ -163,13 +163,12 @@ static void test_shared(void **state)
     const struct call call = {
         .x_count = 1, .param_count = 1, .saved_count = 1, .x = &lists[0], .d_x = &lists[1],
         .params = &lists[2], .d_params = &lists[3], .saved = &lists[4], .y = some,
+        .operands = {{OPERAND_MASK, some}}, .operand_count = 1,
+        .epilogues = {{EPILOGUE_MASK, OPERAND_MASK}}, .epilogue_count = 1,
     };
     struct call other = call;
     assert_true(call_equal(&call, &other));
-    struct tensor *const tensors[] = {
-        &other.y, &other.d_y, &other.d_y_more, &other.d_x_more, &other.y_recomputed, &other.sums,
-        &other.y_sums, &other.x_products, &other.y_products, &other.mask,
-    };
+    struct tensor *const tensors[] = {&other.y, &other.d_y, &other.operands[0].tensor};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         other = call;
         tensors[i]->dtype = F16;
@@ -186,18 +185,28 @@ static void test_shared(void **state)
         *listed[i] = &wider;
         assert_false(call_equal(&call, &other));
     }
-    int *const counts[] = {&other.x_count, &other.param_count, &other.saved_count, &other.ranks};
+    int *const counts[] = {&other.x_count, &other.param_count, &other.saved_count, &other.ranks,
+                           &other.operand_count, &other.epilogue_count};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         other = call;
         *counts[i] += 1;
         assert_false(call_equal(&call, &other));
     }
-    bool *const flags[] = {&other.relu, &other.together, &other.clips, &other.training};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+    uint8_t *const words[] = {&other.epilogues[0].kind, &other.epilogues[0].operand};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         other = call;
-        *flags[i] = true;
+        *words[i] += 1;
         assert_false(call_equal(&call, &other));
     }
+    other = call;
+    other.operands[0].role = OPERAND_D_X_SUMS;
+    assert_false(call_equal(&call, &other));
+    other = call;
+    other.phases = AS_BIT(PHASE_BACKWARD);
+    assert_false(call_equal(&call, &other));
+    other = call;
+    other.training = true;
+    assert_false(call_equal(&call, &other));
     other = call;
     other.phase = PHASE_BACKWARD;
     assert_false(call_equal(&call, &other));

@@ -199,7 +199,7 @@ using namespace attention_parts;
 
 static bool attention_supports(const struct call *call)
 {
-    return layout_of(call).size <= 32 * depth;
+    return call_is_plain(call) && layout_of(call).size <= 32 * depth;
 }
 
 static size_t attention_workspace(const struct call *call)

@@ -89,11 +89,11 @@ static int64_t weight_at(const struct tensor *w, int64_t k, int64_t c, int64_t r
     return ((k * dim[1] + c) * dim[2] + r) * dim[3] + s;
 }
 
-/* x[0], behind relu6 if the call says so. */
+/* x[0], or what it stands for. */
 static double conv_x(const struct call *call, int64_t i)
 {
     double x = tensor_get(&call->x[0], i);
-    return call->clips && x > 6 ? 6 : x;
+    return x > 6 && call_epilogue(call, EPILOGUE_X_RELU6) ? 6 : x;
 }
 
 static double conv_y(const struct call *call, const struct conv_geometry *g, int64_t n, int64_t p, int64_t q,
@@ -121,12 +121,13 @@ static enum status conv_forward(const struct call *call)
 {
     struct conv_geometry g = conv_geometry(call->settings, call->x[0].shape.c);
     struct tensor y = call->y;
+    bool relu = call_epilogue(call, EPILOGUE_RELU) != NULL;
     for (int64_t n = 0; n < y.shape.n; n++)
         for (int64_t p = 0; p < y.shape.h; p++)
             for (int64_t q = 0; q < y.shape.w; q++)
                 for (int64_t k = 0; k < y.shape.c; k++) {
                     double sum = conv_y(call, &g, n, p, q, k);
-                    tensor_set(&y, tensor_at(&y, n, p, q, k), call->relu && sum <= 0 ? 0 : sum);
+                    tensor_set(&y, tensor_at(&y, n, p, q, k), relu && sum <= 0 ? 0 : sum);
                 }
     return OK;
 }
@@ -153,27 +154,27 @@ static double conv_d_x(const struct call *call, const struct conv_geometry *g, i
 }
 
 /* What joins element i of d_x[0], which may have every second pixel only. */
-static double conv_more(const struct call *call, int64_t i)
+static double conv_addend(const struct call *call, const struct tensor *addend, int64_t i)
 {
-    struct shape x = call->d_x[0].shape, more = call->d_x_more.shape;
-    if (shape_count(more) == shape_count(x)) return tensor_get(&call->d_x_more, i);
+    struct shape x = call->d_x[0].shape;
+    if (shape_count(addend->shape) == shape_count(x)) return tensor_get(addend, i);
     int64_t c = i % x.c, w = i / x.c % x.w, h = i / x.c / x.w % x.h, n = i / x.c / x.w / x.h;
-    return h % 2 || w % 2 ? 0 : tensor_get(&call->d_x_more, tensor_at(&call->d_x_more, n, h / 2, w / 2, c));
+    return h % 2 || w % 2 ? 0 : tensor_get(addend, tensor_at(addend, n, h / 2, w / 2, c));
 }
 
 /* d_x[0] with what joins it, and its sums. */
-static void conv_join(const struct call *call)
+static void conv_join(const struct call *call, const struct tensor *addend)
 {
     const struct tensor *d_x = &call->d_x[0];
     int64_t channels = d_x->shape.c, count = shape_count(d_x->shape);
     for (int64_t c = 0; c < channels; c++) {
         double sum = 0;
         for (int64_t i = c; i < count; i += channels) {
-            double joined = tensor_get(d_x, i) + conv_more(call, i);
+            double joined = tensor_get(d_x, i) + conv_addend(call, addend, i);
             tensor_set(d_x, i, batchnorm_mask_get(call, i) ? joined : 0);
             sum += tensor_get(d_x, i);
         }
-        tensor_set(&call->sums, c, sum);
+        tensor_set(call_operand(call, OPERAND_D_X_SUMS), c, sum);
     }
 }
 
@@ -187,7 +188,8 @@ static enum status conv_backward_data(const struct call *call)
             for (int64_t w = 0; w < d_x.shape.w; w++)
                 for (int64_t c = 0; c < d_x.shape.c; c++)
                     tensor_set(&d_x, tensor_at(&d_x, n, h, w, c), conv_d_x(call, &g, n, h, w, c));
-    if (call->d_x_more.data) conv_join(call);
+    const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
+    if (addend) conv_join(call, addend);
     return OK;
 }
 
@@ -237,7 +239,7 @@ static void conv_clip(const struct call *call)
             if (x <= 0 || x >= 6) tensor_set(d_x, i, 0);
             sum += tensor_get(d_x, i);
         }
-        tensor_set(&call->sums, c, sum);
+        tensor_set(call_operand(call, OPERAND_D_X_SUMS), c, sum);
     }
 }
 
@@ -245,19 +247,40 @@ static enum status conv_backward(const struct call *call)
 {
     TRY(conv_backward_params(call));
     TRY(conv_backward_data(call));
-    if (call->clips) conv_clip(call);
+    if (call_epilogue(call, EPILOGUE_D_RELU6)) conv_clip(call);
     return OK;
 }
 
-static bool conv_backs_together(const struct call *call)
+bool conv_supports(const struct call *call)
 {
-    return conv_geometry(call->settings, call->x[0].shape.c).groups == call->x[0].shape.c;
+    bool depthwise = conv_geometry(call->settings, call->x[0].shape.c).groups == call->x[0].shape.c;
+    bool clips = call_epilogue(call, EPILOGUE_X_RELU6) != NULL;
+    switch (call->phase) {
+    case PHASE_FORWARD:
+        return (depthwise || !clips) &&
+               call_has_only(call, 0, AS_BIT(EPILOGUE_RELU) | AS_BIT(EPILOGUE_X_RELU6));
+    case PHASE_BACKWARD_DATA:
+        return call_is_plain(call) ||
+               call_has_exactly(call,
+                                AS_BIT(OPERAND_D_X_ADDEND) | AS_BIT(OPERAND_MASK) | AS_BIT(OPERAND_D_X_SUMS),
+                                AS_BIT(EPILOGUE_ADD) | AS_BIT(EPILOGUE_MULTIPLY) | AS_BIT(EPILOGUE_SUMS));
+    case PHASE_BACKWARD:
+        return depthwise &&
+               (call_is_plain(call) ||
+                call_has_exactly(call, AS_BIT(OPERAND_D_X_SUMS),
+                                 AS_BIT(EPILOGUE_X_RELU6) | AS_BIT(EPILOGUE_D_RELU6) |
+                                     AS_BIT(EPILOGUE_SUMS)));
+    case PHASE_BACKWARD_PARAMS:
+        return call_is_plain(call) && (call->param_count < 2 || call->d_params[1].shape.rank > 0);
+    case PHASE_UPDATE:
+    case PHASE_RECOMPUTE:
+    case PHASE_COUNT: break;
+    }
+    return false;
 }
 
 const struct op_code conv_reference = {
-    .applies_relu = true,
-    .joins_gradients = true,
-    .backs_together = conv_backs_together,
+    .supports = conv_supports,
     .forward = conv_forward,
     .backward = conv_backward,
     .backward_data = conv_backward_data,

@@ -24,13 +24,14 @@ static struct conv_problem conv_problem_of(const struct call *call, enum phase p
     const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
     const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
     struct conv_geometry g = conv_geometry((const struct conv_settings *)call->settings, x->shape.c);
-    bool joins = phase == PHASE_BACKWARD_DATA && call->d_x_more.shape.rank > 0;
+    const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
+    bool joins = phase == PHASE_BACKWARD_DATA && addend;
     struct conv_problem p = {
         .phase = phase, .dtype = x->dtype, .bias = phase == PHASE_FORWARD && call->param_count > 1,
-        .relu = phase == PHASE_FORWARD && call->relu,
-        .sums = phase == PHASE_FORWARD && call->sums.shape.rank > 0,
-        .joins = joins, .picks = joins && shape_count(call->d_x_more.shape) < shape_count(x->shape),
-        .clips = call->clips,
+        .relu = phase == PHASE_FORWARD && call_epilogue(call, EPILOGUE_RELU),
+        .sums = phase == PHASE_FORWARD && call_operand(call, OPERAND_Y_MOMENTS),
+        .joins = joins, .picks = joins && shape_count(addend->shape) < shape_count(x->shape),
+        .clips = call_epilogue(call, EPILOGUE_X_RELU6) != NULL,
         .tf32 = call->tf32, .deterministic = call->deterministic,
         .n = (int)x->shape.n, .c = (int)x->shape.c, .k = (int)y->c, .groups = (int)g.groups,
         .in = {(int)x->shape.h, (int)x->shape.w}, .out = {(int)y->h, (int)y->w},
@@ -84,18 +85,18 @@ static size_t extra_workspace(const struct conv_plan *plan)
     return biases || sums ? conv_sums_workspace((int64_t)p->n * p->out[0] * p->out[1], p->k, sums) : 0;
 }
 
-/* Adds call->d_x_more to d_x[0] as the algorithm wrote it. */
+/* Adds another gradient to d_x[0] as the algorithm wrote it. */
 static enum status conv_join(const struct conv_problem *p, const struct call *call)
 {
     static const struct batchnorm relu = {.activation = ACTIVATION_RELU};
-    struct join join = {.d_y = call->d_x[0], .d_y_more = call->d_x_more.data,
-                        .mask = (const uint8_t *)call->mask.data, .dz = call->d_x[0].data,
-                        .sums = (float *)call->sums.data};
+    struct join join = {.d_y = call->d_x[0], .d_y_more = call_data(call, OPERAND_D_X_ADDEND),
+                        .mask = (const uint8_t *)call_data(call, OPERAND_MASK), .dz = call->d_x[0].data,
+                        .sums = (float *)call_data(call, OPERAND_D_X_SUMS)};
     if (p->picks) {
         struct conv_problem spread = *p;
         void *whole = (char *)call->workspace + conv_align(join_workspace(&call->d_x[0]));
         for (int i = 0; i < 2; i++) spread.stride[i] = 2, spread.out[i] = (p->in[i] + 1) / 2;
-        TRY(conv_copy_picked(&spread, call, call->d_x_more.data, whole));
+        TRY(conv_copy_picked(&spread, call, call_data(call, OPERAND_D_X_ADDEND), whole));
         join.d_y_more = whole;
     }
     return join_run(call, &relu, &join, (float *)call->workspace);
@@ -116,7 +117,7 @@ static enum status conv_plan_run(const struct conv_plan *plan, const struct call
     if (plan->problem.phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && call->d_params[1].data)
         return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
     if (!plan->problem.sums || plan->gives_sums) return OK;
-    return conv_sums(call, &call->y, (float *)call->sums.data, true);
+    return conv_sums(call, &call->y, (float *)call_data(call, OPERAND_Y_MOMENTS), true);
 }
 
 /* ---- What the autotuner asks ---- */
@@ -305,6 +306,24 @@ static bool conv_backs_together(const struct call *call)
     return p.stride[0] <= 2 && call->param_count == 1;
 }
 
+static bool conv_cuda_supports(const struct call *call)
+{
+    bool relu = call_epilogue(call, EPILOGUE_RELU), moments = call_operand(call, OPERAND_Y_MOMENTS);
+    switch (call->phase) {
+    case PHASE_FORWARD:
+        return !(relu && moments) && (!call_epilogue(call, EPILOGUE_X_RELU6) || conv_backs_together(call)) &&
+               call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS),
+                             AS_BIT(EPILOGUE_RELU) | AS_BIT(EPILOGUE_MOMENTS) | AS_BIT(EPILOGUE_X_RELU6));
+    case PHASE_BACKWARD: return conv_backs_together(call) && conv_supports(call);
+    case PHASE_BACKWARD_DATA: return conv_supports(call);
+    case PHASE_BACKWARD_PARAMS: return call_is_plain(call);
+    case PHASE_UPDATE:
+    case PHASE_RECOMPUTE:
+    case PHASE_COUNT: break;
+    }
+    return false;
+}
+
 static const char *conv_plan_name(const struct call *call)
 {
     const struct phase_plan *made;
@@ -325,11 +344,7 @@ static const char *const variants[] = {
 const struct op_code conv_cuda = {
     .channels_last = true,
     .prepare_together = true,
-    .gives_sums = true,
-    .applies_relu = true,
-    .joins_gradients = true,
-    .spares_bias = true,
-    .backs_together = conv_backs_together,
+    .supports = conv_cuda_supports,
     .variants = variants,
     .plan_name = conv_plan_name,
     .prepare = conv_prepare,

@@ -24,3 +24,6 @@ struct conv_geometry {
 struct conv_geometry conv_geometry(const struct conv_settings *settings, int64_t channels);
 
 extern const struct op_code conv_reference, conv_cpu;
+
+/* op_code.supports of the reference. */
+bool conv_supports(const struct call *call);

@@ -15,10 +15,10 @@ struct conv_problem {
     enum dtype dtype;                        /* of x, y, and the weights and bias that forward reads */
     bool bias;                               /* forward adds one */
     bool relu;                               /* forward ends in one */
-    bool sums;                               /* forward is asked for call->sums */
-    bool joins;                              /* the gradient of x has call->d_x_more to join it */
+    bool sums;                               /* forward is asked for moments of y */
+    bool joins;                              /* another gradient is added to that of x */
     bool picks;                              /* that has every second pixel in both directions */
-    bool clips;                              /* call->clips */
+    bool clips;                              /* x stands for relu6 of it */
     bool tf32, deterministic;
     int n, c, k, groups;
     int in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
@@ -54,8 +54,8 @@ struct conv_plan {
     char name[CANDIDATE_NAME];
     size_t workspace;            /* bytes */
     bool applies_relu;           /* it applies relu; else that is done afterwards */
-    bool gives_sums;             /* it writes call->sums; else they are computed from y */
-    bool joins;                  /* it adds call->d_x_more; else that is done afterwards */
+    bool gives_sums;             /* it writes the moments; else they are computed from y */
+    bool joins;                  /* it adds the other gradient; else that is done afterwards */
     bool trusted;                /* it is known to run, so failures are reported */
     void *state;                 /* the algorithm's own */
 };

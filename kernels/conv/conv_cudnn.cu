@@ -454,8 +454,8 @@ static enum status cudnn_run(const struct conv_plan *plan, const struct call *ca
     char *workspace = (char *)call->workspace;
     void *data[DNN_TENSORS] = {at.x, at.weight, at.y, at.bias};
     if (l->gives_sums) {
-        data[SUMS] = call->sums.data;
-        data[SQUARES] = (float *)call->sums.data + p->k;
+        data[SUMS] = call_data(call, OPERAND_Y_MOMENTS);
+        data[SQUARES] = (float *)data[SUMS] + p->k;
     }
     for (int i = X; i <= Y; i++)
         if (made->copies[i]) data[i] = workspace + made->offset[i];

@@ -78,7 +78,8 @@ static enum status sum_both(const struct conv_problem *p, const struct call *cal
     int numbers = p->c * p->kernel[0] * p->kernel[1];
     TRY(conv_sum_shares(call, (float *)call->d_params[0].data, shares, count, numbers));
     if (!p->clips) return OK;
-    return conv_sum_shares(call, (float *)call->sums.data, shares + (int64_t)count * numbers, count, p->c);
+    float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
+    return conv_sum_shares(call, sums, shares + (int64_t)count * numbers, count, p->c);
 }
 
 static enum status depthwise_run(const struct conv_plan *plan, const struct call *call,
@@ -103,7 +104,7 @@ static enum status depthwise_run(const struct conv_plan *plan, const struct call
     TRY(launched(call));
     if (!o.shares) return OK;
     if (both) return sum_both(p, call, o.shares, (int)made->grid.y);
-    float *to = (float *)(weights ? at.weight : call->sums.data);
+    float *to = (float *)(weights ? at.weight : call_data(call, OPERAND_Y_MOMENTS));
     return conv_sum_shares(call, to, o.shares, (int)made->grid.y, p->c * share_numbers(p));
 }
 

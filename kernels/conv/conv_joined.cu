@@ -282,14 +282,15 @@ static enum status joined_run(const struct conv_plan *plan, const struct call *c
     const struct conv_problem *p = &plan->problem;
     struct conv_operands at = conv_operands(call);
     joined_problem problem = joined_problem_of(p, made);
-    problem.mask = (const uint8_t *)call->mask.data;
+    problem.mask = (const uint8_t *)call_data(call, OPERAND_MASK);
     problem.parts = (float *)call->workspace;
     int64_t more_rows = p->picks ? (int64_t)p->n * ((p->in[0] + 1) / 2) * ((p->in[1] + 1) / 2) : problem.rows;
     CUtensorMap d_y, weight, more, d_x;
     if (problem.rows == 0) return OK;
     if (!map_matrix(&d_y, p->dtype, at.y, problem.rows, p->k) ||
         !map_matrix(&weight, p->dtype, at.weight, p->k, p->c) ||
-        !map_matrix(&more, p->dtype, call->d_x_more.data, more_rows, p->c, p->picks ? picked_rows : 64) ||
+        !map_matrix(&more, p->dtype, call_data(call, OPERAND_D_X_ADDEND), more_rows, p->c,
+                    p->picks ? picked_rows : 64) ||
         !map_matrix(&d_x, p->dtype, at.x, problem.rows, p->c))
         return plan->trusted ? fail(NO_DEVICE, "the driver does not describe a convolution's tensors")
                              : NO_DEVICE;
@@ -299,7 +300,8 @@ static enum status joined_run(const struct conv_plan *plan, const struct call *c
                                                                                 problem);
     });
     TRY(launched(call));
-    return conv_sum_shares(call, (float *)call->sums.data, problem.parts, made->lines, p->c);
+    float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
+    return conv_sum_shares(call, sums, problem.parts, made->lines, p->c);
 }
 
 const struct conv_algorithm conv_by_joined = {

@@ -580,7 +580,8 @@ static enum status stem_run_forward(const struct conv_problem *p, const struct c
                                  p->bias ? (const T *)at.bias : NULL, tile_count(p), shares};
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, operands);
     TRY(launched(call));
-    return p->sums ? conv_sum_shares(call, (float *)call->sums.data, shares, (int)grid.x, 2 * p->k) : OK;
+    if (!p->sums) return OK;
+    return conv_sum_shares(call, (float *)call_data(call, OPERAND_Y_MOMENTS), shares, (int)grid.x, 2 * p->k);
 }
 
 template <class T, class size, int filters>

@@ -60,15 +60,15 @@ static inline int64_t map_shares(const struct tensor *d_x)
     return shares < MAP_SHARES ? shares : MAP_SHARES;
 }
 
-/* op_code.workspace of code that sums_gradient. */
+/* op_code.workspace of code that writes D_X_SUMS. */
 static size_t map_sums_workspace(const struct call *call)
 {
     const struct tensor *d_x = &call->d_x[0];
-    if (call->phase != PHASE_BACKWARD || call->sums.shape.rank == 0 || shape_count(d_x->shape) == 0) return 0;
+    if (!call_operand(call, OPERAND_D_X_SUMS) || shape_count(d_x->shape) == 0) return 0;
     return (size_t)(map_shares(d_x) * d_x->shape.c) * sizeof(float);
 }
 
-/* d_x = function(d_y, x), and call->sums. d_x may be d_y. */
+/* d_x = function(d_y, x), and its sums. d_x may be d_y. */
 template <class F> static enum status map_with_sums(const struct call *call, F function)
 {
     const struct tensor *d_x = &call->d_x[0];
@@ -82,7 +82,8 @@ template <class F> static enum status map_with_sums(const struct call *call, F f
             (T *)d_x->data, (const T *)call->d_y.data, (const T *)call->x[0].data, (float *)call->workspace,
             rows, (int)channels, across, function);
         TRY(launched(call));
-        return sum_rows<float, float, 1>(call, (float *)call->sums.data, (const float *)call->workspace,
+        float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
+        return sum_rows<float, float, 1>(call, sums, (const float *)call->workspace,
                                          {1, shares, channels, 1});
     });
 }

@@ -58,7 +58,7 @@ static enum status gelu_backward(const struct call *call)
 {
     bool tanh = ((const struct gelu *)call->settings)->approximate == GELU_TANH;
     auto run = [&](auto gradient) {
-        if (call->sums.data) return map_with_sums(call, gradient);
+        if (call_operand(call, OPERAND_D_X_SUMS)) return map_with_sums(call, gradient);
         return map_tensors(call, &call->d_x[0], &call->d_y, &call->x[0], gradient);
     };
     if (!call->d_x[0].data) return OK;
@@ -67,7 +67,7 @@ static enum status gelu_backward(const struct call *call)
 }
 
 const struct op_code gelu_cuda = {
-    .sums_gradient = true,
+    .supports = call_sums_gradient,
     .workspace = map_sums_workspace,
     .forward = gelu_forward,
     .backward = gelu_backward,

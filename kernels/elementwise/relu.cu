@@ -22,7 +22,7 @@ static bool is_joined(const struct tensor *d_x)
 static size_t relu_workspace(const struct call *call)
 {
     const struct tensor *d_x = &call->d_x[0];
-    if (call->phase != PHASE_BACKWARD || call->sums.shape.rank == 0) return 0;
+    if (!call_operand(call, OPERAND_D_X_SUMS)) return 0;
     if (is_joined(d_x)) return join_workspace(d_x);
     return conv_sums_workspace(shape_count(d_x->shape) / d_x->shape.c, (int)d_x->shape.c, false);
 }
@@ -31,19 +31,19 @@ static enum status relu_backward(const struct call *call)
 {
     const struct tensor *d_x = &call->d_x[0];
     if (!d_x->data) return OK;
-    if (!call->sums.data) return relu_mask_gradient(call);
+    float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
+    if (!sums) return relu_mask_gradient(call);
     if (is_joined(d_x)) {
         static const struct batchnorm relu = {.activation = ACTIVATION_RELU};
-        struct join join = {.d_y = call->d_y, .y = call->y.data, .dz = d_x->data,
-                            .sums = (float *)call->sums.data};
+        struct join join = {.d_y = call->d_y, .y = call->y.data, .dz = d_x->data, .sums = sums};
         return join_run(call, &relu, &join, (float *)call->workspace);
     }
     TRY(relu_mask_gradient(call));
-    return conv_sums(call, d_x, (float *)call->sums.data, false);
+    return conv_sums(call, d_x, sums, false);
 }
 
 const struct op_code relu_cuda = {
-    .sums_gradient = true,
+    .supports = call_sums_gradient,
     .workspace = relu_workspace,
     .forward = relu_forward,
     .backward = relu_backward,

@@ -343,7 +343,7 @@ static const char *const variants[] = {"cublaslt", "plain", NULL};
 
 const struct op_code linear_cuda = {
     .prepare_together = true,
-    .spares_bias = true,
+    .supports = call_is_plain,
     .variants = variants,
     .plan_name = linear_plan_name,
     .prepare = linear_prepare,

@@ -15,7 +15,7 @@
  *
  * With call->ranks, statistics and means are those of that many ranks of the same size: forward reads mean
  * and invstd from saved; backward reads the sums of all ranks, and computes d_x only. The sums of one rank
- * are what backward without d_x writes to call->sums: F32 [2, c], sum(dz) and sum(dz * xhat).
+ * are what backward without d_x writes as RANK_SUMS: F32 [2, c], sum(dz) and sum(dz * xhat).
  *
  * The side of the activation's corner on which an element is follows from z before it is rounded to
  * storage, recomputed from x, so that y need not be kept; with a residual it follows from
@@ -158,20 +158,20 @@ static enum status batchnorm_recompute(const struct call *call)
             double z = batchnorm_z(&c, tensor_get(&call->x[0], i));
             if (s->residual) z += tensor_get(&call->x[1], i);
             tensor_set(&call->y, i, batchnorm_activate(s, z));
-            if (call->mask.data) batchnorm_mask_set(call, i);
+            if (call_operand(call, OPERAND_MASK)) batchnorm_mask_set(call, i);
         }
     }
     return OK;
 }
 
-/* Number k of y_sums: of y, then of products of y's channels. */
-static void batchnorm_sum_y(const struct call *call, int64_t k)
+/* Number k of Y_SUMS: of y, then of products of y's channels. */
+static void batchnorm_sum_y(const struct call *call, const struct tensor *sums, int64_t k)
 {
     int64_t channels = call->y.shape.c, row = k / channels - 1;
     double sum = 0;
     for (int64_t i = 0; i < shape_count(call->y.shape); i += channels)
         sum += tensor_get(&call->y, i + k % channels) * (row < 0 ? 1 : tensor_get(&call->y, i + row));
-    tensor_set(&call->y_sums, k, sum);
+    tensor_set(sums, k, sum);
 }
 
 static enum status batchnorm_forward(const struct call *call)
@@ -179,8 +179,8 @@ static enum status batchnorm_forward(const struct call *call)
     if (call->training && call->ranks == 0)
         for (int64_t k = 0; k < call->x[0].shape.c; k++) batchnorm_measure(call, k);
     TRY(batchnorm_recompute(call));
-    for (int64_t k = 0; call->y_sums.data && k < shape_count(call->y_sums.shape); k++)
-        batchnorm_sum_y(call, k);
+    const struct tensor *sums = call_operand(call, OPERAND_Y_SUMS);
+    for (int64_t k = 0; sums && k < shape_count(sums->shape); k++) batchnorm_sum_y(call, sums, k);
     return OK;
 }
 
@@ -188,7 +188,7 @@ static enum status batchnorm_forward(const struct call *call)
 static double batchnorm_side(const struct call *call, const struct batchnorm_channel *c, int64_t i)
 {
     if (!reads_y(call->settings)) return batchnorm_z(c, tensor_get(&call->x[0], i));
-    return call->mask.data ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
+    return call_operand(call, OPERAND_MASK) ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
 }
 
 /* The gradient of the activation's input. */
@@ -205,9 +205,10 @@ struct gradient_sums {
 static bool sums_from_products(const struct call *call, const struct batchnorm_channel *c, int64_t k,
                                struct gradient_sums *sums)
 {
-    if (!call->y_products.data || c->weight == 0) return false;
-    sums->sum = tensor_get(&call->y_products, k);
-    double product = tensor_get(&call->y_products, call->x[0].shape.c + k);
+    const struct tensor *known = call_operand(call, OPERAND_Y_PRODUCTS);
+    if (!known || c->weight == 0) return false;
+    sums->sum = tensor_get(known, k);
+    double product = tensor_get(known, call->x[0].shape.c + k);
     sums->product = (product - c->bias * sums->sum) / c->weight;
     return fabs(c->bias) <= BATCHNORM_BIAS_MAX * fabs(c->weight) && !isnan(product);
 }
@@ -216,9 +217,10 @@ static struct gradient_sums gradient_sums(const struct call *call, const struct 
                                           int64_t k)
 {
     int64_t channels = call->x[0].shape.c, numbers = shape_count(call->x[0].shape);
+    const struct tensor *shared = call_operand(call, OPERAND_RANK_SUMS);
     struct gradient_sums sums = {0, 0, (double)(numbers / channels)};
     if (call->ranks > 0)
-        return (struct gradient_sums){tensor_get(&call->sums, k), tensor_get(&call->sums, channels + k),
+        return (struct gradient_sums){tensor_get(shared, k), tensor_get(shared, channels + k),
                                       (double)(call->ranks * (numbers / channels))};
     if (sums_from_products(call, c, k, &sums)) return sums;
     sums.sum = sums.product = 0;
@@ -227,9 +229,9 @@ static struct gradient_sums gradient_sums(const struct call *call, const struct 
         sums.sum += dz;
         sums.product += dz * batchnorm_xhat(c, tensor_get(&call->x[0], i));
     }
-    if (!call->sums.data) return sums;
-    tensor_set(&call->sums, k, sums.sum);
-    tensor_set(&call->sums, channels + k, sums.product);
+    if (!shared) return sums;
+    tensor_set(shared, k, sums.sum);
+    tensor_set(shared, channels + k, sums.product);
     return sums;
 }
 
@@ -249,20 +251,21 @@ static void backward_channel(const struct call *call, int64_t k)
     }
 }
 
-/* Adds the first channels of d_x_more to d_x. */
-static void add_first_channels(const struct call *call)
+/* Adds the first channels of another gradient to d_x. */
+static void add_first_channels(const struct call *call, const struct tensor *addend)
 {
-    int64_t channels = call->x[0].shape.c, pitch = call->d_x_more.shape.c;
+    int64_t channels = call->x[0].shape.c, pitch = addend->shape.c;
     for (int64_t i = 0; i < shape_count(call->x[0].shape); i++)
         tensor_set(&call->d_x[0], i, tensor_get(&call->d_x[0], i) +
-                                         tensor_get(&call->d_x_more, i / channels * pitch + i % channels));
+                                         tensor_get(addend, i / channels * pitch + i % channels));
 }
 
 static enum status batchnorm_backward(const struct call *call)
 {
     for (int64_t k = 0; k < call->x[0].shape.c; k++) backward_channel(call, k);
-    if (call->d_x_more.data) add_first_channels(call);
-    if (!call->y_recomputed.data) return OK;
+    const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
+    if (addend) add_first_channels(call, addend);
+    if (!call_operand(call, OPERAND_Y_RECOMPUTED)) return OK;
     struct call recompute = batchnorm_recompute_call(call);
     return batchnorm_recompute(&recompute);
 }
@@ -307,25 +310,40 @@ static const struct field fields[] = {
     {0},
 };
 
-bool batchnorm_ends_in_relu(const void *settings)
-{
-    const struct batchnorm *s = settings;
-    return s->activation == ACTIVATION_RELU && !s->residual;
-}
-
 bool batchnorm_gives_gram(int64_t channels)
 {
     return channels == 64 || channels == 128;
 }
 
+static bool forward_supports(const struct call *call)
+{
+    const struct batchnorm *s = call->settings;
+    const struct tensor *sums = call_operand(call, OPERAND_Y_SUMS);
+    bool relu = s->activation == ACTIVATION_RELU && !s->residual;
+    bool fits = !sums || (relu && (sums->shape.dim[0] == 1 || batchnorm_gives_gram(call->x[0].shape.c)));
+    return fits && call_has_only(call, AS_BIT(OPERAND_Y_SUMS) | AS_BIT(OPERAND_MASK),
+                                 AS_BIT(EPILOGUE_SUMS) | AS_BIT(EPILOGUE_GRAM) | AS_BIT(EPILOGUE_MASK));
+}
+
+/* Known sums of products are those of the argument of a relu, for one gradient. */
+bool batchnorm_supports(const struct call *call)
+{
+    const struct batchnorm *s = call->settings;
+    if (call->phase != PHASE_BACKWARD) return forward_supports(call);
+    const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
+    bool relu = s->activation == ACTIVATION_RELU && !s->residual;
+    bool adds = call_operand(call, OPERAND_D_Y_ADDEND), shared = call_operand(call, OPERAND_RANK_SUMS);
+    if (call_operand(call, OPERAND_Y_PRODUCTS) && (!relu || adds || shared)) return false;
+    if (addend && (call->x_count > 1 || adds || addend->shape.c < call->x[0].shape.c)) return false;
+    return call_has_only(call,
+                         AS_BIT(OPERAND_D_Y_ADDEND) | AS_BIT(OPERAND_D_X_ADDEND) | AS_BIT(OPERAND_MASK) |
+                             AS_BIT(OPERAND_Y_PRODUCTS) | AS_BIT(OPERAND_RANK_SUMS) |
+                             AS_BIT(OPERAND_Y_RECOMPUTED),
+                         AS_BIT(EPILOGUE_ADD));
+}
+
 static const struct op_code reference = {
-    .adds_gradients = true,
-    .adds_flat = true,
-    .adds_first_channels = true,
-    .gives_y_sums = batchnorm_ends_in_relu,
-    .gives_gram = batchnorm_gives_gram,
-    .takes_products = batchnorm_ends_in_relu,
-    .keeps_mask = true,
+    .supports = batchnorm_supports,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,
     .update = batchnorm_update,

@@ -452,23 +452,24 @@ template <class Work> static enum status with_kind(const struct call *call, Work
     });
 }
 
-/* Whether it writes all of y_sums, by a kernel of its own. */
+/* Whether it writes Y_SUMS with products, by a kernel of its own. */
 static bool batchnorm_makes_gram(const struct call *call)
 {
-    return call->y_sums.shape.rank > 0 && call->y_sums.shape.dim[0] > 1 &&
-           gram_fits(&call->x[0], call->device);
+    const struct tensor *sums = call_operand(call, OPERAND_Y_SUMS);
+    return sums && sums->shape.dim[0] > 1 && gram_fits(&call->x[0], call->device);
 }
 
 /* y from known statistics. `behind`: directly after batchnorm_merge_moments_kernel. */
 static enum status batchnorm_normalise(const struct call *call, bool behind)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
-    if (call->y_sums.data && batchnorm_makes_gram(call)) {
+    float *sums = (float *)call_data(call, OPERAND_Y_SUMS);
+    if (sums && batchnorm_makes_gram(call)) {
         struct gram_operands of = {
             .x = &call->x[0],
             .a = call->y.data,
             .values = values_of(call),
-            .sums = (float *)call->y_sums.data,
+            .sums = sums,
             .parts = (float *)call->workspace,
             .early = behind,
         };
@@ -482,12 +483,12 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
             .x = (const T *)call->x[0].data,
             .residual = set->residual ? (const T *)call->x[1].data : NULL,
             .y = (T *)call->y.data,
-            .mask = (uint8_t *)call->mask.data,
+            .mask = (uint8_t *)call_data(call, OPERAND_MASK),
         };
         constexpr enum normalises added = act_is_smooth(kind) ? PLAIN : WITH_RESIDUAL;
         auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, added>
                                  : batchnorm_normalise_kernel<T, width.value, kind, PLAIN>;
-        float *parts = (float *)call->workspace, *sums = (float *)call->y_sums.data;
+        float *parts = (float *)call->workspace;
         if constexpr (can_mask<width.value, kind>)
             if (sums) kernel = batchnorm_normalise_kernel<T, width.value, kind, WITH_SUMS>;
         dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
@@ -525,7 +526,7 @@ static enum status batchnorm_take_sums(const struct call *call)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     int64_t channels = call->x[0].shape.c, count = shape_count(call->x[0].shape) / channels;
-    const float *sums = (const float *)call->sums.data;
+    const float *sums = (const float *)call_data(call, OPERAND_X_MOMENTS);
     return with_type(call->x[0].dtype, [&](auto type) {
         using T = decltype(type);
         constexpr int width = pack<T>::count;
@@ -540,7 +541,7 @@ static bool is_empty(const struct call *call) { return shape_count(call->x[0].sh
 
 enum status batchnorm_statistics_cuda(const struct call *call)
 {
-    return call->sums.data ? batchnorm_take_sums(call) : batchnorm_measure(call);
+    return call_operand(call, OPERAND_X_MOMENTS) ? batchnorm_take_sums(call) : batchnorm_measure(call);
 }
 
 static enum status batchnorm_forward(const struct call *call)
@@ -567,8 +568,8 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
     struct sweep s = sweep_open(&call->x[0], width);
     struct gradients<T> g = gradients_of<T>(call);
     struct channel_values values = values_of(call);
-    struct known_products known = {(const float *)call->y_products.data};
-    float *sums = (float *)call->sums.data;
+    struct known_products known = {(const float *)call_data(call, OPERAND_Y_PRODUCTS)};
+    float *sums = (float *)call_data(call, OPERAND_RANK_SUMS);
     dim3 grid = sweep_grid(call, &s, 2);
     if (call->ranks > 0) {
         batchnorm_lines_kernel<<<(unsigned)div_up(s.channels, (int64_t)threads), threads, 0,
@@ -599,17 +600,19 @@ static enum status batchnorm_pass_gradients(const struct call *call)
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     /* Where the first sweep has written dz, the second need not read y again; but leaky_relu's dz was rounded
      * when it was written. */
+    bool adds = call_operand(call, OPERAND_D_Y_ADDEND) != NULL;
+    bool masked = call_operand(call, OPERAND_MASK) != NULL;
     bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
         constexpr enum act kind = (enum act)act.value;
         constexpr enum side by = act_is_smooth(kind) ? SIDE_X : SIDE_Y;
         if constexpr (can_mask<width.value, kind>)
-            if (call->mask.data)
-                return call->d_y_more.data
+            if (masked)
+                return adds
                            ? batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, true>(call, has_dz)
                            : batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, false>(call, has_dz);
-        if (call->d_y_more.data)
+        if (adds)
             return set->residual ? batchnorm_backward_in_two<T, width.value, kind, by, true>(call, has_dz)
                                  : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, true>(call, false);
         return set->residual ? batchnorm_backward_in_two<T, width.value, kind, by, false>(call, has_dz)
@@ -623,7 +626,7 @@ static enum status batchnorm_backward(const struct call *call)
 {
     if (is_empty(call)) return OK;
     TRY(batchnorm_pass_gradients(call));
-    if (!call->y_recomputed.data || call->d_x[0].data) return OK;
+    if (!call_operand(call, OPERAND_Y_RECOMPUTED) || call->d_x[0].data) return OK;
     struct call recompute = batchnorm_recompute_call(call);
     return batchnorm_normalise(&recompute, false);
 }
@@ -716,21 +719,26 @@ static enum status batch_moments_forward(const struct call *call)
     return batchnorm_statistics_cuda(&measured);
 }
 
+static bool batch_moments_supports(const struct call *call)
+{
+    return call->phase == PHASE_FORWARD && call_has_only(call, AS_BIT(OPERAND_X_MOMENTS), 0);
+}
+
+static bool batchnorm_cuda_supports(const struct call *call)
+{
+    struct call without = *call;
+    if (call->phase == PHASE_FORWARD) call_drop(&without, OPERAND_X_MOMENTS);
+    return batchnorm_supports(&without);
+}
+
 const struct op_code batch_moments_cuda = {
-    .takes_sums = true,
+    .supports = batch_moments_supports,
     .workspace = batch_moments_workspace,
     .forward = batch_moments_forward,
 };
 
 const struct op_code batchnorm_cuda = {
-    .adds_gradients = true,
-    .adds_flat = true,
-    .adds_first_channels = true,
-    .takes_sums = true,
-    .gives_y_sums = batchnorm_ends_in_relu,
-    .gives_gram = batchnorm_gives_gram,
-    .takes_products = batchnorm_ends_in_relu,
-    .keeps_mask = true,
+    .supports = batchnorm_cuda_supports,
     .workspace = batchnorm_workspace,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,

@@ -418,19 +418,20 @@ template <class T> struct gradients {
 template <class T> static inline struct gradients<T> gradients_of(const struct call *call)
 {
     const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    const struct tensor *joining = call_operand(call, OPERAND_D_X_ADDEND);
     uint64_t pixels = (uint64_t)(call->d_y.shape.h * call->d_y.shape.w);
     return {
         .x = (const T *)call->x[0].data,
         .y = (const T *)call->y.data,
         .d_y = (const T *)call->d_y.data,
-        .d_y_more = (const T *)call->d_y_more.data,
-        .d_x_more = (const T *)call->d_x_more.data,
+        .d_y_more = (const T *)call_data(call, OPERAND_D_Y_ADDEND),
+        .d_x_more = joining ? (const T *)joining->data : NULL,
         .per_pixel = batchnorm_adds_flat(call) ? UINT64_MAX / pixels + 1 : 0,
-        .more_pitch = call->d_x_more.shape.c,
-        .mask = (const uint8_t *)call->mask.data,
+        .more_pitch = joining ? joining->shape.c : 0,
+        .mask = (const uint8_t *)call_data(call, OPERAND_MASK),
         .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
         .d_x = (T *)call->d_x[0].data,
-        .y_recomputed = (T *)call->y_recomputed.data,
+        .y_recomputed = (T *)call_data(call, OPERAND_Y_RECOMPUTED),
         .d_weight = s->affine ? (float *)call->d_params[0].data : NULL,
         .d_bias = s->affine ? (float *)call->d_params[1].data : NULL,
     };

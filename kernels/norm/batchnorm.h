@@ -41,19 +41,20 @@ enum { SAVED_MEAN, SAVED_INVSTD, SAVED_VARIANCE, SAVED_COUNT };
 /* An element's bit of the mask, for references. */
 static inline void batchnorm_mask_set(const struct call *call, int64_t i)
 {
-    uint8_t *byte = (uint8_t *)call->mask.data + i / 8;
+    uint8_t *byte = (uint8_t *)call_data(call, OPERAND_MASK) + i / 8;
     unsigned bit = tensor_get(&call->y, i) != 0;
     *byte = (uint8_t)((*byte & ~(1u << i % 8)) | bit << i % 8);
 }
 static inline bool batchnorm_mask_get(const struct call *call, int64_t i)
 {
-    return ((const uint8_t *)call->mask.data)[i / 8] >> i % 8 & 1;
+    return ((const uint8_t *)call_data(call, OPERAND_MASK))[i / 8] >> i % 8 & 1;
 }
 
-/* Whether d_y_more has one pixel of each image, and d_y has several. */
+/* Whether what is added to d_y has one pixel of each image, and d_y has several. */
 static inline bool batchnorm_adds_flat(const struct call *call)
 {
-    return call->d_y_more.data && shape_count(call->d_y_more.shape) < shape_count(call->d_y.shape);
+    const struct tensor *addend = call_operand(call, OPERAND_D_Y_ADDEND);
+    return addend && shape_count(addend->shape) < shape_count(call->d_y.shape);
 }
 
 /* An element of d_y; the sum of two is rounded as if it had been stored. */
@@ -61,9 +62,10 @@ static inline double batchnorm_d_y(const struct call *call, int64_t i)
 {
     struct shape y = call->d_y.shape;
     double d_y = tensor_get(&call->d_y, i), stored;
-    if (!call->d_y_more.data) return d_y;
+    const struct tensor *addend = call_operand(call, OPERAND_D_Y_ADDEND);
+    if (!addend) return d_y;
     if (batchnorm_adds_flat(call)) i = i / (y.h * y.w * y.c) * y.c + i % y.c;
-    dtype_set(call->d_y.dtype, &stored, 0, d_y + tensor_get(&call->d_y_more, i));
+    dtype_set(call->d_y.dtype, &stored, 0, d_y + tensor_get(addend, i));
     return dtype_get(call->d_y.dtype, &stored, 0);
 }
 
@@ -72,8 +74,8 @@ static inline struct call batchnorm_recompute_call(const struct call *backward)
 {
     struct call recompute = *backward;
     recompute.phase = PHASE_RECOMPUTE;
-    recompute.y = backward->y_recomputed;
-    recompute.y_recomputed = (struct tensor){.data = NULL};
+    recompute.y = *call_operand(backward, OPERAND_Y_RECOMPUTED);
+    recompute.operand_count = 0;
     return recompute;
 }
 
@@ -141,10 +143,10 @@ extern const char *const batchnorm_clips[];
 
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);
-/* op_code.gives_y_sums and takes_products of batch norm: relu without a residual. */
-bool batchnorm_ends_in_relu(const void *settings);
-/* op_code.gives_gram. */
+/* Whether there may be code for the products of each two of so many channels. */
 bool batchnorm_gives_gram(int64_t channels);
+/* op_code.supports of the reference; of code that reads X_MOMENTS, too. */
+bool batchnorm_supports(const struct call *call);
 
 /* sum(dz * xhat) follows from sum(dz) and sum(dz * y), since y = weight * xhat + bias where dz is not 0,
  * unless the bias is more than so many times the weight: rounding has left too few digits of xhat in y. */

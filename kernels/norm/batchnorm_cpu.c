@@ -441,6 +441,7 @@ static void combine_gradients(const struct call *call, const struct layout *l, c
                               const float *memory, int64_t first, int64_t end)
 {
     const struct batchnorm *s = call->settings;
+    const struct tensor *shared = call_operand(call, OPERAND_RANK_SUMS);
     double sum[TILE] = {0}, products[TILE] = {0};
     double n = (double)(l->count / l->channels);
     for (int64_t chunk = 0; chunk < l->chunks; chunk++) {
@@ -455,8 +456,8 @@ static void combine_gradients(const struct call *call, const struct layout *l, c
         if (s->affine && call->d_params[0].data)
             tensor_set(&call->d_params[0], k, products[k - first] * invstd);
         if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], k, sum[k - first]);
-        if (call->sums.data) tensor_set(&call->sums, k, sum[k - first]);
-        if (call->sums.data) tensor_set(&call->sums, l->channels + k, products[k - first] * invstd);
+        if (shared) tensor_set(shared, k, sum[k - first]);
+        if (shared) tensor_set(shared, l->channels + k, products[k - first] * invstd);
         f->tilt[k] = (float)(-f->scale[k] * products[k - first] * invstd * invstd / n);
         f->shift[k] = (float)(-f->scale[k] * sum[k - first] / n);
     }
@@ -465,11 +466,12 @@ static void combine_gradients(const struct call *call, const struct layout *l, c
 /* d_x's tilt and shift from the sums of all ranks. */
 static void take_sums(const struct call *call, const struct layout *l, const struct factors *f)
 {
+    const struct tensor *shared = call_operand(call, OPERAND_RANK_SUMS);
     double n = (double)call->ranks * (double)(l->count / l->channels);
     for (int64_t k = 0; k < l->channels; k++) {
         double invstd = tensor_get(&call->saved[SAVED_INVSTD], k);
-        f->tilt[k] = (float)(-f->scale[k] * tensor_get(&call->sums, l->channels + k) * invstd / n);
-        f->shift[k] = (float)(-f->scale[k] * tensor_get(&call->sums, k) / n);
+        f->tilt[k] = (float)(-f->scale[k] * tensor_get(shared, l->channels + k) * invstd / n);
+        f->shift[k] = (float)(-f->scale[k] * tensor_get(shared, k) / n);
     }
 }
 
@@ -519,7 +521,7 @@ static enum status pass_gradients(const struct call *call)
 static enum status batchnorm_cpu_backward(const struct call *call)
 {
     TRY(pass_gradients(call));
-    if (!call->y_recomputed.data) return OK;
+    if (!call_operand(call, OPERAND_Y_RECOMPUTED)) return OK;
     struct call recompute = batchnorm_recompute_call(call);
     return batchnorm_cpu_recompute(&recompute);
 }

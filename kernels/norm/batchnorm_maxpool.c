@@ -207,7 +207,7 @@ static const struct field fields[] = {
 };
 
 static const struct op_code reference = {
-    .adds_gradients = true,
+    .supports = call_adds_gradients,
     .forward = batchnorm_maxpool_forward,
     .backward = batchnorm_maxpool_backward,
     .update = batchnorm_update,

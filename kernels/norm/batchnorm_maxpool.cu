@@ -300,7 +300,7 @@ static struct call outputs_call(const struct call *call, struct tensor *none)
     struct call outputs = *call;
     outputs.x = &call->saved[SAVED_EXTREME];
     outputs.d_x = none;
-    outputs.sums = {};
+    call_drop(&outputs, OPERAND_X_MOMENTS);
     return outputs;
 }
 
@@ -395,7 +395,7 @@ static enum status pass_to_x(const struct call *call, const float *sums)
     return with_kind(call, [&](auto type, auto width, auto kernel, auto) {
         using T = decltype(type);
         struct pooled_gradients<T> g = {(const T *)call->x[0].data, (const T *)call->d_y.data,
-                                        (const T *)call->d_y_more.data,
+                                        (const T *)call_data(call, OPERAND_D_Y_ADDEND),
                                         (const uint8_t *)call->saved[SAVED_NUMBER].data,
                                         (T *)call->d_x[0].data};
         auto pass = g.d_y_more ? batchnorm_maxpool_backward_kernel<T, width.value, kernel.value, true>
@@ -410,15 +410,20 @@ static enum status batchnorm_maxpool_backward(const struct call *call)
     struct tensor none = {};
     struct call outputs = outputs_call(call, &none);
     if (is_empty(call)) return OK;
-    outputs.sums.data = call->workspace;
+    call_put(&outputs, OPERAND_RANK_SUMS)->data = call->workspace;
     outputs.workspace = (char *)call->workspace + sums_bytes(call);
     TRY(batchnorm_cuda.backward(&outputs));
     return call->d_x[0].data ? pass_to_x(call, (const float *)call->workspace) : OK;
 }
 
+static bool batchnorm_maxpool_supports(const struct call *call)
+{
+    if (call->phase == PHASE_FORWARD) return call_has_only(call, AS_BIT(OPERAND_X_MOMENTS), 0);
+    return call_adds_gradients(call);
+}
+
 const struct op_code batchnorm_maxpool_cuda = {
-    .adds_gradients = true,
-    .takes_sums = true,
+    .supports = batchnorm_maxpool_supports,
     .workspace = batchnorm_maxpool_workspace,
     .forward = batchnorm_maxpool_forward,
     .backward = batchnorm_maxpool_backward,

@@ -140,7 +140,7 @@ static double a_at(const struct fold *f, int64_t p, int64_t c)
 /* Mean and covariance of a, in two passes, or from sums. */
 static void fold_measure(const struct fold *f)
 {
-    const struct tensor *given = f->call->sums.data ? &f->call->sums : NULL;
+    const struct tensor *given = conv_batchnorm_sums(f->call);
     int64_t channels = f->channels;
     bool products = given && given->shape.dim[0] == 1 + channels;
     for (int64_t c = 0; c < channels; c++) {
@@ -195,14 +195,13 @@ static void write_y(const struct fold *f, int64_t k)
     const struct call *call = f->call;
     struct batchnorm norm = ((const struct conv_batchnorm *)call->settings)->norm;
     struct line line = line_of(call, k);
-    if (call->clips) norm.activation = ACTIVATION_RELU;
     for (int64_t p = 0; p < f->pixels; p++) {
         int64_t i = p * f->filters + k;
         double x = 0;
         for (int64_t c = 0; c < f->channels; c++) x += weight_at(f, k, c) * a_at(f, p, c);
         double z = line.scale * x + line.offset + (norm.residual ? tensor_get(&call->x[1], i) : 0);
         tensor_set(&call->y, i, batchnorm_activate(&norm, z));
-        if (call->mask.data) batchnorm_mask_set(call, i);
+        if (call_operand(call, OPERAND_MASK)) batchnorm_mask_set(call, i);
     }
 }
 
@@ -228,8 +227,8 @@ static enum status conv_batchnorm_forward(const struct call *call)
 static double d_z(const struct call *call, int64_t i)
 {
     const struct conv_batchnorm *s = call->settings;
-    if (s->norm.activation == ACTIVATION_NONE || call->sums.data) return batchnorm_d_y(call, i);
-    double side = call->mask.data ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
+    if (s->norm.activation == ACTIVATION_NONE || conv_batchnorm_sums(call)) return batchnorm_d_y(call, i);
+    double side = call_operand(call, OPERAND_MASK) ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
     return batchnorm_slope(&s->norm, side) == 0 ? 0 : batchnorm_d_y(call, i);
 }
 
@@ -292,7 +291,8 @@ static void write_d_a(const struct fold *f, int64_t p)
     }
 }
 
-bool conv_batchnorm_gives_products(const struct call *call)
+/* Whether a kernel leaves those sums of the gradient that it writes. */
+static bool makes_products(const struct call *call)
 {
     const struct conv_batchnorm *s = call->settings;
     const struct tensor *a = &call->x[0];
@@ -300,19 +300,23 @@ bool conv_batchnorm_gives_products(const struct call *call)
            s->stride == 1;
 }
 
-struct shape conv_batchnorm_picks_gradient(const void *settings, struct shape x)
+bool conv_batchnorm_supports(const struct call *call)
 {
-    const struct conv_batchnorm *s = settings;
-    return s->stride == 2 ? conv_batchnorm_taken(s, x) : x;
+    const struct conv_batchnorm *s = call->settings;
+    const struct shape *x = &call->x[0].shape;
+    if (call->phase != PHASE_BACKWARD)
+        return (!call_operand(call, OPERAND_X_SUMS) || shape_equal(conv_batchnorm_taken(s, *x), *x)) &&
+               call_has_only(call, AS_BIT(OPERAND_X_SUMS) | AS_BIT(OPERAND_MASK), AS_BIT(EPILOGUE_MASK));
+    return (s->stride == 2 || !call_epilogue(call, EPILOGUE_PICK)) &&
+           (!call_operand(call, OPERAND_X_PRODUCTS) || makes_products(call)) &&
+           call_has_only(call,
+                         AS_BIT(OPERAND_D_Y_ADDEND) | AS_BIT(OPERAND_D_Y_SUMS) | AS_BIT(OPERAND_MASK) |
+                             AS_BIT(OPERAND_X_PRODUCTS),
+                         AS_BIT(EPILOGUE_PRODUCTS) | AS_BIT(EPILOGUE_PICK)) &&
+           call_addend_is_whole(call);
 }
 
-bool conv_batchnorm_clips_later(const void *settings)
-{
-    const struct conv_batchnorm *s = settings;
-    return s->norm.activation == ACTIVATION_RELU6;
-}
-
-static void write_products(const struct call *call)
+static void write_products(const struct call *call, const struct tensor *products)
 {
     int64_t channels = call->x[0].shape.c;
     for (int64_t c = 0; c < channels; c++) {
@@ -322,8 +326,8 @@ static void write_products(const struct call *call)
             sum += a != 0 ? d_a : 0;
             product += d_a * a;
         }
-        tensor_set(&call->x_products, c, sum);
-        tensor_set(&call->x_products, channels + c, product);
+        tensor_set(products, c, sum);
+        tensor_set(products, channels + c, product);
     }
 }
 
@@ -340,7 +344,8 @@ static enum status conv_batchnorm_backward(const struct call *call)
     for (int64_t p = 0; call->d_x[0].data && p < f.pixels; p++) write_d_a(&f, p);
     for (int64_t i = 0; call->x_count > 1 && call->d_x[1].data && i < f.pixels * f.filters; i++)
         tensor_set(&call->d_x[1], i, d_z(call, i));
-    if (call->x_products.data) write_products(call);
+    const struct tensor *products = call_operand(call, OPERAND_X_PRODUCTS);
+    if (products) write_products(call, products);
     return OK;
 }
 
@@ -358,14 +363,7 @@ static const struct field fields[] = {
 };
 
 static const struct op_code reference = {
-    .adds_gradients = true,
-    .takes_y_sums = true,
-    .takes_gram = true,
-    .gives_products = conv_batchnorm_gives_products,
-    .keeps_mask = true,
-    .takes_joined = true,
-    .picks_gradient = conv_batchnorm_picks_gradient,
-    .clips_later = conv_batchnorm_clips_later,
+    .supports = conv_batchnorm_supports,
     .workspace = conv_batchnorm_workspace,
     .forward = conv_batchnorm_forward,
     .backward = conv_batchnorm_backward,

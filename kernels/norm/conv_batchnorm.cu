@@ -81,12 +81,12 @@ static bool measures(const struct call *call)
 /* Whether a a' comes with the sums of a; and whether one kernel computes both here. */
 static bool gram_is_given(const struct call *call)
 {
-    return call->sums.shape.rank > 0 && call->sums.shape.dim[0] == 1 + call->x[0].shape.c &&
-           gram_fits(&call->x[0], call->device);
+    const struct tensor *sums = conv_batchnorm_sums(call);
+    return sums && sums->shape.dim[0] == 1 + call->x[0].shape.c && gram_fits(&call->x[0], call->device);
 }
 static bool gram_is_made(const struct call *call)
 {
-    return call->sums.shape.rank == 0 && !is_strided(call) && gram_fits(&call->x[0], call->device);
+    return !conv_batchnorm_sums(call) && !is_strided(call) && gram_fits(&call->x[0], call->device);
 }
 
 static struct matmul_problem problem_of(const struct call *call, enum product product)
@@ -104,7 +104,7 @@ static struct matmul_problem problem_of(const struct call *call, enum product pr
         p.m = e.filters, p.k = e.channels, p.turn_a = true, p.bias = true;
         p.relu = activation_of(call) != ACTIVATION_NONE;
         p.adds = settings_of(call)->norm.residual;
-        p.mask = call->mask.shape.rank > 0 && e.filters % MATMUL_BITS == 0;
+        p.mask = call_operand(call, OPERAND_MASK) && e.filters % MATMUL_BITS == 0;
         break;
     case WEIGHTS:
         p.n = e.filters, p.k = e.pixels, p.turn_b = true, p.result = F32;
@@ -210,21 +210,21 @@ static struct rooms rooms_of(const struct call *call)
     r.bias = room(&r, (backward ? channels : filters) * size);
     if (is_strided(call)) r.taken = room(&r, pixels * channels * size);
     if (is_spread(call) && backward) r.d_taken = room(&r, pixels * channels * size);
-    bool sums = measures(call) && call->sums.shape.rank == 0, gram = sums && gram_is_made(call);
+    bool sums = measures(call) && !conv_batchnorm_sums(call), gram = sums && gram_is_made(call);
     if (sums) r.sums = room(&r, (gram ? 1 + channels : 1) * channels * sizeof(float));
     if (sums) r.parts = room(&r, gram ? gram_workspace(&call->x[0], call->device)
                                       : conv_sums_workspace(e.pixels, e.channels, false));
-    if (plans->mask && !plans->output && !backward && call->mask.shape.rank == 0)
+    if (plans->mask && !plans->output && !backward && !call_operand(call, OPERAND_MASK))
         r.mask = room(&r, pixels * filters / 8);
     if (!backward) return r;
     r.gradient = room(&r, filters * channels * sizeof(float));
     r.roots = room(&r, 2 * filters * channels * size);
     r.data_parts = room(&r, plans->data_parts);
-    if (call->sums.shape.rank > 0) return r;
+    if (conv_batchnorm_sums(call)) return r;
     r.sums = room(&r, filters * sizeof(float));
     r.parts = room(&r, join_workspace(&call->d_y));
     bool given = call->x_count > 1 && call->d_x[1].shape.rank > 0;
-    bool made = activation_of(call) != ACTIVATION_NONE || call->d_y_more.shape.rank > 0;
+    bool made = activation_of(call) != ACTIVATION_NONE || call_operand(call, OPERAND_D_Y_ADDEND);
     if (made && !given) r.dz = room(&r, pixels * filters * size);
     return r;
 }
@@ -645,7 +645,8 @@ static enum status take(const struct call *call, const struct rooms &r, struct t
 
 static const float *sums_of(const struct call *call, const struct rooms &r)
 {
-    return call->sums.data ? (const float *)call->sums.data : at<float>(call, r.sums);
+    const struct tensor *given = conv_batchnorm_sums(call);
+    return given ? (const float *)given->data : at<float>(call, r.sums);
 }
 
 /* The sums of a, unless they are given, and a a'. */
@@ -658,7 +659,7 @@ static enum status multiply_a(const struct call *call, const struct rooms &r, co
     if (gram_is_given(call)) return OK;
     struct gram_operands of = {.x = a, .sums = at<float>(call, r.sums), .parts = at<float>(call, r.parts)};
     if (gram_is_made(call)) return gram_run(call, &of);
-    bool summed = call->sums.data || is_strided(call);
+    bool summed = conv_batchnorm_sums(call) || is_strided(call);
     if (!summed) TRY(conv_sums(&summing, a, at<float>(call, r.sums), false));
     struct matmul_operands product = operands(call, r, a->data, a->data, at<float>(call, r.square));
     *gram = at<float>(call, r.square);
@@ -692,6 +693,7 @@ template <class T> static enum status write_y(const struct call *call, const str
     struct extents e = extents_of(call);
     struct matrices<T> m = matrices_of<T>(call, r);
     T *bias = at<T>(call, r.bias);
+    uint8_t *mask = (uint8_t *)call_data(call, OPERAND_MASK);
     if (!measures(call))
         conv_batchnorm_scale_kernel<T>
             <<<filter_blocks(e), threads, 0, stream_of(call)>>>(m, eps_of(call), bias);
@@ -699,24 +701,24 @@ template <class T> static enum status write_y(const struct call *call, const str
     if (plans->output) {
         struct folded_output of = folded_output_of(call);
         of.a = a->data, of.residual = call->x[1].data, of.y = call->y.data;
-        of.factors = m.scaled, of.bias = bias, of.mask = (uint8_t *)call->mask.data;
+        of.factors = m.scaled, of.bias = bias, of.mask = mask;
         TRY(folded_output_run(call, &of));
     } else {
         struct matmul_operands product = operands(call, r, m.scaled, a->data, call->y.data);
         product.bias = bias;
         if (call->x_count > 1) product.c = call->x[1].data;
-        product.mask = call->mask.data ? call->mask.data : at<char>(call, r.mask);
+        product.mask = mask ? (char *)mask : at<char>(call, r.mask);
         TRY(matmul_run(plans->of[OUTPUT], call, &product));
     }
     struct outputs<T> out = {
         .a = (const T *)a->data,
         .residual = call->x_count > 1 ? (const T *)call->x[1].data : NULL,
         .y = (T *)call->y.data,
-        .mask = plans->mask ? (uint8_t *)call->mask.data : NULL,
+        .mask = plans->mask ? mask : NULL,
         .activates = activation_of(call) != ACTIVATION_NONE,
         .top = slopes_of((const struct batchnorm *)call->settings).top,
     };
-    if (activation_of(call) == ACTIVATION_RELU6 && !call->clips) {
+    if (activation_of(call) == ACTIVATION_RELU6) {
         int64_t packs = e.pixels * e.filters / pack<T>::count;
         conv_batchnorm_clamp_kernel<T><<<grid_of(call, packs, threads), threads, 0, stream_of(call)>>>(
             out.y, packs);
@@ -724,11 +726,11 @@ template <class T> static enum status write_y(const struct call *call, const str
     dim3 grid((unsigned)(e.filters / 8), FAR_BLOCKS);
     if (call->training) conv_batchnorm_far_kernel<T><<<grid, threads, 0, stream_of(call)>>>(m, out);
     TRY(launched(call));
-    if (!call->mask.data || plans->mask) return OK;
+    if (!mask || plans->mask) return OK;
     if constexpr (sizeof(T) == 2) {
         int64_t bytes = e.pixels * e.filters / 8;
         conv_batchnorm_mask_kernel<T><<<grid_of(call, bytes, threads), threads, 0, stream_of(call)>>>(
-            (uint8_t *)call->mask.data, out.y, bytes);
+            mask, out.y, bytes);
     }
     return launched(call);
 }
@@ -750,10 +752,11 @@ static enum status forward(const struct call *call)
  * workspace, unless d_y is dz already. */
 static enum status join(const struct call *call, const struct rooms &r, const void **dz)
 {
-    struct join join = {.d_y = call->d_y, .d_y_more = call->d_y_more.data, .y = call->y.data,
-                        .mask = (const uint8_t *)call->mask.data, .sums = at<float>(call, r.sums)};
+    struct join join = {.d_y = call->d_y, .d_y_more = call_data(call, OPERAND_D_Y_ADDEND),
+                        .y = call->y.data, .mask = (const uint8_t *)call_data(call, OPERAND_MASK),
+                        .sums = at<float>(call, r.sums)};
     *dz = call->d_y.data;
-    if (call->sums.data) return OK;
+    if (conv_batchnorm_sums(call)) return OK;
     if (call->x_count > 1) join.dz = call->d_x[1].data;
     if (!join.dz && r.dz > 0) join.dz = at<void>(call, r.dz);
     if (join.dz) *dz = join.dz;
@@ -790,7 +793,7 @@ static enum status multiply_d_a(const struct call *call, const struct rooms &r, 
                                 void *d_a)
 {
     const struct conv_batchnorm_plans *plans = plans_of(call);
-    float *sums = (float *)call->x_products.data;
+    float *sums = (float *)call_data(call, OPERAND_X_PRODUCTS);
     if (plans->data_parts > 0) {
         struct folded_data of = folded_data_of(call);
         of.dz = dz, of.a = a, of.d_a = d_a;
@@ -849,14 +852,7 @@ static enum status backward(const struct call *call)
 
 const struct op_code conv_batchnorm_cuda = {
     .prepare_together = true,
-    .adds_gradients = true,
-    .takes_y_sums = true,
-    .takes_gram = true,
-    .gives_products = conv_batchnorm_gives_products,
-    .keeps_mask = true,
-    .takes_joined = true,
-    .picks_gradient = conv_batchnorm_picks_gradient,
-    .clips_later = conv_batchnorm_clips_later,
+    .supports = conv_batchnorm_supports,
     .prepare = prepare,
     .release = release,
     .workspace = workspace,

@@ -21,12 +21,14 @@ static inline int conv_batchnorm_weight(const struct batchnorm *norm)
     return batchnorm_statistics(norm).batches + 1;
 }
 
-/* op_code.picks_gradient, and clips_later: behind relu6. */
-struct shape conv_batchnorm_picks_gradient(const void *settings, struct shape x);
-bool conv_batchnorm_clips_later(const void *settings);
+/* op_code.supports. */
+bool conv_batchnorm_supports(const struct call *call);
 
-/* op_code.gives_products: where a kernel leaves those sums of the gradient that it writes. */
-bool conv_batchnorm_gives_products(const struct call *call);
+/* The sums that are given: of a in forward, of dz in backward, where d_y is dz; NULL: none. */
+static inline const struct tensor *conv_batchnorm_sums(const struct call *call)
+{
+    return call_operand(call, call->phase == PHASE_BACKWARD ? OPERAND_D_Y_SUMS : OPERAND_X_SUMS);
+}
 
 /* The value that forward saves after batch norm's own: [filters + 1, channels], the covariance of each result
  * of the convolution with each of its inputs, and in the last row the inputs' means. */

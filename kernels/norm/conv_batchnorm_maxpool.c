@@ -133,7 +133,7 @@ static const struct field fields[] = {
 };
 
 static const struct op_code reference = {
-    .adds_gradients = true,
+    .supports = call_adds_gradients,
     .workspace = conv_batchnorm_maxpool_workspace,
     .forward = conv_batchnorm_maxpool_forward,
     .backward = conv_batchnorm_maxpool_backward,

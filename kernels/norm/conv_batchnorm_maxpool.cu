@@ -586,7 +586,7 @@ static enum status conv_batchnorm_maxpool_forward(const struct call *call)
                    (const T *)call->x[0].data, (const T *)weight_of(call)->data, (T *)between.data, shares);
     }));
     TRY(conv_sum_shares(call, sums, shares, blocks, 2 * g.k));
-    pool.sums.data = sums;
+    call_put(&pool, OPERAND_X_MOMENTS)->data = sums;
     return batchnorm_maxpool_cuda.forward(&pool);
 }
 
@@ -611,7 +611,7 @@ static enum status conv_batchnorm_maxpool_backward(const struct call *call)
     TRY(with_half(call, [&](auto type) {
         using T = decltype(type);
         first_gradients<T> from = {(const T *)call->x[0].data, (const T *)weight_of(call)->data,
-                                   (const T *)call->d_y.data, (const T *)call->d_y_more.data,
+                                   (const T *)call->d_y.data, (const T *)call_data(call, OPERAND_D_Y_ADDEND),
                                    (const uint8_t *)call->saved[SAVED_NUMBER].data, shares};
         auto code = from.d_y_more ? first_backward_kernel<T, true> : first_backward_kernel<T, false>;
         return run(call, code, sizeof(gradient_memory), &blocks, g, from, batchnorm_parts::values_of(call),
@@ -625,13 +625,13 @@ static bool conv_batchnorm_maxpool_supports(const struct call *call)
     const struct tensor *x = &call->x[0];
     bool fits = dtype_bytes(x->dtype) == 2 && x->shape.w % quad == 0 &&
                 settings_of(call)->filters % filters == 0;
+    if (!call_adds_gradients(call)) return false;
     if (!fits || !call->training || !call->device) return fits && call->training;
     return cuda_facts(call->device)->capability == 90 && is_compiled(first_forward_kernel<__half>);
 }
 
 const struct op_code conv_batchnorm_maxpool_cuda = {
     .channels_last = true,
-    .adds_gradients = true,
     .supports = conv_batchnorm_maxpool_supports,
     .workspace = conv_batchnorm_maxpool_workspace,
     .forward = conv_batchnorm_maxpool_forward,

@@ -399,9 +399,10 @@ layernorm_any_sums_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
 static struct layernorm_layout layernorm_layout(const struct call *call, int width)
 {
     const struct layernorm *s = (const struct layernorm *)call->settings;
+    const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
     struct shape shape = call->x[0].shape;
     return {.pixels = shape.n * shape.h * shape.w, .channels = (int)shape.c,
-            .lanes = power_up(shape.c / width, 32), .more_channels = (int)call->d_x_more.shape.c,
+            .lanes = power_up(shape.c / width, 32), .more_channels = addend ? (int)addend->shape.c : 0,
             .eps = (float)s->eps,
             .measures = call->phase == PHASE_FORWARD};
 }
@@ -463,7 +464,7 @@ static enum status layernorm_backward(const struct call *call)
         using T = decltype(type);
         constexpr int width = decltype(wide)::number, per = decltype(each)::number;
         struct layernorm_layout l = layernorm_layout(call, width);
-        const T *more = call->d_x[0].data ? (const T *)call->d_x_more.data : NULL;
+        const T *more = call->d_x[0].data ? (const T *)call_data(call, OPERAND_D_X_ADDEND) : NULL;
         struct layernorm_gradients<T> g = {
             (T *)call->d_x[0].data, (const T *)call->x[0].data, (const T *)call->d_y.data, more,
             (const float *)call->params[0].data, (const float *)call->saved[LAYERNORM_MEAN].data,
@@ -493,7 +494,7 @@ static size_t layernorm_workspace(const struct call *call)
 }
 
 const struct op_code layernorm_cuda = {
-    .adds_first_channels = true,
+    .supports = call_adds_to_gradient,
     .workspace = layernorm_workspace,
     .forward = layernorm_normalise,
     .backward = layernorm_backward,

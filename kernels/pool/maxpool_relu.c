@@ -12,7 +12,7 @@ static const struct field fields[] = {
     {0},
 };
 
-POOL_CODES(maximum, pool_relu, .sums_gradient = true, .workspace = pool_maximum_workspace_cuda)
+POOL_CODES(maximum, pool_relu, .supports = call_sums_gradient, .workspace = pool_maximum_workspace_cuda)
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {

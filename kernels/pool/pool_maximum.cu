@@ -232,7 +232,7 @@ enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *
 size_t pool_maximum_workspace_cuda(const struct call *call)
 {
     struct shape y = call->y.shape;
-    bool sums = call->phase == PHASE_BACKWARD && call->sums.shape.rank > 0;
+    bool sums = call_operand(call, OPERAND_D_X_SUMS) != NULL;
     return sums ? conv_sums_workspace(y.n * y.h * y.w, (int)y.c, false) : 0;
 }
 
@@ -240,8 +240,9 @@ size_t pool_maximum_workspace_cuda(const struct call *call)
 enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    if (call->sums.data)
-        TRY(conv_sums_where(call, &call->d_y, (float *)call->sums.data, (const uint8_t *)call->saved[0].data,
+    float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
+    if (sums)
+        TRY(conv_sums_where(call, &call->d_y, sums, (const uint8_t *)call->saved[0].data,
                             POOL_NOWHERE));
     return with_pooling(call, plane, call->d_x[0].shape, [&](const auto &pooling, auto known) {
         if constexpr (decltype(known)::number) {

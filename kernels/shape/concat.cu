@@ -142,7 +142,7 @@ static bool in_packs(const struct call *call)
 
 static size_t concat_workspace(const struct call *call)
 {
-    if (call->phase != PHASE_FORWARD || call->sums.shape.rank == 0) return 0;
+    if (!call_operand(call, OPERAND_Y_MOMENTS)) return 0;
     struct shape y = call->y.shape;
     if (!in_packs(call)) return conv_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
     struct sweep s = sweep_open(&call->y, 16 / (int)dtype_bytes(call->y.dtype));
@@ -162,16 +162,18 @@ static enum status concat_summing(const struct call *call)
         concat_sums_kernel<T, width>
             <<<grid, threads, 0, stream_of(call)>>>((T *)call->y.data, parts, s, sums);
         TRY(launched(call));
-        return conv_sum_shares(call, (float *)call->sums.data, sums, (int)grid.x, 2 * (int)s.channels);
+        float *moments = (float *)call_data(call, OPERAND_Y_MOMENTS);
+        return conv_sum_shares(call, moments, sums, (int)grid.x, 2 * (int)s.channels);
     });
 }
 
 static enum status concat_forward(const struct call *call)
 {
-    bool sums = call->sums.data && shape_count(call->y.shape) > 0;
+    float *moments = (float *)call_data(call, OPERAND_Y_MOMENTS);
+    bool sums = moments && shape_count(call->y.shape) > 0;
     if (sums && in_packs(call)) return concat_summing(call);
     TRY(concat_copy<true>(call, &call->y, call->x));
-    return sums ? conv_sums(call, &call->y, (float *)call->sums.data, true) : OK;
+    return sums ? conv_sums(call, &call->y, moments, true) : OK;
 }
 
 static enum status concat_backward(const struct call *call)
@@ -179,8 +181,15 @@ static enum status concat_backward(const struct call *call)
     return concat_copy<false>(call, &call->d_y, call->d_x);
 }
 
+static bool concat_supports(const struct call *call)
+{
+    return call_is_plain(call) ||
+           (call->phase == PHASE_FORWARD &&
+            call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS), AS_BIT(EPILOGUE_MOMENTS)));
+}
+
 const struct op_code concat_cuda = {
-    .gives_sums = true,
+    .supports = concat_supports,
     .workspace = concat_workspace,
     .forward = concat_forward,
     .backward = concat_backward,

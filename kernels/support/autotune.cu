@@ -181,9 +181,10 @@ static void trial_fill_in(struct trial *t)
     t->call.param_count = t->problem->bias ? 2 : 1;
     t->call.x = t->call.d_x = &t->x;
     t->call.y = t->call.d_y = t->y;
-    t->call.sums = t->sums;
-    t->call.mask = t->mask;
-    t->call.d_x_more = t->more;
+    bool forward = t->problem->phase == PHASE_FORWARD;
+    *call_put(&t->call, forward ? OPERAND_Y_MOMENTS : OPERAND_D_X_SUMS) = t->sums;
+    *call_put(&t->call, OPERAND_MASK) = t->mask;
+    *call_put(&t->call, OPERAND_D_X_ADDEND) = t->more;
     t->call.params = t->params;
     t->call.d_params = t->d_params;
 }

@@ -30,9 +30,9 @@ enum status phase_plans_prepare(const struct phase_plan_functions *functions, co
                                 void **kernel_plan)
 {
     struct phase_plans *plans = (struct phase_plans *)memory_new(1, sizeof *plans);
-    bool data = !call->together && call->d_x[0].shape.rank > 0;
-    bool params = !call->together && call->d_params[0].shape.rank > 0;
-    const bool asked[PHASE_COUNT] = {true, call->together, data, params};      /* in enum phase's order */
+    bool both = call->phases & AS_BIT(PHASE_BACKWARD);
+    bool data = !both && call->d_x[0].shape.rank > 0, params = !both && call->d_params[0].shape.rank > 0;
+    const bool asked[PHASE_COUNT] = {true, both, data, params};      /* in enum phase's order */
     plans->functions = functions;
     enum status status = OK;
     for (int i = 0; status == OK && i < PHASE_COUNT; i++)

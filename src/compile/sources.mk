@@ -74,8 +74,6 @@ libcompile_a_SOURCES = \
 	src/compile/rewrite/rule.h \
 	src/compile/rewrite/rule_engine.c \
 	src/compile/rewrite/rules.c \
-	src/compile/rewrite/supports.c \
-	src/compile/rewrite/supports.h \
 	src/compile/time/cost.c \
 	src/compile/time/cost.h \
 	src/compile/time/machine.c \

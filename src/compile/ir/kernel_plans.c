@@ -29,6 +29,16 @@ static struct kernel_plan_use *kernel_plan_uses(const struct program *program)
     return uses;
 }
 
+/* Prepare also asks for what backward adds. */
+static void gradients_add(struct call *call, const struct call *back)
+{
+    static const enum operand_role roles[] = {OPERAND_D_Y_ADDEND, OPERAND_D_X_ADDEND};
+    for (int r = 0; r < 2; r++) {
+        const struct tensor *tensor = call_operand(back, roles[r]);
+        if (tensor) *call_tensor(call, roles[r], 0) = *tensor;
+    }
+}
+
 /* The forward call, with the shapes of the gradients that backward will be asked for. */
 static struct call kernel_plan_call(const struct program *program, const struct kernel_plan_use *use,
                                     struct call_storage *storage, struct call_storage *scratch)
@@ -38,10 +48,9 @@ static struct call kernel_plan_call(const struct program *program, const struct 
     for (int p = 0; p < 3; p++) {
         if (use->at[phases[p]] < 0) continue;
         struct call back = program_call(program, use->at[phases[p]], scratch);
-        call.together = phases[p] == PHASE_BACKWARD;
+        call.phases |= AS_BIT(phases[p]);
         call.d_y = back.d_y;
-        call.d_y_more = back.d_y_more;
-        if (back.d_x_more.shape.rank > 0) call.d_x_more = back.d_x_more;
+        gradients_add(&call, &back);
         for (int i = 0; i < call.x_count; i++)
             if (back.d_x[i].shape.rank > 0) call.d_x[i] = back.d_x[i];
         for (int i = 0; i < call.param_count; i++)

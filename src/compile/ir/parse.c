@@ -721,10 +721,15 @@ static bool check_count(struct parser *p, const struct instruction *at, enum ope
 /* All inputs and parameters of an op are known; some of what it saves may not be used. */
 static bool set_operands(struct parser *p, struct instruction *at, const struct operands *operands)
 {
+    int others = 0;
     for (int k = 0; k < operands->count; k++) {
         const struct operand *o = &operands->list[k];
         operand_set(at, (enum operand_role)o->role, (int)o->index, o->value);
+        others += !operand_is_list((enum operand_role)o->role) && o->role != OPERAND_WORKSPACE &&
+                  o->role != OPERAND_Y && o->role != OPERAND_D_Y;
     }
+    if (others > CALL_MAX_OPERANDS)
+        return because(&p->reason, "it has more than %d operands that not all calls have", CALL_MAX_OPERANDS);
     for (enum operand_role role = OPERAND_X; role < OPERAND_ROLES; role++)
         if (!check_count(p, at, role)) return false;
     for (int k = 0; k < at->epilogue_count; k++) {

@@ -569,31 +569,14 @@ static struct tensor operand_tensor(const struct program *program, const struct 
 
 struct tensor *call_tensor(struct call *call, enum operand_role role, int index)
 {
-    switch (role) {
-    case OPERAND_X: return &call->x[index];
-    case OPERAND_D_X: return &call->d_x[index];
-    case OPERAND_PARAM: return &call->params[index];
-    case OPERAND_D_PARAM: return &call->d_params[index];
-    case OPERAND_SAVED: return &call->saved[index];
-    case OPERAND_Y: return &call->y;
-    case OPERAND_D_Y: return &call->d_y;
-    case OPERAND_D_Y_ADDEND: return &call->d_y_more;
-    case OPERAND_D_X_ADDEND: return &call->d_x_more;
-    case OPERAND_Y_RECOMPUTED: return &call->y_recomputed;
-    case OPERAND_X_MOMENTS:
-    case OPERAND_Y_MOMENTS:
-    case OPERAND_X_SUMS:
-    case OPERAND_D_X_SUMS:
-    case OPERAND_D_Y_SUMS:
-    case OPERAND_RANK_SUMS: return &call->sums;
-    case OPERAND_Y_SUMS: return &call->y_sums;
-    case OPERAND_X_PRODUCTS: return &call->x_products;
-    case OPERAND_Y_PRODUCTS: return &call->y_products;
-    case OPERAND_MASK: return &call->mask;
-    case OPERAND_WORKSPACE:
-    case OPERAND_ROLES: break;
-    }
-    return NULL;
+    struct tensor *const lists[] = {[OPERAND_X] = call->x, [OPERAND_D_X] = call->d_x,
+                                    [OPERAND_PARAM] = call->params, [OPERAND_D_PARAM] = call->d_params,
+                                    [OPERAND_SAVED] = call->saved};
+    if (role == OPERAND_Y) return &call->y;
+    if (role == OPERAND_D_Y) return &call->d_y;
+    if (operand_is_list(role)) return &lists[role][index];
+    assert(call->operand_count < CALL_MAX_OPERANDS || call_operand(call, role));
+    return call_put(call, role);
 }
 
 struct call program_call(const struct program *program, int i, struct call_storage *storage)
@@ -605,15 +588,16 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .saved_count = operand_count(at, OPERAND_SAVED),
         .x = storage->x, .d_x = storage->d_x, .params = storage->params,
         .d_params = storage->d_params, .saved = storage->saved,
-        .relu = epilogue_has(at, EPILOGUE_RELU), .clips = epilogue_has(at, EPILOGUE_X_RELU6),
-        .ranks = at->ranks, .loss_weight = at->loss_weight,
+        .epilogue_count = at->epilogue_count, .ranks = at->ranks, .loss_weight = at->loss_weight,
     };
     for (int k = 0; k < call.x_count; k++) call.d_x[k] = (struct tensor){0};
     for (int k = 0; k < call.param_count; k++) call.d_params[k] = (struct tensor){0};
     for (int k = 0; k < call.saved_count; k++) call.saved[k] = (struct tensor){0};
+    memcpy(call.epilogues, at->epilogues, sizeof call.epilogues);
     FOR_OPERANDS(o, at) {
-        struct tensor *tensor = call_tensor(&call, (enum operand_role)o->role, (int)o->index);
-        if (tensor) *tensor = operand_tensor(program, at, o);
+        enum operand_role role = (enum operand_role)o->role;
+        if (role == OPERAND_WORKSPACE) continue;
+        *call_tensor(&call, role, (int)o->index) = operand_tensor(program, at, o);
     }
     return call;
 }

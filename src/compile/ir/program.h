@@ -5,7 +5,6 @@
 #include "compile/parallel/pipeline_schedule.h"
 #include "device/device.h"
 #include "graph/graph.h"
-#include "kernels/call.h"
 
 enum home {
     HOME_ARENA,      /* placed by the plan */
@@ -93,7 +92,7 @@ struct instruction {
     int kernel_plan;         /* instructions with the same kernel plan share one op_code.prepare; -1: none */
     struct operand *operands;    /* by role, then by index */
     int operand_count;
-    struct epilogue epilogues[CALL_MAX_EPILOGUES];
+    struct epilogue epilogues[CALL_MAX_EPILOGUES];   /* as in struct call */
     int epilogue_count;
     int ranks;               /* as in struct call */
     float loss_weight;
@@ -242,5 +241,5 @@ struct call_storage {
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS], saved[OP_MAX_SAVED];
 };
 struct call program_call(const struct program *program, int i, struct call_storage *storage);
-/* Where struct call has the tensor of an operand; NULL: it is a workspace. */
+/* The place of a call's tensor, which the call has afterwards. */
 struct tensor *call_tensor(struct call *call, enum operand_role role, int index);

@@ -178,7 +178,7 @@ static void backward_of(struct backward *b, const struct instruction *forward)
         return;
     }
     const struct op_code *code = forward->op->reference;
-    if (code->backward && !code->backs_together) {
+    if (code->backward && !code->backward_data) {
         push_backward(b, forward, PHASE_BACKWARD);
         return;
     }

@@ -14,7 +14,6 @@
 #include "base/memory.h"
 #include "compile/ir/program_parts.h"
 #include "compile/rewrite/rewrites.h"
-#include "compile/rewrite/supports.h"
 
 struct merging {
     struct program *program;
@@ -37,14 +36,26 @@ static int data_gradient_of(const struct merging *m, int i)
     return -1;
 }
 
+/* The code of an instruction's op, and its call; NULL: there is no code. */
+static const struct op_code *code_and_call(const struct merging *m, int i, struct call_storage *storage,
+                                           struct call *call)
+{
+    const struct op *op = m->program->instructions[i].op;
+    const struct op_code *code = op ? m->code_of(op) : NULL;
+    if (code) *call = program_call(m->program, i, storage);
+    return code;
+}
+
 static bool can_merge(const struct merging *m, int i)
 {
-    const struct instruction *at = &m->program->instructions[i];
-    const struct op_code *code = supports_code(m->code_of, at);
     struct call_storage storage;
-    if (at->phase != PHASE_BACKWARD_PARAMS || !code->backs_together) return false;
-    struct call call = program_call(m->program, i, &storage);
-    return code->backs_together(&call);
+    struct call call;
+    if (m->program->instructions[i].phase != PHASE_BACKWARD_PARAMS) return false;
+    const struct op_code *code = code_and_call(m, i, &storage, &call);
+    if (!code || !code->backward) return false;
+    call.phase = PHASE_BACKWARD;
+    call.d_x[0] = call.x[0];
+    return op_code_supports(code, &call);
 }
 
 /* Whether only the instructions `own` and `other`, and forward calls of own's node, read `value`. */
@@ -59,27 +70,57 @@ static bool is_read_by(const struct merging *m, int value, int own, int other)
     return true;
 }
 
-static bool has_relu6(const struct merging *m, const struct instruction *at)
+/* The settings of an op that ends in relu6, as text, with relu in its place; NULL: it does not. */
+static char *settings_with_relu(const struct instruction *at)
 {
-    const struct op_code *code = supports_code(m->code_of, at);
-    bool one = operand_count(at, OPERAND_X) == 1;
-    return code->clips_later && code->takes_joined && one && code->clips_later(at->settings);
+    struct text text = {0};
+    op_settings_print(at->op, at->settings, &text);
+    char *relu = text.data ? strstr(text.data, "activation=relu6") : NULL;
+    if (!relu) {
+        text_free(&text);
+        return NULL;
+    }
+    char *six = relu + strlen("activation=relu");
+    memmove(six, six + 1, strlen(six));
+    return text.data;
+}
+
+/* Whether code supports instruction i with sums in this role, and these epilogues. */
+static bool supports_sums(const struct merging *m, int i, enum operand_role sums, int64_t channels,
+                          const struct epilogue *epilogues, int count)
+{
+    struct call_storage storage;
+    struct call call;
+    const struct op_code *code = code_and_call(m, i, &storage, &call);
+    if (!code) return false;
+    *call_tensor(&call, sums, 0) =
+        (struct tensor){.dtype = F32, .shape = {.rank = 2, .dim = {1, channels, 1, 1}}};
+    for (int k = 0; k < count; k++) call.epilogues[call.epilogue_count++] = epilogues[k];
+    return op_code_supports(code, &call);
+}
+
+/* Whether backward of a batch norm i with relu6 can do without what another op then does, with sums. */
+static bool can_leave_relu6(const struct merging *m, int i, int64_t channels)
+{
+    const struct instruction *at = &m->program->instructions[i];
+    char *settings = settings_with_relu(at);
+    bool relu6 = settings && operand_count(at, OPERAND_X) == 1;
+    free(settings);
+    return relu6 && supports_sums(m, i, OPERAND_D_Y_SUMS, channels, NULL, 0);
+}
+
+static bool can_take_relu6(const struct merging *m, int i, int64_t channels)
+{
+    static const struct epilogue epilogues[] = {{EPILOGUE_X_RELU6, OPERAND_ROLES},
+                                                {EPILOGUE_D_RELU6, OPERAND_ROLES},
+                                                {EPILOGUE_SUMS, OPERAND_D_X_SUMS}};
+    return supports_sums(m, i, OPERAND_D_X_SUMS, channels, epilogues, 3);
 }
 
 static int clipped_sums_new(struct program *program, const struct instruction *taker)
 {
     const struct value *y = &program->values[operand_y(taker)];
     return build_sums(program, taker->node, 1, y->shape.c, text_format("d %s sums", y->name));
-}
-
-/* The settings of a folded batch norm with relu in the place of relu6. */
-static const void *settings_with_relu(struct program *program, const struct instruction *norm)
-{
-    struct text text = {0};
-    op_settings_print(norm->op, norm->settings, &text);
-    char *six = strstr(text.data, "activation=relu6") + strlen("activation=relu");
-    memmove(six, six + 1, strlen(six));
-    return build_settings(program, norm->op, text.data);
 }
 
 /* Forward calls that read the value clip it, and not those that write it. */
@@ -90,7 +131,7 @@ static void clip_later(struct merging *m, int value)
         struct instruction *at = &m->program->instructions[i];
         if (at->phase != PHASE_FORWARD) continue;
         if (operand_y(at) == value) {
-            if (!settings) settings = settings_with_relu(m->program, at);
+            if (!settings) settings = build_settings(m->program, at->op, settings_with_relu(at));
             at->settings = settings;
         } else if (instruction_reads(at, value)) {
             epilogue_add(at, EPILOGUE_X_RELU6, OPERAND_ROLES, -1);
@@ -108,7 +149,9 @@ static void take_relu6(struct merging *m, int i, int data)
     if (taker->phase != PHASE_BACKWARD || operand_y(taker) != y) return;
     if (operand(taker, OPERAND_D_Y, 0) != d_y || operand(taker, OPERAND_D_Y_ADDEND, 0) >= 0) return;
     if (operand(taker, OPERAND_D_Y_SUMS, 0) >= 0) return;
-    if (!has_relu6(m, taker) || !is_read_by(m, y, i, m->uses[d_y].reader)) return;
+    int64_t channels = m->program->values[y].shape.c;
+    if (!can_leave_relu6(m, m->uses[d_y].reader, channels) || !can_take_relu6(m, i, channels)) return;
+    if (!is_read_by(m, y, i, m->uses[d_y].reader)) return;
     int sums = clipped_sums_new(m->program, taker);
     clip_later(m, y);
     epilogue_add(giver, EPILOGUE_X_RELU6, OPERAND_ROLES, -1);

@@ -2,8 +2,9 @@
  * the engine that applies them. The rows are in rules.c; a fusion that is no such pair is a pass.
  *
  * A rule
- *   - changes the two instructions alone, and may add values. Either may go. Others that refer to the shape
- *     of a value which goes with it refer to another one of that shape.
+ *   - changes the two instructions and the value between them alone, and may add values. Either may go.
+ *   - does not ask what code can do: the engine asks the ops' code whether it supports the calls that the two
+ *     have become (op_code.supports), and otherwise takes everything back.
  *   - keeps types: what one writes in the place of the other has the same type; values that are added are
  *     fp32 sums, or masks.
  *   - makes the program smaller: an instruction goes, a value has fewer elements, or one of the two gets an
@@ -29,7 +30,7 @@ struct rule_end {
 };
 
 /* What the two get: the first an epilogue (EPILOGUE_KINDS: none) with its operand, the second an operand
- * (OPERAND_ROLES: none). Neither has it yet, and the code of both supports it (supports.h). */
+ * (OPERAND_ROLES: none). Neither has it yet. */
 struct rule_addition {
     enum epilogue_kind epilogue;
     enum operand_role first, second;
@@ -41,7 +42,7 @@ struct rule {
     struct rule_end first, second;
     bool alone;              /* nobody else reads the value */
     struct rule_addition adds;
-    bool (*apply)(struct match *match);   /* makes the change; false: it cannot, and has changed nothing */
+    bool (*apply)(struct match *match);   /* makes the change; false: the rule is not about these two */
 };
 const struct rule *rules_table(int *count);        /* those of a pass are next to each other */
 const struct rule *rules_find(const char *name);   /* NULL: there is none */
@@ -61,4 +62,6 @@ struct match {
     int first_number, second_number;
     int value;               /* between the two */
     struct instruction *gone;    /* rule.apply sets it: the one that goes; NULL: none */
+    int shaped_as;               /* likewise: the value to whose shape others refer which referred to that of
+                                  * `value`, which goes; -1: none do */
 };

@@ -3,7 +3,6 @@
 
 #include "base/memory.h"
 #include "compile/rewrite/rule.h"
-#include "compile/rewrite/supports.h"
 
 struct engine {
     struct program *program;
@@ -36,11 +35,8 @@ static bool is_end(const struct instruction *at, const struct rule_end *end)
 static bool can_add(const struct match *m)
 {
     const struct rule_addition *adds = &m->rule->adds;
-    if (adds->epilogue != EPILOGUE_KINDS &&
-        (epilogue_has(m->first, adds->epilogue) || operand(m->first, adds->first, 0) >= 0 ||
-         !supports(m, m->first_number, adds->first))) return false;
-    return adds->second == OPERAND_ROLES || (operand(m->second, adds->second, 0) < 0 &&
-                                             supports(m, m->second_number, adds->second));
+    if (adds->epilogue != EPILOGUE_KINDS && epilogue_has(m->first, adds->epilogue)) return false;
+    return operand(m->first, adds->first, 0) < 0 && operand(m->second, adds->second, 0) < 0;
 }
 
 /* Whether the instruction that writes `value`, and i, are two that the rule is about. */
@@ -52,21 +48,79 @@ static bool match_make(const struct engine *e, const struct rule *rule, int i, i
     *match = (struct match){
         .program = e->program, .options = e->options, .rule = rule, .uses = e->uses, .value = value,
         .first = &e->program->instructions[use->writer], .second = &e->program->instructions[i],
-        .first_number = use->writer, .second_number = i,
+        .first_number = use->writer, .second_number = i, .shaped_as = -1,
     };
     return is_end(match->first, &rule->first) && operand(match->first, rule->first.role, 0) == value &&
            match->first->micro_batch == match->second->micro_batch && can_add(match);
 }
 
-static bool match_apply(struct engine *e, struct match *match)
+/* What a rule changes, as it was before. */
+struct before {
+    struct instruction first, second;
+    struct value value;
+    int value_count;
+};
+
+static struct before before_take(const struct match *m)
 {
-    int first = match->first_number, second = match->second_number;
+    return (struct before){instruction_copy(m->first), instruction_copy(m->second),
+                           m->program->values[m->value], m->program->value_count};
+}
+
+static void before_free(struct before *before)
+{
+    instruction_free(&before->first);
+    instruction_free(&before->second);
+}
+
+static void before_restore(struct before *before, struct match *m)
+{
+    struct program *program = m->program;
+    instruction_free(m->first);
+    instruction_free(m->second);
+    *m->first = before->first;
+    *m->second = before->second;
+    program->values[m->value] = before->value;
+    while (program->value_count > before->value_count) free(program->values[--program->value_count].name);
+}
+
+static bool is_supported(const struct match *m, struct instruction *at)
+{
+    const struct kernel_options *kernels = m->options->kernels;
+    const struct op_code *code = kernels->code_of(at->op);
+    struct call_storage storage;
+    instruction_link(m->program, at);
+    struct call call = program_call(m->program, (int)(at - m->program->instructions), &storage);
+    call.device = kernels->device;
+    return code && op_code_supports(code, &call);
+}
+
+static void operand_rename(struct instruction *at, int value, int to)
+{
+    for (int k = 0; k < at->operand_count; k++)
+        if (at->operands[k].value == value) at->operands[k].value = to;
+}
+
+/* Changes the two as the rule says, if code supports that. */
+static bool match_change(struct match *m)
+{
+    struct before before = before_take(m);
+    bool changed = m->rule->apply(m) && (m->gone == m->first || is_supported(m, m->first)) &&
+                   (m->gone == m->second || is_supported(m, m->second));
+    if (changed) before_free(&before);
+    else before_restore(&before, m);
+    return changed;
+}
+
+static bool match_apply(struct engine *e, struct match *m)
+{
+    int first = m->first_number, second = m->second_number;
     count_uses(e, first, -1);
     count_uses(e, second, -1);
-    bool changed = match->rule->apply(match);
-    if (match->gone) e->gone[match->gone == match->first ? first : second] = true;
-    instruction_link(e->program, match->first);
-    instruction_link(e->program, match->second);
+    bool changed = match_change(m);
+    if (changed && m->gone) e->gone[m->gone == m->first ? first : second] = true;
+    for (int i = 0; changed && m->shaped_as >= 0 && i < e->program->count; i++)
+        operand_rename(&e->program->instructions[i], m->value, m->shaped_as);
     count_uses(e, first, 1);
     count_uses(e, second, 1);
     return changed;

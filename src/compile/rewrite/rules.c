@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/rewrite/supports.h"
 #include "kernels/conv/conv.h"
 #include "kernels/norm/conv_batchnorm_maxpool.h"
+
+enum { PACK_CHANNELS = 8 };  /* that are read at once */
 
 static struct value *value_at(const struct match *m, int value) { return &m->program->values[value]; }
 
@@ -102,8 +103,7 @@ static bool fold_first(struct match *m)
         s->pool.pad != FIRST_WINDOW_PAD || s->pool.ceil_mode) return false;
     char *text = text_format("filters=%" PRId64, value_at(m, m->value)->shape.c);
     const void *settings = folded_settings(m, op, m->second, &s->norm, text);
-    return settings && supports_op(m, op, settings, value_at(m, image)) &&
-           take_conv(m, op, settings);
+    return settings && take_conv(m, op, settings);
 }
 
 /* Whether a summand is the same at all pixels of an image, and nobody else reads it. */
@@ -124,16 +124,29 @@ static bool read_summands(struct match *m)
     return true;
 }
 
-/* A part of a gradient says all: the first writes it, the second reads it. */
-static bool write_part(struct match *m)
+/* A part of a gradient, so many pixels, says all: the first writes it, the second reads it. */
+static bool write_part(struct match *m, int64_t h, int64_t w)
 {
     struct value *value = value_at(m, m->value);
-    struct shape part = supports_part(m, value->shape);
-    bool whole = shape_count(value->shape) == shape_count(value_at(m, operand_x(m->first, 0))->shape);
-    if (!whole || shape_count(part) >= shape_count(value->shape)) return false;
-    value->shape = part;
+    struct shape x = value_at(m, operand_x(m->first, 0))->shape;
+    bool whole = shape_count(value->shape) == shape_count(x);
+    if (!whole || (h == x.h && w == x.w)) return false;
+    value->shape.h = h;
+    value->shape.w = w;
     value_set_bytes(value);
     return true;
+}
+
+static bool write_pixel(struct match *m)
+{
+    return m->first->op->flat_gradient && write_part(m, 1, 1);
+}
+
+static bool write_picked(struct match *m)
+{
+    struct shape whole = value_at(m, m->value)->shape;
+    epilogue_add(m->first, EPILOGUE_PICK, OPERAND_ROLES, -1);
+    return write_part(m, (whole.h + 1) / 2, (whole.w + 1) / 2);
 }
 
 static bool share(struct match *m, int value)
@@ -207,17 +220,21 @@ static bool read_sums(struct match *m)
 /* The second's y is what the first's gradient is of. */
 static bool share_products(struct match *m)
 {
-    bool between = operand_x(m->first, 0) == operand_y(m->second) &&
-                   operand(m->second, OPERAND_D_Y_ADDEND, 0) < 0 &&
-                   operand(m->second, OPERAND_RANK_SUMS, 0) < 0;
-    return between && share(m, sums_new(m, 2));
+    return operand_x(m->first, 0) == operand_y(m->second) && share(m, sums_new(m, 2));
+}
+
+/* Rows that are added begin with whole packs. */
+static bool is_packed(const struct match *m, int value)
+{
+    return value_at(m, value)->shape.c % PACK_CHANNELS == 0;
 }
 
 /* The other summand is there before. */
 static bool add_summand(struct match *m)
 {
     int other = operand_x(m->second, operand_x(m->second, 0) == m->value);
-    if (m->uses[other].writes != 1 || m->uses[other].writer >= m->first_number) return false;
+    if (m->uses[other].writes != 1 || m->uses[other].writer >= m->first_number || !is_packed(m, m->value))
+        return false;
     epilogue_add(m->first, EPILOGUE_ADD, OPERAND_D_X_ADDEND, other);
     return take_result(m);
 }
@@ -225,29 +242,23 @@ static bool add_summand(struct match *m)
 static bool add_channels(struct match *m)
 {
     int d_y = operand(m->first, OPERAND_D_Y, 0);
-    if (value_at(m, d_y)->shape.c % PACK_CHANNELS != 0) return false;
+    if (!is_packed(m, d_y)) return false;
     operand_set(m->second, OPERAND_D_X_ADDEND, 0, d_y);
     operand_set(m->first, OPERAND_D_X, 0, -1);
     return true;
 }
 
-/* Instructions that refer to the shape of the relu's input then refer to that of its output. */
 static bool apply_relu(struct match *m)
 {
-    if (operand(m->first, OPERAND_Y_MOMENTS, 0) >= 0) return false;
     epilogue_add(m->first, EPILOGUE_RELU, OPERAND_ROLES, -1);
-    for (int i = 0; i < m->program->count; i++) {
-        const struct instruction *at = &m->program->instructions[i];
-        for (int k = 0; k < at->operand_count; k++)
-            if (at->operands[k].value == m->value) at->operands[k].value = operand_y(m->second);
-    }
+    m->shaped_as = operand_y(m->second);
     return take_result(m);
 }
 
 static bool sum_bias(struct match *m)
 {
     int bias = operand(m->second, OPERAND_D_PARAM, 1);
-    if (bias < 0 || !supports(m, m->second_number, OPERAND_D_PARAM)) return false;
+    if (bias < 0) return false;
     operand_set(m->second, OPERAND_D_PARAM, 1, -1);
     epilogue_add(m->first, EPILOGUE_SUMS, OPERAND_D_X_SUMS, bias);
     return true;
@@ -280,7 +291,7 @@ static const struct rule rules[] = {
     {"fuse_gradient_sums", "gradient_sum", {"sum", FORWARD, Y}, {NULL, BACKWARD, D_Y}, ALONE,
      {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_D_Y_ADDEND}, read_summands},
     {"fuse_gradient_sums", "flat_gradient", {NULL, BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_Y_ADDEND},
-     ALONE, NOTHING, write_part},
+     ALONE, NOTHING, write_pixel},
     /* The op that writes a batch norm's input leaves what the batch statistics are made of. */
     {"fuse_gradient_sums", "moments", {NULL, FORWARD, Y}, {NULL, FORWARD, X}, SHARED,
      {EPILOGUE_MOMENTS, OPERAND_Y_MOMENTS, OPERAND_X_MOMENTS}, share_statistics},
@@ -306,7 +317,7 @@ static const struct rule rules[] = {
      {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_D_Y_SUMS}, join},
     /* A projection of every second pixel leaves out the zeros between them. */
     {"join_gradients", "pick", {NULL, BACKWARD, D_X}, {NULL, PHASE_BACKWARD_DATA, OPERAND_D_X_ADDEND}, ALONE,
-     NOTHING, write_part},
+     {EPILOGUE_PICK, OPERAND_ROLES, OPERAND_ROLES}, write_picked},
     /* The projection shortcut of the block reads the sums, too. */
     {"join_gradients", "share_sums", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y}, SHARED,
      {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_D_Y_SUMS}, read_sums},
