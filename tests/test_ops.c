@@ -1258,6 +1258,43 @@ static void test_shapes(void **state)
     assert_misfit("linear", "units=10", shape_nhwc(1, 2, 2, 4), "flatten it first");
 }
 
+/* Operands that no call of a phase has. */
+static const struct {
+    enum phase phase;
+    enum operand_role role;
+} absurd[] = {
+    {PHASE_FORWARD, OPERAND_D_X_SUMS},       {PHASE_FORWARD, OPERAND_D_Y_ADDEND},
+    {PHASE_BACKWARD, OPERAND_X_MOMENTS},     {PHASE_BACKWARD, OPERAND_Y_MOMENTS},
+    {PHASE_BACKWARD_DATA, OPERAND_X_SUMS},   {PHASE_BACKWARD_PARAMS, OPERAND_D_X_SUMS},
+    {PHASE_UPDATE, OPERAND_Y_SUMS},
+};
+
+static void assert_refuses_absurd(const struct op *op, const struct op_code *code)
+{
+    struct reason reason = {0};
+    struct op_case *c = op_case_open(op, &op->examples[0], F32, true, SEED, &reason);
+    assert_non_null(c);
+    for (size_t i = 0; code && i < sizeof absurd / sizeof *absurd; i++) {
+        if (!op_case_function(code, absurd[i].phase)) continue;
+        struct op_case_storage storage;
+        struct call call = op_case_call(c, absurd[i].phase, &storage);
+        *call_put(&call, absurd[i].role) = c->y;
+        if (op_code_supports(code, &call))
+            fail_msg("%s %s supports %s", op->name, phase_words[absurd[i].phase],
+                     operand_words[absurd[i].role]);
+    }
+    op_case_close(c);
+}
+
+/* Code that asks for the shapes alone must not promise operands that it does not know. */
+static void test_supports(void **state)
+{
+    for (const struct op *const *op = op_table; *op; op++) {
+        const struct op_code *codes[] = {(*op)->reference, (*op)->cpu, (*op)->cuda};
+        for (int i = 0; i < 3; i++) assert_refuses_absurd(*op, codes[i]);
+    }
+}
+
 struct list {
     int count;
     struct CMUnitTest *tests;
@@ -1597,13 +1634,15 @@ int main(void)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_supports),
     };
+    const int fixed_count = (int)(sizeof fixed / sizeof *fixed);
     struct list list = {0};
-    for (int i = 0; i < 3; i++) *array_push(list.tests, list.count) = fixed[i];
+    for (int i = 0; i < fixed_count; i++) *array_push(list.tests, list.count) = fixed[i];
     list_devices(&list);
-    list_share(&list, 3);
+    list_share(&list, fixed_count);
     int failed = _cmocka_run_group_tests("ops", list.tests, (size_t)list.count, NULL, NULL);
-    list_free(&list, 3);
+    list_free(&list, fixed_count);
     device_close(list.device);
     return failed;
 }
