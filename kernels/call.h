@@ -32,6 +32,7 @@ extern const char *const phase_words[];   /* "backward_data"; ended by NULL */
  * F32, over n, h, w; c is the number of channels of the tensor that they are of. */
 enum operand_role {
     OPERAND_X, OPERAND_D_X, OPERAND_PARAM, OPERAND_D_PARAM, OPERAND_Y, OPERAND_D_Y, OPERAND_SAVED,
+    OPERAND_Y_ADDEND,        /* of EPILOGUE_ADD in forward and recompute, which read it */
     OPERAND_D_Y_ADDEND,      /* backward adds it to d_y; of d_y's shape, or one pixel of each image, which is
                               * added to all of its pixels */
     OPERAND_D_X_ADDEND,      /* of EPILOGUE_ADD in backward: another gradient of x[0] */

@@ -27,6 +27,7 @@ const char *const operand_words[] = {
     [OPERAND_X] = "x", [OPERAND_D_X] = "d_x", [OPERAND_PARAM] = "params", [OPERAND_D_PARAM] = "d_params",
     [OPERAND_Y] = "y", [OPERAND_D_Y] = "d_y", [OPERAND_SAVED] = "saved",
     [OPERAND_D_Y_ADDEND] = "d_y_addend", [OPERAND_D_X_ADDEND] = "d_x_addend",
+    [OPERAND_Y_ADDEND] = "y_addend",
     [OPERAND_Y_RECOMPUTED] = "y_recomputed", [OPERAND_X_MOMENTS] = "x_moments",
     [OPERAND_Y_MOMENTS] = "y_moments", [OPERAND_X_SUMS] = "x_sums", [OPERAND_Y_SUMS] = "y_sums",
     [OPERAND_D_X_SUMS] = "d_x_sums", [OPERAND_D_Y_SUMS] = "d_y_sums", [OPERAND_RANK_SUMS] = "rank_sums",

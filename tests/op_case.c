@@ -300,6 +300,13 @@ void op_case_add_first_channels(struct op_case *c)
     fill_normal(&c->d_x_more, &random, 0, 1);
 }
 
+void op_case_add_residual(struct op_case *c)
+{
+    struct random random = random_open(c->random.seed, PURPOSE_TEST, 4, 0);
+    c->y_more = tensor_new(c->y.dtype, c->y.shape);
+    fill_normal(&c->y_more, &random, 0, 1);
+}
+
 void op_case_clip(struct op_case *c)
 {
     for (int64_t i = 0; i < shape_count(c->x[0].shape); i++) {
@@ -323,6 +330,7 @@ void op_case_close(struct op_case *c)
     tensors_free(c->d_x, c->x_count);
     tensors_free(&c->y, 1);
     tensors_free(&c->d_y, 1);
+    tensors_free(&c->y_more, 1);
     tensors_free(&c->d_y_more, 1);
     tensors_free(&c->d_x_more, 1);
     tensors_free(&c->y_recomputed, 1);
@@ -381,8 +389,10 @@ static void add_epilogue(struct call *call, enum epilogue_kind kind, enum operan
 static void add_to_forward(const struct op_case *c, struct call *call)
 {
     if (c->sums_role != OPERAND_D_X_SUMS) put(call, c->sums_role, &c->sums);
+    put(call, OPERAND_Y_ADDEND, &c->y_more);
     put(call, OPERAND_Y_SUMS, &c->y_sums);
     put(call, OPERAND_MASK, &c->mask);
+    add_epilogue(call, EPILOGUE_ADD, OPERAND_Y_ADDEND);
     add_epilogue(call, EPILOGUE_MOMENTS, OPERAND_Y_MOMENTS);
     add_epilogue(call, c->y_sums.shape.dim[0] > 1 ? EPILOGUE_GRAM : EPILOGUE_SUMS, OPERAND_Y_SUMS);
     add_epilogue(call, EPILOGUE_MASK, OPERAND_MASK);

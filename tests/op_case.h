@@ -16,8 +16,8 @@ struct op_case {
     struct tensor y, d_y;
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
     struct tensor saved[OP_MAX_SAVED];
-    struct tensor d_y_more, d_x_more, y_recomputed, sums, y_sums, mask;   /* D_Y_ADDEND, D_X_ADDEND ... of
-                                                                           * calls; absent at first */
+    struct tensor y_more, d_y_more, d_x_more;  /* Y_ADDEND, D_Y_ADDEND ... of calls; absent at first */
+    struct tensor y_recomputed, sums, y_sums, mask;       /* likewise */
     enum operand_role sums_role;   /* of `sums` */
     struct tensor x_products, y_products;
     struct op_random random;
@@ -60,6 +60,7 @@ void op_case_mask(struct op_case *c);
 void op_case_join(struct op_case *c, bool picked);
 void op_case_sum_gradient(struct op_case *c);
 void op_case_add_first_channels(struct op_case *c);
+void op_case_add_residual(struct op_case *c);
 void op_case_clip(struct op_case *c);
 
 /* By channel, the sums of a gradient where the tensor is not 0, and of the gradient times the tensor. */

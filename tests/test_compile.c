@@ -177,7 +177,7 @@ static void check_passes(const struct compile_options *options, const char *expe
 
 #define LOWERED \
     "fuse lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask " \
-    "merge_gradients join_gradients gradient_products concat_gradients fuse_relu bias_gradients "
+    "merge_gradients join_gradients gradient_products concat_gradients fuse_relu add_residual bias_gradients "
 
 static void test_passes(void **state)
 {
@@ -189,14 +189,14 @@ static void test_passes(void **state)
     options.lower.fold_least = 1;
     check_passes(&options, "fuse lower autocast fold fold_maxpool saved differentiate running_statistics "
                  "fuse_gradient_sums relu_mask merge_gradients join_gradients gradient_products concat_gradients fuse_relu "
-                 "bias_gradients recompute fuse_recompute streams ");
+                 "add_residual bias_gradients recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
     options.budget.total = 0;
     options.fit = FIT_OFFLOAD;
     options.streams = 1;
     check_passes(&options, LOWERED "recompute fuse_recompute offload ");
     options.lower = (struct lower_options){.batch = BATCH, .micro_batches = 1, .storage = F16};
-    check_passes(&options, "fuse lower autocast saved fuse_gradient_sums relu_mask fuse_relu ");
+    check_passes(&options, "fuse lower autocast saved fuse_gradient_sums relu_mask fuse_relu add_residual ");
 }
 
 static void test_table(void **state)

@@ -865,14 +865,17 @@ static void test_variants(void **state)
     assert_true(compared > 0);
 }
 
-/* Forward with a relu behind it, by a variant that does it, or for NULL by the code's choice. */
-static void compare_relu(const struct subject *s, const struct call *wanted, const char *variant)
+typedef void case_change(struct op_case *c);
+
+/* Forward of a changed case, by a variant that does it, or for NULL by the code's choice. */
+static void compare_forward(const struct subject *s, case_change *change, const struct call *wanted,
+                            const char *variant)
 {
     const struct op_code *code = code_of(s);
     struct op_case *c = open_variant(s, variant, false);
     struct op_case_storage storage;
     void *kernel_plan = NULL;
-    c->relu = true;
+    change(c);
     assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
     call.kernel_plan = kernel_plan;
@@ -900,10 +903,25 @@ static void test_applies_relu(void **state)
     struct call call = op_case_call(expected, PHASE_FORWARD, &storage);
     assert_int_equal(op_case_run(s->op->reference, NULL, &call), OK);
     for (int64_t i = 0; i < shape_count(call.y.shape); i++) assert_true(tensor_get(&call.y, i) >= 0);
-    compare_relu(s, &call, NULL);
+    compare_forward(s, apply_relu, &call, NULL);
     for (int i = 0; variants && variants[i]; i++)
         if (strstr(variants[i], "+relu") || strstr(variants[i], "+late") || !strchr(variants[i], ' '))
-            compare_relu(s, &call, variants[i]);
+            compare_forward(s, apply_relu, &call, variants[i]);
+    op_case_close(expected);
+}
+
+static void test_adds_residual(void **state)
+{
+    const struct subject *s = *state;
+    const char *const *variants = code_of(s)->variants;
+    struct op_case *expected = open_case(s);
+    struct op_case_storage storage;
+    op_case_add_residual(expected);
+    struct call call = op_case_call(expected, PHASE_FORWARD, &storage);
+    assert_int_equal(op_case_run(s->op->reference, NULL, &call), OK);
+    compare_forward(s, op_case_add_residual, &call, NULL);
+    for (int i = 0; variants && variants[i]; i++)
+        compare_forward(s, op_case_add_residual, &call, variants[i]);
     op_case_close(expected);
 }
 
@@ -1357,6 +1375,8 @@ static const char *const merged[] = {"fp32 merged", "bf16 merged", "fp16 merged"
 static const char *const gives_sums[] = {"fp32 with sums", "bf16 with sums", "fp16 with sums"};
 
 static const char *const with_relu[] = {"fp32 with relu", "bf16 with relu", "fp16 with relu"};
+static const char *const residual[] = {"fp32 adding a residual", "bf16 adding a residual",
+                                       "fp16 adding a residual"};
 static const char *const gradient_sums[] = {"fp32, gradient's sums", "bf16, gradient's sums",
                                             "fp16, gradient's sums"};
 static const char *const first_channels[] = {"fp32 adding channels", "bf16 adding channels",
@@ -1421,6 +1441,8 @@ static void list_merged(struct list *list, struct subject subject)
         subject.training = false;          /* prepares forward alone */
         if (supports(&subject, apply_relu, PHASE_FORWARD))
             list_add(list, test_applies_relu, subject, with_relu[i]);
+        if (supports(&subject, op_case_add_residual, PHASE_FORWARD))
+            list_add(list, test_adds_residual, subject, residual[i]);
         subject.training = true;
         if (supports(&subject, op_case_sum_gradient, PHASE_BACKWARD))
             list_add(list, test_sums_gradient, subject, gradient_sums[i]);

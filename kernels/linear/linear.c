@@ -37,6 +37,7 @@ static unsigned linear_reads(const void *settings, enum phase phase)
 static enum status linear_forward(const struct call *call)
 {
     const struct tensor *x = &call->x[0], *w = &call->params[0];
+    const struct tensor *addend = call_operand(call, OPERAND_Y_ADDEND);
     struct tensor y = call->y;
     int64_t channels = x->shape.c, units = y.shape.c;
     for (int64_t n = 0; n < linear_rows(x->shape); n++)
@@ -44,6 +45,7 @@ static enum status linear_forward(const struct call *call)
             double sum = call->param_count > 1 ? tensor_get(&call->params[1], u) : 0;
             for (int64_t c = 0; c < channels; c++)
                 sum += tensor_get(x, n * channels + c) * tensor_get(w, u * channels + c);
+            if (addend) sum += tensor_get(addend, n * units + u);
             tensor_set(&y, n * units + u, sum);
         }
     return OK;
@@ -81,7 +83,23 @@ static enum status linear_backward_params(const struct call *call)
     return OK;
 }
 
+bool linear_supports(const struct call *call)
+{
+    const struct tensor *addend = call_operand(call, OPERAND_Y_ADDEND);
+    if (!addend) return call_is_plain(call);
+    return call->phase == PHASE_FORWARD && shape_equal(addend->shape, call->y.shape) &&
+           call_has_exactly(call, AS_BIT(OPERAND_Y_ADDEND), AS_BIT(EPILOGUE_ADD));
+}
+
+static bool reference_supports(const struct call *call)
+{
+    bool bias = call->phase != PHASE_BACKWARD_PARAMS || call->param_count < 2 ||
+                call->d_params[1].shape.rank > 0;
+    return bias && linear_supports(call);
+}
+
 const struct op_code linear_reference = {
+    .supports = reference_supports,
     .forward = linear_forward,
     .backward_data = linear_backward_data,
     .backward_params = linear_backward_params,

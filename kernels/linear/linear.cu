@@ -28,6 +28,14 @@ static void make_late(struct linear_problem *p)
     product->result = F32;
 }
 
+/* A result of an addition is not late. */
+static bool linear_cuda_supports(const struct call *call)
+{
+    int64_t units = ((const struct linear_settings *)call->settings)->units;
+    bool packs = call->x[0].dtype == F32 || (units % 8 == 0 && call->x[0].shape.c % 8 == 0);
+    return linear_supports(call) && (packs || call_is_plain(call));
+}
+
 static struct linear_problem linear_problem_of(const struct call *call, enum phase phase)
 {
     const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
@@ -39,6 +47,7 @@ static struct linear_problem linear_problem_of(const struct call *call, enum pha
     product->deterministic = call->deterministic;
     if (phase == PHASE_FORWARD) {
         product->bias = call->param_count > 1;
+        product->adds = call_operand(call, OPERAND_Y_ADDEND);
         product->m = units, product->n = batch, product->k = inputs;
         product->turn_a = true;
         make_late(&p);
@@ -56,7 +65,8 @@ static struct matmul_operands linear_operands(const struct call *call)
 {
     const void *bias = call->param_count > 1 ? call->params[1].data : NULL;
     if (call->phase == PHASE_FORWARD)
-        return {.a = call->params[0].data, .b = call->x[0].data, .bias = bias, .d = call->y.data, .alpha = 1};
+        return {.a = call->params[0].data, .b = call->x[0].data, .bias = bias,
+                .c = call_data(call, OPERAND_Y_ADDEND), .d = call->y.data, .alpha = 1};
     if (call->phase == PHASE_BACKWARD_DATA)
         return {.a = call->params[0].data, .b = call->d_y.data, .d = call->d_x[0].data, .alpha = 1};
     return {.a = call->x[0].data, .b = call->d_y.data, .d = call->d_params[0].data, .alpha = 1};
@@ -75,7 +85,7 @@ struct linear_plan {
 /* Our own kernel: a block computes TILE x TILE of D, a thread four of them, TILE terms at a time. */
 template <class X, class Y>
 __global__ void __launch_bounds__(TILE * 8)
-linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias,
+linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias, const X *c,
                     const __grid_constant__ struct matmul_problem p)
 {
     __shared__ float tile_a[TILE][TILE + 1], tile_b[TILE][TILE + 1];     /* term by row or column of D */
@@ -102,8 +112,10 @@ linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias,
     float start = bias ? to_float(bias[row + across]) : 0;
 #pragma unroll
     for (int i = 0; i < TILE / 8; i++)
-        if (column + down + 8 * i < p.n)
-            d[(column + down + 8 * i) * p.m + row + across] = from_float<Y>(start + sum[i]);
+        if (column + down + 8 * i < p.n) {
+            int64_t at = (column + down + 8 * i) * p.m + row + across;
+            d[at] = from_float<Y>(start + sum[i] + (c ? to_float(c[at]) : 0));
+        }
 }
 
 static enum status multiply_plainly(const struct call *call, const struct linear_problem *problem,
@@ -114,11 +126,12 @@ static enum status multiply_plainly(const struct call *call, const struct linear
     return with_type(p->factor, [&](auto type) {
         using X = decltype(type);
         const X *a = (const X *)at->a, *b = (const X *)at->b, *bias = (const X *)at->bias;
+        const X *c = (const X *)at->c;
         dim3 threads(TILE, 8);
         if (p->result == F32 && !problem->late)
-            linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((float *)at->d, a, b, bias, *p);
+            linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((float *)at->d, a, b, bias, c, *p);
         else
-            linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((X *)at->d, a, b, bias, *p);
+            linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((X *)at->d, a, b, bias, c, *p);
         return launched(call);
     });
 }
@@ -171,6 +184,7 @@ static enum status linear_plan_run(const struct linear_plan *plan, const struct 
     if (!plan->matmul) return multiply_plainly(call, p, &at);
     at.scratch = call->workspace;
     at.trial = trial;
+    if (trial && p->product.adds) at.c = at.d;
     if (p->late) at.d = (char *)call->workspace + late_offset(plan->matmul);
     TRY(matmul_run(plan->matmul, call, &at));
     return p->late ? finish_late(call, &p->product, (const float *)at.d) : OK;
@@ -230,11 +244,11 @@ static char *linear_key_new(const struct linear_problem *problem, const struct d
     const struct matmul_problem *p = &problem->product;
     const char *phase = problem->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data";
     const char *factor = p->tf32 ? "tf32" : dtype_table[p->factor].name;
-    return text_format("%s, cuBLASLt %zu, linear %s %s to %s%s%s %lld x %lld x %lld",
+    return text_format("%s, cuBLASLt %zu, linear %s %s to %s%s%s%s %lld x %lld x %lld",
                        cuda_facts(device)->name, cublaslt()->cublasLtGetVersion(), phase, factor,
                        p->bias ? "biased " : problem->late ? "late " : "", dtype_table[p->result].name,
-                       p->deterministic ? " deterministic" : "", (long long)p->m, (long long)p->n,
-                       (long long)p->k);
+                       p->adds ? " added" : "", p->deterministic ? " deterministic" : "", (long long)p->m,
+                       (long long)p->n, (long long)p->k);
 }
 
 static enum status linear_plan_choose(const struct linear_context *context, const struct call *call,
@@ -343,7 +357,7 @@ static const char *const variants[] = {"cublaslt", "plain", NULL};
 
 const struct op_code linear_cuda = {
     .prepare_together = true,
-    .supports = call_is_plain,
+    .supports = linear_cuda_supports,
     .variants = variants,
     .plan_name = linear_plan_name,
     .prepare = linear_prepare,

@@ -254,7 +254,7 @@ enum { R = ACCESS_READ, W = ACCESS_WRITE, N = ACCESS_SHAPE };
 static const struct role_access role_accesses[OPERAND_ROLES] = {
     [OPERAND_X] = {R, N, N},            [OPERAND_D_X] = {N, N, W},          [OPERAND_PARAM] = {R, R, N},
     [OPERAND_D_PARAM] = {N, N, W},      [OPERAND_SAVED] = {W, W, N},        [OPERAND_Y] = {W, W, N},
-    [OPERAND_D_Y] = {N, N, R},          [OPERAND_D_Y_ADDEND] = {N, N, R},
+    [OPERAND_D_Y] = {N, N, R},          [OPERAND_Y_ADDEND] = {R, R, N},     [OPERAND_D_Y_ADDEND] = {N, N, R},
     [OPERAND_D_X_ADDEND] = {N, N, R},   [OPERAND_Y_RECOMPUTED] = {N, N, W}, [OPERAND_X_MOMENTS] = {R, N, N},
     [OPERAND_Y_MOMENTS] = {W, W, N},    [OPERAND_X_SUMS] = {R, N, N},       [OPERAND_Y_SUMS] = {W, N, N},
     [OPERAND_D_X_SUMS] = {N, N, W},     [OPERAND_D_Y_SUMS] = {N, N, R},     [OPERAND_RANK_SUMS] = {N, N, W},
@@ -550,6 +550,7 @@ static struct tensor operand_tensor(const struct program *program, const struct 
     case OPERAND_D_PARAM:
     case OPERAND_SAVED:
     case OPERAND_Y:
+    case OPERAND_Y_ADDEND:
     case OPERAND_Y_RECOMPUTED:
     case OPERAND_X_MOMENTS:
     case OPERAND_Y_MOMENTS:

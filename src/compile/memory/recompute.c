@@ -68,6 +68,11 @@ static void again_note(struct recompute_walk *walk, int i)
     struct recompute_again again = {.first = walk->again_count, .inputs = recompute_inputs(at)};
     for (int k = 0; k < again.inputs; k++)
         *array_push(walk->again_values, walk->again_count) = operand_x(at, k);
+    int addend = operand(at, OPERAND_Y_ADDEND, 0);
+    if (addend >= 0) {
+        *array_push(walk->again_values, walk->again_count) = addend;
+        again.inputs++;
+    }
     FOR_OPERANDS(o, at)
         if (o->role == OPERAND_SAVED && !recompute_makes(at, o)) {
             *array_push(walk->again_values, walk->again_count) = o->value;
@@ -235,6 +240,7 @@ static void move_recomputed(struct recompute_pass *pass, int i)
     const struct instruction *forward = &pass->from[i];
     struct program *program = pass->program;
     struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE);
+    operand_set(&at, OPERAND_Y_ADDEND, 0, operand(forward, OPERAND_Y_ADDEND, 0));
     for (int r = 0; r < WRITTEN_AGAIN; r++)
         FOR_OPERANDS(o, forward) {
             bool makes = recompute_makes(forward, o);

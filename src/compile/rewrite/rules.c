@@ -248,6 +248,17 @@ static bool add_channels(struct match *m)
     return true;
 }
 
+/* The other summand is there before. */
+static bool add_residual(struct match *m)
+{
+    int other = operand_x(m->second, operand_x(m->second, 0) == m->value);
+    if (operand_count(m->second, OPERAND_X) != 2 || other == m->value ||
+        m->uses[other].writer >= m->first_number) return false;
+    epilogue_add(m->first, EPILOGUE_ADD, OPERAND_Y_ADDEND, other);
+    m->shaped_as = operand_y(m->second);
+    return take_result(m);
+}
+
 static bool apply_relu(struct match *m)
 {
     epilogue_add(m->first, EPILOGUE_RELU, OPERAND_ROLES, -1);
@@ -332,6 +343,10 @@ static const struct rule rules[] = {
      {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_ROLES}, add_summand},
     {"concat_gradients", "add_channels", {"concat", BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_X_ADDEND},
      ALONE, NOTHING, add_channels},
+
+    /* A product adds the residual, which is there before, as it writes. */
+    {"add_residual", "add_residual", {"linear", FORWARD, Y}, {"add", FORWARD, X}, ALONE,
+     {EPILOGUE_ADD, OPERAND_Y_ADDEND, OPERAND_ROLES}, add_residual},
 
     /* What a relu reads is never stored. Backward stays as it is: it reads what relu wrote. */
     {"fuse_relu", "fuse_relu", {NULL, FORWARD, Y}, {"relu", FORWARD, X}, ALONE,
