@@ -77,6 +77,7 @@ EXTRA_DIST += \
 	kernels/elementwise/elementwise.cuh \
 	kernels/elementwise/elementwise_sums.cuh \
 	kernels/linear/matmul.cuh \
+	kernels/loss/losses.cuh \
 	kernels/optimizer/orthogonalize.cuh \
 	kernels/norm/batchnorm.cuh \
 	kernels/norm/conv_batchnorm_data.cuh \
