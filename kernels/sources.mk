@@ -39,6 +39,7 @@ CUDA_SOURCES += \
 	kernels/images/images.cu \
 	kernels/linear/linear.cu \
 	kernels/linear/matmul.cu \
+	kernels/loss/distill.cu \
 	kernels/loss/pointwise_loss.cu \
 	kernels/loss/softmax_cross_entropy.cu \
 	kernels/loss/topk.cu \

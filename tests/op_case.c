@@ -54,10 +54,10 @@ static bool has_gradient(const struct op *op, int input)
     return !op->no_gradient || !op->no_gradient(input);
 }
 
-/* Of losses and metrics. */
+/* Of losses and metrics; a third input is the logits of a teacher. */
 static bool is_label(const struct op *op, int input)
 {
-    return input > 0 && !has_gradient(op, input) && op->output_dtype;
+    return input == 1 && !has_gradient(op, input) && op->output_dtype;
 }
 
 static void make_inputs(struct op_case *c, const struct op_example *example, struct random *random)

@@ -58,10 +58,11 @@ ok "learns with mixed labels" train mixed $wide -s augment.mixup=0.2 -s augment.
     -s optimizer.lr=0.001
 
 # The same on the CPU: dropout, order and initial values are the same, so losses are nearly.
-near() {
-    train near-gpu -s amp.precision=fp32 -s run.max_steps=12 || return 1
-    train near-cpu -s amp.precision=fp32 -s run.max_steps=12 -s run.device=cpu || return 1
-    for run in near-gpu near-cpu; do
+near() { # NAME OPTION...
+    name=$1; shift
+    train "$name"-gpu -s amp.precision=fp32 -s run.max_steps=12 "$@" || return 1
+    train "$name"-cpu -s amp.precision=fp32 -s run.max_steps=12 "$@" -s run.device=cpu || return 1
+    for run in "$name"-gpu "$name"-cpu; do
         grep '"event":"step"' $run/metrics.jsonl |
             sed 's/.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2/' >$run.txt
     done
@@ -69,7 +70,15 @@ near() {
         function far(a, b) { return (a > b ? a - b : b - a) > 0.001 * b }
         far($1, $3) || far($2, $4) { bad = 1 } END { exit bad || NR != 12 }' || { cat both.txt; return 1; }
 }
-ok "twelve steps agree with the CPU" near
+ok "twelve steps agree with the CPU" near near
+
+# Distillation; the teacher has batch norms, which become parts of its convolutions, and dropout.
+taught="$wide -s train.teacher=fp32 -s train.temperature=4"
+ok "... with a teacher, too" near soft $taught
+ok "... of classes, for mixed images" near hard $taught -s train.distill=hard -s augment.mixup=0.2
+ok "a teacher in fp16" train led $taught -s amp.precision=fp16
+train led-again $taught -s amp.precision=fp16 >/dev/null 2>&1
+ok "... gives the same bits again" same led led-again
 
 # Repeated, and stopped and resumed, to the bit.
 ok "a run" train whole
@@ -143,6 +152,14 @@ for precision in fp16 tf32; do
     ok "... gives the same bits" same large-$precision large-away
     rm -rf large-again large-limit large-away
 done
+taught="$large -s amp.precision=fp16 -s train.teacher=large-tf32"
+with_less() {
+    field=total_bytes total=$(planned $taught)
+    field=arena_bytes arena=$(planned $taught)
+    train large-taught $taught && train large-limit $taught -s memory.limit=$((total - arena / 6)) &&
+        same large-taught large-limit
+}
+ok "large layers with a teacher: a sixth less memory gives the same bits" with_less
 
 # Between devices.
 evaluate() { "$AMPTRAIN" eval -q -c run.ini -s amp.precision=fp32 --json "$@"; }

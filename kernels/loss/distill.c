@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/loss/loss_targets.h"
 
@@ -195,6 +196,11 @@ static const struct op_example examples[] = {
     {"temperature=0.5", 3, {SHAPE(7, 1100), SHAPE(7, 1), SHAPE(7, 1100)}},
     {0},
 };
+static const struct op_example large[] = {
+    {"label_smoothing=0.1 temperature=4", 3, {SHAPE(3, 21841), SHAPE(3, 1), SHAPE(3, 21841)}},
+    {"kind=hard alpha=0.7", 3, {SHAPE(3, 21841), SHAPE(3, 1), SHAPE(3, 21841)}},
+    {0},
+};
 
 const struct op distill_op = {
     .name = "distill",
@@ -211,5 +217,7 @@ const struct op distill_op = {
     .reads = distill_reads,
     .no_gradient = distill_no_gradient,
     .reference = &reference,
+    .cuda = ON_CUDA(distill_cuda),
     .examples = examples,
+    .large = large,
 };

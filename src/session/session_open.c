@@ -73,11 +73,8 @@ static enum status open_teacher(struct session *session)
 
 static enum status check_teacher(const struct session *session)
 {
-    if (!session->teacher.path) return OK;
-    if (session->hyper.loss != LOSS_CE)
-        return settings_refuse(session->settings, "train", "teacher", "needs train.loss = ce");
-    if (session_device_kind(session) == DEVICE_CPU) return OK;
-    return settings_refuse(session->settings, "train", "teacher", "is for the CPU only (run.device = cpu)");
+    if (!session->teacher.path || session->hyper.loss == LOSS_CE) return OK;
+    return settings_refuse(session->settings, "train", "teacher", "needs train.loss = ce");
 }
 
 static enum status open_parts(struct session *session, const struct data_options *data)
