@@ -10,6 +10,8 @@
 #   resnet18 mobilenet vgg16 densenet lenet5 (others: these five)
 #   networks [MODEL:BATCH...]  the step of torchvision's newer networks in fp16 (nine of them, 128 images);
 #                       not among the parts that run by default: compiling PyTorch's takes minutes
+#   tasks               the step with 80 labels an image, and with a teacher; not among those that run by
+#                       default
 #   limits [MODEL:BATCH...]  the step under less and less device memory, fp16 (resnet50:256)
 #   largest [MODEL:GIB...]  the largest batch within so much device memory, fp16, planned and run
 #                       (resnet50 and resnet152 within 8, 16 and 24)
@@ -123,17 +125,24 @@ precision = $3
 INI
 }
 
-# MODEL BATCH PRECISION SIZE CLASSES LR MILLISECONDS-A-STEP: our step and PyTorch's.
-compare() {
+# NAME TASK MODEL BATCH PRECISION SIZE CLASSES LR MILLISECONDS-A-STEP OPTION...: our step and PyTorch's; TASK
+# is of peer_gpu.py.
+compare_task() {
+    step=$1/$4/$5 task=$2 model=$3 batch=$4 precision=$5 lr=$8; shift 2
     config "$@" >"$work/bench.ini"
     steps=$(awk -v s="$seconds" -v ms="$7" \
         'BEGIN { n = int(1000 * s / ms); if (n < 20) n = 20; if (n > 4000) n = 4000; print n }')
-    figure "$1/$2/$3" amptrain "$amptrain" bench -c "$work/bench.ini" --json --steps "$steps" --warmup 10
+    shift 7
+    figure "$step" amptrain "$amptrain" bench -c "$work/bench.ini" --json --steps "$steps" --warmup 10 "$@"
     [ "$python" = none ] && return
     for mode in $modes; do
-        figure "$1/$2/$3" "$mode" peer "$here/peer_gpu.py" "$1" "$2" "$3" "$mode" "$seconds" "$6"
+        figure "$step" "$mode" peer "$here/peer_gpu.py" "$model" "$batch" "$precision" "$mode" "$seconds" \
+            "$lr" $task
     done
 }
+
+# MODEL BATCH PRECISION SIZE CLASSES LR MILLISECONDS-A-STEP
+compare() { compare_task "$1" "" "$@"; }
 
 ### Parts
 
@@ -324,6 +333,18 @@ part_networks() {
         wide_resnet50_2:128}; do
         compare "${network%:*}" "${network#*:}" fp16 224 1000 0.01 12
     done
+}
+
+part_tasks() {
+    compare_task resnet50-labels labels=80 resnet50 256 fp16 224 80 0.01 25 -s data.task=multilabel
+    config resnet50 8 fp16 224 1000 0.001 >"$work/teacher.ini"
+    "$amptrain" train -q -c "$work/teacher.ini" -s data.limit=8 -s train.epochs=1 -s run.report=no \
+        -s train.eval_every=0 -o "$work/teacher" >"$work/log" 2>&1 ||
+        { complain "there is no teacher:"; tail -n 5 "$work/log"; return; }
+    taught="-s train.teacher=$work/teacher -s train.temperature=4"
+    compare_task resnet18-taught teacher=resnet50 resnet18 256 fp16 224 1000 0.001 25 $taught
+    compare_task deit3-taught teacher=resnet50 deit3_small_patch16_224 256 fp16 224 1000 0.001 40 $taught \
+        -s optimizer.name=adamw
 }
 
 part_streams() {
@@ -552,7 +573,7 @@ while [ $# -gt 0 ]; do
                 test_*|fp*|bf16|tf32|*:*) "part_$part" "$@"; set -- ;;
                 *) "part_$part" ;;
             esac ;;
-        sanitize|trace|copies|start|exact) part_$part ;;
+        sanitize|trace|copies|start|exact|tasks) part_$part ;;
         resnet50) set -- resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 "$@" ;;
         others) set -- resnet18 mobilenet vgg16 densenet lenet5 "$@" ;;
         resnet50-fp16|resnet50-bf16) compare resnet50 256 "${part#*-}" 224 1000 0.001 30 ;;

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """peer_gpu.py: a PyTorch training step on one GPU, measured as `amptrain bench` measures its own.
 
-  peer_gpu.py MODEL BATCH PRECISION MODE SECONDS [LR]    a made-up batch on the device, again and again
+  peer_gpu.py MODEL BATCH PRECISION MODE SECONDS [LR] [labels=N | teacher=MODEL]
+                                                         a made-up batch on the device, again and again;
+                                                         with N labels an image, by binary cross
+                                                         entropy; with a teacher, soft, temperature 4,
+                                                         for half of the loss
   peer_gpu.py cifar FOLDER PRECISION EPOCHS              ResNet-18 on CIFAR-10, conf/cifar10.ini's recipe
   peer_gpu.py largest MODEL PRECISION GIB                the largest batch, in eights, that trains in so much
   torchrun --standalone --nproc-per-node N peer_gpu.py MODEL ...   the same step on N GPUs by
@@ -23,6 +27,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 WORLD = int(os.environ.get('WORLD_SIZE', '1'))
+DTYPES = {'fp16': torch.float16, 'bf16': torch.bfloat16}
 
 
 def since_start():
@@ -75,15 +80,16 @@ def resnet18_cifar():
     return net, (3, 32, 32), 10
 
 
-def make(name):
+def make(name, outputs=None):
     own = {'lenet5': lenet5, 'resnet18_cifar': resnet18_cifar}
     if name in own:
         return own[name]()
     import torchvision
     if name in torchvision.models.list_models():
-        return torchvision.models.get_model(name), (3, 224, 224), 1000
+        outputs = outputs or 1000
+        return torchvision.models.get_model(name, num_classes=outputs), (3, 224, 224), outputs
     import timm
-    net = timm.create_model(name)
+    net = timm.create_model(name, **({'num_classes': outputs} if outputs else {}))
     return net, tuple(net.default_cfg['input_size']), net.num_classes
 
 
@@ -104,11 +110,42 @@ def prefer_cudnn_attention():
                  SDPBackend.MATH], set_priority=True).__enter__()
 
 
+def cross_entropy(images, outputs, labels):
+    return F.cross_entropy(outputs, labels)
+
+
+def several_labels(images, outputs, labels):
+    return F.binary_cross_entropy_with_logits(outputs, labels)
+
+
+def compiled(net, mode):
+    modes = {'compile': None, 'max-autotune': 'max-autotune'}
+    return net if mode == 'eager' else torch.compile(net, mode=modes[mode])
+
+
+class Distilled:
+    """The loss with a teacher, whose weights are kept in the type in which they are used."""
+
+    def __init__(self, name, precision, mode, layout, alpha=0.5, temperature=4):
+        net = make(name)[0].cuda().to(memory_format=layout, dtype=DTYPES.get(precision)).eval()
+        self.teacher = compiled(net.requires_grad_(False), mode)
+        self.dtype, self.alpha, self.temperature = DTYPES.get(precision), alpha, temperature
+
+    def __call__(self, images, outputs, labels):
+        with torch.no_grad():
+            guide = self.teacher(images if self.dtype is None else images.to(self.dtype))
+        own = F.log_softmax(outputs.float() / self.temperature, 1)
+        guide = F.log_softmax(guide.float() / self.temperature, 1)
+        apart = F.kl_div(own, guide, reduction='batchmean', log_target=True) * self.temperature**2
+        return (1 - self.alpha) * F.cross_entropy(outputs, labels) + self.alpha * apart
+
+
 class Trainer:
     """A network with its optimizer; step(images, labels) trains on a batch and returns the loss, on the
     device."""
 
-    def __init__(self, net, precision, mode, layout, **optimizer):
+    def __init__(self, net, precision, mode, layout, loss=cross_entropy, **optimizer):
+        self.loss = loss
         self.net = net.cuda().to(memory_format=layout).train()
         if WORLD > 1:
             self.net = nn.parallel.DistributedDataParallel(self.net, device_ids=[torch.cuda.current_device()],
@@ -116,14 +153,13 @@ class Trainer:
         self.optimizer = choose_optimizer(self.net, **optimizer)
         # A first step that overflows leaves the fused optimizer's momentum unset, and the run is lost.
         self.scaler = torch.amp.GradScaler(enabled=precision == 'fp16', init_scale=2.0**10)
-        self.dtype = {'fp16': torch.float16, 'bf16': torch.bfloat16}.get(precision)
-        self.forward = self.net if mode == 'eager' else torch.compile(
-            self.net, mode=None if mode == 'compile' else 'max-autotune')
+        self.dtype = DTYPES.get(precision)
+        self.forward = compiled(self.net, mode)
 
     def step(self, images, labels):
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast('cuda', dtype=self.dtype, enabled=self.dtype is not None):
-            loss = F.cross_entropy(self.forward(images), labels)
+            loss = self.loss(images, self.forward(images), labels)
         self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -147,12 +183,17 @@ def agreed(number):
     return number
 
 
-def measure(name, batch, precision, mode, layout, seconds, lr):
+def measure(name, batch, precision, mode, layout, seconds, lr, several=0, teacher=None):
     torch.cuda.reset_peak_memory_stats()
-    net, shape, classes = make(name)
-    trainer = Trainer(net, precision, mode, layout, lr=lr, momentum=0.9)
+    net, shape, classes = make(name, several)
+    loss = several_labels if several else cross_entropy
+    if teacher:
+        loss = Distilled(teacher, precision, mode, layout)
+    trainer = Trainer(net, precision, mode, layout, loss, lr=lr, momentum=0.9)
     images = (2 * torch.rand(batch, *shape, device='cuda') - 1).to(memory_format=layout)
     labels = torch.randint(0, classes, (batch,), device='cuda')
+    if several:
+        labels = F.one_hot(labels, classes).float()
     first = trainer.step(images, labels).item()
     start = since_start()
     for _ in range(10):
@@ -181,14 +222,14 @@ def measure(name, batch, precision, mode, layout, seconds, lr):
             'start_seconds': start, 'mode': mode, 'torch': torch.__version__}
 
 
-def bench(name, batch, precision, mode, seconds, lr=0.01):
+def bench(name, batch, precision, mode, seconds, lr=0.01, **task):
     settle(precision)
     layouts = [torch.channels_last]
     if precision == 'fp32':
         layouts.append(torch.contiguous_format)
     found = []
     for layout in layouts:
-        found.append(measure(name, batch, precision, mode, layout, seconds / len(layouts), lr))
+        found.append(measure(name, batch, precision, mode, layout, seconds / len(layouts), lr, **task))
         torch.cuda.empty_cache()
     return max(found, key=lambda one: one['images_per_s'])
 
@@ -289,9 +330,17 @@ def main():
         found = cifar(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     elif len(sys.argv) == 5 and sys.argv[1] == 'largest':
         found = largest(sys.argv[2], sys.argv[3], float(sys.argv[4]))
-    elif len(sys.argv) in (6, 7):
+    elif 6 <= len(sys.argv) <= 8:
         name, batch, precision, mode, seconds = sys.argv[1:6]
-        found = bench(name, int(batch), precision, mode, float(seconds), *map(float, sys.argv[6:]))
+        task, more = {}, []
+        for word in sys.argv[6:]:
+            if word.startswith('labels='):
+                task['several'] = int(word[7:])
+            elif word.startswith('teacher='):
+                task['teacher'] = word[8:]
+            else:
+                more.append(float(word))
+        found = bench(name, int(batch), precision, mode, float(seconds), *more, **task)
     else:
         sys.exit(__doc__)
     if int(os.environ.get('RANK', '0')) == 0:
