@@ -229,6 +229,12 @@ static inline bool call_sums_gradient(const struct call *call)
     return call_has_only(call, backward ? AS_BIT(OPERAND_D_X_SUMS) : 0, backward ? AS_BIT(EPILOGUE_SUMS) : 0);
 }
 
+/* ... of code whose forward applies relu ... */
+static inline bool call_applies_relu(const struct call *call)
+{
+    return call_has_only(call, 0, call->phase == PHASE_FORWARD ? AS_BIT(EPILOGUE_RELU) : 0);
+}
+
 /* ... of code whose backward adds another gradient of x[0], or its first channels, as it writes d_x[0]. */
 static inline bool call_adds_to_gradient(const struct call *call)
 {

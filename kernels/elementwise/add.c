@@ -23,15 +23,16 @@ static bool passes_gradient(const void *settings, int x_count, const struct shap
 static enum status add_forward(const struct call *call)
 {
     int64_t count = shape_count(call->y.shape);
+    bool relu = call_epilogue(call, EPILOGUE_RELU);
     for (int64_t i = 0; i < count; i++) {
         double sum = tensor_get(&call->x[0], i);
         for (int k = 1; k < call->x_count; k++) sum += tensor_get(&call->x[k], i);
-        tensor_set(&call->y, i, sum);
+        tensor_set(&call->y, i, relu && sum <= 0 ? 0 : sum);
     }
     return OK;
 }
 
-static const struct op_code reference = {.forward = add_forward};
+static const struct op_code reference = {.supports = call_applies_relu, .forward = add_forward};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {

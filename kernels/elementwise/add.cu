@@ -3,6 +3,7 @@
 /* The inputs' addresses: given to the kernel by value. */
 struct terms {
     int count;
+    bool relu;
     const void *at[OP_MAX_INPUTS];
 };
 
@@ -22,14 +23,14 @@ add_kernel(T *y, struct terms terms, int64_t first, int64_t end)
     }
     chunk<T, width> result;
 #pragma unroll
-    for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum[e]);
+    for (int e = 0; e < width; e++) result.at[e] = from_float<T>(terms.relu && sum[e] <= 0 ? 0 : sum[e]);
     *(chunk<T, width> *)(y + i) = result;
 }
 
 /* Whole chunks, then the remaining elements. */
 static enum status add_many(const struct call *call)
 {
-    struct terms terms = {.count = call->x_count};
+    struct terms terms = {.count = call->x_count, .relu = call_epilogue(call, EPILOGUE_RELU) != NULL};
     for (int i = 0; i < call->x_count; i++) terms.at[i] = call->x[i].data;
     int64_t count = shape_count(call->y.shape);
     return with_type(call->y.dtype, [&](auto type) {
@@ -49,9 +50,12 @@ static enum status add_many(const struct call *call)
 static enum status add_forward(const struct call *call)
 {
     if (call->x_count != 2) return add_many(call);
+    if (call_epilogue(call, EPILOGUE_RELU))
+        return map_tensors(call, &call->y, &call->x[0], &call->x[1],
+                           [] __device__(float a, float b) { return a + b <= 0 ? 0 : a + b; });
     return map_tensors(call, &call->y, &call->x[0], &call->x[1],
                        [] __device__(float a, float b) { return a + b; });
 }
 
-const struct op_code add_cuda = {.forward = add_forward};
+const struct op_code add_cuda = {.supports = call_applies_relu, .forward = add_forward};
 const struct op_code sum_cuda = {.forward = add_forward};
