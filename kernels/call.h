@@ -178,6 +178,16 @@ static inline void call_drop(struct call *call, enum operand_role role)
     call->operand_count = kept;
 }
 
+/* The call that writes Y_RECOMPUTED of a call of backward, and nothing else. */
+static inline struct call call_that_recomputes(const struct call *backward)
+{
+    struct call recompute = *backward;
+    recompute.phase = PHASE_RECOMPUTE;
+    recompute.y = *call_operand(backward, OPERAND_Y_RECOMPUTED);
+    recompute.operand_count = recompute.epilogue_count = 0;
+    return recompute;
+}
+
 static inline const struct epilogue *call_epilogue(const struct call *call, enum epilogue_kind kind)
 {
     for (int i = 0; i < call->epilogue_count; i++)

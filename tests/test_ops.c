@@ -1066,6 +1066,14 @@ static void test_every_variant(void **state)
     if (skips) skip();
 }
 
+/* What the code's backward does besides. */
+static void merge_backward(const struct subject *s, struct op_case *c)
+{
+    if (supports(s, op_case_add_gradient, PHASE_BACKWARD)) op_case_add_gradient(c);
+    else if (supports(s, op_case_add_first_channels, PHASE_BACKWARD)) op_case_add_first_channels(c);
+    if (supports(s, op_case_sum_gradient, PHASE_BACKWARD)) op_case_sum_gradient(c);
+}
+
 static void assert_remade(const struct op_case *c)
 {
     assert_memory_equal(c->y_recomputed.data, c->y.data, tensor_bytes(&c->y));
@@ -1083,7 +1091,7 @@ static void test_recomputes(void **state)
     void *kernel_plan;
     assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     if (s->merged && supports(s, op_case_take_sums, PHASE_FORWARD)) op_case_take_sums(c);
-    if (s->merged && supports(s, op_case_add_gradient, PHASE_BACKWARD)) op_case_add_gradient(c);
+    if (s->merged) merge_backward(s, c);
     struct copies forward = run_phase(c, code, kernel_plan, PHASE_FORWARD);
     struct copies kept = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
     op_case_recompute(c);

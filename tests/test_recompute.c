@@ -490,13 +490,14 @@ static void assert_in_order(const struct program *program)
     free(written);
 }
 
-/* Every inner batch norm of a network makes its output by the way; no instruction is left that only does
+/* Every inner norm and GELU of a network makes its output by the way; no instruction is left that only does
  * that. */
 static void test_by_the_way(void **state)
 {
-    const char *const names[] = {"resnet50", "mobilenet_v2", "densenet121"};
-    const int counts[] = {32, 41, 119};
-    for (int m = 0; m < 3; m++) {
+    const char *const names[] = {"resnet50", "mobilenet_v2", "densenet121", "vit_tiny_patch16_224",
+                                 "convnext_tiny"};
+    const int counts[] = {32, 41, 119, 37, 41};
+    for (int m = 0; m < 5; m++) {
         struct graph graph;
         struct program program = lower_model(names[m], &graph);
         enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);

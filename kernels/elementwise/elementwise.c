@@ -33,23 +33,24 @@ enum status elementwise_forward(const struct call *call, elementwise_function *f
 }
 
 enum status elementwise_backward(const struct call *call, const struct tensor *value,
-                                 elementwise_gradient *gradient)
+                                 elementwise_gradient *gradient, elementwise_function *function)
 {
-    if (!call->d_x[0].data) return OK;
-    int64_t count = shape_count(call->d_y.shape);
+    int64_t count = call->d_x[0].data ? shape_count(call->d_y.shape) : 0;
     for (int64_t i = 0; i < count; i++)
         tensor_set(&call->d_x[0], i,
                    gradient(call->settings, tensor_get(&call->d_y, i), tensor_get(value, i)));
-    return OK;
+    if (!call_operand(call, OPERAND_Y_RECOMPUTED)) return OK;
+    struct call recompute = call_that_recomputes(call);
+    return elementwise_forward(&recompute, function);
 }
 
-static void elementwise_forward_block(const struct call *call, elementwise_block *block, int64_t first,
-                                      int64_t count)
+static void elementwise_forward_block(const struct call *call, const struct tensor *to,
+                                      elementwise_block *block, int64_t first, int64_t count)
 {
     ALIGNED float in[BLOCK], out[BLOCK];
-    float *y = block_open(&call->y, first, out);
+    float *y = block_open(to, first, out);
     block(call->settings, block_load(&call->x[0], first, count, in), y, count);
-    block_store(&call->y, first, count, y);
+    block_store(to, first, count, y);
 }
 
 enum status elementwise_forward_cpu(const struct call *call, elementwise_block *block)
@@ -57,7 +58,7 @@ enum status elementwise_forward_cpu(const struct call *call, elementwise_block *
     int64_t count = shape_count(call->y.shape);
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
     for (int64_t first = 0; first < count; first += BLOCK)
-        elementwise_forward_block(call, block, first, min_count(BLOCK, count - first));
+        elementwise_forward_block(call, &call->y, block, first, min_count(BLOCK, count - first));
     return OK;
 }
 
@@ -72,12 +73,15 @@ static void elementwise_backward_block(const struct call *call, const struct ten
 }
 
 enum status elementwise_backward_cpu(const struct call *call, const struct tensor *value,
-                                     elementwise_gradient_block *block)
+                                     elementwise_gradient_block *gradient, elementwise_block *block)
 {
-    if (!call->d_x[0].data) return OK;
-    int64_t count = shape_count(call->d_y.shape);
+    const struct tensor *again = call_operand(call, OPERAND_Y_RECOMPUTED);
+    int64_t count = call->d_x[0].data || again ? shape_count(call->d_y.shape) : 0;
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
-    for (int64_t first = 0; first < count; first += BLOCK)
-        elementwise_backward_block(call, value, block, first, min_count(BLOCK, count - first));
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        int64_t size = min_count(BLOCK, count - first);
+        if (call->d_x[0].data) elementwise_backward_block(call, value, gradient, first, size);
+        if (again) elementwise_forward_block(call, again, block, first, size);
+    }
     return OK;
 }

@@ -12,12 +12,13 @@ bool elementwise_in_place(const void *settings, enum phase phase, int x_count, c
 unsigned elementwise_reads_x(const void *settings, enum phase phase);
 unsigned elementwise_reads_y(const void *settings, enum phase phase);
 
-/* Plain loops: y = function(x); d_x = gradient(d_y, value), value being x or y, whichever the op reads. */
+/* Plain loops: y = function(x); d_x = gradient(d_y, value), value being x or y, whichever the op reads.
+ * Backward also computes Y_RECOMPUTED, if the call has it. */
 typedef double elementwise_function(const void *settings, double x);
 typedef double elementwise_gradient(const void *settings, double d_y, double value);
 enum status elementwise_forward(const struct call *call, elementwise_function *function);
 enum status elementwise_backward(const struct call *call, const struct tensor *value,
-                                 elementwise_gradient *gradient);
+                                 elementwise_gradient *gradient, elementwise_function *function);
 
 /* The same on threads, by blocks of fp32. */
 typedef void elementwise_block(const void *settings, const float *x, float *y, int64_t count);
@@ -25,7 +26,7 @@ typedef void elementwise_gradient_block(const void *settings, const float *value
                                         float *d_x, int64_t count);
 enum status elementwise_forward_cpu(const struct call *call, elementwise_block *block);
 enum status elementwise_backward_cpu(const struct call *call, const struct tensor *value,
-                                     elementwise_gradient_block *block);
+                                     elementwise_gradient_block *gradient, elementwise_block *block);
 
 /* Defines op_code `name` from a function (call, to, from) that computes y from x as well as d_x from d_y. */
 #define MAP_CODE(name, map)                                                                                 \
@@ -81,7 +82,7 @@ enum status elementwise_backward_cpu(const struct call *call, const struct tenso
     }                                                                                                       \
     static enum status op_##_backward(const struct call *call)                                              \
     {                                                                                                       \
-        return elementwise_backward(call, elementwise_##value_(call), op_##_gradient);                      \
+        return elementwise_backward(call, elementwise_##value_(call), op_##_gradient, op_##_function);      \
     }                                                                                                       \
     static enum status op_##_forward_cpu(const struct call *call)                                           \
     {                                                                                                       \
@@ -89,7 +90,8 @@ enum status elementwise_backward_cpu(const struct call *call, const struct tenso
     }                                                                                                       \
     static enum status op_##_backward_cpu(const struct call *call)                                          \
     {                                                                                                       \
-        return elementwise_backward_cpu(call, elementwise_##value_(call), op_##_gradient_block);            \
+        return elementwise_backward_cpu(call, elementwise_##value_(call), op_##_gradient_block,             \
+                                        op_##_block);                                                       \
     }                                                                                                       \
     static const struct op_code reference = {.forward = op_##_forward, .backward = op_##_backward};         \
     static const struct op_code cpu = {.forward = op_##_forward_cpu, .backward = op_##_backward_cpu};       \

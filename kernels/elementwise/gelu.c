@@ -83,4 +83,4 @@ static const struct field fields[] = {
 };
 
 ELEMENTWISE_OP(gelu, "Gaussian error linear unit (GELU).", x, struct gelu, "approximate=tanh",
-               .settings_size = sizeof(struct gelu), .fields = fields);
+               .settings_size = sizeof(struct gelu), .fields = fields, .backward_recomputes = true);

@@ -266,7 +266,7 @@ static enum status batchnorm_backward(const struct call *call)
     const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
     if (addend) add_first_channels(call, addend);
     if (!call_operand(call, OPERAND_Y_RECOMPUTED)) return OK;
-    struct call recompute = batchnorm_recompute_call(call);
+    struct call recompute = call_that_recomputes(call);
     return batchnorm_recompute(&recompute);
 }
 

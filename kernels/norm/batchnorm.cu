@@ -627,7 +627,7 @@ static enum status batchnorm_backward(const struct call *call)
     if (is_empty(call)) return OK;
     TRY(batchnorm_pass_gradients(call));
     if (!call_operand(call, OPERAND_Y_RECOMPUTED) || call->d_x[0].data) return OK;
-    struct call recompute = batchnorm_recompute_call(call);
+    struct call recompute = call_that_recomputes(call);
     return batchnorm_normalise(&recompute, false);
 }
 

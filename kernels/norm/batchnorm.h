@@ -69,16 +69,6 @@ static inline double batchnorm_d_y(const struct call *call, int64_t i)
     return dtype_get(call->d_y.dtype, &stored, 0);
 }
 
-/* Computes y_recomputed of backward's call from x, as recompute does. */
-static inline struct call batchnorm_recompute_call(const struct call *backward)
-{
-    struct call recompute = *backward;
-    recompute.phase = PHASE_RECOMPUTE;
-    recompute.y = *call_operand(backward, OPERAND_Y_RECOMPUTED);
-    recompute.operand_count = 0;
-    return recompute;
-}
-
 /* Backward needs z itself, which can be recomputed from x because there is no residual. */
 static inline bool activation_is_smooth(int activation) { return activation >= ACTIVATION_SILU; }
 

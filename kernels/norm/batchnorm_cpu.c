@@ -522,7 +522,7 @@ static enum status batchnorm_cpu_backward(const struct call *call)
 {
     TRY(pass_gradients(call));
     if (!call_operand(call, OPERAND_Y_RECOMPUTED)) return OK;
-    struct call recompute = batchnorm_recompute_call(call);
+    struct call recompute = call_that_recomputes(call);
     return batchnorm_cpu_recompute(&recompute);
 }
 

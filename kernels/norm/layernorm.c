@@ -122,7 +122,9 @@ static enum status layernorm_backward(const struct call *call)
     for (int64_t c = 0; c < call->x[0].shape.c; c++) backward_channel(call, c);
     for (int64_t pixel = 0; call->d_x[0].data && pixel < pixel_count(call->x[0].shape); pixel++)
         backward_pixel(call, pixel);
-    return OK;
+    if (!call_operand(call, OPERAND_Y_RECOMPUTED)) return OK;
+    struct call recompute = call_that_recomputes(call);
+    return layernorm_normalise(&recompute);
 }
 
 static const struct field fields[] = {
@@ -166,6 +168,7 @@ const struct op layernorm_op = {
     .saved = layernorm_saved,
     .reads = layernorm_reads,
     .in_place = elementwise_in_place,
+    .backward_recomputes = true,
     .reference = &reference,
     .cpu = &layernorm_cpu,
     .cuda = ON_CUDA(layernorm_cuda),

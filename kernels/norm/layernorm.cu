@@ -94,6 +94,13 @@ __device__ static inline void store_pixel(T *to, const float (&from)[per][width]
     }
 }
 
+/* An element of y: the same bits in forward, recompute and backward. */
+template <class T>
+__device__ static inline T normalised(T x, float mean, float invstd, float weight, float bias)
+{
+    return from_float<T>(fmaf(__fmul_rn(__fsub_rn(to_float(x), mean), invstd), weight, bias));
+}
+
 template <class T> struct layernorm_forward_tensors {
     T *y;                      /* may be x */
     const T *x;
@@ -141,15 +148,16 @@ layernorm_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout 
         for (int k = 0; k < per; k++)
 #pragma unroll
             for (int e = 0; e < width; e++)
-                x[k][e] = fmaf((x[k][e] - mean) * invstd, weight[k][e], bias[k][e]);
+                x[k][e] = normalised<float>(x[k][e], mean, invstd, weight[k][e], bias[k][e]);
         store_pixel(t.y + place.pixel * l.channels, x, lane);
     }
 }
 
 template <class T> struct layernorm_gradients {
     T *d_x;                    /* may be d_y, or NULL */
+    T *again;                  /* y is written there; NULL: it is not */
     const T *x, *d_y, *more;   /* added to d_x; NULL: nothing */
-    const float *weight, *mean, *invstd;
+    const float *weight, *bias, *mean, *invstd;
     float *parts;              /* [2, blocks, channels]: d_weight and d_bias of each block's pixels */
 };
 
@@ -237,19 +245,21 @@ template <int per, bool adds> struct layernorm_ring {
 
 /* While a pixel is worked on, the next one's chunks are on their way to shared memory, if that is large
  * enough and they have 16 bytes. Pixels stay in their storage type: registers suffice for the sums. */
-template <class T, int width, int per, bool adds, bool copies>
+template <class T, int width, int per, bool adds, bool copies, bool again>
 __global__ void __launch_bounds__(THREADS, per * width <= 24 ? 2 : 1)
 layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
 {
     extern __shared__ uint4 memory[];
     __shared__ float room[32 * per * width];
     __shared__ alignas(32) float weight[32 * per * width];       /* 0 behind the last channel */
+    __shared__ alignas(32) float bias[again ? 32 * per * width : 8];
     layernorm_ring<per, adds> ring = {memory};
     layernorm_place place = place_of(l);
     layernorm_lane<width, per> lane = {place.lane, l.lanes, l.channels};
     float d_weight[per][width] = {}, d_bias[per][width] = {};
     if constexpr (copies) ring.fetch(0, g, l, place.pixel, lane);
     for (int c = threadIdx.x; c < l.channels; c += THREADS) weight[c] = g.weight[c];
+    for (int c = threadIdx.x; again && c < l.channels; c += THREADS) bias[c] = g.bias[c];
     for (int c = l.channels + threadIdx.x; c < 32 * per * width; c += THREADS) weight[c] = 0;
     __syncthreads();
     int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;
@@ -286,6 +296,19 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
         }
         sum = sum_lanes(sum, l.lanes) / l.channels;
         product = sum_lanes(product, l.lanes) / l.channels;
+        if (again && here) {
+#pragma unroll
+            for (int k = 0; k < per; k++) {
+                if (!lane.has(k)) continue;
+                chunk<float, width> factor = *(const chunk<float, width> *)(weight + lane.at(k));
+                chunk<float, width> shift = *(const chunk<float, width> *)(bias + lane.at(k));
+                chunk<T, width> y;
+#pragma unroll
+                for (int e = 0; e < width; e++)
+                    y.at[e] = normalised<T>(x[k].at[e], mean, invstd, factor.at[e], shift.at[e]);
+                *(chunk<T, width> *)(g.again + place.pixel * l.channels + lane.at(k)) = y;
+            }
+        }
         if (!here || !g.d_x) continue;
         chunk<T, width> more[per];
         if constexpr (adds && copies) ring.load(more, stage, 2, true, lane);
@@ -310,15 +333,16 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
     leave_sums(g.parts + ((int64_t)gridDim.x + blockIdx.x) * l.channels, d_bias, lane, room);
 }
 
-template <class T, int width, int per, bool adds>
+template <class T, int width, int per, bool adds, bool again>
 static enum status layernorm_backward_launch(const struct call *call, const layernorm_gradients<T> &g,
                                              const layernorm_layout &l, unsigned blocks)
 {
     constexpr bool wide = sizeof(chunk<T, width>) == sizeof(uint4);
-    auto kernel = layernorm_backward_kernel<T, width, per, adds, wide>;
-    size_t bytes = wide ? layernorm_ring<per, adds>::bytes : 0, fixed = 2 * 32 * per * width * sizeof(float);
+    auto kernel = layernorm_backward_kernel<T, width, per, adds, wide, again>;
+    size_t bytes = wide ? layernorm_ring<per, adds>::bytes : 0;
+    size_t fixed = (again ? 3 : 2) * 32 * per * width * sizeof(float);
     if (bytes + fixed > cuda_facts(call->device)->shared_bytes)
-        kernel = layernorm_backward_kernel<T, width, per, adds, false>, bytes = 0;
+        kernel = layernorm_backward_kernel<T, width, per, adds, false, again>, bytes = 0;
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (error == cudaSuccess)
         error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -348,8 +372,7 @@ layernorm_any_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_lay
             mean = t.saved.mean[pixel], invstd = t.saved.invstd[pixel];
         }
         for (int c = place.lane; c < l.channels; c += 32)
-            t.y[pixel * l.channels + c] =
-                from_float<T>(fmaf((to_float(x[c]) - mean) * invstd, t.weight[c], t.bias[c]));
+            t.y[pixel * l.channels + c] = normalised<T>(x[c], mean, invstd, t.weight[c], t.bias[c]);
     }
 }
 
@@ -368,7 +391,9 @@ layernorm_any_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_
         }
         sum = sum_lanes(sum, 32) / l.channels;
         product = sum_lanes(product, 32) / l.channels;
-        for (int c = place.lane; c < l.channels; c += 32) {
+        for (int c = place.lane; g.again && c < l.channels; c += 32)
+            g.again[pixel * l.channels + c] = normalised<T>(x[c], mean, invstd, g.weight[c], g.bias[c]);
+        for (int c = place.lane; g.d_x && c < l.channels; c += 32) {
             float d = to_float(d_y[c]) * g.weight[c], xhat = (to_float(x[c]) - mean) * invstd;
             T own = from_float<T>(invstd * (d - sum - xhat * product));
             if (g.more) own = from_float<T>(to_float(own) + to_float(g.more[pixel * l.more_channels + c]));
@@ -412,6 +437,12 @@ static unsigned layernorm_blocks(const struct layernorm_layout *l, int64_t most)
 {
     int64_t blocks = div_up(l->pixels, (int64_t)WARPS * (32 / l->lanes));
     return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* Calls work with the constant of a choice. */
+template <class Work> static enum status with_choice(bool choice, Work work)
+{
+    return choice ? work(std::true_type()) : work(std::false_type());
 }
 
 /* Calls work(T(), width, per): per is 0 if pixels do not fit into registers. */
@@ -466,18 +497,24 @@ static enum status layernorm_backward(const struct call *call)
         struct layernorm_layout l = layernorm_layout(call, width);
         const T *more = call->d_x[0].data ? (const T *)call_data(call, OPERAND_D_X_ADDEND) : NULL;
         struct layernorm_gradients<T> g = {
-            (T *)call->d_x[0].data, (const T *)call->x[0].data, (const T *)call->d_y.data, more,
-            (const float *)call->params[0].data, (const float *)call->saved[LAYERNORM_MEAN].data,
+            (T *)call->d_x[0].data, (T *)call_data(call, OPERAND_Y_RECOMPUTED), (const T *)call->x[0].data,
+            (const T *)call->d_y.data, more, (const float *)call->params[0].data,
+            (const float *)call->params[1].data, (const float *)call->saved[LAYERNORM_MEAN].data,
             (const float *)call->saved[LAYERNORM_INVSTD].data, (float *)call->workspace};
         int64_t most = 2 * cuda_facts(call->device)->multiprocessors;
         unsigned blocks = layernorm_blocks(&l, most < BLOCKS_MAX ? most : BLOCKS_MAX);
         if constexpr (per > 0) {
-            if (more) TRY((layernorm_backward_launch<T, width, per, true>(call, g, l, blocks)));
-            else TRY((layernorm_backward_launch<T, width, per, false>(call, g, l, blocks)));
+            TRY(with_choice(more != NULL, [&](auto adds) {
+                return with_choice(g.again != NULL, [&](auto again) {
+                    return layernorm_backward_launch<T, width, per, decltype(adds)::value,
+                                                     decltype(again)::value>(call, g, l, blocks);
+                });
+            }));
         } else {
             dim3 grid((unsigned)div_up(channels, (int64_t)THREADS), blocks);
             layernorm_any_sums_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(g, l);
-            if (g.d_x) layernorm_any_backward_kernel<T><<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
+            if (g.d_x || g.again)
+                layernorm_any_backward_kernel<T><<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
         }
         TRY(launched(call));
         for (int i = 0; i < 2; i++)

@@ -89,16 +89,22 @@ static struct line line_of(const struct call *call)
                          .count = call->x[0].shape.c};
 }
 
+static void write_line(const struct line *l, int64_t pixel, const float *x, const struct tensor *to,
+                       float *buffer)
+{
+    float *y = block_open(to, pixel * l->count, buffer);
+    normalise_line(l, x, y);
+    block_store(to, pixel * l->count, l->count, y);
+}
+
 static void forward_piece(const struct call *call, int64_t first, int64_t end, float *lines)
 {
     struct line l = line_of(call);
     for (int64_t pixel = first; pixel < end; pixel++) {
         const float *x = block_load(&call->x[0], pixel * l.count, l.count, lines);
-        float *y = block_open(&call->y, pixel * l.count, lines + l.count);
         if (call->phase == PHASE_FORWARD) line_measure(call, &l, pixel, x);
         else use_saved(call, &l, pixel);
-        normalise_line(&l, x, y);
-        block_store(&call->y, pixel * l.count, l.count, y);
+        write_line(&l, pixel, x, &call->y, lines + l.count);
     }
 }
 
@@ -107,11 +113,13 @@ static void backward_piece(const struct call *call, int64_t first, int64_t end, 
 {
     struct line l = line_of(call);
     float *buffer = lines + 2 * l.count;
+    const struct tensor *again = call_operand(call, OPERAND_Y_RECOMPUTED);
     for (int64_t pixel = first; pixel < end; pixel++) {
         const float *x = block_load(&call->x[0], pixel * l.count, l.count, buffer);
         const float *d_y = block_load(&call->d_y, pixel * l.count, l.count, buffer + l.count);
         use_saved(call, &l, pixel);
         struct line_sums sums = add_gradients(&l, x, d_y, lines, lines + l.count);
+        if (again) write_line(&l, pixel, x, again, buffer + 2 * l.count);
         if (!call->d_x[0].data) continue;
         float *d_x = block_open(&call->d_x[0], pixel * l.count, buffer);
         gradient_line(&l, x, d_y, sums, d_x);
@@ -122,7 +130,8 @@ static void backward_piece(const struct call *call, int64_t first, int64_t end, 
 static struct pixels_work work_of(const struct call *call)
 {
     if (call->phase != PHASE_BACKWARD) return (struct pixels_work){.lines = 2, .piece = forward_piece};
-    return (struct pixels_work){.sums = 2, .lines = 4, .piece = backward_piece,
+    int lines = call_operand(call, OPERAND_Y_RECOMPUTED) ? 5 : 4;
+    return (struct pixels_work){.sums = 2, .lines = lines, .piece = backward_piece,
                                 .totals = {&call->d_params[0], &call->d_params[1]}};
 }
 

@@ -203,7 +203,8 @@ void recompute_cheap(const struct program *program, enum recompute_mode *modes)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         modes[i] = RECOMPUTE_NEVER;
-        if (!can_recompute(program, at) || !recompute_keeps_saved(at->op)) continue;
+        if (!can_recompute(program, at)) continue;
+        if (!at->op->backward_recomputes && !recompute_keeps_saved(at->op)) continue;
         int x = operand_x(at, 0), y = operand_y(at);
         if (operand_count(at, OPERAND_X) == 1 && readers.by_weights[y] && !readers.by_others[y] &&
             readers.by_others[x])

@@ -49,8 +49,8 @@ static inline const int *recompute_made_of(const struct recompute_walk *walk, in
     return recompute_inputs_of(walk, i) + walk->again[i].inputs + walk->again[i].saved;
 }
 
-/* Strategy keep: activations after batch norm that only weight gradients read; batch norm recomputes them
- * from its input, which its backward reads anyway. modes[program->count]. */
+/* Strategy keep: outputs of norms and of GELU that only weight gradients read; they are recomputed from their
+ * input, which backward reads anyway. modes[program->count]. */
 void recompute_cheap(const struct program *program, enum recompute_mode *modes);
 
 /* The requirements of a choice: the fewest modelled seconds with live bytes within `limit`. */
