@@ -63,6 +63,8 @@ ok "a smaller batch is suggested" grep -q '^  train.batch=32 .* saves ' said
 advised=$(sed -n 's/^  train.batch=32  *\([0-9.]* [KMGi]*B\) .*/\1/p' said)
 plan --json -s train.batch=32 >json
 ok "... with the resulting memory" [ "$advised" = "$(bytes "$(field total_bytes)")" ]
+plan -s model.arch=resnet20 -s model.file= >said
+ok "recomputation has a price" grep -q 'recomputes [0-9]* activations, .*\(slower\|no cost\)$' said
 
 ### memory.report: what a run has used; plan only estimates its workspaces
 

@@ -9,6 +9,7 @@
 #define LIMIT_SHARE 0.75         /* fraction of the current total: a limit that most networks can meet */
 #define INSTRUCTIONS_MAX 500    /* maximum of a step for which memory.limit is tried, because the search is
                                  * slow */
+#define CHEAP 0.005              /* of a step's time, which is next to nothing */
 #define MEBIBYTE 1048576
 
 /* A run with one setting changed. */
@@ -43,8 +44,21 @@ static bool may_fit(const struct asking *asking)
     return limit == 0 || (bytes->total + bytes->store) / 2 <= limit;
 }
 
-/* Plans the variant and keeps the advice if it saves at least 1 %. `price` NULL: the number of recomputed
- * activations, which without a limit are those that cost next to nothing. */
+/* The number of recomputed activations, and how much slower the step is by the same kind of forecast. */
+static void price_recomputation(const struct asking *asking, const struct forecast *other, char *price,
+                                size_t size)
+{
+    double slower = other->time.ms / asking->forecast->time.ms - 1;
+    char words[32] = "";
+    if (other->origin == asking->forecast->origin && slower < CHEAP)
+        snprintf(words, sizeof words, ", at next to no cost");
+    else if (other->origin == asking->forecast->origin)
+        snprintf(words, sizeof words, ", %.1f %% slower", 100 * slower);
+    snprintf(price, size, "same results; recomputes %d activations%s",
+             recompute_count(&other->compiled.program), words);
+}
+
+/* Plans the variant and keeps the advice if it saves at least 1 %. `price` NULL: that of recomputation. */
 static void consider(struct asking *asking, const struct variant *variant, const char *setting,
                      const char *price)
 {
@@ -58,9 +72,7 @@ static void consider(struct asking *asking, const struct variant *variant, const
     if (price)
         snprintf(advice->price, sizeof advice->price, "%s", price);
     else
-        snprintf(advice->price, sizeof advice->price, "same results; recomputes %d activations%s",
-                 recompute_count(&other.compiled.program),
-                 variant->settings.memory.strategy == STRATEGY_KEEP ? ", at next to no cost" : "");
+        price_recomputation(asking, &other, advice->price, sizeof advice->price);
     bool fits = limit == 0 || other.bytes.total <= limit;
     if (fits && now - other.bytes.total >= now / 100) asking->count++;
     forecast_free(&other);
