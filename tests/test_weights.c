@@ -452,6 +452,7 @@ static const struct {
     {"a.{q,k", NULL, {0}},
     {"a.{q,k,v,q,k}.w", NULL, {0}},      /* too many */
     {"{class,position}", NULL, {0}},     /* other shapes */
+    {"{b,class}", NULL, {0}},
     {"position[3:]", NULL, {0}},         /* nothing would be left */
     {"position[x:]", NULL, {0}},
     {"position[1:", NULL, {0}},
