@@ -306,6 +306,9 @@ one_pass() { "$AMPTRAIN" plan --program streams.txt --pass streams | sed -n '/^p
 ok "plan --program --pass" one_pass
 again() { "$AMPTRAIN" plan --program dump1 --pass relu_mask >dump4 && cmp dump1 dump4; }
 ok "... with what --dump prints" again
+again_after() { "$AMPTRAIN" plan -c run.ini --dump=saved >dump5 &&
+    "$AMPTRAIN" plan --program dump5 --pass relu_mask >dump4 && sed 1d dump5 | cmp - dump4; }
+ok "... and --dump=PASS" again_after
 ok "... with an unknown pass" says 2 "--pass: no such pass: stream; did you mean streams?" \
     "$AMPTRAIN" plan --program streams.txt --pass stream
 ok "... with one rule of a pass" sh -c \

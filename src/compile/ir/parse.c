@@ -194,8 +194,13 @@ static bool read_shape(struct parser *p, struct shape *shape)
     return expect(p, ']');
 }
 
-/* The next line that is not empty, nor a comment, nor the options of a pass (pass_text.h), which are in the
- * first; false: there is none. */
+/* Whether the line says the options of a pass (pass_text.h), or which pass has run (plan --dump=PASS). */
+static bool is_head(struct parser *p)
+{
+    return p->line == 1 && (take_word(p, "options") || take_word(p, "pass"));
+}
+
+/* The next line that is not empty, nor a comment, nor what only the first may be; false: there is none. */
 static bool next_line(struct parser *p)
 {
     while (*p->next) {
@@ -204,7 +209,7 @@ static bool next_line(struct parser *p)
         p->next = p->at + length + (p->at[length] == '\n');
         p->at[length] = '\0';
         p->line++;
-        if (!at_end(p) && *p->at != '#' && !(p->line == 1 && take_word(p, "options"))) return true;
+        if (!at_end(p) && *p->at != '#' && !is_head(p)) return true;
     }
     p->at = p->next;
     return false;
