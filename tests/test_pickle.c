@@ -70,7 +70,7 @@ static void repeated(void **state)
 static void on_a_full_stack(void **state)
 {
     static const char *const codes[] = {
-        "K\1.", "M\1\1.", "J\1\1\1\1.", "\x8a\1\1.", "\x8a\x09" "123456789.", "U\1x.", "C\1x.",
+        "K\1.", "M\1\1.", "J\1\1\1\1.", "\x8a\1\1.", "\212\011123456789.", "U\1x.", "C\1x.",
         "G12345678.", ").", "}.", "].", "h\1.", "2.", "(l.", "(t.", "(d.", "cargparse\nNamespace\n.",
     };
     struct reason reason;
