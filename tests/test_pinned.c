@@ -336,8 +336,7 @@ static void test_blocks_larger_than_memory(void **state)
     close_both(&sim, pool);
 }
 
-#ifdef HAVE_JEMALLOC
-static long mallctls_left = -1, mmaps_left = -1;       /* until one is refused; below 0: none is */
+static long mmaps_left = -1;           /* until one is refused; below 0: none is */
 static bool refused;
 
 static bool is_refused(long *left)
@@ -346,19 +345,23 @@ static bool is_refused(long *left)
     return *left >= 0 && (*left)-- == 0;
 }
 
-int __real_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size);
-int __wrap_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size);
 void *__real_mmap(void *at, size_t bytes, int access, int flags, int file, off_t from);
 void *__wrap_mmap(void *at, size_t bytes, int access, int flags, int file, off_t from);
-
-int __wrap_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size)
-{
-    return is_refused(&mallctls_left) ? EAGAIN : __real_mallctl(name, old, old_size, new, new_size);
-}
 
 void *__wrap_mmap(void *at, size_t bytes, int access, int flags, int file, off_t from)
 {
     return is_refused(&mmaps_left) ? MAP_FAILED : __real_mmap(at, bytes, access, flags, file, from);
+}
+
+#ifdef HAVE_JEMALLOC
+static long mallctls_left = -1;
+
+int __real_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size);
+int __wrap_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size);
+
+int __wrap_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size)
+{
+    return is_refused(&mallctls_left) ? EAGAIN : __real_mallctl(name, old, old_size, new, new_size);
 }
 
 /* A pool of which each call of jemalloc's, or one of those for its records, fails in turn: blocks are pinned
