@@ -1538,8 +1538,8 @@ static void numbers_that_cannot_be(void **state)
     pair.value = memory_new(CLASSES_MAX + 2, 1);
     memset(pair.value, ',', CLASSES_MAX + 1);
     assert_null(checkpoint_thresholds(&file, CLASSES_MAX + 1));
-    free(pair.value);
     assert_null(checkpoint_thresholds(&file, 0));
+    free(pair.value);
     assert_int_equal(checkpoint_threads(&none), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pair.value = (char *)bad[i];
