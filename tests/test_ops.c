@@ -1081,10 +1081,8 @@ static void assert_remade(const struct op_case *c)
 }
 
 /* Backward that makes its output again by the way: to the bit, and so are the gradients, wanted or not. */
-static void test_recomputes(void **state)
+static void assert_recomputes(const struct subject *s, const struct op_code *code)
 {
-    const struct subject *s = *state;
-    const struct op_code *code = code_of(s);
     struct op_case *c = open_case(s);
     c->device = s->device;
     c->deterministic = true;
@@ -1110,6 +1108,13 @@ static void test_recomputes(void **state)
     copies_free(&found);
     if (code->release) code->release(kernel_plan);
     op_case_close(c);
+}
+
+static void test_recomputes(void **state)
+{
+    const struct subject *s = *state;
+    assert_recomputes(s, code_of(s));
+    if (!s->device && !s->merged) assert_recomputes(s, s->op->reference);
 }
 
 static void assert_masked(const struct op_case *c)
