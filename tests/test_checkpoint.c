@@ -1527,7 +1527,8 @@ static void numbers_that_cannot_be(void **state)
         const struct safetensors file = {.metadata = &pair, .metadata_count = 1};
         assert_int_equal(checkpoint_threads(&file), counts[i].threads);
     }
-    static const char *const bad[] = {"[0.5]", "[0.5,0.25,1]", "[0.5,0.25", "0.5", "{}", ""};
+    static const char *const bad[] = {"[0.5]", "[0.5,0.25,1]", "[0.5,\"0.25\"]", "[0.5,null]", "[0.5,[0.25]]",
+                                      "[0.5,0.25", "0.5", "{}", ""};
     struct safetensors_pair pair = {(char *)"thresholds", (char *)"[0.5,0.25]"};
     const struct safetensors file = {.metadata = &pair, .metadata_count = 1}, none = {0};
     double *thresholds = checkpoint_thresholds(&file, 2);

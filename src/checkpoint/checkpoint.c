@@ -205,14 +205,20 @@ double *checkpoint_thresholds(const struct safetensors *file, int count)
     bool believable = text && text_json_marks(text, strlen(text)) <= CLASSES_MAX;
     json_t *array = believable ? json_loads(text, 0, NULL) : NULL;
     double *thresholds = NULL;
+    bool good = true;
     size_t index;
     json_t *number;
     if (array && count > 0 && json_array_size(array) == (size_t)count) {
         thresholds = memory_new((size_t)count, sizeof *thresholds);
-        json_array_foreach(array, index, number) thresholds[index] = json_number_value(number);
+        json_array_foreach(array, index, number) {
+            good = good && json_is_number(number);
+            thresholds[index] = json_number_value(number);
+        }
     }
     json_decref(array);
-    return thresholds;
+    if (good) return thresholds;
+    free(thresholds);
+    return NULL;
 }
 
 const char *checkpoint_algorithms(const struct safetensors *file)
