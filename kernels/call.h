@@ -219,6 +219,12 @@ static inline bool call_is_plain(const struct call *call)
     return call->operand_count == 0 && call->epilogue_count == 0;
 }
 
+/* Whether backward_params is asked without the gradient of the bias. */
+static inline bool call_leaves_bias_out(const struct call *call)
+{
+    return call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && call->d_params[1].shape.rank == 0;
+}
+
 /* Whether what is added to d_y, if anything, has its shape. */
 static inline bool call_addend_is_whole(const struct call *call)
 {

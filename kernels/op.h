@@ -114,9 +114,7 @@ struct op_code {
 static inline bool op_code_supports(const struct op_code *code, const struct call *call)
 {
     if (code->supports) return code->supports(call);
-    bool no_bias = call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 &&
-                   call->d_params[1].shape.rank == 0;
-    return call_is_plain(call) && !no_bias;
+    return call_is_plain(call) && !call_leaves_bias_out(call);
 }
 
 /* Tensors that backward reads, which determine liveness. FIRST_X: of x, only x[0]. */

@@ -271,7 +271,7 @@ bool conv_supports(const struct call *call)
                                  AS_BIT(EPILOGUE_X_RELU6) | AS_BIT(EPILOGUE_D_RELU6) |
                                      AS_BIT(EPILOGUE_SUMS)));
     case PHASE_BACKWARD_PARAMS:
-        return call_is_plain(call) && (call->param_count < 2 || call->d_params[1].shape.rank > 0);
+        return call_is_plain(call) && !call_leaves_bias_out(call);
     case PHASE_UPDATE:
     case PHASE_RECOMPUTE:
     case PHASE_COUNT: break;

@@ -93,9 +93,7 @@ bool linear_supports(const struct call *call)
 
 static bool reference_supports(const struct call *call)
 {
-    bool bias = call->phase != PHASE_BACKWARD_PARAMS || call->param_count < 2 ||
-                call->d_params[1].shape.rank > 0;
-    return bias && linear_supports(call);
+    return !call_leaves_bias_out(call) && linear_supports(call);
 }
 
 const struct op_code linear_reference = {

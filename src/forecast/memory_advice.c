@@ -49,11 +49,9 @@ static void price_recomputation(const struct asking *asking, const struct foreca
                                 size_t size)
 {
     double slower = other->time.ms / asking->forecast->time.ms - 1;
-    char words[32] = "";
-    if (other->origin == asking->forecast->origin && slower < CHEAP)
-        snprintf(words, sizeof words, ", at next to no cost");
-    else if (other->origin == asking->forecast->origin)
-        snprintf(words, sizeof words, ", %.1f %% slower", 100 * slower);
+    char words[32] = ", at next to no cost";
+    if (other->origin != asking->forecast->origin) *words = '\0';
+    else if (slower >= CHEAP) snprintf(words, sizeof words, ", %.1f %% slower", 100 * slower);
     snprintf(price, size, "same results; recomputes %d activations%s",
              recompute_count(&other->compiled.program), words);
 }
