@@ -130,6 +130,7 @@ libkernels_a_SOURCES = \
 	kernels/elementwise/hardswish.c \
 	kernels/elementwise/leaky_relu.c \
 	kernels/elementwise/leaky_relu.h \
+	kernels/elementwise/mean.c \
 	kernels/elementwise/multiply.c \
 	kernels/elementwise/multiply.h \
 	kernels/elementwise/multiply_cpu.c \

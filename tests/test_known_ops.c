@@ -174,6 +174,39 @@ static void test_channels_are_sliced_and_shuffled(void **state)
     op_case_close(c);
 }
 
+/* Two images of a map of 2x2, whose pixels are tokens. */
+static void test_tokens_are_sliced(void **state)
+{
+    struct op_example example = {"first=1 count=2", 1, {SHAPE(2, 2, 2, 2)}};
+    struct op_case *c = known_open("token_slice", example, true);
+    SET(&c->x[0], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
+    SET(&c->d_y, 1, 2, 3, 4, 5, 6, 7, 8);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->y, 3, 4, 5, 6, 11, 12, 13, 14);
+        EXPECT(&c->d_x[0], 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 5, 6, 7, 8, 0, 0);
+    }
+    op_case_close(c);
+}
+
+static void test_mean(void **state)
+{
+    struct op_example example = {"", 2, {SHAPE(2, 1, 1, 2), SHAPE(2, 1, 1, 2)}};
+    struct op_case *c = known_open("mean", example, true);
+    SET(&c->x[0], 1, 2, 3, NAN);
+    SET(&c->x[1], 5, -2, 8, 1);
+    SET(&c->d_y, 1, 2, 3, 4);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->y, 3, 0, 5.5, NAN);
+        EXPECT(&c->d_x[0], 0.5, 1, 1.5, 2);
+        EXPECT(&c->d_x[1], 0.5, 1, 1.5, 2);
+    }
+    op_case_close(c);
+}
+
 /* Two channels of a batch of three. */
 static struct op_case *batchnorm_open(bool training)
 {
@@ -537,6 +570,8 @@ int main(void)
         cmocka_unit_test(test_attention_passes_nan),
         cmocka_unit_test(test_multiply_by_channel),
         cmocka_unit_test(test_channels_are_sliced_and_shuffled),
+        cmocka_unit_test(test_tokens_are_sliced),
+        cmocka_unit_test(test_mean),
         cmocka_unit_test(test_batchnorm_training),
         cmocka_unit_test(test_batchnorm_evaluation),
         cmocka_unit_test(test_batchnorm_variance_far_from_zero),

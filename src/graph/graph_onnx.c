@@ -703,6 +703,16 @@ static void write_token_pool(struct writer *w, int i, struct onnx_node *out)
     onnx_node(w->onnx, out);
 }
 
+static void write_token_slice(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct token_slice *s = w->graph->nodes[i].settings;
+    write_as_tokens(w, &w->graph->nodes[i], out);
+    add_indices(w, out, "starts", 1, (const int64_t[]){s->first});
+    add_indices(w, out, "ends", 1, (const int64_t[]){s->first + s->count});
+    add_indices(w, out, "axes", 1, (const int64_t[]){2});
+    onnx_node(w->onnx, out);
+}
+
 static void write_patch_merge(struct writer *w, int i, struct onnx_node *out)
 {
     static const char *const quarters[] = {"quarter0", "quarter1", "quarter2", "quarter3"};
@@ -771,6 +781,7 @@ static const struct rule rules[] = {
     RULE(adaptive_avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = pool_bins),
     RULE(adaptive_maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = pool_bins),
     RULE(add, Sum),
+    RULE(mean, Mean),
     RULE(multiply, Mul),
     RULE(concat, Concat, .write = write_concat),
     RULE(slice, Slice, .rank = 4, .write = write_slice),
@@ -784,6 +795,7 @@ static const struct rule rules[] = {
     RULE(prepend, Add, .rank = 4, .write = write_prepend),
     RULE(position, Add, .rank = 4, .write = write_position),
     RULE(token_pool, Slice, .rank = 4, .write = write_token_pool),
+    RULE(token_slice, Slice, .rank = 4, .write = write_token_slice),
     RULE(patch_merge, Concat, .rank = 4, .write = write_patch_merge),
 };
 
