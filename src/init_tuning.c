@@ -37,10 +37,10 @@ static int depth_of(const struct graph *graph)
 /* Whether a pattern matches a parameter of the classifier. */
 static bool hits_classifier(const struct graph *graph, const char *pattern)
 {
-    int classifier = graph_classifier(graph);
     for (int i = 0; i < graph->param_count; i++) {
         const struct parameter *parameter = &graph->params[i];
-        if (parameter->node == classifier && fnmatch(pattern, parameter->name, 0) == 0) return true;
+        bool head = graph_is_classifier(graph, parameter->node);
+        if (head && fnmatch(pattern, parameter->name, 0) == 0) return true;
     }
     return false;
 }
@@ -77,7 +77,7 @@ static char *all_but_classifier(const struct graph *graph)
     struct text patterns = {0};
     for (int i = 0; i < graph->param_count; i++) {
         const struct parameter *parameter = &graph->params[i];
-        if (parameter->node == graph_classifier(graph)) continue;
+        if (graph_is_classifier(graph, parameter->node)) continue;
         if (is_matched(patterns.data, parameter->name)) continue;
         char *pattern = pattern_of(graph, parameter->name);
         text_add(&patterns, "%s%s", patterns.length ? ", " : "", pattern);

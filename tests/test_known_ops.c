@@ -190,6 +190,23 @@ static void test_tokens_are_sliced(void **state)
     op_case_close(c);
 }
 
+/* The labels' half: ln 2, ln 4; the teacher's, of classes 1 and 0: ln 4, ln 2. */
+static void test_distillation_of_two_heads(void **state)
+{
+    struct op_example example = {"kind=hard", 4, {SHAPE(2, 1, 1, 2), SHAPE(2, 1, 1, 1), SHAPE(2, 1, 1, 2),
+                                                  SHAPE(2, 1, 1, 2)}};
+    struct op_case *c = known_open("distill_heads", example, true);
+    SET(&c->x[0], 5, 5, 0, 1.098612289);
+    SET(&c->x[1], 0, 0);
+    SET(&c->x[2], -1, 2, 7, 7);
+    SET(&c->x[3], 1.098612289, 0, 0, 0);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, 1.039720771, 1.039720771);
+    }
+    op_case_close(c);
+}
+
 static void test_mean(void **state)
 {
     struct op_example example = {"", 2, {SHAPE(2, 1, 1, 2), SHAPE(2, 1, 1, 2)}};
@@ -571,6 +588,7 @@ int main(void)
         cmocka_unit_test(test_multiply_by_channel),
         cmocka_unit_test(test_channels_are_sliced_and_shuffled),
         cmocka_unit_test(test_tokens_are_sliced),
+        cmocka_unit_test(test_distillation_of_two_heads),
         cmocka_unit_test(test_mean),
         cmocka_unit_test(test_batchnorm_training),
         cmocka_unit_test(test_batchnorm_evaluation),

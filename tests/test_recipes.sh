@@ -24,6 +24,14 @@ exact() {
         pictures again -r "$@" -s run.max_time=0 && same once again
 }
 
+# tensor FILE NAME: its numbers.
+tensor() {
+    length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+    ends=$(head -c $((length + 8)) "$1" | tr '}' '\n' |
+        sed -n 's/.*"'"$2"'":{.*"data_offsets":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/p')
+    [ -n "$ends" ] && od -An -t f4 -j $((length + 8 + ${ends% *})) -N $((${ends#* } - ${ends% *})) "$1"
+}
+
 ### data.balance
 
 differs() { ! same "$@" >same.txt; }
@@ -115,6 +123,36 @@ other_teacher() {
 }
 ok "... but not with another teacher in its place" other_teacher
 ok "... also a teacher of classes, with mixed images" exact $taught -s train.distill=hard -s augment.mixup=0.2
+# A distillation token beside the class token.
+cat >token.ini <<'END'
+[input]
+channels = 3
+size = 16
+[layers]
+patches = conv input filters=8 kernel=4 stride=4
+dist_token = prepend patches
+cls_token = prepend dist_token
+placed = position cls_token prefix=2
+qkv = linear placed units=24 per_pixel=yes
+attn = attention qkv heads=2
+class = token_slice attn
+distilled = token_slice attn first=1
+head = linear class units=$classes
+head_dist = linear distilled units=$classes
+logits = mean head head_dist
+END
+token="$taught -s model.file=token.ini -s augment.mixup=0.2"
+ok "... also of a distillation token" exact $token
+of_head_dist() { # RUN FILE: its numbers
+    tensor "$1/checkpoint-last.safetensors" head_dist.weight >"$2"
+}
+apart() {
+    pictures t0 $token -s train.distill_alpha=0 -s optimizer.weight_decay=0 &&
+        pictures t1 $token -s train.distill_alpha=0 -s optimizer.weight_decay=0 -s run.max_steps=1 &&
+        of_head_dist t0 t0.txt && of_head_dist t1 t1.txt && of_head_dist once t.txt && cmp t0.txt t1.txt &&
+        ! cmp -s t.txt t0.txt
+}
+ok "... whose head learns nothing else" apart
 alone() { pictures alone -s train.teacher=guide -s train.distill_alpha=0 && same a alone; }
 ok "without weight in the loss it changes nothing" alone
 kept() { "$AMPTRAIN" plan -c pictures.ini --json "$@" | sed -n 's/.*"arena_bytes":\([0-9]*\).*/\1/p'; }
@@ -285,13 +323,6 @@ ok "... or only the last one" sparse 0 1
 
 ### init=whiten
 
-# tensor FILE NAME: its numbers.
-tensor() {
-    length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
-    ends=$(head -c $((length + 8)) "$1" | tr '}' '\n' |
-        sed -n 's/.*"'"$2"'":{.*"data_offsets":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/p')
-    [ -n "$ends" ] && od -An -t f4 -j $((length + 8 + ${ends% *})) -N $((${ends#* } - ${ends% *})) "$1"
-}
 # Filters of one number: of pixels twice as large they are half as large; the second one is the negative.
 sed -e 's/^conv1.*/conv1 = conv input filters=2 kernel=1 bias=no init=whiten/' tiny.ini >white.ini
 white() { # FOLDER STD

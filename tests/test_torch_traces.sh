@@ -5,7 +5,7 @@
 
 python=${PYTHON:-python3}
 cd "$scratch" || exit 1
-recipes='multilabel huber lion muon soft hard'
+recipes='multilabel huber lion muon soft hard token-hard token-soft token-alone'
 
 # beside RECIPE: as of tests/torch_traces.py
 beside() {
@@ -14,6 +14,7 @@ beside() {
         -s train.epochs=4 -s train.batch=16 -s amp.precision=fp32 -s log.every=1 -s log.tensorboard=no \
         -s run.threads=2 $(options "$1") && "$python" "$top_srcdir/tests/torch_traces.py" compare "$1" made "$1"
 }
+tokens='-s model.file=made/tokens.ini -s model.weights=made/tokens.safetensors'
 options() {
     case $1 in
     multilabel)
@@ -29,6 +30,11 @@ options() {
     soft) echo "-s optimizer.momentum=0.9 -s train.teacher=taught -s train.distill_alpha=0.7 -s train.temperature=3" ;;
     swa) echo "-s optimizer.momentum=0.9 -s checkpoint.keep=3" ;;
     hard) echo "-s optimizer.momentum=0.9 -s train.teacher=taught -s train.distill=hard" ;;
+    token-alone) echo "-s optimizer.momentum=0.9 $tokens" ;;
+    token-hard) echo "-s optimizer.momentum=0.9 $tokens -s train.teacher=taught -s train.distill=hard" \
+        "-s train.distill_alpha=0.6" ;;
+    token-soft) echo "-s optimizer.momentum=0.9 $tokens -s train.teacher=taught -s train.distill_alpha=0.7" \
+        "-s train.temperature=3" ;;
     esac
 }
 # A run that learns nothing: its checkpoint has the teacher's weights, with the network.

@@ -417,6 +417,44 @@ static void test_more_patches_than_pixels(void **state)
     device_close(device);
 }
 
+/* ---- Two heads ---- */
+
+static void load_heads(int classes, bool fine_tuned, enum status expected, const char *said)
+{
+    static const char text[] = "[input]\nchannels = 1\nsize = 1\n[layers]\nfc = linear input units=$classes\n"
+                               "taught = linear input units=$classes\nboth = mean fc taught\n";
+    const struct safetensors_item items[] = {
+        {"fc.weight", F32, MATRIX(3, 1)}, {"fc.bias", F32, VECTOR(3)},
+        {"taught.weight", F32, MATRIX(3, 1)}, {"taught.bias", F32, VECTOR(3)},
+    };
+    const struct safetensors_content content = {items, 4, NULL, 0, squares, (void *)items};
+    const struct model_options options = {.classes = classes, .dropout = -1};
+    const struct weights_options how = {.fine_tuned = fine_tuned};
+    struct device *device = place_open(1);
+    struct graph graph;
+    struct store store;
+    struct caught caught;
+    assert_int_equal(safetensors_write(path, &content), OK);
+    assert_int_equal(model_load_text(&options, "heads.ini", text, &graph), OK);
+    assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
+    caught_begin(&caught);
+    enum status status = weights_load(path, &how, &store);
+    caught_end(&caught);
+    assert_int_equal(status, expected);
+    assert_true(caught_has(&caught, said));
+    text_free(&caught.words);
+    store_close(&store);
+    graph_free(&graph);
+    device_close(device);
+}
+
+static void test_both_heads_begin_afresh(void **state)
+{
+    load_heads(3, true, OK, "");
+    load_heads(4, true, OK, "has 3 classes, this model 4: the classifier 'fc' is initialised");
+    load_heads(4, false, BAD_CHECKPOINT, "taught.weight");
+}
+
 /* ---- Tensors that are made of others ---- */
 
 #define TOKENS(n, width) {.rank = 3, .dim = {1, n, width, 1}}
@@ -885,6 +923,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_position_embeddings_are_resized),
         cmocka_unit_test(test_more_patches_than_pixels),
+        cmocka_unit_test(test_both_heads_begin_afresh),
         cmocka_unit_test(test_tensors_that_are_made_of_others),
         cmocka_unit_test(test_made_tensors_that_are_refused),
         cmocka_unit_test(test_positions_without_a_grid),

@@ -32,6 +32,51 @@ relu4 = relu hidden
 fc = linear relu4 units=$classes
 """
 
+# A distillation token beside the class token.
+TOKENS = """[input]
+channels = 1
+size = 8
+[layers]
+patch_embed.proj = conv input filters=12 kernel=4 stride=4
+dist_token = prepend patch_embed.proj
+cls_token = prepend dist_token
+pos_embed = position cls_token prefix=2
+norm1 = layernorm pos_embed
+qkv = linear norm1 units=36 per_pixel=yes
+attn = attention qkv heads=3
+tokens = token_slice attn count=2
+proj = linear tokens units=12 per_pixel=yes
+skip = token_slice pos_embed count=2
+add = add proj skip
+norm = layernorm add
+class = token_slice norm
+distilled = token_slice norm first=1
+head = linear class units=$classes
+head_dist = linear distilled units=$classes
+logits = mean head head_dist
+"""
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch_embed = torch.nn.ModuleDict({"proj": torch.nn.Conv2d(1, 12, 4, 4)})
+        self.cls_token = torch.nn.Parameter(0.3 * torch.randn(1, 1, 12))
+        self.dist_token = torch.nn.Parameter(0.3 * torch.randn(1, 1, 12))
+        self.pos_embed = torch.nn.Parameter(0.3 * torch.randn(1, 6, 12))
+        self.norm1, self.norm = torch.nn.LayerNorm(12, eps=1e-6), torch.nn.LayerNorm(12, eps=1e-6)
+        self.qkv, self.proj = torch.nn.Linear(12, 36), torch.nn.Linear(12, 12)
+        self.head, self.head_dist = torch.nn.Linear(12, CLASSES), torch.nn.Linear(12, CLASSES)
+
+    def forward(self, x):
+        patches = self.patch_embed["proj"](x).flatten(2).transpose(1, 2)
+        learned = [token.expand(len(x), -1, -1) for token in (self.cls_token, self.dist_token)]
+        x = torch.cat([*learned, patches], 1) + self.pos_embed
+        q, k, v = self.qkv(self.norm1(x)).view(len(x), 6, 3, 3, 4).permute(2, 0, 3, 1, 4)
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = self.norm((x + self.proj(mixed))[:, :2])
+        return self.head(x[:, 0]), self.head_dist(x[:, 1])
+
 
 class Net(torch.nn.Module):
     def __init__(self, outputs=CLASSES):
@@ -106,6 +151,10 @@ def make(folder):
         save_file(net.state_dict(), f"{folder}/{name}.safetensors")
     torch.manual_seed(3)
     save_file(Net(1).state_dict(), f"{folder}/single.safetensors")
+    torch.manual_seed(4)
+    save_file(Tokens().state_dict(), f"{folder}/tokens.safetensors")
+    with open(f"{folder}/tokens.ini", "w") as file:
+        file.write(TOKENS)
     sets, values = write_tables(folder, pixels, random)
     numpy.savez(f"{folder}/data.npz", pixels=pixels, labels=labels, sets=sets, values=values)
 
@@ -203,11 +252,30 @@ def hard(logits, labels, teacher):
     return 0.5 * cross_entropy(logits, labels, teacher) + 0.5 * by_teacher
 
 
+def token_hard(heads, labels, teacher):
+    """Touvron et al. 2021, of a distillation token."""
+    by_teacher = torch.nn.functional.cross_entropy(heads[1], teacher.argmax(1))
+    return 0.4 * cross_entropy(heads[0], labels, teacher) + 0.6 * by_teacher
+
+
+def token_soft(heads, labels, teacher):
+    alone = softened(3, 1)(heads[1], labels, teacher)
+    return 0.3 * cross_entropy(heads[0], labels, teacher) + 0.7 * alone
+
+
+def token_alone(heads, labels, teacher):
+    """Without a teacher the heads' mean learns the labels."""
+    return cross_entropy((heads[0] + heads[1]) / 2, labels, teacher)
+
+
 RECIPES = {
     "multilabel": (Sgd, 0.1, 0, multilabel),
     "huber": (Sgd, 0.1, 0, huber),
     "soft": (Sgd, 0.05, 0, softened(3, 0.7)),
     "hard": (Sgd, 0.05, 0, hard),
+    "token-hard": (Sgd, 0.05, 0, token_hard),
+    "token-soft": (Sgd, 0.05, 0, token_soft),
+    "token-alone": (Sgd, 0.05, 0, token_alone),
     "lion": (Lion, 0.0003, 0.1, cross_entropy),
     "muon": (Muon, 0.02, 0.1, cross_entropy),
     "swa": (Sgd, 0.05, 0, cross_entropy),
@@ -234,6 +302,10 @@ def trace(folder, recipe, dtype):
     if recipe == "huber":
         nets["student"] = Net(1)
         nets["student"].load_state_dict(load_file(f"{folder}/single.safetensors"))
+        nets["student"].to(dtype)
+    if recipe.startswith("token"):
+        nets["student"] = Tokens()
+        nets["student"].load_state_dict(load_file(f"{folder}/tokens.safetensors"))
         nets["student"].to(dtype)
     student, teacher = nets["student"].train(), nets["teacher"].eval()
     stepper = optimizer(student, lr, decay)

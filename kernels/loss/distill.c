@@ -1,15 +1,20 @@
 /* distill: the loss of every image by its label and by a teacher's logits z, the third input:
  *
- *     y = (1 - alpha) * softmax_cross_entropy(x, t) + alpha * d
+ *     y = (1 - alpha) * softmax_cross_entropy(x, t) + alpha * d(v),  v = x
  *
  * soft (Hinton, Vinyals, Dean 2015), with T the temperature and p(v) = softmax(v / T):
- *     d = T^2 * sum over c of p(z)[c] * (log p(z)[c] - log p(x)[c])
- * hard (Touvron et al. 2021): d = softmax_cross_entropy(x, the class of the largest z, the first of equals).
+ *     d(v) = T^2 * sum over c of p(z)[c] * (log p(z)[c] - log p(v)[c])
+ * hard (Touvron et al. 2021), with c the class of the largest z, the first of equals:
+ *     d(v) = softmax_cross_entropy(v, c)
+ *
+ * distill_heads: the same for a network with a head of its own for the teacher, whose logits v are the fourth
+ * input (the distillation token of Touvron et al. 2021).
  *
  * Labels are smoothed, the teacher's classes are not. Backward is that of the mean over the n images of the
  * call, times loss_weight and the loss scale, as softmax_cross_entropy's:
- *     d_x[c] = ((1 - alpha) * (softmax(x)[c] * sum(t) - t[c]) + alpha * e[c]) * loss_weight * loss_scale / n
- *     soft: e[c] = T * (p(x)[c] - p(z)[c]);  hard: e[c] = softmax(x)[c] - (1 for that class, else 0) */
+ *     d_x[c] = (1 - alpha) * (softmax(x)[c] * sum(t) - t[c]) * loss_weight * loss_scale / n
+ *     d_v[c] = alpha * e[c] * loss_weight * loss_scale / n, which distill adds to d_x
+ *     soft: e[c] = T * (p(v)[c] - p(z)[c]);  hard: e[c] = softmax(v)[c] - (1 for that class, else 0) */
 #include "kernels/loss/distill.h"
 
 #include <math.h>
@@ -19,14 +24,20 @@
 #include "kernels/cpu.h"
 #include "kernels/loss/loss_targets.h"
 
+/* Inputs behind the logits. */
+enum { TARGETS = 1, GUIDE, HEAD };
+
 static bool distill_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                           struct reason *reason)
 {
-    char student[SHAPE_TEXT], teacher[SHAPE_TEXT];
+    char student[SHAPE_TEXT], other[SHAPE_TEXT];
     if (!targets_shape(x, false, y, reason)) return false;
-    if (shape_equal(x[0], x[2])) return true;
-    return because(reason, "the teacher's logits have shape %s, the network's %s", shape_text(x[2], teacher),
-                   shape_text(x[0], student));
+    for (int i = 2; i < x_count; i++)
+        if (!shape_equal(x[0], x[i]))
+            return because(reason, "the %s logits have shape %s, the network's %s",
+                           i == 2 ? "teacher's" : "second head's", shape_text(x[i], other),
+                           shape_text(x[0], student));
+    return true;
 }
 
 static enum dtype distill_output_dtype(const void *settings, enum dtype input)
@@ -44,13 +55,14 @@ static int distill_saved(const void *settings, int x_count, const struct tensor 
 
 static unsigned distill_reads(const void *settings, enum phase phase) { return READS_X | READS_SAVED; }
 
-static bool distill_no_gradient(int input) { return input > 0; }
+static bool distill_no_gradient(int input) { return input == TARGETS || input == GUIDE; }
 
 /* One image. */
 struct image {
     const struct call *call;
     const struct distill *s;
     int64_t number, classes;
+    int taught;                /* the input that learns from the teacher */
 };
 
 static double logit(const struct image *i, int input, int64_t c)
@@ -76,7 +88,7 @@ static int64_t teacher_class(const struct image *i)
 {
     int64_t best = 0;
     for (int64_t c = 1; c < i->classes; c++)
-        if (logit(i, 2, c) > logit(i, 2, best)) best = c;
+        if (logit(i, GUIDE, c) > logit(i, GUIDE, best)) best = c;
     return best;
 }
 
@@ -93,10 +105,11 @@ static double label_loss(const struct image *i, double sum)
 static double teacher_loss(const struct image *i, const double sums[DISTILL_SAVED])
 {
     double t = i->s->temperature, loss = 0;
-    if (i->s->kind == DISTILL_HARD) return sums[DISTILL_SUM] - logit(i, 0, (int64_t)sums[DISTILL_TEACHER]);
+    if (i->s->kind == DISTILL_HARD)
+        return sums[DISTILL_WARM_SUM] - logit(i, i->taught, (int64_t)sums[DISTILL_TEACHER]);
     for (int64_t c = 0; c < i->classes; c++) {
-        double teacher = logit(i, 2, c) / t - sums[DISTILL_TEACHER];
-        loss += exp(teacher) * (teacher - (logit(i, 0, c) / t - sums[DISTILL_WARM_SUM]));
+        double teacher = logit(i, GUIDE, c) / t - sums[DISTILL_TEACHER];
+        loss += exp(teacher) * (teacher - (logit(i, i->taught, c) / t - sums[DISTILL_WARM_SUM]));
     }
     return t * t * loss;
 }
@@ -104,10 +117,11 @@ static double teacher_loss(const struct image *i, const double sums[DISTILL_SAVE
 static void forward_image(const struct image *i)
 {
     bool hard = i->s->kind == DISTILL_HARD;
+    double t = hard ? 1 : i->s->temperature;
     double sums[DISTILL_SAVED] = {
         [DISTILL_SUM] = log_sum(i, 0, 1),
-        [DISTILL_WARM_SUM] = hard ? 0 : log_sum(i, 0, i->s->temperature),
-        [DISTILL_TEACHER] = hard ? (double)teacher_class(i) : log_sum(i, 2, i->s->temperature),
+        [DISTILL_WARM_SUM] = log_sum(i, i->taught, t),
+        [DISTILL_TEACHER] = hard ? (double)teacher_class(i) : log_sum(i, GUIDE, t),
     };
     tensor_set(&i->call->y, i->number, (1 - i->s->alpha) * label_loss(i, sums[DISTILL_SUM]) +
                                            i->s->alpha * teacher_loss(i, sums));
@@ -115,14 +129,13 @@ static void forward_image(const struct image *i)
         tensor_set(&i->call->saved[0], i->number * DISTILL_SAVED + k, sums[k]);
 }
 
-/* `softmax`: of the network's own logits. */
-static double teacher_gradient(const struct image *i, const double sums[DISTILL_SAVED], double softmax,
-                               int64_t c)
+static double teacher_gradient(const struct image *i, const double sums[DISTILL_SAVED], int64_t c)
 {
-    double t = i->s->temperature;
-    if (i->s->kind == DISTILL_HARD) return softmax - (c == (int64_t)sums[DISTILL_TEACHER]);
-    double own = exp(logit(i, 0, c) / t - sums[DISTILL_WARM_SUM]);
-    return t * (own - exp(logit(i, 2, c) / t - sums[DISTILL_TEACHER]));
+    double t = i->s->temperature, own = logit(i, i->taught, c);
+    if (i->s->kind == DISTILL_HARD)
+        return exp(own - sums[DISTILL_WARM_SUM]) - (c == (int64_t)sums[DISTILL_TEACHER]);
+    own = exp(own / t - sums[DISTILL_WARM_SUM]);
+    return t * (own - exp(logit(i, GUIDE, c) / t - sums[DISTILL_TEACHER]));
 }
 
 static void backward_image(const struct image *i)
@@ -134,16 +147,20 @@ static void backward_image(const struct image *i)
         sums[k] = tensor_get(&call->saved[0], i->number * DISTILL_SAVED + k);
     for (int64_t c = 0; c < i->classes; c++) all += target(i, c);
     for (int64_t c = 0; c < i->classes; c++) {
-        double softmax = exp(logit(i, 0, c) - sums[DISTILL_SUM]);
-        double label = softmax * all - target(i, c), teacher = teacher_gradient(i, sums, softmax, c);
-        tensor_set(&call->d_x[0], i->number * i->classes + c,
-                   ((1 - alpha) * label + alpha * teacher) * factor);
+        int64_t at = i->number * i->classes + c;
+        double label = (1 - alpha) * (exp(logit(i, 0, c) - sums[DISTILL_SUM]) * all - target(i, c));
+        double teacher = alpha * teacher_gradient(i, sums, c);
+        if (i->taught == 0) label += teacher;
+        if (call->d_x[0].data) tensor_set(&call->d_x[0], at, label * factor);
+        if (i->taught > 0 && call->d_x[i->taught].data)
+            tensor_set(&call->d_x[i->taught], at, teacher * factor);
     }
 }
 
 static struct image image_of(const struct call *call, int64_t number)
 {
-    return (struct image){call, call->settings, number, call->x[0].shape.c};
+    return (struct image){call, call->settings, number, call->x[0].shape.c,
+                          call->x_count > HEAD ? HEAD : 0};
 }
 
 static enum status distill_forward(const struct call *call)
@@ -160,7 +177,6 @@ static enum status distill_forward(const struct call *call)
 static enum status distill_backward(const struct call *call)
 {
     int64_t n = call->x[0].shape.n;
-    if (!call->d_x[0].data) return OK;
 #pragma omp parallel for schedule(static) if (n * call->x[0].shape.c > BLOCK)
     for (int64_t k = 0; k < n; k++) {
         const struct image image = image_of(call, k);
@@ -196,6 +212,13 @@ static const struct op_example examples[] = {
     {"temperature=0.5", 3, {SHAPE(7, 1100), SHAPE(7, 1), SHAPE(7, 1100)}},
     {0},
 };
+static const struct op_example head_examples[] = {
+    {"", 4, {SHAPE(3, 10), SHAPE(3, 1), SHAPE(3, 10), SHAPE(3, 10)}},
+    {"label_smoothing=0.1 alpha=0.9 temperature=4", 4,
+     {SHAPE(2, 24), SHAPE(2, 1), SHAPE(2, 24), SHAPE(2, 24)}},
+    {"label_smoothing=0.1 kind=hard", 4, {SHAPE(3, 5), SHAPE(3, 6), SHAPE(3, 5), SHAPE(3, 5)}},
+    {0},
+};
 static const struct op_example large[] = {
     {"label_smoothing=0.1 temperature=4", 3, {SHAPE(3, 21841), SHAPE(3, 1), SHAPE(3, 21841)}},
     {"kind=hard alpha=0.7", 3, {SHAPE(3, 21841), SHAPE(3, 1), SHAPE(3, 21841)}},
@@ -220,4 +243,22 @@ const struct op distill_op = {
     .cuda = ON_CUDA(distill_cuda),
     .examples = examples,
     .large = large,
+};
+
+const struct op distill_heads_op = {
+    .name = "distill_heads",
+    .help = "Softmax cross entropy of each image, by its label and, of a head of its own, by a teacher.",
+    .settings_size = sizeof(struct distill),
+    .fields = fields,
+    .min_inputs = 4,
+    .max_inputs = 4,
+    .internal = true,
+    .root = true,
+    .shape = distill_shape,
+    .output_dtype = distill_output_dtype,
+    .saved = distill_saved,
+    .reads = distill_reads,
+    .no_gradient = distill_no_gradient,
+    .reference = &reference,
+    .examples = head_examples,
 };

@@ -247,11 +247,16 @@ static bool has_other_grid(const struct loading *loading, const struct parameter
     return has_positions(loading, parameter, found, embedding) && position_embedding_moves(embedding);
 }
 
+static bool is_classifier(const struct loading *loading, const struct parameter *parameter)
+{
+    return loading->classifier >= 0 && graph_is_classifier(loading->graph, parameter->node);
+}
+
 /* What may differ in a file to be fine-tuned: the classifier, and the channels and the size of the images. */
 static bool may_differ(struct loading *loading, const struct parameter *parameter,
                        const struct wanted *wanted, const struct weights_entry *found, int *entry)
 {
-    if (parameter->node == loading->classifier && other_classes(&found->shape, &wanted->shape)) {
+    if (is_classifier(loading, parameter) && other_classes(&found->shape, &wanted->shape)) {
         loading->fresh = true;
         loading->classes = found->shape.dim[0];
         *entry = -1;
@@ -275,7 +280,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
     int entry = entry_of(loading, wanted->name);
     if (entry < 0) {
         if (text_ends_in(parameter->name, ".num_batches_tracked")) return -1;
-        if (parameter->node == loading->classifier) {
+        if (is_classifier(loading, parameter)) {
             loading->fresh = loading->headless = true;
             return -1;
         }
@@ -345,7 +350,7 @@ static enum status move_rows(const struct loading *loading, int param, void *buf
 
 static bool has_rows(const struct loading *loading, const struct parameter *parameter)
 {
-    return loading->rows && parameter->node == loading->classifier && parameter->spec.shape.rank > 0 &&
+    return loading->rows && is_classifier(loading, parameter) && parameter->spec.shape.rank > 0 &&
            parameter->spec.shape.dim[0] == loading->graph->classes;
 }
 
@@ -435,7 +440,7 @@ static enum status load_all(struct loading *loading)
     int *entries = find_entries(loading, &problems);
     enum status status = problems_report(loading->file->path, loading->options->lenient, &problems);
     for (int i = 0; loading->store && status == OK && i < count; i++) {
-        bool fresh = loading->fresh && loading->graph->params[i].node == loading->classifier;
+        bool fresh = loading->fresh && is_classifier(loading, &loading->graph->params[i]);
         if (entries[i] >= 0 && !fresh) status = load_param(loading, i, entries[i]);
     }
     free(entries);

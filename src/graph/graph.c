@@ -147,12 +147,31 @@ void graph_layers_behind(const struct graph *graph, bool by_block, int *layers)
     }
 }
 
-int graph_classifier(const struct graph *graph)
+static int last_with_weights(const struct graph *graph, int node)
 {
-    int node = graph->output;
     while (graph->nodes[node].param_count == 0 && graph->nodes[node].input_count > 0)
         node = graph->nodes[node].inputs[0];
     return node;
+}
+
+int graph_classifier(const struct graph *graph)
+{
+    return last_with_weights(graph, graph->output);
+}
+
+bool graph_heads(const struct graph *graph, int heads[2])
+{
+    const struct node *last = &graph->nodes[graph->output];
+    if (!last->op || strcmp(last->op->name, "mean") != 0 || last->input_count != 2) return false;
+    for (int i = 0; i < 2; i++) heads[i] = last->inputs[i];
+    return true;
+}
+
+bool graph_is_classifier(const struct graph *graph, int node)
+{
+    int heads[2];
+    if (node == graph_classifier(graph)) return true;
+    return graph_heads(graph, heads) && node == last_with_weights(graph, heads[1]);
 }
 
 static int64_t matrix_rows(const struct op_param *spec)

@@ -65,8 +65,15 @@ void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes);
  * an outermost block counts as one layer; into layers[graph->count]. */
 void graph_layers_behind(const struct graph *graph, bool by_block, int *layers);
 
-/* The last layer with weights, which is the classifier; 0: there is none. */
+/* The last layer with weights, which is the classifier; that of the first head, if there are two; 0: none. */
 int graph_classifier(const struct graph *graph);
+
+/* Whether the network ends in the mean of two heads, and the nodes of their outputs. With a teacher, the
+ * first learns the labels, and the second from the teacher. */
+bool graph_heads(const struct graph *graph, int heads[2]);
+
+/* Whether a node is the classifier, or that of one of two heads. */
+bool graph_is_classifier(const struct graph *graph, int node);
 
 /* The part of a network up to a node, whose output it has; with `mean`, the mean over the node's pixels. Its
  * parameters are the first ones of the whole network's. */

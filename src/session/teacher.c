@@ -148,8 +148,13 @@ static enum status load_network(const struct teacher_options *options, const cha
     return status;
 }
 
-static enum status check_options(const struct settings *settings)
+static enum status check_options(const struct teacher_options *options)
 {
+    const struct settings *settings = options->settings;
+    int heads[2];
+    if (options->device != DEVICE_CPU && graph_heads(options->student, heads))
+        return settings_refuse(settings, "train", "teacher",
+                               "a network with a head for the teacher is trained on the CPU only");
     if (settings->parallel.stages > 1)
         return settings_refuse(settings, "train", "teacher",
                                "is not possible in a pipeline (parallel.stages)");
@@ -174,7 +179,7 @@ enum status teacher_open(const struct teacher_options *options, struct teacher *
     const char *named = options->settings->train.teacher;
     if (!named || !*named) return OK;
     char *given = settings_path(options->settings, options->file, named);
-    enum status status = check_options(options->settings);
+    enum status status = check_options(options);
     if (status == OK) status = weights_path(given, &teacher->path);
     if (status == OK) note_path(options->settings, given);
     free(given);

@@ -9,6 +9,8 @@
 #include "compile/ir/program_parts.h"
 #include "kernels/loss/loss_targets.h"
 
+enum { LOSS_INPUTS = 4 };
+
 struct lowering {
     struct program *program;
     const struct graph *graph;
@@ -19,6 +21,7 @@ struct lowering {
     int images;                  /* in a micro-batch */
     const struct op *loss;
     const void *loss_settings;
+    int loss_inputs[LOSS_INPUTS];   /* nodes; the second, the labels, is none */
 };
 
 /* Kernel plans of instructions without a node come after those of nodes. */
@@ -130,12 +133,13 @@ static void lower_micro_batch(struct lowering *l, int micro_batch)
         if (l->teaches[node]) lower_node(l, node, micro_batch, outputs);
     for (int node = 1; node < l->graph->count; node++)
         if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
-    int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch),
-               outputs[l->graph->teacher]};
+    int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch)};
+    int loss_x[LOSS_INPUTS];
+    for (int i = 0; i < LOSS_INPUTS; i++) loss_x[i] = i == 1 ? x[1] : outputs[l->loss_inputs[i]];
     struct result_op loss = {l->loss->name, l->loss_settings, KERNEL_PLAN_LOSS, l->loss->max_inputs,
                              program->loss};
     struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
-    if (program->loss >= 0) lower_result(l, &loss, x, micro_batch);
+    if (program->loss >= 0) lower_result(l, &loss, loss_x, micro_batch);
     if (program->rank >= 0) lower_result(l, &rank, x, micro_batch);
     if (program->logits >= 0) {
         const void *settings = build_settings(program, build_op("cast"), text_copy("to=fp32"));
@@ -245,7 +249,12 @@ static void choose_loss(struct lowering *l)
     const struct loss_row *row = &loss_table[options->loss];
     bool distills = l->graph->teacher > 0 && options->distill;
     const char *settings = distills ? options->distill : row->settings;
-    l->loss = build_op(distills ? "distill" : row->op);
+    int heads[2] = {l->graph->output, l->graph->output};
+    bool two = distills && graph_heads(l->graph, heads);
+    l->loss = build_op(two ? "distill_heads" : distills ? "distill" : row->op);
+    l->loss_inputs[0] = heads[0];
+    l->loss_inputs[2] = l->graph->teacher;
+    l->loss_inputs[3] = heads[1];
     l->loss_settings = build_settings(l->program, l->loss,
                                       text_format("%s%slabel_smoothing=%.17g", settings, *settings ? " " : "",
                                                   options->label_smoothing));
