@@ -29,7 +29,8 @@ TIMM = {"convnext_tiny": "convnext_tiny", "convnext_small": "convnext_small", "d
         "vit_l_16": "vit_large_patch16_224"}
 TIMM.update({name: name for name in """convnextv2_tiny deit3_small_patch16_224 deit3_base_patch16_224
 vit_tiny_patch16_224 vit_small_patch16_224 vit_small_patch14_dinov2 vit_base_patch14_dinov2
-vit_small_patch14_reg4_dinov2""".split()})
+vit_small_patch14_reg4_dinov2 deit_tiny_distilled_patch16_224 deit_small_distilled_patch16_224
+deit_base_distilled_patch16_224""".split()})
 SMALL = dict(hidden_size=384, num_attention_heads=6)
 HF = {"resnet18": ("ResNet", dict(depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
       "resnet34": ("ResNet", dict(depths=[3, 4, 6, 3], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
@@ -42,6 +43,10 @@ HF = {"resnet18": ("ResNet", dict(depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 25
       "vit_b_32": ("ViT", dict(patch_size=32)),
       "vit_l_16": ("ViT", dict(hidden_size=1024, num_attention_heads=16, num_hidden_layers=24,
                                intermediate_size=4096)),
+      "deit_tiny_distilled_patch16_224": ("DeiT", dict(hidden_size=192, num_attention_heads=3,
+                                                       intermediate_size=768)),
+      "deit_small_distilled_patch16_224": ("DeiT", dict(intermediate_size=1536, **SMALL)),
+      "deit_base_distilled_patch16_224": ("DeiT", {}),
       "vit_small_patch14_dinov2": ("Dinov2", SMALL), "vit_base_patch14_dinov2": ("Dinov2", {}),
       "vit_small_patch14_reg4_dinov2": ("Dinov2WithRegisters", dict(patch_size=14, **SMALL)),
       "swin_t": ("Swin", {}), "swin_s": ("Swin", dict(depths=[2, 2, 18, 2])),
@@ -64,7 +69,14 @@ def network(library, arch):
 
     kind, settings = HF[arch]
     config = getattr(transformers, kind + "Config")(num_labels=1000, **settings)
-    return getattr(transformers, kind + "ForImageClassification")(config)
+    return classifier_of(kind)(config)
+
+
+def classifier_of(kind):
+    import transformers
+
+    heads = "ForImageClassificationWithTeacher" if kind == "DeiT" else "ForImageClassification"
+    return getattr(transformers, kind + heads)
 
 
 def logits_of(net, pixels):
@@ -135,13 +147,10 @@ def load_strictly(library, arch, path, tensors):
     import os
     import shutil
 
-    import transformers
-
     os.makedirs(path + ".back", exist_ok=True)
     shutil.copy(path + "/config.json", path + ".back")
     shutil.copy(path + ".safetensors", path + ".back/model.safetensors")
-    kind = getattr(transformers, HF[arch][0] + "ForImageClassification")
-    _, found = kind.from_pretrained(path + ".back", output_loading_info=True)
+    _, found = classifier_of(HF[arch][0]).from_pretrained(path + ".back", output_loading_info=True)
     if any(found.values()):
         raise ValueError(f"{path}: {found}")
 

@@ -20,7 +20,7 @@ def network(name, side, classes=1000):
     """torchvision's network of this name or, where it has none, timm's, for images of this size."""
     import torchvision
 
-    transformer = name.startswith(("vit_", "deit3_"))
+    transformer = name.startswith(("vit_", "deit3_", "deit_"))
     if name in torchvision.models.list_models():
         apart = {"aux_logits": False} if name == "googlenet" else {"image_size": side} if transformer else {}
         return torchvision.models.get_model(name, weights=None, num_classes=classes, **apart)

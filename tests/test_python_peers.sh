@@ -56,7 +56,8 @@ nets='resnet18 shufflenet_v2_x1_0 vit_b_32/64 swin_t/64'
 [ -z "${AMPTRAIN_TORTURE-}" ] || ! "$python" -c 'import timm' 2>/dev/null ||
     nets="$nets mobilenetv4_conv_small mobilenetv4_conv_medium resnet50d convnextv2_tiny vit_tiny_patch16_224
     vit_small_patch16_224 deit3_small_patch16_224 deit3_base_patch16_224/64 vit_small_patch14_dinov2/112
-    vit_base_patch14_dinov2/56 vit_small_patch14_reg4_dinov2/112"
+    vit_base_patch14_dinov2/56 vit_small_patch14_reg4_dinov2/112
+    deit_tiny_distilled_patch16_224 deit_small_distilled_patch16_224/64"
 # The first steps of training.
 traces='deit3_small_patch16_224/48 swin_t/64'
 [ -z "${AMPTRAIN_TORTURE-}" ] ||

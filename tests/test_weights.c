@@ -27,6 +27,7 @@ static const struct {
 } networks[] = {
     {"hf", "convnext_tiny", 182, 0x0ae266fe},
     {"hf", "regnet_y_400mf", 384, 0x92bc969b},
+    {"hf", "deit_tiny_distilled_patch16_224", 203, 0x563e5481},
     {"hf", "resnet18", 122, 0x323bc132},
     {"hf", "resnet50", 320, 0xb179fe29},
     {"hf", "vit_tiny_patch16_224", 200, 0x500018b6},
@@ -38,6 +39,7 @@ static const struct {
     {"timm", "convnext_base", 344, 0xcef86eb6},
     {"timm", "convnextv2_tiny", 200, 0x99e73a08},
     {"timm", "deit3_small_patch16_224", 176, 0xa9b31682},
+    {"timm", "deit_tiny_distilled_patch16_224", 155, 0xbcf94ecd},
     {"timm", "densenet121", 727, 0xc84f92cc},
     {"timm", "efficientnet_b0", 360, 0x795a39d5},
     {"timm", "mobilenet_v2", 314, 0x362a2dc3},

@@ -23,7 +23,9 @@ NAMES = """alexnet vgg11_bn vgg16 vgg16_bn googlenet resnet18 resnet34 resnet50 
            swin_b""".split()
 TIMM = """mobilenetv4_conv_small mobilenetv4_conv_medium resnet50d convnextv2_tiny vit_tiny_patch16_224
           vit_small_patch16_224 deit3_small_patch16_224 deit3_base_patch16_224 vit_small_patch14_dinov2
-          vit_base_patch14_dinov2 vit_small_patch14_reg4_dinov2""".split()
+          vit_base_patch14_dinov2 vit_small_patch14_reg4_dinov2
+          deit_tiny_distilled_patch16_224 deit_small_distilled_patch16_224
+          deit_base_distilled_patch16_224""".split()
 
 
 def layers(shapes):

@@ -15,7 +15,8 @@ TIMM = {"convnext_tiny": "convnext_tiny", "convnext_base": "convnext_base", "den
         "vgg11_bn": "vgg11_bn", "vgg16": "vgg16", "wide_resnet50_2": "wide_resnet50_2"}
 TIMM.update({"vit_b_16": "vit_base_patch16_224", "swin_t": "swin_tiny_patch4_window7_224"})
 TIMM.update({name: name for name in ("convnextv2_tiny", "deit3_small_patch16_224", "vit_tiny_patch16_224",
-                                     "vit_small_patch14_reg4_dinov2")})
+                                     "vit_small_patch14_reg4_dinov2",
+                                     "deit_tiny_distilled_patch16_224")})
 HF = {"convnext_tiny": (hf.ConvNextForImageClassification, hf.ConvNextConfig()),
       "regnet_y_400mf": (hf.RegNetForImageClassification, hf.RegNetConfig(
           depths=[1, 3, 6, 6], hidden_sizes=[48, 104, 208, 440], groups_width=8)),
@@ -30,6 +31,8 @@ HF = {"convnext_tiny": (hf.ConvNextForImageClassification, hf.ConvNextConfig()),
                                         hf.Dinov2WithRegistersConfig(
                                             hidden_size=384, num_attention_heads=6, image_size=518,
                                             patch_size=14)),
+      "deit_tiny_distilled_patch16_224": (hf.DeiTForImageClassificationWithTeacher, hf.DeiTConfig(
+          hidden_size=192, num_attention_heads=3, intermediate_size=768)),
       "swin_s": (hf.SwinForImageClassification, hf.SwinConfig(depths=[2, 2, 18, 2]))}
 
 
