@@ -16,6 +16,7 @@
 #include "checkpoint/weights_identify.h"
 #include "checkpoint/weights_names.h"
 #include "graph/model.h"
+#include "graph/norm_eps.h"
 
 /* The weights of one file, or the mean of several, chosen for another. */
 struct export {
@@ -301,6 +302,24 @@ static enum status open_names(struct export *export, const char *library, const 
                                            export->from[0].path, library, arch);
 }
 
+/* Their network may compute something else of the same weights. */
+static void say_norm_eps(const struct export *export, const char *library, double eps)
+{
+    double theirs = export->names.usual.norm_eps;
+    if (norm_eps_differs(eps, theirs))
+        log_warning("%s: norms of this network have eps %g, those of %s's %g: its results will differ",
+                    export->from[0].path, eps, weights_library_title(library), theirs);
+}
+
+static enum status choose_described(struct export *export, const char *library, const char *arch)
+{
+    double eps;
+    TRY(open_names(export, library, arch));
+    TRY(weights_norm_eps(&export->from[0], &eps));
+    say_norm_eps(export, library, eps);
+    return choose(export);
+}
+
 /* ---- Files of other libraries ---- */
 
 static enum status add_recognised(struct export *export, const struct graph *graph, const int *entries)
@@ -317,11 +336,13 @@ static enum status add_recognised(struct export *export, const struct graph *gra
     return OK;
 }
 
-static enum status choose_in_graph(struct export *export, const char *library, const char *arch, int classes)
+static enum status choose_in_graph(struct export *export, const char *library,
+                                   const struct weights_identity *identity)
 {
+    const char *arch = identity->arch;
     struct search_paths paths = search_paths_find();
     const struct model_options model = {.arch = arch, .folders = (const char *const *)paths.models,
-                                        .classes = classes, .dropout = -1};
+                                        .classes = identity->classes, .dropout = -1};
     struct weights_match match = {0};
     struct graph graph;
     enum status status = model_load(&model, &graph);
@@ -329,6 +350,8 @@ static enum status choose_in_graph(struct export *export, const char *library, c
     TRY(status);
     status = open_names(export, library, arch);
     if (status == OK) status = weights_match(&export->from[0], &graph, &match);
+    double eps = identity->norm_eps > 0 ? identity->norm_eps : norm_eps_of(&graph);
+    if (status == OK) say_norm_eps(export, library, eps);
     if (status == OK) status = add_recognised(export, &graph, match.entries);
     weights_match_free(&match);
     graph_free(&graph);
@@ -340,7 +363,7 @@ static enum status choose_recognised(struct export *export, const char *library)
 {
     struct weights_identity identity;
     TRY(weights_identify(export->from[0].path, &identity));
-    enum status status = choose_in_graph(export, library, identity.arch, identity.classes);
+    enum status status = choose_in_graph(export, library, &identity);
     weights_identity_free(&identity);
     return status;
 }
@@ -380,8 +403,7 @@ static enum status export_all(struct export *export, const char *library, const 
     if (library && !arch) {
         TRY(choose_recognised(export, library));
     } else {
-        TRY(open_names(export, library, arch));
-        TRY(choose(export));
+        TRY(library ? choose_described(export, library, arch) : choose(export));
     }
     if (library) add_constants(export, library);
     if (export->averages) log_info("%s: using the averaged weights (ema)", export->from[0].path);

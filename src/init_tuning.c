@@ -215,7 +215,7 @@ static void add_network(const struct init_tuning *tuning, const struct init_find
     init_add(out, "arch", "the network that the weights fit", "%s", tuning->weights.arch);
     init_add_path(out, "weights", tuning->path, file, "but not the classifier");
     if (tuning->weights.norm_eps > 0)
-        init_add(out, "norm_eps", "as config.json says: of all layer norms", "%g", tuning->weights.norm_eps);
+        init_add(out, "norm_eps", "as the weights want it: of all norms", "%g", tuning->weights.norm_eps);
     text_add(out, "\n[train]\n");
     init_add(out, "epochs",
              found->images < 3000 ? "few images are seen more often" : "pretrained weights need few epochs",

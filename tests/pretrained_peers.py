@@ -17,16 +17,19 @@ efficientnet_v2_s efficientnet_v2_m googlenet mobilenet_v2 mobilenet_v3_large mo
 regnet_y_400mf regnet_y_8gf regnet_y_16gf regnet_y_32gf resnet18 resnet34 resnet50 resnet101 resnet152
 resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1 swin_t swin_s swin_b vgg11_bn vgg16 vgg16_bn vit_b_16
 vit_b_32 vit_l_16 vit_h_14 wide_resnet50_2""".split()
-TIMM = {"convnext_tiny": "convnext_tiny", "convnext_small": "convnext_small", "densenet121": "densenet121",
-        "efficientnet_b0": "efficientnet_b0", "mobilenet_v2": "mobilenetv2_100",
-        "mobilenetv4_conv_small": "mobilenetv4_conv_small",
-        "mobilenetv4_conv_medium": "mobilenetv4_conv_medium",
-        "regnet_y_400mf": "regnety_004", "resnet18": "resnet18", "resnet50": "resnet50",
-        "resnet50d": "resnet50d", "resnext50_32x4d": "resnext50_32x4d", "vgg11_bn": "vgg11_bn",
+TIMM = {"convnext_tiny": "convnext_tiny", "convnext_small": "convnext_small",
+        "convnext_base": "convnext_base", "densenet121": "densenet121", "efficientnet_b0": "efficientnet_b0",
+        "mobilenet_v2": "mobilenetv2_100", "mobilenet_v3_large": "mobilenetv3_large_100",
+        "mobilenet_v3_small": "mobilenetv3_small_100", "mobilenetv4_conv_small": "mobilenetv4_conv_small",
+        "mobilenetv4_conv_medium": "mobilenetv4_conv_medium", "regnet_y_400mf": "regnety_004",
+        "regnet_y_8gf": "regnety_080_tv", "regnet_y_16gf": "regnety_160", "regnet_y_32gf": "regnety_320",
+        "resnet18": "resnet18", "resnet34": "resnet34", "resnet50": "resnet50", "resnet101": "resnet101",
+        "resnet152": "resnet152", "resnet50d": "resnet50d", "resnext50_32x4d": "resnext50_32x4d",
+        "vgg11_bn": "vgg11_bn", "vgg16": "vgg16", "vgg16_bn": "vgg16_bn",
         "wide_resnet50_2": "wide_resnet50_2", "swin_t": "swin_tiny_patch4_window7_224",
         "swin_s": "swin_small_patch4_window7_224", "swin_b": "swin_base_patch4_window7_224",
         "vit_b_16": "vit_base_patch16_224", "vit_b_32": "vit_base_patch32_224",
-        "vit_l_16": "vit_large_patch16_224"}
+        "vit_l_16": "vit_large_patch16_224", "vit_h_14": "vit_huge_patch14_224"}
 TIMM.update({name: name for name in """convnextv2_tiny deit3_small_patch16_224 deit3_base_patch16_224
 vit_tiny_patch16_224 vit_small_patch16_224 vit_small_patch14_dinov2 vit_base_patch14_dinov2
 vit_small_patch14_reg4_dinov2 deit_tiny_distilled_patch16_224 deit_small_distilled_patch16_224
@@ -35,7 +38,14 @@ SMALL = dict(hidden_size=384, num_attention_heads=6)
 HF = {"resnet18": ("ResNet", dict(depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
       "resnet34": ("ResNet", dict(depths=[3, 4, 6, 3], hidden_sizes=[64, 128, 256, 512], layer_type="basic")),
       "resnet50": ("ResNet", {}), "resnet101": ("ResNet", dict(depths=[3, 4, 23, 3])),
+      "resnet152": ("ResNet", dict(depths=[3, 8, 36, 3])),
       "convnext_tiny": ("ConvNext", {}), "convnext_small": ("ConvNext", dict(depths=[3, 3, 27, 3])),
+      "convnext_base": ("ConvNext", dict(depths=[3, 3, 27, 3], hidden_sizes=[128, 256, 512, 1024])),
+      "convnextv2_tiny": ("ConvNextV2", {}),
+      "regnet_y_8gf": ("RegNet", dict(depths=[2, 4, 10, 1], hidden_sizes=[224, 448, 896, 2016],
+                                      groups_width=56)),
+      "regnet_y_16gf": ("RegNet", dict(depths=[2, 4, 11, 1], hidden_sizes=[224, 448, 1232, 3024],
+                                       groups_width=112)),
       "regnet_y_400mf": ("RegNet", dict(depths=[1, 3, 6, 6], hidden_sizes=[48, 104, 208, 440],
                                         groups_width=8)),
       "vit_tiny_patch16_224": ("ViT", dict(hidden_size=192, num_attention_heads=3, intermediate_size=768)),
@@ -47,6 +57,8 @@ HF = {"resnet18": ("ResNet", dict(depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 25
                                                        intermediate_size=768)),
       "deit_small_distilled_patch16_224": ("DeiT", dict(intermediate_size=1536, **SMALL)),
       "deit_base_distilled_patch16_224": ("DeiT", {}),
+      "vit_h_14": ("ViT", dict(patch_size=14, hidden_size=1280, num_attention_heads=16,
+                               num_hidden_layers=32, intermediate_size=5120)),
       "vit_small_patch14_dinov2": ("Dinov2", SMALL), "vit_base_patch14_dinov2": ("Dinov2", {}),
       "vit_small_patch14_reg4_dinov2": ("Dinov2WithRegisters", dict(patch_size=14, **SMALL)),
       "swin_t": ("Swin", {}), "swin_s": ("Swin", dict(depths=[2, 2, 18, 2])),

@@ -11,7 +11,9 @@
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_identify.h"
 #include "checkpoint/weights_names.h"
+#include "graph/graph_text.h"
 #include "graph/model.h"
+#include "graph/norm_eps.h"
 #include "tests/caught.h"
 #include "tests/rounds.h"
 #include "tests/unit.h"
@@ -335,7 +337,49 @@ static void test_norm_eps_of_card(void **state)
     }
 }
 
+static void expect_norm_eps(double expected)
+{
+    struct weights_identity found;
+    assert_int_equal(weights_identify(path, &found), OK);
+    assert_string_equal(found.arch, "mobilenet_v3_small");
+    if (found.norm_eps != expected) fail_msg("norm_eps is %g, not %g", found.norm_eps, expected);
+    weights_identity_free(&found);
+}
+
+/* timm's batch norms have another eps than torchvision's; a run that was given it says so under any names. */
+static void test_norm_eps_of_library(void **state)
+{
+    static const char *const libraries[] = {"torchvision", "timm", "timm"};
+    static const double expected[] = {0, 1e-5, 1e-4};
+    struct weights_names names;
+    struct text text = {0}, escaped = {0};
+    struct graph graph;
+    write_beside("config.json", "{}");
+    open_network("mobilenet_v3_small", 7, &graph);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weights_names_open(libraries[i], "mobilenet_v3_small", &names), OK);
+        write_network(&graph, &names, "");
+        weights_names_close(&names);
+        expect_norm_eps(expected[i]);
+        if (i == 1) {
+            assert_int_equal(norm_eps_set(1e-4, &graph), OK);
+            graph_text(&graph, &text);
+            text_json_string(&escaped, text.data);
+            described = text_format("\"arch\":\"mobilenet_v3_small\",\"graph\":%s", escaped.data);
+            text_free(&escaped);
+        }
+    }
+    free((char *)described);
+    described = "";
+    text_free(&text);
+    graph_free(&graph);
+}
+
 /* ---- What files of ours say of themselves ---- */
+
+#define OTHER_GRAPH                                                                                      \
+    "\"graph\":\"[input]\\nchannels = 3\\nsize = 8\\n[layers]\\npool = globalavgpool input\\n" \
+    "fc = linear pool units=$classes\\n\""
 
 static void test_described_files(void **state)
 {
@@ -346,8 +390,9 @@ static void test_described_files(void **state)
     } rows[] = {
         {"\"arch\":\"resnet20\"", OK, "is of the network resnet20, 10 classes"},
         {"\"arch\":\"other\"", OK, "is of the network resnet20, 10 classes"},
-        {"\"arch\":\"other\",\"graph\":\"[input]\\n\"", BAD_CHECKPOINT, "belongs to 'other', that is none"},
-        {"\"graph\":\"[input]\\n\"", BAD_CHECKPOINT, "belongs to a network that is none of those"},
+        {"\"arch\":\"other\"," OTHER_GRAPH, BAD_CHECKPOINT, "belongs to 'other', that is none"},
+        {OTHER_GRAPH, BAD_CHECKPOINT, "belongs to a network that is none of those"},
+        {"\"graph\":\"[input]\\n\"", BAD_CHECKPOINT, "file.safetensors"},
         {"\"config\":\"[train]\\nepochs = none\\n\"", BAD_CHECKPOINT, "its configuration is invalid"},
     };
     const struct weights_names ours = {0};
@@ -646,6 +691,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_networks), cmocka_unit_test(test_others), cmocka_unit_test(test_cards),
         cmocka_unit_test(test_card_of_network), cmocka_unit_test(test_norm_eps_of_card),
+        cmocka_unit_test(test_norm_eps_of_library),
         cmocka_unit_test(test_size_of_network), cmocka_unit_test(test_networks_with_the_same_tensors),
         cmocka_unit_test(test_names_that_cannot_be), cmocka_unit_test(test_names_by_rules),
         cmocka_unit_test(test_large_cards), cmocka_unit_test(test_described_files),

@@ -754,11 +754,17 @@ static void test_norm_eps(void **state)
             "fc = linear pool units=$classes\n", &graph);
     assert_true(norm_eps_of(&graph) == 0);
     graph_free(&graph);
+    options.norm_eps = 1e-4;
+    assert_int_equal(model_load_text(&options, "net.ini", INPUT "[layers]\na = batchnorm input\n"
+                                     "b = batchnorm a eps=1e-3\npool = globalavgpool b\n"
+                                     "fc = linear pool units=$classes\n", &graph), OK);
+    assert_true(norm_eps_of(&graph) == 1e-4);
+    graph_free(&graph);
     said[0] = '\0';
     options.norm_eps = 1e-5;
     assert_int_equal(model_load_text(&options, "net.ini", "[layers]\npool = globalavgpool input\n"
                                      "fc = linear pool units=$classes\n", &graph), USAGE);
-    assert_non_null(strstr(said, "model.norm_eps: the network 'net' has no layer norm"));
+    assert_non_null(strstr(said, "model.norm_eps: the network 'net' has neither layer norms nor batch"));
 }
 
 static void test_parameter_of_a_layer_that_ends_in_an_underscore(void **state)

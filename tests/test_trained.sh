@@ -125,6 +125,27 @@ ok "... but not under those of a library that lacks the network" says 2 "does no
     "$AMPTRAIN" export --weights vgg --names hf -o hf.safetensors
 ok "... or is unknown" says 2 "must be torchvision, timm or hf, not 'keras'" "$AMPTRAIN" export \
     --weights vgg --names keras -o keras.safetensors
+other_eps() { # of a network that its rules for MobileNetV3 fit
+    cat >mobilenet_v3_none.ini <<'END'
+[input]
+size = 8
+channels = 1
+[layers]
+features.0.0 = conv input filters=2 kernel=3 bias=no
+features.0.1 = batchnorm features.0.0 eps=0.001
+pool         = globalavgpool features.0.1
+classifier.3 = linear pool units=$classes
+END
+    for eps in auto 1e-5; do
+        "$AMPTRAIN" -q -s data.format=digits -s data.limit=20 -s train.epochs=1 -s train.batch=10 \
+            -s model.file=mobilenet_v3_none.ini -s model.norm_eps=$eps -s run.device=cpu -o eps-$eps || return 1
+    done
+    says 0 "norms of this network have eps 0.001, those of timm's 1e-05: its results will differ" \
+        "$AMPTRAIN" export --weights eps-auto --names timm -o eps.safetensors &&
+        says 0 "8 tensors" "$AMPTRAIN" export --weights eps-1e-5 --names timm -o eps.safetensors &&
+        ! grep "will differ" err
+}
+ok "a library whose norms have another eps" other_eps
 whole_exported() {
     "$AMPTRAIN" eval -q --json --weights lean.safetensors --val ../pictures | grep '^{"images":48,'
 }

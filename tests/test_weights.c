@@ -28,6 +28,7 @@ static const struct {
     {"hf", "convnext_tiny", 182, 0x0ae266fe},
     {"hf", "regnet_y_400mf", 384, 0x92bc969b},
     {"hf", "deit_tiny_distilled_patch16_224", 203, 0x563e5481},
+    {"hf", "convnextv2_tiny", 200, 0x624b11d7},
     {"hf", "resnet18", 122, 0x323bc132},
     {"hf", "resnet50", 320, 0xb179fe29},
     {"hf", "vit_tiny_patch16_224", 200, 0x500018b6},
@@ -43,6 +44,8 @@ static const struct {
     {"timm", "densenet121", 727, 0xc84f92cc},
     {"timm", "efficientnet_b0", 360, 0x795a39d5},
     {"timm", "mobilenet_v2", 314, 0x362a2dc3},
+    {"timm", "mobilenet_v3_large", 312, 0xc11d97f3},
+    {"timm", "mobilenet_v3_small", 244, 0xb02ed566},
     {"timm", "mobilenetv4_conv_medium", 464, 0x215fa32e},
     {"timm", "regnet_y_400mf", 384, 0x1246d04e},
     {"timm", "resnet18", 122, 0x74387e70},
@@ -737,7 +740,7 @@ static void test_other_norm_eps(void **state)
         assert_non_null(file);
         fprintf(file, "{\"model_type\":\"vit\",\"layer_norm_eps\":%s}", eps[i]);
         assert_int_equal(fclose(file), 0);
-        try_network(&(struct trial){norm_text, {0}, 0, 0, OK, i ? "" : "layer norms of these weights have eps "
+        try_network(&(struct trial){norm_text, {0}, 0, 0, OK, i ? "" : "norms of these weights have eps "
                                     "1e-12, this model's 1e-06: model.norm_eps = 1e-12"});
     }
     unlink(card);

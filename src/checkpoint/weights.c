@@ -194,6 +194,7 @@ struct loading {
     const struct weights_options *options;
     struct wanted *wanted;       /* by parameter */
     const char *library;         /* whose names the file has; NULL: ours */
+    double norm_eps;             /* of its networks; 0: as ours */
     bool *used;                  /* by entry of the file: a parameter has its name */
     int classifier;              /* node that may be initialised instead; -1: none */
     bool fresh, headless;        /* it does; because the file has no weights for it */
@@ -494,17 +495,19 @@ static void match_rows(struct loading *loading, const struct weights_options *op
                  loading->file->path, found, classes, options->class_names[missing], name);
 }
 
-/* The file beside the weights may have another eps than the network: results are then not quite those that
- * the weights were trained for. */
+/* The file beside the weights, or their library, may have another eps than the network: results are then not
+ * quite those that the weights were trained for. */
 static void say_norm_eps(const struct loading *loading)
 {
     struct model_card card;
+    bool ours = safetensors_value(&loading->file->described, "graph");
     double eps = norm_eps_of(loading->graph);
     if (eps == 0) return;
     model_card_read(loading->file->path, &card);
-    if (norm_eps_differs(eps, card.norm_eps))
-        log_warning("%s: layer norms of these weights have eps %g, this model's %g: model.norm_eps = %g",
-                    card.path, card.norm_eps, eps, card.norm_eps);
+    double theirs = card.norm_eps > 0 || ours ? card.norm_eps : loading->norm_eps;
+    if (norm_eps_differs(eps, theirs))
+        log_warning("%s: norms of these weights have eps %g, this model's %g: model.norm_eps = %g",
+                    card.norm_eps > 0 ? card.path : loading->file->path, theirs, eps, theirs);
     model_card_free(&card);
 }
 
@@ -601,6 +604,7 @@ static enum status try_library(const char *library, struct loading *loading, int
     if (names.known && names.count > 0) {
         struct loading other = *loading;
         other.library = library;
+        other.norm_eps = names.usual.norm_eps;
         other.wanted = wanted_make(loading->graph, &names);
         make_entries(&other);
         int count = count_found(&other);

@@ -29,6 +29,7 @@ struct search {
     struct candidate best;       /* that fits, or else is nearest; without arch: none yet */
     struct text others;          /* that fit, too */
     int preference;              /* of the best one */
+    double norm_eps;             /* of the network that the file describes; 0: it describes none */
     const struct model_card *card;
 };
 
@@ -37,6 +38,21 @@ static void candidate_free(struct candidate *candidate)
     free(candidate->arch);
     weights_match_free(&candidate->match);
     *candidate = (struct candidate){0};
+}
+
+enum status weights_norm_eps(const struct weights_file *file, double *eps)
+{
+    const char *text = safetensors_value(&file->described, "graph");
+    struct model_options options = {.dropout = -1};
+    struct reason unsaid;
+    struct graph graph;
+    *eps = 0;
+    if (!text) return OK;
+    checkpoint_input(&file->described, &options.size_h, &options.size_w, &options.channels, &unsaid);
+    if (model_load_text(&options, file->path, text, &graph) != OK) return BAD_CHECKPOINT;
+    *eps = norm_eps_of(&graph);
+    graph_free(&graph);
+    return OK;
 }
 
 /* Networks with the same tensors may differ in what has none. */
@@ -93,11 +109,13 @@ static enum status try_network(struct search *search, const char *const *folders
     struct graph graph;
     TRY(model_load(&options, &graph));
     enum status status = OK;
-    if (is_own_graph(search, &graph)) {
+    candidate.norm_eps = norm_eps_of(&graph);
+    if (norm_eps_differs(candidate.norm_eps, search->norm_eps))
+        status = norm_eps_set(search->norm_eps, &graph);
+    if (status == OK && is_own_graph(search, &graph)) {
         status = weights_match(search->file, &graph, &candidate.match);
         candidate.arch = text_copy(arch);
         candidate.tensors = graph.param_count;
-        candidate.norm_eps = norm_eps_of(&graph);
         candidate.positions = graph_has(&graph, "position");
         candidate.own = (struct image_size){(int)graph.nodes[0].shape.h, (int)graph.nodes[0].shape.w};
         if (status == OK) compare(search, &candidate);
@@ -188,11 +206,12 @@ static enum status open_names(const char *library, const char *arch, struct weig
 
 /* What a library's networks of this name usually get; one that no library has, such as CIFAR's, gets images
  * of its own size. */
-static enum status take_usual(const struct candidate *best, struct model_card *card)
+static enum status take_usual(const struct search *search, struct model_card *card)
 {
+    const struct candidate *best = &search->best;
     struct weights_names names;
     TRY(open_names(best->match.library, best->arch, &names));
-    const struct weights_images *usual = &names.images;
+    const struct weights_usual *usual = &names.usual;
     if (!card->normalised) {
         memcpy(card->mean, usual->mean, sizeof card->mean);
         memcpy(card->std, usual->std, sizeof card->std);
@@ -202,6 +221,8 @@ static enum status take_usual(const struct candidate *best, struct model_card *c
         card->crop = names.known ? image_size_square(usual->crop) : best->own;
         card->resize = names.known ? image_size_square(usual->resize) : best->own;
     }
+    if (search->norm_eps > 0) card->norm_eps = search->norm_eps;
+    else if (card->norm_eps == 0 && best->match.library) card->norm_eps = usual->norm_eps;
     weights_names_close(&names);
     return OK;
 }
@@ -216,7 +237,7 @@ static enum status describe(struct search *search, struct weights_identity *iden
         identity->card.class_names = NULL;
         identity->card.classes = 0;
     }
-    TRY(take_usual(best, &identity->card));
+    TRY(take_usual(search, &identity->card));
     identity->arch = text_copy(best->arch);
     identity->library = best->match.library;
     identity->classes = best->match.classes;
@@ -236,6 +257,7 @@ static enum status describe(struct search *search, struct weights_identity *iden
 
 static enum status identify(struct search *search, struct weights_identity *identity)
 {
+    TRY(weights_norm_eps(search->file, &search->norm_eps));
     TRY(try_all(search));
     if (!search->best.arch || search->best.match.problems > 0) return refuse(search);
     return describe(search, identity);

@@ -32,27 +32,28 @@ static bool parse_shape(const char *text, struct shape *shape)
     return text[-1] == ']' && *text == '\0';
 }
 
-/* A line "@KEY = NUMBERS" about images. */
-static enum status take_images(struct weights_names *names, const struct ini_entry *entry)
+/* A line "@KEY = NUMBERS". */
+static enum status take_usual(struct weights_names *names, const struct ini_entry *entry)
 {
-    struct weights_images *images = &names->images;
+    struct weights_usual *usual = &names->usual;
     const struct {
         const char *key;
         double *numbers;
+        int count;
         int *number;
-    } rows[] = {{"@mean", images->mean, NULL}, {"@std", images->std, NULL}, {"@crop", NULL, &images->crop},
-                {"@resize", NULL, &images->resize}};
+    } rows[] = {{"@mean", usual->mean, 3, NULL}, {"@std", usual->std, 3, NULL},
+                {"@norm_eps", &usual->norm_eps, 1, NULL}, {"@crop", NULL, 1, &usual->crop},
+                {"@resize", NULL, 1, &usual->resize}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double three[3];
         if (strcmp(entry->key, rows[i].key) != 0) continue;
-        int wanted = rows[i].numbers ? 3 : 1;
-        if (sscanf(entry->value, "%lf %lf %lf", &three[0], &three[1], &three[2]) != wanted) break;
-        if (rows[i].numbers) memcpy(rows[i].numbers, three, sizeof three);
+        if (sscanf(entry->value, "%lf %lf %lf", &three[0], &three[1], &three[2]) != rows[i].count) break;
+        if (rows[i].numbers) memcpy(rows[i].numbers, three, (size_t)rows[i].count * sizeof *three);
         else *rows[i].number = (int)three[0];
         return OK;
     }
-    return fail(USAGE, "%s:%d: '%s = %s' is neither @mean or @std with three numbers, nor @crop or @resize "
-                "with one", names->file, entry->line, entry->key, entry->value);
+    return fail(USAGE, "%s:%d: '%s = %s' is neither @mean or @std with three numbers, nor @crop, @resize or "
+                "@norm_eps with one", names->file, entry->line, entry->key, entry->value);
 }
 
 static enum status add_rule(struct weights_names *names, const struct ini_entry *entry)
@@ -83,7 +84,7 @@ static enum status take_rules(const struct ini *ini, const char *arch, struct we
         if (!is_for(ini->entries[i].section, arch)) continue;
         names->known = true;
         const char *key = ini->entries[i].key;
-        if (key) TRY(*key == '@' ? take_images(names, &ini->entries[i]) : add_rule(names, &ini->entries[i]));
+        if (key) TRY(*key == '@' ? take_usual(names, &ini->entries[i]) : add_rule(names, &ini->entries[i]));
     }
     return OK;
 }
@@ -106,7 +107,7 @@ enum status weights_names_open(const char *library, const char *arch, struct wei
 {
     struct weights_names opened = {
         .file = find_file(library),
-        .images = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}, 224, 256},
+        .usual = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}, 224, 256, 0},
     };
     struct ini ini;
     if (!opened.file) {

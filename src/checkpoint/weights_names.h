@@ -16,11 +16,12 @@ struct weights_rule {
     struct shape shape;         /* rank 0: the same; a dimension 0 is ours, -1 takes what is left */
 };
 
-/* The images that the library's published weights of a network were trained on: ImageNet's, unless its file
- * says otherwise, as "@mean = 0.5 0.5 0.5". */
-struct weights_images {
+/* What the library's published weights of a network were trained with: ImageNet's images and our norms,
+ * unless its file says otherwise, as "@mean = 0.5 0.5 0.5". */
+struct weights_usual {
     double mean[3], std[3];
     int crop, resize;           /* of an evaluation: the side of the crop, and the short side before it */
+    double norm_eps;            /* of its norms (graph/norm_eps.h); 0: as ours */
 };
 
 struct weights_names {
@@ -28,7 +29,7 @@ struct weights_names {
     struct weights_rule *rules; /* applied one after another */
     int count;
     bool known;                 /* the library has this network */
-    struct weights_images images;
+    struct weights_usual usual;
 };
 
 /* The rules of a library for the network `arch`; none, of a network that is not known, if its file is not

@@ -3,20 +3,25 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/norm/batchnorm.h"
 #include "kernels/norm/layernorm.h"
 
-static struct layernorm *layernorm_of(const struct node *node)
+/* NULL: the node is none of these norms. */
+static double *eps_in(const struct node *node, bool layer_norms)
 {
-    return node->op && strcmp(node->op->name, "layernorm") == 0 ? node->settings : NULL;
+    if (!node->op || strcmp(node->op->name, layer_norms ? "layernorm" : "batchnorm") != 0) return NULL;
+    return layer_norms ? &((struct layernorm *)node->settings)->eps
+                       : &((struct batchnorm *)node->settings)->eps;
 }
 
 double norm_eps_of(const struct graph *graph)
 {
+    bool layer_norms = graph_has(graph, "layernorm");
     double eps = 0;
     for (int i = 0; i < graph->count; i++) {
-        const struct layernorm *s = layernorm_of(&graph->nodes[i]);
-        if (s && eps > 0 && s->eps != eps) return 0;
-        if (s) eps = s->eps;
+        const double *here = eps_in(&graph->nodes[i], layer_norms);
+        if (here && eps > 0 && *here != eps) return 0;
+        if (here) eps = *here;
     }
     return eps;
 }
@@ -28,10 +33,13 @@ bool norm_eps_differs(double eps, double other)
 
 enum status norm_eps_set(double eps, struct graph *graph)
 {
+    bool layer_norms = graph_has(graph, "layernorm");
     int set = 0;
     for (int i = 0; i < graph->count; i++) {
-        struct layernorm *s = layernorm_of(&graph->nodes[i]);
-        if (s) s->eps = eps, set++;
+        double *here = eps_in(&graph->nodes[i], layer_norms);
+        if (here) *here = eps, set++;
     }
-    return set > 0 ? OK : fail(USAGE, "model.norm_eps: the network '%s' has no layer norm", graph->arch);
+    if (set > 0) return OK;
+    return fail(USAGE, "model.norm_eps: the network '%s' has neither layer norms nor batch norms",
+                graph->arch);
 }

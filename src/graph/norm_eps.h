@@ -1,10 +1,10 @@
-/* norm_eps.h: what the layer norms of a network add to variances: libraries differ in it for the same
- * network. */
+/* norm_eps.h: what the norms of a network add to variances: its layer norms or, where there are none, its
+ * batch norms. Libraries differ in it for the same network. */
 #pragma once
 
 #include "graph/graph.h"
 
-/* The eps of all layer norms; 0: there are none, or they have several. */
+/* The eps of all of them; 0: there are none, or they have several. */
 double norm_eps_of(const struct graph *graph);
 
 /* Whether both are known, and are not the same. */

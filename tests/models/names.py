@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 TIMM = {"convnext_tiny": "convnext_tiny", "convnext_base": "convnext_base", "densenet121": "densenet121",
         "efficientnet_b0": "efficientnet_b0", "mobilenet_v2": "mobilenetv2_100",
+        "mobilenet_v3_large": "mobilenetv3_large_100", "mobilenet_v3_small": "mobilenetv3_small_100",
         "mobilenetv4_conv_medium": "mobilenetv4_conv_medium", "regnet_y_400mf": "regnety_004",
         "resnet18": "resnet18", "resnet50d": "resnet50d", "resnext50_32x4d": "resnext50_32x4d",
         "vgg11_bn": "vgg11_bn", "vgg16": "vgg16", "wide_resnet50_2": "wide_resnet50_2"}
@@ -18,6 +19,7 @@ TIMM.update({name: name for name in ("convnextv2_tiny", "deit3_small_patch16_224
                                      "vit_small_patch14_reg4_dinov2",
                                      "deit_tiny_distilled_patch16_224")})
 HF = {"convnext_tiny": (hf.ConvNextForImageClassification, hf.ConvNextConfig()),
+      "convnextv2_tiny": (hf.ConvNextV2ForImageClassification, hf.ConvNextV2Config()),
       "regnet_y_400mf": (hf.RegNetForImageClassification, hf.RegNetConfig(
           depths=[1, 3, 6, 6], hidden_sizes=[48, 104, 208, 440], groups_width=8)),
       "resnet18": (hf.ResNetForImageClassification, hf.ResNetConfig(
