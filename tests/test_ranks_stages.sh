@@ -90,6 +90,32 @@ resumed() {
 }
 ok "a run resumes with any number of stages" resumed
 
+# Other sizes in other epochs: of small images most of the work is behind the pooling, where they are cut then.
+cat >sized.ini <<'END'
+[input]
+channels = 1
+size = 8
+[layers]
+conv1 = conv input filters=16 kernel=3 pad=1
+bn1 = batchnorm conv1
+conv2 = conv bn1 filters=16 kernel=3 pad=1
+conv3 = conv conv2 filters=16 kernel=3 pad=1
+pool = globalavgpool conv3
+fc1 = linear pool units=256
+drop = dropout fc1 rate=0.2
+fc2 = linear drop units=256
+fc = linear fc2 units=$classes
+END
+sizes="-s model.file=sized.ini -s data.limit=200 -s augment.pad=0 -s augment.scale=0.5,1 -s augment.sizes=2@1,8@2,6@3"
+sizes="$sizes -s train.eval_every=0 -s checkpoint.every=0"   # after which all ranks have all parameters
+ok "sizes of images by epoch" equals 4 2 2 4 $sizes
+sizes_resumed() {
+    rm -rf several
+    stages 4 4 4 several $sizes -s run.max_steps=2 && stages 3 3 4 several -r $sizes -s run.max_steps=5 &&
+        stages 2 2 4 several -r $sizes -s run.max_steps=8 && same alone several
+}
+ok "... with any number of stages" sizes_resumed
+
 # Memory limits on request, of which 11 MiB suit one stage only: all ranks take a limit, or none does.
 cat >wide.ini <<'END'
 [input]

@@ -58,11 +58,7 @@ enum status train_sizes_read(const struct settings *settings, struct train_sizes
     for (char *word = strtok_r(words, ", ", &rest); word && status == OK; word = strtok_r(NULL, ", ", &rest))
         status = read_one(settings, word, sizes);
     free(words);
-    if (status == OK) status = check_most(settings, sizes);
-    if (status == OK && sizes->count > 0 && settings->parallel.stages > 1)
-        status = settings_refuse(settings, "augment", "sizes",
-                                 "is not possible in a pipeline (parallel.stages)");
-    return status;
+    return status == OK ? check_most(settings, sizes) : status;
 }
 
 void train_sizes_free(struct train_sizes *sizes)

@@ -173,6 +173,13 @@ static enum status share_parameters(const struct programs *programs)
     return session_store_share(programs->session, training, programs->store);
 }
 
+enum status programs_end(struct programs *programs)
+{
+    TRY(share_parameters(programs));
+    programs_close(programs);
+    return OK;
+}
+
 static enum status replan(struct programs *programs)
 {
     programs_close(programs);
@@ -183,7 +190,7 @@ static enum status replan(struct programs *programs)
 
 enum status programs_reopen(struct programs *programs)
 {
-    TRY(share_parameters(programs));
+    TRY(programs_end(programs));
     TRY(replan(programs));
     return share_total(programs, OK);
 }

@@ -19,6 +19,9 @@ struct programs {
 enum status programs_open(struct session *session, struct store *store, struct programs *programs);
 void programs_close(struct programs *programs);     /* accepts a zeroed or half-built struct */
 
+/* Closes them before the graph changes, while no step is in progress. Called by all ranks. */
+enum status programs_end(struct programs *programs);
+
 /* Replans and reallocates after the graph has changed, while no step is in progress. */
 enum status programs_reopen(struct programs *programs);
 

@@ -319,8 +319,9 @@ enum status run_resize(struct run *run)
     if (sizes->count == 0 || image_size_equal(size, run->size) || run->position.epoch >= epochs) return OK;
     run->size = size;
     log_info("from now on training images have %dx%d pixels (augment.sizes)", size.h, size.w);
-    programs_close(&run->programs);
+    TRY(programs_end(&run->programs));
     TRY(graphs_resize(&session->graphs, &graphs, size));
+    TRY(step_ranks_verify(session));
     TRY(reopen(run));
     if (!run->loader) return OK;
     loader_close(run->loader);
