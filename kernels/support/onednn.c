@@ -394,7 +394,7 @@ size_t onednn_step_workspace(const struct onednn_step *step)
 static bool step_run(struct onednn_step *step, void *const data[ONEDNN_OPERANDS], char *workspace)
 {
     dnnl_exec_arg_t arguments[ONEDNN_OPERANDS + 1];
-    void *scratch = workspace + step->scratch_offset;
+    void *scratch = workspace ? workspace + step->scratch_offset : NULL;   /* of a step that needs none */
     int count = 0;
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         struct operand *o = &step->operands[i];
