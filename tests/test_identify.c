@@ -215,6 +215,8 @@ static void test_cards(void **state)
         {"{\"model_type\":\"vit\"}", "{\"size\":192,\"crop_size\":224}", NULL, NULL, 224, 224, 0, 0},
         {"{\"model_type\":\"vit\"}", "{\"size\":{\"height\":256,\"width\":192},\"crop_size\":224}", NULL,
          NULL, 224, 224, 0, 0},
+        {"{\"architecture\":\"x\",\"pretrained_cfg\":{\"input_size\":[3,9000,8],\"crop_pct\":0.5}}", "", "x",
+         NULL, 9000, 9000, 0, 0},
         /* Nothing that is known, or wrong. */
         {"{\"name\":\"web site\"}", "", NULL, NULL, 0, 0, 0, 0},
         {"{\"architecture\":", "", NULL, NULL, 0, 0, 0, 0},
@@ -444,7 +446,7 @@ static void test_own_settings(void **state)
     graph_free(&graph);
 }
 
-/* A path without a folder; and a classifier that is a single number. */
+/* A path without a folder; and a classifier that is a single number, or has more classes than a model may. */
 static void test_odd_files(void **state)
 {
     const struct weights_names ours = {0};
@@ -462,6 +464,10 @@ static void test_odd_files(void **state)
     graph.params[graph_find_param(&graph, "linear.weight")].spec.shape = (struct shape){.dim = {1, 1, 1, 1}};
     write_network(&graph, &ours, "");
     refused("the nearest is resnet20, but: these tensors have another shape: linear.weight (");
+    graph_free(&graph);
+    open_network("resnet20", 1000001, &graph);
+    write_network(&graph, &ours, "");
+    refused("the nearest is resnet20, but: these tensors have another shape: linear.weight (1000001x");
     graph_free(&graph);
 }
 

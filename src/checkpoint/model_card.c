@@ -85,7 +85,8 @@ static struct image_size before_crop(struct image_size crop, const json_t *share
 {
     double fraction = json_number_value(share);
     if (!(fraction > 0.1 && fraction <= 1)) return crop;
-    return (struct image_size){(int)floor(crop.h / fraction), (int)floor(crop.w / fraction)};
+    struct image_size whole = {(int)floor(crop.h / fraction), (int)floor(crop.w / fraction)};
+    return whole.h <= SIDE_MAX && whole.w <= SIDE_MAX ? whole : crop;
 }
 
 /* Class names in order: ["cat", "dog"], or {"0": "cat", "1": "dog"}. */

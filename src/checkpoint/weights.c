@@ -15,7 +15,8 @@
 #include "checkpoint/position_embedding.h"
 #include "checkpoint/weights_names.h"
 
-#define LISTED 8   /* number of names that an error lists */
+#define LISTED 8             /* number of names that an error lists */
+#define CLASSES_MAX 1000000  /* as model.classes */
 
 static bool begins(const char *text, const char *with)
 {
@@ -172,11 +173,12 @@ static void add_other_grid(struct weight_list *listed, const struct position_emb
 }
 
 /* The shapes differ in the number of classes alone. */
-static bool other_classes(const struct shape *a, const struct shape *b)
+static bool other_classes(const struct shape *found, const struct shape *wanted)
 {
-    if (a->rank != b->rank || a->dim[0] == b->dim[0]) return false;
-    for (int i = 1; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i]) return false;
+    if (found->rank != wanted->rank || found->dim[0] == wanted->dim[0]) return false;
+    if (found->dim[0] > CLASSES_MAX) return false;
+    for (int i = 1; i < found->rank; i++)
+        if (found->dim[i] != wanted->dim[i]) return false;
     return true;
 }
 
