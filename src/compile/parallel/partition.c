@@ -186,7 +186,7 @@ static void add_hidden(const struct partitioning *p)
 }
 
 /* Only the stage's own nodes matter. */
-static int64_t stage_bytes(void *context, const struct partition_stage *at, int number)
+static int64_t stage_bytes(void *context, const struct partition_chunk *at, int number)
 {
     const struct partitioning *p = context;
     int count = p->program->graph->count;
@@ -200,78 +200,48 @@ static int64_t stage_bytes(void *context, const struct partition_stage *at, int 
 
 /* Assigns nodes to stages. The first node is the input, whose images all stages have, so blocks begin after
  * it. */
-static void number_nodes(const struct partitioning *p, const struct partition_stage *found, int *stage)
+static void number_nodes(const struct partition_problem *problem, const struct partition_chunk *found,
+                         int *stage)
 {
-    enum pipeline_schedule schedule = p->options->schedule;
-    int stages = p->options->stages;
-    stage[0] = pipeline_stage(schedule, stages, 0);
-    for (int c = 0; c < pipeline_chunks(schedule, stages); c++)
+    stage[0] = pipeline_stage(problem->schedule, problem->stages, 0);
+    for (int c = 0; c < partition_chunks(problem); c++)
         for (int node = found[c].first; node < found[c].end; node++)
-            stage[node + 1] = pipeline_stage(schedule, stages, c);
+            stage[node + 1] = pipeline_stage(problem->schedule, problem->stages, c);
 }
 
-/* The search knows one chunk a stage: with two, it divides into as many stages as there are chunks, and their
- * boundaries move then. Memory is not limited there. */
-static bool search_chunks(const struct partition_problem *problem, struct partition_stage *found,
-                          double *seconds)
-{
-    struct partition_problem apart = *problem, chunks = *problem;
-    apart.stages = apart.ranks = partition_chunks(problem);
-    apart.schedule = PIPELINE_ZERO_BUBBLE;
-    apart.limit = chunks.limit = 0;
-    if (!partition_search(&apart, found, seconds)) return false;
-    partition_move(&chunks, found);
-    struct partition_sums sums = partition_sums_make(&chunks);
-    *seconds = partition_step(&sums, found);
-    partition_sums_free(&sums);
-    return true;
-}
-
-/* As partition_search, and where memory does not suffice, without its limit. */
-static bool search_stages(struct partition_problem *problem, struct partition_stage *found, double *seconds)
-{
-    if (partition_search(problem, found, seconds)) return true;
-    problem->limit = 0;
-    return partition_search(problem, found, seconds);
-}
-
-/* False if there are too few blocks. */
+/* Where memory does not suffice, there is no limit. False if there are too few blocks. */
 static bool search(struct partitioning *p, int *stage, int *moved, double *seconds)
 {
-    int count = p->program->graph->count - 1, stages = p->options->stages;
-    const struct partition_block *blocks = p->blocks + 1;
     struct partition_problem problem = {
-        .blocks = &blocks, .count = count, .replicas_max = 1, .stages = stages, .ranks = stages,
-        .side_by_side = p->cluster.replicas, .micro_batches = p->program->micro_batches,
-        .schedule = p->options->schedule,
-        .message = p->cluster.machine.message, .exchange = p->cluster.machine.message,
-        .sends_itself = p->options->on_cpu,
-        .limit = p->options->limit, .bytes = stage_bytes, .context = p,
+        .blocks = p->blocks + 1, .count = p->program->graph->count - 1, .stages = p->options->stages,
+        .replicas = p->cluster.replicas, .micro_batches = p->program->micro_batches,
+        .schedule = p->options->schedule, .link = p->cluster.machine.message,
+        .sends_itself = p->options->on_cpu, .bytes = stage_bytes, .context = p,
+        .limit = pipeline_interleaves(p->options->schedule) ? 0 : p->options->limit,
     };
-    struct partition_stage *found = memory_new((size_t)partition_chunks(&problem), sizeof *found);
-    bool v = pipeline_interleaves(problem.schedule);
-    bool any = v ? search_chunks(&problem, found, seconds) : search_stages(&problem, found, seconds);
-    if (any) number_nodes(p, found, stage);
+    struct partition_chunk *found = memory_new((size_t)partition_chunks(&problem), sizeof *found);
+    bool any = partition_search(&problem, found, seconds);
+    if (!any) problem.limit = 0;
+    any = any || partition_search(&problem, found, seconds);
+    if (any) number_nodes(&problem, found, stage);
     if (any && moved) {
-        if (!v) partition_move(&problem, found);
-        number_nodes(p, found, moved);
+        partition_move(&problem, found);
+        number_nodes(&problem, found, moved);
     }
     free(found);
     return any;
 }
 
-struct cluster partition_cluster(const struct program *program, const struct partition_options *options)
+struct cluster partition_cluster(const struct program *program, int stages)
 {
     return (struct cluster){.replicas = program->all_micro_batches / program->micro_batches, .hosts = 1,
-                            .stages = options->stages, .machine = program->machine};
+                            .stages = stages, .machine = program->machine};
 }
 
 void partition_ends(const struct program *program, bool *may_end)
 {
     int count = program->graph->count;
-    const struct partition_options whole = {.stages = 1};
-    struct partitioning p = {.program = program, .options = &whole,
-                             .cluster = partition_cluster(program, &whole),
+    struct partitioning p = {.program = program, .cluster = partition_cluster(program, 1),
                              .blocks = memory_new((size_t)count, sizeof *p.blocks),
                              .reach = memory_new((size_t)program->value_count, sizeof *p.reach)};
     look_at(&p);
@@ -296,20 +266,18 @@ enum status partition(const struct program *program, const struct partition_opti
                       int *moved, double *seconds)
 {
     size_t nodes = (size_t)program->graph->count, values = (size_t)program->value_count;
-    double found = 0;
     struct partitioning p = {
         .program = program, .options = options,
         .blocks = memory_new(nodes, sizeof *p.blocks), .reach = memory_new(values, sizeof *p.reach),
-        .cluster = partition_cluster(program, options),
+        .cluster = partition_cluster(program, options->stages),
     };
     look_at(&p);
     keep_joined(&p);
     list_crossing(&p);
     add_crossings(&p);
-    if (!options->on_cpu) add_hidden(&p);
     int chunks = pipeline_chunks(options->schedule, options->stages);
-    bool right = chunks < program->graph->count && search(&p, stage, moved, &found);
-    if (seconds) *seconds = found;
+    if (!options->on_cpu) add_hidden(&p);
+    bool right = chunks < program->graph->count && search(&p, stage, moved, seconds);
     free(p.blocks);
     free(p.reach);
     free(p.crossing);

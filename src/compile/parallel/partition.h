@@ -18,10 +18,10 @@ struct partition_options {
 
 /* stage[program->graph->count]: from 0 to stages - 1 in non-decreasing order (PIPELINE_V: from stages - 1 to
  * 0 and back): the division of least modelled time (partition_search.h) among those within the limit, if any
- * (PIPELINE_V: the limit is ignored). moved[]: the same with boundaries moved to
- * minimise the time in the schedule's order (partition_move.h). `program` is a training step before the cut.
- * All ranks get the same result, since nothing is measured. USAGE if the network has too few nodes.
- * `seconds`: of a step with stage[]. The last two may be NULL. */
+ * (PIPELINE_V: the limit is ignored); `seconds`: of a step. moved[]: the same with boundaries moved to
+ * minimise the time in the schedule's order (partition_move.h); may be NULL. `program` is a training step
+ * before the cut. All ranks get the same result, since nothing is measured. USAGE if the network has too few
+ * nodes. */
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       int *moved, double *seconds);
 
@@ -31,4 +31,4 @@ void partition_ends(const struct program *program, bool *may_end);
 int partition_parts(const struct program *program);
 
 /* The devices that the pipelines run on, as all ranks know them. */
-struct cluster partition_cluster(const struct program *program, const struct partition_options *options);
+struct cluster partition_cluster(const struct program *program, int stages);

@@ -12,16 +12,16 @@
 struct moving {
     const struct partition_problem *problem;
     struct partition_sums sums;
-    struct partition_stage *stages, *tried;
-    double seconds;          /* of `stages` */
+    struct partition_chunk *chunks, *tried;
+    double seconds;          /* of `chunks` */
 };
 
-/* Sets `tried` to `stages` with the boundaries before stages [from, to) moved back by `by` blocks. False if a
- * stage would have no blocks or end where none may. */
+/* Sets `tried` to `chunks` with the boundaries before chunks [from, to) moved back by `by` blocks. False if a
+ * chunk would have no blocks or end where none may. */
 static bool shift(const struct moving *m, int from, int to, int by)
 {
     int count = partition_chunks(m->problem);
-    memcpy(m->tried, m->stages, (size_t)count * sizeof *m->tried);
+    memcpy(m->tried, m->chunks, (size_t)count * sizeof *m->tried);
     for (int s = from; s < to; s++) {
         m->tried[s - 1].end = m->tried[s].first += by;
         if (m->tried[s].first < 1 || m->tried[s].first >= m->problem->count) return false;
@@ -43,7 +43,7 @@ static bool try_shift(struct moving *m, int from, int to, int by)
     if (!shift(m, from, to, by)) return false;
     double seconds = partition_step(&m->sums, m->tried);
     if (seconds >= LESS * m->seconds || !fits(m, from, to)) return false;
-    memcpy(m->stages, m->tried, (size_t)partition_chunks(m->problem) * sizeof *m->stages);
+    memcpy(m->chunks, m->tried, (size_t)partition_chunks(m->problem) * sizeof *m->chunks);
     m->seconds = seconds;
     return true;
 }
@@ -53,20 +53,20 @@ static bool try_all(struct moving *m, int from, int to)
 {
     bool moved = false;
     for (int at = 1; at < m->problem->count; at++)
-        if (try_shift(m, from, to, at - m->stages[from].first)) moved = true;
+        if (try_shift(m, from, to, at - m->chunks[from].first)) moved = true;
     return moved;
 }
 
-void partition_move(const struct partition_problem *problem, struct partition_stage *stages)
+void partition_move(const struct partition_problem *problem, struct partition_chunk *chunks)
 {
-    int chunks = partition_chunks(problem);
-    struct moving m = {.problem = problem, .sums = partition_sums_make(problem), .stages = stages,
-                       .tried = memory_new((size_t)chunks, sizeof *stages)};
-    m.seconds = partition_step(&m.sums, stages);
+    int count = partition_chunks(problem);
+    struct moving m = {.problem = problem, .sums = partition_sums_make(problem), .chunks = chunks,
+                       .tried = memory_new((size_t)count, sizeof *chunks)};
+    m.seconds = partition_step(&m.sums, chunks);
     for (bool moved = true; moved;) {
         moved = false;
-        for (int from = 1; from < chunks; from++)
-            for (int to = from + 1; to <= chunks; to++) moved = try_all(&m, from, to) || moved;
+        for (int from = 1; from < count; from++)
+            for (int to = from + 1; to <= count; to++) moved = try_all(&m, from, to) || moved;
     }
     partition_sums_free(&m.sums);
     free(m.tried);

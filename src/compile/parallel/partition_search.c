@@ -1,13 +1,12 @@
-/* partition_search.c: dynamic programming from the last stage to the first. Of all ways to compute the blocks
- * from i on with g ranks in the stages from s on, the Pareto-optimal ones are kept: the time is a sum and two
- * maxima, which cannot be traded against each other before the preceding stages are known. Those are left
- * out that with the least time of the preceding blocks take longer than an even division does.
+/* partition_search.c: dynamic programming from the last chunk to the first. Of all ways to compute the blocks
+ * from i on in the chunks from c on, the Pareto-optimal ones are kept: the time is a sum and two maxima,
+ * which cannot be traded against each other before the preceding chunks are known. Those are left out that
+ * with the least time of the preceding blocks take longer than an even division does.
  *
  * Planning a stage is slow, so memory is checked last: if a stage of the best division does not fit, it is
  * excluded with all that need more, and the search is repeated. */
 #include "compile/parallel/partition_search.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,11 +14,11 @@
 
 #define ROUNDING (1 + 1e-9)
 
-/* A division of the blocks into the stages from one on: its times, its first stage, and the label of the
+/* A division of the blocks into the chunks from one on: its times, its first chunk, and the label of the
  * rest. */
 struct label {
     double fill, drain, exchange;
-    struct partition_stage stage;
+    struct partition_chunk chunk;
     int behind;
 };
 
@@ -30,57 +29,38 @@ struct labels {
 
 /* The cached memory of a stage. */
 struct known {
-    struct partition_stage stage;
+    struct partition_chunk chunk;
     int number;              /* of the stage */
     bool fits;
 };
 
 struct search {
     const struct partition_problem *problem;
+    int chunks;
     struct partition_sums sums;
-    struct labels *table;               /* by stage, ranks and first block */
-    double *least;                      /* [count + 1] by which the blocks before one add to fill */
+    struct labels *table;               /* by chunk and first block */
     double enough;                      /* the seconds of a division; infinite: none is known */
     struct known *known;
     int known_count;
 };
 
-/* Of all replicas the least, summed over the blocks before each. */
-static double *least_fill(const struct partition_problem *problem)
-{
-    double *least = memory_new((size_t)problem->count + 1, sizeof *least);
-    for (int i = 0; i < problem->count; i++) {
-        double fill = INFINITY;
-        for (int r = 1; r <= problem->replicas_max; r++) {
-            const struct partition_block *block = &problem->blocks[r - 1][i];
-            double late = problem->schedule == PIPELINE_ZERO_BUBBLE ? 2 * block->weights : 0;
-            fill = fmin(fill, block->forward + block->data + block->weights - late);
-        }
-        least[i + 1] = least[i] + fill;
-    }
-    return least;
-}
-
 static struct search search_open(const struct partition_problem *problem)
 {
-    size_t stages = (size_t)problem->stages + 1, ranks = (size_t)problem->ranks + 1;
+    int chunks = partition_chunks(problem);
     return (struct search){
-        .problem = problem, .sums = partition_sums_make(problem), .least = least_fill(problem),
-        .table = memory_new(stages * ranks * ((size_t)problem->count + 1), sizeof(struct labels)),
+        .problem = problem, .chunks = chunks, .sums = partition_sums_make(problem),
+        .table = memory_new((size_t)(chunks + 1) * (size_t)(problem->count + 1), sizeof(struct labels)),
     };
 }
 
-static struct labels *labels_at(const struct search *search, int stage, int ranks, int first)
+static struct labels *labels_at(const struct search *search, int number, int first)
 {
-    const struct partition_problem *problem = search->problem;
-    return &search->table[((size_t)stage * (size_t)(problem->ranks + 1) + (size_t)ranks) *
-                              (size_t)(problem->count + 1) + (size_t)first];
+    return &search->table[(size_t)number * (size_t)(search->problem->count + 1) + (size_t)first];
 }
 
 static void table_clear(struct search *search)
 {
-    const struct partition_problem *problem = search->problem;
-    for (int c = 0; c < (problem->stages + 1) * (problem->ranks + 1) * (problem->count + 1); c++) {
+    for (int c = 0; c < (search->chunks + 1) * (search->problem->count + 1); c++) {
         free(search->table[c].label);
         search->table[c] = (struct labels){0};
     }
@@ -90,32 +70,42 @@ static void search_close(struct search *search)
 {
     table_clear(search);
     partition_sums_free(&search->sums);
-    free(search->least);
     free(search->table);
     free(search->known);
 }
 
-/* `stage` prepended to the stages of a label. */
-static struct label label_before(const struct search *search, const struct partition_stage *stage,
+/* By how many seconds separate weight gradients lengthen drain, and shorten fill. */
+static double late(const struct partition_problem *problem, double weights)
+{
+    return pipeline_weights_apart(problem->schedule, 1) ? 2 * weights : 0;
+}
+
+/* How many chunks the stage of a chunk has. */
+static int chunks_beside(const struct search *search, int number)
+{
+    return pipeline_interleaves(search->problem->schedule) && number != search->problem->stages - 1 ? 2 : 1;
+}
+
+/* Chunk `number` prepended to the chunks of a label. */
+static struct label label_before(const struct search *search, const struct partition_chunk *chunk, int number,
                                  const struct label *behind)
 {
     const struct partition_problem *problem = search->problem;
-    struct partition_times t = partition_times(&search->sums, stage, behind->stage.replicas);
-    double c = t.forward + t.data + t.weights;
-    double late = problem->schedule == PIPELINE_ZERO_BUBBLE ? 2 * t.weights : 0;
+    struct partition_times t = partition_times(&search->sums, chunk);
+    double c = t.forward + t.data + t.weights, more = late(problem, t.weights);
+    double busy = chunks_beside(search, number) * c;
     return (struct label){
-        .fill = behind->fill + c - late + 2 * t.message,
-        .drain = fmax(behind->drain, (problem->micro_batches - 1) * fmax(c, t.message) + late),
+        .fill = behind->fill + c - more + 2 * t.message,
+        .drain = fmax(behind->drain, (problem->micro_batches - 1) * fmax(busy, t.message) + more),
         .exchange = fmax(behind->exchange, t.exchange),
-        .stage = *stage,
+        .chunk = *chunk,
     };
 }
 
-/* Not worse in any respect, including the size of the boundary in front. */
+/* Not worse in any respect. */
 static bool label_dominates(const struct label *a, const struct label *b)
 {
-    return a->fill <= b->fill && a->drain <= b->drain && a->exchange <= b->exchange &&
-           a->stage.replicas >= b->stage.replicas;
+    return a->fill <= b->fill && a->drain <= b->drain && a->exchange <= b->exchange;
 }
 
 static void labels_add(struct labels *labels, const struct label *label)
@@ -134,73 +124,73 @@ static double label_seconds(const struct label *label)
     return label->fill + label->drain + label->exchange;
 }
 
-/* Seconds of stages with equal numbers of seconds, if each has one rank; infinite if there are none such. */
+/* Seconds of chunks with which stages have equal numbers of seconds; infinite if there are none such. */
 static double even_seconds(const struct search *search)
 {
     const struct partition_problem *problem = search->problem;
-    const struct partition_stage all = {0, problem->count, 1};
-    struct partition_times sum = partition_times(&search->sums, &all, 1);
-    double share = (sum.forward + sum.data + sum.weights) / problem->stages;
-    struct label label = {.stage = {problem->count, problem->count, 1}};
-    if (problem->ranks != problem->stages) return INFINITY;
-    for (int s = problem->stages - 1; s >= 0; s--) {
-        struct partition_stage stage = {label.stage.first, label.stage.first, 1};
+    const struct partition_block *all = &search->sums.before[problem->count];
+    double share = (all->forward + all->data + all->weights) / problem->stages;
+    struct label label = {.chunk = {problem->count, problem->count}};
+    for (int c = search->chunks - 1; c >= 0; c--) {
+        struct partition_chunk chunk = {label.chunk.first, label.chunk.first};
         struct partition_times own = {0};
-        while (stage.first > s && (s == 0 || own.forward + own.data + own.weights < share ||
-                                   !partition_may_end(problem, stage.first))) {
-            stage.first--;
-            own = partition_times(&search->sums, &stage, 1);
+        while (chunk.first > c &&
+               (c == 0 || chunks_beside(search, c) * (own.forward + own.data + own.weights) < share ||
+                !partition_may_end(problem, chunk.first))) {
+            chunk.first--;
+            own = partition_times(&search->sums, &chunk);
         }
-        if (stage.first == stage.end || (s > 0 && !partition_may_end(problem, stage.first))) return INFINITY;
-        label = label_before(search, &stage, &label);
+        if (chunk.first == chunk.end || (c > 0 && !partition_may_end(problem, chunk.first))) return INFINITY;
+        label = label_before(search, &chunk, c, &label);
     }
     return label_seconds(&label);
 }
 
-static bool ruled_out(const struct search *search, const struct partition_stage *stage, int number)
+static bool ruled_out(const struct search *search, const struct partition_chunk *chunk, int number)
 {
     for (int k = 0; k < search->known_count; k++) {
         const struct known *at = &search->known[k];
-        if (!at->fits && at->number == number && stage->first <= at->stage.first &&
-            stage->end >= at->stage.end && stage->replicas <= at->stage.replicas) return true;
+        if (!at->fits && at->number == number && chunk->first <= at->chunk.first &&
+            chunk->end >= at->chunk.end) return true;
     }
     return false;
 }
 
-/* The labels of stages from `number` on, with that many ranks, from block `first` on. */
-static void labels_find(struct search *search, int number, int ranks, int first)
+/* The least by which the blocks before one add to fill. */
+static double least_fill(const struct search *search, int first)
+{
+    const struct partition_block *sum = &search->sums.before[first];
+    return sum->forward + sum->data + sum->weights - late(search->problem, sum->weights);
+}
+
+/* The labels of chunks from `number` on, from block `first` on. */
+static void labels_find(struct search *search, int number, int first)
 {
     const struct partition_problem *problem = search->problem;
-    struct labels *labels = labels_at(search, number, ranks, first);
-    int after = problem->stages - number - 1;
-    for (int end = first + 1; end <= problem->count - after; end++) {
-        if (!partition_may_end(problem, end)) continue;
-        for (int replicas = 1; replicas <= problem->replicas_max && replicas <= ranks - after; replicas++) {
-            const struct partition_stage stage = {first, end, replicas};
-            const struct labels *behind = labels_at(search, number + 1, ranks - replicas, end);
-            if (behind->count == 0 || ruled_out(search, &stage, number)) continue;
-            for (int k = 0; k < behind->count; k++) {
-                struct label label = label_before(search, &stage, &behind->label[k]);
-                label.behind = k;
-                if (label_seconds(&label) + search->least[first] > search->enough) continue;
+    struct labels *labels = labels_at(search, number, first);
+    for (int end = first + 1; end <= problem->count - (search->chunks - number - 1); end++) {
+        const struct partition_chunk chunk = {first, end};
+        const struct labels *behind = labels_at(search, number + 1, end);
+        if (!partition_may_end(problem, end) || ruled_out(search, &chunk, number)) continue;
+        for (int k = 0; k < behind->count; k++) {
+            struct label label = label_before(search, &chunk, number, &behind->label[k]);
+            label.behind = k;
+            if (label_seconds(&label) + least_fill(search, first) <= search->enough)
                 labels_add(labels, &label);
-            }
         }
     }
 }
 
 /* The best division that is not excluded; false if there is none. */
-static bool chain_divide(struct search *search, struct partition_stage *stages, double *seconds)
+static bool chain_divide(struct search *search, struct partition_chunk *chunks, double *seconds)
 {
     const struct partition_problem *problem = search->problem;
     table_clear(search);
     search->enough = search->known_count == 0 ? ROUNDING * even_seconds(search) : INFINITY;
-    const struct label none = {.stage.replicas = INT_MAX};
-    labels_add(labels_at(search, problem->stages, 0, problem->count), &none);
-    for (int s = problem->stages - 1; s >= 0; s--)
-        for (int g = s > 0 ? 1 : problem->ranks; g <= problem->ranks; g++)
-            for (int i = s > 0 ? s : 0; i < (s > 0 ? problem->count : 1); i++) labels_find(search, s, g, i);
-    const struct labels *all = labels_at(search, 0, problem->ranks, 0);
+    labels_add(labels_at(search, search->chunks, problem->count), &(struct label){0});
+    for (int c = search->chunks - 1; c >= 0; c--)
+        for (int i = c; i < (c > 0 ? problem->count : 1); i++) labels_find(search, c, i);
+    const struct labels *all = labels_at(search, 0, 0);
     int best = -1;
     for (int k = 0; k < all->count; k++) {
         double time = label_seconds(&all->label[k]);
@@ -209,45 +199,44 @@ static bool chain_divide(struct search *search, struct partition_stage *stages, 
         *seconds = time;
     }
     if (best < 0) return false;
-    for (int s = 0, g = problem->ranks, i = 0; s < problem->stages; s++) {
-        const struct label *label = &labels_at(search, s, g, i)->label[best];
-        stages[s] = label->stage;
+    for (int c = 0, i = 0; c < search->chunks; c++) {
+        const struct label *label = &labels_at(search, c, i)->label[best];
+        chunks[c] = label->chunk;
         best = label->behind;
-        g -= label->stage.replicas;
-        i = label->stage.end;
+        i = label->chunk.end;
     }
     return true;
 }
 
-static bool stage_fits(struct search *search, const struct partition_stage *stage, int number)
+static bool stage_fits(struct search *search, const struct partition_chunk *chunk, int number)
 {
     const struct partition_problem *problem = search->problem;
     for (int k = 0; k < search->known_count; k++) {
         const struct known *at = &search->known[k];
-        if (at->fits && at->number == number && at->stage.first == stage->first &&
-            at->stage.end == stage->end && at->stage.replicas == stage->replicas) return true;
+        if (at->fits && at->number == number && at->chunk.first == chunk->first &&
+            at->chunk.end == chunk->end) return true;
     }
-    bool fits = problem->bytes(problem->context, stage, number) <= problem->limit;
-    *array_push(search->known, search->known_count) = (struct known){*stage, number, fits};
+    bool fits = problem->bytes(problem->context, chunk, number) <= problem->limit;
+    *array_push(search->known, search->known_count) = (struct known){*chunk, number, fits};
     return fits;
 }
 
-static bool all_fit(struct search *search, const struct partition_stage *stages)
+static bool all_fit(struct search *search, const struct partition_chunk *chunks)
 {
     bool fit = true;
-    for (int s = 0; s < search->problem->stages && search->problem->limit > 0; s++)
-        fit = stage_fits(search, &stages[s], s) && fit;
+    for (int s = 0; s < search->chunks && search->problem->limit > 0; s++)
+        fit = stage_fits(search, &chunks[s], s) && fit;
     return fit;
 }
 
-bool partition_search(const struct partition_problem *problem, struct partition_stage *stages,
+bool partition_search(const struct partition_problem *problem, struct partition_chunk *chunks,
                       double *seconds)
 {
     struct search search = search_open(problem);
     bool found;
     do
-        found = chain_divide(&search, stages, seconds);
-    while (found && !all_fit(&search, stages));
+        found = chain_divide(&search, chunks, seconds);
+    while (found && !all_fit(&search, chunks));
     search_close(&search);
     return found;
 }

@@ -7,67 +7,43 @@
 
 struct partition_sums partition_sums_make(const struct partition_problem *problem)
 {
-    size_t count = (size_t)problem->count + 1, all = (size_t)problem->replicas_max * count;
     struct partition_sums sums = {
-        .problem = problem,
-        .forward = memory_new(all, sizeof(double)), .data = memory_new(all, sizeof(double)),
-        .weights = memory_new(all, sizeof(double)), .launches = memory_new(all, sizeof(double)),
-        .gradients = memory_new(count, sizeof(int64_t)),
+        .problem = problem, .before = memory_new((size_t)problem->count + 1, sizeof *sums.before),
         .orders = pipeline_orders(problem->schedule, problem->stages, problem->micro_batches),
     };
-    for (int r = 0; r < problem->replicas_max; r++)
-        for (int i = 0; i < problem->count; i++) {
-            const struct partition_block *block = &problem->blocks[r][i];
-            size_t at = (size_t)r * count + (size_t)i;
-            sums.forward[at + 1] = sums.forward[at] + block->forward;
-            sums.data[at + 1] = sums.data[at] + block->data;
-            sums.weights[at + 1] = sums.weights[at] + block->weights;
-            sums.launches[at + 1] = sums.launches[at] + block->launches;
-            sums.gradients[i + 1] = problem->blocks[0][i].gradients + (i ? sums.gradients[i] : 0);
-        }
+    for (int i = 0; i < problem->count; i++) {
+        const struct partition_block *block = &problem->blocks[i], *before = &sums.before[i];
+        sums.before[i + 1] = (struct partition_block){
+            .forward = before->forward + block->forward, .data = before->data + block->data,
+            .weights = before->weights + block->weights, .launches = before->launches + block->launches,
+            .gradients = before->gradients + block->gradients,
+        };
+    }
     return sums;
 }
 
 void partition_sums_free(struct partition_sums *sums)
 {
     pipeline_orders_free(sums->orders, sums->problem->stages);
-    free(sums->forward);
-    free(sums->data);
-    free(sums->weights);
-    free(sums->launches);
-    free(sums->gradients);
+    free(sums->before);
 }
 
-static double part(const struct partition_sums *sums, const double *of, const struct partition_stage *stage)
-{
-    size_t at = (size_t)(stage->replicas - 1) * (size_t)(sums->problem->count + 1);
-    return of[at + (size_t)stage->end] - of[at + (size_t)stage->first];
-}
-
-static double exchange_exposed(const struct partition_sums *sums, const struct partition_stage *stage,
-                               double hidden)
+struct partition_times partition_times(const struct partition_sums *sums,
+                                       const struct partition_chunk *chunk)
 {
     const struct partition_problem *problem = sums->problem;
-    int64_t bytes = sums->gradients[stage->end] - sums->gradients[stage->first];
-    int ranks = stage->replicas * problem->side_by_side;
-    if (bytes == 0 || ranks == 1) return 0;
-    double moved = 2.0 * (ranks - 1) / ranks * (double)bytes;
-    return fmax(problem->exchange.seconds, link_seconds(&problem->exchange, moved) - hidden);
-}
-
-struct partition_times partition_times(const struct partition_sums *sums, const struct partition_stage *stage,
-                                       int wide)
-{
-    const struct partition_problem *problem = sums->problem;
+    const struct partition_block *first = &sums->before[chunk->first], *end = &sums->before[chunk->end];
     struct partition_times times = {
-        .forward = part(sums, sums->forward, stage), .data = part(sums, sums->data, stage),
-        .weights = part(sums, sums->weights, stage), .launches = part(sums, sums->launches, stage),
+        .forward = end->forward - first->forward, .data = end->data - first->data,
+        .weights = end->weights - first->weights, .launches = end->launches - first->launches,
     };
-    times.exchange = exchange_exposed(sums, stage, times.data + times.weights);
-    if (stage->end == problem->count) return times;
-    if (wide > stage->replicas) wide = stage->replicas;
-    times.message =
-        link_seconds(&problem->message, (double)problem->blocks[0][stage->end - 1].crossing / wide);
+    double bytes = (double)(end->gradients - first->gradients), replicas = problem->replicas;
+    if (bytes > 0 && replicas > 1) {
+        double whole = link_seconds(&problem->link, 2 * (replicas - 1) / replicas * bytes);
+        times.exchange = fmax(problem->link.seconds, whole - times.data - times.weights);
+    }
+    if (chunk->end < problem->count)
+        times.message = link_seconds(&problem->link, (double)problem->blocks[chunk->end - 1].crossing);
     return times;
 }
 
@@ -95,13 +71,12 @@ struct playing {
 };
 
 static void open_chunk(struct playing *play, const struct partition_sums *sums,
-                       const struct partition_stage *stages, int number)
+                       const struct partition_chunk *chunks, int number)
 {
     size_t count = (size_t)play->problem->micro_batches;
-    int wide = number < play->chunk_count - 1 ? stages[number + 1].replicas : 1;
     struct chunk *chunk = &play->chunks[number];
-    chunk->times = partition_times(sums, &stages[number], wide);
-    chunk->hidden = play->problem->blocks[0][stages[number].end - 1].hidden;
+    chunk->times = partition_times(sums, &chunks[number]);
+    chunk->hidden = play->problem->blocks[chunks[number].end - 1].hidden;
     for (enum block_kind kind = BLOCK_FORWARD; kind <= BLOCK_BACKWARD; kind++) {
         bool given = kind == BLOCK_FORWARD ? number == 0 : number == play->chunk_count - 1;
         chunk->arrives[kind] = memory_new(count, sizeof(double));
@@ -109,13 +84,13 @@ static void open_chunk(struct playing *play, const struct partition_sums *sums,
     }
 }
 
-static struct playing playing_open(const struct partition_sums *sums, const struct partition_stage *stages)
+static struct playing playing_open(const struct partition_sums *sums, const struct partition_chunk *chunks)
 {
     const struct partition_problem *problem = sums->problem;
     struct playing play = {.problem = problem, .chunk_count = partition_chunks(problem)};
     play.chunks = memory_new((size_t)play.chunk_count, sizeof *play.chunks);
     play.workers = memory_new((size_t)problem->stages, sizeof *play.workers);
-    for (int c = 0; c < play.chunk_count; c++) open_chunk(&play, sums, stages, c);
+    for (int c = 0; c < play.chunk_count; c++) open_chunk(&play, sums, chunks, c);
     for (int s = 0; s < problem->stages; s++) play.workers[s].order = &sums->orders[s];
     return play;
 }
@@ -183,10 +158,10 @@ static bool work(struct playing *play, int stage)
     return true;
 }
 
-double partition_step(const struct partition_sums *sums, const struct partition_stage *stages)
+double partition_step(const struct partition_sums *sums, const struct partition_chunk *chunks)
 {
     int workers = sums->problem->stages;
-    struct playing play = playing_open(sums, stages);
+    struct playing play = playing_open(sums, chunks);
     double end = 0, exchange = 0;
     for (bool works = true; works;) {
         works = false;
