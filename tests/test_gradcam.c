@@ -196,6 +196,33 @@ static void test_rollout(void **state)
     graph_free(&graph);
 }
 
+#define DISTILLED \
+    "[input]\nchannels = 3\nsize = 4\n[layers]\npatch = conv input filters=2 kernel=2 stride=2\n" \
+    "cls = prepend patch count=2\nqkv = linear cls units=6 per_pixel=yes\natt = attention qkv heads=1\n" \
+    "two = token_slice att count=2\na = token_slice two\nb = token_slice two first=1\n" \
+    "head = linear a units=$classes\nhead_dist = linear b units=$classes\nlogits = mean head head_dist\n"
+
+/* A class and a distillation token: both begin the map, which is not of the two. */
+static void test_rollout_of_two_tokens(void **state)
+{
+    struct model_options options = {.classes = 4, .dropout = -1};
+    struct rollout rollout;
+    struct graph graph;
+    /* The queries are 0: each token is half itself, and half the mean of all six. */
+    float inputs[6 * 6] = {0}, map[4];
+    assert_int_equal(model_load_text(&options, "tail.ini", DISTILLED, &graph), OK);
+    assert_string_equal(graph.nodes[gradcam_layer(&graph)].name, "att");
+    assert_true(rollout_open(&graph, &rollout));
+    assert_int_equal(rollout.prefix, 2);
+    assert_int_equal(rollout.first * 10 + rollout.read, 2);
+    inputs[1 * 6] = 8;                   /* but that of the distillation token finds the key of patch 2 */
+    inputs[4 * 6 + 2] = 8;
+    rollout_map(&rollout, &graph, inputs, 6, map);
+    for (int p = 0; p < 4; p++) assert_true(map[p] == (p == 2));
+    rollout_close(&rollout);
+    graph_free(&graph);
+}
+
 /* The corners of a picture have the colours of the map's ends, half of them. */
 static void test_picture(void **state)
 {
@@ -222,7 +249,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_rollout),
+        cmocka_unit_test(test_rollout), cmocka_unit_test(test_rollout_of_two_tokens),
         cmocka_unit_test(test_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

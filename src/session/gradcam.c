@@ -10,11 +10,23 @@ static bool has_pixels(const struct graph *graph, int node)
     return graph->nodes[node].shape.h * graph->nodes[node].shape.w > 1;
 }
 
+/* The last one with more pixels than that. */
+static int last_layer(const struct graph *graph, int pixels)
+{
+    for (int node = graph_classifier(graph) - 1; node > 0; node--) {
+        const struct shape *shape = &graph->nodes[node].shape;
+        if (shape->h * shape->w > pixels && tail_can_begin(graph, node)) return node;
+    }
+    return -1;
+}
+
+/* The tokens that several classifiers of a transformer read are no pixels. */
 int gradcam_layer(const struct graph *graph)
 {
-    for (int node = graph_classifier(graph) - 1; node > 0; node--)
-        if (has_pixels(graph, node) && tail_can_begin(graph, node)) return node;
-    return -1;
+    struct rollout rollout;
+    int node = rollout_open(graph, &rollout) ? last_layer(graph, rollout.tokens - 1) : -1;
+    rollout_close(&rollout);
+    return node > 0 ? node : last_layer(graph, 1);
 }
 
 enum status gradcam_find(const struct graph *graph, const char *layer, int *node)

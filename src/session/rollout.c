@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "kernels/attention/attention.h"
+#include "kernels/shape/slice.h"
 
 static bool is_op(const struct node *node, const char *name)
 {
@@ -23,6 +24,21 @@ static struct shape patches_of(const struct graph *graph, int attention)
     for (int i = 1; i < graph->count; i++)
         if (is_op(&graph->nodes[i], "prepend")) return graph->nodes[graph->nodes[i].inputs[0]].shape;
     return graph->nodes[attention].shape;
+}
+
+/* The class token is read, or those that are cut off behind the last attention. */
+static void find_read(const struct graph *graph, struct rollout *rollout)
+{
+    rollout->read = rollout->prefix > 0 ? 1 : rollout->tokens;
+    for (int i = rollout->layers[rollout->count - 1] + 1; i < graph->count; i++) {
+        const struct node *node = &graph->nodes[i];
+        const struct token_slice *slice = node->settings;
+        if (!is_op(node, "token_slice")) continue;
+        if (pixels_of(&graph->nodes[node->inputs[0]].shape) != rollout->tokens) continue;
+        rollout->first = (int)slice->first;
+        rollout->read = (int)slice->count;
+        return;
+    }
 }
 
 bool rollout_open(const struct graph *graph, struct rollout *rollout)
@@ -43,6 +59,7 @@ bool rollout_open(const struct graph *graph, struct rollout *rollout)
         rollout->h = (int)patches.h;
         rollout->w = (int)patches.w;
         rollout->prefix = rollout->tokens - rollout->h * rollout->w;
+        find_read(graph, rollout);
         if (rollout->prefix >= 0 && rollout->h * rollout->w > 1) return true;
     }
     rollout_close(rollout);
@@ -113,8 +130,7 @@ void rollout_map(const struct rollout *rollout, const struct graph *graph, const
     double *made = memory_new((size_t)rollout->tokens, sizeof *made);
     int64_t at = 0;
     for (int i = 0; i < rollout->count; i++) at += 3 * graph->nodes[rollout->layers[i]].shape.c;
-    if (rollout->prefix > 0) made[0] = 1;
-    for (int t = 0; t < rollout->tokens && rollout->prefix == 0; t++) made[t] = 1.0 / rollout->tokens;
+    for (int t = 0; t < rollout->read; t++) made[rollout->first + t] = 1.0 / rollout->read;
     for (int i = rollout->count - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes[rollout->layers[i]];
         const struct attention *settings = node->settings;

@@ -1,6 +1,7 @@
 /* rollout.h: where in an image a vision transformer looks: attention rollout (Abnar, Zuidema 2020). Each
  * block's attention, the mean of its heads, is mixed half and half with the token itself; the product of all
- * blocks is what the class token (without one, the mean token) is made of. */
+ * blocks is what the class token (without one, the mean token; with a distillation token, their mean) is made
+ * of. */
 #pragma once
 
 #include "graph/graph.h"
@@ -9,6 +10,7 @@ struct rollout {
     int *layers;                     /* [count] the attention layers, in order */
     int count;
     int tokens, prefix;              /* of an image; of these, those in front of the patches' */
+    int first, read;                 /* the tokens that classifiers read */
     int h, w;                        /* the map of patches */
 };
 
