@@ -188,6 +188,9 @@ libkernels_a_SOURCES = \
 	kernels/ops.c \
 	kernels/optimizer/fingerprint.c \
 	kernels/optimizer/fingerprint.h \
+	kernels/optimizer/matrix_sharing.c \
+	kernels/optimizer/matrix_sharing.h \
+	kernels/optimizer/muon_matrix.h \
 	kernels/optimizer/optimizer.c \
 	kernels/optimizer/optimizer.h \
 	kernels/optimizer/optimizer_adagrad.c \

@@ -1,5 +1,6 @@
 /* test_optimizers: updates on known numbers (torch 2.11; LARS and LAMB by hand), and the whole sequence. */
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -355,7 +356,7 @@ static void test_any_number_of_threads_gives_the_same_bits(void **state)
         struct optimizer_settings settings = settings_of(*o);
         settings.clip_norm = 1;
         settings.ema = 0.9;
-        const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 1};
+        const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 1, NULL};
         for (int t = 0; t < 2; t++) {
             omp_set_num_threads(1);
             optimizer_step(&options, optimizer_squares(a.params, PARAMS), a.params, PARAMS, &a.state);
@@ -380,7 +381,7 @@ static void test_overflow_leaves_everything_untouched(void **state)
             struct network a = network_open(1), b = network_open(1);
             struct optimizer_settings settings = settings_of(*o);
             settings.ema = 0.5;
-            const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 1};
+            const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 1, NULL};
             ((float *)a.params[3].gradient)[4095] = ((float *)b.params[3].gradient)[4095] = bad[k];
             optimizer_step(&options, optimizer_squares(a.params, PARAMS), a.params, PARAMS, &a.state);
             assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
@@ -464,6 +465,128 @@ static void test_weight_decay_spares_norms(void **state)
     }
 }
 
+/* ---- Matrices that ranks share ---- */
+
+#define RANKS 3
+static const struct {
+    int64_t rows, count;
+} shared[] = {{40, 2800}, {0, 50}, {70, 2800}, {8, 64}, {40, 2800}, {33, 33}};
+#define SHARED COUNT(shared)
+#define SHARED_TOTAL (3 * 2800 + 50 + 64 + 33)
+#define SCRATCH (1 << 18)      /* floats */
+
+struct meeting {
+    pthread_barrier_t all;
+    const void *from[RANKS];
+};
+
+struct seat {
+    struct meeting *meeting;
+    int rank, gathers;
+    bool idle;                 /* nothing was made in the others' places */
+    float *memory;             /* masters, gradients, two slots, averages */
+    float *scratch;
+    struct optimizer_param params[SHARED];
+    struct optimizer_state state;
+};
+
+static enum status meet(void *context, const void *from, void *to, size_t bytes)
+{
+    struct seat *seat = context;
+    seat->meeting->from[seat->rank] = from;
+    int64_t floats = (int64_t)(bytes / sizeof(float));
+    for (int r = 0; r < RANKS && seat->gathers == 0; r++)
+        if (r != seat->rank) seat->idle = seat->idle && isnan(((float *)to)[r * floats]);
+    seat->gathers++;
+    pthread_barrier_wait(&seat->meeting->all);
+    for (int r = 0; r < RANKS; r++)
+        if (r != seat->rank) memcpy((char *)to + r * (int64_t)bytes, seat->meeting->from[r], bytes);
+    pthread_barrier_wait(&seat->meeting->all);
+    return OK;
+}
+
+static void seat_open(struct seat *seat)
+{
+    seat->memory = memory_new(5 * SHARED_TOTAL, sizeof(float));
+    seat->scratch = aligned_alloc(64, SCRATCH * sizeof(float));
+    seat->idle = true;
+    seat->state.scaler.scale = 1;
+    for (int i = 0; i < SCRATCH; i++) seat->scratch[i] = NAN;
+    for (int i = 0; i < 2 * SHARED_TOTAL; i++) seat->memory[i] = number(7, (uint64_t)i);
+    float *at = seat->memory;
+    for (int i = 0; i < SHARED; at += shared[i++].count)
+        seat->params[i] = (struct optimizer_param){
+            .count = shared[i].count, .rows = shared[i].rows, .master = at, .gradient = at + SHARED_TOTAL,
+            .slots = {at + 2 * SHARED_TOTAL, at + 3 * SHARED_TOTAL}, .average = at + 4 * SHARED_TOTAL,
+            .decay = i % 2, .lr_scale = 1 + i, .scratch = seat->scratch,
+        };
+}
+
+static void seat_close(struct seat *seat)
+{
+    free(seat->memory);
+    free(seat->scratch);
+}
+
+static void *seat_run(void *of)
+{
+    struct seat *seat = of;
+    const struct matrix_ranks ranks = {seat->rank, RANKS, meet, seat};
+    const struct optimizer *muon = optimizer_find("muon");
+    struct optimizer_settings settings = muon->initial;
+    settings.weight_decay = 0.1;
+    settings.ema = 0.5;
+    struct matrix_sharing *sharing = seat->meeting ? matrix_sharing_open(&ranks, seat->params, SHARED) : NULL;
+    const struct optimizer_options options = {muon, &settings, &scaling, 0.02, 0.9, 1, sharing};
+#ifdef _OPENMP
+    omp_set_num_threads(1);
+#endif
+    for (int t = 0; t < 2; t++)
+        optimizer_step(&options, optimizer_squares(seat->params, SHARED), seat->params, SHARED, &seat->state);
+    matrix_sharing_close(sharing);
+    return NULL;
+}
+
+static void test_ranks_share_matrices(void **state)
+{
+    struct meeting meeting;
+    struct seat alone = {0}, seats[RANKS] = {{0}};
+    pthread_t threads[RANKS];
+#ifdef _OPENMP
+    int most = omp_get_max_threads();
+#endif
+    assert_int_equal(pthread_barrier_init(&meeting.all, NULL, RANKS), 0);
+    for (int r = 0; r < RANKS; r++) {
+        seats[r].meeting = &meeting;
+        seats[r].rank = r;
+        seat_open(&seats[r]);
+        assert_int_equal(pthread_create(&threads[r], NULL, seat_run, &seats[r]), 0);
+    }
+    seat_open(&alone);
+    seat_run(&alone);
+    for (int r = 0; r < RANKS; r++) {
+        pthread_join(threads[r], NULL);
+        assert_memory_equal(seats[r].memory, alone.memory, 5 * SHARED_TOTAL * sizeof(float));
+        assert_true(seats[r].idle);
+        assert_int_equal(seats[r].gathers, 4);
+        seat_close(&seats[r]);
+    }
+    assert_true(alone.memory[0] != number(7, 0));
+    seat_close(&alone);
+    pthread_barrier_destroy(&meeting.all);
+#ifdef _OPENMP
+    omp_set_num_threads(most);
+#endif
+}
+
+/* The part that ranks exchange lies behind what the largest needs. */
+static void test_bytes_of_shared_matrices(void **state)
+{
+    assert_int_equal(matrix_sharing_bytes(40, 2800, 1), 0);
+    assert_int_equal(matrix_sharing_bytes(0, 2800, 3), 0);
+    assert_int_equal(matrix_sharing_bytes(40, 2800, 3), 3 * 64 * 96 * 4);
+}
+
 static void test_no_such_optimizer(void **state)
 {
     assert_null(optimizer_find("sdg"));
@@ -488,6 +611,8 @@ int main(void)
         cmocka_unit_test(test_small_gradients_are_not_clipped),
         cmocka_unit_test(test_lookahead),
         cmocka_unit_test(test_weight_decay_spares_norms),
+        cmocka_unit_test(test_ranks_share_matrices),
+        cmocka_unit_test(test_bytes_of_shared_matrices),
         cmocka_unit_test(test_no_such_optimizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

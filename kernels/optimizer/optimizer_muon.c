@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/memory.h"
+#include "kernels/optimizer/muon_matrix.h"
 #include "kernels/optimizer/optimizer_walk.h"
-#include "kernels/optimizer/orthogonalize.h"
+#include "kernels/support/panel_product.h"
 
 OPTIMIZER_PART(adam, &part->slots[0][i], &part->slots[1][i])
 
@@ -39,19 +41,33 @@ static EVERY_MACHINE(void, advance_part, (const struct optimizer_param *part, co
     sums[0] += squares;
 }
 
-static void muon_matrix(const struct optimizer_settings *s, const struct optimizer_param *param,
-                        const struct optimizer_numbers *n)
+int64_t muon_matrix_floats(int64_t rows, int64_t columns)
+{
+    return (int64_t)align_up((size_t)rows, PANEL) * (int64_t)align_up((size_t)columns, PANEL);
+}
+
+struct orthogonal muon_matrix_begin(const struct optimizer_settings *s, const struct optimizer_param *param,
+                                    const struct optimizer_numbers *n, bool orthogonalizes)
 {
     int64_t rows = param->rows, columns = param->count / rows;
     double sums[2];
     const struct muon_part part = {muon_factors(s, n, rows, columns), param->master,
                                    orthogonalize_input(param->scratch, rows, columns)};
     optimizer_walk(param, advance_part, &part, sums);
-    const struct orthogonal made = orthogonalize(param->scratch, rows, columns, sums[0]);
+    if (orthogonalizes) return orthogonalize(param->scratch, rows, columns, sums[0]);
+    return (struct orthogonal){NULL, (int64_t)align_up((size_t)(rows < columns ? rows : columns), PANEL),
+                               rows > columns};
+}
+
+void muon_matrix_end(const struct optimizer_settings *s, const struct optimizer_param *param,
+                     const struct optimizer_numbers *n, const struct orthogonal *made)
+{
+    int64_t rows = param->rows, columns = param->count / rows;
+    const struct muon_factors f = muon_factors(s, n, rows, columns);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < columns; k++)
-            muon_element(&part.f, orthogonal_at(&made, i, k), &param->master[i * columns + k]);
+            muon_element(&f, orthogonal_at(made, i, k), &param->master[i * columns + k]);
 }
 
 static void muon_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
@@ -59,7 +75,8 @@ static void muon_update(const struct optimizer_settings *s, const struct optimiz
 {
     const struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
     if (param->rows > 0) {
-        muon_matrix(s, param, &n);
+        const struct orthogonal made = muon_matrix_begin(s, param, &n, true);
+        muon_matrix_end(s, param, &n, &made);
         return;
     }
     struct adam_factors f = muon_adam_factors(s, &n);

@@ -26,13 +26,18 @@ static void copy_part(const struct optimizer_param *part, const void *factors, d
     dtype_convert(part->low_dtype, part->low, F32, part->master, (size_t)part->count);
 }
 
-static void optimizer_apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
-                            const struct optimizer_param *param, const struct optimizer_numbers *n, float ema)
+/* What follows the weights. */
+struct followers {
+    const struct optimizer_settings *settings;
+    float ema;
+};
+
+static void follow(const void *context, const struct optimizer_param *param)
 {
-    optimizer->update(settings, param, n->lr * param->lr_scale, n->momentum, n->factor, n->t);
-    if (param->average && settings->ema > 0) {
-        optimizer_walk(param, average_part, &ema, NULL);
-        if (settings->lookahead && ema < 1) optimizer_walk(param, return_part, NULL, NULL);
+    const struct followers *f = context;
+    if (param->average && f->settings->ema > 0) {
+        optimizer_walk(param, average_part, &f->ema, NULL);
+        if (f->settings->lookahead && f->ema < 1) optimizer_walk(param, return_part, NULL, NULL);
     }
     if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
 }
@@ -44,12 +49,20 @@ double optimizer_squares(const struct optimizer_param *params, int count)
     return squares;
 }
 
-void optimizer_step(const struct optimizer_options *options, double squares,
-                    const struct optimizer_param *params, int count, struct optimizer_state *state)
+enum status optimizer_step(const struct optimizer_options *options, double squares,
+                           const struct optimizer_param *params, int count, struct optimizer_state *state)
 {
-    struct optimizer_numbers numbers = {.lr = options->lr, .momentum = options->momentum};
-    if (!optimizer_decide(options->settings, options->scaling, squares, &numbers, state)) return;
-    state->ema = optimizer_ema(options->settings, options->ema);
-    for (int i = 0; i < count; i++)
-        optimizer_apply(options->optimizer, options->settings, &params[i], &numbers, state->ema);
+    const struct optimizer_settings *settings = options->settings;
+    struct optimizer_numbers n = {.lr = options->lr, .momentum = options->momentum};
+    if (!optimizer_decide(settings, options->scaling, squares, &n, state)) return OK;
+    state->ema = optimizer_ema(settings, options->ema);
+    const struct followers followers = {settings, state->ema};
+    for (int i = 0; i < count; i++) {
+        const struct optimizer_param *param = &params[i];
+        if (options->sharing && param->rows > 0) continue;
+        options->optimizer->update(settings, param, n.lr * param->lr_scale, n.momentum, n.factor, n.t);
+        follow(&followers, param);
+    }
+    const struct matrix_update matrices = {settings, params, &n, follow, &followers};
+    return options->sharing ? matrix_sharing_update(options->sharing, &matrices) : OK;
 }

@@ -12,7 +12,7 @@
  *   7. the loss scale grows, or backs off. */
 #pragma once
 
-#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/matrix_sharing.h"
 
 /* How parameters are updated; lr, momentum and ema are for update number state->updates + 1. */
 struct optimizer_options {
@@ -20,6 +20,7 @@ struct optimizer_options {
     const struct optimizer_settings *settings;
     const struct scaler_settings *scaling;
     double lr, momentum, ema;
+    const struct matrix_sharing *sharing;     /* NULL: this rank does all itself */
 };
 
 /* The sum of the squares of all gradients, still scaled. */
@@ -27,5 +28,5 @@ double optimizer_squares(const struct optimizer_param *params, int count);
 
 /* The sequence above on the CPU, given those squares. The caller increments state->step. The bits do not
  * depend on the number of threads. */
-void optimizer_step(const struct optimizer_options *options, double squares,
-                    const struct optimizer_param *params, int count, struct optimizer_state *state);
+enum status optimizer_step(const struct optimizer_options *options, double squares,
+                           const struct optimizer_param *params, int count, struct optimizer_state *state);

@@ -1,4 +1,5 @@
-/* update.c: a step's update on the CPU. */
+/* update.c: a step's update on the CPU. Its `tables` are a struct matrix_sharing, which the caller may set
+ * after open; NULL: ranks do not share the work on matrices. */
 #include "kernels/optimizer/update.h"
 
 #include <string.h>
@@ -13,6 +14,8 @@ static enum status update_open(struct update *update)
 
 static void update_close(struct update *update)
 {
+    matrix_sharing_close(update->tables);
+    update->tables = NULL;
 }
 
 static enum status update_count(const struct update *update)
@@ -53,11 +56,11 @@ static enum status update_apply(const struct update *update)
                                               .scaling = &update->scaling,
                                               .lr = update->rates->lr[k],
                                               .momentum = update->rates->momentum[k],
-                                              .ema = update->rates->ema[k]};
+                                              .ema = update->rates->ema[k],
+                                              .sharing = update->tables};
     double squares = update->squares.stages > 0 ? squares_of(update)
                                                 : optimizer_squares(update->params, update->param_count);
-    optimizer_step(&options, squares, update->params, update->param_count, update->state);
-    return OK;
+    return optimizer_step(&options, squares, update->params, update->param_count, update->state);
 }
 
 static void average_floats(float *average, const float *now, int64_t count, double decay)

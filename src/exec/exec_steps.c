@@ -3,8 +3,10 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "comm/comm.h"
 #include "compile/ir/program_parts.h"
 #include "exec/exec_parts.h"
+#include "kernels/optimizer/matrix_sharing.h"
 
 static void *state_of(const struct exec *exec, size_t offset)
 {
@@ -218,6 +220,22 @@ static const struct update_code *update_on(enum device_kind kind)
     return NULL;
 }
 
+static enum status gather(void *context, const void *from, void *to, size_t bytes)
+{
+    struct comm *comm = context;
+    return comm->exchange->all_gather(comm, from, to, bytes, NULL);
+}
+
+/* GPUs each orthogonalise all matrices. */
+static void share_matrices(struct exec *exec)
+{
+    struct comm *comm = exec->options.replicas;
+    bool alone = comm_count(comm) == 1 || exec->device->backend->kind != DEVICE_CPU;
+    if (alone || !exec->options.optimizer->has_matrices) return;
+    const struct matrix_ranks ranks = {comm_rank(comm), comm_count(comm), gather, comm};
+    exec->update.tables = matrix_sharing_open(&ranks, exec->params, exec->param_count);
+}
+
 enum status update_open(struct exec *exec, struct text *shortage)
 {
     const struct exec_options *options = &exec->options;
@@ -236,5 +254,6 @@ enum status update_open(struct exec *exec, struct text *shortage)
     enum status status = exec->update_code->open(&exec->update);
     if (status == NO_DEVICE && shortage)
         text_add(shortage, "the device has too little memory left for the update");
+    if (status == OK) share_matrices(exec);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "base/members.h"
 #include "comm/nccl_exchange.h"
 #include "compile/parallel/stage_mail.h"
+#include "kernels/optimizer/matrix_sharing.h"
 #include "session/session_store.h"
 
 /* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
@@ -186,17 +187,20 @@ static bool has_soft_targets(const struct session *session, bool training)
     return session->data.target != TARGET_CLASS || (training && made);
 }
 
-/* Matrices are updated one after another. */
+/* Matrices are updated one after another; on the CPU, ranks share them. */
 static int64_t update_workspace(const struct session *session)
 {
     const struct graph *graph = &session->graphs.training;
-    int64_t most = 0;
+    bool cuda = session_device_kind(session) == DEVICE_CUDA;
+    int64_t most = 0, shared = 0;
     for (int i = 0; i < graph->param_count; i++) {
-        int64_t count = shape_count(graph->params[i].spec.shape);
-        int64_t bytes = optimizer_scratch(session->hyper.optimizer, graph->params[i].rows, count);
-        if (bytes > most) most = bytes;
+        int64_t count = shape_count(graph->params[i].spec.shape), rows = graph->params[i].rows;
+        int64_t bytes = optimizer_scratch(session->hyper.optimizer, rows, count);
+        most = bytes > most ? bytes : most;
+        bytes = bytes > 0 && !cuda ? matrix_sharing_bytes(rows, count, session->hyper.replicas) : 0;
+        shared = bytes > shared ? bytes : shared;
     }
-    return most + (most > 0 && session_device_kind(session) == DEVICE_CUDA ? UPDATE_PRODUCT_BYTES : 0);
+    return most + (most > 0 && cuda ? UPDATE_PRODUCT_BYTES : shared);
 }
 
 struct compile_options step_options(const struct session *session, enum step_kind kind)
