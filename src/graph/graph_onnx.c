@@ -38,8 +38,8 @@ struct writer {
 struct rule {
     const char *op, *onnx;
     int rank;                    /* of its inputs; 0: as they come */
-    /* Writes nodes for graph node i, the last of which is `out`, where op, name and inputs are filled in;
-     * NULL: `out` as it is. */
+    /* Writes the nodes of graph node i but the last, `out`, of which op, name and inputs are filled in, and
+     * completes that; or gives w->values[i] an earlier value. NULL: `out` as it is. */
     void (*write)(struct writer *w, int i, struct onnx_node *out);
     struct pool_plane (*plane)(const struct call *call);
     struct border (*border)(const struct call *call);
@@ -144,6 +144,15 @@ static float *param_read(struct writer *w, const struct node *node, int place)
     return values;
 }
 
+/* A parameter of a number a channel, in these dimensions. */
+static void add_param(struct writer *w, const struct node *node, int place, const char *part,
+                      struct onnx_dims dims, struct onnx_node *out)
+{
+    float *values = param_read(w, node, place);
+    add_numbers(w, out, part, dims, values);
+    free(values);
+}
+
 /* Nodes before a layer's last one: NAME.PART, which then becomes an input of the last one. */
 
 static struct onnx_node part_of(struct writer *w, const struct onnx_node *out, const char *op,
@@ -217,7 +226,6 @@ static void write_conv(struct writer *w, int i, struct onnx_node *out)
     add_pads(out, g.pad, g.pad);
     add_pair(out, "dilations", g.dilation);
     add_int(out, "group", g.groups);
-    onnx_node(w->onnx, out);
 }
 
 /* By pixel it is a convolution of 1x1. */
@@ -230,7 +238,6 @@ static void write_linear(struct writer *w, int i, struct onnx_node *out)
     out->op = per_pixel ? "Conv" : "Gemm";
     add_weights(w, node, NULL, out);
     if (!per_pixel) add_int(out, "transB", 1);
-    onnx_node(w->onnx, out);
 }
 
 static void write_batchnorm(struct writer *w, int i, struct onnx_node *out)
@@ -254,34 +261,30 @@ static void write_batchnorm(struct writer *w, int i, struct onnx_node *out)
         free(values);
     }
     add_float(out, "epsilon", s->eps);
-    onnx_node(w->onnx, out);
 }
 
-static void add_order(struct onnx_node *out, const int64_t order[4])
+/* Of a value with that many axes. */
+static void add_order(struct onnx_node *out, int count, const int64_t *order)
 {
-    add(out, (struct onnx_attribute){.name = "perm", .type = ONNX_INT_LIST, .count = 4,
-                                     .ints = {order[0], order[1], order[2], order[3]}});
+    struct onnx_attribute perm = {.name = "perm", .type = ONNX_INT_LIST, .count = count};
+    memcpy(perm.ints, order, (size_t)count * sizeof *order);
+    add(out, perm);
 }
 
 static void write_layernorm(struct writer *w, int i, struct onnx_node *out)
 {
-    static const char *const names[] = {"weight", "bias"};
     const struct node *node = &w->graph->nodes[i];
     const struct layernorm *s = node->settings;
     struct onnx_node channels_last = part_of(w, out, "Transpose", "channels_last");
     struct onnx_node norm = part_of(w, out, "LayerNormalization", "norm");
-    add_order(&channels_last, (const int64_t[]){0, 2, 3, 1});
+    add_order(&channels_last, 4, (const int64_t[]){0, 2, 3, 1});
     write_part(w, &channels_last, &norm);
-    for (int k = 0; k < 2; k++) {
-        float *values = param_read(w, node, k);
-        add_numbers(w, &norm, names[k], (struct onnx_dims){1, {node->shape.c}}, values);
-        free(values);
-    }
+    for (int k = 0; k < 2; k++)
+        add_param(w, node, k, k ? "bias" : "weight", (struct onnx_dims){1, {node->shape.c}}, &norm);
     add_int(&norm, "axis", -1);
     add_float(&norm, "epsilon", s->eps);
     write_part(w, &norm, out);
-    add_order(out, (const int64_t[]){0, 3, 1, 2});
-    onnx_node(w->onnx, out);
+    add_order(out, 4, (const int64_t[]){0, 3, 1, 2});
 }
 
 /* x + (x * (norms / (mean of norms + eps)) * weight + bias) */
@@ -291,7 +294,6 @@ static void write_grn(struct writer *w, int i, struct onnx_node *out)
     const struct grn *s = node->settings;
     const struct onnx_dims dims = {4, {1, node->shape.c, 1, 1}};
     const char *x = out->inputs[0];
-    float *weight = param_read(w, node, 0), *bias = param_read(w, node, 1);
     struct onnx_node norms = part_of(w, out, "ReduceL2", "norms");
     struct onnx_node mean = part_of(w, out, "ReduceMean", "mean");
     struct onnx_node safe = part_of(w, out, "Add", "safe"), share = part_of(w, out, "Div", "share");
@@ -307,35 +309,22 @@ static void write_grn(struct writer *w, int i, struct onnx_node *out)
     share.inputs[0] = norms.name;
     share.inputs[share.input_count++] = safe.name;
     write_part(w, &share, &factor);
-    add_numbers(w, &factor, "weight", dims, weight);
+    add_param(w, node, 0, "weight", dims, &factor);
     write_part(w, &factor, &scaled);
     scaled.inputs[scaled.input_count++] = x;
     write_part(w, &scaled, &shifted);
-    add_numbers(w, &shifted, "bias", dims, bias);
+    add_param(w, node, 1, "bias", dims, &shifted);
     write_part(w, &shifted, out);
     out->inputs[out->input_count++] = x;
-    onnx_node(w->onnx, out);
-    free(weight);
-    free(bias);
 }
 
 static void write_scale(struct writer *w, int i, struct onnx_node *out)
 {
     const struct node *node = &w->graph->nodes[i];
-    float *values = param_read(w, node, 0);
-    add_numbers(w, out, "weight", (struct onnx_dims){4, {1, node->shape.c, 1, 1}}, values);
-    free(values);
-    onnx_node(w->onnx, out);
+    add_param(w, node, 0, "weight", (struct onnx_dims){4, {1, node->shape.c, 1, 1}}, out);
 }
 
-/* Attention. `perm` has as many axes as the value. */
-
-static void add_axes(struct onnx_node *out, int count, const int64_t *axes)
-{
-    struct onnx_attribute perm = {.name = "perm", .type = ONNX_INT_LIST, .count = count};
-    memcpy(perm.ints, axes, (size_t)count * sizeof *axes);
-    add(out, perm);
-}
+/* Attention. */
 
 /* Where the tokens of groups are in an image, [groups, tokens]; or back: where each token of y is there. */
 static int64_t *token_places(const struct attention_plane *p, bool back)
@@ -397,7 +386,7 @@ static const char *write_turned(struct writer *w, const struct onnx_node *out, c
 {
     struct onnx_node turn = part_of(w, out, "Transpose", part);
     turn.inputs[0] = from;
-    add_axes(&turn, 5, (const int64_t[]){0, 1, 2, 4, 3});
+    add_order(&turn, 5, (const int64_t[]){0, 1, 2, 4, 3});
     onnx_node(w->onnx, &turn);
     return turn.name;
 }
@@ -450,10 +439,10 @@ static void write_attention(struct writer *w, int i, struct onnx_node *out)
     add_indices(w, &split, "shape", 6, (const int64_t[]){0, 3, p.heads, p.size, p.groups, p.tokens});
     split.inputs[0] = out->inputs[0];
     write_part(w, &split, &order);
-    add_axes(&order, 6, (const int64_t[]){1, 0, 4, 2, 3, 5});
+    add_order(&order, 6, (const int64_t[]){1, 0, 4, 2, 3, 5});
     write_part(w, &order, out);
     write_heads(w, node, &p, out);
-    add_axes(&back, 5, (const int64_t[]){0, 2, 3, 1, 4});
+    add_order(&back, 5, (const int64_t[]){0, 2, 3, 1, 4});
     back.inputs[0] = out->inputs[0];
     write_part(w, &back, &merge);
     add_indices(w, &merge, "shape", 3, (const int64_t[]){0, p.heads * p.size, p.h * p.w});
@@ -461,7 +450,6 @@ static void write_attention(struct writer *w, int i, struct onnx_node *out)
     if (p.window > 0) gather_tokens(w, &p, true, out);
     out->input_count = 1;
     add_indices(w, out, "shape", 4, (const int64_t[]){0, p.heads * p.size, p.y_h, p.y_w});
-    onnx_node(w->onnx, out);
 }
 
 /* Activations. */
@@ -470,21 +458,18 @@ static void write_hardsigmoid(struct writer *w, int i, struct onnx_node *out)
 {
     add_float(out, "alpha", 1 / 6.0);
     add_float(out, "beta", 0.5);
-    onnx_node(w->onnx, out);
 }
 
 static void write_relu6(struct writer *w, int i, struct onnx_node *out)
 {
     add_numbers(w, out, "min", (struct onnx_dims){0}, &(float){0});
     add_numbers(w, out, "max", (struct onnx_dims){0}, &(float){6});
-    onnx_node(w->onnx, out);
 }
 
 static void write_leaky_relu(struct writer *w, int i, struct onnx_node *out)
 {
     const struct leaky_relu *s = w->graph->nodes[i].settings;
     add_float(out, "alpha", s->slope);
-    onnx_node(w->onnx, out);
 }
 
 static void write_silu(struct writer *w, int i, struct onnx_node *out)
@@ -492,7 +477,6 @@ static void write_silu(struct writer *w, int i, struct onnx_node *out)
     struct onnx_node sigmoid = part_of(w, out, "Sigmoid", "sigmoid");
     out->inputs[out->input_count++] = out->inputs[0];
     write_part(w, &sigmoid, out);
-    onnx_node(w->onnx, out);
 }
 
 static void write_gelu(struct writer *w, int i, struct onnx_node *out)
@@ -501,7 +485,6 @@ static void write_gelu(struct writer *w, int i, struct onnx_node *out)
     const char *approximate = s->approximate == GELU_TANH ? "tanh" : "none";
     out->opset = 20;
     add(out, (struct onnx_attribute){.name = "approximate", .type = ONNX_STRING, .text = approximate});
-    onnx_node(w->onnx, out);
 }
 
 static void write_lrn(struct writer *w, int i, struct onnx_node *out)
@@ -513,17 +496,33 @@ static void write_lrn(struct writer *w, int i, struct onnx_node *out)
     add_float(out, "alpha", s->alpha);
     add_float(out, "beta", s->beta);
     add_float(out, "bias", s->k);
-    onnx_node(w->onnx, out);
 }
 
 /* Pooling, padding and what only moves numbers. */
 
-static void write_pad(struct writer *w, const int64_t before[3], const int64_t after[3],
-                      struct onnx_node *pad)
+static void add_borders(struct writer *w, const int64_t before[3], const int64_t after[3],
+                        struct onnx_node *pad)
 {
     add_indices(w, pad, "pads", 8, (const int64_t[]){0, before[0], before[1], before[2],
                                                      0, after[0], after[1], after[2]});
-    onnx_node(w->onnx, pad);
+}
+
+/* Channels or tokens: the positions [first, end) of an axis. */
+static void add_range(struct writer *w, struct onnx_node *slice, int64_t axis, int64_t first, int64_t end)
+{
+    add_indices(w, slice, "starts", 1, &first);
+    add_indices(w, slice, "ends", 1, &end);
+    add_indices(w, slice, "axes", 1, &axis);
+}
+
+/* Of an image of h x w, one of `stride` pixels along both axes. */
+static void add_grid(struct writer *w, struct onnx_node *slice, const int64_t first[2], int64_t h,
+                     int64_t width, int64_t stride)
+{
+    add_indices(w, slice, "starts", 2, first);
+    add_indices(w, slice, "ends", 2, (const int64_t[]){h, width});
+    add_indices(w, slice, "axes", 2, (const int64_t[]){2, 3});
+    add_indices(w, slice, "steps", 2, (const int64_t[]){stride, stride});
 }
 
 /* One axis of an average over bins, which may overlap, as a product with a matrix: from the left for rows. */
@@ -553,7 +552,6 @@ static void write_bins(struct writer *w, const struct node *node, const struct p
     add_bins(w, &plane->h, true, &rows);
     write_part(w, &rows, out);
     add_bins(w, &plane->w, false, out);
-    onnx_node(w->onnx, out);
 }
 
 /* ceil_mode is expressed by padding behind the image, which averages never count. */
@@ -573,15 +571,14 @@ static void write_windows(struct writer *w, const struct pool_plane *plane, stru
     if (plane->count_padding && before[0] + before[1] > 0) {
         struct onnx_node pad = part_of(w, out, "Pad", "pad");
         const int64_t around[] = {0, before[0], before[1]};
-        write_pad(w, around, around, &pad);
-        out->inputs[0] = pad.name;
+        add_borders(w, around, around, &pad);
+        write_part(w, &pad, out);
         for (int k = 0; k < 2; k++) after[k] -= before[k], before[k] = 0;
     }
     add_pair(out, "kernel_shape", kernel);
     add_pair(out, "strides", stride);
     add_pads(out, before, after);
     if (dilation[0] > 1 || dilation[1] > 1) add_pair(out, "dilations", dilation);
-    onnx_node(w->onnx, out);
 }
 
 static void write_pool(struct writer *w, int i, struct onnx_node *out)
@@ -607,26 +604,20 @@ static void write_border(struct writer *w, int i, struct onnx_node *out)
     struct border b = rule_of(node->op)->border(&call);
     struct onnx_node slice = part_of(w, out, "Slice", "slice");
     if (b.stride > 1) {
-        add_indices(w, &slice, "starts", 2, (const int64_t[]){0, 0});
-        add_indices(w, &slice, "ends", 2, (const int64_t[]){x.shape.h, x.shape.w});
-        add_indices(w, &slice, "axes", 2, (const int64_t[]){2, 3});
-        add_indices(w, &slice, "steps", 2, (const int64_t[]){b.stride, b.stride});
+        add_grid(w, &slice, (const int64_t[]){0, 0}, x.shape.h, x.shape.w, b.stride);
         write_part(w, &slice, out);
     }
     const int64_t before[] = {b.front, b.top, b.left};
     const int64_t after[] = {node->shape.c - b.front - x.shape.c,
                              node->shape.h - b.top - ((x.shape.h - 1) / b.stride + 1),
                              node->shape.w - b.left - ((x.shape.w - 1) / b.stride + 1)};
-    write_pad(w, before, after, out);
+    add_borders(w, before, after, out);
 }
 
 static void write_slice(struct writer *w, int i, struct onnx_node *out)
 {
     const struct slice *s = w->graph->nodes[i].settings;
-    add_indices(w, out, "starts", 1, (const int64_t[]){s->first});
-    add_indices(w, out, "ends", 1, (const int64_t[]){s->first + s->channels});
-    add_indices(w, out, "axes", 1, (const int64_t[]){1});
-    onnx_node(w->onnx, out);
+    add_range(w, out, 1, s->first, s->first + s->channels);
 }
 
 /* groups x channels of each, transposed. */
@@ -637,10 +628,9 @@ static void write_channel_shuffle(struct writer *w, int i, struct onnx_node *out
     struct onnx_node split = part_of(w, out, "Reshape", "split"), swap = part_of(w, out, "Transpose", "swap");
     add_indices(w, &split, "shape", 4, (const int64_t[]){0, s->groups, node->shape.c / s->groups, -1});
     write_part(w, &split, &swap);
-    add_order(&swap, (const int64_t[]){0, 2, 1, 3});
+    add_order(&swap, 4, (const int64_t[]){0, 2, 1, 3});
     write_part(w, &swap, out);
     add_indices(w, out, "shape", 4, (const int64_t[]){0, node->shape.c, node->shape.h, node->shape.w});
-    onnx_node(w->onnx, out);
 }
 
 /* Tokens: values of n, c, tokens, 1. */
@@ -674,16 +664,14 @@ static void write_prepend(struct writer *w, int i, struct onnx_node *out)
     const struct prepend *s = node->settings;
     struct onnx_node room = part_of(w, out, "Pad", "room");
     write_as_tokens(w, node, &room);
-    write_pad(w, (const int64_t[]){0, s->count, 0}, (const int64_t[]){0, 0, 0}, &room);
-    out->inputs[0] = room.name;
+    add_borders(w, (const int64_t[]){0, s->count, 0}, (const int64_t[]){0, 0, 0}, &room);
+    write_part(w, &room, out);
     add_tokens(w, node, node->shape.h - s->count, out);
-    onnx_node(w->onnx, out);
 }
 
 static void write_position(struct writer *w, int i, struct onnx_node *out)
 {
     add_tokens(w, &w->graph->nodes[i], 0, out);
-    onnx_node(w->onnx, out);
 }
 
 static void write_token_pool(struct writer *w, int i, struct onnx_node *out)
@@ -695,22 +683,16 @@ static void write_token_pool(struct writer *w, int i, struct onnx_node *out)
     struct onnx_node slice = part_of(w, out, "Slice", "counted");
     struct onnx_node *last = mean ? &slice : out;
     write_as_tokens(w, node, last);
-    add_indices(w, last, "starts", 1, (const int64_t[]){mean ? s->prefix : 0});
-    add_indices(w, last, "ends", 1, (const int64_t[]){mean ? x->h * x->w : 1});
-    add_indices(w, last, "axes", 1, (const int64_t[]){2});
+    add_range(w, last, 2, mean ? s->prefix : 0, mean ? x->h * x->w : 1);
     if (mean) write_part(w, &slice, out);
     if (mean) out->op = "GlobalAveragePool";
-    onnx_node(w->onnx, out);
 }
 
 static void write_token_slice(struct writer *w, int i, struct onnx_node *out)
 {
     const struct token_slice *s = w->graph->nodes[i].settings;
     write_as_tokens(w, &w->graph->nodes[i], out);
-    add_indices(w, out, "starts", 1, (const int64_t[]){s->first});
-    add_indices(w, out, "ends", 1, (const int64_t[]){s->first + s->count});
-    add_indices(w, out, "axes", 1, (const int64_t[]){2});
-    onnx_node(w->onnx, out);
+    add_range(w, out, 2, s->first, s->first + s->count);
 }
 
 static void write_patch_merge(struct writer *w, int i, struct onnx_node *out)
@@ -720,29 +702,24 @@ static void write_patch_merge(struct writer *w, int i, struct onnx_node *out)
     const struct shape *x = &w->graph->nodes[node->inputs[0]].shape;
     struct onnx_node even = part_of(w, out, "Pad", "even");
     if (x->h % 2 || x->w % 2) {
-        write_pad(w, (const int64_t[]){0, 0, 0}, (const int64_t[]){0, x->h % 2, x->w % 2}, &even);
-        out->inputs[0] = even.name;
+        add_borders(w, (const int64_t[]){0, 0, 0}, (const int64_t[]){0, x->h % 2, x->w % 2}, &even);
+        write_part(w, &even, out);
     }
     const char *from = out->inputs[0];
     for (int q = 0; q < 4; q++) {
         struct onnx_node slice = part_of(w, out, "Slice", quarters[q]);
         slice.inputs[0] = from;
-        add_indices(w, &slice, "starts", 2, (const int64_t[]){q % 2, q / 2});
-        add_indices(w, &slice, "ends", 2, (const int64_t[]){x->h + x->h % 2, x->w + x->w % 2});
-        add_indices(w, &slice, "axes", 2, (const int64_t[]){2, 3});
-        add_indices(w, &slice, "steps", 2, (const int64_t[]){2, 2});
+        add_grid(w, &slice, (const int64_t[]){q % 2, q / 2}, x->h + x->h % 2, x->w + x->w % 2, 2);
         onnx_node(w->onnx, &slice);
         out->inputs[q] = slice.name;
     }
     out->input_count = 4;
     add_int(out, "axis", 1);
-    onnx_node(w->onnx, out);
 }
 
 static void write_concat(struct writer *w, int i, struct onnx_node *out)
 {
     add_int(out, "axis", 1);
-    onnx_node(w->onnx, out);
 }
 
 static void write_flatten(struct writer *w, int i, struct onnx_node *out)
@@ -750,7 +727,6 @@ static void write_flatten(struct writer *w, int i, struct onnx_node *out)
     bool flat = w->ranks[i] == 2;
     w->ranks[i] = 2;
     if (flat) w->values[i] = out->inputs[0];
-    else onnx_node(w->onnx, out);
 }
 
 static void write_nothing(struct writer *w, int i, struct onnx_node *out)
@@ -843,7 +819,7 @@ static void write_layer(struct writer *w, int i)
     w->ranks[i] = rule->rank ? rule->rank : w->ranks[node->inputs[0]];
     for (int k = 0; k < node->input_count; k++) out.inputs[k] = input_of(w, node, k, w->ranks[i]);
     if (rule->write) rule->write(w, i, &out);
-    else onnx_node(w->onnx, &out);
+    if (w->values[i] == out.name) onnx_node(w->onnx, &out);
 }
 
 static void find_folded(struct writer *w)
@@ -899,7 +875,7 @@ static const char *write_preprocessing(struct writer *w)
         .op = "Add", .name = name_new(w, "input", "normalised"), .input_count = 2,
         .inputs = {scaled.name, write_channels(w, "offset", options->mean, options->std)}};
     add_int(&floats, "to", 1);
-    add_order(&planes, (const int64_t[]){0, 3, 1, 2});
+    add_order(&planes, 4, (const int64_t[]){0, 3, 1, 2});
     onnx_node(w->onnx, &floats);
     onnx_node(w->onnx, &planes);
     onnx_node(w->onnx, &scaled);
