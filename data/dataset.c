@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/hash.h"
 #include "base/memory.h"
@@ -56,4 +57,32 @@ char *dataset_image_path(const struct dataset *dataset, int64_t index)
 struct image_options dataset_image_options(const struct dataset *dataset)
 {
     return (struct image_options){dataset->c, dataset->ignore_orientation};
+}
+
+bool dataset_file_decode(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                         struct image *image, int *label, struct reason *reason)
+{
+    char *path = dataset->format->image_path(dataset, index);
+    bool good = image_load(path, dataset_image_options(dataset), choice, image, reason);
+    *label = dataset->format->label(dataset, index);
+    free(path);
+    return good;
+}
+
+bool dataset_file_read(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                       int *label, struct reason *reason)
+{
+    char *path = dataset->format->image_path(dataset, index);
+    bool good = image_read_file(path, bytes, count, reason);
+    *label = dataset->format->label(dataset, index);
+    free(path);
+    return good;
+}
+
+void dataset_file_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
+    struct stat status;
+    char *path = dataset->format->image_path(dataset, index);
+    contents->bytes = stat(path, &status) == 0 ? status.st_size : -1;
+    free(path);
 }

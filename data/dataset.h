@@ -106,3 +106,10 @@ char *dataset_image_path(const struct dataset *dataset, int64_t index);
 
 /* How its image files are decoded. */
 struct image_options dataset_image_options(const struct dataset *dataset);
+
+/* For formats whose images are separate files: read, read_file and contents, by image_path and label. */
+bool dataset_file_decode(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                         struct image *image, int *label, struct reason *reason);
+bool dataset_file_read(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                       int *label, struct reason *reason);
+void dataset_file_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents);

@@ -120,34 +120,6 @@ static uint64_t csv_group(const struct dataset *dataset, int64_t index)
     return table->groups ? table->groups[index] : 0;
 }
 
-static void csv_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
-{
-    struct stat status;
-    char *path = csv_image_path(dataset, index);
-    contents->bytes = stat(path, &status) == 0 ? status.st_size : -1;
-    free(path);
-}
-
-static bool csv_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
-                     struct image *image, int *label, struct reason *reason)
-{
-    char *path = csv_image_path(dataset, index);
-    bool good = image_load(path, dataset_image_options(dataset), choice, image, reason);
-    *label = csv_label(dataset, index);
-    free(path);
-    return good;
-}
-
-static bool csv_read_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
-                          int *label, struct reason *reason)
-{
-    char *path = csv_image_path(dataset, index);
-    bool good = image_read_file(path, bytes, count, reason);
-    *label = csv_label(dataset, index);
-    free(path);
-    return good;
-}
-
 static void csv_close(struct dataset *dataset)
 {
     struct csv_data *csv = dataset->state;
@@ -162,13 +134,13 @@ const struct format format_csv = {
     .name = "csv",
     .help = "a table: a column path, and label, labels (A;B), value, or columns of 0 and 1; perhaps group",
     .open = csv_open,
-    .read = csv_read,
+    .read = dataset_file_decode,
     .label = csv_label,
     .target = csv_target,
     .group = csv_group,
-    .read_file = csv_read_file,
+    .read_file = dataset_file_read,
     .image_name = csv_image_name,
-    .contents = csv_contents,
+    .contents = dataset_file_contents,
     .image_path = csv_image_path,
     .close = csv_close,
 };

@@ -1,7 +1,6 @@
 /* A folder of class folders with PNG, JPEG and WebP files at any depth, recognised by their first bytes. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "base/search_paths.h"
@@ -74,38 +73,10 @@ static char *folder_image_path(const struct dataset *dataset, int64_t index)
     return path;
 }
 
-static void folder_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
-{
-    struct stat status;
-    char *path = folder_image_path(dataset, index);
-    contents->bytes = stat(path, &status) == 0 ? status.st_size : -1;
-    free(path);
-}
-
 static int folder_label(const struct dataset *dataset, int64_t index)
 {
     const struct image_folder *folder = dataset->state;
     return dataset_number(dataset, folder->listing.files[index].class);
-}
-
-static bool folder_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
-                        struct image *image, int *label, struct reason *reason)
-{
-    char *path = folder_image_path(dataset, index);
-    bool good = image_load(path, dataset_image_options(dataset), choice, image, reason);
-    *label = folder_label(dataset, index);
-    free(path);
-    return good;
-}
-
-static bool folder_read_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
-                             int *label, struct reason *reason)
-{
-    char *path = folder_image_path(dataset, index);
-    bool good = image_read_file(path, bytes, count, reason);
-    *label = folder_label(dataset, index);
-    free(path);
-    return good;
 }
 
 static void folder_close(struct dataset *dataset)
@@ -121,11 +92,11 @@ const struct format format_folder = {
     .name = "folder",
     .help = "class folders of PNG, JPEG and WebP images",
     .open = folder_open,
-    .read = folder_read,
+    .read = dataset_file_decode,
     .label = folder_label,
-    .read_file = folder_read_file,
+    .read_file = dataset_file_read,
     .image_name = folder_image_name,
-    .contents = folder_contents,
+    .contents = dataset_file_contents,
     .image_path = folder_image_path,
     .close = folder_close,
 };

@@ -48,11 +48,6 @@ uint32_t name_index_add(struct name_index *index, char *const *names, const char
     return slot->entry - 1;
 }
 
-int64_t name_index_find(const struct name_index *index, char *const *names, const char *name)
-{
-    return index->room ? (int64_t)find_slot(index, names, name, hash_of(name))->entry - 1 : -1;
-}
-
 void name_index_free(struct name_index *index)
 {
     free(index->slots);

@@ -22,6 +22,4 @@ void name_index_reserve(struct name_index *index, uint64_t count);
 /* The number of a name that is there; otherwise it gets the number `count`, under which the caller stores
  * it. */
 uint32_t name_index_add(struct name_index *index, char *const *names, const char *name);
-/* -1: it is not there. */
-int64_t name_index_find(const struct name_index *index, char *const *names, const char *name);
 void name_index_free(struct name_index *index);
