@@ -116,6 +116,9 @@ sizes_resumed() {
 }
 ok "... with any number of stages" sizes_resumed
 
+ok "muon, whose matrices two pipelines share" equals 4 4 2 2 -s model.file=sized.ini -s optimizer.name=muon \
+    -s optimizer.lr=0.02
+
 # Memory limits on request, of which 11 MiB suit one stage only: all ranks take a limit, or none does.
 cat >wide.ini <<'END'
 [input]
