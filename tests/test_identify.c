@@ -577,6 +577,9 @@ static void test_names_by_rules(void **state)
         {"a.* = x [4,-1]", "a.w", "x", 4},
         {"a.* = x [0,2,2]", "a.w", "x", 6},
         {"a.* = x [5,5]", "a.w", "x", 6},                /* does not fit, and is left */
+        {"a.* = x [4]", "a.w", "x", 6},
+        {"a.* = x [-1,-1]", "a.w", "x", 6},
+        {"a.* = x [9223372036854775807,24]", "a.w", "x", 6},
         {"*a*a*a*a*a*a*a*a*a = {9}x", ".a.a.a.a.a.a.a.a.a", NULL, 6},
         {"*.*.*.*.*.*.*.*.*.* = x", "a.b.c.d.e.f.g.h.i.j", NULL, 6},     /* too many wildcards */
         {"*.*.*.*.*.*.*.*.* = {9}", "a.b.c.d.e.f.g.h.i", "i", 6},
@@ -602,12 +605,15 @@ static void test_names_by_rules(void **state)
 /* Rows that an expression cannot divide. */
 static void test_rows_that_cannot_be_divided(void **state)
 {
-    static const char *const expressions[] = {"a.{b,c", "a.{b,c,d,e,f}", "a.{b,c,d,e}"};
+    static const char *const expressions[] = {"a.{b,c", "a.{b,c,d,e,f}", "a.{b,c,d,e}", "a[1:]"};
+    static const char *const tokens[] = {"a[0:]", "a[-1:]", "a[9223372036854775807:]"};
     const struct weights_names names = {.count = 1};
-    const struct shape shape = {.rank = 1, .dim = {6, 1, 1, 1}};
+    const struct shape shape = {.rank = 1, .dim = {6, 1, 1, 1}}, positions = {.rank = 3, .dim = {1, 6, 4, 1}};
     struct weights_part parts[WEIGHTS_SOURCES_MAX];
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         assert_int_equal(weights_names_divide(&names, expressions[i], shape, parts), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(weights_names_divide(&names, tokens[i], positions, parts), 0);
 }
 
 /* What a file of names cannot say is refused with its line, wherever names are asked for. */
@@ -616,6 +622,7 @@ static void test_names_that_cannot_be(void **state)
     static const char *const lines[] = {
         "a = ", "a = b [", "a = b [1,", "a = b [1x2]", "a = b []", "a = b [1,x]", "a = b [1,2,3,4,5]",
         "a = b [1] c", "a = b 1", "@mean = 0.5 0.5", "@std = a b c", "@crop = large", "@size = 224",
+        "@mean = nan 0 0", "@std = 0 1 1", "@resize = 1e11", "@norm_eps = 2",
     };
     const struct weights_names ours = {0};
     const struct weights_options how = {0};

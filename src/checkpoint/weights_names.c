@@ -12,6 +12,8 @@
 #include "conf/ini.h"
 
 #define PARTS_MAX 9             /* wildcards of a pattern */
+#define SIDE_MAX 10000          /* of images */
+#define TOKENS_MAX 1000000      /* in front of those of an image */
 
 const char *const weights_libraries[] = {"torchvision", "timm", "hf", NULL};
 
@@ -39,15 +41,22 @@ static enum status take_usual(struct weights_names *names, const struct ini_entr
     const struct {
         const char *key;
         double *numbers;
-        int count;
         int *number;
-    } rows[] = {{"@mean", usual->mean, 3, NULL}, {"@std", usual->std, 3, NULL},
-                {"@norm_eps", &usual->norm_eps, 1, NULL}, {"@crop", NULL, 1, &usual->crop},
-                {"@resize", NULL, 1, &usual->resize}};
+        int count;
+        double least, most;
+    } rows[] = {{"@mean", usual->mean, NULL, 3, 0, 1}, {"@std", usual->std, NULL, 3, 1e-3, 1},
+                {"@norm_eps", &usual->norm_eps, NULL, 1, 1e-20, 1},
+                {"@crop", NULL, &usual->crop, 1, 1, SIDE_MAX},
+                {"@resize", NULL, &usual->resize, 1, 1, SIDE_MAX}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double three[3];
+        bool good = true;
         if (strcmp(entry->key, rows[i].key) != 0) continue;
         if (sscanf(entry->value, "%lf %lf %lf", &three[0], &three[1], &three[2]) != rows[i].count) break;
+        for (int k = 0; k < rows[i].count; k++)
+            good = good && three[k] >= rows[i].least && three[k] <= rows[i].most;
+        if (!good) return fail(USAGE, "%s:%d: %s must be between %g and %g, not %s", names->file, entry->line,
+                               entry->key, rows[i].least, rows[i].most, entry->value);
         if (rows[i].numbers) memcpy(rows[i].numbers, three, (size_t)rows[i].count * sizeof *three);
         else *rows[i].number = (int)three[0];
         return OK;
@@ -188,17 +197,21 @@ static char *substitute(const char *name, const struct part *parts, const char *
     return text.data;
 }
 
+/* Shapes of another number of elements are left as they are. */
 static void reshape(const struct shape *rule, struct shape *shape)
 {
     struct shape to = {.rank = rule->rank, .dim = {1, 1, 1, 1}};
     int64_t left = shape_count(*shape);
+    int rest = -1;
     for (int i = 0; i < rule->rank; i++) {
         to.dim[i] = rule->dim[i] == 0 ? shape->dim[i] : rule->dim[i];
-        if (rule->dim[i] >= 0) left /= to.dim[i];
+        if (to.dim[i] > 0 ? left % to.dim[i] != 0 : rest >= 0) return;
+        if (to.dim[i] > 0) left /= to.dim[i];
+        else rest = i;
     }
-    for (int i = 0; i < rule->rank; i++)
-        if (rule->dim[i] < 0) to.dim[i] = left;
-    if (shape_count(to) == shape_count(*shape)) *shape = to;
+    if (rest < 0 && left != 1) return;
+    if (rest >= 0) to.dim[rest] = left;
+    *shape = to;
 }
 
 /* The parameter has the pattern's name, or its layer; then its own name stays, and vectors stay vectors. */
@@ -257,6 +270,10 @@ int weights_names_divide(const struct weights_names *names, const char *expressi
     struct weights_part part = {.name = text_format("%.*s", length, expression), .shape = shape};
     if (sign && *sign == '[') {
         int64_t tokens = strtoll(sign + 1, NULL, 10);
+        if (tokens < 1 || tokens > TOKENS_MAX || shape.rank != 3) {
+            free(part.name);
+            return 0;
+        }
         part.zeros = tokens * shape.dim[2];
         part.shape.dim[1] += tokens;
     }

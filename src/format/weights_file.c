@@ -235,8 +235,9 @@ static bool make_tail(const struct weights_file *file, const char *open, struct 
     free(name);
     if (!good) return false;
     made->shape = source_of(file, made, 0)->shape;
+    if (made->shape.rank != 3 || made->shape.dim[0] != 1 || skipped < 1) return false;
     made->shape.dim[1] -= skipped;
-    return made->shape.rank == 3 && made->shape.dim[0] == 1 && skipped > 0 && made->shape.dim[1] > 0;
+    return made->shape.dim[1] > 0;
 }
 
 /* "A+B" */
