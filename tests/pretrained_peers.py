@@ -75,8 +75,8 @@ def network(library, arch):
     if library == "timm":
         import timm
 
-        apart = {"img_size": 224, "num_classes": 1000} if "dinov2" in arch else {}
-        return timm.create_model(TIMM[arch], **apart)
+        apart = {"img_size": 224} if "dinov2" in arch else {}
+        return timm.create_model(TIMM[arch], num_classes=1000, **apart)
     import transformers
 
     kind, settings = HF[arch]
