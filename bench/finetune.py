@@ -7,7 +7,7 @@ ResNet-18 learns the eight other classes (conf/imagenette.ini, SIZE pixels, 128;
 trains the same weights by the same recipe on the same images; and `amptrain init` trains without weights.
 Classes 2P and 2P+1 of each pair P (PAIRS, 01234) are learnt from other 50 images for each of SEEDS (1) seeds,
 and all 900 others are classified after the last epoch. DEVICE: cuda or cpu (cuda). DATA: a folder imagenette
-with train and val. Needs torch, torchvision and safetensors."""
+with train and val. Needs torch and torchvision."""
 import concurrent.futures
 import configparser
 import json
@@ -66,6 +66,18 @@ def link(folder, paths):
 
 # ---- Weights of eight classes ----
 
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        content = bytearray(file.read())
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header.pop("__metadata__", None)
+    kinds = {"F32": torch.float32, "I64": torch.int64}
+    return {name: torch.frombuffer(content, dtype=kinds[is_["dtype"]], count=math.prod(is_["shape"]),
+                                   offset=start + is_["data_offsets"][0]).reshape(is_["shape"]).clone()
+            for name, is_ in header.items()}
+
+
 def pretrain(work, labels):
     for label in labels:
         link(f"{work}/eight/train/{label}", images_of(label)[:400])
@@ -76,9 +88,7 @@ def pretrain(work, labels):
                      f"augment.val_crop={size * 6 // 5}", f"augment.val_resize={size * 27 // 20}",
                      f"train.epochs={epochs}", f"amp.precision={precision}")
     call("export", "--weights", work + "/pretrained", "--names", "timm", "-o", work + "/resnet18.safetensors")
-    from safetensors.torch import load_file
-
-    state = load_file(work + "/resnet18.safetensors")
+    state = read_safetensors(work + "/resnet18.safetensors")
     torchvision.models.resnet18(num_classes=len(labels)).load_state_dict(state, strict=True)
     torch.save({"state_dict": state}, work + "/resnet18.pth")
     images = {"input_size": [3, size, size], "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225],
