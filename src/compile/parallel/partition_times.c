@@ -1,3 +1,6 @@
+/* partition_times.c: times of chunks, and of a step by its blocks alone. Searches ask for thousands of
+ * divisions: simulate.h takes six times as long for the same blocks, before it knows of messages. What they
+ * find is compared by simulating the programs (cut_choose.c). */
 #include "compile/parallel/partition_times.h"
 
 #include <math.h>
