@@ -1268,16 +1268,22 @@ static void test_settings(void **state)
     assert_refused("linear", "units=ten", "units");
 }
 
-static void assert_misfit(const char *name, const char *settings, struct shape x, const char *why)
+static void assert_misfits(const char *name, const char *settings, int count, const struct shape *x,
+                           const char *why)
 {
     struct reason reason = {0};
     struct shape y;
     const struct op *op = op_find(name);
     void *values = op_settings_new(op, settings, &reason);
-    assert_non_null(values);
-    assert_false(op->shape(values, 1, &x, &y, &reason));
+    assert_true(values || op->settings_size == 0);
+    assert_false(op->shape(values, count, x, &y, &reason));
     if (!strstr(reason.text, why)) fail_msg("'%s' does not say '%s'", reason.text, why);
     op_settings_free(op, values);
+}
+
+static void assert_misfit(const char *name, const char *settings, struct shape x, const char *why)
+{
+    assert_misfits(name, settings, 1, &x, why);
 }
 
 static void test_shapes(void **state)
@@ -1287,6 +1293,14 @@ static void test_shapes(void **state)
     assert_misfit("conv", "filters=8 kernel=3 groups=2", shape_nhwc(1, 8, 8, 3), "groups=2");
     assert_misfit("conv", "filters=9 kernel=3 groups=2", shape_nhwc(1, 8, 8, 4), "filters=9");
     assert_misfit("linear", "units=10", shape_nhwc(1, 2, 2, 4), "flatten it first");
+    assert_misfit("slice", "first=2 channels=3", shape_nhwc(1, 1, 1, 4), "more than the input's 4 channels");
+    assert_misfit("token_slice", "first=2 count=3", shape_nhwc(1, 2, 2, 9), "more than the input's 4 tokens");
+    const struct shape x[] = {shape_nhwc(1, 1, 1, 3), shape_nhwc(1, 1, 1, 1), shape_nhwc(1, 1, 1, 3),
+                              shape_nhwc(1, 1, 1, 4)};
+    assert_misfits("mean", "", 2, x, "input 2 is 1x1x1x1, not 1x1x1x3");
+    assert_misfits("distill", "", 3, (struct shape[]){x[0], x[1], x[3]},
+                   "the teacher's logits have shape 1x1x1x4");
+    assert_misfits("distill_heads", "", 4, x, "the second head's logits have shape 1x1x1x4");
 }
 
 /* Operands that no call of a phase has. */
