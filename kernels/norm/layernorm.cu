@@ -1,6 +1,6 @@
-/* layernorm.cu: each pixel is processed by a group of lanes of a warp, one per chunk but at most 32, and is
- * kept in registers. Blocks leave their sums for the gradients of weight and bias in the workspace. Pixels
- * that do not fit into registers, or are not a whole number of chunks, are read again in each step. */
+/* layernorm.cu: each pixel is processed by a group of lanes of a warp, and is kept in registers. Blocks leave
+ * their sums for the gradients of weight and bias in the workspace. Pixels that do not fit into registers, or
+ * are not a whole number of chunks, are read again in each step. */
 #include "kernels/support/block.cuh"
 #include "kernels/support/rows.cuh"
 
@@ -51,16 +51,6 @@ template <int width, int per> struct layernorm_lane {
     __device__ bool has(int k) const { return at(k) < channels; }
 };
 
-template <int width, int per>
-__device__ static inline void load_channels(float (&to)[per][width], const float *from,
-                                            const layernorm_lane<width, per> &lane)
-{
-#pragma unroll
-    for (int k = 0; k < per; k++)
-#pragma unroll
-        for (int e = 0; e < width; e++) to[k][e] = lane.has(k) ? from[lane.at(k) + e] : 0;
-}
-
 /* A pixel's chunks; zeros if it is not there. */
 template <class T, int width, int per>
 __device__ static inline void load_pixel(chunk<T, width> (&to)[per], const T *from, bool here,
@@ -81,25 +71,36 @@ __device__ static inline void widen(float (&to)[per][width], const chunk<T, widt
         for (int e = 0; e < width; e++) to[k][e] = to_float(from[k].at[e]);
 }
 
-template <class T, int width, int per>
-__device__ static inline void store_pixel(T *to, const float (&from)[per][width],
-                                          const layernorm_lane<width, per> &lane)
-{
-#pragma unroll
-    for (int k = 0; k < per; k++) {
-        chunk<T, width> out;
-#pragma unroll
-        for (int e = 0; e < width; e++) out.at[e] = from_float<T>(from[k][e]);
-        if (lane.has(k)) *(chunk<T, width> *)(to + lane.at(k)) = out;
-    }
-}
-
 /* An element of y: the same bits in forward, recompute and backward. */
 template <class T>
 __device__ static inline T normalised(T x, float mean, float invstd, float weight, float bias)
 {
     return from_float<T>(fmaf(__fmul_rn(__fsub_rn(to_float(x), mean), invstd), weight, bias));
 }
+
+/* Where channel c lies in shared memory: words of 16 bytes that lanes read at once are neighbours. */
+template <int width> __device__ static inline int place_in_room(int c, int lanes)
+{
+    constexpr int word = width % 4 == 0 ? 4 : 1;
+    int chunk_of = c / width, part = c % width / word;
+    return ((chunk_of / lanes * (width / word) + part) * lanes + chunk_of % lanes) * word + c % word;
+}
+
+template <int width, int per>
+__device__ static inline chunk<float, width> load_room(const float *room, int k,
+                                                       const layernorm_lane<width, per> &lane)
+{
+    constexpr int word = width % 4 == 0 ? 4 : 1, words = width / word;
+    chunk<float, width> to;
+#pragma unroll
+    for (int part = 0; part < words; part++)
+        *(chunk<float, word> *)(to.at + part * word) =
+            *(const chunk<float, word> *)(room + ((k * words + part) * lane.lanes + lane.lane) * word);
+    return to;
+}
+
+/* Blocks of a multiprocessor whose pixels fit into its registers. */
+constexpr int forward_blocks(int numbers) { return numbers <= 16 ? 4 : numbers <= 24 ? 3 : 2; }
 
 template <class T> struct layernorm_forward_tensors {
     T *y;                      /* may be x */
@@ -109,14 +110,18 @@ template <class T> struct layernorm_forward_tensors {
 };
 
 template <class T, int width, int per>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, forward_blocks(per * width))
 layernorm_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout l)
 {
     layernorm_place place = place_of(l);
     layernorm_lane<width, per> lane = {place.lane, l.lanes, l.channels};
-    float weight[per][width], bias[per][width], x[per][width];
-    load_channels(weight, t.weight, lane);
-    load_channels(bias, t.bias, lane);
+    __shared__ alignas(16) float weight[32 * per * width], bias[32 * per * width];
+    float x[per][width];
+    for (int c = threadIdx.x; c < l.channels; c += THREADS) {
+        weight[place_in_room<width>(c, l.lanes)] = t.weight[c];
+        bias[place_in_room<width>(c, l.lanes)] = t.bias[c];
+    }
+    __syncthreads();
     int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;        /* the warp's: it stays together */
     chunk<T, width> next[per];
     load_pixel(next, t.x + place.pixel * l.channels, place.pixel < l.pixels, lane);
@@ -145,11 +150,15 @@ layernorm_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout 
         else if (t.saved.mean && place.lane == 0)
             t.saved.mean[place.pixel] = mean, t.saved.invstd[place.pixel] = invstd;
 #pragma unroll
-        for (int k = 0; k < per; k++)
+        for (int k = 0; k < per; k++) {
+            if (!lane.has(k)) continue;
+            chunk<float, width> factor = load_room(weight, k, lane), shift = load_room(bias, k, lane);
+            chunk<T, width> y;
 #pragma unroll
             for (int e = 0; e < width; e++)
-                x[k][e] = normalised<float>(x[k][e], mean, invstd, weight[k][e], bias[k][e]);
-        store_pixel(t.y + place.pixel * l.channels, x, lane);
+                y.at[e] = from_float<T>(normalised<float>(x[k][e], mean, invstd, factor.at[e], shift.at[e]));
+            *(chunk<T, width> *)(t.y + place.pixel * l.channels + lane.at(k)) = y;
+        }
     }
 }
 
@@ -232,21 +241,74 @@ template <int per, bool adds> struct layernorm_ring {
         }
         end_group();
     }
-    template <class T, int width>
-    __device__ void load(chunk<T, width> (&to)[per], int stage, int tensor, bool here,
-                         const layernorm_lane<width, per> &lane) const
+    template <class T, int width> __device__ chunk<T, width> load(int stage, int tensor, int k) const
     {
-#pragma unroll
-        for (int k = 0; k < per; k++)
-            if (here && lane.has(k)) to[k] = *(const chunk<T, width> *)at(stage, tensor, k);
-            else to[k] = {};
+        return *(const chunk<T, width> *)at(stage, tensor, k);
     }
 };
 
+/* Memory is read here and not before: chunks of which all are read at once do not fit into registers. */
+__device__ static inline void in_order() { asm volatile("" ::: "memory"); }
+
+/* What turns x into xhat, and d_y times the weight into d_x: the means of that product, and of it times xhat,
+ * are subtracted. */
+struct layernorm_pixel {
+    float mean, invstd, scale, mean_d;
+    __device__ layernorm_pixel(float mean, float invstd) : mean(mean), invstd(invstd) {}
+    __device__ float xhat(float x) const { return (x - mean) * invstd; }
+    __device__ void conclude(float mean_d_, float mean_product)
+    {
+        scale = -invstd * mean_product, mean_d = mean_d_;
+    }
+    __device__ float d_x(float x, float d_y, float weight) const
+    {
+        return invstd * fmaf(x - mean, scale, __fmul_rn(d_y, weight) - mean_d);
+    }
+};
+
+/* to[0..1] = a and b as T, with more[0..1] added to what was rounded. */
+template <bool adds>
+__device__ static inline void store_two(__half *to, float a, float b, const __half *more)
+{
+    __half2 two = __floats2half2_rn(a, b);
+    if constexpr (adds) two = __hadd2_rn(two, *(const __half2 *)more);
+    *(__half2 *)to = two;
+}
+template <bool adds>
+__device__ static inline void store_two(__nv_bfloat16 *to, float a, float b, const __nv_bfloat16 *more)
+{
+    __nv_bfloat162 two = __floats2bfloat162_rn(a, b);
+    if constexpr (adds) two = __hadd2_rn(two, *(const __nv_bfloat162 *)more);
+    *(__nv_bfloat162 *)to = two;
+}
+template <bool adds>
+__device__ static inline void store_two(float *to, float a, float b, const float *more)
+{
+    to[0] = a + (adds ? more[0] : 0), to[1] = b + (adds ? more[1] : 0);
+}
+
+template <class T, int width, bool adds>
+__device__ static inline chunk<T, width>
+gradients_of(const layernorm_pixel &pixel, const chunk<T, width> &x, const chunk<T, width> &d_y,
+             const chunk<float, width> &weight, const chunk<T, width> &more)
+{
+    chunk<T, width> out;
+    auto d_x = [&](int e) { return pixel.d_x(to_float(x.at[e]), to_float(d_y.at[e]), weight.at[e]); };
+    if constexpr (width == 1) {
+        out.at[0] = from_float<T>(d_x(0));
+        if constexpr (adds) out.at[0] = from_float<T>(to_float(out.at[0]) + to_float(more.at[0]));
+    } else {
+#pragma unroll
+        for (int e = 0; e < width; e += 2) store_two<adds>(out.at + e, d_x(e), d_x(e + 1), more.at + e);
+    }
+    return out;
+}
+
 /* While a pixel is worked on, the next one's chunks are on their way to shared memory, if that is large
- * enough and they have 16 bytes. Pixels stay in their storage type: registers suffice for the sums. */
+ * enough and they have 16 bytes. There they stay until the pixel's sums are known and are read again:
+ * registers suffice for the sums of weight and bias. */
 template <class T, int width, int per, bool adds, bool copies, bool again>
-__global__ void __launch_bounds__(THREADS, per * width <= 24 ? 2 : 1)
+__global__ void __launch_bounds__(THREADS, per * width <= 32 ? 2 : 1)
 layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layout l)
 {
     extern __shared__ uint4 memory[];
@@ -258,9 +320,10 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
     layernorm_lane<width, per> lane = {place.lane, l.lanes, l.channels};
     float d_weight[per][width] = {}, d_bias[per][width] = {};
     if constexpr (copies) ring.fetch(0, g, l, place.pixel, lane);
-    for (int c = threadIdx.x; c < l.channels; c += THREADS) weight[c] = g.weight[c];
-    for (int c = threadIdx.x; again && c < l.channels; c += THREADS) bias[c] = g.bias[c];
-    for (int c = l.channels + threadIdx.x; c < 32 * per * width; c += THREADS) weight[c] = 0;
+    for (int c = threadIdx.x; c < l.lanes * per * width; c += THREADS) {
+        weight[place_in_room<width>(c, l.lanes)] = c < l.channels ? g.weight[c] : 0;
+        if (again) bias[place_in_room<width>(c, l.lanes)] = c < l.channels ? g.bias[c] : 0;
+    }
     __syncthreads();
     int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;
     float next_mean = place.pixel < l.pixels ? g.mean[place.pixel] : 0;
@@ -269,24 +332,27 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
         bool here = place.pixel < l.pixels;
         int64_t following = place.pixel + place.step;
         float sum = 0, product = 0, mean = next_mean, invstd = next_invstd;
-        chunk<T, width> x[per], d_y[per];
+        layernorm_pixel pixel(mean, invstd);
         next_mean = following < l.pixels ? g.mean[following] : 0;
         next_invstd = following < l.pixels ? g.invstd[following] : 0;
         if constexpr (copies) {
             ring.fetch(stage ^ 1, g, l, following, lane);
             await_copies();
-            ring.load(x, stage, 0, here, lane);
-            ring.load(d_y, stage, 1, here, lane);
-        } else {
-            load_pixel(x, g.x + place.pixel * l.channels, here, lane);
-            load_pixel(d_y, g.d_y + place.pixel * l.channels, here, lane);
         }
+        auto load = [&](int tensor, const T *from, int k) {
+            if constexpr (copies) return ring.template load<T, width>(stage, tensor, k);
+            else return *(const chunk<T, width> *)(from + lane.at(k));
+        };
+        const T *x_from = g.x + place.pixel * l.channels, *d_y_from = g.d_y + place.pixel * l.channels;
 #pragma unroll
         for (int k = 0; k < per; k++) {
-            chunk<float, width> factor = *(const chunk<float, width> *)(weight + lane.at(k));
+            if (!here || !lane.has(k)) continue;
+            in_order();
+            chunk<T, width> x = load(0, x_from, k), d_y = load(1, d_y_from, k);
+            chunk<float, width> factor = load_room(weight, k, lane);
 #pragma unroll
             for (int e = 0; e < width; e++) {
-                float xhat = (to_float(x[k].at[e]) - mean) * invstd, d = to_float(d_y[k].at[e]);
+                float xhat = pixel.xhat(to_float(x.at[e])), d = to_float(d_y.at[e]);
                 d_weight[k][e] = fmaf(d, xhat, d_weight[k][e]);
                 d_bias[k][e] += d;
                 d *= factor.at[e];
@@ -296,36 +362,27 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
         }
         sum = sum_lanes(sum, l.lanes) / l.channels;
         product = sum_lanes(product, l.lanes) / l.channels;
-        if (again && here) {
+        pixel.conclude(sum, product);
+        if (!here) continue;
 #pragma unroll
-            for (int k = 0; k < per; k++) {
-                if (!lane.has(k)) continue;
-                chunk<float, width> factor = *(const chunk<float, width> *)(weight + lane.at(k));
-                chunk<float, width> shift = *(const chunk<float, width> *)(bias + lane.at(k));
+        for (int k = 0; k < per; k++) {
+            if (!lane.has(k)) continue;
+            in_order();
+            int64_t at = place.pixel * l.channels + lane.at(k);
+            chunk<T, width> x = load(0, x_from, k);
+            chunk<float, width> factor = load_room(weight, k, lane);
+            if constexpr (again) {
+                chunk<float, width> shift = load_room(bias, k, lane);
                 chunk<T, width> y;
 #pragma unroll
                 for (int e = 0; e < width; e++)
-                    y.at[e] = normalised<T>(x[k].at[e], mean, invstd, factor.at[e], shift.at[e]);
-                *(chunk<T, width> *)(g.again + place.pixel * l.channels + lane.at(k)) = y;
+                    y.at[e] = normalised<T>(x.at[e], mean, invstd, factor.at[e], shift.at[e]);
+                *(chunk<T, width> *)(g.again + at) = y;
             }
-        }
-        if (!here || !g.d_x) continue;
-        chunk<T, width> more[per];
-        if constexpr (adds && copies) ring.load(more, stage, 2, true, lane);
-        else if constexpr (adds) load_pixel(more, g.more + place.pixel * l.more_channels, true, lane);
-#pragma unroll
-        for (int k = 0; k < per; k++) {
-            chunk<float, width> factor = *(const chunk<float, width> *)(weight + lane.at(k));
-            chunk<T, width> out;
-#pragma unroll
-            for (int e = 0; e < width; e++) {
-                float xhat = (to_float(x[k].at[e]) - mean) * invstd;
-                float d = to_float(d_y[k].at[e]) * factor.at[e];
-                T own = from_float<T>(invstd * (d - sum - xhat * product));
-                if constexpr (adds) own = from_float<T>(to_float(own) + to_float(more[k].at[e]));
-                out.at[e] = own;
-            }
-            if (lane.has(k)) *(chunk<T, width> *)(g.d_x + place.pixel * l.channels + lane.at(k)) = out;
+            if (!g.d_x) continue;
+            chunk<T, width> d_y = load(1, d_y_from, k), more = {};
+            if constexpr (adds) more = load(2, g.more + place.pixel * l.more_channels, k);
+            *(chunk<T, width> *)(g.d_x + at) = gradients_of<T, width, adds>(pixel, x, d_y, factor, more);
         }
     }
     leave_sums(g.parts + (int64_t)blockIdx.x * l.channels, d_weight, lane, room);
@@ -421,13 +478,24 @@ layernorm_any_sums_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
     g.parts[((int64_t)gridDim.y + blockIdx.y) * l.channels + c] = d_bias;
 }
 
+/* Lanes of a pixel: as many as it has chunks, at most 32; or fewer with up to three chunks each, if fewer
+ * places are empty then. */
+static int layernorm_lanes(int64_t channels, int width)
+{
+    int64_t chunks = channels / width;
+    int lanes = power_up(chunks, 32);
+    for (int fewer = lanes / 2; width > 1 && fewer >= 4 && div_up(chunks, (int64_t)fewer) <= 3; fewer /= 2)
+        if (fewer * div_up(chunks, (int64_t)fewer) < lanes * div_up(chunks, (int64_t)lanes)) lanes = fewer;
+    return lanes;
+}
+
 static struct layernorm_layout layernorm_layout(const struct call *call, int width)
 {
     const struct layernorm *s = (const struct layernorm *)call->settings;
     const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
     struct shape shape = call->x[0].shape;
     return {.pixels = shape.n * shape.h * shape.w, .channels = (int)shape.c,
-            .lanes = power_up(shape.c / width, 32), .more_channels = addend ? (int)addend->shape.c : 0,
+            .lanes = layernorm_lanes(shape.c, width), .more_channels = addend ? (int)addend->shape.c : 0,
             .eps = (float)s->eps,
             .measures = call->phase == PHASE_FORWARD};
 }
@@ -451,7 +519,7 @@ template <class Work> static enum status with_pixels(const struct call *call, Wo
     int64_t channels = call->x[0].shape.c;
     return with_chunk(call->x[0].dtype, channels, [&](auto type, auto wide) {
         constexpr int width = decltype(wide)::number;
-        int64_t per = div_up(channels / width, (int64_t)32);
+        int64_t per = div_up(channels / width, (int64_t)layernorm_lanes(channels, width));
         if (per == 1) return work(type, wide, constant<1>());
         if constexpr (width > 1) {
             if (per == 2) return work(type, wide, constant<2>());
@@ -477,7 +545,8 @@ static enum status layernorm_normalise(const struct call *call)
             (const float *)call->params[1].data,
             {saves ? (float *)call->saved[LAYERNORM_MEAN].data : NULL,
              saves ? (float *)call->saved[LAYERNORM_INVSTD].data : NULL}};
-        unsigned blocks = layernorm_blocks(&l, cuda_facts(call->device)->multiprocessors * 4);
+        int fitting = per > 0 ? forward_blocks(per * width) : 4;
+        unsigned blocks = layernorm_blocks(&l, cuda_facts(call->device)->multiprocessors * fitting);
         if constexpr (per > 0)
             layernorm_kernel<T, width, per><<<blocks, THREADS, 0, stream_of(call)>>>(t, l);
         else
