@@ -343,6 +343,8 @@ static const struct op_example examples[] = {
     {"filters=5 kernel=3 dilation=2 pad=2", 1, {{.rank = 4, .dim = {2, 9, 7, 3}}}},
     {"filters=4 kernel_h=1 kernel_w=7 pad_w=3", 1, {{.rank = 4, .dim = {1, 5, 9, 5}}}},
     {"filters=3 kernel=2 stride=3", 1, {{.rank = 4, .dim = {3, 8, 7, 5}}}},
+    {"filters=16 kernel=4 stride=4", 1, {{.rank = 4, .dim = {2, 9, 8, 3}}}},    /* patches */
+    {"filters=8 kernel=2 stride=2 bias=no", 1, {{.rank = 4, .dim = {2, 7, 5, 8}}}},
     {"filters=10 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 1, 1, 7}}}},
     {"filters=17 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 7, 7, 33}}}},
     {"filters=5 kernel=1 pad=1", 1, {{.rank = 4, .dim = {3, 3, 3, 24}}}},

@@ -11,8 +11,8 @@ extern "C" {
 /* In the order of preference if nothing is timed: specialised kernels, then libraries, then general
  * ones. */
 static const struct conv_algorithm *const algorithms[] = {
-    &conv_by_depthwise, &conv_by_stem, &conv_by_joined, &conv_by_cudnn,
-    &conv_by_product, &conv_by_direct, &conv_by_gemm, &conv_by_gemm_per_image,
+    &conv_by_depthwise, &conv_by_stem, &conv_by_joined, &conv_by_gemm, &conv_by_cudnn,
+    &conv_by_product, &conv_by_direct, &conv_by_gemm_per_image,
 };
 #define PROBLEM_TEXT 256
 

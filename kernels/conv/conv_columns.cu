@@ -9,6 +9,16 @@ static int taps(const struct conv_problem *p)
     return p->kernel[0] * p->kernel[1];
 }
 
+/* The same columns with longer words: a row of a patch is one piece of x, as if it were one pixel. */
+static struct conv_problem widened(const struct conv_problem *p)
+{
+    struct conv_problem wide = *p;
+    if (!conv_is_patches(p) || p->in[1] % p->kernel[1] != 0) return wide;
+    wide.c *= p->kernel[1], wide.in[1] /= p->kernel[1];
+    wide.kernel[1] = wide.stride[1] = 1;
+    return wide;
+}
+
 /* One word of channels per thread; all channels are `width` words. */
 template <class V>
 __global__ void columns_make_kernel(struct conv_problem p, int width, V *columns, const V *x, int64_t count)
@@ -26,15 +36,16 @@ __global__ void columns_make_kernel(struct conv_problem p, int width, V *columns
     }
 }
 
-enum status conv_columns_make(const struct conv_problem *p, const struct call *call, void *columns,
+enum status conv_columns_make(const struct conv_problem *problem, const struct call *call, void *columns,
                               const void *x)
 {
-    return with_word(p->c * dtype_bytes(p->dtype), [&](auto word) {
+    const struct conv_problem p = widened(problem);
+    return with_word(p.c * dtype_bytes(p.dtype), [&](auto word) {
         using W = decltype(word);
-        int width = (int)(p->c * dtype_bytes(p->dtype) / sizeof(W));
-        int64_t count = (int64_t)p->n * p->out[0] * p->out[1] * taps(p) * width;
+        int width = (int)(p.c * dtype_bytes(p.dtype) / sizeof(W));
+        int64_t count = (int64_t)p.n * p.out[0] * p.out[1] * taps(&p) * width;
         columns_make_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(
-            *p, width, (W *)columns, (const W *)x, count);
+            p, width, (W *)columns, (const W *)x, count);
         return launched(call);
     });
 }
@@ -82,13 +93,14 @@ static enum status columns_add(const struct conv_problem *p, const struct call *
     return launched(call);
 }
 
-enum status conv_columns_add(const struct conv_problem *p, const struct call *call, enum dtype columns_type,
-                             const void *columns, void *x)
+enum status conv_columns_add(const struct conv_problem *problem, const struct call *call,
+                             enum dtype columns_type, const void *columns, void *x)
 {
-    return with_chunk(p->dtype, p->c, [&](auto type, auto width) {
+    const struct conv_problem p = widened(problem);
+    return with_chunk(p.dtype, p.c, [&](auto type, auto width) {
         using T = decltype(type);
         constexpr int number = decltype(width)::number;
-        if (columns_type == F32) return columns_add<T, float, number>(p, call, columns, x);
-        return columns_add<T, T, number>(p, call, columns, x);
+        if (columns_type == F32) return columns_add<T, float, number>(&p, call, columns, x);
+        return columns_add<T, T, number>(&p, call, columns, x);
     });
 }

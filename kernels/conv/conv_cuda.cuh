@@ -24,6 +24,15 @@ struct conv_problem {
     int in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
 };
 
+/* Patches side by side, as transformers embed them: each pixel of x is read at one tap. */
+static inline bool conv_is_patches(const struct conv_problem *p)
+{
+    bool sides = true;
+    for (int i = 0; i < 2; i++)
+        sides = sides && p->stride[i] == p->kernel[i] && p->pad[i] == 0 && p->dilation[i] == 1;
+    return sides && p->groups == 1 && p->kernel[0] * p->kernel[1] > 1;
+}
+
 /* The operands of a phase, in device memory: a gradient takes the place of its tensor. */
 struct conv_operands {
     void *x, *weight, *bias, *y;

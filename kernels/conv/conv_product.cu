@@ -4,8 +4,9 @@
  * first copied to the workspace, or copied back from it in the end.
  *
  * "gemm", "gemm-per-image": any convolution of one group, of all images at once or one after another: a row
- * has all that a pixel of y reads (kernels/conv/conv_columns.cu), in the workspace. They serve for
- * comparisons, and are only used by name.
+ * has all that a pixel of y reads (kernels/conv/conv_columns.cu), in the workspace. "gemm" is worth it for
+ * patches side by side, which take no more room as rows; otherwise they serve for comparisons, and are only
+ * used by name.
  *
  * cuBLASLt's matrices are column-major: an image is its channels x pixels, weights are c x k. */
 #include "kernels/support/chunk.cuh"
@@ -45,7 +46,7 @@ static int64_t pixels(const struct conv_problem *p)
 static enum dtype column_type(const struct conv_product *product, const struct conv_problem *p)
 {
     bool sums = product->copies && p->kernel[0] * p->kernel[1] > 1 && p->phase == PHASE_BACKWARD_DATA;
-    return sums ? F32 : p->dtype;
+    return sums && !conv_is_patches(p) ? F32 : p->dtype;
 }
 
 /* Without its matmul. */
@@ -111,7 +112,7 @@ static int product_candidates(const struct conv_problem *p, const struct conv_to
 static int gemm_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
                            char names[][CANDIDATE_NAME])
 {
-    if (!tools->only || !fits(p)) return 0;
+    if ((!tools->only && !conv_is_patches(p)) || !fits(p)) return 0;
     return candidates_by(&conv_by_gemm, p, tools, most, names);
 }
 
