@@ -4,8 +4,8 @@
  * from which their kernel plan is made. Choices are cached twice: in the device's cache, which is saved in
  * checkpoints, and in the file of device/cuda_tuning.h.
  *
- * In deterministic mode nothing is timed and the file is not read: the device's cache decides, or else the
- * order in which candidates are listed. */
+ * In deterministic mode the file is not read. Only those are timed which compute the bits of the first one in
+ * the list, so that the choice changes no result; results that are too few to compare come from the first. */
 #pragma once
 
 #include "kernels/support/cuda.cuh"
