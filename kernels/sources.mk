@@ -2,6 +2,7 @@ EXTRA_DIST += kernels/ops.def
 
 CUDA_SOURCES += \
 	kernels/attention/attention.cu \
+	kernels/attention/attention_cudnn.cu \
 	kernels/attention/attention_floats.cu \
 	kernels/attention/attention_tiles.cu \
 	kernels/attention/attention_windows.cu \
@@ -71,6 +72,7 @@ CUDA_SOURCES += \
 
 EXTRA_DIST += \
 	kernels/attention/attention.cuh \
+	kernels/attention/attention_library.cuh \
 	kernels/attention/attention_tiles.cuh \
 	kernels/conv/conv_cuda.cuh \
 	kernels/conv/conv_depthwise.cuh \

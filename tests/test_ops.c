@@ -841,6 +841,7 @@ static int compare_variant(const struct subject *s, struct references *r, const 
         print_message("%s\n", code->plan_name(&call));
         assert_agree(s, &call, &r->written[phase], &found);
         if (sums && phase == PHASE_FORWARD) assert_sums(&c->y, &c->sums);
+        share_forward(r->c, c);
         copies_free(&found);
         compared++;
     }

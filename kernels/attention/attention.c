@@ -294,6 +294,7 @@ static const struct op_example large[] = {
     {"heads=12", 1, {SHAPE(1, 50, 1, 2304)}},
     {"heads=2", 1, {SHAPE(1, 257, 1, 480)}},
     {"heads=1", 1, {SHAPE(2, 25, 25, 192)}},
+    {"heads=1", 1, {SHAPE(1, 17, 17, 384)}},
     {"heads=6 window=7 shift=3", 1, {SHAPE(2, 28, 28, 576)}},
     {0},
 };

@@ -313,6 +313,8 @@ __device__ static inline void store_row(T *to, const float (&d)[size / 8][4], in
 /* ---- The kernels' launches: false if they are not for this call ---- */
 
 bool tiles_take(const struct call *call, const layout &l);
+/* Whether all tokens of a head are in registers or shared memory at once; else they pass in parts. */
+bool tiles_hold(const struct call *call, const layout &l, bool backward);
 enum status tiles_forward(const struct call *call, const layout &l);
 enum status tiles_backward(const struct call *call, const layout &l);
 

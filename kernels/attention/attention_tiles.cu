@@ -362,7 +362,11 @@ attention_stream_kernel(const __grid_constant__ tensors<T> t, const __grid_const
 
 /* ---- Launches ---- */
 
-static inline size_t shared_max(const struct call *call) { return cuda_facts(call->device)->shared_bytes; }
+/* Without a device: an H100's. */
+static inline size_t shared_max(const struct call *call)
+{
+    return call->device ? cuda_facts(call->device)->shared_bytes : 227 << 10;
+}
 
 /* Calls work(T(), size) for types and sizes of heads that have kernels. */
 template <class Work> static enum status with_size(const struct call *call, const layout &l, Work work)
@@ -380,6 +384,15 @@ bool tiles_take(const struct call *call, const layout &l)
     enum dtype dtype = call->x[0].dtype;
     bool sizes = l.size == 32 || l.size == 64 || l.size == 80;
     return (dtype == F16 || dtype == BF16) && sizes && l.window == 0;
+}
+
+bool tiles_hold(const struct call *call, const layout &l, bool backward)
+{
+    if (!backward) return l.tokens <= (l.size == 64 ? 208 : 64);
+    int rows = 16 * div_up(l.tokens, 16);
+    return (l.size == 32 ? backward_bytes<32>(rows) : l.size == 64 ? backward_bytes<64>(rows)
+                                                                    : backward_bytes<80>(rows)) <=
+           shared_max(call);
 }
 
 template <class T, int size, int tiles, bool whole>

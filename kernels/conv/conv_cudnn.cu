@@ -204,7 +204,7 @@ static void describe_biased(const struct conv_problem *p, const struct layout *l
     dnn_graph_tensor(graph, on_chip);
     if (l->applies_relu) dnn_graph_tensor(graph, on_chip);
     dnn_graph_forward(graph, convolution, X, WEIGHT, UNBIASED);
-    dnn_graph_add(graph, UNBIASED, BIAS, l->applies_relu ? BIASED : Y);
+    dnn_graph_binary(graph, DNN_ADD, UNBIASED, BIAS, l->applies_relu ? BIASED : Y);
     if (l->applies_relu) dnn_graph_relu(graph, BIASED, Y);
 }
 

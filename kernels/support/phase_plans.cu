@@ -31,7 +31,8 @@ enum status phase_plans_prepare(const struct phase_plan_functions *functions, co
 {
     struct phase_plans *plans = (struct phase_plans *)memory_new(1, sizeof *plans);
     bool both = call->phases & AS_BIT(PHASE_BACKWARD);
-    bool data = !both && call->d_x[0].shape.rank > 0, params = !both && call->d_params[0].shape.rank > 0;
+    bool data = !both && call->d_x[0].shape.rank > 0;
+    bool params = !both && call->param_count > 0 && call->d_params[0].shape.rank > 0;
     const bool asked[PHASE_COUNT] = {true, both, data, params};      /* in enum phase's order */
     plans->functions = functions;
     enum status status = OK;

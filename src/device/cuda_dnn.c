@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 
-#define OPERATIONS 4
+#define OPERATIONS 24
 #define KNOBS 48                /* settings of one engine */
 #define ALIGNMENT 16            /* bytes that every tensor's address is a multiple of */
 
@@ -125,14 +125,17 @@ int dnn_graph_tensor(struct dnn_graph *graph, struct dnn_tensor tensor)
 {
     const int64_t *dim = tensor.dim, c = dim[1], h = dim[2], w = dim[3];
     const int64_t planar[4] = {c * h * w, h * w, w, 1}, channels_last[4] = {h * w * c, 1, w * c, c};
+    const int64_t *stride = tensor.stride[3] ? tensor.stride : tensor.planar ? planar : channels_last;
     int number = graph->tensor_count++;
     struct draft draft = draft_begin(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     draft_set_dtype(&draft, CUDNN_ATTR_TENSOR_DATA_TYPE, data_type(tensor.dtype));
     draft_set(&draft, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
-    draft_set(&draft, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, tensor.planar ? planar : channels_last);
+    draft_set(&draft, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
     draft_set_number(&draft, CUDNN_ATTR_TENSOR_UNIQUE_ID, number + 1);
     draft_set_number(&draft, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, ALIGNMENT);
     draft_set(&draft, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &tensor.on_chip);
+    if (tensor.by_value)
+        draft_set(&draft, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &tensor.by_value);
     graph->described[number] = tensor;
     graph->tensor[number] = draft_end(&draft);
     if (!graph->tensor[number]) graph->refused = true;
@@ -227,13 +230,61 @@ static struct draft pointwise_operation(struct dnn_graph *graph, struct draft *k
     return draft;
 }
 
-void dnn_graph_add(struct dnn_graph *graph, int a, int b, int y)
+void dnn_graph_binary(struct dnn_graph *graph, enum dnn_binary op, int a, int b, int y)
 {
-    struct draft kind = pointwise_begin(CUDNN_POINTWISE_ADD);
+    static const cudnnPointwiseMode_t modes[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
+                                                 CUDNN_POINTWISE_DIV, CUDNN_POINTWISE_ADD};
+    struct draft kind = pointwise_begin(modes[op]);
     struct draft draft = pointwise_operation(graph, &kind);
     draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, graph->tensor[a]);
     draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, graph->tensor[b]);
     draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, graph->tensor[y]);
+    graph_operation(graph, &draft);
+}
+
+void dnn_graph_unary(struct dnn_graph *graph, enum dnn_unary op, int x, int y)
+{
+    static const cudnnPointwiseMode_t modes[] = {CUDNN_POINTWISE_EXP, CUDNN_POINTWISE_LOG,
+                                                 CUDNN_POINTWISE_IDENTITY};
+    struct draft kind = pointwise_begin(modes[op]);
+    struct draft draft = pointwise_operation(graph, &kind);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, graph->tensor[x]);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, graph->tensor[y]);
+    graph_operation(graph, &draft);
+}
+
+void dnn_graph_reduce(struct dnn_graph *graph, enum dnn_reduction op, int x, int y)
+{
+    cudnnReduceTensorOp_t mode = op == DNN_MAXIMUM ? CUDNN_REDUCE_TENSOR_MAX : CUDNN_REDUCE_TENSOR_ADD;
+    struct draft kind = draft_begin(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    draft_set(&kind, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
+    draft_set_dtype(&kind, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
+    descriptor reduction = graph_helper(graph, &kind);
+    struct draft draft = draft_begin(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, graph->tensor[x]);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, graph->tensor[y]);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction);
+    graph_operation(graph, &draft);
+}
+
+void dnn_graph_matmul(struct dnn_graph *graph, int a, int b, int c)
+{
+    struct draft kind = draft_begin(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    draft_set_dtype(&kind, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
+    descriptor matmul = graph_helper(graph, &kind);
+    struct draft draft = draft_begin(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_MATMUL_ADESC, graph->tensor[a]);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_MATMUL_BDESC, graph->tensor[b]);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_MATMUL_CDESC, graph->tensor[c]);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul);
+    graph_operation(graph, &draft);
+}
+
+void dnn_graph_reshape(struct dnn_graph *graph, int x, int y)
+{
+    struct draft draft = draft_begin(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, graph->tensor[x]);
+    draft_set_part(&draft, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, graph->tensor[y]);
     graph_operation(graph, &draft);
 }
 

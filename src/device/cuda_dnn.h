@@ -11,14 +11,16 @@
 #include "base/dtype.h"
 #include "device/cuda.h"
 
-#define DNN_TENSORS 8
+#define DNN_TENSORS 32
 
 /* Dimensions are n, c, h, w (k, c / groups, r, s of weights), wherever they lie in memory. */
 struct dnn_tensor {
     enum dtype dtype;
     int64_t dim[4];
-    bool planar;      /* w innermost; else c is */
+    int64_t stride[4];/* in elements; all 0: n outermost, and c innermost */
+    bool planar;      /* then w innermost */
     bool on_chip;     /* between two operations, never in memory */
+    bool by_value;    /* one float in host memory, which is read when the plan is run */
 };
 
 /* [0] is along h, [1] along w. Groups follow from the channels of x and of the weights. */
@@ -40,11 +42,23 @@ void dnn_graph_backward_data(struct dnn_graph *graph, const struct dnn_convoluti
                              int weight, int d_x);
 void dnn_graph_backward_weight(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x,
                                int d_y, int d_weight);
-void dnn_graph_add(struct dnn_graph *graph, int a, int b, int y);
 /* max(0, x), which a NaN passes. */
 void dnn_graph_relu(struct dnn_graph *graph, int x, int y);
 /* Per channel: the sum of x and of its squares, fp32 of dimensions 1, c, 1, 1. */
 void dnn_graph_statistics(struct dnn_graph *graph, int x, int sum, int squares);
+
+/* c = a b, of the matrices h x w of each n and c. */
+void dnn_graph_matmul(struct dnn_graph *graph, int a, int b, int c);
+/* y = a op b, where b may have a single column, or be a single number. */
+enum dnn_binary { DNN_SUBTRACT, DNN_MULTIPLY, DNN_DIVIDE, DNN_ADD };
+void dnn_graph_binary(struct dnn_graph *graph, enum dnn_binary op, int a, int b, int y);
+enum dnn_unary { DNN_EXP, DNN_LOG, DNN_COPY };
+void dnn_graph_unary(struct dnn_graph *graph, enum dnn_unary op, int x, int y);
+/* y is one column: the rows' maxima or sums. */
+enum dnn_reduction { DNN_MAXIMUM, DNN_SUM };
+void dnn_graph_reduce(struct dnn_graph *graph, enum dnn_reduction op, int x, int y);
+/* y is x with other dimensions or strides, as they were described. */
+void dnn_graph_reshape(struct dnn_graph *graph, int x, int y);
 
 /* False if the library does not know what was described. */
 bool dnn_graph_finish(struct dnn_graph *graph, cudnnHandle_t handle);
