@@ -251,6 +251,15 @@ static inline bool call_applies_relu(const struct call *call)
     return call_has_only(call, 0, call->phase == PHASE_FORWARD ? AS_BIT(EPILOGUE_RELU) : 0);
 }
 
+/* ... of code whose forward adds a tensor of y's shape ... */
+static inline bool call_adds_residual(const struct call *call)
+{
+    const struct tensor *addend = call_operand(call, OPERAND_Y_ADDEND);
+    if (!addend) return call_is_plain(call);
+    return call->phase == PHASE_FORWARD && shape_equal(addend->shape, call->y.shape) &&
+           call_has_exactly(call, AS_BIT(OPERAND_Y_ADDEND), AS_BIT(EPILOGUE_ADD));
+}
+
 /* ... of code whose backward adds another gradient of x[0], or its first channels, as it writes d_x[0]. */
 static inline bool call_adds_to_gradient(const struct call *call)
 {

@@ -68,7 +68,7 @@ static const struct op_code *code_of(const struct op *op)
         maximum = {.supports = call_sums_gradient}, first_layers = {.supports = call_adds_gradients},
         batchnorm = {.supports = batchnorm_code_supports},
         conv_batchnorm = {.supports = conv_batchnorm_code_supports},
-        layernorm = {.supports = call_adds_to_gradient}, linear = {.supports = linear_supports},
+        layernorm = {.supports = call_adds_to_gradient}, linear = {.supports = call_adds_residual},
         others = {.supports = NULL};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "layernorm") == 0) return &layernorm;

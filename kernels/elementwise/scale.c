@@ -31,9 +31,11 @@ static unsigned scale_reads(const void *settings, enum phase phase)
 
 static enum status scale_forward(const struct call *call)
 {
+    const struct tensor *addend = call_operand(call, OPERAND_Y_ADDEND);
     int64_t channels = call->y.shape.c;
     for (int64_t i = 0; i < shape_count(call->y.shape); i++)
-        tensor_set(&call->y, i, tensor_get(&call->x[0], i) * tensor_get(&call->params[0], i % channels));
+        tensor_set(&call->y, i, tensor_get(&call->x[0], i) * tensor_get(&call->params[0], i % channels) +
+                                    (addend ? tensor_get(addend, i) : 0));
     return OK;
 }
 
@@ -53,10 +55,14 @@ static enum status scale_backward(const struct call *call)
 
 static void forward_piece(const struct call *call, int64_t first, int64_t end, float *lines)
 {
+    const struct tensor *addend = call_operand(call, OPERAND_Y_ADDEND);
     int64_t channels = call->y.shape.c;
     for (int64_t at = first * channels; at < end * channels; at += channels) {
-        float *y = block_open(&call->y, at, lines + channels);
-        pixels_multiply(block_load(&call->x[0], at, channels, lines), call->params[0].data, y, channels);
+        const float *x = block_load(&call->x[0], at, channels, lines);
+        const float *more = addend ? block_load(addend, at, channels, lines + channels) : NULL;
+        float *y = block_open(&call->y, at, lines + 2 * channels);
+        if (more) pixels_multiply_add(x, call->params[0].data, more, y, channels);
+        else pixels_multiply(x, call->params[0].data, y, channels);
         block_store(&call->y, at, channels, y);
     }
 }
@@ -77,7 +83,7 @@ static void backward_piece(const struct call *call, int64_t first, int64_t end, 
 
 static struct pixels_work work_of(const struct call *call)
 {
-    if (call->phase == PHASE_FORWARD) return (struct pixels_work){.lines = 2, .piece = forward_piece};
+    if (call->phase == PHASE_FORWARD) return (struct pixels_work){.lines = 3, .piece = forward_piece};
     return (struct pixels_work){.sums = 1, .lines = 3, .piece = backward_piece,
                                 .totals = {&call->d_params[0]}};
 }
@@ -103,8 +109,13 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = scale_forward, .backward = scale_backward};
+static const struct op_code reference = {
+    .supports = call_adds_residual,
+    .forward = scale_forward,
+    .backward = scale_backward,
+};
 static const struct op_code cpu = {
+    .supports = call_adds_residual,
     .workspace = scale_cpu_workspace,
     .forward = scale_cpu_run,
     .backward = scale_cpu_run,

@@ -83,17 +83,9 @@ static enum status linear_backward_params(const struct call *call)
     return OK;
 }
 
-bool linear_supports(const struct call *call)
-{
-    const struct tensor *addend = call_operand(call, OPERAND_Y_ADDEND);
-    if (!addend) return call_is_plain(call);
-    return call->phase == PHASE_FORWARD && shape_equal(addend->shape, call->y.shape) &&
-           call_has_exactly(call, AS_BIT(OPERAND_Y_ADDEND), AS_BIT(EPILOGUE_ADD));
-}
-
 static bool reference_supports(const struct call *call)
 {
-    return !call_leaves_bias_out(call) && linear_supports(call);
+    return !call_leaves_bias_out(call) && call_adds_residual(call);
 }
 
 const struct op_code linear_reference = {

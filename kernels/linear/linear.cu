@@ -33,7 +33,7 @@ static bool linear_cuda_supports(const struct call *call)
 {
     int64_t units = ((const struct linear_settings *)call->settings)->units;
     bool packs = call->x[0].dtype == F32 || (units % 8 == 0 && call->x[0].shape.c % 8 == 0);
-    return linear_supports(call) && (packs || call_is_plain(call));
+    return call_adds_residual(call) && (packs || call_is_plain(call));
 }
 
 static struct linear_problem linear_problem_of(const struct call *call, enum phase phase)

@@ -13,7 +13,4 @@ struct linear_settings {
 /* The number of vectors: images, or pixels. */
 static inline int64_t linear_rows(struct shape shape) { return shape.n * shape.h * shape.w; }
 
-/* op_code.supports of code whose forward adds another tensor. */
-bool linear_supports(const struct call *call);
-
 extern const struct op_code linear_reference, linear_cpu;

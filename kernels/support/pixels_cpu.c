@@ -12,6 +12,13 @@ EVERY_MACHINE(void, pixels_multiply, (const float *a, const float *b, float *y, 
     for (int64_t i = 0; i < count; i++) y[i] = a[i] * b[i];
 }
 
+EVERY_MACHINE(void, pixels_multiply_add,
+              (const float *a, const float *b, const float *c, float *y, int64_t count), (a, b, c, y, count))
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) y[i] = a[i] * b[i] + c[i];
+}
+
 EVERY_MACHINE(void, pixels_add_products, (const float *a, const float *b, float *sum, int64_t count),
               (a, b, sum, count))
 {

@@ -344,8 +344,8 @@ static const struct rule rules[] = {
     {"concat_gradients", "add_channels", {"concat", BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_X_ADDEND},
      ALONE, NOTHING, add_channels},
 
-    /* A product adds the residual, which is there before, as it writes. */
-    {"add_residual", "add_residual", {"linear", FORWARD, Y}, {"add", FORWARD, X}, ALONE,
+    /* A product, or layer scale, adds the residual, which is there before, as it writes. */
+    {"add_residual", "add_residual", {NULL, FORWARD, Y}, {"add", FORWARD, X}, ALONE,
      {EPILOGUE_ADD, OPERAND_Y_ADDEND, OPERAND_ROLES}, add_residual},
 
     /* What a relu reads is never stored. Backward stays as it is: it reads what relu wrote. */
