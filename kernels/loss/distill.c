@@ -260,5 +260,6 @@ const struct op distill_heads_op = {
     .reads = distill_reads,
     .no_gradient = distill_no_gradient,
     .reference = &reference,
+    .cuda = ON_CUDA(distill_cuda),
     .examples = head_examples,
 };

@@ -54,21 +54,22 @@ __device__ static double soft_loss(const T *x, const T *teacher, int classes, st
 
 template <class T, int threads>
 static __global__ void distill_forward_kernel(float *y, float *saved, const T *x, const T *teacher,
-                                              struct targets targets, struct distill s)
+                                              const T *taught, struct targets targets, struct distill s)
 {
     int64_t image = blockIdx.x;
     int classes = targets.outputs, best = 0;
     x += image * classes;
     teacher += image * classes;
+    taught += image * classes;
     double sum = row_logsumexp<T, threads>(x, classes, 1), guided;
-    struct warm_logits warm = {1 / s.temperature, 0, 0};
+    struct warm_logits warm = {s.kind == DISTILL_HARD ? 1 : 1 / s.temperature, 0, 0};
+    warm.own = row_logsumexp<T, threads>(taught, classes, warm.scale);
     if (s.kind == DISTILL_HARD) {
         best = row_best<T, threads>(teacher, classes);
-        guided = sum - (double)to_float(x[best]);
+        guided = warm.own - (double)to_float(taught[best]);
     } else {
-        warm.own = row_logsumexp<T, threads>(x, classes, warm.scale);
         warm.teacher = row_logsumexp<T, threads>(teacher, classes, warm.scale);
-        guided = s.temperature * s.temperature * soft_loss<T, threads>(x, teacher, classes, warm);
+        guided = s.temperature * s.temperature * soft_loss<T, threads>(taught, teacher, classes, warm);
     }
     double labelled = label_loss<T, threads>(x, classes, targets.of(image), sum);
     if (threadIdx.x > 0) return;
@@ -81,16 +82,17 @@ static __global__ void distill_forward_kernel(float *y, float *saved, const T *x
 }
 
 template <class T, int threads>
-static __global__ void distill_backward_kernel(T *d_x, const T *x, const T *teacher, const float *saved,
-                                               struct targets targets, struct distill s,
-                                               const float *loss_scale, double weight)
+static __global__ void distill_backward_kernel(T *d_x, T *d_taught, const T *x, const T *teacher,
+                                               const T *taught, const float *saved, struct targets targets,
+                                               struct distill s, const float *loss_scale, double weight)
 {
     int64_t image = blockIdx.x;
     int classes = targets.outputs;
     struct target target = targets.of(image);
+    bool apart = taught != x;
     x += image * classes;
     teacher += image * classes;
-    d_x += image * classes;
+    taught += image * classes;
     saved += image * DISTILL_SAVED;
     double factor = weight * (double)*loss_scale / gridDim.x, all = 0;
     struct warm_logits warm = {1 / s.temperature, saved[DISTILL_WARM_SUM], saved[DISTILL_TEACHER]};
@@ -98,16 +100,23 @@ static __global__ void distill_backward_kernel(T *d_x, const T *x, const T *teac
     for (int c = threadIdx.x; c < classes; c += threads) all += target.of(c);
     all = block_sum<threads>(all);
     for (int c = threadIdx.x; c < classes; c += threads) {
-        double own = to_float(x[c]), softmax = exp(own - saved[DISTILL_SUM]), guided;
+        double own = to_float(taught[c]), guided;
         if (s.kind == DISTILL_HARD)
-            guided = softmax - (c == (int)saved[DISTILL_TEACHER]);
+            guided = exp(own - warm.own) - (c == (int)saved[DISTILL_TEACHER]);
         else
             guided = s.temperature * (exp(own * warm.scale - warm.own) -
                                       exp((double)to_float(teacher[c]) * warm.scale - warm.teacher));
-        double label = softmax * all - target.of(c);
-        d_x[c] = from_float<T>((float)(((1 - s.alpha) * label + s.alpha * guided) * factor));
+        double softmax = exp((double)to_float(x[c]) - saved[DISTILL_SUM]);
+        double label = (1 - s.alpha) * (softmax * all - target.of(c));
+        guided *= s.alpha;
+        if (!apart) label += guided;
+        if (d_x) d_x[image * classes + c] = from_float<T>((float)(label * factor));
+        if (apart && d_taught) d_taught[image * classes + c] = from_float<T>((float)(guided * factor));
     }
 }
+
+/* The input that learns from the teacher: the logits, or those of a head of its own. */
+static int taught_of(const struct call *call) { return call->x_count > 3 ? 3 : 0; }
 
 static enum status distill_forward(const struct call *call)
 {
@@ -118,21 +127,24 @@ static enum status distill_forward(const struct call *call)
     return with_rows(call, [&](auto type, auto threads) {
         using T = decltype(type);
         distill_forward_kernel<T, threads()><<<images, threads(), 0, stream_of(call)>>>(
-            (float *)call->y.data, saved, (const T *)call->x[0].data, (const T *)call->x[2].data, targets, s);
+            (float *)call->y.data, saved, (const T *)call->x[0].data, (const T *)call->x[2].data,
+            (const T *)call->x[taught_of(call)].data, targets, s);
         return launched(call);
     });
 }
 
 static enum status distill_backward(const struct call *call)
 {
-    if (!call->d_x[0].data) return OK;
+    int taught = taught_of(call);
+    if (!call->d_x[0].data && !call->d_x[taught].data) return OK;
     struct distill s = *(const struct distill *)call->settings;
     struct targets targets = targets_of(call, s.label_smoothing);
     unsigned images = (unsigned)call->x[0].shape.n;
     return with_rows(call, [&](auto type, auto threads) {
         using T = decltype(type);
         distill_backward_kernel<T, threads()><<<images, threads(), 0, stream_of(call)>>>(
-            (T *)call->d_x[0].data, (const T *)call->x[0].data, (const T *)call->x[2].data,
+            (T *)call->d_x[0].data, (T *)call->d_x[taught].data, (const T *)call->x[0].data,
+            (const T *)call->x[2].data, (const T *)call->x[taught].data,
             (const float *)call->saved[0].data, targets, s, call->loss_scale, call->loss_weight);
         return launched(call);
     });

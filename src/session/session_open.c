@@ -66,7 +66,7 @@ static enum status open_numbers(struct session *session, const struct data_optio
 static enum status open_teacher(struct session *session)
 {
     const struct teacher_options options = {session->settings, session->file, &session->data,
-                                            &session->graphs.training, session_device_kind(session)};
+                                            &session->graphs.training};
     data_number_classes(&session->data, session->graphs.training.classes);
     return teacher_open(&options, &session->teacher, &session->graphs.step);
 }

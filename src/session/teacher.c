@@ -151,10 +151,6 @@ static enum status load_network(const struct teacher_options *options, const cha
 static enum status check_options(const struct teacher_options *options)
 {
     const struct settings *settings = options->settings;
-    int heads[2];
-    if (options->device != DEVICE_CPU && graph_heads(options->student, heads))
-        return settings_refuse(settings, "train", "teacher",
-                               "a network with a head for the teacher is trained on the CPU only");
     if (settings->parallel.stages > 1)
         return settings_refuse(settings, "train", "teacher",
                                "is not possible in a pipeline (parallel.stages)");

@@ -20,7 +20,6 @@ struct teacher_options {
     const char *file;          /* the configuration's path; NULL: none */
     const struct data *data;
     const struct graph *student;
-    enum device_kind device;
 };
 
 /* Opens the network that train.teacher names, if there is one, and makes `joined`: the student's graph with
