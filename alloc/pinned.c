@@ -55,6 +55,7 @@ static void *memory_pin(struct pinned *pool, size_t bytes, bool must)
         statistics->refusals++;
         return NULL;
     }
+    assert((uintptr_t)memory % SLAB_PAGE == 0);
     statistics->pins++;
     statistics->held += bytes;
     if (statistics->held > statistics->held_peak) statistics->held_peak = statistics->held;

@@ -177,6 +177,14 @@ agree() {
 }
 ok "trained on the GPU: the CPU makes the same predictions" agree near-gpu/$last
 ok "trained on the CPU: so does the GPU" agree near-cpu/$last
+# Loaders one after another, whose buffers are the same pinned memory.
+neighbours() {
+    evaluate --weights near-cpu/$last -s run.device="$gpu" --knn 3 >gpu.json || return 1
+    evaluate --weights near-cpu/$last -s run.device=cpu --knn 3 >cpu.json || return 1
+    cat gpu.json cpu.json
+    [ "$(errors gpu.json)" = "$(errors cpu.json)" ]
+}
+ok "nearest neighbours are the same on both" neighbours
 exported() {
     "$AMPTRAIN" export --weights whole/$last -o weights.safetensors || return 1
     agree weights.safetensors

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/cuda_graph.h"
@@ -23,6 +24,7 @@
 
 /* Streams that compute; what a step moves to the host, and back; sends, receives, exchanges among ranks;
  * batches. */
+#define HOST_ALIGNMENT 4096            /* bytes, of pinned memory */
 #define COPY_STREAM (CUDA_COMPUTING_STREAMS + 5)
 #define CUDA_STREAMS (COPY_STREAM + 1)
 #define CUDA_OLDEST_MAJOR 7
@@ -353,17 +355,26 @@ static void cuda_physical(struct device *device, struct physical *physical)
     *physical = cuda_memory_physical(cuda->memory);
 }
 
+/* The driver cuts small blocks from larger ones at multiples of 512 bytes: what it gave is noted in front of
+ * the page that is passed on. */
 static void *cuda_host_allocate(struct device *device, size_t bytes)
 {
-    void *memory = NULL;
-    if (cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocPortable) == cudaSuccess) return memory;
-    cudaGetLastError();
-    return NULL;
+    char *given;
+    size_t spare = HOST_ALIGNMENT + sizeof given;
+    if (cudaHostAlloc((void **)&given, bytes + spare, cudaHostAllocPortable) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    char *memory = (char *)align_up((uintptr_t)given + sizeof given, HOST_ALIGNMENT);
+    memcpy(memory - sizeof given, &given, sizeof given);
+    return memory;
 }
 
 static void cuda_host_free(struct device *device, void *memory, size_t bytes)
 {
-    cudaFreeHost(memory);
+    char *given;
+    memcpy(&given, (char *)memory - sizeof given, sizeof given);
+    cudaFreeHost(given);
 }
 
 static enum status cuda_upload(struct device *device, int stream, void *to, const void *from, size_t bytes)

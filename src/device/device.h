@@ -20,7 +20,7 @@ struct device_memory {
     /* Aligned to 4096 bytes or more. NULL when there is none. Others call device_allocate. */
     void *(*allocate)(struct device *device, size_t bytes);
     void (*free)(struct device *device, void *memory, size_t bytes);
-    /* Pinned host memory. Others call device_host_allocate. */
+    /* Pinned host memory at a multiple of 4096. Others call device_host_allocate. */
     void *(*host_allocate)(struct device *device, size_t bytes);
     void (*host_free)(struct device *device, void *memory, size_t bytes);
     void (*info)(struct device *device, size_t *free_bytes, size_t *total_bytes);
