@@ -66,7 +66,7 @@ near() { # NAME OPTION...
         grep '"event":"step"' $run/metrics.jsonl |
             sed 's/.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2/' >$run.txt
     done
-    paste near-gpu.txt near-cpu.txt | tee both.txt | awk '
+    paste "$name"-gpu.txt "$name"-cpu.txt | tee both.txt | awk '
         function far(a, b) { return (a > b ? a - b : b - a) > 0.001 * b }
         far($1, $3) || far($2, $4) { bad = 1 } END { exit bad || NR != 12 }' || { cat both.txt; return 1; }
 }
