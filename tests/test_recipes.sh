@@ -367,6 +367,8 @@ ok "... and needs weights" recipe finetune -s model.weights=before/checkpoint-la
 ok "the long ImageNet recipe is accepted" recipe imagenet_long -s data.val= -s data.val_fraction=0.2 \
     -s model.arch=resnet18 -s model.classes=2
 ok "the recipe of DeiT III is accepted" recipe deit3 -s data.val= -s data.val_fraction=0.2 -s train.batch=6
+ok "the recipe of DeiT with a distillation token is accepted" recipe deit_distilled -s data.val= \
+    -s data.val_fraction=0.2 -s train.batch=6 -s model.arch=deit_tiny_distilled_patch16_224 -s train.teacher=before
 ok "the recipe for fine-tuning transformers is accepted" recipe finetune_vit
 cp -r recipe vit_before
 ok "... at another size of images" recipe finetune_vit -s augment.crop=42 -s augment.val_crop=42 -s \
