@@ -54,6 +54,7 @@ named() {
     case $key in
     data.train) grep -q "^amptrain: $value: No such file" said ;;
     model.dropout) grep -q "the network differs from that of the run: layer 'drop' is" said ;;
+    model.norm_eps) grep -q "the network differs from that of the run: layer 'bn1' is" said ;;
     *) grep -qF "$key" said ;;
     esac
 }
