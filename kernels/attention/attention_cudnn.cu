@@ -159,7 +159,7 @@ int library_candidates(const struct call *call, const layout &l, bool backward, 
                                     .compiled = DNN_COMPILED_TOO};
     struct dnn_graph *graph = describe(call, l, backward, handle);
     int count = graph ? dnn_graph_engines(graph, &rules, most < worth ? most : worth, engines) : 0;
-    for (int i = 0; i < count; i++) snprintf(names[i], CANDIDATE_NAME, PREFIX "%s", engines[i]);
+    for (int i = 0; i < count; i++) snprintf(names[i], CANDIDATE_NAME, PREFIX "%.191s", engines[i]);
     dnn_graph_free(graph);
     return count;
 }
