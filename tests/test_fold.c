@@ -342,13 +342,16 @@ static void check_folded_gradients(struct unfolded *u, const struct residuals *o
     check_against(u, &folded);
 }
 
+/* Types and codes: sanitizers see the same lines in fewer. */
+static int ways(void) { return getenv("AMPTRAIN_SANITIZED") ? 2 : 4; }
+
 static void test_gradients(void **state)
 {
     (void)state;
     struct unfolded u;
     for (int i = 0; i < RESIDUALS; i++) {
         open_exact(residuals[i].text, &u);
-        for (int way = 0; way < 4; way++) {
+        for (int way = 0; way < ways(); way++) {
             open_apart(&u, way / 2 ? BF16 : F16, way % 2, false);
             check_folded_gradients(&u, &residuals[i], false);
             check_folded_gradients(&u, &residuals[i], true);
@@ -391,8 +394,8 @@ static void test_merged(void **state)
     (void)state;
     struct unfolded u;
     open_exact(inverted, &u);
-    for (int way = 0; way < 4; way++) {
-        open_apart(&u, way % 2 ? BF16 : F16, way / 2, true);
+    for (int way = 0; way < ways(); way++) {
+        open_apart(&u, way / 2 ? BF16 : F16, way % 2, true);
         check_merged(&u);
         net_close(&u.apart);
     }
@@ -423,7 +426,7 @@ static void check_others(const char *text, enum dtype storage, bool reference, u
 static void test_with_others(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 8; seed++)
+    for (uint64_t seed = 0; seed < 8; seed += 4 / (uint64_t)ways())
         check_others(seed < 4 ? residuals[seed / 2].text : inverted, seed % 2 ? F16 : BF16, seed % 4 < 2,
                      seed);
 }
