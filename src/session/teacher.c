@@ -148,9 +148,8 @@ static enum status load_network(const struct teacher_options *options, const cha
     return status;
 }
 
-static enum status check_options(const struct teacher_options *options)
+static enum status check_options(const struct settings *settings)
 {
-    const struct settings *settings = options->settings;
     if (settings->parallel.stages > 1)
         return settings_refuse(settings, "train", "teacher",
                                "is not possible in a pipeline (parallel.stages)");
@@ -175,7 +174,7 @@ enum status teacher_open(const struct teacher_options *options, struct teacher *
     const char *named = options->settings->train.teacher;
     if (!named || !*named) return OK;
     char *given = settings_path(options->settings, options->file, named);
-    enum status status = check_options(options);
+    enum status status = check_options(options->settings);
     if (status == OK) status = weights_path(given, &teacher->path);
     if (status == OK) note_path(options->settings, given);
     free(given);
