@@ -3,18 +3,6 @@
 #include "kernels/cpu.h"
 #include "kernels/elementwise/elementwise.h"
 
-static bool add_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                      struct reason *reason)
-{
-    char first[SHAPE_TEXT], other[SHAPE_TEXT];
-    for (int i = 1; i < x_count; i++)
-        if (!shape_equal(x[0], x[i]))
-            return because(reason, "input %d is %s, not %s as the first", i + 1, shape_text(x[i], other),
-                           shape_text(x[0], first));
-    *y = x[0];
-    return true;
-}
-
 static bool passes_gradient(const void *settings, int x_count, const struct shape *x)
 {
     return true;
@@ -47,7 +35,7 @@ const struct op add_op = {
     .help = "Elementwise sum.",
     .min_inputs = 2,
     .max_inputs = OP_MAX_INPUTS,
-    .shape = add_shape,
+    .shape = elementwise_same_shape,
     .in_place = elementwise_in_place,
     .passes_gradient = passes_gradient,
     .reference = &reference,
@@ -63,7 +51,7 @@ const struct op sum_op = {
     .min_inputs = 2,
     .max_inputs = 2,
     .internal = true,
-    .shape = add_shape,
+    .shape = elementwise_same_shape,
     .in_place = elementwise_in_place,
     .passes_gradient = passes_gradient,
     .reference = &reference,

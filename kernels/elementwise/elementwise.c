@@ -9,6 +9,18 @@ bool elementwise_shape(const void *settings, int x_count, const struct shape *x,
     return true;
 }
 
+bool elementwise_same_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                            struct reason *reason)
+{
+    char first[SHAPE_TEXT], other[SHAPE_TEXT];
+    for (int i = 1; i < x_count; i++)
+        if (!shape_equal(x[0], x[i]))
+            return because(reason, "input %d is %s, not %s as the first", i + 1, shape_text(x[i], other),
+                           shape_text(x[0], first));
+    *y = x[0];
+    return true;
+}
+
 bool elementwise_in_place(const void *settings, enum phase phase, int x_count, const struct shape *x)
 {
     return true;

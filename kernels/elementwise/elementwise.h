@@ -1,4 +1,4 @@
-/* elementwise.h: code shared by ops of one input that process every element independently. */
+/* elementwise.h: code shared by ops that process every element independently, most of one input. */
 #pragma once
 
 #include "base/machine.h"
@@ -7,6 +7,9 @@
 /* The output has the first input's shape. */
 bool elementwise_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                        struct reason *reason);
+/* The same of several inputs, which must all have it. */
+bool elementwise_same_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                            struct reason *reason);
 /* Forward over x, backward over d_y. */
 bool elementwise_in_place(const void *settings, enum phase phase, int x_count, const struct shape *x);
 unsigned elementwise_reads_x(const void *settings, enum phase phase);

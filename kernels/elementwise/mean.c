@@ -3,18 +3,6 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/tokens/tokens.h"
 
-static bool mean_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                       struct reason *reason)
-{
-    char first[SHAPE_TEXT], other[SHAPE_TEXT];
-    for (int i = 1; i < x_count; i++)
-        if (!shape_equal(x[0], x[i]))
-            return because(reason, "input %d is %s, not %s as the first", i + 1, shape_text(x[i], other),
-                           shape_text(x[0], first));
-    *y = x[0];
-    return true;
-}
-
 static enum status mean_forward(const struct call *call)
 {
     int64_t count = shape_count(call->y.shape);
@@ -109,7 +97,7 @@ const struct op mean_op = {
     .help = "Elementwise mean.",
     .min_inputs = 2,
     .max_inputs = OP_MAX_INPUTS,
-    .shape = mean_shape,
+    .shape = elementwise_same_shape,
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cuda = ON_CUDA(cuda),
