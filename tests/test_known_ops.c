@@ -195,7 +195,7 @@ static void test_distillation_of_two_heads(void **state)
 {
     struct op_example example = {"kind=hard", 4, {SHAPE(2, 1, 1, 2), SHAPE(2, 1, 1, 1), SHAPE(2, 1, 1, 2),
                                                   SHAPE(2, 1, 1, 2)}};
-    struct op_case *c = known_open("distill_heads", example, true);
+    struct op_case *c = known_open("distill", example, true);
     SET(&c->x[0], 5, 5, 0, 1.098612289);
     SET(&c->x[1], 0, 0);
     SET(&c->x[2], -1, 2, 7, 7);

@@ -1301,7 +1301,7 @@ static void test_shapes(void **state)
     assert_misfits("mean", "", 2, x, "input 2 is 1x1x1x1, not 1x1x1x3");
     assert_misfits("distill", "", 3, (struct shape[]){x[0], x[1], x[3]},
                    "the teacher's logits have shape 1x1x1x4");
-    assert_misfits("distill_heads", "", 4, x, "the second head's logits have shape 1x1x1x4");
+    assert_misfits("distill", "", 4, x, "the second head's logits have shape 1x1x1x4");
 }
 
 /* Operands that no call of a phase has. */

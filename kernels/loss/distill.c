@@ -1,19 +1,19 @@
 /* distill: the loss of every image by its label and by a teacher's logits z, the third input:
  *
- *     y = (1 - alpha) * softmax_cross_entropy(x, t) + alpha * d(v),  v = x
+ *     y = (1 - alpha) * softmax_cross_entropy(x, t) + alpha * d(v)
+ *
+ * v is x or, of a network with a head of its own for the teacher, that head's logits, a fourth input (the
+ * distillation token of Touvron et al. 2021).
  *
  * soft (Hinton, Vinyals, Dean 2015), with T the temperature and p(v) = softmax(v / T):
  *     d(v) = T^2 * sum over c of p(z)[c] * (log p(z)[c] - log p(v)[c])
  * hard (Touvron et al. 2021), with c the class of the largest z, the first of equals:
  *     d(v) = softmax_cross_entropy(v, c)
  *
- * distill_heads: the same for a network with a head of its own for the teacher, whose logits v are the fourth
- * input (the distillation token of Touvron et al. 2021).
- *
  * Labels are smoothed, the teacher's classes are not. Backward is that of the mean over the n images of the
  * call, times loss_weight and the loss scale, as softmax_cross_entropy's:
  *     d_x[c] = (1 - alpha) * (softmax(x)[c] * sum(t) - t[c]) * loss_weight * loss_scale / n
- *     d_v[c] = alpha * e[c] * loss_weight * loss_scale / n, which distill adds to d_x
+ *     d_v[c] = alpha * e[c] * loss_weight * loss_scale / n, added to d_x where v is x
  *     soft: e[c] = T * (p(v)[c] - p(z)[c]);  hard: e[c] = softmax(v)[c] - (1 for that class, else 0) */
 #include "kernels/loss/distill.h"
 
@@ -210,9 +210,6 @@ static const struct op_example examples[] = {
     {"label_smoothing=0.1 alpha=0.9 temperature=4", 3, {SHAPE(2, 24), SHAPE(2, 1), SHAPE(2, 24)}},
     {"label_smoothing=0.1 kind=hard", 3, {SHAPE(3, 5), SHAPE(3, 6), SHAPE(3, 5)}},
     {"temperature=0.5", 3, {SHAPE(7, 1100), SHAPE(7, 1), SHAPE(7, 1100)}},
-    {0},
-};
-static const struct op_example head_examples[] = {
     {"", 4, {SHAPE(3, 10), SHAPE(3, 1), SHAPE(3, 10), SHAPE(3, 10)}},
     {"label_smoothing=0.1 alpha=0.9 temperature=4", 4,
      {SHAPE(2, 24), SHAPE(2, 1), SHAPE(2, 24), SHAPE(2, 24)}},
@@ -227,11 +224,11 @@ static const struct op_example large[] = {
 
 const struct op distill_op = {
     .name = "distill",
-    .help = "Softmax cross entropy of each image, by its label and by a teacher.",
+    .help = "Softmax cross entropy of each image, by its label and by a teacher, who may have a head.",
     .settings_size = sizeof(struct distill),
     .fields = fields,
     .min_inputs = 3,
-    .max_inputs = 3,
+    .max_inputs = 4,
     .internal = true,
     .root = true,
     .shape = distill_shape,
@@ -243,23 +240,4 @@ const struct op distill_op = {
     .cuda = ON_CUDA(distill_cuda),
     .examples = examples,
     .large = large,
-};
-
-const struct op distill_heads_op = {
-    .name = "distill_heads",
-    .help = "Softmax cross entropy of each image, by its label and, of a head of its own, by a teacher.",
-    .settings_size = sizeof(struct distill),
-    .fields = fields,
-    .min_inputs = 4,
-    .max_inputs = 4,
-    .internal = true,
-    .root = true,
-    .shape = distill_shape,
-    .output_dtype = distill_output_dtype,
-    .saved = distill_saved,
-    .reads = distill_reads,
-    .no_gradient = distill_no_gradient,
-    .reference = &reference,
-    .cuda = ON_CUDA(distill_cuda),
-    .examples = head_examples,
 };

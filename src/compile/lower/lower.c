@@ -9,8 +9,6 @@
 #include "compile/ir/program_parts.h"
 #include "kernels/loss/loss_targets.h"
 
-enum { LOSS_INPUTS = 4 };
-
 struct lowering {
     struct program *program;
     const struct graph *graph;
@@ -21,7 +19,8 @@ struct lowering {
     int images;                  /* in a micro-batch */
     const struct op *loss;
     const void *loss_settings;
-    int loss_inputs[LOSS_INPUTS];   /* nodes; the second, the labels, is none */
+    int loss_inputs;             /* logits, labels, a teacher's logits, logits of a head for it */
+    int heads[2];                /* the nodes of the logits: for the labels, for the teacher */
 };
 
 /* Kernel plans of instructions without a node come after those of nodes. */
@@ -134,9 +133,8 @@ static void lower_micro_batch(struct lowering *l, int micro_batch)
     for (int node = 1; node < l->graph->count; node++)
         if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
     int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch)};
-    int loss_x[LOSS_INPUTS];
-    for (int i = 0; i < LOSS_INPUTS; i++) loss_x[i] = i == 1 ? x[1] : outputs[l->loss_inputs[i]];
-    struct result_op loss = {l->loss->name, l->loss_settings, KERNEL_PLAN_LOSS, l->loss->max_inputs,
+    int loss_x[] = {outputs[l->heads[0]], x[1], outputs[l->graph->teacher], outputs[l->heads[1]]};
+    struct result_op loss = {l->loss->name, l->loss_settings, KERNEL_PLAN_LOSS, l->loss_inputs,
                              program->loss};
     struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
     if (program->loss >= 0) lower_result(l, &loss, loss_x, micro_batch);
@@ -249,12 +247,9 @@ static void choose_loss(struct lowering *l)
     const struct loss_row *row = &loss_table[options->loss];
     bool distills = l->graph->teacher > 0 && options->distill;
     const char *settings = distills ? options->distill : row->settings;
-    int heads[2] = {l->graph->output, l->graph->output};
-    bool two = distills && graph_heads(l->graph, heads);
-    l->loss = build_op(two ? "distill_heads" : distills ? "distill" : row->op);
-    l->loss_inputs[0] = heads[0];
-    l->loss_inputs[2] = l->graph->teacher;
-    l->loss_inputs[3] = heads[1];
+    l->heads[0] = l->heads[1] = l->graph->output;
+    l->loss = build_op(distills ? "distill" : row->op);
+    l->loss_inputs = !distills ? l->loss->max_inputs : graph_heads(l->graph, l->heads) ? 4 : 3;
     l->loss_settings = build_settings(l->program, l->loss,
                                       text_format("%s%slabel_smoothing=%.17g", settings, *settings ? " " : "",
                                                   options->label_smoothing));
