@@ -7,15 +7,16 @@
 #include "kernels/optimizer/muon_matrix.h"
 #include "kernels/optimizer/optimizer_walk.h"
 
+/* Of the orthogonalised matrix. */
 static int64_t floats_of(const struct optimizer_param *param)
 {
-    return muon_matrix_floats(param->rows, param->count / param->rows);
+    return orthogonal_layout(param->rows, param->count / param->rows).count;
 }
 
 int64_t matrix_sharing_bytes(int64_t rows, int64_t count, int ranks)
 {
     if (ranks == 1 || rows == 0) return 0;
-    return ranks * muon_matrix_floats(rows, count / rows) * (int64_t)sizeof(float);
+    return ranks * orthogonal_layout(rows, count / rows).count * (int64_t)sizeof(float);
 }
 
 /* By falling size, so that those which are orthogonalised at a time take as long. */
@@ -87,7 +88,7 @@ static void begin(const struct round *round, int i)
     float *place = sharing->gathered + i * round->room;
     struct orthogonal *made = &sharing->made[i];
     *made = muon_matrix_begin(round->update->settings, param, &n, own);
-    if (own) memcpy(place, made->x, (size_t)floats_of(param) * sizeof *place);
+    if (own) memcpy(place, made->x, (size_t)made->count * sizeof *place);
     made->x = place;
 }
 

@@ -13,6 +13,3 @@ struct orthogonal muon_matrix_begin(const struct optimizer_settings *s, const st
 /* The weights' update. */
 void muon_matrix_end(const struct optimizer_settings *s, const struct optimizer_param *param,
                      const struct optimizer_numbers *n, const struct orthogonal *made);
-
-/* Floats of x. */
-int64_t muon_matrix_floats(int64_t rows, int64_t columns);

@@ -10,11 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/align.h"
 #include "base/memory.h"
 #include "kernels/optimizer/muon_matrix.h"
 #include "kernels/optimizer/optimizer_walk.h"
-#include "kernels/support/panel_product.h"
 
 OPTIMIZER_PART(adam, &part->slots[0][i], &part->slots[1][i])
 
@@ -41,11 +39,6 @@ static EVERY_MACHINE(void, advance_part, (const struct optimizer_param *part, co
     sums[0] += squares;
 }
 
-int64_t muon_matrix_floats(int64_t rows, int64_t columns)
-{
-    return (int64_t)align_up((size_t)rows, PANEL) * (int64_t)align_up((size_t)columns, PANEL);
-}
-
 struct orthogonal muon_matrix_begin(const struct optimizer_settings *s, const struct optimizer_param *param,
                                     const struct optimizer_numbers *n, bool orthogonalizes)
 {
@@ -54,9 +47,8 @@ struct orthogonal muon_matrix_begin(const struct optimizer_settings *s, const st
     const struct muon_part part = {muon_factors(s, n, rows, columns), param->master,
                                    orthogonalize_input(param->scratch, rows, columns)};
     optimizer_walk(param, advance_part, &part, sums);
-    if (orthogonalizes) return orthogonalize(param->scratch, rows, columns, sums[0]);
-    return (struct orthogonal){NULL, (int64_t)align_up((size_t)(rows < columns ? rows : columns), PANEL),
-                               rows > columns};
+    return orthogonalizes ? orthogonalize(param->scratch, rows, columns, sums[0])
+                          : orthogonal_layout(rows, columns);
 }
 
 void muon_matrix_end(const struct optimizer_settings *s, const struct optimizer_param *param,

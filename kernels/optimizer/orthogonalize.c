@@ -116,12 +116,20 @@ static void ortho_step(struct ortho *o)
     o->x = made;
 }
 
+struct orthogonal orthogonal_layout(int64_t rows, int64_t columns)
+{
+    int64_t m = shorter(rows, columns);
+    return (struct orthogonal){.rows = m, .count = m * longer(rows, columns), .turned = rows > columns};
+}
+
 struct orthogonal orthogonalize(float *scratch, int64_t rows, int64_t columns, double squares)
 {
     struct ortho o = ortho_open(scratch, rows, columns);
     ortho_begin(&o, rows, columns, (float)(1 / (sqrt(squares) + ORTHOGONALIZE_EPS)));
     for (int step = 0; step < ORTHOGONALIZE_STEPS; step++) ortho_step(&o);
-    return (struct orthogonal){o.x, o.m, rows > columns};
+    struct orthogonal made = orthogonal_layout(rows, columns);
+    made.x = o.x;
+    return made;
 }
 
 float orthogonal_at(const struct orthogonal *made, int64_t row, int64_t column)

@@ -19,13 +19,18 @@ int64_t orthogonalize_scratch(int64_t rows, int64_t columns);
 /* Where the caller puts the matrix, row by row, in that memory. */
 float *orthogonalize_input(float *scratch, int64_t rows, int64_t columns);
 
-/* Iterates; `squares` is the sum of the squares of the matrix. The bits do not depend on the number of
- * threads. */
+/* The result: `count` floats, which lie anywhere. */
 struct orthogonal {
     const float *x;
-    int64_t rows;              /* of x's panels */
+    int64_t rows, count;       /* of x's panels; of x */
     bool turned;
 };
+
+/* Without x, which may be another rank's. */
+struct orthogonal orthogonal_layout(int64_t rows, int64_t columns);
+
+/* Iterates; `squares` is the sum of the squares of the matrix; x is in the scratch memory. The bits do not
+ * depend on the number of threads. */
 struct orthogonal orthogonalize(float *scratch, int64_t rows, int64_t columns, double squares);
 
 /* An element of the result. */
