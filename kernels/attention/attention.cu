@@ -282,10 +282,7 @@ static void attention_plan_free(void *made)
     free(made);
 }
 
-static size_t aligned_bytes(const struct tensor *tensor)
-{
-    return div_up(tensor_bytes(tensor), (size_t)256) * 256;
-}
+static size_t aligned_bytes(const struct tensor *tensor) { return workspace_align(tensor_bytes(tensor)); }
 
 /* In trials, x is x and d_x; y is y, d_y and lse. */
 static enum status attention_plan_try(const void *self, void *plan, const struct call *trial)

@@ -20,7 +20,7 @@ enum { Q, K, V, SCALE, Y, LSE, D_Y, ONE, SUM, D_Q_SUM, D_Q, D_K, D_V };
 struct library_attention {
     struct dnn_plan *plan;
     float scale, one;
-    size_t sum, d_q_sum, scratch;        /* offsets in the workspace */
+    size_t d_q_sum, scratch;             /* offsets in the workspace */
 };
 
 bool library_takes(const struct call *call, const layout &l)
@@ -164,8 +164,6 @@ int library_candidates(const struct call *call, const layout &l, bool backward, 
     return count;
 }
 
-static size_t aligned(size_t bytes) { return div_up(bytes, (size_t)256) * 256; }
-
 struct library_attention *library_make(const struct call *call, const layout &l, bool backward,
                                        cudnnHandle_t handle, const char *name, size_t *workspace)
 {
@@ -176,8 +174,8 @@ struct library_attention *library_make(const struct call *call, const layout &l,
     if (!plan) return NULL;
     struct library_attention *made = (struct library_attention *)memory_new(1, sizeof *made);
     size_t rows = (size_t)l.heads * l.pixels * sizeof(float);
-    *made = {.plan = plan, .scale = l.scale / log2_e, .one = 1, .d_q_sum = aligned(rows)};
-    made->scratch = made->d_q_sum + (backward ? aligned(rows * l.size) : 0);
+    *made = {.plan = plan, .scale = l.scale / log2_e, .one = 1, .d_q_sum = workspace_align(rows)};
+    made->scratch = made->d_q_sum + (backward ? workspace_align(rows * l.size) : 0);
     *workspace = made->scratch + dnn_plan_workspace(plan);
     return made;
 }

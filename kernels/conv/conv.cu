@@ -8,8 +8,8 @@ extern "C" {
 #include "base/memory.h"
 }
 
-/* In the order of preference if nothing is timed: specialised kernels, then libraries, then general
- * ones. */
+/* In the order of preference if nothing is timed: specialised kernels, then libraries, cuBLASLt
+ * before cuDNN, then general ones. */
 static const struct conv_algorithm *const algorithms[] = {
     &conv_by_depthwise, &conv_by_stem, &conv_by_joined, &conv_by_gemm, &conv_by_cudnn,
     &conv_by_product, &conv_by_direct, &conv_by_gemm_per_image,
@@ -79,7 +79,7 @@ static size_t extra_workspace(const struct conv_plan *plan)
     const struct conv_problem *p = &plan->problem;
     struct tensor x = {.dtype = p->dtype, .shape = shape_nhwc(p->n, p->in[0], p->in[1], p->c)};
     if (p->joins && !plan->joins)
-        return conv_align(join_workspace(&x)) + (p->picks ? (size_t)tensor_bytes(&x) : 0);
+        return workspace_align(join_workspace(&x)) + (p->picks ? (size_t)tensor_bytes(&x) : 0);
     if (p->joins) return 0;
     bool biases = p->phase == PHASE_BACKWARD_PARAMS, sums = p->sums && !plan->gives_sums;
     return biases || sums ? conv_sums_workspace((int64_t)p->n * p->out[0] * p->out[1], p->k, sums) : 0;
@@ -94,7 +94,7 @@ static enum status conv_join(const struct conv_problem *p, const struct call *ca
                         .sums = (float *)call_data(call, OPERAND_D_X_SUMS)};
     if (p->picks) {
         struct conv_problem spread = *p;
-        void *whole = (char *)call->workspace + conv_align(join_workspace(&call->d_x[0]));
+        void *whole = (char *)call->workspace + workspace_align(join_workspace(&call->d_x[0]));
         for (int i = 0; i < 2; i++) spread.stride[i] = 2, spread.out[i] = (p->in[i] + 1) / 2;
         TRY(conv_copy_picked(&spread, call, call_data(call, OPERAND_D_X_ADDEND), whole));
         join.d_y_more = whole;

@@ -90,12 +90,6 @@ struct conv_algorithm {
     enum status (*run)(const struct conv_plan *plan, const struct call *call, const struct conv_tools *tools);
 };
 
-/* Where operands may begin in a workspace. */
-static inline size_t conv_align(size_t bytes)
-{
-    return div_up(bytes, (size_t)256) * 256;
-}
-
 extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
     conv_by_joined, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
 

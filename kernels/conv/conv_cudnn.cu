@@ -331,7 +331,7 @@ static bool cudnn_make(struct conv_plan *plan, const struct conv_tools *tools)
         made.copies[i] = operand_is_copied(&plan->problem, &made.layout, i);
         if (!made.copies[i]) continue;
         made.offset[i] = bytes;
-        bytes += conv_align(operand_bytes(&plan->problem, &made.layout, i));
+        bytes += workspace_align(operand_bytes(&plan->problem, &made.layout, i));
     }
     made.scratch = bytes;
     plan->workspace = bytes + dnn_plan_workspace(made.plan);

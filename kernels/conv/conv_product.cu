@@ -76,8 +76,8 @@ static size_t rows_bytes(const struct conv_product *product, const struct conv_p
 {
     if (!product->copies) return 0;
     size_t depth = (size_t)p->c * p->kernel[0] * p->kernel[1];
-    return conv_align((size_t)product->images * p->out[0] * p->out[1] * depth *
-                      dtype_bytes(column_type(product, p)));
+    return workspace_align((size_t)product->images * p->out[0] * p->out[1] * depth *
+                           dtype_bytes(column_type(product, p)));
 }
 
 /* For the columns' kernels, which count words in 32 bits. In small problems in bf16 the library's results

@@ -66,7 +66,7 @@ template <class T> struct scale_gradients {
     const T *x, *d_y;
     const float *weight;
     T *d_x;
-    float *parts, *sums;       /* [blocks below one another, channels]: of d_y * x, and of d_x or NULL */
+    float *parts, *sums;       /* [blocks below one another, channels]: of d_y * x, and of d_x, if asked */
 };
 
 template <int width>

@@ -168,7 +168,7 @@ static enum status finish_late(const struct call *call, const struct matmul_prob
 /* A late result follows the library's scratch memory. */
 static size_t late_offset(const struct matmul *matmul)
 {
-    return conv_align(matmul_scratch(matmul));
+    return workspace_align(matmul_scratch(matmul));
 }
 
 static size_t late_bytes(const struct linear_problem *p)

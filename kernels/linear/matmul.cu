@@ -200,8 +200,6 @@ static void matmul_plan_free(void *plan)
     matmul_close((struct matmul *)plan);
 }
 
-static size_t align(size_t bytes) { return div_up(bytes, (size_t)256) * 256; }
-
 /* In trials, A is x, and B, D and the mask lie in y; a D of another type is the gradient of the weights. */
 struct trial_rooms {
     size_t d, mask, bytes;               /* of y */
@@ -212,9 +210,9 @@ static struct trial_rooms trial_rooms_of(const struct matmul_problem *p)
 {
     struct trial_rooms rooms = {.apart = p->result != p->factor};
     size_t size = dtype_bytes(p->factor);
-    rooms.d = align((size_t)(p->k * p->n) * size);
-    rooms.mask = rooms.d + (rooms.apart ? 0 : align((size_t)(p->m * p->n) * size));
-    rooms.bytes = rooms.mask + (p->mask ? align((size_t)(p->m * p->n / 8)) : 0);
+    rooms.d = workspace_align((size_t)(p->k * p->n) * size);
+    rooms.mask = rooms.d + (rooms.apart ? 0 : workspace_align((size_t)(p->m * p->n) * size));
+    rooms.bytes = rooms.mask + (p->mask ? workspace_align((size_t)(p->m * p->n / 8)) : 0);
     return rooms;
 }
 

@@ -373,7 +373,7 @@ static enum status batchnorm_maxpool_recompute(const struct call *call)
 /* The workspace: the sums, then batch norm's own. */
 static size_t sums_bytes(const struct call *call)
 {
-    return div_up(2 * (size_t)call->x[0].shape.c * sizeof(float), (size_t)256) * 256;
+    return workspace_align(2 * (size_t)call->x[0].shape.c * sizeof(float));
 }
 
 static size_t batchnorm_maxpool_workspace(const struct call *call)

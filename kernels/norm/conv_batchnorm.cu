@@ -189,7 +189,7 @@ struct rooms {
 static size_t room(struct rooms *rooms, size_t bytes)
 {
     size_t at = rooms->bytes;
-    rooms->bytes += conv_align(bytes);
+    rooms->bytes += workspace_align(bytes);
     return at;
 }
 

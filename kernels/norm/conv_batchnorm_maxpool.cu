@@ -545,9 +545,9 @@ static struct room room_of(const struct call *call)
     struct call pool = pool_call(call, &settings, &between);
     size_t sums = 2 * settings_of(call)->filters * sizeof(float);
     size_t weights = settings_of(call)->filters * kernel * kernel * channels * sizeof(float);
-    struct room room = {.shares = conv_align(batchnorm_maxpool_cuda.workspace(&pool))};
+    struct room room = {.shares = workspace_align(batchnorm_maxpool_cuda.workspace(&pool))};
     room.sums = room.shares + blocks_most * (forward ? sums : weights);
-    room.x = room.sums + (forward ? conv_align(sums) : 0);
+    room.x = room.sums + (forward ? workspace_align(sums) : 0);
     room.end = room.x + (forward ? tensor_bytes(&between) : 0);
     return room;
 }

@@ -1,7 +1,6 @@
 #include "kernels/optimizer/orthogonalize.cuh"
 
 extern "C" {
-#include "base/align.h"
 #include "base/memory.h"
 #include "kernels/optimizer/orthogonalize.h"
 #include "kernels/optimizer/update.h"
@@ -19,7 +18,7 @@ struct orthogonalizer {
 static size_t take(size_t *end, int64_t numbers, size_t size)
 {
     size_t at = *end;
-    *end += align_up((size_t)numbers * size, 256);
+    *end += workspace_align((size_t)numbers * size);
     return at;
 }
 
@@ -33,7 +32,7 @@ struct orthogonalize_rooms orthogonalize_rooms(int64_t rows, int64_t columns)
     rooms.y = take(&end, count, sizeof(__nv_bfloat16));
     rooms.a = take(&end, m * m, sizeof(__nv_bfloat16));
     rooms.b = take(&end, m * m, sizeof(__nv_bfloat16));
-    rooms.products = align_up((size_t)orthogonalize_scratch(rows, columns) * sizeof(float), 256);
+    rooms.products = workspace_align((size_t)orthogonalize_scratch(rows, columns) * sizeof(float));
     return rooms;
 }
 

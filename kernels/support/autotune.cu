@@ -112,7 +112,7 @@ static enum status trial_fill(const struct trial *t, unsigned seed)
 static size_t tensor_place(struct tensor *tensor, char *memory, size_t offset)
 {
     if (memory) tensor->data = memory + offset;
-    return offset + div_up(tensor_bytes(tensor), (size_t)256) * 256;
+    return offset + workspace_align(tensor_bytes(tensor));
 }
 
 /* Assigns offsets to the tensors; returns that of the workspace. */
@@ -379,8 +379,8 @@ static enum status candidate_fail(const struct trial *t, struct candidate *c)
     return cuda_status(t->problem->device, (cudaGetLastError(), cudaGetLastError()), "trying a kernel plan");
 }
 
-/* Leaves only candidates that compute the bits of the first one which works, in any run. Others are excluded
- * by their workspace. False: that one cannot be tried, so that it is taken as it is. */
+/* Marks as `other` all candidates but those that compute the bits of the first one which works, in any run.
+ * *tried false: there is no memory to try that one in, so that it is taken as it is; or none works. */
 static enum status candidates_agree(struct candidates *list, const struct trial *t, bool *tried)
 {
     unsigned long long first = 0, sum;
@@ -389,10 +389,10 @@ static enum status candidates_agree(struct candidates *list, const struct trial 
         struct candidate *c = &list->at[i];
         if (c->workspace > list->limit) continue;
         if (!*tried && c->workspace > t->workspace) return OK;
-        c->failed = c->workspace <= t->workspace && !trial_bits(t, c, &sum);
-        if (c->failed) TRY(candidate_fail(t, c));
-        else if (!*tried) first = sum, *tried = true;
-        c->other = c->failed || c->workspace > t->workspace || sum != first;
+        bool fits = c->workspace <= t->workspace, works = fits && trial_bits(t, c, &sum);
+        if (fits && !works) TRY(candidate_fail(t, c));
+        if (works && !*tried) first = sum, *tried = true;
+        c->other = !works || sum != first;
     }
     return trial_fill(t, 0);
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 extern "C" {
+#include "base/align.h"
 #include "device/cuda.h"
 #include "kernels/codes_cuda.h"
 #include "kernels/op.h"
@@ -59,6 +60,9 @@ static inline enum status launched(const struct call *call)
 }
 
 template <class I> __host__ __device__ static inline I div_up(I a, I b) { return (a + b - 1) / b; }
+
+/* Bytes up to where the next operand may begin in a workspace. */
+static inline size_t workspace_align(size_t bytes) { return align_up(bytes, 256); }
 
 /* Blocks of `threads` for `count` threads in all, but no more than fill every multiprocessor with 2048
  * threads `waves` times: for kernels with grid-stride loops. */
