@@ -44,5 +44,4 @@ static inline int64_t min_count(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 /* The CPU code of each op that has its own, in NAME_cpu.c. */
-extern const struct op_code add_cpu, batch_moments_cpu, batchnorm_cpu, lrn_cpu, pointwise_loss_cpu,
-    softmax_cross_entropy_cpu;
+extern const struct op_code add_cpu, batch_moments_cpu, batchnorm_cpu, lrn_cpu;

@@ -158,10 +158,8 @@ libkernels_a_SOURCES = \
 	kernels/loss/losses.h \
 	kernels/loss/pointwise_loss.c \
 	kernels/loss/pointwise_loss.h \
-	kernels/loss/pointwise_loss_cpu.c \
 	kernels/loss/softmax_cross_entropy.c \
 	kernels/loss/softmax_cross_entropy.h \
-	kernels/loss/softmax_cross_entropy_cpu.c \
 	kernels/loss/topk.c \
 	kernels/norm/batch_moments.c \
 	kernels/norm/batchnorm.c \

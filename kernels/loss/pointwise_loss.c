@@ -35,7 +35,7 @@ static unsigned pointwise_loss_reads(const void *settings, enum phase phase)
     return READS_X;
 }
 
-struct pointwise_target pointwise_target_of(const struct call *call, int64_t i, int64_t c)
+static struct pointwise_target pointwise_target_of(const struct call *call, int64_t i, int64_t c)
 {
     const struct pointwise_loss *s = call->settings;
     return (struct pointwise_target){target_of(call, i, c, s->label_smoothing), target_weight(call, i, c)};
@@ -43,8 +43,9 @@ struct pointwise_target pointwise_target_of(const struct call *call, int64_t i, 
 
 static enum status pointwise_loss_forward(const struct call *call)
 {
-    int64_t outputs = call->x[0].shape.c;
-    for (int64_t i = 0; i < call->y.shape.n; i++) {
+    int64_t outputs = call->x[0].shape.c, n = call->x[0].shape.n;
+#pragma omp parallel for schedule(static) if (n * outputs > BLOCK)
+    for (int64_t i = 0; i < n; i++) {
         double loss = 0;
         for (int64_t c = 0; c < outputs; c++)
             loss += pointwise_value(call->settings, tensor_get(&call->x[0], i * outputs + c),
@@ -59,6 +60,7 @@ static enum status pointwise_loss_backward(const struct call *call)
     if (!call->d_x[0].data) return OK;
     int64_t outputs = call->x[0].shape.c, n = call->x[0].shape.n;
     double factor = (double)call->loss_weight * (double)*call->loss_scale / (double)(n * outputs);
+#pragma omp parallel for schedule(static) if (n * outputs > BLOCK)
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = 0; c < outputs; c++) {
             int64_t k = i * outputs + c;
@@ -115,7 +117,6 @@ const struct op pointwise_loss_op = {
     .reads = pointwise_loss_reads,
     .no_gradient = targets_no_gradient,
     .reference = &reference,
-    .cpu = &pointwise_loss_cpu,
     .cuda = ON_CUDA(pointwise_loss_cuda),
     .examples = examples,
 };

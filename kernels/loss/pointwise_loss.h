@@ -21,10 +21,6 @@ struct pointwise_target {
     double weight;             /* bce: of the value, the part of the target that is 1 */
 };
 
-#ifndef __CUDACC__
-struct pointwise_target pointwise_target_of(const struct call *call, int64_t i, int64_t c);
-#endif
-
 ANYWHERE double pointwise_bce(double x, struct pointwise_target t)
 {
     double one = t.weight * t.value, zero = 1 - t.value;

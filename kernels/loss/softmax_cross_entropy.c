@@ -46,26 +46,32 @@ static double smoothed(const struct call *call, int64_t i, int64_t c)
     return target_of(call, i, c, s->label_smoothing);
 }
 
-static double logsumexp(const struct tensor *x, int64_t i)
+/* log(sum of exp(x - max)) of image i. */
+static double log_sum(const struct tensor *x, int64_t i, double *max)
 {
     int64_t classes = x->shape.c;
-    double max = -INFINITY, sum = 0;
-    for (int64_t c = 0; c < classes; c++) max = fmax(max, tensor_get(x, i * classes + c));
-    for (int64_t c = 0; c < classes; c++) sum += exp(tensor_get(x, i * classes + c) - max);
-    return max + log(sum);
+    double sum = 0;
+    *max = -INFINITY;
+    for (int64_t c = 0; c < classes; c++) {
+        double own = tensor_get(x, i * classes + c);
+        if (own > *max) *max = own;
+    }
+    for (int64_t c = 0; c < classes; c++) sum += exp(tensor_get(x, i * classes + c) - *max);
+    return log(sum);
 }
 
 static enum status softmax_cross_entropy_forward(const struct call *call)
 {
-    int64_t classes = call->x[0].shape.c;
-    for (int64_t i = 0; i < call->y.shape.n; i++) {
-        double lse = logsumexp(&call->x[0], i), loss = 0;
+    int64_t classes = call->x[0].shape.c, n = call->x[0].shape.n;
+#pragma omp parallel for schedule(static) if (n * classes > BLOCK)
+    for (int64_t i = 0; i < n; i++) {
+        double max, sum = log_sum(&call->x[0], i, &max), loss = 0;
         for (int64_t c = 0; c < classes; c++) {
             double target = smoothed(call, i, c);
-            if (target != 0) loss += target * (lse - tensor_get(&call->x[0], i * classes + c));
+            if (target != 0) loss += target * (sum + (max - tensor_get(&call->x[0], i * classes + c)));
         }
         tensor_set(&call->y, i, loss);
-        if (call->saved_count) tensor_set(&call->saved[0], i, lse);
+        if (call->saved_count) tensor_set(&call->saved[0], i, max + sum);
     }
     return OK;
 }
@@ -75,6 +81,7 @@ static enum status softmax_cross_entropy_backward(const struct call *call)
     if (!call->d_x[0].data) return OK;
     int64_t classes = call->x[0].shape.c, n = call->x[0].shape.n;
     double factor = (double)call->loss_weight * (double)*call->loss_scale / (double)n;
+#pragma omp parallel for schedule(static) if (n * classes > BLOCK)
     for (int64_t i = 0; i < n; i++) {
         double lse = tensor_get(&call->saved[0], i), sum = 0;
         for (int64_t c = 0; c < classes; c++) sum += smoothed(call, i, c);
@@ -122,7 +129,6 @@ const struct op softmax_cross_entropy_op = {
     .reads = softmax_cross_entropy_reads,
     .no_gradient = targets_no_gradient,
     .reference = &reference,
-    .cpu = &softmax_cross_entropy_cpu,
     .cuda = ON_CUDA(softmax_cross_entropy_cuda),
     .examples = examples,
 };
