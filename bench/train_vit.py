@@ -88,9 +88,9 @@ def ours(work, precision, seed):
         pad = recipe["border"]
     sections = {
         "run": {"device": device, "seed": seed, "report": "no"}, "data": where,
-        "augment": {"crop": recipe["crop"], "pad": pad, "flip": 0.5, "val_crop": recipe["crop"],
-                    "mean": "{} {} {}".format(*MEAN), "std": "{} {} {}".format(*STD),
-                    "label_smoothing": SMOOTHING},
+        "augment": {"crop": recipe["crop"], "pad": pad, "flip": 0.5, "val_resize": 0,
+                    "val_crop": recipe["crop"], "mean": "{} {} {}".format(*MEAN),
+                    "std": "{} {} {}".format(*STD), "label_smoothing": SMOOTHING},
         "model": {"arch": recipe["arch"]},
         "train": {"epochs": epochs, "batch": recipe["batch"], "clip_norm": CLIP, "eval_every": 0},
         "optimizer": {"name": "adamw", "lr": recipe["lr"], "weight_decay": DECAY, "decay_norm_bias": "no"},
