@@ -1,9 +1,9 @@
 """python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's (or timm's) NET with random weights and
 with statistics that fit IMAGES, and in FOLDER NET.safetensors and its logits, NET.fp32.npy and (autocast)
 NET.bf16.npy.
-python_peers.py trace NET FOLDER IMAGES.npy: the same for 3 classes, and in FOLDER NET.json: losses of the first
-steps of training, in fp64 and in fp32.
-python_peers.py follows NET FOLDER METRICS.jsonl: ours beside them.
+python_peers.py trace NET FOLDER IMAGES.npy DEVICE: the same for 3 classes, and in FOLDER NET.json: losses of the
+first steps of training, in fp64 and in fp32 on the CPU, and in tf32 on a DEVICE that has it.
+python_peers.py follows NET FOLDER METRICS.jsonl PRECISION: ours beside them.
 python_peers.py strict LIBRARY FILE NAME: timm's or transformers' network loads a file strictly.
 python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE
 ours are of bf16, and may be off by twice as much as those of autocast.
@@ -80,7 +80,7 @@ def losses(net, pixels, steps=4):
         kinds[value.dim() in (2, 4) and not key.endswith("bias_table")].append(value)
     groups = [{"params": kinds[0], "weight_decay": 0}, {"params": kinds[1], "weight_decay": 0.05}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3)
-    labels = torch.arange(len(pixels)) // 2
+    labels = torch.arange(len(pixels), device=pixels.device) // 2
     for module in net.modules():
         if type(module).__name__ == "StochasticDepth":
             module.p = 0.0
@@ -93,7 +93,7 @@ def losses(net, pixels, steps=4):
         yield loss.item()
 
 
-def trace(name, folder, images):
+def trace(name, folder, images, device):
     import copy
 
     import torch
@@ -106,24 +106,30 @@ def trace(name, folder, images):
         randomise(net)
     save_file({key: value.contiguous() for key, value in net.state_dict().items()},
               f"{folder}/{name}.safetensors")
-    both = {"fp64": list(losses(copy.deepcopy(net).double(), pixels.double())), "fp32": list(losses(net, pixels))}
+    found = {"fp64": list(losses(copy.deepcopy(net).double(), pixels.double()))}
+    if device != "cpu":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        found["tf32"] = list(losses(copy.deepcopy(net).to(device), pixels.to(device)))
+    found["fp32"] = list(losses(net, pixels))
     with open(f"{folder}/{name}.json", "w") as out:
-        json.dump(both, out)
+        json.dump(found, out)
 
 
-def follows(name, folder, metrics):
+def follows(name, folder, metrics, precision):
+    """1e-5, in tf32 2^-11, which its inputs are rounded by, and four times torch's own spread so far."""
     lines = [json.loads(line) for line in open(metrics)]
     ours = [line["loss"] for line in lines if line["event"] == "step"]
     with open(f"{folder}/{name}.json") as file:
-        both = json.load(file)
-    spread = 0
-    assert len(ours) == len(both["fp64"]), ours
-    for step, (loss, exact, single) in enumerate(zip(ours, both["fp64"], both["fp32"]), 1):
-        spread = max(spread, abs(single - exact))
-        print(f"{name}: step {step}: {loss:.7f}, off by {abs(loss - exact):.2g}; torch's fp32 by "
-              f"{abs(single - exact):.2g}, so far {spread:.2g}")
-        if not abs(loss - exact) <= 1e-5 + 4 * spread:
+        found = json.load(file)
+    spread, most, least = 0, 0, {"fp32": 1e-5, "tf32": 2**-11}[precision]
+    assert len(ours) == len(found["fp64"]), ours
+    for step, (loss, exact, rounded) in enumerate(zip(ours, found["fp64"], found[precision]), 1):
+        spread, most = max(spread, abs(rounded - exact)), max(most, abs(loss - exact))
+        print(f"{name}: step {step}: {loss:.7f}, off by {abs(loss - exact):.2g}; torch's {precision} by "
+              f"{abs(rounded - exact):.2g}, so far {spread:.2g}")
+        if not abs(loss - exact) <= least + 4 * spread:
             sys.exit("too far")
+    print(f"{name}, {precision}: losses are off by at most {most:.2g}, torch's by {spread:.2g}")
 
 
 def strict(library, path, name):

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Logits with torchvision's weights are torchvision's; the packages safetensors and tensorboard read what a
-# run leaves. Under `make torture` every network that torchvision has.
+# run leaves. Under `make torture` every network that torchvision has. Networks run on the CPU, or where
+# AMPTRAIN_DEVICE says: on a GPU all traces, in fp32 and in tf32.
 . "$top_srcdir/tests/tap.sh"
 
-python=${PYTHON:-python3}
+python=${PYTHON:-python3} device=${AMPTRAIN_DEVICE:-cpu}
 peers() { "$python" "$top_srcdir/tests/python_peers.py" "$@"; }
 cd "$scratch" || exit 1
 
@@ -20,7 +21,7 @@ fi
 
 # near PRECISION [TOLERANCE]: of $net, on images of $side
 near() {
-    "$AMPTRAIN" eval -q --weights "$net.safetensors" --logits logits.npy -s run.device=cpu \
+    "$AMPTRAIN" eval -q --weights "$net.safetensors" --logits logits.npy -s run.device="$device" \
         -s data.format=folder -s data.val="noise$side" -s augment.crop="$side" -s augment.val_resize="$side" \
         -s augment.mean=0.4,0.5,0.6 -s augment.std=0.2,0.25,0.3 -s model.arch="$net" -s model.classes=1000 \
         -s train.batch=6 -s amp.precision="$1" && peers near logits.npy . "$net" ${2:-}
@@ -28,9 +29,9 @@ near() {
 # Weights of ResNet-20 on CIFAR-10 and their logits of the first test images in fp64, as published.
 published() {
     "$AMPTRAIN" eval --weights "$AMPTRAIN_DATA/weights/resnet20-12fca82f.safetensors" --logits logits.npy \
-        -s run.device=cpu -s data.format=cifar10 -s data.val="$AMPTRAIN_DATA/cifar10" -s model.arch=resnet20 \
-        -s augment.mean=0.485,0.456,0.406 -s augment.std=0.229,0.224,0.225 >said 2>err ||
-            { cat err; return 1; }
+        -s run.device="$device" -s data.format=cifar10 -s data.val="$AMPTRAIN_DATA/cifar10" \
+        -s model.arch=resnet20 -s augment.mean=0.485,0.456,0.406 -s augment.std=0.229,0.224,0.225 \
+        >said 2>err || { cat err; return 1; }
     grep '^10000 images, 827 errors' said
 }
 published_logits() {
@@ -59,19 +60,21 @@ nets='resnet18 shufflenet_v2_x1_0 vit_b_32/64 swin_t/64'
     vit_base_patch14_dinov2/56 vit_small_patch14_reg4_dinov2/112
     deit_tiny_distilled_patch16_224 deit_small_distilled_patch16_224/64"
 # The first steps of training.
-traces='deit3_small_patch16_224/48 swin_t/64'
-[ -z "${AMPTRAIN_TORTURE-}" ] ||
+traces='deit3_small_patch16_224/48 swin_t/64' precisions=fp32
+[ "$device" = cpu ] || precisions='fp32 tf32'
+[ -z "${AMPTRAIN_TORTURE-}" ] && [ "$device" = cpu ] ||
     traces='vit_b_16/64 deit3_small_patch16_224/64 vit_small_patch14_dinov2/112 swin_t/64 convnextv2_tiny/64'
-steps() {
-    "$AMPTRAIN" -q -s run.device=cpu -s data.format=folder -s data.train="noise$side" -s data.shuffle=no \
-        -s augment.crop="$side" -s augment.val_resize="$side" -s augment.mean=0.4,0.5,0.6 \
-        -s augment.std=0.2,0.25,0.3 -s model.arch="$net" -s model.weights="$net.safetensors" \
-        -s model.drop_path=0 -s train.batch=6 -s train.epochs=4 -s optimizer.name=adamw -s optimizer.lr=0.001 \
-        -s optimizer.weight_decay=0.05 -s schedule.name=constant -s amp.precision=fp32 -s log.every=1 \
-        -s log.tensorboard=no -s run.report=no -o "$net" && peers follows "$net" . "$net/metrics.jsonl"
+steps() { # PRECISION
+    "$AMPTRAIN" -q -s run.device="$device" -s data.format=folder -s data.train="noise$side" \
+        -s data.shuffle=no -s augment.crop="$side" -s augment.val_resize="$side" \
+        -s augment.mean=0.4,0.5,0.6 -s augment.std=0.2,0.25,0.3 -s model.arch="$net" \
+        -s model.weights="$net.safetensors" -s model.drop_path=0 -s train.batch=6 -s train.epochs=4 \
+        -s optimizer.name=adamw -s optimizer.lr=0.001 -s optimizer.weight_decay=0.05 \
+        -s schedule.name=constant -s amp.precision="$1" -s log.every=1 -s log.tensorboard=no \
+        -s run.report=no -o "$net.$1" && peers follows "$net" . "$net.$1/metrics.jsonl" "$1"
 }
 strictly() {
-    "$AMPTRAIN" export -q --weights "$2" --names "$1" -o "$2.exported.safetensors" &&
+    "$AMPTRAIN" export -q --weights "$2.fp32" --names "$1" -o "$2.exported.safetensors" &&
         peers strict "$1" "$2.exported.safetensors" "$2"
 }
 if ! "$python" -c 'import safetensors, timm, torchvision' 2>/dev/null; then
@@ -80,10 +83,13 @@ else
     for pair in $traces; do
         net=${pair%/*} side=${pair#*/}
         [ -d "noise$side" ] || "$python" "$top_srcdir/tests/onnx_logits.py" pictures "noise$side" "$side" 3
-        ok "first steps of $net in PyTorch" peers trace "$net" . "noise$side.npy"
-        ok "... are those here" steps
+        ok "first steps of $net in PyTorch" peers trace "$net" . "noise$side.npy" "$device"
+        for precision in $precisions; do
+            ok "... are those here in $precision" steps "$precision"
+            figure "$(tail -n 1 "$scratch/words")"
+        done
         [ "$net" != swin_t ] || ok "... and torchvision loads the weights strictly" strictly torchvision swin_t
-        rm -rf "$net" "$net".*
+        rm -rf "$net".*
     done
 fi
 
