@@ -1,7 +1,6 @@
 #include "data/csv_table.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

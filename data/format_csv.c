@@ -1,5 +1,4 @@
 /* A table of image files and their labels, or numbers, as comma-separated values. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "data/csv_table.h"
 #include "data/dataset.h"
 

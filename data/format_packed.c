@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "data/dataset.h"
 #include "data/detect.h"
 #include "data/packed.h"

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "data/loader_parts.h"
 
 /* If this many replacements in a row are unusable, the run ends. */

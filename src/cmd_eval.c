@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "base/members.h"
-#include "base/memory.h"
 #include "data/detect.h"
 #include "format/npy.h"
 #include "session/preprocessing.h"

@@ -6,7 +6,6 @@
 #include "base/atomic_file.h"
 #include "base/log.h"
 #include "base/members.h"
-#include "base/memory.h"
 #include "cmd.h"
 #include "measure/libraries.h"
 #include "measure/profile.h"

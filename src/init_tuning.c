@@ -1,7 +1,6 @@
 #include "init_tuning.h"
 
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,6 @@
 #include "kernels/norm/batchnorm_maxpool.h"
 
 #include <math.h>
-#include <stddef.h>
 
 #include "kernels/codes_cuda.h"
 

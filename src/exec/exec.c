@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "base/memory.h"
 #include "exec/exec_parts.h"
 

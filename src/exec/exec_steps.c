@@ -4,7 +4,6 @@
 
 #include "base/memory.h"
 #include "comm/comm.h"
-#include "compile/ir/program_parts.h"
 #include "exec/exec_parts.h"
 #include "kernels/optimizer/matrix_sharing.h"
 

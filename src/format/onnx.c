@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 
-#include "base/memory.h"
 #include "format/protobuf.h"
 
 #define IR_VERSION 8     /* of opset 17; files of newer opsets may have it, too */

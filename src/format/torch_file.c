@@ -10,7 +10,6 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "format/pickle.h"
 
 /* The names that a state_dict and the plain data around it need. The role of a storage is its dtype. */

@@ -1,7 +1,6 @@
 /* data_class_weights.c: the weights of data.class_weights. */
 #include "input/data_parts.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

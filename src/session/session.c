@@ -8,7 +8,6 @@
 #include "comm/cuda_mail.h"
 #include "comm/group.h"
 #include "comm/nccl_exchange.h"
-#include "compile/ir/program.h"
 #include "input/gpu_preprocessing.h"
 
 void session_close(struct session *session)

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "compile/ir/program.h"
 #include "session/step_fit.h"
 #include "session/step_times.h"
 #include "session/whiten.h"

@@ -4,7 +4,6 @@
 
 #include "base/members.h"
 #include "comm/nccl_exchange.h"
-#include "compile/parallel/stage_mail.h"
 #include "kernels/optimizer/matrix_sharing.h"
 #include "session/session_store.h"
 

@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 #include "base/openmp.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/network_identity.h"
 #include "checkpoint/weights.h"
 #include "format/checksum.h"

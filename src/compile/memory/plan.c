@@ -6,7 +6,6 @@
 #include "alloc/pack.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "compile/ir/program_parts.h"
 
 #define SECONDS_DEFAULT 1.5
 #define ROOM_SPARE 0.005     /* distance to the bound that packing usually reaches */

@@ -13,7 +13,6 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "compile/time/cost.h"
-#include "compile/ir/program_parts.h"
 #include "compile/memory/recompute_replay.h"
 
 /* Work after which the search for a cheaper choice ends: a tenth of a second. */

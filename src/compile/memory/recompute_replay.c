@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/ir/program_parts.h"
 #include "compile/memory/plan.h"
 
 bool replay_can_recompute(const struct replay *replay, int i)

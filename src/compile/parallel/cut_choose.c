@@ -5,7 +5,6 @@
 
 #include "base/memory.h"
 #include "compile/parallel/cluster.h"
-#include "compile/time/cost.h"
 #include "compile/parallel/cut.h"
 #include "compile/parallel/partition.h"
 #include "compile/memory/plan.h"

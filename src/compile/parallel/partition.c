@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 #include "compile/parallel/cluster.h"
-#include "compile/time/cost.h"
 #include "compile/parallel/partition_move.h"
 #include "compile/parallel/partition_search.h"
 #include "compile/ir/program_parts.h"

@@ -15,7 +15,6 @@
 
 #include "base/memory.h"
 #include "compile/time/cost.h"
-#include "compile/ir/program_parts.h"
 #include "compile/rewrite/rewrites.h"
 
 /* Weight gradients, and the sums of those of several micro-batches. */
