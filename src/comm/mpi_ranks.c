@@ -1,11 +1,14 @@
 #include "comm/mpi_ranks.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/memory.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"

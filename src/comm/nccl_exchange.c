@@ -1,6 +1,10 @@
 #include "comm/nccl_exchange.h"
 
+#include <stdlib.h>
 
+#include "base/library.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
