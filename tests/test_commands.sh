@@ -272,6 +272,16 @@ ok "plan for a batch larger than the data set" many
 ok "plan for hosts that do not divide the ranks" says 2 "does not divide" planned --hosts 3 --link 1Gb
 ok "plan for hosts without a link" says 2 "go together" planned --hosts 2
 ok "plan --link with an invalid rate" says 2 "8x400Gb" planned --hosts 2 --link fast
+{ printf '[input]\nchannels = 3\nsize = 8\n[layers]\ndown0 = conv input filters=64 kernel=1\n'
+  for i in 1 2 3; do
+      printf 'up%s = linear down%s units=256 per_pixel=yes\nact%s = gelu up%s\n' $i $((i - 1)) $i $i
+      printf 'down%s = linear act%s units=64 per_pixel=yes\n' $i $i
+  done; printf 'pool = globalavgpool down3\nfc = linear pool units=$classes\n'; } >gelus.model
+gelus() { "$AMPTRAIN" plan -s data.format=synthetic -s model.file=gelus.model -s train.batch=256 \
+    -s run.device=cpu -s model.classes=10 "$@"; }
+faster() { gelus >whole.txt && ! grep -q "accumulate.*faster" whole.txt &&
+    gelus -s memory.limit=60M | grep -q "train.accumulate=2 .* micro-batches of 128 images, .* faster"; }
+ok "plan under a limit names smaller micro-batches that are faster" faster
 dumped() { "$AMPTRAIN" plan -c run.ini --dump >dump1 && "$AMPTRAIN" plan -c run.ini --dump >dump2 &&
     cmp dump1 dump2; }
 ok "plan --dump gives the same text every time" dumped

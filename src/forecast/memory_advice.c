@@ -1,6 +1,7 @@
 #include "forecast/memory_advice.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,6 +11,7 @@
 #define INSTRUCTIONS_MAX 500    /* maximum of a step for which memory.limit is tried, because the search is
                                  * slow */
 #define CHEAP 0.005              /* of a step's time, which is next to nothing */
+#define GAIN 0.01                /* of a step's time, for which a setting is worth naming */
 #define MEBIBYTE 1048576
 
 /* A run with one setting changed. */
@@ -44,19 +46,32 @@ static bool may_fit(const struct asking *asking)
     return limit == 0 || (bytes->total + bytes->store) / 2 <= limit;
 }
 
-/* The number of recomputed activations, and how much slower the step is by the same kind of forecast. */
-static void price_recomputation(const struct asking *asking, const struct forecast *other, char *price,
-                                size_t size)
+/* By which part of its time for an image the step is slower, by the same kind of forecast; or 0. */
+static double slower_by(const struct asking *asking, const struct variant *variant,
+                        const struct forecast *other)
 {
-    double slower = other->time.ms / asking->forecast->time.ms - 1;
-    char words[32] = ", at next to no cost";
-    if (other->origin != asking->forecast->origin) *words = '\0';
-    else if (slower >= CHEAP) snprintf(words, sizeof words, ", %.1f %% slower", 100 * slower);
-    snprintf(price, size, "same results; recomputes %d activations%s",
-             recompute_count(&other->compiled.program), words);
+    if (other->origin != asking->forecast->origin) return 0;
+    double images = (double)variant->session.hyper.batch / (double)asking->session->hyper.batch;
+    return other->time.ms / (images * asking->forecast->time.ms) - 1;
 }
 
-/* Plans the variant and keeps the advice if it saves at least 1 %. `price` NULL: that of recomputation. */
+/* Consequences besides memory. `what` NULL: recomputation. */
+static void price_variant(const struct asking *asking, const struct variant *variant,
+                          const struct forecast *other, const char *what, char *price, size_t size)
+{
+    double slower = slower_by(asking, variant, other);
+    char words[32] = "", recomputes[64];
+    if (fabs(slower) >= CHEAP)
+        snprintf(words, sizeof words, ", %.1f %% %s", 100 * fabs(slower), slower > 0 ? "slower" : "faster");
+    else if (!what && other->origin == asking->forecast->origin)
+        snprintf(words, sizeof words, ", at next to no cost");
+    snprintf(recomputes, sizeof recomputes, "same results; recomputes %d activations",
+             recompute_count(&other->compiled.program));
+    snprintf(price, size, "%s%s", what ? what : recomputes, words);
+}
+
+/* Plans the variant and keeps the advice if it saves at least 1 % of the memory or, under a limit, of the
+ * time. `price` NULL: that of recomputation. */
 static void consider(struct asking *asking, const struct variant *variant, const char *setting,
                      const char *price)
 {
@@ -67,12 +82,10 @@ static void consider(struct asking *asking, const struct variant *variant, const
     struct advice *advice = &asking->advice[asking->count];
     *advice = (struct advice){.total_bytes = other.bytes.total};
     snprintf(advice->setting, sizeof advice->setting, "%s", setting);
-    if (price)
-        snprintf(advice->price, sizeof advice->price, "%s", price);
-    else
-        price_recomputation(asking, &other, advice->price, sizeof advice->price);
+    price_variant(asking, variant, &other, price, advice->price, sizeof advice->price);
     bool fits = limit == 0 || other.bytes.total <= limit;
-    if (fits && now - other.bytes.total >= now / 100) asking->count++;
+    advice->saves = now - other.bytes.total >= now / 100;
+    if (fits && (advice->saves || (limit > 0 && slower_by(asking, variant, &other) < -GAIN))) asking->count++;
     forecast_free(&other);
 }
 
@@ -112,11 +125,13 @@ static bool batch_divides(const struct hyperparameters *hyper)
     return hyper->batch > 0 && hyper->batch % hyperparameters_micro_batches(hyper) == 0;
 }
 
+/* Under a limit, smaller micro-batches also leave less to be recomputed. */
 static void consider_micro_batches(struct asking *asking)
 {
     struct variant variant;
-    char setting[64], price[96];
+    char setting[64], price[64];
     vary(asking, &variant);
+    variant.settings.memory.limit = asking->session->settings->memory.limit;
     struct hyperparameters *hyper = &variant.session.hyper;
     int each = (int)(settings_micro_batches(&variant.settings) / variant.settings.train.accumulate);
     hyper->micro_batches *= 2;

@@ -72,12 +72,15 @@ static void print_advice(const struct session *session, const struct memory_map 
     int64_t now = map->forecast->bytes.total;
     char total[TEXT_BYTES], saved[TEXT_BYTES];
     if (count == 0) return;
-    printf("\nSettings that would reduce the total, each alone:\n");
-    for (int a = 0; a < count; a++)
-        printf("  %-28s %12s  saves %s, %.0f %%: %s\n", advice[a].setting,
-               text_bytes((uint64_t)advice[a].total_bytes, total),
-               text_bytes((uint64_t)(now - advice[a].total_bytes), saved),
-               100.0 * (double)(now - advice[a].total_bytes) / (double)now, advice[a].price);
+    printf("\nSettings that would reduce the total or the time, each alone:\n");
+    for (int a = 0; a < count; a++) {
+        int64_t less = now - advice[a].total_bytes;
+        printf("  %-28s %12s  ", advice[a].setting, text_bytes((uint64_t)advice[a].total_bytes, total));
+        if (advice[a].saves)
+            printf("saves %s, %.0f %%: ", text_bytes((uint64_t)less, saved),
+                   100.0 * (double)less / (double)now);
+        printf("%s\n", advice[a].price);
+    }
 }
 
 void memory_map_print(const struct session *session, const struct memory_map *map)
