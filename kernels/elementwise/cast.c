@@ -15,16 +15,6 @@ static enum dtype cast_output_dtype(const void *settings, enum dtype input)
     return input == F64 ? F64 : (enum dtype)((const struct cast *)settings)->to;
 }
 
-static double cast_same(const void *settings, double x)
-{
-    return x;
-}
-
-static enum status cast_forward(const struct call *call)
-{
-    return elementwise_forward(call, cast_same);
-}
-
 static void cast_convert(const struct tensor *to, const struct tensor *from)
 {
     int64_t count = shape_count(to->shape);
@@ -34,7 +24,7 @@ static void cast_convert(const struct tensor *to, const struct tensor *from)
                       (size_t)min_count(BLOCK, count - first));
 }
 
-static enum status cast_forward_cpu(const struct call *call)
+static enum status cast_forward(const struct call *call)
 {
     cast_convert(&call->y, &call->x[0]);
     return OK;
@@ -56,7 +46,6 @@ static const struct field fields[] = {
 };
 
 static const struct op_code reference = {.forward = cast_forward, .backward = cast_backward};
-static const struct op_code cpu = {.forward = cast_forward_cpu, .backward = cast_backward};
 
 static const struct op_example examples[] = {
     {"to=fp32", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},
@@ -74,7 +63,6 @@ const struct op cast_op = {
     .shape = elementwise_shape,
     .output_dtype = cast_output_dtype,
     .reference = &reference,
-    .cpu = &cpu,
     .cuda = ON_CUDA(cast_cuda),
     .examples = examples,
 };

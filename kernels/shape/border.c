@@ -17,37 +17,6 @@ static int64_t pixel_of_y(const struct border *b, struct shape y, int64_t n, int
     return (n * y.h + b->top + h / b->stride) * y.w + b->left + w / b->stride;
 }
 
-enum status border_forward(const struct call *call, const struct border *b)
-{
-    struct shape x = call->x[0].shape, y = call->y.shape;
-    for (int64_t n = 0; n < y.n; n++)
-    for (int64_t h = 0; h < y.h; h++)
-    for (int64_t w = 0; w < y.w; w++) {
-        int64_t from = pixel_of_x(b, x, n, h, w);
-        for (int64_t c = 0; c < y.c; c++) {
-            bool inside = from >= 0 && c >= b->front && c < b->front + x.c;
-            tensor_set(&call->y, tensor_at(&call->y, n, h, w, c),
-                       inside ? tensor_get(&call->x[0], from * x.c + c - b->front) : 0);
-        }
-    }
-    return OK;
-}
-
-enum status border_backward(const struct call *call, const struct border *b)
-{
-    if (!call->d_x[0].data) return OK;
-    struct shape x = call->d_x[0].shape, y = call->d_y.shape;
-    for (int64_t n = 0; n < x.n; n++)
-    for (int64_t h = 0; h < x.h; h++)
-    for (int64_t w = 0; w < x.w; w++) {
-        int64_t from = pixel_of_y(b, y, n, h, w);
-        for (int64_t c = 0; c < x.c; c++)
-            tensor_set(&call->d_x[0], tensor_at(&call->d_x[0], n, h, w, c),
-                       from >= 0 ? tensor_get(&call->d_y, from * y.c + b->front + c) : 0);
-    }
-    return OK;
-}
-
 static void pad_row(const struct call *call, const struct border *b, int64_t row)
 {
     struct shape x = call->x[0].shape, y = call->y.shape;
@@ -62,7 +31,7 @@ static void pad_row(const struct call *call, const struct border *b, int64_t row
     }
 }
 
-enum status border_forward_cpu(const struct call *call, const struct border *b)
+enum status border_forward(const struct call *call, const struct border *b)
 {
     int64_t rows = call->y.shape.n * call->y.shape.h;
 #pragma omp parallel for schedule(static) if (rows > 64)
@@ -83,7 +52,7 @@ static void crop_row(const struct call *call, const struct border *b, int64_t ro
     }
 }
 
-enum status border_backward_cpu(const struct call *call, const struct border *b)
+enum status border_backward(const struct call *call, const struct border *b)
 {
     if (!call->d_x[0].data) return OK;
     int64_t rows = call->d_x[0].shape.n * call->d_x[0].shape.h;

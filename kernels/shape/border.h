@@ -15,20 +15,16 @@ struct border {
 struct border pad_border(const struct call *call);
 struct border channel_pad_border(const struct call *call);
 
-/* Plain loops: y from x, and d_x from d_y (zero where the stride skips). */
+/* y from x, and d_x from d_y (zero where the stride skips), by copying pixels. */
 enum status border_forward(const struct call *call, const struct border *border);
 enum status border_backward(const struct call *call, const struct border *border);
-
-/* The same by copying pixels on threads. */
-enum status border_forward_cpu(const struct call *call, const struct border *border);
-enum status border_backward_cpu(const struct call *call, const struct border *border);
 
 /* The same on CUDA. */
 enum status border_forward_cuda(const struct call *call, const struct border *border);
 enum status border_backward_cuda(const struct call *call, const struct border *border);
 
-/* Defines an op's reference, CPU and CUDA code, border_reference, border_cpu and border_cuda, from its
- * function for the border of a call. */
+/* Defines an op's reference and CUDA code, border_reference and border_cuda, from its function for the border
+ * of a call. */
 #define BORDER_CODE(name, on, border_of)                                                                 \
     static enum status name##_forward(const struct call *call)                                           \
     {                                                                                                    \
@@ -44,10 +40,7 @@ enum status border_backward_cuda(const struct call *call, const struct border *b
 #ifdef HAVE_CUDA
 #define BORDER_CODES(border_of)                                                                          \
     BORDER_CODE(border_reference, , border_of)                                                           \
-    BORDER_CODE(border_cpu, _cpu, border_of)                                                             \
     BORDER_CODE(border_cuda, _cuda, border_of)
 #else
-#define BORDER_CODES(border_of)                                                                          \
-    BORDER_CODE(border_reference, , border_of)                                                           \
-    BORDER_CODE(border_cpu, _cpu, border_of)
+#define BORDER_CODES(border_of) BORDER_CODE(border_reference, , border_of)
 #endif

@@ -51,7 +51,6 @@ const struct op channel_pad_op = {
     .fields = fields,
     .shape = channel_pad_shape,
     .reference = &border_reference,
-    .cpu = &border_cpu,
     .cuda = ON_CUDA(border_cuda),
     .examples = examples,
 };

@@ -25,33 +25,23 @@ static int64_t groups_of(const struct call *call)
     return call->phase == PHASE_BACKWARD ? call->d_y.shape.c / groups : groups;
 }
 
-static void shuffle(const struct call *call, const struct tensor *to, const struct tensor *from)
-{
-    int64_t channels = to->shape.c, groups = groups_of(call);
-    for (int64_t i = 0; i < shape_count(to->shape); i++) {
-        int64_t c = i % channels;
-        tensor_set(to, i, tensor_get(from, i - c + channel_shuffle_source(groups, channels, c)));
-    }
-}
+/* One pixel. */
+#define SHUFFLE(type)                                                                                    \
+    for (int64_t k = 0; k < each; k++)                                                                   \
+        for (int64_t j = 0; j < groups; j++)                                                             \
+            ((type *)to->data + first)[k * groups + j] = ((const type *)from->data + first)[j * each + k];
 
-/* One pixel, in words of 2 or 4 bytes. */
 static void shuffle_pixel(const struct tensor *to, const struct tensor *from, int64_t groups, int64_t first)
 {
     int64_t each = to->shape.c / groups;
-    if (dtype_bytes(to->dtype) == 2) {
-        uint16_t *out = (uint16_t *)to->data + first;
-        const uint16_t *in = (const uint16_t *)from->data + first;
-        for (int64_t k = 0; k < each; k++)
-            for (int64_t j = 0; j < groups; j++) *out++ = in[j * each + k];
-    } else {
-        float *out = (float *)to->data + first;
-        const float *in = (const float *)from->data + first;
-        for (int64_t k = 0; k < each; k++)
-            for (int64_t j = 0; j < groups; j++) *out++ = in[j * each + k];
+    switch (dtype_bytes(to->dtype)) {
+    case 2: SHUFFLE(uint16_t) return;
+    case 4: SHUFFLE(uint32_t) return;
+    default: SHUFFLE(uint64_t)
     }
 }
 
-static void shuffle_cpu(const struct call *call, const struct tensor *to, const struct tensor *from)
+static void shuffle(const struct call *call, const struct tensor *to, const struct tensor *from)
 {
     int64_t channels = to->shape.c, count = shape_count(to->shape), groups = groups_of(call);
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
@@ -65,7 +55,6 @@ static const struct field fields[] = {
 };
 
 MAP_CODE(reference, shuffle)
-MAP_CODE(cpu, shuffle_cpu)
 
 static const struct op_example examples[] = {
     {"groups=2", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 24}}},
@@ -82,7 +71,6 @@ const struct op channel_shuffle_op = {
     .fields = fields,
     .shape = channel_shuffle_shape,
     .reference = &reference,
-    .cpu = &cpu,
     .cuda = ON_CUDA(channel_shuffle_cuda),
     .examples = examples,
 };

@@ -21,36 +21,6 @@ static bool concat_shape(const void *settings, int x_count, const struct shape *
 
 static int64_t concat_pixels(struct shape shape) { return shape.n * shape.h * shape.w; }
 
-static void concat_copy(const struct tensor *to, int64_t to_first, const struct tensor *from,
-                        int64_t from_first, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) tensor_set(to, to_first + i, tensor_get(from, from_first + i));
-}
-
-static enum status concat_forward(const struct call *call)
-{
-    int64_t at = 0;
-    for (int64_t pixel = 0; pixel < concat_pixels(call->y.shape); pixel++)
-        for (int i = 0; i < call->x_count; i++) {
-            int64_t c = call->x[i].shape.c;
-            concat_copy(&call->y, at, &call->x[i], pixel * c, c);
-            at += c;
-        }
-    return OK;
-}
-
-static enum status concat_backward(const struct call *call)
-{
-    int64_t at = 0;
-    for (int64_t pixel = 0; pixel < concat_pixels(call->d_y.shape); pixel++)
-        for (int i = 0; i < call->x_count; i++) {
-            int64_t c = call->x[i].shape.c;
-            if (call->d_x[i].data) concat_copy(&call->d_x[i], pixel * c, &call->d_y, at, c);
-            at += c;
-        }
-    return OK;
-}
-
 /* One input's channels of all pixels, to or from channel `first` of the whole. */
 struct stripe {
     char *whole, *part;
@@ -70,7 +40,7 @@ static struct stripe stripe_open(const struct tensor *whole, const struct tensor
     };
 }
 
-static enum status concat_forward_cpu(const struct call *call)
+static enum status concat_forward(const struct call *call)
 {
     int64_t first = 0, count = concat_pixels(call->y.shape);
     for (int i = 0; i < call->x_count; i++) {
@@ -83,7 +53,7 @@ static enum status concat_forward_cpu(const struct call *call)
     return OK;
 }
 
-static enum status concat_backward_cpu(const struct call *call)
+static enum status concat_backward(const struct call *call)
 {
     int64_t first = 0, count = concat_pixels(call->d_y.shape);
     for (int i = 0; i < call->x_count; first += call->x[i].shape.c, i++) {
@@ -97,7 +67,6 @@ static enum status concat_backward_cpu(const struct call *call)
 }
 
 static const struct op_code reference = {.forward = concat_forward, .backward = concat_backward};
-static const struct op_code cpu = {.forward = concat_forward_cpu, .backward = concat_backward_cpu};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -113,7 +82,6 @@ const struct op concat_op = {
     .max_inputs = OP_MAX_INPUTS,
     .shape = concat_shape,
     .reference = &reference,
-    .cpu = &cpu,
     .cuda = ON_CUDA(concat_cuda),
     .examples = examples,
 };

@@ -26,50 +26,19 @@ static bool passes_gradient(const void *settings, int x_count, const struct shap
     return in_order(&x[0]);
 }
 
-/* The destination of element h, w, c of image n. */
-static int64_t flat(const struct tensor *x, int64_t n, int64_t h, int64_t w, int64_t c)
-{
-    const struct shape *s = &x->shape;
-    return ((n * s->c + c) * s->h + h) * s->w + w;
-}
+/* to[column][row] = from[row][column]. */
+#define TRANSPOSE(type)                                                                                  \
+    for (int64_t i = 0; i < columns; i++)                                                                \
+        for (int64_t j = 0; j < rows; j++)                                                               \
+            ((type *)to->data + first)[i * rows + j] = ((const type *)from->data + first)[j * columns + i];
 
-static enum status flatten_forward(const struct call *call)
-{
-    const struct tensor *x = &call->x[0];
-    for (int64_t n = 0; n < x->shape.n; n++)
-    for (int64_t h = 0; h < x->shape.h; h++)
-    for (int64_t w = 0; w < x->shape.w; w++)
-    for (int64_t c = 0; c < x->shape.c; c++)
-        tensor_set(&call->y, flat(x, n, h, w, c), tensor_get(x, tensor_at(x, n, h, w, c)));
-    return OK;
-}
-
-static enum status flatten_backward(const struct call *call)
-{
-    if (!call->d_x[0].data) return OK;
-    const struct tensor *d_x = &call->d_x[0];
-    for (int64_t n = 0; n < d_x->shape.n; n++)
-    for (int64_t h = 0; h < d_x->shape.h; h++)
-    for (int64_t w = 0; w < d_x->shape.w; w++)
-    for (int64_t c = 0; c < d_x->shape.c; c++)
-        tensor_set(d_x, tensor_at(d_x, n, h, w, c), tensor_get(&call->d_y, flat(d_x, n, h, w, c)));
-    return OK;
-}
-
-/* to[column][row] = from[row][column], in words of 2 or 4 bytes. */
 static void transpose(const struct tensor *to, const struct tensor *from, int64_t first, int64_t rows,
                       int64_t columns)
 {
-    if (dtype_bytes(to->dtype) == 2) {
-        uint16_t *out = (uint16_t *)to->data + first;
-        const uint16_t *in = (const uint16_t *)from->data + first;
-        for (int64_t i = 0; i < columns; i++)
-            for (int64_t j = 0; j < rows; j++) out[i * rows + j] = in[j * columns + i];
-    } else {
-        float *out = (float *)to->data + first;
-        const float *in = (const float *)from->data + first;
-        for (int64_t i = 0; i < columns; i++)
-            for (int64_t j = 0; j < rows; j++) out[i * rows + j] = in[j * columns + i];
+    switch (dtype_bytes(to->dtype)) {
+    case 2: TRANSPOSE(uint16_t) return;
+    case 4: TRANSPOSE(uint32_t) return;
+    default: TRANSPOSE(uint64_t)
     }
 }
 
@@ -79,7 +48,7 @@ static void flatten_convert(const struct tensor *to, const struct tensor *from)
         dtype_convert(to->dtype, to->data, from->dtype, from->data, (size_t)shape_count(to->shape));
 }
 
-static enum status flatten_forward_cpu(const struct call *call)
+static enum status flatten_forward(const struct call *call)
 {
     struct shape x = call->x[0].shape;
     int64_t image = x.h * x.w * x.c;
@@ -92,7 +61,7 @@ static enum status flatten_forward_cpu(const struct call *call)
     return OK;
 }
 
-static enum status flatten_backward_cpu(const struct call *call)
+static enum status flatten_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     struct shape x = call->d_x[0].shape;
@@ -107,7 +76,6 @@ static enum status flatten_backward_cpu(const struct call *call)
 }
 
 static const struct op_code reference = {.forward = flatten_forward, .backward = flatten_backward};
-static const struct op_code cpu = {.forward = flatten_forward_cpu, .backward = flatten_backward_cpu};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -125,7 +93,6 @@ const struct op flatten_op = {
     .in_place = in_place,
     .passes_gradient = passes_gradient,
     .reference = &reference,
-    .cpu = &cpu,
     .cuda = ON_CUDA(flatten_cuda),
     .examples = examples,
 };

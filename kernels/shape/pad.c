@@ -85,7 +85,6 @@ const struct op pad_op = {
     .fields = fields,
     .shape = pad_shape,
     .reference = &border_reference,
-    .cpu = &border_cpu,
     .cuda = ON_CUDA(border_cuda),
     .examples = examples,
 };

@@ -72,7 +72,6 @@ static struct tensor column_of(struct tensor tensor)
     SLICE_CODE(slice##on, on, slice_border, )                                                             \
     SLICE_CODE(token_slice##on, on, token_slice_border, column_of)
 SLICE_CODES()
-SLICE_CODES(_cpu)
 #ifdef HAVE_CUDA
 SLICE_CODES(_cuda)
 #endif
@@ -99,7 +98,6 @@ const struct op slice_op = {
     .fields = fields,
     .shape = slice_shape,
     .reference = &slice,
-    .cpu = &slice_cpu,
     .cuda = ON_CUDA(slice_cuda),
     .examples = examples,
 };
@@ -126,7 +124,6 @@ const struct op token_slice_op = {
     .fields = token_fields,
     .shape = token_slice_shape,
     .reference = &token_slice,
-    .cpu = &token_slice_cpu,
     .cuda = ON_CUDA(token_slice_cuda),
     .examples = token_examples,
 };

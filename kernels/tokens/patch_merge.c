@@ -29,27 +29,6 @@ static int64_t merged_pixel(struct shape x, struct shape y, int64_t quarter)
 static enum status patch_merge_forward(const struct call *call)
 {
     struct shape x = call->x[0].shape, y = call->y.shape;
-    for (int64_t i = 0; i < shape_count(y); i++) {
-        int64_t from = merged_pixel(x, y, i / x.c);
-        tensor_set(&call->y, i, from >= 0 ? tensor_get(&call->x[0], from * x.c + i % x.c) : 0);
-    }
-    return OK;
-}
-
-static enum status patch_merge_backward(const struct call *call)
-{
-    if (!call->d_x[0].data) return OK;
-    struct shape x = call->d_x[0].shape, y = call->d_y.shape;
-    for (int64_t i = 0; i < shape_count(y); i++) {
-        int64_t to = merged_pixel(x, y, i / x.c);
-        if (to >= 0) tensor_set(&call->d_x[0], to * x.c + i % x.c, tensor_get(&call->d_y, i));
-    }
-    return OK;
-}
-
-static enum status patch_merge_forward_cpu(const struct call *call)
-{
-    struct shape x = call->x[0].shape, y = call->y.shape;
     size_t bytes = (size_t)x.c * dtype_bytes(call->y.dtype);
 #pragma omp parallel for schedule(static) if (shape_count(y) > PARALLEL)
     for (int64_t quarter = 0; quarter < shape_count(y) / x.c; quarter++) {
@@ -61,7 +40,7 @@ static enum status patch_merge_forward_cpu(const struct call *call)
     return OK;
 }
 
-static enum status patch_merge_backward_cpu(const struct call *call)
+static enum status patch_merge_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     struct shape x = call->d_x[0].shape, y = call->d_y.shape;
@@ -76,7 +55,6 @@ static enum status patch_merge_backward_cpu(const struct call *call)
 }
 
 static const struct op_code reference = {.forward = patch_merge_forward, .backward = patch_merge_backward};
-static const struct op_code cpu = {.forward = patch_merge_forward_cpu, .backward = patch_merge_backward_cpu};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 8, .w = 6, .c = 24}}},
@@ -95,7 +73,6 @@ const struct op patch_merge_op = {
     .help = "Merges each patch of 2x2 pixels into one pixel with all of their channels.",
     .shape = patch_merge_shape,
     .reference = &reference,
-    .cpu = &cpu,
     .cuda = ON_CUDA(patch_merge_cuda),
     .examples = examples,
     .large = large,
