@@ -3,9 +3,8 @@
  * Each choice is evaluated by replaying the step with it (recompute_replay.h). The search is lazy and greedy,
  * by the reduction of the bytes above the limit per second of recomputation; bounds of that, from lifetimes
  * alone, tell which changes are worth a replay. Where no single change helps, a whole chain of recomputations
- * changes at once. Then choices that are no longer needed are undone, and each remaining one in turn is
- * forbidden and replaced by others. What is found so is annealed. Compare MONeT (Shah et al. 2021), which
- * solves a similar problem with an integer program in hours. */
+ * changes at once. Then choices that are no longer needed are undone, and the result is annealed. Compare
+ * MONeT (Shah et al. 2021), which solves a similar problem with an integer program in hours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +14,9 @@
 #include "compile/time/cost.h"
 #include "compile/memory/recompute_replay.h"
 
-/* Work after which the search for a cheaper choice ends: a tenth of a second. */
-#define WORK_ENOUGH 8000000
-
 /* Of simulated annealing, from the choice that was found: */
-#define ANNEAL_TIMES 2
-#define ANNEAL_WORK 20000000     /* each time: 0.3 s */
+#define ANNEAL_TIMES 3
+#define ANNEAL_WORK 16000000     /* each time: 0.25 s */
 #define ANNEAL_HOT 0.1           /* the first temperature in seconds, per second that the choice takes; */
 #define ANNEAL_COLD 0.0005       /* the last one */
 #define ANNEAL_EXCESS 100        /* the price of bytes above the limit, compared to what the choice takes for
@@ -48,7 +44,6 @@ struct choosing {
     double *score;           /* by group: as last computed */
     int *stamp;              /* by group: `made` at that time */
     int made;
-    int barred;              /* group that must be kept; -1 */
     int64_t work_most;       /* after which the search ends */
 };
 
@@ -137,7 +132,7 @@ static double *costs_of(const struct program *program)
 static void choosing_open(struct choosing *c, const struct program *program,
                           const struct recompute_goal *goal)
 {
-    *c = (struct choosing){.barred = -1, .work_most = goal->work, .cost = costs_of(program)};
+    *c = (struct choosing){.work_most = goal->work, .cost = costs_of(program)};
     replay_open(&c->replay, program, c->cost, false);
     c->replay.limit = goal->limit;
     groups_make(c, program);
@@ -164,16 +159,11 @@ static double score_of(double gain, double seconds)
     return gain <= 0 ? 0 : gain / (seconds > 1e-9 ? seconds : 1e-9);
 }
 
-static bool may_change(const struct choosing *c, int g)
-{
-    return c->groups[g].free && g != c->barred;
-}
-
 /* The reduction of the excess by a group's next step, per second that it costs. */
 static double group_score(struct choosing *c, int g, double excess, double seconds)
 {
     enum recompute_mode before = group_get(c, g);
-    if (!may_change(c, g) || before == RECOMPUTE_EACH) return 0;
+    if (!c->groups[g].free || before == RECOMPUTE_EACH) return 0;
     group_set(c, g, before + 1);
     replay_run(&c->replay);
     group_set(c, g, before);
@@ -235,7 +225,7 @@ static void recompute_chain(struct choosing *c, int g, int kept)
 {
     const struct recompute_walk *walk = &c->replay.walk;
     const int inputs = walk->again[group_at(c, g)].inputs, *read = recompute_inputs_of(walk, group_at(c, g));
-    if (!may_change(c, g)) return;
+    if (!c->groups[g].free) return;
     group_set(c, g, RECOMPUTE_EACH);
     for (int k = 0; k < inputs; k++) {
         int input = group_of_value(c, read[k]);
@@ -280,7 +270,7 @@ static bool choice_escape(struct choosing *c, double excess)
 {
     struct escape e = {modes_copy(c), modes_copy(c), excess};
     for (int g = 0; g < c->group_count && e.excess > 0 && c->replay.work < c->work_most; g++) {
-        if (!may_change(c, g) || !adds_to_excess(c, g)) continue;
+        if (!c->groups[g].free || !adds_to_excess(c, g)) continue;
         double before = e.excess;
         escape_group(c, g, &e);
         if (e.excess >= before) continue;
@@ -383,31 +373,6 @@ static void choice_prune(struct choosing *c, const int *order)
     }
 }
 
-/* Forbids each choice in turn and searches for others to replace it. */
-static void choice_exchange(struct choosing *c, const int *order)
-{
-    enum recompute_mode *best = modes_copy(c);
-    replay_run(&c->replay);
-    double seconds = c->replay.seconds;
-    int64_t enough = c->work_most < WORK_ENOUGH ? c->work_most : WORK_ENOUGH;
-    for (int o = 0; o < c->group_count && c->replay.work < enough; o++) {
-        if (group_get(c, order[o]) == RECOMPUTE_NEVER) continue;
-        c->barred = order[o];
-        group_set(c, order[o], RECOMPUTE_NEVER);
-        bool fits = choose_on(c);
-        if (fits) choice_prune(c, order);
-        replay_run(&c->replay);
-        if (fits && c->replay.excess <= 0 && c->replay.seconds < seconds) {
-            seconds = c->replay.seconds;
-            modes_note(c, best);
-        } else {
-            modes_restore(c, best);
-        }
-    }
-    c->barred = -1;
-    free(best);
-}
-
 /* Simulated annealing. */
 struct annealing {
     struct random random;
@@ -435,7 +400,7 @@ static void anneal_once(struct choosing *c, struct annealing *a)
     for (int k = 0; k < count; k++) {
         changed[k] = (int)random_below(&a->random, (uint32_t)c->group_count);
         before[k] = group_get(c, changed[k]);
-        if (may_change(c, changed[k])) group_set(c, changed[k], other_mode(&a->random, before[k]));
+        if (c->groups[changed[k]].free) group_set(c, changed[k], other_mode(&a->random, before[k]));
     }
     replay_run(&c->replay);
     double price = c->replay.seconds + a->excess_price * c->replay.excess;
@@ -497,7 +462,6 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
     bool fits = choose_on(&c);
     if (fits) {
         choice_prune(&c, order);
-        if (!goal->any) choice_exchange(&c, order);
         if (!goal->any) choice_anneal(&c);
     }
     modes_note(&c, modes);
