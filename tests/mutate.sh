@@ -36,7 +36,8 @@ without() {
 # compiled MODULE: makes object $scratch/MODULE.o of $scratch/MODULE.c, as the build does.
 compiled() {
     source=$(cd "$top_srcdir" && ls src/compile/*/"$1".c)
-    command=$(make -n -W "$top_srcdir/$source" "${source%c}o" 2>/dev/null | tr '\n' ' ' |
+    changed=$(sed -n 's/^srcdir = //p' Makefile)/$source
+    command=$(make -n -W "$changed" "${source%c}o" 2>/dev/null | tr '\n' ' ' |
         sed -n 's/.*\(-DHAVE_CONFIG_H .*\) -MT .*/\1/p')
     command="\${CC-cc} $command -w -Wno-error -O0 -c"
     eval "$command -o \"\$scratch/$1.o\" \"\$scratch/$1.c\""
