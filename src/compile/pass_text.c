@@ -17,8 +17,8 @@ struct pass_options {
     int device, schedule, division, loss;
     bool tf32, soft_targets, logits, on_cpu, in_mail, offload, hidden;
     double label_smoothing;
-    int64_t fold, stages, stage, bucket, all_reduce, fuse_limit, offload_limit, offload_least;
-    int64_t streams, stream_limit;
+    int64_t update_workspace, fold, stages, stage, bucket, all_reduce, fuse_limit, offload_limit;
+    int64_t offload_least, streams, stream_limit;
     struct field_reals recompute, recompute_each;
 };
 
@@ -35,6 +35,7 @@ static const struct field fields[] = {
     {.name = "label_smoothing", .type = FIELD_REAL, AT(label_smoothing), .initial = "0", .max = 1},
     {.name = "soft_targets", .type = FIELD_BOOL, AT(soft_targets), .initial = "no"},
     {.name = "logits", .type = FIELD_BOOL, AT(logits), .initial = "no"},
+    {.name = "update_workspace", COUNT(update_workspace, 0), .initial = "0"},
     {.name = "fold", COUNT(fold, 0), .initial = "0"},
     {.name = "stages", COUNT(stages, 1), .initial = "1"},
     {.name = "stage", COUNT(stage, 0), .initial = "0"},
@@ -93,7 +94,7 @@ static struct compile_options compile_options_of(const struct pass_options *opti
                   .sync_bn = program->sync_bn, .storage = program->storage, .wire = program->wire,
                   .loss = (enum loss)options->loss, .label_smoothing = options->label_smoothing,
                   .fold_least = options->fold, .soft_targets = options->soft_targets,
-                  .logits = options->logits},
+                  .logits = options->logits, .update_workspace = options->update_workspace},
         .kernel_plans = {.code_of = code_of, .tf32 = options->tf32},
         .cut = {.stages = program->stages > 1 ? program->stages : (int)options->stages,
                 .stage = (int)options->stage, .schedule = (enum pipeline_schedule)options->schedule,
