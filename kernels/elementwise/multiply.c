@@ -18,11 +18,6 @@ static bool multiply_shape(const void *settings, int x_count, const struct shape
     return true;
 }
 
-static unsigned multiply_reads(const void *settings, enum phase phase)
-{
-    return READS_X;
-}
-
 static enum status multiply_forward(const struct call *call)
 {
     struct multiply_extent e = multiply_extent(call->x[0].shape, call->x[1].shape);
@@ -73,7 +68,7 @@ const struct op multiply_op = {
     .min_inputs = 2,
     .max_inputs = 2,
     .shape = multiply_shape,
-    .reads = multiply_reads,
+    .reads = elementwise_reads_x,
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &multiply_cpu,

@@ -40,11 +40,6 @@ static bool distill_shape(const void *settings, int x_count, const struct shape 
     return true;
 }
 
-static enum dtype distill_output_dtype(const void *settings, enum dtype input)
-{
-    return input == F64 ? F64 : F32;
-}
-
 static int distill_saved(const void *settings, int x_count, const struct tensor *x, bool training,
                          struct op_saved out[OP_MAX_SAVED])
 {
@@ -232,7 +227,7 @@ const struct op distill_op = {
     .internal = true,
     .root = true,
     .shape = distill_shape,
-    .output_dtype = distill_output_dtype,
+    .output_dtype = targets_loss_dtype,
     .saved = distill_saved,
     .reads = distill_reads,
     .no_gradient = distill_no_gradient,

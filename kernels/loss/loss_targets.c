@@ -50,3 +50,5 @@ bool targets_shape(const struct shape *x, bool weighted, struct shape *y, struct
 }
 
 bool targets_no_gradient(int input) { return input == 1; }
+
+enum dtype targets_loss_dtype(const void *settings, enum dtype input) { return input == F64 ? F64 : F32; }

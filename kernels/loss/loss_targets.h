@@ -25,3 +25,5 @@ int64_t target_class(const struct call *call, int64_t i);
  * image. */
 bool targets_shape(const struct shape *x, bool weighted, struct shape *y, struct reason *reason);
 bool targets_no_gradient(int input);
+/* F32; in double precision, in which tests compute gradients, F64. */
+enum dtype targets_loss_dtype(const void *settings, enum dtype input);

@@ -16,23 +16,13 @@
 
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/loss/loss_targets.h"
-
-/* Tests compute gradients in double precision. */
-static enum dtype pointwise_loss_output_dtype(const void *settings, enum dtype input)
-{
-    return input == F64 ? F64 : F32;
-}
 
 static bool pointwise_loss_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                                  struct reason *reason)
 {
     return targets_shape(x, true, y, reason);
-}
-
-static unsigned pointwise_loss_reads(const void *settings, enum phase phase)
-{
-    return READS_X;
 }
 
 static struct pointwise_target pointwise_target_of(const struct call *call, int64_t i, int64_t c)
@@ -113,8 +103,8 @@ const struct op pointwise_loss_op = {
     .internal = true,
     .root = true,
     .shape = pointwise_loss_shape,
-    .output_dtype = pointwise_loss_output_dtype,
-    .reads = pointwise_loss_reads,
+    .output_dtype = targets_loss_dtype,
+    .reads = elementwise_reads_x,
     .no_gradient = targets_no_gradient,
     .reference = &reference,
     .cuda = ON_CUDA(pointwise_loss_cuda),

@@ -21,12 +21,6 @@ static bool softmax_cross_entropy_shape(const void *settings, int x_count, const
     return targets_shape(x, false, y, reason);
 }
 
-/* Tests compute gradients in double precision. */
-static enum dtype softmax_cross_entropy_output_dtype(const void *settings, enum dtype input)
-{
-    return input == F64 ? F64 : F32;
-}
-
 static int softmax_cross_entropy_saved(const void *settings, int x_count, const struct tensor *x,
                                        bool training, struct op_saved out[OP_MAX_SAVED])
 {
@@ -124,7 +118,7 @@ const struct op softmax_cross_entropy_op = {
     .internal = true,
     .root = true,
     .shape = softmax_cross_entropy_shape,
-    .output_dtype = softmax_cross_entropy_output_dtype,
+    .output_dtype = targets_loss_dtype,
     .saved = softmax_cross_entropy_saved,
     .reads = softmax_cross_entropy_reads,
     .no_gradient = targets_no_gradient,
