@@ -352,11 +352,6 @@ struct class_place {
     int class;
 };
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct class_place *)a)->name, ((const struct class_place *)b)->name);
-}
-
 /* Classes in the order of their names, as folders have them, whatever the order of the lines. */
 static void sort_classes(struct csv_reading *reading)
 {
@@ -365,7 +360,7 @@ static void sort_classes(struct csv_reading *reading)
     struct class_place *sorted = memory_new(classes, sizeof *sorted);
     int32_t *numbers = memory_new(classes, sizeof *numbers);
     for (int i = 0; i < table->classes; i++) sorted[i] = (struct class_place){table->names[i], i};
-    qsort(sorted, classes, sizeof *sorted, by_name);
+    qsort(sorted, classes, sizeof *sorted, text_compare);
     for (int i = 0; i < table->classes; i++) {
         numbers[sorted[i].class] = i;
         table->names[i] = (char *)sorted[i].name;

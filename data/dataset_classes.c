@@ -16,11 +16,6 @@ struct class_name {
     int number;
 };
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct class_name *)a)->name, ((const struct class_name *)b)->name);
-}
-
 /* The number that each class of the files has among the known ones; -1: none. */
 static int *find_numbers(const struct dataset *dataset, const struct dataset_options *options)
 {
@@ -28,10 +23,10 @@ static int *find_numbers(const struct dataset *dataset, const struct dataset_opt
     struct class_name *sorted = memory_new(known + 1, sizeof *sorted);
     int *numbers = memory_new(classes + 1, sizeof *numbers);
     for (size_t i = 0; i < known; i++) sorted[i] = (struct class_name){options->class_names[i], (int)i};
-    qsort(sorted, known, sizeof *sorted, by_name);
+    qsort(sorted, known, sizeof *sorted, text_compare);
     for (size_t i = 0; i < classes; i++) {
         const struct class_name wanted = {dataset->class_names[i], 0};
-        const struct class_name *found = bsearch(&wanted, sorted, known, sizeof *sorted, by_name);
+        const struct class_name *found = bsearch(&wanted, sorted, known, sizeof *sorted, text_compare);
         numbers[i] = found ? found->number : -1;
     }
     free(sorted);

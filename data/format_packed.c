@@ -61,11 +61,6 @@ static enum status number_classes(const struct dataset_options *options, struct 
     return OK;
 }
 
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp(((const struct shard *)a)->path, ((const struct shard *)b)->path);
-}
-
 /* The file, or the shards in the folder, in order of their names. */
 static enum status find_shards(const char *path, struct packed *packed)
 {
@@ -85,7 +80,7 @@ static enum status find_shards(const char *path, struct packed *packed)
     closedir(folder);
     if (why) return fail(BAD_DATA, "%s: %s", path, strerror(why));
     if (packed->count == 0) return fail(BAD_DATA, "%s: contains no .pack or .tar files", path);
-    qsort(packed->shards, (size_t)packed->count, sizeof *packed->shards, compare_paths);
+    qsort(packed->shards, (size_t)packed->count, sizeof *packed->shards, text_compare);
     return OK;
 }
 

@@ -54,7 +54,11 @@ noticed() {
 }
 
 # unnoticed MODULE: as it is, the file passes.
-unnoticed() { cp "$top_srcdir"/src/compile/*/"$1".c "$scratch/$1.c" && compiled "$1" && ! noticed "$1"; }
+unnoticed() {
+    cp "$top_srcdir"/src/compile/*/"$1".c "$scratch/$1.c" && compiled "$1" || return 1
+    noticed "$1"
+    [ $? -eq 1 ]
+}
 
 for file; do
     echo "$file" | grep -qE "$others" && continue

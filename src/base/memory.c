@@ -71,14 +71,14 @@ char **text_list(char *const *names, int named, int count)
     return list;
 }
 
-static int compare_texts(const void *a, const void *b)
+int text_compare(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 void text_list_sort(char **list, size_t count)
 {
-    qsort(list, count, sizeof *list, compare_texts);
+    qsort(list, count, sizeof *list, text_compare);
 }
 
 void text_list_free(char **list, size_t count)

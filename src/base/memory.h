@@ -22,6 +22,8 @@ char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)))
  * bytewise. */
 char **text_list(char *const *names, int named, int count);
 void text_list_sort(char **list, size_t count);
+/* For qsort and bsearch: compares strings, or structs by the string that is their first member. */
+int text_compare(const void *a, const void *b);
 void text_list_free(char **list, size_t count);          /* accepts NULL */
 
 /* Appends to a growing array: `array` is a pointer to the array's pointer, `count` its length. */

@@ -119,15 +119,10 @@ static bool has_news(const struct tuning *tuning)
     return false;
 }
 
-static int compare_choices(const void *a, const void *b)
-{
-    return strcmp(((const struct tuning_choice *)a)->line, ((const struct tuning_choice *)b)->line);
-}
-
 void tuning_print(struct tuning *tuning, struct text *out)
 {
     size_t count = (size_t)tuning->count;
-    if (count > 0) qsort(tuning->choices, count, sizeof *tuning->choices, compare_choices);
+    if (count > 0) qsort(tuning->choices, count, sizeof *tuning->choices, text_compare);
     for (int i = 0; i < tuning->count; i++) {
         const char *line = tuning->choices[i].line;
         text_add(out, "%0*x %s\n", CHECK_DIGITS, (unsigned)crc32c(0, line, strlen(line)), line);

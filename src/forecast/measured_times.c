@@ -20,11 +20,6 @@ struct measured_times {
     int count;
 };
 
-static int row_compare(const void *a, const void *b)
-{
-    return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
-}
-
 /* Instructions are measured serialised, which takes longer than the step in which they overlap: times are
  * scaled to add up to the step. */
 static bool read_rows(struct measured_times *times)
@@ -45,7 +40,7 @@ static bool read_rows(struct measured_times *times)
     }
     if (count == 0 || step <= 0 || sum <= 0) return false;
     for (int k = 0; k < times->count; k++) times->rows[k].seconds *= step / sum;
-    qsort(times->rows, count, sizeof *times->rows, row_compare);
+    qsort(times->rows, count, sizeof *times->rows, text_compare);
     return true;
 }
 
@@ -81,7 +76,7 @@ void measured_times_close(struct measured_times *times)
 double measured_times_find(const struct measured_times *times, const char *name, double bytes, double call)
 {
     const struct row key = {.name = name};
-    const struct row *row = bsearch(&key, times->rows, (size_t)times->count, sizeof key, row_compare);
+    const struct row *row = bsearch(&key, times->rows, (size_t)times->count, sizeof key, text_compare);
     if (!row) return NAN;
     if (row->seconds <= call || row->bytes <= 0) return row->seconds;
     return call + (row->seconds - call) * bytes / row->bytes;

@@ -142,16 +142,6 @@ static int by_offset(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct safetensors_entry *)a)->name, ((const struct safetensors_entry *)b)->name);
-}
-
-static int by_key(const void *a, const void *b)
-{
-    return strcmp(((const struct safetensors_pair *)a)->key, ((const struct safetensors_pair *)b)->key);
-}
-
 /* Every byte after the header belongs to exactly one tensor. */
 static bool check_layout(struct safetensors *file, int64_t data_bytes, struct reason *reason)
 {
@@ -194,9 +184,9 @@ static bool parse_header(struct safetensors *file, char *header, int64_t length,
     bool good = parse_entries(root, data_bytes, file, reason);
     json_decref(root);
     if (!good || !check_layout(file, data_bytes, reason)) return false;
-    qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_name);
+    qsort(file->entries, (size_t)file->count, sizeof *file->entries, text_compare);
     if (file->metadata_count > 0)
-        qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, by_key);
+        qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, text_compare);
     return check_header(file, header, length, reason);
 }
 
@@ -261,7 +251,7 @@ int safetensors_find(const struct safetensors *file, const char *name)
     if (file->count == 0) return -1;
     struct safetensors_entry key = {.name = (char *)name};
     const struct safetensors_entry *found =
-        bsearch(&key, file->entries, (size_t)file->count, sizeof key, by_name);
+        bsearch(&key, file->entries, (size_t)file->count, sizeof key, text_compare);
     return found ? (int)(found - file->entries) : -1;
 }
 
@@ -270,7 +260,7 @@ const char *safetensors_value(const struct safetensors *file, const char *key)
     if (file->metadata_count == 0) return NULL;
     struct safetensors_pair wanted = {.key = (char *)key};
     const struct safetensors_pair *found =
-        bsearch(&wanted, file->metadata, (size_t)file->metadata_count, sizeof wanted, by_key);
+        bsearch(&wanted, file->metadata, (size_t)file->metadata_count, sizeof wanted, text_compare);
     return found ? found->value : NULL;
 }
 

@@ -192,11 +192,6 @@ static bool choose_dict(const struct pickle *pickle, int *dict, const char **wra
                    "model_ema");
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct torch_entry *)a)->name, ((const struct torch_entry *)b)->name);
-}
-
 static bool read_entry(const struct reading *reading, const struct pickle_pair *pair, struct reason *reason)
 {
     const struct pickle *pickle = reading->pickle;
@@ -221,7 +216,7 @@ static bool read_dict(const struct reading *reading, int dict, struct reason *re
     file->entries = memory_new((size_t)count_tensors(pickle, dict) + 1, sizeof *file->entries);
     for (int i = pickle->values[dict].first; i >= 0; i = pickle->pairs[i].next)
         if (!read_entry(reading, &pickle->pairs[i], reason)) return false;
-    if (file->count > 0) qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_name);
+    if (file->count > 0) qsort(file->entries, (size_t)file->count, sizeof *file->entries, text_compare);
     for (int i = 1; i < file->count; i++)
         if (strcmp(file->entries[i].name, file->entries[i - 1].name) == 0)
             return because(reason, "has two tensors '%.100s'", file->entries[i].name);

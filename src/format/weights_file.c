@@ -14,11 +14,6 @@
 #define INDEX_ENDING ".safetensors.index.json"
 #define INDEX_BYTES_MAX (32 << 20)
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct weights_entry *)a)->name, ((const struct weights_entry *)b)->name);
-}
-
 static void add_entry(struct weights_file *file, int part, int at)
 {
     const struct safetensors_entry *from = &file->parts[part].entries[at];
@@ -148,7 +143,7 @@ bool weights_file_open(const char *path, struct weights_file *file, struct reaso
                 : is_torch(path)                 ? open_torch(&opened, reason)
                                                  : open_single(&opened, reason);
     if (good && opened.count > 0)
-        qsort(opened.entries, (size_t)opened.count, sizeof *opened.entries, by_name);
+        qsort(opened.entries, (size_t)opened.count, sizeof *opened.entries, text_compare);
     if (good) *file = opened;
     else weights_file_close(&opened);
     return good;
@@ -178,7 +173,7 @@ int weights_file_find(const struct weights_file *file, const char *name)
     if (file->count == 0) return -1;
     const struct weights_entry key = {.name = (char *)name};
     const struct weights_entry *found =
-        bsearch(&key, file->entries, (size_t)file->count, sizeof key, by_name);
+        bsearch(&key, file->entries, (size_t)file->count, sizeof key, text_compare);
     return found ? (int)(found - file->entries) : find_made(file, name);
 }
 

@@ -130,18 +130,13 @@ static bool read_member(struct zip *zip, const uint8_t *record, size_t room, int
            because(reason, "member '%.100s' %.100s", member->name, why.text);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct zip_member *)a)->name, ((const struct zip_member *)b)->name);
-}
-
 static bool read_members(struct zip *zip, const struct central *central, const uint8_t *list, int64_t size,
                          struct reason *reason)
 {
     size_t at = 0, used = 0;
     for (uint64_t i = 0; i < central->count; i++, at += used)
         if (!read_member(zip, list + at, central->bytes - at, size, &used, reason)) return false;
-    if (zip->count > 0) qsort(zip->members, (size_t)zip->count, sizeof *zip->members, by_name);
+    if (zip->count > 0) qsort(zip->members, (size_t)zip->count, sizeof *zip->members, text_compare);
     for (int i = 1; i < zip->count; i++)
         if (strcmp(zip->members[i].name, zip->members[i - 1].name) == 0)
             return because(reason, "has two members '%.100s'", zip->members[i].name);
@@ -177,7 +172,8 @@ int zip_find(const struct zip *zip, const char *name)
 {
     if (zip->count == 0) return -1;
     const struct zip_member key = {.name = (char *)name};
-    const struct zip_member *found = bsearch(&key, zip->members, (size_t)zip->count, sizeof key, by_name);
+    const struct zip_member *found =
+        bsearch(&key, zip->members, (size_t)zip->count, sizeof key, text_compare);
     return found ? (int)(found - zip->members) : -1;
 }
 
