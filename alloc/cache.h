@@ -40,7 +40,7 @@ void cache_close(struct cache *cache);       /* waits for the device; also frees
  * they are needed. NULL, unreported, if that is not enough: cache_table then lists the owners. */
 void *cache_allocate(struct cache *cache, size_t bytes, const char *owner);
 
-/* As cache_allocate, but the block is a separate piece of that size, rounded up to the device's granularity,
+/* Like cache_allocate, but with a block of its own of that size, rounded up to the device's granularity,
  * so that other processes can map theirs in the same way. Not in a cache with chunks. */
 void *cache_allocate_piece(struct cache *cache, size_t bytes, const char *owner);
 

@@ -211,7 +211,7 @@ static struct blur blur_of(float radius)
     return (struct blur){{inside, whole == 1 ? inside : outside, whole == 1 ? outside : 0}};
 }
 
-/* Of `count` bytes each: those two before the result's, one before, its own, one and two behind. */
+/* Rows of `count` bytes: those two before the result's, one before, its own, one and two behind. */
 struct blurred {
     const uint8_t *from[5];
     uint8_t *to;

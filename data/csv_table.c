@@ -17,7 +17,7 @@
 #define SHOWN 64               /* bytes of a cell in a message */
 #define IMAGES_MAX (UINT32_MAX - 1)
 
-/* What a column holds. */
+/* The meaning of a column. */
 enum column { COLUMN_PATH, COLUMN_LABEL, COLUMN_LABELS, COLUMN_VALUE, COLUMN_GROUP, COLUMN_FLAG };
 
 static const struct column_name {

@@ -74,9 +74,9 @@ struct format {
                       int *label, struct reason *reason);
     /* Its name below the data set's root; NULL: images have none. */
     const char *(*image_name)(const struct dataset *dataset, int64_t index);
-    /* What is known of it without reading it; NULL: it has the bytes of its pixels. */
+    /* Facts known of it without reading it; NULL: it has the bytes of its pixels. */
     void (*contents)(const struct dataset *dataset, int64_t index, struct image_contents *contents);
-    /* As dataset_image_path; NULL: no image has one. */
+    /* Behind dataset_image_path; NULL: no image has one. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);
     void (*close)(struct dataset *dataset);
 };

@@ -71,7 +71,7 @@ static void decode(struct comparison *comparison)
         if (memcmp(&comparison->cells[i], &empty, sizeof empty) != 0) comparison->all = false;
 }
 
-/* By name, numbers in it as numbers; the older one of an image first. */
+/* Orders by name, numbers in it as numbers; the older one of an image comes first. */
 static int by_name(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;

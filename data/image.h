@@ -50,7 +50,7 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 const char *image_foreign(const uint8_t *bytes, size_t count);
 
 /* The bytes of the image file that begins at `bytes`, at most `count`; `count` if its structure does not say
- * where it ends. What follows is not a part of it, such as another image. */
+ * where it ends. Bytes that follow are not a part of it, such as another image. */
 size_t image_extent(const uint8_t *bytes, size_t count);
 
 struct image_options {

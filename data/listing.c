@@ -62,8 +62,8 @@ static int compare_listed(const void *a, const void *b)
 
 enum look { LOOK_IMAGE, LOOK_OTHER, LOOK_UNREADABLE };
 
-/* By the first bytes; empty files are unreadable. `other`: the format, if it is an image of a format that is
- * not read. */
+/* Reads a file's first bytes; empty files are unreadable. `other`: the format, if it is an image of one that
+ * is not read. */
 static enum look look_at(const char *path, const char **other)
 {
     uint8_t bytes[IMAGE_SNIFF_BYTES];

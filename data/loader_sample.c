@@ -18,7 +18,7 @@ int views_count(const struct loader_views *views)
     return (views->mirrored ? 2 : 1) * (views->shift > 0 ? 3 : 1);
 }
 
-/* As it is, then to the upper left, then to the lower right, each of them mirrored before the next one. */
+/* Unchanged, then to the upper left, then to the lower right, each of them mirrored before the next one. */
 static int view_shift(const struct loader_views *views, int view)
 {
     int turn = view / (views->mirrored ? 2 : 1);

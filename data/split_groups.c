@@ -85,7 +85,7 @@ static int64_t run_of(const struct grouping *grouping, const struct group *group
     return end - at;
 }
 
-/* By how much chi-squared grows with the group in that part. */
+/* The increase of chi-squared with the group in that part. */
 static double growth(const struct grouping *grouping, const struct group *group, int part)
 {
     double sum = 0;

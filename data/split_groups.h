@@ -7,6 +7,6 @@
 /* Whether any image is in a group. */
 bool split_groups_any(const struct dataset *dataset);
 
-/* As split_hold_out, but for groups as a whole: classes are divided as evenly as they allow. The largest come
+/* Like split_hold_out, but for whole groups: classes are divided as evenly as they allow. The largest come
  * first, each where chi-squared, of the images of each class and those that there should be, grows least. */
 int64_t split_groups_hold_out(const struct dataset *dataset, const struct split_holdout *holdout, bool *held);

@@ -149,7 +149,7 @@ static enum status refuse_unknown(const struct command *command, const struct gr
                 command->name);
 }
 
-/* Of "-r=FILE", getopt makes "=FILE". */
+/* getopt makes "=FILE" of "-r=FILE". */
 static bool is_empty(int letter, const char *value)
 {
     return letter != '?' && value && value[letter == 'r' && value[0] == '='] == '\0';

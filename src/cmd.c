@@ -15,7 +15,7 @@
 #include "session/session_open.h"
 #include "checkpoint/weights.h"
 
-/* As --help lists them. */
+/* In the order of --help. */
 #define COMMANDS(EACH)                                                                                 \
     EACH(train) EACH(eval) EACH(predict) EACH(embed) EACH(explain) EACH(plan) EACH(summary)            \
     EACH(bench) EACH(pack) EACH(export) EACH(average) EACH(init) EACH(lr) EACH(sweep) EACH(report)     \

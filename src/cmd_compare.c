@@ -250,7 +250,7 @@ static int value_width(const char *value)
     return width;
 }
 
-/* Of a run's column. */
+/* The width of a run's column. */
 static int column_width(const struct comparison *all, const char *name, int run)
 {
     int widest = value_width(name);

@@ -96,7 +96,7 @@ static void print_record(const struct explainer *explainer, int64_t index, const
     free(path);
 }
 
-/* Of several labels, or the number. */
+/* The output where there are several labels, or a number. */
 static double activated(const struct data *data, const float *logits, int class)
 {
     size_t classes = (size_t)data->classes;

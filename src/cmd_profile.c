@@ -15,7 +15,7 @@
 #define LISTED 40            /* number of rows printed; JSON has all */
 #define BATCHES_MAX 16
 
-/* As text. */
+/* Text. */
 
 static const char *bound_of(const struct profile *profile, const struct profile_row *row)
 {
@@ -88,7 +88,7 @@ static void print_profile(const struct profile *profile)
     if (profile->count > LISTED) printf("... %d more; --json has all\n", profile->count - LISTED);
 }
 
-/* As JSON. */
+/* JSON. */
 
 static void add_row(const struct profile *profile, const struct profile_row *row, struct text *out)
 {

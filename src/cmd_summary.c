@@ -5,7 +5,7 @@
 #include "cmd.h"
 #include "compile/time/cost.h"
 
-/* Of a layer, or of all: multiply-adds of one image's forward, bytes of its output in fp32. */
+/* Figures of a layer, or of all: multiply-adds of one image's forward, bytes of its output in fp32. */
 struct totals {
     int64_t params, trained, bytes;
     double macs;               /* may exceed 2^63 for hundreds of layers */

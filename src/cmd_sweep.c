@@ -106,7 +106,7 @@ static enum status set_slots(struct sweeping *all)
     return OK;
 }
 
-/* Of a training step, as planned; 0: it cannot be planned, which the run itself reports. */
+/* Bytes of a training step, as planned; 0: it cannot be planned, which the run itself reports. */
 static int64_t planned_bytes(const struct cmd *cmd, const struct sweep_run *run)
 {
     const struct data_options data = {.file = cmd->config, .wanted = DATA_TRAIN | DATA_VAL};

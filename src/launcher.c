@@ -230,7 +230,7 @@ static void report_failure(const struct launcher *launcher)
     text_free(&text);
 }
 
-/* Of several failed ranks, the one whose end the others noticed; -1: none has failed. */
+/* The failed rank whose end the others noticed; -1: none has failed. */
 static int first_failure(const struct launcher *launcher)
 {
     int lost = (int)atomic_load(&launcher->block->lost) - 1, first = -1;
@@ -351,7 +351,7 @@ static void note_progress(struct launcher *launcher)
     launcher->step_then = atomic_load(&ranks[0].step);
 }
 
-/* By a signal such as SIGSTOP. */
+/* Stopped by a signal such as SIGSTOP. */
 static bool is_stopped(const struct child *child)
 {
     siginfo_t info = {0};
@@ -510,7 +510,7 @@ static int number_of(const char *name)
     return value ? atoi(value) : -1;
 }
 
-/* Of processes that mpirun or srun started. */
+/* For processes that mpirun or srun started. */
 static enum status join_job(double timeout, struct comm **comm)
 {
     TRY(pmix_ranks_open(timeout, comm));

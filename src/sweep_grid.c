@@ -129,7 +129,7 @@ static const char *short_key(const struct grid *grid, const struct axis *axis)
     return own ? own + 1 : axis->key;
 }
 
-/* What a folder's name may not have, or a shell would want quoted, becomes "-". */
+/* Characters that a folder's name may not have, or a shell would want quoted, become "-". */
 static void add_part(struct text *name, const char *key, const char *value)
 {
     text_add(name, "%s%s=", name->length > 0 ? "," : "", key);

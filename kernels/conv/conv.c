@@ -153,7 +153,7 @@ static double conv_d_x(const struct call *call, const struct conv_geometry *g, i
     return sum;
 }
 
-/* What joins element i of d_x[0], which may have every second pixel only. */
+/* The summand that joins element i of d_x[0]; it may have every second pixel only. */
 static double conv_addend(const struct call *call, const struct tensor *addend, int64_t i)
 {
     struct shape x = call->d_x[0].shape;

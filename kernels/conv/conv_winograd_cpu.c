@@ -114,7 +114,7 @@ static int64_t weight_elements(const struct winograd *w)
     return POINTS * w->x.c * w->y.c;
 }
 
-/* Of a block: a multiple of PANEL_ROWS. */
+/* Rows of a block: a multiple of PANEL_ROWS. */
 static int64_t block_tiles(const struct winograd *w, const struct tiling *t)
 {
     int64_t share = pieces(pieces(t->count, w->threads), PANEL_ROWS) * PANEL_ROWS;

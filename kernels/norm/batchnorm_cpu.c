@@ -475,7 +475,7 @@ static void take_sums(const struct call *call, const struct layout *l, const str
     }
 }
 
-/* Of this rank alone. */
+/* The sums of this rank alone. */
 static void make_sums(const struct call *call, const struct layout *l, const struct factors *f, float *parts)
 {
 #pragma omp parallel for schedule(static) if (l->count > PARALLEL)

@@ -42,7 +42,7 @@ struct csv_split {
     bool last;                 /* the field was the record's last one */
 };
 
-/* What follows a field: a separator, or the end of the line, which is skipped; false: neither. */
+/* Reads past a field's end: a separator, or the end of the line, which is skipped; false: neither. */
 static bool end_field(struct csv_split *split)
 {
     struct csv_reader *reader = split->reader;

@@ -26,7 +26,7 @@ bool directory_make(const char *path, mode_t mode, struct reason *reason)
     char *copy = text_copy(path);
     for (char *slash = strchr(copy, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        /* Of an absolute path, the first part is "", which is harmless. */
+        /* The first part of an absolute path is "", which is harmless. */
         if (mkdir(copy, mode) != 0 && errno != ENOENT && !directory_is(copy)) parent = errno;
         *slash = '/';
     }

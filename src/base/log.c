@@ -30,7 +30,7 @@ static const char *const prefix[] = {
     [LOG_DETAIL] = "",
 };
 
-/* Of the prefix: red and yellow. */
+/* Colours of the prefix: red and yellow. */
 static const char *const colours[] = {
     [LOG_ERROR] = "\033[31m", [LOG_WARNING] = "\033[33m", [LOG_DETAIL] = NULL,
 };

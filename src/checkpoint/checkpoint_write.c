@@ -90,7 +90,7 @@ static void add_metadata(const struct checkpoint_source *source, int64_t serial,
     if (source->threads > 0) add_pair(writing, "threads", text_format("%d", source->threads));
 }
 
-/* Of a folder in which no other checkpoint is being written. */
+/* The folder is one in which no other checkpoint is being written. */
 static enum status prepare(const struct checkpoint_source *source, const struct position *position,
                            const char *const *also, struct checkpoint_writing *writing)
 {

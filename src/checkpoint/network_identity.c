@@ -126,7 +126,7 @@ static void add_reals(struct text *out, const struct field_reals *reals, double 
     for (int i = 0; i < reals->count; i++) text_add(out, "%s%.9g", i ? "," : "", reals->value[i]);
 }
 
-/* Of a channel; one number is that of all. */
+/* The number of a channel; a single one is that of all. */
 static double real_of(const struct field_reals *reals, int channel, double otherwise)
 {
     return reals->count == 0 ? otherwise : reals->value[channel < reals->count ? channel : 0];

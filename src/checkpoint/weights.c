@@ -142,7 +142,7 @@ static bool types_agree(enum dtype file, enum dtype master)
     return master == F32 ? file == F32 || file == F16 || file == BF16 || file == F64 : file == master;
 }
 
-/* What a parameter is called in the file, and its shape there. */
+/* A parameter's name in the file, and its shape there. */
 struct wanted {
     char *name;
     struct shape shape;
@@ -255,7 +255,7 @@ static bool is_classifier(const struct loading *loading, const struct parameter 
     return loading->classifier >= 0 && graph_is_classifier(loading->graph, parameter->node);
 }
 
-/* What may differ in a file to be fine-tuned: the classifier, and the channels and the size of the images. */
+/* Parts that may differ in a file to be fine-tuned: the classifier, the images' channels and size. */
 static bool may_differ(struct loading *loading, const struct parameter *parameter,
                        const struct wanted *wanted, const struct weights_entry *found, int *entry)
 {
@@ -314,7 +314,7 @@ static bool is_head(const char *name)
     return false;
 }
 
-/* What other libraries store beside the weights of a transformer: numbers that follow from its shape, and
+/* Extras that other libraries store with a transformer's weights: numbers that follow from its shape, and
  * the token that stands for hidden patches in pretraining. */
 static bool is_left_out(const char *name)
 {
@@ -536,7 +536,7 @@ static void say(const struct loading *loading)
 
 /* ---- Names of other libraries ---- */
 
-/* What torch.nn.DataParallel, torch.compile, and classes that contain a network put before every name. */
+/* Prefixes that torch.nn.DataParallel, torch.compile, and classes containing a network put before names. */
 static const char *const prefixes[] = {"module.", "_orig_mod.", "model.", "timm_model."};
 
 static bool all_begin(const struct weights_file *file, const char *with)

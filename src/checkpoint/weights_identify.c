@@ -68,7 +68,7 @@ static bool is_own_graph(const struct search *search, const struct graph *graph)
     return same;
 }
 
-/* What speaks for a network among several that fit: its own name, in the file or its card, or as a part of
+/* Evidence for a network among several that fit: its own name, in the file or its card, or as a part of
  * the file's name, of which the longest counts. */
 static int preference_of(const struct search *search, const char *arch)
 {

@@ -12,7 +12,7 @@
 #include "compile/ir/program_words.h"
 #include "compile/rewrite/rule.h"
 
-/* What passes are told besides the program: "options fold=1 streams=2". */
+/* Arguments of passes besides the program: "options fold=1 streams=2". */
 struct pass_options {
     int device, schedule, division, loss;
     bool tf32, soft_targets, logits, on_cpu, in_mail, offload, hidden;

@@ -63,7 +63,7 @@ struct device_capture {
 struct device_autotuner {
     void (*save)(struct device *device, struct text *out);
     void (*load)(struct device *device, const char *lines);
-    /* Of such choices, this run's or an earlier one's, that for `key`, which the caller frees; NULL: there is
+    /* The choice for `key`, of this run or an earlier one, which the caller frees; NULL: there is
      * none. Keys and choices are one line each, and a key holds no '='. */
     char *(*find)(struct device *device, const char *key);
     void (*remember)(struct device *device, const char *key, const char *choice);

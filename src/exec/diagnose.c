@@ -258,7 +258,7 @@ enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero
     return is_zero(exec, exec->program->gradients[param], zero);
 }
 
-/* By node: micro-batches in which its output was zero. */
+/* Micro-batches in which a node's output was zero, by node. */
 static enum status diagnose_silent(const struct exec *exec, int i, void *silent, bool *enough)
 {
     const struct instruction *at = &exec->program->instructions[i];

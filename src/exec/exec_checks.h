@@ -39,7 +39,7 @@ enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero
  * it: "relu2: output is zero for all images", or empty. */
 enum status exec_find_silent(struct exec *exec, struct reason *finding);
 
-/* As exec_start, but the step is run twice from the same state, and every tensor that it writes and the
+/* Like exec_start, but the step is run twice from the same state, and every tensor that it writes and the
  * resulting store are compared. FAILED names the first difference; the store is then unchanged. No run may be
  * in progress. Only for training with deterministic code: exec_can_repeat. */
 bool exec_can_repeat(const struct exec *exec);

@@ -296,7 +296,7 @@ static void fill_constant(enum dtype dtype, void *out, int64_t count, double val
     for (int64_t i = 0; i < count; i++) dtype_set(dtype, out, i, value);
 }
 
-/* Of k, c, r, s: filter k of its group has a one in the middle of channel k, and zeros. */
+/* In order k, c, r, s: filter k of its group has a one in the middle of channel k, and zeros. */
 static void fill_dirac(const struct op_param *spec, float *out)
 {
     int64_t channels = spec->shape.dim[1], filters = spec->shape.dim[0] / (int64_t)spec->init_arg;

@@ -46,7 +46,7 @@ static bool may_fit(const struct asking *asking)
     return limit == 0 || (bytes->total + bytes->store) / 2 <= limit;
 }
 
-/* By which part of its time for an image the step is slower, by the same kind of forecast; or 0. */
+/* The part of its time for an image by which the step is slower, by the same kind of forecast; or 0. */
 static double slower_by(const struct asking *asking, const struct variant *variant,
                         const struct forecast *other)
 {

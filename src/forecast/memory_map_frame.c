@@ -92,7 +92,7 @@ static int part_length(const char *name, int depth)
     return (int)(at - name);
 }
 
-/* By instruction: the node that it works for. Sums and casts work for the one before them; -1: the update. */
+/* The node that each instruction works for. Sums and casts work for the one before them; -1: the update. */
 static int *nodes_of(const struct program *program)
 {
     int *nodes = memory_new((size_t)program->count + 1, sizeof *nodes), node = 0;

@@ -310,7 +310,7 @@ bool weights_file_make(struct weights_file *file, const char *expression)
     return true;
 }
 
-/* Of a second source that is larger than the result, or as large: its first numbers are added; of the only
+/* For a second source that is larger than the result, or as large: its first numbers are added; of the only
  * one, the last are taken. */
 static bool read_larger(const struct weights_file *file, const struct weights_entry *made, void *data,
                         struct reason *reason)

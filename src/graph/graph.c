@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* Of one image's activation or one parameter. Below it every extent fits an int, and bytes of a
+/* The limit of an image's activation or a parameter. Below it every extent fits an int, and bytes of a
  * whole batch fit 64 bits. */
 #define ELEMENTS_MAX INT64_C(0x7fffffff)
 

@@ -228,7 +228,7 @@ static void write_conv(struct writer *w, int i, struct onnx_node *out)
     add_int(out, "group", g.groups);
 }
 
-/* By pixel it is a convolution of 1x1. */
+/* A linear layer by pixel is a convolution of 1x1. */
 static void write_linear(struct writer *w, int i, struct onnx_node *out)
 {
     const struct node *node = &w->graph->nodes[i];
@@ -263,7 +263,7 @@ static void write_batchnorm(struct writer *w, int i, struct onnx_node *out)
     add_float(out, "epsilon", s->eps);
 }
 
-/* Of a value with that many axes. */
+/* The order of the axes of a value that has `count`. */
 static void add_order(struct onnx_node *out, int count, const int64_t *order)
 {
     struct onnx_attribute perm = {.name = "perm", .type = ONNX_INT_LIST, .count = count};
@@ -515,7 +515,7 @@ static void add_range(struct writer *w, struct onnx_node *slice, int64_t axis, i
     add_indices(w, slice, "axes", 1, &axis);
 }
 
-/* Of an image of h x w, one of `stride` pixels along both axes. */
+/* Takes one of `stride` pixels along both axes of an image of h x w. */
 static void add_grid(struct writer *w, struct onnx_node *slice, const int64_t first[2], int64_t h,
                      int64_t width, int64_t stride)
 {

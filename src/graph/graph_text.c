@@ -44,7 +44,7 @@ static bool words_equal(const char *a, int a_length, const char *b, int b_length
     return a_length == b_length && memcmp(a, b, (size_t)a_length) == 0;
 }
 
-/* What of a layer counts for its weights. `classes`: of its network; 0: unknown. */
+/* The part of a layer that counts for its weights. `classes`: of its network; 0: unknown. */
 static void add_counting(const struct line *line, int classes, struct text *out)
 {
     char *layer = text_format("%.*s", line->layer_length, line->layer), *rest = layer, *word;

@@ -74,7 +74,7 @@ enum status data_format(const struct settings *settings, const struct format **f
 /* Whether data.val_fraction or data.fold holds out some of the training images. */
 bool data_holds_out(const struct settings *settings);
 
-/* What becomes of the images of data.train, each [count]: held out for validation, or trained on: of the
+/* The use of the images of data.train, each [count]: held out for validation, or trained on: of the
  * others data.limit, the first ones with data.shuffle=no. Refused with key and place, USAGE. */
 struct data_selection {
     bool *held, *trained;

@@ -13,7 +13,7 @@ bool data_weighs_classes(const struct settings *settings)
     return text && strcmp(text, "none") != 0;
 }
 
-/* Of labels: how many images do not have one for each that has it, as PyTorch's pos_weight is used. */
+/* For labels: how many images lack one for each that has it, as PyTorch's pos_weight is used. */
 static enum status balance_labels(const struct data_opening *o, double *weights)
 {
     const struct images *train = &o->data->train;

@@ -25,7 +25,7 @@ void data_set_sizes(const struct data_opening *o);
 /* The class weights in the loss, from data.class_weights. */
 enum status data_weigh_classes(const struct data_opening *o);
 
-/* What is learned, the scale of its numbers, and its thresholds; refused if other settings do not fit it. */
+/* The task, the scale of its numbers, and its thresholds; refused if other settings do not fit it. */
 enum status data_set_task(const struct data_opening *o);
 
 /* Preprocessing of the images; refused if it does not fit them. */

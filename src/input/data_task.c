@@ -37,7 +37,7 @@ static enum status check_settings(const struct data_opening *o)
     return OK;
 }
 
-/* Of the training images; in double, in their order, so that it is the same in every run. */
+/* Sums over the training images are in double, in their order, and so the same in every run. */
 static void measure_values(struct data *data)
 {
     const struct images *train = &data->train;

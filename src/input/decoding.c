@@ -19,7 +19,7 @@
 #define CALL_BYTES ((int64_t)128 << 20)
 /* Average memory for an image's pixels. */
 #define IMAGE_BYTES ((int64_t)640 << 10)
-/* By default that memory is at most this share of memory.limit, and this many bytes. */
+/* That memory is at most this share of memory.limit, and this many bytes, by default. */
 #define LIMIT_SHARE 16
 #define ROOM_UNASKED ((int64_t)4 << 30)
 /* Minimum memory of an image in a cache: if all images fit by this measure, auto prefers the cache. */
@@ -65,7 +65,7 @@ static int64_t room_bytes(const struct decoding_options *options)
     return (int64_t)loader_decoded_bytes(options->prefetch, (size_t)batch_bytes(options));
 }
 
-/* Of the device's memory, before the decoders allocate theirs. */
+/* Device memory to be taken, before the decoders allocate theirs. */
 static int64_t bytes_foreseen(const struct decoding_options *options)
 {
     return room_bytes(options) + CALLERS * CALL_BYTES;

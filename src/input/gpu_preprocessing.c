@@ -18,7 +18,7 @@ struct gpu_preprocessing {
     enum dtype dtype;
     int channels;
     uint8_t *sent, *kept;              /* device memory: a batch's bytes; images of all data sets */
-    uint8_t *decoded;                  /* likewise: where the room of images decoded there begins */
+    uint8_t *decoded;                  /* device memory: where the room of images decoded there begins */
     size_t sent_bytes, kept_bytes;
     void *table;                       /* device memory: augment_table's bits */
     struct kept_image *index[2];       /* of each data set opened, [count]; NULL: nothing of it is kept */

@@ -9,7 +9,7 @@ static double tflops(double flops, double ms)
     return 1e-9 * flops / ms;
 }
 
-/* As text. */
+/* Text. */
 
 static void print_heading(const struct libraries *libraries)
 {
@@ -80,7 +80,7 @@ void libraries_print(const struct libraries *libraries)
     print_memory(libraries);
 }
 
-/* As JSON. */
+/* JSON. */
 
 static void add_time(const struct libraries *libraries, const struct library_row *row, int library,
                      struct text *out)

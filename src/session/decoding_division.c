@@ -119,7 +119,7 @@ static enum status agree_on_parts(const struct session *session, int *parts)
     return OK;
 }
 
-/* As configured, as stored, or as measured. */
+/* The division as configured, as stored, or as measured. */
 static enum status choose_parts(struct session *session, int *parts)
 {
     bool asked = session->settings->loader.decode == DECODE_GPU;

@@ -112,7 +112,7 @@ enum status holdout_check(const char *weights, bool named, struct session *sessi
     return status;
 }
 
-/* Of data sets that are not the same as the run's. */
+/* For data sets that are not the same as the run's. */
 static void warn_of_change(const struct former_run *run, const char *key, const char *differences)
 {
     log_warning("%s: data.%s has images that these weights were trained on, besides others (%s): some of the "

@@ -40,7 +40,7 @@ static bool is_frozen(const struct graph *graph, int node)
     return frozen > 0;
 }
 
-/* What random numbers change in training images or in the evaluation's; NULL: nothing. */
+/* The setting by which random numbers change training images or the evaluation's; NULL: none. */
 static const char *images_vary(const struct session *session)
 {
     const struct augment *augment = &session->data.augment;

@@ -4,7 +4,7 @@
 #include "session/session.h"
 
 /* Over images of the session's data: of an evaluation, in file order, in these views; NULL: of training.
- * Images that cannot be used are added to data.bad. Of a linear probe, batches have features. */
+ * Images that cannot be used are added to data.bad. Batches of a linear probe have features. */
 enum status session_loader_open(const struct session *session, const struct images *images,
                                 const struct loader_views *views, struct loader **loader);
 

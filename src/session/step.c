@@ -95,7 +95,7 @@ static int64_t exchange_bytes(const struct session *session)
            (messages ? nccl_stages_bytes() : 0);
 }
 
-/* Of a training step, without its program. */
+/* The budget of a training step, without its program. */
 static struct budget budget_before(const struct session *session)
 {
     return (struct budget){

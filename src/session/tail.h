@@ -1,5 +1,5 @@
 /* tail.h: the layers of a network behind one of them, computed for one image on the host, in fp32: their
- * output, and the gradient of a class's logit in their input. As in an evaluation. */
+ * output, and the gradient of a class's logit in their input, in evaluation. */
 #pragma once
 
 #include "exec/store.h"

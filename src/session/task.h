@@ -45,7 +45,7 @@ const struct data_task *task_named(const char *name);     /* classify if there i
 /* "98.20 %", "0.3107", for people. */
 const char *task_metric_text(const struct task_metric *metric, double value, char text[TEXT_NUMBER]);
 
-/* Of the metrics, the one with this key; -1: it has none. */
+/* The metric with this key; -1: there is none. */
 int task_metric_find(const struct data_task *task, const char *key);
 
 /* Reads train.loss and checkpoint.best, and notes in `settings` what auto stands for. *best: the number of

@@ -157,7 +157,7 @@ static enum status check_options(const struct settings *settings)
     return OK;
 }
 
-/* As the run's configuration records it, with which that of a resumed run is compared. */
+/* Its record in the run's configuration, with which that of a resumed run is compared. */
 static void note_path(struct settings *settings, const char *given)
 {
     char *here = *given == '/' ? NULL : realpath(".", NULL);

@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/atomic_file.h"
 
-/* Of lines that wait to be written. */
+/* Bytes of lines that wait to be written. */
 #define PENDING_MAX ((size_t)64 << 20)
 
 /* Where the last complete line ends; -1, and errno. */

@@ -148,7 +148,7 @@ void programs_close(struct programs *programs)
     step_close(&programs->training);
 }
 
-/* What a rank's programs take, which differs among stages; `status` is OK if it has any. OK if all have. */
+/* The bytes of a rank's programs, which differ among stages; `status` is OK if it has any. OK if all have. */
 static enum status share_total(struct programs *programs, enum status status)
 {
     int64_t least = status == OK ? -programs->bytes.total : INT64_MIN;

@@ -211,7 +211,7 @@ enum status ranks_share_text(struct comm *comm, int root, const char *text, char
     return status;
 }
 
-/* As chosen at rank `root`. */
+/* All ranks get the choices of rank `root`. */
 static enum status share_algorithms(struct comm *comm, int root, struct device *device)
 {
     struct text own = {0};

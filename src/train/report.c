@@ -37,7 +37,7 @@ static double mean(double sum, int64_t count)
     return count > 0 ? sum / (double)count : NAN;
 }
 
-/* Of the current epoch, including skipped ones. */
+/* The speed in the current epoch, skipped steps included. */
 static double images_per_second(const struct run *run)
 {
     const struct position *position = &run->position;

@@ -11,7 +11,7 @@ double *results_per_label(const struct evaluation *evaluation);
 void results_labels_add(const struct evaluation *evaluation, const struct data *data, const char *when,
                         struct progress_table *table);
 
-/* As members of a JSON object: labels, with images, average precision, and F1 at the threshold of each. */
+/* Adds members to a JSON object: labels, with images, average precision, and F1 at the threshold of each. */
 void results_labels_json(const struct evaluation *evaluation, const struct data *data, struct text *object);
 
 /* Writes labels.csv, the same as lines; or, of numbers, values.csv: the value and the prediction of each

@@ -434,7 +434,7 @@ void run_close(struct run *run)
     ranks_close(&run->ranks);
 }
 
-/* What remains to be done once the state of the position is in the folder. */
+/* The work that remains once the state of the position is in the folder. */
 static void note_saved(struct run *run, const struct position *position, int64_t step)
 {
     ranks_report_saved(&run->ranks, step);

@@ -76,7 +76,7 @@ static enum status gather_results(struct run *run, const struct batch *batch)
     return run->ranks.unlike ? compare_ranks(run) : OK;
 }
 
-/* Of all ranks. */
+/* Adds up the results of all ranks. */
 static double count_results(struct run *run)
 {
     const struct ranks *all = &run->ranks;
@@ -544,7 +544,7 @@ static enum status check_identity(const struct session *session)
     return status;
 }
 
-/* As on the first rank, which has the folder. */
+/* The first rank, which has the folder, says whether the run has finished. */
 static enum status train_on(struct run *run, const struct run_options *options)
 {
     bool finished = comm_rank(run->ranks.comm) == 0 && is_finished(run, options);

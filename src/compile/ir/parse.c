@@ -811,7 +811,7 @@ static bool read_instruction_name(struct parser *p, struct instruction *at)
     return at->name || because(&p->reason, "it has neither node nor name");
 }
 
-/* What linking and planning rely on. */
+/* Checks that linking and planning rely on. */
 static bool check_op(struct parser *p, const struct instruction *at)
 {
     int mean = at->op->moments.mean, variance = at->op->moments.variance;

@@ -246,7 +246,7 @@ bool instruction_writes(const struct instruction *at, int value)
     return false;
 }
 
-/* What the phase does to the operands of a role, where that depends on nothing else. */
+/* The access of the phase to the operands of a role, where that depends on nothing else. */
 struct role_access {
     unsigned char forward, recompute, backward;
 };

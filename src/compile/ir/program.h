@@ -61,7 +61,7 @@ enum instruction_kind {
     INSTRUCTION_ALL_REDUCE,      /* y: the sum of all ranks' x[0], by the backend */
 };
 
-/* What an instruction does to the value of an operand: a set of these; only its shape matters if it is
+/* How an instruction accesses the value of an operand: a set of these; only its shape matters if it is
  * empty. */
 enum access {
     ACCESS_SHAPE, ACCESS_READ = 1, ACCESS_WRITE = 2,

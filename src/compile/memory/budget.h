@@ -9,7 +9,7 @@ struct budget {
     int64_t input;           /* batches, losses and other results, preprocessing */
     int64_t exchange;        /* with other ranks: NCCL's buffers, messages of other stages */
     int64_t arena;           /* activations, gradients and workspaces */
-    /* What a program adds to input and exchange: */
+    /* Added to input and exchange by a program: */
     int batches;             /* on the device at once */
     bool mail;               /* messages that are not in the arena (stage_mail.h) */
 };

@@ -12,7 +12,7 @@
 #define MODELLED 4               /* of more micro-batches, so many are modelled */
 #define COARSE_FIRST 8           /* the first increment of a coarse search, as a fraction of the images */
 #define COARSE 128               /* ... and the smallest one */
-#define CLOSER 32                /* the decrement if the model was too optimistic, likewise */
+#define CLOSER 32                /* the decrement if the model was too optimistic, as such a fraction */
 
 /* The state of a search, in images per micro-batch. */
 struct batch_search {
@@ -87,7 +87,7 @@ static enum status applied(struct batch_search *q, struct budget *taken)
     return with_evaluation(q, taken);
 }
 
-/* What a run takes with that many images per micro-batch, by one of the functions above. */
+/* Bytes that a run takes with that many images per micro-batch, by one of the functions above. */
 typedef enum status measure(struct batch_search *q, struct budget *taken);
 
 static enum status at(struct batch_search *q, measure *measure, int images, int64_t *total)
@@ -120,7 +120,7 @@ static enum status bracket_narrow(struct batch_search *q, measure *measure, stru
     return OK;
 }
 
-/* By the estimate, from one image upwards. */
+/* Searches by the estimate, from one image upwards. */
 static enum status search_model(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = 1};

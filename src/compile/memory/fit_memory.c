@@ -204,7 +204,7 @@ static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int
     return status;
 }
 
-/* By how many bytes the peak falls if all is offloaded whose copies computation hides. */
+/* The bytes by which the peak falls if all is offloaded whose copies computation hides. */
 static int64_t bytes_hidden(const struct fitting *f)
 {
     struct offload_forecast none, all;

@@ -14,7 +14,7 @@
 #include "compile/time/cost.h"
 #include "compile/memory/recompute_replay.h"
 
-/* Of simulated annealing, from the choice that was found: */
+/* Simulated annealing, from the choice that was found: */
 #define ANNEAL_TIMES 3
 #define ANNEAL_WORK 16000000     /* each time: 0.25 s */
 #define ANNEAL_HOT 0.1           /* the first temperature in seconds, per second that the choice takes; */

@@ -165,7 +165,7 @@ static enum status divide(const struct program *program, const struct cut_option
     return status;
 }
 
-/* As `divide`, for the best schedule, which it sets. */
+/* Like `divide`, for the best schedule, which it sets. */
 static enum status choose(const struct program *program, struct cut_options *options, int *stage,
                           double *seconds)
 {

@@ -74,7 +74,7 @@ static void search_close(struct search *search)
     free(search->known);
 }
 
-/* By how many seconds separate weight gradients lengthen drain, and shorten fill. */
+/* The seconds by which separate weight gradients lengthen drain, and shorten fill. */
 static double late(const struct partition_problem *problem, double weights)
 {
     return pipeline_weights_apart(problem->schedule, 1) ? 2 * weights : 0;

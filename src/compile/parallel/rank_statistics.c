@@ -62,7 +62,7 @@ static void whole_set(struct program *program, int whole, int64_t bytes)
     program->values[whole].bytes = bytes;
 }
 
-/* Of each group, the means and then the variances. */
+/* The means of each group, then its variances. */
 static void lay_out(struct gathering *g)
 {
     g->own = whole_new(g->program, "moments");
@@ -111,7 +111,7 @@ static struct moments_value push_joins(struct gathering *g, int first, int64_t c
     return sum;
 }
 
-/* What of a group's joined values belongs to one of this rank's; `first` is the group's first. */
+/* The part of a group's joined values that belongs to one of this rank's; `first` is the group's first. */
 static int of_joined(struct gathering *g, int id, int joined, int first)
 {
     struct value value = g->program->values[id];

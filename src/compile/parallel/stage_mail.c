@@ -23,7 +23,7 @@ void stage_mail(const struct program *program, struct comm_mail *from)
     }
 }
 
-/* Of the largest message that an instruction sends; 0: it sends none. */
+/* Bytes of the largest message that an instruction sends; 0: it sends none. */
 static int64_t message_bytes(const struct program *program, const struct instruction *at, int replicas)
 {
     if (at->kind != INSTRUCTION_SEND && !instruction_is_collective(at)) return 0;

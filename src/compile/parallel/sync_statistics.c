@@ -20,7 +20,7 @@ struct sync_split {
     int ranks;
 };
 
-/* By channel two numbers of each of so many ranks. */
+/* Two numbers by channel, of each of so many ranks. */
 static int pairs_new(const struct sync_split *s, const char *what, int ranks)
 {
     const struct node *node = &s->program->graph->nodes[s->from->node];

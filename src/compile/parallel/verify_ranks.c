@@ -2,7 +2,7 @@
  *
  * A rank's streams are queues. An instruction ends when it is at the head of its queue, everything that it
  * waits for has ended, and, if it is an exchange, its partners have reached theirs. The nth message from one
- * stage to another matches the nth receive there; likewise the nth collective of a group. */
+ * stage to another matches the nth receive there; so does the nth collective of a group. */
 #include "compile/parallel/verify_ranks.h"
 
 #include <inttypes.h>

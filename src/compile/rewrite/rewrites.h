@@ -49,7 +49,7 @@ enum status streams_within(struct program *program, int count, enum stream_divis
 /* Whether a program has one chain and no exchanges. */
 bool streams_can_part(const struct program *program);
 
-/* What streams_assign does, but for weight gradients that have `joined` the chain, by instruction. order[i]:
+/* Like streams_assign, but weight gradients may have `joined` the chain, by instruction. order[i]:
  * the old number of the instruction that is number i now. Both of program->count. In streams.c. */
 void streams_arrange(struct program *program, int count, enum stream_division by, const bool *joined,
                      int *order);

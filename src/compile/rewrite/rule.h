@@ -30,7 +30,7 @@ struct rule_end {
     enum operand_role role;
 };
 
-/* What the two get: the first an epilogue (EPILOGUE_KINDS: none) with its operand, the second an operand
+/* Additions: to the first an epilogue (EPILOGUE_KINDS: none) with its operand, to the second an operand
  * (OPERAND_ROLES: none). Neither has it yet. */
 struct rule_addition {
     enum epilogue_kind epilogue;
@@ -63,6 +63,6 @@ struct match {
     int first_number, second_number;
     int value;               /* between the two */
     struct instruction *gone;    /* rule.apply sets it: the one that goes; NULL: none */
-    int shaped_as;               /* likewise: the value to whose shape others refer which referred to that of
+    int shaped_as;               /* set, too: the value to whose shape others refer that referred to that of
                                   * `value`, which goes; -1: none do */
 };

@@ -54,7 +54,7 @@ static bool match_make(const struct engine *e, const struct rule *rule, int i, i
            match->first->micro_batch == match->second->micro_batch && can_add(match);
 }
 
-/* What a rule changes, as it was before. */
+/* The state before a rule's change. */
 struct before {
     struct instruction first, second;
     struct value value;

@@ -348,7 +348,7 @@ static const struct rule rules[] = {
     {"add_residual", "add_residual", {NULL, FORWARD, Y}, {"add", FORWARD, X}, ALONE,
      {EPILOGUE_ADD, OPERAND_Y_ADDEND, OPERAND_ROLES}, add_residual},
 
-    /* What a relu reads is never stored. Backward stays as it is: it reads what relu wrote. */
+    /* A relu's input is never stored. Backward stays as it is: it reads what relu wrote. */
     {"fuse_relu", "fuse_relu", {NULL, FORWARD, Y}, {"relu", FORWARD, X}, ALONE,
      {EPILOGUE_RELU, OPERAND_ROLES, OPERAND_ROLES}, apply_relu},
 

@@ -26,7 +26,7 @@ static bool is_weight_gradient(const struct program *program, const struct instr
     return y >= 0 && program->values[y].kind == KIND_PARAM_GRADIENT;
 }
 
-/* By value and stream: the last instruction on that stream that wrote or read it; -1. */
+/* The last instruction on a stream that wrote or read a value, by value and stream; -1. */
 struct touched {
     int *wrote, *read;
     int streams;
