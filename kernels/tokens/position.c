@@ -41,7 +41,7 @@ static enum status position_forward(const struct call *call)
 
 static enum status position_backward(const struct call *call)
 {
-    if (call->d_params[0].data) tokens_sum_images(&call->d_y, 0, &call->d_params[0]);
+    if (call->d_params[0].data) tokens_sum_images(&call->d_y, &call->d_params[0]);
     for (int64_t i = 0; call->d_x[0].data && i < shape_count(call->d_y.shape); i++)
         tensor_set(&call->d_x[0], i, tensor_get(&call->d_y, i));
     return OK;
@@ -73,7 +73,7 @@ static enum status position_forward_cpu(const struct call *call)
 static enum status position_backward_cpu(const struct call *call)
 {
     const struct tensor *d_x = &call->d_x[0], *d_y = &call->d_y;
-    if (call->d_params[0].data) tokens_sum_images_cpu(d_y, 0, &call->d_params[0]);
+    if (call->d_params[0].data) tokens_sum_images_cpu(d_y, &call->d_params[0]);
     if (d_x->data && d_x->data != d_y->data)
         dtype_convert(d_x->dtype, d_x->data, d_y->dtype, d_y->data, (size_t)shape_count(d_y->shape));
     return OK;

@@ -42,50 +42,40 @@ static struct extent extent_of(const struct call *call, struct shape y)
 static enum status prepend_forward(const struct call *call)
 {
     struct extent e = extent_of(call, call->y.shape);
-    for (int64_t n = 0; n < call->y.shape.n; n++) {
-        int64_t at = n * (e.learned + e.own);
-        for (int64_t i = 0; i < e.learned; i++) tensor_set(&call->y, at + i, tensor_get(&call->params[0], i));
-        for (int64_t i = 0; i < e.own; i++)
-            tensor_set(&call->y, at + e.learned + i, tensor_get(&call->x[0], n * e.own + i));
-    }
-    return OK;
-}
-
-static enum status prepend_backward(const struct call *call)
-{
-    struct extent e = extent_of(call, call->d_y.shape);
-    if (call->d_params[0].data) tokens_sum_images(&call->d_y, 0, &call->d_params[0]);
-    for (int64_t i = 0; call->d_x[0].data && i < call->d_y.shape.n * e.own; i++) {
-        int64_t from = (i / e.own + 1) * e.learned + i;
-        tensor_set(&call->d_x[0], i, tensor_get(&call->d_y, from));
-    }
-    return OK;
-}
-
-static enum status prepend_forward_cpu(const struct call *call)
-{
-    struct extent e = extent_of(call, call->y.shape);
+    const struct tensor *tokens = &call->params[0];
     size_t own = (size_t)e.own * dtype_bytes(call->y.dtype);
 #pragma omp parallel for schedule(static) if (call->y.shape.n * e.own > PARALLEL)
     for (int64_t n = 0; n < call->y.shape.n; n++) {
         int64_t at = n * (e.learned + e.own);
-        dtype_convert(call->y.dtype, block_address(&call->y, at), F32, call->params[0].data,
+        dtype_convert(call->y.dtype, block_address(&call->y, at), tokens->dtype, tokens->data,
                       (size_t)e.learned);
         memcpy(block_address(&call->y, at + e.learned), block_address(&call->x[0], n * e.own), own);
     }
     return OK;
 }
 
-static enum status prepend_backward_cpu(const struct call *call)
+static void pass_gradient(const struct call *call)
 {
     struct extent e = extent_of(call, call->d_y.shape);
     size_t own = (size_t)e.own * dtype_bytes(call->d_y.dtype);
-    if (call->d_params[0].data) tokens_sum_images_cpu(&call->d_y, 0, &call->d_params[0]);
-    if (!call->d_x[0].data) return OK;
+    if (!call->d_x[0].data) return;
 #pragma omp parallel for schedule(static) if (call->d_y.shape.n * e.own > PARALLEL)
     for (int64_t n = 0; n < call->d_y.shape.n; n++)
         memcpy(block_address(&call->d_x[0], n * e.own),
                block_address(&call->d_y, (n + 1) * e.learned + n * e.own), own);
+}
+
+static enum status prepend_backward(const struct call *call)
+{
+    if (call->d_params[0].data) tokens_sum_images(&call->d_y, &call->d_params[0]);
+    pass_gradient(call);
+    return OK;
+}
+
+static enum status prepend_backward_cpu(const struct call *call)
+{
+    if (call->d_params[0].data) tokens_sum_images_cpu(&call->d_y, &call->d_params[0]);
+    pass_gradient(call);
     return OK;
 }
 
@@ -97,7 +87,7 @@ static const struct field fields[] = {
 };
 
 static const struct op_code reference = {.forward = prepend_forward, .backward = prepend_backward};
-static const struct op_code cpu = {.forward = prepend_forward_cpu, .backward = prepend_backward_cpu};
+static const struct op_code cpu = {.forward = prepend_forward, .backward = prepend_backward_cpu};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 24}}},

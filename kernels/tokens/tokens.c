@@ -11,12 +11,12 @@ enum init token_init(const struct token_init *settings)
     return inits[settings->choice];
 }
 
-void tokens_sum_images(const struct tensor *from, int64_t first, const struct tensor *to)
+void tokens_sum_images(const struct tensor *from, const struct tensor *to)
 {
     int64_t images = from->shape.n, image = shape_count(from->shape) / images;
     for (int64_t i = 0; i < shape_count(to->shape); i++) {
         double sum = 0;
-        for (int64_t n = 0; n < images; n++) sum += tensor_get(from, n * image + first + i);
+        for (int64_t n = 0; n < images; n++) sum += tensor_get(from, n * image + i);
         tensor_set(to, i, sum);
     }
 }
@@ -27,7 +27,7 @@ static EVERY_MACHINE(void, add_line, (float *sum, const float *line, int64_t cou
     for (int64_t i = 0; i < count; i++) sum[i] += line[i];
 }
 
-void tokens_sum_images_cpu(const struct tensor *from, int64_t first, const struct tensor *to)
+void tokens_sum_images_cpu(const struct tensor *from, const struct tensor *to)
 {
     int64_t images = from->shape.n, image = shape_count(from->shape) / images, count = shape_count(to->shape);
 #pragma omp parallel for schedule(static) if (images * count > PARALLEL)
@@ -35,7 +35,7 @@ void tokens_sum_images_cpu(const struct tensor *from, int64_t first, const struc
         ALIGNED float sum[BLOCK] = {0}, line[BLOCK];
         int64_t length = min_count(BLOCK, count - i);
         for (int64_t n = 0; n < images; n++)
-            add_line(sum, block_load(from, n * image + first + i, length, line), length);
+            add_line(sum, block_load(from, n * image + i, length, line), length);
         dtype_convert(to->dtype, block_address(to, i), F32, sum, (size_t)length);
     }
 }

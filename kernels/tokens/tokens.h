@@ -39,6 +39,6 @@ enum init token_init(const struct token_init *settings);
 
 static inline int64_t token_count(struct shape shape) { return shape.h * shape.w; }
 
-/* to[i] = sum over images of from[image][first + i]. */
-void tokens_sum_images(const struct tensor *from, int64_t first, const struct tensor *to);
-void tokens_sum_images_cpu(const struct tensor *from, int64_t first, const struct tensor *to);
+/* to[i] = sum over images of from[image][i], of as many as `to` has. */
+void tokens_sum_images(const struct tensor *from, const struct tensor *to);
+void tokens_sum_images_cpu(const struct tensor *from, const struct tensor *to);
