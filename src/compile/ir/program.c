@@ -124,7 +124,6 @@ struct instruction instruction_after(const struct program *program, const struct
         if (o->role == OPERAND_X || o->role == OPERAND_PARAM || o->role == OPERAND_SAVED ||
             o->role == OPERAND_Y)
             operand_set(&at, (enum operand_role)o->role, (int)o->index, o->value);
-    epilogues_take(&at, forward);
     return at;
 }
 
