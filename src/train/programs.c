@@ -161,7 +161,11 @@ static enum status share_total(struct programs *programs, enum status status)
 enum status programs_open(struct session *session, struct store *store, struct programs *programs)
 {
     *programs = (struct programs){.session = session, .store = store};
-    TRY(open_all(programs));
+    return open_all(programs);
+}
+
+enum status programs_share_total(struct programs *programs)
+{
     return share_total(programs, OK);
 }
 
@@ -173,26 +177,29 @@ static enum status share_parameters(const struct programs *programs)
     return session_store_share(programs->session, training, programs->store);
 }
 
-enum status programs_end(struct programs *programs)
-{
-    TRY(share_parameters(programs));
-    programs_close(programs);
-    return OK;
-}
-
-static enum status replan(struct programs *programs)
+static enum status free_memory(struct programs *programs)
 {
     programs_close(programs);
     TRY(comm_barrier(programs->session->comm));      /* no other rank reaches the memory any more */
     if (programs->session->cache) cache_trim(programs->session->cache, 0);
-    return open_all(programs);
+    return OK;
+}
+
+enum status programs_end(struct programs *programs)
+{
+    TRY(share_parameters(programs));
+    return free_memory(programs);
 }
 
 enum status programs_reopen(struct programs *programs)
 {
-    TRY(programs_end(programs));
-    TRY(replan(programs));
-    return share_total(programs, OK);
+    return open_all(programs);
+}
+
+static enum status replan(struct programs *programs)
+{
+    TRY(free_memory(programs));
+    return open_all(programs);
 }
 
 /* OK if it is so on all ranks. */

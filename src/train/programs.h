@@ -17,12 +17,15 @@ struct programs {
  * with a message: what is recomputed changes, but no bit of the results. NO_DEVICE, with a table, if nothing
  * fits. */
 enum status programs_open(struct session *session, struct store *store, struct programs *programs);
+
+/* Sets most_bytes; called by all ranks once all have opened their programs. */
+enum status programs_share_total(struct programs *programs);
 void programs_close(struct programs *programs);     /* accepts a zeroed or half-built struct */
 
-/* Closes them before the graph changes, while no step is in progress. Called by all ranks. */
+/* Closes them, before the graph changes or after, while no step is in progress. Called by all ranks. */
 enum status programs_end(struct programs *programs);
 
-/* Replans and reallocates after the graph has changed, while no step is in progress. */
+/* Plans and allocates again after programs_end; the total is to be shared again, too. */
 enum status programs_reopen(struct programs *programs);
 
 /* Replans and reallocates for another memory.limit, from `where` (settings_where), while no step is in

@@ -216,9 +216,10 @@ static enum status share_algorithms(struct comm *comm, int root, struct device *
 {
     struct text own = {0};
     char *shared;
-    if (comm_rank(comm) == root) device->backend->autotuner.save(device, &own);
+    const struct device_autotuner *autotuner = &device->backend->autotuner;
+    if (autotuner->save && comm_rank(comm) == root) autotuner->save(device, &own);
     enum status status = ranks_share_text(comm, root, own.data, &shared);
-    if (status == OK && shared && comm_rank(comm) != root) device->backend->autotuner.load(device, shared);
+    if (status == OK && shared && comm_rank(comm) != root) autotuner->load(device, shared);
     text_free(&own);
     free(shared);
     return status;
@@ -227,14 +228,13 @@ static enum status share_algorithms(struct comm *comm, int root, struct device *
 enum status ranks_receive_algorithms(struct comm *comm, int stages, struct device *device)
 {
     int taken = comm_rank(comm) < stages ? comm_rank(comm) : stages;
-    if (!device->backend->autotuner.load) return OK;
     for (int root = 0; root < taken; root++) TRY(share_algorithms(comm, root, device));
     return OK;
 }
 
 enum status ranks_send_algorithms(struct comm *comm, int stages, struct device *device)
 {
-    if (comm_count(comm) == 1 || !device->backend->autotuner.save) return OK;
+    if (comm_count(comm) == 1) return OK;
     for (int root = comm_rank(comm); root < stages; root++) TRY(share_algorithms(comm, root, device));
     return OK;
 }

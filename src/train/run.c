@@ -280,9 +280,11 @@ static void open_health(struct run *run)
 static enum status reopen(struct run *run)
 {
     const struct session *session = run->session;
+    TRY(programs_end(&run->programs));
     TRY(ranks_receive_algorithms(session->comm, session->hyper.stages, session->device));
     TRY(programs_reopen(&run->programs));
     TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
+    TRY(programs_share_total(&run->programs));
     run->state = *exec_state(run->programs.training.exec);
     return OK;
 }
@@ -360,6 +362,7 @@ enum status run_begin(struct run *run)
     TRY(probe_open(session, &run->store));
     TRY(programs_open(session, &run->store, &run->programs));
     TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
+    TRY(programs_share_total(&run->programs));
     run->state = *exec_state(run->programs.training.exec);
     TRY(run_freeze(run));
     run->size = (struct image_size){session->data.train.h, session->data.train.w};
