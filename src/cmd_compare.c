@@ -31,6 +31,7 @@ struct comparison {
     int count;
     struct row *rows;            /* differences; from `results` on, results */
     int row_count, results;
+    bool repeated;               /* one configuration, with other folds or seeds */
 };
 
 static void row_free(const struct comparison *all, struct row *row)
@@ -124,11 +125,21 @@ static void add_start(struct comparison *all)
     }
 }
 
-/* Accuracies on different images do not compare. */
+/* To be asked while the rows are settings. */
+static bool are_repetitions(const struct comparison *all)
+{
+    for (int r = 0; r < all->row_count; r++)
+        if (strcmp(all->rows[r].name, "data.fold") != 0 && strcmp(all->rows[r].name, "run.seed") != 0)
+            return false;
+    return all->row_count > 0;
+}
+
+/* Accuracies on different images do not compare, but those of folds have a mean. */
 static void warn_of_val_sets(const struct comparison *all, char **names)
 {
     const char *first = "";
     int of = 0;
+    if (all->repeated) return;
     for (int i = 0; i < all->count; i++) {
         const char *set = records_start_text(&all->runs[i], "val_set");
         if (!*set || strcmp(set, first) == 0) continue;
@@ -205,6 +216,26 @@ static void describe_end(const struct run_records *run, struct text *out)
 {
     const char *reason = json_string_value(json_object_get(run->end, "reason"));
     text_add(out, "%s", reason ? reason : "not ended");
+}
+
+/* The mean of all runs' best epochs, and the standard deviation; nothing if a run has none. */
+static void describe_mean(const struct comparison *all, struct text *out)
+{
+    char mean[TEXT_NUMBER], deviation[TEXT_NUMBER];
+    const struct task_metric *metric = NULL;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < all->count; i++) {
+        const char *key = NULL;
+        int64_t best = records_best_epoch(&all->runs[i]);
+        metric = records_metric(&all->runs[i], &key);
+        if (best < 0) return;
+        double value = records_column(&all->runs[i].epochs, key)[best], before = sum / fmax(i, 1);
+        sum += value;
+        squares += (value - before) * (value - sum / (i + 1));
+    }
+    text_add(out, "mean of %d: %s, standard deviation %s", all->count,
+             task_metric_text(metric, sum / all->count, mean),
+             task_metric_text(metric, sqrt(squares / (all->count - 1)), deviation));
 }
 
 static void add_results(struct comparison *all)
@@ -331,12 +362,29 @@ static void add_curves(const struct comparison *all, char **names, struct text *
     text_add(out, "</div>\n");
 }
 
+static void add_mean(const struct comparison *all, struct text *page)
+{
+    struct text mean = {0};
+    if (all->repeated) describe_mean(all, &mean);
+    if (mean.data) text_add(page, "<p>%s</p>\n", mean.data);
+    text_free(&mean);
+}
+
+static void print_mean(const struct comparison *all)
+{
+    struct text mean = {0};
+    if (all->repeated) describe_mean(all, &mean);
+    if (mean.data) printf("\n%s\n", mean.data);
+    text_free(&mean);
+}
+
 static enum status write_page(const struct comparison *all, char **names, const char *path)
 {
     struct text page = {0};
     html_begin(&page, TITLE);
     text_add(&page, "<h1>Runs compared</h1>\n");
     add_table(all, names, &page);
+    add_mean(all, &page);
     add_curves(all, names, &page);
     html_end(&page);
     enum status status = atomic_file_write(&directory_working, path, page.data, page.length);
@@ -359,9 +407,11 @@ static enum status compare_run(struct cmd *cmd)
         status = open_run(names[all.count], all.count, &all);
     if (status == OK) {
         for (int i = 0; i < all.count; i++) add_settings(&all, i);
+        all.repeated = are_repetitions(&all);
         add_start(&all);
         add_results(&all);
         print_table(&all, names);
+        print_mean(&all);
         warn_of_val_sets(&all, names);
         if (cmd->output) status = write_page(&all, names, cmd->output);
     }

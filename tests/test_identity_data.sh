@@ -281,7 +281,7 @@ ok "weights of a run without a holdout" says 0 "12 of the 12 validation images a
     hold -s model.weights=all
 
 # Folds.
-fold() { "$AMPTRAIN" -q -c pictures.ini -s data.val_fraction=0 -s run.max_steps=1 -s run.report=no "$@"; }
+fold() { "$AMPTRAIN" -q -c pictures.ini -s data.val_fraction=0 -s train.epochs=1 -s run.report=no "$@"; }
 in_folds() {
     for number in 1 2 3; do
         fold -s data.fold=$number/3 -o fold-$number &&
@@ -292,8 +292,20 @@ in_folds() {
     [ "$(cat fold-?/metrics.jsonl | sed -n 's/.*"val_set":"\([^"]*\).*/\1/p' | sort -u | wc -l)" = 3 ]
 }
 ok "folds of a data set" in_folds
-ok "... are other images each" says 0 "fold-1 and fold-2 were validated on different images" \
-    "$AMPTRAIN" compare fold-1 fold-2 fold-3
+# Folds are no less comparable for their different images: they have a mean and a standard deviation.
+averaged() {
+    "$AMPTRAIN" compare fold-1 fold-2 fold-3 -o folds.html >folds.txt 2>folds.err &&
+        grep -q "<p>mean of 3: " folds.html && ! grep -q "different images" folds.err || return 1
+    sed -n 's/.*"val_top1":\([0-9.e-]*\).*/\1/p' fold-?/metrics.jsonl | awk '
+        { n++; sum += $1; squares += $1 * $1 }
+        END { mean = sum / n; printf "mean of %d: %.2f %%, standard deviation %.2f %%\n", n, 100 * mean,
+                  100 * sqrt((squares - n * mean * mean) / (n - 1)) }' >wanted.txt
+    grep "^mean of" folds.txt >words && cmp words wanted.txt
+}
+ok "... have a mean" averaged
+fold -s data.fold=1/3 -s optimizer.lr=0.01 -o other
+ok "... but not with another configuration" says 0 "fold-2 and other were validated on different images" \
+    "$AMPTRAIN" compare fold-2 other
 for wrong in 0/3 4/3 1/1 1/1001 1 /3 1/ x/3 1/3x 99999999999999999999/3; do
     ok "data.fold=$wrong" says 2 "data.fold: must be K/N" fold -s data.fold=$wrong
 done
