@@ -3,8 +3,7 @@
  *   1. If a single instruction needs more than the arena may have, nothing can fit: 4.
  *   2. All activations are kept; with strategy keep, all but those whose recomputation costs next to nothing.
  *   3. The cheapest recomputation whose live bytes fit is planned. While the arena exceeds the room, as
- *      packing and streams cost some, the limit is lowered by the excess. Then the same with any
- *      recomputation that fits.
+ *      packing and streams cost some, the limit is lowered by the excess.
  *   4. The minimum-memory choice (minimum.h), whatever it costs. The caller refuses it if that is too large.
  *
  * Each choice is planned on all streams, and on fewer if it does not fit. One that fits on fewer is at last
@@ -144,18 +143,17 @@ static enum status try_limit(struct fitting *f, const struct recompute_goal *goa
     return try_choice(f, narrow, arena);
 }
 
-/* 3, for the cheapest choices or any. A choice's forecast assumes one stream, perfect packing and
- * forward's workspaces. *can: a choice's live bytes met the limit. */
-static enum status search_limits(struct fitting *f, bool light, bool any, bool *can)
+/* 3, for the cheapest choices, or with `fit_any` for any. A choice's forecast assumes one stream, perfect
+ * packing and forward's workspaces. */
+static enum status search_limits(struct fitting *f, bool light)
 {
-    struct recompute_goal goal = {.limit = f->room, .light = light, .any = any, .work = RECOMPUTE_WORK};
+    struct recompute_goal goal = {.limit = f->room, .light = light, .any = f->options->fit_any,
+                                  .work = RECOMPUTE_WORK};
     int64_t arena;
     bool met = true;
-    *can = false;
     for (int t = 0; t < TRIES && goal.limit > 0 && met && !choice_fits(f); t++) {
         TRY(try_limit(f, &goal, t + 1 == TRIES, &met, &arena));
         goal.limit -= arena - f->room + f->room / 1000;
-        *can = *can || met;
     }
     return OK;
 }
@@ -173,12 +171,10 @@ static enum status try_minimum(struct fitting *f)
     return status;
 }
 
-/* 3 and 4; with `fit_any` only any choices. Both searches are the same if not even the first limit is met. */
+/* 3 and 4. */
 static enum status fit_search(struct fitting *f, bool light)
 {
-    bool can = true;
-    if (!f->options->fit_any) TRY(search_limits(f, light, false, &can));
-    if (!choice_fits(f) && can) TRY(search_limits(f, light, true, &can));
+    TRY(search_limits(f, light));
     return choice_fits(f) ? OK : try_minimum(f);
 }
 
