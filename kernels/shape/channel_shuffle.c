@@ -36,8 +36,8 @@ static void shuffle_pixel(const struct tensor *to, const struct tensor *from, in
     int64_t each = to->shape.c / groups;
     switch (dtype_bytes(to->dtype)) {
     case 2: SHUFFLE(uint16_t) return;
-    case 4: SHUFFLE(uint32_t) return;
-    default: SHUFFLE(uint64_t)
+    case 4: SHUFFLE(float) return;
+    default: SHUFFLE(double)
     }
 }
 

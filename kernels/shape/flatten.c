@@ -37,8 +37,8 @@ static void transpose(const struct tensor *to, const struct tensor *from, int64_
 {
     switch (dtype_bytes(to->dtype)) {
     case 2: TRANSPOSE(uint16_t) return;
-    case 4: TRANSPOSE(uint32_t) return;
-    default: TRANSPOSE(uint64_t)
+    case 4: TRANSPOSE(float) return;
+    default: TRANSPOSE(double)
     }
 }
 
