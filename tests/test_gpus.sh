@@ -30,6 +30,11 @@ for wire in fp32 storage; do
     ok "... two" equals wide.$wire -s train.accumulate=2 $wide
     ok "... two stages, gpipe" equals stages.$wire $pipeline -s parallel.schedule=gpipe $wide
 done
+muon="-s model.file=wide.ini -s optimizer.name=muon -s optimizer.lr=0.01"
+rm -rf alone
+ok "muon, one GPU" train alone -s run.max_steps=12 -s train.accumulate=4 $muon
+ok "... two, which share matrices" equals muon -s train.accumulate=2 $muon
+ok "... two stages" equals muon.stages $pipeline -s parallel.schedule=gpipe $muon
 rm -rf alone
 ok "one GPU" train alone -s run.max_steps=12 -s train.accumulate=4
 mv alone done

@@ -490,7 +490,7 @@ struct seat {
     struct optimizer_state state;
 };
 
-static enum status meet(void *context, const void *from, void *to, size_t bytes)
+static enum status meet(void *context, const void *from, void *to, size_t bytes, void *stream)
 {
     struct seat *seat = context;
     seat->meeting->from[seat->rank] = from;
@@ -582,9 +582,10 @@ static void test_ranks_share_matrices(void **state)
 /* The part that ranks exchange lies behind what the largest needs. */
 static void test_bytes_of_shared_matrices(void **state)
 {
-    assert_int_equal(matrix_sharing_bytes(40, 2800, 1), 0);
-    assert_int_equal(matrix_sharing_bytes(0, 2800, 3), 0);
-    assert_int_equal(matrix_sharing_bytes(40, 2800, 3), 3 * 64 * 96 * 4);
+    assert_int_equal(matrix_sharing_bytes(40, 2800, 1, F32), 0);
+    assert_int_equal(matrix_sharing_bytes(0, 2800, 3, F32), 0);
+    assert_int_equal(matrix_sharing_bytes(40, 2800, 3, F32), 3 * 64 * 96 * 4);
+    assert_int_equal(matrix_sharing_bytes(40, 2800, 3, BF16), 3 * 64 * 96 * 2);
 }
 
 static void test_no_such_optimizer(void **state)

@@ -32,6 +32,7 @@ struct network {
     struct update_rates *rates;
     struct optimizer_param params[PARAMS];        /* in `memory` */
     struct update_average averages[STATISTICS];
+    struct matrix_sharing *sharing;               /* NULL: none */
     struct update update;
 };
 
@@ -142,6 +143,7 @@ struct plan {
     const struct scaler_settings *scaling;
     int stop_at;
     bool low, average;
+    const struct matrix_ranks *ranks;             /* NULL: no others */
 };
 
 static struct network *network_open(struct device *device, const struct plan *plan)
@@ -172,6 +174,7 @@ static struct network *network_open(struct device *device, const struct plan *pl
     update->rates = n->rates;
     update->device = device;
     update->stream = backend->stream(device, 0);
+    if (plan->ranks) update->sharing = n->sharing = matrix_sharing_open(plan->ranks, n->params, PARAMS);
     assert_int_equal(n->code->open(update), OK);
     return n;
 }
@@ -181,6 +184,7 @@ static void network_close(struct network *n)
     const struct device_backend *backend = n->device->backend;
     n->code->close(&n->update);
     assert_null(n->update.tables);
+    matrix_sharing_close(n->sharing);
     backend->memory.free(n->device, n->memory, n->bytes);
     backend->memory.host_free(n->device, n->rates, sizeof *n->rates);
     free(n->host);
@@ -426,7 +430,7 @@ static void follow_reference(struct device *device, const struct plan *plan)
 static void every_optimizer(struct device *device)
 {
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
-        struct plan plan = {(*o)->name, settings_of(*o), &dynamic, 0, false, false};
+        struct plan plan = {(*o)->name, settings_of(*o), &dynamic, 0, false, false, NULL};
         follow_reference(device, &plan);
         plan.settings.clip_norm = 2;
         plan.settings.ema = 0.9;
@@ -446,7 +450,7 @@ static void test_steps_follow_the_reference(void **state)
 
 static struct plan full_plan(const char *optimizer)
 {
-    struct plan plan = {optimizer, settings_of(optimizer_find(optimizer)), &dynamic, 0, true, true};
+    struct plan plan = {optimizer, settings_of(optimizer_find(optimizer)), &dynamic, 0, true, true, NULL};
     plan.settings.ema = 0.5;
     plan.settings.clip_norm = 1;
     return plan;
@@ -597,6 +601,76 @@ static void test_the_same_bits_every_time(void **state)
     on_devices(repeats, false);
 }
 
+/* ---- Ranks that share matrices, one after another on one device ---- */
+
+#define RANKS 2
+#define STEPS 3
+#define EXCHANGES (2 * STEPS)   /* of three matrices */
+
+/* What each rank gives, which does not depend on the others' parts: recorded first. */
+struct tape {
+    struct device *device;
+    int rank, next;
+    bool plays;
+    void *parts[RANKS][EXCHANGES];
+};
+
+static enum status exchange(void *context, const void *from, void *to, size_t bytes, void *stream)
+{
+    struct tape *tape = context;
+    const struct device_backend *backend = tape->device->backend;
+    int k = tape->next++;
+    assert_true(k < EXCHANGES);
+    if (!tape->plays) {
+        void *part = tape->parts[tape->rank][k] = memory_new(bytes, 1);
+        TRY(backend->transfers.download(tape->device, 0, part, from, bytes));
+        return backend->synchronize(tape->device);
+    }
+    for (int r = 0; r < RANKS; r++)
+        if (r != tape->rank)
+            TRY(backend->transfers.upload(tape->device, 0, (char *)to + (size_t)r * bytes, tape->parts[r][k],
+                                          bytes));
+    return backend->synchronize(tape->device);
+}
+
+static struct network *run_rank(struct tape *tape, int rank, bool plays)
+{
+    const struct matrix_ranks ranks = {rank, RANKS, exchange, tape};
+    struct plan plan = full_plan("muon");
+    plan.ranks = &ranks;
+    tape->rank = rank;
+    tape->plays = plays;
+    tape->next = 0;
+    struct network *n = network_open(tape->device, &plan);
+    for (uint64_t step = 0; step < STEPS; step++) run_step(n, step, 30, 0);
+    assert_int_equal(tape->next, EXCHANGES);
+    return n;
+}
+
+static void shares(struct device *device)
+{
+    struct tape tape = {.device = device};
+    struct plan plan = full_plan("muon");
+    struct network *alone = network_open(device, &plan);
+    for (uint64_t step = 0; step < STEPS; step++) run_step(alone, step, 30, 0);
+    for (int rank = 0; rank < RANKS; rank++) network_close(run_rank(&tape, rank, false));
+    for (int rank = 0; rank < RANKS; rank++) {
+        struct network *n = run_rank(&tape, rank, true);
+        size_t scratch = (size_t)((char *)n->update.state - n->memory);
+        assert_memory_equal(n->host + scratch, alone->host + scratch, n->bytes - scratch);
+        network_close(n);
+    }
+    network_close(alone);
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int k = 0; k < EXCHANGES; k++) free(tape.parts[rank][k]);
+}
+
+static void test_ranks_share_matrices(void **state)
+{
+    (void)state;
+    on_devices(shares, false);
+}
+
 /* One captured graph, launched, does what queueing does: numbers of the update are the device's own. */
 static void launches_captured(struct device *device)
 {
@@ -659,6 +733,7 @@ int main(void)
         cmocka_unit_test(test_nothing_changes_after_too_many_overflows),
         cmocka_unit_test(test_rates_go_by_the_update),
         cmocka_unit_test(test_the_same_bits_every_time),
+        cmocka_unit_test(test_ranks_share_matrices),
         cmocka_unit_test(test_captured_updates),
         cmocka_unit_test(test_no_parameters),
     };

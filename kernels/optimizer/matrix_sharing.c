@@ -13,10 +13,15 @@ static int64_t floats_of(const struct optimizer_param *param)
     return orthogonal_layout(param->rows, param->count / param->rows).count;
 }
 
-int64_t matrix_sharing_bytes(int64_t rows, int64_t count, int ranks)
+int64_t matrix_sharing_bytes(int64_t rows, int64_t count, int ranks, enum dtype result)
 {
     if (ranks == 1 || rows == 0) return 0;
-    return ranks * orthogonal_layout(rows, count / rows).count * (int64_t)sizeof(float);
+    return ranks * orthogonal_layout(rows, count / rows).count * (int64_t)dtype_bytes(result);
+}
+
+int matrix_sharing_exchanges(const struct matrix_sharing *sharing)
+{
+    return (sharing->count + sharing->ranks.count - 1) / sharing->ranks.count;
 }
 
 /* By falling size, so that those which are orthogonalised at a time take as long. */
@@ -97,7 +102,7 @@ static enum status exchange(const struct round *round)
     const struct matrix_ranks *ranks = &round->sharing->ranks;
     float *all = round->sharing->gathered;
     return ranks->all_gather(ranks->context, all + ranks->rank * round->room, all,
-                             (size_t)round->room * sizeof *all);
+                             (size_t)round->room * sizeof *all, NULL);
 }
 
 static void end(const struct round *round, int i)

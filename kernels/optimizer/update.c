@@ -1,5 +1,4 @@
-/* update.c: a step's update on the CPU. Its `tables` are a struct matrix_sharing, which the caller may set
- * after open; NULL: ranks do not share the work on matrices. */
+/* update.c: a step's update on the CPU. */
 #include "kernels/optimizer/update.h"
 
 #include <string.h>
@@ -14,8 +13,6 @@ static enum status update_open(struct update *update)
 
 static void update_close(struct update *update)
 {
-    matrix_sharing_close(update->tables);
-    update->tables = NULL;
 }
 
 static enum status update_count(const struct update *update)
@@ -57,7 +54,7 @@ static enum status update_apply(const struct update *update)
                                               .lr = update->rates->lr[k],
                                               .momentum = update->rates->momentum[k],
                                               .ema = update->rates->ema[k],
-                                              .sharing = update->tables};
+                                              .sharing = update->sharing};
     double squares = update->squares.stages > 0 ? squares_of(update)
                                                 : optimizer_squares(update->params, update->param_count);
     return optimizer_step(&options, squares, update->params, update->param_count, update->state);

@@ -474,7 +474,9 @@ template <class Rule> static enum status update_run(const struct update *update,
 
 /* A matrix: its chunks, and where its parts lie. */
 struct update_matrix {
+    int param;                 /* of the update */
     int first, chunks;
+    int64_t count;
     float *input;              /* what is orthogonalised */
     __nv_bfloat16 *x;          /* the same, divided by its norm */
     char *scratch;
@@ -535,17 +537,64 @@ matrix_apply_kernel(const struct update_job job, const struct update_matrix matr
     }
 }
 
+/* Momentum advances; if another rank orthogonalises, `orthogonal` is NULL. */
+static enum status matrix_begin(const struct update *update, const struct update_job *job,
+                                const struct update_matrix *matrix, const __nv_bfloat16 **orthogonal)
+{
+    cudaStream_t stream = (cudaStream_t)update->stream;
+    matrix_advance_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix);
+    if (orthogonal) {
+        matrix_scale_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix);
+        TRY(orthogonalizer_run(matrix->orthogonalizer, update->device, update->stream, matrix->scratch,
+                               orthogonal));
+    }
+    return cuda_status(update->device, cudaGetLastError(), "starting the update of a matrix");
+}
+
+static enum status matrix_end(const struct update *update, const struct update_job *job,
+                              const struct update_matrix *matrix, const __nv_bfloat16 *orthogonal)
+{
+    cudaStream_t stream = (cudaStream_t)update->stream;
+    matrix_apply_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix, orthogonal);
+    return cuda_status(update->device, cudaGetLastError(), "updating a matrix");
+}
+
 static enum status matrix_run(const struct update *update, const struct update_job *job,
                               const struct update_matrix *matrix)
 {
-    cudaStream_t stream = (cudaStream_t)update->stream;
     const __nv_bfloat16 *orthogonal;
-    matrix_advance_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix);
-    matrix_scale_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix);
-    TRY(orthogonalizer_run(matrix->orthogonalizer, update->device, update->stream, matrix->scratch,
-                           &orthogonal));
-    matrix_apply_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix, orthogonal);
-    return cuda_status(update->device, cudaGetLastError(), "starting the update of a matrix");
+    TRY(matrix_begin(update, job, matrix, &orthogonal));
+    return matrix_end(update, job, matrix, orthogonal);
+}
+
+/* As many matrices as there are ranks; each has `room` numbers of what is exchanged. */
+struct matrix_round {
+    const struct update_matrix *const *matrices;
+    int count;
+    int64_t room;
+    __nv_bfloat16 *gathered;
+};
+
+static enum status round_run(const struct update *update, const struct update_job *job,
+                             const struct matrix_round *round)
+{
+    const struct matrix_ranks *ranks = &update->sharing->ranks;
+    __nv_bfloat16 *own = round->gathered + ranks->rank * round->room;
+    for (int i = 0; i < round->count; i++) {
+        const struct update_matrix *matrix = round->matrices[i];
+        const __nv_bfloat16 *made = NULL;
+        TRY(matrix_begin(update, job, matrix, i == ranks->rank ? &made : NULL));
+        if (!made) continue;
+        TRY(cuda_status(update->device,
+                        cudaMemcpyAsync(own, made, (size_t)matrix->count * sizeof *own,
+                                        cudaMemcpyDeviceToDevice, (cudaStream_t)update->stream),
+                        "copying a matrix"));
+    }
+    TRY(ranks->all_gather(ranks->context, own, round->gathered, (size_t)round->room * sizeof *own,
+                          update->stream));
+    for (int i = 0; i < round->count; i++)
+        TRY(matrix_end(update, job, round->matrices[i], round->gathered + i * round->room));
+    return OK;
 }
 
 static const struct {
@@ -597,6 +646,7 @@ struct update_tables {
     size_t bytes;
     struct update_matrix *matrices;
     int matrix_count;
+    const struct update_matrix **ordered;    /* as ranks share them; NULL: they do not */
 };
 
 template <class V> static V *moved(V *from, int64_t elements) { return from ? from + elements : NULL; }
@@ -724,11 +774,41 @@ static enum status matrices_open(const struct update *update, struct update_tabl
             tables->matrices = (struct update_matrix *)memory_resize(
                 tables->matrices, (size_t)tables->matrix_count + 1, sizeof *tables->matrices);
             struct update_matrix *matrix = &tables->matrices[tables->matrix_count++];
-            *matrix = {first, chunks, (float *)(scratch + rooms.input), (__nv_bfloat16 *)(scratch + rooms.x),
-                       scratch, NULL};
+            *matrix = {i, first, chunks, param->count, (float *)(scratch + rooms.input),
+                       (__nv_bfloat16 *)(scratch + rooms.x), scratch, NULL};
             TRY(orthogonalizer_open(update->device, param->rows, columns, &matrix->orthogonalizer));
         }
         first += chunks;
+    }
+    return OK;
+}
+
+static void matrices_order(const struct update *update, struct update_tables *tables)
+{
+    const struct matrix_sharing *sharing = update->sharing;
+    if (!sharing) return;
+    tables->ordered = (const struct update_matrix **)memory_new((size_t)sharing->count,
+                                                                sizeof *tables->ordered);
+    for (int i = 0; i < sharing->count; i++)
+        for (int k = 0; k < tables->matrix_count; k++)
+            if (tables->matrices[k].param == sharing->order[i]) tables->ordered[i] = &tables->matrices[k];
+}
+
+/* The results lie behind what the products need. */
+static enum status matrices_run(const struct update *update, const struct update_job *job,
+                                const struct update_tables *tables)
+{
+    const struct matrix_sharing *sharing = update->sharing;
+    int ranks = sharing ? sharing->ranks.count : 1;
+    for (int i = 0; i < tables->matrix_count && !sharing; i++)
+        TRY(matrix_run(update, job, &tables->matrices[i]));
+    for (int i = 0; sharing && i < sharing->count; i += ranks) {
+        const struct optimizer_param *first = &update->params[sharing->order[i]];
+        struct matrix_round round = {tables->ordered + i, sharing->count - i,
+                                     orthogonal_layout(first->rows, first->count / first->rows).count,
+                                     (__nv_bfloat16 *)((char *)sharing->gathered + UPDATE_PRODUCT_BYTES)};
+        if (round.count > ranks) round.count = ranks;
+        TRY(round_run(update, job, &round));
     }
     return OK;
 }
@@ -746,6 +826,7 @@ static enum status update_open(struct update *update)
     job->stop_at = update->stop_at;
     job->state = update->state;
     TRY(matrices_open(update, tables));
+    matrices_order(update, tables);
     return lists_open(update, tables);
 }
 
@@ -756,6 +837,7 @@ static void update_close(struct update *update)
     if (tables->memory) device_release(update->device, tables->memory, tables->bytes);
     for (int i = 0; i < tables->matrix_count; i++) orthogonalizer_close(tables->matrices[i].orthogonalizer);
     free(tables->matrices);
+    free(tables->ordered);
     free(tables);
     update->tables = NULL;
 }
@@ -773,8 +855,7 @@ static enum status update_apply(const struct update *update)
     struct update_job job = tables->job;
     job.rates = update->rates;
     TRY(tables->run(update, &job));
-    for (int i = 0; i < tables->matrix_count; i++) TRY(matrix_run(update, &job, &tables->matrices[i]));
-    return OK;
+    return matrices_run(update, &job, tables);
 }
 
 static enum status update_average(const struct update *update)

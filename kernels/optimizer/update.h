@@ -4,7 +4,7 @@
 
 #include "base/anywhere.h"
 #include "kernels/op.h"
-#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/matrix_sharing.h"
 
 /* Rates of the update after `updates` applied ones, and of the next one: when a step is queued while the
  * preceding one runs, it is not known yet whether that one will be applied. The index is state->updates -
@@ -55,6 +55,7 @@ struct update {
     const struct update_average *averages;
     int average_count;
     struct update_squares squares;            /* `first`: host memory, as the arrays */
+    const struct matrix_sharing *sharing;     /* NULL: ranks do not share the work on matrices */
     int stop_at;                              /* value of floor_overflows at which changes end; 0: never */
     struct optimizer_state *state;            /* device */
     float *scale;                             /* device: the loss scale of this step, set by count */

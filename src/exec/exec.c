@@ -223,6 +223,7 @@ void exec_close(struct exec *exec)
     if (!exec) return;
     if (exec->started > exec->collected) exec->device->backend->synchronize(exec->device);
     if (exec->updates) exec->update_code->close(&exec->update);
+    matrix_sharing_close(exec->sharing);
     for (int s = 0; s < exec->depth; s++) slot_close(exec, &exec->slots[s]);
     if (exec->exchanges) exec->options.replicas->exchange->share(exec->options.replicas, NULL, 0);
     if (exec->arena_bytes > 0) device_release(exec->device, exec->arena, (size_t)exec->arena_bytes);

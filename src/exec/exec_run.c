@@ -281,6 +281,10 @@ static enum status compare_places(const struct exec *exec, int *exchanges)
         ++*exchanges;
         text_add(&places, "%s at %" PRId64 "\n", at->name, exec->compiled->plan.offsets[operand_y(at)]);
     }
+    if (exec->sharing) {
+        *exchanges += matrix_sharing_exchanges(exec->sharing);
+        text_add(&places, "matrices at %td\n", (char *)exec->sharing->gathered - (char *)exec->arena);
+    }
     enum status status = compare_texts(exec->options.replicas, places.data);
     text_free(&places);
     return status;

@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "comm/comm.h"
 #include "exec/exec_parts.h"
-#include "kernels/optimizer/matrix_sharing.h"
 
 static void *state_of(const struct exec *exec, size_t offset)
 {
@@ -219,20 +218,18 @@ static const struct update_code *update_on(enum device_kind kind)
     return NULL;
 }
 
-static enum status gather(void *context, const void *from, void *to, size_t bytes)
+static enum status gather(void *context, const void *from, void *to, size_t bytes, void *stream)
 {
     struct comm *comm = context;
-    return comm->exchange->all_gather(comm, from, to, bytes, NULL);
+    return comm->exchange->all_gather(comm, from, to, bytes, stream);
 }
 
-/* GPUs each orthogonalise all matrices. */
-static void share_matrices(struct exec *exec)
+static struct matrix_sharing *share_matrices(const struct exec *exec)
 {
     struct comm *comm = exec->options.replicas;
-    bool alone = comm_count(comm) == 1 || exec->device->backend->kind != DEVICE_CPU;
-    if (alone || !exec->options.optimizer->has_matrices) return;
     const struct matrix_ranks ranks = {comm_rank(comm), comm_count(comm), gather, comm};
-    exec->update.tables = matrix_sharing_open(&ranks, exec->params, exec->param_count);
+    if (ranks.count == 1 || !exec->options.optimizer->has_matrices) return NULL;
+    return matrix_sharing_open(&ranks, exec->params, exec->param_count);
 }
 
 enum status update_open(struct exec *exec, struct text *shortage)
@@ -242,17 +239,18 @@ enum status update_open(struct exec *exec, struct text *shortage)
     averages_open(exec);
     TRY(scale_open(exec));
     exec->update_code = update_on(exec->device->backend->kind);
+    exec->sharing = share_matrices(exec);
     exec->update = (struct update){
         .optimizer = options->optimizer, .settings = options->optimizer_settings, .scaling = options->scaling,
         .params = exec->params, .param_count = exec->param_count,
         .averages = exec->averages, .average_count = exec->average_count, .squares = squares_open(exec),
-        .stop_at = options->stop_at, .state = state_of(exec, 0), .scale = exec->scale,
+        .sharing = exec->sharing, .stop_at = options->stop_at,
+        .state = state_of(exec, 0), .scale = exec->scale,
         .device = exec->device, .stream = exec->device->backend->stream(exec->device, 0),
     };
     exec->updates = true;
     enum status status = exec->update_code->open(&exec->update);
     if (status == NO_DEVICE && shortage)
         text_add(shortage, "the device has too little memory left for the update");
-    if (status == OK) share_matrices(exec);
     return status;
 }

@@ -186,7 +186,7 @@ static bool has_soft_targets(const struct session *session, bool training)
     return session->data.target != TARGET_CLASS || (training && made);
 }
 
-/* Matrices are updated one after another; on the CPU, ranks share them. */
+/* Matrices are updated one after another; ranks share them. */
 static int64_t update_workspace(const struct session *session)
 {
     const struct graph *graph = &session->graphs.training;
@@ -196,10 +196,10 @@ static int64_t update_workspace(const struct session *session)
         int64_t count = shape_count(graph->params[i].spec.shape), rows = graph->params[i].rows;
         int64_t bytes = optimizer_scratch(session->hyper.optimizer, rows, count);
         most = bytes > most ? bytes : most;
-        bytes = bytes > 0 && !cuda ? matrix_sharing_bytes(rows, count, session->hyper.replicas) : 0;
+        if (bytes > 0) bytes = matrix_sharing_bytes(rows, count, session->hyper.replicas, cuda ? BF16 : F32);
         shared = bytes > shared ? bytes : shared;
     }
-    return most + (most > 0 && cuda ? UPDATE_PRODUCT_BYTES : shared);
+    return most + shared + (most > 0 && cuda ? UPDATE_PRODUCT_BYTES : 0);
 }
 
 struct compile_options step_options(const struct session *session, enum step_kind kind)
