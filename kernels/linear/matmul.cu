@@ -54,21 +54,50 @@ static bool describe_operation(struct matmul *matmul)
              attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask, sizeof mask)));
 }
 
-static bool describe_matrix(cublasLtMatrixLayout_t *layout, enum dtype dtype, bool turned, int64_t rows,
-                            int64_t columns)
+/* Numbers from a matrix of a batch to the next one. */
+static int64_t stride_of(const struct matmul_problem *p, int64_t numbers)
+{
+    return div_up(numbers, p->unit) * p->unit;
+}
+
+/* Of all matrices of the batch. */
+static int64_t numbers_of(const struct matmul_problem *p, int64_t numbers)
+{
+    return p->batch > 1 ? p->batch * stride_of(p, numbers) : numbers;
+}
+
+static bool batch_set(cublasLtMatrixLayout_t layout, int count)
+{
+    int32_t batch = count;
+    return !cublaslt()->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                                         sizeof batch);
+}
+
+static bool describe_batch(const struct matmul_problem *p, cublasLtMatrixLayout_t layout, int64_t numbers)
+{
+    int64_t stride = p->batch > 1 ? stride_of(p, numbers) : 0;
+    return p->batch <= 1 ||
+           (batch_set(layout, p->batch) &&
+            !cublaslt()->cublasLtMatrixLayoutSetAttribute(
+                layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
+}
+
+static bool describe_matrix(const struct matmul_problem *p, cublasLtMatrixLayout_t *layout, enum dtype dtype,
+                            bool turned, int64_t rows, int64_t columns)
 {
     int64_t down = turned ? columns : rows, across = turned ? rows : columns;
     return !cublaslt()->cublasLtMatrixLayoutCreate(layout, cublaslt_type(dtype), (uint64_t)down,
-                                                   (uint64_t)across, down);
+                                                   (uint64_t)across, down) &&
+           describe_batch(p, *layout, rows * columns);
 }
 
 /* All but the algorithm. */
 static bool describe(struct matmul *matmul)
 {
     const struct matmul_problem *p = &matmul->problem;
-    return describe_operation(matmul) && describe_matrix(&matmul->a, p->factor, p->turn_a, p->m, p->k) &&
-           describe_matrix(&matmul->b, p->factor, p->turn_b, p->k, p->n) &&
-           describe_matrix(&matmul->d, p->result, false, p->m, p->n);
+    return describe_operation(matmul) && describe_matrix(p, &matmul->a, p->factor, p->turn_a, p->m, p->k) &&
+           describe_matrix(p, &matmul->b, p->factor, p->turn_b, p->k, p->n) &&
+           describe_matrix(p, &matmul->d, p->result, false, p->m, p->n);
 }
 
 static void undescribe(struct matmul *matmul)
@@ -98,6 +127,8 @@ enum status matmul_run(const struct matmul *matmul, const struct call *call,
     const void *c = at->c ? at->c : at->d;
     if (p->bias) attribute_set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
     if (p->mask) attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at->mask, sizeof at->mask);
+    int batch = at->batch > 0 ? at->batch : p->batch;
+    if (p->batch > 1) batch_set(matmul->a, batch), batch_set(matmul->b, batch), batch_set(matmul->d, batch);
     cublasStatus_t error = cublaslt()->cublasLtMatmul(
         matmul->handle, matmul->operation, &at->alpha, at->a, matmul->a, at->b, matmul->b, &beta, c,
         matmul->d, at->d, matmul->d, &matmul->algorithm, at->scratch, matmul->scratch, stream_of(call));
@@ -139,8 +170,9 @@ int matmul_candidates(const struct matmul_library *library, const struct matmul_
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
     cublasLtMatmulPreference_t wish = NULL;
     uint64_t scratch = library->scratch;
-    uint32_t reductions =
-        problem->any_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t reductions = problem->batch > 1    ? CUBLASLT_REDUCTION_SCHEME_NONE
+                          : problem->any_order ? CUBLASLT_REDUCTION_SCHEME_MASK
+                                               : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const struct cublaslt *lt = cublaslt();
     int count = 0;
     if (!describe(&matmul) || lt->cublasLtMatmulPreferenceCreate(&wish) ||
@@ -210,8 +242,8 @@ static struct trial_rooms trial_rooms_of(const struct matmul_problem *p)
 {
     struct trial_rooms rooms = {.apart = p->result != p->factor};
     size_t size = dtype_bytes(p->factor);
-    rooms.d = workspace_align((size_t)(p->k * p->n) * size);
-    rooms.mask = rooms.d + (rooms.apart ? 0 : workspace_align((size_t)(p->m * p->n) * size));
+    rooms.d = workspace_align((size_t)numbers_of(p, p->k * p->n) * size);
+    rooms.mask = rooms.d + (rooms.apart ? 0 : workspace_align((size_t)numbers_of(p, p->m * p->n) * size));
     rooms.bytes = rooms.mask + (p->mask ? workspace_align((size_t)(p->m * p->n / 8)) : 0);
     return rooms;
 }
@@ -240,13 +272,15 @@ static const struct autotune_functions functions = {
 
 static char *matmul_key_new(const struct matmul_problem *p, const struct device *device)
 {
-    return text_format("%s, cuBLASLt %zu, matmul %s%s %s%s to %s%s%s%s%s %lld x %lld x %lld",
+    char batch[16] = "";
+    if (p->batch > 1) snprintf(batch, sizeof batch, " x %d", p->batch);
+    return text_format("%s, cuBLASLt %zu, matmul %s%s %s%s to %s%s%s%s%s %lld x %lld x %lld%s",
                        cuda_facts(device)->name, cublaslt()->cublasLtGetVersion(),
                        p->tf32 ? "tf32" : dtype_table[p->factor].name,
                        p->deterministic ? " deterministic" : "", p->turn_a ? "T" : "N", p->turn_b ? "T" : "N",
                        dtype_table[p->result].name, p->adds ? " added" : "", p->bias ? " bias" : "",
                        p->relu ? " relu" : "", p->mask ? " mask" : "", (long long)p->m, (long long)p->n,
-                       (long long)p->k);
+                       (long long)p->k, batch);
 }
 
 static enum status matmul_choose(const struct matmul_context *context, struct device *device, void **plan)
@@ -257,7 +291,7 @@ static enum status matmul_choose(const struct matmul_context *context, struct de
     struct autotune_problem problem = {
         .functions = &functions, .self = context, .device = device, .key = key,
         .deterministic = p->deterministic, .workspace_limit = MATMUL_SCRATCH, .phase = PHASE_FORWARD,
-        .dtype = p->factor, .x = shape_vector(p->m * p->k),
+        .dtype = p->factor, .x = shape_vector(numbers_of(p, p->m * p->k)),
         .y = shape_vector((int64_t)(rooms.bytes / dtype_bytes(p->factor))),
         .weight = {.rank = 2, .dim = {p->m, rooms.apart ? p->n : 1, 1, 1}}, .bias = true,
     };

@@ -7,6 +7,9 @@
 struct matmul_problem {
     enum dtype factor, result;   /* of A and B; of C, D and the bias */
     int64_t m, n, k;
+    int batch;                   /* so many products at a time, without bias and mask; 0: one. Each has the
+                                  * bits that it has in a smaller batch: none is split */
+    int64_t unit;                /* matrices of a batch begin at multiples of so many numbers */
     bool turn_a, turn_b;         /* A lies as k x m, B as n x k */
     bool adds;                   /* C; it may be D */
     bool bias, relu;             /* the bias has m numbers */
@@ -23,6 +26,7 @@ struct matmul_operands {
     float beta;                  /* c's factor; 0: it is 1 */
     void *d, *mask;
     float alpha;
+    int batch;                   /* of the problem's: the first so many; 0: all */
     void *scratch;               /* as matmul_scratch says */
     bool trial;                  /* a failure is not reported */
 };

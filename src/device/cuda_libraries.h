@@ -20,7 +20,7 @@ extern "C" {
 #define CUBLASLT_FUNCTIONS(X)                                                                              \
     X(cublasLtGetVersion) X(cublasLtGetStatusString) X(cublasLtCreate) X(cublasLtDestroy)                  \
     X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)             \
-    X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                                           \
+    X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)       \
     X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                                   \
     X(cublasLtMatmulPreferenceSetAttribute)                                                                \
     X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoCheck) X(cublasLtMatmul)
