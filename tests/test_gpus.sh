@@ -30,11 +30,19 @@ for wire in fp32 storage; do
     ok "... two" equals wide.$wire -s train.accumulate=2 $wide
     ok "... two stages, gpipe" equals stages.$wire $pipeline -s parallel.schedule=gpipe $wide
 done
-muon="-s model.file=wide.ini -s optimizer.name=muon -s optimizer.lr=0.01"
+# Three matrices of one size, which go together: three, or two and one.
+sed "s/^drop = .*/conv4 = conv conv3 filters=256 kernel=3 pad=1\nconv5 = conv conv4 filters=256 kernel=3 pad=1\n\
+drop = dropout conv5 rate=0.2/" wide.ini >deep.ini
+muon="-s model.file=deep.ini -s optimizer.name=muon -s optimizer.lr=0.01"
 rm -rf alone
 ok "muon, one GPU" train alone -s run.max_steps=12 -s train.accumulate=4 $muon
 ok "... two, which share matrices" equals muon -s train.accumulate=2 $muon
 ok "... two stages" equals muon.stages $pipeline -s parallel.schedule=gpipe $muon
+stop_and_go() {
+    train muon.stopped -s run.max_steps=7 -s train.accumulate=2 -s parallel.gpus=2 $muon &&
+        train muon.stopped -r -s run.max_steps=12 -s train.accumulate=4 $muon && same alone muon.stopped
+}
+ok "... two that are stopped, and one goes on" stop_and_go
 rm -rf alone
 ok "one GPU" train alone -s run.max_steps=12 -s train.accumulate=4
 mv alone done

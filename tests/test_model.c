@@ -660,6 +660,9 @@ static void test_hidden_matrices(void **state)
         if (graph.params[param].rows != expected[i].rows)
             fail_msg("%s has %d rows", expected[i].param, (int)graph.params[param].rows);
     }
+    assert_int_equal(graph.params[graph_find_param(&graph, "deep.weight")].alike, 2);
+    assert_int_equal(graph.params[graph_find_param(&graph, "hidden.weight")].alike, 1);
+    assert_int_equal(graph.params[graph_find_param(&graph, "fc.weight")].alike, 0);
     graph_free(&graph);
 }
 

@@ -209,7 +209,7 @@ static void check_matrix(int k, update *function)
     struct optimizer_param param = {
         .count = count, .rows = rows, .master = w, .gradient = gradient, .slots = {w + 2 * count},
         .decay = true,
-        .scratch = aligned_alloc(64, (size_t)(optimizer_scratch(muon, rows, count) + 63) / 64 * 64),
+        .scratch = aligned_alloc(64, (size_t)orthogonalize_scratch(rows, count / rows) * sizeof(float)),
     };
     for (int64_t i = 0; i < count; i++) w[i] = number(1, (uint64_t)i);
     for (int64_t t = 1; t <= 3; t++) {
@@ -536,7 +536,8 @@ static void *seat_run(void *of)
     struct optimizer_settings settings = muon->initial;
     settings.weight_decay = 0.1;
     settings.ema = 0.5;
-    struct matrix_sharing *sharing = seat->meeting ? matrix_sharing_open(&ranks, seat->params, SHARED) : NULL;
+    struct matrix_sharing *sharing = seat->meeting ? matrix_sharing_open(&ranks, false, seat->params, SHARED)
+                                                   : NULL;
     const struct optimizer_options options = {muon, &settings, &scaling, 0.02, 0.9, 1, sharing};
 #ifdef _OPENMP
     omp_set_num_threads(1);
@@ -579,13 +580,77 @@ static void test_ranks_share_matrices(void **state)
 #endif
 }
 
+static struct matrix_sharing *divide(int ranks, bool on_gpu, const struct optimizer_param *params, int count)
+{
+    const struct matrix_ranks of = {.count = ranks};
+    return matrix_sharing_open(&of, on_gpu, params, count);
+}
+
 /* The part that ranks exchange lies behind what the largest needs. */
 static void test_bytes_of_shared_matrices(void **state)
 {
-    assert_int_equal(matrix_sharing_bytes(40, 2800, 1, F32), 0);
-    assert_int_equal(matrix_sharing_bytes(0, 2800, 3, F32), 0);
-    assert_int_equal(matrix_sharing_bytes(40, 2800, 3, F32), 3 * 64 * 96 * 4);
-    assert_int_equal(matrix_sharing_bytes(40, 2800, 3, BF16), 3 * 64 * 96 * 2);
+    const struct optimizer_param params[] = {{.count = 50}, {.count = 2800, .rows = 40, .alike = 1}};
+    struct matrix_sharing *sharing = divide(1, false, params, COUNT(params));
+    int64_t alone = sharing->bytes;
+    assert_int_equal(alone, orthogonalize_scratch(40, 70) * 4);
+    matrix_sharing_close(sharing);
+    sharing = divide(3, false, params, COUNT(params));
+    assert_int_equal(sharing->gathered, alone);
+    assert_int_equal(sharing->bytes, alone + 3 * 64 * 96 * 4);
+    matrix_sharing_close(sharing);
+    sharing = divide(3, true, params, COUNT(params));
+    assert_int_equal(sharing->bytes - sharing->gathered, 3 * 2816 * 2);
+    matrix_sharing_close(sharing);
+    sharing = divide(3, true, params, 1);
+    assert_int_equal(sharing->bytes, 0);
+    assert_int_equal(matrix_sharing_rounds(sharing), 0);
+    matrix_sharing_close(sharing);
+}
+
+/* ViT-S: twelve of each size. */
+#define BLOCKS 12
+static void test_batches_of_equal_matrices(void **state)
+{
+    static const struct {
+        int64_t rows, columns;
+    } each[] = {{384, 1536}, {384, 384}, {1536, 384}, {1152, 384}};
+    struct optimizer_param params[BLOCKS * COUNT(each)];
+    int64_t bytes = INT64_MAX;
+    for (int i = 0; i < COUNT(params); i++) {
+        int64_t rows = each[i % COUNT(each)].rows;
+        params[i] = (struct optimizer_param){.rows = rows, .alike = BLOCKS,
+                                             .count = rows * each[i % COUNT(each)].columns};
+    }
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        struct matrix_sharing *sharing = divide(ranks, true, params, COUNT(params));
+        int share = (BLOCKS + ranks - 1) / ranks, done = 0;
+        assert_int_equal(sharing->batch_count, COUNT(each) * ((BLOCKS + share - 1) / share));
+        for (int i = 0; i < sharing->batch_count; i++) {
+            const struct matrix_batch *batch = &sharing->batches[i];
+            const struct optimizer_param *param = &params[sharing->order[batch->first]];
+            assert_int_equal(batch->first, done);
+            assert_in_range(batch->count, 1, share);
+            assert_int_equal(batch->bytes, batch->count * param->count * 2);
+            for (int k = 1; k < batch->count; k++) {
+                assert_int_equal(params[sharing->order[batch->first + k]].rows, param->rows);
+                assert_int_equal(params[sharing->order[batch->first + k]].count, param->count);
+            }
+            done += batch->count;
+        }
+        assert_int_equal(done, COUNT(params));
+        assert_true(sharing->gathered <= bytes);
+        bytes = sharing->gathered;
+        for (int r = 0; r < matrix_sharing_rounds(sharing); r++) {
+            const struct matrix_round round = matrix_sharing_round(sharing, r);
+            for (int i = 0; i < round.count; i++) assert_true(round.batches[i].bytes <= round.room);
+            assert_true(sharing->gathered + ranks * round.room <= sharing->bytes || ranks == 1);
+        }
+        matrix_sharing_close(sharing);
+    }
+    assert_int_equal(orthogonalize_batch(384, 1536, BLOCKS), BLOCKS);
+    assert_int_equal(orthogonalize_batch(384, 1536, 0), 1);
+    assert_int_equal(orthogonalize_batch(1024, 4096, BLOCKS), 2);
+    assert_int_equal(orthogonalize_batch(4096, 4096, BLOCKS), 1);
 }
 
 static void test_no_such_optimizer(void **state)
@@ -614,6 +679,7 @@ int main(void)
         cmocka_unit_test(test_weight_decay_spares_norms),
         cmocka_unit_test(test_ranks_share_matrices),
         cmocka_unit_test(test_bytes_of_shared_matrices),
+        cmocka_unit_test(test_batches_of_equal_matrices),
         cmocka_unit_test(test_no_such_optimizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

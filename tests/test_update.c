@@ -19,7 +19,7 @@
 
 /* ---- A small network's parameters, in one piece of memory on the device, with a copy on the host ---- */
 
-static const int64_t sizes[] = {70001, 1, 3, 24, 4096, 4097, 8191, 64};
+static const int64_t sizes[] = {70001, 1, 3, 24, 4096, 4097, 8191, 64, 4096, 4096};
 static const int64_t statistics[] = {4097, 5, 1};    /* the last one is a counter */
 #define PARAMS COUNT(sizes)
 #define STATISTICS COUNT(statistics)
@@ -32,7 +32,7 @@ struct network {
     struct update_rates *rates;
     struct optimizer_param params[PARAMS];        /* in `memory` */
     struct update_average averages[STATISTICS];
-    struct matrix_sharing *sharing;               /* NULL: none */
+    struct matrix_sharing *sharing;               /* of an optimizer with matrices */
     struct update update;
 };
 
@@ -44,10 +44,10 @@ static void *room(struct network *n, size_t bytes)
     return n->memory ? n->memory + at : NULL;
 }
 
-#define SCRATCH_BYTES ((size_t)UPDATE_PRODUCT_BYTES + (1 << 20))
+#define SCRATCH_BYTES ((size_t)33 << 20)
 
 /* Rows of those that muon takes for matrices: wide, square and tall. */
-static const int64_t rows_of[PARAMS] = {[3] = 4, [4] = 64, [7] = 16};
+static const int64_t rows_of[PARAMS] = {[3] = 4, [4] = 64, [7] = 16, [8] = 64, [9] = 64};
 
 static void network_place(struct network *n, const struct optimizer *optimizer, bool low, bool average)
 {
@@ -67,6 +67,7 @@ static void network_place(struct network *n, const struct optimizer *optimizer, 
         p->low_dtype = i % 2 ? BF16 : F16;
         if (low && i != 3) p->low = room(n, bytes / 2);
         p->rows = optimizer->has_matrices ? rows_of[i] : 0;
+        p->alike = rows_of[i] == 64 ? 3 : 1;
         p->scratch = scratch;
     }
     for (int i = 0; i < STATISTICS; i++) {
@@ -174,7 +175,12 @@ static struct network *network_open(struct device *device, const struct plan *pl
     update->rates = n->rates;
     update->device = device;
     update->stream = backend->stream(device, 0);
-    if (plan->ranks) update->sharing = n->sharing = matrix_sharing_open(plan->ranks, n->params, PARAMS);
+    if (update->optimizer->has_matrices) {
+        const struct matrix_ranks alone = {.count = 1};
+        update->sharing = n->sharing = matrix_sharing_open(plan->ranks ? plan->ranks : &alone,
+                                                           backend->kind != DEVICE_CPU, n->params, PARAMS);
+        assert_in_range(n->sharing->bytes, 1, SCRATCH_BYTES);
+    }
     assert_int_equal(n->code->open(update), OK);
     return n;
 }
@@ -488,7 +494,7 @@ static void overflows(struct device *device)
             assert_int_equal(host_state(n)->skipped_steps, step);
         }
         assert_int_equal(host_state(n)->updates, 1);
-        assert_true(host_state(n)->scaler.scale == 1024.0f / 256);
+        assert_true(host_state(n)->scaler.scale == 1024.0f / (1 << PARAMS));
         network_close(n);
     }
 }
@@ -605,14 +611,14 @@ static void test_the_same_bits_every_time(void **state)
 
 #define RANKS 2
 #define STEPS 3
-#define EXCHANGES (2 * STEPS)   /* of three matrices */
+#define MATRICES 5
 
 /* What each rank gives, which does not depend on the others' parts: recorded first. */
 struct tape {
     struct device *device;
     int rank, next;
     bool plays;
-    void *parts[RANKS][EXCHANGES];
+    void *parts[RANKS][MATRICES * STEPS];
 };
 
 static enum status exchange(void *context, const void *from, void *to, size_t bytes, void *stream)
@@ -620,7 +626,7 @@ static enum status exchange(void *context, const void *from, void *to, size_t by
     struct tape *tape = context;
     const struct device_backend *backend = tape->device->backend;
     int k = tape->next++;
-    assert_true(k < EXCHANGES);
+    assert_true(k < MATRICES * STEPS);
     if (!tape->plays) {
         void *part = tape->parts[tape->rank][k] = memory_new(bytes, 1);
         TRY(backend->transfers.download(tape->device, 0, part, from, bytes));
@@ -643,7 +649,7 @@ static struct network *run_rank(struct tape *tape, int rank, bool plays)
     tape->next = 0;
     struct network *n = network_open(tape->device, &plan);
     for (uint64_t step = 0; step < STEPS; step++) run_step(n, step, 30, 0);
-    assert_int_equal(tape->next, EXCHANGES);
+    assert_int_equal(tape->next, STEPS * matrix_sharing_rounds(n->sharing));
     return n;
 }
 
@@ -662,7 +668,7 @@ static void shares(struct device *device)
     }
     network_close(alone);
     for (int rank = 0; rank < RANKS; rank++)
-        for (int k = 0; k < EXCHANGES; k++) free(tape.parts[rank][k]);
+        for (int k = 0; k < tape.next; k++) free(tape.parts[rank][k]);
 }
 
 static void test_ranks_share_matrices(void **state)

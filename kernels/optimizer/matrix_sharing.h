@@ -1,5 +1,5 @@
-/* matrix_sharing.h: an update whose matrices several ranks share: each orthogonalises some, and gets the
- * others' results. All else every rank does itself. The bits are those of one rank alone. */
+/* matrix_sharing.h: the matrices of an update, of which each of several ranks orthogonalises some, and gets
+ * the others' results. All else every rank does itself. The bits are those of one rank alone. */
 #pragma once
 
 #include "base/status.h"
@@ -12,24 +12,38 @@ struct matrix_ranks {
     void *context;
 };
 
-/* A division of matrices among ranks: as many at a time as there are ranks, the largest first. */
+/* Matrices of one size that a rank orthogonalises together; on the CPU each is a batch. */
+struct matrix_batch {
+    int first, count;          /* in the order */
+    int64_t bytes;             /* of the results */
+};
+
+/* A division of matrices among ranks: as many batches at a time as there are ranks, those of the largest
+ * matrices first. In the scratch memory the results that are exchanged, if there are several ranks, lie
+ * behind what the largest batch needs. */
 struct matrix_sharing {
     struct matrix_ranks ranks;
     int *order;                /* indices of parameters */
     int count;
-    float *gathered;           /* on the CPU: in the scratch memory, behind optimizer_scratch */
+    struct matrix_batch *batches;
+    int batch_count;
+    int64_t gathered, bytes;   /* of scratch memory: where results begin; all */
     struct orthogonal *made;   /* [ranks.count] */
 };
 
-/* The parameters' scratch memory has optimizer_scratch bytes of the largest, on a GPU UPDATE_PRODUCT_BYTES,
- * and matrix_sharing_bytes of the largest. */
-struct matrix_sharing *matrix_sharing_open(const struct matrix_ranks *ranks,
+/* Looks at the parameters' sizes only. Fewer of them need no more memory. */
+struct matrix_sharing *matrix_sharing_open(const struct matrix_ranks *ranks, bool on_gpu,
                                            const struct optimizer_param *params, int count);
 void matrix_sharing_close(struct matrix_sharing *sharing);       /* accepts NULL */
-int64_t matrix_sharing_bytes(int64_t rows, int64_t count, int ranks, enum dtype result);
 
-/* How many exchanges an update makes. */
-int matrix_sharing_exchanges(const struct matrix_sharing *sharing);
+/* As many batches as there are ranks, one of each: `count` of them, fewer at the end. */
+struct matrix_round {
+    const struct matrix_batch *batches;
+    int count;
+    int64_t room;              /* bytes of a rank's results: the largest's */
+};
+int matrix_sharing_rounds(const struct matrix_sharing *sharing);
+struct matrix_round matrix_sharing_round(const struct matrix_sharing *sharing, int round);
 
 struct matrix_update {
     const struct optimizer_settings *settings;

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "kernels/optimizer/orthogonalize.h"
-
 const struct optimizer *const optimizer_table[] = {
     &sgd_optimizer,     &adam_optimizer, &adamw_optimizer, &adagrad_optimizer,
     &rmsprop_optimizer, &lars_optimizer, &lamb_optimizer,  &lion_optimizer,
@@ -15,12 +13,6 @@ const struct optimizer *optimizer_find(const char *name)
     for (const struct optimizer *const *o = optimizer_table; *o; o++)
         if (strcmp((*o)->name, name) == 0) return *o;
     return NULL;
-}
-
-int64_t optimizer_scratch(const struct optimizer *optimizer, int64_t rows, int64_t count)
-{
-    if (!optimizer->has_matrices || rows == 0) return 0;
-    return orthogonalize_scratch(rows, count / rows) * (int64_t)sizeof(float);
 }
 
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings)

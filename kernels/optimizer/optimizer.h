@@ -39,7 +39,8 @@ struct optimizer_param {
     bool adapt;                          /* LARS/LAMB trust ratio applies */
     double lr_scale;                     /* factor of the update's learning rate */
     int64_t rows;                        /* muon: of the parameter as a matrix; 0: it is none */
-    float *scratch;                      /* muon: optimizer_scratch bytes; several parameters share it */
+    int alike;                           /* muon: matrices of this size that the network has, all stages' */
+    float *scratch;                      /* muon: matrix_sharing.h's bytes, which all parameters share */
 };
 
 /* State that persists between steps, in the store, so that it can be on the device. */
@@ -79,9 +80,6 @@ extern const struct optimizer sgd_optimizer, adam_optimizer, adamw_optimizer, ad
     muon_optimizer;
 extern const struct optimizer *const optimizer_table[];   /* ended by NULL */
 const struct optimizer *optimizer_find(const char *name);
-
-/* Bytes of scratch memory for a parameter that is a matrix of so many rows; 0: none are needed. */
-int64_t optimizer_scratch(const struct optimizer *optimizer, int64_t rows, int64_t count);
 
 /* The `momentum` of every update unless the schedule changes it. */
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings);

@@ -137,3 +137,45 @@ float orthogonal_at(const struct orthogonal *made, int64_t row, int64_t column)
     int64_t i = made->turned ? column : row, k = made->turned ? row : column;
     return made->x[(k / PANEL * made->rows + i) * PANEL + k % PANEL];
 }
+
+int64_t orthogonalize_stride(int64_t numbers)
+{
+    return (int64_t)align_up((size_t)numbers, ORTHOGONALIZE_UNIT);
+}
+
+/* A product of matrices of 4 m columns then has 128 tiles of 128 x 128. */
+#define BATCH_NUMBERS (INT64_C(1) << 23)
+#define BATCH_MOST 64
+
+int orthogonalize_batch(int64_t rows, int64_t columns, int alike)
+{
+    int64_t most = BATCH_NUMBERS / orthogonalize_stride(rows * columns);
+    if (most > BATCH_MOST) most = BATCH_MOST;
+    if (most > alike) most = alike;
+    return most > 1 ? (int)most : 1;
+}
+
+#define PRODUCT_BYTES ((size_t)32 << 20)
+
+static size_t take(size_t *end, size_t bytes)
+{
+    size_t at = *end;
+    *end += align_up(bytes, 256);
+    return at;
+}
+
+struct orthogonalize_rooms orthogonalize_rooms(int64_t rows, int64_t columns, int batch)
+{
+    int64_t m = rows < columns ? rows : columns;
+    size_t numbers = (size_t)(batch * orthogonalize_stride(rows * columns)), end = 0;
+    size_t squares = (size_t)(batch * orthogonalize_stride(m * m));
+    struct orthogonalize_rooms rooms = {0};
+    rooms.input = take(&end, 4 * numbers);
+    rooms.x = take(&end, 2 * numbers);
+    rooms.y = take(&end, 2 * numbers);
+    rooms.a = take(&end, 2 * squares);
+    rooms.b = take(&end, 2 * squares);
+    rooms.products = take(&end, PRODUCT_BYTES);
+    rooms.end = end;
+    return rooms;
+}

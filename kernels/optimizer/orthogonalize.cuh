@@ -4,20 +4,25 @@
 
 #include "kernels/support/cuda.cuh"
 
-/* Where things lie in the scratch memory of a matrix: bytes. */
-struct orthogonalize_rooms {
-    size_t input;              /* fp32: what is to be orthogonalised, row by row */
-    size_t x, y, a, b;         /* bf16: the iterate and the next one, as the matrix lies; the products */
-    size_t products;           /* cuBLASLt's own: UPDATE_PRODUCT_BYTES */
-};
-struct orthogonalize_rooms orthogonalize_rooms(int64_t rows, int64_t columns);
+extern "C" {
+#include "kernels/optimizer/orthogonalize.h"
+}
 
-/* Prepares the products of matrices of this size. */
+/* Prepares the products of batches of at most `most` matrices of this size; a matrix gets the same bits in a
+ * batch of fewer. */
 struct orthogonalizer;
-enum status orthogonalizer_open(struct device *device, int64_t rows, int64_t columns,
+enum status orthogonalizer_open(struct device *device, int64_t rows, int64_t columns, int most,
                                 struct orthogonalizer **made);
 void orthogonalizer_close(struct orthogonalizer *o);     /* accepts NULL */
 
-/* Queues the iterations of x, whose norm is 1; the result is at *result. */
-enum status orthogonalizer_run(const struct orthogonalizer *o, struct device *device, void *stream,
-                               char *scratch, const __nv_bfloat16 **result);
+/* `batch` matrices in scratch memory of orthogonalize_rooms. */
+struct orthogonalizer_call {
+    struct device *device;
+    void *stream;
+    char *scratch;
+    int batch;
+    char *to;                  /* bf16: the results; it may be the room y */
+};
+
+/* Queues the iterations of x, whose norms are 1. */
+enum status orthogonalizer_run(const struct orthogonalizer *o, const struct orthogonalizer_call *at);

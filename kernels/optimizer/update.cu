@@ -13,7 +13,6 @@ extern "C" {
 #include "kernels/optimizer/optimizer_muon.h"
 #include "kernels/optimizer/optimizer_rmsprop.h"
 #include "kernels/optimizer/optimizer_sgd.h"
-#include "kernels/optimizer/orthogonalize.h"
 #include "kernels/optimizer/update.h"
 }
 #include "kernels/optimizer/orthogonalize.cuh"
@@ -125,6 +124,12 @@ struct piece {
     enum dtype dtype;
 };
 
+/* A chunk of a matrix, and where its first number is in the batch. */
+struct matrix_part {
+    int chunk;
+    int64_t at;
+};
+
 /* Memory in which the blocks of a step exchange results. */
 template <class Rule> struct board {
     unsigned finished;
@@ -143,11 +148,12 @@ struct update_job {
     const struct update_rates *rates;        /* set by apply: they may lie elsewhere each time */
     const struct chunk *chunks;
     const struct piece *pieces;
+    const struct matrix_part *parts;
     struct update_squares squares;
     double (*sums)[2];                       /* of each chunk */
     double *block_sums;                      /* of each block of the norm's pass */
     void *board;
-    int chunk_count, piece_count, block_count;
+    int chunk_count, piece_count, part_count, block_count;
 };
 
 template <class Rule> __device__ static struct board<Rule> *board_of(const struct update_job *job)
@@ -472,14 +478,11 @@ template <class Rule> static enum status update_run(const struct update *update,
 
 /* ---- Matrices of muon ---- */
 
-/* A matrix: its chunks, and where its parts lie. */
-struct update_matrix {
-    int param;                 /* of the update */
-    int first, chunks;
-    int64_t count;
-    float *input;              /* what is orthogonalised */
-    __nv_bfloat16 *x;          /* the same, divided by its norm */
-    char *scratch;
+/* A batch of matrices: its parts, and where they lie. */
+struct update_batch {
+    int first, parts;          /* in the job's list */
+    int matrices;
+    struct orthogonalize_rooms rooms;        /* in the scratch memory */
     struct orthogonalizer *orthogonalizer;
 };
 
@@ -489,44 +492,48 @@ __device__ static struct muon_factors matrix_factors(const struct update_job *jo
     return muon_factors(&job->settings, &numbers, chunk->rows, chunk->columns);
 }
 
-/* One block per chunk, as below. Momentum advances; the squares of what is orthogonalised, chunk by chunk. */
+/* One block per part, as below. Momentum advances; the squares of what is orthogonalised, chunk by chunk.
+ * `input` is NULL if another rank orthogonalises. */
 static __global__ void __launch_bounds__(threads)
-matrix_advance_kernel(const struct update_job job, const struct update_matrix matrix)
+matrix_advance_kernel(const struct update_job job, const struct matrix_part *parts, float *input)
 {
     if (!board_of<muon_rule>(&job)->applies) return;
-    const struct chunk *chunk = &job.chunks[matrix.first + blockIdx.x];
+    const struct matrix_part part = parts[blockIdx.x];
+    const struct chunk *chunk = &job.chunks[part.chunk];
     const struct muon_factors f = matrix_factors(&job, chunk);
-    float *out = matrix.input + (size_t)blockIdx.x * chunk_elements;
     double squares = 0;
     for (int i = threadIdx.x; i < chunk->count; i += threads) {
-        out[i] = muon_advance(&f, chunk->gradient[i], &chunk->slots[0][i]);
-        squares += (double)out[i] * (double)out[i];
+        float u = muon_advance(&f, chunk->gradient[i], &chunk->slots[0][i]);
+        if (input) input[part.at + i] = u;
+        squares += (double)u * (double)u;
     }
     squares = block_sum<threads>(squares);
-    if (threadIdx.x == 0) *(double2 *)job.sums[matrix.first + blockIdx.x] = make_double2(squares, 0);
+    if (threadIdx.x == 0) *(double2 *)job.sums[part.chunk] = make_double2(squares, 0);
 }
 
 static __global__ void __launch_bounds__(threads)
-matrix_scale_kernel(const struct update_job job, const struct update_matrix matrix)
+matrix_scale_kernel(const struct update_job job, const struct matrix_part *parts, const float *input,
+                    __nv_bfloat16 *x)
 {
     if (!board_of<muon_rule>(&job)->applies) return;
-    const struct chunk *chunk = &job.chunks[matrix.first + blockIdx.x];
-    size_t at = (size_t)blockIdx.x * chunk_elements;
+    const struct matrix_part part = parts[blockIdx.x];
+    const struct chunk *chunk = &job.chunks[part.chunk];
     double sums[2];
-    add_up(job.sums + matrix.first, matrix.chunks, sums);
+    add_up(job.sums + chunk->first, chunk->chunks, sums);
     float factor = (float)(1 / (sqrt(sums[0]) + ORTHOGONALIZE_EPS));
     for (int i = threadIdx.x; i < chunk->count; i += threads)
-        matrix.x[at + i] = from_float<__nv_bfloat16>(matrix.input[at + i] * factor);
+        x[part.at + i] = from_float<__nv_bfloat16>(input[part.at + i] * factor);
 }
 
 static __global__ void __launch_bounds__(threads)
-matrix_apply_kernel(const struct update_job job, const struct update_matrix matrix,
+matrix_apply_kernel(const struct update_job job, const struct matrix_part *parts,
                     const __nv_bfloat16 *orthogonal)
 {
     if (!board_of<muon_rule>(&job)->applies) return;
-    const struct chunk *chunk = &job.chunks[matrix.first + blockIdx.x];
+    const struct matrix_part part = parts[blockIdx.x];
+    const struct chunk *chunk = &job.chunks[part.chunk];
     const struct muon_factors f = matrix_factors(&job, chunk);
-    const __nv_bfloat16 *from = orthogonal + (size_t)blockIdx.x * chunk_elements;
+    const __nv_bfloat16 *from = orthogonal + part.at;
     struct ema ema(&job);
     for (int i = threadIdx.x; i < chunk->count; i += threads) {
         float w = chunk->master[i];
@@ -537,64 +544,52 @@ matrix_apply_kernel(const struct update_job job, const struct update_matrix matr
     }
 }
 
-/* Momentum advances; if another rank orthogonalises, `orthogonal` is NULL. */
-static enum status matrix_begin(const struct update *update, const struct update_job *job,
-                                const struct update_matrix *matrix, const __nv_bfloat16 **orthogonal)
+static char *scratch_of(const struct update *update)
 {
-    cudaStream_t stream = (cudaStream_t)update->stream;
-    matrix_advance_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix);
-    if (orthogonal) {
-        matrix_scale_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix);
-        TRY(orthogonalizer_run(matrix->orthogonalizer, update->device, update->stream, matrix->scratch,
-                               orthogonal));
-    }
-    return cuda_status(update->device, cudaGetLastError(), "starting the update of a matrix");
+    return (char *)update->params[update->sharing->order[0]].scratch;
 }
 
-static enum status matrix_end(const struct update *update, const struct update_job *job,
-                              const struct update_matrix *matrix, const __nv_bfloat16 *orthogonal)
+/* The results of rank i in a round. */
+static char *results_of(const struct update *update, const struct update_batch *batch, int64_t room, int i)
 {
-    cudaStream_t stream = (cudaStream_t)update->stream;
-    matrix_apply_kernel<<<matrix->chunks, threads, 0, stream>>>(*job, *matrix, orthogonal);
-    return cuda_status(update->device, cudaGetLastError(), "updating a matrix");
+    const struct matrix_sharing *sharing = update->sharing;
+    return scratch_of(update) + (sharing->ranks.count == 1 ? batch->rooms.y : sharing->gathered + i * room);
 }
 
-static enum status matrix_run(const struct update *update, const struct update_job *job,
-                              const struct update_matrix *matrix)
+static enum status batch_orthogonalize(const struct update *update, const struct update_job *job,
+                                       const struct update_batch *batch, char *to)
 {
-    const __nv_bfloat16 *orthogonal;
-    TRY(matrix_begin(update, job, matrix, &orthogonal));
-    return matrix_end(update, job, matrix, orthogonal);
+    char *scratch = scratch_of(update);
+    const struct orthogonalizer_call call = {update->device, update->stream, scratch, batch->matrices, to};
+    matrix_scale_kernel<<<batch->parts, threads, 0, (cudaStream_t)update->stream>>>(
+        *job, job->parts + batch->first, (const float *)(scratch + batch->rooms.input),
+        (__nv_bfloat16 *)(scratch + batch->rooms.x));
+    TRY(cuda_status(update->device, cudaGetLastError(), "starting the update of matrices"));
+    return orthogonalizer_run(batch->orthogonalizer, &call);
 }
 
-/* As many matrices as there are ranks; each has `room` numbers of what is exchanged. */
-struct matrix_round {
-    const struct update_matrix *const *matrices;
-    int count;
-    int64_t room;
-    __nv_bfloat16 *gathered;
-};
-
+/* `batches` are the round's. */
 static enum status round_run(const struct update *update, const struct update_job *job,
-                             const struct matrix_round *round)
+                             const struct update_batch *batches, const struct matrix_round *round)
 {
     const struct matrix_ranks *ranks = &update->sharing->ranks;
-    __nv_bfloat16 *own = round->gathered + ranks->rank * round->room;
+    cudaStream_t stream = (cudaStream_t)update->stream;
     for (int i = 0; i < round->count; i++) {
-        const struct update_matrix *matrix = round->matrices[i];
-        const __nv_bfloat16 *made = NULL;
-        TRY(matrix_begin(update, job, matrix, i == ranks->rank ? &made : NULL));
-        if (!made) continue;
-        TRY(cuda_status(update->device,
-                        cudaMemcpyAsync(own, made, (size_t)matrix->count * sizeof *own,
-                                        cudaMemcpyDeviceToDevice, (cudaStream_t)update->stream),
-                        "copying a matrix"));
+        const struct update_batch *batch = &batches[i];
+        bool own = i == ranks->rank;
+        float *input = own ? (float *)(scratch_of(update) + batch->rooms.input) : NULL;
+        matrix_advance_kernel<<<batch->parts, threads, 0, stream>>>(*job, job->parts + batch->first, input);
+        if (own)
+            TRY(batch_orthogonalize(update, job, batch, results_of(update, batch, round->room, i)));
     }
-    TRY(ranks->all_gather(ranks->context, own, round->gathered, (size_t)round->room * sizeof *own,
-                          update->stream));
+    if (ranks->count > 1)
+        TRY(ranks->all_gather(ranks->context, results_of(update, batches, round->room, ranks->rank),
+                              results_of(update, batches, round->room, 0), (size_t)round->room, stream));
     for (int i = 0; i < round->count; i++)
-        TRY(matrix_end(update, job, round->matrices[i], round->gathered + i * round->room));
-    return OK;
+        matrix_apply_kernel<<<batches[i].parts, threads, 0, stream>>>(
+            *job, job->parts + batches[i].first,
+            (const __nv_bfloat16 *)results_of(update, &batches[i], round->room, i));
+    return cuda_status(update->device, cudaGetLastError(), "updating matrices");
 }
 
 static const struct {
@@ -642,11 +637,10 @@ static __global__ void __launch_bounds__(threads) update_average_kernel(const st
 struct update_tables {
     struct update_job job;
     enum status (*run)(const struct update *update, const struct update_job *job);
-    void *memory;                            /* the device's: board, sums, chunks, pieces */
+    void *memory;                            /* the device's: board, sums, chunks, pieces, parts */
     size_t bytes;
-    struct update_matrix *matrices;
-    int matrix_count;
-    const struct update_matrix **ordered;    /* as ranks share them; NULL: they do not */
+    struct update_batch *batches;            /* as in update->sharing */
+    int batch_count;
 };
 
 template <class V> static V *moved(V *from, int64_t elements) { return from ? from + elements : NULL; }
@@ -711,30 +705,65 @@ static struct piece *pieces_make(const struct update *update, int *count)
     return pieces;
 }
 
+/* The parts of all batches in order; `chunks` are those of the parameters in order. */
+static struct matrix_part *parts_make(const struct update *update, const struct chunk *chunks,
+                                      int chunk_count, int *count)
+{
+    const struct matrix_sharing *sharing = update->sharing;
+    struct matrix_part *parts = NULL;
+    int *first = (int *)memory_new((size_t)update->param_count + 1, sizeof *first);
+    for (int c = 0, i = 0; c < chunk_count; c += chunks[c].chunks) first[i++] = c;
+    *count = 0;
+    for (int b = 0; sharing && b < sharing->batch_count; b++)
+        for (int k = 0; k < sharing->batches[b].count; k++) {
+            int param = sharing->order[sharing->batches[b].first + k];
+            int64_t at = k * orthogonalize_stride(update->params[param].count);
+            for (int c = first[param]; c < first[param] + chunks[first[param]].chunks; c++) {
+                parts = (struct matrix_part *)memory_resize(parts, (size_t)*count + 1, sizeof *parts);
+                parts[(*count)++] = {c, at + (int64_t)(c - first[param]) * chunk_elements};
+            }
+        }
+    free(first);
+    return parts;
+}
+
+/* What the lists of update_job are made of, on the host. */
+struct lists {
+    struct chunk *chunks;
+    struct piece *pieces;
+    struct matrix_part *parts;
+};
+
 /* Copies the lists to device memory. The board is initialised with zeros. */
 static enum status lists_upload(struct update *update, struct update_tables *tables,
-                                const struct chunk *chunks, const struct piece *pieces)
+                                const struct lists *lists)
 {
     const struct device_transfers *transfers = &update->device->backend->transfers;
     struct update_job *job = &tables->job;
     size_t sums_bytes = (size_t)job->chunk_count * sizeof *job->sums;
-    size_t chunks_bytes = (size_t)job->chunk_count * sizeof *chunks;
-    size_t pieces_bytes = (size_t)job->piece_count * sizeof *pieces;
+    size_t chunks_bytes = (size_t)job->chunk_count * sizeof *lists->chunks;
+    size_t pieces_bytes = (size_t)job->piece_count * sizeof *lists->pieces;
+    size_t parts_bytes = (size_t)job->part_count * sizeof *lists->parts;
     size_t block_bytes = (size_t)job->block_count * sizeof *job->block_sums;
-    tables->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes + block_bytes;
+    tables->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes + parts_bytes + block_bytes;
     tables->memory = device_allocate(update->device, tables->bytes, "tables of the update");
     if (!tables->memory)
         return fail(NO_DEVICE, "not enough device memory for the update's table of %zu bytes",
                     tables->bytes);
     char *at = (char *)tables->memory;
     job->board = at;
-    job->sums = (double (*)[2])(at + board_bytes);
-    job->chunks = (const struct chunk *)(at + board_bytes + sums_bytes);
-    job->pieces = (const struct piece *)(at + board_bytes + sums_bytes + chunks_bytes);
-    job->block_sums = (double *)(at + tables->bytes - block_bytes);
+    job->sums = (double (*)[2])(at += board_bytes);
+    job->chunks = (const struct chunk *)(at += sums_bytes);
+    job->pieces = (const struct piece *)(at += chunks_bytes);
+    job->parts = (const struct matrix_part *)(at += pieces_bytes);
+    job->block_sums = (double *)(at += parts_bytes);
     TRY(transfers->fill_zero(update->device, 0, job->board, board_bytes));
-    if (chunks_bytes) TRY(transfers->upload(update->device, 0, (void *)job->chunks, chunks, chunks_bytes));
-    if (pieces_bytes) TRY(transfers->upload(update->device, 0, (void *)job->pieces, pieces, pieces_bytes));
+    if (chunks_bytes)
+        TRY(transfers->upload(update->device, 0, (void *)job->chunks, lists->chunks, chunks_bytes));
+    if (pieces_bytes)
+        TRY(transfers->upload(update->device, 0, (void *)job->pieces, lists->pieces, pieces_bytes));
+    if (parts_bytes)
+        TRY(transfers->upload(update->device, 0, (void *)job->parts, lists->parts, parts_bytes));
     return update->device->backend->synchronize(update->device);
 }
 
@@ -748,67 +777,49 @@ static int norm_blocks(const struct device *device, int chunk_count)
 
 static enum status lists_open(struct update *update, struct update_tables *tables)
 {
-    struct chunk *chunks = chunks_make(update, &tables->job.chunk_count);
-    struct piece *pieces = pieces_make(update, &tables->job.piece_count);
-    tables->job.squares = update->squares;
-    bool staged = update->squares.stages > 0;
-    tables->job.block_count = norm_blocks(update->device, staged ? (int)update->squares.count
-                                                                 : tables->job.chunk_count);
-    enum status status = lists_upload(update, tables, chunks, pieces);
-    free(chunks);
-    free(pieces);
+    struct update_job *job = &tables->job;
+    struct lists lists;
+    lists.chunks = chunks_make(update, &job->chunk_count);
+    lists.pieces = pieces_make(update, &job->piece_count);
+    lists.parts = parts_make(update, lists.chunks, job->chunk_count, &job->part_count);
+    job->squares = update->squares;
+    job->block_count = norm_blocks(update->device, update->squares.stages > 0 ? (int)update->squares.count
+                                                                              : job->chunk_count);
+    enum status status = lists_upload(update, tables, &lists);
+    free(lists.chunks);
+    free(lists.pieces);
+    free(lists.parts);
     return status;
 }
 
-/* Of the parameters in order, as chunks_make has their chunks. */
-static enum status matrices_open(const struct update *update, struct update_tables *tables)
+static enum status batches_open(const struct update *update, struct update_tables *tables)
 {
-    int first = 0;
-    for (int i = 0; i < update->param_count; i++) {
-        const struct optimizer_param *param = &update->params[i];
-        int chunks = (int)div_up(param->count, (int64_t)chunk_elements);
-        if (param->rows > 0) {
-            int64_t columns = param->count / param->rows;
-            const struct orthogonalize_rooms rooms = orthogonalize_rooms(param->rows, columns);
-            char *scratch = (char *)param->scratch;
-            tables->matrices = (struct update_matrix *)memory_resize(
-                tables->matrices, (size_t)tables->matrix_count + 1, sizeof *tables->matrices);
-            struct update_matrix *matrix = &tables->matrices[tables->matrix_count++];
-            *matrix = {i, first, chunks, param->count, (float *)(scratch + rooms.input),
-                       (__nv_bfloat16 *)(scratch + rooms.x), scratch, NULL};
-            TRY(orthogonalizer_open(update->device, param->rows, columns, &matrix->orthogonalizer));
-        }
-        first += chunks;
+    const struct matrix_sharing *sharing = update->sharing;
+    if (!sharing) return OK;
+    tables->batches = (struct update_batch *)memory_new((size_t)sharing->batch_count,
+                                                        sizeof *tables->batches);
+    for (int first = 0; tables->batch_count < sharing->batch_count;) {
+        const struct matrix_batch *batch = &sharing->batches[tables->batch_count];
+        const struct optimizer_param *param = &update->params[sharing->order[batch->first]];
+        int64_t columns = param->count / param->rows;
+        int parts = batch->count * (int)div_up(param->count, (int64_t)chunk_elements);
+        struct update_batch *own = &tables->batches[tables->batch_count++];
+        *own = {first, parts, batch->count, orthogonalize_rooms(param->rows, columns, batch->count), NULL};
+        TRY(orthogonalizer_open(update->device, param->rows, columns,
+                                orthogonalize_batch(param->rows, columns, param->alike),
+                                &own->orthogonalizer));
+        first += parts;
     }
     return OK;
 }
 
-static void matrices_order(const struct update *update, struct update_tables *tables)
+static enum status batches_run(const struct update *update, const struct update_job *job,
+                               const struct update_batch *batches)
 {
     const struct matrix_sharing *sharing = update->sharing;
-    if (!sharing) return;
-    tables->ordered = (const struct update_matrix **)memory_new((size_t)sharing->count,
-                                                                sizeof *tables->ordered);
-    for (int i = 0; i < sharing->count; i++)
-        for (int k = 0; k < tables->matrix_count; k++)
-            if (tables->matrices[k].param == sharing->order[i]) tables->ordered[i] = &tables->matrices[k];
-}
-
-/* The results lie behind what the products need. */
-static enum status matrices_run(const struct update *update, const struct update_job *job,
-                                const struct update_tables *tables)
-{
-    const struct matrix_sharing *sharing = update->sharing;
-    int ranks = sharing ? sharing->ranks.count : 1;
-    for (int i = 0; i < tables->matrix_count && !sharing; i++)
-        TRY(matrix_run(update, job, &tables->matrices[i]));
-    for (int i = 0; sharing && i < sharing->count; i += ranks) {
-        const struct optimizer_param *first = &update->params[sharing->order[i]];
-        struct matrix_round round = {tables->ordered + i, sharing->count - i,
-                                     orthogonal_layout(first->rows, first->count / first->rows).count,
-                                     (__nv_bfloat16 *)((char *)sharing->gathered + UPDATE_PRODUCT_BYTES)};
-        if (round.count > ranks) round.count = ranks;
-        TRY(round_run(update, job, &round));
+    for (int r = 0; sharing && r < matrix_sharing_rounds(sharing); r++) {
+        const struct matrix_round round = matrix_sharing_round(sharing, r);
+        TRY(round_run(update, job, batches + r * sharing->ranks.count, &round));
     }
     return OK;
 }
@@ -825,8 +836,7 @@ static enum status update_open(struct update *update)
     job->scaling = update->scaling;
     job->stop_at = update->stop_at;
     job->state = update->state;
-    TRY(matrices_open(update, tables));
-    matrices_order(update, tables);
+    TRY(batches_open(update, tables));
     return lists_open(update, tables);
 }
 
@@ -835,9 +845,8 @@ static void update_close(struct update *update)
     struct update_tables *tables = (struct update_tables *)update->tables;
     if (!tables) return;
     if (tables->memory) device_release(update->device, tables->memory, tables->bytes);
-    for (int i = 0; i < tables->matrix_count; i++) orthogonalizer_close(tables->matrices[i].orthogonalizer);
-    free(tables->matrices);
-    free(tables->ordered);
+    for (int i = 0; i < tables->batch_count; i++) orthogonalizer_close(tables->batches[i].orthogonalizer);
+    free(tables->batches);
     free(tables);
     update->tables = NULL;
 }
@@ -855,7 +864,7 @@ static enum status update_apply(const struct update *update)
     struct update_job job = tables->job;
     job.rates = update->rates;
     TRY(tables->run(update, &job));
-    return matrices_run(update, &job, tables);
+    return batches_run(update, &job, tables->batches);
 }
 
 static enum status update_average(const struct update *update)

@@ -32,9 +32,6 @@ struct update_average {
 /* The maximum number of elements of a parameter whose squared gradients form one partial sum. */
 #define UPDATE_CHUNK 2048
 
-/* Bytes of scratch memory on a GPU besides optimizer_scratch. */
-#define UPDATE_PRODUCT_BYTES ((int64_t)32 << 20)
-
 /* The squared gradients of a network that is divided into stages: for each chunk of each parameter in order,
  * zero for those of other stages. So they are added in the same order as without stages. */
 struct update_squares {
@@ -55,7 +52,7 @@ struct update {
     const struct update_average *averages;
     int average_count;
     struct update_squares squares;            /* `first`: host memory, as the arrays */
-    const struct matrix_sharing *sharing;     /* NULL: ranks do not share the work on matrices */
+    const struct matrix_sharing *sharing;     /* of an optimizer that has matrices, otherwise NULL */
     int stop_at;                              /* value of floor_overflows at which changes end; 0: never */
     struct optimizer_state *state;            /* device */
     float *scale;                             /* device: the loss scale of this step, set by count */

@@ -62,7 +62,7 @@ struct exec {
     int input_count;
     const struct update_code *update_code;
     struct update update;
-    struct matrix_sharing *sharing;      /* NULL: ranks share no matrices */
+    struct matrix_sharing *sharing;      /* NULL: the optimizer has no matrices */
     bool updates;                        /* update was opened */
     struct optimizer_param *params;      /* those that the update changes */
     int64_t *first_squares;              /* by those: as in struct update_squares */

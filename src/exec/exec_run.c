@@ -281,10 +281,10 @@ static enum status compare_places(const struct exec *exec, int *exchanges)
         ++*exchanges;
         text_add(&places, "%s at %" PRId64 "\n", at->name, exec->compiled->plan.offsets[operand_y(at)]);
     }
-    if (exec->sharing) {
-        *exchanges += matrix_sharing_exchanges(exec->sharing);
-        text_add(&places, "matrices at %td\n", (char *)exec->sharing->gathered - (char *)exec->arena);
-    }
+    int rounds = exec->sharing ? matrix_sharing_rounds(exec->sharing) : 0;
+    *exchanges += rounds;
+    if (rounds > 0)
+        text_add(&places, "matrices at %td\n", (char *)exec->params[0].scratch - (char *)exec->arena);
     enum status status = compare_texts(exec->options.replicas, places.data);
     text_free(&places);
     return status;

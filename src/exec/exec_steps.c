@@ -150,6 +150,7 @@ static struct optimizer_param param_open(const struct exec *exec, int p)
         .adapt = scaled,
         .lr_scale = param->lr_scale,
         .rows = exec->options.optimizer->has_matrices ? param->rows : 0,
+        .alike = param->alike,
         .scratch = update_scratch(exec),
     };
     for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++)
@@ -228,8 +229,9 @@ static struct matrix_sharing *share_matrices(const struct exec *exec)
 {
     struct comm *comm = exec->options.replicas;
     const struct matrix_ranks ranks = {comm_rank(comm), comm_count(comm), gather, comm};
-    if (ranks.count == 1 || !exec->options.optimizer->has_matrices) return NULL;
-    return matrix_sharing_open(&ranks, exec->params, exec->param_count);
+    bool on_gpu = exec->device->backend->kind != DEVICE_CPU;
+    if (!exec->options.optimizer->has_matrices) return NULL;
+    return matrix_sharing_open(&ranks, on_gpu, exec->params, exec->param_count);
 }
 
 enum status update_open(struct exec *exec, struct text *shortage)

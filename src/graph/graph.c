@@ -189,6 +189,16 @@ static bool has_matrix(const struct graph *graph, int node)
     return false;
 }
 
+static int matrices_alike(const struct graph *graph, int param)
+{
+    const struct parameter *one = &graph->params[param];
+    int alike = 0;
+    for (int p = 0; p < graph->param_count && one->rows > 0; p++)
+        alike += graph->params[p].rows == one->rows &&
+                 shape_count(graph->params[p].spec.shape) == shape_count(one->spec.shape);
+    return alike;
+}
+
 void graph_find_matrices(struct graph *graph)
 {
     bool *before = memory_new((size_t)graph->count, sizeof *before);    /* a matrix is in front */
@@ -207,6 +217,7 @@ void graph_find_matrices(struct graph *graph)
         int node = graph->params[p].node;
         graph->params[p].rows = before[node] && behind[node] ? matrix_rows(&graph->params[p].spec) : 0;
     }
+    for (int p = 0; p < graph->param_count; p++) graph->params[p].alike = matrices_alike(graph, p);
     free(before);
     free(behind);
 }

@@ -27,6 +27,7 @@ struct parameter {
     bool frozen_first;         /* ... in the first epochs only (train.freeze_epochs) */
     double lr_scale;           /* factor of the learning rate (optimizer.layer_decay, optimizer.lr_scale) */
     int64_t rows;              /* of a hidden layer's weight as a matrix (graph_find_matrices); 0: none */
+    int alike;                 /* how many matrices of the network have its size */
 };
 
 struct graph {
@@ -90,8 +91,8 @@ struct graph graph_behind(const struct graph *graph, int node);
  * and parameters are called "teacher.NAME"; its parameters, which are frozen, come after the student's. */
 struct graph graph_with_teacher(const struct graph *student, const struct graph *teacher);
 
-/* Sets the rows of all parameters: a weight of two or four dimensions, rows by all the others, is the matrix
- * of a hidden layer unless only layers without such weights are in front of it, or behind it. */
+/* Sets rows and alike of all parameters: a weight of two or four dimensions, rows by all the others, is the
+ * matrix of a hidden layer unless only layers without such weights are in front of it, or behind it. */
 void graph_find_matrices(struct graph *graph);
 
 /* The part up to the last of several nodes, whose output are theirs, one beside the other in each pixel's

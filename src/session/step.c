@@ -1,8 +1,10 @@
 #include "session/step.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/members.h"
+#include "base/memory.h"
 #include "comm/nccl_exchange.h"
 #include "kernels/optimizer/matrix_sharing.h"
 #include "session/session_store.h"
@@ -186,20 +188,22 @@ static bool has_soft_targets(const struct session *session, bool training)
     return session->data.target != TARGET_CLASS || (training && made);
 }
 
-/* Matrices are updated one after another; ranks share them. */
+/* A program may have fewer of the matrices. */
 static int64_t update_workspace(const struct session *session)
 {
     const struct graph *graph = &session->graphs.training;
-    bool cuda = session_device_kind(session) == DEVICE_CUDA;
-    int64_t most = 0, shared = 0;
-    for (int i = 0; i < graph->param_count; i++) {
-        int64_t count = shape_count(graph->params[i].spec.shape), rows = graph->params[i].rows;
-        int64_t bytes = optimizer_scratch(session->hyper.optimizer, rows, count);
-        most = bytes > most ? bytes : most;
-        if (bytes > 0) bytes = matrix_sharing_bytes(rows, count, session->hyper.replicas, cuda ? BF16 : F32);
-        shared = bytes > shared ? bytes : shared;
-    }
-    return most + shared + (most > 0 && cuda ? UPDATE_PRODUCT_BYTES : 0);
+    if (!session->hyper.optimizer->has_matrices) return 0;
+    struct optimizer_param *params = memory_new((size_t)graph->param_count, sizeof *params);
+    for (int i = 0; i < graph->param_count; i++)
+        params[i] = (struct optimizer_param){.count = shape_count(graph->params[i].spec.shape),
+                                             .rows = graph->params[i].rows, .alike = graph->params[i].alike};
+    const struct matrix_ranks ranks = {.count = session->hyper.replicas};
+    bool on_gpu = session_device_kind(session) == DEVICE_CUDA;
+    struct matrix_sharing *sharing = matrix_sharing_open(&ranks, on_gpu, params, graph->param_count);
+    int64_t bytes = sharing->bytes;
+    matrix_sharing_close(sharing);
+    free(params);
+    return bytes;
 }
 
 struct compile_options step_options(const struct session *session, enum step_kind kind)
