@@ -1,6 +1,7 @@
 /* Divisions into stages: against all that there are, and of a network that comes with the program. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "base/random.h"
@@ -409,6 +410,34 @@ static void no_stage_is_left_without_layers(void **state)
     graph_free(&graph);
 }
 
+/* Ops that later passes fuse with the one in front stay in its stage: results would differ in their last
+ * bits. */
+static void what_is_fused_stays_in_one_stage(void **state)
+{
+    (void)state;
+    struct graph graph;
+    struct program program;
+    static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+    const struct model_options model = {.arch = "vit_tiny_patch16_224", .folders = folders, .dropout = -1};
+    const struct lower_options options = {.batch = 2, .micro_batches = 1, .training = true, .storage = F16};
+    int sums = 0, ends = 0;
+    assert_int_equal(model_load(&model, &graph), OK);
+    assert_int_equal(lower(&graph, &options, &(struct kernel_options){0}, &program), OK);
+    bool *may_end = memory_new((size_t)graph.count, sizeof *may_end);
+    partition_ends(&program, may_end);
+    for (int node = 1; node < graph.count; node++) {
+        bool sum = strcmp(graph.nodes[node].op->name, "add") == 0;
+        assert_false(sum && may_end[node - 1]);
+        sums += sum;
+        ends += may_end[node];
+    }
+    assert_int_equal(sums, 24);
+    assert_true(ends >= 24);
+    free(may_end);
+    program_free(&program);
+    graph_free(&graph);
+}
+
 /* Every block is there once, forward before backward, and micro-batches of a chunk in order. */
 static void check_blocks(int stages, int stage, int micro_batches)
 {
@@ -449,6 +478,7 @@ int main(void)
         cmocka_unit_test(weight_gradients_fill_the_gaps),
         cmocka_unit_test(stages_with_two_chunks_wait_less),
         cmocka_unit_test(no_stage_is_left_without_layers),
+        cmocka_unit_test(what_is_fused_stays_in_one_stage),
         cmocka_unit_test(blocks_of_two_chunks_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,22 +68,24 @@ static void keep_together(const struct partitioning *p, int a, int b)
 }
 
 /* Keeps nodes in one stage that passes after the cut fuse: unfused, results would be rounded, or summed, in
- * another order. These are a relu and the op in front of it (fuse_relu), and an op with a bias and the one
- * that computes the gradient of its output (bias_gradients). */
+ * another order. These are a relu and the op in front of it (fuse_relu), a residual's sum and the op that
+ * computes the last of its terms (add_residual), and an op with a bias and the one that computes the gradient
+ * of its output (bias_gradients). */
 static void keep_joined(const struct partitioning *p)
 {
     const struct program *program = p->program;
     struct value_uses *uses = value_uses(program);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        bool relu = at->phase == PHASE_FORWARD && at->op == build_op("relu");
+        bool forward = at->phase == PHASE_FORWARD &&
+                       (at->op == build_op("relu") || at->op == build_op("add"));
         bool bias = at->phase == PHASE_BACKWARD_PARAMS && operand(at, OPERAND_D_PARAM, 1) >= 0;
-        int writer = relu   ? uses[operand_x(at, 0)].writer
-                     : bias ? uses[operand(at, OPERAND_D_Y, 0)].writer
-                            : -1;
+        int writer = bias ? uses[operand(at, OPERAND_D_Y, 0)].writer : -1;
+        for (int x = 0; forward && x < operand_count(at, OPERAND_X); x++)
+            if (uses[operand_x(at, x)].writer > writer) writer = uses[operand_x(at, x)].writer;
         if (writer < 0) continue;
         const struct instruction *other = &program->instructions[writer];
-        if (relu || other->phase == PHASE_BACKWARD) keep_together(p, at->node, node_of(program, other));
+        if (forward || other->phase == PHASE_BACKWARD) keep_together(p, at->node, node_of(program, other));
     }
     free(uses);
 }
