@@ -1,7 +1,8 @@
 #!/bin/sh
 # cpu.sh AMPTRAIN [PYTHON]: training throughput on this machine's CPU, amptrain and PyTorch by turns
 # in one run; PYTHON is an interpreter that has torch, torchvision and timm (default python3). Prints a table.
-# ROUNDS (3) turns of SECONDS (8) each; the median of the turns counts.
+# ROUNDS (3) turns of SECONDS (8) each; the median of the turns counts. MODE: eager, or compile for torch.compile.
+# MODELS: only these (lenet5 resnet18_cifar resnet50 vit_tiny_patch16_224).
 set -eu
 amptrain=${1:?usage: cpu.sh AMPTRAIN [PYTHON]}
 python=${2:-python3}
@@ -14,6 +15,7 @@ number() { sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p'; }
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
 compare() { # MODEL BATCH PRECISION SIZE STEPS
+    case " ${MODELS:-$1} " in *" $1 "*) ;; *) return ;; esac
     cat > "$work/bench.ini" <<INI
 [data]
 format = synthetic
@@ -35,7 +37,7 @@ INI
     round=0
     while [ $round -lt "$rounds" ]; do
         "$amptrain" bench -c "$work/bench.ini" --json --steps "$5" 2>/dev/null | number >> "$work/ours"
-        "$python" "$here/peer_cpu.py" "$1" "$2" "$3" "$seconds" | number >> "$work/peer"
+        "$python" "$here/peer_cpu.py" "$1" "$2" "$3" "$seconds" "${MODE:-eager}" | number >> "$work/peer"
         round=$((round + 1))
     done
     ours=$(median "$work/ours") peer=$(median "$work/peer")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""peer_cpu.py MODEL BATCH PRECISION SECONDS: images/s of a PyTorch training step on the CPU.
+"""peer_cpu.py MODEL BATCH PRECISION SECONDS [MODE]: images/s of a PyTorch training step on the CPU.
 
-MODEL lenet5, resnet18_cifar, resnet50 or vit_tiny_patch16_224 (timm's; both 224 pixels); PRECISION fp32 or bf16 (torch.autocast).
+MODEL lenet5, resnet18_cifar, resnet50 or vit_tiny_patch16_224 (timm's; both 224 pixels); PRECISION fp32 or
+bf16 (torch.autocast); MODE eager (the default) or compile (torch.compile).
 Synthetic data already in memory, SGD with momentum 0.9, zero_grad/forward/loss/backward/step, channels_last
 and default layout both tried, the faster one is printed. One JSON line, keys as `amptrain bench --json` has them.
 """
@@ -34,10 +35,12 @@ def vit_tiny_patch16_224():
     return timm.create_model("vit_tiny_patch16_224", num_classes=10), (3, 224, 224)
 
 
-def measure(make, batch, precision, seconds, layout):
+def measure(make, batch, precision, seconds, layout, mode):
     torch.manual_seed(1)
     net, shape = make()
     net = net.to(memory_format=layout).train()
+    if mode == 'compile':
+        net = torch.compile(net)
     images = torch.randn(batch, *shape).to(memory_format=layout)
     labels = torch.randint(0, 10, (batch,))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, fused=True)
@@ -64,10 +67,11 @@ def measure(make, batch, precision, seconds, layout):
 
 def main():
     name, batch, precision, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+    mode = sys.argv[5] if len(sys.argv) > 5 else 'eager'
     make = {'lenet5': lenet5, 'resnet18_cifar': resnet18_cifar, 'resnet50': resnet50,
             'vit_tiny_patch16_224': vit_tiny_patch16_224}[name]
     layouts = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_format}
-    best = min(measure(make, batch, precision, seconds / 2, layout) + (key,)
+    best = min(measure(make, batch, precision, seconds / 2, layout, mode) + (key,)
                for key, layout in layouts.items())
     median, steps, loss, layout = best
     print(json.dumps({'images_per_s': batch / median, 'step_ms_median': 1e3 * median, 'steps': steps,
