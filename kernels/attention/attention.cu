@@ -4,6 +4,7 @@
 #include "kernels/attention/attention_library.cuh"
 #include "kernels/support/block.cuh"
 #include "kernels/support/phase_plans.cuh"
+#include "kernels/support/rows.cuh"
 
 extern "C" {
 #include "base/memory.h"
@@ -165,6 +166,100 @@ attention_any_table_kernel(const __grid_constant__ tensors<T> t, const __grid_co
     if (threadIdx.x == 0) d_table[row * l.heads + head] = sum;
 }
 
+/* Pairs of tokens of a thread, of which it adds up the gradients over windows; the parts of that sum. */
+constexpr int table_pairs = 10, table_parts = 512;
+
+static bool table_fits(const layout &l)
+{
+    return l.tokens * l.tokens <= table_pairs * 2 * table_threads && l.size <= 64;
+}
+
+static size_t table_shared(const layout &l)
+{
+    int factors = 4 * l.tokens * (l.size + 1) + 3 * l.tokens, pairs = l.tokens * l.tokens;
+    return (size_t)(factors > pairs ? factors : pairs) * sizeof(float);
+}
+
+static size_t table_workspace(const struct call *call, const layout &l)
+{
+    if (call->param_count == 0 || !table_fits(l)) return 0;
+    return (size_t)(table_parts * (2 * l.window - 1) * (2 * l.window - 1) * l.heads) * sizeof(float);
+}
+
+/* A block has one head and some windows, whose factors lie in shared memory one after another. */
+template <class T>
+__global__ void __launch_bounds__(2 * table_threads)
+attention_table_kernel(const __grid_constant__ tensors<T> t, const __grid_constant__ layout l, float *parts)
+{
+    extern __shared__ float memory[];
+    int pitch = l.size + 1, length = l.tokens * pitch, pairs = l.tokens * l.tokens, head = blockIdx.y;
+    float *q = memory, *k = q + length, *v = k + length, *d_y = v + length;
+    float *lse = d_y + length, *delta = lse + l.tokens, *region = delta + l.tokens, sums[table_pairs] = {};
+    for (int64_t group = blockIdx.x; group < l.groups; group += gridDim.x) {
+        group_view<T> g = {t, l, group, head};
+        __syncthreads();
+        for (int i = threadIdx.x; i < l.tokens * l.size; i += blockDim.x) {
+            int index = i / l.size, c = i % l.size, to = index * pitch + c;
+            token of = g.at(index);
+            q[to] = to_float(g.part(0, of)[c]);
+            k[to] = to_float(g.part(1, of)[c]);
+            v[to] = to_float(g.part(2, of)[c]);
+            d_y[to] = of.y_pixel < 0 ? 0 : to_float(t.d_y[g.y_at(of) + c]);
+        }
+        for (int index = threadIdx.x; index < l.tokens; index += blockDim.x) {
+            token of = g.at(index);
+            lse[index] = t.lse[head * l.pixels + of.pixel] * log2_e;
+            delta[index] = of.y_pixel < 0 ? 0 : dot(t.d_y + g.y_at(of), t.y + g.y_at(of), l.size);
+            region[index] = of.region;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < table_pairs; j++) {
+            int pair = threadIdx.x + j * blockDim.x, query = pair / l.tokens, key = pair % l.tokens;
+            if (pair >= pairs) continue;
+            float score = dot(q + query * pitch, k + key * pitch, l.size) * l.scale;
+            float d = dot(d_y + query * pitch, v + key * pitch, l.size) - delta[query];
+            float apart = region[query] != region[key] ? ATTENTION_APART : 0;
+            score += (t.table[bias_row(l.window, query, key) * l.heads + head] + apart) * log2_e;
+            sums[j] = fmaf(exp2f(score - lse[query]), d, sums[j]);
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < table_pairs; j++)
+        if (threadIdx.x + j * blockDim.x < pairs) memory[threadIdx.x + j * blockDim.x] = sums[j];
+    __syncthreads();
+    int reach = 2 * l.window - 1;
+    for (int row = threadIdx.x; row < reach * reach; row += blockDim.x) {
+        int down = row / reach - l.window + 1, right = row % reach - l.window + 1;
+        float sum = 0;
+        for (int key = 0; key < l.tokens; key++) {
+            int h = key / l.window + down, w = key % l.window + right;
+            if (h >= 0 && h < l.window && w >= 0 && w < l.window)
+                sum += memory[(h * l.window + w) * l.tokens + key];
+        }
+        parts[((int64_t)blockIdx.x * reach * reach + row) * l.heads + head] = sum;
+    }
+}
+
+template <class T>
+static enum status table_backward(const struct call *call, const tensors<T> &t, const layout &l)
+{
+    int64_t count = shape_count(call->params[0].shape);
+    float *d_table = (float *)call->d_params[0].data;
+    if (!table_fits(l)) {
+        attention_any_table_kernel<<<(unsigned)count, table_threads, 0, stream_of(call)>>>(t, l, d_table);
+        return launched(call);
+    }
+    unsigned parts = (unsigned)(l.groups < table_parts ? l.groups : table_parts);
+    float *sums = (float *)call->workspace;
+    TRY(open_shared(call, attention_table_kernel<T>, table_shared(l)));
+    attention_table_kernel<<<dim3(parts, l.heads), 2 * table_threads, table_shared(l), stream_of(call)>>>(
+        t, l, sums);
+    TRY(launched(call));
+    return sum_rows<float, float, 1>(call, d_table, sums, {1, parts, count, 1});
+}
+
 static bool has_tensor_cores(const struct call *call)
 {
     return !call->device || cuda_facts(call->device)->capability >= 80;
@@ -190,11 +285,7 @@ static enum status any_backward(const struct call *call, const layout &l)
         if (t.to && has_tensor_cores(call) && floats_take(call, l)) TRY(floats_run(call, l));
         else if (t.to) attention_any_backward_kernel<<<blocks, 32 * warps, 0, stream_of(call)>>>(t, l);
         TRY(launched(call));
-        if (!t.table || !call->d_params[0].data) return OK;
-        unsigned rows = (unsigned)shape_count(call->params[0].shape);
-        attention_any_table_kernel<<<rows, table_threads, 0, stream_of(call)>>>(
-            t, l, (float *)call->d_params[0].data);
-        return launched(call);
+        return t.table && call->d_params[0].data ? table_backward(call, t, l) : OK;
     });
 }
 
@@ -207,7 +298,9 @@ using namespace attention_parts;
 static size_t own_workspace(const struct call *call, enum phase phase)
 {
     layout l = layout_of(call);
-    return phase == PHASE_BACKWARD && windows_take(call, l) ? windows_workspace(call, l) : 0;
+    if (phase != PHASE_BACKWARD) return 0;
+    size_t table = table_workspace(call, l), windows = windows_take(call, l) ? windows_workspace(call, l) : 0;
+    return table > windows ? table : windows;
 }
 
 static enum status own_forward(const struct call *call)
