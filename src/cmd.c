@@ -1,6 +1,7 @@
 #include "cmd.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,14 @@ const char *cmd_value(const struct cmd *cmd, const char *option)
     for (int i = 0; options && options[i].name; i++)
         if (strcmp(options[i].name, option) == 0) return cmd->values[i];
     return NULL;
+}
+
+struct cmd_spread cmd_spread(const double *values, int count)
+{
+    double sum = 0, squares = 0;
+    for (int i = 0; i < count; i++) sum += values[i];
+    for (int i = 0; i < count; i++) squares += pow(values[i] - sum / count, 2);
+    return (struct cmd_spread){sum / count, count > 1 ? sqrt(squares / (count - 1)) : NAN};
 }
 
 enum status cmd_number(const struct cmd *cmd, const char *option, long least, long otherwise, long *value)

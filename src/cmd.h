@@ -74,6 +74,12 @@ enum status cmd_weights(struct cmd *cmd, const char **path);
 /* If a run is resumed without -c: uses the configuration in its folder, if there is one. */
 void cmd_recall_config(struct cmd *cmd);
 
+/* The mean of repeated runs, and their standard deviation; NAN: there is only one. */
+struct cmd_spread {
+    double mean, deviation;
+};
+struct cmd_spread cmd_spread(const double *values, int count);
+
 /* The run folder: -o as it stands, run.output from the configuration file's folder; NULL: none. The caller
  * frees it. */
 char *cmd_output(const struct cmd *cmd);

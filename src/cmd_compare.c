@@ -32,6 +32,7 @@ struct comparison {
     struct row *rows;            /* differences; from `results` on, results */
     int row_count, results;
     bool repeated;               /* one configuration, with other folds or seeds */
+    struct text mean;            /* of their results; empty if not repeated, or if a run has none */
 };
 
 static void row_free(const struct comparison *all, struct row *row)
@@ -45,6 +46,7 @@ static void comparison_close(struct comparison *all)
 {
     for (int i = 0; i < all->row_count; i++) row_free(all, &all->rows[i]);
     free(all->rows);
+    text_free(&all->mean);
     for (int i = 0; i < all->count; i++) {
         ini_free(&all->settings[i]);
         run_records_close(&all->runs[i]);
@@ -218,24 +220,25 @@ static void describe_end(const struct run_records *run, struct text *out)
     text_add(out, "%s", reason ? reason : "not ended");
 }
 
-/* The mean of all runs' best epochs, and the standard deviation; nothing if a run has none. */
-static void describe_mean(const struct comparison *all, struct text *out)
+/* The mean of all runs' best epochs, and the standard deviation. */
+static void describe_mean(struct comparison *all)
 {
     char mean[TEXT_NUMBER], deviation[TEXT_NUMBER];
     const struct task_metric *metric = NULL;
-    double sum = 0, squares = 0;
+    double *values = memory_new((size_t)all->count, sizeof *values);
+    int count = 0;
     for (int i = 0; i < all->count; i++) {
         const char *key = NULL;
         int64_t best = records_best_epoch(&all->runs[i]);
         metric = records_metric(&all->runs[i], &key);
-        if (best < 0) return;
-        double value = records_column(&all->runs[i].epochs, key)[best], before = sum / fmax(i, 1);
-        sum += value;
-        squares += (value - before) * (value - sum / (i + 1));
+        if (best >= 0) values[count++] = records_column(&all->runs[i].epochs, key)[best];
     }
-    text_add(out, "mean of %d: %s, standard deviation %s", all->count,
-             task_metric_text(metric, sum / all->count, mean),
-             task_metric_text(metric, sqrt(squares / (all->count - 1)), deviation));
+    struct cmd_spread spread = cmd_spread(values, count);
+    if (count == all->count)
+        text_add(&all->mean, "mean of %d: %s, standard deviation %s", count,
+                 task_metric_text(metric, spread.mean, mean),
+                 task_metric_text(metric, spread.deviation, deviation));
+    free(values);
 }
 
 static void add_results(struct comparison *all)
@@ -362,29 +365,13 @@ static void add_curves(const struct comparison *all, char **names, struct text *
     text_add(out, "</div>\n");
 }
 
-static void add_mean(const struct comparison *all, struct text *page)
-{
-    struct text mean = {0};
-    if (all->repeated) describe_mean(all, &mean);
-    if (mean.data) text_add(page, "<p>%s</p>\n", mean.data);
-    text_free(&mean);
-}
-
-static void print_mean(const struct comparison *all)
-{
-    struct text mean = {0};
-    if (all->repeated) describe_mean(all, &mean);
-    if (mean.data) printf("\n%s\n", mean.data);
-    text_free(&mean);
-}
-
 static enum status write_page(const struct comparison *all, char **names, const char *path)
 {
     struct text page = {0};
     html_begin(&page, TITLE);
     text_add(&page, "<h1>Runs compared</h1>\n");
     add_table(all, names, &page);
-    add_mean(all, &page);
+    if (all->mean.data) text_add(&page, "<p>%s</p>\n", all->mean.data);
     add_curves(all, names, &page);
     html_end(&page);
     enum status status = atomic_file_write(&directory_working, path, page.data, page.length);
@@ -410,8 +397,9 @@ static enum status compare_run(struct cmd *cmd)
         all.repeated = are_repetitions(&all);
         add_start(&all);
         add_results(&all);
+        if (all.repeated) describe_mean(&all);
         print_table(&all, names);
-        print_mean(&all);
+        if (all.mean.data) printf("\n%s\n", all.mean.data);
         warn_of_val_sets(&all, names);
         if (cmd->output) status = write_page(&all, names, cmd->output);
     }

@@ -338,25 +338,23 @@ static void print_results(const struct result *results, int count)
 /* Means over folds and seeds, in the order of the best run. */
 static void print_groups(const struct result *results, int count)
 {
+    double *values = memory_new((size_t)count, sizeof *values);
     log_result("\n%-40s  %4s  %10s  %10s", "mean over folds and seeds", "runs", "mean", "deviation");
     for (int i = 0; i < count; i++) {
         const char *group = results[i].trial->run->group;
-        double sum = 0, squares = 0;
         int of = 0;
         bool first = true;
         for (int k = 0; k < count; k++) {
             if (strcmp(results[k].trial->run->group, group) != 0 || isnan(results[k].value)) continue;
             first = first && k >= i;
-            sum += fabs(results[k].value);
-            of++;
+            values[of++] = fabs(results[k].value);
         }
-        for (int k = 0; k < count; k++)
-            if (strcmp(results[k].trial->run->group, group) == 0 && !isnan(results[k].value))
-                squares += pow(fabs(results[k].value) - sum / of, 2);
         if (!first || of == 0) continue;
-        double deviation = of > 1 ? sqrt(squares / (of - 1)) : NAN;
-        log_result("%-40s  %4d  %10.*f  %10.3g", group, of, results[i].loss ? 4 : 2, sum / of, deviation);
+        struct cmd_spread spread = cmd_spread(values, of);
+        log_result("%-40s  %4d  %10.*f  %10.3g", group, of, results[i].loss ? 4 : 2, spread.mean,
+                   spread.deviation);
     }
+    free(values);
 }
 
 /* compare's page of all runs. */

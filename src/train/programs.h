@@ -22,7 +22,7 @@ enum status programs_open(struct session *session, struct store *store, struct p
 enum status programs_share_total(struct programs *programs);
 void programs_close(struct programs *programs);     /* accepts a zeroed or half-built struct */
 
-/* Closes them, before the graph changes or after, while no step is in progress. Called by all ranks. */
+/* Closes them before the graph changes, while no step is in progress. Called by all ranks. */
 enum status programs_end(struct programs *programs);
 
 /* Plans and allocates again after programs_end; the total is to be shared again, too. */

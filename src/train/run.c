@@ -276,11 +276,10 @@ static void open_health(struct run *run)
     health_open(&options, &run->health);
 }
 
-/* After the graph has changed. */
+/* After programs_end and a change of the graph. */
 static enum status reopen(struct run *run)
 {
     const struct session *session = run->session;
-    TRY(programs_end(&run->programs));
     TRY(ranks_receive_algorithms(session->comm, session->hyper.stages, session->device));
     TRY(programs_reopen(&run->programs));
     TRY(ranks_send_algorithms(session->comm, session->hyper.stages, session->device));
@@ -295,6 +294,7 @@ enum status run_freeze(struct run *run)
     int64_t epochs = session->settings->train.freeze_epochs;
     bool frozen = run->position.epoch < epochs;
     if (epochs == 0 || frozen == run->frozen) return OK;
+    TRY(programs_end(&run->programs));
     graphs_freeze_first(&session->graphs, frozen);
     run->frozen = frozen;
     if (!frozen) log_info("from now on all parameters are trained (train.freeze_epochs)");
