@@ -88,10 +88,9 @@ static void test_workspace_before_memory(void **state)
 }
 
 /* Two kernel plans for one shape: what one run computes, any run computes. */
-static void test_kernel_plans_agree(void **state)
+static void assert_plans_agree(const char *op, struct op_example example)
 {
-    const struct op_example example = {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {8, 14, 14, 32}}}};
-    struct op_case *a = open_case("conv", &example, F32), *b = open_case("conv", &example, F32);
+    struct op_case *a = open_case(op, &example, F32), *b = open_case(op, &example, F32);
     struct op_case *cases[] = {a, b};
     for (int k = 0; k < 2; k++) {
         void *kernel_plan;
@@ -105,9 +104,18 @@ static void test_kernel_plans_agree(void **state)
     }
     assert_memory_equal(a->y.data, b->y.data, tensor_bytes(&a->y));
     assert_memory_equal(a->d_x[0].data, b->d_x[0].data, tensor_bytes(&a->d_x[0]));
-    assert_memory_equal(a->d_params[0].data, b->d_params[0].data, tensor_bytes(&a->d_params[0]));
+    for (int i = 0; i < 2; i++)
+        assert_memory_equal(a->d_params[i].data, b->d_params[i].data, tensor_bytes(&a->d_params[i]));
     op_case_close(a);
     op_case_close(b);
+}
+
+static void test_kernel_plans_agree(void **state)
+{
+    const struct op_example conv = {"filters=64 kernel=3 pad=1", 1, {shape_nhwc(8, 14, 14, 32)}};
+    const struct op_example linear = {"units=384 per_pixel=yes", 1, {shape_nhwc(8, 197, 1, 192)}};
+    assert_plans_agree("conv", conv);
+    assert_plans_agree("linear", linear);
 }
 
 static void test_version(void **state)

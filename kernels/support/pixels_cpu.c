@@ -5,6 +5,12 @@
 #define PIECES 64            /* at most */
 #define PIECE 4096           /* elements, at least */
 
+EVERY_MACHINE(void, pixels_add, (const float *a, float *sum, int64_t count), (a, sum, count))
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) sum[i] += a[i];
+}
+
 EVERY_MACHINE(void, pixels_multiply, (const float *a, const float *b, float *y, int64_t count),
               (a, b, y, count))
 {
@@ -45,12 +51,20 @@ size_t pixels_workspace(struct shape shape, const struct pixels_work *work)
     return (size_t)(cut.pieces * work->lines * cut.channels) * sizeof(float);
 }
 
+static EVERY_MACHINE(void, add_line, (const float *line, double *sums, int64_t count), (line, sums, count))
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) sums[i] += line[i];
+}
+
 static void total(const struct cut *cut, const float *lines, int64_t pitch, const struct tensor *to)
 {
-    for (int64_t c = 0; c < cut->channels; c++) {
-        double sum = 0;
-        for (int64_t piece = 0; piece < cut->pieces; piece++) sum += lines[piece * pitch + c];
-        tensor_set(to, c, sum);
+    for (int64_t first = 0; first < cut->channels; first += BLOCK) {
+        int64_t count = min_count(BLOCK, cut->channels - first);
+        ALIGNED double sums[BLOCK] = {0};
+        for (int64_t piece = 0; piece < cut->pieces; piece++)
+            add_line(lines + piece * pitch + first, sums, count);
+        for (int64_t c = 0; c < count; c++) tensor_set(to, first + c, sums[c]);
     }
 }
 

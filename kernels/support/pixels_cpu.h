@@ -12,7 +12,8 @@ struct pixels_work {
     const struct tensor *totals[2];
 };
 
-/* y = a * b, and sum += a * b. */
+/* sum += a, y = a * b, and sum += a * b. */
+void pixels_add(const float *a, float *sum, int64_t count);
 void pixels_multiply(const float *a, const float *b, float *y, int64_t count);
 void pixels_multiply_add(const float *a, const float *b, const float *c, float *y, int64_t count);
 void pixels_add_products(const float *a, const float *b, float *sum, int64_t count);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "kernels/support/pixels_cpu.h"
 
 /* How one phase runs. */
 struct product_phase {
@@ -12,6 +13,7 @@ struct product_phase {
     char name[96];
     struct onednn_step *step;              /* NULL: the reference */
     bool fp32;                             /* others are converted to it in the workspace */
+    bool sums_bias;                        /* the bias's gradient is computed here */
     size_t offset[ONEDNN_OPERANDS];        /* of the widened operands */
     size_t workspace;                      /* of widened operands, which precede the step's */
 };
@@ -95,7 +97,10 @@ static void product_phase_choose(struct product_phase *phase, const struct produ
     if (bf16 && may_be(product, "native"))
         phase->step = onednn_step_make(&product->problem, call->phase, BF16);
     if (phase->step || !may_be(product, dtype == F32 ? "native" : "widened")) return;
-    phase->step = onednn_step_make(&product->problem, call->phase, F32);
+    struct onednn_problem own = product->problem;
+    phase->sums_bias = own.inner_product && own.bias && call->phase == PHASE_BACKWARD_PARAMS;
+    if (phase->sums_bias) own.bias = false;
+    phase->step = onednn_step_make(&own, call->phase, F32);
     if (!phase->step) return;
     phase->fp32 = true;
     struct tensor tensors[ONEDNN_OPERANDS];
@@ -139,10 +144,26 @@ void product_release(void *kernel_plan)
     free(product);
 }
 
+static void add_pixels(const struct call *call, int64_t first, int64_t end, float *lines)
+{
+    int64_t channels = call->d_y.shape.c;
+    for (int64_t pixel = first; pixel < end; pixel++)
+        pixels_add(block_load(&call->d_y, pixel * channels, channels, lines + channels), lines, channels);
+}
+
+static struct pixels_work bias_work(const struct call *call)
+{
+    return (struct pixels_work){.sums = 1, .lines = 2, .piece = add_pixels, .totals = {&call->d_params[1]}};
+}
+
 size_t product_workspace(const struct call *call)
 {
     const struct product_phase *phase = product_phase_of(call);
-    return phase->step ? phase->workspace + onednn_step_workspace(phase->step) : 0;
+    if (!phase->step) return 0;
+    struct pixels_work work = bias_work(call);
+    size_t sums = phase->sums_bias ? pixels_workspace(call->d_y.shape, &work) : 0;
+    size_t product = phase->workspace + onednn_step_workspace(phase->step);
+    return sums > product ? sums : product;
 }
 
 /* Elements that are worth a thread. */
@@ -172,6 +193,13 @@ static enum status reference_run(const struct op_code *reference, const struct c
     return FAILED;
 }
 
+/* oneDNN's code for it takes several times as long. */
+static void sum_bias(const struct call *call)
+{
+    struct pixels_work work = bias_work(call);
+    pixels_run(call, call->d_y.shape, &work);
+}
+
 enum status product_run(const struct call *call)
 {
     const struct product_phase *phase = product_phase_of(call);
@@ -183,6 +211,7 @@ enum status product_run(const struct call *call)
     bool widened[ONEDNN_OPERANDS];
     char *workspace = call->workspace;
     operands(call, tensors);
+    if (phase->sums_bias) sum_bias(call);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
         widened[i] = phase->fp32 && is_widened(t);
