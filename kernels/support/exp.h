@@ -1,6 +1,7 @@
 /* exp.h: the exponential function in fp32 as plain arithmetic, for loops that the compiler vectorises. */
 #pragma once
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -23,4 +24,15 @@ static inline float exp_of(float x)
     bits += (exponent - 0x4b400000) << 23;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+/* 1 / (1 + e^-x) */
+#define SIGMOID(x) _Generic((x), float: sigmoid_fp32, double: sigmoid_fp64)(x)
+static inline float sigmoid_fp32(float x)
+{
+    return 1 / (1 + exp_of(x < -88 ? 88 : -x));
+}
+static inline double sigmoid_fp64(double x)
+{
+    return 1 / (1 + exp(-x));
 }
