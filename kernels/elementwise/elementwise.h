@@ -45,6 +45,12 @@ enum status elementwise_backward_cpu(const struct call *call, const struct tenso
     }                                                                                                       \
     static const struct op_code name = {.forward = name##_forward, .backward = name##_backward};
 
+/* Calls a loop with its settings. An op's file may define it otherwise, for a copy that the compiler knows:
+ * then it neither computes for each element what belongs to other settings, nor loads them. */
+#ifndef EACH_SETTINGS
+#define EACH_SETTINGS(loop, settings, ...) loop(settings, __VA_ARGS__)
+#endif
+
 /* Defines op_op: y = FORWARD(x), d_x = BACKWARD(d_y, value). The op's file defines both as macros, which fit
  * float and double (<tgmath.h>); `s` in them are the settings, of type `type`. `value` is x or y. What
  * follows `example`, settings to test, is for struct op. */
@@ -61,23 +67,28 @@ enum status elementwise_backward_cpu(const struct call *call, const struct tenso
         (void)s;                                                                                            \
         return BACKWARD(d_y, value);                                                                        \
     }                                                                                                       \
+    INLINE void op_##_loop(const type *s, const float *x, float *y, int64_t count)                          \
+    {                                                                                                       \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = FORWARD(x[i]);                       \
+    }                                                                                                       \
     static EVERY_MACHINE(void, op_##_block, (const void *settings, const float *x, float *y, int64_t count),\
                          (settings, x, y, count))                                                           \
     {                                                                                                       \
-        const type *s = settings;                                                                           \
-        (void)s;                                                                                            \
-        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = FORWARD(x[i]);                       \
+        EACH_SETTINGS(op_##_loop, (const type *)settings, x, y, count);                                     \
     }                                                                                                       \
-    static EVERY_MACHINE(void, op_##_gradient_block, (const void *settings, const float *value,             \
-                         const float *d_y, float *d_x, int64_t count), (settings, value, d_y, d_x, count))  \
+    INLINE void op_##_gradient_loop(const type *s, const float *value, const float *d_y, float *d_x,        \
+                                    int64_t count)                                                          \
     {                                                                                                       \
-        const type *s = settings;                                                                           \
-        (void)s;                                                                                            \
         _Pragma("omp simd") for (int64_t i = 0; i < count; i++)                                             \
         {                                                                                                   \
             float own = d_y[i], at = value[i];    /* loaded in any case, without a jump */                  \
             d_x[i] = BACKWARD(own, at);                                                                     \
         }                                                                                                   \
+    }                                                                                                       \
+    static EVERY_MACHINE(void, op_##_gradient_block, (const void *settings, const float *value,             \
+                         const float *d_y, float *d_x, int64_t count), (settings, value, d_y, d_x, count))  \
+    {                                                                                                       \
+        EACH_SETTINGS(op_##_gradient_loop, (const type *)settings, value, d_y, d_x, count);                 \
     }                                                                                                       \
     static enum status op_##_forward(const struct call *call)                                               \
     {                                                                                                       \

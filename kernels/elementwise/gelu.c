@@ -5,6 +5,9 @@
 
 #include <math.h>
 
+#define EACH_SETTINGS(loop, settings, ...)                                                                  \
+    if ((settings)->approximate == GELU_TANH) loop(&(struct gelu){GELU_TANH}, __VA_ARGS__);                 \
+    else loop(&(struct gelu){GELU_EXACT}, __VA_ARGS__)
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/support/exp.h"
 
@@ -66,9 +69,8 @@ static inline float gelu_forward_fp32(int approximate, float x)
 
 static inline float gelu_slope_fp32(int approximate, float x)
 {
-    struct slope_fp32 exact = gelu_exact_fp32(x), tanh = gelu_tanh_fp32(x);
-    if (approximate == GELU_TANH) return tanh.share + x * tanh.density;
-    return exact.share + x * exact.density;
+    struct slope_fp32 slope = approximate == GELU_TANH ? gelu_tanh_fp32(x) : gelu_exact_fp32(x);
+    return slope.share + x * slope.density;
 }
 
 #define FORWARD(x) _Generic((x), float: gelu_forward_fp32, double: gelu_forward_fp64)(s->approximate, x)

@@ -2,6 +2,7 @@
  * the sign of y is that of x and x need not be kept. */
 #include "kernels/elementwise/leaky_relu.h"
 
+#define EACH_SETTINGS(loop, settings, ...) loop(&(struct leaky_relu){(settings)->slope}, __VA_ARGS__)
 #include "kernels/elementwise/elementwise.h"
 
 #define FORWARD(x) ((x) > 0 ? (x) : (__typeof__(x))s->slope * (x))
