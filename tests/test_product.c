@@ -113,7 +113,7 @@ static void assert_plans_agree(const char *op, struct op_example example)
 static void test_kernel_plans_agree(void **state)
 {
     const struct op_example conv = {"filters=64 kernel=3 pad=1", 1, {shape_nhwc(8, 14, 14, 32)}};
-    const struct op_example linear = {"units=384 per_pixel=yes", 1, {shape_nhwc(8, 197, 1, 192)}};
+    const struct op_example linear = {"units=768 per_pixel=yes", 1, {shape_nhwc(8, 49, 1, 384)}};
     assert_plans_agree("conv", conv);
     assert_plans_agree("linear", linear);
 }
