@@ -39,6 +39,7 @@ CUDA_SOURCES += \
 	kernels/exchange/sum_rounded.cu \
 	kernels/images/images.cu \
 	kernels/linear/linear.cu \
+	kernels/linear/linear_scale.cu \
 	kernels/linear/matmul.cu \
 	kernels/loss/distill.cu \
 	kernels/loss/pointwise_loss.cu \
@@ -150,6 +151,7 @@ libkernels_a_SOURCES = \
 	kernels/linear/linear.c \
 	kernels/linear/linear.h \
 	kernels/linear/linear_cpu.c \
+	kernels/linear/linear_scale.c \
 	kernels/loss/loss_targets.c \
 	kernels/loss/loss_targets.h \
 	kernels/loss/distill.c \

@@ -8,8 +8,8 @@
 
 #include "kernels/codes_cuda.h"
 
-static bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                         struct reason *reason)
+bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
 {
     const struct linear_settings *s = settings;
     if (!s->per_pixel && (x->h != 1 || x->w != 1)) {
@@ -95,7 +95,7 @@ const struct op_code linear_reference = {
     .backward_params = linear_backward_params,
 };
 
-static const struct field fields[] = {
+const struct field linear_fields[] = {
     {.name = "units", .type = FIELD_INT, .offset = offsetof(struct linear_settings, units), .min = 1,
      .max = 1 << 24, .help = "Output features."},
     {.name = "per_pixel", .type = FIELD_BOOL, .offset = offsetof(struct linear_settings, per_pixel),
@@ -126,7 +126,7 @@ const struct op linear_op = {
     .name = "linear",
     .help = "Fully connected layer.",
     .settings_size = sizeof(struct linear_settings),
-    .fields = fields,
+    .fields = linear_fields,
     .precision = CLASS_LOW,
     .shape = linear_shape,
     .params = linear_params,

@@ -14,3 +14,9 @@ struct linear_settings {
 static inline int64_t linear_rows(struct shape shape) { return shape.n * shape.h * shape.w; }
 
 extern const struct op_code linear_reference, linear_cpu;
+
+/* Of linear, and of linear_scale, whose parameters are linear's and, last, scale's. */
+extern const struct field linear_fields[];
+bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason);
+bool linear_scale_supports(const struct call *call);

@@ -43,8 +43,10 @@ static bool describe_operation(struct matmul *matmul)
     cublasLtEpilogue_t epilogue = epilogue_of(p);
     cudaDataType_t bias = cublaslt_type(p->result);
     cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    cublasLtPointerMode_t pointers = p->factors ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
     void *mask = (void *)256;
     return !cublaslt()->cublasLtMatmulDescCreate(&matmul->operation, compute, CUDA_R_32F) &&
+           attribute_set(matmul, CUBLASLT_MATMUL_DESC_POINTER_MODE, &pointers, sizeof pointers) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
            attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
@@ -123,14 +125,15 @@ enum status matmul_run(const struct matmul *matmul, const struct call *call,
                        const struct matmul_operands *at)
 {
     const struct matmul_problem *p = &matmul->problem;
-    const float beta = !at->c ? 0 : at->beta != 0 ? at->beta : 1;
+    const float own_beta = !at->c ? 0 : at->beta != 0 ? at->beta : 1;
+    const float *alpha = p->factors ? at->factors : &at->alpha, *beta = p->factors ? alpha + 1 : &own_beta;
     const void *c = at->c ? at->c : at->d;
     if (p->bias) attribute_set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
     if (p->mask) attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at->mask, sizeof at->mask);
     int batch = at->batch > 0 ? at->batch : p->batch;
     if (p->batch > 1) batch_set(matmul->a, batch), batch_set(matmul->b, batch), batch_set(matmul->d, batch);
     cublasStatus_t error = cublaslt()->cublasLtMatmul(
-        matmul->handle, matmul->operation, &at->alpha, at->a, matmul->a, at->b, matmul->b, &beta, c,
+        matmul->handle, matmul->operation, alpha, at->a, matmul->a, at->b, matmul->b, beta, c,
         matmul->d, at->d, matmul->d, &matmul->algorithm, at->scratch, matmul->scratch, stream_of(call));
     if (error == CUBLAS_STATUS_SUCCESS) return OK;
     if (at->trial) return NO_DEVICE;
@@ -232,7 +235,8 @@ static void matmul_plan_free(void *plan)
     matmul_close((struct matmul *)plan);
 }
 
-/* In trials, A is x, and B, D and the mask lie in y; a D of another type is the gradient of the weights. */
+/* In trials, A is x, and B, D and the mask lie in y; a D of another type is the gradient of the weights, and
+ * factors are what lies in the bias. */
 struct trial_rooms {
     size_t d, mask, bytes;               /* of y */
     bool apart;                          /* D is not in y */
@@ -256,7 +260,8 @@ static enum status matmul_plan_try(const void *self, void *plan, const struct ca
     void *d = rooms.apart ? call->d_params[0].data : y + rooms.d;
     struct matmul_operands at = {.a = call->x[0].data, .b = y, .bias = call->params[1].data,
                                  .c = context->problem.adds ? d : NULL, .d = d, .mask = y + rooms.mask,
-                                 .alpha = 1, .scratch = call->workspace, .trial = true};
+                                 .alpha = 1, .factors = (const float *)call->params[1].data,
+                                 .scratch = call->workspace, .trial = true};
     return matmul_run((const struct matmul *)plan, call, &at);
 }
 
@@ -274,13 +279,13 @@ static char *matmul_key_new(const struct matmul_problem *p, const struct device 
 {
     char batch[16] = "";
     if (p->batch > 1) snprintf(batch, sizeof batch, " x %d", p->batch);
-    return text_format("%s, cuBLASLt %zu, matmul %s%s %s%s to %s%s%s%s%s %lld x %lld x %lld%s",
+    return text_format("%s, cuBLASLt %zu, matmul %s%s %s%s to %s%s%s%s%s%s %lld x %lld x %lld%s",
                        cuda_facts(device)->name, cublaslt()->cublasLtGetVersion(),
                        p->tf32 ? "tf32" : dtype_table[p->factor].name,
                        p->deterministic ? " deterministic" : "", p->turn_a ? "T" : "N", p->turn_b ? "T" : "N",
-                       dtype_table[p->result].name, p->adds ? " added" : "", p->bias ? " bias" : "",
-                       p->relu ? " relu" : "", p->mask ? " mask" : "", (long long)p->m, (long long)p->n,
-                       (long long)p->k, batch);
+                       dtype_table[p->result].name, p->factors ? " factors" : "", p->adds ? " added" : "",
+                       p->bias ? " bias" : "", p->relu ? " relu" : "", p->mask ? " mask" : "",
+                       (long long)p->m, (long long)p->n, (long long)p->k, batch);
 }
 
 static enum status matmul_choose(const struct matmul_context *context, struct device *device, void **plan)

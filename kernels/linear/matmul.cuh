@@ -12,6 +12,7 @@ struct matmul_problem {
     int64_t unit;                /* matrices of a batch begin at multiples of so many numbers */
     bool turn_a, turn_b;         /* A lies as k x m, B as n x k */
     bool adds;                   /* C; it may be D */
+    bool factors;                /* alpha and C's factor are in device memory */
     bool bias, relu;             /* the bias has m numbers */
     bool mask;                   /* a bit for each number of D: 1 if it is not 0; MATMUL_BITS divides m */
     bool tf32;                   /* factors of fp32 may be rounded to it */
@@ -26,6 +27,7 @@ struct matmul_operands {
     float beta;                  /* c's factor; 0: it is 1 */
     void *d, *mask;
     float alpha;
+    const float *factors;        /* of a problem with them: alpha and beta, the latter 0 without c */
     int batch;                   /* of the problem's: the first so many; 0: all */
     void *scratch;               /* as matmul_scratch says */
     bool trial;                  /* a failure is not reported */

@@ -41,6 +41,20 @@ static const void *folded_settings(const struct match *m, const struct op *op, c
     return op->shape(settings, count, x, &y, &reason) ? settings : NULL;
 }
 
+/* The linear layer gets the factors as its last parameter. */
+static bool fold_scale(struct match *m)
+{
+    int factors = operand(m->second, OPERAND_PARAM, 0), params = operand_count(m->first, OPERAND_PARAM);
+    m->second->op = build_op("linear_scale");
+    m->second->settings = m->first->settings;
+    operand_set(m->second, OPERAND_X, 0, operand_x(m->first, 0));
+    for (int i = 0; i < params; i++)
+        operand_set(m->second, OPERAND_PARAM, i, operand(m->first, OPERAND_PARAM, i));
+    operand_set(m->second, OPERAND_PARAM, params, factors);
+    m->gone = m->first;
+    return true;
+}
+
 /* The second, as a call of `op`, reads what a convolution reads, whose weight is its last parameter. */
 static bool take_conv(struct match *m, const struct op *op, const void *settings)
 {
@@ -287,6 +301,10 @@ enum { ALONE = true, SHARED = false };
 /* The pass and the rule; the two instructions; whether the second alone reads the value between them; what is
  * added to them; the function that makes the change. */
 static const struct rule rules[] = {
+    /* Layer scale multiplies the weights of the linear layer before it instead of its result. */
+    {"fold", "fold_scale", {"linear", FORWARD, Y}, {"scale", FORWARD, X}, ALONE, NOTHING,
+     fold_scale},
+
     /* A 1x1 convolution's result is never stored: batch norm computes it as often as it reads it. */
     {"fold", "fold", {"conv", FORWARD, Y}, {"batchnorm", FORWARD, X}, ALONE, NOTHING,
      fold},

@@ -1,0 +1,249 @@
+/* linear_scale.cu: products by cuBLASLt of weights that a small kernel has multiplied by the factors; another
+ * turns the gradients of these weights into those of weights, biases and factors.
+ *
+ * Factors begin at 1e-6 or less (Touvron et al. 2021), with which weights in fp16 would be subnormal or 0. So
+ * they are divided by the power of two above the largest, by which the product is multiplied. */
+#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/linear/matmul.cuh"
+#include "kernels/support/block.cuh"
+#include "kernels/support/chunk.cuh"
+#include "kernels/support/phase_plans.cuh"
+
+extern "C" {
+#include "kernels/linear/linear.h"
+}
+
+#define THREADS 256
+
+static bool has_bias(const struct call *call) { return call->param_count > 2; }
+
+static const float *factors_of(const struct call *call)
+{
+    return (const float *)call->params[call->param_count - 1].data;
+}
+
+static bool linear_scale_cuda_supports(const struct call *call)
+{
+    int64_t units = ((const struct linear_settings *)call->settings)->units;
+    bool packs = call->x[0].dtype == F32 || (units % 8 == 0 && call->x[0].shape.c % 8 == 0);
+    return packs && linear_scale_supports(call);
+}
+
+/* ---- Products ---- */
+
+/* Our rows are the library's columns. */
+static struct matmul_problem problem_of(const struct call *call, enum phase phase)
+{
+    const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
+    int64_t batch = linear_rows(x->shape), inputs = x->shape.c;
+    int64_t units = ((const struct linear_settings *)call->settings)->units;
+    struct matmul_problem p = {.factor = x->dtype, .result = x->dtype};
+    p.tf32 = call->tf32 && x->dtype == F32;
+    p.deterministic = call->deterministic;
+    if (phase == PHASE_BACKWARD_PARAMS) {
+        p.result = F32;
+        p.m = inputs, p.n = units, p.k = batch;
+        p.turn_b = true;
+        return p;
+    }
+    bool forward = phase == PHASE_FORWARD;
+    p.factors = true;
+    p.adds = forward && call_operand(call, OPERAND_Y_ADDEND);
+    p.bias = forward && has_bias(call);
+    p.turn_a = forward;
+    p.m = forward ? units : inputs, p.n = batch, p.k = forward ? inputs : units;
+    return p;
+}
+
+static void plan_free(void *plan) { matmul_close((struct matmul *)plan); }
+
+static enum status phase_choose(const struct call *call, enum phase phase, struct phase_plan *made)
+{
+    struct matmul_problem problem = problem_of(call, phase);
+    struct matmul *matmul;
+    TRY(matmul_open(&problem, call->device, &matmul));
+    made->plan = matmul;
+    made->workspace = matmul_scratch(matmul);
+    return OK;
+}
+
+static enum status linear_scale_prepare(const struct call *call, void **kernel_plan)
+{
+    static const struct phase_plan_functions plans = {phase_choose, plan_free};
+    return phase_plans_prepare(&plans, call, kernel_plan);
+}
+
+/* ---- The workspace ---- */
+
+/* Offsets in bytes; scratch memory is at the beginning. */
+struct rooms {
+    size_t weight, bias, factors, bytes;
+};
+
+static struct rooms rooms_of(const struct call *call, size_t scratch)
+{
+    struct rooms r = {.bytes = workspace_align(scratch)};
+    struct shape d_y = call->d_y.shape;
+    if (call->phase == PHASE_BACKWARD_PARAMS) {
+        size_t sums = has_bias(call) ? conv_sums_workspace(linear_rows(d_y), (int)d_y.c, false) : 0;
+        r.bytes = sums > scratch ? sums : scratch;
+        return r;
+    }
+    r.weight = r.bytes;
+    r.bias = r.weight + workspace_align(tensor_bytes(&call->params[0]));
+    r.factors = r.bias + (has_bias(call) ? workspace_align(tensor_bytes(&call->params[1])) : 0);
+    r.bytes = r.factors + 2 * sizeof(float);
+    return r;
+}
+
+static size_t linear_scale_workspace(const struct call *call)
+{
+    const struct phase_plan *made;
+    return phase_plan_of(call, &made) == OK ? rooms_of(call, made->workspace).bytes : 0;
+}
+
+/* ---- Small kernels ---- */
+
+template <class T> struct scaled {
+    T *weight, *bias;            /* [units, inputs], [units]; no bias: NULL */
+    float *factors;              /* the product's, and that of what is added */
+    const T *from_weight, *from_bias;
+    const float *factor;         /* [units] */
+    int64_t units, inputs;
+    bool adds;
+};
+
+/* The exponent e of the largest of finite factors, which is below 2^e. */
+__device__ static inline int exponent_of_largest(const float *factor, int64_t units)
+{
+    float largest = 0;
+    int exponent;
+    for (int64_t u = threadIdx.x; u < units; u += THREADS) largest = fmaxf(largest, fabsf(factor[u]));
+    largest = block_reduce<THREADS>(largest, [](float a, float b) { return fmaxf(a, b); });
+    if (largest == 0 || !isfinite(largest)) return 0;
+    frexpf(largest, &exponent);
+    return exponent < -126 ? -126 : exponent > 127 ? 127 : exponent;
+}
+
+/* Of biases the factors are whole: they are added to the product. */
+template <class T, int width>
+__global__ void __launch_bounds__(THREADS) scale_weights_kernel(struct scaled<T> s)
+{
+    int exponent = exponent_of_largest(s.factor, s.units);
+    int64_t step = (int64_t)gridDim.x * THREADS, first = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    for (int64_t at = first * width; at < s.units * s.inputs; at += step * width) {
+        chunk<T, width> weight = *(const chunk<T, width> *)(s.from_weight + at);
+        float factor = ldexpf(s.factor[at / s.inputs], -exponent);
+#pragma unroll
+        for (int e = 0; e < width; e++) weight.at[e] = from_float<T>(factor * to_float(weight.at[e]));
+        *(chunk<T, width> *)(s.weight + at) = weight;
+    }
+    for (int64_t u = first; s.bias && u < s.units; u += step)
+        s.bias[u] = from_float<T>(s.factor[u] * to_float(s.from_bias[u]));
+    if (first == 0) s.factors[0] = ldexpf(1, exponent), s.factors[1] = s.adds;
+}
+
+template <class T> struct unscaled {
+    float *d_weight, *d_bias;    /* of scaled weights and biases; they become those without the factors */
+    float *d_factor;
+    const T *weight, *bias;
+    const float *factor;
+    int64_t inputs;
+};
+
+/* One block for each unit. */
+template <class T, int width>
+__global__ void __launch_bounds__(THREADS) unscale_gradients_kernel(struct unscaled<T> s)
+{
+    int64_t unit = blockIdx.x;
+    float factor = s.factor[unit], product = 0;
+    float *d_weight = s.d_weight + unit * s.inputs;
+    for (int64_t c = (int64_t)threadIdx.x * width; c < s.inputs; c += THREADS * width) {
+        chunk<T, width> weight = *(const chunk<T, width> *)(s.weight + unit * s.inputs + c);
+        chunk<float, width> d = *(const chunk<float, width> *)(d_weight + c);
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            product = fmaf(to_float(weight.at[e]), d.at[e], product);
+            d.at[e] *= factor;
+        }
+        *(chunk<float, width> *)(d_weight + c) = d;
+    }
+    product = block_sum<THREADS>(product);
+    if (threadIdx.x != 0) return;
+    if (s.d_bias) {
+        product = fmaf(to_float(s.bias[unit]), s.d_bias[unit], product);
+        s.d_bias[unit] *= factor;
+    }
+    s.d_factor[unit] = product;
+}
+
+/* ---- Phases ---- */
+
+/* Forward, or backward_data, of whose tensors `b` and `d` are. */
+static enum status multiply(const struct call *call, const void *b, void *d)
+{
+    const struct phase_plan *made;
+    TRY(phase_plan_of(call, &made));
+    struct rooms r = rooms_of(call, made->workspace);
+    char *room = (char *)call->workspace;
+    const void *c = call_data(call, OPERAND_Y_ADDEND);
+    struct shape weight = call->params[0].shape;
+    float *factors = (float *)(room + r.factors);
+    void *bias = has_bias(call) ? room + r.bias : NULL;
+    TRY(with_chunk(call->params[0].dtype, weight.dim[1], [&](auto type, auto wide) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number;
+        struct scaled<T> s = {(T *)(room + r.weight), (T *)bias, factors, (const T *)call->params[0].data,
+                              (const T *)(bias ? call->params[1].data : NULL), factors_of(call),
+                              weight.dim[0], weight.dim[1], c != NULL};
+        unsigned blocks = grid_of(call, weight.dim[0] * weight.dim[1] / width, THREADS);
+        scale_weights_kernel<T, width><<<blocks, THREADS, 0, stream_of(call)>>>(s);
+        return launched(call);
+    }));
+    struct matmul_operands at = {.a = room + r.weight, .b = b, .bias = bias, .c = c, .d = d,
+                                 .factors = factors, .scratch = room};
+    return matmul_run((const struct matmul *)made->plan, call, &at);
+}
+
+static enum status linear_scale_forward(const struct call *call)
+{
+    return shape_count(call->y.shape) > 0 ? multiply(call, call->x[0].data, call->y.data) : OK;
+}
+
+static enum status linear_scale_backward_data(const struct call *call)
+{
+    bool asked = call->d_x[0].data && shape_count(call->d_x[0].shape) > 0;
+    return asked ? multiply(call, call->d_y.data, call->d_x[0].data) : OK;
+}
+
+static enum status linear_scale_backward_params(const struct call *call)
+{
+    const struct phase_plan *made;
+    const struct tensor *weight = &call->params[0], *d = call->d_params;
+    TRY(phase_plan_of(call, &made));
+    struct matmul_operands at = {.a = call->x[0].data, .b = call->d_y.data, .d = d[0].data, .alpha = 1,
+                                 .scratch = call->workspace};
+    TRY(matmul_run((const struct matmul *)made->plan, call, &at));
+    if (has_bias(call)) TRY(conv_sums(call, &call->d_y, (float *)d[1].data, false));
+    return with_chunk(weight->dtype, weight->shape.dim[1], [&](auto type, auto wide) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number;
+        struct unscaled<T> s = {(float *)d[0].data, has_bias(call) ? (float *)d[1].data : NULL,
+                                (float *)d[call->param_count - 1].data, (const T *)weight->data,
+                                (const T *)call->params[1].data, factors_of(call), weight->shape.dim[1]};
+        unsigned blocks = (unsigned)weight->shape.dim[0];
+        unscale_gradients_kernel<T, width><<<blocks, THREADS, 0, stream_of(call)>>>(s);
+        return launched(call);
+    });
+}
+
+const struct op_code linear_scale_cuda = {
+    .prepare_together = true,
+    .supports = linear_scale_cuda_supports,
+    .prepare = linear_scale_prepare,
+    .release = phase_plans_release,
+    .workspace = linear_scale_workspace,
+    .forward = linear_scale_forward,
+    .backward_data = linear_scale_backward_data,
+    .backward_params = linear_scale_backward_params,
+};
