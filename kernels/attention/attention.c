@@ -286,6 +286,7 @@ static const struct op_example examples[] = {
     {"heads=1 window=7 shift=3", 2, {SHAPE(1, 14, 14, 96), SHAPE(1, 12, 9, 32)}},
     {"heads=2 window=7 shift=3", 1, {SHAPE(2, 7, 7, 192)}},
     {"heads=1 window=8", 1, {SHAPE(1, 8, 8, 24)}},
+    {"heads=1", 1, {SHAPE(1, 107, 1, 24)}},
     {0},
 };
 

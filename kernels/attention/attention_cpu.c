@@ -1,6 +1,6 @@
 /* attention_cpu.c: attention in fp32, one head of one group at a time, on threads. Products are panel
- * products (panel_product.h) of blocks of queries with all keys. A matrix is cut into panels of PANEL
- * columns, one behind the other; sizes are rounded up to whole panels, with zeros behind the matrix. */
+ * products (panel_product.h) of blocks of queries with all keys. Rows and columns of matrices are rounded up
+ * to whole vectors; what lies behind a matrix never reaches a result. */
 #include "kernels/attention/attention.h"
 
 #include <math.h>
@@ -12,57 +12,71 @@
 #include "kernels/support/exp.h"
 #include "kernels/support/panel_product.h"
 
-#define QUERIES 64           /* of a block */
+#define QUERIES 104          /* of a block, at most: 197 tokens are two */
+#define AHEAD 8              /* tokens whose lines are prefetched */
 #define PIECES 64            /* of the groups, at most: each has its sums of the bias table */
 
-/* A row of a block's matrix: `panels` parts of PANEL columns, `pitch` apart. */
-struct panel_row {
-    float *at;
-    int64_t pitch, panels, columns;
+/* The scores of a query, with a column for each key. NULL: no bias, all keys in the query's region. */
+struct score_row {
+    float *scores;
+    const float *bias;
+    const int *regions;
+    int region;
+    int64_t tokens, columns;
 };
 
-/* Adds the bias, if there is one. Columns behind the last become -inf. */
-static EVERY_MACHINE(float, row_max, (const struct panel_row *r, const float *bias), (r, bias))
+/* e^x; 0 where its products would be denormal numbers, which take long. */
+INLINE float share_of(float x) { return x < -87 ? 0 : exp_of(x); }
+
+/* Adds the bias; columns behind the last token become -inf. */
+INLINE void row_open(const struct score_row *r)
 {
-    float max = -INFINITY;
-    for (int64_t panel = 0; panel < r->panels; panel++) {
-        float *s = r->at + panel * r->pitch;
-        int64_t left = r->columns - panel * PANEL;
-        if (bias)
+    if (r->bias)
 #pragma omp simd
-            for (int i = 0; i < PANEL; i++) s[i] += bias[panel * PANEL + i];
-        for (int64_t i = left; i < PANEL; i++) s[i] = -INFINITY;
-#pragma omp simd reduction(max : max)
-        for (int i = 0; i < PANEL; i++) max = s[i] > max ? s[i] : max;
-    }
-    return max;
+        for (int64_t j = 0; j < r->columns; j++) r->scores[j] += r->bias[j];
+    if (r->regions)
+#pragma omp simd
+        for (int64_t j = 0; j < r->columns; j++)
+            r->scores[j] += r->regions[j] == r->region ? 0 : ATTENTION_APART;
+    float *end = r->scores + r->columns - PANEL_STEP;
+    int used = PANEL_STEP - (int)(r->columns - r->tokens);
+#pragma omp simd
+    for (int i = 0; i < PANEL_STEP; i++) end[i] = i < used ? end[i] : -INFINITY;
 }
 
-/* s becomes exp(s - max), 0 behind the last column; returns the sum. */
-static EVERY_MACHINE(float, row_exp, (const struct panel_row *r, float max), (r, max))
+/* Scores become their exponentials, times exp(-max); returns the sum of those. */
+static EVERY_MACHINE(float, row_softmax, (const struct score_row *r, float *max), (r, max))
 {
-    float sum = 0;
-    for (int64_t panel = 0; panel < r->panels; panel++) {
-        float *s = r->at + panel * r->pitch;
-        int64_t left = r->columns - panel * PANEL;
-#pragma omp simd
-        for (int i = 0; i < PANEL; i++) s[i] = exp_of(s[i] - max);
-        for (int64_t i = left; i < PANEL; i++) s[i] = 0;
+    float *s = r->scores, most = -INFINITY, sum = 0;
+    row_open(r);
+#pragma omp simd reduction(max : most)
+    for (int64_t j = 0; j < r->columns; j++) most = s[j] > most ? s[j] : most;
 #pragma omp simd reduction(+ : sum)
-        for (int i = 0; i < PANEL; i++) sum += s[i];
+    for (int64_t j = 0; j < r->columns; j++) {
+        s[j] = share_of(s[j] - most);
+        sum += s[j];
     }
+    *max = most;
     return sum;
 }
 
-/* d becomes p * (d - delta). */
-static EVERY_MACHINE(void, row_gradient, (const struct panel_row *p, float *d, float delta), (p, d, delta))
+/* Scores become the softmax p, and d becomes p * (d - delta). */
+static EVERY_MACHINE(void, row_gradient, (const struct score_row *r, float lse, float *d, float delta),
+                     (r, lse, d, delta))
 {
-    for (int64_t panel = 0; panel < p->panels; panel++) {
-        const float *value = p->at + panel * p->pitch;
-        float *to = d + panel * p->pitch;
+    float *s = r->scores;
+    row_open(r);
 #pragma omp simd
-        for (int i = 0; i < PANEL; i++) to[i] = value[i] * (to[i] - delta);
+    for (int64_t j = 0; j < r->columns; j++) {
+        s[j] = share_of(s[j] - lse);
+        d[j] = s[j] * (d[j] - delta);
     }
+}
+
+static EVERY_MACHINE(void, line_add, (float *to, const float *line, int64_t count), (to, line, count))
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) to[i] += line[i];
 }
 
 static EVERY_MACHINE(float, line_dot, (const float *a, const float *b, int64_t count), (a, b, count))
@@ -79,16 +93,43 @@ static EVERY_MACHINE(void, line_scale, (float *line, float factor, int64_t count
     for (int64_t i = 0; i < count; i++) line[i] *= factor;
 }
 
-/* A thread's memory. Panels of columns: keys_t, values_t have a row for each channel, the others one for each
- * token. */
+#define SQUARE (PANEL_STEP * PANEL_STEP)
+
+/* Merges both halves of a square, alternately. */
+INLINE void square_merge(const float *from, float *to)
+{
+#pragma omp simd
+    for (int i = 0; i < SQUARE / 2; i++) {
+        to[2 * i] = from[i];
+        to[2 * i + 1] = from[SQUARE / 2 + i];
+    }
+}
+
+/* Each merging moves the highest bit of an element's index to its end: four exchange row and column. */
+static EVERY_MACHINE(void, square_transpose, (const float *from, int64_t from_row, float *to, int64_t to_row,
+                                              float factor), (from, from_row, to, to_row, factor))
+{
+    ALIGNED float a[SQUARE], b[SQUARE];
+    for (int i = 0; i < PANEL_STEP; i++)
+        for (int j = 0; j < PANEL_STEP; j++) a[i * PANEL_STEP + j] = from[i * from_row + j] * factor;
+    square_merge(a, b);
+    square_merge(b, a);
+    square_merge(a, b);
+    square_merge(b, a);
+    for (int i = 0; i < PANEL_STEP; i++)
+        for (int j = 0; j < PANEL_STEP; j++) to[i * to_row + j] = a[i * PANEL_STEP + j];
+}
+
+/* A thread's memory. Outputs and gradients take the place of what is no longer needed: y and d_q that of the
+ * queries, d_v that of the values, y for a while that of d_k. */
 struct room {
-    float *keys_t, *values_t, *keys, *values, *d_keys, *d_values;
-    float *q, *d_y;                        /* [QUERIES, size] */
-    float *q_panels, *d_y_panels, *out;    /* [panels, QUERIES, PANEL] */
-    float *scores, *d_scores;              /* likewise, of keys */
-    float *bias;                           /* [tokens, PANEL times panels of keys] */
-    float *line;                           /* [size] */
-    int *region;                           /* [tokens] */
+    float *queries, *keys, *values, *d_y, *d_keys;   /* a line for each token */
+    float *keys_t, *values_t;                        /* a row for each channel */
+    float *scores, *d_scores;                        /* a row for each query of a block */
+    float *bias, *d_bias;                            /* a row for each token */
+    float *sums;                                     /* of each query's exponentials; of d_y * y */
+    int *regions, *table_rows;
+    struct attention_token *tokens;
 };
 
 /* One task's: a head of some groups. */
@@ -97,18 +138,23 @@ struct work {
     struct attention_plane plane;
     panel_multiply *multiply;
     float scale;
-    int64_t key_panels, size_panels, rows;   /* rows: tokens in whole panels */
+    int64_t keys, channels;    /* tokens, channels of a head in whole vectors */
+    int64_t row, line;         /* from one row of scores, one token's line to the next */
     int64_t group, head;
     struct room room;
 };
+
+static int64_t whole(int64_t count, size_t size) { return (int64_t)align_up((size_t)count, size); }
 
 static struct work work_open(const struct call *call)
 {
     struct work w = {.call = call, .plane = attention_plane(call), .multiply = panel_multiply_here()};
     w.scale = (float)attention_scale(&w.plane);
-    w.key_panels = pieces(w.plane.tokens, PANEL);
-    w.size_panels = pieces(w.plane.size, PANEL);
-    w.rows = w.key_panels * PANEL;
+    w.keys = whole(w.plane.tokens, PANEL_STEP);
+    w.channels = whole(w.plane.size, PANEL_STEP);
+    /* An odd number of the cache's lines: those of a column lie in different sets. */
+    w.row = w.keys | PANEL_STEP;
+    w.line = w.channels | PANEL_STEP;
     return w;
 }
 
@@ -116,278 +162,225 @@ static struct work work_open(const struct call *call)
 static size_t room_open(struct work *w, float *memory)
 {
     struct room *r = &w->room;
-    bool backward = w->call->phase == PHASE_BACKWARD;
-    int64_t across = w->key_panels * w->plane.size * PANEL, along = w->size_panels * w->rows * PANEL;
-    int64_t block = w->size_panels * QUERIES * PANEL, scores = w->key_panels * QUERIES * PANEL;
+    bool backward = w->call->phase == PHASE_BACKWARD, biased = w->plane.window > 0;
+    int64_t lines = w->keys * w->line, across = w->channels * w->row, block = QUERIES * w->row;
     const struct {
-        float **at;
+        void *at;
         int64_t count;
         bool wanted;
     } parts[] = {
-        {&r->keys_t, across, true}, {&r->values, along, !backward}, {&r->values_t, across, backward},
-        {&r->keys, along, backward}, {&r->d_keys, along, backward}, {&r->d_values, along, backward},
-        {&r->q, QUERIES * w->plane.size, true}, {&r->d_y, QUERIES * w->plane.size, backward},
-        {&r->q_panels, block, backward}, {&r->d_y_panels, block, backward}, {&r->out, block, true},
-        {&r->scores, scores, true}, {&r->d_scores, scores, backward},
-        {&r->bias, w->plane.tokens * w->rows, w->plane.window > 0}, {&r->line, w->plane.size, true},
-        {(float **)&r->region, w->plane.tokens, true},
+        {&r->queries, lines, true}, {&r->keys, lines, true}, {&r->values, lines, true},
+        {&r->d_y, lines, backward}, {&r->d_keys, lines, backward},
+        {&r->keys_t, across, true}, {&r->values_t, across, backward},
+        {&r->scores, block, true}, {&r->d_scores, block, backward},
+        {&r->bias, w->keys * w->row, biased}, {&r->d_bias, w->keys * w->row, biased && backward},
+        {&r->sums, w->keys, true}, {&r->regions, w->keys, true},
+        {&r->table_rows, w->keys, biased},
+        {&r->tokens, w->keys * (int64_t)(sizeof *r->tokens / sizeof(float)), true},
     };
     size_t total = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!parts[i].wanted) continue;
-        if (memory) *parts[i].at = memory + total;
-        total += align_up((size_t)parts[i].count, 16);
+        if (memory) memcpy(parts[i].at, &(float *){memory + total}, sizeof(float *));
+        total += (size_t)parts[i].count;
     }
     return total;
 }
 
-enum part { QUERY, KEY, VALUE };
+enum part { QUERY, KEY, VALUE, OUTPUT };
 
-static int64_t part_at(const struct work *w, enum part part, int64_t token)
+/* The line of a token in x or, for OUTPUT, in y; -1: y has no such token. */
+static int64_t line_at(const struct work *w, enum part part, int64_t token)
 {
     const struct attention_plane *p = &w->plane;
-    int64_t pixel = attention_token(p, w->group, token).pixel;
-    return ((pixel * 3 + part) * p->heads + w->head) * p->size;
+    const struct attention_token *t = &w->room.tokens[token];
+    if (part == OUTPUT) return t->y_pixel < 0 ? -1 : (t->y_pixel * p->heads + w->head) * p->size;
+    return ((t->pixel * 3 + part) * p->heads + w->head) * p->size;
 }
 
-/* A row of panels. */
-static void row_place(const struct work *w, float *panels, int64_t rows, int64_t row, const float *line)
+static float *lse_at(const struct work *w, int64_t query)
 {
-    for (int64_t panel = 0; panel < w->size_panels; panel++) {
-        float *to = panels + (panel * rows + row) * PANEL;
-        int64_t count = min_count(PANEL, w->plane.size - panel * PANEL);
-        for (int64_t i = 0; i < PANEL; i++) to[i] = i < count ? line[panel * PANEL + i] : 0;
+    return (float *)w->call->saved[ATTENTION_LSE].data + w->head * attention_pixels(&w->plane) +
+           w->room.tokens[query].pixel;
+}
+
+/* Also prefetches the line AHEAD tokens behind it, which hardware does not foresee. */
+static int64_t line_next(const struct work *w, const struct tensor *tensor, enum part part, int64_t token)
+{
+    int64_t ahead = line_at(w, part, min_count(token + AHEAD, w->plane.tokens - 1));
+    for (int64_t c = 0; ahead >= 0 && c < w->plane.size; c += 64 / (int64_t)dtype_bytes(tensor->dtype))
+        __builtin_prefetch(block_address(tensor, ahead + c));
+    return line_at(w, part, token);
+}
+
+/* Lines of tokens that y does not have, and those behind the last token, become 0. */
+static void part_load(const struct work *w, const struct tensor *from, enum part part, float *lines)
+{
+    for (int64_t token = 0; token < w->keys; token++) {
+        float *line = lines + token * w->line;
+        int64_t at = token < w->plane.tokens ? line_next(w, from, part, token) : -1;
+        if (at < 0) memset(line, 0, (size_t)w->line * sizeof *line);
+        else dtype_convert(F32, line, from->dtype, block_address(from, at), (size_t)w->plane.size);
     }
 }
 
-static void row_fetch(const struct work *w, const float *panels, int64_t rows, int64_t row, float *line)
+/* A token's line times the factor, or divided by each token's divisor. */
+static void part_store(const struct work *w, const struct tensor *to, enum part part, float *lines,
+                       float factor, const float *divisors)
 {
-    for (int64_t c = 0; c < w->plane.size; c++)
-        line[c] = panels[(c / PANEL * rows + row) * PANEL + c % PANEL];
-}
-
-/* A part of all tokens as panels of channels, of tokens, or both; NULL: not. */
-static void part_load(const struct work *w, enum part part, float *by_channel, float *by_token)
-{
-    int64_t size = w->plane.size;
-    if (by_token) memset(by_token, 0, (size_t)(w->size_panels * w->rows * PANEL) * sizeof(float));
-    if (by_channel) memset(by_channel, 0, (size_t)(w->key_panels * size * PANEL) * sizeof(float));
     for (int64_t token = 0; token < w->plane.tokens; token++) {
-        const float *line = block_load(&w->call->x[0], part_at(w, part, token), size, w->room.line);
-        if (by_token) row_place(w, by_token, w->rows, token, line);
-        float *column = by_channel + token / PANEL * size * PANEL + token % PANEL;
-        for (int64_t c = 0; by_channel && c < size; c++) column[c * PANEL] = line[c];
+        float *line = lines + token * w->line;
+        int64_t at = line_next(w, to, part, token);
+        if (at < 0) continue;
+        line_scale(line, divisors ? 1 / divisors[token] : factor, w->plane.size);
+        dtype_convert(to->dtype, block_address(to, at), F32, line, (size_t)w->plane.size);
     }
 }
 
-/* Queries of a block, times the scale; with zeros up to whole rows of a product. */
-static int64_t block_load_queries(const struct work *w, int64_t first, int64_t count)
+static void transpose(const struct work *w, const float *lines, float *across, float factor)
 {
-    int64_t size = w->plane.size, rows = (int64_t)align_up((size_t)count, PANEL_ROWS);
-    for (int64_t i = 0; i < count; i++) {
-        float *line = w->room.q + i * size;
-        const float *from = block_load(&w->call->x[0], part_at(w, QUERY, first + i), size, line);
-        if (from != line) memcpy(line, from, (size_t)size * sizeof *line);
-        line_scale(line, w->scale, size);
-    }
-    memset(w->room.q + count * size, 0, (size_t)((rows - count) * size) * sizeof(float));
-    return rows;
+    for (int64_t token = 0; token < w->keys; token += PANEL_STEP)
+        for (int64_t c = 0; c < w->channels; c += PANEL_STEP)
+            square_transpose(lines + token * w->line + c, w->line, across + c * w->row + token, w->row,
+                             factor);
 }
 
-/* Products of a block's lines [QUERIES, size] with every token's. */
-static void block_times(const struct work *w, const float *lines, const float *by_channel, int64_t rows,
-                        float *to)
+/* Products of `rows` lines from `first` on with every token's. */
+static void block_times(const struct work *w, const float *lines, int64_t first, int64_t rows,
+                        const float *across, float *to)
 {
-    for (int64_t panel = 0; panel < w->key_panels; panel++)
-        w->multiply(&(struct panel_product){
-            .a = lines, .row = w->plane.size, .step = 1, .b = by_channel + panel * w->plane.size * PANEL,
-            .y = to + panel * QUERIES * PANEL, .rows = rows, .depth = w->plane.size});
+    w->multiply(&(struct panel_product){
+        .a = lines + first * w->line, .row = w->line, .step = 1, .b = across, .b_row = w->row,
+        .y = to, .y_row = w->row, .rows = rows, .columns = w->keys, .depth = w->plane.size});
 }
 
-/* out = scores times the tokens' lines. */
-static void block_mix(const struct work *w, const float *scores, const float *by_token, int64_t rows)
+/* to, from line `first` on, = scores times the tokens' lines. */
+static void block_mix(const struct work *w, const float *scores, const float *lines, int64_t first,
+                      int64_t rows, float *to)
 {
-    for (int64_t part = 0; part < w->size_panels; part++)
-        for (int64_t panel = 0; panel < w->key_panels; panel++)
-            w->multiply(&(struct panel_product){
-                .a = scores + panel * QUERIES * PANEL, .row = PANEL, .step = 1,
-                .b = by_token + (part * w->rows + panel * PANEL) * PANEL,
-                .y = w->room.out + part * QUERIES * PANEL, .rows = rows, .depth = PANEL, .add = panel > 0});
+    w->multiply(&(struct panel_product){
+        .a = scores, .row = w->row, .step = 1, .b = lines, .b_row = w->line, .y = to + first * w->line,
+        .y_row = w->line, .rows = rows, .columns = w->channels, .depth = w->plane.tokens});
 }
 
 /* sums = the transposed scores times the block's lines, added to those of earlier blocks. */
-static void block_collect(const struct work *w, const float *scores, const float *panels, int64_t rows,
-                          bool add, float *sums)
+static void block_collect(const struct work *w, const float *scores, const float *lines, int64_t first,
+                          int64_t count, float *sums)
 {
-    for (int64_t part = 0; part < w->size_panels; part++)
-        for (int64_t panel = 0; panel < w->key_panels; panel++)
-            w->multiply(&(struct panel_product){
-                .a = scores + panel * QUERIES * PANEL, .row = 1, .step = PANEL,
-                .b = panels + part * QUERIES * PANEL, .y = sums + (part * w->rows + panel * PANEL) * PANEL,
-                .rows = PANEL, .depth = rows, .add = add});
+    w->multiply(&(struct panel_product){
+        .a = scores, .row = 1, .step = w->row, .b = lines + first * w->line, .b_row = w->line, .y = sums,
+        .y_row = w->line, .rows = whole(w->plane.tokens, PANEL_ROWS), .columns = w->channels, .depth = count,
+        .add = first > 0});
 }
 
-static struct panel_row score_row(const struct work *w, float *scores, int64_t row)
+static int64_t table_at(const struct work *w, int64_t query, int64_t key)
 {
-    return (struct panel_row){scores + row * PANEL, QUERIES * PANEL, w->key_panels, w->plane.tokens};
+    const int *rows = w->room.table_rows;
+    return (rows[query] - rows[key] + rows[0]) * w->plane.heads + w->head;
 }
 
 /* The head's bias of each pair of tokens. */
-static void bias_load(const struct work *w)
+static void bias_open(const struct work *w)
 {
     const struct attention_plane *p = &w->plane;
-    for (int64_t i = 0; p->window > 0 && i < p->tokens; i++)
-        for (int64_t j = 0; j < w->rows; j++) {
-            int64_t row = j < p->tokens ? attention_bias_row(p->window, i, j) : -1;
-            w->room.bias[i * w->rows + j] =
-                row < 0 ? 0 : ((const float *)w->call->params[0].data)[row * p->heads + w->head];
-        }
+    const struct room *r = &w->room;
+    if (p->window == 0) return;
+    for (int64_t i = 0; i < p->tokens; i++) r->table_rows[i] = (int)attention_bias_row(p->window, i, 0);
+    for (int64_t i = 0; i < p->tokens; i++)
+        for (int64_t j = 0; j < p->tokens; j++)
+            r->bias[i * w->row + j] = ((const float *)w->call->params[0].data)[table_at(w, i, j)];
+    if (r->d_bias) memset(r->d_bias, 0, (size_t)(p->tokens * w->row) * sizeof *r->d_bias);
 }
 
-static bool regions_load(const struct work *w)
+static void bias_close(const struct work *w, float *table)
 {
-    int *region = w->room.region;
+    const struct attention_plane *p = &w->plane;
+    for (int64_t i = 0; w->room.d_bias && i < p->tokens; i++)
+        for (int64_t j = 0; j < p->tokens; j++) table[table_at(w, i, j)] += w->room.d_bias[i * w->row + j];
+}
+
+/* Whether they lie in several regions. */
+static bool tokens_load(const struct work *w)
+{
     bool differ = false;
     for (int64_t i = 0; i < w->plane.tokens; i++) {
-        region[i] = attention_token(&w->plane, w->group, i).region;
-        differ |= region[i] != region[0];
+        w->room.tokens[i] = attention_token(&w->plane, w->group, i);
+        w->room.regions[i] = w->room.tokens[i].region;
+        differ |= w->room.regions[i] != w->room.regions[0];
     }
     return differ;
 }
 
-/* The bias of a query is added to its row. */
-static float row_open(const struct work *w, int64_t query, const struct panel_row *row, bool apart)
+static struct score_row score_row(const struct work *w, int64_t query, int64_t row, bool apart)
 {
-    const float *bias = w->plane.window > 0 ? w->room.bias + query * w->rows : NULL;
-    for (int64_t j = 0; apart && j < w->plane.tokens; j++)
-        if (w->room.region[j] != w->room.region[query])
-            row->at[j / PANEL * row->pitch + j % PANEL] += ATTENTION_APART;
-    return row_max(row, bias);
+    const struct room *r = &w->room;
+    return (struct score_row){r->scores + row * w->row, r->bias ? r->bias + query * w->row : NULL,
+                              apart ? r->regions : NULL, r->regions[query], w->plane.tokens, w->keys};
 }
 
-static int64_t lse_at(const struct work *w, int64_t query)
+static void forward_row(const struct work *w, int64_t query, int64_t row, bool apart)
 {
-    return w->head * attention_pixels(&w->plane) + attention_token(&w->plane, w->group, query).pixel;
-}
-
-static void forward_row(const struct work *w, int64_t query, int64_t row, bool apart, float *sums)
-{
-    const struct call *call = w->call;
-    struct panel_row scores = score_row(w, w->room.scores, row);
-    float max = row_open(w, query, &scores, apart);
-    sums[row] = row_exp(&scores, max);
-    if (call->phase == PHASE_FORWARD && call->training)
-        ((float *)call->saved[ATTENTION_LSE].data)[lse_at(w, query)] = max + logf(sums[row]);
-}
-
-static void store_y(const struct work *w, int64_t query, int64_t row, float sum)
-{
-    const struct attention_plane *p = &w->plane;
-    int64_t pixel = attention_token(p, w->group, query).y_pixel;
-    if (pixel < 0) return;
-    row_fetch(w, w->room.out, QUERIES, row, w->room.line);
-    line_scale(w->room.line, 1 / sum, p->size);
-    int64_t at = (pixel * p->heads + w->head) * p->size;
-    dtype_convert(w->call->y.dtype, block_address(&w->call->y, at), F32, w->room.line, (size_t)p->size);
+    struct score_row scores = score_row(w, query, row, apart);
+    float max;
+    w->room.sums[query] = row_softmax(&scores, &max);
+    if (w->call->phase == PHASE_FORWARD && w->call->training)
+        *lse_at(w, query) = max + logf(w->room.sums[query]);
 }
 
 static void forward_group(struct work *w)
 {
-    float sums[QUERIES];
-    bool apart = regions_load(w);
-    part_load(w, KEY, w->room.keys_t, NULL);
-    part_load(w, VALUE, NULL, w->room.values);
+    const struct room *r = &w->room;
+    const struct tensor *x = &w->call->x[0];
+    bool apart = tokens_load(w);
+    part_load(w, x, QUERY, r->queries);
+    part_load(w, x, KEY, r->keys);
+    part_load(w, x, VALUE, r->values);
+    transpose(w, r->keys, r->keys_t, w->scale);
     for (int64_t first = 0; first < w->plane.tokens; first += QUERIES) {
-        int64_t count = min_count(QUERIES, w->plane.tokens - first);
-        int64_t rows = block_load_queries(w, first, count);
-        block_times(w, w->room.q, w->room.keys_t, rows, w->room.scores);
-        for (int64_t i = 0; i < count; i++) forward_row(w, first + i, i, apart, sums);
-        block_mix(w, w->room.scores, w->room.values, rows);
-        for (int64_t i = 0; i < count; i++) store_y(w, first + i, i, sums[i]);
+        int64_t count = min_count(QUERIES, w->plane.tokens - first), rows = whole(count, PANEL_ROWS);
+        block_times(w, r->queries, first, rows, r->keys_t, r->scores);
+        for (int64_t i = 0; i < count; i++) forward_row(w, first + i, i, apart);
+        block_mix(w, r->scores, r->values, first, rows, r->queries);
     }
+    part_store(w, &w->call->y, OUTPUT, r->queries, 1, r->sums);
 }
 
-/* The gradients of a block's outputs, and their products with the outputs. */
-static void block_load_gradients(const struct work *w, int64_t first, int64_t count, int64_t rows,
-                                 float *deltas)
+static void backward_row(const struct work *w, int64_t query, int64_t row, bool apart)
 {
-    const struct attention_plane *p = &w->plane;
-    memset(w->room.d_y, 0, (size_t)(rows * p->size) * sizeof(float));
-    for (int64_t i = 0; i < count; i++) {
-        int64_t pixel = attention_token(p, w->group, first + i).y_pixel;
-        int64_t at = (pixel * p->heads + w->head) * p->size;
-        float *line = w->room.d_y + i * p->size;
-        deltas[i] = 0;
-        if (pixel < 0) continue;
-        dtype_convert(F32, line, w->call->d_y.dtype, block_address(&w->call->d_y, at), (size_t)p->size);
-        deltas[i] = line_dot(line, block_load(&w->call->y, at, p->size, w->room.line), p->size);
-    }
-    for (int64_t i = 0; i < rows; i++) {
-        row_place(w, w->room.d_y_panels, QUERIES, i, w->room.d_y + i * p->size);
-        row_place(w, w->room.q_panels, QUERIES, i, w->room.q + i * p->size);
-    }
+    struct score_row scores = score_row(w, query, row, apart);
+    float *d_scores = w->room.d_scores + row * w->row;
+    row_gradient(&scores, *lse_at(w, query), d_scores, w->room.sums[query]);
+    if (w->room.d_bias) line_add(w->room.d_bias + query * w->row, d_scores, w->keys);
 }
 
-static void add_to_table(const struct work *w, int64_t query, int64_t row, float *table)
+static void backward_group(struct work *w)
 {
-    const struct attention_plane *p = &w->plane;
-    const float *from = w->room.d_scores + row * PANEL;
-    for (int64_t j = 0; j < p->tokens; j++)
-        table[attention_bias_row(p->window, query, j) * p->heads + w->head] +=
-            from[j / PANEL * QUERIES * PANEL + j % PANEL];
-}
-
-/* Rows behind the last query become 0. */
-static void backward_rows(const struct work *w, int64_t first, int64_t count, int64_t rows, bool apart,
-                          const float *deltas, float *table)
-{
-    for (int64_t i = 0; i < rows; i++) {
-        struct panel_row scores = score_row(w, w->room.scores, i);
-        if (i < count) {
-            row_open(w, first + i, &scores, apart);
-            row_exp(&scores, ((const float *)w->call->saved[ATTENTION_LSE].data)[lse_at(w, first + i)]);
-        }
-        for (int64_t panel = 0; i >= count && panel < w->key_panels; panel++)
-            memset(scores.at + panel * scores.pitch, 0, PANEL * sizeof(float));
-        row_gradient(&scores, w->room.d_scores + i * PANEL, i < count ? deltas[i] : 0);
-        if (table && i < count) add_to_table(w, first + i, i, table);
+    const struct room *r = &w->room;
+    const struct tensor *x = &w->call->x[0];
+    bool apart = tokens_load(w);
+    part_load(w, x, QUERY, r->queries);
+    part_load(w, x, KEY, r->keys);
+    part_load(w, x, VALUE, r->values);
+    part_load(w, &w->call->d_y, OUTPUT, r->d_y);
+    part_load(w, &w->call->y, OUTPUT, r->d_keys);
+    for (int64_t i = 0; i < w->plane.tokens; i++)
+        r->sums[i] = line_dot(r->d_y + i * w->line, r->d_keys + i * w->line, w->plane.size);
+    transpose(w, r->keys, r->keys_t, w->scale);
+    transpose(w, r->values, r->values_t, 1);
+    for (int64_t first = 0; first < w->plane.tokens; first += QUERIES) {
+        int64_t count = min_count(QUERIES, w->plane.tokens - first), rows = whole(count, PANEL_ROWS);
+        block_times(w, r->queries, first, rows, r->keys_t, r->scores);
+        block_times(w, r->d_y, first, rows, r->values_t, r->d_scores);
+        for (int64_t i = 0; i < count; i++) backward_row(w, first + i, i, apart);
+        block_collect(w, r->scores, r->d_y, first, count, r->values);
+        block_collect(w, r->d_scores, r->queries, first, count, r->d_keys);
+        block_mix(w, r->d_scores, r->keys, first, rows, r->queries);
     }
-}
-
-static void store_part(const struct work *w, enum part part, int64_t token, const float *panels,
-                       int64_t rows, int64_t row, float factor)
-{
-    row_fetch(w, panels, rows, row, w->room.line);
-    line_scale(w->room.line, factor, w->plane.size);
     const struct tensor *d_x = &w->call->d_x[0];
-    dtype_convert(d_x->dtype, block_address(d_x, part_at(w, part, token)), F32, w->room.line,
-                  (size_t)w->plane.size);
-}
-
-static void backward_group(struct work *w, float *table)
-{
-    float deltas[QUERIES];
-    bool apart = regions_load(w), wanted = w->call->d_x[0].data;
-    part_load(w, KEY, w->room.keys_t, w->room.keys);
-    part_load(w, VALUE, w->room.values_t, NULL);
-    for (int64_t first = 0; first < w->plane.tokens; first += QUERIES) {
-        int64_t count = min_count(QUERIES, w->plane.tokens - first);
-        int64_t rows = block_load_queries(w, first, count);
-        block_load_gradients(w, first, count, rows, deltas);
-        block_times(w, w->room.q, w->room.keys_t, rows, w->room.scores);
-        block_times(w, w->room.d_y, w->room.values_t, rows, w->room.d_scores);
-        backward_rows(w, first, count, rows, apart, deltas, table);
-        if (!wanted) continue;
-        block_collect(w, w->room.scores, w->room.d_y_panels, rows, first > 0, w->room.d_values);
-        block_collect(w, w->room.d_scores, w->room.q_panels, rows, first > 0, w->room.d_keys);
-        block_mix(w, w->room.d_scores, w->room.keys, rows);
-        for (int64_t i = 0; i < count; i++)
-            store_part(w, QUERY, first + i, w->room.out, QUERIES, i, w->scale);
-    }
-    for (int64_t token = 0; wanted && token < w->plane.tokens; token++) {
-        store_part(w, KEY, token, w->room.d_keys, w->rows, token, 1);
-        store_part(w, VALUE, token, w->room.d_values, w->rows, token, 1);
-    }
+    if (!d_x->data) return;
+    part_store(w, d_x, QUERY, r->queries, w->scale, NULL);
+    part_store(w, d_x, KEY, r->d_keys, w->scale, NULL);
+    part_store(w, d_x, VALUE, r->values, 1, NULL);
 }
 
 static int64_t table_elements(const struct call *call)
@@ -399,21 +392,28 @@ static int64_t table_elements(const struct call *call)
 /* Groups of a piece: these depend on the shape only. */
 static int64_t groups_each(const struct attention_plane *p) { return pieces(p->groups, PIECES); }
 
+/* Floats of the tables of all pieces, which stand before the threads' rooms. */
+static size_t tables_room(const struct work *w)
+{
+    int64_t count = pieces(w->plane.groups, groups_each(&w->plane));
+    return align_up((size_t)(count * table_elements(w->call)), PANEL_STEP);
+}
+
 static size_t attention_cpu_workspace(const struct call *call)
 {
     struct work w = work_open(call);
-    int64_t count = pieces(w.plane.groups, groups_each(&w.plane)), table = table_elements(call);
-    return ((size_t)omp_get_max_threads() * room_open(&w, NULL) + (size_t)(count * table)) * sizeof(float);
+    return ((size_t)omp_get_max_threads() * room_open(&w, NULL) + tables_room(&w)) * sizeof(float);
 }
 
 static void run_piece(struct work *w, int64_t piece, float *table)
 {
     int64_t each = groups_each(&w->plane);
-    bias_load(w);
+    bias_open(w);
     for (w->group = piece * each; w->group < min_count((piece + 1) * each, w->plane.groups); w->group++) {
-        if (w->call->phase == PHASE_BACKWARD) backward_group(w, table);
+        if (w->call->phase == PHASE_BACKWARD) backward_group(w);
         else forward_group(w);
     }
+    bias_close(w, table);
 }
 
 static void table_total(const struct call *call, const float *tables, int64_t count)
@@ -431,15 +431,15 @@ static enum status attention_cpu_run(const struct call *call)
     struct work opened = work_open(call);
     int64_t count = pieces(opened.plane.groups, groups_each(&opened.plane)), table = table_elements(call);
     size_t room = room_open(&opened, NULL);
-    float *tables = call->workspace, *rooms = tables + count * table;
-    memset(tables, 0, (size_t)(count * table) * sizeof *tables);
-#pragma omp parallel for collapse(2) schedule(dynamic) if (shape_count(call->x[0].shape) > PARALLEL)
+    float *tables = call->workspace, *rooms = tables + tables_room(&opened);
+    memset(tables, 0, tables_room(&opened) * sizeof *tables);
+#pragma omp parallel for collapse(2) schedule(guided) if (shape_count(call->x[0].shape) > PARALLEL)
     for (int64_t piece = 0; piece < count; piece++)
         for (int64_t head = 0; head < opened.plane.heads; head++) {
             struct work w = opened;
             w.head = head;
             room_open(&w, rooms + (size_t)omp_get_thread_num() * room);
-            run_piece(&w, piece, table > 0 ? tables + piece * table : NULL);
+            run_piece(&w, piece, tables + piece * table);
         }
     table_total(call, tables, count);
     return OK;

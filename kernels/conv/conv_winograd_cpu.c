@@ -236,8 +236,8 @@ static void block_run(const struct winograd *w, const struct tiling *t, const st
                                        channel / PANEL * POINTS + point, t->out.c / PANEL * POINTS};
             tiles_prefetch(t, &t->from, &t->in, &next);
             w->multiply(&(struct panel_product){
-                .a = v + point * stride, .row = t->in.c, .step = 1, .b = u, .y = m + point * m_stride,
-                .rows = rows, .depth = t->in.c});
+                .a = v + point * stride, .row = t->in.c, .step = 1, .b = u, .b_row = PANEL,
+                .y = m + point * m_stride, .y_row = PANEL, .rows = rows, .columns = PANEL, .depth = t->in.c});
         }
         for (int64_t i = 0; i < count; i++)
             tile_finish(t, first + i, m + i * PANEL, m_stride, by->bias, channel);
@@ -343,8 +343,8 @@ static void gradient_unit(const struct gradient *g, int64_t part, int64_t filter
             tiles_prefetch(&g->t, &g->call->d_y, &g->w->y, &fetch);
             g->w->multiply(&(struct panel_product){
                 .a = v + i % POINTS * g->v_stride, .row = 1, .step = channels, .b = d_v + i * g->d_v_stride,
-                .y = d_u + i * channels * PANEL, .rows = channels, .depth = count,
-                .add = tile > part * g->part_tiles});
+                .b_row = PANEL, .y = d_u + i * channels * PANEL, .y_row = PANEL, .rows = channels,
+                .columns = PANEL, .depth = count, .add = tile > part * g->part_tiles});
         }
     }
 }

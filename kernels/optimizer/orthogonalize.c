@@ -82,9 +82,9 @@ static void panels_block(const struct panels *p, panel_multiply *multiply, int64
     for (int64_t k = 0; k < p->inner / PANEL; k++)
         multiply(&(struct panel_product){
             .a = p->left + (k * p->rows + first) * PANEL, .row = PANEL, .step = 1,
-            .b = p->right + (panel * p->inner + k * PANEL) * PANEL,
-            .y = p->out + (panel * p->rows + first) * PANEL,
-            .rows = rows, .depth = PANEL, .add = k > 0,
+            .b = p->right + (panel * p->inner + k * PANEL) * PANEL, .b_row = PANEL,
+            .y = p->out + (panel * p->rows + first) * PANEL, .y_row = PANEL,
+            .rows = rows, .columns = PANEL, .depth = PANEL, .add = k > 0,
         });
 }
 

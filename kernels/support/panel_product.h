@@ -4,17 +4,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* y[r][j] = sum over d < depth of a[r * row + d * step] * b[d][j], or added to y. b and y have PANEL columns,
- * with contiguous rows. `rows` is a multiple of PANEL_ROWS. Each sum is one chain of fused
- * multiplications and additions in the order of d, so that all vectors give the same bits. */
+/* y[r][j] = sum over d < depth of a[r * row + d * step] * b[d][j], or added to y. Rows of b and y begin at
+ * multiples of b_row and y_row. `columns` is a multiple of PANEL_STEP, `rows` of PANEL_ROWS. Each sum is one
+ * chain of fused multiplications and additions in the order of d, so that all vectors give the same bits. */
 #define PANEL 32
+#define PANEL_STEP 16
 #define PANEL_ROWS 8
 struct panel_product {
     const float *a;
     int64_t row, step;
     const float *b;
+    int64_t b_row;
     float *y;
-    int64_t rows, depth;
+    int64_t y_row, rows, columns, depth;
     bool add;
 };
 typedef void panel_multiply(const struct panel_product *product);
