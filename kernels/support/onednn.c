@@ -289,12 +289,13 @@ static bool sum_is_long(const struct onednn_problem *p, enum phase phase, enum d
 
 /* Whether the weights of an inner product stay as they lie, for which the library has other code, which packs
  * them as it goes. In fp32 it takes two thirds of the time for their gradient, and less for the input's; but
- * it adds the bias in a pass of its own, which only many weights make up for. */
+ * it adds the bias in a pass of its own, which only many weights make up for. Its long sums are in blocks. */
 #define MANY_WEIGHTS (1 << 18)
 static bool weights_stay(const struct onednn_problem *p, enum phase phase, enum dtype dtype)
 {
     if (!p->inner_product || dtype != F32) return false;
-    return phase == PHASE_BACKWARD_PARAMS || p->transposed || p->c * p->k > MANY_WEIGHTS;
+    bool exact = !p->bias && p->c > LONG_SUM;
+    return exact || phase == PHASE_BACKWARD_PARAMS || p->transposed || p->c * p->k > MANY_WEIGHTS;
 }
 
 /* In order of preference: activations in our layout, then in the library's (for long sums vice versa); for

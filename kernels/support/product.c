@@ -86,6 +86,15 @@ static bool may_be(const struct product *product, const char *variant)
     return !product->variant || strcmp(product->variant, variant) == 0;
 }
 
+/* Whether a phase of a convolution is an inner product of each pixel, for which the library's fp32 code is
+ * faster, but not for the gradient of more filters than channels. */
+static bool is_per_pixel(const struct onednn_problem *p, enum phase phase)
+{
+    if (p->inner_product || p->groups > 1 || (phase == PHASE_BACKWARD_PARAMS && p->k >= p->c)) return false;
+    bool single = p->kernel[0] == 1 && p->kernel[1] == 1, every = p->stride[0] == 1 && p->stride[1] == 1;
+    return single && every && p->pad[0] == 0 && p->pad[1] == 0;
+}
+
 /* bf16 runs as it is where the CPU and the library can; fp16 and what is left run in fp32. */
 static void product_phase_choose(struct product_phase *phase, const struct product *product,
                                  const struct call *call)
@@ -98,6 +107,10 @@ static void product_phase_choose(struct product_phase *phase, const struct produ
         phase->step = onednn_step_make(&product->problem, call->phase, BF16);
     if (phase->step || !may_be(product, dtype == F32 ? "native" : "widened")) return;
     struct onednn_problem own = product->problem;
+    if (is_per_pixel(&own, call->phase)) {
+        own.inner_product = true;
+        own.n *= own.input[0] * own.input[1];
+    }
     phase->sums_bias = own.inner_product && own.bias && call->phase == PHASE_BACKWARD_PARAMS;
     if (phase->sums_bias) own.bias = false;
     phase->step = onednn_step_make(&own, call->phase, F32);
