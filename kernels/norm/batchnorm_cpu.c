@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernels/cpu.h"
+#include "kernels/support/exp.h"
 
 #define LINE 256           /* approximate minimum length of lines */
 #define CHUNK 16384        /* approximate number of elements */
@@ -87,7 +88,7 @@ INLINE float activate(float z, enum activation activation, float slope)
     case ACTIVATION_RELU: return z <= 0 ? 0 : z;
     case ACTIVATION_RELU6: return z <= 0 ? 0 : z >= 6 ? 6 : z;
     case ACTIVATION_LEAKY_RELU: return z > 0 ? z : slope * z;
-    case ACTIVATION_SILU: return z / (1 + expf(-z));
+    case ACTIVATION_SILU: return z * SIGMOID(z);
     case ACTIVATION_HARDSWISH: return z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) / 6;
     }
     return z;
@@ -101,7 +102,7 @@ INLINE float pass_back(float side, float d_y, enum activation activation, float 
     case ACTIVATION_RELU: return side <= 0 ? 0 : d_y;
     case ACTIVATION_RELU6: return side <= 0 || side >= 6 ? 0 : d_y;
     case ACTIVATION_LEAKY_RELU: return side > 0 ? d_y : slope * d_y;
-    case ACTIVATION_SILU: return d_y * (1 + side / (1 + expf(side))) / (1 + expf(-side));
+    case ACTIVATION_SILU: return d_y * SIGMOID(side) * (1 + side * (1 - SIGMOID(side)));
     case ACTIVATION_HARDSWISH: return side <= -3 ? 0 : side >= 3 ? d_y : d_y * (2 * side + 3) / 6;
     }
     return d_y;
