@@ -14,11 +14,8 @@
 
 #define PARTS_MIN 2            /* fewer are not worth it */
 #define MEASURED_SECONDS 0.5
-/* While a step computes, decoders are slower: on an H200 they decode 18,900 images a second alone, 12,900
- * beside ResNet-18, 6,400 beside ResNet-50. */
-#define BESIDE_A_STEP 1.5
-/* The step is slower as well: ResNet-50's by a tenth. So decoders are used for steps with which workers alone
- * may not keep up. A step is at most this much faster than modelled: on an H200, ResNet-50's by 1.09,
+/* Beside decoders ResNet-50's step is a tenth slower. So they are used for steps with which workers alone may
+ * not keep up. A step is at most this much faster than modelled: on an H200, ResNet-50's by 1.09,
  * ResNet-18's by 1.14; VGG-16's by more, but it does not wait for images. */
 #define FASTER_MAX 1.2
 
@@ -90,8 +87,7 @@ static enum status measure_parts(struct session *session, double needed, int *pa
     engines = workers = (struct pace){.batches = cold.batches};
     TRY(division_measure(session, DECODING_PARTS, &engines));
     TRY(division_measure(session, 0, &workers));
-    double device = engines.images_per_s / BESIDE_A_STEP;
-    double share = device / (engines.decoded * device + workers.images_per_s);
+    double share = engines.images_per_s / (engines.decoded * engines.images_per_s + workers.images_per_s);
     *parts = (int)(DECODING_PARTS * (share < 1 ? share : 1) + 0.5);
     if (*parts * engines.decoded < PARTS_MIN || workers.images_per_s >= needed) *parts = 0;
     log_detail("loader.decode: the step consumes at most %.0f images/s", needed);
