@@ -281,23 +281,6 @@ static void weights_run(const struct shifted *s, const struct call *call)
     }
 }
 
-static void bias_piece(const struct call *call, int64_t first, int64_t end, float *sums)
-{
-    int64_t channels = call->d_y.shape.c;
-    float buffer[BLOCK];
-    for (int64_t pixel = first; pixel < end; pixel++)
-        for (int64_t k = 0, count; k < channels; k += count) {
-            count = min_count(BLOCK, channels - k);
-            const float *d_y = block_load(&call->d_y, pixel * channels + k, count, buffer);
-            for (int64_t i = 0; i < count; i++) sums[k + i] += d_y[i];
-        }
-}
-
-static struct pixels_work bias_work(const struct call *call)
-{
-    return (struct pixels_work){.sums = 1, .lines = 1, .piece = bias_piece, .totals = {&call->d_params[1]}};
-}
-
 /* Fewer channels or filters fill blocks badly. */
 #define WORTH_CHANNELS 32
 static bool shifted_pays(const void *plan, enum phase phase)
@@ -340,15 +323,13 @@ static size_t shifted_workspace(const void *plan, const struct call *call)
     const struct shifted *s = plan;
     size_t pairs = (size_t)(planes(s) * plane_elements(s) + padded(s->filters) * s->part) * sizeof(uint16_t);
     size_t products = onednn_align((size_t)d_w_elements(s) * sizeof(float) + pairs);
-    struct pixels_work work = bias_work(call);
-    size_t bias = call->param_count > 1 ? pixels_workspace(call->d_y.shape, &work) : 0;
+    size_t bias = call->param_count > 1 ? pixels_bias_workspace(call) : 0;
     return products > bias ? products : bias;
 }
 
 static enum status shifted_run(const void *plan, const struct call *call)
 {
-    struct pixels_work work = bias_work(call);
-    if (call->param_count > 1) pixels_run(call, call->d_y.shape, &work);
+    if (call->param_count > 1) pixels_bias_run(call);
     weights_run(plan, call);
     return OK;
 }

@@ -5,12 +5,6 @@
 #define PIECES 64            /* at most */
 #define PIECE 4096           /* elements, at least */
 
-EVERY_MACHINE(void, pixels_add, (const float *a, float *sum, int64_t count), (a, sum, count))
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += a[i];
-}
-
 EVERY_MACHINE(void, pixels_multiply, (const float *a, const float *b, float *y, int64_t count),
               (a, b, y, count))
 {
@@ -81,4 +75,34 @@ void pixels_run(const struct call *call, struct shape shape, const struct pixels
     }
     for (int i = 0; i < work->sums; i++)
         if (work->totals[i]->data) total(&cut, lines + i * cut.channels, pitch, work->totals[i]);
+}
+
+static EVERY_MACHINE(void, add_pixel, (const float *x, float *sum, int64_t count), (x, sum, count))
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) sum[i] += x[i];
+}
+
+static void add_pixels(const struct call *call, int64_t first, int64_t end, float *lines)
+{
+    int64_t channels = call->d_y.shape.c;
+    for (int64_t pixel = first; pixel < end; pixel++)
+        add_pixel(block_load(&call->d_y, pixel * channels, channels, lines + channels), lines, channels);
+}
+
+static struct pixels_work bias_work(const struct call *call)
+{
+    return (struct pixels_work){.sums = 1, .lines = 2, .piece = add_pixels, .totals = {&call->d_params[1]}};
+}
+
+size_t pixels_bias_workspace(const struct call *call)
+{
+    struct pixels_work work = bias_work(call);
+    return pixels_workspace(call->d_y.shape, &work);
+}
+
+void pixels_bias_run(const struct call *call)
+{
+    struct pixels_work work = bias_work(call);
+    pixels_run(call, call->d_y.shape, &work);
 }

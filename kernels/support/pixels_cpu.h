@@ -12,8 +12,7 @@ struct pixels_work {
     const struct tensor *totals[2];
 };
 
-/* sum += a, y = a * b, and sum += a * b. */
-void pixels_add(const float *a, float *sum, int64_t count);
+/* y = a * b, and sum += a * b. */
 void pixels_multiply(const float *a, const float *b, float *y, int64_t count);
 void pixels_multiply_add(const float *a, const float *b, const float *c, float *y, int64_t count);
 void pixels_add_products(const float *a, const float *b, float *sum, int64_t count);
@@ -21,3 +20,7 @@ void pixels_add_products(const float *a, const float *b, float *sum, int64_t cou
 /* Runs the pieces of a tensor of this shape on all threads, in call->workspace, which takes so many bytes. */
 size_t pixels_workspace(struct shape shape, const struct pixels_work *work);
 void pixels_run(const struct call *call, struct shape shape, const struct pixels_work *work);
+
+/* The gradient of a bias, d_params[1]: the sums of d_y by channel. */
+size_t pixels_bias_workspace(const struct call *call);
+void pixels_bias_run(const struct call *call);

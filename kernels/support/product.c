@@ -13,7 +13,7 @@ struct product_phase {
     char name[96];
     struct onednn_step *step;              /* NULL: the reference */
     bool fp32;                             /* others are converted to it in the workspace */
-    bool sums_bias;                        /* the bias's gradient is computed here */
+    bool sums_bias;                        /* computed here: oneDNN's code takes several times as long */
     size_t offset[ONEDNN_OPERANDS];        /* of the widened operands */
     size_t workspace;                      /* of widened operands, which precede the step's */
 };
@@ -157,24 +157,11 @@ void product_release(void *kernel_plan)
     free(product);
 }
 
-static void add_pixels(const struct call *call, int64_t first, int64_t end, float *lines)
-{
-    int64_t channels = call->d_y.shape.c;
-    for (int64_t pixel = first; pixel < end; pixel++)
-        pixels_add(block_load(&call->d_y, pixel * channels, channels, lines + channels), lines, channels);
-}
-
-static struct pixels_work bias_work(const struct call *call)
-{
-    return (struct pixels_work){.sums = 1, .lines = 2, .piece = add_pixels, .totals = {&call->d_params[1]}};
-}
-
 size_t product_workspace(const struct call *call)
 {
     const struct product_phase *phase = product_phase_of(call);
     if (!phase->step) return 0;
-    struct pixels_work work = bias_work(call);
-    size_t sums = phase->sums_bias ? pixels_workspace(call->d_y.shape, &work) : 0;
+    size_t sums = phase->sums_bias ? pixels_bias_workspace(call) : 0;
     size_t product = phase->workspace + onednn_step_workspace(phase->step);
     return sums > product ? sums : product;
 }
@@ -206,13 +193,6 @@ static enum status reference_run(const struct op_code *reference, const struct c
     return FAILED;
 }
 
-/* oneDNN's code for it takes several times as long. */
-static void sum_bias(const struct call *call)
-{
-    struct pixels_work work = bias_work(call);
-    pixels_run(call, call->d_y.shape, &work);
-}
-
 enum status product_run(const struct call *call)
 {
     const struct product_phase *phase = product_phase_of(call);
@@ -224,7 +204,7 @@ enum status product_run(const struct call *call)
     bool widened[ONEDNN_OPERANDS];
     char *workspace = call->workspace;
     operands(call, tensors);
-    if (phase->sums_bias) sum_bias(call);
+    if (phase->sums_bias) pixels_bias_run(call);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
         widened[i] = phase->fp32 && is_widened(t);
