@@ -113,6 +113,7 @@ libkernels_a_SOURCES = \
 	kernels/conv/conv.h \
 	kernels/conv/conv_algorithm.h \
 	kernels/conv/conv_cpu.c \
+	kernels/conv/conv_depthwise_cpu.c \
 	kernels/conv/conv_gemm_cpu.c \
 	kernels/conv/conv_shifted_cpu.c \
 	kernels/conv/conv_winograd_cpu.c \

@@ -140,7 +140,7 @@ forced() {
         [ "$(tr '\n' ' ' <json | grep -o "\"algorithm\":\"$1\"" | wc -l)" = 5 ]
 }
 for algorithm in gemm gemm-per-image; do ok "run.conv_algorithm=$algorithm" forced $algorithm; done
-ok "... must exist" says 2 "there is no 'gem', only auto, native, widened, winograd, shifted, gemm, gemm-per-image" \
+ok "... must exist" says 2 "there is no 'gem', only auto, native, widened, winograd, shifted, depthwise, gemm, gemm-per-image" \
     "$AMPTRAIN" profile -c run.ini -s run.conv_algorithm=gem
 compared() {
     "$AMPTRAIN" profile -c run.ini --libraries --batch 8,32 >out && cat out &&

@@ -18,4 +18,5 @@ struct conv_algorithm {
     enum status (*run)(const void *plan, const struct call *call);
 };
 
-extern const struct conv_algorithm conv_gemm, conv_gemm_per_image, conv_shifted, conv_winograd;
+extern const struct conv_algorithm conv_depthwise, conv_gemm, conv_gemm_per_image, conv_shifted,
+                                   conv_winograd;

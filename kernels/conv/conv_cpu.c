@@ -7,8 +7,8 @@
 #include "kernels/support/product.h"
 
 /* In the order in which they are asked whether they take a phase. */
-static const struct conv_algorithm *const algorithms[] = {&conv_winograd, &conv_shifted, &conv_gemm,
-                                                          &conv_gemm_per_image};
+static const struct conv_algorithm *const algorithms[] = {&conv_winograd, &conv_shifted, &conv_depthwise,
+                                                          &conv_gemm, &conv_gemm_per_image};
 #define ALGORITHMS ((int)(sizeof algorithms / sizeof *algorithms))
 
 /* A kernel plan. */
@@ -114,8 +114,8 @@ static const char *conv_variant_lacks(const char *variant)
     return NULL;
 }
 
-static const char *const variants[] = {"native", "widened",        "winograd", "shifted",
-                                       "gemm",   "gemm-per-image", NULL};
+static const char *const variants[] = {"native",    "widened", "winograd",       "shifted",
+                                       "depthwise", "gemm",    "gemm-per-image", NULL};
 
 const struct op_code conv_cpu = {
     .variants = variants,
