@@ -1,5 +1,5 @@
-/* conv_depthwise_cpu.c: weight gradients of depthwise convolutions in fp32, for windows beyond those that the
- * library has code for (3x3).
+/* conv_depthwise_cpu.c: weight gradients of depthwise convolutions, for windows beyond those that the library
+ * has code for (3x3). Arithmetic is fp32; 16 bits are widened first.
  *
  *   d_w[c, r, s] = sum over n, p, q of d_y[n, p, q, c] * x[n, p * stride + r * dilation - pad, ..., c]
  *
@@ -10,7 +10,9 @@
 #include "base/memory.h"
 #include "kernels/conv/conv.h"
 #include "kernels/conv/conv_algorithm.h"
+#include "kernels/support/onednn.h"
 #include "kernels/support/pixels_cpu.h"
+#include "kernels/support/product.h"
 
 #define LANES 32
 #define PIECES 64   /* at least, if there are as many images */
@@ -75,14 +77,30 @@ static EVERY_MACHINE(void, add_image, (const struct depthwise *d, const float *x
     else add_rows(d, x, d_y, lanes, sums);
 }
 
-static void piece_run(const struct depthwise *d, const struct call *call, int64_t piece, float *sums)
+static void piece_run(const struct depthwise *d, const float *x, const float *d_y, int64_t piece, float *sums)
 {
     int64_t channel = piece % d->blocks * LANES, part = piece / d->blocks, images = d->x.n;
     int64_t in = d->x.h * d->x.w * d->x.c, out = d->y.h * d->y.w * d->y.c;
-    const float *x = (const float *)call->x[0].data + channel, *d_y = (const float *)call->d_y.data + channel;
     memset(sums, 0, (size_t)lines_of(d) * sizeof *sums);
     for (int64_t n = images * part / d->parts; n < images * (part + 1) / d->parts; n++)
-        add_image(d, x + n * in, d_y + n * out, min_count(LANES, d->x.c - channel), sums);
+        add_image(d, x + n * in + channel, d_y + n * out + channel, min_count(LANES, d->x.c - channel), sums);
+}
+
+static size_t sums_bytes(const struct depthwise *d)
+{
+    return onednn_align((size_t)(d->blocks * d->parts * lines_of(d)) * sizeof(float));
+}
+
+static size_t widened_bytes(const struct tensor *tensor)
+{
+    return tensor->dtype == F32 ? 0 : onednn_align((size_t)shape_count(tensor->shape) * sizeof(float));
+}
+
+static const float *widen(const struct tensor *tensor, void *to)
+{
+    if (tensor->dtype == F32) return tensor->data;
+    product_convert(F32, to, tensor->dtype, tensor->data, shape_count(tensor->shape));
+    return to;
 }
 
 static enum status depthwise_run(const void *plan, const struct call *call)
@@ -90,9 +108,12 @@ static enum status depthwise_run(const void *plan, const struct call *call)
     const struct depthwise *d = plan;
     float *sums = call->workspace, *d_w = call->d_params[0].data;
     if (call->param_count > 1) pixels_bias_run(call);
+    char *place = (char *)call->workspace + sums_bytes(d);
+    const float *x = widen(&call->x[0], place);
+    const float *d_y = widen(&call->d_y, place + widened_bytes(&call->x[0]));
 #pragma omp parallel for schedule(static)
     for (int64_t piece = 0; piece < d->blocks * d->parts; piece++)
-        piece_run(d, call, piece, sums + piece * lines_of(d));
+        piece_run(d, x, d_y, piece, sums + piece * lines_of(d));
 #pragma omp parallel for schedule(static)
     for (int64_t c = 0; c < d->x.c; c++)
         for (int64_t tap = 0; tap < d->taps; tap++) {
@@ -109,7 +130,8 @@ static void *depthwise_prepare(const struct call *call)
     const struct shape *x = &call->x[0].shape;
     const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
     struct conv_geometry g = conv_geometry(call->settings, x->c);
-    if (call->x[0].dtype != F32 || g.groups != x->c || y->c != x->c) return NULL;
+    enum dtype dtype = call->x[0].dtype;
+    if (!dtype_is_float(dtype) || dtype == F64 || g.groups != x->c || y->c != x->c) return NULL;
     struct depthwise *d = memory_new(1, sizeof *d);
     int64_t blocks = pieces(x->c, LANES);
     *d = (struct depthwise){
@@ -122,9 +144,9 @@ static void *depthwise_prepare(const struct call *call)
 static size_t depthwise_workspace(const void *plan, const struct call *call)
 {
     const struct depthwise *d = plan;
-    size_t sums = (size_t)(d->blocks * d->parts * lines_of(d)) * sizeof(float);
+    size_t products = sums_bytes(d) + widened_bytes(&call->x[0]) + widened_bytes(&call->d_y);
     size_t bias = call->param_count > 1 ? pixels_bias_workspace(call) : 0;
-    return sums > bias ? sums : bias;
+    return products > bias ? products : bias;
 }
 
 static bool depthwise_pays(const void *plan, enum phase phase)

@@ -169,7 +169,7 @@ size_t product_workspace(const struct call *call)
 /* Elements that are worth a thread. */
 #define CHUNK 16384
 
-static void product_convert(enum dtype to, void *target, enum dtype from, const void *source, int64_t count)
+void product_convert(enum dtype to, void *target, enum dtype from, const void *source, int64_t count)
 {
 #pragma omp parallel for schedule(static) if (count > CHUNK)
     for (int64_t i = 0; i < count; i += CHUNK) {

@@ -17,3 +17,6 @@ enum status product_run(const struct call *call);
  * implementation. If the library supports neither, the plan's name is "reference". */
 extern const char *const product_variants[];
 const char *product_plan_name(const struct call *call);
+
+/* `count` elements in another type, on all threads. */
+void product_convert(enum dtype to, void *target, enum dtype from, const void *source, int64_t count);
