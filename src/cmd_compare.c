@@ -32,6 +32,7 @@ struct comparison {
     struct row *rows;            /* differences; from `results` on, results */
     int row_count, results;
     bool repeated;               /* one configuration, with other folds or seeds */
+    bool crossed;                /* each configuration was validated on each fold that one has */
     struct text mean;            /* of their results; empty if not repeated, or if a run has none */
 };
 
@@ -127,13 +128,60 @@ static void add_start(struct comparison *all)
     }
 }
 
-/* To be asked while the rows are settings. */
-static bool are_repetitions(const struct comparison *all)
+static const char *val_set_of(const struct comparison *all, int run)
+{
+    return records_start_text(&all->runs[run], "val_set");
+}
+
+/* The following are asked while the rows are settings. */
+
+/* Whether two runs' settings differ in folds and seeds alone. */
+static bool are_repetitions(const struct comparison *all, int a, int b)
+{
+    for (int r = 0; r < all->row_count; r++) {
+        const struct row *row = &all->rows[r];
+        if (strcmp(row->name, "data.fold") != 0 && strcmp(row->name, "run.seed") != 0 &&
+            strcmp(row->values[a], row->values[b]) != 0) return false;
+    }
+    return true;
+}
+
+static bool all_are_repetitions(const struct comparison *all)
+{
+    for (int i = 1; i < all->count; i++)
+        if (!are_repetitions(all, 0, i)) return false;
+    return all->row_count > 0;
+}
+
+static bool on_same_fold(const struct comparison *all, int a, int b)
 {
     for (int r = 0; r < all->row_count; r++)
-        if (strcmp(all->rows[r].name, "data.fold") != 0 && strcmp(all->rows[r].name, "run.seed") != 0)
-            return false;
-    return all->row_count > 0;
+        if (strcmp(all->rows[r].name, "data.fold") == 0)
+            return strcmp(all->rows[r].values[a], all->rows[r].values[b]) == 0;
+    return true;
+}
+
+/* Whether validation images differ by the fold alone, and run a's configuration has each run's fold: then
+ * means over folds compare. */
+static bool has_all_folds(const struct comparison *all, int a)
+{
+    for (int i = 0; i < all->count; i++) {
+        bool found = false;
+        for (int k = 0; k < all->count; k++) {
+            if (!on_same_fold(all, i, k)) continue;
+            if (strcmp(val_set_of(all, i), val_set_of(all, k)) != 0) return false;
+            found = found || are_repetitions(all, a, k);
+        }
+        if (!found) return false;
+    }
+    return true;
+}
+
+static bool are_crossed(const struct comparison *all)
+{
+    for (int i = 0; i < all->count; i++)
+        if (!has_all_folds(all, i)) return false;
+    return true;
 }
 
 /* Accuracies on different images do not compare, but those of folds have a mean. */
@@ -141,9 +189,9 @@ static void warn_of_val_sets(const struct comparison *all, char **names)
 {
     const char *first = "";
     int of = 0;
-    if (all->repeated) return;
+    if (all->crossed) return;
     for (int i = 0; i < all->count; i++) {
-        const char *set = records_start_text(&all->runs[i], "val_set");
+        const char *set = val_set_of(all, i);
         if (!*set || strcmp(set, first) == 0) continue;
         if (*first) {
             log_warning("%s and %s were validated on different images (data.val, data.val_fraction, "
@@ -394,7 +442,8 @@ static enum status compare_run(struct cmd *cmd)
         status = open_run(names[all.count], all.count, &all);
     if (status == OK) {
         for (int i = 0; i < all.count; i++) add_settings(&all, i);
-        all.repeated = are_repetitions(&all);
+        all.repeated = all_are_repetitions(&all);
+        all.crossed = are_crossed(&all);
         add_start(&all);
         add_results(&all);
         if (all.repeated) describe_mean(&all);

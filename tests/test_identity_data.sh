@@ -306,6 +306,10 @@ ok "... have a mean" averaged
 fold -s data.fold=1/3 -s optimizer.lr=0.01 -o other
 ok "... but not with another configuration" says 0 "fold-2 and other were validated on different images" \
     "$AMPTRAIN" compare fold-2 other
+fold -s data.fold=2/3 -s optimizer.lr=0.01 -o other-2
+crossed() { "$AMPTRAIN" compare "$@" >out 2>err && ! grep -q "different images" err; }
+ok "... unless that has the same folds, as a sweep's have" crossed fold-1 fold-2 other other-2
+ok "... all of them" says 0 "were validated on different images" "$AMPTRAIN" compare fold-1 fold-2 other
 for wrong in 0/3 4/3 1/1 1/1001 1 /3 1/ x/3 1/3x 99999999999999999999/3; do
     ok "data.fold=$wrong" says 2 "data.fold: must be K/N" fold -s data.fold=$wrong
 done
