@@ -80,6 +80,7 @@ EXTRA_DIST += \
 	kernels/conv/conv_layout.cuh \
 	kernels/elementwise/elementwise.cuh \
 	kernels/elementwise/elementwise_sums.cuh \
+	kernels/linear/linear.cuh \
 	kernels/linear/matmul.cuh \
 	kernels/loss/losses.cuh \
 	kernels/optimizer/orthogonalize.cuh \

@@ -69,7 +69,7 @@ static const struct op_code *code_of(const struct op *op)
         batchnorm = {.supports = batchnorm_code_supports},
         conv_batchnorm = {.supports = conv_batchnorm_code_supports},
         layernorm = {.supports = call_adds_to_gradient}, linear = {.supports = call_adds_residual},
-        linear_scale = {.supports = linear_scale_supports}, others = {.supports = NULL};
+        linear_scale = {.supports = linear_supports}, others = {.supports = NULL};
     if (strcmp(op->name, "conv") == 0) return &conv;
     if (strcmp(op->name, "layernorm") == 0) return &layernorm;
     if (strcmp(op->name, "linear") == 0) return &linear;

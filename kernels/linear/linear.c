@@ -83,13 +83,13 @@ static enum status linear_backward_params(const struct call *call)
     return OK;
 }
 
-static bool reference_supports(const struct call *call)
+bool linear_supports(const struct call *call)
 {
     return !call_leaves_bias_out(call) && call_adds_residual(call);
 }
 
 const struct op_code linear_reference = {
-    .supports = reference_supports,
+    .supports = linear_supports,
     .forward = linear_forward,
     .backward_data = linear_backward_data,
     .backward_params = linear_backward_params,

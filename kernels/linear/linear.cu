@@ -1,17 +1,15 @@
 /* linear.cu: matrix products by the cuBLASLt algorithm that the autotuner chooses for their shapes, or by a
  * plain kernel if the library has none. */
 #include "kernels/conv/conv_cuda.cuh"
-#include "kernels/linear/matmul.cuh"
+#include "kernels/linear/linear.cuh"
 #include "kernels/support/phase_plans.cuh"
 #include "kernels/support/rows.cuh"
 
 extern "C" {
 #include "base/memory.h"
-#include "kernels/linear/linear.h"
 }
 
-/* A phase as a product; our rows are the library's columns. `late`: D lies in the workspace and the bias is
- * still to be added. */
+/* A phase as a product. `late`: D lies in the workspace and the bias is still to be added. */
 struct linear_problem {
     enum phase phase;
     bool late;
@@ -31,33 +29,16 @@ static void make_late(struct linear_problem *p)
 /* A result of an addition is not late. */
 static bool linear_cuda_supports(const struct call *call)
 {
-    int64_t units = ((const struct linear_settings *)call->settings)->units;
-    bool packs = call->x[0].dtype == F32 || (units % 8 == 0 && call->x[0].shape.c % 8 == 0);
-    return call_adds_residual(call) && (packs || call_is_plain(call));
+    return call_adds_residual(call) && (linear_is_packed(call) || call_is_plain(call));
 }
 
 static struct linear_problem linear_problem_of(const struct call *call, enum phase phase)
 {
-    const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
-    int64_t batch = linear_rows(x->shape), inputs = x->shape.c;
-    int64_t units = ((const struct linear_settings *)call->settings)->units;
-    struct linear_problem p = {.phase = phase, .product = {.factor = x->dtype, .result = x->dtype}};
-    struct matmul_problem *product = &p.product;
-    product->tf32 = call->tf32 && x->dtype == F32;
-    product->deterministic = call->deterministic;
-    if (phase == PHASE_FORWARD) {
-        product->bias = call->param_count > 1;
-        product->adds = call_operand(call, OPERAND_Y_ADDEND);
-        product->m = units, product->n = batch, product->k = inputs;
-        product->turn_a = true;
-        make_late(&p);
-    } else if (phase == PHASE_BACKWARD_DATA) {
-        product->m = inputs, product->n = batch, product->k = units;
-    } else {
-        product->result = F32;
-        product->m = inputs, product->n = units, product->k = batch;
-        product->turn_b = true;
-    }
+    struct linear_problem p = {.phase = phase, .product = linear_product(call, phase)};
+    if (phase != PHASE_FORWARD) return p;
+    p.product.bias = call->param_count > 1;
+    p.product.adds = call_operand(call, OPERAND_Y_ADDEND);
+    make_late(&p);
     return p;
 }
 

@@ -19,4 +19,4 @@ extern const struct op_code linear_reference, linear_cpu;
 extern const struct field linear_fields[];
 bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                   struct reason *reason);
-bool linear_scale_supports(const struct call *call);
+bool linear_supports(const struct call *call);   /* op_code.supports of their plain loops */

@@ -88,13 +88,8 @@ static enum status linear_scale_backward_params(const struct call *call)
     return OK;
 }
 
-bool linear_scale_supports(const struct call *call)
-{
-    return !call_leaves_bias_out(call) && call_adds_residual(call);
-}
-
 static const struct op_code reference = {
-    .supports = linear_scale_supports,
+    .supports = linear_supports,
     .forward = linear_scale_forward,
     .backward_data = linear_scale_backward_data,
     .backward_params = linear_scale_backward_params,

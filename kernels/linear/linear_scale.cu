@@ -4,14 +4,10 @@
  * Factors begin at 1e-6 or less (Touvron et al. 2021), with which weights in fp16 would be subnormal or 0. So
  * they are divided by the power of two above the largest, by which the product is multiplied. */
 #include "kernels/conv/conv_cuda.cuh"
-#include "kernels/linear/matmul.cuh"
+#include "kernels/linear/linear.cuh"
 #include "kernels/support/block.cuh"
 #include "kernels/support/chunk.cuh"
 #include "kernels/support/phase_plans.cuh"
-
-extern "C" {
-#include "kernels/linear/linear.h"
-}
 
 #define THREADS 256
 
@@ -24,34 +20,18 @@ static const float *factors_of(const struct call *call)
 
 static bool linear_scale_cuda_supports(const struct call *call)
 {
-    int64_t units = ((const struct linear_settings *)call->settings)->units;
-    bool packs = call->x[0].dtype == F32 || (units % 8 == 0 && call->x[0].shape.c % 8 == 0);
-    return packs && linear_scale_supports(call);
+    return linear_is_packed(call) && linear_supports(call);
 }
 
 /* ---- Products ---- */
 
-/* Our rows are the library's columns. */
 static struct matmul_problem problem_of(const struct call *call, enum phase phase)
 {
-    const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
-    int64_t batch = linear_rows(x->shape), inputs = x->shape.c;
-    int64_t units = ((const struct linear_settings *)call->settings)->units;
-    struct matmul_problem p = {.factor = x->dtype, .result = x->dtype};
-    p.tf32 = call->tf32 && x->dtype == F32;
-    p.deterministic = call->deterministic;
-    if (phase == PHASE_BACKWARD_PARAMS) {
-        p.result = F32;
-        p.m = inputs, p.n = units, p.k = batch;
-        p.turn_b = true;
-        return p;
-    }
+    struct matmul_problem p = linear_product(call, phase);
     bool forward = phase == PHASE_FORWARD;
-    p.factors = true;
+    p.factors = phase != PHASE_BACKWARD_PARAMS;
     p.adds = forward && call_operand(call, OPERAND_Y_ADDEND);
     p.bias = forward && has_bias(call);
-    p.turn_a = forward;
-    p.m = forward ? units : inputs, p.n = batch, p.k = forward ? inputs : units;
     return p;
 }
 

@@ -1,0 +1,37 @@
+/* linear.cuh: what the CUDA code of linear and of linear_scale shares. */
+#pragma once
+
+#include "kernels/linear/matmul.cuh"
+
+extern "C" {
+#include "kernels/linear/linear.h"
+}
+
+/* Whether rows are whole packs, as the library's faster code asks in 16 bits. */
+static inline bool linear_is_packed(const struct call *call)
+{
+    int64_t units = ((const struct linear_settings *)call->settings)->units;
+    return call->x[0].dtype == F32 || (units % 8 == 0 && call->x[0].shape.c % 8 == 0);
+}
+
+/* A phase as a product of x, d_y and weights, without bias and addend; our rows are the library's columns. */
+static inline struct matmul_problem linear_product(const struct call *call, enum phase phase)
+{
+    const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
+    int64_t batch = linear_rows(x->shape), inputs = x->shape.c;
+    int64_t units = ((const struct linear_settings *)call->settings)->units;
+    struct matmul_problem p = {.factor = x->dtype, .result = x->dtype};
+    p.tf32 = call->tf32 && x->dtype == F32;
+    p.deterministic = call->deterministic;
+    if (phase == PHASE_FORWARD) {
+        p.m = units, p.n = batch, p.k = inputs;
+        p.turn_a = true;
+    } else if (phase == PHASE_BACKWARD_DATA) {
+        p.m = inputs, p.n = batch, p.k = units;
+    } else {
+        p.result = F32;
+        p.m = inputs, p.n = units, p.k = batch;
+        p.turn_b = true;
+    }
+    return p;
+}
