@@ -41,29 +41,32 @@ static const void *folded_settings(const struct match *m, const struct op *op, c
     return op->shape(settings, count, x, &y, &reason) ? settings : NULL;
 }
 
-/* The linear layer gets the factors as its last parameter. */
-static bool fold_scale(struct match *m)
-{
-    int factors = operand(m->second, OPERAND_PARAM, 0), params = operand_count(m->first, OPERAND_PARAM);
-    m->second->op = build_op("linear_scale");
-    m->second->settings = m->first->settings;
-    operand_set(m->second, OPERAND_X, 0, operand_x(m->first, 0));
-    for (int i = 0; i < params; i++)
-        operand_set(m->second, OPERAND_PARAM, i, operand(m->first, OPERAND_PARAM, i));
-    operand_set(m->second, OPERAND_PARAM, params, factors);
-    m->gone = m->first;
-    return true;
-}
-
-/* The second, as a call of `op`, reads what a convolution reads, whose weight is its last parameter. */
-static bool take_conv(struct match *m, const struct op *op, const void *settings)
+/* The second, as a call of `op`, reads what the first one reads. */
+static void take_input(struct match *m, const struct op *op, const void *settings)
 {
     m->second->op = op;
     m->second->settings = settings;
     operand_set(m->second, OPERAND_X, 0, operand_x(m->first, 0));
+    m->gone = m->first;
+}
+
+/* The linear layer gets the factors as its last parameter. */
+static bool fold_scale(struct match *m)
+{
+    int factors = operand(m->second, OPERAND_PARAM, 0), params = operand_count(m->first, OPERAND_PARAM);
+    take_input(m, build_op("linear_scale"), m->first->settings);
+    for (int i = 0; i < params; i++)
+        operand_set(m->second, OPERAND_PARAM, i, operand(m->first, OPERAND_PARAM, i));
+    operand_set(m->second, OPERAND_PARAM, params, factors);
+    return true;
+}
+
+/* The first is a convolution, whose weight becomes the last parameter. */
+static bool take_conv(struct match *m, const struct op *op, const void *settings)
+{
+    take_input(m, op, settings);
     operand_set(m->second, OPERAND_PARAM, operand_count(m->second, OPERAND_PARAM),
                 operand(m->first, OPERAND_PARAM, 0));
-    m->gone = m->first;
     return true;
 }
 
