@@ -9,12 +9,6 @@
 
 enum { FACTOR, TILT, PRODUCTS, SUMS, LINES = SUMS + 4 };   /* behind SUMS: three buffers of a pixel */
 
-static EVERY_MACHINE(void, add_line, (float *sum, const float *line, int64_t count), (sum, line, count))
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += line[i];
-}
-
 static EVERY_MACHINE(void, apply_line, (const float *a, const float *by, const float *b, const float *times,
                      float *y, int64_t count), (a, by, b, times, y, count))
 {
@@ -100,7 +94,7 @@ static void backward_image(const struct call *call, int64_t image)
         const float *d_y = block_load(&call->d_y, p * x.c, x.c, buffer);
         const float *at = block_load(&call->x[0], p * x.c, x.c, buffer + x.c);
         pixels_add_products(d_y, at, lines + PRODUCTS * x.c, x.c);
-        add_line(lines + SUMS * x.c, d_y, x.c);
+        pixels_add(d_y, lines + SUMS * x.c, x.c);
     }
     gradient_factors(call, image, lines);
     for (int64_t p = image * x.h * x.w; call->d_x[0].data && p < (image + 1) * x.h * x.w; p++) {

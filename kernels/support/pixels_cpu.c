@@ -19,6 +19,12 @@ EVERY_MACHINE(void, pixels_multiply_add,
     for (int64_t i = 0; i < count; i++) y[i] = a[i] * b[i] + c[i];
 }
 
+EVERY_MACHINE(void, pixels_add, (const float *x, float *sum, int64_t count), (x, sum, count))
+{
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) sum[i] += x[i];
+}
+
 EVERY_MACHINE(void, pixels_add_products, (const float *a, const float *b, float *sum, int64_t count),
               (a, b, sum, count))
 {
@@ -77,17 +83,11 @@ void pixels_run(const struct call *call, struct shape shape, const struct pixels
         if (work->totals[i]->data) total(&cut, lines + i * cut.channels, pitch, work->totals[i]);
 }
 
-static EVERY_MACHINE(void, add_pixel, (const float *x, float *sum, int64_t count), (x, sum, count))
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += x[i];
-}
-
 static void add_pixels(const struct call *call, int64_t first, int64_t end, float *lines)
 {
     int64_t channels = call->d_y.shape.c;
     for (int64_t pixel = first; pixel < end; pixel++)
-        add_pixel(block_load(&call->d_y, pixel * channels, channels, lines + channels), lines, channels);
+        pixels_add(block_load(&call->d_y, pixel * channels, channels, lines + channels), lines, channels);
 }
 
 static struct pixels_work bias_work(const struct call *call)

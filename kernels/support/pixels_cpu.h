@@ -15,6 +15,7 @@ struct pixels_work {
 /* y = a * b, and sum += a * b. */
 void pixels_multiply(const float *a, const float *b, float *y, int64_t count);
 void pixels_multiply_add(const float *a, const float *b, const float *c, float *y, int64_t count);
+void pixels_add(const float *x, float *sum, int64_t count);
 void pixels_add_products(const float *a, const float *b, float *sum, int64_t count);
 
 /* Runs the pieces of a tensor of this shape on all threads, in call->workspace, which takes so many bytes. */

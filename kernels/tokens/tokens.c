@@ -21,12 +21,6 @@ void tokens_sum_images(const struct tensor *from, const struct tensor *to)
     }
 }
 
-static EVERY_MACHINE(void, add_line, (float *sum, const float *line, int64_t count), (sum, line, count))
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += line[i];
-}
-
 void tokens_sum_images_cpu(const struct tensor *from, const struct tensor *to)
 {
     int64_t images = from->shape.n, image = shape_count(from->shape) / images, count = shape_count(to->shape);
@@ -35,7 +29,7 @@ void tokens_sum_images_cpu(const struct tensor *from, const struct tensor *to)
         ALIGNED float sum[BLOCK] = {0}, line[BLOCK];
         int64_t length = min_count(BLOCK, count - i);
         for (int64_t n = 0; n < images; n++)
-            add_line(sum, block_load(from, n * image + i, length, line), length);
+            pixels_add(block_load(from, n * image + i, length, line), sum, length);
         dtype_convert(to->dtype, block_address(to, i), F32, sum, (size_t)length);
     }
 }
