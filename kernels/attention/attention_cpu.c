@@ -11,6 +11,7 @@
 #include "kernels/cpu.h"
 #include "kernels/support/exp.h"
 #include "kernels/support/panel_product.h"
+#include "kernels/support/pixels_cpu.h"
 
 #define QUERIES 104          /* of a block, at most: 197 tokens are two */
 #define AHEAD 8              /* tokens whose lines are prefetched */
@@ -71,12 +72,6 @@ static EVERY_MACHINE(void, row_gradient, (const struct score_row *r, float lse, 
         s[j] = share_of(s[j] - lse);
         d[j] = s[j] * (d[j] - delta);
     }
-}
-
-static EVERY_MACHINE(void, line_add, (float *to, const float *line, int64_t count), (to, line, count))
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) to[i] += line[i];
 }
 
 static EVERY_MACHINE(float, line_dot, (const float *a, const float *b, int64_t count), (a, b, count))
@@ -311,6 +306,18 @@ static bool tokens_load(const struct work *w)
     return differ;
 }
 
+/* Queries, keys, also as rows of channels, and values; whether tokens lie in several regions. */
+static bool group_load(const struct work *w)
+{
+    const struct room *r = &w->room;
+    bool differ = tokens_load(w);
+    part_load(w, &w->call->x[0], QUERY, r->queries);
+    part_load(w, &w->call->x[0], KEY, r->keys);
+    part_load(w, &w->call->x[0], VALUE, r->values);
+    transpose(w, r->keys, r->keys_t, w->scale);
+    return differ;
+}
+
 static struct score_row score_row(const struct work *w, int64_t query, int64_t row, bool apart)
 {
     const struct room *r = &w->room;
@@ -330,12 +337,7 @@ static void forward_row(const struct work *w, int64_t query, int64_t row, bool a
 static void forward_group(struct work *w)
 {
     const struct room *r = &w->room;
-    const struct tensor *x = &w->call->x[0];
-    bool apart = tokens_load(w);
-    part_load(w, x, QUERY, r->queries);
-    part_load(w, x, KEY, r->keys);
-    part_load(w, x, VALUE, r->values);
-    transpose(w, r->keys, r->keys_t, w->scale);
+    bool apart = group_load(w);
     for (int64_t first = 0; first < w->plane.tokens; first += QUERIES) {
         int64_t count = min_count(QUERIES, w->plane.tokens - first), rows = whole(count, PANEL_ROWS);
         block_times(w, r->queries, first, rows, r->keys_t, r->scores);
@@ -350,22 +352,17 @@ static void backward_row(const struct work *w, int64_t query, int64_t row, bool 
     struct score_row scores = score_row(w, query, row, apart);
     float *d_scores = w->room.d_scores + row * w->row;
     row_gradient(&scores, *lse_at(w, query), d_scores, w->room.sums[query]);
-    if (w->room.d_bias) line_add(w->room.d_bias + query * w->row, d_scores, w->keys);
+    if (w->room.d_bias) pixels_add(d_scores, w->room.d_bias + query * w->row, w->keys);
 }
 
 static void backward_group(struct work *w)
 {
     const struct room *r = &w->room;
-    const struct tensor *x = &w->call->x[0];
-    bool apart = tokens_load(w);
-    part_load(w, x, QUERY, r->queries);
-    part_load(w, x, KEY, r->keys);
-    part_load(w, x, VALUE, r->values);
+    bool apart = group_load(w);
     part_load(w, &w->call->d_y, OUTPUT, r->d_y);
     part_load(w, &w->call->y, OUTPUT, r->d_keys);
     for (int64_t i = 0; i < w->plane.tokens; i++)
         r->sums[i] = line_dot(r->d_y + i * w->line, r->d_keys + i * w->line, w->plane.size);
-    transpose(w, r->keys, r->keys_t, w->scale);
     transpose(w, r->values, r->values_t, 1);
     for (int64_t first = 0; first < w->plane.tokens; first += QUERIES) {
         int64_t count = min_count(QUERIES, w->plane.tokens - first), rows = whole(count, PANEL_ROWS);
