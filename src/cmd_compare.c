@@ -161,26 +161,23 @@ static bool on_same_fold(const struct comparison *all, int a, int b)
     return true;
 }
 
-/* Whether validation images differ by the fold alone, and run a's configuration has each run's fold: then
- * means over folds compare. */
-static bool has_all_folds(const struct comparison *all, int a)
-{
-    for (int i = 0; i < all->count; i++) {
-        bool found = false;
-        for (int k = 0; k < all->count; k++) {
-            if (!on_same_fold(all, i, k)) continue;
-            if (strcmp(val_set_of(all, i), val_set_of(all, k)) != 0) return false;
-            found = found || are_repetitions(all, a, k);
-        }
-        if (!found) return false;
-    }
-    return true;
-}
-
-static bool are_crossed(const struct comparison *all)
+/* Whether there is a run of a's configuration on b's fold. */
+static bool is_crossed(const struct comparison *all, int a, int b)
 {
     for (int i = 0; i < all->count; i++)
-        if (!has_all_folds(all, i)) return false;
+        if (are_repetitions(all, a, i) && on_same_fold(all, b, i)) return true;
+    return false;
+}
+
+/* Whether validation images differ by the fold alone, and each configuration has each fold: then means over
+ * folds compare. */
+static bool are_crossed(const struct comparison *all)
+{
+    for (int a = 0; a < all->count; a++)
+        for (int b = 0; b < all->count; b++) {
+            bool same = strcmp(val_set_of(all, a), val_set_of(all, b)) == 0;
+            if ((on_same_fold(all, a, b) && !same) || !is_crossed(all, a, b)) return false;
+        }
     return true;
 }
 
