@@ -14,15 +14,15 @@
 #include <omp.h>
 #endif
 
-#include "arguments.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/omp_spin.h"
 #include "base/signals.h"
+#include "cmd/arguments.h"
+#include "cmd/trained.h"
 #include "conf/options.h"
 #include "device/device.h"
-#include "base/omp_spin.h"
 #include "session/plausible.h"
-#include "trained.h"
 
 static void print_help(void)
 {

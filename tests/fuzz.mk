@@ -74,7 +74,7 @@ tests_fuzz_fuzz_jpeg_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_listing_SOURCES = tests/fuzz/fuzz_listing.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_listing_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
-tests_fuzz_fuzz_metadata_SOURCES = tests/fuzz/fuzz_metadata.c src/trained.c src/trained.h $(FUZZ_NETWORK)
+tests_fuzz_fuzz_metadata_SOURCES = tests/fuzz/fuzz_metadata.c $(FUZZ_NETWORK)
 tests_fuzz_fuzz_metadata_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_metrics_SOURCES = tests/fuzz/fuzz_metrics.c $(FUZZ_MAIN)

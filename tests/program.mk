@@ -76,8 +76,8 @@ tests_held_SOURCES = $(amptrain_SOURCES) tests/held.c
 tests_held_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=report_epoch
 
 check_PROGRAMS += tests/test_launcher
-tests_test_launcher_SOURCES = tests/test_launcher.c src/launcher.c src/launcher_lines.c
-tests_test_launcher_LDADD = libcomm.a libbase.a -lcmocka
+tests_test_launcher_SOURCES = tests/test_launcher.c
+tests_test_launcher_LDADD = libcmd.a libcomm.a libbase.a -lcmocka
 
 # Runs of several ranks.
 dist_check_SCRIPTS += tests/test_ranks_stages.sh tests/test_ranks_train.sh tests/test_ranks_faults.sh \

@@ -23,7 +23,8 @@ floors='0 src/base
 8 src/train
 9 src/measure
 9 src/report
-10 src'
+10 src/cmd
+11 src'
 # Folders that are divided into rooms, one below: of these, a floor is the whole.
 divided='kernels src/compile'
 

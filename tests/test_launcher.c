@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/signals.h"
-#include "launcher.h"
+#include "cmd/launcher.h"
 #include "process.h"
 #include "rounds.h"
 #include "tests/unit.h"

@@ -9,10 +9,10 @@
 
 #include "base/crc32c.h"
 #include "base/memory.h"
-#include "fuzz_network.h"
+#include "cmd/trained.h"
 #include "format/checksum.h"
+#include "fuzz_network.h"
 #include "session/session_open.h"
-#include "trained.h"
 
 #define PARTS_MAX 64
 #define TEXT_MAX (1 << 16)
@@ -309,7 +309,7 @@ static void take_apart(const struct safetensors *file)
         fuzz_must(safetensors_read(file, i, good.data + file->entries[i].begin, &reason));
 }
 
-/* The functions that src/trained.c needs of a command. */
+/* The functions that src/cmd/trained.c needs of a command. */
 
 static const char *weights_path;
 

@@ -1,0 +1,74 @@
+#include <string.h>
+
+#include "checkpoint/weights_names.h"
+#include "cmd/cmd.h"
+#include "cmd/export_onnx.h"
+#include "cmd/export_safetensors.h"
+#include "format/onnx.h"
+
+static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
+{
+    static const enum dtype possible[] = {F32, F16, BF16};
+    const char *name = cmd_value(cmd, "dtype") ? cmd_value(cmd, "dtype") : "fp32";
+    for (size_t i = 0; i < sizeof possible / sizeof *possible; i++) {
+        if (strcmp(dtype_table[possible[i]].name, name) != 0) continue;
+        *dtype = possible[i];
+        return OK;
+    }
+    return fail(USAGE, "export: --dtype must be fp32, fp16 or bf16, not '%s'", name);
+}
+
+static enum status check_output(const struct cmd *cmd)
+{
+    if (!cmd->output) return fail(USAGE, "export: no output file; use -o FILE.safetensors or FILE.onnx");
+    bool onnx = text_ends_in(cmd->output, ".onnx");
+    if (!onnx && !text_ends_in(cmd->output, ".safetensors"))
+        return fail(USAGE, "export: %s: the name must end in .safetensors or .onnx", cmd->output);
+    bool only_onnx = cmd_value(cmd, "softmax") || cmd_value(cmd, "keep-batchnorm") ||
+                     cmd_value(cmd, "preprocess");
+    if (!onnx && only_onnx)
+        return fail(USAGE, "export: --softmax, --preprocess and --keep-batchnorm are for ONNX files");
+    return cmd_check_output(cmd, cmd->output, onnx ? ONNX_SIGNATURE : EXPORT_SAFETENSORS_SIGNATURE);
+}
+
+/* The library whose names are written; NULL: none is named. */
+static enum status library_of(const struct cmd *cmd, const char **library)
+{
+    *library = cmd_value(cmd, "names");
+    if (*library && text_ends_in(cmd->output, ".onnx"))
+        return fail(USAGE, "export: --names is for safetensors files");
+    for (int i = 0; *library && weights_libraries[i]; i++)
+        if (strcmp(weights_libraries[i], *library) == 0) return OK;
+    return *library ? fail(USAGE, "export: --names must be torchvision, timm or hf, not '%s'", *library) : OK;
+}
+
+static enum status export_run(struct cmd *cmd)
+{
+    const char *weights, *library;
+    enum dtype dtype = F32;
+    TRY(cmd_weights(cmd, &weights));
+    TRY(check_output(cmd));
+    TRY(dtype_of(cmd, &dtype));
+    TRY(library_of(cmd, &library));
+    if (text_ends_in(cmd->output, ".onnx")) return export_onnx(cmd, dtype);
+    return export_safetensors(&weights, 1, dtype, library, cmd->output, NULL);
+}
+
+static const struct cmd_option options[] = {
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
+    {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
+    {"names", "LIBRARY", "names and shapes of torchvision, timm or hf (Hugging Face transformers)"},
+    {"softmax", NULL, "ONNX: probabilities instead of logits"},
+    {"preprocess", NULL, "ONNX: the input is bytes of images, which the network normalises"},
+    {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},
+    {0},
+};
+
+const struct command cmd_export = {
+    .name = "export",
+    .usage = "--weights RUN|FILE [-c FILE] [OPTION]... -o OUT.safetensors|OUT.onnx",
+    .help = "Exports weights under a library's names, or the network as ONNX.",
+    .takes = TAKES_CONFIG | TAKES_OUTPUT,
+    .options = options,
+    .run = export_run,
+};

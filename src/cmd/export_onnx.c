@@ -1,0 +1,109 @@
+#include "cmd/export_onnx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "cmd/trained.h"
+#include "graph/graph_onnx.h"
+
+static enum status read_param(void *context, int param, float *values)
+{
+    return store_read(context, param, STORE_MASTER, values);
+}
+
+static void write_list(struct onnx *onnx, const char *key, const double *values, int count)
+{
+    struct text list = {0};
+    text_json_numbers(&list, values, count);
+    onnx_metadata(onnx, key, list.data);
+    text_free(&list);
+}
+
+/* A side, or height and width. */
+static void write_size(struct onnx *onnx, const char *key, struct image_size size)
+{
+    char *text = size.h == size.w ? text_format("%d", size.h) : text_format("[%d, %d]", size.h, size.w);
+    onnx_metadata(onnx, key, text);
+    free(text);
+}
+
+/* JSON, by the names of the options. */
+static void write_metadata(struct onnx *onnx, const struct session *session, bool preprocesses)
+{
+    const struct data *data = &session->data;
+    struct text classes = {0};
+    text_json_names(&classes, data->class_names, data->classes);
+    onnx_metadata(onnx, "classes", classes.data);
+    text_free(&classes);
+    bool upright = session->settings->data.orientation == ORIENTATION_EXIF;
+    onnx_metadata(onnx, "orientation", upright ? "exif" : "ignore");
+    char *fit = option_value(option_find("augment", "fit"), session->settings);
+    if (data->augment.fit != IMAGE_FIT_CROP) onnx_metadata(onnx, "fit", fit);
+    free(fit);
+    if (preprocesses) onnx_metadata(onnx, "preprocess", "true");
+    write_size(onnx, "val_resize", data->augment.val_resize);
+    write_size(onnx, "val_crop", (struct image_size){data->val.h, data->val.w});
+    write_list(onnx, "mean", data->augment.mean, data->channels);
+    write_list(onnx, "std", data->augment.std, data->channels);
+}
+
+static enum status write_file(const struct trained *trained, const struct graph_onnx_options *options,
+                              const char *path)
+{
+    const struct graph *graph = &trained->session.graphs.evaluation;
+    struct onnx onnx;
+    TRY(onnx_open(path, graph->arch, &onnx));
+    enum status status = graph_onnx(graph, options, &onnx);
+    onnx_end(&onnx);
+    write_metadata(&onnx, &trained->session, options->mean != NULL);
+    enum status closed = onnx_close(&onnx, status == OK);
+    return status == OK ? closed : status;
+}
+
+enum status export_onnx(struct cmd *cmd, enum dtype dtype)
+{
+    struct trained trained;
+    if (dtype == BF16) return fail(USAGE, "export: --dtype: an ONNX file is fp32 or fp16");
+    /* Nothing is computed, so masters are enough. */
+    settings_derive(&cmd->settings, "run", "device", "cpu");
+    settings_derive(&cmd->settings, "amp", "precision", "fp32");
+    TRY(trained_load(cmd, DATA_NONE, &trained));
+    const struct data *data = &trained.session.data;
+    bool classes = data->target == TARGET_CLASS;
+    if (!classes && cmd_value(cmd, "softmax")) {
+        enum target_kind target = data->target;
+        trained_close(&trained);
+        return fail(USAGE, "export: --softmax is for classes, not for data.task = %s, whose output is "
+                    "complete", target == TARGET_LABELS ? "multilabel" : "regress");
+    }
+    const struct graph_onnx_options options = {
+        .dtype = dtype,
+        .softmax = cmd_value(cmd, "softmax") != NULL,
+        .sigmoid = data->target == TARGET_LABELS,
+        .scales = data->target == TARGET_NUMBER,
+        .scale = data->value_std,
+        .offset = data->value_mean,
+        .mean = cmd_value(cmd, "preprocess") ? data->augment.mean : NULL,
+        .std = data->augment.std,
+        .keep_batchnorm = cmd_value(cmd, "keep-batchnorm") != NULL,
+        .read = read_param,
+        .context = &trained.store,
+    };
+    enum status status = write_file(&trained, &options, cmd->output);
+    const struct images *images = &trained.session.data.val;
+    char input[64];
+    int channels = data->channels;
+    if (options.mean) snprintf(input, sizeof input, "Nx%dx%dx%d bytes", images->h, images->w, channels);
+    else snprintf(input, sizeof input, "Nx%dx%dx%d", channels, images->h, images->w);
+    if (status == OK)
+        log_info("%s: input %s, %s of %d %s, weights in %s", cmd->output, input,
+                 options.scales                       ? "values"
+                 : options.softmax || options.sigmoid ? "probabilities"
+                                                      : "logits", trained.session.graphs.evaluation.classes,
+                 classes ? "classes" : options.sigmoid ? "labels" : "number",
+                 dtype_table[dtype].name);
+    trained_close(&trained);
+    return status;
+}

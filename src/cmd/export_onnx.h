@@ -1,0 +1,8 @@
+/* export_onnx.h: the ONNX part of the command `export`. */
+#pragma once
+
+#include "cmd/cmd.h"
+
+/* Writes the network and the weights of --weights to cmd->output, in F32 or F16; preprocessing and class
+ * names are its metadata. */
+enum status export_onnx(struct cmd *cmd, enum dtype dtype);

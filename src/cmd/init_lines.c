@@ -1,0 +1,53 @@
+#include "cmd/init_lines.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conf/ini.h"
+
+void init_add(struct text *out, const char *key, const char *comment, const char *format, ...)
+{
+    char value[PATH_MAX + 64];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(value, sizeof value, format, arguments);
+    va_end(arguments);
+    size_t start = out->length;
+    text_add(out, "%s = ", key);
+    ini_add_value(out, value);
+    int width = (int)(out->length - start);
+    text_add(out, "%*s ; %s\n", width < 27 ? 27 - width : 0, "", comment);
+}
+
+void init_add_size(struct text *out, const char *key, const char *comment, struct image_size size)
+{
+    if (size.h == size.w) init_add(out, key, comment, "%d", size.h);
+    else init_add(out, key, comment, "%dx%d", size.h, size.w);
+}
+
+/* A path as it must be written in a configuration `file` (NULL: here); in `whole` if that differs. */
+static const char *path_from(const char *file, const char *path, char whole[PATH_MAX])
+{
+    bool here = !file || !strchr(file, '/');
+    return !here && realpath(path, whole) ? whole : path;
+}
+
+void init_add_path(struct text *out, const char *key, const char *path, const char *file,
+                     const char *comment)
+{
+    char whole[PATH_MAX];
+    init_add(out, key, comment, "%s", path_from(file, path, whole));
+}
+
+void init_add_numbers(struct text *out, const char *key, const double *values, int count,
+                        const char *comment)
+{
+    char list[64];
+    int length = 0;
+    for (int c = 0; c < count; c++)
+        length += snprintf(list + length, sizeof list - (size_t)length, "%s%.4g", c ? " " : "", values[c]);
+    init_add(out, key, comment, "%s", list);
+}
