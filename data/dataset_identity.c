@@ -8,7 +8,6 @@
 #include "base/crc32c.h"
 #include "base/hash.h"
 #include "base/memory.h"
-#include "data/dataset_identity_parts.h"
 
 /* Images that are looked at in parallel. */
 #define CHUNK 4096
@@ -17,10 +16,8 @@
 
 /* An image, and a candidate for the sample. */
 struct entry {
-    struct identity_image image;
+    struct identity_sample image;      /* without its name */
     int64_t index;
-    uint32_t crc;              /* of its contents, if it is known */
-    bool known;
 };
 
 struct making {
@@ -29,32 +26,6 @@ struct making {
     uint32_t *classes;         /* hashes of the names */
     struct entry *chosen;      /* [identity->sampled], by key */
 };
-
-void identity_image_hash(struct identity_image *image, uint64_t *hash)
-{
-    const uint64_t words[] = {image->key, image->bytes, (uint64_t)image->crc << 32 | image->class};
-    *hash = hash_bytes(1, words, sizeof words);
-    image->check = (uint32_t)*hash;
-}
-
-void identity_cells_add(struct identity_cell *cells, const struct identity_image *image, uint64_t hash,
-                        int by)
-{
-    for (int table = 0; table < IDENTITY_TABLES; table++)
-        identity_cell_add(&cells[identity_place(hash, table)], image, by);
-}
-
-void identity_cell_add(struct identity_cell *cell, const struct identity_image *image, int64_t by)
-{
-    struct identity_image *sum = &cell->sum;
-    cell->count += by;
-    sum->key ^= image->key;
-    sum->bytes ^= image->bytes;
-    sum->crc ^= image->crc;
-    sum->class ^= image->class;
-    sum->check ^= image->check;
-    for (int i = 0; i < IDENTITY_NAME; i++) sum->name[i] ^= image->name[i];
-}
 
 /* Images without names are told apart by their index. */
 static const char *name_of(const struct dataset *dataset, int64_t index, char room[IDENTITY_NAME])
@@ -92,16 +63,14 @@ static struct entry entry_of(const struct making *making, int64_t index)
     const char *name = name_of(dataset, index, room);
     struct image_contents contents = {.bytes = (int64_t)dataset->h * dataset->w * dataset->c};
     if (dataset->format->contents) dataset->format->contents(dataset, index, &contents);
-    size_t length = strlen(name), kept = length < IDENTITY_NAME ? length : IDENTITY_NAME;
-    struct entry entry = {.index = index, .known = contents.known, .crc = contents.crc};
-    entry.image = (struct identity_image){
-        .key = hash_bytes(0, name, length),
+    const struct identity_sample image = {
+        .key = hash_bytes(0, name, strlen(name)),
         .bytes = (uint64_t)contents.bytes,
-        .crc = contents.crc,
         .class = identity_target_hash(dataset, index, making->classes) + identity_group_hash(dataset, index),
+        .crc = contents.crc,
+        .known = contents.known,
     };
-    memcpy(entry.image.name, name + length - kept, kept);
-    return entry;
+    return (struct entry){image, index};
 }
 
 /* Keeps the entries with the smallest keys. */
@@ -116,15 +85,15 @@ static void choose(struct making *making, const struct entry *entry)
     making->chosen[at] = *entry;
 }
 
-static void add_entry(struct making *making, struct entry *entry)
+static void add_entry(struct making *making, const struct entry *entry)
 {
     struct dataset_identity *identity = making->identity;
-    uint64_t hash;
-    identity_image_hash(&entry->image, &hash);
-    identity_cells_add(identity->cells, &entry->image, hash, 1);
+    const struct identity_sample *image = &entry->image;
+    const uint64_t words[] = {image->key, image->bytes, (uint64_t)image->crc << 32 | image->class};
+    uint64_t hash = hash_bytes(1, words, sizeof words);
     identity->sequence = hash_bytes(identity->sequence, &hash, sizeof hash);
     identity->count++;
-    if (entry->image.bytes != UINT64_MAX) choose(making, entry);
+    choose(making, entry);
 }
 
 static void add_images(struct making *making)
@@ -140,7 +109,7 @@ static void add_images(struct making *making)
 }
 
 /* The file's bytes if there is one, since other versions of decoders may round differently. */
-static bool read_contents(const struct dataset *dataset, struct entry *entry)
+static void read_contents(const struct dataset *dataset, struct entry *entry)
 {
     const struct format *format = dataset->format;
     struct image image = {0};
@@ -152,41 +121,48 @@ static bool read_contents(const struct dataset *dataset, struct entry *entry)
     bool good = file ? format->read_file(dataset, entry->index, &bytes, &count, &label, &reason)
                      : format->read(dataset, entry->index, NULL, &image, &label, &reason);
     if (good && !file) count = (size_t)image.h * (size_t)image.w * (size_t)image.c;
-    if (good) entry->crc = crc32c(0, file ? bytes : image.pixels, count);
+    if (good) entry->image.crc = crc32c(0, file ? bytes : image.pixels, count);
+    entry->image.known = good;
     free(bytes);
     image_free(&image);
-    return good;
 }
 
-/* What cannot be read is left out, and so is what comes after the limit, which is the same for the same
- * sizes. */
+static bool is_wanted(const struct identity_sample *image)
+{
+    return !image->known && image->bytes != UINT64_MAX;
+}
+
+/* Reads up to the limit, which is the same for the same sizes. */
 static void read_chosen(struct making *making)
 {
-    struct dataset_identity *identity = making->identity;
+    struct entry *chosen = making->chosen;
     uint64_t total = 0;
     int count = 0;
-    for (; count < identity->sampled && total < READ_MAX; count++)
-        if (!making->chosen[count].known) total += making->chosen[count].image.bytes;
+    for (; count < making->identity->sampled && total < READ_MAX; count++)
+        if (is_wanted(&chosen[count].image)) total += chosen[count].image.bytes;
 #pragma omp parallel for schedule(dynamic, 1)
     for (int i = 0; i < count; i++)
-        making->chosen[i].known =
-            making->chosen[i].known || read_contents(making->dataset, &making->chosen[i]);
-    identity->samples = memory_new((size_t)count + 1, sizeof *identity->samples);
-    identity->sampled = 0;
-    for (int i = 0; i < count; i++) {
-        const struct entry *entry = &making->chosen[i];
-        if (!entry->known) continue;
+        if (is_wanted(&chosen[i].image)) read_contents(making->dataset, &chosen[i]);
+}
+
+static void take_samples(const struct making *making)
+{
+    struct dataset_identity *identity = making->identity;
+    identity->samples = memory_new((size_t)identity->sampled + 1, sizeof *identity->samples);
+    for (int i = 0; i < identity->sampled; i++) {
         char room[IDENTITY_NAME];
-        identity->samples[identity->sampled++] = (struct identity_sample){
-            entry->image.key, entry->crc, text_copy(name_of(making->dataset, entry->index, room)),
-        };
+        const char *name = name_of(making->dataset, making->chosen[i].index, room);
+        size_t length = strlen(name);
+        identity->samples[i] = making->chosen[i].image;
+        identity->samples[i].name = length <= IDENTITY_NAME ? text_copy(name)
+                                  : text_format("...%s", name + length - IDENTITY_NAME);
     }
 }
 
 static uint32_t *hash_classes(const struct dataset *dataset)
 {
     uint32_t *hashes = memory_new((size_t)dataset->classes, sizeof *hashes);
-    for (int i = 0; i < dataset->classes; i++) hashes[i] = identity_class_hash(dataset->class_names[i]);
+    for (int i = 0; i < dataset->classes; i++) hashes[i] = dataset_identity_class(dataset->class_names[i]);
     return hashes;
 }
 
@@ -200,6 +176,7 @@ void dataset_identity_make(const struct dataset *dataset, struct dataset_identit
     making.chosen = memory_new(IDENTITY_SAMPLES, sizeof *making.chosen);
     add_images(&making);
     read_chosen(&making);
+    take_samples(&making);
     free(making.chosen);
     free(making.classes);
 }
@@ -211,7 +188,7 @@ void dataset_identity_free(struct dataset_identity *identity)
     *identity = (struct dataset_identity){0};
 }
 
-uint32_t identity_class_hash(const char *name)
+uint32_t dataset_identity_class(const char *name)
 {
     return (uint32_t)hash_bytes(2, name, strlen(name));
 }

@@ -1,104 +1,86 @@
-/* dataset_identity_text.c: an identity as text: version; "names", or "numbers" if images have no names; the
- * number of images; the hash of the sequence; cells and samples, both as hexadecimal numbers of fixed lengths
- * one after another. */
+/* dataset_identity_text.c: an identity as text. Its first line: version; "names", or "numbers" if images have
+ * no names; the number of images; the hash of the sequence. Then a line for each sample: key, 1 if its
+ * contents are known, their CRC-32C, hash of the class, size, and the name as text_visible shows it.
+ * Version 1 had one line, with a table before the samples, which is ignored, and of these only key and
+ * CRC-32C. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/dataset_identity_parts.h"
+#include "data/dataset_identity.h"
 
-#define VERSION 1
+#define VERSION 2
 #define COUNT_MAX ((int64_t)1 << 40)
-
-/* Digits of a cell and of a sample. */
-#define CELL_DIGITS (3 * 16 + 3 * 8 + 2 * IDENTITY_NAME)
-#define SAMPLE_DIGITS (16 + 8)
-
-static void print_cell(const struct identity_cell *cell, struct text *out)
-{
-    const struct identity_image *sum = &cell->sum;
-    text_add(out, "%016" PRIx64 "%016" PRIx64 "%016" PRIx64 "%08" PRIx32 "%08" PRIx32 "%08" PRIx32,
-             (uint64_t)cell->count, sum->key, sum->bytes, sum->crc, sum->class, sum->check);
-    for (int i = 0; i < IDENTITY_NAME; i++) text_add(out, "%02x", (unsigned char)sum->name[i]);
-}
+#define NAME_ROOM 256
 
 void dataset_identity_print(const struct dataset_identity *identity, struct text *out)
 {
-    text_add(out, "%d %s %" PRId64 " %016" PRIx64 " ", VERSION, identity->named ? "names" : "numbers",
+    text_add(out, "%d %s %" PRId64 " %016" PRIx64 "\n", VERSION, identity->named ? "names" : "numbers",
              identity->count, identity->sequence);
-    for (int i = 0; i < IDENTITY_CELLS; i++) print_cell(&identity->cells[i], out);
-    text_add(out, " ");
-    for (int i = 0; i < identity->sampled; i++)
-        text_add(out, "%016" PRIx64 "%08" PRIx32, identity->samples[i].key, identity->samples[i].crc);
-}
-
-/* The number of so many digits, which are known to be there, and steps over them. */
-static uint64_t take(const char **text, int digits)
-{
-    char word[17];
-    memcpy(word, *text, (size_t)digits);
-    word[digits] = '\0';
-    *text += digits;
-    return strtoull(word, NULL, 16);
-}
-
-static void parse_cell(const char **text, struct identity_cell *cell)
-{
-    struct identity_image *sum = &cell->sum;
-    cell->count = (int64_t)take(text, 16);
-    sum->key = take(text, 16);
-    sum->bytes = take(text, 16);
-    sum->crc = (uint32_t)take(text, 8);
-    sum->class = (uint32_t)take(text, 8);
-    sum->check = (uint32_t)take(text, 8);
-    for (int i = 0; i < IDENTITY_NAME; i++) sum->name[i] = (char)take(text, 2);
-}
-
-static bool parse_samples(const char *text, struct dataset_identity *identity)
-{
     for (int i = 0; i < identity->sampled; i++) {
-        struct identity_sample *sample = &identity->samples[i];
-        sample->key = take(&text, 16);
-        sample->crc = (uint32_t)take(&text, 8);
-        if (i > 0 && sample->key < sample[-1].key) return false;
+        const struct identity_sample *sample = &identity->samples[i];
+        char shown[NAME_ROOM];
+        text_add(out, "%016" PRIx64 " %d %08" PRIx32 " %08" PRIx32 " %" PRIx64 " %s\n", sample->key,
+                 sample->known, sample->crc, sample->class, sample->bytes,
+                 text_visible(sample->name ? sample->name : "an image", shown, sizeof shown));
     }
-    return true;
 }
 
-/* Cells hold at most all images; the sum of their counts is then no overflow either. */
-static bool counts_can_be(const struct dataset_identity *identity)
+/* Returns how many bytes the sample at `text` has; 0: it is damaged. */
+static size_t take_sample(const char *text, struct identity_sample *sample)
 {
-    for (int i = 0; i < IDENTITY_CELLS; i++)
-        if (identity->cells[i].count < 0 || identity->cells[i].count > identity->count) return false;
-    return true;
+    int known, at = 0;
+    sscanf(text, "%16" SCNx64 " %1d %8" SCNx32 " %8" SCNx32 " %16" SCNx64 "%n", &sample->key, &known,
+           &sample->crc, &sample->class, &sample->bytes, &at);
+    size_t name = strcspn(text + at, "\n");
+    if (at == 0 || text[at] != ' ' || name > NAME_ROOM || text[(size_t)at + name] != '\n') return 0;
+    sample->known = known == 1;
+    sample->name = text_format("%.*s", (int)name - 1, text + at + 1);
+    return (size_t)at + name + 1;
+}
+
+static size_t take_old_sample(const char *text, struct identity_sample *sample)
+{
+    int at = 0;
+    sscanf(text, "%16" SCNx64 "%8" SCNx32 "%n", &sample->key, &sample->crc, &at);
+    sample->known = true;
+    return (size_t)at;
+}
+
+static bool take_samples(const char *text, int version, struct dataset_identity *identity)
+{
+    identity->samples = memory_new(IDENTITY_SAMPLES, sizeof *identity->samples);
+    while (*text) {
+        if (identity->sampled == IDENTITY_SAMPLES) return false;
+        struct identity_sample *sample = &identity->samples[identity->sampled];
+        size_t bytes = (version == 1 ? take_old_sample : take_sample)(text, sample);
+        if (bytes == 0) return false;
+        text += bytes;
+        if (identity->sampled++ > 0 && sample->key < sample[-1].key) return false;
+    }
+    return identity->sampled <= identity->count;
 }
 
 bool dataset_identity_parse(const char *text, struct dataset_identity *identity, struct reason *reason)
 {
-    static const char digits[] = "0123456789abcdef";
     struct dataset_identity parsed = {0};
     char named[8] = "";
     int version = 0, at = 0;
-    int read = sscanf(text, "%3d %7s %15" SCNd64 " %16" SCNx64 " %n", &version, named, &parsed.count,
+    int read = sscanf(text, "%3d %7s %15" SCNd64 " %16" SCNx64 "%n", &version, named, &parsed.count,
                       &parsed.sequence, &at);
     if (read < 1) return because(reason, "is not an identity of a data set");
     if (version > VERSION) return because(reason, "has version %d; this amptrain reads %d", version, VERSION);
     parsed.named = strcmp(named, "names") == 0;
-    const char *cells = text + at, *samples = cells + strspn(cells, digits);
-    bool good = at > 0 && (parsed.named || strcmp(named, "numbers") == 0) && parsed.count >= 0 &&
-                parsed.count <= COUNT_MAX && samples - cells == CELL_DIGITS * IDENTITY_CELLS &&
-                *samples == ' ';
-    size_t length = good ? strspn(++samples, digits) : 0;
-    good = good && samples[length] == '\0' && length % SAMPLE_DIGITS == 0 &&
-           length / SAMPLE_DIGITS <= IDENTITY_SAMPLES;
-    if (!good) return because(reason, "is damaged");
-    for (int i = 0; i < IDENTITY_CELLS; i++) parse_cell(&cells, &parsed.cells[i]);
-    parsed.sampled = (int)(length / SAMPLE_DIGITS);
-    parsed.samples = memory_new((size_t)parsed.sampled + 1, sizeof *parsed.samples);
-    good = parse_samples(samples, &parsed) && counts_can_be(&parsed);
-    if (good) *identity = parsed;
-    else dataset_identity_free(&parsed);
-    return good || because(reason, "is damaged");
+    const char *rest = text + at, *samples = strchr(rest, version == 1 ? ' ' : '\n');
+    if (samples && version == 1) samples = strchr(samples + 1, ' ');
+    bool good = at > 0 && version > 0 && (parsed.named || strcmp(named, "numbers") == 0) &&
+                parsed.count >= 0 && parsed.count <= COUNT_MAX && samples;
+    if (good && take_samples(samples + 1, version, &parsed)) {
+        *identity = parsed;
+        return true;
+    }
+    dataset_identity_free(&parsed);
+    return because(reason, "is damaged");
 }

@@ -13,7 +13,6 @@ libdata_a_SOURCES = \
 	data/dataset_identity.c \
 	data/dataset_identity.h \
 	data/dataset_identity_compare.c \
-	data/dataset_identity_parts.h \
 	data/dataset_identity_text.c \
 	data/detect.c \
 	data/detect.h \

@@ -112,8 +112,8 @@ contents      | evaluate_all | right
 contents      | predict      | right
 contents      | average      | right
 contents      | begin        | warned: apple/3.png: contents differ
-swapped       | resume       | 3: apple/3.png: contents differ, apple/8.png: contents differ
-swapped       | evaluate     | 3: apple/3.png: contents differ, apple/8.png: contents differ
+swapped       | resume       | 3: apple/0.png: contents differ, apple/1.png: contents differ
+swapped       | evaluate     | 3: apple/0.png: contents differ, apple/1.png: contents differ
 swapped       | evaluate_all | right
 swapped       | predict      | right
 swapped       | average      | right
