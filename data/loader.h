@@ -103,6 +103,8 @@ struct batch {
     float *targets;              /* [share] rows (data/targets.h) if images are mixed or classes weighted, or
                                   * targets are no classes; otherwise NULL. Labels are then those of the
                                   * unmixed images, or 0 */
+    double *counts;              /* [classes] images of each class in this share, if class weights divide the
+                                  * loss by those of the whole batch (loader_weigh); otherwise NULL */
     int count;                   /* less than the share only in the last one of an evaluation; the rest
                                   * is zeros, with labels -1 */
     int bad;                     /* unusable images in it, including replaced ones */
@@ -143,6 +145,9 @@ enum status loader_start(struct loader *loader, int64_t epoch, int64_t first);
  * *wait_seconds if it is not NULL. */
 enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds);
 void loader_return(struct loader *loader, struct batch *batch);
+
+/* Makes the targets of a batch in use anew, whose counts have become those of all ranks. */
+void loader_weigh(const struct loader *loader, struct batch *batch);
 
 /* Waits for at most `most` seconds; true if loader_next will not wait. */
 bool loader_wait(struct loader *loader, double most);

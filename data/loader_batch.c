@@ -1,5 +1,6 @@
 /* loader_batch.c: the batches in preparation, one per slot, read, decoded and mixed in chunks. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/align.h"
 #include "base/memory.h"
@@ -41,6 +42,7 @@ enum status slots_make(struct loader *loader)
         };
         if (options->leaves) batch->rest = &loader->slots[i].rest;
         if (options->decoder.decoder) slot_make_deferred(loader, &loader->slots[i], i);
+        if (loader->counts) batch->counts = memory_new((size_t)options->classes, sizeof *batch->counts);
         if (loader->makes_targets) batch->targets = slot_allocate(options, loader->targets_bytes);
         if (!batch->images || (loader->makes_targets && !batch->targets))
             return fail(FAILED, "not enough memory for %d batches of %zu bytes", loader->slot_count,
@@ -56,6 +58,7 @@ void slots_free(struct loader *loader)
         if (slot->batch.images) slot_release(&loader->options, slot->batch.images, loader->batch_bytes);
         if (slot->batch.targets) slot_release(&loader->options, slot->batch.targets, loader->targets_bytes);
         free(slot->batch.labels);
+        free(slot->batch.counts);
         deferred_jpeg_free(slot->deferred);
     }
     free(loader->slots);
@@ -93,20 +96,31 @@ static void decode_piece(struct worker *worker, struct slot *slot, int piece)
     }
 }
 
-static void make_targets(const struct loader *loader, const struct mix *mix, const struct batch *batch)
+void loader_weigh(const struct loader *loader, struct batch *batch)
+{
+    double factor = targets_factor(&loader->targets, batch->counts);
+    targets_make(&loader->targets, NULL, factor, batch->labels, loader->share.count, batch->targets);
+}
+
+static void make_targets(const struct loader *loader, const struct mix *mix, struct batch *batch)
 {
     int count = loader->share.count;
-    if (loader->targets.kind > TARGET_CLASS)
+    if (loader->targets.kind > TARGET_CLASS) {
         targets_finish(&loader->targets, mix, count, batch->targets);
-    else
-        targets_make(&loader->targets, mix, batch->labels, count, batch->targets);
+    } else if (loader->counts) {
+        memset(batch->counts, 0, (size_t)loader->options.classes * sizeof *batch->counts);
+        for (int i = 0; i < count; i++) batch->counts[batch->labels[i]]++;
+        loader_weigh(loader, batch);
+    } else {
+        targets_make(&loader->targets, mix, 1, batch->labels, count, batch->targets);
+    }
 }
 
 /* The rows of a piece, of all images of the batch. The division into pieces does not change a bit. */
 static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
 {
     const struct loader_options *options = &loader->options;
-    const struct batch *batch = &slot->batch;
+    struct batch *batch = &slot->batch;
     if (!loader->mixes) {
         make_targets(loader, NULL, batch);
         return;

@@ -31,6 +31,7 @@ struct loader {
     struct augment_table table;
     size_t image_bytes, batch_bytes, targets_bytes;
     bool mixes, makes_targets;
+    bool counts;               /* targets depend on all labels of the batch */
     struct target_options targets;
     int together;              /* images of a micro-batch */
     int pieces;                /* into which mixing is divided */

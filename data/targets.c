@@ -26,13 +26,15 @@ static void smooth(const struct target_options *options, float *target)
     for (int c = 0; c < options->classes; c++) target[c] = (float)(keep * target[c] + rest);
 }
 
-/* So that the mean over a micro-batch is the sum divided by the sum of its labels' weights; 0 where that is
- * 0. */
-static double factor_of(const struct target_options *options, const int32_t *labels)
+/* The order of the sum is that of the classes, so no bit depends on how the batch is divided. */
+double targets_factor(const struct target_options *options, const double *counts)
 {
-    double sum = 0;
-    for (int i = 0; i < options->together; i++) sum += options->weights[labels[i]];
-    return sum > 0 ? options->together / sum : 0;
+    double images = 0, sum = 0;
+    for (int c = 0; options->weights && c < options->classes; c++) {
+        images += counts[c];
+        sum += counts[c] * options->weights[c];
+    }
+    return !options->weights ? 1 : sum > 0 ? images / sum : 0;
 }
 
 static void weigh(const struct target_options *options, double factor, float *target)
@@ -41,18 +43,15 @@ static void weigh(const struct target_options *options, double factor, float *ta
         target[c] = (float)(target[c] * options->weights[c] * factor);
 }
 
-void targets_make(const struct target_options *options, const struct mix *mix, const int32_t *labels,
-                  int count, float *targets)
+void targets_make(const struct target_options *options, const struct mix *mix, double factor,
+                  const int32_t *labels, int count, float *targets)
 {
-    double factor = 1;
     assert(count % options->together == 0);
     for (int i = 0; i < count; i++) {
         float *target = targets + (size_t)i * target_numbers(options->classes);
         target_of_image(options, mix, labels, i, target);
         if (options->label_smoothing > 0) smooth(options, target);
-        if (!options->weights) continue;
-        if (!mix && i % options->together == 0) factor = factor_of(options, labels + i);
-        weigh(options, factor, target);
+        if (options->weights) weigh(options, factor, target);
     }
 }
 

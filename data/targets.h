@@ -17,11 +17,15 @@ struct target_options {
 /* Numbers of an image: the target of every class, then the number of its true class, of the greater part. */
 static inline size_t target_numbers(int classes) { return (size_t)classes + 1; }
 
-/* Targets of `count` images, whole micro-batches of labels in 0..classes. `mix`: how they are mixed; NULL:
- * they are not. As in PyTorch, the mean over a micro-batch of images that are not mixed is divided by the sum
- * of their classes' weights, and that of mixed ones by their number. */
-void targets_make(const struct target_options *options, const struct mix *mix, const int32_t *labels,
-                  int count, float *targets);
+/* The factor of the weighted targets of a batch with counts[c] images of class c that are not mixed: the mean
+ * over its images, however it is divided, is then the sum divided by the sum of their classes' weights, as in
+ * PyTorch. 0 where that is 0; 1 without weights. */
+double targets_factor(const struct target_options *options, const double *counts);
+
+/* Targets of `count` images, whole micro-batches of labels in 0..classes. `mix`: how they are mixed, with a
+ * factor of 1, because PyTorch divides by their number; NULL: they are not. */
+void targets_make(const struct target_options *options, const struct mix *mix, double factor,
+                  const int32_t *labels, int count, float *targets);
 
 /* Numbers of an image of any kind: of labels with weights, these follow: of each label's images that have
  * it. */

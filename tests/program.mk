@@ -86,6 +86,6 @@ noinst_PROGRAMS += tests/mpi_messages
 tests_mpi_messages_SOURCES = tests/mpi_messages.c
 tests_mpi_messages_LDADD = libcomm.a libbase.a
 
-# Micro-batches on streams of one device.
-dist_check_SCRIPTS += tests/test_microbatches.sh
+# Micro-batches on streams of one device; losses that are divided by what a whole batch has.
+dist_check_SCRIPTS += tests/test_microbatches.sh tests/test_class_weights.sh
 dist_check_SCRIPTS += tests/test_transformer.sh

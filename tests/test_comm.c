@@ -448,7 +448,7 @@ static enum status with_other(struct comm *comm, int work)
     enum status status = OK;
     if (work == 0) status = compare_texts(comm, "a = 1\n");
     if (work == 1) status = comm_minimum(comm, &number);
-    if (work == 2) status = comm_sum(comm, &sum);
+    if (work == 2) status = comm_sum(comm, &sum, 1);
     if (work == 3) status = host_file_open(comm, &number, &file);
     assert_true(file >= 0 || comm->local_rank > 0 || status != OK || work != 3);
     if (status != OK) assert_true(number == 4096 && sum == 1 && file == -1);
@@ -570,8 +570,9 @@ static void memory_of_exchanges(void **state)
 
 static bool add_up(struct comm *comm)
 {
-    double number = comm->rank + 0.5;
-    return comm_sum(comm, &number) == OK && number == 0.5 * comm->count * comm->count;
+    double numbers[2] = {comm->rank + 0.5, 1};
+    return comm_sum(comm, numbers, 2) == OK && numbers[0] == 0.5 * comm->count * comm->count &&
+           numbers[1] == comm->count;
 }
 
 static void numbers_are_added(void **state)
@@ -619,7 +620,7 @@ static void one_rank_alone_needs_no_comm(void **state)
     assert_int_equal(comm_all_gather(NULL, &from, &to, sizeof from), OK);
     assert_int_equal(to, 5);
     double number = 1.5;
-    assert_int_equal(comm_sum(NULL, &number), OK);
+    assert_int_equal(comm_sum(NULL, &number, 1), OK);
     assert_true(number == 1.5);
     assert_int_equal(comm_all_gather(NULL, NULL, NULL, 0), OK);
     assert_int_equal(comm_broadcast(NULL, 0, NULL, 0), OK);

@@ -34,31 +34,44 @@ static void targets_share_the_classes(void **state)
     const struct target_options options = {.classes = 3, .together = COUNT};
     struct mix mix = {.together = COUNT, .share = 0.75f};
     float targets[COUNT][4];
-    targets_make(&options, &mix, (int32_t[]){2, 0, 0, 1}, COUNT, targets[0]);
+    targets_make(&options, &mix, 1, (int32_t[]){2, 0, 0, 1}, COUNT, targets[0]);
     static const float want[COUNT][4] = {
         {0, 0.25f, 0.75f, 2}, {0.75f, 0, 0.25f, 0}, {1, 0, 0, 0}, {0.25f, 0.75f, 0, 1}};
     assert_memory_equal(targets, want, sizeof want);
     mix.share = 0.25f;
-    targets_make(&options, &mix, (int32_t[]){2, 0, 0, 1}, COUNT, targets[0]);
+    targets_make(&options, &mix, 1, (int32_t[]){2, 0, 0, 1}, COUNT, targets[0]);
     assert_true(targets[0][2] == 0.25f && targets[0][1] == 0.75f && targets[0][3] == 1);
 }
 
-/* CrossEntropyLoss(weight, label_smoothing)(logits, labels), of all images, and of each two. */
+/* Targets of a batch of these classes that are not mixed, in micro-batches of so many images. */
+static void make(struct target_options *options, int together, const int32_t *of, float targets[COUNT][ROW])
+{
+    double counts[CLASSES] = {0}, factor;
+    for (int i = 0; i < COUNT; i++) counts[of[i]]++;
+    factor = targets_factor(options, counts);
+    options->together = together;
+    for (int i = 0; i < COUNT; i += together)
+        targets_make(options, NULL, factor, of + i, together, targets[i]);
+}
+
+/* CrossEntropyLoss(weight, label_smoothing)(logits, labels) of all images, which is the mean over
+ * micro-batches of any size. */
 static void losses_are_weighted_means(void **state)
 {
     static const struct {
-        double smoothing, whole, halves[2];
-    } cases[] = {{0, 1.37833108, {1.20426555, 1.45569353}}, {0.1, 1.52599929, {1.57847688, 1.50267591}}};
+        double smoothing, want;
+    } cases[] = {{0, 1.37833108}, {0.1, 1.52599929}};
     for (int k = 0; k < 2; k++) {
         struct target_options options = {.classes = CLASSES, .weights = weights,
-                                         .label_smoothing = cases[k].smoothing, .together = COUNT};
-        float targets[COUNT][ROW];
-        targets_make(&options, NULL, labels, COUNT, targets[0]);
-        expect(loss_of(targets, 0, COUNT), cases[k].whole);
-        for (int i = 0; i < COUNT; i++) assert_true(targets[i][CLASSES] == (float)labels[i]);
-        options.together = 2;
-        targets_make(&options, NULL, labels, COUNT, targets[0]);
-        for (int half = 0; half < 2; half++) expect(loss_of(targets, 2 * half, 2), cases[k].halves[half]);
+                                         .label_smoothing = cases[k].smoothing};
+        float whole[COUNT][ROW], targets[COUNT][ROW];
+        make(&options, COUNT, labels, whole);
+        expect(loss_of(whole, 0, COUNT), cases[k].want);
+        for (int i = 0; i < COUNT; i++) assert_true(whole[i][CLASSES] == (float)labels[i]);
+        for (int together = 1; together < COUNT; together *= 2) {
+            make(&options, together, labels, targets);
+            assert_memory_equal(targets, whole, sizeof whole);
+        }
     }
 }
 
@@ -71,20 +84,22 @@ static void weighted_losses_of_mixed_images(void **state)
         const struct target_options options = {.classes = CLASSES, .weights = weights,
                                                .label_smoothing = smoothing[k], .together = COUNT};
         float targets[COUNT][ROW];
-        targets_make(&options, &mix, labels, COUNT, targets[0]);
+        targets_make(&options, &mix, 1, labels, COUNT, targets[0]);
         expect(loss_of(targets, 0, COUNT), want[k]);
     }
 }
 
-/* A micro-batch without weight is without loss; those of others stay as they are. */
+/* A micro-batch without weight is without loss, and so is a batch. */
 static void classes_without_weight(void **state)
 {
     const double some[CLASSES] = {0, 0, 1, 1};
-    const struct target_options options = {.classes = CLASSES, .weights = some, .together = 2};
+    struct target_options options = {.classes = CLASSES, .weights = some};
     float targets[COUNT][ROW];
-    targets_make(&options, NULL, (int32_t[]){0, 1, 1, 2}, COUNT, targets[0]);
+    make(&options, 2, (int32_t[]){0, 1, 1, 2}, targets);
     assert_true(loss_of(targets, 0, 2) == 0);
-    assert_true(targets[3][2] == 2 && targets[2][1] == 0 && targets[2][CLASSES] == 1);
+    assert_true(targets[3][2] == 4 && targets[2][1] == 0 && targets[2][CLASSES] == 1);
+    make(&options, 2, (int32_t[]){0, 1, 1, 0}, targets);
+    assert_true(loss_of(targets, 0, COUNT) == 0);
 }
 
 /* Of each image and the one before it; weights follow; smoothing is towards 1/2. */

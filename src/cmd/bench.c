@@ -165,7 +165,7 @@ static enum status share_figures(struct bench *bench)
     TRY(comm_broadcast(bench->session.comm, bench->session.hyper.stages - 1, losses, sizeof losses));
     bench->loss = losses[0];
     bench->first_loss = losses[1];
-    return comm_sum(bench->session.comm, &bench->joules);
+    return comm_sum(bench->session.comm, &bench->joules, 1);
 }
 
 /* Other ranks take part in the measurement of the first. */

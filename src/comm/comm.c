@@ -43,13 +43,13 @@ enum status comm_minimum(struct comm *comm, int64_t *number)
     return status;
 }
 
-enum status comm_sum(struct comm *comm, double *number)
+enum status comm_sum(struct comm *comm, double *numbers, int count)
 {
-    size_t count = (size_t)comm_count(comm);
-    double sum = 0, *all = memory_new(count, sizeof *all);
-    enum status status = comm_all_gather(comm, number, all, sizeof *number);
-    for (size_t rank = 0; rank < count; rank++) sum += all[rank];
-    if (status == OK) *number = sum;
+    size_t each = (size_t)count, total = (size_t)comm_count(comm) * each;
+    double *all = memory_new(total, sizeof *all);
+    enum status status = comm_all_gather(comm, numbers, all, each * sizeof *numbers);
+    if (status == OK) memset(numbers, 0, each * sizeof *numbers);
+    for (size_t i = 0; status == OK && i < total; i++) numbers[i % each] += all[i];
     free(all);
     return status;
 }

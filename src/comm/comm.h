@@ -120,8 +120,8 @@ enum status comm_broadcast(struct comm *comm, int root, void *data, size_t bytes
 enum status comm_all_gather(struct comm *comm, const void *from, void *to, size_t bytes);
 /* *number becomes the least of all ranks'. */
 enum status comm_minimum(struct comm *comm, int64_t *number);
-/* *number becomes the sum of all ranks', in their order. */
-enum status comm_sum(struct comm *comm, double *number);
+/* The numbers become the sums of all ranks', in their order. */
+enum status comm_sum(struct comm *comm, double *numbers, int count);
 void comm_close(struct comm *comm);
 
 /* Tells the launcher that this rank makes progress. */

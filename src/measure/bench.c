@@ -71,7 +71,8 @@ static enum status bench_launch(struct bench *bench, const struct update_rates *
     struct exec_batch input = bench->batch;
     if (bench->loader) {
         int64_t waits = clock_nanoseconds();
-        TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));
+        TRY(feed_next(&bench->session, &bench->step, bench->loader, &bench->epoch, &next.batch,
+                      &bench->wait_seconds));
         time_spans_add(bench->spans, "take a batch", 0, waits);
         input = gpu_preprocessing_batch(bench->session.gpu_preprocessing, next.batch);
     }

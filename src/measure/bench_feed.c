@@ -8,19 +8,20 @@
 /* Below this fraction of the slowest part's rate, that part is not the only bottleneck. */
 #define TOGETHER_MIN 0.9
 
-static enum status next(const struct step *step, struct loader *loader, struct batch **batch,
-                        double *wait_seconds)
+static enum status next(const struct session *session, const struct step *step, struct loader *loader,
+                        struct batch **batch, double *wait_seconds)
 {
-    return step ? step_next(step, loader, batch, wait_seconds) : loader_next(loader, batch, wait_seconds);
+    return step ? step_next(session, step, loader, batch, wait_seconds)
+                : loader_next(loader, batch, wait_seconds);
 }
 
-enum status feed_next(const struct step *step, struct loader *loader, int64_t *epoch, struct batch **batch,
-                      double *wait_seconds)
+enum status feed_next(const struct session *session, const struct step *step, struct loader *loader,
+                      int64_t *epoch, struct batch **batch, double *wait_seconds)
 {
-    TRY(next(step, loader, batch, wait_seconds));
+    TRY(next(session, step, loader, batch, wait_seconds));
     if (*batch) return OK;
     TRY(loader_start(loader, ++*epoch, 0));
-    TRY(next(step, loader, batch, wait_seconds));
+    TRY(next(session, step, loader, batch, wait_seconds));
     return *batch ? OK : fail(BAD_DATA, "bench: the data set is smaller than one batch");
 }
 
@@ -28,7 +29,7 @@ static enum status drop_batches(struct loader *loader, int64_t *epoch, int batch
 {
     for (int i = 0; i < batches; i++) {
         struct batch *batch;
-        TRY(feed_next(NULL, loader, epoch, &batch, NULL));
+        TRY(feed_next(NULL, NULL, loader, epoch, &batch, NULL));
         loader_return(loader, batch);
     }
     return OK;
@@ -80,7 +81,7 @@ enum status feed_measure_copy(const struct session *session, const struct progra
     struct batch *batch;
     *images_per_s = 0;
     if (!session->device->waits) return OK;
-    TRY(feed_next(NULL, loader, epoch, &batch, NULL));
+    TRY(feed_next(NULL, NULL, loader, epoch, &batch, NULL));
     struct exec_batch given = gpu_preprocessing_batch(session->gpu_preprocessing, batch);
     enum status status = time_copies(session, program, &given, batches, images_per_s);
     loader_return(loader, batch);

@@ -13,9 +13,9 @@ struct feed {
 };
 
 /* The next batch, of epoch *epoch + 1 after the end of one. Waiting while the device is idle is added to
- * *wait_seconds; step may be NULL: there are none. */
-enum status feed_next(const struct step *step, struct loader *loader, int64_t *epoch, struct batch **batch,
-                      double *wait_seconds);
+ * *wait_seconds; step may be NULL, and session then, too: there are none. */
+enum status feed_next(const struct session *session, const struct step *step, struct loader *loader,
+                      int64_t *epoch, struct batch **batch, double *wait_seconds);
 
 /* The loader alone: `batches` batches, after those prefetched before were consumed. */
 enum status feed_measure_loader(const struct session *session, struct loader *loader, int64_t *epoch,

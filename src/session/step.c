@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/members.h"
 #include "base/memory.h"
@@ -352,9 +353,21 @@ int64_t step_store_bytes(const struct session *session)
 
 #define LOOK_SECONDS 0.001   /* after which a waiting host looks whether the device still works */
 
-enum status step_next(const struct step *step, struct loader *loader, struct batch **batch,
-                      double *wait_seconds)
+/* Adds up the classes of all ranks' images; those of a pipeline load the same ones, and one of them has
+ * losses. */
+static enum status weigh(const struct session *session, const struct loader *loader, struct batch *batch)
+{
+    size_t classes = (size_t)session->data.classes;
+    if (!session_has_losses(session)) memset(batch->counts, 0, classes * sizeof *batch->counts);
+    TRY(comm_sum(session->comm, batch->counts, (int)classes));
+    loader_weigh(loader, batch);
+    return OK;
+}
+
+enum status step_next(const struct session *session, const struct step *step, struct loader *loader,
+                      struct batch **batch, double *wait_seconds)
 {
     while (!exec_idle(step->exec) && !loader_wait(loader, LOOK_SECONDS)) {}
-    return loader_next(loader, batch, wait_seconds);
+    TRY(loader_next(loader, batch, wait_seconds));
+    return *batch && (*batch)->counts && session->comm ? weigh(session, loader, *batch) : OK;
 }

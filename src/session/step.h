@@ -39,9 +39,10 @@ void step_close(struct step *step);          /* accepts a zeroed struct */
  * run then. */
 int step_stuck(const struct hyperparameters *hyper);
 
-/* The next batch, as from loader_next, for the next run. Waiting is only counted while the device is idle. */
-enum status step_next(const struct step *step, struct loader *loader, struct batch **batch,
-                      double *wait_seconds);
+/* The next batch, as from loader_next, for the next run; all ranks call together. Waiting is only counted
+ * while the device is idle. */
+enum status step_next(const struct session *session, const struct step *step, struct loader *loader,
+                      struct batch **batch, double *wait_seconds);
 
 /* Rates of the next step to be queued, after `updates` applied ones. While a step is running, it is not known
  * whether it will be applied, so rates for both cases are given. */

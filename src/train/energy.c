@@ -16,7 +16,7 @@ enum status energy_count(const struct session *session, bool last, struct energy
     energy->latest = NAN;
     if (!due) return OK;
     double now = session_joules(session), joules = now - energy->read;
-    TRY(comm_sum(session->comm, &joules));
+    TRY(comm_sum(session->comm, &joules, 1));
     energy->read = now;
     energy->read_at = clock_seconds();
     energy->latest = joules;

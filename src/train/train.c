@@ -127,7 +127,8 @@ static enum status launch_step(struct run *run)
 {
     struct queued_step next = {.rates = step_rates(&run->session->hyper, run->state.updates)};
     next.redundant = next_is_verified(run);
-    TRY(step_next(&run->programs.training, run->loader, &next.batch, &run->position.wait_seconds));
+    TRY(step_next(run->session, &run->programs.training, run->loader, &next.batch,
+                  &run->position.wait_seconds));
     if (!next.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
                     (long long)(run->position.batch + run->queue.count),
