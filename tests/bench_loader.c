@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "data/loader.h"
+#include "data/loader/loader.h"
 
 struct request {
     struct loader_options loader;

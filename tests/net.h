@@ -13,7 +13,7 @@ extern const char net_mixed[];
 extern const char net_plain[];
 
 #define NET_CLASSES 5
-#define NET_TARGETS (NET_CLASSES + 1)     /* numbers of an image: data/targets.h */
+#define NET_TARGETS (NET_CLASSES + 1)     /* numbers of an image: data/loader/targets.h */
 
 /* The graph of a model text; exits the test when it is wrong. */
 struct graph net_graph(const char *text, bool fused);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/augment.h"
+#include "data/augment/augment.h"
 #include "tests/unit.h"
 
 /* Normalisation that leaves x / 255 alone. */

@@ -8,17 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/atomic_file.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "caught.h"
-#include "data/dataset.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights.h"
+#include "data/dataset/dataset.h"
 #include "graph/model.h"
 #include "place.h"
 #include "refuse.h"
 #include "rounds.h"
-#include "checkpoint/checkpoint.h"
-#include "base/atomic_file.h"
-#include "checkpoint/weights.h"
 #include "tests/unit.h"
 
 static char folder[] = "/tmp/test_checkpoint.XXXXXX";

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "caught.h"
-#include "data/csv_table.h"
+#include "data/formats/csv_table.h"
 #include "files.h"
 #include "tests/unit.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/dataset_identity.h"
+#include "data/dataset/dataset_identity.h"
 #include "rounds.h"
 #include "tests/unit.h"
 

@@ -11,8 +11,8 @@
 #include <jpeglib.h>
 
 #include "base/memory.h"
-#include "data/loader.h"
-#include "data/targets.h"
+#include "data/loader/loader.h"
+#include "data/loader/targets.h"
 #include "data_case.h"
 #include "kernels/images/images.h"
 

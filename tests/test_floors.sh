@@ -26,7 +26,7 @@ floors='0 src/base
 10 src/cmd
 11 src'
 # Folders that are divided into rooms, one below: of these, a floor is the whole.
-divided='kernels src/compile'
+divided='data kernels src/compile'
 
 folders() { echo "$floors" | cut -d ' ' -f 2; }
 rooms() { for folder in $divided; do find "$folder" -mindepth 1 -type d; done; }

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "data_case.h"
 #include "tests/unit.h"
 

@@ -10,13 +10,13 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "caught.h"
-#include "conf/settings.h"
-#include "data/dataset.h"
-#include "data/packed.h"
-#include "data_case.h"
 #include "checkpoint/checkpoint.h"
-#include "train/metrics.h"
+#include "conf/settings.h"
+#include "data/dataset/dataset.h"
+#include "data/formats/packed.h"
+#include "data_case.h"
 #include "tests/unit.h"
+#include "train/metrics.h"
 
 static struct bytes golden(const char *name)
 {

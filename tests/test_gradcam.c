@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/heat_map.h"
+#include "data/augment/heat_map.h"
 #include "graph/model.h"
 #include "session/gradcam.h"
 #include "tests/caught.h"

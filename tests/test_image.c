@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/image.h"
+#include "data/image/image.h"
 #include "data_case.h"
 #include "tests/unit.h"
 

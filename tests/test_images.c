@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/loader.h"
-#include "data/targets.h"
-#include "kernels/op.h"
+#include "data/loader/loader.h"
+#include "data/loader/targets.h"
 #include "kernels/images/images.h"
+#include "kernels/op.h"
 #include "place.h"
 #include "rounds.h"
 #include "tests/unit.h"

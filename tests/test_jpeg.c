@@ -9,8 +9,8 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/image.h"
-#include "data/jpeg_plain.h"
+#include "data/image/image.h"
+#include "data/image/jpeg_plain.h"
 #include "data_case.h"
 #include "device/jpeg.h"
 #include "rounds.h"

@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/jpeg_plain.h"
+#include "data/image/jpeg_plain.h"
 #include "data_case.h"
 #include "tests/unit.h"
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "data/listing.h"
-#include "data/sampler.h"
+#include "data/formats/listing.h"
+#include "data/loader/sampler.h"
 #include "data_case.h"
 #include "process.h"
 #include "rounds.h"

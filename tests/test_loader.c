@@ -11,9 +11,9 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/loader.h"
-#include "data/targets.h"
-#include "data/sampler.h"
+#include "data/loader/loader.h"
+#include "data/loader/sampler.h"
+#include "data/loader/targets.h"
 #include "data_case.h"
 #include "process.h"
 #include "rounds.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/mix.h"
+#include "data/augment/mix.h"
 #include "tests/unit.h"
 
 #define TRIALS 20000

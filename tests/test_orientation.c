@@ -10,9 +10,9 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "data/dataset.h"
-#include "data/orientation.h"
-#include "data/packed.h"
+#include "data/dataset/dataset.h"
+#include "data/formats/packed.h"
+#include "data/image/orientation.h"
 #include "data_case.h"
 #include "tests/unit.h"
 

@@ -6,9 +6,9 @@
 
 #include "base/crc32c.h"
 #include "base/memory.h"
-#include "data/dataset.h"
-#include "data/packed.h"
-#include "data/tar.h"
+#include "data/dataset/dataset.h"
+#include "data/formats/packed.h"
+#include "data/formats/tar.h"
 #include "data_case.h"
 #include "tests/unit.h"
 

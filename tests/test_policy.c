@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/augment.h"
-#include "data/colour.h"
-#include "data/warp.h"
+#include "data/augment/augment.h"
+#include "data/augment/colour.h"
+#include "data/augment/warp.h"
 #include "tests/unit.h"
 
 static struct image blank(int h, int w, int c, int value)

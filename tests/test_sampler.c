@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "data/sampler.h"
+#include "data/loader/sampler.h"
 #include "tests/unit.h"
 
 static void permutations_are_bijections(void **state)

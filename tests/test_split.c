@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/split.h"
+#include "data/dataset/split.h"
 #include "rounds.h"
 #include "tests/unit.h"
 

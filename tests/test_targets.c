@@ -1,7 +1,7 @@
 /* Targets of mixed images and weighted classes: the losses that they give are torch.nn.CrossEntropyLoss's. */
 #include <math.h>
 
-#include "data/targets.h"
+#include "data/loader/targets.h"
 #include "tests/unit.h"
 
 #define COUNT 4

@@ -9,8 +9,8 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/image.h"
-#include "data/orientation.h"
+#include "data/image/image.h"
+#include "data/image/orientation.h"
 
 #include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
 

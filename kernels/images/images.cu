@@ -1,6 +1,6 @@
 /* images.cu: preprocessing of images: a block computes a tile of one image, a warp one row. A resized row is
  * computed from its column sums, which are in shared memory. Operations and their order are those of
- * data/resample.h, so the bits are the CPU's. */
+ * data/augment/resample.h, so the bits are the CPU's. */
 #include "kernels/support/cuda.cuh"
 
 extern "C" {

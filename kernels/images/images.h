@@ -1,11 +1,11 @@
 /* images.h: preprocessing of a batch's images on a device, from bytes to the network's input
- * (data/gpu_preprocessing.h). Not an op: it is queued before a step, on the copy stream. */
+ * (data/augment/gpu_preprocessing.h). Not an op: it is queued before a step, on the copy stream. */
 #pragma once
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "data/gpu_preprocessing.h"
-#include "data/mix.h"
+#include "data/augment/gpu_preprocessing.h"
+#include "data/augment/mix.h"
 #include "device/device.h"
 
 /* Every pointer but `mix` and `device` is device memory. */

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "conf/options.h"
-#include "data/dataset.h"
 #include "checkpoint/checkpoint_parts.h"
+#include "conf/options.h"
+#include "data/dataset/dataset.h"
 
 /* Limit of the autotuner's choices in bytes, enough for more than a thousand shapes. */
 #define ALGORITHMS_MAX (1 << 20)

@@ -6,10 +6,10 @@
  * data, the network layer by layer, and the autotuner's choices. */
 #pragma once
 
-#include "conf/settings.h"
-#include "data/dataset_identity.h"
-#include "exec/store.h"
 #include "checkpoint/position.h"
+#include "conf/settings.h"
+#include "data/dataset/dataset_identity.h"
+#include "exec/store.h"
 #include "format/safetensors.h"
 
 #define CHECKPOINT_LAST "checkpoint-last.safetensors"

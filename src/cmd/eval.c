@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/members.h"
 #include "cmd/trained.h"
-#include "data/detect.h"
+#include "data/dataset/detect.h"
 #include "format/npy.h"
 #include "session/preprocessing.h"
 #include "train/evaluate.h"

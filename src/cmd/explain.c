@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "cmd/image_arguments.h"
 #include "cmd/trained.h"
-#include "data/heat_map.h"
+#include "data/augment/heat_map.h"
 #include "graph/names.h"
 #include "session/classifier.h"
 #include "session/gradcam.h"

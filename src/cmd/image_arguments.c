@@ -8,7 +8,7 @@
 #include "base/directory.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "data/listing.h"
+#include "data/formats/listing.h"
 #include "session/classifier.h"
 
 /* The most bytes of a list: a hundred million paths are a mistake. */

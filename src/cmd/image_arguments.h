@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cmd/cmd.h"
-#include "data/image_list.h"
+#include "data/dataset/image_list.h"
 
 struct image_arguments {
     struct listed_image *images;  /* in order */

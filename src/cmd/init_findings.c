@@ -10,8 +10,8 @@
 #include "base/memory.h"
 #include "base/search_paths.h"
 #include "base/text.h"
-#include "data/detect.h"
-#include "data/split_groups.h"
+#include "data/dataset/detect.h"
+#include "data/dataset/split_groups.h"
 
 #define SAMPLE 400         /* number of images examined */
 #define CHANNELS INIT_CHANNELS

@@ -3,7 +3,7 @@
 
 #include "base/shape.h"
 #include "base/status.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 
 #define INIT_CHANNELS 3
 #define INIT_SMALL_SIDE 48       /* smaller images are shifted, not cropped at random */

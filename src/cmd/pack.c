@@ -9,10 +9,10 @@
 #include "base/memory.h"
 #include "cmd/cmd.h"
 #include "cmd/shards.h"
-#include "data/augment.h"
-#include "data/packed.h"
-#include "data/resize.h"
-#include "data/split_groups.h"
+#include "data/augment/augment.h"
+#include "data/augment/resize.h"
+#include "data/dataset/split_groups.h"
+#include "data/formats/packed.h"
 
 /* Number of images prepared in parallel. */
 #define WINDOW 256

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/signature.h"
-#include "data/packed.h"
+#include "data/formats/packed.h"
 
 char *shards_path(const char *output, int number)
 {

@@ -9,7 +9,7 @@
 #include "base/field.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/image.h"
+#include "data/image/image.h"
 #include "graph/norm_eps.h"
 
 #define AT(member) offsetof(struct input_settings, member)

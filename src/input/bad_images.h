@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #include "base/directory.h"
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 
 struct bad_images;
 

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/host_file.h"
-#include "data/gpu_preprocessing.h"
+#include "data/augment/gpu_preprocessing.h"
 
 /* The default share of host memory; and of device memory a maximum in bytes, or a share of memory.limit. */
 #define SHARE_UNASKED 4

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "conf/settings.h"
-#include "data/dataset_identity.h"
-#include "data/loader.h"
+#include "data/dataset/dataset_identity.h"
+#include "data/loader/loader.h"
 #include "input/bad_images.h"
 #include "input/train_sizes.h"
 

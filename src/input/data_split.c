@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/split.h"
+#include "data/dataset/split.h"
 
 bool data_holds_out(const struct settings *settings)
 {

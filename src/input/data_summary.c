@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/detect.h"
 #include "base/watch.h"
+#include "data/dataset/detect.h"
 #include "input/duplicates.h"
 #include "input/sampled_sizes.h"
 

@@ -2,7 +2,7 @@
  * and in their order. */
 #pragma once
 
-#include "data/image_list.h"
+#include "data/dataset/image_list.h"
 #include "session/step.h"
 
 /* Borrows what it works with. `step` is an evaluation of the session's network; the session has the names of

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "compile/time/cost.h"
-#include "data/gpu_preprocessing.h"
+#include "data/augment/gpu_preprocessing.h"
 #include "input/decoding.h"
 #include "session/session_loader.h"
 #include "session/step.h"

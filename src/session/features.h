@@ -1,7 +1,7 @@
 /* features.h: the input of the last layers, of all images of a run that trains nothing else (probe.h). */
 #pragma once
 
-#include "data/loader.h"
+#include "data/loader/loader.h"
 #include "graph/graph.h"
 
 struct features {

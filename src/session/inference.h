@@ -2,7 +2,7 @@
  * the next is prepared. */
 #pragma once
 
-#include "data/loader.h"
+#include "data/loader/loader.h"
 #include "session/step.h"
 
 struct inference {

@@ -182,7 +182,7 @@ static bool folds(const struct session *session)
     return session_device_kind(session) == DEVICE_CUDA && !session_conv_algorithm(session);
 }
 
-/* Targets that the loader makes are smoothed there (data/targets.h). */
+/* Targets that the loader makes are smoothed there (data/loader/targets.h). */
 static bool has_soft_targets(const struct session *session, bool training)
 {
     bool made = mix_is_on(&session->data.mix) || data_weighs_classes(session->settings);

@@ -1,7 +1,7 @@
 /* finding.h: describes a value that is not finite in words. */
 #pragma once
 
-#include "data/loader.h"
+#include "data/loader/loader.h"
 #include "exec/exec_checks.h"
 
 /* Describes a finding, with the indices and files of the affected images. */

@@ -5,8 +5,8 @@
 
 #include "base/atomic_file.h"
 #include "base/members.h"
-#include "data/heat_map.h"
-#include "data/resize.h"
+#include "data/augment/heat_map.h"
+#include "data/augment/resize.h"
 
 #define SIDE_MAX 112         /* pixels */
 #define QUALITY 80           /* libjpeg's */

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/image.h"
+#include "data/image/image.h"
 
 #define TABLE_CLASSES 50
 #define PICTURE_CLASSES 1000

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "data/csv_table.h"
+#include "data/formats/csv_table.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

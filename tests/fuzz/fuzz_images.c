@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/augment.h"
+#include "data/augment/augment.h"
 
 #define PIXELS_MAX (1 << 18)   /* larger ones are refused when their size is known, for the sake of time */
 #define SIDE_MAX 40            /* of what is cut out */

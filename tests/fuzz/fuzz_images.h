@@ -1,7 +1,7 @@
 /* fuzz_images.h: images out of files, on every way that a run has for them. */
 #pragma once
 
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "fuzz.h"
 
 /* Decodes a file whole and in part, and varies, normalises and encodes what comes out. */

@@ -8,7 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/memory.h"
-#include "data/listing.h"
+#include "data/formats/listing.h"
 #include "fuzz_images.h"
 
 /* Of a file's header. */

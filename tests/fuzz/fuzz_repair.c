@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "data/packed.h"
+#include "data/formats/packed.h"
 
 void fuzz_repair_packed(uint8_t *bytes, size_t size)
 {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "data/packed.h"
+#include "data/formats/packed.h"
 #include "fuzz_images.h"
 #include "fuzz_repair.h"
 

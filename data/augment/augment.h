@@ -1,0 +1,136 @@
+/* augment.h: converts an image's bytes to the network's input: crop, flip, resize, normalise. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/dtype.h"
+#include "base/random.h"
+#include "base/shape.h"
+#include "data/augment/gpu_preprocessing.h"
+#include "data/augment/policy.h"
+#include "data/augment/resize.h"
+#include "data/image/image.h"
+
+/* How a whole image becomes one of another shape: by a crop, between black borders, or stretched. */
+enum image_fit { IMAGE_FIT_CROP, IMAGE_FIT_LETTERBOX, IMAGE_FIT_STRETCH };
+
+/* Cropping and augmentation of training and evaluation images, as torchvision defines them. Training:
+ * RandomResizedCrop, or resize, padding and a crop; then flip, jitter, policy (POLICY_THREE: policy, jitter);
+ * and of the normalised image,
+ * erasing. Evaluation: val_resize, val_crop. */
+struct augment {
+    bool crop;             /* training images become as large as the output; otherwise they must be */
+    bool random_resized;   /* RandomResizedCrop(output size, scale, ratio) */
+    double scale[2], ratio[2];
+    enum image_fit fit;    /* unless random_resized; with others than a crop, resize is not used, and images
+                            * are moved by up to `pad` pixels */
+    int pad;               /* pixels on each side before a random crop */
+    bool reflect;          /* padding reflects the image instead of being black */
+    bool random_crop;      /* random position instead of the centre */
+    double flip;           /* probability of a horizontal flip */
+    double jitter[4];      /* amounts of brightness, contrast, saturation, hue (ColorJitter) */
+    enum policy policy;
+    double erase;          /* probability of a rectangle being blanked (RandomErasing) */
+    struct image_size resize;  /* training: first to the smallest size of the same shape that covers this,
+                            * antialiased bilinear; h is 0: not */
+    struct image_size val_resize;   /* the same in evaluation */
+    bool val_crop;         /* evaluation: centre crop (smaller images get a black border) */
+    int channels;
+    double mean[IMAGE_CHANNELS_MAX], std[IMAGE_CHANNELS_MAX];   /* a channel, of x / 255 */
+};
+
+/* The bits of the number in `dtype` that each byte of each channel becomes. */
+struct augment_table {
+    enum dtype dtype;      /* F32, F16 or BF16; U8: the bytes themselves */
+    uint32_t (*bits)[256]; /* [channels]; NULL: U8 */
+};
+struct augment_table augment_table_make(const struct augment *augment, enum dtype dtype);
+void augment_table_free(struct augment_table *table);    /* accepts a zeroed one */
+static inline size_t augment_table_bytes(int channels)
+{
+    return (size_t)channels * sizeof *((struct augment_table *)NULL)->bits;
+}
+
+/* Images that are kept between calls to reuse their memory. */
+struct scratch {
+    struct image resized, picture, copy;
+};
+void scratch_free(struct scratch *scratch);
+
+/* The crop of an image, known before it is decoded. */
+struct cut {
+    struct box from;       /* of the whole image: what is resized... */
+    int h, w;              /* ...to this size */
+    struct box window;     /* of that, which it may reach beyond: what comes out */
+    bool flip, reflect;
+};
+
+/* The smallest size of an image of `own` size, in its shape, that covers `to`: the short side becomes that of
+ * a square, as torchvision's Resize does. */
+struct image_size image_size_covering(struct image_size own, struct image_size to);
+
+/* The sizes of the whole image and of the result. */
+struct cut_sizes {
+    int full_h, full_w, h, w;
+};
+
+/* Draws the crop of a whole image. `random` NULL: evaluation. False, with the reason, if the image has the
+ * wrong size and no option changes that, or (padded) is smaller than a random crop. */
+bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
+                 struct cut *cut, struct reason *reason);
+
+/* The part of the whole image that is read. */
+struct box augment_needs(const struct cut *cut);
+
+/* The state for augmenting an image, with reusable memory. */
+struct augmenting {
+    const struct augment *augment;
+    struct random *random;     /* the stream with which the crop is drawn; NULL: evaluation */
+    struct scratch *scratch;   /* the caller's, reused */
+};
+
+/* Writes the crop of an image, h x w x channels in the table's type, normalised: (x / 255 - mean) / std.
+ * False, with the reason, if the number of channels differs. */
+bool augment_apply(const struct augmenting *how, const struct augment_table *table, const struct cut *cut,
+                   const struct image *image, void *out, struct reason *reason);
+
+/* The record of a crop of an image whose pixels from top, left on are available; their address is not set. */
+struct image_record augment_record(const struct cut *cut, int top, int left);
+
+/* The bytes of an image that a device preprocesses: rows are `stride` apart; valid as long as the image and
+ * the scratch memory. */
+struct augment_part {
+    const uint8_t *pixels;
+    int64_t stride;
+    int h, w;
+    struct image_record record;   /* without source, at and stride */
+};
+
+/* Whether an augmentation changes bytes other than by cropping, which devices cannot do. */
+bool augment_is_varied(const struct augment *augment);
+
+/* Does the part of augment_apply's work that a device cannot do and, with `resize`, resizing: then only the
+ * window's pixels remain. */
+bool augment_leave(const struct augmenting *how, const struct cut *cut, const struct image *image,
+                   bool resize, struct augment_part *part, struct reason *reason);
+
+/* The box that RandomErasing blanks with the next numbers of `random`, after those of the crop and the
+ * policies; h is 0: nothing. `random` NULL: evaluation. */
+struct box augment_erased(const struct augment *augment, int h, int w, struct random *random);
+
+/* The destination of a single image: h x w x channels numbers. */
+struct augment_output {
+    int h, w;
+    enum dtype dtype;
+    void *data;
+};
+
+/* All of these steps, for a single image. */
+bool augment_image(const struct augmenting *how, const struct image *image, const struct augment_output *out,
+                   struct reason *reason);
+
+/* The box that RandomResizedCrop crops from an image of h x w. */
+struct box augment_random_box(const struct augment *augment, int h, int w, struct random *random);
+
+/* The box that RandomErasing blanks in h x w; false: ten boxes did not fit, and nothing is blanked. */
+bool augment_erased_box(int h, int w, struct random *random, struct box *box);

@@ -1,0 +1,88 @@
+#include "data/dataset/dataset.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "base/memory.h"
+#include "data/dataset/detect.h"
+
+static const char *const target_words[] = {
+    [TARGET_ANY] = "", [TARGET_CLASS] = "a class for each image", [TARGET_LABELS] = "several labels an image",
+    [TARGET_NUMBER] = "a number for each image",
+};
+
+enum status dataset_open(const struct format *format, const struct dataset_options *options,
+                         struct dataset *dataset)
+{
+    struct dataset opened = {.format = format, .ignore_orientation = options->ignore_orientation};
+    struct reason reason;
+    if (options->path && !detect_check(format->name, options->path, &reason))
+        return fail(BAD_DATA, "%s", reason.text);
+    enum status status = format->open(options, &opened);
+    if (opened.target == TARGET_ANY) opened.target = TARGET_CLASS;
+    if (status == OK && options->target != TARGET_ANY && options->target != opened.target)
+        status = fail(BAD_DATA, "%s: has %s, not %s", options->path ? options->path : format->name,
+                      target_words[opened.target], target_words[options->target]);
+    if (status == OK) status = dataset_number_classes(options, &opened);
+    if (status != OK) {
+        dataset_close(&opened);
+        return status;
+    }
+    *dataset = opened;
+    return OK;
+}
+
+void dataset_close(struct dataset *dataset)
+{
+    if (dataset->held) return;
+    if (dataset->format) dataset->format->close(dataset);
+    text_list_free(dataset->class_names, (size_t)dataset->classes);
+    free(dataset->numbers);
+    *dataset = (struct dataset){0};
+}
+
+uint64_t dataset_group(const char *name)
+{
+    uint64_t hash = *name ? hash_bytes(0, name, strlen(name)) : 0;
+    return *name && hash == 0 ? 1 : hash;
+}
+
+char *dataset_image_path(const struct dataset *dataset, int64_t index)
+{
+    return dataset->format->image_path ? dataset->format->image_path(dataset, index) : NULL;
+}
+
+struct image_options dataset_image_options(const struct dataset *dataset)
+{
+    return (struct image_options){dataset->c, dataset->ignore_orientation};
+}
+
+bool dataset_file_decode(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                         struct image *image, int *label, struct reason *reason)
+{
+    char *path = dataset->format->image_path(dataset, index);
+    bool good = image_load(path, dataset_image_options(dataset), choice, image, reason);
+    *label = dataset->format->label(dataset, index);
+    free(path);
+    return good;
+}
+
+bool dataset_file_read(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                       int *label, struct reason *reason)
+{
+    char *path = dataset->format->image_path(dataset, index);
+    bool good = image_read_file(path, bytes, count, reason);
+    *label = dataset->format->label(dataset, index);
+    free(path);
+    return good;
+}
+
+void dataset_file_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
+    struct stat status;
+    char *path = dataset->format->image_path(dataset, index);
+    contents->bytes = stat(path, &status) == 0 ? status.st_size : -1;
+    free(path);
+}

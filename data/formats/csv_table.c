@@ -1,0 +1,465 @@
+#include "data/formats/csv_table.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/csv_reader.h"
+#include "base/directory.h"
+#include "base/field.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "data/dataset/dataset.h"
+#include "data/formats/name_index.h"
+
+#define COLUMNS_MAX 65536
+#define SHOWN 64               /* bytes of a cell in a message */
+#define IMAGES_MAX (UINT32_MAX - 1)
+
+/* The meaning of a column. */
+enum column { COLUMN_PATH, COLUMN_LABEL, COLUMN_LABELS, COLUMN_VALUE, COLUMN_GROUP, COLUMN_FLAG };
+
+static const struct column_name {
+    const char *name;
+    enum column column;
+} column_names[] = {
+    {"path", COLUMN_PATH}, {"file", COLUMN_PATH}, {"image", COLUMN_PATH}, {"filename", COLUMN_PATH},
+    {"file_name", COLUMN_PATH}, {"image_path", COLUMN_PATH}, {"label", COLUMN_LABEL}, {"class", COLUMN_LABEL},
+    {"labels", COLUMN_LABELS}, {"classes", COLUMN_LABELS}, {"value", COLUMN_VALUE}, {"target", COLUMN_VALUE},
+    {"group", COLUMN_GROUP},
+};
+enum { NAMES = sizeof column_names / sizeof *column_names };
+
+/* A file being read. */
+struct csv_reading {
+    const char *path;
+    struct csv_reader reader;
+    struct csv_table *table;
+    char **fields;             /* [columns] of the record */
+    char **header;             /* [columns] their names */
+    enum column *kinds;        /* [columns] */
+    int columns;
+    int given[COLUMN_FLAG + 1];    /* how many columns of each kind there are */
+    int place[COLUMN_FLAG + 1];    /* the first of them */
+    int *flags;                /* [columns] the class of a column of 0 and 1 */
+    struct name_index index;   /* of table->names */
+    int64_t labels, room_labels, room;
+};
+
+static enum status refuse_line(const struct csv_reading *reading, int64_t line, const char *why)
+{
+    return fail(BAD_DATA, "%s:%" PRId64 ": %s", reading->path, line, why);
+}
+
+#define REFUSE(reading, ...)                                                    \
+    do {                                                                        \
+        struct reason refused_;                                                 \
+        because(&refused_, __VA_ARGS__);                                        \
+        return refuse_line(reading, (reading)->reader.line, refused_.text);     \
+    } while (0)
+
+/* The header. */
+
+static void list_columns(const struct csv_reading *reading, struct text *out)
+{
+    char shown[SHOWN];
+    for (int i = 0; i < reading->columns && i < 8; i++)
+        text_add(out, "%s'%s'", i ? ", " : "", text_visible(reading->header[i], shown, sizeof shown));
+    if (reading->columns > 8) text_add(out, " and %d more", reading->columns - 8);
+}
+
+static enum column column_of(const char *name)
+{
+    for (int i = 0; i < NAMES; i++)
+        if (strcasecmp(column_names[i].name, name) == 0) return column_names[i].column;
+    return COLUMN_FLAG;
+}
+
+/* The first two columns that cannot both be there; false: there are none. */
+static enum status check_twice(const struct csv_reading *reading)
+{
+    static const char *const words[] = {"of paths", "of labels", "of labels", "of values", "of groups"};
+    char one[SHOWN], other[SHOWN];
+    for (int i = 0; i < reading->columns; i++)
+        for (int k = 0; k < i && reading->kinds[i] != COLUMN_FLAG; k++)
+            if (reading->kinds[k] == reading->kinds[i])
+                REFUSE(reading, "two columns %s: '%s' and '%s'", words[reading->kinds[i]],
+                       text_visible(reading->header[k], one, sizeof one),
+                       text_visible(reading->header[i], other, sizeof other));
+    if (reading->given[COLUMN_LABEL] + reading->given[COLUMN_LABELS] + reading->given[COLUMN_VALUE] > 1)
+        REFUSE(reading, "more than one of the columns 'label', 'labels' and 'value'");
+    return OK;
+}
+
+static enum status refuse_unknown(const struct csv_reading *reading)
+{
+    char shown[SHOWN];
+    const char *names[NAMES], *unknown = reading->header[reading->place[COLUMN_FLAG]];
+    for (int i = 0; i < NAMES; i++) names[i] = column_names[i].name;
+    const char *near = text_nearest(unknown, names, NAMES);
+    REFUSE(reading, "unknown column '%s'%s%s%s", text_visible(unknown, shown, sizeof shown),
+           near ? "; did you mean '" : "; beside 'label', 'labels' or 'value' there can be 'group' alone",
+           near ? near : "", near ? "'?" : "");
+}
+
+static enum status check_columns(const struct csv_reading *reading)
+{
+    const int *given = reading->given;
+    bool named = given[COLUMN_LABEL] || given[COLUMN_LABELS] || given[COLUMN_VALUE];
+    struct text listed = {0};
+    TRY(check_twice(reading));
+    if (given[COLUMN_PATH] && (named || given[COLUMN_FLAG]))
+        return named && given[COLUMN_FLAG] ? refuse_unknown(reading) : OK;
+    list_columns(reading, &listed);
+    enum status status = fail(
+        BAD_DATA, "%s:%" PRId64 ": %s; the header has %s", reading->path, reading->reader.line,
+        given[COLUMN_PATH] ? "no column of labels ('label', 'labels', 'value', or columns of 0 and 1)"
+                           : "no column of paths ('path', 'file' or 'image')", listed.data);
+    text_free(&listed);
+    return status;
+}
+
+/* Empty names, and the same twice. */
+static enum status check_names(const struct csv_reading *reading)
+{
+    char shown[SHOWN];
+    struct name_index index = {0};
+    enum status status = OK;
+    for (int i = 0; i < reading->columns && status == OK; i++) {
+        struct reason reason;
+        const char *name = reading->header[i];
+        if (!*name) because(&reason, "column %d has no name", i + 1);
+        else if (name_index_add(&index, reading->header, name) != (uint32_t)i)
+            because(&reason, "two columns are named '%s'", text_visible(name, shown, sizeof shown));
+        else continue;
+        status = refuse_line(reading, reading->reader.line, reason.text);
+    }
+    name_index_free(&index);
+    return status;
+}
+
+static enum status read_header(struct csv_reading *reading)
+{
+    struct reason reason;
+    char **fields = memory_new(COLUMNS_MAX, sizeof *fields);
+    reading->columns = csv_reader_next(&reading->reader, fields, COLUMNS_MAX, &reason);
+    reading->header = fields;
+    if (reading->columns == 0 && !*reason.text) return fail(BAD_DATA, "%s: is empty", reading->path);
+    if (reading->columns == 0) return refuse_line(reading, reading->reader.line, reason.text);
+    if (reading->columns > COLUMNS_MAX) REFUSE(reading, "%d columns are too many", reading->columns);
+    size_t columns = (size_t)reading->columns;
+    reading->header = memory_resize(fields, columns, sizeof *fields);
+    reading->fields = memory_new(columns, sizeof *reading->fields);
+    reading->kinds = memory_new(columns, sizeof *reading->kinds);
+    reading->flags = memory_new(columns, sizeof *reading->flags);
+    for (int i = reading->columns - 1; i >= 0; i--) {
+        enum column kind = reading->kinds[i] = column_of(reading->header[i]);
+        reading->given[kind]++;
+        reading->place[kind] = i;
+    }
+    TRY(check_names(reading));
+    return check_columns(reading);
+}
+
+/* Labels are of the kind that is wanted, if the columns can give it. */
+static enum status choose_kind(struct csv_reading *reading, enum target_kind wanted)
+{
+    struct csv_table *table = reading->table;
+    bool value = reading->given[COLUMN_VALUE], one = reading->given[COLUMN_LABEL];
+    table->kind = value ? TARGET_NUMBER : one ? TARGET_CLASS : TARGET_LABELS;
+    table->columns = reading->given[COLUMN_FLAG] > 0;
+    if (wanted == TARGET_ANY || wanted == table->kind) return OK;
+    if (wanted == TARGET_NUMBER) REFUSE(reading, "no column 'value' for data.task = regress");
+    if (value) REFUSE(reading, "a column 'value' is for data.task = regress");
+    table->kind = wanted;
+    return OK;
+}
+
+/* Records. */
+
+static const char *name_of(const struct csv_reading *reading, enum column kind)
+{
+    return reading->header[reading->place[kind]];
+}
+
+static enum status add_label(struct csv_reading *reading, const char *name)
+{
+    struct csv_table *table = reading->table;
+    uint32_t class = name_index_add(&reading->index, table->names, name);
+    if (class == CLASSES_MAX) REFUSE(reading, "more than %d different labels", CLASSES_MAX);
+    if ((int)class == table->classes) *array_push(table->names, table->classes) = (char *)name;
+    *array_put(table->labels, reading->labels, reading->room_labels) = (int32_t)class;
+    return OK;
+}
+
+static bool has_label(const struct csv_reading *reading, int64_t begin, const char *name)
+{
+    const struct csv_table *table = reading->table;
+    for (int64_t i = begin; i < reading->labels; i++)
+        if (strcmp(table->names[table->labels[i]], name) == 0) return true;
+    return false;
+}
+
+/* "A;B": the same one twice is one. */
+static enum status add_labels(struct csv_reading *reading, char *cell)
+{
+    int64_t begin = reading->labels;
+    for (char *at = cell; *cell && at;) {
+        char *end = strchr(at, ';'), *next = end ? end + 1 : NULL;
+        if (!end) end = at + strlen(at);
+        while (*at == ' ') at++;
+        while (end > at && end[-1] == ' ') end--;
+        *end = '\0';
+        if (!*at) REFUSE(reading, "column '%s': a label is empty", name_of(reading, COLUMN_LABELS));
+        if (!has_label(reading, begin, at)) TRY(add_label(reading, at));
+        at = next;
+    }
+    return OK;
+}
+
+static enum status add_flags(struct csv_reading *reading)
+{
+    char name[SHOWN], cell[SHOWN];
+    for (int i = 0; i < reading->columns; i++) {
+        const char *field = reading->fields[i];
+        if (reading->kinds[i] != COLUMN_FLAG) continue;
+        if ((*field != '0' && *field != '1') || field[1])
+            REFUSE(reading, "column '%s': '%s' is neither 0 nor 1, as labels in columns of their own are",
+                   text_visible(reading->header[i], name, sizeof name),
+                   text_visible(field, cell, sizeof cell));
+        if (*field == '1')
+            *array_put(reading->table->labels, reading->labels, reading->room_labels) = reading->flags[i];
+    }
+    return OK;
+}
+
+static enum status read_number(const struct csv_reading *reading, const char *cell, float *number)
+{
+    static const struct field real = {.name = "value", .type = FIELD_REAL, .min = -3e38, .max = 3e38};
+    struct reason reason;
+    double value;
+    if (!field_parse(&real, &value, cell, &reason))
+        REFUSE(reading, "column '%s': %s", name_of(reading, COLUMN_VALUE), reason.text);
+    *number = (float)value;
+    return OK;
+}
+
+static enum status read_target(struct csv_reading *reading, int64_t image)
+{
+    struct csv_table *table = reading->table;
+    if (reading->given[COLUMN_VALUE])
+        return read_number(reading, reading->fields[reading->place[COLUMN_VALUE]], &table->numbers[image]);
+    if (reading->given[COLUMN_LABEL]) {
+        const char *label = reading->fields[reading->place[COLUMN_LABEL]];
+        if (!*label) REFUSE(reading, "column '%s' is empty", name_of(reading, COLUMN_LABEL));
+        return add_label(reading, label);
+    }
+    int64_t begin = table->begins[image] = reading->labels;
+    if (table->columns) TRY(add_flags(reading));
+    else TRY(add_labels(reading, reading->fields[reading->place[COLUMN_LABELS]]));
+    if (table->kind == TARGET_CLASS && reading->labels != begin + 1)
+        REFUSE(reading, "the image has %" PRId64 " labels, not one, as data.task = classify needs",
+               reading->labels - begin);
+    return OK;
+}
+
+/* The number of images that there is room for. */
+static void make_room(struct csv_reading *reading, int64_t room)
+{
+    struct csv_table *table = reading->table;
+    size_t count = (size_t)room;
+    table->paths = memory_resize(table->paths, count, sizeof *table->paths);
+    if (reading->given[COLUMN_VALUE])
+        table->numbers = memory_resize(table->numbers, count, sizeof *table->numbers);
+    else if (!reading->given[COLUMN_LABEL])
+        table->begins = memory_resize(table->begins, count + 1, sizeof *table->begins);
+    if (reading->given[COLUMN_GROUP])
+        table->groups = memory_resize(table->groups, count, sizeof *table->groups);
+    if (table->lines) table->lines = memory_resize(table->lines, count, sizeof *table->lines);
+    reading->room = room;
+}
+
+/* Lines are noted from the first one on that is not where it would be without empty lines and breaks in
+ * fields. */
+static void note_line(struct csv_reading *reading, int64_t image)
+{
+    struct csv_table *table = reading->table;
+    if (!table->lines && reading->reader.line == image + 2) return;
+    if (!table->lines) {
+        table->lines = memory_new((size_t)reading->room, sizeof *table->lines);
+        for (int64_t i = 0; i < image; i++) table->lines[i] = i + 2;
+    }
+    table->lines[image] = reading->reader.line;
+}
+
+static enum status read_record(struct csv_reading *reading)
+{
+    struct csv_table *table = reading->table;
+    char *path = reading->fields[reading->place[COLUMN_PATH]];
+    if (!*path) REFUSE(reading, "column '%s' is empty", name_of(reading, COLUMN_PATH));
+    if (strstr(path, "://")) REFUSE(reading, "'%.100s' is an address; images are read from files", path);
+    if (table->count == IMAGES_MAX) REFUSE(reading, "more than %u images", (unsigned)IMAGES_MAX);
+    if (table->count == reading->room) make_room(reading, reading->room + reading->room / 4 + 1024);
+    table->paths[table->count] = path;
+    note_line(reading, table->count);
+    if (table->groups)
+        table->groups[table->count] = dataset_group(reading->fields[reading->place[COLUMN_GROUP]]);
+    TRY(read_target(reading, table->count));
+    table->count++;
+    return OK;
+}
+
+static enum status read_records(struct csv_reading *reading)
+{
+    struct reason reason;
+    int columns = reading->columns;
+    for (int count; (count = csv_reader_next(&reading->reader, reading->fields, columns, &reason)) > 0;) {
+        if (count != columns)
+            REFUSE(reading, "%d field%s, where the header has %d", count, count == 1 ? "" : "s", columns);
+        TRY(read_record(reading));
+    }
+    if (*reason.text) return refuse_line(reading, reading->reader.line, reason.text);
+    if (reading->table->count == 0) return fail(BAD_DATA, "%s: has a header, but no images", reading->path);
+    if (reading->table->begins) reading->table->begins[reading->table->count] = reading->labels;
+    if (!reading->given[COLUMN_VALUE] && reading->table->classes == 0)
+        return fail(BAD_DATA, "%s: no image has a label", reading->path);
+    return OK;
+}
+
+/* The whole table. */
+
+static enum status check_duplicates(const struct csv_reading *reading)
+{
+    const struct csv_table *table = reading->table;
+    struct name_index index = {0};
+    char shown[SHOWN * 2];
+    int64_t first = -1, second = 0;
+    name_index_reserve(&index, (uint64_t)table->count);
+    for (; second < table->count; second++) {
+        first = name_index_add(&index, table->paths, table->paths[second]);
+        if (first != second) break;
+    }
+    name_index_free(&index);
+    if (second == table->count) return OK;
+    return fail(BAD_DATA, "%s:%" PRId64 ": '%s' is already in line %" PRId64, reading->path,
+                csv_table_line(table, second),
+                text_visible(table->paths[second], shown, sizeof shown), csv_table_line(table, first));
+}
+
+struct class_place {
+    const char *name;
+    int class;
+};
+
+/* Classes in the order of their names, as folders have them, whatever the order of the lines. */
+static void sort_classes(struct csv_reading *reading)
+{
+    struct csv_table *table = reading->table;
+    size_t classes = (size_t)table->classes;
+    struct class_place *sorted = memory_new(classes, sizeof *sorted);
+    int32_t *numbers = memory_new(classes, sizeof *numbers);
+    for (int i = 0; i < table->classes; i++) sorted[i] = (struct class_place){table->names[i], i};
+    qsort(sorted, classes, sizeof *sorted, text_compare);
+    for (int i = 0; i < table->classes; i++) {
+        numbers[sorted[i].class] = i;
+        table->names[i] = (char *)sorted[i].name;
+    }
+    for (int64_t i = 0; i < reading->labels; i++) table->labels[i] = numbers[table->labels[i]];
+    free(sorted);
+    free(numbers);
+}
+
+/* Copies the names, and moves the paths together, so that what is between them can be freed. */
+static void compact(struct csv_table *table)
+{
+    char *to = table->text;
+    table->names = text_list(table->names, table->classes, table->classes);
+    for (int64_t i = 0; i < table->count; i++) {
+        size_t bytes = strlen(table->paths[i]) + 1;
+        memmove(to, table->paths[i], bytes);
+        table->paths[i] = to;
+        to += bytes;
+    }
+    ptrdiff_t begin = (ptrdiff_t)(uintptr_t)table->text;
+    char *text = memory_resize(table->text, (size_t)(to - table->text), 1);
+    ptrdiff_t moved = (ptrdiff_t)(uintptr_t)text - begin;
+    for (int64_t i = 0; i < table->count; i++)
+        table->paths[i] = (char *)((uintptr_t)table->paths[i] + (uintptr_t)moved);
+    table->text = text;
+}
+
+static void name_columns(struct csv_reading *reading)
+{
+    struct csv_table *table = reading->table;
+    bool value = table->kind == TARGET_NUMBER;
+    for (int i = 0; i < reading->columns; i++) {
+        if (reading->kinds[i] != (value ? COLUMN_VALUE : COLUMN_FLAG)) continue;
+        reading->flags[i] = table->classes;
+        *array_push(table->names, table->classes) = reading->header[i];
+    }
+}
+
+static enum status read_table(struct csv_reading *reading, size_t bytes, enum target_kind wanted)
+{
+    struct csv_table *table = reading->table;
+    struct reason reason;
+    if (!csv_reader_open(&reading->reader, table->text, bytes, &reason))
+        return fail(BAD_DATA, "%s: %s", reading->path, reason.text);
+    TRY(read_header(reading));
+    TRY(choose_kind(reading, wanted));
+    name_columns(reading);
+    TRY(read_records(reading));
+    TRY(check_duplicates(reading));
+    if (!table->columns && table->kind != TARGET_NUMBER) sort_classes(reading);
+    if (table->kind != TARGET_CLASS) return OK;
+    free(table->begins);
+    table->begins = NULL;
+    return OK;
+}
+
+static void reading_free(struct csv_reading *reading)
+{
+    name_index_free(&reading->index);
+    free(reading->fields);
+    free(reading->header);
+    free(reading->kinds);
+    free(reading->flags);
+}
+
+enum status csv_table_read(const char *path, enum target_kind kind, struct csv_table *result)
+{
+    struct csv_table table = {0};
+    struct csv_reading reading = {.path = path, .table = &table};
+    struct reason reason;
+    size_t bytes = 0;
+    if (directory_is(path)) return fail(BAD_DATA, "%s: is a folder; name the table in it", path);
+    if (!directory_read(&directory_working, path, SIZE_MAX, &table.text, &bytes, &reason))
+        return fail(BAD_DATA, "%s: %s", path, reason.text);
+    enum status status = read_table(&reading, bytes, kind);
+    reading_free(&reading);
+    if (status == OK) {
+        char **names = table.names;
+        compact(&table);
+        free(names);
+        *result = table;
+        return OK;
+    }
+    free(table.names);
+    table.names = NULL;
+    csv_table_free(&table);
+    return status;
+}
+
+void csv_table_free(struct csv_table *table)
+{
+    if (table->names) text_list_free(table->names, (size_t)table->classes);
+    free(table->paths);
+    free(table->labels);
+    free(table->begins);
+    free(table->numbers);
+    free(table->groups);
+    free(table->lines);
+    free(table->text);
+    *table = (struct csv_table){0};
+}

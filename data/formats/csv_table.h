@@ -1,0 +1,35 @@
+/* csv_table.h: a table of images and their labels, as data.format=csv has it: read into memory that is in
+ * proportion to the paths in it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "data/dataset/target.h"
+
+struct csv_table {
+    enum target_kind kind;
+    int64_t count;
+    char **paths;              /* [count] as they are in the table, in `text` */
+    char **names;              /* [classes] of labels, in bytewise order, or of columns, in theirs; for a
+                                * number the column's */
+    int classes;
+    int32_t *labels;           /* of all images, one after another: numbers of classes */
+    int64_t *begins;           /* [count + 1]: where those of each image begin; NULL: each has one */
+    float *numbers;            /* [count] if `kind` is TARGET_NUMBER */
+    uint64_t *groups;          /* [count] hashes of their names; 0: in no group. NULL: no image is in one */
+    int64_t *lines;            /* [count] of the file; NULL: one after another from 2 on */
+    bool columns;              /* labels are columns of 0 and 1 */
+    char *text;
+};
+
+/* Reads the file at `path`, whose labels are to be of that kind. BAD_DATA with file and line, of the first of
+ * several mistakes. */
+enum status csv_table_read(const char *path, enum target_kind kind, struct csv_table *table);
+void csv_table_free(struct csv_table *table);          /* accepts a zeroed struct */
+
+static inline int64_t csv_table_line(const struct csv_table *table, int64_t image)
+{
+    return table->lines ? table->lines[image] : image + 2;
+}

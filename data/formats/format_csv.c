@@ -1,0 +1,144 @@
+/* A table of image files and their labels, or numbers, as comma-separated values. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "data/dataset/dataset.h"
+#include "data/formats/csv_table.h"
+
+/* Files that are looked for when the table is opened. */
+#define LOOKED_FOR 20000
+
+struct csv_data {
+    char *path;
+    char *folder;              /* that its paths are relative to, with '/'; "": the working folder */
+    struct csv_table table;
+};
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? text_format("%.*s", (int)(slash + 1 - path), path) : text_copy("");
+}
+
+static const char *csv_image_name(const struct dataset *dataset, int64_t index)
+{
+    const struct csv_data *csv = dataset->state;
+    return csv->table.paths[index];
+}
+
+/* Without printf: it is called for every image. */
+static char *csv_image_path(const struct dataset *dataset, int64_t index)
+{
+    const struct csv_data *csv = dataset->state;
+    const char *name = csv->table.paths[index];
+    size_t folder = *name == '/' ? 0 : strlen(csv->folder), rest = strlen(name) + 1;
+    char *path = memory_new(folder + rest, 1);
+    memcpy(path, csv->folder, folder);
+    memcpy(path + folder, name, rest);
+    return path;
+}
+
+/* Whether the file of an image is missing, and why. */
+static bool is_missing(const struct dataset *dataset, int64_t index, struct reason *reason)
+{
+    struct stat status;
+    char *path = csv_image_path(dataset, index);
+    bool good = (stat(path, &status) == 0 || because_errno(reason, path)) &&
+                (S_ISREG(status.st_mode) || because_of(reason, path, "is no regular file"));
+    free(path);
+    return !good;
+}
+
+/* Some missing files are left to data.on_error, as unreadable ones are. */
+static enum status find_missing(const struct csv_data *csv, const struct dataset *dataset)
+{
+    int64_t count = dataset->count, looked = count < LOOKED_FOR ? count : LOOKED_FOR, missing = 0, first = 0;
+    struct reason reason, why = {0};
+    for (int64_t i = 0; i < looked; i++) {
+        int64_t index = (int64_t)((double)i / (double)looked * (double)count);
+        if (!is_missing(dataset, index, &reason)) continue;
+        if (missing++ > 0) continue;
+        first = index;
+        why = reason;
+    }
+    if (missing == 0) return OK;
+    int64_t line = csv_table_line(&csv->table, first);
+    if (missing == looked)
+        return fail(BAD_DATA, "%s:%" PRId64 ": %s; nor is any other file%s there: paths are relative to the "
+                    "table's folder", csv->path, line, why.text,
+                    looked < count ? " that was looked for" : "");
+    log_warning("%s:%" PRId64 ": %s; %" PRId64 " of %" PRId64 " files%s are missing", csv->path, line,
+                why.text, missing, looked, looked < count ? " that were looked for" : "");
+    return OK;
+}
+
+static enum status csv_open(const struct dataset_options *options, struct dataset *dataset)
+{
+    struct csv_data *csv = dataset->state = memory_new(1, sizeof *csv);
+    struct csv_table *table = &csv->table;
+    if (!options->path) return fail(BAD_DATA, "csv: no file is given; set data.train");
+    csv->path = text_copy(options->path);
+    csv->folder = folder_of(options->path);
+    TRY(csv_table_read(csv->path, options->target, table));
+    dataset->target = table->kind;
+    dataset->classes = table->classes;
+    dataset->class_names = text_list(table->names, table->classes, table->classes);
+    dataset->count = table->count;
+    dataset->c = options->c == 1 ? 1 : 3;
+    dataset->decoded = true;
+    return find_missing(csv, dataset);
+}
+
+static int csv_label(const struct dataset *dataset, int64_t index)
+{
+    const struct csv_table *table = &((const struct csv_data *)dataset->state)->table;
+    return table->kind == TARGET_CLASS ? dataset_number(dataset, table->labels[index]) : 0;
+}
+
+static void csv_target(const struct dataset *dataset, int64_t index, float *target)
+{
+    const struct csv_table *table = &((const struct csv_data *)dataset->state)->table;
+    memset(target, 0, (size_t)dataset->classes * sizeof *target);
+    if (table->kind == TARGET_NUMBER) {
+        *target = table->numbers[index];
+        return;
+    }
+    int64_t begin = table->begins ? table->begins[index] : index;
+    int64_t end = table->begins ? table->begins[index + 1] : index + 1;
+    for (int64_t i = begin; i < end; i++) target[dataset_number(dataset, table->labels[i])] = 1;
+}
+
+static uint64_t csv_group(const struct dataset *dataset, int64_t index)
+{
+    const struct csv_table *table = &((const struct csv_data *)dataset->state)->table;
+    return table->groups ? table->groups[index] : 0;
+}
+
+static void csv_close(struct dataset *dataset)
+{
+    struct csv_data *csv = dataset->state;
+    if (!csv) return;
+    csv_table_free(&csv->table);
+    free(csv->path);
+    free(csv->folder);
+    free(csv);
+}
+
+const struct format format_csv = {
+    .name = "csv",
+    .help = "a table: a column path, and label, labels (A;B), value, or columns of 0 and 1; perhaps group",
+    .open = csv_open,
+    .read = dataset_file_decode,
+    .label = csv_label,
+    .target = csv_target,
+    .group = csv_group,
+    .read_file = dataset_file_read,
+    .image_name = csv_image_name,
+    .contents = dataset_file_contents,
+    .image_path = csv_image_path,
+    .close = csv_close,
+};

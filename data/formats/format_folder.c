@@ -1,0 +1,102 @@
+/* A folder of class folders with PNG, JPEG and WebP files at any depth, recognised by their first bytes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/search_paths.h"
+#include "base/text.h"
+#include "data/dataset/dataset.h"
+#include "data/formats/listing.h"
+
+struct image_folder {
+    char *root;
+    struct listing listing;
+};
+
+static enum status check_images(const struct image_folder *folder)
+{
+    const struct listing *listing = &folder->listing;
+    if (listing->count == 0)
+        return fail(BAD_DATA, "%s: no PNG, JPEG or WebP image in its class folders", folder->root);
+    struct text empty = {0};
+    size_t next = 0;
+    for (int i = 0; i < listing->class_count; i++) {
+        size_t first = next;
+        while (next < listing->count && listing->files[next].class == i) next++;
+        if (next == first) text_add(&empty, "%s%s", empty.length ? ", " : "", listing->classes[i]);
+    }
+    enum status status = OK;
+    if (empty.length)
+        status = fail(BAD_DATA, "%s: class folders without PNG, JPEG or WebP images: %s; remove or fill them",
+                      folder->root, empty.data);
+    text_free(&empty);
+    return status;
+}
+
+static enum status folder_open(const struct dataset_options *options, struct dataset *dataset)
+{
+    struct image_folder *folder = dataset->state = memory_new(1, sizeof *folder);
+    struct listing *listing = &folder->listing;
+    struct reason reason;
+    if (!options->path) return fail(BAD_DATA, "folder: no folder is given; set data.train");
+    folder->root = text_copy(options->path);
+    char *cache = search_paths_cache();
+    bool good = listing_make(folder->root, cache, listing, &reason);
+    free(cache);
+    if (!good) return fail(BAD_DATA, "%s", reason.text);
+    dataset->classes = listing->class_count;
+    dataset->class_names = text_list(listing->classes, listing->class_count, listing->class_count);
+    listing_warn(folder->root, listing);
+    TRY(check_images(folder));
+    dataset->count = (int64_t)listing->count;
+    dataset->c = options->c == 1 ? 1 : 3;
+    dataset->decoded = true;
+    return OK;
+}
+
+static const char *folder_image_name(const struct dataset *dataset, int64_t index)
+{
+    const struct image_folder *folder = dataset->state;
+    return folder->listing.names + folder->listing.files[index].name;
+}
+
+static char *folder_image_path(const struct dataset *dataset, int64_t index)
+{
+    const struct image_folder *folder = dataset->state;
+    const char *name = folder_image_name(dataset, index);
+    /* Without printf: it is called for every image, and would be noticeable for small ones. */
+    size_t root = strlen(folder->root), rest = strlen(name) + 1;
+    char *path = memory_new(root + 1 + rest, 1);
+    memcpy(path, folder->root, root);
+    path[root] = '/';
+    memcpy(path + root + 1, name, rest);
+    return path;
+}
+
+static int folder_label(const struct dataset *dataset, int64_t index)
+{
+    const struct image_folder *folder = dataset->state;
+    return dataset_number(dataset, folder->listing.files[index].class);
+}
+
+static void folder_close(struct dataset *dataset)
+{
+    struct image_folder *folder = dataset->state;
+    if (!folder) return;
+    listing_free(&folder->listing);
+    free(folder->root);
+    free(folder);
+}
+
+const struct format format_folder = {
+    .name = "folder",
+    .help = "class folders of PNG, JPEG and WebP images",
+    .open = folder_open,
+    .read = dataset_file_decode,
+    .label = folder_label,
+    .read_file = dataset_file_read,
+    .image_name = folder_image_name,
+    .contents = dataset_file_contents,
+    .image_path = folder_image_path,
+    .close = folder_close,
+};

@@ -1,0 +1,152 @@
+#include "data/image/image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+/* A larger image is treated as an error or an attack; phones take photographs of 108 million pixels. */
+#define PIXEL_BYTES_MAX ((size_t)1 << 29)
+
+bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
+{
+    if (h < 1 || w < 1 || c < 1 || c > IMAGE_CHANNELS_MAX)
+        return because(reason, "an image of %dx%dx%d", h, w, c);
+    if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / (size_t)c)
+        return because(reason, "%dx%d pixels are too many: they exceed %zu MiB", w, h, PIXEL_BYTES_MAX >> 20);
+    size_t bytes = (size_t)part.h * (size_t)part.w * (size_t)c;
+    if (bytes > image->capacity) {
+        free(image->pixels);
+        image->capacity = 0;
+        image->pixels = malloc(bytes);
+        if (!image->pixels) return because(reason, "not enough memory for %dx%d pixels", part.w, part.h);
+        image->capacity = bytes;
+    }
+    image->h = part.h;
+    image->w = part.w;
+    image->c = c;
+    image->top = part.y;
+    image->left = part.x;
+    image->full_h = h;
+    image->full_w = w;
+    return true;
+}
+
+bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason)
+{
+    struct box all = {.h = h, .w = w};
+    return image_resize_part(image, h, w, all, c, reason);
+}
+
+void image_free(struct image *image)
+{
+    free(image->pixels);
+    *image = (struct image){0};
+}
+
+enum image_kind image_sniff(const uint8_t *bytes, size_t count)
+{
+    static const uint8_t png[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+    static const uint8_t jpeg[3] = {0xff, 0xd8, 0xff};
+    if (count >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return IMAGE_PNG;
+    if (count >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0) return IMAGE_JPEG;
+    if (count >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0) return IMAGE_WEBP;
+    return IMAGE_UNKNOWN;
+}
+
+void image_over_white(uint8_t *to, const uint8_t *from, size_t count, int channels)
+{
+    for (size_t i = 0; i < count; i++, from += channels + 1) {
+        uint32_t alpha = from[channels];
+        for (int k = 0; k < channels; k++)
+            *to++ = (uint8_t)((from[k] * alpha + 255 * (255 - alpha) + 127) / 255);
+    }
+}
+
+/* Formats that are not read: bytes from `at` on. */
+static const struct {
+    size_t at, count;
+    const char *bytes, *name;
+} foreign[] = {
+    {4, 7, "ftyphei", "HEIC"}, {4, 7, "ftyphev", "HEIC"}, {4, 8, "ftypmif1", "HEIC"},
+    {4, 8, "ftypmsf1", "HEIC"}, {4, 7, "ftypavi", "AVIF"}, {4, 8, "ftypcrx ", "a camera's raw format"},
+    {0, 4, "GIF8", "GIF"}, {0, 4, "II*\0", "TIFF"}, {0, 4, "MM\0*", "TIFF"},
+    {0, 4, "II+\0", "TIFF"}, {0, 4, "MM\0+", "TIFF"}, {0, 4, "8BPS", "Photoshop"},
+    {4, 8, "JXL \r\n\x87\n", "JPEG XL"}, {0, 2, "\xff\x0a", "JPEG XL"},
+    {4, 8, "jP  \r\n\x87\n", "JPEG 2000"}, {0, 4, "\xff\x4f\xff\x51", "JPEG 2000"},
+    {0, 4, "qoif", "QOI"}, {0, 4, "v/1\x01", "OpenEXR"},
+};
+
+const char *image_foreign(const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (count >= foreign[i].at + foreign[i].count &&
+            memcmp(bytes + foreign[i].at, foreign[i].bytes, foreign[i].count) == 0)
+            return foreign[i].name;
+    /* The magic of two letters alone also begins texts; white space follows that of a PNM (PPM, PGM), and a
+     * BMP has four zero bytes after its size. */
+    bool pnm = count >= 3 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
+               (bytes[2] == '\n' || bytes[2] == ' ');
+    if (pnm) return "PNM";
+    bool bmp = count >= 10 && memcmp(bytes, "BM", 2) == 0 && memcmp(bytes + 6, "\0\0\0\0", 4) == 0;
+    return bmp ? "BMP" : NULL;
+}
+
+void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t red = from[3 * i], green = from[3 * i + 1], blue = from[3 * i + 2];
+        to[i] = (uint8_t)((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16);
+    }
+}
+
+static bool read_all(int file, uint8_t *bytes, size_t count, struct reason *reason)
+{
+    ssize_t got = file_read(file, bytes, count, 0);
+    if (got < 0) return because(reason, "%s", strerror(errno));
+    return (size_t)got == count || because(reason, "the file was truncated while it was read");
+}
+
+static bool read_open(int file, uint8_t **bytes, size_t *count, struct reason *reason)
+{
+    struct stat stat;
+    if (fstat(file, &stat) != 0) return because(reason, "%s", strerror(errno));
+    if (!S_ISREG(stat.st_mode)) return because(reason, "not a regular file");
+    if (stat.st_size > IMAGE_FILE_BYTES_MAX) return because(reason, "the file exceeds 1 GiB");
+    *count = (size_t)stat.st_size;
+    uint8_t *read = malloc(*count ? *count : 1);
+    if (!read) return because(reason, "not enough memory for its %zu bytes", *count);
+    bool good = read_all(file, read, *count, reason);
+    if (good)
+        *bytes = read;
+    else
+        free(read);
+    return good;
+}
+
+bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct reason *reason)
+{
+    struct reason why;
+    /* Without O_NONBLOCK a named pipe in a class folder would block its reader forever. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return because_of(reason, path, strerror(errno));
+    bool good = read_open(file, bytes, count, &why);
+    close(file);
+    return good || because_of(reason, path, why.text);
+}
+
+bool image_load(const char *path, struct image_options options, const struct image_choice *choice,
+                struct image *image, struct reason *reason)
+{
+    struct reason why;
+    uint8_t *bytes;
+    size_t count;
+    if (!image_read_file(path, &bytes, &count, reason)) return false;
+    bool good = image_decode(bytes, count, options, choice, image, &why);
+    free(bytes);
+    return good || because_of(reason, path, why.text);
+}

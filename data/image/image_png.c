@@ -1,0 +1,125 @@
+/* PNG by libpng: every colour type and depth becomes 8-bit grey or RGB.
+ * W3C, Portable Network Graphics Specification (Third Edition). */
+#include <png.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/image/image.h"
+
+/* All that changes before libpng's longjmp is a member, never a local. */
+struct reader {
+    png_structp png;
+    png_infop info;
+    const uint8_t *bytes;
+    size_t left;
+    png_bytep *rows;
+    const struct image_choice *choice;
+    struct image *image;
+    struct reason *reason;
+};
+
+static void read_bytes(png_structp png, png_bytep to, size_t count)
+{
+    struct reader *reader = png_get_io_ptr(png);
+    if (count > reader->left) png_error(png, "the file is truncated");
+    memcpy(to, reader->bytes, count);
+    reader->bytes += count;
+    reader->left -= count;
+}
+
+static void on_error(png_structp png, png_const_charp message)
+{
+    struct reader *reader = png_get_error_ptr(png);
+    because(reader->reason, "PNG: %s", message);
+    png_longjmp(png, 1);
+}
+
+static void on_warning(png_structp png, png_const_charp message)
+{
+}
+
+/* Colour is always decoded as RGB and weighted to grey afterwards, as JPEG's CMYK is. */
+static void ask_for_bytes(struct reader *reader, int channels)
+{
+    png_structp png = reader->png;
+    int colour = png_get_color_type(png, reader->info);
+    if (colour == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
+    if (!(colour & PNG_COLOR_MASK_COLOR)) {
+        png_set_expand_gray_1_2_4_to_8(png);
+        if (channels == 3) png_set_gray_to_rgb(png);
+    }
+    png_set_scale_16(png);
+    if (png_get_valid(png, reader->info, PNG_INFO_tRNS)) png_set_tRNS_to_alpha(png);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, reader->info);
+}
+
+static bool read_pixels(struct reader *reader, int channels)
+{
+    png_structp png = reader->png;
+    png_set_error_fn(png, reader, on_error, on_warning);
+    png_set_read_fn(png, reader, read_bytes);
+    /* Text, profiles and similar chunks may be decompression bombs, and are not used. */
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+    png_read_info(png, reader->info);
+
+    int w = (int)png_get_image_width(png, reader->info), h = (int)png_get_image_height(png, reader->info);
+    bool grey = !(png_get_color_type(png, reader->info) & PNG_COLOR_MASK_COLOR);
+    int decoded = grey && channels == 1 ? 1 : 3;
+    struct box part;
+    reader->image->deep = png_get_bit_depth(png, reader->info) == 16;
+    ask_for_bytes(reader, channels);
+    bool alpha = png_get_channels(png, reader->info) > decoded;
+    int stored = decoded + alpha;
+    /* Decoding a part has no benefit, but the image may turn out to be unusable. */
+    if (reader->choice && !reader->choice->choose(reader->choice->context, h, w, &part, reader->reason))
+        return false;
+    if (!image_resize_buffer(reader->image, h, w, stored, reader->reason)) return false;
+    size_t stride = (size_t)w * (size_t)stored;
+    if (png_get_rowbytes(png, reader->info) != stride) png_error(png, "rows of an unexpected size");
+    reader->rows = malloc((size_t)h * sizeof *reader->rows);
+    if (!reader->rows) png_error(png, "no memory for the list of rows");
+    for (int y = 0; y < h; y++) reader->rows[y] = reader->image->pixels + (size_t)y * stride;
+    png_read_image(png, reader->rows);
+    png_read_end(png, NULL);
+    reader->image->c = decoded;
+    uint8_t *pixels = reader->image->pixels;
+    if (alpha) image_over_white(pixels, pixels, (size_t)h * (size_t)w, decoded);
+    return true;
+}
+
+static bool read_guarded(struct reader *reader, int channels)
+{
+    if (setjmp(png_jmpbuf(reader->png))) return false;
+    return read_pixels(reader, channels);
+}
+
+static bool decode_any(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                       struct image *image, struct reason *reason)
+{
+    struct reader reader = {
+        .bytes = bytes, .left = count, .choice = choice, .image = image, .reason = reason};
+    reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, on_warning);
+    if (reader.png) reader.info = png_create_info_struct(reader.png);
+    bool good = reader.info ? read_guarded(&reader, channels) : because(reason, "PNG: out of memory");
+    free(reader.rows);
+    png_destroy_read_struct(&reader.png, &reader.info, NULL);
+    return good;
+}
+
+bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                      struct image *image, struct reason *reason)
+{
+    struct box part;
+    if (!image_decode_png_plain(bytes, count, channels, image)) {
+        if (!decode_any(bytes, count, channels, choice, image, reason)) return false;
+    } else if (choice && !choice->choose(choice->context, image->h, image->w, &part, reason)) {
+        return false;
+    }
+    if (image->c == 3 && channels == 1) {
+        image_grey_from_rgb(image->pixels, image->pixels, (size_t)image->h * (size_t)image->w);
+        image->c = 1;
+    }
+    return true;
+}
