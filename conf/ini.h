@@ -28,12 +28,14 @@ struct ini {
     int more;                            /* mistakes beyond those that are kept */
 };
 
-/* Reads a file. Refused with file:line: lines over 20,000 bytes, sections over 48 and keys over 100, lines
- * that are neither section, key nor comment, keys that are not one word, keys before a section, a key twice
- * in a section, control characters. Comments begin with ; or # at the start of a line, or after white space
- * with ';'. A value that begins with a quotation mark ends with another one; in it, a backslash stands before
- * ", before \, and in \t, \n, \r and \xHH. USAGE if anything is wrong in the file (each such line is
- * reported, the first twenty of them), or if it cannot be read. */
+/* Reads a file by inih. Indented lines continue the value above them: they are joined by a blank, in
+ * quotation marks by nothing. Refused with file:line: lines over 197 bytes, which inih would cut, sections
+ * over 48, keys over 100, values over 20,000, lines that are neither section, key nor comment, indented
+ * ones that read like a key or a section, keys that are not one word, keys before a section, a key twice in a
+ * section, text behind a ']', control characters. Comments begin with ; or # at the start of a line, or after
+ * white space with ';'. A value that begins with a quotation mark ends with another one; in it, a backslash
+ * stands before ", before \, and in \t, \n, \r and \xHH. USAGE if anything is wrong in the file (each such
+ * line is reported, the first twenty of them), or if it cannot be read. */
 enum status ini_read(const char *path, struct ini *ini);
 enum status ini_read_text(const char *name, const char *text, struct ini *ini);
 
@@ -45,6 +47,16 @@ void ini_scan_text(const char *name, const char *text, struct ini *ini);
 #define INI_END INT_MAX
 enum status ini_report(struct ini *ini, int line);
 
-/* Adds a value, quoted if it would not be read back otherwise. */
+/* Bytes of a line, without its end. */
+#define INI_LINE_LIMIT 197
+
+/* Adds a value, quoted if it would not be read back otherwise, and in several lines if it is long. */
 void ini_add_value(struct text *out, const char *value);
+
+/* Adds "; COMMENT" behind so many blanks, or in a line of its own. */
+void ini_add_comment(struct text *out, int blanks, const char *comment);
+
+/* Removes a value's quotation marks, in place, if it has them. Returns what is wrong with it, or NULL. */
+const char *ini_unquote(char *value);
+
 void ini_free(struct ini *ini);

@@ -432,7 +432,7 @@ static void print_resolved(const struct option *option, const struct settings *s
 {
     if (settings_origin(settings, option)->kind != FROM_DERIVED) return;
     char *value = option_value(option, settings);
-    text_add(out, "    ; %s", value);
+    ini_add_comment(out, 4, value);
     free(value);
 }
 
@@ -446,7 +446,7 @@ static void print(const struct settings *settings, const struct printing *how, s
         char *value = printed_value(option, settings, how);
         text_add(out, "%s =%s", option->field.name, *value ? " " : "");
         ini_add_value(out, value);
-        if (how->origins) text_add(out, "    ; %s", origin_text(settings_origin(settings, option)));
+        if (how->origins) ini_add_comment(out, 4, origin_text(settings_origin(settings, option)));
         if (how->asked) print_resolved(option, settings, out);
         text_add(out, "\n");
         free(value);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "conf/ini.h"
 #include "conf/settings.h"
 #include "tests/caught.h"
 #include "tests/unit.h"
@@ -282,7 +283,7 @@ static void round_trips(void **state)
         "[optimizer]\nlr=0.30000000000000004\nbetas=0.8 0.95\neps=1e-10\n",
         "[run]\nmax_time=1.5h\nname=x=y # ; no\n[checkpoint]\nevery=90s\n[amp]\nloss_scale=dynamic\n",
         "[schedule]\nmilestones=30,60,80.5\n[memory]\nlimit=1000000007\n[data]\ntrain=a;b\n",
-        "[data]\ntrain=\"a ;b\"\nval=\" \\tc\\n\"\n[run]\nname=\";x ;y\"\n",
+        "[data]\ntrain=\"a \\x3bb\"\nval=\" \\tc\\n\"\n[run]\nname=\";x \\x3by\"\n",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct settings settings = load_text(texts[i]);
@@ -312,6 +313,29 @@ static void derived(void **state)
     settings_free(&again);
     settings_free(&settings);
     text_free(&text);
+}
+
+/* Values and origins of any length: no line is longer than inih reads, and all is read back. */
+static void long_values(void **state)
+{
+    for (int length = 1; length < 4000; length += length < 450 ? 7 : 501) {
+        char *path = memory_new((size_t)length + 1, 1);
+        for (int i = 0; i < length; i++) path[i] = "/a =;:[#\xc3\xa9"[i % 10];
+        char *train = text_format("data.train=%s", path), *freeze = text_format("train.freeze=x%sx", path);
+        struct settings settings = load_overrides(train, freeze);
+        char *where = text_format("%s:1", path);
+        free(settings_swap_where(&settings, "data", "val", where));
+        expect_round_trip(&settings);
+        struct text text = {0};
+        settings_print(&settings, false, &text);
+        for (const char *at = text.data, *end; (end = strchr(at, '\n')); at = end + 1)
+            assert_true(end - at <= INI_LINE_LIMIT);
+        text_free(&text);
+        settings_free(&settings);
+        free(freeze);
+        free(train);
+        free(path);
+    }
 }
 
 static void differences(void **state)
@@ -448,6 +472,7 @@ int main(void)
         cmocka_unit_test(round_trips),
         cmocka_unit_test(derived),
         cmocka_unit_test(differences),
+        cmocka_unit_test(long_values),
         cmocka_unit_test(paths_from_the_root),
         cmocka_unit_test(differences_that_may_be),
         cmocka_unit_test(help_and_manual_have_every_key),

@@ -19,7 +19,8 @@ void init_add(struct text *out, const char *key, const char *comment, const char
     text_add(out, "%s = ", key);
     ini_add_value(out, value);
     int width = (int)(out->length - start);
-    text_add(out, "%*s ; %s\n", width < 27 ? 27 - width : 0, "", comment);
+    ini_add_comment(out, width < 27 ? 28 - width : 1, comment);
+    text_add(out, "\n");
 }
 
 void init_add_size(struct text *out, const char *key, const char *comment, struct image_size size)

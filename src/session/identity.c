@@ -19,7 +19,7 @@ static void add_settings(const struct settings *settings, struct text *out)
         if (line[0] == '[')
             snprintf(section, sizeof section, "%.*s", (int)strcspn(line + 1, "]"), line + 1);
         else if (*line)
-            text_add(out, "%s.%s\n", section, line);
+            text_add(out, "%s%s%s\n", *line == ' ' ? "" : section, *line == ' ' ? "" : ".", line);
     }
     text_free(&ini);
 }
