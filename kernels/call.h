@@ -27,35 +27,29 @@ enum phase {
 };
 extern const char *const phase_words[];   /* "backward_data"; ended by NULL */
 
-/* The role of an operand. Each call has those of the first group, as struct call says; the others are there
- * only if a pass has added them, which it does where the op's code supports that (op_code.supports). Sums are
- * F32, over n, h, w; c is the number of channels of the tensor that they are of. */
+/* The role of an operand: a row of operands.def. */
 enum operand_role {
-    OPERAND_X, OPERAND_D_X, OPERAND_PARAM, OPERAND_D_PARAM, OPERAND_Y, OPERAND_D_Y, OPERAND_SAVED,
-    OPERAND_Y_ADDEND,        /* of EPILOGUE_ADD in forward and recompute, which read it */
-    OPERAND_D_Y_ADDEND,      /* backward adds it to d_y; of d_y's shape, or one pixel of each image, which is
-                              * added to all of its pixels */
-    OPERAND_D_X_ADDEND,      /* of EPILOGUE_ADD in backward: another gradient of x[0] */
-    OPERAND_Y_RECOMPUTED,    /* backward of an op that backward_recomputes writes y there as forward did */
-    OPERAND_X_MOMENTS,       /* [2, c]: sums of x[0] and of its squares, which forward reads */
-    OPERAND_Y_MOMENTS,       /* EPILOGUE_MOMENTS writes those of y */
-    OPERAND_X_SUMS,          /* [1, c]: sums of x[0] as it is stored, which forward reads; or [1 + c, c], with
-                              * the sums of the products of each two channels in the rows behind them */
-    OPERAND_Y_SUMS,          /* EPILOGUE_SUMS writes those of y, EPILOGUE_GRAM all rows */
-    OPERAND_D_X_SUMS,        /* [1, c] or [c]: EPILOGUE_SUMS of backward writes those of d_x[0] */
-    OPERAND_D_Y_SUMS,        /* [1, c]: those of d_y, which backward reads; d_y is then the gradient of the
-                              * activation's argument, and of the residual */
-    OPERAND_RANK_SUMS,       /* batch norm among ranks: the sums that its gradients need, [2, c], which one
-                              * call of backward writes and, added up over `ranks`, another one reads */
-    OPERAND_X_PRODUCTS,      /* [2, c]: EPILOGUE_PRODUCTS writes the sums of d_x[0] where x[0] is not 0, and
-                              * those of d_x[0] times x[0] */
-    OPERAND_Y_PRODUCTS,      /* [2, c]: those of d_y and y, which backward reads; NaN where not known */
-    OPERAND_MASK,            /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y is 0:
-                              * forward and recompute write it, backward reads it instead of y. Of
-                              * EPILOGUE_MULTIPLY: that of x[0] */
-    OPERAND_WORKSPACE,
-    OPERAND_ROLES
+#define OPERAND(name, ...) OPERAND_##name,
+#include "kernels/operands.def"
+#undef OPERAND
+    OPERAND_ROLES,
+    OPERAND_NONE = OPERAND_ROLES
 };
+
+enum operand_kind {
+    OPERAND_KIND_LIST, OPERAND_KIND_MEMBER, OPERAND_KIND_TENSOR, OPERAND_KIND_SUMS, OPERAND_KIND_SCRATCH
+};
+enum operand_access {
+    CALL_SHAPE, CALL_READ, CALL_WRITE, CALL_ASKED, CALL_SHARED, CALL_KEPT
+};
+
+/* A row, with its columns. */
+struct operand_row {
+    enum operand_kind kind;
+    enum operand_role gradient_of;
+    enum operand_access forward, recompute, backward;
+};
+extern const struct operand_row operand_rows[];
 extern const char *const operand_words[];    /* "d_y_addend"; ended by NULL */
 
 /* What code does to its result (y; in backward and backward_data d_x[0]), in the order of the call's list,

@@ -23,17 +23,20 @@ const char *const phase_words[] = {
     [PHASE_UPDATE] = "update", [PHASE_RECOMPUTE] = "recompute", NULL,
 };
 
+#define OPERAND(name, word, ...) [OPERAND_##name] = word,
 const char *const operand_words[] = {
-    [OPERAND_X] = "x", [OPERAND_D_X] = "d_x", [OPERAND_PARAM] = "params", [OPERAND_D_PARAM] = "d_params",
-    [OPERAND_Y] = "y", [OPERAND_D_Y] = "d_y", [OPERAND_SAVED] = "saved",
-    [OPERAND_D_Y_ADDEND] = "d_y_addend", [OPERAND_D_X_ADDEND] = "d_x_addend",
-    [OPERAND_Y_ADDEND] = "y_addend",
-    [OPERAND_Y_RECOMPUTED] = "y_recomputed", [OPERAND_X_MOMENTS] = "x_moments",
-    [OPERAND_Y_MOMENTS] = "y_moments", [OPERAND_X_SUMS] = "x_sums", [OPERAND_Y_SUMS] = "y_sums",
-    [OPERAND_D_X_SUMS] = "d_x_sums", [OPERAND_D_Y_SUMS] = "d_y_sums", [OPERAND_RANK_SUMS] = "rank_sums",
-    [OPERAND_X_PRODUCTS] = "x_products", [OPERAND_Y_PRODUCTS] = "y_products", [OPERAND_MASK] = "mask",
-    [OPERAND_WORKSPACE] = "workspace", NULL,
+#include "kernels/operands.def"
+    NULL,
 };
+#undef OPERAND
+
+#define OPERAND(name, word, kind, of, forward, recompute, backward)                                      \
+    [OPERAND_##name] = {OPERAND_KIND_##kind, OPERAND_##of, CALL_##forward, CALL_##recompute, \
+                        CALL_##backward},
+const struct operand_row operand_rows[] = {
+#include "kernels/operands.def"
+};
+#undef OPERAND
 
 const char *const epilogue_words[] = {
     [EPILOGUE_X_RELU6] = "x_relu6", [EPILOGUE_ADD] = "add", [EPILOGUE_MULTIPLY] = "multiply",

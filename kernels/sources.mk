@@ -1,4 +1,4 @@
-EXTRA_DIST += kernels/ops.def
+EXTRA_DIST += kernels/operands.def kernels/ops.def
 
 CUDA_SOURCES += \
 	kernels/attention/attention.cu \

@@ -730,8 +730,8 @@ static bool set_operands(struct parser *p, struct instruction *at, const struct 
     for (int k = 0; k < operands->count; k++) {
         const struct operand *o = &operands->list[k];
         operand_set(at, (enum operand_role)o->role, (int)o->index, o->value);
-        others += !operand_is_list((enum operand_role)o->role) && o->role != OPERAND_WORKSPACE &&
-                  o->role != OPERAND_Y && o->role != OPERAND_D_Y;
+        enum operand_kind kind = operand_rows[o->role].kind;
+        others += kind == OPERAND_KIND_TENSOR || kind == OPERAND_KIND_SUMS;
     }
     if (others > CALL_MAX_OPERANDS)
         return because(&p->reason, "it has more than %d operands that not all calls have", CALL_MAX_OPERANDS);

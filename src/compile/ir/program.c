@@ -121,8 +121,7 @@ struct instruction instruction_after(const struct program *program, const struct
     at.kernel_plan = forward->kernel_plan;
     at.loss_weight = forward->loss_weight;
     FOR_OPERANDS(o, forward)
-        if (o->role == OPERAND_X || o->role == OPERAND_PARAM || o->role == OPERAND_SAVED ||
-            o->role == OPERAND_Y)
+        if (operand_rows[o->role].kind <= OPERAND_KIND_MEMBER)
             operand_set(&at, (enum operand_role)o->role, (int)o->index, o->value);
     return at;
 }
@@ -245,22 +244,6 @@ bool instruction_writes(const struct instruction *at, int value)
     return false;
 }
 
-/* The access of the phase to the operands of a role, where that depends on nothing else. */
-struct role_access {
-    unsigned char forward, recompute, backward;
-};
-enum { R = ACCESS_READ, W = ACCESS_WRITE, N = ACCESS_SHAPE };
-static const struct role_access role_accesses[OPERAND_ROLES] = {
-    [OPERAND_X] = {R, N, N},            [OPERAND_D_X] = {N, N, W},          [OPERAND_PARAM] = {R, R, N},
-    [OPERAND_D_PARAM] = {N, N, W},      [OPERAND_SAVED] = {W, W, N},        [OPERAND_Y] = {W, W, N},
-    [OPERAND_D_Y] = {N, N, R},          [OPERAND_Y_ADDEND] = {R, R, N},     [OPERAND_D_Y_ADDEND] = {N, N, R},
-    [OPERAND_D_X_ADDEND] = {N, N, R},   [OPERAND_Y_RECOMPUTED] = {N, N, W}, [OPERAND_X_MOMENTS] = {R, N, N},
-    [OPERAND_Y_MOMENTS] = {W, W, N},    [OPERAND_X_SUMS] = {R, N, N},       [OPERAND_Y_SUMS] = {W, N, N},
-    [OPERAND_D_X_SUMS] = {N, N, W},     [OPERAND_D_Y_SUMS] = {N, N, R},     [OPERAND_RANK_SUMS] = {N, N, W},
-    [OPERAND_X_PRODUCTS] = {N, N, W},   [OPERAND_Y_PRODUCTS] = {N, N, R},   [OPERAND_MASK] = {W, W, N},
-    [OPERAND_WORKSPACE] = {W, W, W},
-};
-
 /* An instruction, and what the accesses to several of its operands depend on. */
 struct linking {
     const struct program *program;
@@ -285,33 +268,28 @@ static struct linking linking_open(const struct program *program, const struct i
     return l;
 }
 
-static unsigned forward_access(const struct linking *l, const struct operand *o)
-{
-    if (o->role == OPERAND_SAVED && l->at->ranks > 0) return ACCESS_READ;
-    return role_accesses[o->role].forward;
-}
-
-static unsigned recompute_access(const struct linking *l, const struct operand *o)
-{
-    if (o->role == OPERAND_X) return l->x ? ACCESS_READ : ACCESS_SHAPE;
-    if (o->role == OPERAND_SAVED && l->saved) return ACCESS_READ;
-    return role_accesses[o->role].recompute;
-}
-
-static bool backward_reads(const struct linking *l, const struct operand *o)
+/* Whether a call whose op decides that reads an operand. */
+static bool reads_asked(const struct linking *l, const struct operand *o)
 {
     bool y = (l->reads & READS_Y) && !l->joined;
+    if (l->at->phase == PHASE_RECOMPUTE) return l->x;
     if (o->role == OPERAND_X) return l->reads & (o->index == 0 ? READS_X | READS_FIRST_X : READS_X);
     if (o->role == OPERAND_Y) return y && !l->masked;
     if (o->role == OPERAND_MASK) return y || operand(l->at, OPERAND_D_X_ADDEND, 0) >= 0;
-    if (o->role == OPERAND_PARAM) return l->reads & READS_PARAMS;
-    return o->role == OPERAND_SAVED && (l->reads & READS_SAVED);
+    return l->reads & (o->role == OPERAND_PARAM ? READS_PARAMS : READS_SAVED);
 }
 
-static unsigned backward_access(const struct linking *l, const struct operand *o)
+static unsigned row_access(const struct linking *l, const struct operand *o, enum operand_access access)
 {
-    if (o->role == OPERAND_RANK_SUMS && l->at->ranks > 0) return ACCESS_READ;
-    return backward_reads(l, o) ? ACCESS_READ : role_accesses[o->role].backward;
+    switch (access) {
+    case CALL_SHAPE: return ACCESS_SHAPE;
+    case CALL_READ: return ACCESS_READ;
+    case CALL_WRITE: return ACCESS_WRITE;
+    case CALL_ASKED: return reads_asked(l, o) ? ACCESS_READ : ACCESS_SHAPE;
+    case CALL_SHARED: return l->at->ranks > 0 ? ACCESS_READ : ACCESS_WRITE;
+    case CALL_KEPT: return l->saved ? ACCESS_READ : ACCESS_WRITE;
+    }
+    return ACCESS_SHAPE;
 }
 
 static unsigned update_access(const struct linking *l, const struct operand *o)
@@ -327,13 +305,14 @@ static unsigned update_access(const struct linking *l, const struct operand *o)
 
 static unsigned op_access(const struct linking *l, const struct operand *o)
 {
+    const struct operand_row *row = &operand_rows[o->role];
     switch (l->at->phase) {
-    case PHASE_FORWARD: return forward_access(l, o);
+    case PHASE_FORWARD: return row_access(l, o, row->forward);
     case PHASE_BACKWARD:
     case PHASE_BACKWARD_DATA:
-    case PHASE_BACKWARD_PARAMS: return backward_access(l, o);
+    case PHASE_BACKWARD_PARAMS: return row_access(l, o, row->backward);
     case PHASE_UPDATE: return update_access(l, o);
-    case PHASE_RECOMPUTE: return recompute_access(l, o);
+    case PHASE_RECOMPUTE: return row_access(l, o, row->recompute);
     case PHASE_COUNT: break;
     }
     return ACCESS_SHAPE;
@@ -503,24 +482,6 @@ struct program program_copy(const struct program *program)
     return copy;
 }
 
-static struct tensor tensor_of(const struct program *program, int id)
-{
-    if (id < 0) return (struct tensor){0};
-    const struct value *value = &program->values[id];
-    return (struct tensor){.dtype = value->dtype, .shape = value->shape};
-}
-
-/* A gradient that was passed on has the element count of its tensor, but may have another shape (flatten);
- * code expects the tensor's. Those that join another may have more channels or fewer pixels. */
-static struct tensor gradient_of(const struct program *program, int id, int of)
-{
-    struct tensor tensor = tensor_of(program, id);
-    if (id < 0 || of < 0) return tensor;
-    struct shape shape = program->values[of].shape;
-    if (shape_count(tensor.shape) == shape_count(shape)) tensor.shape = shape;
-    return tensor;
-}
-
 /* Without saved values, forward recomputes. */
 static enum phase call_phase(const struct instruction *at)
 {
@@ -535,36 +496,16 @@ int program_next_message(const struct program *program, enum instruction_kind ki
     return -1;
 }
 
-/* The tensor of an operand: gradients have the shape of what they are of. */
+/* The tensor of an operand. A gradient that was passed on has the element count of the tensor that it is of,
+ * but may have another shape (flatten); code expects the tensor's. Those that join another may have more
+ * channels or fewer pixels. */
 static struct tensor operand_tensor(const struct program *program, const struct instruction *at,
                                     const struct operand *o)
 {
-    switch ((enum operand_role)o->role) {
-    case OPERAND_D_X: return gradient_of(program, o->value, operand_x(at, (int)o->index));
-    case OPERAND_D_X_ADDEND: return gradient_of(program, o->value, operand_x(at, 0));
-    case OPERAND_D_Y:
-    case OPERAND_D_Y_ADDEND: return gradient_of(program, o->value, operand_y(at));
-    case OPERAND_X:
-    case OPERAND_PARAM:
-    case OPERAND_D_PARAM:
-    case OPERAND_SAVED:
-    case OPERAND_Y:
-    case OPERAND_Y_ADDEND:
-    case OPERAND_Y_RECOMPUTED:
-    case OPERAND_X_MOMENTS:
-    case OPERAND_Y_MOMENTS:
-    case OPERAND_X_SUMS:
-    case OPERAND_Y_SUMS:
-    case OPERAND_D_X_SUMS:
-    case OPERAND_D_Y_SUMS:
-    case OPERAND_RANK_SUMS:
-    case OPERAND_X_PRODUCTS:
-    case OPERAND_Y_PRODUCTS:
-    case OPERAND_MASK:
-    case OPERAND_WORKSPACE:
-    case OPERAND_ROLES: break;
-    }
-    return tensor_of(program, o->value);
+    const struct value *value = &program->values[o->value];
+    int of = operand(at, operand_rows[o->role].gradient_of, (int)o->index);
+    bool same = of >= 0 && shape_count(value->shape) == shape_count(program->values[of].shape);
+    return (struct tensor){.dtype = value->dtype, .shape = same ? program->values[of].shape : value->shape};
 }
 
 struct tensor *call_tensor(struct call *call, enum operand_role role, int index)
@@ -596,7 +537,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
     memcpy(call.epilogues, at->epilogues, sizeof call.epilogues);
     FOR_OPERANDS(o, at) {
         enum operand_role role = (enum operand_role)o->role;
-        if (role == OPERAND_WORKSPACE) continue;
+        if (operand_rows[role].kind == OPERAND_KIND_SCRATCH) continue;
         *call_tensor(&call, role, (int)o->index) = operand_tensor(program, at, o);
     }
     return call;

@@ -157,8 +157,7 @@ int64_t program_update_chunks(const struct graph *graph, int param);
 /* Whether there may be several operands with a role, by index. */
 static inline bool operand_is_list(enum operand_role role)
 {
-    return role == OPERAND_X || role == OPERAND_D_X || role == OPERAND_PARAM || role == OPERAND_D_PARAM ||
-           role == OPERAND_SAVED;
+    return operand_rows[role].kind == OPERAND_KIND_LIST;
 }
 
 /* The value of an operand; -1: there is none. */
@@ -177,6 +176,12 @@ static inline const struct operand *operands_end(const struct instruction *at)
 static inline bool operand_is_read(const struct operand *operand)
 {
     return (operand->access & (ACCESS_READ | ACCESS_REPEATED)) == ACCESS_READ;
+}
+
+/* True for sums and workspaces, which belong to one instruction, or to two, and are not recomputed. */
+static inline bool operand_is_extra(const struct operand *operand)
+{
+    return operand_rows[operand->role].kind >= OPERAND_KIND_SUMS;
 }
 
 /* Loops over the operands of an instruction; over those whose values it reads, each value once; over those

@@ -14,15 +14,17 @@ static bool can_recompute(const struct program *program, const struct instructio
 
 bool recompute_makes(const struct instruction *forward, const struct operand *o)
 {
-    return o->role == OPERAND_Y || o->role == OPERAND_MASK ||
-           (o->role == OPERAND_SAVED && !recompute_keeps_saved(forward->op));
+    enum operand_access access = operand_rows[o->role].recompute;
+    bool writes = access == CALL_WRITE || (access == CALL_KEPT && !recompute_keeps_saved(forward->op));
+    return writes && !operand_is_extra(o);
 }
 
-/* The roles of what an instruction that runs again writes, in the order in which values are numbered. Nothing
- * reads the last two: moments are written so that the same code runs as in forward. */
-static const enum operand_role written_again[] = {OPERAND_Y, OPERAND_MASK, OPERAND_SAVED, OPERAND_Y_MOMENTS,
-                                                  OPERAND_WORKSPACE};
-enum { WRITTEN_AGAIN = sizeof written_again / sizeof *written_again };
+/* True for sums and workspaces that an instruction which runs again writes although nothing reads them:
+ * moments are written so that the same code runs as in forward. */
+static bool writes_extra(const struct operand *o)
+{
+    return operand_rows[o->role].recompute == CALL_WRITE && operand_is_extra(o);
+}
 
 int recompute_fold(const struct program *program, const enum recompute_mode *modes,
                    enum recompute_mode *folded)
@@ -62,32 +64,28 @@ static void wanted_note(struct recompute_walk *walk)
     walk->wanted_first[program->count] = count;
 }
 
+static void again_add(struct recompute_walk *walk, int *count, int value)
+{
+    *array_push(walk->again_values, walk->again_count) = value;
+    (*count)++;
+}
+
+/* Notes what it reads, but for parameters, and then what it makes. */
 static void again_note(struct recompute_walk *walk, int i)
 {
     const struct instruction *at = &walk->program->instructions[i];
-    struct recompute_again again = {.first = walk->again_count, .inputs = recompute_inputs(at)};
-    for (int k = 0; k < again.inputs; k++)
-        *array_push(walk->again_values, walk->again_count) = operand_x(at, k);
-    int addend = operand(at, OPERAND_Y_ADDEND, 0);
-    if (addend >= 0) {
-        *array_push(walk->again_values, walk->again_count) = addend;
-        again.inputs++;
+    struct recompute_again again = {.first = walk->again_count};
+    bool reads_x = recompute_inputs(at) > 0;
+    FOR_OPERANDS(o, at) {
+        enum operand_access access = operand_rows[o->role].recompute;
+        bool reads = access == CALL_ASKED ? reads_x : access == CALL_READ && o->role != OPERAND_PARAM;
+        if (access == CALL_KEPT) reads = !recompute_makes(at, o);
+        if (reads) again_add(walk, &again.reads, o->value);
     }
-    FOR_OPERANDS(o, at)
-        if (o->role == OPERAND_SAVED && !recompute_makes(at, o)) {
-            *array_push(walk->again_values, walk->again_count) = o->value;
-            again.saved++;
-        }
-    for (int r = 0; r < WRITTEN_AGAIN; r++)
-        FOR_OPERANDS(o, at) {
-            if (o->role != written_again[r]) continue;
-            if (!recompute_makes(at, o)) {
-                again.others += o->role != OPERAND_SAVED;
-                continue;
-            }
-            *array_push(walk->again_values, walk->again_count) = o->value;
-            again.made++;
-        }
+    FOR_OPERANDS(o, at) {
+        if (recompute_makes(at, o)) again_add(walk, &again.made, o->value);
+        again.others += writes_extra(o);
+    }
     walk->again[i] = again;
 }
 
@@ -137,8 +135,8 @@ static void value_wanted(struct recompute_walk *walk, int value)
     int i = walk->producer[value];
     if (i < 0 || walk->modes[i] == RECOMPUTE_NEVER || walk->now[value] >= 0) return;
     const struct recompute_again *again = &walk->again[i];
-    const int *inputs = recompute_inputs_of(walk, i), *made = recompute_made_of(walk, i);
-    for (int k = 0; k < again->inputs; k++) value_wanted(walk, inputs[k]);
+    const int *reads = recompute_reads_of(walk, i), *made = recompute_made_of(walk, i);
+    for (int k = 0; k < again->reads; k++) value_wanted(walk, reads[k]);
     for (int k = 0; k < again->made; k++) value_made(walk, made[k]);
     walk->value_count += again->others;
     walk->next(walk->context, i, true);
@@ -241,14 +239,14 @@ static void move_recomputed(struct recompute_pass *pass, int i)
     const struct instruction *forward = &pass->from[i];
     struct program *program = pass->program;
     struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE);
-    operand_set(&at, OPERAND_Y_ADDEND, 0, operand(forward, OPERAND_Y_ADDEND, 0));
-    for (int r = 0; r < WRITTEN_AGAIN; r++)
-        FOR_OPERANDS(o, forward) {
-            bool makes = recompute_makes(forward, o);
-            if (o->role != written_again[r] || (!makes && o->role == OPERAND_SAVED)) continue;
-            int again = value_recomputed(program, o->value);
-            operand_set(&at, written_again[r], (int)o->index, makes ? o->value : again);
-        }
+    FOR_OPERANDS(o, forward) {
+        if (operand_rows[o->role].recompute == CALL_SHAPE) continue;
+        if (recompute_makes(forward, o)) value_recomputed(program, o->value);
+        operand_set(&at, (enum operand_role)o->role, (int)o->index, o->value);
+    }
+    FOR_OPERANDS(o, forward)
+        if (writes_extra(o))
+            operand_set(&at, (enum operand_role)o->role, 0, value_recomputed(program, o->value));
     operands_replace(&at, pass->walk.now, pass->walk.program->value_count);
     epilogues_take(&at, forward);
     build_push(program, at);

@@ -34,19 +34,19 @@ struct recompute_walk recompute_walk_open(const struct program *program);
 void recompute_walk(struct recompute_walk *walk);
 void recompute_walk_close(struct recompute_walk *walk);
 
-/* The values of a forward instruction that runs again, in again_values from `first` on: the inputs and saved
- * values that it reads, and those that it makes. `others`: how many more it makes, which nothing reads. All
- * are 0 if it cannot run again. */
+/* The values of a forward instruction that runs again, in again_values from `first` on: those that it reads,
+ * and those that it makes. `others`: how many more it makes, which nothing reads. All are 0 if it cannot run
+ * again. */
 struct recompute_again {
-    int first, inputs, saved, made, others;
+    int first, reads, made, others;
 };
-static inline const int *recompute_inputs_of(const struct recompute_walk *walk, int i)
+static inline const int *recompute_reads_of(const struct recompute_walk *walk, int i)
 {
     return walk->again_values + walk->again[i].first;
 }
 static inline const int *recompute_made_of(const struct recompute_walk *walk, int i)
 {
-    return recompute_inputs_of(walk, i) + walk->again[i].inputs + walk->again[i].saved;
+    return recompute_reads_of(walk, i) + walk->again[i].reads;
 }
 
 /* Strategy keep: outputs of norms and of GELU that only weight gradients read; they are recomputed from their

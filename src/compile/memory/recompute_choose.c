@@ -105,9 +105,11 @@ static void give_up_unread(struct choosing *c)
     for (int g = 0; g < c->group_count; g++) {
         const struct instruction *at = &program->instructions[group_at(c, g)];
         bool wanted = false;
-        FOR_OPERANDS(o, at)
-            if (o->role == OPERAND_Y || o->role == OPERAND_MASK || o->role == OPERAND_SAVED)
-                wanted = wanted || read[o->value];
+        FOR_OPERANDS(o, at) {
+            enum operand_access again = operand_rows[o->role].recompute;
+            bool makes = (again == CALL_WRITE || again == CALL_KEPT) && !operand_is_extra(o);
+            wanted = wanted || (makes && read[o->value]);
+        }
         if (!wanted && c->groups[g].free) group_set(c, g, RECOMPUTE_ONCE);
     }
     free(read);
@@ -224,10 +226,10 @@ static void escape_try(struct choosing *c, struct escape *e)
 static void recompute_chain(struct choosing *c, int g, int kept)
 {
     const struct recompute_walk *walk = &c->replay.walk;
-    const int inputs = walk->again[group_at(c, g)].inputs, *read = recompute_inputs_of(walk, group_at(c, g));
+    const int reads = walk->again[group_at(c, g)].reads, *read = recompute_reads_of(walk, group_at(c, g));
     if (!c->groups[g].free) return;
     group_set(c, g, RECOMPUTE_EACH);
-    for (int k = 0; k < inputs; k++) {
+    for (int k = 0; k < reads; k++) {
         int input = group_of_value(c, read[k]);
         if (input < 0) continue;
         enum recompute_mode now = group_get(c, input);
@@ -254,9 +256,9 @@ static void escape_group(struct choosing *c, int g, struct escape *e)
 static bool adds_to_excess(const struct choosing *c, int g)
 {
     const struct recompute_walk *walk = &c->replay.walk;
-    const int inputs = walk->again[group_at(c, g)].inputs, *read = recompute_inputs_of(walk, group_at(c, g));
+    const int reads = walk->again[group_at(c, g)].reads, *read = recompute_reads_of(walk, group_at(c, g));
     if (c->gain[group_at(c, g)] > 0) return true;
-    for (int k = 0; k < inputs; k++) {
+    for (int k = 0; k < reads; k++) {
         int input = group_of_value(c, read[k]);
         if (input < 0) continue;
         bool kept = group_get(c, input) == RECOMPUTE_NEVER;

@@ -74,9 +74,9 @@ static void replay_recomputed(struct replay *replay, int i)
 {
     const struct instruction *at = &replay->program->instructions[i];
     const struct recompute_again *again = &replay->walk.again[i];
-    const int *reads = recompute_inputs_of(&replay->walk, i), *made = recompute_made_of(&replay->walk, i);
+    const int *reads = recompute_reads_of(&replay->walk, i), *made = recompute_made_of(&replay->walk, i);
     copies_begin(replay);
-    for (int k = 0; k < again->inputs + again->saved; k++)
+    for (int k = 0; k < again->reads; k++)
         if (replay->slot[reads[k]] >= 0) tensor_use(replay, reads[k]);
     for (int k = 0; k < again->made; k++) copy_add(replay, made[k]);
     use_in_place(replay, at);
@@ -186,8 +186,7 @@ static bool *varying_values(const struct replay *replay)
         const struct instruction *at = &program->instructions[i];
         if (!replay_can_recompute(replay, i)) continue;
         FOR_OPERANDS(o, at)
-            if (o->role == OPERAND_X || o->role == OPERAND_SAVED || o->role == OPERAND_Y ||
-                o->role == OPERAND_MASK)
+            if (operand_rows[o->role].recompute != CALL_SHAPE && !operand_is_extra(o))
                 varies[o->value] = true;
     }
     while (more) {
@@ -286,23 +285,14 @@ static void fixed_note(struct replay *replay, const bool *varies)
     replay->uses = NULL;
 }
 
-/* Whether an instruction writes it for another one, or for itself alone, and nothing recomputes it. */
-static bool is_extra(const struct operand *o)
-{
-    bool role = o->role == OPERAND_WORKSPACE || o->role == OPERAND_Y_MOMENTS || o->role == OPERAND_Y_SUMS ||
-                o->role == OPERAND_D_X_SUMS || o->role == OPERAND_RANK_SUMS ||
-                o->role == OPERAND_X_PRODUCTS;
-    return role && (o->access & ACCESS_WRITE);
-}
-
 static void calls_note(struct replay *replay, const double *cost)
 {
     const struct program *program = replay->program;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         replay->cost[i] = REPLAY_TICK * nearbyint(cost[i] / REPLAY_TICK);
-        FOR_OPERANDS(o, at)
-            if (is_extra(o)) replay->extra[i] += plan_bytes(&program->values[o->value]);
+        FOR_WRITES(o, at)
+            if (operand_is_extra(o)) replay->extra[i] += plan_bytes(&program->values[o->value]);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "compile/parallel/partition_move.h"
 #include "compile/parallel/partition_search.h"
 #include "compile/ir/program_parts.h"
+#include "compile/rewrite/rewrites.h"
 
 /* The nodes that touch a value in the first micro-batch; last is -1 if none does. */
 struct reach {
@@ -67,27 +68,10 @@ static void keep_together(const struct partitioning *p, int a, int b)
     for (int n = a < b ? a : b; n >= 0 && n < end; n++) p->blocks[n].crossing = PARTITION_NEVER;
 }
 
-/* Keeps nodes in one stage that passes after the cut fuse: unfused, results would be rounded, or summed, in
- * another order. These are a relu and the op in front of it (fuse_relu), a residual's sum and the op that
- * computes the last of its terms (add_residual), and an op with a bias and the one that computes the gradient
- * of its output (bias_gradients). */
-static void keep_joined(const struct partitioning *p)
+static void keep_pair(void *context, const struct instruction *first, const struct instruction *second)
 {
-    const struct program *program = p->program;
-    struct value_uses *uses = value_uses(program);
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        bool forward = at->phase == PHASE_FORWARD &&
-                       (at->op == build_op("relu") || at->op == build_op("add"));
-        bool bias = at->phase == PHASE_BACKWARD_PARAMS && operand(at, OPERAND_D_PARAM, 1) >= 0;
-        int writer = bias ? uses[operand(at, OPERAND_D_Y, 0)].writer : -1;
-        for (int x = 0; forward && x < operand_count(at, OPERAND_X); x++)
-            if (uses[operand_x(at, x)].writer > writer) writer = uses[operand_x(at, x)].writer;
-        if (writer < 0) continue;
-        const struct instruction *other = &program->instructions[writer];
-        if (forward || other->phase == PHASE_BACKWARD) keep_together(p, at->node, node_of(program, other));
-    }
-    free(uses);
+    const struct partitioning *p = context;
+    keep_together(p, node_of(p->program, first), node_of(p->program, second));
 }
 
 static void touch(struct reach *reach, int node, bool writes)
@@ -246,7 +230,7 @@ void partition_ends(const struct program *program, bool *may_end)
                              .blocks = memory_new((size_t)count, sizeof *p.blocks),
                              .reach = memory_new((size_t)program->value_count, sizeof *p.reach)};
     look_at(&p);
-    keep_joined(&p);
+    rules_undivided(program, keep_pair, &p);
     for (int node = 0; node < count; node++)
         may_end[node] = node > 0 && p.blocks[node].crossing < PARTITION_NEVER;
     free(p.blocks);
@@ -273,7 +257,7 @@ enum status partition(const struct program *program, const struct partition_opti
         .cluster = partition_cluster(program, options->stages),
     };
     look_at(&p);
-    keep_joined(&p);
+    rules_undivided(program, keep_pair, &p);
     list_crossing(&p);
     add_crossings(&p);
     int chunks = pipeline_chunks(options->schedule, options->stages);

@@ -14,6 +14,9 @@ struct rule_options {
     int64_t fold_least;      /* numbers in the result of a convolution that `fold` folds */
 };
 void rules_apply(struct program *program, const char *name, const struct rule_options *options);
+/* Reports each two instructions that an undivided rule is about. */
+typedef void rules_found(void *context, const struct instruction *first, const struct instruction *second);
+void rules_undivided(const struct program *program, rules_found *found, void *context);
 
 /* Adds backward, after each micro-batch's forward, in reverse. In differentiate.c. */
 void backward(struct program *program);

@@ -37,11 +37,17 @@ struct rule_addition {
     enum operand_role first, second;
 };
 
+enum {
+    RULE_ALONE = 1,          /* nobody else reads the value */
+    RULE_UNDIVIDED = 2,      /* no stage of a pipeline ends between the two, whether or not code supports the
+                              * change: unfused, results would be rounded, or summed, in another order */
+};
+
 struct match;
 struct rule {
     const char *pass, *name;
     struct rule_end first, second;
-    bool alone;              /* nobody else reads the value */
+    unsigned between;        /* RULE_... */
     struct rule_addition adds;
     bool (*apply)(struct match *match);   /* makes the change; false: the rule is not about these two */
 };

@@ -11,6 +11,8 @@ struct engine {
     struct rule_use *uses;       /* by value, of those that there were when the sweep began */
     int use_count;
     bool *gone;                  /* by instruction */
+    rules_found *found;          /* NULL: rules are applied */
+    void *context;
 };
 
 /* Adds the uses of an instruction or, with -1, takes them away. */
@@ -44,7 +46,7 @@ static bool match_make(const struct engine *e, const struct rule *rule, int i, i
 {
     if (value < 0 || value >= e->use_count) return false;
     const struct rule_use *use = &e->uses[value];
-    if (use->writes != 1 || (rule->alone && use->reads != 1)) return false;
+    if (use->writes != 1 || ((rule->between & RULE_ALONE) && use->reads != 1)) return false;
     *match = (struct match){
         .program = e->program, .options = e->options, .rule = rule, .uses = e->uses, .value = value,
         .first = &e->program->instructions[use->writer], .second = &e->program->instructions[i],
@@ -112,9 +114,19 @@ static bool match_change(struct match *m)
     return changed;
 }
 
+/* Reports a pair that the rule would fuse if code supports that, and leaves it as it is. */
+static void match_report(const struct engine *e, struct match *m)
+{
+    struct before before = before_take(m);
+    bool applies = m->rule->apply(m);
+    before_restore(&before, m);
+    if (applies) e->found(e->context, m->first, m->second);
+}
+
 static bool match_apply(struct engine *e, struct match *m)
 {
     int first = m->first_number, second = m->second_number;
+    if (e->found) return match_report(e, m), false;
     count_uses(e, first, -1);
     count_uses(e, second, -1);
     bool changed = match_change(m);
@@ -139,7 +151,7 @@ static bool rule_apply(struct engine *e, const struct rule *rule, int i)
     return false;
 }
 
-/* Returns whether something has changed. */
+/* Returns true if something has changed. */
 static bool sweep(struct engine *e)
 {
     struct program *program = e->program;
@@ -150,7 +162,8 @@ static bool sweep(struct engine *e)
     for (int v = 0; v < e->use_count; v++) e->uses[v].writer = -1;
     for (int i = 0; i < program->count; i++) count_uses(e, i, 1);
     for (int i = 0; i < program->count; i++)
-        for (const struct rule *rule = e->rules; rule < e->end; rule++) changed |= rule_apply(e, rule, i);
+        for (const struct rule *rule = e->rules; rule < e->end; rule++)
+            if (!e->found || rule->between & RULE_UNDIVIDED) changed |= rule_apply(e, rule, i);
     build_remove(program, e->gone);
     free(e->uses);
     free(e->gone);
@@ -171,4 +184,15 @@ void rules_apply(struct program *program, const char *name, const struct rule_op
     while (end > rules && !is_named(end - 1, name)) end--;
     struct engine engine = {.program = program, .options = options, .rules = rules, .end = end};
     while (sweep(&engine)) {}
+}
+
+void rules_undivided(const struct program *program, rules_found *found, void *context)
+{
+    int count;
+    const struct rule *rules = rules_table(&count);
+    struct program copy = program_copy(program);
+    struct engine engine = {.program = &copy, .rules = rules, .end = rules + count, .found = found,
+                            .context = context};
+    sweep(&engine);
+    program_free(&copy);
 }

@@ -299,9 +299,9 @@ static bool sum_bias(struct match *m)
 #define D_X OPERAND_D_X
 #define D_Y OPERAND_D_Y
 #define NOTHING {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_ROLES}
-enum { ALONE = true, SHARED = false };
+enum { SHARED, ALONE = RULE_ALONE, UNDIVIDED = RULE_UNDIVIDED };
 
-/* The pass and the rule; the two instructions; whether the second alone reads the value between them; what is
+/* The pass and the rule; the two instructions; what holds of them and the value between them; what is
  * added to them; the function that makes the change. */
 static const struct rule rules[] = {
     /* Layer scale multiplies the weights of the linear layer before it instead of its result. */
@@ -366,17 +366,17 @@ static const struct rule rules[] = {
      ALONE, NOTHING, add_channels},
 
     /* A product, or layer scale, adds the residual, which is there before, as it writes. */
-    {"add_residual", "add_residual", {NULL, FORWARD, Y}, {"add", FORWARD, X}, ALONE,
+    {"add_residual", "add_residual", {NULL, FORWARD, Y}, {"add", FORWARD, X}, ALONE | UNDIVIDED,
      {EPILOGUE_ADD, OPERAND_Y_ADDEND, OPERAND_ROLES}, add_residual},
 
     /* A relu's input is never stored. Backward stays as it is: it reads what relu wrote. */
-    {"fuse_relu", "fuse_relu", {NULL, FORWARD, Y}, {"relu", FORWARD, X}, ALONE,
+    {"fuse_relu", "fuse_relu", {NULL, FORWARD, Y}, {"relu", FORWARD, X}, ALONE | UNDIVIDED,
      {EPILOGUE_RELU, OPERAND_ROLES, OPERAND_ROLES}, apply_relu},
 
     /* A bias's gradient is the sum by channel of the gradient of its op's output: the op that computes that
      * adds it up, so that the bias's own need not read it again. */
-    {"bias_gradients", "bias_gradients", {NULL, BACKWARD, D_X}, {NULL, PHASE_BACKWARD_PARAMS, D_Y}, SHARED,
-     {EPILOGUE_SUMS, OPERAND_D_X_SUMS, OPERAND_ROLES}, sum_bias},
+    {"bias_gradients", "bias_gradients", {NULL, BACKWARD, D_X}, {NULL, PHASE_BACKWARD_PARAMS, D_Y},
+     UNDIVIDED, {EPILOGUE_SUMS, OPERAND_D_X_SUMS, OPERAND_ROLES}, sum_bias},
 };
 
 const struct rule *rules_table(int *count)

@@ -50,7 +50,8 @@ double cost_bytes(const struct program *program, const struct instruction *at)
     double reads = -(double)bytes_replaced(program, at), writes = 0;
     FOR_READS(o, at) reads += (double)program->values[o->value].bytes;
     FOR_WRITES(o, at)
-        if (o->role != OPERAND_WORKSPACE) writes += (double)program->values[o->value].bytes;
+        if (operand_rows[o->role].kind != OPERAND_KIND_SCRATCH)
+            writes += (double)program->values[o->value].bytes;
     return at->kind == INSTRUCTION_UPDATE ? 5 * reads + writes : reads + writes;
 }
 
@@ -201,7 +202,9 @@ double cost_program(const struct program *program)
 double cost_recompute(const struct program *program, const struct instruction *forward)
 {
     struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE);
-    operand_set(&at, OPERAND_MASK, 0, operand(forward, OPERAND_MASK, 0));
+    FOR_OPERANDS(o, forward)
+        if (recompute_makes(forward, o))
+            operand_set(&at, (enum operand_role)o->role, (int)o->index, o->value);
     instruction_link(program, &at);
     double seconds = cost_seconds(program, &at);
     instruction_free(&at);
