@@ -210,7 +210,6 @@ static void png_data_in_pieces(void **state)
     }
 }
 
-/* Half black, half coloured, so that a mistaken inversion shows. */
 static struct bytes jpeg_of(int channels, int space, int stored, bool progressive, const uint8_t colour[4])
 {
     uint8_t *pixels = memory_new(32 * 16, (size_t)channels);
@@ -243,7 +242,7 @@ static void png_reads_what_is_written(void **state)
 
 static void jpeg_of_every_colour_space(void **state)
 {
-    /* libjpeg marks CMYK files as Adobe's, which are stored inverted: 255 is no ink. */
+    /* CMYK is stored inverted: 255 is no ink. */
     static const struct {
         int channels, space, stored;
         uint8_t colour[4];
@@ -270,6 +269,27 @@ static void jpeg_of_every_colour_space(void **state)
         int luma = (299 * cases[i].red + 587 * cases[i].green + 114 * cases[i].blue + 500) / 1000;
         assert_in_range(grey.pixels[7], luma > 3 ? luma - 3 : 0, luma + 3);
         image_free(&grey);
+    }
+}
+
+/* Pillow, OpenCV and Chromium do not ask for Adobe's marker, which libjpeg writes into CMYK files. */
+static void jpeg_of_cmyk_without_a_marker(void **state)
+{
+    static const struct {
+        uint8_t inks[4];
+        int red, green, blue;
+    } cases[] = {
+        {{255, 255, 255, 255}, 255, 255, 255}, {{255, 128, 0, 255}, 255, 128, 0}, {{255, 255, 255, 0}, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bytes jpeg = jpeg_of(4, JCS_CMYK, JCS_CMYK, false, cases[i].inks);
+        uint8_t *adobe = memmem(jpeg.data, jpeg.count, "\xff\xee\0\x0e" "Adobe", 9);
+        assert_non_null(adobe);
+        jpeg.count -= 16;
+        memmove(adobe, adobe + 16, jpeg.count - (size_t)(adobe - jpeg.data));
+        struct image image = decoded(jpeg, 3);
+        expect_pixel(&image, 100, cases[i].red, cases[i].green, cases[i].blue, 3);
+        image_free(&image);
     }
 }
 
@@ -578,6 +598,7 @@ int main(void)
         cmocka_unit_test(png_data_in_pieces),
         cmocka_unit_test(png_reads_what_is_written),
         cmocka_unit_test(jpeg_of_every_colour_space),
+        cmocka_unit_test(jpeg_of_cmyk_without_a_marker),
         cmocka_unit_test(jpeg_of_other_kinds_is_refused),
         cmocka_unit_test(jpeg_of_many_scans_is_refused),
         cmocka_unit_test(extents_end_before_what_follows),

@@ -61,14 +61,13 @@ static void on_progress(j_common_ptr jpeg)
     longjmp(reader_of(jpeg)->out, 1);
 }
 
-/* 255 is no ink when Adobe wrote the file (it stores CMYK inverted), 0 otherwise. */
-static void rgb_from_cmyk(uint8_t *to, const uint8_t *from, size_t count, bool inverted)
+/* 255 is no ink: Adobe's programs store CMYK inverted, and all readers expect that, with Adobe's marker or
+ * without. */
+static void rgb_from_cmyk(uint8_t *to, const uint8_t *from, size_t count)
 {
-    unsigned flip = inverted ? 0 : 255;
-    for (size_t i = 0; i < count; i++) {
-        unsigned key = from[4 * i + 3] ^ flip;
-        for (int k = 0; k < 3; k++) to[3 * i + k] = (uint8_t)(((from[4 * i + k] ^ flip) * key + 127) / 255);
-    }
+    for (size_t i = 0; i < count; i++)
+        for (int k = 0; k < 3; k++)
+            to[3 * i + k] = (uint8_t)((from[4 * i + k] * from[4 * i + 3] + 127) / 255);
 }
 
 /* Lets libjpeg convert the colour space; only CMYK is converted here. */
@@ -98,7 +97,7 @@ static void read_row(struct reader *reader, int channels, uint8_t *to)
     bool cmyk = jpeg->out_color_space == JCS_CMYK;
     jpeg_read_scanlines(jpeg, cmyk ? &reader->row : &to, 1);
     if (!cmyk) return;
-    rgb_from_cmyk(reader->row, reader->row, w, jpeg->saw_Adobe_marker);
+    rgb_from_cmyk(reader->row, reader->row, w);
     if (channels == 1)
         image_grey_from_rgb(to, reader->row, w);
     else
