@@ -8,11 +8,12 @@
 static void inputs(const struct op *op, struct text *sentence)
 {
     text_add(sentence, "%s", op->help);
-    if (op->max_inputs == 1) return;
-    text_add(sentence, " Takes %d ", op->min_inputs);
-    if (op->max_inputs == OP_MAX_INPUTS) text_add(sentence, "or more inputs.");
-    else if (op->max_inputs == op->min_inputs) text_add(sentence, "inputs.");
-    else text_add(sentence, "to %d inputs.", op->max_inputs);
+    int least = op->min_inputs ? op->min_inputs : 1, most = op->max_inputs ? op->max_inputs : 1;
+    if (most == 1) return;
+    text_add(sentence, " Takes %d ", least);
+    if (most == OP_MAX_INPUTS) text_add(sentence, "or more inputs.");
+    else if (most == least) text_add(sentence, "inputs.");
+    else text_add(sentence, "to %d inputs.", most);
 }
 
 static void setting(const struct field *field, struct text *page)

@@ -14,7 +14,7 @@ man_ini_manual_LDADD = libconf.a libbase.a
 EXTRA_DIST += man/amptrain.ini.5.in
 CLEANFILES += man/amptrain.ini.5
 
-man/amptrain.ini.5: man/amptrain.ini.5.in conf/options.def | man/ini_manual$(EXEEXT)
+man/amptrain.ini.5: man/amptrain.ini.5.in man/ini_manual.c conf/options.def | man/ini_manual$(EXEEXT)
 	$(AM_V_GEN)./man/ini_manual <$(srcdir)/man/amptrain.ini.5.in >$@.part && mv $@.part $@
 
 # amptrain-model(5) likewise: its ops come from their own structs.
@@ -24,5 +24,5 @@ man_model_manual_LDADD = libkernels.a libdevice.a libamp.a libbase.a $(CUDA_LIBS
 EXTRA_DIST += man/amptrain-model.5.in
 CLEANFILES += man/amptrain-model.5
 
-man/amptrain-model.5: man/amptrain-model.5.in kernels/ops.def | man/model_manual$(EXEEXT)
+man/amptrain-model.5: man/amptrain-model.5.in man/model_manual.c kernels/ops.def | man/model_manual$(EXEEXT)
 	$(AM_V_GEN)./man/model_manual <$(srcdir)/man/amptrain-model.5.in >$@.part && mv $@.part $@

@@ -187,6 +187,8 @@ answered() {
     (cd "$scratch" && says 2 "$(cat "$5")" "$AMPTRAIN" summary -s data.format=synthetic -s augment.crop=32 \
         -s model.file="$2")
 }
+ok "amptrain-model(5) gives no op 0 inputs" sh -c "grep -q 'Takes 2 inputs' '$model_page' &&
+    ! tr '\\n' ' ' <'$model_page' | grep -o '[^.]* Takes 0 [a-z0-9 ]*inputs'"
 for example in "$scratch"/example[0-9]*.ini; do
     case $(head -c 1 "$example") in
         '[') ok "amptrain-model(5)'s network $(basename "$example" .ini)" understood "$example" ;;
