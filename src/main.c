@@ -28,7 +28,7 @@ static void print_help(void)
 {
     signals_release();
     printf("usage: amptrain [COMMAND] [OPTION]...\n"
-           "Trains convolutional image classifiers.\n\n");
+           "Trains networks that give images a class, several labels or a number.\n\n");
     for (int i = 0; command_table[i]; i++)
         printf("  %-10s %s\n", command_table[i]->name, command_table[i]->help);
     printf("\n`amptrain COMMAND --help` lists a command's options; the manual is amptrain(1),\n"
