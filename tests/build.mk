@@ -1,10 +1,11 @@
 dist_check_SCRIPTS += \
 	tests/test_manual.sh \
+	tests/test_examples.sh \
 	tests/test_completion.sh \
 	tests/test_install.sh \
 	tests/test_dist.sh \
-	tests/test_quickstart.sh \
-	tests/test_readme.sh
+	tests/test_quickstart.sh
+EXTRA_DIST += tests/odd_pictures.py
 
 noinst_PROGRAMS += tests/make_pictures tests/other_values
 tests_make_pictures_SOURCES = tests/make_pictures.c

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The manual: well-formed, complete, and its examples work.
+# The manual: well-formed and complete. tests/test_examples.sh runs its examples.
 . "$top_srcdir/tests/tap.sh"
 sanitizers_find_nothing_here "its commands are tested elsewhere"
 
@@ -61,25 +61,6 @@ while read -r command; do
     ok "amptrain(1) explains $command and its options" explained "$command"
 done <"$scratch/names"
 
-# The examples of amptrain(1) that need nothing but what comes with the program and a folder of images. They
-# run in order, shortened, in a folder that has conf/ in it.
-ln -s "$top_srcdir/conf" "$scratch/conf"
-"$top_builddir/tests/make_pictures" "$scratch/images"
-sed -n '/^\.SH EXAMPLES/,/^\.SH SEE/p' "$top_srcdir/man/amptrain.1" | tr -d '\\' |
-    grep '^amptrain ' | grep -v -e 'conf/cifar10' -e 'conf/imagenette' -e 'bench .*=cuda' >"$scratch/commands"
-ok "amptrain(1) has examples" [ "$(wc -l <"$scratch/commands")" -ge 7 ]
-while read -r command; do
-    case $command in 'amptrain -c '*) command="$command -s train.epochs=1" ;; esac
-    ok "example: $command" sh -c "cd '$scratch' && \"\$AMPTRAIN\" ${command#amptrain }"
-done <"$scratch/commands"
-
-# The example in amptrain-ir(7), whose lines are folded there, is part of what a pass's test expects.
-ir_example() {
-    example=$(sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$top_srcdir/man/amptrain-ir.7" | tr -d '\\' | tr '\n' ' ')
-    [ -n "$example" ] && tr '\n' ' ' <"$top_srcdir/tests/dumps/streams.txt" | grep -qF -e "$example"
-}
-ok "amptrain-ir(7)'s example is what a pass's test expects" ir_example
-
 # The passes, in their order, as the refusal of an unknown one lists them.
 passes() { "$AMPTRAIN" plan --dump=? 2>&1 | sed -n 's/.*(passes: \(.*\), all)$/\1/p' | tr -d , |
     tr ' ' '\n'; }
@@ -119,6 +100,7 @@ for pass in $(sed -n 's/^    pass \([a-z_]*\)$/\1/p' "$architecture"); do
     ok "ARCHITECTURE's example: $pass" dumped_example "$pass"
 done
 
+"$top_builddir/tests/make_pictures" "$scratch/images"
 # amptrain-json(5) has every key that is written, and none that is not.
 json=$top_srcdir/man/amptrain-json.5
 section() { sed -n "/^\.SH $1\$/,/^\.SH /p" "$json" | sed 's/\\-/-/g'; }
@@ -165,40 +147,10 @@ explained_keys() {
 }
 ok "... and no key that is not written" explained_keys
 
-# The configuration that amptrain.ini(5) begins with.
-sed -n '/^\.EX/,/^\.EE/{/^\.EE/q;/^\./d;p;}' "$ini_page" | tr -d '\\' >"$scratch/example.ini"
-ok "amptrain.ini(5)'s example is accepted" "$AMPTRAIN" --check -c "$scratch/example.ini"
-
-# The examples in amptrain-model(5): networks, of which two begin with [layers] or a block, and what two
-# mistakes in them are answered with.
 model_page=$top_builddir/man/amptrain-model.5
 [ -f "$model_page" ] || model_page=$top_srcdir/man/amptrain-model.5
-tr -d '\\' <"$model_page" | awk -v to="$scratch/example" '
-    /^\.EE/ { shown = 0 }
-    shown { print >(to count ".ini") }
-    /^\.EX/ { shown = 1; count++; getline first; print first >(to count ".ini") }'
-understood() { # FILE
-    grep -q '^\[input\]' "$1" || printf '[input]\nchannels = 3\nsize = 32\nclasses = 10\n' >>"$1"
-    "$AMPTRAIN" summary -s data.format=synthetic -s augment.crop=32 -s model.file="$1"
-}
-# answered FILE NAME FROM TO LINE: the FILE with FROM in place of TO is answered with LINE, as NAME.
-answered() {
-    sed "s/$3/$4/" "$1" >"$scratch/$2"
-    (cd "$scratch" && says 2 "$(cat "$5")" "$AMPTRAIN" summary -s data.format=synthetic -s augment.crop=32 \
-        -s model.file="$2")
-}
 ok "amptrain-model(5) gives no op 0 inputs" sh -c "grep -q 'Takes 2 inputs' '$model_page' &&
     ! tr '\\n' ' ' <'$model_page' | grep -o '[^.]* Takes 0 [a-z0-9 ]*inputs'"
-for example in "$scratch"/example[0-9]*.ini; do
-    case $(head -c 1 "$example") in
-        '[') ok "amptrain-model(5)'s network $(basename "$example" .ini)" understood "$example" ;;
-    esac
-done
-ok "amptrain-model(5)'s first message" answered "$scratch/example1.ini" small.ini 'conv input filters' \
-    'conv input filter' "$scratch/example2.ini"
-ok "amptrain-model(5)'s second message" answered "$scratch/example4.ini" net.ini 'conv2 = conv' \
-    'conv2 = cov' \
-    "$scratch/example5.ini"
 
 # Every example configuration, as far as it goes without its data.
 for file in "$top_srcdir"/conf/*.ini; do

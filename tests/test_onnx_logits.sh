@@ -45,31 +45,6 @@ ok "a network for gray images" logits pictures noise$gray $gray 1
 ok "... trained" trained $gray -s model.arch=lenet5 -s augment.mean=0.4 -s augment.std=0.2
 ok "... has the same logits" agrees 1e-4
 
-# The program in amptrain(1), on files of several sizes, beside predict.
-program() { sed -n '/^import json/,/^\.EE/p' "$top_srcdir/man/amptrain.1" | sed -e '$d' -e 's/\\-/-/g'; }
-classifies() {
-    program >program.py && "$AMPTRAIN" export -q --weights run --softmax -o net.onnx &&
-        "$AMPTRAIN" predict -q --weights run "$@" >ours && "$python" program.py net.onnx "$@" >theirs &&
-        awk '{ p = $NF; $NF = "" } NR == FNR { name[NR] = $0; said[NR] = p; next }
-            name[FNR] != $0 || said[FNR] - p > 0.01 || p - said[FNR] > 0.01 { print; wrong = 1 }
-            END { exit wrong || NR == 0 }' ours theirs
-}
-colours() { # CROP RESIZE
-    rm -rf pictures run && "$top_builddir/tests/make_pictures" pictures &&
-        "$AMPTRAIN" -q -s run.device=cpu -s data.format=folder -s data.train=pictures -s model.arch=resnet20 \
-            -s augment.crop="$1" -s augment.val_resize="$2" -s augment.mean=0.4,0.5,0.6 -s train.batch=8 \
-            -s train.epochs=2 -s log.tensorboard=no -o run
-}
-if "$python" -c 'import PIL' 2>/dev/null; then
-    for size in '24 28' '24x36 30x38'; do
-        ok "a network for photographs of ${size% *}" colours "${size% *}" "${size#* }"
-        # shellcheck disable=SC2046 # names without spaces
-        ok "... gives the same predictions in amptrain(1)'s example program" \
-            classifies $(find pictures -name '*.png' | sort | head -n 20)
-    done
-else
-    skip "amptrain(1)'s program" "python has no PIL"
-fi
 models='resnet20/32 mobilenet_v2/48x80 deit3_small_patch16_224/16x48 swin_t/48x80'
 [ -z "${AMPTRAIN_TORTURE-}" ] ||
     models=$("$AMPTRAIN" models | sed -n -e '/^lenet5\|^vit_h_14/d' -e 's/^\([a-z][a-z0-9_]*\) .*/\1/p' |
