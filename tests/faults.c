@@ -180,8 +180,8 @@ HERE static bool strikes(enum kind kind)
     if (!fault.ready) return false;
     long number = atomic_fetch_add(&fault.calls[kind], 1) + 1;
     if (kind != fault.kind || number < fault.at || (number > fault.at && !fault.on)) return false;
-    if (fault.kill) call_kernel(SYS_kill, call_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0), SIGKILL, 0, 0, 0, 0);
     if (!atomic_flag_test_and_set(&fault.told)) tell("fault", false);
+    if (fault.kill) call_kernel(SYS_kill, call_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0), SIGKILL, 0, 0, 0, 0);
     return true;
 }
 

@@ -21,8 +21,8 @@ short() {
 }
 value() { "$AMPTRAIN" plan -c large.ini --json | tr , '\n' | sed -n "s/^{*\"$1\"://p"; }
 
-FAULT_COUNTS=$scratch/counts
-export FAULT_COUNTS
+FAULT_COUNTS=$scratch/counts FAULT_FIRED=$scratch/fired
+export FAULT_COUNTS FAULT_FIRED
 config=large.ini
 ok "without failures" short whole-large
 total=$(value total_bytes)
@@ -46,6 +46,7 @@ each_once() {
     while [ $((k += 1)) -le "$calls" ]; do
         status=0
         FAULT=device-memory:$k:ENOMEM short once || status=$?
+        [ -s fired ] || { echo "call $k of $calls was not made"; return 1; }
         ends once $status || { echo "call $k of $calls"; return 1; }
         [ $status != 0 ] || went_on=$((went_on + 1))
     done
@@ -62,6 +63,7 @@ for_good() {
     while [ $((k += stride)) -le "$calls" ]; do
         status=0
         FAULT=device-memory:$k:ENOMEM:on short good || status=$?
+        [ -s fired ] || { echo "call $k of $calls was not made"; return 1; }
         ends good $status || { echo "call $k of $calls"; return 1; }
     done
 }

@@ -11,12 +11,24 @@ ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0      # what a process holds that en
 export ASAN_OPTIONS
 
 long="-s run.max_steps=300 -s train.epochs=100"
+# counted RANK KIND FOLDER [OPTION...]: how many such calls a rank of two makes, in a run that nothing happens to,
+# as $calls.
+counted() {
+    rank=$1 kind=$2 folder=$3; shift 3
+    rm -rf "$folder"
+    FAULT_RANK=$rank FAULT_COUNTS=counts "$faulty" -q -c run.ini -o "$folder" -s parallel.gpus=2 \
+        -s train.accumulate=1 $long "$@" || return 1
+    calls=$(sed -n "s/^$kind //p" counts)
+}
 # struck RANK FAULT N FOLDER [OPTION...]: a run of N ranks, one of which a fault strikes.
 struck() {
     rank=$1 fault=$2 number=$3 folder=$4; shift 4
-    rm -rf "$folder"
-    FAULT_RANK=$rank FAULT=$fault timeout 60 "$faulty" -q -c run.ini -o "$folder" \
-        -s "parallel.gpus=$number" -s train.accumulate=1 $long "$@"
+    rm -rf "$folder" fired
+    struck_status=0
+    FAULT_RANK=$rank FAULT=$fault FAULT_FIRED=$scratch/fired timeout 60 "$faulty" -q -c run.ini -o "$folder" \
+        -s "parallel.gpus=$number" -s train.accumulate=1 $long "$@" || struck_status=$?
+    [ -s fired ] || { echo "$fault did not strike rank $rank, which ended with $struck_status" >&2; return 99; }
+    return $struck_status
 }
 said_once() { [ "$(grep -cF -e "$1" err)" = 1 ] || { cat err; echo "not said once: $1"; return 1; }; }
 goes_on() { # FOLDER N: to the end of the run to which nothing happened
@@ -60,8 +72,10 @@ records() {
 }
 ok "a full disk for metrics" records
 full_anywhere() {
+    counted 0 write full -s "checkpoint.every=20 steps" || return 1
+    most=$((calls * 2 / 3))     # how many there are differs from run to run
     for round in $(seq "$1"); do
-        struck 0 "write:$(($(od -An -t u2 -N 2 /dev/urandom) % 300 + 1)):ENOSPC:on" 2 full \
+        struck 0 "write:$(($(od -An -t u2 -N 2 /dev/urandom) % most + 1)):ENOSPC:on" 2 full \
             -s "checkpoint.every=20 steps" 2>err
         got=$?
         [ $got = 1 ] && [ "$(grep -c "cannot be written: No space left" err)" -ge 1 ] &&
@@ -73,8 +87,7 @@ ok "a disk that becomes full at any moment" full_anywhere "$(rounds 1 50)"
 
 # In the last eighth, after all that the beginning asks for: libraries that make code ask for half.
 no_memory() {
-    FAULT_COUNTS=counts struck 1 memory:1000000:ENOMEM 2 starved || return 1
-    calls=$(sed -n 's/^memory //p' counts)
+    counted 1 memory starved || return 1
     says 1 "rank 1: amptrain: out of host memory" struck 1 memory:$((calls * 7 / 8)):ENOMEM:on 2 starved \
         -s "checkpoint.every=20 steps" &&
         said_once "out of host memory" && said_once "rank 1 ended with exit code 1 in " &&
@@ -96,13 +109,14 @@ no_device_memory() {
 }
 ok "a device without memory gives exit code 4" no_device_memory
 
-# A rank that is stopped while it starts.
+# A rank that is stopped while it starts; it opens fewer files where there is no /sys.
 paused() {
     says 1 "rank 1 has made no progress for" struck 1 "$1:pause" 2 paused -s parallel.timeout=2 &&
         grep -q "while others wait for it, while it started$" err && said_once "others wait"
 }
 ok "a rank that is stopped before it opens its data is named" paused open:1
-ok "... or when it has opened some files" paused open:20
+paused_later() { counted 1 open paused -s run.max_steps=1 && paused "open:$((calls / 2 + 1))"; }
+ok "... or when it has opened some files" paused_later
 
 # Images that cannot be used.
 "$top_builddir/tests/make_pictures" pictures || exit 1
