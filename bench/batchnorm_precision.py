@@ -3,7 +3,7 @@
 
   batchnorm_precision.py [cpu]      on the GPU (cuDNN, then PyTorch's own kernels), or the CPU
 
-The data are those of tests/test_moments, drawn anew, and so are the columns: run that with
+The data are those of tests/kernels/test_moments, drawn anew, and so are the columns: run that with
 AMPTRAIN_DEVICE=cuda CMOCKA_MESSAGE_OUTPUT=TAP to lay them side by side.
 """
 import sys

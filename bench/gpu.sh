@@ -150,7 +150,7 @@ compare() { compare_task "$1" "" "$@"; }
 passed() { sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$1" | tail -n 1; }
 
 program() {
-    for path in "$tree/tests/$1" "$tree/$1"; do [ -x "$path" ] && { echo "$path"; return 0; }; done
+    for path in "$tree"/tests/*/"$1" "$tree/$1"; do [ -x "$path" ] && { echo "$path"; return 0; }; done
     return 1
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "format/weights_file.h"
-#include "tests/torch_case.h"
+#include "tests/support/torch_case.h"
 
 #define STORAGES 3
 #define STORAGE_BYTES 64

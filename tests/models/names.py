@@ -1,4 +1,4 @@
-"""Prints the rows of test_names_of_libraries in tests/test_weights.c: library, network, number of tensors, and
+"""Prints the rows of test_names_of_libraries in tests/checkpoint/test_weights.c: library, network, number of tensors, and
 CRC-32 of the sorted lines "NAME SHAPE" of the library's own state_dict; for transformers, of its file, without
 what only pretraining uses. Needs timm and transformers."""
 import tempfile

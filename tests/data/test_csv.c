@@ -1,0 +1,244 @@
+/* Tables of labels: what is read, and what each wrong one is refused with. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "data/formats/csv_table.h"
+#include "tests/support/caught.h"
+#include "tests/support/files.h"
+#include "tests/support/unit.h"
+
+#define TABLE "labels.csv"
+
+static void write_bytes(const char *bytes, size_t count)
+{
+    int file = open(TABLE, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(file >= 0 && write(file, bytes, count) == (ssize_t)count);
+    close(file);
+}
+
+static void write_table(const char *text) { write_bytes(text, strlen(text)); }
+
+static const struct wrong {
+    const char *text, *message;
+    enum target_kind kind;
+} wrong[] = {
+    {"\n\n", TABLE ": is empty", 0},
+    {" \r\n\t\r\n", TABLE ": is empty", 0},
+    {"path,label\n", TABLE ": has a header, but no images", 0},
+    {"a.png,cat\nb.png,dog\n",
+     TABLE ":1: no column of paths ('path', 'file' or 'image'); the header has 'a.png', 'cat'", 0},
+    {"label\ncat\n", TABLE ":1: no column of paths", 0},
+    {"path\na.png\n",
+     TABLE ":1: no column of labels ('label', 'labels', 'value', or columns of 0 and 1); the header has "
+     "'path'", 0},
+    {"path,group\na.png,1\n", TABLE ":1: no column of labels", 0},
+    {"path,label\na.png\n", TABLE ":2: 1 field, where the header has 2", 0},
+    {"path,label\na.png,cat\n\nb.png,dog,1\n", TABLE ":4: 3 fields, where the header has 2", 0},
+    {"path,label\na.png,cat,\n", TABLE ":2: 3 fields, where the header has 2", 0},
+    {"path,label\n,cat\n", TABLE ":2: column 'path' is empty", 0},
+    {"path,label\na.png,\n", TABLE ":2: column 'label' is empty", 0},
+    {"path,label\na.png,\"\"\n", TABLE ":2: column 'label' is empty", 0},
+    {"path,label\n\"a.png,cat\nb.png,dog\n", TABLE ":2: a quotation mark is not closed", 0},
+    {"path,label\na.png,\"cat\"s\n", TABLE ":2: there is more behind a closing quotation mark", 0},
+    {"path,label\na.png,c\"at\n", TABLE ":2: a quotation mark inside a field without quotation marks", 0},
+    {"path,label\r\na.png,c\rat\r\n", TABLE ":2: there is a CR inside the line", 0},
+    {"path,label\ra.png,cat\r", TABLE ": its lines end in CR alone; save it with LF or CR LF", 0},
+    {"path,label\na.png,cat\nb.png,dog\na.png,cat\n", TABLE ":4: 'a.png' is already in line 2", 0},
+    {"path,label\n\n\"a.png\",cat\n b.png , dog\nc.png,\"do\ng\"\nb.png,cat\n",
+     TABLE ":7: 'b.png' is already in line 4", 0},
+    {"path,label,age\na.png,cat,3\n",
+     TABLE ":1: unknown column 'age'; beside 'label', 'labels' or 'value' there can be 'group' alone", 0},
+    {"path,label,gruop\na.png,cat,3\n", TABLE ":1: unknown column 'gruop'; did you mean 'group'?", 0},
+    {"pth,label\na.png,cat\n", TABLE ":1: no column of paths", 0},
+    {"path,label,label\na.png,cat,cat\n", TABLE ":1: two columns are named 'label'", 0},
+    {"path,label,\na.png,cat,1\n", TABLE ":1: column 3 has no name", 0},
+    {"path,file,label\na.png,a.png,cat\n", TABLE ":1: two columns of paths: 'path' and 'file'", 0},
+    {"path,label,class\na.png,cat,cat\n", TABLE ":1: two columns of labels: 'label' and 'class'", 0},
+    {"path,label,value\na.png,cat,1\n",
+     TABLE ":1: more than one of the columns 'label', 'labels' and 'value'", 0},
+    {"path,label,labels\na.png,cat,cat\n", TABLE ":1: more than one of the columns", 0},
+    {"path,cat,dog\na.png,1,0\nb.png,1,yes\n",
+     TABLE ":3: column 'dog': 'yes' is neither 0 nor 1, as labels in columns of their own are", 0},
+    {"path,cat,dog\na.png,1,\n", TABLE ":2: column 'dog': '' is neither 0 nor 1", 0},
+    {"path,cat,dog\na.png,-1,1\n", TABLE ":2: column 'cat': '-1' is neither 0 nor 1", 0},
+    {"path,cat,dog\na.png,10,1\n", TABLE ":2: column 'cat': '10' is neither 0 nor 1", 0},
+    {"path,value\na.png,x\n", TABLE ":2: column 'value': ", 0},
+    {"path,value\na.png,\n", TABLE ":2: column 'value': ", 0},
+    {"path,value\na.png,nan\n", TABLE ":2: column 'value': ", 0},
+    {"path,value\na.png,1e39\n", TABLE ":2: column 'value': ", 0},
+    {"path,value\na.png,\"1,5\"\n", TABLE ":2: column 'value': ", 0},
+    {"path,labels\na.png,cat;;dog\n", TABLE ":2: column 'labels': a label is empty", 0},
+    {"path,labels\na.png,cat;\n", TABLE ":2: column 'labels': a label is empty", 0},
+    {"path,labels\na.png,\nb.png,\n", TABLE ": no image has a label", 0},
+    {"path,label\nhttp://x.org/a.png,cat\n",
+     TABLE ":2: 'http://x.org/a.png' is an address; images are read from files", 0},
+    {"path,label\na.png,cat\n", TABLE ":1: no column 'value' for data.task = regress", TARGET_NUMBER},
+    {"path,value\na.png,1\n", TABLE ":1: a column 'value' is for data.task = regress", TARGET_CLASS},
+    {"path,value\na.png,1\n", TABLE ":1: a column 'value' is for data.task = regress", TARGET_LABELS},
+    {"path,labels\na.png,cat\nb.png,cat;dog\n",
+     TABLE ":3: the image has 2 labels, not one, as data.task = classify needs", TARGET_CLASS},
+    {"path,cat,dog\na.png,1,0\nb.png,0,0\n", TABLE ":3: the image has 0 labels, not one", TARGET_CLASS},
+};
+
+static void expect_refused(const char *message, enum target_kind kind)
+{
+    struct csv_table table;
+    struct caught caught;
+    caught_begin(&caught);
+    enum status status = csv_table_read(TABLE, kind, &table);
+    caught_end(&caught);
+    bool said = caught_has(&caught, message);
+    int errors = caught.errors;
+    text_free(&caught.words);
+    if (status == OK) csv_table_free(&table);
+    assert_int_equal(status, BAD_DATA);
+    assert_true(said && errors == 1);
+}
+
+static void wrong_tables_are_refused_with_their_line(void **state)
+{
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_table(wrong[i].text);
+        expect_refused(wrong[i].message, wrong[i].kind);
+    }
+}
+
+static void wrong_files_are_refused(void **state)
+{
+    unlink(TABLE);
+    expect_refused(TABLE ": No such file or directory", TARGET_ANY);
+    write_table("");
+    expect_refused(TABLE ": is empty", TARGET_ANY);
+    write_bytes("path,label\na.png,c\0t\n", 21);
+    expect_refused(TABLE ":2: it has a byte of value 0, so it is no text", TARGET_ANY);
+    write_bytes("path,label\na.png,\"c\0t\"\n", 23);
+    expect_refused(TABLE ":2: it has a byte of value 0, so it is no text", TARGET_ANY);
+    write_bytes("\xff\xfep\0a\0t\0h\0", 10);
+    expect_refused(TABLE ": is UTF-16; save it as UTF-8", TARGET_ANY);
+    unlink(TABLE);
+    assert_int_equal(mkdir(TABLE, 0700), 0);
+    expect_refused(TABLE ": is a folder; name the table in it", TARGET_ANY);
+    assert_int_equal(rmdir(TABLE), 0);
+}
+
+static struct csv_table read_table(const char *text, enum target_kind kind)
+{
+    struct csv_table table;
+    write_table(text);
+    assert_int_equal(csv_table_read(TABLE, kind, &table), OK);
+    return table;
+}
+
+/* "a.png=0 b.png=1,2": every image with its labels. */
+static void expect_table(const char *text, enum target_kind kind, const char *want)
+{
+    struct csv_table table = read_table(text, kind);
+    struct text got = {0};
+    for (int i = 0; i < table.classes; i++) text_add(&got, "%s%s", i ? "," : "", table.names[i]);
+    for (int64_t i = 0; i < table.count; i++) {
+        text_add(&got, " %s=", table.paths[i]);
+        if (table.kind == TARGET_NUMBER) {
+            text_add(&got, "%g", (double)table.numbers[i]);
+            continue;
+        }
+        int64_t begin = table.begins ? table.begins[i] : i, end = table.begins ? table.begins[i + 1] : i + 1;
+        for (int64_t k = begin; k < end; k++) text_add(&got, "%s%d", k > begin ? "," : "", table.labels[k]);
+    }
+    csv_table_free(&table);
+    if (strcmp(got.data, want) != 0) fail_msg("%s\nis\n%s\nnot\n%s", text, got.data, want);
+    text_free(&got);
+}
+
+static void labels_are_classes_in_bytewise_order(void **state)
+{
+    expect_table("path,label\nb.png,dog\na.png,cat\nc.png,dog\n", TARGET_ANY,
+                 "cat,dog b.png=1 a.png=0 c.png=1");
+    expect_table("image,class\nb.png,10\na.png,9\n", TARGET_CLASS, "10,9 b.png=0 a.png=1");
+    expect_table("Label,File\ncat,a.png", TARGET_ANY, "cat a.png=0");
+    expect_table("path,label\nb.png,dog\na.png,cat\n", TARGET_LABELS, "cat,dog b.png=1 a.png=0");
+}
+
+static void any_usual_way_of_writing_is_read(void **state)
+{
+    expect_table("\xef\xbb\xbfpath,label\r\na.png,cat\r\n", TARGET_ANY, "cat a.png=0");
+    expect_table("path\tlabel\na b.png\tcat, or dog\n", TARGET_ANY, "cat, or dog a b.png=0");
+    expect_table("path;label\na.png;cat\n", TARGET_ANY, "cat a.png=0");
+    expect_table("path , label \n  a.png ,  cat\t\n\n\n", TARGET_ANY, "cat a.png=0");
+    expect_table("\"path\",\"label\"\n\"a, \"\"b\"\".png\" , \"c\nat\"\n", TARGET_ANY,
+                 "c\nat a, \"b\".png=0");
+    expect_table("path,label\n/x/a.png,cat\n../b.png,cat", TARGET_ANY, "cat /x/a.png=0 ../b.png=0");
+}
+
+static void sets_and_columns_are_labels(void **state)
+{
+    expect_table("path,labels\na.png,dog; cat\nb.png,\nc.png,cat;cat\n", TARGET_ANY,
+                 "cat,dog a.png=1,0 b.png= c.png=0");
+    expect_table("path\tzebra\tape\na.png\t1\t0\nb.png\t1\t1\nc.png\t0\t0\n", TARGET_ANY,
+                 "zebra,ape a.png=0 b.png=0,1 c.png=");
+    expect_table("path,zebra,ape\na.png,1,0\nb.png,0,1\n", TARGET_CLASS, "zebra,ape a.png=0 b.png=1");
+    expect_table("path,labels\na.png,dog\nb.png,cat\n", TARGET_CLASS, "cat,dog a.png=1 b.png=0");
+}
+
+static void values_are_numbers(void **state)
+{
+    expect_table("path,value\na.png,-1.5\nb.png, 2e3 \n", TARGET_ANY, "value a.png=-1.5 b.png=2000");
+    expect_table("path,target\na.png,0\n", TARGET_NUMBER, "target a.png=0");
+}
+
+static void groups_are_told_apart(void **state)
+{
+    struct csv_table table = read_table("path,label,group\na,x,p1\nb,x,p2\nc,x,p1\nd,x,\n", TARGET_ANY);
+    assert_true(table.groups[0] == table.groups[2] && table.groups[0] != table.groups[1]);
+    assert_true(table.groups[0] && table.groups[1] && table.groups[3] == 0);
+    csv_table_free(&table);
+}
+
+/* More than what the arrays begin with, and lines that are wrong far behind. */
+static void long_tables_are_read(void **state)
+{
+    enum { ROWS = 60000 };
+    struct text text = {0};
+    text_add(&text, "path,label\n");
+    for (int i = 0; i < ROWS; i++) text_add(&text, "images/%d.png,class %d\n", i, i % 1000);
+    struct csv_table table = read_table(text.data, TARGET_ANY);
+    assert_true(table.count == ROWS && table.classes == 1000);
+    assert_string_equal(table.paths[ROWS - 1], "images/59999.png");
+    assert_string_equal(table.names[table.labels[ROWS - 1]], "class 999");
+    csv_table_free(&table);
+    text_add(&text, "images/7.png,class 7\n");
+    write_table(text.data);
+    expect_refused(TABLE ":60002: 'images/7.png' is already in line 9", TARGET_ANY);
+    text_free(&text);
+}
+
+static int enter(void **state)
+{
+    *state = case_folder();
+    return chdir(*state);
+}
+
+static int leave(void **state)
+{
+    int left = chdir("/");
+    case_remove(*state);
+    return left;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_tables_are_refused_with_their_line),
+        cmocka_unit_test(wrong_files_are_refused),
+        cmocka_unit_test(labels_are_classes_in_bytewise_order),
+        cmocka_unit_test(any_usual_way_of_writing_is_read),
+        cmocka_unit_test(sets_and_columns_are_labels),
+        cmocka_unit_test(values_are_numbers),
+        cmocka_unit_test(groups_are_told_apart),
+        cmocka_unit_test(long_tables_are_read),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}

@@ -1,0 +1,56 @@
+#!/bin/sh
+# onnxruntime computes from an exported network what evaluation does. Under `make torture` of every network
+# that comes with the program.
+. "$top_srcdir/tests/support/tap.sh"
+
+python=${PYTHON:-python3}
+logits() { "$python" "$top_srcdir/tests/graph/onnx_logits.py" "$@"; }
+cd "$scratch" || exit 1
+
+# trained SIZE -s ...: a network after two steps, in `run`, and its logits.
+trained() {
+    side=$1; shift
+    rm -rf run
+    [ -d "noise$side" ] || logits pictures "noise$side" "$side" 3 || return 1
+    "$AMPTRAIN" -q -s run.device=cpu -s data.format=folder -s data.train="noise$side" -s \
+        data.val="noise$side" \
+        -s train.batch=6 -s augment.crop="$side" -s augment.val_resize="$side" -s augment.mean=0.4,0.5,0.6 \
+        -s augment.std=0.2,0.25,0.3 -s optimizer.lr=0.01 -s run.max_steps=2 -s log.tensorboard=no "$@" -o \
+            run &&
+        "$AMPTRAIN" eval -q --weights run --logits run.npy
+}
+
+# agrees TOLERANCE OPTION...: exported with these options, onnxruntime gets the same but for TOLERANCE of the
+# largest.
+agrees() {
+    tolerance=$1; shift
+    "$AMPTRAIN" export -q --weights run "$@" -o net.onnx &&
+        logits compare net.onnx run.npy "noise$side.npy" "$tolerance"
+}
+
+if ! "$python" -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
+    skip "logits of exported networks" "python has no onnxruntime"
+    echo "1..$cases"
+    exit 0
+fi
+ok "a network with every op" trained 35 -s model.file="$top_srcdir/tests/graph/onnx_every.ini"
+ok "... has the same logits" agrees 1e-4
+ok "... with unfolded batch norm" agrees 1e-4 --keep-batchnorm
+ok "... and with softmax the same probabilities" agrees 1e-4 --softmax
+ok "... approximately in fp16" agrees 1e-2 --dtype fp16
+ok "... of bytes" agrees 1e-4 --preprocess
+ok "... also in fp16" agrees 1e-2 --preprocess --dtype fp16
+gray=28
+ok "a network for gray images" logits pictures noise$gray $gray 1
+ok "... trained" trained $gray -s model.arch=lenet5 -s augment.mean=0.4 -s augment.std=0.2
+ok "... has the same logits" agrees 1e-4
+
+models='resnet20/32 mobilenet_v2/48x80 deit3_small_patch16_224/16x48 swin_t/48x80'
+[ -z "${AMPTRAIN_TORTURE-}" ] ||
+    models=$("$AMPTRAIN" models | sed -n -e '/^lenet5\|^vit_h_14/d' -e 's/^\([a-z][a-z0-9_]*\) .*/\1/p' |
+        sed -e 's,.*_cifar$\|^resnet\(20\|32\|44\|56\)$,&/32,' -e '/\//!s,$,/224,')
+for model in $models; do
+    ok "${model%/*}" trained "${model#*/}" -s model.arch="${model%/*}"
+    ok "... has the same logits" agrees 1e-4
+done
+echo "1..$cases"

@@ -1,0 +1,11 @@
+check_PROGRAMS += tests/ranks/test_launcher
+dist_check_SCRIPTS += tests/ranks/test_gpus.sh tests/ranks/test_gpus_faults.sh \
+	tests/ranks/test_ranks_stages.sh tests/ranks/test_ranks_train.sh tests/ranks/test_ranks_faults.sh \
+	tests/ranks/test_ranks_torture.sh tests/ranks/test_ranks_mpi.sh
+noinst_PROGRAMS += tests/ranks/mpi_messages
+
+tests_ranks_test_launcher_SOURCES = tests/ranks/test_launcher.c
+tests_ranks_test_launcher_LDADD = libcmd.a libcomm.a libbase.a -lcmocka
+
+tests_ranks_mpi_messages_SOURCES = tests/ranks/mpi_messages.c
+tests_ranks_mpi_messages_LDADD = libcomm.a libbase.a

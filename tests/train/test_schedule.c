@@ -1,0 +1,116 @@
+/* Schedules against what torch's give for the same numbers. */
+#include <math.h>
+
+#include "session/schedule.h"
+#include "tests/support/unit.h"
+
+static struct schedule schedule(const char *name, double lr, int64_t total)
+{
+    return (struct schedule){
+        .row = schedule_find(name), .lr = lr, .momentum = 0.9, .total = total, .gamma = 0.1, .power = 1,
+        .pct_start = 0.3, .div = 25, .final_div = 1e4,
+    };
+}
+
+static void follows(const struct schedule *schedule, const double *wanted, int count)
+{
+    for (int i = 0; i < count; i++) {
+        double lr = schedule_at(schedule, i).lr;
+        if (fabs(lr - wanted[i]) > 1e-12) fail_msg("update %d: %.17g, not %.17g", i, lr, wanted[i]);
+    }
+}
+
+static void constant(void **state)
+{
+    struct schedule constant = schedule("constant", 0.25, 4);
+    follows(&constant, (double[]){0.25, 0.25, 0.25, 0.25, 0.25}, 5);
+    assert_true(schedule_at(&constant, 2).momentum == 0.9);
+}
+
+/* MultiStepLR(milestones=[2, 5], gamma=0.1). */
+static void step(void **state)
+{
+    struct schedule step = schedule("step", 1, 8);
+    step.milestones = (struct field_reals){.count = 2, .value = {2, 5}};
+    follows(&step, (double[]){1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01}, 8);
+}
+
+/* CosineAnnealingLR(T_max=8, eta_min=0.001), by torch's recursion. */
+static void cosine(void **state)
+{
+    struct schedule cosine = schedule("cosine", 0.1, 8);
+    cosine.min_lr = 0.001;
+    follows(&cosine,
+            (double[]){0.1, 0.0962320368593087, 0.0855017856687341, 0.06944282990207196, 0.0505,
+                       0.03155717009792806, 0.0154982143312659, 0.004767963140691306, 0.001, 0.001},
+            10);
+}
+
+/* PolynomialLR(total_iters=5, power=0.9). */
+static void poly(void **state)
+{
+    struct schedule poly = schedule("poly", 1, 5);
+    poly.power = 0.9;
+    follows(&poly, (double[]){1, 0.8180521460508584, 0.6314458674893553, 0.438383290554087,
+                              0.23492378861760377, 0, 0}, 7);
+}
+
+/* OneCycleLR(max_lr=0.1, total_steps=10). */
+static void onecycle(void **state)
+{
+    static const double momentum[] = {
+        0.95, 0.9, 0.85, 0.854951556604879, 0.8688255099070633, 0.8888739533021842, 0.9111260466978157,
+        0.9311744900929366, 0.945048443395121, 0.95,
+    };
+    struct schedule onecycle = schedule("onecycle", 0.1, 10);
+    follows(&onecycle, (double[]){0.004, 0.052, 0.1, 0.09504846320134738, 0.0811745653949763,
+                                  0.06112620219362893, 0.03887419780637107, 0.0188258346050237,
+                                  0.004951936798652629, 4e-7, 4e-7}, 11);
+    for (int i = 0; i < 10; i++) assert_true(fabs(schedule_at(&onecycle, i).momentum - momentum[i]) < 1e-12);
+}
+
+static void onecycle_of_few(void **state)
+{
+    for (int64_t total = 1; total < 6; total++) {
+        struct schedule onecycle = schedule("onecycle", 0.1, total);
+        for (int64_t i = 0; i < total + 2; i++) {
+            double lr = schedule_at(&onecycle, i).lr;
+            assert_true(lr > 0 && lr <= 0.1);
+        }
+    }
+}
+
+/* A line up to the base, then the cosine over what is left. */
+static void warmup(void **state)
+{
+    struct schedule warm = schedule("cosine", 0.8, 8);
+    warm.warmup = 4;
+    follows(&warm, (double[]){0.2, 0.4, 0.6, 0.8, 0.8, 0.6828427124746190, 0.4, 0.1171572875253810, 0}, 9);
+    warm.warmup_start = 0.5;
+    follows(&warm, (double[]){0.5, 0.6, 0.7, 0.8, 0.8, 0.6828427124746190}, 6);
+}
+
+/* Milestones count from the beginning of the run, not from the end of warm-up. */
+static void warmup_and_steps(void **state)
+{
+    struct schedule warm = schedule("step", 1, 8);
+    warm.warmup = 2;
+    warm.milestones = (struct field_reals){.count = 1, .value = {4}};
+    follows(&warm, (double[]){0.5, 1, 1, 1, 0.1, 0.1}, 6);
+}
+
+static void names(void **state)
+{
+    assert_null(schedule_find("cosinus"));
+    assert_non_null(schedule_find("poly"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(constant), cmocka_unit_test(step),     cmocka_unit_test(cosine),
+        cmocka_unit_test(poly),     cmocka_unit_test(onecycle), cmocka_unit_test(onecycle_of_few),
+        cmocka_unit_test(warmup),   cmocka_unit_test(warmup_and_steps), cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
