@@ -9,7 +9,8 @@ TORTURE += tests/runs/test_repeat.sh tests/exec/test_inject
 TORTURE += tests/fuzz/test_fuzz.sh
 TORTURE += tests/graph/test_onnx_logits.sh tests/graph/test_python_peers.sh tests/graph/test_pretrained.sh \
 	tests/checkpoint/test_identify
-TORTURE += tests/checkpoint/test_checkpoint tests/compile/test_compile
+TORTURE += tests/checkpoint/test_checkpoint tests/compile/test_compile \
+	tests/compile/test_pass_text
 TORTURE += tests/runs/test_faults.sh
 TORTURE += tests/runs/test_endurance.sh
 TORTURE += tests/data/test_loader tests/data/test_listing tests/kernels/test_images

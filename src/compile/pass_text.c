@@ -140,7 +140,6 @@ static enum status verify(const char *file, const char *when, const struct progr
     return status == OK ? OK : fail(USAGE, "%s: the program %s is invalid", file, when);
 }
 
-/* The first two passes of the table, fuse and lower, take a network alone. */
 static enum status run(const char *file, const char *name, const struct pass_input *input,
                        struct program *program)
 {
@@ -152,8 +151,9 @@ static enum status run(const char *file, const char *name, const struct pass_inp
     if (i == count) return fail(USAGE, "no such pass: %s", name);
     if (passes[i].condition && !passes[i].condition(input))
         return fail(USAGE, "%s: the pass %s does not run with these options", file, name);
-    if (i < 2 && program->count > 0) return fail(USAGE, "%s: the program has instructions", file);
-    if (i >= 2 && program->count == 0) return fail(USAGE, "%s: the program has no instructions", file);
+    struct reason reason;
+    if (!pass_is_next(i, input, program, &reason))
+        return fail(USAGE, "%s: the program %s", file, reason.text);
     return pass_run(&passes[i], name, input, program);
 }
 

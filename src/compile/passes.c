@@ -63,6 +63,109 @@ REWRITE(offload, offload(program, &input->choice->offload, &(struct offload_fore
 PASS(streams, streams_within(program, input->choice->streams, input->options->stream_division,
                              input->choice->stream_limit))
 
+static struct traces lower_traces(const struct program *program)
+{
+    return (struct traces){program->count > 0, program->count == 0};
+}
+
+static struct traces saved_traces(const struct program *program)
+{
+    struct traces traces = {0};
+    for (int i = 0; i < program->count; i++) {
+        struct op_saved saved[OP_MAX_SAVED];
+        int count = lower_saves(program, i, saved);
+        bool has = count > 0 && operand(&program->instructions[i], OPERAND_SAVED, count - 1) >= 0;
+        traces.done += has;
+        traces.left += count > 0 && !has;
+    }
+    return traces;
+}
+
+static struct traces differentiate_traces(const struct program *program)
+{
+    struct traces traces = {0, 1};
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        traces.done += at->phase != PHASE_FORWARD;
+        if (at->kind == INSTRUCTION_UPDATE) traces.left = 0;
+    }
+    return traces;
+}
+
+/* Instructions of one op. */
+static int count_op(const struct program *program, const char *name)
+{
+    int count = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct op *op = program->instructions[i].op;
+        count += op && strcmp(op->name, name) == 0;
+    }
+    return count;
+}
+
+static struct traces running_statistics_traces(const struct program *program)
+{
+    struct traces traces = {count_op(program, "moments"), 0};
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        traces.left += instruction_is_op_update(at) && at->micro_batch < program->micro_batches - 1;
+    }
+    return traces;
+}
+
+static struct traces cut_traces(const struct program *program)
+{
+    return (struct traces){program->stages > 1, program->stages == 1};
+}
+
+static struct traces sync_statistics_traces(const struct program *program)
+{
+    return (struct traces){count_op(program, "rank_moments"), 0};
+}
+
+static struct traces buckets_traces(const struct program *program)
+{
+    return (struct traces){program->flags_sum >= 0, program->flags_sum < 0};
+}
+
+static struct traces rank_statistics_traces(const struct program *program)
+{
+    struct traces traces = {0};
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        FOR_OPERANDS(o, at)
+            traces.done += instruction_is_op_update(at) && o->role == OPERAND_SAVED &&
+                           program->values[o->value].home == HOME_PART;
+    }
+    return traces;
+}
+
+static struct traces stage_norm_traces(const struct program *program)
+{
+    struct traces traces = {0};
+    for (int i = 0; i < program->count; i++)
+        traces.done += program->instructions[i].kind == INSTRUCTION_MEASURE;
+    return traces;
+}
+
+static struct traces recompute_traces(const struct program *program)
+{
+    struct traces traces = {0};
+    for (int i = 0; i < program->count; i++)
+        traces.done += program->instructions[i].op && program->instructions[i].phase == PHASE_RECOMPUTE;
+    return traces;
+}
+
+static struct traces offload_traces(const struct program *program)
+{
+    return (struct traces){program->host_bytes > 0, 0};
+}
+
+static struct traces streams_traces(const struct program *program)
+{
+    return (struct traces){program->streams > 1, 0};
+}
+
 static bool is_training(const struct pass_input *input)
 {
     return input->options->lower.training;
@@ -120,7 +223,7 @@ static bool has_streams(const struct pass_input *input)
 
 #define FIRST_OF_MEMORY "recompute"
 
-/* The third and fourth member of a row. */
+/* The fourth and fifth member of a row. */
 #define ALWAYS NULL, "always"
 #define TRAINING is_training, "training"
 #define FOLDING has_fold, "GPU training, not in fp32"
@@ -138,50 +241,53 @@ static bool has_streams(const struct pass_input *input)
  * or would hide from them what they look for. Stages and ranks have what the passes before `cut` and
  * `buckets` made of the whole step, so what must not depend on their number comes before these. */
 static const struct pass passes[] = {
-    {"fuse", run_fuse, ALWAYS, "", "what the network computes; its parameters"},
-    {"lower", run_lower, ALWAYS, "fuse",
+    {"fuse", run_fuse, NULL, ALWAYS, "", "what the network computes; its parameters"},
+    {"lower", run_lower, lower_traces, ALWAYS, "fuse",
      "one forward call for each node, in the graph's order, a teacher's first, for each micro-batch"},
-    {"autocast", run_autocast, ALWAYS, "lower",
+    {"autocast", run_autocast, NULL, ALWAYS, "lower",
      "what is computed; every op gets its inputs in the type of its class"},
-    {"fold", RULES, FOLDING, "autocast", "what is computed, but for rounding; every op that is not folded"},
-    {"fold_maxpool", RULES, FOLDING, "fold", "what is computed, but for rounding; all other ops"},
-    {"saved", run_saved, ALWAYS, "autocast fold fold_maxpool",
+    {"fold", RULES, NULL, FOLDING, "autocast",
+     "what is computed, but for rounding; every op that is not folded"},
+    {"fold_maxpool", RULES, NULL, FOLDING, "fold", "what is computed, but for rounding; all other ops"},
+    {"saved", run_saved, saved_traces, ALWAYS, "autocast fold fold_maxpool",
      "instructions; what backward reads besides outputs becomes values"},
-    {"differentiate", run_differentiate, TRAINING, "saved", "forward, as it stands in each micro-batch"},
-    {"running_statistics", run_running_statistics, MICRO_BATCHES, "differentiate",
+    {"differentiate", run_differentiate, differentiate_traces, TRAINING, "saved",
+     "forward, as it stands in each micro-batch"},
+    {"running_statistics", run_running_statistics, running_statistics_traces, MICRO_BATCHES, "differentiate",
      "all but the updates of running statistics, which become one a step"},
-    {"fuse_gradient_sums", RULES, ALWAYS, "differentiate",
+    {"fuse_gradient_sums", RULES, NULL, ALWAYS, "differentiate",
      "the order of sums, which only move into adjacent ops"},
-    {"relu_mask", RULES, ALWAYS, "differentiate", "every bit"},
-    {"merge_gradients", run_merge_gradients, TRAINING, "fuse_gradient_sums",
+    {"relu_mask", RULES, NULL, ALWAYS, "differentiate", "every bit"},
+    {"merge_gradients", run_merge_gradients, NULL, TRAINING, "fuse_gradient_sums",
      "what is computed, but for rounding; sums only move into the op before them"},
-    {"cut", run_cut, STAGES, "running_statistics fuse_gradient_sums relu_mask merge_gradients",
+    {"cut", run_cut, cut_traces, STAGES, "running_statistics fuse_gradient_sums relu_mask merge_gradients",
      "the stage's instructions, in the order of the schedule; what crosses is sent and received"},
-    {"sync_statistics", run_sync_statistics, SYNC_BN, "fuse_gradient_sums relu_mask",
+    {"sync_statistics", run_sync_statistics, sync_statistics_traces, SYNC_BN, "fuse_gradient_sums relu_mask",
      "all but batch norm, which normalises the micro-batches of all ranks together"},
-    {"buckets", run_buckets, RANKS, "cut",
+    {"buckets", run_buckets, buckets_traces, RANKS, "cut",
      "every instruction; gradients lie in buckets, which ranks exchange and add up"},
-    {"rank_statistics", run_rank_statistics, NO_SYNC_BN, "running_statistics cut",
+    {"rank_statistics", run_rank_statistics, rank_statistics_traces, NO_SYNC_BN, "running_statistics cut",
      "all but the updates of running statistics, which know the moments of all ranks"},
-    {"stage_norm", run_stage_norm, STAGES, "cut buckets",
+    {"stage_norm", run_stage_norm, stage_norm_traces, STAGES, "cut buckets",
      "every instruction; the update knows the squares of the gradients of all stages"},
-    {"join_gradients", RULES, TRAINING, "fuse_gradient_sums relu_mask sync_statistics",
+    {"join_gradients", RULES, NULL, TRAINING, "fuse_gradient_sums relu_mask sync_statistics",
      "what is computed, but for rounding; sums only move into the op before them"},
-    {"gradient_products", RULES, TRAINING, "fuse_gradient_sums join_gradients sync_statistics",
+    {"gradient_products", RULES, NULL, TRAINING, "fuse_gradient_sums join_gradients sync_statistics",
      "what is computed, but for rounding; every value that there was"},
-    {"concat_gradients", RULES, TRAINING, "fuse_gradient_sums join_gradients gradient_products",
+    {"concat_gradients", RULES, NULL, TRAINING, "fuse_gradient_sums join_gradients gradient_products",
      "every bit; sums only move into the op before them"},
-    {"fuse_relu", RULES, ALWAYS, "fuse_gradient_sums", "every bit; backward, and all other ops"},
-    {"add_residual", RULES, ALWAYS, "differentiate",
+    {"fuse_relu", RULES, NULL, ALWAYS, "fuse_gradient_sums", "every bit; backward, and all other ops"},
+    {"add_residual", RULES, NULL, ALWAYS, "differentiate",
      "what is computed, but for rounding; backward, and all other ops"},
-    {"bias_gradients", RULES, TRAINING, "merge_gradients buckets",
+    {"bias_gradients", RULES, NULL, TRAINING, "merge_gradients buckets",
      "the numbers that a bias's gradient is the sum of; all other gradients"},
-    {FIRST_OF_MEMORY, run_recompute, MODES,
+    {FIRST_OF_MEMORY, run_recompute, recompute_traces, MODES,
      "join_gradients gradient_products concat_gradients fuse_relu add_residual bias_gradients",
      "every bit; forward's own instructions"},
-    {"fuse_recompute", run_fuse_recompute, MODES, "recompute", "every bit; the limit of live bytes"},
-    {"offload", run_offload, OFFLOADING, "fuse_recompute", "every bit; the order of computation"},
-    {"streams", run_streams, STREAMS, "fuse_recompute offload",
+    {"fuse_recompute", run_fuse_recompute, NULL, MODES, "recompute", "every bit; the limit of live bytes"},
+    {"offload", run_offload, offload_traces, OFFLOADING, "fuse_recompute",
+     "every bit; the order of computation"},
+    {"streams", run_streams, streams_traces, STREAMS, "fuse_recompute offload",
      "every bit; each read waits for its write, whatever the stream"},
 };
 enum { PASS_COUNT = sizeof passes / sizeof *passes };
@@ -199,6 +305,41 @@ enum status pass_run(const struct pass *pass, const char *name, const struct pas
     if (pass->run) return pass->run(input, program);
     rules_apply(program, name, &(struct rule_options){&options->kernel_plans, options->lower.fold_least});
     return OK;
+}
+
+static bool is_named(const struct pass *pass, const char *names)
+{
+    size_t length = strlen(pass->name);
+    for (const char *at = names; (at = strstr(at, pass->name)); at += length)
+        if ((at == names || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
+    return false;
+}
+
+/* Whether a pass comes after another one, directly or after what does. */
+static bool comes_after(int number, int other)
+{
+    for (int i = other; i < number; i++)
+        if (is_named(&passes[i], passes[number].after) && (i == other || comes_after(i, other))) return true;
+    return false;
+}
+
+bool pass_is_next(int number, const struct pass_input *input, const struct program *program,
+                  struct reason *reason)
+{
+    const char *name = passes[number].name;
+    for (int i = 0; i < PASS_COUNT && passes[number].run != RULES; i++) {
+        const struct pass *other = &passes[i];
+        if (!other->traces || (other->condition && !other->condition(input))) continue;
+        struct traces traces = other->traces(program);
+        if (traces.done > 0 && i == number)
+            return because(reason, "has gone through the pass %s already", name);
+        if (traces.done > 0 && i > number && comes_after(i, number))
+            return because(reason, "has gone through the pass %s, which comes after %s", other->name, name);
+        if (traces.left > 0 && i < number && comes_after(number, i))
+            return because(reason, "has not gone through the pass %s, which %s comes after", other->name,
+                           name);
+    }
+    return true;
 }
 
 static int number_of(const char *name)

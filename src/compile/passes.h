@@ -47,6 +47,13 @@ struct memory_choice {
     int64_t stream_limit;        /* of streams_within; 0: none */
 };
 
+/* How many instructions show that a program went through a pass, and how many that it did not: where it had
+ * nothing to do, both are 0. */
+struct traces {
+    int done, left;
+};
+typedef struct traces pass_traces(const struct program *program);
+
 /* A pass, and the condition under which it runs; NULL: always. */
 struct pass_input {
     const struct graph *graph;
@@ -56,6 +63,7 @@ struct pass_input {
 struct pass {
     const char *name;
     enum status (*run)(const struct pass_input *input, struct program *program);   /* or RULES */
+    pass_traces *traces;     /* NULL: it leaves none that are sure */
     bool (*condition)(const struct pass_input *input);
     const char *when;        /* the condition, in words */
     const char *after;       /* passes that it comes after, separated by spaces */
@@ -67,6 +75,12 @@ struct pass {
 /* Runs a pass, or one of its rules, without asking for the condition. */
 enum status pass_run(const struct pass *pass, const char *name, const struct pass_input *input,
                      struct program *program);
+
+/* Whether the program went through what pass `number` comes after, and through none that comes after it:
+ * what compile() gives, and a program in text may not. The reason names the other pass. Rules can be tried on
+ * any program. */
+bool pass_is_next(int number, const struct pass_input *input, const struct program *program,
+                  struct reason *reason);
 
 /* The table, in order. */
 const struct pass *passes_table(int *count);

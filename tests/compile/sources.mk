@@ -2,7 +2,8 @@ check_PROGRAMS += tests/compile/test_plan tests/compile/test_program tests/compi
 	tests/compile/test_streams tests/compile/test_micro_batches tests/compile/test_ranks \
 	tests/compile/test_compile tests/compile/test_plans tests/compile/test_fuse_gradient_sums \
 	tests/compile/test_dump tests/compile/test_simulate tests/compile/test_partition \
-	tests/compile/test_verify_ranks tests/compile/test_fold tests/compile/test_relu_mask
+	tests/compile/test_verify_ranks tests/compile/test_fold tests/compile/test_relu_mask \
+	tests/compile/test_pass_text
 EXTRA_DIST += tests/compile/mutate.sh
 
 tests_compile_test_plan_SOURCES = tests/compile/test_plan.c
@@ -34,6 +35,10 @@ tests_compile_test_fuse_gradient_sums_LDADD = $(GRAPH_LIBS) -lcmocka
 
 tests_compile_test_dump_SOURCES = tests/compile/test_dump.c
 tests_compile_test_dump_LDADD = $(GRAPH_LIBS) -lcmocka
+
+tests_compile_test_pass_text_SOURCES = tests/compile/test_pass_text.c tests/support/caught.h \
+	tests/support/rounds.h $(NET)
+tests_compile_test_pass_text_LDADD = $(GRAPH_LIBS) -lcmocka
 
 tests_compile_test_simulate_SOURCES = tests/compile/test_simulate.c
 tests_compile_test_simulate_LDADD = $(GRAPH_LIBS) -lcmocka

@@ -23,6 +23,13 @@ static struct {
     int errors;
 } fuzz;
 
+/* The sanitizers ask for these. A report of theirs ends the target by a signal, as every other finding does,
+ * whatever the environment says of exit statuses. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "abort_on_error=1"; }
+const char *__ubsan_default_options(void);
+const char *__ubsan_default_options(void) { return "abort_on_error=1:halt_on_error=1"; }
+
 _Noreturn void fuzz_broken(const char *promise, const char *file, int line)
 {
     dprintf(STDERR_FILENO, "%s:%d: not so: %s\nsaid:\n%s\n", file, line, promise, fuzz.said);

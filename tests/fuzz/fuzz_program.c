@@ -1,4 +1,5 @@
-/* Programs in text: what is read has a text, which is read again, and can be planned or is refused. */
+/* Programs in text: what is read has a text, which is read again, and can be planned or is refused; one pass
+ * takes it, or says why not. */
 #include "fuzz.h"
 
 #include <stdlib.h>
@@ -8,6 +9,8 @@
 #include "compile/ir/dump.h"
 #include "compile/ir/parse.h"
 #include "compile/memory/plan.h"
+#include "compile/pass_text.h"
+#include "compile/passes.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -38,6 +41,21 @@ static void try_plan(const struct program *program)
     plan_free(&plan);
 }
 
+static void try_pass(const char *text, const uint8_t *data, size_t size)
+{
+    struct random random = fuzz_random(data, size);
+    struct text made = {0};
+    struct program read;
+    int count;
+    const struct pass *passes = passes_table(&count);
+    const char *pass = passes[random_below(&random, (uint32_t)count)].name;
+    if (fuzz_good(pass_text("fuzz.txt", text, pass, NULL, &made), "")) {
+        fuzz_must(fuzz_good(program_parse("fuzz.txt", made.data, &read), "fuzz.txt"));
+        program_free(&read);
+    }
+    text_free(&made);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = text_format("%.*s", (int)size, size ? (const char *)data : "");
@@ -46,6 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_again(&program);
         try_plan(&program);
         program_free(&program);
+        try_pass(text, data, size);
     }
     free(text);
     return 0;

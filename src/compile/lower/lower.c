@@ -186,26 +186,31 @@ static bool *nodes_that_lead_to(const struct graph *graph, int output)
     return lead;
 }
 
+int lower_saves(const struct program *program, int i, struct op_saved saved[OP_MAX_SAVED])
+{
+    const struct instruction *at = &program->instructions[i];
+    if (!at->op || !at->op->saved || at->phase != PHASE_FORWARD) return 0;
+    struct call_storage storage;
+    struct call call = program_call(program, i, &storage);
+    return at->op->saved(at->settings, call.x_count, call.x, call.training, saved);
+}
+
 /* Results of forward besides its output, for backward, update or the host. Its sizes follow from
  * the inputs' dtypes, so this comes after autocast. */
 void lower_saved(struct program *program)
 {
-    struct call_storage *storage = memory_new(1, sizeof *storage);
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        if (!at->op->saved) continue;
         struct op_saved saved[OP_MAX_SAVED];
-        struct call call = program_call(program, i, storage);
-        int count = at->op->saved(at->settings, call.x_count, call.x, call.training, saved);
+        int count = lower_saves(program, i, saved);
         for (int k = 0; k < count; k++) {
             struct value value = {.home = HOME_ARENA, .kind = KIND_SAVED, .dtype = saved[k].dtype,
                                   .shape = saved[k].shape, .node = at->node, .index = -1};
             char *name = text_format("%s %s", program->values[operand_y(at)].name, saved[k].name);
             operand_set(at, OPERAND_SAVED, k, build_value(program, value, name));
         }
-        instruction_link(program, at);
+        if (count > 0) instruction_link(program, at);
     }
-    free(storage);
     program->first_backward = program->count;
 }
 

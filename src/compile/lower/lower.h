@@ -35,6 +35,8 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
 
 /* The pass that adds the values that forward saves for backward; after autocast. */
 void lower_saved(struct program *program);
+/* How many, and which, instruction i has to save. */
+int lower_saves(const struct program *program, int i, struct op_saved saved[OP_MAX_SAVED]);
 
 /* NO_DEVICE if the program's bytes cannot be added up. */
 enum status lower_check(const struct program *program);
