@@ -37,6 +37,10 @@ CUDA_SOURCES += \
 	kernels/elementwise/silu.cu \
 	kernels/exchange/sum_ranks.cu \
 	kernels/exchange/sum_rounded.cu \
+	kernels/folded/conv_batchnorm.cu \
+	kernels/folded/conv_batchnorm_data.cu \
+	kernels/folded/conv_batchnorm_maxpool.cu \
+	kernels/folded/conv_batchnorm_output.cu \
 	kernels/images/images.cu \
 	kernels/linear/linear.cu \
 	kernels/linear/linear_scale.cu \
@@ -47,10 +51,6 @@ CUDA_SOURCES += \
 	kernels/loss/topk.cu \
 	kernels/norm/batchnorm.cu \
 	kernels/norm/batchnorm_maxpool.cu \
-	kernels/norm/conv_batchnorm.cu \
-	kernels/norm/conv_batchnorm_data.cu \
-	kernels/norm/conv_batchnorm_maxpool.cu \
-	kernels/norm/conv_batchnorm_output.cu \
 	kernels/norm/gram.cu \
 	kernels/norm/grn.cu \
 	kernels/norm/layernorm.cu \
@@ -80,14 +80,14 @@ EXTRA_DIST += \
 	kernels/conv/conv_layout.cuh \
 	kernels/elementwise/elementwise.cuh \
 	kernels/elementwise/elementwise_sums.cuh \
+	kernels/folded/conv_batchnorm_data.cuh \
+	kernels/folded/conv_batchnorm_output.cuh \
 	kernels/linear/linear.cuh \
 	kernels/linear/matmul.cuh \
 	kernels/loss/losses.cuh \
-	kernels/optimizer/orthogonalize.cuh \
 	kernels/norm/batchnorm.cuh \
-	kernels/norm/conv_batchnorm_data.cuh \
-	kernels/norm/conv_batchnorm_output.cuh \
 	kernels/norm/gram.cuh \
+	kernels/optimizer/orthogonalize.cuh \
 	kernels/pool/pool.cuh \
 	kernels/pool/pool_maxima.cuh \
 	kernels/support/autotune.cuh \
@@ -135,7 +135,6 @@ libkernels_a_SOURCES = \
 	kernels/elementwise/hardswish.c \
 	kernels/elementwise/leaky_relu.c \
 	kernels/elementwise/leaky_relu.h \
-	kernels/elementwise/mean.c \
 	kernels/elementwise/multiply.c \
 	kernels/elementwise/multiply.h \
 	kernels/elementwise/multiply_cpu.c \
@@ -148,16 +147,20 @@ libkernels_a_SOURCES = \
 	kernels/exchange/sum_ranks.h \
 	kernels/exchange/sum_rounded.c \
 	kernels/exchange/sum_rounded.h \
+	kernels/folded/conv_batchnorm.c \
+	kernels/folded/conv_batchnorm.h \
+	kernels/folded/conv_batchnorm_maxpool.c \
+	kernels/folded/conv_batchnorm_maxpool.h \
 	kernels/images/images.c \
 	kernels/images/images.h \
 	kernels/linear/linear.c \
 	kernels/linear/linear.h \
 	kernels/linear/linear_cpu.c \
 	kernels/linear/linear_scale.c \
-	kernels/loss/loss_targets.c \
-	kernels/loss/loss_targets.h \
 	kernels/loss/distill.c \
 	kernels/loss/distill.h \
+	kernels/loss/loss_targets.c \
+	kernels/loss/loss_targets.h \
 	kernels/loss/losses.c \
 	kernels/loss/losses.h \
 	kernels/loss/pointwise_loss.c \
@@ -171,10 +174,6 @@ libkernels_a_SOURCES = \
 	kernels/norm/batchnorm_cpu.c \
 	kernels/norm/batchnorm_maxpool.c \
 	kernels/norm/batchnorm_maxpool.h \
-	kernels/norm/conv_batchnorm.c \
-	kernels/norm/conv_batchnorm.h \
-	kernels/norm/conv_batchnorm_maxpool.c \
-	kernels/norm/conv_batchnorm_maxpool.h \
 	kernels/norm/grn.c \
 	kernels/norm/grn.h \
 	kernels/norm/grn_cpu.c \
@@ -254,6 +253,7 @@ libkernels_a_SOURCES = \
 	kernels/support/product.h \
 	kernels/support/weight.c \
 	kernels/support/weight.h \
+	kernels/tokens/mean.c \
 	kernels/tokens/patch_merge.c \
 	kernels/tokens/position.c \
 	kernels/tokens/prepend.c \

@@ -21,9 +21,9 @@
 #include "compile/passes.h"
 #include "compile/rewrite/rule.h"
 #include "kernels/conv/conv.h"
+#include "kernels/folded/conv_batchnorm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/batchnorm.h"
-#include "kernels/norm/conv_batchnorm.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 

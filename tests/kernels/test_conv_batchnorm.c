@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "kernels/norm/conv_batchnorm.h"
+#include "kernels/folded/conv_batchnorm.h"
 #include "tests/support/op_case.h"
 #include "tests/support/place.h"
 #include "tests/support/unit.h"

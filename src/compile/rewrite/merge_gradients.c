@@ -1,7 +1,7 @@
 /* merge_gradients.c: merges the data and weight gradients of an op whose code computes both in one kernel,
  * which reads their common inputs once.
  *
- * If only such an op reads the output of a folded batch norm (kernels/norm/conv_batchnorm.c) with relu6, that
+ * If only such an op reads the output of a folded batch norm (kernels/folded/conv_batchnorm.c) with relu6, that
  * moves into it. Forward, it clips its input, which a product wrote after a relu; backward, it passes its
  * gradient through relu6 and computes its sums. Batch norm then needs no sweep of its own in either
  * direction.

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "kernels/conv/conv.h"
-#include "kernels/norm/conv_batchnorm_maxpool.h"
+#include "kernels/folded/conv_batchnorm_maxpool.h"
 
 enum { PACK_CHANNELS = 8 };  /* that are read at once */
 
@@ -338,7 +338,7 @@ static const struct rule rules[] = {
      {EPILOGUE_MASK, OPERAND_MASK, OPERAND_MASK}, share_mask},
 
     /* The output of a residual block is read by the next block's convolution and by its residual, so its
-     * gradient is a sum. A folded batch norm's backward (kernels/norm/conv_batchnorm.c) needs that masked by
+     * gradient is a sum. A folded batch norm's backward (kernels/folded/conv_batchnorm.c) needs that masked by
      * its activation, and the sums of the result by channel. If the convolution's data gradient is the second
      * summand to be computed, it produces all of this as it writes: batch norm needs no sweep, and its
      * residual's gradient is the same tensor. */

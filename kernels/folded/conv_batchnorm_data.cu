@@ -1,7 +1,7 @@
 /* conv_batchnorm_data.cu: tiles of dz (s W); a tile of a, which d_a replaces, is multiplied by Q, whose rows
  * follow those of s W in `factors`. Q is stored multiplied by a power of two: so is what its product is added
  * to, and the sum is divided by that. */
-#include "kernels/norm/conv_batchnorm_data.cuh"
+#include "kernels/folded/conv_batchnorm_data.cuh"
 
 #include "kernels/conv/conv_cuda.cuh"
 #include "kernels/support/tiles.cuh"

@@ -11,7 +11,7 @@
  *
  * whose two sums need the saved extremes of the windows only (batchnorm_maxpool.c). So d_x need not be
  * stored either. The image has no gradient. */
-#include "kernels/norm/conv_batchnorm_maxpool.h"
+#include "kernels/folded/conv_batchnorm_maxpool.h"
 
 #include <stddef.h>
 

@@ -10,12 +10,12 @@
  * bytes, overlap. The product of weights (filters x products) and that matrix is x; a thread then has
  * neighbouring pairs of outputs of two filters, which, as d_x, are the factors that wgmma wants in
  * registers for d_x (filters x outputs) times the same matrix, transposed. */
-#include "kernels/norm/batchnorm.cuh"
 #include "kernels/conv/conv_cuda.cuh"
+#include "kernels/norm/batchnorm.cuh"
 #include "kernels/support/hopper.cuh"
 
 extern "C" {
-#include "kernels/norm/conv_batchnorm_maxpool.h"
+#include "kernels/folded/conv_batchnorm_maxpool.h"
 }
 
 using namespace hopper;

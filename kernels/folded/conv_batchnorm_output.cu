@@ -1,5 +1,5 @@
 /* conv_batchnorm_output.cu: tiles of a (s W)', to which the residual's, which y replaces, are added. */
-#include "kernels/norm/conv_batchnorm_output.cuh"
+#include "kernels/folded/conv_batchnorm_output.cuh"
 
 #include "kernels/support/tiles.cuh"
 

@@ -22,7 +22,7 @@
  *
  * Codes may store s W, Q and the biases that they imply in the storage type; the biases are computed from
  * the rounded factors at the mean, so that a constant input has only the rounding error of a bias. */
-#include "kernels/norm/conv_batchnorm.h"
+#include "kernels/folded/conv_batchnorm.h"
 
 #include <math.h>
 #include <stddef.h>

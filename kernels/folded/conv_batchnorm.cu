@@ -7,19 +7,19 @@
  * they were rounded.
  * On Hopper kernels of our own write y (conv_batchnorm_output.cu) and d_a (conv_batchnorm_data.cu), for
  * extents that fit, and gram.cu has a a' for 64 and 128 channels. */
+#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/folded/conv_batchnorm_data.cuh"
+#include "kernels/folded/conv_batchnorm_output.cuh"
+#include "kernels/linear/matmul.cuh"
+#include "kernels/norm/batchnorm.cuh"
 #include "kernels/norm/gram.cuh"
 #include "kernels/support/block.cuh"
-#include "kernels/norm/conv_batchnorm_data.cuh"
-#include "kernels/norm/conv_batchnorm_output.cuh"
-#include "kernels/conv/conv_cuda.cuh"
-#include "kernels/norm/batchnorm.cuh"
 #include "kernels/support/join.cuh"
-#include "kernels/linear/matmul.cuh"
 #include "kernels/support/tf32.cuh"
 
 extern "C" {
 #include "base/memory.h"
-#include "kernels/norm/conv_batchnorm.h"
+#include "kernels/folded/conv_batchnorm.h"
 }
 
 using namespace batchnorm_parts;
