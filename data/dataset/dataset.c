@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/field.h"
 #include "base/hash.h"
 #include "base/memory.h"
 #include "data/dataset/detect.h"
@@ -41,6 +42,21 @@ void dataset_close(struct dataset *dataset)
     text_list_free(dataset->class_names, (size_t)dataset->classes);
     free(dataset->numbers);
     *dataset = (struct dataset){0};
+}
+
+bool target_parse_number(const char *text, double *number, struct reason *reason)
+{
+    static const struct field real = {
+        .name = "number", .type = FIELD_REAL, .min = -TARGET_NUMBER_MAX, .max = TARGET_NUMBER_MAX};
+    return field_parse(&real, number, text, reason);
+}
+
+void dataset_target(const struct dataset *dataset, int64_t index, double mean, double std, float *target)
+{
+    if (dataset->target == TARGET_NUMBER)
+        *target = (float)((dataset->format->number(dataset, index) - mean) / std);
+    else
+        dataset->format->labels(dataset, index, target);
 }
 
 uint64_t dataset_group(const char *name)

@@ -64,8 +64,10 @@ struct format {
                  struct image *image, int *label, struct reason *reason);
     /* The label of image `index`, without reading the image. NULL: it is not known before. */
     int (*label)(const struct dataset *dataset, int64_t index);
-    /* The target of image `index`, of [classes] numbers, if it is no class; NULL: it is one. */
-    void (*target)(const struct dataset *dataset, int64_t index, float *target);
+    /* The labels of image `index`, 0 or 1 for each of [classes], and its number: for data sets whose target
+     * is that. NULL: images have neither. */
+    void (*labels)(const struct dataset *dataset, int64_t index, float *labels);
+    double (*number)(const struct dataset *dataset, int64_t index);
     /* The hash of the name of the group that image `index` belongs to, 0: to none; NULL: there are none. */
     uint64_t (*group)(const struct dataset *dataset, int64_t index);
     /* The unchanged file of image `index`, in new memory (free() it), and its label. NULL: images are not
@@ -97,6 +99,9 @@ enum status dataset_number_classes(const struct dataset_options *options, struct
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset);
 void dataset_close(struct dataset *dataset);           /* accepts a zeroed struct */
+
+/* The target of image `index`, if it is no class: its labels, or its number less `mean` over `std`. */
+void dataset_target(const struct dataset *dataset, int64_t index, double mean, double std, float *target);
 
 /* The hash of a group's name; 0: it is empty, and means none. */
 uint64_t dataset_group(const char *name);

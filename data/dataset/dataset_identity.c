@@ -48,7 +48,7 @@ static uint32_t identity_target_hash(const struct dataset *dataset, int64_t inde
     if (dataset->target == TARGET_CLASS) return classes[dataset->format->label(dataset, index)];
     float *target = memory_new((size_t)dataset->classes, sizeof *target);
     uint32_t hash = 0;
-    dataset->format->target(dataset, index, target);
+    dataset_target(dataset, index, 0, 1, target);
     if (dataset->target == TARGET_NUMBER) hash = (uint32_t)hash_bytes(2, target, sizeof *target);
     for (int i = 0; dataset->target == TARGET_LABELS && i < dataset->classes; i++)
         if (target[i] != 0) hash += classes[i];

@@ -7,7 +7,6 @@
 
 #include "base/csv_reader.h"
 #include "base/directory.h"
-#include "base/field.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/dataset/dataset.h"
@@ -44,6 +43,8 @@ struct csv_reading {
     int place[COLUMN_FLAG + 1];    /* the first of them */
     int *flags;                /* [columns] the class of a column of 0 and 1 */
     struct name_index index;   /* of table->names */
+    int64_t *latest;           /* [classes] the number of the last image that had it, from 1 */
+    int64_t latest_count;
     int64_t labels, room_labels, room;
 };
 
@@ -183,28 +184,25 @@ static const char *name_of(const struct csv_reading *reading, enum column kind)
     return reading->header[reading->place[kind]];
 }
 
+/* The same label of an image twice is one. */
 static enum status add_label(struct csv_reading *reading, const char *name)
 {
     struct csv_table *table = reading->table;
     uint32_t class = name_index_add(&reading->index, table->names, name);
     if (class == CLASSES_MAX) REFUSE(reading, "more than %d different labels", CLASSES_MAX);
-    if ((int)class == table->classes) *array_push(table->names, table->classes) = (char *)name;
+    if ((int)class == table->classes) {
+        *array_push(table->names, table->classes) = (char *)name;
+        *array_push(reading->latest, reading->latest_count) = 0;
+    }
+    if (reading->latest[class] == table->count + 1) return OK;
+    reading->latest[class] = table->count + 1;
     *array_put(table->labels, reading->labels, reading->room_labels) = (int32_t)class;
     return OK;
 }
 
-static bool has_label(const struct csv_reading *reading, int64_t begin, const char *name)
-{
-    const struct csv_table *table = reading->table;
-    for (int64_t i = begin; i < reading->labels; i++)
-        if (strcmp(table->names[table->labels[i]], name) == 0) return true;
-    return false;
-}
-
-/* "A;B": the same one twice is one. */
+/* "A;B". */
 static enum status add_labels(struct csv_reading *reading, char *cell)
 {
-    int64_t begin = reading->labels;
     for (char *at = cell; *cell && at;) {
         char *end = strchr(at, ';'), *next = end ? end + 1 : NULL;
         if (!end) end = at + strlen(at);
@@ -212,7 +210,7 @@ static enum status add_labels(struct csv_reading *reading, char *cell)
         while (end > at && end[-1] == ' ') end--;
         *end = '\0';
         if (!*at) REFUSE(reading, "column '%s': a label is empty", name_of(reading, COLUMN_LABELS));
-        if (!has_label(reading, begin, at)) TRY(add_label(reading, at));
+        TRY(add_label(reading, at));
         at = next;
     }
     return OK;
@@ -234,14 +232,11 @@ static enum status add_flags(struct csv_reading *reading)
     return OK;
 }
 
-static enum status read_number(const struct csv_reading *reading, const char *cell, float *number)
+static enum status read_number(const struct csv_reading *reading, const char *cell, double *number)
 {
-    static const struct field real = {.name = "value", .type = FIELD_REAL, .min = -3e38, .max = 3e38};
     struct reason reason;
-    double value;
-    if (!field_parse(&real, &value, cell, &reason))
+    if (!target_parse_number(cell, number, &reason))
         REFUSE(reading, "column '%s': %s", name_of(reading, COLUMN_VALUE), reason.text);
-    *number = (float)value;
     return OK;
 }
 
@@ -322,25 +317,41 @@ static enum status read_records(struct csv_reading *reading)
     if (*reason.text) return refuse_line(reading, reading->reader.line, reason.text);
     if (reading->table->count == 0) return fail(BAD_DATA, "%s: has a header, but no images", reading->path);
     if (reading->table->begins) reading->table->begins[reading->table->count] = reading->labels;
-    if (!reading->given[COLUMN_VALUE] && reading->table->classes == 0)
-        return fail(BAD_DATA, "%s: no image has a label", reading->path);
     return OK;
 }
 
 /* The whole table. */
 
+/* A path without "./" and repeated slashes: itself, or in new memory. */
+static char *plain_path(char *path)
+{
+    if (!strstr(path, "./") && !strstr(path, "//")) return path;
+    char *plain = memory_new(strlen(path) + 1, 1), *to = plain;
+    for (const char *at = path; *at;) {
+        bool begins = to == plain || to[-1] == '/';
+        if (begins && strncmp(at, "./", 2) == 0) at += 1 + strspn(at + 1, "/");
+        else if (*at == '/' && to > plain && begins) at++;
+        else *to++ = *at++;
+    }
+    return plain;
+}
+
 static enum status check_duplicates(const struct csv_reading *reading)
 {
     const struct csv_table *table = reading->table;
     struct name_index index = {0};
-    char shown[SHOWN * 2];
+    char shown[SHOWN * 2], **plain = memory_new((size_t)table->count, sizeof *plain);
     int64_t first = -1, second = 0;
     name_index_reserve(&index, (uint64_t)table->count);
     for (; second < table->count; second++) {
-        first = name_index_add(&index, table->paths, table->paths[second]);
+        plain[second] = plain_path(table->paths[second]);
+        first = name_index_add(&index, plain, plain[second]);
         if (first != second) break;
     }
     name_index_free(&index);
+    for (int64_t i = 0; i < table->count; i++)
+        if (plain[i] != table->paths[i]) free(plain[i]);
+    free(plain);
     if (second == table->count) return OK;
     return fail(BAD_DATA, "%s:%" PRId64 ": '%s' is already in line %" PRId64, reading->path,
                 csv_table_line(table, second),
@@ -425,6 +436,7 @@ static void reading_free(struct csv_reading *reading)
     free(reading->header);
     free(reading->kinds);
     free(reading->flags);
+    free(reading->latest);
 }
 
 enum status csv_table_read(const char *path, enum target_kind kind, struct csv_table *result)

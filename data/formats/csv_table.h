@@ -17,15 +17,15 @@ struct csv_table {
     int classes;
     int32_t *labels;           /* of all images, one after another: numbers of classes */
     int64_t *begins;           /* [count + 1]: where those of each image begin; NULL: each has one */
-    float *numbers;            /* [count] if `kind` is TARGET_NUMBER */
+    double *numbers;           /* [count] if `kind` is TARGET_NUMBER */
     uint64_t *groups;          /* [count] hashes of their names; 0: in no group. NULL: no image is in one */
     int64_t *lines;            /* [count] of the file; NULL: one after another from 2 on */
     bool columns;              /* labels are columns of 0 and 1 */
     char *text;
 };
 
-/* Reads the file at `path`, whose labels are to be of that kind. BAD_DATA with file and line, of the first of
- * several mistakes. */
+/* Reads the file at `path`, whose labels are to be of that kind; perhaps no image has one. BAD_DATA with file
+ * and line, of the first of several mistakes. */
 enum status csv_table_read(const char *path, enum target_kind kind, struct csv_table *table);
 void csv_table_free(struct csv_table *table);          /* accepts a zeroed struct */
 

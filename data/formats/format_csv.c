@@ -84,6 +84,8 @@ static enum status csv_open(const struct dataset_options *options, struct datase
     csv->path = text_copy(options->path);
     csv->folder = folder_of(options->path);
     TRY(csv_table_read(csv->path, options->target, table));
+    if (table->classes == 0 && !options->class_names)
+        return fail(BAD_DATA, "%s: no image has a label", csv->path);
     dataset->target = table->kind;
     dataset->classes = table->classes;
     dataset->class_names = text_list(table->names, table->classes, table->classes);
@@ -99,14 +101,16 @@ static int csv_label(const struct dataset *dataset, int64_t index)
     return table->kind == TARGET_CLASS ? dataset_number(dataset, table->labels[index]) : 0;
 }
 
-static void csv_target(const struct dataset *dataset, int64_t index, float *target)
+static double csv_number(const struct dataset *dataset, int64_t index)
+{
+    const struct csv_table *table = &((const struct csv_data *)dataset->state)->table;
+    return table->numbers[index];
+}
+
+static void csv_labels(const struct dataset *dataset, int64_t index, float *target)
 {
     const struct csv_table *table = &((const struct csv_data *)dataset->state)->table;
     memset(target, 0, (size_t)dataset->classes * sizeof *target);
-    if (table->kind == TARGET_NUMBER) {
-        *target = table->numbers[index];
-        return;
-    }
     int64_t begin = table->begins ? table->begins[index] : index;
     int64_t end = table->begins ? table->begins[index + 1] : index + 1;
     for (int64_t i = begin; i < end; i++) target[dataset_number(dataset, table->labels[i])] = 1;
@@ -134,7 +138,8 @@ const struct format format_csv = {
     .open = csv_open,
     .read = dataset_file_decode,
     .label = csv_label,
-    .target = csv_target,
+    .labels = csv_labels,
+    .number = csv_number,
     .group = csv_group,
     .read_file = dataset_file_read,
     .image_name = csv_image_name,

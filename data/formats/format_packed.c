@@ -165,12 +165,17 @@ static int packed_label(const struct dataset *dataset, int64_t index)
     return dataset_number(dataset, (int)find_entry(dataset, &index, &shard)->label);
 }
 
-static void packed_get_target(const struct dataset *dataset, int64_t index, float *target)
+static double packed_get_number(const struct dataset *dataset, int64_t index)
+{
+    const struct shard *shard = shard_of(dataset->state, &index);
+    return packed_number(&shard->targets[index]);
+}
+
+static void packed_get_labels(const struct dataset *dataset, int64_t index, float *target)
 {
     const struct shard *shard = shard_of(dataset->state, &index);
     memset(target, 0, (size_t)dataset->classes * sizeof *target);
     if (!shard->targets) return;
-    if (dataset->target == TARGET_NUMBER) *target = shard->targets[index].number;
     for (int64_t i = shard->label_begins[index]; i < shard->label_begins[index + 1]; i++)
         target[dataset_number(dataset, (int)shard->labels[i])] = 1;
 }
@@ -295,7 +300,8 @@ const struct format format_packed = {
     .open = packed_open,
     .read = packed_read,
     .label = packed_label,
-    .target = packed_get_target,
+    .labels = packed_get_labels,
+    .number = packed_get_number,
     .group = packed_group,
     .read_file = packed_read_file,
     .contents = packed_contents,

@@ -30,9 +30,23 @@ struct packed_targets {
 
 struct packed_target {
     uint64_t group;            /* hash of the group's name; 0: in none */
-    float number;
-    uint32_t labels;           /* how many */
+    float number;              /* a number, rounded... */
+    union {
+        uint32_t labels;       /* how many; 0 of older versions' numbers */
+        float rest;            /* ...and what rounding cut off */
+    };
 };
+
+static inline void packed_set_number(struct packed_target *target, double number)
+{
+    target->number = (float)number;
+    target->rest = (float)(number - (double)target->number);
+}
+
+static inline double packed_number(const struct packed_target *target)
+{
+    return (double)target->number + (double)target->rest;
+}
 
 struct packed_header {
     char magic[8];

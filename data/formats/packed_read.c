@@ -76,7 +76,7 @@ static bool take_labels(struct shard *shard, const struct packed_header *header,
     uint64_t sum = 0;
     for (uint64_t i = 0; i < header->count; i++) {
         shard->label_begins[i] = (int64_t)sum;
-        sum += shard->targets[i].labels;
+        sum += header->targets.kind == TARGET_NUMBER ? 0 : shard->targets[i].labels;
         if (sum > labels) return false;
     }
     shard->label_begins[header->count] = (int64_t)sum;
@@ -85,10 +85,10 @@ static bool take_labels(struct shard *shard, const struct packed_header *header,
     return sum == labels && (header->targets.kind == TARGET_LABELS || labels == 0);
 }
 
-static bool numbers_are_finite(const struct shard *shard)
+static bool numbers_are_valid(const struct shard *shard)
 {
     for (int64_t i = 0; i < shard->images; i++)
-        if (!isfinite(shard->targets[i].number)) return false;
+        if (!(fabs(packed_number(&shard->targets[i])) <= TARGET_NUMBER_MAX)) return false;
     return true;
 }
 
@@ -113,7 +113,7 @@ static bool read_targets(struct shard *shard, bool first, const struct packed_he
                 because(reason, "%s: the labels are damaged", shard->path);
     shard->targets = memory_new(header->count + 1, sizeof *shard->targets);
     memcpy(shard->targets, part, least);
-    if (good && (!take_labels(shard, header, part) || !numbers_are_finite(shard)))
+    if (good && (!take_labels(shard, header, part) || !numbers_are_valid(shard)))
         good = because(reason, "%s: the labels are invalid", shard->path);
     free(part);
     return good;

@@ -92,7 +92,7 @@ void packed_begin_targets(struct packed_writer *writer, uint32_t kind)
 void packed_target(struct packed_writer *writer, struct packed_target target, const uint32_t *labels)
 {
     *array_push(writer->targets, writer->target_count) = target;
-    for (uint32_t i = 0; i < target.labels; i++)
+    for (uint32_t i = 0; labels && i < target.labels; i++)
         *array_push(writer->labels, writer->label_count) = labels[i];
 }
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/field.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/formats/shard.h"
@@ -101,12 +100,11 @@ static bool add_labels(struct samples *samples, char *text)
 
 static bool add_number(struct samples *samples, char *text)
 {
-    static const struct field real = {.name = "number", .type = FIELD_REAL, .min = -3e38, .max = 3e38};
     struct reason reason;
-    double value;
+    double value = 0;
     text[strcspn(text, "\r\n")] = '\0';
-    bool good = field_parse(&real, &value, text, &reason);
-    samples->labellings[samples->labelling_count - 1].target.number = good ? (float)value : 0;
+    bool good = target_parse_number(text, &value, &reason);
+    packed_set_number(&samples->labellings[samples->labelling_count - 1].target, value);
     return good;
 }
 
@@ -318,7 +316,7 @@ static void take_labellings(struct samples *samples, struct dataset *dataset)
         shard->targets[i] = from->target;
         shard->label_begins[i] = (int64_t)count;
         shard->entries[i].label = 0;
-        for (uint32_t k = 0; k < from->target.labels; k++) {
+        for (uint32_t k = 0; samples->kind == TARGET_LABELS && k < from->target.labels; k++) {
             uint32_t label = shard->labels[count++] = samples->labels[from->begin + k];
             if ((int)label >= dataset->classes) dataset->classes = (int)label + 1;
         }

@@ -128,7 +128,8 @@ static void put_label(const struct loader *loader, struct target target, int64_t
     size_t row = targets_row(&loader->targets);
     float *own = batch->targets + (size_t)target.place * row;
     memset(own, 0, row * sizeof *own);
-    if (label >= 0 && dataset->format->target) dataset->format->target(dataset, index, own);
+    if (label >= 0 && dataset->target > TARGET_CLASS)
+        dataset_target(dataset, index, loader->targets.mean, loader->targets.std, own);
 }
 
 static void *target_pixels(const struct loader *loader, struct target target)

@@ -73,8 +73,8 @@ static void finish_target(const struct target_options *options, float *target)
 {
     double smoothing = options->label_smoothing;
     for (int c = 0; c < options->classes; c++)
-        target[c] = options->kind == TARGET_NUMBER ? (float)((target[c] - options->mean) / options->std)
-                                                   : (float)((1 - smoothing) * target[c] + 0.5 * smoothing);
+        if (options->kind == TARGET_LABELS)
+            target[c] = (float)((1 - smoothing) * target[c] + 0.5 * smoothing);
     float *rest = target + options->classes;
     *rest++ = -1;
     bool weighted = targets_row(options) > target_numbers(options->classes);

@@ -11,7 +11,7 @@ struct target_options {
     double label_smoothing;    /* the fraction of an image's label that is spread over all classes */
     int together;              /* images of a micro-batch, as in struct mix */
     enum target_kind kind;
-    double mean, std;          /* of numbers, which are normalised by them */
+    double mean, std;          /* of numbers, which are normalised by them before all else */
 };
 
 /* Numbers of an image: the target of every class, then the number of its true class, of the greater part. */
@@ -35,7 +35,7 @@ static inline size_t targets_row(const struct target_options *options)
     return target_numbers(options->classes) + (weighted ? (size_t)options->classes : 0);
 }
 
-/* The same for labels and numbers, in place: each row begins with what the data set has (struct format).
+/* The same for labels and numbers, in place: each row begins with what dataset_target gives.
  * Labels are smoothed towards 1/2. */
 void targets_finish(const struct target_options *options, const struct mix *mix, int count, float *targets);
 

@@ -89,6 +89,8 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
     match_micro_batches(file->path, &then, now);
     match_wire(file->path, &then, now);
     match_averages(file->path, &then, now);
+    if (network_identity_same_scale(&then.data.value_scale, &now->data.value_scale))
+        then.data.value_scale = now->data.value_scale;
     if (settings_differ(&then, now, &differences))
         fail(USAGE, "%s: the configuration differs from that of the run; amptrain.ini(5) lists the keys "
              "that may change when a run is resumed:\n%s", file->path, differences.data);

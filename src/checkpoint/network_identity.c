@@ -1,5 +1,6 @@
 #include "checkpoint/network_identity.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 
 #define SHOWN 60   /* bytes of a class name */
+#define SCALE_ROUNDING 1e-6      /* of the deviation */
 
 static void set_normalisation(const struct settings *settings, struct network_identity *identity)
 {
@@ -146,6 +148,13 @@ static bool same_reals(const char *key, const struct field_reals *one, const str
     return false;
 }
 
+bool network_identity_same_scale(const struct field_reals *one, const struct field_reals *other)
+{
+    double std = real_of(one, 1, 1), most = SCALE_ROUNDING * std;
+    return fabs(real_of(one, 0, 0) - real_of(other, 0, 0)) <= most &&
+           fabs(std - real_of(other, 1, 1)) <= most;
+}
+
 /* Outputs are labels at their thresholds, or numbers that are scaled. */
 static bool same_outputs(const struct network_identity *one, const struct network_identity *other,
                          struct text *differences)
@@ -156,7 +165,7 @@ static bool same_outputs(const struct network_identity *one, const struct networ
                            {real_of(after, 0, 0), real_of(after, 1, 1)}};
     if (one->task == TASK_AUTO || other->task == TASK_AUTO) return true;
     bool same = one->task == other->task, numbers = same && one->task == TASK_REGRESS;
-    bool scaled = numbers && (scales[0][0] != scales[1][0] || scales[0][1] != scales[1][1]);
+    bool scaled = numbers && !network_identity_same_scale(before, after);
     if (same && !scaled) return true;
     next(differences);
     if (scaled)

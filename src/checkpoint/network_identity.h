@@ -29,6 +29,9 @@ enum status network_identity_read(const struct safetensors *file, struct network
 
 void network_identity_free(struct network_identity *identity);
 
+/* Whether both scales of numbers are the same, but for older versions' rounding of numbers to floats. */
+bool network_identity_same_scale(const struct field_reals *one, const struct field_reals *other);
+
 /* Whether `other` is the same as `one`. If not, the first difference of each kind is added to `differences`:
  * "layer 'relu1' is 'relu6 conv1', not 'relu conv1'; augment.mean is 0.5, not 0", first `other`'s, then
  * `one`'s. */

@@ -129,7 +129,8 @@ static enum status write_records(const struct cmd *cmd, const struct mistakes *m
     struct folder folder;
     TRY(folder_visit(cmd->output, &folder));
     enum status status = write_line(&folder.at, cmd, mistakes->data, evaluation);
-    if (status == OK) status = results_write_confusion(evaluation, mistakes->data, &folder.at);
+    if (status == OK)
+        status = results_write_confusion(evaluation, mistakes->images, mistakes->data, &folder.at);
     if (status == OK) status = mistakes_write(mistakes, &folder.at);
     folder_close(&folder);
     return status;

@@ -96,14 +96,14 @@ static void print_record(const struct explainer *explainer, int64_t index, const
     free(path);
 }
 
-/* The output where there are several labels, or a number. */
+/* The output where there are several labels, or a number in its own unit. */
 static double activated(const struct data *data, const float *logits, int class)
 {
     size_t classes = (size_t)data->classes;
     float *values = memory_new(classes, sizeof *values);
     memcpy(values, logits, classes * sizeof *values);
     task_of(data)->activate(data, values);
-    double value = (double)values[class];
+    double value = data->target == TARGET_NUMBER ? task_value(data, values[0]) : (double)values[class];
     free(values);
     return value;
 }

@@ -96,15 +96,16 @@ static void count_targets(const struct dataset *dataset, struct init_findings *f
 {
     float *target = memory_new((size_t)dataset->classes, sizeof *target);
     int64_t *counts = memory_new((size_t)dataset->classes, sizeof *counts);
+    bool number = dataset->target == TARGET_NUMBER;
     found->least = INFINITY;
     found->largest = -INFINITY;
     for (int64_t i = 0; i < dataset->count; i++) {
-        dataset->format->target(dataset, i, target);
-        found->least = fmin(found->least, (double)target[0]);
-        found->largest = fmax(found->largest, (double)target[0]);
+        double value = number ? dataset->format->number(dataset, i) : 0;
+        found->least = fmin(found->least, value);
+        found->largest = fmax(found->largest, value);
+        if (!number) dataset->format->labels(dataset, i, target);
         for (int k = 0; k < dataset->classes; k++) counts[k] += target[k] != 0;
     }
-    bool number = dataset->target == TARGET_NUMBER;
     found->fewest = found->most = number ? dataset->count : counts[0];
     for (int k = 1; k < dataset->classes; k++) {
         if (counts[k] < found->fewest) found->fewest = counts[k];

@@ -114,8 +114,8 @@ static void write_target(const struct packing *packing, int64_t index)
     struct packed_target target = {
         .group = dataset->format->group ? dataset->format->group(dataset, index) : 0};
     uint32_t *labels = NULL;
-    if (dataset->target != TARGET_CLASS) dataset->format->target(dataset, index, packing->target);
-    if (dataset->target == TARGET_NUMBER) target.number = packing->target[0];
+    if (dataset->target == TARGET_LABELS) dataset->format->labels(dataset, index, packing->target);
+    if (dataset->target == TARGET_NUMBER) packed_set_number(&target, dataset->format->number(dataset, index));
     for (int i = 0; dataset->target == TARGET_LABELS && i < dataset->classes; i++)
         if (packing->target[i] != 0) *array_push(labels, target.labels) = (uint32_t)i;
     packed_target(packing->writer, target, labels);

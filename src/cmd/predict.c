@@ -31,7 +31,8 @@ struct record {
     const struct class_probability *top;
     int count;                   /* of top; 0 with a problem */
     enum target_kind target;
-    float value;                 /* a number */
+    float output;                /* a number, normalised */
+    const struct data *data;
     char *const *class_names;
 };
 
@@ -54,13 +55,19 @@ static void add_list(const struct record *record, const char *key, struct text *
     text_add(out, "]");
 }
 
+static void add_value(const struct record *record, struct text *out)
+{
+    member_key(out, "value");
+    task_value_print(record->data, record->output, out);
+}
+
 static void print_json(const struct record *record, bool follows)
 {
     struct text out = {0};
     text_add(&out, "{");
     member_bytes(&out, "image", record->image);
     if (record->problem) member_bytes(&out, "error", record->problem);
-    else if (record->target == TARGET_NUMBER) member_number(&out, "value", record->value);
+    else if (record->target == TARGET_NUMBER) add_value(record, &out);
     else if (record->target == TARGET_LABELS) add_list(record, "labels", &out);
     else add_class(record, 0, &out);
     if (record->target == TARGET_CLASS && record->count > 1) add_list(record, "top", &out);
@@ -75,7 +82,9 @@ static void print_csv(const struct record *record)
     text_add(&out, "%s", "");
     if (record->target == TARGET_NUMBER && !record->problem) {
         csv_text(&out, record->image);
-        text_add(&out, ",%.9g,\n", (double)record->value);
+        text_add(&out, ",");
+        task_value_print(record->data, record->output, &out);
+        text_add(&out, ",\n");
     }
     for (int i = 0; i < record->count; i++) {
         csv_text(&out, record->image);
@@ -95,13 +104,18 @@ static void print_csv(const struct record *record)
 
 static void print_text(const struct record *record)
 {
+    struct text said = {0};
     char shown[NAME_ROOM];
     printf("%s:", text_visible(record->image, shown, sizeof shown));
     for (int i = 0; i < record->count; i++)
         printf("%s %s %.4f", i ? "," : "",
                text_visible(record->class_names[record->top[i].class], shown, sizeof shown),
                record->top[i].probability);
-    if (record->target == TARGET_NUMBER && !record->problem) printf(" %.6g", (double)record->value);
+    if (record->target == TARGET_NUMBER && !record->problem) {
+        task_of(record->data)->say(record->data, &record->output, &said);
+        printf(" %s", said.data);
+        text_free(&said);
+    }
     if (record->target == TARGET_LABELS && !record->problem && record->count == 0) printf(" none");
     if (record->problem) printf(" error: %s", text_visible(record->problem, shown, sizeof shown));
     printf("\n");
@@ -132,7 +146,7 @@ static void choose_labels(const struct predictor *predictor, const float *logits
     float *values = memory_new(classes, sizeof *values);
     memcpy(values, logits, classes * sizeof *values);
     task_of(data)->activate(data, values);
-    record->value = values[0];
+    record->output = values[0];
     if (data->target == TARGET_LABELS) classifier_top(logits, data->classes, data->classes, top);
     for (int i = 0; data->target == TARGET_LABELS && i < data->classes; i++) {
         double threshold = data->thresholds ? data->thresholds[top[i].class] : 0.5;
@@ -150,7 +164,7 @@ static enum status take_image(void *context, int64_t image, const struct classif
     const char *name = predictor->images.images[image].name;
     struct class_probability *top = memory_new((size_t)data->classes, sizeof *top);
     struct record record = {.image = name, .problem = what->problem, .top = top,
-                            .class_names = data->class_names, .target = data->target};
+                            .data = data, .class_names = data->class_names, .target = data->target};
     if (what->status == OK && data->target > TARGET_CLASS) {
         choose_labels(predictor, what->logits, &record, top);
     } else if (what->status == OK) {

@@ -20,7 +20,7 @@ static void count_labels(const struct images *images, int64_t *counts)
     const struct dataset *dataset = images->dataset;
     float *target = memory_new((size_t)dataset->classes, sizeof *target);
     for (int64_t i = 0; i < images->count; i++) {
-        dataset->format->target(dataset, images_index(images, i), target);
+        dataset->format->labels(dataset, images_index(images, i), target);
         for (int k = 0; k < dataset->classes; k++) counts[k] += target[k] != 0;
     }
     free(target);

@@ -43,15 +43,12 @@ static void measure_values(struct data *data)
     const struct images *train = &data->train;
     const struct dataset *dataset = train->dataset;
     double sum = 0, squares = 0;
-    float value;
-    for (int64_t i = 0; i < train->count; i++) {
-        dataset->format->target(dataset, images_index(train, i), &value);
-        sum += (double)value;
-    }
+    for (int64_t i = 0; i < train->count; i++)
+        sum += dataset->format->number(dataset, images_index(train, i));
     data->value_mean = sum / (double)train->count;
     for (int64_t i = 0; i < train->count; i++) {
-        dataset->format->target(dataset, images_index(train, i), &value);
-        squares += ((double)value - data->value_mean) * ((double)value - data->value_mean);
+        double off = dataset->format->number(dataset, images_index(train, i)) - data->value_mean;
+        squares += off * off;
     }
     data->value_std = sqrt(squares / (double)train->count);
     if (data->value_std > 0) return;

@@ -51,10 +51,10 @@ static void add_values(const struct run_records *records, struct text *out)
     char *fields[COLUMNS_MAX];
     double *values = NULL, *predictions = NULL;
     int64_t count = 0, predicted = 0;
-    if (!table_open(records, VALUES_FILE, "value,prediction", &table)) return;
-    while (csv_reader_next(&table.reader, fields, COLUMNS_MAX, &unsaid) == 2) {
-        *array_push(values, count) = number_of(fields[0]);
-        *array_push(predictions, predicted) = number_of(fields[1]);
+    if (!table_open(records, VALUES_FILE, "name,value,prediction", &table)) return;
+    while (csv_reader_next(&table.reader, fields, COLUMNS_MAX, &unsaid) == 3) {
+        *array_push(values, count) = number_of(fields[1]);
+        *array_push(predictions, predicted) = number_of(fields[2]);
     }
     const struct scatter scatter = {"Predictions", "value", "prediction", values, predictions, count};
     html_section(out, "values", "Values");

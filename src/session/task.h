@@ -26,7 +26,7 @@ struct data_task {
     const enum loss *losses;     /* ended by LOSSES; the first is that of train.loss = auto */
     const struct task_metric *metrics;   /* ended by a row without key; the first is that of checkpoint.best =
                                           * auto */
-    /* The network's outputs for an image become probabilities, or a number in its own unit. NULL: they are
+    /* The network's outputs for an image become probabilities, or stay a normalised number. NULL: they are
      * logits of classes, for which evaluations count the ranks of true classes. */
     void (*activate)(const struct data *data, float *outputs);
     /* The metrics, in the order of the rows; NAN where there is none. */
@@ -41,6 +41,11 @@ struct data_task {
 
 const struct data_task *task_of(const struct data *data);
 const struct data_task *task_named(const char *name);     /* classify if there is none */
+
+/* A normalised number in its own unit (data.value_scale); and printed with as many digits as it has then,
+ * null if it is not finite. */
+double task_value(const struct data *data, float output);
+void task_value_print(const struct data *data, float output, struct text *out);
 
 /* "98.20 %", "0.3107", for people. */
 const char *task_metric_text(const struct task_metric *metric, double value, char text[TEXT_NUMBER]);

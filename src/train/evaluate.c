@@ -64,8 +64,8 @@ static void take_rows(struct counting *counting, const struct batch *batch)
         counting->session->hyper.task->activate(data, row);
         memset(row + classes, 0, classes * sizeof *row);
         int64_t image = loader_image(counting->queue.loader, batch, i);
-        if (batch->labels[i] >= 0 && dataset->format->target)
-            dataset->format->target(dataset, image, row + classes);
+        if (batch->labels[i] >= 0 && dataset->target > TARGET_CLASS)
+            dataset_target(dataset, image, data->value_mean, data->value_std, row + classes);
     }
 }
 
@@ -103,16 +103,18 @@ static int compare_cells(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Gives unreadable images a row of NaN, which no finite output equals. */
+/* Gives unreadable images a row of NaN, which no finite output equals, and numbers in their own unit. */
 static enum status give_logits(const struct counting *counting, const struct batch *batch)
 {
     const struct evaluate_options *options = counting->options;
     const float *logits = logits_of(counting);
-    int classes = counting->session->data.classes;
+    const struct data *data = &counting->session->data;
+    int classes = data->classes;
     size_t count = (size_t)batch->count * (size_t)classes;
-    if (batch->bad == 0) return options->logits(options->context, logits, batch->count, classes);
+    bool number = data->target == TARGET_NUMBER;
+    if (batch->bad == 0 && !number) return options->logits(options->context, logits, batch->count, classes);
     float *rows = memory_new(count, sizeof *rows);
-    memcpy(rows, logits, count * sizeof *rows);
+    for (size_t i = 0; i < count; i++) rows[i] = number ? (float)task_value(data, logits[i]) : logits[i];
     for (size_t i = 0; i < count; i++)
         if (batch->labels[i / (size_t)classes] < 0) rows[i] = NAN;
     enum status status = options->logits(options->context, rows, batch->count, classes);
@@ -140,6 +142,7 @@ static void keep_outputs(struct counting *counting, int place)
     const float *row = counting->all_rows + 2 * classes * (size_t)place;
     memcpy(sums->outputs.values + at, row, classes * sizeof *row);
     memcpy(sums->outputs.targets + at, row + classes, classes * sizeof *row);
+    sums->places[sums->images] = counting->seen + place;
     const struct mistake mistake = {.image = counting->seen + place, .row = sums->images,
                                     .confidence = counting->ranks->losses[place]};
     evaluation_keep_mistake(sums, mistake);
@@ -247,6 +250,7 @@ static void open_rows(struct counting *counting)
         .values = memory_new(images * classes, sizeof(float)),
         .targets = memory_new(images * classes, sizeof(float)),
     };
+    counting->sums.places = memory_new(images, sizeof(int64_t));
 }
 
 static enum status counting_open(const struct session *session, const struct images *images,
@@ -331,5 +335,6 @@ void evaluation_free(struct evaluation *evaluation)
     free(evaluation->cells);
     free(evaluation->outputs.values);
     free(evaluation->outputs.targets);
+    free(evaluation->places);
     *evaluation = (struct evaluation){0};
 }

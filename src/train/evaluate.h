@@ -20,7 +20,8 @@ struct evaluation {
     int64_t bad;                   /* unreadable images */
     double top1, top5, loss;       /* fractions of the images; their mean loss */
     double metrics[TASK_METRICS_MAX];    /* of the task */
-    struct task_outputs outputs;   /* of readable images, if targets are no classes */
+    struct task_outputs outputs;   /* of readable images, if targets are no classes, */
+    int64_t *places;               /* [images] and the place of each among all that were evaluated */
     double seconds;
     int neighbours;                /* of eval --knn, whose loss is NAN; 0: these are the classifier's */
     int64_t *cells;                /* [images] entry of each in the confusion matrix, sorted: true class *

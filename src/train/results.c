@@ -201,11 +201,11 @@ static void add_rows(const struct data *data, const struct evaluation *evaluatio
     text_add(out, "\n");
 }
 
-enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
-                                    const struct directory *folder)
+enum status results_write_confusion(const struct evaluation *evaluation, const struct images *images,
+                                    const struct data *data, const struct directory *folder)
 {
     struct text text = {0};
-    if (data->target > TARGET_CLASS) return results_labels_write(evaluation, data, folder);
+    if (data->target > TARGET_CLASS) return results_labels_write(evaluation, images, data, folder);
     if (data->classes > CONFUSION_CLASSES) {
         log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);
         return OK;

@@ -19,5 +19,5 @@ void results_json(const struct evaluation *evaluation, const struct data *data, 
 
 /* Writes confusion.csv: a line for each true class, a column for each predicted one; or the files of
  * results_labels.h. */
-enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
-                                    const struct directory *folder);
+enum status results_write_confusion(const struct evaluation *evaluation, const struct images *images,
+                                    const struct data *data, const struct directory *folder);

@@ -102,21 +102,29 @@ static void add_labels(const struct evaluation *evaluation, const struct data *d
     }
 }
 
-static void add_values(const struct evaluation *evaluation, struct text *out)
+static void add_values(const struct evaluation *evaluation, const struct images *images,
+                       const struct data *data, struct text *out)
 {
     const struct task_outputs *outputs = &evaluation->outputs;
-    text_add(out, "value,prediction\n");
-    for (int64_t i = 0; i < outputs->images && i < VALUES_MAX; i++)
-        text_add(out, "%.9g,%.9g\n", (double)outputs->targets[i], (double)outputs->values[i]);
+    text_add(out, "name,value,prediction\n");
+    for (int64_t i = 0; i < outputs->images && i < VALUES_MAX; i++) {
+        int64_t index = images_index(images, evaluation->places[i]);
+        char *name = dataset_image_path(images->dataset, index);
+        csv_text(out, name ? name : "");
+        text_add(out, ",%.15g,", images->dataset->format->number(images->dataset, index));
+        task_value_print(data, outputs->values[i], out);
+        text_add(out, "\n");
+        free(name);
+    }
 }
 
-enum status results_labels_write(const struct evaluation *evaluation, const struct data *data,
-                                 const struct directory *folder)
+enum status results_labels_write(const struct evaluation *evaluation, const struct images *images,
+                                 const struct data *data, const struct directory *folder)
 {
     struct text text = {0};
     bool labels = data->target == TARGET_LABELS;
     if (labels) add_labels(evaluation, data, &text);
-    else add_values(evaluation, &text);
+    else add_values(evaluation, images, data, &text);
     const char *name = labels ? LABELS_FILE : VALUES_FILE;
     enum status status = atomic_file_write(folder, name, text.data, text.length);
     text_free(&text);

@@ -14,10 +14,10 @@ void results_labels_add(const struct evaluation *evaluation, const struct data *
 /* Adds members to a JSON object: labels, with images, average precision, and F1 at the threshold of each. */
 void results_labels_json(const struct evaluation *evaluation, const struct data *data, struct text *object);
 
-/* Writes labels.csv, the same as lines; or, of numbers, values.csv: the value and the prediction of each
- * image, up to VALUES_MAX. */
+/* Writes labels.csv, the same as lines; or, of numbers, values.csv: name, value and prediction of each of the
+ * `images` that were evaluated, up to VALUES_MAX. */
 #define VALUES_FILE "values.csv"
 #define LABELS_FILE "labels.csv"
 #define VALUES_MAX 20000
-enum status results_labels_write(const struct evaluation *evaluation, const struct data *data,
-                                 const struct directory *folder);
+enum status results_labels_write(const struct evaluation *evaluation, const struct images *images,
+                                 const struct data *data, const struct directory *folder);

@@ -323,7 +323,7 @@ static enum status save_results(struct run *run)
     const struct data *data = &run->session->data;
     if (!run->folder.at.path) return OK;
     TRY(folder_check(&run->folder));
-    enum status status = results_write_confusion(evaluation, data, &run->folder.at);
+    enum status status = results_write_confusion(evaluation, &data->val, data, &run->folder.at);
     if (status == OK && run->session->settings->run.report)
         status = mistakes_write(&run->mistakes, &run->folder.at);
     if (status != OK) log_warning("the results of the evaluation were not written; the run continues");

@@ -185,7 +185,7 @@ ok "... or like formulas" formulas
 lies() {
     rm -rf lies && mkdir lies && printf '%s\n' "$@" >lies/metrics.jsonl
     printf 'true,a,b\na,nan,1\nb,-1,1e308\n' >lies/confusion.csv
-    printf 'value,prediction\n1,1e308\n-1e308,2\nnan,3\n4,\n' >lies/values.csv
+    printf 'name,value,prediction\na,1,1e308\nb,-1e308,2\nc,nan,3\nd,4,\n' >lies/values.csv
     printf 'label,images,average_precision,f1,threshold\na,1e308,-7,nan,\nb,,9,inf,x\n' >lies/labels.csv
     timeout 60 "$AMPTRAIN" report -q lies && wellformed lies/report.html &&
         ! grep -E '<b onload|[ ,>"M][+-]?(nan|inf)[ ,<"]' lies/report.html
@@ -199,10 +199,10 @@ ok "numbers that overflow" lies '{"event":"step","step":-1e308,"loss":-1e308,"lr
 # Values of which a tenth of the predictions is far off: nothing falls outside of the picture.
 predicted() {
     mkdir -p predicted && cp run/metrics.jsonl predicted && awk 'BEGIN {
-        srand(1); print "value,prediction"
+        srand(1); print "name,value,prediction"
         for (i = 0; i < 20000; i++) {
             v = 360 * rand() - 180
-            printf "%.6g,%.6g\n", v, v + (rand() < 0.1 ? 90 : 8) * (rand() - rand())
+            printf "i,%.6g,%.6g\n", v, v + (rand() < 0.1 ? 90 : 8) * (rand() - rand())
         }
     }' >predicted/values.csv
     "$AMPTRAIN" report -q predicted && wellformed predicted/report.html &&
@@ -212,7 +212,7 @@ predicted() {
                 END { print dots; exit wrong || dots < 5000 || dots > 20000 }'
 }
 ok "predictions beside values" predicted
-same_values() { printf 'value,prediction\n5,5\n5,5\n' >predicted/values.csv && "$AMPTRAIN" report -q predicted &&
+same_values() { printf 'name,value,prediction\na,5,5\nb,5,5\n' >predicted/values.csv && "$AMPTRAIN" report -q predicted &&
     wellformed predicted/report.html && grep -q '^<path class="dots" d="M200 171h0"/>$' predicted/report.html; }
 ok "... of which all are one" same_values
 ok "numbers that are nearly equal" lies '{"event":"step","step":1e16,"loss":1e16}' \

@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "data/dataset/dataset.h"
 #include "data/formats/csv_table.h"
 #include "tests/support/caught.h"
 #include "tests/support/files.h"
@@ -73,7 +75,12 @@ static const struct wrong {
     {"path,value\na.png,\"1,5\"\n", TABLE ":2: column 'value': ", 0},
     {"path,labels\na.png,cat;;dog\n", TABLE ":2: column 'labels': a label is empty", 0},
     {"path,labels\na.png,cat;\n", TABLE ":2: column 'labels': a label is empty", 0},
-    {"path,labels\na.png,\nb.png,\n", TABLE ": no image has a label", 0},
+    {"path,label\ni0.png,a\n./i0.png,b\n", TABLE ":3: './i0.png' is already in line 2", 0},
+    {"path,label\na/i0.png,a\nb.png,b\n.//a/././/i0.png,b\n", TABLE ":4: './/a/././/i0.png' is already in "
+     "line 2", 0},
+    {"path,label\n//a.png,a\n/./a.png,b\n", TABLE ":3: '/./a.png' is already in line 2", 0},
+    {"path,value\na.png,1.5e30\n", TABLE ":2: column 'value': must be between -1e+30 and 1e+30, not 1.5e30", 0},
+    {"path,value\na.png,-1.5e30\n", TABLE ":2: column 'value': must be between -1e+30 and 1e+30", 0},
     {"path,label\nhttp://x.org/a.png,cat\n",
      TABLE ":2: 'http://x.org/a.png' is an address; images are read from files", 0},
     {"path,label\na.png,cat\n", TABLE ":1: no column 'value' for data.task = regress", TARGET_NUMBER},
@@ -142,7 +149,7 @@ static void expect_table(const char *text, enum target_kind kind, const char *wa
     for (int64_t i = 0; i < table.count; i++) {
         text_add(&got, " %s=", table.paths[i]);
         if (table.kind == TARGET_NUMBER) {
-            text_add(&got, "%g", (double)table.numbers[i]);
+            text_add(&got, "%.15g", table.numbers[i]);
             continue;
         }
         int64_t begin = table.begins ? table.begins[i] : i, end = table.begins ? table.begins[i + 1] : i + 1;
@@ -187,6 +194,60 @@ static void values_are_numbers(void **state)
 {
     expect_table("path,value\na.png,-1.5\nb.png, 2e3 \n", TARGET_ANY, "value a.png=-1.5 b.png=2000");
     expect_table("path,target\na.png,0\n", TARGET_NUMBER, "target a.png=0");
+}
+
+/* Numbers that floats do not tell apart, and the largest ones: normalised, they are told apart. */
+static void values_are_exact(void **state)
+{
+    expect_table("path,value\na.png,100000000\nb.png,100000001\nc.png,100000002\n", TARGET_ANY,
+                 "value a.png=100000000 b.png=100000001 c.png=100000002");
+    expect_table("path,value\na.png,-1e30\nb.png,1e30\n", TARGET_ANY, "value a.png=-1e+30 b.png=1e+30");
+}
+
+/* A hundred thousand labels in a cell, each of them twice: an instant, and each counts once. */
+static void many_labels_in_a_cell(void **state)
+{
+    enum { LABELS = 100000 };
+    struct text text = {0};
+    text_add(&text, "path,labels\n");
+    for (int image = 0; image < 2; image++) {
+        text_add(&text, "%d.png,", image);
+        for (int i = 0; i < 2 * LABELS; i++) text_add(&text, "%sl%d", i ? ";" : "", i % LABELS);
+        text_add(&text, "\n");
+    }
+    clock_t began = clock();
+    struct csv_table table = read_table(text.data, TARGET_ANY);
+    assert_true(clock() - began < 10 * CLOCKS_PER_SEC);
+    assert_true(table.classes == LABELS && table.begins[1] == LABELS && table.begins[2] == 2 * LABELS);
+    csv_table_free(&table);
+    text_free(&text);
+}
+
+/* Validation images may have none of the labels, whether these are names or columns; training images not. */
+static void labels_of_which_none_is_set(void **state)
+{
+    static const char *const tables[] = {"path,labels\n" TABLE ",\n", "path,a,b\n" TABLE ",0,0\n"};
+    struct dataset_options options = {.path = TABLE, .class_names = (char *[]){"a", "b"}, .class_count = 2,
+                                      .target = TARGET_LABELS};
+    struct dataset dataset;
+    float labels[2] = {1, 1};
+    for (int i = 0; i < 2; i++) {
+        write_table(tables[i]);
+        assert_int_equal(dataset_open(format_find("csv"), &options, &dataset), OK);
+        assert_int_equal(dataset.classes, 2);
+        dataset.format->labels(&dataset, 0, labels);
+        assert_true(labels[0] == 0 && labels[1] == 0);
+        dataset_close(&dataset);
+    }
+    struct caught caught;
+    write_table(tables[0]);
+    options.class_names = NULL;
+    caught_begin(&caught);
+    enum status status = dataset_open(format_find("csv"), &options, &dataset);
+    caught_end(&caught);
+    assert_int_equal(status, BAD_DATA);
+    assert_true(caught_has(&caught, TABLE ": no image has a label"));
+    text_free(&caught.words);
 }
 
 static void groups_are_told_apart(void **state)
@@ -237,6 +298,9 @@ int main(void)
         cmocka_unit_test(any_usual_way_of_writing_is_read),
         cmocka_unit_test(sets_and_columns_are_labels),
         cmocka_unit_test(values_are_numbers),
+        cmocka_unit_test(values_are_exact),
+        cmocka_unit_test(many_labels_in_a_cell),
+        cmocka_unit_test(labels_of_which_none_is_set),
         cmocka_unit_test(groups_are_told_apart),
         cmocka_unit_test(long_tables_are_read),
     };

@@ -1,6 +1,7 @@
 /* Targets of mixed images and weighted classes: the losses that they give are torch.nn.CrossEntropyLoss's. */
 #include <math.h>
 
+#include "data/dataset/dataset.h"
 #include "data/loader/targets.h"
 #include "tests/support/unit.h"
 
@@ -117,12 +118,17 @@ static void several_labels(void **state)
     for (int i = 0; i < 20; i++) assert_true(fabsf(targets[i / 5][i % 5] - want[i / 5][i % 5]) < 1e-6f);
 }
 
+static double number_of(const struct dataset *dataset, int64_t index) { return index == 0 ? 14 : 6; }
+
 static void numbers_are_normalised(void **state)
 {
     const struct target_options options = {.classes = 1, .together = 2, .kind = TARGET_NUMBER, .mean = 10,
                                            .std = 4};
     const struct mix mix = {.together = 2, .share = 0.75f};
-    float targets[2][2] = {{14}, {6}};
+    const struct format format = {.number = number_of};
+    const struct dataset dataset = {.format = &format, .target = TARGET_NUMBER, .classes = 1};
+    float targets[2][2];
+    for (int i = 0; i < 2; i++) dataset_target(&dataset, i, options.mean, options.std, targets[i]);
     targets_finish(&options, &mix, 2, targets[0]);
     assert_true(targets[0][0] == 0.5f && targets[1][0] == -0.5f && targets[0][1] == -1);
 }

@@ -35,7 +35,7 @@ static void add_field(struct text *out, const char *field, char end)
 
 static void add_target(struct text *out, const struct csv_table *table, int64_t image)
 {
-    if (table->kind == TARGET_NUMBER) text_add(out, "%.9g\n", (double)table->numbers[image]);
+    if (table->kind == TARGET_NUMBER) text_add(out, "%.17g\n", table->numbers[image]);
     else add_field(out, table->names[table->labels[image]], '\n');
 }
 
@@ -67,7 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (enum target_kind kind = TARGET_ANY; kind <= TARGET_NUMBER; kind++) {
         struct csv_table table;
         if (!fuzz_good(csv_table_read(path, kind, &table), "fuzz.csv")) continue;
-        fuzz_must(table.count > 0 && table.classes > 0 && (kind == TARGET_ANY || table.kind == kind));
+        fuzz_must(table.count > 0 && (table.classes > 0 || table.kind == TARGET_LABELS));
+        fuzz_must(kind == TARGET_ANY || table.kind == kind);
         for (int64_t i = 0; i < table.count; i++) fuzz_must(*table.paths[i]);
         for (int64_t i = 0; i < table.count; i++) fuzz_must(csv_table_line(&table, i) >= i + 2);
         check_labels(&table);

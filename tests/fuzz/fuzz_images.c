@@ -140,9 +140,9 @@ static void check_targets(const struct dataset *dataset)
     float *target = memory_new((size_t)dataset->classes, sizeof *target);
     fuzz_must(dataset->target != TARGET_NUMBER || dataset->classes == 1);
     for (int64_t i = 0; i < dataset->count; i += 1 + dataset->count / READ_MAX) {
-        dataset->format->target(dataset, i, target);
+        dataset_target(dataset, i, 0, 1, target);
         for (int k = 0; k < dataset->classes; k++)
-            fuzz_must(dataset->target == TARGET_NUMBER ? isfinite(target[k])
+            fuzz_must(dataset->target == TARGET_NUMBER ? fabsf(target[k]) <= (float)TARGET_NUMBER_MAX
                                                        : target[k] == 0 || target[k] == 1);
     }
     free(target);

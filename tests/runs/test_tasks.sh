@@ -139,6 +139,20 @@ numbers() {
     done
 }
 ok "eval finds what the run found" numbers
+# values.csv names every image; its numbers, and those of eval --logits, are in the values' own unit: the mean
+# absolute error that they give is the one that is reported.
+floats() { od -An -v -t f4 -j 128 -w4 "$1" | tr -d ' '; }
+own_unit() {
+    "$AMPTRAIN" eval -q --weights v/$last -o v --logits v.npy --json >evaluated.json && floats v.npy >floats &&
+        head -n 1 v/values.csv | grep -qx name,value,prediction && sed '1d; s/"//g; s,^.*/pictures,pictures,' v/values.csv |
+        paste -d , - floats | awk -F , -v mae="$(number mae evaluated.json)" '
+            NR == FNR { value[$1] = $2; next }
+            { n++; sum += $2 > $3 ? $2 - $3 : $3 - $2; off = $3 - $4; wrong = wrong || value[$1] != $2 }
+            off > 1e-5 || off < -1e-5 { wrong = 1 }
+            END { print n, sum / n, mae; exit wrong || n != 12 || sum / n / mae < 0.9999 || sum / n / mae > 1.0001 }
+        ' values.csv -
+}
+ok "... and writes names, values and predictions in their unit" own_unit
 predicts_numbers() {
     "$AMPTRAIN" predict --weights v --json pictures/apple/1.png pictures/pear/1.png >said &&
         above "$(sed -n 's/.*apple.*"value":\([-0-9.e]*\).*/\1/p' said)" 0 &&
@@ -151,9 +165,38 @@ scales() {
 }
 number_pair() { sed -n 's/^value_scale = *; *//p' v/config.ini; }
 ok "the scale is that of the training images, or what data.value_scale says" scales
+# Older versions rounded numbers to floats, which moves their mean by a millionth of the deviation at most.
+rounded() {
+    values r -s run.max_steps=7 && number_pair | awk -F , '{ printf "%.17g,%.17g\n", $1 + 5e-7, $2 - 5e-7 }' >pair &&
+        values r -r -s data.value_scale="$(cat pair)" -s run.max_steps=9 &&
+        number_pair | awk -F , '{ printf "%.17g,%.17g\n", $1 + 1e-5, $2 }' >pair &&
+        says 2 "data.value_scale: " values r -r -s data.value_scale="$(cat pair)"
+}
+ok "a run is resumed with the same scale, but for rounding" rounded
 ok "... which is kept in exported weights" sh -c "'$AMPTRAIN' export -q --weights v -o v.safetensors &&
     '$AMPTRAIN' predict --weights v.safetensors pictures/apple/1.png >one.txt &&
     '$AMPTRAIN' predict --weights v pictures/apple/1.png | cmp - one.txt"
+# Numbers that floats do not tell apart are learned as well as others.
+far() {
+    awk -F , 'NR > 1 { $2 = sprintf("%.2f", 100000000 + $2) } { print $1 "," $2 }' values.csv >far.csv
+    values far -s data.train=far.csv 2>err || return 1
+    cat err; ! grep -q "all training images have the value" err && lines far >far.txt && lines v >near.txt &&
+        above 1e-3 "$(number val_mae far/metrics.jsonl) - $(number val_mae v/metrics.jsonl)" &&
+        above "$(number val_r2 far/metrics.jsonl)" 0.5 && "$AMPTRAIN" predict --weights far pictures/apple/1.png |
+        grep -q "1.png: 10000000[0-9][.][0-9]"
+}
+ok "numbers that floats do not tell apart" far
+# The largest numbers that are read are trained on; larger ones are refused where they are read.
+largest() {
+    awk -F , 'NR > 1 { $2 = (NR % 2 ? "-" : "") largest } { print $1 "," $2 }' largest="$1" values.csv >largest.csv
+    shift
+    "$@" largest.csv
+}
+on_table() { rm -rf large && values large -s train.epochs=1 -s data.train="$1"; }
+ok "the largest numbers" largest 1e30 on_table
+ok "... of which init makes a configuration" largest 1e30 "$AMPTRAIN" init
+ok "larger ones" largest 1.5e30 says 3 "largest.csv:2: column 'value': must be between -1e+30 and 1e+30" on_table
+ok "... by init" largest 1.5e30 says 3 "largest.csv:2: column 'value': must be between" "$AMPTRAIN" init
 best() {
     values b -s checkpoint.best=val_r2 || return 1
     best=$(sed -n 's/.*"val_r2":\([-0-9.e]*\).*/\1/p' b/metrics.jsonl | sort -g | tail -n 1)

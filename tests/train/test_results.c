@@ -70,7 +70,7 @@ static size_t confusion(const struct evaluation *of, const struct data *in, char
     struct reason reason;
     assert_non_null(mkdtemp(path));
     assert_int_equal(directory_open(path, &folder), OK);
-    assert_int_equal(results_write_confusion(of, in, &folder), OK);
+    assert_int_equal(results_write_confusion(of, NULL, in, &folder), OK);
     FILE *file = directory_stream(&folder, "confusion.csv", "r", &reason);
     size_t count = file ? fread(bytes, 1, room - 1, file) : 0;
     bytes[count] = '\0';

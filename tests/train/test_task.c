@@ -55,15 +55,15 @@ static void numbers_by_hand(void **state)
     float predicted[] = {1.5f, 2, 3, 0}, values[] = {1, 2, 3.5f, -1};
     const struct task_outputs outputs = {4, 1, predicted, values};
     double metrics[TASK_METRICS_MAX];
-    task_for(TARGET_NUMBER)->measure(&outputs, &(struct data){0}, metrics);
+    task_for(TARGET_NUMBER)->measure(&outputs, &(struct data){.value_std = 1}, metrics);
     expect(metrics[0], 0.5);
     expect(metrics[1], sqrt(0.375));
     expect(metrics[2], 0.375);
     expect(metrics[3], 1 - 1.5 / 10.6875);
     float same[] = {2, 2}, other[] = {2, 3};
-    task_for(TARGET_NUMBER)->measure(&(struct task_outputs){2, 1, same, same}, &(struct data){0}, metrics);
+    task_for(TARGET_NUMBER)->measure(&(struct task_outputs){2, 1, same, same}, &(struct data){.value_std = 1}, metrics);
     expect(metrics[3], 1);
-    task_for(TARGET_NUMBER)->measure(&(struct task_outputs){2, 1, other, same}, &(struct data){0}, metrics);
+    task_for(TARGET_NUMBER)->measure(&(struct task_outputs){2, 1, other, same}, &(struct data){.value_std = 1}, metrics);
     expect(metrics[3], 0);
 }
 
@@ -73,9 +73,19 @@ static void outputs_are_scaled_back(void **state)
     float value = -0.5f, logits[] = {0, 2, -100};
     struct text said = {0};
     task_of(&data)->activate(&data, &value);
-    assert_true(value == 8);
+    assert_true(task_value(&data, value) == 8);
     task_of(&data)->say(&data, &value, &said);
     assert_string_equal(said.data, "8");
+    text_free(&said);
+    const struct data far = {.target = TARGET_NUMBER, .classes = 1, .value_mean = 1700000000.5, .value_std = 1};
+    task_value_print(&far, value, &said);
+    assert_string_equal(said.data, "1700000000");
+    text_free(&said);
+    task_of(&far)->say(&far, &(float){0.25f}, &said);
+    assert_string_equal(said.data, "1700000000.75");
+    text_free(&said);
+    task_value_print(&far, NAN, &said);
+    assert_string_equal(said.data, "null");
     text_free(&said);
     double thresholds[] = {0.6, 0.7, 0};
     const struct data named = {.target = TARGET_LABELS, .classes = 3, .thresholds = thresholds,
@@ -112,7 +122,8 @@ static void dump_case(uint64_t number)
         targets[i] = labels ? random_uniform(&random) < 0.3 : (float)random_normal(&random);
     }
     const struct task_outputs all = {images, outputs, values, targets};
-    const struct data data = {.target = labels ? TARGET_LABELS : TARGET_NUMBER, .classes = outputs};
+    const struct data data = {.target = labels ? TARGET_LABELS : TARGET_NUMBER, .classes = outputs,
+                              .value_std = 1};
     double metrics[TASK_METRICS_MAX], *thresholds = memory_new((size_t)outputs, sizeof *thresholds);
     const struct data_task *task = task_of(&data);
     task->measure(&all, &data, metrics);
