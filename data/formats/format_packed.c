@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/file_kind.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/dataset/dataset.h"
@@ -93,12 +95,18 @@ static bool open_shard(struct packed *packed, int i, enum target_kind kind, stru
     size_t count = shard->count < sizeof look ? shard->count : sizeof look;
     if (!shard_read(shard, 0, look, count, reason)) return false;
     size_t digit = strlen(PACKED_MAGIC) - 1;
-    bool mine = count > digit && memcmp(look, PACKED_MAGIC, digit) == 0;
-    if (mine && (look[digit] < '1' || look[digit] > PACKED_TARGETS))
+    struct file_kind kind_of = file_kind(look, count, shard->count);
+    bool mine = kind_of.kind == FILE_PACKED;
+    if (mine && (count <= digit || look[digit] < '1' || look[digit] > PACKED_TARGETS))
         return because(reason, "%s: has version %c; this amptrain reads versions 1 to %c", shard->path,
-                       look[digit] >= '0' && look[digit] <= '9' ? look[digit] : '?', PACKED_TARGETS);
-    if (!mine && !tar_sniff(look, count))
-        return because_of(reason, shard->path, "neither a packed data set nor a tar archive");
+                       count > digit && look[digit] >= '0' && look[digit] <= '9' ? look[digit] : '?',
+                       PACKED_TARGETS);
+    if (!mine && kind_of.kind != FILE_TAR) {
+        const char *but = kind_of.name ? ", but " : "", *what = kind_of.name ? kind_of.name : "";
+        char why[128];
+        snprintf(why, sizeof why, "neither a packed data set nor a tar archive%s%s", but, what);
+        return because_of(reason, shard->path, why);
+    }
     bool good = mine ? packed_index(shard, i == 0, dataset, reason)
                      : webdataset_index(shard, kind, dataset, reason);
     if (!good) return false;

@@ -23,11 +23,6 @@
 /* Extended headers take some hundred bytes; more than this is an attack. */
 #define ABOUT_BYTES_MAX ((size_t)1 << 20)
 
-bool tar_sniff(const uint8_t *bytes, size_t count)
-{
-    return count >= TAR_BLOCK && memcmp(bytes + MAGIC_AT, "ustar", 5) == 0;
-}
-
 /* Octal digits between blanks, or GNU's numbers of base 256, which begin with 0x80 (0xff: negative). */
 static bool read_number(const uint8_t *field, int count, uint64_t *number)
 {

@@ -22,8 +22,5 @@ struct tar_member {
     size_t at, bytes;          /* of its content */
 };
 
-/* Whether bytes, at least a block, are the beginning of a tar archive. */
-bool tar_sniff(const uint8_t *bytes, size_t count);
-
 /* The next regular file; *more is false at the end. False and why when the archive is broken. */
 bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct reason *reason);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/file_kind.h"
 
 /* A larger image is treated as an error or an attack; phones take photographs of 108 million pixels. */
 #define PIXEL_BYTES_MAX ((size_t)1 << 29)
@@ -50,12 +51,16 @@ void image_free(struct image *image)
 
 enum image_kind image_sniff(const uint8_t *bytes, size_t count)
 {
-    static const uint8_t png[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-    static const uint8_t jpeg[3] = {0xff, 0xd8, 0xff};
-    if (count >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return IMAGE_PNG;
-    if (count >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0) return IMAGE_JPEG;
-    if (count >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0) return IMAGE_WEBP;
-    return IMAGE_UNKNOWN;
+    enum kind_of_file kind = file_kind(bytes, count, count).kind;
+    if (kind == FILE_PNG) return IMAGE_PNG;
+    if (kind == FILE_JPEG) return IMAGE_JPEG;
+    return kind == FILE_WEBP ? IMAGE_WEBP : IMAGE_UNKNOWN;
+}
+
+const char *image_foreign(const uint8_t *bytes, size_t count)
+{
+    struct file_kind kind = file_kind(bytes, count, count);
+    return kind.kind == FILE_IMAGE ? kind.name : NULL;
 }
 
 void image_over_white(uint8_t *to, const uint8_t *from, size_t count, int channels)
@@ -65,35 +70,6 @@ void image_over_white(uint8_t *to, const uint8_t *from, size_t count, int channe
         for (int k = 0; k < channels; k++)
             *to++ = (uint8_t)((from[k] * alpha + 255 * (255 - alpha) + 127) / 255);
     }
-}
-
-/* Formats that are not read: bytes from `at` on. */
-static const struct {
-    size_t at, count;
-    const char *bytes, *name;
-} foreign[] = {
-    {4, 7, "ftyphei", "HEIC"}, {4, 7, "ftyphev", "HEIC"}, {4, 8, "ftypmif1", "HEIC"},
-    {4, 8, "ftypmsf1", "HEIC"}, {4, 7, "ftypavi", "AVIF"}, {4, 8, "ftypcrx ", "a camera's raw format"},
-    {0, 4, "GIF8", "GIF"}, {0, 4, "II*\0", "TIFF"}, {0, 4, "MM\0*", "TIFF"},
-    {0, 4, "II+\0", "TIFF"}, {0, 4, "MM\0+", "TIFF"}, {0, 4, "8BPS", "Photoshop"},
-    {4, 8, "JXL \r\n\x87\n", "JPEG XL"}, {0, 2, "\xff\x0a", "JPEG XL"},
-    {4, 8, "jP  \r\n\x87\n", "JPEG 2000"}, {0, 4, "\xff\x4f\xff\x51", "JPEG 2000"},
-    {0, 4, "qoif", "QOI"}, {0, 4, "v/1\x01", "OpenEXR"},
-};
-
-const char *image_foreign(const uint8_t *bytes, size_t count)
-{
-    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        if (count >= foreign[i].at + foreign[i].count &&
-            memcmp(bytes + foreign[i].at, foreign[i].bytes, foreign[i].count) == 0)
-            return foreign[i].name;
-    /* The magic of two letters alone also begins texts; white space follows that of a PNM (PPM, PGM), and a
-     * BMP has four zero bytes after its size. */
-    bool pnm = count >= 3 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
-               (bytes[2] == '\n' || bytes[2] == ' ');
-    if (pnm) return "PNM";
-    bool bmp = count >= 10 && memcmp(bytes, "BM", 2) == 0 && memcmp(bytes + 6, "\0\0\0\0", 4) == 0;
-    return bmp ? "BMP" : NULL;
 }
 
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count)

@@ -22,6 +22,8 @@ libbase_a_SOURCES = \
 	src/base/field_help.c \
 	src/base/file.c \
 	src/base/file.h \
+	src/base/file_kind.c \
+	src/base/file_kind.h \
 	src/base/hash.c \
 	src/base/hash.h \
 	src/base/host.c \

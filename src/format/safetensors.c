@@ -10,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/file_kind.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "format/checksum.h"
@@ -23,11 +24,15 @@ static bool read_bytes(int file, int64_t from, void *data, int64_t bytes, struct
 
 static bool read_length(int file, int64_t size, int64_t *length, struct reason *reason)
 {
-    uint8_t bytes[8];
+    uint8_t bytes[FILE_KIND_BYTES];
+    int64_t count = size < FILE_KIND_BYTES ? size : FILE_KIND_BYTES;
     if (size < 8) return because(reason, "is too short (%" PRId64 " bytes) to be a safetensors file", size);
-    if (!read_bytes(file, 0, bytes, 8, reason)) return false;
-    if (memcmp(bytes, "PK\3\4", 4) == 0 || memcmp(bytes, "\x80\2", 2) == 0)
+    if (!read_bytes(file, 0, bytes, count, reason)) return false;
+    struct file_kind is = file_kind(bytes, (size_t)count, (uint64_t)size);
+    if (is.kind == FILE_TORCH || is.kind == FILE_TORCH_OLD || is.kind == FILE_PICKLE)
         return because(reason, "is a file of PyTorch, not safetensors");
+    if (is.kind != FILE_UNKNOWN && is.kind != FILE_SAFETENSORS)
+        return because(reason, "is %s, not safetensors", is.name);
     uint64_t value = 0;
     for (int i = 7; i >= 0; i--) value = value << 8 | bytes[i];
     if (value > SAFETENSORS_HEADER_MAX || value > (uint64_t)(size - 8) || value < 2)

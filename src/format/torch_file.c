@@ -9,6 +9,7 @@
 
 #include "base/directory.h"
 #include "base/file.h"
+#include "base/file_kind.h"
 #include "base/memory.h"
 #include "format/pickle.h"
 
@@ -282,26 +283,11 @@ static bool read_archive(struct torch_file *file, struct reason *reason)
     return good;
 }
 
-/* Before PyTorch 1.6 files were pickles, one after another, and before 0.1.10 tar archives. */
-static bool is_old(const char *bytes, size_t count)
-{
-    static const char magic[] = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
-    size_t length = sizeof magic - 1;
-    return (count >= 2 + length && memcmp(bytes + 2, magic, length) == 0) ||
-           (count >= 262 && memcmp(bytes + 257, "ustar", 5) == 0);
-}
-
-bool torch_file_sniff(const char *bytes, size_t count)
-{
-    return is_old(bytes, count) || (count >= 4 && memcmp(bytes, "PK\3\4", 4) == 0) ||
-           (count >= 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5);
-}
-
 static bool open_archive(struct torch_file *file, struct reason *reason)
 {
     struct reason why;
     struct stat status;
-    char head[512];
+    char head[FILE_KIND_BYTES];
     file->file = directory_file(&directory_working, file->path, O_RDONLY, &why);
     if (file->file < 0) {
         because(reason, "cannot be opened: %s", why.text);
@@ -310,11 +296,12 @@ static bool open_archive(struct torch_file *file, struct reason *reason)
     }
     ssize_t got = file_read(file->file, head, sizeof head, 0);
     if (got < 0 || fstat(file->file, &status) != 0) return because_errno(reason, "cannot be read");
-    if (is_old(head, (size_t)got))
+    /* Before PyTorch 1.6 files were pickles, one after another, and before 0.1.10 tar archives. */
+    enum kind_of_file kind = file_kind(head, (size_t)got, (uint64_t)status.st_size).kind;
+    if (kind == FILE_TORCH_OLD || kind == FILE_TAR)
         return because(reason, "is in PyTorch's format of before version 1.6; "
                        "torch.save(torch.load(\"OLD.pth\"), \"NEW.pth\") in Python writes today's");
-    if (got < 4 || memcmp(head, "PK\3\4", 4) != 0)
-        return because(reason, "is a pickle, but not a file of torch.save");
+    if (kind != FILE_TORCH) return because(reason, "is a pickle, but not a file of torch.save");
     return zip_open(file->file, status.st_size, &file->zip, reason) && read_archive(file, reason);
 }
 

@@ -25,9 +25,6 @@ struct torch_file {
     const char *wrapper;        /* the key of the dictionary in which the tensors are; NULL: the outermost */
 };
 
-/* Whether the first `count` bytes of a file are of one that torch.save wrote, now or in old versions. */
-bool torch_file_sniff(const char *bytes, size_t count);
-
 /* Reads and checks the list of tensors, those of a state_dict, in it or inside of a dictionary under one of
  * the usual keys. Refused, with a reason: old formats, damaged archives, other Python objects, tensors whose
  * elements would lie outside of their storage. */

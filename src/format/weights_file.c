@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/file_kind.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -127,13 +128,16 @@ static bool open_index(struct weights_file *file, struct reason *reason)
 /* Errors of opening are reported by the format's own code. */
 static bool is_torch(const char *path)
 {
-    char head[512];
+    char head[FILE_KIND_BYTES];
     struct reason unused;
+    struct stat status;
     int file = directory_file(&directory_working, path, O_RDONLY, &unused);
     if (file < 0) return false;
-    ssize_t got = file_read(file, head, sizeof head, 0);
+    ssize_t got = fstat(file, &status) == 0 ? file_read(file, head, sizeof head, 0) : -1;
     close(file);
-    return got > 0 && torch_file_sniff(head, (size_t)got);
+    if (got < 0) return false;
+    enum kind_of_file kind = file_kind(head, (size_t)got, (uint64_t)status.st_size).kind;
+    return kind == FILE_TORCH || kind == FILE_TORCH_OLD || kind == FILE_PICKLE || kind == FILE_TAR;
 }
 
 bool weights_file_open(const char *path, struct weights_file *file, struct reason *reason)

@@ -1,4 +1,4 @@
-check_PROGRAMS += tests/base/test_base tests/base/test_field tests/base/test_numbers tests/base/test_watch \
+check_PROGRAMS += tests/base/test_base tests/base/test_field tests/base/test_file_kind tests/base/test_numbers tests/base/test_watch \
 	tests/base/test_files tests/base/test_library tests/base/test_machine tests/base/test_host
 
 tests_base_test_base_SOURCES = tests/base/test_base.c
@@ -6,6 +6,9 @@ tests_base_test_base_LDADD = libbase.a -lcmocka
 
 tests_base_test_field_SOURCES = tests/base/test_field.c
 tests_base_test_field_LDADD = libbase.a -lcmocka
+
+tests_base_test_file_kind_SOURCES = tests/base/test_file_kind.c
+tests_base_test_file_kind_LDADD = libbase.a -lcmocka
 
 tests_base_test_numbers_SOURCES = tests/base/test_numbers.c
 tests_base_test_numbers_LDADD = libbase.a -lcmocka

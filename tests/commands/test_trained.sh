@@ -96,6 +96,9 @@ exits "another number of classes" 2 other -s model.classes=7
 printf 'PK\003\004 and so on' >network.pth
 ok "half a file of PyTorch" says 5 "network.pth: is truncated: it has no end of a zip archive" "$AMPTRAIN" predict \
     --weights network.pth ../pictures
+ok "export as ONNX" "$AMPTRAIN" export -q --weights ../run -o mine.onnx
+ok "... which holds no weights for predict" says 5 "mine.onnx: is ONNX, not safetensors" "$AMPTRAIN" predict \
+    --weights mine.onnx ../pictures
 ok "export" "$AMPTRAIN" export -q --weights ../run -o lean.safetensors
 ok "... can be used by predict" classes --weights lean.safetensors
 ok "... and by eval with data" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "format/safetensors.h"
+#include "format/weights_file.h"
 #include "tests/support/caught.h"
 #include "tests/support/refuse.h"
 #include "tests/support/unit.h"
@@ -146,6 +147,25 @@ static void other_formats_are_named(void **state)
         write_file(begins[i], strlen(begins[i]));
         assert_false(safetensors_open(path, &file, &reason));
         assert_non_null(strstr(reason.text, "is a file of PyTorch"));
+    }
+    write_file("\x08\x07\x12\x07pytorch\x1a\5" "2.1.0:", 18);
+    assert_false(safetensors_open(path, &file, &reason));
+    assert_non_null(strstr(reason.text, "is ONNX, not safetensors"));
+}
+
+/* A header's length may begin as a pickle, a zip archive or an image does. */
+static void headers_of_every_length(void **state)
+{
+    static const size_t begins[] = {0x0280, 0x0380, 0x0480, 0x0580, 0x10280, 0x8b1f, 0x4d42, 0x0aff};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        char *header = text_format("%-*s", (int)begins[i], A "[2],\"data_offsets\":[0,8]}}");
+        struct weights_file file;
+        struct reason reason = {0};
+        accepted(header, 8, 1);
+        if (!weights_file_open(path, &file, &reason)) fail_msg("%zu: %s", begins[i], reason.text);
+        assert_int_equal(file.count, 1);
+        weights_file_close(&file);
+        free(header);
     }
 }
 
@@ -419,6 +439,7 @@ int main(void)
         cmocka_unit_test(random_damage),
         cmocka_unit_test(write_failures),
         cmocka_unit_test(other_formats_are_named),
+        cmocka_unit_test(headers_of_every_length),
         cmocka_unit_test(nothing_is_found_in_an_empty_file),
         cmocka_unit_test(contents_that_cannot_be_written),
         cmocka_unit_test(writes_that_are_refused),
