@@ -5,7 +5,7 @@
 
 extern const struct op_code add_cuda, attention_cuda, batch_moments_cuda, batchnorm_cuda,
     batchnorm_maxpool_cuda, cast_cuda, channel_shuffle_cuda, concat_cuda, conv_batchnorm_cuda,
-    conv_batchnorm_maxpool_cuda, conv_cuda, distill_cuda, drop_path_cuda, dropout_cuda, flatten_cuda,
+    conv_cuda, distill_cuda, drop_path_cuda, dropout_cuda, flatten_cuda,
     gelu_cuda, grn_cuda, hardsigmoid_cuda, hardswish_cuda, layernorm_cuda, leaky_relu_cuda, linear_cuda,
     linear_scale_cuda, lrn_cuda, moments_cuda, multiply_cuda, patch_merge_cuda, pointwise_loss_cuda,
     position_cuda, prepend_cuda, rank_moments_cuda, relu6_cuda, relu_cuda, scale_cuda, sigmoid_cuda,

@@ -39,7 +39,6 @@ CUDA_SOURCES += \
 	kernels/exchange/sum_rounded.cu \
 	kernels/folded/conv_batchnorm.cu \
 	kernels/folded/conv_batchnorm_data.cu \
-	kernels/folded/conv_batchnorm_maxpool.cu \
 	kernels/folded/conv_batchnorm_output.cu \
 	kernels/images/images.cu \
 	kernels/linear/linear.cu \
@@ -149,8 +148,6 @@ libkernels_a_SOURCES = \
 	kernels/exchange/sum_rounded.h \
 	kernels/folded/conv_batchnorm.c \
 	kernels/folded/conv_batchnorm.h \
-	kernels/folded/conv_batchnorm_maxpool.c \
-	kernels/folded/conv_batchnorm_maxpool.h \
 	kernels/images/images.c \
 	kernels/images/images.h \
 	kernels/linear/linear.c \

@@ -1,6 +1,6 @@
 /* hopper.cuh: instructions of Hopper (capability 9.0) for products of matrices, and what the host asks of
- * kernels that have them, for tiles.cuh and conv_batchnorm_maxpool.cu. PTX ISA, "Asynchronous Warpgroup Level
- * Matrix Multiply-Accumulate Instructions". */
+ * kernels that have them, for tiles.cuh. PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate
+ * Instructions". */
 #pragma once
 
 #include "kernels/support/cuda.cuh"

@@ -65,7 +65,7 @@ static bool conv_batchnorm_code_supports(const struct call *call)
 static const struct op_code *code_of(const struct op *op)
 {
     static const struct op_code conv = {.supports = conv_code_supports, .backward = batchnorm_update},
-        maximum = {.supports = call_sums_gradient}, first_layers = {.supports = call_adds_gradients},
+        maximum = {.supports = call_sums_gradient},
         batchnorm = {.supports = batchnorm_code_supports},
         conv_batchnorm = {.supports = conv_batchnorm_code_supports},
         layernorm = {.supports = call_adds_to_gradient}, linear = {.supports = call_adds_residual},
@@ -76,7 +76,6 @@ static const struct op_code *code_of(const struct op *op)
     if (strcmp(op->name, "linear_scale") == 0) return &linear_scale;
     if (strcmp(op->name, "gelu") == 0) return &maximum;
     if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
-    if (strcmp(op->name, "conv_batchnorm_maxpool") == 0) return &first_layers;
     if (strcmp(op->name, "relu") == 0 || strcmp(op->name, "maxpool_relu") == 0) return &maximum;
     return strcmp(op->name, "batchnorm") == 0 ? &batchnorm : &others;
 }

@@ -105,10 +105,10 @@ static const char wide[] =
  * in it. */
 static const struct residuals {
     const char *text;
-    int folded, pooled, first, joined, picked, y_sums, products, gram;
-} residuals[] = {{bottlenecks, 3, 1, 0, 1, 0, 2, 0, 0}, {strided, 4, 0, 0, 1, 1, 2, 0, 0},
-                 {first_layers, 2, 0, 1, 1, 0, 2, 0, 0}},
-  block = {wide, 1, 0, 0, 0, 0, 1, 1, 1};
+    int folded, pooled, joined, picked, y_sums, products, gram;
+} residuals[] = {{bottlenecks, 3, 1, 1, 0, 2, 0, 0}, {strided, 4, 0, 1, 1, 2, 0, 0},
+                 {first_layers, 2, 1, 1, 0, 2, 0, 0}},
+  block = {wide, 1, 0, 0, 0, 1, 1, 1};
 #define RESIDUALS (int)(sizeof residuals / sizeof residuals[0])
 
 /* Two inverted residuals: two expanding convolutions are folded. */
@@ -268,13 +268,10 @@ static void check_distances(const struct graph *graph, const struct net *exact, 
     }
 }
 
-/* Where no code runs the first layers as one op, the pooling is folded alone. */
 static void check_counts(const struct program *program, const struct residuals *of)
 {
     assert_int_equal(count_folded(program, "conv_batchnorm"), of->folded * MICRO_BATCHES);
-    assert_int_equal(count_folded(program, "batchnorm_maxpool") +
-                         count_folded(program, "conv_batchnorm_maxpool"),
-                     (of->pooled + of->first) * MICRO_BATCHES);
+    assert_int_equal(count_folded(program, "batchnorm_maxpool"), of->pooled * MICRO_BATCHES);
 }
 
 /* A network in fp32 by plain loops, and as it is stored in 16 bits, both unfolded: they have run. */
@@ -519,7 +516,7 @@ static void test_fp32(void **state)
 static void check_recomputed(const struct program *program)
 {
     struct value_uses *uses = value_uses(program);
-    const struct op *pooling = op_find("batchnorm_maxpool"), *first = op_find("conv_batchnorm_maxpool");
+    const struct op *pooling = op_find("batchnorm_maxpool");
     int masks = 0, pooled = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
@@ -528,7 +525,7 @@ static void check_recomputed(const struct program *program)
             assert_int_equal(program->instructions[uses[mask].writer].phase, PHASE_RECOMPUTE);
             masks++;
         }
-        if (at->phase != PHASE_RECOMPUTE || (at->op != pooling && at->op != first)) continue;
+        if (at->phase != PHASE_RECOMPUTE || at->op != pooling) continue;
         assert_false(instruction_reads(at, operand_x(at, 0)));
         pooled++;
     }
@@ -611,7 +608,7 @@ static int count_in_stage(const struct graph *graph, int stages, int stage)
             assert_int_equal(program.node_stages[program.graph->params[param].node], stage);
         }
     }
-    int folded = count_folded(&program, "conv_batchnorm") + count_folded(&program, "conv_batchnorm_maxpool");
+    int folded = count_folded(&program, "conv_batchnorm");
     program_free(&program);
     return folded;
 }
@@ -624,7 +621,7 @@ static void test_stages(void **state)
         for (int stages = 2; stages <= 6; stages++) {
             int folded = 0;
             for (int stage = 0; stage < stages; stage++) folded += count_in_stage(&graph, stages, stage);
-            assert_int_equal(folded, (residuals[i].folded + residuals[i].first) * MICRO_BATCHES);
+            assert_int_equal(folded, residuals[i].folded * MICRO_BATCHES);
         }
         graph_free(&graph);
     }

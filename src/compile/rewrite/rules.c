@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "kernels/conv/conv.h"
-#include "kernels/folded/conv_batchnorm_maxpool.h"
+#include "kernels/norm/batchnorm_maxpool.h"
 
 enum { PACK_CHANNELS = 8 };  /* that are read at once */
 
@@ -103,24 +103,6 @@ static bool fold_pool(struct match *m)
     m->first->op = op;
     m->first->settings = settings;
     return take_result(m);
-}
-
-/* The convolution and the pooling are those of a ResNet. */
-static bool fold_first(struct match *m)
-{
-    const struct op *op = build_op("conv_batchnorm_maxpool");
-    const struct batchnorm_maxpool *s = m->second->settings;
-    int image = operand_x(m->first, 0);
-    struct conv_geometry g = conv_geometry(m->first->settings, FIRST_CHANNELS);
-    bool same = operand_count(m->first, OPERAND_PARAM) == 1 && g.groups == 1 && m->uses[image].writer < 0;
-    for (int i = 0; i < 2; i++)
-        same = same && g.kernel[i] == FIRST_KERNEL && g.stride[i] == FIRST_STRIDE && g.pad[i] == FIRST_PAD &&
-               g.dilation[i] == 1;
-    if (!same || s->pool.kernel != FIRST_WINDOW || s->pool.stride != FIRST_WINDOW_STRIDE ||
-        s->pool.pad != FIRST_WINDOW_PAD || s->pool.ceil_mode) return false;
-    char *text = text_format("filters=%" PRId64, value_at(m, m->value)->shape.c);
-    const void *settings = folded_settings(m, op, m->second, &s->norm, text);
-    return settings && take_conv(m, op, settings);
 }
 
 /* Whether a summand is the same at all pixels of an image, and nobody else reads it. */
@@ -312,11 +294,9 @@ static const struct rule rules[] = {
     {"fold", "fold", {"conv", FORWARD, Y}, {"batchnorm", FORWARD, X}, ALONE, NOTHING,
      fold},
 
-    /* Nor is that of a batch norm before a max pooling, or of a ResNet's first convolution before both. */
-    {"fold_maxpool", "fold_pool", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, ALONE, NOTHING,
+    /* Nor is that of a batch norm before a max pooling. */
+    {"fold_maxpool", "fold_maxpool", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, ALONE, NOTHING,
      fold_pool},
-    {"fold_maxpool", "fold_first", {"conv", FORWARD, Y}, {"batchnorm_maxpool", FORWARD, X}, ALONE, NOTHING,
-     fold_first},
 
     /* Backward adds up two gradients as it reads them. Of one that is the same at all pixels of an image, a
      * pixel is left. */
