@@ -10,6 +10,10 @@ libdata_a_SOURCES = \
 	data/image/image_png_write.c \
 	data/image/jpeg_plain.c \
 	data/image/jpeg_plain.h \
+	data/image/mask.c \
+	data/image/mask.h \
+	data/image/mask_classes.c \
+	data/image/mask_classes.h \
 	data/image/orientation.c \
 	data/image/orientation.h \
 	data/augment/augment.c \

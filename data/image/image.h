@@ -94,6 +94,16 @@ bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const s
                        struct image *image, struct reason *reason);
 bool image_decode_jpeg(const uint8_t *bytes, size_t count, struct image_options options,
                        const struct image_choice *choice, struct image *image, struct reason *reason);
+/* What a PNG file stores, for masks: indices of a palette, grey of 1 to 16 bits, colours, each with alpha or
+ * without. */
+struct image_samples {
+    struct image image;        /* c bytes a pixel; `deep`: two a sample, the upper one first */
+    int channels;              /* 1 to 4; even ones have alpha */
+    bool palette;
+    uint8_t colours[256][3];   /* of the palette; black where there is none */
+};
+bool image_png_samples(const uint8_t *bytes, size_t count, struct image_samples *samples,
+                       struct reason *reason);
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count);
 /* `count` pixels of `channels` bytes and alpha over white; `to` may be `from`. */
 void image_over_white(uint8_t *to, const uint8_t *from, size_t count, int channels);

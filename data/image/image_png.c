@@ -16,6 +16,7 @@ struct reader {
     png_bytep *rows;
     const struct image_choice *choice;
     struct image *image;
+    struct image_samples *samples; /* NULL: pixels are read, not samples */
     struct reason *reason;
 };
 
@@ -55,7 +56,7 @@ static void ask_for_bytes(struct reader *reader, int channels)
     png_read_update_info(png, reader->info);
 }
 
-static bool read_pixels(struct reader *reader, int channels)
+static void read_header(struct reader *reader)
 {
     png_structp png = reader->png;
     png_set_error_fn(png, reader, on_error, on_warning);
@@ -63,7 +64,48 @@ static bool read_pixels(struct reader *reader, int channels)
     /* Text, profiles and similar chunks may be decompression bombs, and are not used. */
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, reader->info);
+}
 
+/* All rows, in the image's buffer of that size. */
+static void read_rows(struct reader *reader, int h, int w, int bytes)
+{
+    png_structp png = reader->png;
+    size_t stride = (size_t)w * (size_t)bytes;
+    if (png_get_rowbytes(png, reader->info) != stride) png_error(png, "rows of an unexpected size");
+    reader->rows = malloc((size_t)h * sizeof *reader->rows);
+    if (!reader->rows) png_error(png, "no memory for the list of rows");
+    for (int y = 0; y < h; y++) reader->rows[y] = reader->image->pixels + (size_t)y * stride;
+    png_read_image(png, reader->rows);
+    png_read_end(png, NULL);
+}
+
+/* Samples as they are stored, those of less than 8 bits in a byte each. */
+static bool read_samples(struct reader *reader, struct image_samples *samples)
+{
+    png_structp png = reader->png;
+    png_colorp colours;
+    int count = 0;
+    read_header(reader);
+    int w = (int)png_get_image_width(png, reader->info), h = (int)png_get_image_height(png, reader->info);
+    samples->palette = png_get_color_type(png, reader->info) == PNG_COLOR_TYPE_PALETTE;
+    samples->channels = png_get_channels(png, reader->info);
+    samples->image.deep = png_get_bit_depth(png, reader->info) == 16;
+    if (samples->palette && png_get_PLTE(png, reader->info, &colours, &count))
+        for (int i = 0; i < count && i < 256; i++)
+            memcpy(samples->colours[i], (uint8_t[]){colours[i].red, colours[i].green, colours[i].blue}, 3);
+    png_set_packing(png);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, reader->info);
+    int bytes = samples->channels * (samples->image.deep ? 2 : 1);
+    if (!image_resize_buffer(reader->image, h, w, bytes, reader->reason)) return false;
+    read_rows(reader, h, w, bytes);
+    return true;
+}
+
+static bool read_pixels(struct reader *reader, int channels)
+{
+    png_structp png = reader->png;
+    read_header(reader);
     int w = (int)png_get_image_width(png, reader->info), h = (int)png_get_image_height(png, reader->info);
     bool grey = !(png_get_color_type(png, reader->info) & PNG_COLOR_MASK_COLOR);
     int decoded = grey && channels == 1 ? 1 : 3;
@@ -76,13 +118,7 @@ static bool read_pixels(struct reader *reader, int channels)
     if (reader->choice && !reader->choice->choose(reader->choice->context, h, w, &part, reader->reason))
         return false;
     if (!image_resize_buffer(reader->image, h, w, stored, reader->reason)) return false;
-    size_t stride = (size_t)w * (size_t)stored;
-    if (png_get_rowbytes(png, reader->info) != stride) png_error(png, "rows of an unexpected size");
-    reader->rows = malloc((size_t)h * sizeof *reader->rows);
-    if (!reader->rows) png_error(png, "no memory for the list of rows");
-    for (int y = 0; y < h; y++) reader->rows[y] = reader->image->pixels + (size_t)y * stride;
-    png_read_image(png, reader->rows);
-    png_read_end(png, NULL);
+    read_rows(reader, h, w, stored);
     reader->image->c = decoded;
     uint8_t *pixels = reader->image->pixels;
     if (alpha) image_over_white(pixels, pixels, (size_t)h * (size_t)w, decoded);
@@ -92,7 +128,17 @@ static bool read_pixels(struct reader *reader, int channels)
 static bool read_guarded(struct reader *reader, int channels)
 {
     if (setjmp(png_jmpbuf(reader->png))) return false;
-    return read_pixels(reader, channels);
+    return reader->samples ? read_samples(reader, reader->samples) : read_pixels(reader, channels);
+}
+
+static bool decode_with(struct reader *reader, int channels)
+{
+    reader->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, on_warning);
+    if (reader->png) reader->info = png_create_info_struct(reader->png);
+    bool good = reader->info ? read_guarded(reader, channels) : because(reader->reason, "PNG: out of memory");
+    free(reader->rows);
+    png_destroy_read_struct(&reader->png, &reader->info, NULL);
+    return good;
 }
 
 static bool decode_any(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
@@ -100,12 +146,15 @@ static bool decode_any(const uint8_t *bytes, size_t count, int channels, const s
 {
     struct reader reader = {
         .bytes = bytes, .left = count, .choice = choice, .image = image, .reason = reason};
-    reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, on_warning);
-    if (reader.png) reader.info = png_create_info_struct(reader.png);
-    bool good = reader.info ? read_guarded(&reader, channels) : because(reason, "PNG: out of memory");
-    free(reader.rows);
-    png_destroy_read_struct(&reader.png, &reader.info, NULL);
-    return good;
+    return decode_with(&reader, channels);
+}
+
+bool image_png_samples(const uint8_t *bytes, size_t count, struct image_samples *samples,
+                       struct reason *reason)
+{
+    struct reader reader = {
+        .bytes = bytes, .left = count, .image = &samples->image, .samples = samples, .reason = reason};
+    return decode_with(&reader, 0);
 }
 
 bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,

@@ -13,6 +13,7 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_ini \
 	tests/fuzz/fuzz_jpeg \
 	tests/fuzz/fuzz_listing \
+	tests/fuzz/fuzz_mask \
 	tests/fuzz/fuzz_metadata \
 	tests/fuzz/fuzz_metrics \
 	tests/fuzz/fuzz_model \
@@ -73,6 +74,9 @@ tests_fuzz_fuzz_jpeg_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_listing_SOURCES = tests/fuzz/fuzz_listing.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_listing_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_mask_SOURCES = tests/fuzz/fuzz_mask.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_mask_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_metadata_SOURCES = tests/fuzz/fuzz_metadata.c $(FUZZ_NETWORK)
 tests_fuzz_fuzz_metadata_LDADD = $(LDADD) $(FUZZ_LDFLAGS)

@@ -1,0 +1,112 @@
+#include "data/image/mask.h"
+
+#include <string.h>
+
+/* A value of a file, as messages name it. */
+static void name_value(bool colour, uint32_t value, char *name, size_t room)
+{
+    struct reason text;
+    if (colour) because(&text, "colour %u %u %u", value >> 16, value >> 8 & 255, value & 255);
+    else because(&text, "value %u", value);
+    memcpy(name, text.text, room);
+    name[room - 1] = '\0';
+}
+
+/* A mask being decoded. */
+struct reading {
+    const struct image_samples *from;
+    const struct mask_classes *classes;
+    struct image *mask;
+    bool colour;               /* values are colours */
+};
+
+static uint32_t value_at(const struct reading *reading, size_t pixel)
+{
+    const struct image_samples *from = reading->from;
+    const uint8_t *at = from->image.pixels + pixel * (size_t)from->image.c;
+    if (!reading->colour) return from->image.deep ? (uint32_t)at[0] << 8 | at[1] : at[0];
+    if (from->channels < 3 && !from->palette) return at[0] * UINT32_C(0x10101);
+    if (from->palette) at = from->colours[at[0]];
+    return (uint32_t)at[0] << 16 | (uint32_t)at[1] << 8 | at[2];
+}
+
+static int class_of(const struct reading *reading, uint32_t value)
+{
+    return reading->colour ? mask_classes_colour(reading->classes, value) : reading->classes->numbers[value];
+}
+
+/* The first value that has no class, in the file's order. */
+static bool refuse_value(const struct reading *reading, uint32_t value, struct reason *reason)
+{
+    char name[40];
+    size_t pixels = (size_t)reading->mask->h * (size_t)reading->mask->w, same = 0, others = 0;
+    for (size_t i = 0; i < pixels; i++) {
+        uint32_t there = value_at(reading, i);
+        if (there == value) same++;
+        else if (class_of(reading, there) < 0) others++;
+    }
+    name_value(reading->colour, value, name, sizeof name);
+    because(reason, "%s of the mask is no class: %zu pixel%s", name, same, same == 1 ? "" : "s");
+    struct reason first = *reason;
+    return others == 0 ? false : because(reason, "%s; %zu more have other such values", first.text, others);
+}
+
+static bool map_values(const struct reading *reading, bool *wrong, struct reason *reason)
+{
+    size_t pixels = (size_t)reading->mask->h * (size_t)reading->mask->w;
+    uint32_t last = 0;
+    int class = MASK_NONE;
+    for (size_t i = 0; i < pixels; i++) {
+        uint32_t value = value_at(reading, i);
+        if (i == 0 || value != last) class = class_of(reading, value);
+        last = value;
+        if (class < 0) {
+            *wrong = true;
+            return refuse_value(reading, value, reason);
+        }
+        reading->mask->pixels[i] = (uint8_t)class;
+    }
+    return true;
+}
+
+/* False, with the reason: what is stored is no mask. */
+static bool check_samples(const struct image_samples *from, bool colours, struct reason *reason)
+{
+    bool alpha = from->channels % 2 == 0;
+    size_t pixels = (size_t)from->image.h * (size_t)from->image.w, c = (size_t)from->image.c;
+    size_t bytes = from->image.deep ? 2 : 1;
+    if (from->channels >= 3 && !colours)
+        return because(reason, "the mask has colours; data.palette = FILE says which class each of them is");
+    if (from->channels >= 3 && from->image.deep)
+        return because(reason, "the mask has colours of 16 bits; only those of 8 bits can be classes");
+    for (size_t i = 0; alpha && i < pixels; i++)
+        for (size_t k = 0; k < bytes; k++)
+            if (from->image.pixels[i * c + c - 1 - k] != 255)
+                return because(reason, "the mask is transparent in places, which is no class");
+    return true;
+}
+
+bool mask_decode(const uint8_t *bytes, size_t count, const struct mask_classes *classes, struct image *mask,
+                 bool *wrong, struct reason *reason)
+{
+    *wrong = false;
+    enum image_kind kind = image_sniff(bytes, count);
+    const char *foreign = kind == IMAGE_JPEG ? "JPEG" : kind == IMAGE_WEBP ? "WebP"
+                                                                           : image_foreign(bytes, count);
+    if (kind != IMAGE_PNG) {
+        *wrong = foreign != NULL;
+        return because(reason, foreign ? "the mask is a %s file; masks are PNG files, which keep every value"
+                                       : "the mask is no PNG file", foreign);
+    }
+    struct image_samples samples = {0};
+    bool good = image_png_samples(bytes, count, &samples, reason);
+    if (good) *wrong = !(good = check_samples(&samples, classes->colour_count > 0, reason));
+    good = good && image_resize_buffer(mask, samples.image.h, samples.image.w, 1, reason);
+    bool colour = samples.channels >= 3 || !classes->by_number;
+    if (good && colour && samples.image.deep)
+        *wrong = !(good = because(reason, "the mask has 16 bits, but the palette is one of colours"));
+    const struct reading reading = {&samples, classes, mask, colour};
+    good = good && map_values(&reading, wrong, reason);
+    image_free(&samples.image);
+    return good;
+}
