@@ -45,6 +45,8 @@ libdata_a_SOURCES = \
 	data/dataset/detect.h \
 	data/dataset/image_list.c \
 	data/dataset/image_list.h \
+	data/dataset/masks.c \
+	data/dataset/masks.h \
 	data/dataset/split.c \
 	data/dataset/split.h \
 	data/dataset/split_groups.c \
@@ -66,6 +68,8 @@ libdata_a_SOURCES = \
 	data/formats/listing.c \
 	data/formats/listing.h \
 	data/formats/listing_index.c \
+	data/formats/mask_pairs.c \
+	data/formats/mask_pairs.h \
 	data/formats/name_index.c \
 	data/formats/name_index.h \
 	data/formats/packed.h \

@@ -8,10 +8,11 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "data/dataset/detect.h"
+#include "data/dataset/masks.h"
 
 static const char *const target_words[] = {
     [TARGET_ANY] = "", [TARGET_CLASS] = "a class for each image", [TARGET_LABELS] = "several labels an image",
-    [TARGET_NUMBER] = "a number for each image",
+    [TARGET_NUMBER] = "a number for each image", [TARGET_MASK] = "a mask for each image",
 };
 
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
@@ -26,6 +27,7 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
     if (status == OK && options->target != TARGET_ANY && options->target != opened.target)
         status = fail(BAD_DATA, "%s: has %s, not %s", options->path ? options->path : format->name,
                       target_words[opened.target], target_words[options->target]);
+    if (status == OK && opened.target == TARGET_MASK) status = masks_define(options, &opened);
     if (status == OK) status = dataset_number_classes(options, &opened);
     if (status != OK) {
         dataset_close(&opened);
@@ -41,6 +43,8 @@ void dataset_close(struct dataset *dataset)
     if (dataset->format) dataset->format->close(dataset);
     text_list_free(dataset->class_names, (size_t)dataset->classes);
     free(dataset->numbers);
+    if (dataset->masks) mask_classes_free(dataset->masks);
+    free(dataset->masks);
     *dataset = (struct dataset){0};
 }
 
@@ -95,10 +99,39 @@ bool dataset_file_read(const struct dataset *dataset, int64_t index, uint8_t **b
     return good;
 }
 
-void dataset_file_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+static int64_t file_bytes(const char *path)
 {
     struct stat status;
+    return stat(path, &status) == 0 ? status.st_size : -1;
+}
+
+void dataset_file_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
     char *path = dataset->format->image_path(dataset, index);
-    contents->bytes = stat(path, &status) == 0 ? status.st_size : -1;
+    contents->bytes = file_bytes(path);
+    free(path);
+}
+
+bool dataset_mask_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                       struct reason *reason)
+{
+    const struct format_masks *masks = dataset->format->masks;
+    if (masks->read_file) return masks->read_file(dataset, index, bytes, count, reason);
+    char *path = masks->path(dataset, index);
+    bool good = image_read_file(path, bytes, count, reason);
+    free(path);
+    return good;
+}
+
+void dataset_mask_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
+{
+    const struct format_masks *masks = dataset->format->masks;
+    *contents = (struct image_contents){0};
+    if (masks->contents) {
+        masks->contents(dataset, index, contents);
+        return;
+    }
+    char *path = masks->path(dataset, index);
+    contents->bytes = file_bytes(path);
     free(path);
 }

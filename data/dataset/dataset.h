@@ -8,11 +8,21 @@
 #include "base/status.h"
 #include "data/dataset/target.h"
 #include "data/image/image.h"
+#include "data/image/mask_classes.h"
 
 /* More classes are treated as an error or an attack: each needs memory for its name. */
 #define CLASSES_MAX 1000000
 
 enum split { SPLIT_TRAIN, SPLIT_VAL };
+
+/* The classes of masks. */
+struct mask_options {
+    const struct mask_classes *known;  /* of the training split; NULL: what follows */
+    const char *palette;           /* a palette file (data/image/mask_classes.h); NULL: masks are numbers */
+    const char *classes;           /* mask_class_names; NULL: auto */
+    const char *classes_path;      /* as a path, resolved */
+    bool ignore;                   /* 255 is MASK_IGNORE */
+};
 
 struct dataset_options {
     const char *path;              /* folder or file, already resolved; NULL: the format's default */
@@ -28,6 +38,7 @@ struct dataset_options {
     uint64_t seed;
     bool ignore_orientation;       /* image files: struct image_options */
     enum target_kind target;       /* of labels that are wanted */
+    struct mask_options masks;     /* for TARGET_MASK */
 };
 
 struct dataset {
@@ -40,6 +51,7 @@ struct dataset {
     bool numbered;                 /* the files name no classes: class_names are numbers, or were given */
     int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
     bool ignore_orientation;       /* struct image_options */
+    struct mask_classes *masks;    /* with TARGET_MASK; otherwise NULL */
     bool decoded;                  /* images are decoded from PNG, JPEG or WebP files, which takes time */
     void *state;                   /* the format's */
     bool held;                     /* a thread is still reading from it: closing it does nothing */
@@ -50,6 +62,17 @@ struct image_contents {
     int64_t bytes;                 /* of its file or its pixels; -1: it cannot be read */
     bool known;
     uint32_t crc;                  /* CRC-32C of them; 0 if it is not `known` */
+};
+
+/* The masks of a format. */
+struct format_masks {
+    /* The name for messages of the mask of image `index`, and its path if it is a file of its own; the caller
+     * frees it. */
+    char *(*path)(const struct dataset *dataset, int64_t index);
+    /* As read_file and contents below. NULL: those of the file at the path. */
+    bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                      struct reason *reason);
+    void (*contents)(const struct dataset *dataset, int64_t index, struct image_contents *contents);
 };
 
 struct format {
@@ -78,6 +101,8 @@ struct format {
     const char *(*image_name)(const struct dataset *dataset, int64_t index);
     /* Facts known of it without reading it; NULL: it has the bytes of its pixels. */
     void (*contents)(const struct dataset *dataset, int64_t index, struct image_contents *contents);
+    /* With TARGET_MASK. NULL: there are none. */
+    const struct format_masks *masks;
     /* Behind dataset_image_path; NULL: no image has one. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);
     void (*close)(struct dataset *dataset);
@@ -118,3 +143,8 @@ bool dataset_file_decode(const struct dataset *dataset, int64_t index, const str
 bool dataset_file_read(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
                        int *label, struct reason *reason);
 void dataset_file_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents);
+
+/* The bytes of the mask of image `index`, and what is known of it without reading it. */
+bool dataset_mask_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                       struct reason *reason);
+void dataset_mask_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents);

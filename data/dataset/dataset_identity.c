@@ -42,10 +42,19 @@ static uint32_t identity_group_hash(const struct dataset *dataset, int64_t index
     return group ? (uint32_t)hash_bytes(3, &group, sizeof group) : 0;
 }
 
+/* The size of the mask, and what the values of all masks mean. */
+static uint32_t identity_mask_hash(const struct dataset *dataset, int64_t index, uint32_t meaning)
+{
+    struct image_contents contents;
+    dataset_mask_contents(dataset, index, &contents);
+    return (uint32_t)hash_bytes(meaning, &contents.bytes, sizeof contents.bytes);
+}
+
 /* The class's hash, or that of the labels in any order, or of the number. */
 static uint32_t identity_target_hash(const struct dataset *dataset, int64_t index, const uint32_t *classes)
 {
     if (dataset->target == TARGET_CLASS) return classes[dataset->format->label(dataset, index)];
+    if (dataset->target == TARGET_MASK) return identity_mask_hash(dataset, index, classes[0]);
     float *target = memory_new((size_t)dataset->classes, sizeof *target);
     uint32_t hash = 0;
     dataset_target(dataset, index, 0, 1, target);
@@ -56,6 +65,9 @@ static uint32_t identity_target_hash(const struct dataset *dataset, int64_t inde
     return hash;
 }
 
+/* Contents of an image and its mask. */
+static uint32_t join_mask(uint32_t crc, uint32_t mask) { return crc32c(crc, &mask, sizeof mask); }
+
 static struct entry entry_of(const struct making *making, int64_t index)
 {
     const struct dataset *dataset = making->dataset;
@@ -63,6 +75,12 @@ static struct entry entry_of(const struct making *making, int64_t index)
     const char *name = name_of(dataset, index, room);
     struct image_contents contents = {.bytes = (int64_t)dataset->h * dataset->w * dataset->c};
     if (dataset->format->contents) dataset->format->contents(dataset, index, &contents);
+    if (dataset->target == TARGET_MASK) {
+        struct image_contents mask;
+        dataset_mask_contents(dataset, index, &mask);
+        contents.known = contents.known && mask.known;
+        contents.crc = contents.known ? join_mask(contents.crc, mask.crc) : 0;
+    }
     const struct identity_sample image = {
         .key = hash_bytes(0, name, strlen(name)),
         .bytes = (uint64_t)contents.bytes,
@@ -122,8 +140,13 @@ static void read_contents(const struct dataset *dataset, struct entry *entry)
                      : format->read(dataset, entry->index, NULL, &image, &label, &reason);
     if (good && !file) count = (size_t)image.h * (size_t)image.w * (size_t)image.c;
     if (good) entry->image.crc = crc32c(0, file ? bytes : image.pixels, count);
-    entry->image.known = good;
     free(bytes);
+    bool masked = dataset->target == TARGET_MASK;
+    if (good && masked && (good = dataset_mask_file(dataset, entry->index, &bytes, &count, &reason))) {
+        entry->image.crc = join_mask(entry->image.crc, crc32c(0, bytes, count));
+        free(bytes);
+    }
+    entry->image.known = good;
     image_free(&image);
 }
 
@@ -159,10 +182,12 @@ static void take_samples(const struct making *making)
     }
 }
 
+/* By class; with masks the first one is that of all that their values mean. */
 static uint32_t *hash_classes(const struct dataset *dataset)
 {
     uint32_t *hashes = memory_new((size_t)dataset->classes, sizeof *hashes);
     for (int i = 0; i < dataset->classes; i++) hashes[i] = dataset_identity_class(dataset->class_names[i]);
+    if (dataset->masks) hashes[0] = (uint32_t)mask_classes_hash(dataset->masks);
     return hashes;
 }
 

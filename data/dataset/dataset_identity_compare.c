@@ -108,7 +108,9 @@ static void tell_difference(const struct comparison *comparison, const struct di
     if (!both) text_add(text, "%s is %s", name, now ? "new" : "missing");
     else if (before && after)
         text_add(text, "%s was of class '%s' and is now of '%s'", name, before, after);
-    else text_add(text, other_class ? "%s: the label or the group differs" : "%s: contents differ", name);
+    else
+        text_add(text, other_class ? "%s: the label, the mask or the group differs" : "%s: contents differ",
+                 name);
 }
 
 /* The first differences, and whether there are or may be more. */

@@ -17,7 +17,8 @@
 #define IMAGES_MAX (UINT32_MAX - 1)
 
 /* The meaning of a column. */
-enum column { COLUMN_PATH, COLUMN_LABEL, COLUMN_LABELS, COLUMN_VALUE, COLUMN_GROUP, COLUMN_FLAG };
+enum column { COLUMN_PATH, COLUMN_LABEL, COLUMN_LABELS, COLUMN_VALUE, COLUMN_GROUP, COLUMN_MASK,
+              COLUMN_FLAG };
 
 static const struct column_name {
     const char *name;
@@ -26,7 +27,7 @@ static const struct column_name {
     {"path", COLUMN_PATH}, {"file", COLUMN_PATH}, {"image", COLUMN_PATH}, {"filename", COLUMN_PATH},
     {"file_name", COLUMN_PATH}, {"image_path", COLUMN_PATH}, {"label", COLUMN_LABEL}, {"class", COLUMN_LABEL},
     {"labels", COLUMN_LABELS}, {"classes", COLUMN_LABELS}, {"value", COLUMN_VALUE}, {"target", COLUMN_VALUE},
-    {"group", COLUMN_GROUP},
+    {"group", COLUMN_GROUP}, {"mask", COLUMN_MASK},
 };
 enum { NAMES = sizeof column_names / sizeof *column_names };
 
@@ -41,6 +42,7 @@ struct csv_reading {
     int columns;
     int given[COLUMN_FLAG + 1];    /* how many columns of each kind there are */
     int place[COLUMN_FLAG + 1];    /* the first of them */
+    bool masks;                /* TARGET_MASK: labels are not used */
     int *flags;                /* [columns] the class of a column of 0 and 1 */
     struct name_index index;   /* of table->names */
     int64_t *latest;           /* [classes] the number of the last image that had it, from 1 */
@@ -70,17 +72,20 @@ static void list_columns(const struct csv_reading *reading, struct text *out)
     if (reading->columns > 8) text_add(out, " and %d more", reading->columns - 8);
 }
 
-static enum column column_of(const char *name)
+/* Without masks a column of that name is one of 0 and 1, and with them labels are not used. */
+static enum column column_of(const char *name, bool masks)
 {
+    enum column column = COLUMN_FLAG;
     for (int i = 0; i < NAMES; i++)
-        if (strcasecmp(column_names[i].name, name) == 0) return column_names[i].column;
-    return COLUMN_FLAG;
+        if (strcasecmp(column_names[i].name, name) == 0) column = column_names[i].column;
+    return !masks && column == COLUMN_MASK ? COLUMN_FLAG : column;
 }
 
 /* The first two columns that cannot both be there; false: there are none. */
 static enum status check_twice(const struct csv_reading *reading)
 {
-    static const char *const words[] = {"of paths", "of labels", "of labels", "of values", "of groups"};
+    static const char *const words[] = {"of paths", "of labels", "of labels", "of values", "of groups",
+                                        "of masks"};
     char one[SHOWN], other[SHOWN];
     for (int i = 0; i < reading->columns; i++)
         for (int k = 0; k < i && reading->kinds[i] != COLUMN_FLAG; k++)
@@ -110,6 +115,9 @@ static enum status check_columns(const struct csv_reading *reading)
     bool named = given[COLUMN_LABEL] || given[COLUMN_LABELS] || given[COLUMN_VALUE];
     struct text listed = {0};
     TRY(check_twice(reading));
+    if (reading->masks && given[COLUMN_PATH] && !given[COLUMN_MASK])
+        REFUSE(reading, "no column 'mask' for data.task = segment");
+    if (reading->masks && given[COLUMN_PATH]) return OK;
     if (given[COLUMN_PATH] && (named || given[COLUMN_FLAG]))
         return named && given[COLUMN_FLAG] ? refuse_unknown(reading) : OK;
     list_columns(reading, &listed);
@@ -155,7 +163,7 @@ static enum status read_header(struct csv_reading *reading)
     reading->kinds = memory_new(columns, sizeof *reading->kinds);
     reading->flags = memory_new(columns, sizeof *reading->flags);
     for (int i = reading->columns - 1; i >= 0; i--) {
-        enum column kind = reading->kinds[i] = column_of(reading->header[i]);
+        enum column kind = reading->kinds[i] = column_of(reading->header[i], reading->masks);
         reading->given[kind]++;
         reading->place[kind] = i;
     }
@@ -170,6 +178,10 @@ static enum status choose_kind(struct csv_reading *reading, enum target_kind wan
     bool value = reading->given[COLUMN_VALUE], one = reading->given[COLUMN_LABEL];
     table->kind = value ? TARGET_NUMBER : one ? TARGET_CLASS : TARGET_LABELS;
     table->columns = reading->given[COLUMN_FLAG] > 0;
+    if (wanted == TARGET_MASK) {
+        table->kind = TARGET_MASK;
+        table->columns = false;
+    }
     if (wanted == TARGET_ANY || wanted == table->kind) return OK;
     if (wanted == TARGET_NUMBER) REFUSE(reading, "no column 'value' for data.task = regress");
     if (value) REFUSE(reading, "a column 'value' is for data.task = regress");
@@ -243,6 +255,11 @@ static enum status read_number(const struct csv_reading *reading, const char *ce
 static enum status read_target(struct csv_reading *reading, int64_t image)
 {
     struct csv_table *table = reading->table;
+    if (table->kind == TARGET_MASK) {
+        table->masks[image] = reading->fields[reading->place[COLUMN_MASK]];
+        if (!*table->masks[image]) REFUSE(reading, "column '%s' is empty", name_of(reading, COLUMN_MASK));
+        return OK;
+    }
     if (reading->given[COLUMN_VALUE])
         return read_number(reading, reading->fields[reading->place[COLUMN_VALUE]], &table->numbers[image]);
     if (reading->given[COLUMN_LABEL]) {
@@ -265,7 +282,9 @@ static void make_room(struct csv_reading *reading, int64_t room)
     struct csv_table *table = reading->table;
     size_t count = (size_t)room;
     table->paths = memory_resize(table->paths, count, sizeof *table->paths);
-    if (reading->given[COLUMN_VALUE])
+    if (reading->masks)
+        table->masks = memory_resize(table->masks, count, sizeof *table->masks);
+    else if (reading->given[COLUMN_VALUE])
         table->numbers = memory_resize(table->numbers, count, sizeof *table->numbers);
     else if (!reading->given[COLUMN_LABEL])
         table->begins = memory_resize(table->begins, count + 1, sizeof *table->begins);
@@ -381,22 +400,31 @@ static void sort_classes(struct csv_reading *reading)
     free(numbers);
 }
 
+static char *move_to(char *to, char **path)
+{
+    size_t bytes = strlen(*path) + 1;
+    *path = memmove(to, *path, bytes);
+    return to + bytes;
+}
+
 /* Copies the names, and moves the paths together, so that what is between them can be freed. */
 static void compact(struct csv_table *table)
 {
     char *to = table->text;
     table->names = text_list(table->names, table->classes, table->classes);
     for (int64_t i = 0; i < table->count; i++) {
-        size_t bytes = strlen(table->paths[i]) + 1;
-        memmove(to, table->paths[i], bytes);
-        table->paths[i] = to;
-        to += bytes;
+        bool mask_first = table->masks && table->masks[i] < table->paths[i];
+        if (mask_first) to = move_to(to, &table->masks[i]);
+        to = move_to(to, &table->paths[i]);
+        if (table->masks && !mask_first) to = move_to(to, &table->masks[i]);
     }
     ptrdiff_t begin = (ptrdiff_t)(uintptr_t)table->text;
     char *text = memory_resize(table->text, (size_t)(to - table->text), 1);
     ptrdiff_t moved = (ptrdiff_t)(uintptr_t)text - begin;
     for (int64_t i = 0; i < table->count; i++)
         table->paths[i] = (char *)((uintptr_t)table->paths[i] + (uintptr_t)moved);
+    for (int64_t i = 0; table->masks && i < table->count; i++)
+        table->masks[i] = (char *)((uintptr_t)table->masks[i] + (uintptr_t)moved);
     table->text = text;
 }
 
@@ -404,7 +432,7 @@ static void name_columns(struct csv_reading *reading)
 {
     struct csv_table *table = reading->table;
     bool value = table->kind == TARGET_NUMBER;
-    for (int i = 0; i < reading->columns; i++) {
+    for (int i = 0; !reading->masks && i < reading->columns; i++) {
         if (reading->kinds[i] != (value ? COLUMN_VALUE : COLUMN_FLAG)) continue;
         reading->flags[i] = table->classes;
         *array_push(table->names, table->classes) = reading->header[i];
@@ -422,7 +450,8 @@ static enum status read_table(struct csv_reading *reading, size_t bytes, enum ta
     name_columns(reading);
     TRY(read_records(reading));
     TRY(check_duplicates(reading));
-    if (!table->columns && table->kind != TARGET_NUMBER) sort_classes(reading);
+    bool names = table->kind == TARGET_CLASS || table->kind == TARGET_LABELS;
+    if (!table->columns && names) sort_classes(reading);
     if (table->kind != TARGET_CLASS) return OK;
     free(table->begins);
     table->begins = NULL;
@@ -442,7 +471,7 @@ static void reading_free(struct csv_reading *reading)
 enum status csv_table_read(const char *path, enum target_kind kind, struct csv_table *result)
 {
     struct csv_table table = {0};
-    struct csv_reading reading = {.path = path, .table = &table};
+    struct csv_reading reading = {.path = path, .table = &table, .masks = kind == TARGET_MASK};
     struct reason reason;
     size_t bytes = 0;
     if (directory_is(path)) return fail(BAD_DATA, "%s: is a folder; name the table in it", path);
@@ -469,6 +498,7 @@ void csv_table_free(struct csv_table *table)
     free(table->paths);
     free(table->labels);
     free(table->begins);
+    free(table->masks);
     free(table->numbers);
     free(table->groups);
     free(table->lines);

@@ -17,6 +17,7 @@ struct csv_table {
     int classes;
     int32_t *labels;           /* of all images, one after another: numbers of classes */
     int64_t *begins;           /* [count + 1]: where those of each image begin; NULL: each has one */
+    char **masks;              /* [count] likewise, if `kind` is TARGET_MASK */
     double *numbers;           /* [count] if `kind` is TARGET_NUMBER */
     uint64_t *groups;          /* [count] hashes of their names; 0: in no group. NULL: no image is in one */
     int64_t *lines;            /* [count] of the file; NULL: one after another from 2 on */

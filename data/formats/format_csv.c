@@ -31,10 +31,8 @@ static const char *csv_image_name(const struct dataset *dataset, int64_t index)
 }
 
 /* Without printf: it is called for every image. */
-static char *csv_image_path(const struct dataset *dataset, int64_t index)
+static char *csv_path(const struct csv_data *csv, const char *name)
 {
-    const struct csv_data *csv = dataset->state;
-    const char *name = csv->table.paths[index];
     size_t folder = *name == '/' ? 0 : strlen(csv->folder), rest = strlen(name) + 1;
     char *path = memory_new(folder + rest, 1);
     memcpy(path, csv->folder, folder);
@@ -42,11 +40,22 @@ static char *csv_image_path(const struct dataset *dataset, int64_t index)
     return path;
 }
 
-/* Whether the file of an image is missing, and why. */
-static bool is_missing(const struct dataset *dataset, int64_t index, struct reason *reason)
+static char *csv_image_path(const struct dataset *dataset, int64_t index)
+{
+    const struct csv_data *csv = dataset->state;
+    return csv_path(csv, csv->table.paths[index]);
+}
+
+static char *csv_mask_path(const struct dataset *dataset, int64_t index)
+{
+    const struct csv_data *csv = dataset->state;
+    return csv_path(csv, csv->table.masks[index]);
+}
+
+/* Whether a file is missing, and why; frees the path. */
+static bool is_missing(char *path, struct reason *reason)
 {
     struct stat status;
-    char *path = csv_image_path(dataset, index);
     bool good = (stat(path, &status) == 0 || because_errno(reason, path)) &&
                 (S_ISREG(status.st_mode) || because_of(reason, path, "is no regular file"));
     free(path);
@@ -60,7 +69,9 @@ static enum status find_missing(const struct csv_data *csv, const struct dataset
     struct reason reason, why = {0};
     for (int64_t i = 0; i < looked; i++) {
         int64_t index = (int64_t)((double)i / (double)looked * (double)count);
-        if (!is_missing(dataset, index, &reason)) continue;
+        bool there = !is_missing(csv_image_path(dataset, index), &reason) &&
+                     (!csv->table.masks || !is_missing(csv_mask_path(dataset, index), &reason));
+        if (there) continue;
         if (missing++ > 0) continue;
         first = index;
         why = reason;
@@ -84,11 +95,11 @@ static enum status csv_open(const struct dataset_options *options, struct datase
     csv->path = text_copy(options->path);
     csv->folder = folder_of(options->path);
     TRY(csv_table_read(csv->path, options->target, table));
-    if (table->classes == 0 && !options->class_names)
+    if (!table->masks && table->classes == 0 && !options->class_names)
         return fail(BAD_DATA, "%s: no image has a label", csv->path);
     dataset->target = table->kind;
-    dataset->classes = table->classes;
-    dataset->class_names = text_list(table->names, table->classes, table->classes);
+    dataset->classes = table->masks ? 1 : table->classes;
+    dataset->class_names = text_list(table->names, table->classes, dataset->classes);
     dataset->count = table->count;
     dataset->c = options->c == 1 ? 1 : 3;
     dataset->decoded = true;
@@ -144,6 +155,7 @@ const struct format format_csv = {
     .read_file = dataset_file_read,
     .image_name = csv_image_name,
     .contents = dataset_file_contents,
+    .masks = &(const struct format_masks){.path = csv_mask_path},
     .image_path = csv_image_path,
     .close = csv_close,
 };

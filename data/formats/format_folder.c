@@ -7,10 +7,12 @@
 #include "base/text.h"
 #include "data/dataset/dataset.h"
 #include "data/formats/listing.h"
+#include "data/formats/mask_pairs.h"
 
 struct image_folder {
     char *root;
     struct listing listing;
+    struct mask_pairs pairs;   /* with masks, and `listing` is its own; otherwise zeroed */
 };
 
 static enum status check_images(const struct image_folder *folder)
@@ -33,13 +35,23 @@ static enum status check_images(const struct image_folder *folder)
     return status;
 }
 
-static enum status folder_open(const struct dataset_options *options, struct dataset *dataset)
+/* Images and masks in folders of their own; the one class is replaced by the masks'. */
+static enum status open_pairs(const char *path, struct image_folder *folder, struct dataset *dataset)
 {
-    struct image_folder *folder = dataset->state = memory_new(1, sizeof *folder);
+    TRY(mask_pairs_find(path, &folder->pairs));
+    folder->root = text_copy(folder->pairs.images);
+    folder->listing = folder->pairs.listed;
+    dataset->classes = 1;
+    dataset->class_names = text_list(NULL, 0, 1);
+    dataset->target = TARGET_MASK;
+    return OK;
+}
+
+static enum status open_classes(const char *path, struct image_folder *folder, struct dataset *dataset)
+{
     struct listing *listing = &folder->listing;
     struct reason reason;
-    if (!options->path) return fail(BAD_DATA, "folder: no folder is given; set data.train");
-    folder->root = text_copy(options->path);
+    folder->root = text_copy(path);
     char *cache = search_paths_cache();
     bool good = listing_make(folder->root, cache, listing, &reason);
     free(cache);
@@ -47,8 +59,16 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     dataset->classes = listing->class_count;
     dataset->class_names = text_list(listing->classes, listing->class_count, listing->class_count);
     listing_warn(folder->root, listing);
-    TRY(check_images(folder));
-    dataset->count = (int64_t)listing->count;
+    return check_images(folder);
+}
+
+static enum status folder_open(const struct dataset_options *options, struct dataset *dataset)
+{
+    struct image_folder *folder = dataset->state = memory_new(1, sizeof *folder);
+    if (!options->path) return fail(BAD_DATA, "folder: no folder is given; set data.train");
+    if (options->target == TARGET_MASK) TRY(open_pairs(options->path, folder, dataset));
+    else TRY(open_classes(options->path, folder, dataset));
+    dataset->count = (int64_t)folder->listing.count;
     dataset->c = options->c == 1 ? 1 : 3;
     dataset->decoded = true;
     return OK;
@@ -57,7 +77,8 @@ static enum status folder_open(const struct dataset_options *options, struct dat
 static const char *folder_image_name(const struct dataset *dataset, int64_t index)
 {
     const struct image_folder *folder = dataset->state;
-    return folder->listing.names + folder->listing.files[index].name;
+    const char *name = folder->listing.names + folder->listing.files[index].name;
+    return folder->pairs.names ? name + strlen("./") : name;
 }
 
 static char *folder_image_path(const struct dataset *dataset, int64_t index)
@@ -79,11 +100,18 @@ static int folder_label(const struct dataset *dataset, int64_t index)
     return dataset_number(dataset, folder->listing.files[index].class);
 }
 
+static char *folder_mask_path(const struct dataset *dataset, int64_t index)
+{
+    const struct image_folder *folder = dataset->state;
+    return text_format("%s/%s", folder->pairs.masks, folder->pairs.names[index]);
+}
+
 static void folder_close(struct dataset *dataset)
 {
     struct image_folder *folder = dataset->state;
     if (!folder) return;
-    listing_free(&folder->listing);
+    if (folder->pairs.names) mask_pairs_free(&folder->pairs);
+    else listing_free(&folder->listing);
     free(folder->root);
     free(folder);
 }
@@ -97,6 +125,7 @@ const struct format format_folder = {
     .read_file = dataset_file_read,
     .image_name = folder_image_name,
     .contents = dataset_file_contents,
+    .masks = &(const struct format_masks){.path = folder_mask_path},
     .image_path = folder_image_path,
     .close = folder_close,
 };

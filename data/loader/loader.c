@@ -117,8 +117,8 @@ static void loader_derive(struct loader *loader)
         .label_smoothing = options->training ? options->label_smoothing : 0,
         .mean = options->target_mean, .std = options->target_std,
     };
-    loader->makes_targets = loader->mixes || loader->targets.weights || options->target > TARGET_CLASS;
-    loader->counts = loader->targets.weights && !loader->mixes && options->target <= TARGET_CLASS;
+    loader->makes_targets = loader->mixes || loader->targets.weights || target_is_row(options->target);
+    loader->counts = loader->targets.weights && !loader->mixes && !target_is_row(options->target);
     assert(!loader->makes_targets || loader->share.count % loader->together == 0);
     loader->pieces = options->leaves || !loader->mixes ? 1 : MIX_PIECES;
     loader->targets_bytes = (size_t)loader->share.count * targets_row(&loader->targets) * sizeof(float);

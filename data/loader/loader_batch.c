@@ -105,7 +105,7 @@ void loader_weigh(const struct loader *loader, struct batch *batch)
 static void make_targets(const struct loader *loader, const struct mix *mix, struct batch *batch)
 {
     int count = loader->share.count;
-    if (loader->targets.kind > TARGET_CLASS) {
+    if (target_is_row(loader->targets.kind)) {
         targets_finish(&loader->targets, mix, count, batch->targets);
     } else if (loader->counts) {
         memset(batch->counts, 0, (size_t)loader->options.classes * sizeof *batch->counts);

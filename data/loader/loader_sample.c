@@ -124,7 +124,7 @@ static void put_label(const struct loader *loader, struct target target, int64_t
     const struct batch *batch = &target.slot->batch;
     const struct dataset *dataset = loader->options.dataset;
     batch->labels[target.place] = label;
-    if (loader->targets.kind <= TARGET_CLASS) return;
+    if (!target_is_row(loader->targets.kind)) return;
     size_t row = targets_row(&loader->targets);
     float *own = batch->targets + (size_t)target.place * row;
     memset(own, 0, row * sizeof *own);

@@ -215,9 +215,9 @@ table label,group 'l$((number % 2)),g$((number / 4))' >table.csv
 on_table -o grouped || exit 1
 ok "a table, unchanged" on_table -o grouped -r -s run.max_steps=10
 sed -i '5s/g1/g2/' table.csv
-ok "groups of a table" says 3 "pictures/apple/11.png: the label or the group differs; resuming" \
+ok "groups of a table" says 3 "pictures/apple/11.png: the label, the mask or the group differs; resuming" \
     on_table -o grouped -r -s run.max_steps=11
-ok "... would hold out other images" says 3 "the label or the group differs" \
+ok "... would hold out other images" says 3 "the label, the mask or the group differs" \
     "$AMPTRAIN" eval --weights grouped -s data.train=table.csv
 table label 'l$((number % 2))' >table.csv
 ok "a table without its groups" says 3 "the images of data.train differ from those of the run" \

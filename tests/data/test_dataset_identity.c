@@ -534,7 +534,7 @@ static void unknown_classes(void **state)
     new = identity_of(&now, &with_names);
     old.classes = 0;
     assert_int_equal(dataset_identity_compare(&old, &new, &text), IDENTITY_CHANGED);
-    assert_string_equal(text.data, "pear/1.png: the label or the group differs");
+    assert_string_equal(text.data, "pear/1.png: the label, the mask or the group differs");
     text_free(&text);
     dataset_identity_free(&old);
     dataset_identity_free(&new);

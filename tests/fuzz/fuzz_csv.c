@@ -17,7 +17,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static void check_labels(const struct csv_table *table)
 {
     fuzz_must((table->kind == TARGET_NUMBER) == (table->numbers != NULL));
+    fuzz_must((table->kind == TARGET_MASK) == (table->masks != NULL));
     if (table->kind == TARGET_NUMBER) return;
+    for (int64_t i = 0; table->masks && i < table->count; i++) fuzz_must(*table->masks[i]);
+    if (table->masks) return;
     int64_t labels = table->begins ? table->begins[table->count] : table->count;
     for (int64_t i = 0; table->begins && i < table->count; i++)
         fuzz_must(table->begins[i] >= 0 && table->begins[i] <= table->begins[i + 1]);
@@ -36,6 +39,7 @@ static void add_field(struct text *out, const char *field, char end)
 static void add_target(struct text *out, const struct csv_table *table, int64_t image)
 {
     if (table->kind == TARGET_NUMBER) text_add(out, "%.17g\n", table->numbers[image]);
+    else if (table->masks) add_field(out, table->masks[image], '\n');
     else add_field(out, table->names[table->labels[image]], '\n');
 }
 
@@ -45,16 +49,18 @@ static void read_again(const struct csv_table *table)
     struct csv_table again;
     struct text text = {0};
     if (table->begins) return;
-    text_add(&text, table->kind == TARGET_NUMBER ? "path,value\n" : "path,label\n");
+    text_add(&text, "path,%s\n", table->masks ? "mask" : table->kind == TARGET_NUMBER ? "value" : "label");
     for (int64_t i = 0; i < table->count; i++) {
         add_field(&text, table->paths[i], ',');
         add_target(&text, table, i);
     }
     const char *path = fuzz_write("again.csv", (const uint8_t *)text.data, text.length);
-    fuzz_must(csv_table_read(path, TARGET_ANY, &again) == OK && again.count == table->count);
+    enum target_kind kind = table->masks ? TARGET_MASK : TARGET_ANY;
+    fuzz_must(csv_table_read(path, kind, &again) == OK && again.count == table->count);
     for (int64_t i = 0; i < table->count; i++) {
         fuzz_must(strcmp(again.paths[i], table->paths[i]) == 0);
-        if (table->kind == TARGET_NUMBER) fuzz_must(again.numbers[i] == table->numbers[i]);
+        if (table->masks) fuzz_must(strcmp(again.masks[i], table->masks[i]) == 0);
+        else if (table->kind == TARGET_NUMBER) fuzz_must(again.numbers[i] == table->numbers[i]);
         else fuzz_must(strcmp(again.names[again.labels[i]], table->names[table->labels[i]]) == 0);
     }
     csv_table_free(&again);
@@ -64,10 +70,10 @@ static void read_again(const struct csv_table *table)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *path = fuzz_write("fuzz.csv", data, size);
-    for (enum target_kind kind = TARGET_ANY; kind <= TARGET_NUMBER; kind++) {
+    for (enum target_kind kind = TARGET_ANY; kind <= TARGET_MASK; kind++) {
         struct csv_table table;
         if (!fuzz_good(csv_table_read(path, kind, &table), "fuzz.csv")) continue;
-        fuzz_must(table.count > 0 && (table.classes > 0 || table.kind == TARGET_LABELS));
+        fuzz_must(table.count > 0 && (table.classes > 0 || table.kind == TARGET_LABELS || table.masks));
         fuzz_must(kind == TARGET_ANY || table.kind == kind);
         for (int64_t i = 0; i < table.count; i++) fuzz_must(*table.paths[i]);
         for (int64_t i = 0; i < table.count; i++) fuzz_must(csv_table_line(&table, i) >= i + 2);
