@@ -14,6 +14,7 @@
 #define MAGIC "AMPLIST4"
 /* A folder that changed this shortly before it was listed may change again without a new timestamp. */
 #define SETTLED_NANOSECONDS 2000000000
+#define FILE_MAX_BYTES ((int64_t)4 << 30)
 
 /* After it come folders, files, names; the last names are the root's and those of the classes. */
 struct index_header {
@@ -190,7 +191,8 @@ bool listing_recall(const char *root, const char *cache, struct listing *listing
 {
     char *real, *path = index_path(root, cache, &real);
     struct reason unsaid;
-    FILE *file = path ? directory_stream(&directory_working, path, "r", &unsaid) : NULL;
+    FILE *file = NULL;
+    if (path) file = directory_stream_within(&directory_working, path, "r", FILE_MAX_BYTES, &unsaid);
     struct listing read = {0};
     struct index_header header;
     bool good = file && read_index(file, &header, &read) && makes_sense(&header, &read) &&

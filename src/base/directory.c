@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,17 @@ FILE *directory_stream(const struct directory *directory, const char *name, cons
         close(file);
     }
     return stream;
+}
+
+FILE *directory_stream_within(const struct directory *directory, const char *name, const char *mode,
+                              int64_t most, struct reason *reason)
+{
+    struct stat status;
+    FILE *stream = directory_stream(directory, name, mode, reason);
+    if (!stream || (fstat(fileno(stream), &status) == 0 && status.st_size <= most)) return stream;
+    because(reason, "too large: it exceeds %" PRId64 " MiB", most >> 20);
+    fclose(stream);
+    return NULL;
 }
 
 static bool read_bytes(int file, size_t most, char **bytes, size_t *count, struct reason *reason)

@@ -39,6 +39,11 @@ int directory_file(const struct directory *directory, const char *name, int flag
 FILE *directory_stream(const struct directory *directory, const char *name, const char *mode,
                        struct reason *reason);
 
+/* The same for a file that is read to its end, of at most `most` bytes: one that grew beyond reason, or is
+ * all holes, would be read for hours. */
+FILE *directory_stream_within(const struct directory *directory, const char *name, const char *mode,
+                              int64_t most, struct reason *reason);
+
 /* The bytes of a regular file, at most `most`, and a zero behind them, in new memory (free() it). False, with
  * the reason. */
 _Bool directory_read(const struct directory *directory, const char *name, size_t most, char **bytes,

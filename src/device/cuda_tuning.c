@@ -18,6 +18,7 @@
 
 /* The file's lines: "0123abcd KEY=CHOICE", where the number is the CRC-32C of what follows the blank. */
 #define CHECK_DIGITS 8
+#define FILE_MAX_BYTES (64 << 20)
 
 struct tuning_choice {
     char *line;              /* "KEY=CHOICE" */
@@ -76,7 +77,8 @@ void tuning_add(struct tuning *tuning, const char *lines)
 static void tuning_read(struct tuning *tuning)
 {
     struct reason unsaid;
-    FILE *file = tuning->file ? directory_stream(&directory_working, tuning->file, "r", &unsaid) : NULL;
+    if (!tuning->file) return;
+    FILE *file = directory_stream_within(&directory_working, tuning->file, "r", FILE_MAX_BYTES, &unsaid);
     if (!file) return;
     char *line = NULL;
     size_t size = 0;

@@ -48,7 +48,7 @@ enum status measured_times_open(const char *path, struct measured_times **times)
 {
     struct reason reason;
     json_error_t error;
-    FILE *file = directory_stream(&directory_working, path, "r", &reason);
+    FILE *file = directory_stream_within(&directory_working, path, "r", 64 << 20, &reason);
     if (!file) return fail(BAD_DATA, "cannot read %s: %s", path, reason.text);
     struct measured_times *made = memory_new(1, sizeof *made);
     made->root = json_loadf(file, 0, &error);

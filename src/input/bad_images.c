@@ -182,7 +182,7 @@ void bad_images_list(struct bad_images *bad, const struct directory *in, const c
     pthread_mutex_lock(&bad->lock);
     bad->in = in;
     bad->name = text_copy(name);
-    FILE *file = directory_stream(in, name, "r+", &reason);
+    FILE *file = directory_stream_within(in, name, "r+", 1 << 30, &reason);
     if (file) {
         recall_all(bad, file);
         fclose(file);

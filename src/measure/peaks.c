@@ -53,12 +53,15 @@ static char *key_of(const struct session *session)
     return key;
 }
 
+/* A larger file has other things in it, and is begun anew. */
+#define FILE_MAX_BYTES (1 << 20)
+
 static bool recall(const char *path, const char *key, struct peaks *peaks)
 {
     struct reason reason;
     char line[1024];
     bool found = false;
-    FILE *file = directory_stream(&directory_working, path, "r", &reason);
+    FILE *file = directory_stream_within(&directory_working, path, "r", FILE_MAX_BYTES, &reason);
     while (file && !found && fgets(line, sizeof line, file))
         found = strncmp(line, key, strlen(key)) == 0 &&
                 sscanf(line + strlen(key), "%lf %lf", &peaks->tflops, &peaks->gbps) == 2 &&
@@ -72,8 +75,8 @@ static void note(const char *folder, const char *path, const char *key, const st
 {
     struct reason reason;
     if (!directory_make(folder, 0777, &reason)) return;
-    FILE *file = directory_stream(&directory_working, path, "a", &reason);
-    if (!file) return;
+    FILE *file = directory_stream_within(&directory_working, path, "a", FILE_MAX_BYTES, &reason);
+    if (!file && !(file = directory_stream(&directory_working, path, "w", &reason))) return;
     fprintf(file, "%s%.9g %.9g\n", key, peaks->tflops, peaks->gbps);
     fclose(file);
 }

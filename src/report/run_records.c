@@ -82,7 +82,7 @@ static void add_line(struct run_records *records, json_t *line)
 enum status run_records_open(const struct directory *folder, struct run_records *records)
 {
     struct reason reason;
-    FILE *file = directory_stream(folder, RUN_METRICS, "r", &reason);
+    FILE *file = directory_stream_within(folder, RUN_METRICS, "r", (int64_t)4 << 30, &reason);
     if (!file) return fail(BAD_DATA, "%s: has no run: %s: %s", folder->path, RUN_METRICS, reason.text);
     *records = (struct run_records){
         .folder = folder, .steps = table_new(step_keys), .epochs = table_new(epoch_keys),
@@ -183,7 +183,7 @@ bool records_read(const struct directory *folder, const char *name, size_t most,
 {
     struct reason reason;
     char buffer[1 << 14];
-    FILE *file = directory_stream(folder, name, "r", &reason);
+    FILE *file = directory_stream_within(folder, name, "r", (int64_t)most, &reason);
     if (!file) return false;
     for (size_t got; text->length <= most && (got = fread(buffer, 1, sizeof buffer, file)) > 0;)
         text_add(text, "%.*s", (int)got, buffer);

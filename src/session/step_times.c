@@ -15,6 +15,7 @@
 #define FILE_NAME "steps"
 #define LINES_MAX 500                /* the newest lines, which are kept */
 #define LINE_MAX_BYTES 400
+#define FILE_MAX_BYTES (1 << 20)
 
 /* A line: "network program seconds modelled device". */
 struct entry {
@@ -74,7 +75,7 @@ static struct entry *entries_read(const char *folder, int *count)
     struct reason reason;
     struct entry *entries = NULL;
     char line[LINE_MAX_BYTES], *path = text_format("%s/" FILE_NAME, folder);
-    FILE *file = directory_stream(&directory_working, path, "r", &reason);
+    FILE *file = directory_stream_within(&directory_working, path, "r", FILE_MAX_BYTES, &reason);
     *count = 0;
     while (file && fgets(line, sizeof line, file)) {
         struct entry entry;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -215,6 +216,57 @@ static void a_pipe_is_no_memory(void **state)
     case_remove(cache);
 }
 
+/* Of 200 GB, the first of which are right: it is not read at all. */
+static void a_hole_is_no_memory(void **state)
+{
+    char *cache = case_folder();
+    struct listing listing, recalled;
+    char *root = remembered_tree(cache, &listing);
+    char *command = text_format("cd '%s' && truncate -s 200G folder-*.list 2>/dev/null", cache);
+    if (system(command) == 0) {
+        double before = process_seconds();
+        assert_false(listing_recall(root, cache, &recalled));
+        assert_true(process_seconds() - before < 10);
+        listing_remember(root, cache, &listing);
+        assert_true(listing_recall(root, cache, &recalled));
+        listing_free(&recalled);
+    }
+    free(command);
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(cache);
+}
+
+/* Eight processes that remember and recall at once: each recalls all of it, or nothing. */
+static void many_may_remember_at_once(void **state)
+{
+    char *cache = case_folder();
+    struct listing listing, recalled;
+    char *root = remembered_tree(cache, &listing);
+    for (int writer = 0; writer < 8; writer++) {
+        if (fork() != 0) continue;
+        bool same = true;
+        for (int i = 0; i < 50 && same; i++) {
+            listing_remember(root, cache, &listing);
+            same = listing_recall(root, cache, &recalled) && recalled.count == listing.count;
+            if (same) listing_free(&recalled);
+        }
+        _exit(same ? 0 : 1);
+    }
+    for (int writer = 0; writer < 8; writer++) {
+        int status;
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    assert_true(listing_recall(root, cache, &recalled));
+    expect_same(&recalled, &listing);
+    free(only_file(cache));                                          /* no other is left */
+    listing_free(&recalled);
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(cache);
+}
+
 static void a_garbled_memory_is_no_memory(void **state)
 {
     char *cache = case_folder();
@@ -354,6 +406,8 @@ int main(void)
         cmocka_unit_test(times_that_were_set_back_are_noticed),
         cmocka_unit_test(what_has_just_changed_is_not_remembered),
         cmocka_unit_test(a_pipe_is_no_memory),
+        cmocka_unit_test(a_hole_is_no_memory),
+        cmocka_unit_test(many_may_remember_at_once),
         cmocka_unit_test(a_garbled_memory_is_no_memory),
         cmocka_unit_test(a_memory_that_promises_too_much_is_no_memory),
         cmocka_unit_test(a_memory_that_leads_elsewhere_is_no_memory),
