@@ -69,7 +69,7 @@ libcompile_a_SOURCES = \
 	src/compile/passes.c \
 	src/compile/passes.h \
 	src/compile/rewrite/fuse.c \
-	src/compile/rewrite/merge_gradients.c \
+	src/compile/rewrite/fuse_data_and_weight_gradients.c \
 	src/compile/rewrite/rewrites.h \
 	src/compile/rewrite/rule.h \
 	src/compile/rewrite/rule_engine.c \

@@ -31,7 +31,7 @@ ok "values of --split" offers val eval --split v
 ok "passes for --dump=" offers streams plan --dump =
 ok "... with a prefix" offers relu_mask plan --dump = rel
 ok "... and all" offers all plan --dump = a
-ok "passes for --pass" offers fold plan --program x.txt --pass fo
+ok "passes for --pass" offers fold_maxpool plan --program x.txt --pass fold_m
 ok "values of a configuration key" offers resnet20 -s model.arch = resn
 ok "... of a choice" offers stop -s data.on_error = s
 ok "... of a name" offers cosine -s schedule.name =

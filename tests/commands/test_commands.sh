@@ -325,8 +325,8 @@ ok "... with one rule of a pass" sh -c \
     '"$AMPTRAIN" plan --program dump1 --pass share_sums >dump4 && cmp dump1 dump4'
 ok "... with an unknown rule" says 2 "no such pass: shared_sums; did you mean share_sums?" \
     "$AMPTRAIN" plan --program dump1 --pass shared_sums
-ok "... with a pass that has nothing to do" says 2 "the pass fold does not run with these options" \
-    "$AMPTRAIN" plan --program streams.txt --pass fold
+ok "... with a pass that has nothing to do" says 2 "the pass fold_conv_batchnorm does not run with these options" \
+    "$AMPTRAIN" plan --program streams.txt --pass fold_conv_batchnorm
 sed 's/d_y "d conv2"/y "d conv2"/' streams.txt >wrong.txt
 ok "... with a text that is wrong" says 2 "wrong.txt:38: it has two values for y[0]" \
     "$AMPTRAIN" plan --program wrong.txt --pass streams

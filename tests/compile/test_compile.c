@@ -177,7 +177,8 @@ static void check_passes(const struct compile_options *options, const char *expe
 
 #define LOWERED \
     "fuse lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask " \
-    "merge_gradients join_gradients gradient_products concat_gradients fuse_relu add_residual bias_gradients "
+    "fuse_data_and_weight_gradients join_residual_gradients gradient_products add_gradients fuse_relu " \
+    "add_residual bias_gradients "
 
 static void test_passes(void **state)
 {
@@ -187,9 +188,10 @@ static void test_passes(void **state)
     options.budget.total = INT64_C(1) << 40;   /* tries on copies are not told of */
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.lower.fold_least = 1;
-    check_passes(&options, "fuse lower autocast fold fold_maxpool saved differentiate running_statistics "
-                 "fuse_gradient_sums relu_mask merge_gradients join_gradients gradient_products concat_gradients fuse_relu "
-                 "add_residual bias_gradients recompute fuse_recompute streams ");
+    check_passes(&options, "fuse lower autocast fold_conv_batchnorm fold_maxpool saved differentiate "
+                 "running_statistics fuse_gradient_sums relu_mask fuse_data_and_weight_gradients "
+                 "join_residual_gradients gradient_products add_gradients fuse_relu add_residual bias_gradients "
+                 "recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
     options.budget.total = 0;
     options.fit = FIT_OFFLOAD;
@@ -229,9 +231,9 @@ static void passes_print(struct text *out)
         const char *name = passes[i].name, *when = passes[i].when, *keeps = passes[i].keeps;
         while (*name || *when || *keeps) {
             text_add(out, " ");
-            name = add_column(out, name, 19);
+            name = add_column(out, name, 31);
             when = add_column(out, when, 20);
-            keeps = add_column(out, keeps, 54);
+            keeps = add_column(out, keeps, 46);
             while (out->data[out->length - 1] == ' ') out->data[--out->length] = '\0';
             text_add(out, "\n");
         }

@@ -251,8 +251,8 @@ static void run_others(struct program *program, void *context)
 {
     const struct others *others = context;
     net_rules(program, "relu_mask", others->code_of);
-    merge_gradients(program, others->code_of);
-    net_rules(program, "join_gradients", others->code_of);
+    fuse_data_and_weight_gradients(program, others->code_of);
+    net_rules(program, "join_residual_gradients", others->code_of);
     net_rules(program, "gradient_products", others->code_of);
     if (others->moves) net_recompute_and_offload(program, others->seed);
 }

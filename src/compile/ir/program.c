@@ -373,13 +373,13 @@ void build_push(struct program *program, struct instruction instruction)
     *array_push(program->instructions, program->count) = instruction;
 }
 
-void build_remove(struct program *program, const bool *gone)
+void build_remove(struct program *program, const bool *removed)
 {
     int count = 0, first_backward = program->first_backward;
     for (int i = 0; i < program->count; i++) {
-        if (gone[i]) instruction_free(&program->instructions[i]);
+        if (removed[i]) instruction_free(&program->instructions[i]);
         else program->instructions[count++] = program->instructions[i];
-        if (gone[i] && i < first_backward) program->first_backward--;
+        if (removed[i] && i < first_backward) program->first_backward--;
     }
     program->count = count;
 }

@@ -63,8 +63,8 @@ void instruction_link(const struct program *program, struct instruction *at);
 /* Links and appends. The program owns what the instruction owns. */
 void build_push(struct program *program, struct instruction instruction);
 
-/* Removes and frees the instructions that are gone. */
-void build_remove(struct program *program, const bool *gone);
+/* Takes out and frees the instructions marked in `removed`, [count]. */
+void build_remove(struct program *program, const bool *removed);
 
 /* For each value, the instruction that writes it and the one that reads it. The caller frees them. */
 enum { NO_USE = -1, SEVERAL_USES = -2 };

@@ -16,7 +16,8 @@ struct lower_options {
     enum dtype wire;         /* of gradients among ranks */
     enum loss loss;
     double label_smoothing;  /* of ce and bce, with labels */
-    int64_t fold_least;      /* in 16 bits or tf32, fold folds results of so many numbers; 0: none */
+    int64_t fold_least;      /* least numbers of a result that fold_conv_batchnorm folds in 16 bits or tf32;
+                              * 0: none is folded */
     bool soft_targets;       /* targets instead of labels, as in loss_targets.h */
     bool weighted_targets;   /* ... with weights */
     bool logits;             /* evaluation: keep logits as a result */

@@ -11,7 +11,7 @@ void autocast(struct program *program);
 /* Fuses instructions by the rules of a pass, or by the one of that name. */
 struct rule_options {
     const struct kernel_options *kernels;
-    int64_t fold_least;      /* numbers in the result of a convolution that `fold` folds */
+    int64_t fold_least;      /* least numbers of a result that fold_conv_batchnorm folds */
 };
 void rules_apply(struct program *program, const char *name, const struct rule_options *options);
 /* Reports each two instructions that an undivided rule is about. */
@@ -29,7 +29,7 @@ void running_statistics(struct program *program);
 /* The gradients of data and weights become one instruction where code backs_together. Where that reads the
  * output of a folded batch norm, relu6 moves there from it, forward and backward. Before cut: stages have the
  * instructions of a program that is not cut. */
-void merge_gradients(struct program *program, code_lookup *code_of);
+void fuse_data_and_weight_gradients(struct program *program, code_lookup *code_of);
 
 /* Ranks normalise micro-batches of the same number together, in a program of one of several. */
 void sync_statistics(struct program *program);

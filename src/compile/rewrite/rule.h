@@ -38,7 +38,7 @@ struct rule_addition {
 };
 
 enum {
-    RULE_ALONE = 1,          /* nobody else reads the value */
+    RULE_SINGLE_USE = 1,     /* nobody else reads the value */
     RULE_UNDIVIDED = 2,      /* no stage of a pipeline ends between the two, whether or not code supports the
                               * change: unfused, results would be rounded, or summed, in another order */
 };
@@ -68,7 +68,7 @@ struct match {
     struct instruction *first, *second;
     int first_number, second_number;
     int value;               /* between the two */
-    struct instruction *gone;    /* rule.apply sets it: the one that goes; NULL: none */
+    struct instruction *removed; /* rule.apply sets it: the one that goes; NULL: none */
     int shaped_as;               /* set, too: the value to whose shape others refer that referred to that of
                                   * `value`, which goes; -1: none do */
 };

@@ -10,7 +10,7 @@ struct engine {
     const struct rule *rules, *end;      /* those to be applied */
     struct rule_use *uses;       /* by value, of those that there were when the sweep began */
     int use_count;
-    bool *gone;                  /* by instruction */
+    bool *removed;               /* by instruction */
     rules_found *found;          /* NULL: rules are applied */
     void *context;
 };
@@ -19,7 +19,7 @@ struct engine {
 static void count_uses(struct engine *e, int i, int by)
 {
     const struct instruction *at = &e->program->instructions[i];
-    if (e->gone[i]) return;
+    if (e->removed[i]) return;
     FOR_WRITES(o, at) {
         if (o->value >= e->use_count) continue;
         e->uses[o->value].writes += by;
@@ -46,7 +46,7 @@ static bool match_make(const struct engine *e, const struct rule *rule, int i, i
 {
     if (value < 0 || value >= e->use_count) return false;
     const struct rule_use *use = &e->uses[value];
-    if (use->writes != 1 || ((rule->between & RULE_ALONE) && use->reads != 1)) return false;
+    if (use->writes != 1 || ((rule->between & RULE_SINGLE_USE) && use->reads != 1)) return false;
     *match = (struct match){
         .program = e->program, .options = e->options, .rule = rule, .uses = e->uses, .value = value,
         .first = &e->program->instructions[use->writer], .second = &e->program->instructions[i],
@@ -107,8 +107,8 @@ static void operand_rename(struct instruction *at, int value, int to)
 static bool match_change(struct match *m)
 {
     struct before before = before_take(m);
-    bool changed = m->rule->apply(m) && (m->gone == m->first || is_supported(m, m->first)) &&
-                   (m->gone == m->second || is_supported(m, m->second));
+    bool changed = m->rule->apply(m) && (m->removed == m->first || is_supported(m, m->first)) &&
+                   (m->removed == m->second || is_supported(m, m->second));
     if (changed) before_free(&before);
     else before_restore(&before, m);
     return changed;
@@ -130,7 +130,7 @@ static bool match_apply(struct engine *e, struct match *m)
     count_uses(e, first, -1);
     count_uses(e, second, -1);
     bool changed = match_change(m);
-    if (changed && m->gone) e->gone[m->gone == m->first ? first : second] = true;
+    if (changed && m->removed) e->removed[m->removed == m->first ? first : second] = true;
     for (int i = 0; changed && m->shaped_as >= 0 && i < e->program->count; i++)
         operand_rename(&e->program->instructions[i], m->value, m->shaped_as);
     count_uses(e, first, 1);
@@ -142,7 +142,7 @@ static bool rule_apply(struct engine *e, const struct rule *rule, int i)
 {
     const struct instruction *at = &e->program->instructions[i];
     struct match match;
-    if (e->gone[i] || !is_end(at, &rule->second)) return false;
+    if (e->removed[i] || !is_end(at, &rule->second)) return false;
     bool commutes = strcmp(at->op->name, "sum") == 0 || strcmp(at->op->name, "add") == 0;
     int count = commutes ? operand_count(at, OPERAND_X) : 1;
     for (int k = 0; k < count; k++)
@@ -158,15 +158,15 @@ static bool sweep(struct engine *e)
     bool changed = false;
     e->use_count = program->value_count;
     e->uses = memory_new((size_t)e->use_count, sizeof *e->uses);
-    e->gone = memory_new((size_t)program->count, sizeof *e->gone);
+    e->removed = memory_new((size_t)program->count, sizeof *e->removed);
     for (int v = 0; v < e->use_count; v++) e->uses[v].writer = -1;
     for (int i = 0; i < program->count; i++) count_uses(e, i, 1);
     for (int i = 0; i < program->count; i++)
         for (const struct rule *rule = e->rules; rule < e->end; rule++)
             if (!e->found || rule->between & RULE_UNDIVIDED) changed |= rule_apply(e, rule, i);
-    build_remove(program, e->gone);
+    build_remove(program, e->removed);
     free(e->uses);
-    free(e->gone);
+    free(e->removed);
     return changed;
 }
 

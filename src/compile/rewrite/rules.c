@@ -21,7 +21,7 @@ static bool take_result(struct match *m)
     int y = operand_y(m->second);
     assert(value_at(m, y)->dtype == value_at(m, m->value)->dtype);
     operand_set(m->first, m->rule->first.role, 0, y);
-    m->gone = m->second;
+    m->removed = m->second;
     return true;
 }
 
@@ -47,7 +47,7 @@ static void take_input(struct match *m, const struct op *op, const void *setting
     m->second->op = op;
     m->second->settings = settings;
     operand_set(m->second, OPERAND_X, 0, operand_x(m->first, 0));
-    m->gone = m->first;
+    m->removed = m->first;
 }
 
 /* The linear layer gets the factors as its last parameter. */
@@ -71,7 +71,7 @@ static bool take_conv(struct match *m, const struct op *op, const void *settings
 }
 
 /* The convolution is 1x1, may leave out pixels, and has a large result. */
-static bool fold(struct match *m)
+static bool fold_conv_batchnorm(struct match *m)
 {
     const struct op *op = build_op("conv_batchnorm");
     const struct batchnorm *norm = m->second->settings;
@@ -119,7 +119,7 @@ static bool read_summands(struct match *m)
     int addend = is_flat(m, operand_x(m->first, 0)) ? 0 : 1;
     operand_set(m->second, OPERAND_D_Y, 0, operand_x(m->first, 1 - addend));
     operand_set(m->second, OPERAND_D_Y_ADDEND, 0, operand_x(m->first, addend));
-    m->gone = m->first;
+    m->removed = m->first;
     return true;
 }
 
@@ -281,29 +281,29 @@ static bool sum_bias(struct match *m)
 #define D_X OPERAND_D_X
 #define D_Y OPERAND_D_Y
 #define NOTHING {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_ROLES}
-enum { SHARED, ALONE = RULE_ALONE, UNDIVIDED = RULE_UNDIVIDED };
+enum { SHARED, SINGLE_USE = RULE_SINGLE_USE, UNDIVIDED = RULE_UNDIVIDED };
 
 /* The pass and the rule; the two instructions; what holds of them and the value between them; what is
  * added to them; the function that makes the change. */
 static const struct rule rules[] = {
     /* Layer scale multiplies the weights of the linear layer before it instead of its result. */
-    {"fold", "fold_scale", {"linear", FORWARD, Y}, {"scale", FORWARD, X}, ALONE, NOTHING,
+    {"fold_conv_batchnorm", "fold_scale", {"linear", FORWARD, Y}, {"scale", FORWARD, X}, SINGLE_USE, NOTHING,
      fold_scale},
 
     /* A 1x1 convolution's result is never stored: batch norm computes it as often as it reads it. */
-    {"fold", "fold", {"conv", FORWARD, Y}, {"batchnorm", FORWARD, X}, ALONE, NOTHING,
-     fold},
+    {"fold_conv_batchnorm", "fold_conv_batchnorm", {"conv", FORWARD, Y}, {"batchnorm", FORWARD, X},
+     SINGLE_USE, NOTHING, fold_conv_batchnorm},
 
     /* Nor is that of a batch norm before a max pooling. */
-    {"fold_maxpool", "fold_maxpool", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, ALONE, NOTHING,
+    {"fold_maxpool", "fold_maxpool", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, SINGLE_USE, NOTHING,
      fold_pool},
 
     /* Backward adds up two gradients as it reads them. Of one that is the same at all pixels of an image, a
      * pixel is left. */
-    {"fuse_gradient_sums", "gradient_sum", {"sum", FORWARD, Y}, {NULL, BACKWARD, D_Y}, ALONE,
+    {"fuse_gradient_sums", "gradient_sum", {"sum", FORWARD, Y}, {NULL, BACKWARD, D_Y}, SINGLE_USE,
      {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_D_Y_ADDEND}, read_summands},
     {"fuse_gradient_sums", "flat_gradient", {NULL, BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_Y_ADDEND},
-     ALONE, NOTHING, write_pixel},
+     SINGLE_USE, NOTHING, write_pixel},
     /* The op that writes a batch norm's input leaves what the batch statistics are made of. */
     {"fuse_gradient_sums", "moments", {NULL, FORWARD, Y}, {NULL, FORWARD, X}, SHARED,
      {EPILOGUE_MOMENTS, OPERAND_Y_MOMENTS, OPERAND_X_MOMENTS}, share_statistics},
@@ -322,35 +322,37 @@ static const struct rule rules[] = {
      * its activation, and the sums of the result by channel. If the convolution's data gradient is the second
      * summand to be computed, it produces all of this as it writes: batch norm needs no sweep, and its
      * residual's gradient is the same tensor. */
-    {"join_gradients", "join_d_y", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y}, ALONE,
+    {"join_residual_gradients", "join_d_y", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y},
+     SINGLE_USE,
      {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_D_Y_SUMS}, join},
-    {"join_gradients", "join_addend", {NULL, PHASE_BACKWARD_DATA, D_X},
-     {NULL, BACKWARD, OPERAND_D_Y_ADDEND}, ALONE,
+    {"join_residual_gradients", "join_addend", {NULL, PHASE_BACKWARD_DATA, D_X},
+     {NULL, BACKWARD, OPERAND_D_Y_ADDEND}, SINGLE_USE,
      {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_D_Y_SUMS}, join},
     /* A projection of every second pixel leaves out the zeros between them. */
-    {"join_gradients", "pick", {NULL, BACKWARD, D_X}, {NULL, PHASE_BACKWARD_DATA, OPERAND_D_X_ADDEND}, ALONE,
+    {"join_residual_gradients", "pick", {NULL, BACKWARD, D_X},
+     {NULL, PHASE_BACKWARD_DATA, OPERAND_D_X_ADDEND}, SINGLE_USE,
      {EPILOGUE_PICK, OPERAND_ROLES, OPERAND_ROLES}, write_picked},
     /* The projection shortcut of the block reads the sums, too. */
-    {"join_gradients", "share_sums", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y}, SHARED,
+    {"join_residual_gradients", "share_sums", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y}, SHARED,
      {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_D_Y_SUMS}, read_sums},
 
     /* A folded convolution leaves the two sums of the gradient that the batch norm before it needs. */
-    {"gradient_products", "gradient_products", {NULL, BACKWARD, D_X}, {NULL, BACKWARD, D_Y}, ALONE,
+    {"gradient_products", "gradient_products", {NULL, BACKWARD, D_X}, {NULL, BACKWARD, D_Y}, SINGLE_USE,
      {EPILOGUE_PRODUCTS, OPERAND_X_PRODUCTS, OPERAND_Y_PRODUCTS}, share_products},
 
     /* The op that computes the later of two gradients adds the other one as it writes. The gradient of a
      * concatenation's first input is the first channels of its output's gradient: it is not even copied. */
-    {"concat_gradients", "add_gradient", {NULL, BACKWARD, D_X}, {"sum", FORWARD, X}, ALONE,
+    {"add_gradients", "add_gradient", {NULL, BACKWARD, D_X}, {"sum", FORWARD, X}, SINGLE_USE,
      {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_ROLES}, add_summand},
-    {"concat_gradients", "add_channels", {"concat", BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_X_ADDEND},
-     ALONE, NOTHING, add_channels},
+    {"add_gradients", "add_channels", {"concat", BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_X_ADDEND},
+     SINGLE_USE, NOTHING, add_channels},
 
     /* A product, or layer scale, adds the residual, which is there before, as it writes. */
-    {"add_residual", "add_residual", {NULL, FORWARD, Y}, {"add", FORWARD, X}, ALONE | UNDIVIDED,
+    {"add_residual", "add_residual", {NULL, FORWARD, Y}, {"add", FORWARD, X}, SINGLE_USE | UNDIVIDED,
      {EPILOGUE_ADD, OPERAND_Y_ADDEND, OPERAND_ROLES}, add_residual},
 
     /* A relu's input is never stored. Backward stays as it is: it reads what relu wrote. */
-    {"fuse_relu", "fuse_relu", {NULL, FORWARD, Y}, {"relu", FORWARD, X}, ALONE | UNDIVIDED,
+    {"fuse_relu", "fuse_relu", {NULL, FORWARD, Y}, {"relu", FORWARD, X}, SINGLE_USE | UNDIVIDED,
      {EPILOGUE_RELU, OPERAND_ROLES, OPERAND_ROLES}, apply_relu},
 
     /* A bias's gradient is the sum by channel of the gradient of its op's output: the op that computes that

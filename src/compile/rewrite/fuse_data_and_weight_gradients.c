@@ -1,5 +1,5 @@
-/* merge_gradients.c: merges the data and weight gradients of an op whose code computes both in one kernel,
- * which reads their common inputs once.
+/* fuse_data_and_weight_gradients.c: makes one instruction of the data and weight gradients of an op
+ * whose code computes both in one kernel, which reads their common inputs once.
  *
  * If only such an op reads the output of a folded batch norm (kernels/folded/conv_batchnorm.c) with relu6, that
  * moves into it. Forward, it clips its input, which a product wrote after a relu; backward, it passes its
@@ -19,7 +19,7 @@ struct merging {
     struct program *program;
     code_lookup *code_of;
     struct value_uses *uses;     /* by value, before anything is merged */
-    bool *gone;                  /* by instruction */
+    bool *removed;               /* by instruction */
 };
 
 /* The instruction of the data gradient for weight gradient i; -1. */
@@ -172,17 +172,17 @@ static void merge_at(struct merging *m, int i)
     at->phase = PHASE_BACKWARD;
     FOR_OPERANDS(o, data)
         if (o->role == OPERAND_D_X) operand_set(at, OPERAND_D_X, (int)o->index, o->value);
-    m->gone[j] = true;
+    m->removed[j] = true;
     take_relu6(m, i, j);
     instruction_link(m->program, at);
 }
 
-void merge_gradients(struct program *program, code_lookup *code_of)
+void fuse_data_and_weight_gradients(struct program *program, code_lookup *code_of)
 {
     struct merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
-                        .gone = memory_new((size_t)program->count, sizeof(bool))};
+                        .removed = memory_new((size_t)program->count, sizeof(bool))};
     for (int i = 0; i < program->count; i++) merge_at(&m, i);
-    build_remove(program, m.gone);
+    build_remove(program, m.removed);
     free(m.uses);
-    free(m.gone);
+    free(m.removed);
 }
