@@ -18,6 +18,7 @@ libdata_a_SOURCES = \
 	data/image/orientation.h \
 	data/augment/augment.c \
 	data/augment/augment.h \
+	data/augment/augment_mask.c \
 	data/augment/colour.c \
 	data/augment/colour.h \
 	data/augment/gpu_preprocessing.h \
@@ -30,6 +31,7 @@ libdata_a_SOURCES = \
 	data/augment/resample.h \
 	data/augment/resize.c \
 	data/augment/resize.h \
+	data/augment/turning.h \
 	data/augment/warp.c \
 	data/augment/warp.h \
 	data/dataset/by_class.c \

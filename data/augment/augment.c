@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/augment/turning.h"
 
 struct augment_table augment_table_make(const struct augment *augment, enum dtype dtype)
 {
@@ -121,12 +122,47 @@ static void paint_image(const struct augment_table *table, const struct image *i
     const struct box *window = &cut->window;
     size_t stride = (size_t)window->w * (size_t)image->c * dtype_bytes(table->dtype);
     for (int y = 0; y < window->h; y++) {
-        int from = image_record_pixel(window->y + y, image->h, cut->reflect);
+        int row_of = window->y + (cut->vflip ? window->h - 1 - y : y);
+        int from = image_record_pixel(row_of, image->h, cut->reflect);
         bool seen = from >= 0 && from < image->h;
         size_t at = seen ? (size_t)from * (size_t)image->w * (size_t)image->c : 0;
         const struct window_row row = {image, seen ? image->pixels + at : NULL, cut->reflect};
         paint_row(table, &row, *window, cut->flip, out + (size_t)y * stride);
     }
+}
+
+/* A pixel of an image, its number in `pixels`; -1: black. */
+static ptrdiff_t pixel_at(const struct cut *cut, const struct image *image, int y, int x)
+{
+    y = image_record_pixel(y, image->h, cut->reflect);
+    x = image_record_pixel(x, image->w, cut->reflect);
+    bool seen = y >= 0 && y < image->h && x >= 0 && x < image->w;
+    return seen ? (ptrdiff_t)y * image->w + x : -1;
+}
+
+/* One pixel of a turned image: four around the place, weighted bilinearly. */
+static void paint_between(const struct cut *cut, const struct image *image, struct place place, uint8_t *out)
+{
+    double above = floor(place.y - 0.5), left = floor(place.x - 0.5);
+    double down = place.y - 0.5 - above, across = place.x - 0.5 - left;
+    const double weights[] = {(1 - down) * (1 - across), (1 - down) * across, down * (1 - across),
+                              down * across};
+    ptrdiff_t pixels[4];
+    for (int i = 0; i < 4; i++) pixels[i] = pixel_at(cut, image, (int)above + i / 2, (int)left + i % 2);
+    for (int k = 0; k < image->c; k++) {
+        double sum = 0.5;
+        for (int i = 0; i < 4; i++)
+            if (pixels[i] >= 0) sum += weights[i] * image->pixels[pixels[i] * image->c + k];
+        out[k] = (uint8_t)sum;
+    }
+}
+
+static void paint_turned(const struct image *image, const struct cut *cut, uint8_t *out)
+{
+    struct turning turning = turning_of(cut);
+    for (int y = 0; y < cut->window.h; y++)
+        for (int x = 0; x < cut->window.w; x++, out += image->c)
+            paint_between(cut, image, turning_place(&turning, y, x), out);
 }
 
 /* torchvision rounds half to even here; a smaller image is centred on black. */
@@ -256,6 +292,8 @@ bool augment_cut(const struct augment *augment, struct random *random, const str
     else if (!cut_window(augment, random, cut, reason))
         return false;
     cut->flip = random && augment->flip > 0 && random_uniform(random) < augment->flip;
+    cut->vflip = random && augment->vflip > 0 && random_uniform(random) < augment->vflip;
+    if (random && augment->rotate > 0) cut->turn = random_between(random, -augment->rotate, augment->rotate);
     cut->reflect = augment->reflect && augment->fit == IMAGE_FIT_CROP;
     return true;
 }
@@ -271,12 +309,17 @@ static struct pixel_range visible_pixels(int at, int length, int size, bool refl
     return seen;
 }
 
-/* The part of the image that the window shows. */
+/* The part of the image that the window shows; of one that is turned, with all that its corners reach. */
 static struct box augment_visible(const struct cut *cut)
 {
-    const struct box *window = &cut->window;
-    struct pixel_range rows = visible_pixels(window->y, window->h, cut->h, cut->reflect);
-    struct pixel_range columns = visible_pixels(window->x, window->w, cut->w, cut->reflect);
+    struct box window = cut->window;
+    if (cut->turn != 0) {
+        int reach = (int)ceil(hypot(window.h, window.w) / 2) + 1;
+        window = (struct box){.y = window.y + window.h / 2 - reach, .x = window.x + window.w / 2 - reach,
+                              .h = 2 * reach + 1, .w = 2 * reach + 1};
+    }
+    struct pixel_range rows = visible_pixels(window.y, window.h, cut->h, cut->reflect);
+    struct pixel_range columns = visible_pixels(window.x, window.w, cut->w, cut->reflect);
     return (struct box){.y = rows.low, .x = columns.low,
                         .h = rows.high - rows.low, .w = columns.high - columns.low};
 }
@@ -334,7 +377,8 @@ static void augment_erase(const struct augment_table *table, int channels, int w
 
 bool augment_is_varied(const struct augment *augment)
 {
-    return augment->policy != POLICY_NONE || policy_jitters(augment->jitter);
+    return augment->policy != POLICY_NONE || policy_jitters(augment->jitter) || augment->vflip > 0 ||
+           augment->rotate > 0;
 }
 
 /* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. 3-Augment ends with the
@@ -345,7 +389,8 @@ static bool augment_vary(const struct augmenting *how, const struct image *image
     const struct augment_table bytes = {.dtype = U8};
     struct image *picture = &how->scratch->picture;
     if (!image_resize_buffer(picture, cut->window.h, cut->window.w, image->c, reason)) return false;
-    paint_image(&bytes, image, cut, (char *)picture->pixels);
+    if (cut->turn != 0) paint_turned(image, cut, picture->pixels);
+    else paint_image(&bytes, image, cut, (char *)picture->pixels);
     const struct augment *augment = how->augment;
     bool three = augment->policy == POLICY_THREE;
     if (!three) policy_jitter(augment->jitter, picture, how->random);

@@ -28,6 +28,9 @@ struct augment {
     bool reflect;          /* padding reflects the image instead of being black */
     bool random_crop;      /* random position instead of the centre */
     double flip;           /* probability of a horizontal flip */
+    double vflip;          /* ... of a vertical one */
+    double rotate;         /* images are turned about the middle of the crop by up to so many degrees */
+    double foreground;     /* with masks: the share of crops that must hold a class other than the first */
     double jitter[4];      /* amounts of brightness, contrast, saturation, hue (ColorJitter) */
     enum policy policy;
     double erase;          /* probability of a rectangle being blanked (RandomErasing) */
@@ -62,7 +65,8 @@ struct cut {
     struct box from;       /* of the whole image: what is resized... */
     int h, w;              /* ...to this size */
     struct box window;     /* of that, which it may reach beyond: what comes out */
-    bool flip, reflect;
+    bool flip, vflip, reflect;
+    double turn;           /* degrees, counterclockwise, about the middle of the window; before the flips */
 };
 
 /* The smallest size of an image of `own` size, in its shape, that covers `to`: the short side becomes that of
@@ -78,6 +82,16 @@ struct cut_sizes {
  * wrong size and no option changes that, or (padded) is smaller than a random crop. */
 bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
                  struct cut *cut, struct reason *reason);
+
+/* The same for an image with a mask, of the whole image's size; some crops must hold a pixel of a class other
+ * than the first (augment->foreground), if there is one: a class is drawn, then a pixel of it, and up to ten
+ * crops until one shows any such pixel. */
+bool augment_cut_masked(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
+                        const struct image *mask, struct cut *cut, struct reason *reason);
+
+/* Writes the crop of a mask, [window.h, window.w], as augment_apply cuts, turns and mirrors its image: each
+ * pixel is the nearest one, of the same place; beyond the image lies MASK_IGNORE, or the mask reflected. */
+void augment_mask(const struct cut *cut, const struct image *mask, uint8_t *out);
 
 /* The part of the whole image that is read. */
 struct box augment_needs(const struct cut *cut);

@@ -1,0 +1,143 @@
+/* augment_mask.c: the crop of a mask, and crops that must hold some of it. */
+#include <math.h>
+
+#include "data/augment/turning.h"
+#include "data/image/mask.h"
+
+/* Crops that are drawn until one holds a class other than the first. */
+#define TRIES 10
+
+/* The nearest pixel of `size` that are brought to `target`; -1: outside. */
+static int nearest(int i, int size, int target, bool reflect)
+{
+    i = image_record_pixel(i, target, reflect);
+    return i >= 0 && i < target ? (int)((2 * (int64_t)i + 1) * size / (2 * (int64_t)target)) : -1;
+}
+
+static uint8_t class_at(const struct cut *cut, const struct image *mask, int y, int x)
+{
+    int row = nearest(y, cut->from.h, cut->h, cut->reflect);
+    int column = nearest(x, cut->from.w, cut->w, cut->reflect);
+    if (row < 0 || column < 0) return MASK_IGNORE;
+    return mask->pixels[(size_t)(cut->from.y + row) * (size_t)mask->w + (size_t)(cut->from.x + column)];
+}
+
+static void mask_row(const struct cut *cut, const struct image *mask, int y, uint8_t *out)
+{
+    const struct box *window = &cut->window;
+    int row = window->y + (cut->vflip ? window->h - 1 - y : y);
+    for (int x = 0; x < window->w; x++)
+        out[x] = class_at(cut, mask, row, window->x + (cut->flip ? window->w - 1 - x : x));
+}
+
+static void mask_row_turned(const struct cut *cut, const struct turning *turning, const struct image *mask,
+                            int y, uint8_t *out)
+{
+    for (int x = 0; x < cut->window.w; x++) {
+        struct place place = turning_place(turning, y, x);
+        out[x] = class_at(cut, mask, (int)floor(place.y), (int)floor(place.x));
+    }
+}
+
+void augment_mask(const struct cut *cut, const struct image *mask, uint8_t *out)
+{
+    struct turning turning = turning_of(cut);
+    for (int y = 0; y < cut->window.h; y++, out += cut->window.w) {
+        if (cut->turn != 0) mask_row_turned(cut, &turning, mask, y, out);
+        else mask_row(cut, mask, y, out);
+    }
+}
+
+/* True if a class is neither the first nor MASK_IGNORE. */
+static bool is_foreground(uint8_t class) { return class != 0 && class != MASK_IGNORE; }
+
+struct pixel {
+    int y, x;
+};
+
+/* A pixel of the foreground, each class of which is as likely; false: there is none. */
+static bool draw_pixel(const struct image *mask, struct random *random, struct pixel *pixel)
+{
+    size_t count = (size_t)mask->h * (size_t)mask->w;
+    uint32_t pixels[256] = {0}, classes = 0;
+    for (size_t i = 0; i < count; i++) pixels[mask->pixels[i]]++;
+    for (int i = 0; i < 256; i++) classes += pixels[i] > 0 && is_foreground((uint8_t)i);
+    if (classes == 0) return false;
+    int class = 0;
+    for (uint32_t left = random_below(random, classes) + 1; left > 0;)
+        left -= pixels[++class] > 0 && is_foreground((uint8_t)class);
+    size_t at = 0;
+    for (uint32_t left = random_below(random, pixels[class]) + 1; left > 0; at++)
+        left -= mask->pixels[at] == class;
+    at--;
+    *pixel = (struct pixel){(int)(at / (size_t)mask->w), (int)(at % (size_t)mask->w)};
+    return true;
+}
+
+/* A beginning from `low` to `high`, drawn so that `length` from there on hold `pixel`. */
+static int draw_around(struct random *random, int pixel, int length, int low, int high)
+{
+    if (low < pixel - length + 1) low = pixel - length + 1;
+    if (high > pixel) high = pixel;
+    return high > low ? low + (int)random_below(random, (uint32_t)(high - low) + 1) : low;
+}
+
+/* The beginning of a part of `length` among `whole` pixels that is brought to `target`: drawn so that the
+ * pixel is in it, and moved so that it is the nearest one to one of the output. */
+static int draw_part(struct random *random, int pixel, int length, int whole, int target)
+{
+    int at = draw_around(random, pixel, length, 0, whole - length);
+    int i = (int)((int64_t)(pixel - at) * target / length), moved = pixel - nearest(i, length, target, false);
+    return moved < 0 || moved > whole - length ? at : moved;
+}
+
+static int scaled(int pixel, int size, int target)
+{
+    return (int)((2 * (int64_t)pixel + 1) * target / (2 * (int64_t)size));
+}
+
+/* Moves the crop so that it holds the pixel, where it can be moved. */
+static void move_to(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
+                    struct pixel pixel, struct cut *cut)
+{
+    struct box *from = &cut->from, *window = &cut->window;
+    int pad = augment->pad;
+    if (augment->random_resized) {
+        from->y = draw_part(random, pixel.y, from->h, sizes->full_h, cut->h);
+        from->x = draw_part(random, pixel.x, from->w, sizes->full_w, cut->w);
+    } else if (augment->fit == IMAGE_FIT_CROP && augment->random_crop) {
+        window->y = draw_around(random, scaled(pixel.y, from->h, cut->h), window->h, -pad,
+                                cut->h + pad - window->h);
+        window->x = draw_around(random, scaled(pixel.x, from->w, cut->w), window->w, -pad,
+                                cut->w + pad - window->w);
+    }
+}
+
+static bool holds_foreground(const struct cut *cut, const struct image *mask)
+{
+    struct turning turning = turning_of(cut);
+    for (int y = 0; y < cut->window.h; y++)
+        for (int x = 0; x < cut->window.w; x++) {
+            struct place place = turning_place(&turning, y, x);
+            if (is_foreground(class_at(cut, mask, (int)floor(place.y), (int)floor(place.x)))) return true;
+        }
+    return false;
+}
+
+bool augment_cut_masked(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
+                        const struct image *mask, struct cut *cut, struct reason *reason)
+{
+    struct pixel pixel;
+    if (mask->h != sizes->full_h || mask->w != sizes->full_w)
+        return because(reason, "%dx%d pixels, but the mask has %dx%d", sizes->full_w, sizes->full_h, mask->w,
+                       mask->h);
+    bool wanted = random && augment->foreground > 0 && random_uniform(random) < augment->foreground;
+    if (!augment_cut(augment, random, sizes, cut, reason)) return false;
+    for (int i = 0; wanted && i < TRIES && draw_pixel(mask, random, &pixel); i++) {
+        if (i > 0 && !augment_cut(augment, random, sizes, cut, reason)) return false;
+        if (i == TRIES - 1) cut->turn = 0;
+        move_to(augment, random, sizes, pixel, cut);
+        if (holds_foreground(cut, mask)) break;
+    }
+    return true;
+}

@@ -1,0 +1,277 @@
+/* A mask is cut, resized, padded, mirrored and turned as its image is; crops that must hold some foreground
+ * do. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/augment/augment.h"
+#include "data/image/mask.h"
+#include "tests/support/rounds.h"
+#include "tests/support/unit.h"
+
+#define SIDE_MAX 40
+
+/* An image and its mask: classes 0 to `classes` - 1, and MASK_IGNORE; pixels of the image are the classes. */
+struct pair {
+    struct image image, mask;
+};
+
+static struct pair pair_make(struct random *random, int h, int w, int classes)
+{
+    struct pair pair = {0};
+    struct reason reason;
+    assert_true(image_resize_buffer(&pair.image, h, w, 1, &reason));
+    assert_true(image_resize_buffer(&pair.mask, h, w, 1, &reason));
+    for (int i = 0; i < h * w; i++) {
+        int class = (int)random_below(random, (uint32_t)classes + 1);
+        pair.mask.pixels[i] = class == classes ? MASK_IGNORE : (uint8_t)class;
+        pair.image.pixels[i] = pair.mask.pixels[i];
+    }
+    return pair;
+}
+
+static void pair_free(struct pair *pair)
+{
+    image_free(&pair->image);
+    image_free(&pair->mask);
+}
+
+static int side(struct random *random) { return 1 + (int)random_below(random, SIDE_MAX); }
+
+/* What the image becomes, as bytes: a table of mean 0 and deviation 1 / 255 keeps them. */
+static void apply(const struct augment *augment, struct random *random, const struct cut *cut,
+                  const struct image *image, uint8_t *out)
+{
+    struct scratch scratch = {0};
+    struct reason reason;
+    const struct augmenting how = {augment, random, &scratch};
+    struct augment_table table = augment_table_make(augment, F32);
+    size_t count = (size_t)cut->window.h * (size_t)cut->window.w;
+    float *values = memory_new(count, sizeof *values);
+    assert_true(augment_apply(&how, &table, cut, image, values, &reason));
+    for (size_t i = 0; i < count; i++) out[i] = (uint8_t)lrintf(values[i]);
+    free(values);
+    augment_table_free(&table);
+    scratch_free(&scratch);
+}
+
+static struct augment augment_of(struct random *random)
+{
+    return (struct augment){
+        .crop = true, .random_crop = random_below(random, 4) > 0, .reflect = random_below(random, 2) > 0,
+        .pad = (int)random_below(random, 3), .flip = 0.5, .vflip = 0.5, .channels = 1, .mean = {0},
+        .std = {1 / 255.0},
+    };
+}
+
+/* Without resizing and turning, the mask is to the bit what happens to an image of the same bytes; beyond it
+ * the image is black. */
+static void masks_are_cut_as_images_are(void **state)
+{
+    struct random random = random_open(1, PURPOSE_TEST, 0, 0);
+    for (int round = 0; round < rounds(400, 20000); round++) {
+        struct augment augment = augment_of(&random);
+        int h = side(&random), w = side(&random);
+        struct pair pair = pair_make(&random, h, w, 3);
+        const struct cut_sizes sizes = {h, w, side(&random), side(&random)};
+        struct cut cut;
+        struct reason reason;
+        if (augment_cut_masked(&augment, &random, &sizes, &pair.mask, &cut, &reason)) {
+            uint8_t image[SIDE_MAX * SIDE_MAX], mask[SIDE_MAX * SIDE_MAX];
+            apply(&augment, &random, &cut, &pair.image, image);
+            augment_mask(&cut, &pair.mask, mask);
+            for (int i = 0; i < sizes.h * sizes.w; i++)
+                assert_true(mask[i] == image[i] || (mask[i] == MASK_IGNORE && image[i] == 0));
+        }
+        pair_free(&pair);
+    }
+}
+
+/* A plain loop: pixel i of `to` shows the middle of its cell in `size` pixels. */
+static int plain_nearest(int i, int size, int to, bool reflect)
+{
+    if (reflect && i < 0) i = -i;
+    else if (reflect && i >= to) i = 2 * to - 2 - i;
+    return i < 0 || i >= to ? -1 : (int)((i + 0.5) * size / to);
+}
+
+static void masks_are_resized_to_the_nearest_pixel(void **state)
+{
+    struct random random = random_open(2, PURPOSE_TEST, 0, 0);
+    for (int round = 0; round < rounds(400, 20000); round++) {
+        int h = side(&random), w = side(&random);
+        struct pair pair = pair_make(&random, h, w, 4);
+        uint8_t mask[SIDE_MAX * SIDE_MAX];
+        struct cut cut = {
+            .from = {.h = 1 + (int)random_below(&random, (uint32_t)h),
+                     .w = 1 + (int)random_below(&random, (uint32_t)w)},
+            .h = side(&random), .w = side(&random), .flip = random_below(&random, 2) > 0,
+            .vflip = random_below(&random, 2) > 0, .reflect = random_below(&random, 2) > 0,
+            .window = {.h = side(&random), .w = side(&random)},
+        };
+        cut.from.y = (int)random_below(&random, (uint32_t)(h - cut.from.h + 1));
+        cut.from.x = (int)random_below(&random, (uint32_t)(w - cut.from.w + 1));
+        cut.window.y = (int)random_below(&random, 20) - 10;
+        cut.window.x = (int)random_below(&random, 20) - 10;
+        augment_mask(&cut, &pair.mask, mask);
+        for (int y = 0; y < cut.window.h; y++)
+            for (int x = 0; x < cut.window.w; x++) {
+                int down = cut.window.y + (cut.vflip ? cut.window.h - 1 - y : y);
+                int across = cut.window.x + (cut.flip ? cut.window.w - 1 - x : x);
+                int row = plain_nearest(down, cut.from.h, cut.h, cut.reflect);
+                int column = plain_nearest(across, cut.from.w, cut.w, cut.reflect);
+                int expected = row < 0 || column < 0
+                                   ? MASK_IGNORE
+                                   : pair.mask.pixels[(cut.from.y + row) * w + cut.from.x + column];
+                assert_int_equal(mask[y * cut.window.w + x], expected);
+            }
+        pair_free(&pair);
+    }
+}
+
+/* By right angles image and mask are turned to the bit, and to the left: the right column becomes the top. */
+static void turns_are_those_of_the_image(void **state)
+{
+    struct random random = random_open(3, PURPOSE_TEST, 0, 0);
+    struct augment augment = {.crop = true, .rotate = 180, .channels = 1, .std = {1 / 255.0}};
+    for (int turn = -180; turn <= 180; turn += 90) {
+        int n = 1 + (int)random_below(&random, 12);
+        struct pair pair = pair_make(&random, n, n, 3);
+        uint8_t image[SIDE_MAX * SIDE_MAX], mask[SIDE_MAX * SIDE_MAX];
+        struct box all = {.h = n, .w = n};
+        struct cut cut = {.from = all, .h = n, .w = n, .window = all, .turn = turn == 0 ? 360 : turn};
+        apply(&augment, &random, &cut, &pair.image, image);
+        augment_mask(&cut, &pair.mask, mask);
+        for (int y = 0; y < n; y++)
+            for (int x = 0; x < n; x++) {
+                int row = turn == 90 ? x : turn == -90 ? n - 1 - x : turn == 0 ? y : n - 1 - y;
+                int column = turn == 90 ? n - 1 - y : turn == -90 ? y : turn == 0 ? x : n - 1 - x;
+                assert_int_equal(mask[y * n + x], pair.mask.pixels[row * n + column]);
+                assert_int_equal(image[y * n + x], pair.image.pixels[row * n + column]);
+            }
+        pair_free(&pair);
+    }
+}
+
+/* Image and mask of one soft disc: where the mask says inside, the image is bright, whatever the crop. */
+static void turned_images_and_masks_show_the_same(void **state)
+{
+    struct random random = random_open(4, PURPOSE_TEST, 0, 0);
+    struct augment augment = {.crop = true, .random_crop = true, .pad = 4, .flip = 0.5, .vflip = 0.5,
+                              .rotate = 180, .resize = {30, 30}, .channels = 1, .std = {1 / 255.0}};
+    for (int round = 0; round < rounds(100, 3000); round++) {
+        struct pair pair = pair_make(&random, 40, 52, 2);
+        for (int i = 0; i < 40 * 52; i++) {
+            bool inside = hypot(i / 52 - 18.0, i % 52 - 20.0) < 9;
+            pair.mask.pixels[i] = inside;
+            pair.image.pixels[i] = inside ? 200 : 100;
+        }
+        const struct cut_sizes sizes = {40, 52, 24, 26};
+        struct cut cut;
+        struct reason reason;
+        uint8_t image[SIDE_MAX * SIDE_MAX], mask[SIDE_MAX * SIDE_MAX];
+        assert_true(augment_cut_masked(&augment, &random, &sizes, &pair.mask, &cut, &reason));
+        assert_true(cut.turn != 0);
+        apply(&augment, &random, &cut, &pair.image, image);
+        augment_mask(&cut, &pair.mask, mask);
+        int wrong = 0, seen = 0, black = 0;
+        for (int i = 0; i < 24 * 26; i++) {
+            seen += mask[i] == 1;
+            black += mask[i] == MASK_IGNORE && image[i] < 60;
+            wrong += mask[i] == MASK_IGNORE ? image[i] > 160 : (mask[i] == 1) != (image[i] > 150);
+        }
+        /* On the edge of the disc, and of the image, the two may round differently. */
+        if (wrong > 30) fail_msg("round %d: %d of %d pixels differ", round, wrong, seen);
+        pair_free(&pair);
+    }
+}
+
+static void crops_hold_the_foreground_that_is_asked_for(void **state)
+{
+    struct random random = random_open(5, PURPOSE_TEST, 0, 0);
+    for (int kind = 0; kind < 4; kind++) {
+        int with = 0, count = rounds(300, 10000);
+        for (int round = 0; round < count; round++) {
+            int h = 20 + side(&random), w = 20 + side(&random), size = 8;
+            struct augment augment = {
+                .crop = true, .random_crop = kind != 1, .random_resized = kind == 1, .scale = {0.1, 0.5},
+                .ratio = {0.75, 1.33}, .pad = kind == 2 ? 3 : 0, .rotate = kind == 3 ? 45 : 0,
+                .foreground = round % 2 ? 1 : 0.5, .channels = 1, .std = {1},
+            };
+            struct pair pair = pair_make(&random, h, w, 1);
+            memset(pair.mask.pixels, 0, (size_t)h * (size_t)w);
+            /* Where a crop is made smaller, the outermost pixels may not be the nearest ones to any. */
+            int edge = kind == 1 ? 4 : 0;
+            int y = edge + (int)random_below(&random, (uint32_t)(h - 2 * edge));
+            pair.mask.pixels[y * w + edge + (int)random_below(&random, (uint32_t)(w - 2 * edge))] = 2;
+            if (round % 3 == 0) pair.mask.pixels[random_below(&random, (uint32_t)(h * w))] = MASK_IGNORE;
+            const struct cut_sizes sizes = {h, w, size, size};
+            struct cut cut;
+            struct reason reason;
+            uint8_t mask[64];
+            assert_true(augment_cut_masked(&augment, &random, &sizes, &pair.mask, &cut, &reason));
+            augment_mask(&cut, &pair.mask, mask);
+            bool there = memchr(mask, 2, sizeof mask) != NULL;
+            /* One pixel may have been made one that is ignored. */
+            if (round % 2 && memchr(pair.mask.pixels, 2, (size_t)h * (size_t)w)) assert_true(there);
+            if (round % 2 == 0) with += there;
+            pair_free(&pair);
+        }
+        assert_in_range(with, count / 6, count / 2);
+    }
+}
+
+static void classes_of_the_foreground_are_as_likely(void **state)
+{
+    struct random random = random_open(6, PURPOSE_TEST, 0, 0);
+    struct augment augment = {.crop = true, .random_crop = true, .foreground = 1, .channels = 1, .std = {1}};
+    struct pair pair = pair_make(&random, 40, 40, 1);
+    int rare = 0;
+    memset(pair.mask.pixels, 0, 1600);
+    memset(pair.mask.pixels, 1, 400);
+    pair.mask.pixels[1500] = 2;
+    for (int round = 0; round < 400; round++) {
+        const struct cut_sizes sizes = {40, 40, 4, 4};
+        struct cut cut;
+        struct reason reason;
+        uint8_t mask[16];
+        assert_true(augment_cut_masked(&augment, &random, &sizes, &pair.mask, &cut, &reason));
+        augment_mask(&cut, &pair.mask, mask);
+        rare += memchr(mask, 2, sizeof mask) != NULL;
+    }
+    assert_in_range(rare, 150, 250);
+    pair_free(&pair);
+}
+
+static void nothing_is_drawn_for_what_is_not_asked(void **state)
+{
+    struct random one = random_open(7, PURPOSE_TEST, 0, 0), other = one;
+    struct pair pair = pair_make(&one, 30, 30, 3);
+    struct augment augment = {.crop = true, .random_crop = true, .flip = 0.5, .channels = 1, .std = {1}};
+    const struct cut_sizes sizes = {30, 30, 8, 8}, larger = {31, 30, 8, 8};
+    struct cut masked, plain;
+    struct reason reason;
+    other = one;
+    assert_true(augment_cut_masked(&augment, &one, &sizes, &pair.mask, &masked, &reason));
+    assert_true(augment_cut(&augment, &other, &sizes, &plain, &reason));
+    assert_memory_equal(&masked.window, &plain.window, sizeof plain.window);
+    assert_int_equal(random_next(&one), random_next(&other));
+    assert_false(augment_cut_masked(&augment, &one, &larger, &pair.mask, &masked, &reason));
+    assert_string_equal(reason.text, "30x31 pixels, but the mask has 30x30");
+    pair_free(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masks_are_cut_as_images_are),
+        cmocka_unit_test(masks_are_resized_to_the_nearest_pixel),
+        cmocka_unit_test(turns_are_those_of_the_image),
+        cmocka_unit_test(turned_images_and_masks_show_the_same),
+        cmocka_unit_test(crops_hold_the_foreground_that_is_asked_for),
+        cmocka_unit_test(classes_of_the_foreground_are_as_likely),
+        cmocka_unit_test(nothing_is_drawn_for_what_is_not_asked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
