@@ -8,6 +8,7 @@
 
 #include "base/align.h"
 #include "base/memory.h"
+#include "data/dataset/masks.h"
 
 /* Number of images from which the size of all is estimated. */
 #define SAMPLE 64
@@ -109,6 +110,17 @@ static void image_cache_keep(struct image_cache *cache, int64_t index, const str
     if (too_large(cache, images, image_cache_bytes(cache))) atomic_store(&books->closed, true);
 }
 
+static bool read_uncached(const struct image_cache *cache, int64_t index, const struct image_choice *choice,
+                          struct image *image, int *label, struct reason *reason)
+{
+    const struct dataset *dataset = cache->options.dataset;
+    bool wrong = false;
+    if (!cache->options.masks) return dataset->format->read(dataset, index, choice, image, label, reason);
+    bool good = masks_read(dataset, index, image, &wrong, reason);
+    *label = wrong;
+    return good;
+}
+
 /* Decodes a whole image, if there is room for it. */
 struct whole_choice {
     const struct image_cache *cache;
@@ -130,23 +142,21 @@ static bool choose_whole(void *context, int h, int w, struct box *part, struct r
 static bool read_and_keep(struct image_cache *cache, int64_t index, const struct image_choice *choice,
                           struct image *image, int *label, struct reason *reason)
 {
-    const struct dataset *dataset = cache->options.dataset;
     struct whole_choice whole = {.cache = cache, .otherwise = choice};
     const struct image_choice asked = {.choose = choose_whole, .context = &whole};
-    if (dataset->format->read(dataset, index, &asked, image, label, reason)) {
+    if (read_uncached(cache, index, &asked, image, label, reason)) {
         if (image->h == image->full_h && image->w == image->full_w)
             image_cache_keep(cache, index, image, *label);
         return true;
     }
     /* The requested part may still be valid. */
-    return whole.whole && dataset->format->read(dataset, index, choice, image, label, reason);
+    return whole.whole && read_uncached(cache, index, choice, image, label, reason);
 }
 
 const struct image *image_cache_read(struct image_cache *cache, int64_t index,
                                      const struct image_choice *choice, struct image image[2], int *label,
                                      struct reason *reason)
 {
-    const struct dataset *dataset = cache->options.dataset;
     size_t at = atomic_load(&cache->books->at[index]);
     if (at > 0) {
         struct kept *kept = kept_at(cache, at);
@@ -156,7 +166,7 @@ const struct image *image_cache_read(struct image_cache *cache, int64_t index,
         return &image[1];
     }
     bool full = atomic_load(&cache->books->closed);
-    bool good = full ? dataset->format->read(dataset, index, choice, image, label, reason)
+    bool good = full ? read_uncached(cache, index, choice, image, label, reason)
                      : read_and_keep(cache, index, choice, image, label, reason);
     return good ? image : NULL;
 }

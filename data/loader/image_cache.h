@@ -15,6 +15,7 @@
 
 struct image_cache_options {
     const struct dataset *dataset;
+    bool masks;                /* its masks are cached, not its images */
     size_t limit;              /* bytes, including bookkeeping */
     int shared;                /* a file of so many bytes, at first all zero, whose images are those of all
                                   processes that have a cache in it; not owned; 0: the cache is its own */
@@ -28,8 +29,9 @@ struct image_cache;
 struct image_cache *image_cache_open(const struct image_cache_options *options);
 void image_cache_close(struct image_cache *cache);         /* accepts NULL */
 
-/* Like the format's `read`, into image[0]; or, if the image is cached, image[1], whose pixels live as long as
- * the cache. Returns the one used, or NULL with the reason: the image cannot be used. Thread-safe. */
+/* Like the format's `read`, or masks_read with *label in the place of *wrong, into image[0]; or, if the image
+ * is cached, image[1], whose pixels live as long as the cache. Returns the one used, or NULL with the reason:
+ * the image cannot be used. Thread-safe. */
 const struct image *image_cache_read(struct image_cache *cache, int64_t index,
                                      const struct image_choice *choice, struct image image[2], int *label,
                                      struct reason *reason);

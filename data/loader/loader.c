@@ -47,6 +47,7 @@ static void *worker_run(void *context)
     }
     pthread_mutex_unlock(&loader->lock);
     image_free(worker->image);
+    image_free(worker->mask);
     scratch_free(&worker->scratch);
     return NULL;
 }
@@ -88,6 +89,7 @@ static enum status check_options(const struct loader_options *options)
            (!mix_is_on(&options->mix) && !options->class_weights));
     assert(options->batch > 0 && options->workers > 0 && options->prefetch > 0);
     assert(options->ranks <= options->batch);
+    assert(options->target != TARGET_MASK || (options->dataset->masks && !mix_is_on(&options->mix)));
     if (options->count <= 0) return fail(BAD_DATA, "no images to load");
     if (options->training && options->count < options->batch)
         return fail(USAGE, "a batch of %d is more than the %lld training images", options->batch,
@@ -113,7 +115,7 @@ static void loader_derive(struct loader *loader)
     loader->together = options->batch / (options->micro_batches > 0 ? options->micro_batches : 1);
     loader->targets = (struct target_options){
         .kind = options->target, .classes = options->classes, .together = loader->together,
-        .weights = options->training ? options->class_weights : NULL,
+        .weights = options->training && options->target != TARGET_MASK ? options->class_weights : NULL,
         .label_smoothing = options->training ? options->label_smoothing : 0,
         .mean = options->target_mean, .std = options->target_std,
     };
@@ -121,6 +123,8 @@ static void loader_derive(struct loader *loader)
     loader->counts = loader->targets.weights && !loader->mixes && !target_is_row(options->target);
     assert(!loader->makes_targets || loader->share.count % loader->together == 0);
     loader->pieces = options->leaves || !loader->mixes ? 1 : MIX_PIECES;
+    if (options->target == TARGET_MASK)
+        loader->masks_bytes = (size_t)loader->share.count * (size_t)options->h * (size_t)options->w;
     loader->targets_bytes = (size_t)loader->share.count * targets_row(&loader->targets) * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;

@@ -33,6 +33,7 @@ struct loader_features {
 struct loader_options {
     struct dataset *dataset;     /* only its `held` member may change */
     struct image_cache *cache;   /* of the dataset's images; outlives the loader; NULL: none */
+    struct image_cache *mask_cache;      /* likewise of its masks */
     const struct loader_features *features;   /* h * w * channels are their count; NULL: images are read */
     /* The images that this loader serves, by index in the dataset, in file order; NULL: all.
      * (val_fraction, data.limit.) The array must outlive the loader. */
@@ -40,7 +41,7 @@ struct loader_options {
     int64_t count;               /* of subset, or of the dataset */
     struct augment augment;
     struct mix_settings mix;     /* of training batches */
-    enum target_kind target;     /* of the network: batches have targets if it is no class */
+    enum target_kind target;     /* of the network: batches have targets if it is no class, or masks */
     double target_mean, target_std;      /* of numbers */
     int classes;
     const double *class_weights; /* [classes], in training; NULL: all 1 */
@@ -93,9 +94,9 @@ struct batch_rest {
     struct mix mix;
 };
 
-/* An image that cannot be used is replaced in training by another, drawn from (seed, epoch, index, attempt).
- * In an evaluation it is not replaced: it is delivered as zeros with the label -1, and must not be
- * counted. */
+/* An image that cannot be used, or whose mask cannot be read, is replaced in training by another, drawn from
+ * (seed, epoch, index, attempt). In an evaluation it is not replaced: it is delivered as zeros with the label
+ * -1, and must not be counted. A mask that is wrong ends the run (masks_read). */
 struct batch {
     void *images;                /* [share, h, w, channels] of dtype: the batch, or this rank's share of it */
     const struct batch_rest *rest;   /* NULL: none, the images are numbers */
@@ -103,6 +104,8 @@ struct batch {
     float *targets;              /* [share] rows (targets.h) if images are mixed or classes weighted, or
                                   * targets are no classes; otherwise NULL. Labels are then those of the
                                   * unmixed images, or 0 */
+    uint8_t *masks;              /* [share, h, w] with TARGET_MASK, otherwise NULL: the class of each pixel, or
+                                  * MASK_IGNORE, as where there is no image */
     double *counts;              /* [classes] images of each class in this share, if class weights divide the
                                   * loss by those of the whole batch (loader_weigh); otherwise NULL */
     int count;                   /* less than the share only in the last one of an evaluation; the rest

@@ -44,7 +44,9 @@ enum status slots_make(struct loader *loader)
         if (options->decoder.decoder) slot_make_deferred(loader, &loader->slots[i], i);
         if (loader->counts) batch->counts = memory_new((size_t)options->classes, sizeof *batch->counts);
         if (loader->makes_targets) batch->targets = slot_allocate(options, loader->targets_bytes);
-        if (!batch->images || (loader->makes_targets && !batch->targets))
+        if (loader->masks_bytes > 0) batch->masks = slot_allocate(options, loader->masks_bytes);
+        if (!batch->images || (loader->makes_targets && !batch->targets) ||
+            (loader->masks_bytes > 0 && !batch->masks))
             return fail(FAILED, "not enough memory for %d batches of %zu bytes", loader->slot_count,
                         loader->batch_bytes);
     }
@@ -57,6 +59,7 @@ void slots_free(struct loader *loader)
         struct slot *slot = &loader->slots[i];
         if (slot->batch.images) slot_release(&loader->options, slot->batch.images, loader->batch_bytes);
         if (slot->batch.targets) slot_release(&loader->options, slot->batch.targets, loader->targets_bytes);
+        if (slot->batch.masks) slot_release(&loader->options, slot->batch.masks, loader->masks_bytes);
         free(slot->batch.labels);
         free(slot->batch.counts);
         deferred_jpeg_free(slot->deferred);

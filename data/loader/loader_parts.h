@@ -29,7 +29,7 @@ struct slot {
 struct loader {
     struct loader_options options;
     struct augment_table table;
-    size_t image_bytes, batch_bytes, targets_bytes;
+    size_t image_bytes, batch_bytes, targets_bytes, masks_bytes;   /* masks_bytes 0: there are none */
     bool mixes, makes_targets;
     bool counts;               /* targets depend on all labels of the batch */
     struct target_options targets;
@@ -70,7 +70,8 @@ struct chunk {
 struct worker {
     struct loader *loader;
     pthread_t thread;
-    struct image image[2];     /* the buffers of image_cache_read */
+    struct image image[2], mask[2];    /* the buffers of image_cache_read */
+    bool wrong;                /* the data set is wrong where the last image is, which ends the run */
     struct scratch scratch;
     atomic_llong reading;      /* the image of the data set that it is reading; -1: none */
     _Atomic double since;      /* the time at which it began to read */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/dataset/masks.h"
 #include "data/loader/loader_parts.h"
 
 /* If this many replacements in a row are unusable, the run ends. */
@@ -76,11 +77,13 @@ static void name_image(const struct dataset *dataset, int64_t index, struct reas
 /* The crop of an image, once its size is known: when the decoder asks, or after it was read. */
 struct view {
     const struct loader_options *options;
+    const struct image *mask;    /* NULL: there are none */
     struct random *random;       /* NULL: evaluation */
     bool mirrored;
     int shift;
     struct cut cut;
     bool known;
+    bool wrong;                  /* the mask has another size than the image */
 };
 
 static bool choose_cut(void *context, int h, int w, struct box *part, struct reason *reason)
@@ -88,7 +91,11 @@ static bool choose_cut(void *context, int h, int w, struct box *part, struct rea
     struct view *view = context;
     const struct loader_options *options = view->options;
     const struct cut_sizes sizes = {h, w, options->h, options->w};
-    if (!augment_cut(&options->augment, view->random, &sizes, &view->cut, reason)) return false;
+    const struct augment *augment = &options->augment;
+    view->wrong = view->mask && (view->mask->h != h || view->mask->w != w);
+    bool good = view->mask ? augment_cut_masked(augment, view->random, &sizes, view->mask, &view->cut, reason)
+                           : augment_cut(augment, view->random, &sizes, &view->cut, reason);
+    if (!good) return false;
     if (view->mirrored) view->cut.flip = !view->cut.flip;
     view->cut.window.y += view->shift;
     view->cut.window.x += view->shift;
@@ -116,6 +123,28 @@ static const struct image *read_image(struct worker *worker, int64_t index, cons
         image = NULL;
     reading_end(worker);
     return image;
+}
+
+/* The mask of an image; NULL with the reason. */
+static const struct image *read_mask(struct worker *worker, int64_t index, struct reason *reason)
+{
+    const struct loader_options *options = &worker->loader->options;
+    const struct image *mask = worker->mask;
+    int wrong = 0;
+    reading_begin(worker, index);
+    if (options->mask_cache)
+        mask = image_cache_read(options->mask_cache, index, NULL, worker->mask, &wrong, reason);
+    else if (!masks_read(options->dataset, index, worker->mask, &worker->wrong, reason))
+        mask = NULL;
+    reading_end(worker);
+    worker->wrong = worker->wrong || wrong;
+    return mask;
+}
+
+static uint8_t *target_mask(const struct loader *loader, struct target target)
+{
+    size_t pixels = (size_t)loader->options.h * (size_t)loader->options.w;
+    return target.slot->batch.masks + (size_t)target.place * pixels;
 }
 
 /* The label of the image there, -1: none; and its target, if that is no class. */
@@ -214,6 +243,8 @@ void sample_none(const struct loader *loader, struct target target)
 {
     if (loader->options.leaves) batch_packing_put_nothing(&target.slot->packing, target.place);
     else memset(target_pixels(loader, target), 0, loader->image_bytes);
+    if (loader->masks_bytes > 0)
+        memset(target_mask(loader, target), MASK_IGNORE, loader->masks_bytes / (size_t)loader->share.count);
     put_label(loader, target, -1, -1);
 }
 
@@ -245,35 +276,51 @@ static bool put_features(const struct loader *loader, int64_t index, struct targ
     return true;
 }
 
+/* Reads an image, or has it read, and cuts it. */
+static bool load_pixels(struct worker *worker, int64_t index, struct view *view, struct random begin,
+                        struct target target, struct reason *reason)
+{
+    struct loader *loader = worker->loader;
+    struct random *random = view->random;
+    int label;
+    if (put_kept(loader, index, view, target)) return true;
+    if (random) *random = begin;
+    if (leave_deferred(worker, index, view, target) || atomic_load(&loader->drop)) return true;
+    if (random) *random = begin;
+    view->known = false;
+    struct image_choice choice = {.choose = choose_cut, .context = view};
+    const struct image *image = read_image(worker, index, &choice, &label, reason);
+    if (atomic_load(&loader->drop)) return true;
+    if (!image) return false;
+    if (cut_after_reading(view, image, reason) && put_image(worker, view, image, target, reason)) {
+        put_label(loader, target, index, label);
+        return true;
+    }
+    name_image(loader->options.dataset, index, reason);
+    return false;
+}
+
 /* Reads image `index` and augments it by the random numbers that `named` names: the index of the image that
- * belongs there, or beyond them one of its repetitions. */
+ * belongs there, or beyond them one of its repetitions. Its mask is read before it, because a crop may have
+ * to hold some of that. */
 static bool load_image(struct worker *worker, int64_t index, int64_t named, struct target target,
                        struct reason *reason)
 {
     struct loader *loader = worker->loader;
     const struct loader_options *options = &loader->options;
-    int label;
     if (options->features) return put_features(loader, index, target, reason);
     struct random random =
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named), begin = random;
     struct view view = {.options = options, .random = options->training ? &random : NULL,
                         .mirrored = is_mirrored(loader, &target.slot->batch, index, named),
                         .shift = view_shift(&options->views, target.slot->batch.view)};
-    if (put_kept(loader, index, &view, target)) return true;
-    random = begin;
-    if (leave_deferred(worker, index, &view, target) || atomic_load(&loader->drop)) return true;
-    random = begin;
-    view.known = false;
-    struct image_choice choice = {.choose = choose_cut, .context = &view};
-    const struct image *image = read_image(worker, index, &choice, &label, reason);
-    if (atomic_load(&loader->drop)) return true;
-    if (image) {
-        if (cut_after_reading(&view, image, reason) && put_image(worker, &view, image, target, reason)) {
-            put_label(loader, target, index, label);
-            return true;
-        }
-        name_image(options->dataset, index, reason);
-    }
+    bool masks = loader->masks_bytes > 0;
+    worker->wrong = false;
+    bool good = !masks || (view.mask = read_mask(worker, index, reason));
+    good = good && load_pixels(worker, index, &view, begin, target, reason);
+    if (good && masks && view.known) augment_mask(&view.cut, view.mask, target_mask(loader, target));
+    worker->wrong = worker->wrong || view.wrong;
+    if (good || atomic_load(&loader->drop)) return true;
     report_bad(loader, index, reason);
     return false;
 }
@@ -296,6 +343,7 @@ static bool load_replacement(struct worker *worker, int64_t named, struct target
         if (atomic_load(&loader->drop)) return true;
         int64_t other = index_of(loader, draw_below(&random, loader->options.count));
         if (load_image(worker, other, named, target, reason)) return true;
+        if (worker->wrong) return false;
     }
     struct reason last = *reason;
     return because(reason, "%d replacements in a row are unusable too, the last one: %.160s",
@@ -329,8 +377,9 @@ void sample_fill(struct worker *worker, struct target target)
     struct reason reason;
     if (load_image(worker, draw.image, named, target, &reason)) return;
     count_bad(loader, slot);
-    bool replace = loader->options.training && !loader->options.stop_on_error;
+    bool stop = loader->options.stop_on_error || worker->wrong;
+    bool replace = loader->options.training && !stop;
     if (replace && load_replacement(worker, named, target, &reason)) return;
     sample_none(loader, target);
-    if (replace || loader->options.stop_on_error) stop_at(loader, slot, target.place, &reason);
+    if (replace || stop) stop_at(loader, slot, target.place, &reason);
 }

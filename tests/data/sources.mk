@@ -3,7 +3,7 @@ check_PROGRAMS += tests/data/test_augment tests/data/test_formats tests/data/tes
 	tests/data/test_mix tests/data/test_packed tests/data/test_listing tests/data/test_sampler \
 	tests/data/test_jpeg_plain tests/data/test_deflated tests/data/test_deflated_zlib \
 	tests/data/test_dataset_identity tests/data/test_csv tests/data/test_split tests/data/test_targets \
-	tests/data/test_mask tests/data/test_masks tests/data/test_augment_mask
+	tests/data/test_mask tests/data/test_masks tests/data/test_augment_mask tests/data/test_loader_masks
 noinst_PROGRAMS += tests/data/bench_loader
 EXTRA_DIST += tests/data/test_webp.c
 
@@ -27,6 +27,9 @@ tests_data_test_masks_LDADD = libdata.a libbase.a -lcmocka
 
 tests_data_test_augment_mask_SOURCES = tests/data/test_augment_mask.c tests/support/rounds.h
 tests_data_test_augment_mask_LDADD = libdata.a libbase.a -lcmocka
+
+tests_data_test_loader_masks_SOURCES = tests/data/test_loader_masks.c tests/support/caught.h $(DATA_CASE)
+tests_data_test_loader_masks_LDADD = libdata.a libbase.a -lcmocka
 
 tests_data_bench_loader_SOURCES = tests/data/bench_loader.c
 tests_data_bench_loader_LDADD = libdata.a libbase.a
