@@ -1,5 +1,6 @@
 #include "data/dataset/detect.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,11 +100,27 @@ static const char *const val_names[] = {
     "val", "valid", "validation", "eval", "evaluation", "dev", "test", "testing", NULL,
 };
 
-/* The place of a name in the list; -1: none. */
+#define WORD_ROOM 64
+
+/* The letters and digits of a name, in lower case. */
+static void plain_word(const char *name, char word[WORD_ROOM])
+{
+    size_t length = 0;
+    for (; *name && length < WORD_ROOM - 1; name++)
+        if (isalnum((unsigned char)*name)) word[length++] = (char)tolower((unsigned char)*name);
+    word[length] = '\0';
+}
+
+/* The place of a name in the list; -1: none. Splits are called training_set, Test-Set, train_images, too. */
 static int place_of(const char *name, const char *const *names)
 {
+    static const char *const endings[] = {"set", "data", "images", "split"};
+    char word[WORD_ROOM];
+    plain_word(name, word);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (text_ends_in(word, endings[i])) word[strlen(word) - strlen(endings[i])] = '\0';
     for (int i = 0; names[i]; i++)
-        if (strcasecmp(name, names[i]) == 0) return i;
+        if (strcmp(word, names[i]) == 0) return i;
     return -1;
 }
 
@@ -111,6 +128,31 @@ enum detected_split detect_split(const char *name)
 {
     if (place_of(name, train_names) >= 0) return DETECTED_TRAIN;
     return place_of(name, val_names) >= 0 ? DETECTED_VAL : DETECTED_NONE;
+}
+
+/* Folders of images that are not sorted into classes, and of what others have beside these for each. */
+static const char *const image_names[] = {"image", "images", "img", "imgs", "jpegimages", NULL};
+static const char *const beside_names[] = {
+    "mask", "masks", "label", "labels", "annotation", "annotations", "annot", "gt", "groundtruth",
+    "segmentation", "segmentationclass", "bbox", "bboxes", "boxes", NULL,
+};
+
+static const char *find_word(char *const *names, int count, const char *const *words)
+{
+    for (int i = 0; i < count; i++) {
+        char word[WORD_ROOM];
+        plain_word(names[i], word);
+        for (int k = 0; words[k]; k++)
+            if (strcmp(word, words[k]) == 0) return names[i];
+    }
+    return NULL;
+}
+
+bool detect_beside(char *const *names, int count, const char **images, const char **beside)
+{
+    *images = find_word(names, count, image_names);
+    *beside = find_word(names, count, beside_names);
+    return *images && *beside;
 }
 
 static bool is_shown_folder(const char *path, const char *name)

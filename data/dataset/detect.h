@@ -10,8 +10,8 @@
  * below it, as torchvision and archives make it. NULL if no format matches. */
 const char *detect(const char *path, char **folder);
 
-/* The split that a folder of this name holds, whatever its case: train, training; val, valid, validation,
- * eval, dev, test and the like. */
+/* The split that a folder of this name holds, whatever its case and separators: train, training; val, valid,
+ * validation, eval, dev, test and the like, perhaps with "set", "data", "images" or "split" behind it. */
 enum detected_split { DETECTED_NONE, DETECTED_TRAIN, DETECTED_VAL };
 enum detected_split detect_split(const char *name);
 
@@ -22,6 +22,10 @@ struct detected_splits {
 };
 /* False: there are no training images, and nothing is set. */
 bool detect_splits(const char *path, struct detected_splits *splits);
+
+/* Whether the names of folders are those of images and of masks or boxes for them, as data sets of other tasks
+ * have them: images/ and masks/, labels/ or annotations/. */
+bool detect_beside(char *const *names, int count, const char **images, const char **beside);
 
 /* Whether a file in a folder is a packed file or a tar archive, by its name. */
 bool detect_packed(const char *name);

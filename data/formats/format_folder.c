@@ -2,10 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/search_paths.h"
 #include "base/text.h"
 #include "data/dataset/dataset.h"
+#include "data/dataset/detect.h"
 #include "data/formats/listing.h"
 #include "data/formats/mask_pairs.h"
 
@@ -15,11 +17,31 @@ struct image_folder {
     struct mask_pairs pairs;   /* with masks, and `listing` is its own; otherwise zeroed */
 };
 
-static enum status check_images(const struct image_folder *folder)
+/* Data sets of other tasks. False: a folder beside the images has no images in it, but boxes, maybe. */
+static bool check_layout(const struct image_folder *folder)
+{
+    const struct listing *listing = &folder->listing;
+    const char *images, *beside;
+    if (!detect_beside(listing->classes, listing->class_count, &images, &beside)) return true;
+    for (size_t i = 0; i < listing->count; i++) {
+        if (strcmp(listing->classes[listing->files[i].class], beside) != 0) continue;
+        log_warning("%s: '%s' and '%s' are treated as classes; if the second are masks of the first, a class "
+                    "for each pixel is to be learned (segmentation), not one for each image", folder->root,
+                    images, beside);
+        return true;
+    }
+    return fail(BAD_DATA, "%s: looks like '%s' with boxes or outlines in '%s' (object detection), which "
+                "amptrain does not learn; to classify images, give each class a folder", folder->root, images,
+                beside) == OK;
+}
+
+/* Validation data may have fewer classes. */
+static enum status check_images(const struct image_folder *folder, bool classes_known)
 {
     const struct listing *listing = &folder->listing;
     if (listing->count == 0)
         return fail(BAD_DATA, "%s: no PNG, JPEG or WebP image in its class folders", folder->root);
+    if (!check_layout(folder)) return BAD_DATA;
     struct text empty = {0};
     size_t next = 0;
     for (int i = 0; i < listing->class_count; i++) {
@@ -28,7 +50,9 @@ static enum status check_images(const struct image_folder *folder)
         if (next == first) text_add(&empty, "%s%s", empty.length ? ", " : "", listing->classes[i]);
     }
     enum status status = OK;
-    if (empty.length)
+    if (empty.length && classes_known)
+        log_warning("%s: class folders without PNG, JPEG or WebP images: %s", folder->root, empty.data);
+    else if (empty.length)
         status = fail(BAD_DATA, "%s: class folders without PNG, JPEG or WebP images: %s; remove or fill them",
                       folder->root, empty.data);
     text_free(&empty);
@@ -47,7 +71,8 @@ static enum status open_pairs(const char *path, struct image_folder *folder, str
     return OK;
 }
 
-static enum status open_classes(const char *path, struct image_folder *folder, struct dataset *dataset)
+static enum status open_classes(const char *path, bool classes_known, struct image_folder *folder,
+                                struct dataset *dataset)
 {
     struct listing *listing = &folder->listing;
     struct reason reason;
@@ -59,7 +84,7 @@ static enum status open_classes(const char *path, struct image_folder *folder, s
     dataset->classes = listing->class_count;
     dataset->class_names = text_list(listing->classes, listing->class_count, listing->class_count);
     listing_warn(folder->root, listing);
-    return check_images(folder);
+    return check_images(folder, classes_known);
 }
 
 static enum status folder_open(const struct dataset_options *options, struct dataset *dataset)
@@ -67,7 +92,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     struct image_folder *folder = dataset->state = memory_new(1, sizeof *folder);
     if (!options->path) return fail(BAD_DATA, "folder: no folder is given; set data.train");
     if (options->target == TARGET_MASK) TRY(open_pairs(options->path, folder, dataset));
-    else TRY(open_classes(options->path, folder, dataset));
+    else TRY(open_classes(options->path, options->class_names != NULL, folder, dataset));
     dataset->count = (int64_t)folder->listing.count;
     dataset->c = options->c == 1 ? 1 : 3;
     dataset->decoded = true;

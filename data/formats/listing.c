@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,7 +19,7 @@
 #include "base/memory.h"
 #include "data/image/image.h"
 
-/* Otherwise, a link to a parent folder would be followed forever. */
+/* Limit of folders in folders. */
 #define DEPTH_MAX 16
 /* Most of the time is spent waiting for files to be opened. */
 #define THREADS_MAX 16
@@ -138,11 +139,42 @@ struct search {
     struct listing *listing;
     int class;
     struct reason *reason;
+    bool by_name;              /* files with an image's extension are listed, too, whatever is in them */
 };
 
-static bool listing_walk(const struct search *search, const char *name, int depth);
+/* A folder that is being listed, and the one that it is in. */
+struct level {
+    dev_t device;
+    ino_t inode;
+    const struct level *above;
+};
 
-static bool listing_visit(const struct search *search, const char *name, char kind, int depth)
+static struct level level_of(const char *path, const struct level *above)
+{
+    struct stat stat_of = {0};
+    bool known = stat(path, &stat_of) == 0;
+    return (struct level){stat_of.st_dev, known ? stat_of.st_ino : 0, above};
+}
+
+/* Whether a folder is one of those that it is in: a link made a loop. */
+static bool is_loop(const struct level *level)
+{
+    for (const struct level *above = level->above; above && level->inode; above = above->above)
+        if (above->inode == level->inode && above->device == level->device) return true;
+    return false;
+}
+
+static bool is_named_image(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && image_extension(dot + 1);
+}
+
+static bool listing_walk(const struct search *search, const char *name, const struct level *above,
+                         int depth);
+
+static bool listing_visit(const struct search *search, const char *name, char kind,
+                          const struct level *level, int depth)
 {
     struct listing *listing = search->listing;
     char *path = text_format("%s/%s", search->root, name);
@@ -150,8 +182,9 @@ static bool listing_visit(const struct search *search, const char *name, char ki
     const char *other = NULL;
     if (kind == '?') kind = kind_of(path);
     if (kind == 'd') {
-        good = listing_walk(search, name, depth + 1);
-    } else if (kind == 'f' && look_at(path, &other) != LOOK_OTHER) {
+        good = listing_walk(search, name, level, depth + 1);
+    } else if (kind == 'f' &&
+               (look_at(path, &other) != LOOK_OTHER || (search->by_name && is_named_image(name)))) {
         /* Unreadable files count as bad images when they are used. */
         struct listed file = {.name = listing_name(listing, name), .class = (unsigned)search->class};
         *array_push(listing->files, listing->count) = file;
@@ -163,11 +196,18 @@ static bool listing_visit(const struct search *search, const char *name, char ki
 }
 
 /* Adds the images of the folder `name`, a path below the root, and of the folders in it. */
-static bool listing_walk(const struct search *search, const char *name, int depth)
+static bool listing_walk(const struct search *search, const char *name, const struct level *above, int depth)
 {
     char **names;
     size_t count = 0;
     char *path = text_format("%s/%s", search->root, name);
+    const struct level level = level_of(path, above);
+    if (is_loop(&level)) {
+        const char *below = name + (strncmp(name, "./", 2) == 0 ? 2 : 0);
+        log_warning("%s/%s: links to a folder that it is in, and is skipped", search->root, below);
+        free(path);
+        return true;
+    }
     add_folder(search->listing, path, name);
     bool good = depth <= DEPTH_MAX ? list_directory(path, &names, &count) ||
                                          because(search->reason, "%s: %s", path, strerror(errno))
@@ -177,7 +217,7 @@ static bool listing_walk(const struct search *search, const char *name, int dept
     if (count) qsort(names, count, sizeof *names, compare_listed);
     for (size_t i = 0; i < count && good; i++) {
         char *child = text_format("%s/%s", name, names[i] + 1);
-        good = listing_visit(search, child, names[i][0], depth);
+        good = listing_visit(search, child, names[i][0], &level, depth);
         free(child);
     }
     text_list_free(names, count);
@@ -186,10 +226,11 @@ static bool listing_walk(const struct search *search, const char *name, int dept
 
 static void count_stray(const char *root, char *const *names, size_t count, struct listing *listing)
 {
-    const char *other;
     for (size_t i = 0; i < count; i++) {
+        const char *other = NULL;
         char *path = text_format("%s/%s", root, names[i] + 1);
-        listing->stray += names[i][0] == 'f' && look_at(path, &other) == LOOK_IMAGE;
+        bool stray = names[i][0] == 'f' && look_at(path, &other) == LOOK_IMAGE;
+        listing->stray += stray || (names[i][0] == 'f' && (other || is_named_image(path)));
         free(path);
     }
 }
@@ -201,10 +242,14 @@ static bool find_classes(const char *root, struct listing *listing, struct reaso
     size_t count;
     if (!list_directory(root, &names, &count)) return because_of(reason, root, strerror(errno));
     add_folder(listing, root, "");
+    const struct level level = level_of(root, NULL);
     for (size_t i = 0; i < count; i++) {
         char *path = text_format("%s/%s", root, names[i] + 1);
+        const struct level inner = level_of(path, &level);
         if (names[i][0] == '?') names[i][0] = kind_of(path);
-        if (names[i][0] == 'd')
+        if (names[i][0] == 'd' && is_loop(&inner))
+            log_warning("%s: links to a folder that it is in, and is no class", path);
+        else if (names[i][0] == 'd')
             *array_push(listing->classes, listing->class_count) = text_copy(names[i] + 1);
         free(path);
     }
@@ -238,8 +283,9 @@ static void *listing_thread(void *context)
 {
     struct crew *crew = context;
     for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->whole->class_count;) {
-        struct search search = {crew->root, &crew->parts[i], i, &crew->reasons[i]};
-        crew->good[i] = listing_walk(&search, crew->whole->classes[i], 0);
+        struct search search = {crew->root, &crew->parts[i], i, &crew->reasons[i], false};
+        const struct level root = level_of(crew->root, NULL);
+        crew->good[i] = listing_walk(&search, crew->whole->classes[i], &root, 0);
         listing_trim(&crew->parts[i]);
     }
     return NULL;
@@ -350,8 +396,8 @@ bool listing_make(const char *root, const char *cache, struct listing *listing, 
 bool listing_images(const char *folder, struct listing *listing, struct reason *reason)
 {
     struct listing made = {0};
-    const struct search search = {folder, &made, 0, reason};
-    bool good = listing_walk(&search, ".", 0);
+    const struct search search = {folder, &made, 0, reason, true};
+    bool good = listing_walk(&search, ".", NULL, 0);
     if (good) *listing = made;
     else listing_free(&made);
     return good;
@@ -360,14 +406,18 @@ bool listing_images(const char *folder, struct listing *listing, struct reason *
 void listing_warn(const char *root, const struct listing *listing)
 {
     const char *example = listing->example;
+    char others[64] = "";
     if (listing->stray > 0)
         log_warning("%s: images outside of class folders are skipped: %lld", root, (long long)listing->stray);
     if (listing->ignored == 0) return;
     if (strncmp(example, "./", 2) == 0) example += 2;
+    if (listing->ignored > listing->foreign)
+        snprintf(others, sizeof others, ", and other files: %lld",
+                 (long long)(listing->ignored - listing->foreign));
     if (listing->foreign > 0)
         log_warning("%s: images that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s; "
-                    "`mogrify -format png FILE...` converts them", root, (long long)listing->foreign,
-                    example);
+                    "`mogrify -format png FILE...` converts them%s", root, (long long)listing->foreign,
+                    example, others);
     else
         log_warning("%s: files that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s", root,
                     (long long)listing->ignored, example);

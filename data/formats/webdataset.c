@@ -54,12 +54,6 @@ static size_t key_length(const char *name)
     return dot && dot > base ? (size_t)(dot - name) : 0;
 }
 
-static bool is_image(const char *extension)
-{
-    return strcasecmp(extension, "jpg") == 0 || strcasecmp(extension, "jpeg") == 0 ||
-           strcasecmp(extension, "png") == 0 || strcasecmp(extension, "webp") == 0;
-}
-
 /* A label of seven digits and what ends it. */
 #define LABEL_BYTES 8
 
@@ -196,7 +190,7 @@ static bool add_member(struct samples *samples, const struct tar_member *member,
     struct sample *now = &samples->now;
     size_t length = key_length(member->name);
     const char *extension = member->name + length + 1;
-    bool image = length && is_image(extension), label = length && strcasecmp(extension, "cls") == 0;
+    bool image = length && image_extension(extension), label = length && strcasecmp(extension, "cls") == 0;
     bool group = length && strcasecmp(extension, "group") == 0;
     if (!image && !label && !group) return true;
     if (!now->key || strncmp(now->key, member->name, length) != 0 || now->key[length]) {

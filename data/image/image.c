@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,6 +62,14 @@ const char *image_foreign(const uint8_t *bytes, size_t count)
 {
     struct file_kind kind = file_kind(bytes, count, count);
     return kind.kind == FILE_IMAGE ? kind.name : NULL;
+}
+
+bool image_extension(const char *extension)
+{
+    static const char *const known[] = {"jpg", "jpeg", "png", "webp"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcasecmp(extension, known[i]) == 0) return true;
+    return false;
 }
 
 void image_over_white(uint8_t *to, const uint8_t *from, size_t count, int channels)

@@ -58,6 +58,9 @@ struct image_options {
     bool ignore_orientation;   /* images are used as stored; otherwise they are oriented by Exif */
 };
 
+/* Whether a file's extension, in any case, is that of a PNG, JPEG or WebP. */
+bool image_extension(const char *extension);
+
 /* Decodes a PNG, JPEG or WebP in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits,
  * alpha (over white), CMYK and YCCK are converted. False, with the reason, if it is corrupt, truncated or too
  * large; never crashes. Gamma and colour profiles are not applied. Sizes and parts are those of the upright

@@ -35,7 +35,7 @@ static void add_folder(struct image_arguments *images, const char *folder)
         add_problem(images, folder, reason.text);
         return;
     }
-    if (listing.foreign > 0) listing_warn(folder, &listing);
+    listing_warn(folder, &listing);
     for (size_t i = 0; i < listing.count; i++)
         add(images, text_format("%s/%s", folder, listing.names + listing.files[i].name + strlen("./")));
     if (listing.count == 0) add_problem(images, folder, "contains no PNG, JPEG or WebP images");
@@ -103,7 +103,8 @@ static enum status add_list(struct image_arguments *images, const char *path)
     bool good = read_all(stream, LIST_BYTES_MAX, &bytes, &count, &reason);
     if (!input) fclose(stream);
     if (good && memchr(bytes, 0, count)) good = because(&reason, "has zero bytes: write one path a line");
-    if (good) add_lines(images, (char *)bytes);
+    size_t mark = count >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;      /* U+FEFF */
+    if (good) add_lines(images, (char *)bytes + mark);
     free(bytes);
     if (good && images->count == before) good = because(&reason, "names no image");
     return good ? OK : fail(BAD_DATA, "%s: %s", path, reason.text);

@@ -41,7 +41,8 @@ splits() {
     has "^train = cased/$1 " && has "^val = cased/$2 " || return 1
     [ $# -lt 3 ] || grep -qF "cased: not used: $3" err
 }
-for names in Training/Testing TRAIN/TEST Train/Val train/eval train/dev train/valid training/Validation; do
+for names in Training/Testing TRAIN/TEST Train/Val train/eval train/dev train/valid training/Validation \
+    training_set/test_set Train-Set/Val-Set trainset/testset TRAIN_DATA/valid_data train_images/val-images; do
     ok "... as $names" splits "${names%/*}" "${names#*/}"
 done
 ok "... beside a test" splits train val test

@@ -60,6 +60,45 @@ ok "... in CSV" sh -c '
 ok "an exit code of 0 says that all are classified" predict $one $two
 ok "--json or --csv" says 2 "exclude" predict --json --csv $one
 
+# A folder leaves no image out in silence: what has an image's name is a record, as when it is named singly,
+# and other files are counted.
+mkdir -p odd/deep && cp $one odd/good.png && cp $one "odd/upper.PNG"
+echo '<!DOCTYPE html><title>404</title>' >odd/page.jpg
+head -c 3000 "$AMPTRAIN" >odd/bytes.png
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n' >odd/deep/pointer.jpeg
+{ echo; cat $one; } >odd/newline.webp
+: >odd/empty.jpg
+echo notes >odd/notes.txt && printf 'GIF89a' >odd/picture.gif
+each_of() { # COMMAND...: its records of the folder are those of the files named one by one
+    "$@" odd >folder.out 2>folder.err
+    a=$?
+    find odd -type f ! -name '*.txt' ! -name '*.gif' | LC_ALL=C sort >names
+    # shellcheck disable=SC2046
+    "$@" $(cat names) >files.out 2>files.err
+    b=$?
+    LC_ALL=C sort folder.out | sed 's/^[[ ]//; s/[],]$//' >one; LC_ALL=C sort files.out | sed 's/^[[ ]//; s/[],]$//' >two
+    cat one folder.err
+    [ $a = 3 ] && [ $b = 3 ] && [ "$(grep -c 'rror' one)" = 5 ] && cmp one two &&
+        grep -q "odd: images that are neither PNG, JPEG nor WebP are skipped: 1, such as picture.gif (GIF)" \
+            folder.err && grep -q ", and other files: 1$" folder.err
+}
+ok "unreadable images of a folder are records" each_of "$AMPTRAIN" predict --weights run
+explains() { rm -rf explained && "$AMPTRAIN" explain --weights run -o explained "$@"; }
+ok "... of explain" each_of explains
+embedded() {
+    exits_with 3 "$AMPTRAIN" embed --weights run odd -o odd.npy 2>err || true
+    cat err; grep -q "odd/bytes.png: .*; 4 more of 7 images cannot be used" err && [ "$(od -An -c -j 10 -N 100 odd.npy | tr -d ' \n' | grep -o "(7,")" = "(7," ]
+}
+ok "... of embed" embedded
+ln -s . odd/loop && ln -s .. odd/deep/up && ln -s self.png odd/self.png
+loops() {
+    "$AMPTRAIN" predict --weights run odd >out 2>err
+    cat err out
+    [ "$(grep -c : out)" = 8 ] && grep -q "odd/loop: links to a folder that it is in, and is skipped" err &&
+        grep -q "^odd/self.png: error: .*symbolic links" out
+}
+ok "links that loop do not fail a folder" loops
+
 # Names in CSV are no formulas, and their records are one line.
 formula="=cmd|'x'!A0.png"
 cp $one "$formula"
@@ -82,6 +121,8 @@ ok "... it may be closed" says 3 "-: " sh -c '"$AMPTRAIN" predict -q --weights r
 predict $one $two pictures/apple >wanted
 printf '%s\r\n\n%s\npictures/apple' $one $two >list
 ok "a list of files" sh -c '"$AMPTRAIN" predict -q --weights run @list | cmp - wanted'
+ok "... with a byte order mark" sh -c '{ printf "\357\273\277"; cat list; } >marked &&
+    "$AMPTRAIN" predict -q --weights run @marked | cmp - wanted'
 ok "... on standard input" sh -c '"$AMPTRAIN" predict -q --weights run @- <list | cmp - wanted'
 ok "... that is not there" says 3 "nothing: No such file" predict @nothing $one
 ok "... without a line" says 3 "none/empty: names no image" sh -c '

@@ -104,6 +104,28 @@ mkdir splits && cp -r pictures splits/train && cp -r pictures splits/val
 ok "a warning if splits are taken for classes" says 0 \
     "classes; if they are splits, set data.train = splits/train and data.val = splits/val" \
     check -s data.train=splits -s data.val= -s data.val_fraction=0.1
+mkdir sets && cp -r pictures sets/training_set && cp -r pictures sets/Test-Set
+ok "... under any name" says 0 \
+    "if they are splits, set data.train = sets/training_set and data.val = sets/Test-Set" \
+    check -s data.train=sets -s data.val= -s data.val_fraction=0.1
+# Data of other tasks are named for what they are.
+mkdir other && cp -r pictures/apple other/images && cp -r pictures/pear other/Ground_Truth
+masks="'images' and 'Ground_Truth' are treated as classes; if the second are masks of the first"
+ok "masks" says 0 "other: $masks" check -s data.train=other -s data.val= -s data.val_fraction=0.1
+ok "... in init" says 0 "other: $masks" "$AMPTRAIN" init other -o other.ini
+mkdir -p boxes/labels && cp -r pictures/apple boxes/images && echo '0 0.5 0.5 0.2 0.2' >boxes/labels/1.txt
+boxes="boxes: looks like 'images' with boxes or outlines in 'labels' (object detection)"
+ok "boxes" says 3 "$boxes" check -s data.train=boxes -s data.val= -s data.val_fraction=0.1
+ok "... in init" says 3 "$boxes" "$AMPTRAIN" init boxes -o boxes.ini
+# Validation data may have fewer classes: a folder without images is one that they do not have.
+mkdir -p fewer/pear && cp -r pictures/apple fewer
+ok "a class folder without validation images" says 0 \
+    "fewer: class folders without PNG, JPEG or WebP images: pear" check -s data.val=fewer
+ok "... of which training images may have none" says 3 "without PNG, JPEG or WebP images: pear; remove or fill" \
+    check -s data.train=fewer
+ln -s . fewer/again
+ok "a link to the folder itself is no class" says 0 "fewer/again: links to a folder that it is in, and is no" \
+    check -s data.val=fewer
 
 amp train -q -o run
 weights=run/checkpoint-last.safetensors
