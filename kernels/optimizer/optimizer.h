@@ -22,8 +22,8 @@ struct optimizer_settings {
     double eps;
     double trust;              /* lars' coefficient */
     double clip_norm;          /* 0: none */
-    double ema;                /* decay of averaged weights; 0: none */
-    bool lookahead;            /* the decay is the update's own; below 1, training goes on from the average */
+    double ema;                /* decay of averaged weights, at most: each update has its own; 0: none */
+    bool lookahead;            /* training goes on from the average where the update's decay is below 1 */
 };
 
 /* One parameter as the update sees it. Gradients are fp32, scaled by the loss scale. */

@@ -17,12 +17,6 @@ struct optimizer_numbers {
     int64_t t;                 /* number of this update, from 1 */
 };
 
-/* The decay of averages; `own` is that of the update, for lookahead. */
-ANYWHERE float optimizer_ema(const struct optimizer_settings *settings, double own)
-{
-    return (float)(settings->lookahead ? own : settings->ema);
-}
-
 /* The optimizer's sequence except the update itself: advances the state, given the sum of the squares of all
  * gradients, and sets factor and t of `numbers`, whose lr and momentum are set. False: the step is skipped.
  * Sums of squares of floats do not overflow a double, so the sum is finite if and only if every gradient

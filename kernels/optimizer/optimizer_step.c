@@ -55,7 +55,7 @@ enum status optimizer_step(const struct optimizer_options *options, double squar
     const struct optimizer_settings *settings = options->settings;
     struct optimizer_numbers n = {.lr = options->lr, .momentum = options->momentum};
     if (!optimizer_decide(settings, options->scaling, squares, &n, state)) return OK;
-    state->ema = optimizer_ema(settings, options->ema);
+    state->ema = (float)options->ema;
     const struct followers followers = {settings, state->ema};
     for (int i = 0; i < count; i++) {
         const struct optimizer_param *param = &params[i];

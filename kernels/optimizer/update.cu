@@ -205,7 +205,7 @@ __device__ static void decide(const struct update_job *job, struct board<Rule> *
     int k = update_rate(&board->rates, state);
     struct optimizer_numbers numbers = {.lr = board->rates.lr[k], .momentum = board->rates.momentum[k]};
     if (!optimizer_decide(&job->settings, &job->scaling, squares, &numbers, state)) return;
-    state->ema = optimizer_ema(&job->settings, board->rates.ema[k]);
+    state->ema = (float)board->rates.ema[k];
     for (int decays = 0; decays < 2; decays++) {
         numbers.decay = decays ? job->settings.weight_decay : 0;
         board->factors[decays] = Rule::factors_of(&job->settings, &numbers);

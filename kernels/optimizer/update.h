@@ -12,7 +12,7 @@
 struct update_rates {
     int64_t updates;
     double lr[2], momentum[2];
-    double ema[2];             /* decay of averages; only with settings.lookahead */
+    double ema[2];             /* decay of averages; only with settings.ema */
 };
 
 /* Which of them the next update takes. */

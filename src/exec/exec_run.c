@@ -362,7 +362,8 @@ bool exec_idle(const struct exec *exec)
 
 enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum)
 {
-    struct update_rates rates = {.lr = {lr, lr}, .momentum = {momentum, momentum}};
+    double ema = exec->update.settings.ema;
+    struct update_rates rates = {.lr = {lr, lr}, .momentum = {momentum, momentum}, .ema = {ema, ema}};
     if (exec->program->training) rates.updates = exec_state(exec)->updates;
     TRY(exec_start(exec, batch, &rates));
     return exec_collect(exec);

@@ -20,12 +20,13 @@ int step_stuck(const struct hyperparameters *hyper)
     return hyper->scaling.dynamic ? STUCK_DYNAMIC : STUCK_STATIC;
 }
 
-/* The decay by which the average follows at update `t`, from 1; 1: it does not. */
-static double lookahead_decay(const struct hyperparameters *hyper, int64_t t)
+/* The decay by which the average follows at update `t`, from 1; 1: it does not. Without lookahead it is
+ * warmed up as torch-ema's, so that the average of a short run is not its initial weights. */
+static double decay_at(const struct hyperparameters *hyper, int64_t t)
 {
-    double over = fmin(1, (double)t / (double)hyper->schedule.total);
-    if (hyper->lookahead == 0 || t % hyper->lookahead != 0) return 1;
-    return pow(hyper->optimizer_settings.ema, (double)hyper->lookahead) * over * over * over;
+    double decay = hyper->optimizer_settings.ema, over = fmin(1, (double)t / (double)hyper->schedule.total);
+    if (hyper->lookahead == 0) return fmin(decay, (1 + (double)t) / (10 + (double)t));
+    return t % hyper->lookahead == 0 ? pow(decay, (double)hyper->lookahead) * over * over * over : 1;
 }
 
 struct update_rates step_rates(const struct hyperparameters *hyper, int64_t updates)
@@ -35,7 +36,7 @@ struct update_rates step_rates(const struct hyperparameters *hyper, int64_t upda
         struct schedule_rate rate = schedule_at(&hyper->schedule, updates + k);
         rates.lr[k] = rate.lr;
         rates.momentum[k] = rate.momentum;
-        rates.ema[k] = lookahead_decay(hyper, updates + k + 1);
+        rates.ema[k] = decay_at(hyper, updates + k + 1);
     }
     return rates;
 }

@@ -356,7 +356,7 @@ static void test_any_number_of_threads_gives_the_same_bits(void **state)
         struct optimizer_settings settings = settings_of(*o);
         settings.clip_norm = 1;
         settings.ema = 0.9;
-        const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 1, NULL};
+        const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 0.9, NULL};
         for (int t = 0; t < 2; t++) {
             omp_set_num_threads(1);
             optimizer_step(&options, optimizer_squares(a.params, PARAMS), a.params, PARAMS, &a.state);
@@ -381,7 +381,7 @@ static void test_overflow_leaves_everything_untouched(void **state)
             struct network a = network_open(1), b = network_open(1);
             struct optimizer_settings settings = settings_of(*o);
             settings.ema = 0.5;
-            const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 1, NULL};
+            const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9, 0.5, NULL};
             ((float *)a.params[3].gradient)[4095] = ((float *)b.params[3].gradient)[4095] = bad[k];
             optimizer_step(&options, optimizer_squares(a.params, PARAMS), a.params, PARAMS, &a.state);
             assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
@@ -405,7 +405,8 @@ static void test_sequence(void **state)
                                     .lr_scale = 1};
     struct optimizer_settings settings = {.clip_norm = 1, .ema = 0.75};
     struct optimizer_state s = {.scaler = {.scale = 8}};
-    const struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 0.5};
+    const struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 0.5,
+                                              .ema = 0.75};
     optimizer_step(&options, optimizer_squares(&param, 1), &param, 1, &s);
     assert_float_equal(s.grad_norm, 5, 1e-6);
     assert_float_equal(w[0], 1 - 0.5 * 0.6, 1e-6);
@@ -538,7 +539,7 @@ static void *seat_run(void *of)
     settings.ema = 0.5;
     struct matrix_sharing *sharing = seat->meeting ? matrix_sharing_open(&ranks, false, seat->params, SHARED)
                                                    : NULL;
-    const struct optimizer_options options = {muon, &settings, &scaling, 0.02, 0.9, 1, sharing};
+    const struct optimizer_options options = {muon, &settings, &scaling, 0.02, 0.9, 0.5, sharing};
 #ifdef _OPENMP
     omp_set_num_threads(1);
 #endif

@@ -240,7 +240,7 @@ static void run_step(struct network *n, uint64_t step, double size, float odd)
 
 static double expect_decay(const struct network *n)
 {
-    return n->update.settings.lookahead ? n->rates->ema[0] : n->update.settings.ema;
+    return n->rates->ema[0];
 }
 
 /* Whether training goes on from the average. */

@@ -4,7 +4,7 @@ check_PROGRAMS += tests/train/test_schedule tests/train/test_records tests/train
 	tests/train/test_feed
 
 tests_train_test_schedule_SOURCES = tests/train/test_schedule.c
-tests_train_test_schedule_LDADD = libsession.a libbase.a -lcmocka
+tests_train_test_schedule_LDADD = $(LDADD) -lcmocka
 
 tests_train_test_records_SOURCES = tests/train/test_records.c tests/support/caught.h
 tests_train_test_records_LDADD = libtrain.a libformat.a libbase.a -lcmocka

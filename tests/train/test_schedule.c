@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "session/schedule.h"
+#include "session/step.h"
 #include "tests/support/unit.h"
 
 static struct schedule schedule(const char *name, double lr, int64_t total)
@@ -105,12 +106,27 @@ static void names(void **state)
     assert_non_null(schedule_find("poly"));
 }
 
+/* Averages are warmed up, as torch-ema's; lookahead has its own decay. */
+static void averages(void **state)
+{
+    struct hyperparameters hyper = {.schedule = schedule("constant", 1, 8), .optimizer_settings = {.ema = 0.9999}};
+    for (int64_t n = 1; n < 100000; n += 7) {
+        struct update_rates rates = step_rates(&hyper, n - 1);
+        for (int k = 0; k < 2; k++)
+            assert_true(rates.ema[k] == fmin(0.9999, (1 + (double)(n + k)) / (10 + (double)(n + k))));
+    }
+    hyper.lookahead = 2;
+    assert_true(step_rates(&hyper, 0).ema[0] == 1);
+    assert_true(step_rates(&hyper, 0).ema[1] == pow(0.9999, 2) / 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(constant), cmocka_unit_test(step),     cmocka_unit_test(cosine),
         cmocka_unit_test(poly),     cmocka_unit_test(onecycle), cmocka_unit_test(onecycle_of_few),
         cmocka_unit_test(warmup),   cmocka_unit_test(warmup_and_steps), cmocka_unit_test(names),
+        cmocka_unit_test(averages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
