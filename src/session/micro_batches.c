@@ -63,14 +63,30 @@ static enum status run_trial(struct trial *trial, double *seconds)
     return status;
 }
 
-/* *seconds is infinite where there is not enough memory. */
+/* Where timing must not affect results, a step is only planned. */
+static bool is_timed(const struct session *session)
+{
+    return !session->settings->run.deterministic && session_device_kind(session) != DEVICE_CPU;
+}
+
+static bool is_within_limit(const struct trial *trial)
+{
+    const struct compiled *compiled = &trial->step.compiled;
+    struct budget taken = step_taken(trial->session, &compiled->program, compiled->plan.arena_bytes);
+    int64_t limit = session_limit(trial->session);
+    return limit == 0 || taken.total <= limit;
+}
+
+/* *seconds is infinite where there is not enough memory; 0 if it is not timed. */
 static enum status time_open_step(struct trial *trial, double *seconds)
 {
     struct text shortage = {0};
     TRY(step_prepare(trial->session, STEP_TRAINING, &trial->store, &trial->step));
-    enum status status = exec_place(trial->step.exec, &(struct exec_memory){.shortage = &shortage});
-    *seconds = INFINITY;
-    if (status == OK) status = run_trial(trial, seconds);
+    bool within = is_within_limit(trial), timed = within && is_timed(trial->session);
+    *seconds = within && !timed ? 0 : INFINITY;
+    enum status status = OK;
+    if (timed) status = exec_place(trial->step.exec, &(struct exec_memory){.shortage = &shortage});
+    if (timed && status == OK) status = run_trial(trial, seconds);
     else if (status == NO_DEVICE && shortage.data) status = OK;
     text_free(&shortage);
     step_close(&trial->step);
@@ -103,6 +119,10 @@ static enum status find_fastest(struct session *session, int *fastest)
         double seconds;
         if (session->hyper.batch % (count * session->settings->train.accumulate) != 0) continue;
         TRY(time_count(session, count, &seconds));
+        if (!is_timed(session) && seconds < INFINITY) {
+            *fastest = count;
+            return OK;
+        }
         if (seconds < INFINITY) log_detail("parallel.microbatches=%d: %.3f ms a step", count, 1e3 * seconds);
         if (seconds >= GAIN * least) continue;
         least = seconds;
@@ -136,6 +156,7 @@ static enum status find(struct session *session, int *count)
 {
     TRY(session_open_device(session));
     const struct device_autotuner *autotuner = &session->device->backend->autotuner;
+    if (!is_timed(session)) return find_fastest(session, count);
     char *key = key_new(session), *known = autotuner->find ? autotuner->find(session->device, key) : NULL;
     int number = known ? atoi(known) : 0;
     enum status status = OK;
@@ -155,7 +176,7 @@ enum status micro_batches_find(struct session *session)
 {
     int count = 1;
     if (session->settings->parallel.microbatches > 0) return OK;
-    if (!session->settings->run.deterministic) TRY(find(session, &count));
+    if (is_timed(session) || session_limit(session) > 0) TRY(find(session, &count));
     settings_derive_number(session->settings, "parallel", "microbatches", count);
     session->hyper.micro_batches = (int)settings_micro_batches(session->settings);
     log_info("parallel.microbatches: auto is %d", count);
