@@ -42,6 +42,8 @@ static void write_metadata(struct onnx *onnx, const struct session *session, boo
     char *fit = option_value(option_find("augment", "fit"), session->settings);
     if (data->augment.fit != IMAGE_FIT_CROP) onnx_metadata(onnx, "fit", fit);
     free(fit);
+    if (data->thresholds) write_list(onnx, "thresholds", data->thresholds, data->classes);
+    if (data->thresholds && session->settings->augment.val_flip) onnx_metadata(onnx, "val_flip", "true");
     if (preprocesses) onnx_metadata(onnx, "preprocess", "true");
     write_size(onnx, "val_resize", data->augment.val_resize);
     write_size(onnx, "val_crop", (struct image_size){data->val.h, data->val.w});

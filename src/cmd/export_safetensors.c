@@ -166,6 +166,10 @@ static bool read_mean(const struct export *export, const int *entries, size_t co
     for (int i = 0; good && i < export->files; i++) {
         good = weights_read(&export->from[i], entries[i], mean, reason);
         for (size_t k = 0; good && k < count; k++) sum[k] += mean[k];
+        for (size_t k = 0; good && export->files > 1 && k < count; k++)
+            good = isfinite(mean[k]) ||
+                   because(reason, "tensor '%s' of %s contains NaN or Inf",
+                           export->from[i].entries[entries[i]].name, export->from[i].path);
     }
     for (size_t k = 0; good && k < count; k++) mean[k] = (float)(sum[k] / export->files);
     free(sum);
@@ -240,6 +244,7 @@ static enum status preprocessing_of(const struct weights_file *from, char **conf
     static const char *const keys[][2] = {
         {"data", "orientation"}, {"data", "task"}, {"data", "value_scale"}, {"augment", "fit"},
         {"augment", "val_resize"}, {"augment", "val_crop"}, {"augment", "mean"}, {"augment", "std"},
+        {"augment", "val_flip"}, {"augment", "val_shift"},
     };
     struct settings then;
     struct text plain = {0}, escaped = {0};
@@ -261,15 +266,31 @@ static enum status preprocessing_of(const struct weights_file *from, char **conf
 
 #define PAIRS_MAX 7
 
-/* Metadata that eval and predict need. PyTorch's readers need the format. */
-static int describe(const struct weights_file *from, char *config, struct safetensors_pair pairs[PAIRS_MAX])
+/* The thresholds of one network are not those of a mean of several. */
+static bool has_thresholds(const struct export *export)
 {
+    const char *first = safetensors_value(&export->from[0].described, "thresholds");
+    for (int i = 1; first && i < export->files; i++) {
+        const char *other = safetensors_value(&export->from[i].described, "thresholds");
+        if (other && strcmp(first, other) == 0) continue;
+        log_warning("the files have different thresholds of labels: the mean has none, and labels are "
+                    "predicted from a probability of 0.5 on");
+        return false;
+    }
+    return first != NULL;
+}
+
+/* Metadata that eval and predict need. PyTorch's readers need the format. */
+static int describe(const struct export *export, char *config, struct safetensors_pair pairs[PAIRS_MAX])
+{
+    const struct weights_file *from = &export->from[0];
     static char *const kept[] = {"arch", "classes", "input", "graph", "thresholds"};
     int count = 0;
     pairs[count++] = (struct safetensors_pair){"format", "pt"};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         char *value = (char *)safetensors_value(&from->described, kept[i]);
-        if (value) pairs[count++] = (struct safetensors_pair){kept[i], value};
+        bool dropped = strcmp(kept[i], "thresholds") == 0 && !has_thresholds(export);
+        if (value && !dropped) pairs[count++] = (struct safetensors_pair){kept[i], value};
     }
     if (config) pairs[count++] = (struct safetensors_pair){"config", config};
     return count;
@@ -281,7 +302,7 @@ static enum status write_file(struct export *export, const char *path)
     char *config;
     TRY(preprocessing_of(&export->from[0], &config));
     struct safetensors_content content = {export->items, export->count, pairs,
-                                          describe(&export->from[0], config, pairs), read_item, export};
+                                          describe(export, config, pairs), read_item, export};
     struct atomic_file file;
     enum status status = atomic_file_begin(&directory_working, path, &file);
     if (status == OK) {

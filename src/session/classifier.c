@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "session/inference.h"
 #include "session/session_loader.h"
+#include "session/views.h"
 
 int classifier_batch(int64_t count, int most)
 {
@@ -23,6 +24,7 @@ struct classifying {
     enum status (*take)(void *context, int64_t image, const struct classified *what);
     void *context;
     struct loader *loader;
+    struct views views;          /* of a batch, whose logits are averaged; classes 0: there is one */
 };
 
 /* Reasons of files and of sizes begin with the image's name, those of contents do not. */
@@ -63,7 +65,13 @@ static struct classified examine(const struct classifying *classifying, const st
 
 static enum status take_batch(void *context, const struct batch *batch, const float *outputs)
 {
-    const struct classifying *classifying = context;
+    struct classifying *classifying = context;
+    struct views *views = &classifying->views;
+    if (views->classes > 0) {
+        views_add(views, outputs, batch->count, batch->weight, batch->view == 0);
+        if (batch->view + 1 < batch->views) return OK;
+        outputs = views->logits;
+    }
     for (int i = 0; i < batch->count; i++) {
         struct classified what = examine(classifying, batch, i, outputs);
         TRY(classifying->take(classifying->context, batch->first + i, &what));
@@ -75,6 +83,7 @@ static void classifying_close(struct classifying *classifying)
 {
     int64_t count = classifying->dataset->count;
     if (classifying->loader) loader_close(classifying->loader);
+    views_close(&classifying->views);
     /* A thread that does not return from reading keeps the data set. */
     if (!classifying->dataset->held) {
         dataset_close(classifying->dataset);
@@ -82,6 +91,14 @@ static void classifying_close(struct classifying *classifying)
     }
     for (int64_t i = 0; i < count; i++) free(classifying->problems[i]);
     free(classifying->problems);
+}
+
+/* Thresholds of labels are those of the views in which they were chosen. */
+static struct loader_views views_of(const struct classifier *classifier)
+{
+    const struct settings *settings = classifier->session->settings;
+    if (classifier->outputs || !classifier->session->data.thresholds) return (struct loader_views){0};
+    return (struct loader_views){settings->augment.val_flip, (int)settings->augment.val_shift};
 }
 
 enum status classifier_run(const struct classifier *classifier, const struct listed_image *images,
@@ -97,9 +114,12 @@ enum status classifier_run(const struct classifier *classifier, const struct lis
         .dataset = memory_new(1, sizeof *classifying.dataset),
         .problems = memory_new((size_t)count, sizeof *classifying.problems),
     };
+    const struct loader_views views = views_of(classifier);
+    if (views.mirrored || views.shift > 0)
+        classifying.views = views_open(classifier->step->compiled.program.batch, session->data.classes);
     image_list_open(images, count, options, classifying.dataset);
-    enum status status = session_loader_open_list(session, classifying.dataset, note_problem, &classifying,
-                                                  &classifying.loader);
+    enum status status = session_loader_open_list(session, classifying.dataset, &views, note_problem,
+                                                  &classifying, &classifying.loader);
     const struct inference inference = {session, classifier->step, classifying.loader, take_batch,
                                         &classifying};
     if (status == OK) status = inference_run(&inference);

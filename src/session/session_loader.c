@@ -120,12 +120,13 @@ enum status session_loader_open_features(const struct session *session, const st
 }
 
 enum status session_loader_open_list(const struct session *session, struct dataset *dataset,
+                                     const struct loader_views *views,
                                      void (*bad_image)(void *context, int64_t index, const char *why),
                                      void *context, struct loader **loader)
 {
     const struct images images = {.dataset = dataset, .count = dataset->count, .h = session->data.val.h,
                                   .w = session->data.val.w};
-    struct loader_options options = loader_options(session, &images, &(struct loader_views){0});
+    struct loader_options options = loader_options(session, &images, views);
     /* Images of any size are cropped, also for a network that was trained on images of one size. */
     options.augment.val_crop = true;
     if (options.workers > dataset->count) options.workers = (int)dataset->count;

@@ -13,9 +13,10 @@ enum status session_loader_open(const struct session *session, const struct imag
 enum status session_loader_open_features(const struct session *session, const struct images *images,
                                          struct loader **loader);
 
-/* Over other images, which are preprocessed as in an evaluation, in their order. Those that cannot be used
- * are reported as struct loader_options says. */
+/* Over other images, which are preprocessed as in an evaluation, in their order and in these views. Those
+ * that cannot be used are reported as struct loader_options says. */
 enum status session_loader_open_list(const struct session *session, struct dataset *dataset,
+                                     const struct loader_views *views,
                                      void (*bad_image)(void *context, int64_t index, const char *why),
                                      void *context, struct loader **loader);
 

@@ -58,5 +58,7 @@ libsession_a_SOURCES = \
 	src/session/task_regress.c \
 	src/session/teacher.c \
 	src/session/teacher.h \
+	src/session/views.c \
+	src/session/views.h \
 	src/session/whiten.c \
 	src/session/whiten.h

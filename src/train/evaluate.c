@@ -11,7 +11,7 @@
 #include "session/session_loader.h"
 #include "session/step_queue.h"
 #include "train/finding.h"
-#include "train/views.h"
+#include "session/views.h"
 
 struct counting {
     const struct session *session;

@@ -11,8 +11,6 @@ libtrain_a_SOURCES = \
 	src/train/health.h \
 	src/train/metrics.c \
 	src/train/metrics.h \
-	src/train/views.c \
-	src/train/views.h \
 	src/train/knn.c \
 	src/train/knn.h \
 	src/train/mistakes.c \

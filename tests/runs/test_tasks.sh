@@ -68,7 +68,8 @@ evaluates() {
 }
 ok "eval finds what the run found" evaluates
 thresholds() {
-    grep -oE '"threshold":[0-9.e-]+' evaluated.json | cut -d : -f 2 >one.txt
+    "$AMPTRAIN" eval -q --weights l --json >best.json
+    grep -oE '"threshold":[0-9.e-]+' best.json | cut -d : -f 2 >one.txt
     sed 1d l/labels.csv | cut -d , -f 5 >two.txt
     cmp one.txt two.txt && ! grep -qx 0.5 one.txt
 }
@@ -101,6 +102,27 @@ exports() {
         "$AMPTRAIN" predict --weights l pictures/apple/1.png | cmp - one.txt
 }
 ok "exported weights know the task and the thresholds" exports
+ok "... also in ONNX metadata" grep -aq thresholds l.onnx
+
+# Thresholds that were chosen for the mean of two views are for that of each image in predict, too.
+flipped() {
+    image=$(sed 1d labels.csv | head -n 1 | cut -d , -f 1)
+    labels lf -s augment.val_flip=yes || return 1
+    "$AMPTRAIN" eval -q --weights lf --val labels.csv --logits all.npy >/dev/null &&
+        "$AMPTRAIN" predict --weights lf --top 3 --json "$image" >said && cat said || return 1
+    tail -c +129 all.npy | od -An -v -t f4 -w12 | head -n 1 | tr -s ' ' '\n' | sed 1d |
+        awk '{ printf "%d %.5f\n", NR - 1, 1 / (1 + exp(-$1)) }' >one.txt
+    grep -oE '"index":[0-9],"probability":[0-9.e-]+' said | sed 's/.*"index":\(.\),.*:/\1 /' | sort |
+        awk '{ printf "%d %.5f\n", $1, $2 }' >two.txt
+    diff one.txt two.txt && ! "$AMPTRAIN" predict --weights l --top 3 --json "$image" | cmp -s - said
+}
+ok "predict's views are those of the thresholds" flipped
+averaged() {
+    says 0 "have different thresholds of labels: the mean has none" "$AMPTRAIN" average l lf -o mean.safetensors &&
+        ! grep -aq thresholds mean.safetensors && "$AMPTRAIN" average -q l l -o mean.safetensors &&
+        grep -aq thresholds mean.safetensors
+}
+ok "the mean of several has no thresholds" averaged
 ok "one label an image is a class" says 3 "the image has 2 labels, not one, as data.task = classify needs" \
     labels e -s data.task=classify
 ok "... or a set of one" "$AMPTRAIN" -q --check -c labels.ini -s data.task=multilabel \

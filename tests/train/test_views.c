@@ -1,8 +1,8 @@
 /* The mean of several views' logits, with its loss and rank. */
 #include <math.h>
 
+#include "session/views.h"
 #include "tests/support/unit.h"
-#include "train/views.h"
 
 static void logits_are_averaged(void **state)
 {

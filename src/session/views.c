@@ -1,4 +1,4 @@
-#include "train/views.h"
+#include "session/views.h"
 
 #include <stdlib.h>
 
