@@ -117,7 +117,8 @@ bool option_set(const struct option *option, struct settings *settings, const ch
 {
     if (!acceptable(option, value, reason)) return false;
     if (!field_parse(&option->field, settings, value, reason)) return false;
-    if (option->field.type == FIELD_TEXT && !*value) option_reset(option, settings);
+    bool text = option->field.type == FIELD_TEXT || option->field.type == FIELD_LIST;
+    if (text && !*value) option_reset(option, settings);
     return count_fits(option, settings, reason);
 }
 

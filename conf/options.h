@@ -32,6 +32,7 @@ enum { BEST_AUTO, BEST_VAL_TOP1, BEST_VAL_LOSS };              /* checkpoint.bes
  * options.def has one OPTION(section, name, TYPE, ...) row a key between SECTION and END lines;
  * here each becomes a member: settings.train.epochs. */
 #define FIELD_TEXT_MEMBER char *
+#define FIELD_LIST_MEMBER char *
 #define FIELD_PATH_MEMBER char *
 #define FIELD_INT_MEMBER int64_t
 #define FIELD_REAL_MEMBER double

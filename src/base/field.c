@@ -339,7 +339,8 @@ static bool parse_path(const struct field *field, void *object, const char *text
 bool field_parse(const struct field *field, void *object, const char *text, struct reason *reason)
 {
     switch (field->type) {
-    case FIELD_TEXT: return parse_text(field, object, text);
+    case FIELD_TEXT:
+    case FIELD_LIST: return parse_text(field, object, text);
     case FIELD_PATH: return parse_path(field, object, text);
     case FIELD_INT: return parse_int(field, object, text, reason);
     case FIELD_REAL: return parse_real(field, object, text, reason);
@@ -393,6 +394,7 @@ void field_print(const struct field *field, const void *object, struct text *out
     const void *value = field_const_member(field, object);
     switch (field->type) {
     case FIELD_TEXT:
+    case FIELD_LIST:
     case FIELD_PATH:
         text_add(out, "%s", *(char *const *)value ? *(char *const *)value : "");
         break;
@@ -433,6 +435,7 @@ static size_t member_bytes(enum field_type type)
 {
     switch (type) {
     case FIELD_TEXT:
+    case FIELD_LIST:
     case FIELD_PATH: return sizeof(char *);
     case FIELD_INT: return sizeof(int64_t);
     case FIELD_REAL: return sizeof(double);
@@ -451,7 +454,8 @@ static size_t member_bytes(enum field_type type)
 void field_release(const struct field *fields, void *object)
 {
     for (; fields->name; fields++) {
-        if (fields->type != FIELD_TEXT && fields->type != FIELD_PATH) continue;
+        enum field_type type = fields->type;
+        if (type != FIELD_TEXT && type != FIELD_LIST && type != FIELD_PATH) continue;
         char **text = field_member(fields, object);
         free(*text);
         *text = NULL;

@@ -12,6 +12,7 @@
 /* The C type of the struct member behind each row. */
 enum field_type {
     FIELD_TEXT,      /* char *, owned by the struct, NULL when empty */
+    FIELD_LIST,      /* char * like FIELD_TEXT: parts that commas may separate */
     FIELD_PATH,      /* char * like FIELD_TEXT: the path of a file or folder */
     FIELD_INT,       /* int64_t */
     FIELD_REAL,      /* double */

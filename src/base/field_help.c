@@ -7,6 +7,7 @@ void field_kind(const struct field *field, struct text *out)
     if (field->word) text_add(out, "%s|", field->word);
     switch (field->type) {
     case FIELD_TEXT: text_add(out, "TEXT"); break;
+    case FIELD_LIST: text_add(out, "LIST"); break;
     case FIELD_PATH: text_add(out, "PATH"); break;
     case FIELD_INT: text_add(out, "N"); break;
     case FIELD_REAL: text_add(out, "NUMBER"); break;

@@ -8,9 +8,9 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "conf/options.h"
+#include "data/formats/name_index.h"
 
 #define NAME_MOST 200          /* bytes of a folder's name */
-#define RUNS_MOST 100000
 
 /* A key and its values. */
 struct axis {
@@ -64,21 +64,30 @@ static const struct option *option_of(const char *key)
     return option;
 }
 
+static bool read_number(const char *text, size_t length, double *number)
+{
+    char *copy = text_format("%.*s", (int)length, text), *end;
+    *number = strtod(copy, &end);
+    bool good = length > 0 && *end == '\0' && isfinite(*number);
+    free(copy);
+    return good;
+}
+
 static bool take_range(struct axis *axis, const struct option *option, const char *value)
 {
-    char *end;
-    if (!option || (option->field.type != FIELD_REAL && option->field.type != FIELD_INT)) return false;
-    axis->low = strtod(value, &end);
-    if (end == value || strncmp(end, "..", 2) != 0) return false;
-    const char *high = end + 2;
-    axis->high = strtod(high, &end);
+    const char *dots = strstr(value, "..");
+    if (!option || !dots) return false;
     axis->whole = option->field.type == FIELD_INT;
-    return end != high && *end == '\0' && axis->low < axis->high;
+    if (!axis->whole && option->field.type != FIELD_REAL) return false;
+    if (!read_number(value, (size_t)(dots - value), &axis->low)) return false;
+    if (!read_number(dots + 2, strlen(dots + 2), &axis->high)) return false;
+    bool whole = axis->low == rint(axis->low) && axis->high == rint(axis->high);
+    return axis->low < axis->high && isfinite(axis->high - axis->low) && (whole || !axis->whole);
 }
 
 static void take_values(struct axis *axis, const struct option *option, const char *value)
 {
-    bool list = option && option->field.type == FIELD_REALS;
+    bool list = option && (option->field.type == FIELD_REALS || option->field.type == FIELD_LIST);
     char divider = strchr(value, ';') ? ';' : list ? '\0' : ',';
     for (const char *at = value;;) {
         const char *end = divider ? strchr(at, divider) : NULL;
@@ -95,6 +104,11 @@ static enum status add_axis(struct grid *grid, const char *set, bool random)
     if (!equals) return fail(USAGE, "sweep: -s %s: must be SECTION.KEY=VALUES", set);
     struct axis axis = {.key = text_format("%.*s", (int)(equals - set), set)};
     const struct option *option = option_of(axis.key);
+    for (int i = 0; i < grid->count; i++)
+        if (strcmp(grid->axes[i].key, axis.key) == 0) {
+            free(axis.key);
+            return fail(USAGE, "sweep: -s %s: %s is given twice", set, grid->axes[i].key);
+        }
     axis.drawn = take_range(&axis, option, equals + 1);
     if (!axis.drawn) take_values(&axis, option, equals + 1);
     *array_push(grid->axes, grid->count) = axis;
@@ -103,12 +117,18 @@ static enum status add_axis(struct grid *grid, const char *set, bool random)
     return OK;
 }
 
-static void add_folds(struct grid *grid, int folds)
+static enum status add_folds(struct grid *grid, int folds)
 {
+    if (folds > SWEEP_RUNS_MOST)
+        return fail(USAGE, "sweep: --folds %d: there may be %d runs", folds, SWEEP_RUNS_MOST);
+    for (int i = 0; i < grid->count; i++)
+        if (strcmp(grid->axes[i].key, "data.fold") == 0)
+            return fail(USAGE, "sweep: data.fold is given twice: with -s and by --folds");
     struct axis axis = {.key = text_copy("data.fold")};
     for (int i = 1; i <= folds; i++)
         *array_push(axis.values, axis.count) = text_format("%d/%d", i, folds);
     *array_push(grid->axes, grid->count) = axis;
+    return OK;
 }
 
 static bool varies(const struct axis *axis) { return axis->drawn || axis->count > 1; }
@@ -144,7 +164,12 @@ static char *value_new(const struct axis *axis, int index, struct random *random
     double low = even ? axis->low : log(axis->low), high = even ? axis->high : log(axis->high);
     double value = random_between(random, low, high);
     if (!even) value = exp(value);
-    return axis->whole ? text_format("%.0f", round(value)) : text_format("%.4g", value);
+    value = fmin(fmax(axis->whole ? round(value) + 0.0 : value, axis->low), axis->high);
+    char *text = text_format(axis->whole ? "%.0f" : "%.4g", value);
+    double rounded = strtod(text, NULL);
+    if (rounded >= axis->low && rounded <= axis->high) return text;
+    free(text);
+    return text_format("%.17g", value);
 }
 
 /* `indices`: of each axis's value. */
@@ -166,13 +191,6 @@ static void add_run(const struct grid *grid, const int *indices, struct random *
     *array_push(sweep->runs, sweep->count) = run;
 }
 
-static bool is_known(const struct sweep *sweep, const char *name)
-{
-    for (int i = 0; i < sweep->count; i++)
-        if (strcmp(sweep->runs[i].name, name) == 0) return true;
-    return false;
-}
-
 /* The last axis turns over first. */
 static void add_all(const struct grid *grid, struct sweep *sweep)
 {
@@ -184,8 +202,30 @@ static void add_all(const struct grid *grid, struct sweep *sweep)
     free(indices);
 }
 
+/* The runs of a sweep by name. */
+struct known {
+    struct name_index index;
+    char **names;
+    int count;
+};
+
+static void known_free(struct known *known)
+{
+    name_index_free(&known->index);
+    free(known->names);
+}
+
+/* The number of the run with the name of run `number`, which is added if there is none. */
+static int known_add(struct known *known, const struct sweep *sweep, int number)
+{
+    char *name = sweep->runs[number].name;
+    int found = (int)name_index_add(&known->index, known->names, name);
+    if (found == known->count) *array_push(known->names, known->count) = name;
+    return found;
+}
+
 /* Draw `number`, with all folds; nothing if it has been drawn before. */
-static void add_draw(const struct grid *grid, int number, int folds, struct sweep *sweep)
+static void add_draw(const struct grid *grid, int number, int folds, struct known *known, struct sweep *sweep)
 {
     int *indices = memory_new((size_t)grid->count, sizeof *indices);
     struct random random = random_open(0, PURPOSE_CHOICE, (uint64_t)number, 0);
@@ -196,9 +236,8 @@ static void add_draw(const struct grid *grid, int number, int folds, struct swee
         random = values;
         if (folds > 1) indices[grid->count - 1] = fold;
         add_run(grid, indices, &random, sweep);
-        struct sweep_run *run = &sweep->runs[--sweep->count];
-        if (is_known(sweep, run->name)) run_free(run);
-        else sweep->count++;
+        int own = sweep->count - 1;
+        if (known_add(known, sweep, own) < own) run_free(&sweep->runs[--sweep->count]);
     }
     free(indices);
 }
@@ -213,35 +252,44 @@ static double combinations(const struct grid *grid)
 static void add_random(const struct grid *grid, const struct sweep_options *options, struct sweep *sweep)
 {
     int folds = options->folds > 1 ? options->folds : 1;
-    double all = combinations(grid);
-    int wanted = options->random * folds < all ? options->random * folds : (int)all;
-    for (int i = 0; sweep->count < wanted && i < 100 * options->random + 1000; i++)
-        add_draw(grid, i, folds, sweep);
+    struct known known = {.count = 0};
+    int wanted = (int)fmin(options->random * (double)folds, combinations(grid));
+    /* Until there seem to be no others. */
+    for (int i = 0, last = 0; sweep->count < wanted && i < last + 1000 + 10 * sweep->count; i++) {
+        int before = sweep->count;
+        add_draw(grid, i, folds, &known, sweep);
+        if (sweep->count > before) last = i;
+    }
+    known_free(&known);
 }
 
 static enum status check_names(const struct sweep *sweep)
 {
-    for (int i = 0; i < sweep->count; i++) {
+    struct known known = {.count = 0};
+    enum status status = OK;
+    for (int i = 0; status == OK && i < sweep->count; i++) {
         const char *name = sweep->runs[i].name;
         if (strlen(name) > NAME_MOST)
-            return fail(USAGE, "sweep: the name of a run is too long for a folder: %s", name);
-        for (int k = 0; k < i; k++)
-            if (strcmp(sweep->runs[k].name, name) == 0)
-                return fail(USAGE, "sweep: two runs would have the folder %s", name);
+            status = fail(USAGE, "sweep: the name of a run is too long for a folder: %s", name);
+        else if (known_add(&known, sweep, i) < i)
+            status = fail(USAGE, "sweep: two runs would have the folder %s", name);
     }
-    return OK;
+    known_free(&known);
+    return status;
 }
 
 static enum status grid_make(const struct sweep_options *options, struct grid *grid)
 {
     bool any = false;
     for (int i = 0; i < options->set_count; i++) TRY(add_axis(grid, options->sets[i], options->random > 0));
-    if (options->folds > 0) add_folds(grid, options->folds);
+    if (options->folds > 0) TRY(add_folds(grid, options->folds));
     for (int i = 0; i < grid->count; i++) any = any || varies(&grid->axes[i]);
     if (!any) return fail(USAGE, "sweep: no key has several values: give -s SECTION.KEY=A,B or --folds N");
-    if (options->random == 0 && combinations(grid) > RUNS_MOST)
-        return fail(USAGE, "sweep: %.0f combinations are too many; --random N draws some",
-                    combinations(grid));
+    double folds = options->folds > 1 ? options->folds : 1, all = combinations(grid);
+    if (options->random > 0) all = fmin(all, options->random * folds);
+    if (all > SWEEP_RUNS_MOST)
+        return fail(USAGE, "sweep: %.0f %s are too many; --random N draws some", all,
+                    options->random > 0 ? "runs" : "combinations");
     return OK;
 }
 

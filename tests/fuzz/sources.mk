@@ -24,6 +24,7 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_safetensors \
 	tests/fuzz/fuzz_shards \
 	tests/fuzz/fuzz_spans \
+	tests/fuzz/fuzz_sweep \
 	tests/fuzz/fuzz_tar \
 	tests/fuzz/fuzz_torch \
 	tests/fuzz/fuzz_tuning \
@@ -107,6 +108,9 @@ tests_fuzz_fuzz_shards_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_spans_SOURCES = tests/fuzz/fuzz_spans.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_spans_LDADD = liballoc.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_sweep_SOURCES = tests/fuzz/fuzz_sweep.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_sweep_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_tar_SOURCES = tests/fuzz/fuzz_tar.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_tar_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
