@@ -1,7 +1,8 @@
 # Long forms of tests, which print their figures. Each is a test of `make check` as well, whose short form it
 # is there; `rounds` (tap.sh and rounds.h in tests/support) says how long it is to be. One line a test.
 TORTURE =
-TORTURE += tests/runs/test_resume.sh tests/runs/test_resume_options.sh
+TORTURE += tests/runs/test_resume.sh tests/runs/test_resume_options.sh tests/runs/test_resume_pairs.sh \
+	tests/runs/test_best.sh
 TORTURE += tests/device/test_mail tests/ranks/test_launcher tests/ranks/test_ranks_train.sh \
 	tests/ranks/test_ranks_torture.sh
 TORTURE += tests/ranks/test_ranks_faults.sh tests/ranks/test_ranks_mpi.sh

@@ -3,6 +3,7 @@ libbase_a_SOURCES = \
 	src/base/anywhere.h \
 	src/base/atomic_file.c \
 	src/base/atomic_file.h \
+	src/base/better.h \
 	src/base/clock.c \
 	src/base/clock.h \
 	src/base/crc32c.c \

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/better.h"
 #include "base/memory.h"
 
 /* Limit of all counters, whose sums and products do not overflow. */
@@ -130,11 +131,9 @@ static bool counts_can_be(const struct position *position, const struct optimize
 
 bool position_update_best(struct position *position, double value, bool lower_is_better)
 {
-    bool first = position->best_epoch == 0 || !isfinite(position->best);
-    bool beats = lower_is_better ? value < position->best : value > position->best;
-    bool better = isfinite(value) && (first || beats);
-    position->epochs_without_gain = better ? 0 : position->epochs_without_gain + 1;
-    if (!better) return false;
+    bool gain = better(value, position->best_epoch > 0 ? position->best : (double)NAN, lower_is_better);
+    position->epochs_without_gain = gain ? 0 : position->epochs_without_gain + 1;
+    if (!gain) return false;
     position->best = value;
     position->best_epoch = position->epoch + 1;
     return true;

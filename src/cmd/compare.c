@@ -286,22 +286,42 @@ static void describe_mean(struct comparison *all)
     free(values);
 }
 
+static const char *criterion_of(const struct run_records *run)
+{
+    const char *key;
+    return task_metric_title(records_metric(run, &key));
+}
+
+/* By what runs were judged, if all of them by the same. */
+static bool have_one_criterion(const struct comparison *all)
+{
+    for (int i = 1; i < all->count; i++)
+        if (strcmp(criterion_of(&all->runs[0]), criterion_of(&all->runs[i])) != 0) return false;
+    return true;
+}
+
 static void add_results(struct comparison *all)
 {
     static const struct {
         const char *name;
         void (*describe)(const struct run_records *run, struct text *out);
+        bool judged;             /* a value of the criterion, whose name it has */
     } results[] = {
-        {"best accuracy", describe_best}, {"last accuracy", describe_last},
-        {"last loss, train / val", describe_loss}, {"epochs / steps", describe_length},
-        {"time in epochs", describe_time}, {"images/s", describe_rate}, {"memory", describe_memory},
-        {"skipped steps", describe_skipped}, {"end", describe_end},
+        {"best", describe_best, true}, {"last", describe_last, true},
+        {"last loss, train / val", describe_loss, false}, {"epochs / steps", describe_length, false},
+        {"time in epochs", describe_time, false}, {"images/s", describe_rate, false},
+        {"memory", describe_memory, false}, {"skipped steps", describe_skipped, false},
+        {"end", describe_end, false},
     };
+    bool one = have_one_criterion(all);
     all->results = all->row_count;
     for (size_t r = 0; r < sizeof results / sizeof *results; r++) {
-        struct row row = row_new(all, text_copy(results[r].name));
+        bool named = results[r].judged && one;
+        struct row row = row_new(all, text_format("%s%s%s", results[r].name, named ? " " : "",
+                                                  named ? criterion_of(&all->runs[0]) : ""));
         for (int i = 0; i < all->count; i++) {
             struct text value = {0};
+            if (results[r].judged && !one) text_add(&value, "%s ", criterion_of(&all->runs[i]));
             results[r].describe(&all->runs[i], &value);
             row.values[i] = value.data ? value.data : text_copy("");
         }

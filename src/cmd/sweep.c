@@ -7,15 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/directory.h"
 #include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/signals.h"
+#include "base/signature.h"
 #include "cmd/cmd.h"
 #include "cmd/sweep_grid.h"
 #include "device/device.h"
@@ -23,8 +26,11 @@
 #include "report/run_records.h"
 #include "session/plausible.h"
 #include "session/session_open.h"
+#include "train/folder.h"
 
 #define LOOK_NANOSECONDS 50000000L     /* how often ended runs are looked for */
+#define TAKEN_SECONDS 60               /* in which runs of a sweep that was killed write checkpoints */
+#define WORDS_HEAD "amptrain sweep: "  /* of the files of what runs say */
 
 struct trial {
     const struct sweep_run *run;
@@ -44,6 +50,7 @@ struct sweeping {
     bool *taken;                       /* [slots] */
     bool divided;                      /* each run has an equal part of the processors */
     int64_t memory, used;              /* that may be used; by runs that run; 0: not counted */
+    double began;
     bool stopping;
 };
 
@@ -55,6 +62,20 @@ static enum status read_settings(const struct cmd *cmd, const struct sweep_run *
         .check = plausible_names,
     };
     return settings_read(&sources, settings);
+}
+
+/* Files of the names of those that the sweep writes and removes are its own. */
+static enum status check_words(const struct sweeping *all)
+{
+    struct stat status;
+    for (int i = 0; i < all->sweep.count; i++) {
+        const char *words = all->trials[i].words;
+        bool found = lstat(words, &status) == 0 && S_ISREG(status.st_mode);
+        if (found && !signature_matches(&directory_working, words, WORDS_HEAD "*"))
+            return fail(USAGE, "%s: was not written by amptrain and would be overwritten; name another "
+                        "folder", words);
+    }
+    return OK;
 }
 
 /* Every mistake of a value is found before the first run begins. */
@@ -176,6 +197,7 @@ static enum status start(struct sweeping *all, struct trial *trial)
     struct reason reason;
     int words = directory_file(&directory_working, trial->words, O_WRONLY | O_CREAT | O_TRUNC, &reason);
     if (words < 0) return directory_refuse(&directory_working, trial->words, reason.text);
+    dprintf(words, WORDS_HEAD "%s\n", trial->run->name);
     while (all->taken[trial->slot]) trial->slot++;
     char *const *arguments = arguments_of(all, trial);
     pid_t parent = getpid();
@@ -202,7 +224,7 @@ static char *last_line(const struct trial *trial)
     if (!records_read(&directory_working, trial->words, 1 << 20, &text)) return text_copy("");
     while (text.length > 0 && text.data[text.length - 1] == '\n') text.data[--text.length] = '\0';
     const char *line = text.length > 0 ? strrchr(text.data, '\n') : NULL;
-    char *copy = text_copy(line ? line + 1 : text.length > 0 ? text.data : "");
+    char *copy = text_copy(line ? line + 1 : "");
     text_free(&text);
     return copy;
 }
@@ -244,10 +266,12 @@ static void pass_signals(struct sweeping *all)
         if (all->trials[i].pid > 0) kill(all->trials[i].pid, SIGTERM);
 }
 
-/* Whether a run fits beside those that run; one always may. */
+/* Whether a run fits beside those that run; one always may, but for its predecessor of a sweep that was just
+ * killed, which is still ending. */
 static bool fits(struct sweeping *all, struct trial *trial)
 {
     if (all->running == all->slots) return false;
+    if (clock_seconds() - all->began < TAKEN_SECONDS && folder_is_taken(trial->folder)) return false;
     if (all->memory == 0) return true;
     if (trial->bytes == 0) trial->bytes = planned_bytes(all->cmd, trial->run);
     return all->running == 0 || all->used + trial->bytes <= all->memory;
@@ -262,7 +286,8 @@ static enum status run_all(struct sweeping *all)
         pass_signals(all);
         while (status == OK && !all->stopping && next < all->sweep.count && fits(all, &all->trials[next]))
             status = start(all, &all->trials[next++]);
-        if (all->running > 0) nanosleep(&(struct timespec){.tv_nsec = LOOK_NANOSECONDS}, NULL);
+        bool more = all->running > 0 || next < all->sweep.count;
+        if (more) nanosleep(&(struct timespec){.tv_nsec = LOOK_NANOSECONDS}, NULL);
     }
     return status;
 }
@@ -271,10 +296,26 @@ static enum status run_all(struct sweeping *all)
 
 struct result {
     const struct trial *trial;
-    double value;              /* accuracy or mAP in percent, or the negative error or loss; NAN: none */
-    bool loss;                 /* ... one of the latter */
+    double value;                      /* of the best epoch; NAN: none was finite */
+    const struct task_metric *metric;  /* by which it was the best; NULL: a loss */
     double epoch;
 };
+
+/* Without validation images it is the last training loss. */
+static void take_records(const struct run_records *records, struct result *result)
+{
+    int64_t best = records_best_epoch(records);
+    const char *key;
+    result->metric = records_metric(records, &key);
+    if (records_start_number(records, "val_images") > 0) {
+        if (best >= 0) result->value = records_column(&records->epochs, key)[best];
+        if (best >= 0) result->epoch = records_column(&records->epochs, "epoch")[best];
+        return;
+    }
+    result->metric = NULL;
+    result->value = records_last(&records->epochs, "train_loss");
+    result->epoch = records_last(&records->epochs, "epoch");
+}
 
 static struct result result_of(const struct trial *trial)
 {
@@ -283,29 +324,22 @@ static struct result result_of(const struct trial *trial)
     struct directory folder = {0};
     struct run_records records = {0};
     if (access(metrics, R_OK) == 0 && directory_open(trial->folder, &folder) == OK &&
-        run_records_open(&folder, &records) == OK) {
-        int64_t best = records_best_epoch(&records);
-        double loss = records_last(&records.epochs, "val_loss");
-        result.epoch = best >= 0 ? records_column(&records.epochs, "epoch")[best]
-                                 : records_last(&records.epochs, "epoch");
-        const char *key = NULL;
-        bool percent = records_metric(&records, &key)->percent;
-        double value = best >= 0 ? records_column(&records.epochs, key)[best] : NAN;
-        result.loss = best < 0 || !percent;
-        if (best < 0) value = isfinite(loss) ? loss : records_last(&records.epochs, "train_loss");
-        result.value = result.loss ? -value : 100 * value;
-    }
+        run_records_open(&folder, &records) == OK)
+        take_records(&records, &result);
     run_records_close(&records);
     directory_close(&folder);
     free(metrics);
     return result;
 }
 
+/* The best one first; those of one metric together. */
 static int compare_results(const void *a, const void *b)
 {
-    double x = ((const struct result *)a)->value, y = ((const struct result *)b)->value;
-    if (isnan(x) || isnan(y)) return isnan(x) - isnan(y);
-    return (x < y) - (x > y);
+    const struct result *x = a, *y = b;
+    bool none = isnan(x->value) || isnan(y->value);
+    if (none) return isnan(x->value) - isnan(y->value);
+    if (x->metric != y->metric) return strcmp(task_metric_title(x->metric), task_metric_title(y->metric));
+    return task_better(y->metric, y->value, x->value) - task_better(x->metric, x->value, y->value);
 }
 
 static const char *state_of(const struct trial *trial, char state[32])
@@ -328,33 +362,70 @@ static void print_results(const struct result *results, int count)
     log_result("%-*s  %14s  %5s", width, "run", "best", "epoch");
     for (int i = 0; i < count; i++) {
         const struct result *r = &results[i];
-        const char *best = isnan(r->value) ? "-" : r->loss ? text_number(-r->value, 4, NULL, number)
-                                                           : text_number(r->value, 2, "%", number);
+        const char *best = isnan(r->value) ? "-" : task_metric_text(r->metric, r->value, number);
         log_result("%-*s  %14s  %5.0f  %s", width, r->trial->run->name, best, isnan(r->epoch) ? 0 : r->epoch,
                    state_of(r->trial, state));
     }
 }
 
+/* Runs that differ in fold and seed alone. */
+struct group {
+    const struct result *best;
+    int count;
+    struct cmd_spread spread;
+};
+
+static int by_group(const void *a, const void *b)
+{
+    const struct result *x = *(const struct result *const *)a, *y = *(const struct result *const *)b;
+    int order = strcmp(x->trial->run->group, y->trial->run->group);
+    return order != 0 ? order : (x > y) - (x < y);
+}
+
+static int by_best(const void *a, const void *b)
+{
+    const struct group *x = a, *y = b;
+    return (x->best > y->best) - (x->best < y->best);
+}
+
+/* The next group of the sorted results, of those runs that have the best one's metric; returns its end. */
+static int take_group(const struct result *const *sorted, int begin, int count, struct group *group)
+{
+    double *values = NULL;
+    const char *name = sorted[begin]->trial->run->group;
+    int end = begin, of = 0;
+    for (; end < count && strcmp(sorted[end]->trial->run->group, name) == 0; end++)
+        if (sorted[end]->metric == sorted[begin]->metric && !isnan(sorted[end]->value))
+            *array_push(values, of) = sorted[end]->value;
+    *group = (struct group){sorted[begin], of, cmd_spread(values, of)};
+    free(values);
+    return end;
+}
+
 /* Means over folds and seeds, in the order of the best run. */
 static void print_groups(const struct result *results, int count)
 {
-    double *values = memory_new((size_t)count, sizeof *values);
+    const struct result **sorted = memory_new((size_t)count, sizeof *sorted);
+    struct group *groups = memory_new((size_t)count, sizeof *groups);
+    int found = 0;
+    for (int i = 0; i < count; i++) sorted[i] = &results[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, by_group);
+    for (int at = 0; at < count; found++) at = take_group(sorted, at, count, &groups[found]);
+    qsort(groups, (size_t)found, sizeof *groups, by_best);
     log_result("\n%-40s  %4s  %10s  %10s", "mean over folds and seeds", "runs", "mean", "deviation");
-    for (int i = 0; i < count; i++) {
-        const char *group = results[i].trial->run->group;
-        int of = 0;
-        bool first = true;
-        for (int k = 0; k < count; k++) {
-            if (strcmp(results[k].trial->run->group, group) != 0 || isnan(results[k].value)) continue;
-            first = first && k >= i;
-            values[of++] = fabs(results[k].value);
-        }
-        if (!first || of == 0) continue;
-        struct cmd_spread spread = cmd_spread(values, of);
-        log_result("%-40s  %4d  %10.*f  %10.3g", group, of, results[i].loss ? 4 : 2, spread.mean,
-                   spread.deviation);
+    for (int i = 0; i < found; i++) {
+        const struct group *group = &groups[i];
+        const struct task_metric *metric = group->best->metric;
+        bool percent = metric && metric->percent;
+        int unit = percent ? 100 : 1;
+        char deviation[32] = "-";
+        if (group->count == 0) continue;
+        if (group->count > 1) snprintf(deviation, sizeof deviation, "%.3g", unit * group->spread.deviation);
+        log_result("%-40s  %4d  %10.*f  %10s", group->best->trial->run->group, group->count, percent ? 2 : 4,
+                   unit * group->spread.mean, deviation);
     }
-    free(values);
+    free(sorted);
+    free(groups);
 }
 
 /* compare's page of all runs. */
@@ -437,7 +508,7 @@ static void close_all(struct sweeping *all)
 
 static enum status sweep_run(struct cmd *cmd)
 {
-    struct sweeping all = {.cmd = cmd};
+    struct sweeping all = {.cmd = cmd, .began = clock_seconds()};
     struct reason reason;
     if (cmd->print_config) return fail(USAGE, "sweep: --print-config is for one run; --check lists the runs");
     enum status status = open_all(cmd, &all);
@@ -447,6 +518,7 @@ static enum status sweep_run(struct cmd *cmd)
         log_info("%d runs, %d at a time", all.sweep.count, all.slots);
         if (!directory_make(cmd->output, 0777, &reason))
             status = fail(FAILED, "%s: cannot create the folder: %s", cmd->output, reason.text);
+        if (status == OK) status = check_words(&all);
         if (status == OK) status = run_all(&all);
         if (status == OK) report(&all);
         if (status == OK) status = sweep_status(&all);

@@ -159,22 +159,29 @@ const char *records_start_text(const struct run_records *records, const char *ke
 
 const struct task_metric *records_metric(const struct run_records *records, const char **key)
 {
-    static const char *const keys[] = {"val_top1", "val_map", "val_mae"};
     const struct data_task *task = task_named(records_start_text(records, "task"));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(keys[i] + strlen("val_"), task->metrics[0].key) == 0) *key = keys[i];
-    return &task->metrics[0];
+    const char *best = records_start_text(records, "checkpoint_best");
+    int metric = strncmp(best, "val_", 4) == 0 ? task_metric_find(task, best + 4) : -1;
+    *key = "val_loss";
+    if (strcmp(best, *key) == 0) return NULL;
+    if (metric < 0) metric = 0;
+    for (int k = 0; epoch_keys[k]; k++) {
+        const char *name = strncmp(epoch_keys[k], "val_", 4) == 0 ? epoch_keys[k] + 4 : "";
+        if (strcmp(name, task->metrics[metric].key) == 0) *key = epoch_keys[k];
+    }
+    return &task->metrics[metric];
 }
 
 int64_t records_best_epoch(const struct run_records *records)
 {
     const char *key = NULL;
-    bool lower = records_metric(records, &key)->lower;
+    const struct task_metric *metric = records_metric(records, &key);
     const double *values = records_column(&records->epochs, key);
+    const double *losses = records_column(&records->epochs, "val_loss");
     int64_t best = -1;
     for (int64_t i = 0; i < records->epochs.count; i++) {
-        bool better = best < 0 || (lower ? values[i] < values[best] : values[i] > values[best]);
-        if (isfinite(values[i]) && better) best = i;
+        double than = best < 0 ? (double)NAN : values[best];
+        if (isfinite(losses[i]) && task_better(metric, values[i], than)) best = i;
     }
     return best;
 }

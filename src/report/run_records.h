@@ -41,10 +41,11 @@ const char *records_memory(const struct run_records *records, char text[TEXT_BYT
 /* Steps of the run, by the line that knows of most; NAN: none does. */
 double records_steps(const struct run_records *records);
 
-/* The first metric of the run's task, and its key in lines of epochs. */
+/* The metric of checkpoint.best, NULL for the loss, and its key in lines of epochs. Older versions do not say
+ * it: the first one of the run's task. */
 const struct task_metric *records_metric(const struct run_records *records, const char **key);
 
-/* The epoch (row) of the best validation by that metric; -1: none. */
+/* The epoch (row) of the best checkpoint by that metric; -1: no validation was finite. */
 int64_t records_best_epoch(const struct run_records *records);
 
 /* A file's text of up to `most` bytes; false: there is none, or it is too long. */

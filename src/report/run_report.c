@@ -39,13 +39,13 @@ static void add_results(const struct run_records *records, struct text *out)
     const char *key = NULL;
     const struct task_metric *metric = records_metric(records, &key);
     if (best >= 0) {
-        char *name = text_format("best %s, epoch %.0f", metric->title, records_column(epochs, "epoch")[best]);
-        char *last = text_format("last %s", metric->title);
+        char *name = text_format("best %s, epoch %.0f", task_metric_title(metric),
+                                 records_column(epochs, "epoch")[best]);
         add_tile(out, name, task_metric_text(metric, records_column(epochs, key)[best], number));
-        add_tile(out, last, task_metric_text(metric, records_last(epochs, key), number));
         free(name);
-        free(last);
-        add_tile(out, "last validation loss", text_number(records_last(epochs, "val_loss"), 4, NULL, number));
+        if (metric)
+            add_tile(out, "validation loss then",
+                     text_number(records_column(epochs, "val_loss")[best], 4, NULL, number));
     }
     add_count_tile(out, "epochs", (double)epochs->count);
     add_count_tile(out, "steps", records_steps(records));

@@ -290,16 +290,12 @@ static void add_confusions(const struct confusion *confusion, struct text *out)
     free(ranked);
 }
 
-/* Files of the last evaluation, beside the best epoch's accuracy. */
 static void add_which(const struct run_records *records, struct text *out)
 {
-    const struct records_table *epochs = &records->epochs;
     int64_t best = records_best_epoch(records);
-    text_add(out, "<p class=\"grey\">In the last evaluation");
-    if (best >= 0 && best + 1 < epochs->count)
-        text_add(out, ", not in epoch %.0f, whose accuracy was the best",
-                 records_column(epochs, "epoch")[best]);
-    text_add(out, ".</p>\n");
+    if (best < 0) return;
+    text_add(out, "<p class=\"grey\">In epoch %.0f, the best one.</p>\n",
+             records_column(&records->epochs, "epoch")[best]);
 }
 
 void report_add_classes(const struct run_records *records, struct text *out)
@@ -367,7 +363,7 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
     if (json_array_size(mistakes) > 0) {
         bool losses = json_object_get(json_array_get(mistakes, 0), "loss");
         html_section(out, "mistakes", losses ? "Largest losses" : "Most confident mistakes");
-        text_add(out, "<p class=\"grey\">Validation images of the last evaluation: %s.</p>\n"
+        text_add(out, "<p class=\"grey\">Validation images in the best epoch: %s.</p>\n"
                  "<div class=\"pictures\">\n",
                  losses ? "the truth, and the prediction with its loss"
                         : "the true class, and the predicted class with its probability; below it, where the "

@@ -1,4 +1,4 @@
-/* run_report_targets.c: results of the last evaluation where targets are no classes. */
+/* run_report_targets.c: results of the best epoch where targets are no classes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static void add_values(const struct run_records *records, struct text *out)
     }
     const struct scatter scatter = {"Predictions", "value", "prediction", values, predictions, count};
     html_section(out, "values", "Values");
-    text_add(out, "<p class=\"grey\">Validation images of the last evaluation; on the line a prediction is "
+    text_add(out, "<p class=\"grey\">Validation images in the best epoch; on the line a prediction is "
              "right.</p>\n");
     chart_add_scatter(&scatter, out);
     free(values);
@@ -109,7 +109,7 @@ static void add_labels(const struct run_records *records, struct text *out)
     }
     if (count > 0) qsort(labels, (size_t)count, sizeof *labels, by_precision);
     html_section(out, "labels", "Labels");
-    text_add(out, "<p class=\"grey\">In the last evaluation.</p>\n<div class=\"scroll\"><table><thead><tr>"
+    text_add(out, "<p class=\"grey\">In the best epoch.</p>\n<div class=\"scroll\"><table><thead><tr>"
              "<th>label</th><th class=\"n\">images</th><th class=\"n\">average precision, %%</th><th></th>"
              "<th class=\"n\">F1, %%</th><th class=\"n\">from this probability on</th></tr></thead>"
              "<tbody>\n");

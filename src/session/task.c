@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/better.h"
 #include "base/memory.h"
 
 extern const struct data_task task_classify, task_multilabel, task_regress;
@@ -21,9 +22,20 @@ const struct data_task *task_named(const char *name)
     return &task_classify;
 }
 
+const char *task_metric_title(const struct task_metric *metric)
+{
+    return metric ? metric->title : "validation loss";
+}
+
 const char *task_metric_text(const struct task_metric *metric, double value, char text[TEXT_NUMBER])
 {
-    return metric->percent ? text_number(100 * value, 2, "%", text) : text_number(value, 4, NULL, text);
+    bool percent = metric && metric->percent;
+    return percent ? text_number(100 * value, 2, "%", text) : text_number(value, 4, NULL, text);
+}
+
+bool task_better(const struct task_metric *metric, double value, double than)
+{
+    return better(value, than, !metric || metric->lower);
 }
 
 int task_metric_find(const struct data_task *task, const char *key)

@@ -47,8 +47,12 @@ const struct data_task *task_named(const char *name);     /* classify if there i
 double task_value(const struct data *data, float output);
 void task_value_print(const struct data *data, float output, struct text *out);
 
-/* "98.20 %", "0.3107", for people. */
+/* "98.20 %", "0.3107", for people; and its title. NULL: the loss. */
+const char *task_metric_title(const struct task_metric *metric);
 const char *task_metric_text(const struct task_metric *metric, double value, char text[TEXT_NUMBER]);
+
+/* Whether a value of the metric, or of the loss (NULL), is better than another (base/better.h). */
+bool task_better(const struct task_metric *metric, double value, double than);
 
 /* The metric with this key; -1: there is none. */
 int task_metric_find(const struct data_task *task, const char *key);
@@ -63,7 +67,7 @@ struct task_column {
     int64_t count, stride;
 };
 /* The area below the steps of precision over recall, where equal values are one step; NAN without
- * positives. */
+ * positives. What is NaN is not found. */
 double task_average_precision(const struct task_column *column);
 /* 2 TP / (2 TP + FP + FN) of values from `threshold` on; 0 if there are none of these. */
 double task_f1(const struct task_column *column, double threshold);

@@ -58,7 +58,7 @@ double task_average_precision(const struct task_column *column)
     int64_t positives, hits = 0;
     double sum = 0;
     struct scored *sorted = sort_column(column, &positives);
-    for (int64_t begin = 0, end; begin < column->count; begin = end) {
+    for (int64_t begin = 0, end; begin < column->count && !isnan(sorted[begin].value); begin = end) {
         int64_t before = hits;
         end = end_of_step(sorted, column->count, begin);
         for (int64_t i = begin; i < end; i++) hits += sorted[i].positive;

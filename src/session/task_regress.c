@@ -39,7 +39,7 @@ static void regress_measure(const struct task_outputs *outputs, const struct dat
     metrics[0] = unit * (absolute / count);
     metrics[1] = unit * sqrt(squares / count);
     metrics[2] = unit * unit * (squares / count);
-    metrics[3] = deviation > 0 ? 1 - squares / deviation : squares > 0 ? 0 : 1;
+    metrics[3] = deviation > 0 ? 1 - squares / deviation : isnan(squares) ? (double)NAN : squares > 0 ? 0 : 1;
 }
 
 static void regress_say(const struct data *data, const float *values, struct text *out)

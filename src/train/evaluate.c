@@ -13,6 +13,8 @@
 #include "train/finding.h"
 #include "session/views.h"
 
+#define LOST -1                /* in the place of a predicted class */
+
 struct counting {
     const struct session *session;
     const struct images *images;
@@ -28,7 +30,7 @@ struct counting {
     int64_t seen;                /* images, bad ones too */
     int64_t top1, top5;
     double loss;
-    bool lost;                   /* it is not finite */
+    bool lost;                   /* it is known not to be finite */
     struct step_queue queue;
 };
 
@@ -52,7 +54,14 @@ static const float *logits_of(const struct counting *counting)
     return counting->several ? counting->views.logits : exec_logits(counting->step->exec);
 }
 
-/* Outputs as people get them, followed by the data set's own targets. */
+static bool all_finite(const float *values, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!isfinite(values[i])) return false;
+    return true;
+}
+
+/* Outputs as people get them, NaN if one is not finite, followed by the data set's own targets. */
 static void take_rows(struct counting *counting, const struct batch *batch)
 {
     const struct data *data = &counting->session->data;
@@ -61,7 +70,8 @@ static void take_rows(struct counting *counting, const struct batch *batch)
     for (int i = 0; i < batch->count; i++) {
         float *row = counting->rows + 2 * classes * (size_t)i;
         memcpy(row, logits_of(counting) + classes * (size_t)i, classes * sizeof *row);
-        counting->session->hyper.task->activate(data, row);
+        if (all_finite(row, data->classes)) counting->session->hyper.task->activate(data, row);
+        else for (size_t k = 0; k < classes; k++) row[k] = NAN;
         memset(row + classes, 0, classes * sizeof *row);
         int64_t image = loader_image(counting->queue.loader, batch, i);
         if (batch->labels[i] >= 0 && dataset->target > TARGET_CLASS)
@@ -78,7 +88,8 @@ static void predict_batch(struct counting *counting, const struct batch *batch)
     }
     for (int i = 0; i < batch->count; i++) {
         const float *logits = logits_of(counting) + (int64_t)i * classes;
-        int best = counting->predictions[i] = evaluate_best(logits, classes);
+        int best = evaluate_best(logits, classes);
+        counting->predictions[i] = all_finite(logits, classes) ? best : LOST;
         counting->confidences[i] =
             best == batch->labels[i] ? 0 : (float)evaluate_confidence(logits, classes, best);
     }
@@ -143,6 +154,7 @@ static void keep_outputs(struct counting *counting, int place)
     memcpy(sums->outputs.values + at, row, classes * sizeof *row);
     memcpy(sums->outputs.targets + at, row + classes, classes * sizeof *row);
     sums->places[sums->images] = counting->seen + place;
+    sums->lost += !isfinite(row[0]) || !isfinite(counting->ranks->losses[place]);
     const struct mistake mistake = {.image = counting->seen + place, .row = sums->images,
                                     .confidence = counting->ranks->losses[place]};
     evaluation_keep_mistake(sums, mistake);
@@ -152,10 +164,13 @@ static void keep_outputs(struct counting *counting, int place)
 static void count_class(struct counting *counting, int place)
 {
     const struct ranks *all = counting->ranks;
+    bool lost = all->predictions[place] == LOST || !isfinite(all->losses[place]);
     int64_t cell = (int64_t)all->labels[place] * counting->session->data.classes + all->predictions[place];
-    counting->top1 += all->ranks[place] < 1;
-    counting->top5 += all->ranks[place] < 5;
-    *array_push(counting->sums.cells, counting->sums.images) = cell;
+    counting->sums.lost += lost;
+    counting->top1 += !lost && all->ranks[place] < 1;
+    counting->top5 += !lost && all->ranks[place] < 5;
+    *array_push(counting->sums.cells, counting->sums.images) = lost ? -1 - all->labels[place] : cell;
+    if (lost) return;
     const struct mistake mistake = {
         .image = counting->seen + place, .label = all->labels[place], .predicted = all->predictions[place],
         .confidence = all->confidences[place]};
@@ -201,12 +216,12 @@ static enum status launch_batch(struct counting *counting, bool *more)
     return step_queue_start(&counting->queue, &next, &input);
 }
 
-/* The first time that the loss is not finite. */
+/* Names the cause the first time that a loss is not finite. */
 static enum status diagnose_batch(struct counting *counting, const struct batch *batch)
 {
     struct exec_finding found;
     struct text text = {0};
-    if (counting->lost || isfinite(counting->loss)) return OK;
+    if (counting->lost || counting->sums.lost == 0) return OK;
     counting->lost = true;
     if (!counting->ranks->own_lost) return OK;
     if (counting->options->lost && *counting->options->lost) return OK;
@@ -297,7 +312,7 @@ static void take_means(struct counting *counting)
     struct evaluation *sums = &counting->sums;
     double images = (double)sums->images;
     const struct data_task *task = counting->session->hyper.task;
-    sums->loss = counting->loss / images;
+    sums->loss = sums->lost > 0 && isfinite(counting->loss) ? (double)NAN : counting->loss / images;
     if (task->measure) {
         sums->top1 = sums->top5 = NAN;
         task->measure(&sums->outputs, &counting->session->data, sums->metrics);
@@ -325,7 +340,7 @@ enum status evaluate(const struct session *session, const struct images *images,
     }
     take_means(&counting);
     counting.sums.seconds = clock_seconds() - start;
-    if (options->lost) *options->lost = counting.lost;
+    if (options->lost) *options->lost = counting.sums.lost > 0;
     *evaluation = counting.sums;
     return OK;
 }

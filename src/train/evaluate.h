@@ -17,21 +17,29 @@ struct mistake {
 
 struct evaluation {
     int64_t images, errors;        /* readable images */
+    int64_t lost;                  /* images whose outputs or loss are not finite, which are errors */
     int64_t bad;                   /* unreadable images */
-    double top1, top5, loss;       /* fractions of the images; their mean loss */
+    double top1, top5, loss;       /* fractions of the images; their mean loss, not finite if some are lost */
     double metrics[TASK_METRICS_MAX];    /* of the task */
     struct task_outputs outputs;   /* of readable images, if targets are no classes, */
     int64_t *places;               /* [images] and the place of each among all that were evaluated */
     double seconds;
     int neighbours;                /* of eval --knn, whose loss is NAN; 0: these are the classifier's */
     int64_t *cells;                /* [images] entry of each in the confusion matrix, sorted: true class *
-                                    * classes + predicted class; NULL: targets are no classes */
+                                    * classes + predicted class; -1 - true class: lost; NULL: targets are no
+                                    * classes */
     struct mistake mistakes[MISTAKES_MAX];   /* the most confident ones, or of largest loss, worst first */
     int mistake_count;
 };
 
+/* The true class of a cell. */
+static inline int64_t evaluation_label(int64_t cell, int64_t classes)
+{
+    return cell < 0 ? -1 - cell : cell / classes;
+}
+
 struct evaluate_options {
-    bool *lost;                    /* whether the last evaluation's loss was not finite, whose cause was then
+    bool *lost;                    /* whether the last evaluation was not finite, whose cause was then
                                     * reported; NULL: there was none */
     struct ranks *ranks;           /* that share the images; NULL: no sharing */
     struct loader_views views;     /* an image's logits are the mean of theirs */

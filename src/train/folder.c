@@ -224,6 +224,16 @@ enum status folder_open(const char *path, bool resume, struct folder *folder)
     return status;
 }
 
+bool folder_is_taken(const char *path)
+{
+    char *name = text_format("%s/" LOCK, path);
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool taken = file >= 0 && flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (file >= 0) close(file);
+    free(name);
+    return taken;
+}
+
 enum status folder_visit(const char *path, struct folder *folder)
 {
     *folder = (struct folder){.lock = -1};

@@ -109,7 +109,9 @@ static void add_usual_cause(const struct health *health, const struct health_ste
     bool scaled = !hyper->scaling.dynamic && scale > 1 && isfinite(step->loss);
     text_add(text, "; ");
     if (scaled) text_add(text, "amp.loss_scale (%g), which is fixed, or ", scale);
-    text_add(text, "optimizer.lr (%g) is the usual cause", hyper->schedule.lr);
+    text_add(text, "optimizer.lr (%g", hyper->schedule.lr);
+    if (step->lr != hyper->schedule.lr) text_add(text, ", in this step %g", step->lr);
+    text_add(text, ") is the usual cause");
 }
 
 static enum status check_dead(struct health *health, const struct health_step *step)

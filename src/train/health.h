@@ -42,6 +42,7 @@ struct health_step {
     const struct position *position;       /* after it, too */
     const struct batch *batch;             /* which is still in use */
     double loss;                           /* the batch's mean, of all ranks */
+    double lr;                             /* of this step, by the schedule */
     bool elsewhere;                        /* it is not finite because of other ranks' images */
     int64_t steps;                         /* that this process has made */
     int queued;                            /* steps in progress */

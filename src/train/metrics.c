@@ -218,7 +218,8 @@ bool metrics_ended(const struct directory *in, const char *name)
     for (size_t length; (length = read_line(from, line)) > 0;) {
         bool whole = length >= sizeof eval && line[length - 1] == '\n';
         if (whole && memcmp(line, eval, sizeof eval - 1) == 0) continue;
-        ended = whole && memcmp(line, end, sizeof end - 1) == 0;
+        ended = whole && memcmp(line, end, sizeof end - 1) == 0 &&
+                !memmem(line, length, "\"" END_NOT_FINITE "\"", strlen(END_NOT_FINITE) + 2);
     }
     free(line);
     fclose(from);

@@ -145,6 +145,9 @@ enum status report_start(struct run *run)
     member_string(&line, "model", graph->arch);
     member_string(&line, "task", session->hyper.task->name);
     member_string(&line, "loss", loss_table[session->hyper.loss].name);
+    char *best = option_value(option_find("checkpoint", "best"), session->settings);
+    member_string(&line, "checkpoint_best", best);
+    free(best);
     member_integer(&line, "batch", session->hyper.batch);
     member_integer(&line, "seed", session->settings->run.seed);
     member_string(&line, "precision", session->hyper.precision->name);
@@ -309,28 +312,30 @@ static void add_best(const struct run *run, struct progress_table *table)
 {
     const struct position *position = &run->position;
     const struct hyperparameters *hyper = &run->session->hyper;
-    char words[TEXT_NUMBER], name[64] = "best validation loss";
+    char words[TEXT_NUMBER], name[64];
     const struct task_metric *metric = hyper->best < 0 ? NULL : &hyper->task->metrics[hyper->best];
     if (position->best_epoch == 0) return;
-    if (metric) snprintf(name, sizeof name, "best %s", metric->title);
-    progress_table_add(table, name, "%s in epoch %" PRId64,
-                       metric ? task_metric_text(metric, position->best, words)
-                              : text_number(position->best, 4, NULL, words), position->best_epoch);
+    snprintf(name, sizeof name, "best %s", task_metric_title(metric));
+    progress_table_add(table, name, "%s in epoch %" PRId64, task_metric_text(metric, position->best, words),
+                       position->best_epoch);
 }
 
-static void add_last(const struct run *run, struct progress_table *table)
+/* The other results of the best epoch, or those of the last evaluation. */
+static void add_shown(const struct run *run, struct progress_table *table)
 {
     char words[TEXT_NUMBER], name[64], when[48];
     const struct task_metric *metrics = run->session->hyper.task->metrics;
+    int64_t best = run->position.best_epoch;
     bool classes = !run->session->hyper.task->measure;
-    if (run->evaluation.images == 0) return;
-    snprintf(when, sizeof when, " in epoch %" PRId64, run->position.epoch);
+    if (run->shown.images == 0) return;
+    snprintf(when, sizeof when, " in epoch %" PRId64, best > 0 ? best : run->position.epoch);
     for (int i = 0; metrics[i].key && (i == 0 || !classes); i++) {
-        snprintf(name, sizeof name, "last %s", metrics[i].title);
-        progress_table_add(table, name, "%s%s",
-                           task_metric_text(&metrics[i], run->evaluation.metrics[i], words), when);
+        if (best > 0 && i == run->session->hyper.best) continue;
+        snprintf(name, sizeof name, "%s%s", best > 0 ? "" : "last ", metrics[i].title);
+        progress_table_add(table, name, "%s%s", task_metric_text(&metrics[i], run->shown.metrics[i], words),
+                           when);
     }
-    results_add(&run->evaluation, &run->session->data, when, table);
+    results_add(&run->shown, &run->session->data, when, table);
 }
 
 static void fill_table(const struct run *run, const char *reason, struct progress_table *table)
@@ -347,7 +352,7 @@ static void fill_table(const struct run *run, const char *reason, struct progres
         progress_table_add(table, "energy", "%s, %.3g J an image", text_energy(run->energy.joules, words),
                            run->energy.joules / ((double)(run->steps - 1) * run->session->hyper.batch));
     add_best(run, table);
-    add_last(run, table);
+    add_shown(run, table);
     int64_t bad = bad_images_count(run->session->data.bad);
     if (bad > 0) progress_table_add(table, "unusable images", "%" PRId64, bad);
     if (run->verified > 0)

@@ -16,9 +16,9 @@ double *results_per_class(const struct evaluation *evaluation, int classes)
     int64_t *images = memory_new((size_t)classes, sizeof *images);
     double *accuracy = memory_new((size_t)classes, sizeof *accuracy);
     for (int64_t i = 0; i < evaluation->images; i++) {
-        int64_t label = evaluation->cells[i] / classes;
+        int64_t cell = evaluation->cells[i], label = evaluation_label(cell, classes);
         images[label]++;
-        accuracy[label] += evaluation->cells[i] % classes == label;
+        accuracy[label] += cell == label * classes + label;
     }
     for (int i = 0; i < classes; i++) accuracy[i] = images[i] > 0 ? accuracy[i] / (double)images[i] : NAN;
     free(images);
@@ -87,7 +87,7 @@ static struct ranked *find_confusions(const struct evaluation *evaluation, int64
     int64_t count = 0;
     struct ranked *confusions = NULL;
     for (int64_t i = 0; i < evaluation->images; i++) {
-        if (cells[i] / classes == cells[i] % classes) continue;
+        if (cells[i] < 0 || cells[i] / classes == cells[i] % classes) continue;
         if (count == 0 || confusions[count - 1].id != cells[i])
             *array_push(confusions, count) = (struct ranked){0, cells[i]};
         confusions[count - 1].key--;
@@ -111,6 +111,9 @@ static void list_confusions(const struct evaluation *evaluation, const struct da
 void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
                  struct progress_table *table)
 {
+    if (evaluation->lost > 0)
+        progress_table_add(table, "not finite", "%" PRId64 " of %" PRId64 " images%s", evaluation->lost,
+                           evaluation->images, when);
     if (data->target == TARGET_LABELS) results_labels_add(evaluation, data, when, table);
     if (data->target > TARGET_CLASS) return;
     double *accuracy = results_per_class(evaluation, data->classes);
@@ -134,7 +137,8 @@ static void add_classes(const struct evaluation *evaluation, const struct data *
                         struct text *out)
 {
     int64_t *images = memory_new((size_t)data->classes, sizeof *images);
-    for (int64_t i = 0; i < evaluation->images; i++) images[evaluation->cells[i] / data->classes]++;
+    for (int64_t i = 0; i < evaluation->images; i++) 
+        images[evaluation_label(evaluation->cells[i], data->classes)]++;
     member_key(out, "classes");
     for (int i = 0; i < data->classes; i++) {
         text_add(out, i ? ",{" : "[{");
@@ -184,6 +188,7 @@ void results_json(const struct evaluation *evaluation, const struct data *data, 
 static void add_rows(const struct data *data, const struct evaluation *evaluation, struct text *out)
 {
     int64_t classes = data->classes, at = 0;
+    while (at < evaluation->images && evaluation->cells[at] < 0) at++;
     text_add(out, "true\\predicted");
     for (int i = 0; i < classes; i++) {
         text_add(out, ",");

@@ -8,8 +8,9 @@
 /* The accuracy in each class, NAN for a class without images: [classes], which the caller frees. */
 double *results_per_class(const struct evaluation *evaluation, int classes);
 
-/* Adds balanced accuracy, which is the mean of those, then the worst classes and the most frequent
- * confusions, if there are errors; or the worst labels. `when`, such as " in epoch 3", follows each. */
+/* Adds how many images are lost, if any; balanced accuracy, which is the mean of those, then the worst
+ * classes and the most frequent confusions, if there are errors; or the worst labels. `when`, such as
+ * " in epoch 3", follows each. */
 void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
                  struct progress_table *table);
 

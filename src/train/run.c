@@ -102,6 +102,8 @@ static enum status restore(struct run *run, const struct safetensors *file)
     if (id) memcpy(run->id, id, sizeof run->id);
     TRY(checkpoint_restore(file, &run->store, session->hyper.optimizer, &run->position));
     run->saved_position = run->position;
+    if (!run->session->data.thresholds)
+        run->session->data.thresholds = checkpoint_thresholds(file, session->data.classes);
     TRY(restore_best(run, file));
     TRY(store_read_state(&run->store, &run->state));
     say_threads(run, file);
@@ -207,6 +209,27 @@ static enum status resume(struct run *run, const struct run_options *options)
     if (status == OK && !path) status = whiten_store(run->session, &run->store);
     if (status == OK && !path) status = session_store_weights(run->session, &run->store);
     free(found);
+    free(path);
+    return status;
+}
+
+enum status run_load_best(struct run *run, bool *there)
+{
+    struct comm *comm = run->session->comm;
+    struct safetensors file = {0};
+    struct optimizer_state state;
+    struct position then;
+    struct reason unsaid;
+    char *path = NULL;
+    bool first = comm_rank(comm) == 0 && run->folder.at.path;
+    bool own = first && checkpoint_open(&run->folder.at, CHECKPOINT_BEST, &file, &unsaid) &&
+               position_parse(&file, &then, &state, &unsaid) && then.epoch == run->position.best_epoch;
+    enum status status = ranks_share_text(comm, 0, own ? file.path : NULL, &path);
+    *there = status == OK && path;
+    if (*there && !own) status = open_named(path, &file);
+    if (*there && status == OK)
+        status = checkpoint_restore(&file, &run->store, run->session->hyper.optimizer, &then);
+    if (file.path) safetensors_close(&file);
     free(path);
     return status;
 }
@@ -434,6 +457,7 @@ void run_close(struct run *run)
     health_close(&run->health);
     mistakes_free(&run->mistakes);
     evaluation_free(&run->evaluation);
+    evaluation_free(&run->shown);
     ranks_close(&run->ranks);
 }
 

@@ -48,7 +48,9 @@ struct run {
     struct progress progress;
     struct ranks ranks;
     struct position position;
-    struct evaluation evaluation;       /* the last one; no images: there was none */
+    struct evaluation evaluation;       /* the last one; no images: there was none, or it is shown */
+    struct evaluation shown;            /* that of the best epoch, or the last one while none was best; no
+                                         * images: this process has not made it */
     struct mistakes mistakes;           /* in it */
     struct health health;
     struct optimizer_state state;       /* after the last step collected */
@@ -79,6 +81,9 @@ enum status run_open(struct session *session, const struct run_options *options,
 
 /* Whether the folder has everything of a run that has ended: its checkpoint and its records. */
 bool run_ended(const struct run *run);
+
+/* Loads the best epoch's checkpoint into the store, on all ranks; *there: there is one. */
+enum status run_load_best(struct run *run, bool *there);
 
 /* Prepares everything for the first step, and truncates metrics. */
 enum status run_begin(struct run *run);

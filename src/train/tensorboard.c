@@ -32,7 +32,8 @@ void tensorboard_settings(struct events *events, int64_t step, const struct sett
 static int64_t *count_cells(const struct evaluation *evaluation, int64_t classes)
 {
     int64_t *cells = memory_new((size_t)(classes * classes), sizeof *cells);
-    for (int64_t i = 0; i < evaluation->images; i++) cells[evaluation->cells[i]]++;
+    for (int64_t i = 0; i < evaluation->images; i++)
+        if (evaluation->cells[i] >= 0) cells[evaluation->cells[i]]++;
     return cells;
 }
 

@@ -152,6 +152,7 @@ static enum status count_step(struct run *run, const struct queued_step *made)
     ranks_report(&run->ranks, COMM_STEP, run->state.step);
     const struct health_step step = {
         .state = &run->state, .position = &run->position, .batch = made->batch, .loss = report.loss,
+        .lr = report.lr,
         .elsewhere = !isfinite(report.loss) && !run->ranks.own_lost && !run->session->stages,
         .steps = run->steps,
         .queued = run->queue.count,
@@ -259,26 +260,14 @@ static enum status save_epoch(struct run *run, bool best)
 
 /* The end of an epoch. */
 
-/* Maps of where they were seen are made once, with the weights that were evaluated, for the last report. */
-static enum status explain_mistakes(struct run *run)
-{
-    const struct session *session = run->session;
-    bool last = run->position.epoch + 1 >= session->settings->train.epochs;
-    mistakes_free(&run->mistakes);
-    run->mistakes = (struct mistakes){.evaluation = &run->evaluation, .images = &session->data.val,
-                                      .data = &session->data};
-    if (!last || !session->settings->run.report || !run->folder.at.path) return OK;
-    return mistakes_explain(session, &run->store, &run->programs.evaluation, &run->mistakes);
-}
-
-/* They are of the network that the next checkpoint has. */
-static void choose_thresholds(struct run *run)
+/* They are of the network that the next checkpoint has; one that is not finite has none of its own. */
+static void choose_thresholds(const struct run *run, const struct evaluation *evaluation)
 {
     struct data *data = &run->session->data;
     const struct data_task *task = run->session->hyper.task;
-    if (!task->choose) return;
+    if (!task->choose || evaluation->images == 0 || evaluation->lost > 0) return;
     if (!data->thresholds) data->thresholds = memory_new((size_t)data->classes, sizeof *data->thresholds);
-    task->choose(&run->evaluation.outputs, data->thresholds);
+    task->choose(&evaluation->outputs, data->thresholds);
 }
 
 static enum status evaluate_run(struct run *run)
@@ -299,8 +288,7 @@ static enum status evaluate_run(struct run *run)
     if (status == OK) {
         evaluation_free(&run->evaluation);
         run->evaluation = evaluation;
-        choose_thresholds(run);
-        status = explain_mistakes(run);
+        choose_thresholds(run, &run->evaluation);
     }
     if (averages) TRY(store_swap_average(&run->store));
     return status;
@@ -312,14 +300,14 @@ static bool take_best(struct run *run)
     int best = run->session->hyper.best;
     bool lower = best < 0 || run->session->hyper.task->metrics[best].lower;
     double value = best < 0 ? evaluation->loss : evaluation->metrics[best];
-    return position_update_best(&run->position, value, lower);
+    return position_update_best(&run->position, evaluation->lost > 0 ? (double)NAN : value, lower);
 }
 
 /* Written before the epoch's checkpoint, so that a run resumed from it finds them. Like an intermediate
  * checkpoint, they may fail. */
 static enum status save_results(struct run *run)
 {
-    const struct evaluation *evaluation = &run->evaluation;
+    const struct evaluation *evaluation = &run->shown;
     const struct data *data = &run->session->data;
     if (!run->folder.at.path) return OK;
     TRY(folder_check(&run->folder));
@@ -328,6 +316,18 @@ static enum status save_results(struct run *run)
         status = mistakes_write(&run->mistakes, &run->folder.at);
     if (status != OK) log_warning("the results of the evaluation were not written; the run continues");
     return OK;
+}
+
+/* The last evaluation becomes the one that is shown. */
+static enum status show_results(struct run *run)
+{
+    evaluation_free(&run->shown);
+    mistakes_free(&run->mistakes);
+    run->shown = run->evaluation;
+    run->mistakes = (struct mistakes){.evaluation = &run->shown, .images = &run->session->data.val,
+                                      .data = &run->session->data};
+    run->evaluation = (struct evaluation){0};
+    return save_results(run);
 }
 
 static void next_epoch(struct run *run)
@@ -385,7 +385,7 @@ static enum status finish_epoch(struct run *run)
     TRY(energy_count(run->session, false, &run->energy));
     note_time(run);
     TRY(report_epoch(run, evaluated ? &run->evaluation : NULL));
-    if (evaluated) TRY(save_results(run));
+    if (best || (evaluated && run->position.best_epoch == 0)) TRY(show_results(run));
     next_epoch(run);
     TRY(save_epoch(run, best));
     return begin_epoch(run);
@@ -404,6 +404,24 @@ static enum status report_stopped(const struct run *run)
     return STOPPED;
 }
 
+/* Only the first rank prints. */
+static enum status report_lost(const struct run *run)
+{
+    if (comm_rank(run->ranks.comm) > 0) return FAILED;
+    return fail(FAILED, "no evaluation was finite: %lld of %lld images in the last one were not, and there "
+                "is no best checkpoint; too high a learning rate is the usual cause",
+                (long long)run->shown.lost, (long long)run->shown.images);
+}
+
+static void say_skipped(const struct run *run)
+{
+    bool all = run->state.step > 0 && run->state.updates == 0;
+    if (all && comm_rank(run->ranks.comm) == 0)
+        log_warning("all %lld steps were skipped, since gradients were not finite: the network is as it was "
+                    "before (loss scale %g, see amp.init_scale and train.on_nan)", (long long)run->state.step,
+                    (double)run->state.scaler.scale);
+}
+
 static void notify_ended(const struct run *run, bool before)
 {
     if (run->options->ended && run->folder.at.path) run->options->ended(run, before);
@@ -417,6 +435,38 @@ static enum status end_records(struct run *run, const char *reason)
     return OK;
 }
 
+static enum status explain_mistakes(struct run *run)
+{
+    const struct session *session = run->session;
+    bool averages = session->settings->train.ema > 0;
+    if (averages) TRY(store_swap_average(&run->store));
+    enum status status = mistakes_explain(session, &run->store, &run->programs.evaluation, &run->mistakes);
+    if (averages) TRY(store_swap_average(&run->store));
+    return status;
+}
+
+/* The summary and the results are those of the best checkpoint, or of the last evaluation if none was best.
+ * Evaluates that network again if another process did, and finds where mistakes were seen, which no epoch
+ * does since the next one may be better. The store is no longer needed. */
+static enum status show_best(struct run *run, enum verdict verdict)
+{
+    const struct position *position = &run->position;
+    bool none = position->best_epoch == 0;
+    bool last = position->best_epoch == position->epoch && position->batch == 0;
+    bool again = run->shown.images == 0 && (!none || verdict == DONE || verdict == EARLY_STOP);
+    bool maps = run->session->settings->run.report && run->options->output && !run->session->comm &&
+                (again || run->shown.mistake_count > 0);
+    bool there = none || last;
+    if (!run->programs.evaluation.exec || (!again && !maps)) return OK;
+    if (!there) TRY(run_load_best(run, &there));
+    if (!there) return OK;
+    enum status status = again ? evaluate_run(run) : OK;
+    if (status != OK) return status == STOPPED ? OK : status;
+    if (again) TRY(show_results(run));
+    if (maps) TRY(explain_mistakes(run));
+    return run->mistakes.maps ? save_results(run) : OK;
+}
+
 static enum status finish(struct run *run, enum verdict verdict)
 {
     bool stopped = verdict == STOP || verdict == MAX_TIME;
@@ -427,7 +477,12 @@ static enum status finish(struct run *run, enum verdict verdict)
     if (run->options->ending && run->folder.at.path) run->options->ending(run);
     TRY(run_save(run, NULL));
     TRY(energy_count(run->session, true, &run->energy));
-    TRY(end_records(run, verdict_name[verdict]));
+    if (!stopped) TRY(show_best(run, verdict));
+    choose_thresholds(run, &run->shown);
+    bool lost = !stopped && run->position.best_epoch == 0 && run->shown.lost > 0;
+    say_skipped(run);
+    TRY(end_records(run, lost ? END_NOT_FINITE : verdict_name[verdict]));
+    if (lost) return report_lost(run);
     return stopped ? report_stopped(run) : OK;
 }
 
@@ -530,7 +585,7 @@ static enum status carry_out(struct run *run)
     if (status == OK) return finish(run, verdict);
     if (run->health.ended) {
         ranks_report(&run->ranks, COMM_END, run->state.step);
-        end_records(run, "not_finite");
+        end_records(run, END_NOT_FINITE);
     }
     return status;
 }

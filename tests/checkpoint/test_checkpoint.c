@@ -329,6 +329,28 @@ static void best(void **state)
     }
 }
 
+/* Of epochs drawn at random, the best one is the first of the finite ones that none of these beats. */
+static void best_at_random(void **state)
+{
+    static const double kinds[] = {NAN, INFINITY, -INFINITY, 0, 1, -1, 1e300, -1e300, 0.5, 0.5};
+    struct random random = random_open(7, PURPOSE_CHOICE, 0, 0);
+    for (int i = 0; i < 20000; i++) {
+        double values[12];
+        int count = (int)random_below(&random, 12), first = -1;
+        bool lower = random_below(&random, 2);
+        for (int k = 0; k < count; k++) values[k] = kinds[random_below(&random, 10)];
+        for (int k = count - 1; k >= 0; k--) {
+            bool beaten = !isfinite(values[k]);
+            for (int other = 0; other < count; other++)
+                beaten |= isfinite(values[other]) && (lower ? values[other] < values[k] : values[other] > values[k]);
+            if (!beaten) first = k;
+        }
+        int64_t without;
+        assert_int_equal(best_of(values, count, lower, &without), first + 1);
+        assert_int_equal(without, count - 1 - first);
+    }
+}
+
 /* Older versions took what is not finite for the best if it was the first. */
 static void best_that_was_lost(void **state)
 {
@@ -1659,6 +1681,7 @@ int main(void)
         cmocka_unit_test(in_a_thread_without_space),
         cmocka_unit_test(replaced_while_written),
         cmocka_unit_test(best),
+        cmocka_unit_test(best_at_random),
         cmocka_unit_test(best_that_was_lost),
         cmocka_unit_test(names_and_sizes),
         cmocka_unit_test(more_than_a_run_can_have),

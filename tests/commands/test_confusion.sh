@@ -5,7 +5,7 @@
 . "$top_srcdir/tests/support/tiny.sh"
 
 "$AMPTRAIN" -c run.ini -o run -s checkpoint.every=1 -s log.tensorboard=yes >results 2>said || exit 1
-"$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >printed ||
+"$AMPTRAIN" eval -q --weights run/checkpoint-best.safetensors --logits logits.npy -o evaluated >printed ||
     exit 1
 
 # Every fifth line of the digits is for validation; the label is the last of a line.
@@ -43,7 +43,9 @@ ok "... the worst classes" printed "worst classes: $worst"
 ok "... and the most frequent confusions" printed "most confused: $confused"
 # told NAME VALUE: a row at the end of training.
 told() { cat results; grep -qxF "  $(printf '%-17s' "$1")  $2" results; }
-epoch=" in epoch $(sed -n 's/.*"event":"epoch".*"epoch":\([0-9]*\).*/\1/p' run/metrics.jsonl | tail -n 1)"
+best=$(sed -n 's/.*"event":"epoch","epoch":\([0-9]*\),.*"val_top1":\([^,]*\),.*/\2 \1/p' run/metrics.jsonl |
+    sort -k 1,1gr -k 2,2n | sed -n '1s/.* //p')
+epoch=" in epoch $best"
 ok "train prints balanced accuracy, and of which epoch" told "balanced accuracy" "$(cat balanced)$epoch"
 ok "... the worst classes" told "worst classes" "$worst$epoch"
 ok "... and the most frequent confusions" told "most confused" "$confused$epoch"
@@ -51,7 +53,7 @@ ok "... alone on standard output" sh -c '! grep -q "balanced accuracy" said && !
 ok "... and in its log" grep -q "balanced accuracy" run/log.txt
 
 ok "--json has the documented results" sh -c '
-    "$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --json |
+    "$AMPTRAIN" eval -q --weights run/checkpoint-best.safetensors --json |
         tee full.json | grep -q "^{\"images\":359,\"errors\":[0-9]*,\"top1\":[^,]*,\"top5\":[^,]*,\"loss\":"'
 ok "... and by class, as the text" sh -c '
     first=$(sort -k 1,1nr -k 2,2n -k 3,3n confusions |
@@ -60,7 +62,7 @@ ok "... and by class, as the text" sh -c '
     echo "$first"; cat full.json
     grep -qF "\"confusions\":[$first" full.json && grep -o "\"accuracy\":" full.json | grep -c . | grep -qx 10'
 ok "the record of eval names the weights" grep -q \
-    '^{"event":"eval","split":"val","weights":"run/checkpoint-last.safetensors","images":359,.*,"time":[0-9.e-]*}$' evaluated/metrics.jsonl
+    '^{"event":"eval","split":"val","weights":"run/checkpoint-best.safetensors","images":359,.*,"time":[0-9.e-]*}$' evaluated/metrics.jsonl
 
 # TensorBoard has its rows, and an image for each epoch.
 drawn() {
@@ -73,8 +75,8 @@ drawn() {
 }
 ok "TensorBoard has the confusion matrix" drawn
 ok "... and the configuration" grep -aq '^    seed = ' run/events.out.tfevents.*
-# per_class FOLDER: the accuracies of its last epoch, one a line.
-per_class() { sed -n 's/.*"per_class":\[\(.*\)\].*/\1/p' "$1/metrics.jsonl" | tail -n 1 | tr , '\n'; }
+# per_class FOLDER: the accuracies of the best epoch, one a line.
+per_class() { sed -n 's/.*"per_class":\[\(.*\)\].*/\1/p' "$1/metrics.jsonl" | sed -n "${best}p" | tr , '\n'; }
 same_accuracies() {
     per_class run | paste - accuracies |
         awk '{ print } ($1 - $2) ^ 2 > 1e-16 { bad = 1 } END { exit bad || NR != 10 }'

@@ -108,7 +108,7 @@ ok "library versions" sh -c 'grep -q "<td>libraries</td><td>oneDNN [0-9.]*" run/
 ok "the configuration" has "init_scale = 16777216"
 
 # Mistakes as eval finds them by its logits: the image, its label, what it is predicted as, how sure.
-"$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >/dev/null ||
+"$AMPTRAIN" eval -q --weights run/checkpoint-best.safetensors --logits logits.npy -o evaluated >/dev/null ||
     exit 1
 gzip -dc "$top_srcdir/data/digits/digits.csv.gz" | awk -F , 'NR % 5 == 0 { print $NF + 0 }' >labels
 tail -c +129 logits.npy | od -An -v -t f4 -w40 | paste labels - | awk '

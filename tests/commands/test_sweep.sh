@@ -66,6 +66,54 @@ linked() {
     cat err && [ "$(cat victim)" = mine ] && [ -L linked/seed=1.txt ]
 }
 ok "what a run says is not written through a link" linked
+printf 'my notes\n' >notes
+mine() { mkdir -p mine && cp notes mine/seed=1.txt &&
+    says 2 "mine/seed=1.txt: was not written by amptrain" short -s run.seed=1,2 -o mine && cmp notes mine/seed=1.txt; }
+ok "... nor over a file of the user's" mine
+
+# ranged KEY=RANGE LEAST MOST: eight whole numbers or fractions between the two.
+ranged() {
+    key=${1%%=*}
+    lists --random 8 -s "$1" -o random >drawn && [ "$(wc -l <drawn)" -ge 2 ] && cat drawn &&
+        sed "s/${key#*.}=//" drawn | awk -v least="$2" -v most="$3" '$1 < least || $1 > most { exit 1 }'
+}
+ok "a range of whole numbers" ranged train.batch=8..16 8 16
+ok "... from 0" ranged augment.flip=0..1 0 1
+ok "a range that ends before it begins is none" says 2 "must be a whole number" "$AMPTRAIN" sweep -c run.ini --check \
+    --random 2 -s train.epochs=16..8 -s run.seed=1,2 -o random
+ok "a key given twice" says 2 "optimizer.lr is given twice" "$AMPTRAIN" sweep -c run.ini --check \
+    -s optimizer.lr=0.1,0.2 -s optimizer.lr=0.3 -o twice
+ok "... by --folds" says 2 "data.fold is given twice" "$AMPTRAIN" sweep -c run.ini --check \
+    -s data.fold=1/2 --folds 2 -o twice
+ok "lists with commas are one value" sh -c '"$AMPTRAIN" sweep -c run.ini --check -s "train.freeze=conv1.*,fc.*" \
+    -s run.seed=1,2 -o random >out && [ "$(wc -l <out)" = 2 ] && grep -qx "seed=1" out'
+ok "too many folds" says 2 "there may be 100000 runs" "$AMPTRAIN" sweep -c run.ini --check --folds 1000000000 -o many
+ok "too many runs" says 2 "are too many" "$AMPTRAIN" sweep -c run.ini --check --folds 90000 -s run.seed=1,2 -o many
+
+alone() { short --folds 2 -s optimizer.lr=0.1 -s run.max_steps=1 -s train.eval_every=0 -o alone &&
+    rm -rf alone/fold=1-2 && mkdir alone/fold=1-2 && ! grep -i nan out; }
+ok "the deviation of one run" alone
+
+# By val_loss another epoch may be the best one than by accuracy; a run without a finite one has none.
+judged() {
+    short -s checkpoint.best=val_loss -s optimizer.lr=0.05,1e19 -s train.ema=0 -o judged
+    cat out err
+    grep -E "^lr=0.05 +[0-9.]+ +1 *$" out && grep -E "^lr=1e.?19 +- " out &&
+        "$AMPTRAIN" compare judged/lr=0.05 judged/lr=0.05 | grep "^best validation loss +[0-9.]* in epoch 1" -E
+}
+ok "by checkpoint.best" judged
+
+# Runs of a sweep that was killed are still ending when the next one begins.
+killed() {
+    rm -rf killed
+    "$AMPTRAIN" sweep -c run.ini -s run.report=no -s run.seed=1,2 -s train.epochs=3 -o killed >out 2>err &
+    process=$!
+    wait_for [ -e killed/seed=1/metrics.jsonl ] && kill -KILL $process && ! wait $process
+    (exec 9>>killed/seed=1/.lock && flock 9 && sleep 1) &
+    "$AMPTRAIN" sweep -c run.ini -s run.report=no -s run.seed=1,2 -s train.epochs=3 -o killed >out 2>err
+}
+ok "again, right behind a kill" killed
+
 ok "a wrong value ends it before the first run" says 2 "-s optimizer.lr=high: must be a number" "$AMPTRAIN" sweep -c run.ini \
     -s optimizer.lr=0.1,high -o wrong
 ok "... without a folder" [ ! -e wrong ]

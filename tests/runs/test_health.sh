@@ -46,21 +46,25 @@ ok "a parameter that becomes NaN is reported at once" says 1 "$lost" begin lost.
 ok "... is reported once" once "step 1 (epoch 1): the loss is NaN: "
 ok "... and ends the run after an epoch" once \
     "epoch 1 $dead the loss is NaN: parameter conv1.weight contains NaN"
-ok "... with the usual cause" once "; optimizer.lr (0.05) is the usual cause"
+ok "... with the usual cause" once "; optimizer.lr (0.05, in this step 0.00454545) is the usual cause"
 ok "... with an end line" ended 0 22
 ok "... after one for each step" sh -c '[ $(grep -c "\"event\":\"step\"" run/metrics.jsonl) = 22 ]'
 ok "... also if the loss scale is stuck" says 1 "gradients are not finite at the minimum loss scale, 1" \
     begin lost.safetensors -s amp.init_scale=1024
 ok "... and evaluation" says 0 "evaluation: the loss is not finite: parameter conv1.weight contains NaN" \
     "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors
+ok "... and average" says 5 "tensor 'conv1.weight' of lost.safetensors contains NaN or Inf" \
+    "$AMPTRAIN" average trained.safetensors lost.safetensors -o mean.safetensors
 ok "... or the run ends" says 1 "$lost" begin lost.safetensors -s train.on_nan=stop
 ok "... with an end line" ended 0 1
-ok "a NaN in a statistic does not end training" says 0 "step 22: parameter bn1.running_var contains NaN" \
+ok "a NaN in a statistic does not end training" says 1 "step 22: parameter bn1.running_var contains NaN" \
     begin statistics.safetensors
-ok "... but evaluation does" once "evaluation: the loss is not finite: parameter bn1.running_var contains NaN"
+ok "... whose end is a failure" once "no evaluation was finite: 359 of 359 images"
+ok "... after all epochs" ended 4 88
+ok "... and evaluation says why" once "evaluation: the loss is not finite: parameter bn1.running_var contains NaN"
 
 ok "a static loss scale that is too high" says 1 \
-    "; amp.loss_scale (1e+30), which is fixed, or optimizer.lr (0.05) is" \
+    "; amp.loss_scale (1e+30), which is fixed, or optimizer.lr (0.05, in this step 0.00454545) is" \
     begin trained.safetensors -s amp.loss_scale=1e30 -s train.epochs=1
 
 # The learning rate grows ten thousandfold in the first epoch: the norm follows.
@@ -77,7 +81,7 @@ diverge() {
 }
 of="epoch 2 ends without an update: all of its 22 steps were skipped"
 ok "a diverging run ends" says 1 "$of" diverge
-ok "... with its learning rate" grep -q "; optimizer.lr (50) is the usual cause" err
+ok "... with its learning rate" grep -qE "; optimizer.lr \(50, in this step [0-9.]+\) is the usual cause" err
 ok "... without nan in its files" sh -c '! grep -E "(^|[^a-z])-?(nan|inf)([^a-z]|\$)" err'
 ok "... or in its evaluation" says 0 "" sh -c '
     "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors >said

@@ -45,6 +45,22 @@ static void no_errors(void **state)
     assert_string_equal(table.rows[0].value, "100.00 %");
 }
 
+/* They are in no cell, but count in their class. */
+static void lost_images(void **state)
+{
+    struct progress_table table = {.count = 0};
+    int64_t some[] = {-4, -1, 0, 5, 15};
+    const struct evaluation part = {.images = 5, .errors = 2, .lost = 2, .cells = some};
+    double *accuracy = results_per_class(&part, 4);
+    assert_true(accuracy[0] == 0.5 && accuracy[1] == 1 && isnan(accuracy[2]) && accuracy[3] == 0.5);
+    free(accuracy);
+    results_add(&part, &data, "", &table);
+    assert_string_equal(table.rows[0].name, "not finite");
+    assert_string_equal(table.rows[0].value, "2 of 5 images");
+    assert_string_equal(table.rows[2].name, "worst classes");
+    assert_int_equal(table.count, 3);
+}
+
 static void json(void **state)
 {
     struct text out = {0};
@@ -137,7 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accuracies), cmocka_unit_test(rows),     cmocka_unit_test(no_errors),
-        cmocka_unit_test(json),
+        cmocka_unit_test(lost_images), cmocka_unit_test(json),
         cmocka_unit_test(matrix),     cmocka_unit_test(too_many), cmocka_unit_test(best),
         cmocka_unit_test(most_probable), cmocka_unit_test(batches),
     };
