@@ -1,5 +1,6 @@
 #include "checkpoint/weights.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,20 +76,31 @@ int weights_find(const struct weights_file *file, const char *name)
     return entry >= 0 ? entry : weights_file_find(file, name);
 }
 
-bool weights_read(const struct weights_file *file, int entry, float *values, struct reason *reason)
+/* A number that an integer can hold; half-precision counters end at infinity. */
+static double whole_number(double value) { return fabs(value) < 1e18 ? value : 0; }
+
+static bool read_as(const struct weights_file *file, int entry, enum dtype to, void *values,
+                    struct reason *reason)
 {
     const struct weights_entry *from = &file->entries[entry];
     int64_t count = shape_count(from->shape);
-    if (from->dtype == F32) return weights_file_read(file, entry, values, reason);
+    if (from->dtype == to) return weights_file_read(file, entry, values, reason);
     void *raw = memory_try((size_t)count, dtype_bytes(from->dtype));
     if (!raw) return because(reason, "needs more memory than is available");
     bool good = weights_file_read(file, entry, raw, reason);
-    if (good && (from->dtype == F16 || from->dtype == BF16))
+    if (good && to == F32 && dtype_is_float(from->dtype))
         dtype_convert(F32, values, from->dtype, raw, (size_t)count);
-    else if (good)
-        for (int64_t i = 0; i < count; i++) values[i] = (float)dtype_get(from->dtype, raw, i);
+    for (int64_t i = 0; good && !(to == F32 && dtype_is_float(from->dtype)) && i < count; i++) {
+        double value = dtype_get(from->dtype, raw, i);
+        dtype_set(to, values, i, to == F32 ? value : whole_number(value));
+    }
     free(raw);
     return good;
+}
+
+bool weights_read(const struct weights_file *file, int entry, float *values, struct reason *reason)
+{
+    return read_as(file, entry, F32, values, reason);
 }
 
 /* The names of tensors with one kind of error, as the end of a sentence. */
@@ -137,9 +149,10 @@ static bool shapes_agree(const struct shape *a, const struct shape *b)
            (a->rank <= 1 && b->rank <= 1 && shape_count(*a) == 1 && shape_count(*b) == 1);
 }
 
+/* Counters become floating-point numbers where a whole network was converted. */
 static bool types_agree(enum dtype file, enum dtype master)
 {
-    return master == F32 ? file == F32 || file == F16 || file == BF16 || file == F64 : file == master;
+    return file == master || dtype_is_float(file) || file == F64;
 }
 
 /* A parameter's name in the file, and its shape there. */
@@ -197,6 +210,8 @@ struct loading {
     struct wanted *wanted;       /* by parameter */
     const char *library;         /* whose names the file has; NULL: ours */
     double norm_eps;             /* of its networks; 0: as ours */
+    int prefix;                  /* letters before every name of the file, which are no part of it */
+    struct model_card card;      /* of the file */
     bool *used;                  /* by entry of the file: a parameter has its name */
     int classifier;              /* node that may be initialised instead; -1: none */
     bool fresh, headless;        /* it does; because the file has no weights for it */
@@ -216,12 +231,29 @@ static char *backbone_name(const struct loading *loading, const char *name)
     return plus ? text_format("%.*s+%s", (int)(plus - dot - 1), dot + 1, second + 1) : text_copy(dot + 1);
 }
 
+/* The file's own name for one without its prefix; also for "A+B". The caller frees it. */
+static char *prefixed(const struct loading *loading, const char *name)
+{
+    const char *before = loading->file->entries[0].name, *plus = strchr(name, '+');
+    if (!plus) return text_format("%.*s%s", loading->prefix, before, name);
+    return text_format("%.*s%.*s+%.*s%s", loading->prefix, before, (int)(plus - name), name, loading->prefix,
+                       before, plus + 1);
+}
+
+static int find_prefixed(const struct loading *loading, const char *name)
+{
+    char *whole = loading->prefix > 0 && name ? prefixed(loading, name) : NULL;
+    int entry = name ? weights_find(loading->file, whole ? whole : name) : -1;
+    free(whole);
+    return entry;
+}
+
 static int entry_of(const struct loading *loading, const char *name)
 {
-    int entry = weights_find(loading->file, name);
+    int entry = find_prefixed(loading, name);
     if (entry >= 0) return entry;
     char *backbone = backbone_name(loading, name);
-    if (backbone) entry = weights_find(loading->file, backbone);
+    entry = find_prefixed(loading, backbone);
     free(backbone);
     return entry;
 }
@@ -326,7 +358,7 @@ static void find_unexpected(const struct loading *loading, struct problems *prob
 {
     const struct weights_file *file = loading->file;
     for (int i = 0; i < file->count; i++) {
-        const char *name = file->entries[i].name;
+        const char *name = file->entries[i].name + loading->prefix;
         if (loading->used[i] || !weights_plain(&file->entries[i]) || is_left_out(name)) continue;
         if (graph_find_param(loading->graph, name) >= 0 && !loading->library) continue;
         if (loading->headless && is_head(name))
@@ -396,7 +428,7 @@ static bool read_values(const struct loading *loading, int param, int entry, voi
     const struct op_param *spec = &parameter->spec;
     struct position_embedding resized;
     const struct weights_file *file = loading->file;
-    if (spec->dtype != F32) return weights_file_read(file, entry, values, reason);
+    if (spec->dtype != F32) return read_as(file, entry, spec->dtype, values, reason);
     bool same = shape_count(file->entries[entry].shape) == shape_count(spec->shape);
     if (has_other_grid(loading, parameter, &file->entries[entry], &resized))
         return read_resized(file, entry, &resized, values, reason);
@@ -436,32 +468,65 @@ static int *find_entries(struct loading *loading, struct problems *problems)
     return entries;
 }
 
+/* Statistics alone are no network: all that is trained would begin at random. */
+static enum status check_loaded(const struct loading *loading, int tensors, bool nothing)
+{
+    const struct graph *graph = loading->graph;
+    const char *path = loading->file->path;
+    if (nothing)
+        return fail(BAD_CHECKPOINT, "%s: %d of %d tensors of the network would be loaded, no weights among "
+                    "them: the file is of another network, or has other names",
+                    path, tensors, graph->param_count);
+    if (loading->options->fine_tuned || tensors < graph->param_count)
+        log_info("%s: %d of %d tensors of the network are loaded", path, tensors, graph->param_count);
+    return OK;
+}
+
 static enum status load_all(struct loading *loading)
 {
-    int count = loading->graph->param_count;
+    int count = loading->graph->param_count, tensors = 0, weights = 0, trained = 0;
     struct problems problems = {0};
     int *entries = find_entries(loading, &problems);
     enum status status = problems_report(loading->file->path, loading->options->lenient, &problems);
-    for (int i = 0; loading->store && status == OK && i < count; i++) {
+    for (int i = 0; i < count; i++) {
+        bool weight = loading->graph->params[i].spec.role != ROLE_STATISTIC;
         bool fresh = loading->fresh && is_classifier(loading, &loading->graph->params[i]);
-        if (entries[i] >= 0 && !fresh) status = load_param(loading, i, entries[i]);
+        if (fresh) entries[i] = -1;
+        tensors += entries[i] >= 0;
+        weights += weight && !fresh;
+        trained += weight && entries[i] >= 0;
     }
+    if (status == OK) status = check_loaded(loading, tensors, weights > 0 && trained == 0);
+    for (int i = 0; loading->store && status == OK && i < count; i++)
+        if (entries[i] >= 0) status = load_param(loading, i, entries[i]);
     free(entries);
     return status;
 }
 
-/* The file's own, or those of its card. */
-static void class_names(const struct weights_file *file, char ***names, int *count)
+/* Rows of the file's classifier; 0: it has none. */
+static int64_t file_classes(const struct loading *loading)
 {
-    struct model_card card;
-    checkpoint_class_names(&file->described, names, count);
+    const struct graph *graph = loading->graph;
+    for (int i = 0; i < graph->param_count; i++) {
+        int entry = -1;
+        if (graph->params[i].node == loading->classifier) entry = entry_of(loading, loading->wanted[i].name);
+        if (entry >= 0 && loading->file->entries[entry].shape.rank > 0)
+            return loading->file->entries[entry].shape.dim[0];
+    }
+    return 0;
+}
+
+/* The file's own, or those of its card. */
+static void class_names(struct loading *loading, char ***names, int *count)
+{
+    struct model_card *card = &loading->card;
+    checkpoint_class_names(&loading->file->described, names, count);
     if (*count > 0) return;
-    model_card_read(file->path, &card);
-    *names = card.class_names;
-    *count = card.classes;
-    card.class_names = NULL;
-    card.classes = 0;
-    model_card_free(&card);
+    model_card_limit_classes(card, file_classes(loading), true);
+    *names = card->class_names;
+    *count = card->classes;
+    card->class_names = NULL;
+    card->classes = 0;
 }
 
 /* The file's row of each class; the file may have other classes as well. */
@@ -470,7 +535,7 @@ static void match_rows(struct loading *loading, const struct weights_options *op
     char **names;
     int count, classes = loading->graph->classes, same = 0, found = 0, missing = -1;
     if (!options->fine_tuned || options->classes != classes) return;
-    class_names(loading->file, &names, &count);
+    class_names(loading, &names, &count);
     int *rows = memory_new((size_t)classes, sizeof *rows);
     struct names index = {0};
     for (int i = 0; i < count; i++) names_add(&index, names[i], i);
@@ -501,16 +566,66 @@ static void match_rows(struct loading *loading, const struct weights_options *op
  * quite those that the weights were trained for. */
 static void say_norm_eps(const struct loading *loading)
 {
-    struct model_card card;
+    const struct model_card *card = &loading->card;
     bool ours = safetensors_value(&loading->file->described, "graph");
     double eps = norm_eps_of(loading->graph);
     if (eps == 0) return;
-    model_card_read(loading->file->path, &card);
-    double theirs = card.norm_eps > 0 || ours ? card.norm_eps : loading->norm_eps;
+    double theirs = card->norm_eps > 0 || ours ? card->norm_eps : loading->norm_eps;
     if (norm_eps_differs(eps, theirs))
         log_warning("%s: norms of these weights have eps %g, this model's %g: model.norm_eps = %g",
-                    card.norm_eps > 0 ? card.path : loading->file->path, theirs, eps, theirs);
-    model_card_free(&card);
+                    card->norm_eps > 0 ? card->path : loading->file->path, theirs, eps, theirs);
+}
+
+/* A number for each channel, or one for all; `none`: there is no list. */
+static double channel_of(const struct field_reals *list, int64_t channel, double none)
+{
+    if (list->count == 0) return none;
+    return list->value[channel < list->count ? channel : 0];
+}
+
+static void add_numbers(struct text *text, const char *name, const double *numbers)
+{
+    text_add(text, "%s%.4g, %.4g, %.4g", name, numbers[0], numbers[1], numbers[2]);
+}
+
+/* Files of ours record how images were normalised, and are compared by network_identity.h. Cards know of
+ * those of others, or else their libraries. */
+static enum status say_normalisation(const struct loading *loading)
+{
+    const struct weights_options *options = loading->options;
+    struct model_card wanted = loading->card;
+    double mean[MODEL_CARD_CHANNELS], std[MODEL_CARD_CHANNELS];
+    bool same = true;
+    if (!options->mean || loading->graph->nodes[0].shape.c != MODEL_CARD_CHANNELS) return OK;
+    if (safetensors_value(&loading->file->described, "config")) return OK;
+    struct weights_names names;
+    TRY(weights_names_open_any(loading->library, loading->graph->arch, &names));
+    if (!wanted.normalised && names.known) {
+        memcpy(wanted.mean, names.usual.mean, sizeof wanted.mean);
+        memcpy(wanted.std, names.usual.std, sizeof wanted.std);
+        wanted.normalised = true;
+    }
+    weights_names_close(&names);
+    for (int k = 0; k < MODEL_CARD_CHANNELS && wanted.normalised; k++) {
+        mean[k] = channel_of(options->mean, k, 0);
+        std[k] = channel_of(options->std, k, 1);
+        same = same && fabs(mean[k] - wanted.mean[k]) < 1e-3 && fabs(std[k] - wanted.std[k]) < 1e-3;
+    }
+    struct text wants = {0}, used = {0};
+    if (!same) {
+        add_numbers(&wants, "augment.mean = ", wanted.mean);
+        add_numbers(&wants, " and augment.std = ", wanted.std);
+        add_numbers(&used, "", mean);
+        add_numbers(&used, " and ", std);
+        log_warning("%s: these weights want %s (%s); used are %s", loading->file->path, wants.data,
+                    wanted.normalised_by ? wanted.normalised_by : "its library's usually do", used.data);
+    } else if (!wanted.normalised && options->mean->count == 0 && options->std->count == 0) {
+        log_warning("%s: does not say how its images were normalised; without augment.mean and augment.std, "
+                    "pixels are from 0 to 1", loading->file->path);
+    }
+    text_free(&wants);
+    text_free(&used);
+    return OK;
 }
 
 static void say(const struct loading *loading)
@@ -583,22 +698,38 @@ static void make_entries(struct loading *loading)
 {
     for (int i = 0; i < loading->graph->param_count; i++) {
         const char *name = loading->wanted[i].name;
-        if (!weights_file_is_expression(name) || weights_file_make(loading->file, name)) continue;
-        char *backbone = backbone_name(loading, name);
-        if (backbone) weights_file_make(loading->file, backbone);
+        if (!weights_file_is_expression(name)) continue;
+        char *whole = prefixed(loading, name), *backbone = backbone_name(loading, name);
+        if (!weights_file_make(loading->file, whole) && backbone) {
+            free(whole);
+            whole = prefixed(loading, backbone);
+            weights_file_make(loading->file, whole);
+        }
+        free(whole);
         free(backbone);
     }
 }
 
-static int count_found(const struct loading *loading)
+/* Takes the names in `other`, with or without what is in front of all names, if the file has more of them. */
+static void try_prefixes(struct loading *loading, struct loading *other, int *found)
 {
-    int found = 0;
-    for (int i = 0; i < loading->graph->param_count; i++)
-        found += entry_of(loading, loading->wanted[i].name) >= 0;
-    return found;
+    const struct weights_file *file = loading->file;
+    const char *first = file->entries[0].name, *last = file->entries[file->count - 1].name;
+    for (int i = 0; first[i] && (i == 0 || first[i - 1] == last[i - 1]); i++) {
+        int count = 0;
+        if (i > 0 && first[i - 1] != '.') continue;
+        other->prefix = i;
+        make_entries(other);
+        for (int p = 0; p < other->graph->param_count; p++)
+            count += entry_of(other, other->wanted[p].name) >= 0;
+        if (count <= *found) continue;
+        struct wanted *before = other->wanted == loading->wanted ? NULL : loading->wanted;
+        wanted_free(before, other->graph->param_count);
+        *loading = *other;
+        *found = count;
+    }
 }
 
-/* Takes a library's names if the file has more of them. */
 static enum status try_library(const char *library, struct loading *loading, int *found)
 {
     struct weights_names names;
@@ -608,12 +739,8 @@ static enum status try_library(const char *library, struct loading *loading, int
         other.library = library;
         other.norm_eps = names.usual.norm_eps;
         other.wanted = wanted_make(loading->graph, &names);
-        make_entries(&other);
-        int count = count_found(&other);
-        bool better = count > *found;
-        wanted_free(better ? loading->wanted : other.wanted, loading->graph->param_count);
-        if (better) *loading = other;
-        if (better) *found = count;
+        try_prefixes(loading, &other, found);
+        if (loading->wanted != other.wanted) wanted_free(other.wanted, loading->graph->param_count);
     }
     weights_names_close(&names);
     return OK;
@@ -621,8 +748,12 @@ static enum status try_library(const char *library, struct loading *loading, int
 
 static enum status choose_names(struct loading *loading)
 {
-    loading->wanted = wanted_make(loading->graph, NULL);
-    int found = count_found(loading);
+    struct loading own = *loading;
+    int found = -1;
+    own.wanted = wanted_make(loading->graph, NULL);
+    *loading = own;
+    if (loading->file->count == 0) return OK;
+    try_prefixes(loading, &own, &found);
     for (int i = 0; weights_libraries[i] && found < loading->graph->param_count; i++)
         TRY(try_library(weights_libraries[i], loading, &found));
     return OK;
@@ -641,6 +772,7 @@ static enum status loading_open(struct weights_file *file, const struct weights_
 
 static void loading_close(struct loading *loading)
 {
+    model_card_free(&loading->card);
     wanted_free(loading->wanted, loading->graph->param_count);
     free(loading->used);
     free(loading->rows);
@@ -655,6 +787,12 @@ enum status weights_open(const char *path, struct weights_file *file)
     return OK;
 }
 
+void weights_say_prefix(const struct weights_file *file, int prefix)
+{
+    if (prefix > 0)
+        log_info("%s: '%.*s' before every name is removed", file->path, prefix, file->entries[0].name);
+}
+
 const char *weights_library_title(const char *library)
 {
     return strcmp(library, "hf") == 0 ? "Hugging Face transformers" : library;
@@ -666,6 +804,8 @@ static enum status open_and_load(const char *path, const struct weights_options 
     struct weights_file file;
     TRY(weights_open(path, &file));
     enum status status = loading_open(&file, options, loading);
+    model_card_read(path, options->fine_tuned, &loading->card);
+    if (status == OK) weights_say_prefix(&file, loading->prefix);
     if (status == OK && loading->library)
         log_info("%s: its names are those of %s", path, weights_library_title(loading->library));
     if (status == OK) {
@@ -674,25 +814,13 @@ static enum status open_and_load(const char *path, const struct weights_options 
     }
     if (status == OK) say(loading);
     if (status == OK) say_norm_eps(loading);
+    if (status == OK) status = say_normalisation(loading);
     loading_close(loading);
     weights_file_close(&file);
     return status;
 }
 
 /* ---- Whether a file fits ---- */
-
-/* Rows of the file's classifier; 0: it has none. */
-static int64_t file_classes(const struct loading *loading)
-{
-    const struct graph *graph = loading->graph;
-    for (int i = 0; i < graph->param_count; i++) {
-        int entry = -1;
-        if (graph->params[i].node == loading->classifier) entry = entry_of(loading, loading->wanted[i].name);
-        if (entry >= 0 && loading->file->entries[entry].shape.rank > 0)
-            return loading->file->entries[entry].shape.dim[0];
-    }
-    return 0;
-}
 
 /* The first kind of mistakes; NULL: there is none. */
 static char *first_problem(const struct problems *problems)
@@ -724,6 +852,7 @@ enum status weights_match(struct weights_file *file, const struct graph *graph, 
         *match = (struct weights_match){
             .entries = entries,
             .library = loading.library,
+            .prefix = loading.prefix,
             .problems = problems.missing.count + problems.unexpected.count + problems.misshapen.count,
             .first = first_problem(&problems),
             .classes = (int)file_classes(&loading),

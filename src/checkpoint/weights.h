@@ -14,7 +14,7 @@ enum status weights_path(const char *named, char **path);
 /* Fills the store's masters (and averages and copies) from fp32, fp16, bf16 or fp64 tensors. If a checkpoint
  * has averages, these are used, which is reported, and so are prefixes that are removed and names that are
  * translated. Only num_batches_tracked may be missing; all other missing, surplus or mismatched tensors are
- * listed, BAD_CHECKPOINT. */
+ * listed, BAD_CHECKPOINT; so is a file that has no weights of the network. */
 struct weights_options {
     bool fine_tuned;             /* the last layer may be for other classes, or missing: it keeps its initial
                                   * values if the file has none or another number of classes. If the file
@@ -25,6 +25,7 @@ struct weights_options {
     bool lenient;                /* missing, surplus and mismatched tensors are only reported */
     char *const *class_names;    /* of the network; NULL: unknown, and rows are not matched */
     int classes;
+    const struct field_reals *mean, *std;   /* augment's: it is reported what others the weights want; NULL */
 };
 enum status weights_load(const char *path, const struct weights_options *options, struct store *store);
 /* Whether the file could be loaded, with the same reports; its values are not read. */
@@ -36,6 +37,7 @@ enum status weights_open(const char *path, struct weights_file *file);
 /* How the tensors of a file fit a network that is to be fine-tuned; nothing is reported. */
 struct weights_match {
     const char *library;         /* whose names the file has; NULL: ours */
+    int prefix;                  /* letters before every name of the file, which are no part of it */
     int problems;                /* missing, surplus and misshapen tensors; 0: it fits */
     char *first;                 /* some of them, for people; NULL: none */
     int classes, channels;       /* of the file's classifier, 0: it has none; of its images */
@@ -43,6 +45,8 @@ struct weights_match {
 };
 enum status weights_match(struct weights_file *file, const struct graph *graph, struct weights_match *match);
 void weights_match_free(struct weights_match *match);        /* accepts a zeroed struct */
+
+void weights_say_prefix(const struct weights_file *file, int prefix);
 
 /* The name of a library (weights_names.h) for people. */
 const char *weights_library_title(const char *library);

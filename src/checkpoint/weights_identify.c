@@ -163,6 +163,8 @@ static void take_own_names(const struct weights_file *file, struct model_card *c
     text_list_free(card->class_names, (size_t)card->classes);
     card->class_names = names;
     card->classes = count;
+    free(card->class_names_by);
+    card->class_names_by = text_copy(file->path);
 }
 
 /* The number of a channel: its own, or the one of all. */
@@ -185,22 +187,12 @@ static enum status take_own_settings(const struct weights_file *file, struct mod
         card->std[k] = channel_of(&then.augment.std, k, 1);
     }
     card->normalised = true;
+    free(card->normalised_by);
+    card->normalised_by = NULL;
     if (!checkpoint_input(&file->described, &card->crop.h, &card->crop.w, &channels, &unsaid))
         card->crop = image_size_square(0);
     card->resize = then.augment.val_resize;
     settings_free(&then);
-    return OK;
-}
-
-/* The names of a library, or of the first one that has the network. */
-static enum status open_names(const char *library, const char *arch, struct weights_names *names)
-{
-    if (library) return weights_names_open(library, arch, names);
-    for (int i = 0; weights_libraries[i]; i++) {
-        TRY(weights_names_open(weights_libraries[i], arch, names));
-        if (names->known) break;
-        if (weights_libraries[i + 1]) weights_names_close(names);
-    }
     return OK;
 }
 
@@ -210,7 +202,7 @@ static enum status take_usual(const struct search *search, struct model_card *ca
 {
     const struct candidate *best = &search->best;
     struct weights_names names;
-    TRY(open_names(best->match.library, best->arch, &names));
+    TRY(weights_names_open_any(best->match.library, best->arch, &names));
     const struct weights_usual *usual = &names.usual;
     if (!card->normalised) {
         memcpy(card->mean, usual->mean, sizeof card->mean);
@@ -232,11 +224,7 @@ static enum status describe(struct search *search, struct weights_identity *iden
     const struct candidate *best = &search->best;
     take_own_names(search->file, &identity->card);
     TRY(take_own_settings(search->file, &identity->card));
-    if (identity->card.classes != best->match.classes) {
-        text_list_free(identity->card.class_names, (size_t)identity->card.classes);
-        identity->card.class_names = NULL;
-        identity->card.classes = 0;
-    }
+    model_card_limit_classes(&identity->card, best->match.classes, true);
     TRY(take_usual(search, &identity->card));
     identity->arch = text_copy(best->arch);
     identity->library = best->match.library;
@@ -245,6 +233,7 @@ static enum status describe(struct search *search, struct weights_identity *iden
     identity->positions = best->positions;
     if (norm_eps_differs(best->norm_eps, identity->card.norm_eps))
         identity->norm_eps = identity->card.norm_eps;
+    weights_say_prefix(search->file, best->match.prefix);
     char classes[48] = "no classifier";
     if (identity->classes > 0) snprintf(classes, sizeof classes, "%d classes", identity->classes);
     log_info("%s: is of the network %s, %s%s%s", search->path, identity->arch, classes,
@@ -268,7 +257,7 @@ enum status weights_identify(const char *path, struct weights_identity *identity
     struct weights_file file;
     *identity = (struct weights_identity){0};
     TRY(weights_open(path, &file));
-    model_card_read(path, &identity->card);
+    model_card_read(path, true, &identity->card);
     struct search search = {.file = &file, .path = path, .card = &identity->card};
     enum status status = identify(&search, identity);
     candidate_free(&search.best);

@@ -133,6 +133,17 @@ enum status weights_names_open(const char *library, const char *arch, struct wei
     return status;
 }
 
+enum status weights_names_open_any(const char *library, const char *arch, struct weights_names *names)
+{
+    if (library) return weights_names_open(library, arch, names);
+    for (int i = 0; weights_libraries[i]; i++) {
+        TRY(weights_names_open(weights_libraries[i], arch, names));
+        if (names->known) break;
+        if (weights_libraries[i + 1]) weights_names_close(names);
+    }
+    return OK;
+}
+
 void weights_names_close(struct weights_names *names)
 {
     for (int i = 0; i < names->count; i++) {

@@ -35,6 +35,8 @@ struct weights_names {
 /* The rules of a library for the network `arch`; none, of a network that is not known, if its file is not
  * installed. USAGE, with file and line, if they are wrong. */
 enum status weights_names_open(const char *library, const char *arch, struct weights_names *names);
+/* Those of the first library that has the network, if `library` is NULL. */
+enum status weights_names_open_any(const char *library, const char *arch, struct weights_names *names);
 void weights_names_close(struct weights_names *names);       /* accepts a zeroed struct */
 
 /* The library's name of a parameter of ours, or the expression for it (weights_file_make), for the caller to

@@ -200,9 +200,11 @@ static void add_augment(const struct init_tuning *tuning, const struct init_find
     if (!number) init_add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");
     if (!number) init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
     if (!number) init_add(out, "label_smoothing", "less overconfidence", "0.1");
-    init_add_numbers(out, "mean", own ? &mean : card->mean, found->channels,
-                     card->path ? "as config.json says: mean of each channel"
-                                : "as the weights want it: mean of each channel");
+    const char *by = card->normalised_by, *slash = by ? strrchr(by, '/') : NULL;
+    char *says = by ? text_format("as %s says: mean of each channel", slash ? slash + 1 : by)
+                    : text_copy("as the weights want it: mean of each channel");
+    init_add_numbers(out, "mean", own ? &mean : card->mean, found->channels, says);
+    free(says);
     init_add_numbers(out, "std", own ? &std : card->std, found->channels, "... and standard deviations");
 }
 
@@ -212,7 +214,12 @@ static void add_network(const struct init_tuning *tuning, const struct init_find
     char rate[64];
     text_add(out, "\n[model]\n");
     init_add(out, "arch", "the network that the weights fit", "%s", tuning->weights.arch);
-    init_add_path(out, "weights", tuning->path, file, "but not the classifier");
+    const struct weights_identity *weights = &tuning->weights;
+    init_add_path(out, "weights", tuning->path, file,
+                  weights->classes == 0                ? "which have no classifier"
+                  : weights->classes != found->classes ? "but not the classifier"
+                  : weights->card.class_names          ? "and the classifier, by the names of its classes"
+                                                       : "and the classifier, of as many classes");
     if (tuning->weights.norm_eps > 0)
         init_add(out, "norm_eps", "as the weights want it: of all norms", "%g", tuning->weights.norm_eps);
     text_add(out, "\n[train]\n");

@@ -26,7 +26,7 @@ enum status model_set_drop_path(const struct model_options *options, struct grap
 {
     double largest = 0;
     int blocks = blocks_up_to(graph, graph->count - 1);
-    if (!options->drop_path) return OK;
+    if (!options->drop_path || (blocks == 0 && *options->drop_path == 0)) return OK;
     if (blocks == 0)
         return fail(USAGE, "model.drop_path: the network '%s' has no layers of drop_path", graph->arch);
     for (int i = 0; i < graph->count; i++) {

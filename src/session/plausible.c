@@ -186,7 +186,8 @@ static void warn_of_network(const struct settings *settings, const struct graph 
         warn(settings, "train", "freeze", frozen > 0 && frozen < settings->train.epochs
                  ? "matches all parameters: nothing is learnt until train.freeze_epochs have passed"
                  : "matches all parameters: nothing is learnt");
-    if (!has_op(graph, "dropout")) warn(settings, "model", "dropout", "has no effect: there is no dropout");
+    if (!has_op(graph, "dropout") && settings->model.dropout > 0)
+        warn(settings, "model", "dropout", "has no effect: there is no dropout");
     if (last->op && is_listed(last->op->name, "relu relu6 silu gelu leaky_relu dropout"))
         log_warning("%s: layer '%s' (%s) is applied to the logits; the network should end with the layer "
                     "before it",

@@ -50,6 +50,8 @@ enum status session_store_weights(const struct session *session, struct store *s
         .lenient = !session->settings->model.weights_strict,
         .class_names = session->data.class_names,
         .classes = session->data.classes,
+        .mean = &session->settings->augment.mean,
+        .std = &session->settings->augment.std,
     };
     enum status status = weights_path(given, &path);
     if (status == OK) status = say_network(session, path);

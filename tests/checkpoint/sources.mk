@@ -11,7 +11,7 @@ tests_checkpoint_test_identify_SOURCES = tests/checkpoint/test_identify.c tests/
 tests_checkpoint_test_identify_LDADD = $(LDADD) -lcmocka
 
 tests_checkpoint_test_weights_SOURCES = tests/checkpoint/test_weights.c tests/support/caught.h \
-	tests/support/torch_case.c tests/support/torch_case.h $(PLACE) $(REFUSE)
+	tests/support/rounds.h tests/support/torch_case.c tests/support/torch_case.h $(PLACE) $(REFUSE)
 tests_checkpoint_test_weights_LDFLAGS = $(REFUSE_LINKED)
 tests_checkpoint_test_weights_LDADD = $(LDADD) -lcmocka
 

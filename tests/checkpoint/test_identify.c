@@ -1,5 +1,6 @@
 /* Networks are recognised by the names and shapes of a weights file's tensors, under the names of every
  * library that has them, with or without a classifier; and the file config.json beside it is read. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,7 +185,7 @@ static void read_card(const char *config, const char *preprocessor, struct model
 {
     write_beside("config.json", config);
     write_beside("preprocessor_config.json", preprocessor);
-    model_card_read(path, card);
+    model_card_read(path, true, card);
 }
 
 static void test_cards(void **state)
@@ -244,6 +245,62 @@ static void test_cards(void **state)
     }
 }
 
+/* Each field of a card is used, or refused by its name. */
+static void test_fields_of_cards(void **state)
+{
+#define VIT "{\"model_type\":\"vit\"}"
+#define HALF "\"image_mean\":[0.5,0.5,0.5],\"image_std\":[0.25,0.25,0.25]"
+#define BYTES "\"image_mean\":[127.5,127.5,127.5],\"image_std\":[63.75,63.75,63.75]"
+    static const struct {
+        const char *config, *preprocessor;
+        double mean, std;            /* 0: unknown */
+        const char *said;            /* "": nothing */
+    } cards[] = {
+        {VIT, "{" HALF "}", 0.5, 0.25, ""},
+        {VIT, "{\"do_rescale\":true,\"rescale_factor\":0.00392156862745098," HALF "}", 0.5, 0.25, ""},
+        {VIT, "{\"do_normalize\":false}", 0, 1, ""},
+        {VIT, "{\"do_normalize\":false,\"do_rescale\":false}", 0, 1 / 255.0, ""},
+        {VIT, "{\"do_normalize\":false,\"rescale_factor\":0.0078431372549019607}", 0, 0.5, ""},
+        {VIT, "{\"do_rescale\":false," BYTES "}", 0.5, 0.25, ""},
+        {VIT, "{\"rescale_factor\":1," BYTES "}", 0.5, 0.25, ""},
+        {VIT, "{" BYTES "}", 0.5, 0.25, "preprocessor_config.json: image_mean is beyond 1: it and image_std "
+         "are taken as those of pixels from 0 to 255"},
+        {VIT, "{\"do_rescale\":false," HALF "}", -1, 0, "image_mean is not used"},
+        {VIT, "{\"do_rescale\":false}", -1, 0, "do_rescale is not used, because the mean"},
+        {VIT, "{\"rescale_factor\":-1," HALF "}", 0.5, 0.25, "rescale_factor is not above 0, and not used"},
+        {VIT, "{\"do_normalize\":\"no\"," HALF "}", 0.5, 0.25, "do_normalize is neither true nor false"},
+        {VIT, "{\"image_mean\":[0.5,0.5,0.5]}", -1, 0, "image_mean is alone, and not used"},
+        {VIT, "{\"image_mean\":[0.5,0.5],\"image_std\":[0.25,0.25,0.25]}", -1, 0,
+         "image_mean is not a list of 3 numbers"},
+        {VIT, "{\"do_resize\":false," HALF "}", 0.5, 0.25, "do_resize is false, but images are resized"},
+        {VIT, "{\"do_flip_channel_order\":true," HALF "}", 0.5, 0.25, "do_flip_channel_order is true"},
+        {VIT, "{\"size\":{\"longest_edge\":224}," HALF "}", 0.5, 0.25, "size is no size that is known"},
+        {VIT, "{\"crop_pct\":7," HALF "}", 0.5, 0.25, "crop_pct is not between 0.1 and 1"},
+        {"{\"model_type\":\"vit\",\"id2label\":{\"1\":\"cat\"}}", "{" HALF "}", 0.5, 0.25,
+         "config.json: id2label is not a name for each class"},
+        {"{\"architecture\":\"x\",\"pretrained_cfg\":{\"mean\":[123.675,116.28,103.53],"
+         "\"std\":[58.395,57.12,57.375]}}", "{}", 0.485, 0.229, "config.json: mean is beyond 1"},
+        {"{\"architecture\":\"x\",\"pretrained_cfg\":{\"crop_mode\":\"border\"}}", "{}", -1, 0,
+         "crop_mode is 'border': the centre is used"},
+    };
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        struct model_card card;
+        struct caught caught;
+        caught_begin(&caught);
+        read_card(cards[i].config, cards[i].preprocessor, &card);
+        caught_end(&caught);
+        bool good = card.normalised == (cards[i].mean >= 0) &&
+                    card.normalised == (card.normalised_by != NULL) &&
+                    (!card.normalised || (fabs(card.mean[0] - cards[i].mean) < 1e-6 &&
+                                          fabs(card.std[0] - cards[i].std) < 1e-6));
+        if (!good) fail_msg("card %zu: mean %g, std %g", i, card.mean[0], card.std[0]);
+        if (*cards[i].said ? !caught_has(&caught, cards[i].said) : caught.words.length > 0)
+            fail_msg("card %zu: %s", i, caught.words.data);
+        text_free(&caught.words);
+        model_card_free(&card);
+    }
+}
+
 /* Files beside the weights that are too long, or of which JSON would take too much memory. */
 static void test_large_cards(void **state)
 {
@@ -256,7 +313,7 @@ static void test_large_cards(void **state)
         write_beside("config.json", i ? many : "{\"architecture\":\"resnet18\"}");
         if (!i) assert_int_equal(truncate(card, (8 << 20) + 1), 0);
         caught_begin(&caught);
-        model_card_read(path, &read);
+        model_card_read(path, true, &read);
         caught_end(&caught);
         assert_null(read.architecture);
         assert_true(caught_has(&caught, "config.json: is not used: it is too long"));
@@ -284,6 +341,17 @@ static void test_card_of_network(void **state)
     assert_string_equal(found.card.class_names[1], "dog");
     assert_int_equal(found.card.crop.h, 192);
     assert_true(found.card.mean[2] == 0.5);
+    weights_identity_free(&found);
+    write_beside("config.json", "{\"architecture\":\"resnet18\",\"label_names\":[\"a\",\"b\",\"c\"]}");
+    struct caught caught;
+    caught_begin(&caught);
+    assert_int_equal(weights_identify(path, &found), OK);
+    caught_end(&caught);
+    assert_true(caught_has(&caught, "config.json: label_names names 3 classes, but the weights have 2 "
+                                    "outputs: the names are not used"));
+    assert_null(found.card.class_names);
+    assert_null(found.card.normalised_by);
+    text_free(&caught.words);
     weights_identity_free(&found);
     write_beside("config.json", "{}");
     assert_int_equal(weights_identify(path, &found), OK);
@@ -703,6 +771,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_networks), cmocka_unit_test(test_others), cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_fields_of_cards),
         cmocka_unit_test(test_card_of_network), cmocka_unit_test(test_norm_eps_of_card),
         cmocka_unit_test(test_norm_eps_of_library),
         cmocka_unit_test(test_size_of_network), cmocka_unit_test(test_networks_with_the_same_tensors),

@@ -8,6 +8,7 @@
 
 #include "base/deflated.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_names.h"
 #include "exec/store.h"
@@ -15,6 +16,7 @@
 #include "tests/support/caught.h"
 #include "tests/support/place.h"
 #include "tests/support/refuse.h"
+#include "tests/support/rounds.h"
 #include "tests/support/torch_case.h"
 #include "tests/support/unit.h"
 
@@ -162,6 +164,19 @@ static const struct file {
     {"torch.compile", "_orig_mod.", NULL, {FEATURES, HIDDEN, HEAD}, EXACT, OK, "'_orig_mod.' before every"},
     {"a class around it", "model.module._orig_mod.", NULL, {FEATURES, HIDDEN, HEAD}, EXACT, OK,
      "'_orig_mod.' before every name is removed"},
+    {"a class of another name around it", "net.backbone.", NULL, {FEATURES, HIDDEN, HEAD}, EXACT, OK,
+     "'net.backbone.' before every name is removed"},
+    {"... and timm's names", "net.", NULL, {FEATURES, TIMM_HIDDEN, TIMM_HEAD}, TUNED, OK,
+     "'net.' before every name is removed"},
+    {"... and a backbone", "net.", NULL, {FEATURES, HIDDEN}, TUNED, OK,
+     "4 of 6 tensors of the network are loaded"},
+    {"... and another network", "net.", NULL, {{"conv1.weight", FILTERS(8, 3, 7, 7)}, {"fc.bias", VECTOR(8)}},
+     TUNED, BAD_CHECKPOINT, "tensors that are not in this model: net.conv1.weight, net.fc.bias"},
+    {"all of another network, not strict", "", NULL,
+     {{"conv1.weight", FILTERS(8, 3, 7, 7)}, {"fc.bias", VECTOR(8)}}, LENIENT, BAD_CHECKPOINT,
+     "0 of 6 tensors of the network would be loaded, no weights among them"},
+    {"how many tensors", "", NULL, {FEATURES, HIDDEN, HEAD}, TUNED, OK,
+     "6 of 6 tensors of the network are loaded"},
     {"a backbone", "", NULL, {FEATURES, HIDDEN}, TUNED, OK,
      "has no weights for the classifier 'classifier.6', which is initialised"},
     {"a backbone, to be evaluated", "", NULL, {FEATURES, HIDDEN}, EXACT, BAD_CHECKPOINT,
@@ -920,9 +935,191 @@ static int end_folder(void **state)
     return rmdir(folder);
 }
 
+/* ---- What is said to be loaded is what was ---- */
+
+static const char drawn_text[] =
+    "[input]\nchannels = 1\nsize = 4\n[layers]\nconv = conv input filters=2 kernel=3 pad=1\n"
+    "bn = batchnorm conv\nflat = flatten bn\nhidden = linear flat units=4\n"
+    "fc = linear hidden units=$classes\n";
+
+/* A file that has some of a network's tensors, in types that are drawn, with or without a prefix. */
+struct drawn {
+    struct safetensors_item items[16];
+    double values[16];               /* all numbers of the tensor */
+    int count;
+    bool has[16];                    /* by parameter */
+    bool other;                      /* and a tensor of another network */
+};
+
+static enum status fill_drawn(void *context, int item, void *data)
+{
+    const struct drawn *drawn = context;
+    for (int64_t i = 0; i < shape_count(drawn->items[item].shape); i++)
+        dtype_set(drawn->items[item].dtype, data, i, drawn->values[item]);
+    return OK;
+}
+
+static void draw_file(const struct graph *graph, struct random *random, struct drawn *drawn)
+{
+    static const char *const prefixes[] = {"", "", "backbone.", "module.", "a.b.c.", "net.module."};
+    static const enum dtype types[] = {F32, F16, BF16, F64};
+    const char *prefix = prefixes[random_below(random, 6)];
+    uint32_t share = random_below(random, 5);
+    *drawn = (struct drawn){.other = random_below(random, 3) == 0};
+    for (int p = 0; p < graph->param_count; p++) {
+        const struct op_param *spec = &graph->params[p].spec;
+        drawn->has[p] = random_below(random, 4) < share;
+        if (!drawn->has[p]) continue;
+        enum dtype type = types[random_below(random, 4)];
+        drawn->values[drawn->count] = 100 + p;
+        drawn->items[drawn->count++] = (struct safetensors_item){
+            text_format("%s%s", prefix, graph->params[p].name),
+            spec->dtype == I64 && random_below(random, 2) ? I64 : type, spec->shape};
+    }
+    if (drawn->other || drawn->count == 0)
+        drawn->items[drawn->count++] = (struct safetensors_item){text_format("%sother.weight", prefix), F32,
+                                                                 VECTOR(2)};
+}
+
+static bool has_value(const struct store *store, int param, double value)
+{
+    char bytes[512 * sizeof(float)];
+    const struct op_param *spec = &store->graph->params[param].spec;
+    bool all = true;
+    assert_int_equal(store_read(store, param, STORE_MASTER, bytes), OK);
+    for (int64_t i = 0; i < shape_count(spec->shape); i++)
+        all = all && dtype_get(spec->dtype, bytes, i) == value;
+    return all;
+}
+
+static void try_drawn(struct device *device, const struct graph *graph, uint64_t number)
+{
+    static const struct weights_options how = {.fine_tuned = true, .lenient = true};
+    struct random random = random_open(5, PURPOSE_TEST, 3, number);
+    struct drawn drawn;
+    struct store store;
+    struct caught caught;
+    draw_file(graph, &random, &drawn);
+    const struct safetensors_content content = {drawn.items, drawn.count, NULL, 0, fill_drawn, &drawn};
+    assert_int_equal(safetensors_write(path, &content), OK);
+    assert_int_equal(store_open(device, graph, &(struct store_options){.low = F32}, &store), OK);
+    assert_int_equal(store_init(&store, 1), OK);
+    caught_begin(&caught);
+    enum status status = weights_load(path, &how, &store);
+    caught_end(&caught);
+    int loaded = 0, weights = 0, classifier = graph_classifier(graph);
+    bool head = true;
+    for (int p = 0; p < graph->param_count; p++)
+        if (graph->params[p].node == classifier) head = head && drawn.has[p];
+    for (int p = 0; p < graph->param_count; p++) {
+        bool is = has_value(&store, p, 100 + p), fresh = graph->params[p].node == classifier && !head;
+        if (status == OK) assert_int_equal(is, drawn.has[p] && !fresh);
+        else assert_false(is);
+        loaded += is;
+        weights += drawn.has[p] && !fresh && graph->params[p].spec.role != ROLE_STATISTIC;
+    }
+    char *said = text_format(": %d of %d tensors of the network are loaded", loaded, graph->param_count);
+    if ((status == OK) != (weights > 0) ||
+        !caught_has(&caught, status == OK ? said : "no weights among them: the file is of another network"))
+        fail_msg("%d: %d, %d: %s", (int)number, status, weights, caught.words.data);
+    if (status == OK && drawn.other) assert_true(caught_has(&caught, "other.weight"));
+    for (int i = 0; i < drawn.count; i++) free((char *)drawn.items[i].name);
+    free(said);
+    text_free(&caught.words);
+    store_close(&store);
+}
+
+static void test_what_is_loaded_is_said(void **state)
+{
+    const struct model_options options = {.classes = 3, .dropout = -1};
+    struct device *device = place_open(1);
+    struct graph graph;
+    assert_int_equal(model_load_text(&options, "drawn.ini", drawn_text, &graph), OK);
+    for (long i = rounds(200, 5000); i > 0; i--) try_drawn(device, &graph, (uint64_t)i);
+    graph_free(&graph);
+    device_close(device);
+}
+
+/* Whoever names other numbers than the weights want, or none, is told both. */
+static void test_what_images_are_wanted(void **state)
+{
+    static const struct file file = {.prefix = "", .items = {FEATURES, HIDDEN, HEAD}};
+    static const struct {
+        const char *arch, *card, *said;
+        struct field_reals mean, std;
+    } trials[] = {
+        {"vgg.ini", "{}", "these weights want augment.mean = 0.485, 0.456, 0.406 and augment.std = 0.229, "
+         "0.224, 0.225 (its library's usually do); used are 0, 0, 0 and 1, 1, 1", {0}, {0}},
+        {"vgg.ini", "{}", "", {.count = 3, .value = {0.485, 0.456, 0.406}},
+         {.count = 3, .value = {0.229, 0.224, 0.225}}},
+        {"vgg.ini", "{\"architecture\":\"x\",\"pretrained_cfg\":"
+         "{\"mean\":[0.5,0.5,0.5],\"std\":[0.25,0.25,0.25]}}",
+         "augment.mean = 0.5, 0.5, 0.5 and augment.std = 0.25, 0.25, 0.25 (",
+         {.count = 1, .value = {0.5}}, {0}},
+        {"own.ini", "{}", "does not say how its images were normalised; without augment.mean", {0}, {0}},
+        {"own.ini", "{}", "", {.count = 1, .value = {0.5}}, {0}},
+    };
+    char *card = text_format("%s/config.json", folder);
+    write_file(&file);
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        const struct model_options options = {.classes = 3, .dropout = -1};
+        const struct weights_options how = {.fine_tuned = true, .mean = &trials[i].mean,
+                                            .std = &trials[i].std};
+        struct graph graph;
+        struct caught caught;
+        FILE *config = fopen(card, "w");
+        assert_non_null(config);
+        fputs(trials[i].card, config);
+        assert_int_equal(fclose(config), 0);
+        assert_int_equal(model_load_text(&options, trials[i].arch, NETWORK("3"), &graph), OK);
+        caught_begin(&caught);
+        assert_int_equal(weights_check(path, &how, &graph), OK);
+        caught_end(&caught);
+        if (!caught_has(&caught, trials[i].said)) fail_msg("trial %zu", i);
+        if (!*trials[i].said) assert_null(strstr(caught.words.data, "augment."));
+        text_free(&caught.words);
+        graph_free(&graph);
+    }
+    unlink(card);
+    free(card);
+}
+
+/* Counters of torch's half(): the largest is no number any more. */
+static void test_counters_that_are_no_integers(void **state)
+{
+    static const enum dtype types[] = {F16, F32, BF16, F64, I64};
+    const struct model_options options = {.classes = 3, .dropout = -1};
+    struct device *device = place_open(1);
+    struct graph graph;
+    assert_int_equal(model_load_text(&options, "drawn.ini", drawn_text, &graph), OK);
+    int counter = graph_find_param(&graph, "bn.num_batches_tracked");
+    for (int t = 0; t < 10; t++) {
+        struct drawn drawn = {.count = graph.param_count};
+        struct store store;
+        double value = t < 5 ? 48 : INFINITY;
+        for (int p = 0; p < graph.param_count; p++) {
+            drawn.items[p] = (struct safetensors_item){graph.params[p].name, F32, graph.params[p].spec.shape};
+            drawn.values[p] = 100 + p;
+        }
+        drawn.items[counter].dtype = types[t % 5];
+        drawn.values[counter] = t == 9 ? 48 : value;
+        const struct safetensors_content content = {drawn.items, drawn.count, NULL, 0, fill_drawn, &drawn};
+        assert_int_equal(safetensors_write(path, &content), OK);
+        assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
+        assert_int_equal(weights_load(path, &(struct weights_options){0}, &store), OK);
+        assert_true(has_value(&store, counter, t < 5 || t == 9 ? 48 : 0));
+        store_close(&store);
+    }
+    graph_free(&graph);
+    device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_loaded_is_said),
+        cmocka_unit_test(test_what_images_are_wanted),
+        cmocka_unit_test(test_counters_that_are_no_integers),
         cmocka_unit_test(test_names_of_libraries),
         cmocka_unit_test(test_networks_that_a_library_lacks),
         cmocka_unit_test(test_files),

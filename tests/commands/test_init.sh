@@ -82,6 +82,7 @@ done
 ok "weights of a run are fine-tuned" init pictures --weights grey
 ok "... in the network that they are of" has '^arch = resnet20 '
 ok "... which is said" grep -q "is of the network resnet20, 10 classes" err
+ok "... but not the classifier" has '^weights = .* but not the classifier$'
 ok "... with their normalisation" has '^mean = 0.25 0.25 0.25 '
 ok "... at their size" has '^val_crop = 8 '
 ok "... the classifier first" has '^freeze = conv\*, bn\*, layer\* '
@@ -96,6 +97,13 @@ elsewhere() {
 ok "... from another folder" elsewhere
 ok "weights that are not there" says 5 "nowhere.pth: cannot be opened" "$AMPTRAIN" init pictures \
     --weights nowhere.pth
+
+"$AMPTRAIN" -q -c out.ini -s run.max_steps=1 -s run.device=cpu -o tuned >/dev/null || exit 1
+ok "... of as many classes: with the classifier" init pictures --weights tuned
+ok "... which init says" has '^weights = .* and the classifier, by the names of its classes$'
+ok "... and training" says 0 "116 of 116 tensors of the network are loaded" "$AMPTRAIN" -c out.ini --check
+no_layers() { "$AMPTRAIN" -c out.ini --check -s model.drop_path=0 -s model.dropout=0 >out 2>err && ! grep drop err; }
+ok "drop_path=0, dropout=0: as it has no such layers" no_layers
 
 # Data sets as torchvision, Python or an archive leaves them.
 idx() { printf '\000\000\010\003\000\000\000\001\000\000\000\002\000\000\000\002abcd'; }

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct model_card card;
     fuzz_write("config.json", data, size);
     fuzz_write("preprocessor_config.json", data, size);
-    model_card_read(weights, &card);
+    model_card_read(weights, true, &card);
     fuzz_forget();
     check(&card);
     model_card_free(&card);

@@ -739,6 +739,10 @@ static void test_drop_path(void **state)
     assert_int_equal(model_load_text(&options, "net.ini", "[layers]\npool = globalavgpool input\n"
                                      "fc = linear pool units=$classes\n", &graph), USAGE);
     assert_non_null(strstr(said, "model.drop_path: the network 'net' has no layers of drop_path"));
+    options.drop_path = &(const double){0};        /* which it has */
+    assert_int_equal(model_load_text(&options, "net.ini", "[layers]\npool = globalavgpool input\n"
+                                     "fc = linear pool units=$classes\n", &graph), OK);
+    graph_free(&graph);
 }
 
 static void test_norm_eps(void **state)
