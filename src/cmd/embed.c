@@ -10,10 +10,10 @@
 #include "base/memory.h"
 #include "cmd/image_arguments.h"
 #include "cmd/trained.h"
+#include "explain/classifier.h"
+#include "explain/layer_output.h"
 #include "format/npy.h"
 #include "format/safetensors.h"
-#include "session/classifier.h"
-#include "session/layer_output.h"
 #include "session/preprocessing.h"
 
 /* How a safetensors file of features begins: the layer's name comes first. */

@@ -9,13 +9,13 @@
 #include "base/members.h"
 #include "cmd/trained.h"
 #include "data/dataset/detect.h"
+#include "evaluate/evaluate.h"
+#include "evaluate/knn.h"
+#include "evaluate/mistakes.h"
 #include "format/npy.h"
 #include "session/preprocessing.h"
-#include "train/evaluate.h"
 #include "train/folder.h"
-#include "train/knn.h"
 #include "train/metrics.h"
-#include "train/mistakes.h"
 #include "train/results.h"
 
 static enum status logits_add(void *context, const float *values, int images, int classes)

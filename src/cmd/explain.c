@@ -10,9 +10,9 @@
 #include "cmd/image_arguments.h"
 #include "cmd/trained.h"
 #include "data/augment/heat_map.h"
+#include "explain/classifier.h"
+#include "explain/gradcam.h"
 #include "graph/names.h"
-#include "session/classifier.h"
-#include "session/gradcam.h"
 #include "session/preprocessing.h"
 
 #define NAME_ROOM 8192   /* bytes shown of a name */

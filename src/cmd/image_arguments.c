@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/formats/listing.h"
-#include "session/classifier.h"
+#include "explain/classifier.h"
 
 /* The most bytes of a list: a hundred million paths are a mistake. */
 #define LIST_BYTES_MAX ((size_t)4 << 30)

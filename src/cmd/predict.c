@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "cmd/image_arguments.h"
 #include "cmd/trained.h"
-#include "session/classifier.h"
+#include "explain/classifier.h"
 
 #define NAME_ROOM 8192   /* bytes shown of a name */
 

@@ -10,10 +10,10 @@
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_identify.h"
 #include "conf/options.h"
-#include "session/holdout.h"
 #include "session/plausible.h"
 #include "session/preprocessing.h"
 #include "session/session_store.h"
+#include "transfer/holdout.h"
 
 /* A weights file's own description. */
 struct remembered {
@@ -235,7 +235,8 @@ static enum status recognise(struct settings *settings, const char *path, bool b
 static enum status check_holdout(const struct cmd *cmd, struct session *session, const char *path)
 {
     bool named = cmd->config || settings_on_command(&cmd->settings, "data", "train");
-    return session->data.train.dataset ? holdout_check(path, named, session) : OK;
+    if (!session->data.train.dataset) return OK;
+    return holdout_check(path, named, session->settings, &session->data);
 }
 
 static enum status open_all(struct cmd *cmd, unsigned data, const char *path,

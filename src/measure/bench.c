@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "compile/time/cost.h"
+#include "evaluate/ranks.h"
 #include "input/gpu_preprocessing.h"
 #include "session/micro_batches.h"
 #include "session/preprocessing.h"
@@ -14,7 +15,6 @@
 #include "session/step_fit.h"
 #include "session/step_ranks.h"
 #include "session/step_times.h"
-#include "train/ranks.h"
 
 #define STEPS_REMEMBERED 5           /* fewer do not tell how long a step takes */
 

@@ -4,9 +4,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "session/task.h"
 #include "base/directory.h"
 #include "base/text.h"
+#include "task/task.h"
 
 /* Lines of one event as columns of numbers, NAN if a line has none. */
 struct records_table {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "evaluate/mistakes.h"
 #include "report/run_report_parts.h"
-#include "train/mistakes.h"
 
 #define NUMBERED 30          /* maximum of classes for numbers in cells and names beside them */
 #define TINY 300             /* number of classes above which cells are smaller than a pixel, and drawn as

@@ -9,7 +9,7 @@
 #include "base/search_paths.h"
 #include "device/device.h"
 #include "graph/model.h"
-#include "session/hyperparameters.h"
+#include "task/hyperparameters.h"
 
 static enum status check_arch(const struct settings *settings)
 {

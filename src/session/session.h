@@ -6,10 +6,10 @@
 #include "exec/device_allocators.h"
 #include "input/caching.h"
 #include "input/decoding.h"
-#include "session/features.h"
 #include "session/graphs.h"
-#include "session/hyperparameters.h"
-#include "session/teacher.h"
+#include "task/hyperparameters.h"
+#include "transfer/features.h"
+#include "transfer/teacher.h"
 
 struct session {
     struct settings *settings;

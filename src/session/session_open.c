@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "session/step_fit.h"
 #include "session/step_times.h"
-#include "session/whiten.h"
+#include "transfer/whiten.h"
 
 static enum status refuse_batch(const struct session *session, int64_t limit)
 {

@@ -4,9 +4,11 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "session/holdout.h"
 #include "checkpoint/network_identity.h"
 #include "checkpoint/weights.h"
+#include "session/session_loader.h"
+#include "transfer/holdout.h"
+#include "transfer/whiten.h"
 
 struct store_options session_store_options(const struct session *session, bool training)
 {
@@ -58,9 +60,19 @@ enum status session_store_weights(const struct session *session, struct store *s
     if (status == OK)
         status = store ? weights_load(path, &options, store)
                        : weights_check(path, &options, &session->graphs.training);
-    if (status == OK) holdout_warn(path, session);
+    if (status == OK) holdout_warn(path, &session->data);
     free(path);
     free(given);
+    return status;
+}
+
+enum status session_store_whiten(const struct session *session, struct store *store)
+{
+    struct loader *loader;
+    if (!session->data.train.dataset || !whiten_is_needed(store->graph)) return OK;
+    TRY(session_loader_open_numbers(session, &loader));
+    enum status status = whiten_store(&session->data, loader, store);
+    loader_close(loader);
     return status;
 }
 

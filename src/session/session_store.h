@@ -15,6 +15,9 @@ enum status session_store_open(const struct session *session, struct store *stor
  * they could be loaded. */
 enum status session_store_weights(const struct session *session, struct store *store);
 
+/* Initialises convolutions with init=whiten (whiten.h); nothing without training images. */
+enum status session_store_whiten(const struct session *session, struct store *store);
+
 /* Distributes the parameters that each stage of a pipeline updates to all stages. `program`: a training step.
  * Called by all ranks after the same step; no effect without stages. */
 enum status session_store_share(const struct session *session, const struct program *program,

@@ -1,36 +1,16 @@
 libsession_a_SOURCES = \
-	src/session/classifier.c \
-	src/session/classifier.h \
 	src/session/decoding_division.c \
 	src/session/decoding_division.h \
-	src/session/features.c \
-	src/session/features.h \
-	src/session/gradcam.c \
-	src/session/gradcam.h \
 	src/session/graphs.c \
 	src/session/graphs.h \
-	src/session/holdout.c \
-	src/session/holdout.h \
-	src/session/hyperparameters.c \
-	src/session/hyperparameters.h \
 	src/session/identity.c \
 	src/session/identity.h \
-	src/session/inference.c \
-	src/session/inference.h \
-	src/session/layer_output.c \
-	src/session/layer_output.h \
 	src/session/micro_batches.c \
 	src/session/micro_batches.h \
 	src/session/plausible.c \
 	src/session/plausible.h \
 	src/session/preprocessing.c \
 	src/session/preprocessing.h \
-	src/session/probe.c \
-	src/session/probe.h \
-	src/session/rollout.c \
-	src/session/rollout.h \
-	src/session/schedule.c \
-	src/session/schedule.h \
 	src/session/session.c \
 	src/session/session.h \
 	src/session/session_loader.c \
@@ -49,16 +29,5 @@ libsession_a_SOURCES = \
 	src/session/step_ranks.h \
 	src/session/step_times.c \
 	src/session/step_times.h \
-	src/session/tail.c \
-	src/session/tail.h \
-	src/session/task.c \
-	src/session/task.h \
-	src/session/task_classify.c \
-	src/session/task_multilabel.c \
-	src/session/task_regress.c \
-	src/session/teacher.c \
-	src/session/teacher.h \
 	src/session/views.c \
-	src/session/views.h \
-	src/session/whiten.c \
-	src/session/whiten.h
+	src/session/views.h

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "train/finding.h"
+#include "evaluate/finding.h"
 
 #define STUCK_AGAIN 1000      /* steps after which overflows at the lowest scale are reported again */
 #define DIAGNOSES_MAX 20      /* of one process: a diagnosis takes as long as a step or two */

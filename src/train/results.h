@@ -2,7 +2,7 @@
  * confusions. */
 #pragma once
 
-#include "train/evaluate.h"
+#include "evaluate/evaluate.h"
 #include "train/progress.h"
 
 /* The accuracy in each class, NAN for a class without images: [classes], which the caller frees. */

@@ -1,7 +1,7 @@
 /* results_labels.h: the results of an evaluation by label, or of numbers; results.h uses them. */
 #pragma once
 
-#include "train/evaluate.h"
+#include "evaluate/evaluate.h"
 #include "train/progress.h"
 
 /* The average precision of each label, NAN for one without images: [classes], which the caller frees. */

@@ -13,12 +13,11 @@
 #include "base/text.h"
 #include "base/watch.h"
 #include "session/preprocessing.h"
-#include "session/probe.h"
 #include "session/session_loader.h"
 #include "session/session_store.h"
 #include "session/step_fit.h"
 #include "session/step_ranks.h"
-#include "session/whiten.h"
+#include "train/probe.h"
 
 static struct checkpoint_source source_of(const struct run *run, const char *algorithms)
 {
@@ -206,7 +205,7 @@ static enum status resume(struct run *run, const struct run_options *options)
     if (status == OK && !first && path) status = resume_from(run, path);
     if (status == OK && path) run->ranks.progress.saved = run->state.step;
     if (status == OK && (!path || !*run->id)) status = checkpoint_new_run(run->id);
-    if (status == OK && !path) status = whiten_store(run->session, &run->store);
+    if (status == OK && !path) status = session_store_whiten(run->session, &run->store);
     if (status == OK && !path) status = session_store_weights(run->session, &run->store);
     free(found);
     free(path);

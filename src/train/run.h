@@ -2,17 +2,17 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
-#include "session/step_queue.h"
-#include "train/evaluate.h"
+#include "evaluate/evaluate.h"
+#include "evaluate/mistakes.h"
+#include "evaluate/ranks.h"
 #include "format/events.h"
+#include "session/step_queue.h"
 #include "train/energy.h"
 #include "train/folder.h"
 #include "train/health.h"
 #include "train/metrics.h"
-#include "train/mistakes.h"
 #include "train/programs.h"
 #include "train/progress.h"
-#include "train/ranks.h"
 
 struct run;
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "conf/settings.h"
+#include "evaluate/evaluate.h"
 #include "format/events.h"
 #include "input/data.h"
-#include "train/evaluate.h"
 
 /* The resolved configuration. `file`: its path; NULL: it was not read from a file. */
 void tensorboard_settings(struct events *events, int64_t step, const struct settings *settings,

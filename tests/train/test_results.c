@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "session/classifier.h"
-#include "tests/support/unit.h"
+#include "explain/classifier.h"
 #include "train/results.h"
+#include "tests/support/unit.h"
 
 static char *names[] = {"a", "the \"b\"", "c\nd", "e"};
 static const struct data data = {.classes = 4, .class_names = names};

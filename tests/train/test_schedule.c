@@ -1,8 +1,8 @@
 /* Schedules against what torch's give for the same numbers. */
 #include <math.h>
 
-#include "session/schedule.h"
 #include "session/step.h"
+#include "task/schedule.h"
 #include "tests/support/unit.h"
 
 static struct schedule schedule(const char *name, double lr, int64_t total)

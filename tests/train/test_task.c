@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "session/task.h"
+#include "task/task.h"
 #include "tests/support/unit.h"
 
 static void expect(double got, double want)

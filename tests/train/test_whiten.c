@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "session/whiten.h"
+#include "transfer/whiten.h"
 #include "tests/support/unit.h"
 
 static void check(int n, const double *matrix)

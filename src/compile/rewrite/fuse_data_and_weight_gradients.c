@@ -1,8 +1,7 @@
 /* fuse_data_and_weight_gradients.c: makes one instruction of the data and weight gradients of an op
  * whose code computes both in one kernel, which reads their common inputs once.
  *
- * If only such an op reads the output of a folded batch norm (kernels/folded/conv_batchnorm.c) with relu6, that
- * moves into it. Forward, it clips its input, which a product wrote after a relu; backward, it passes its
+ * If only such an op reads the output of a folded batch norm (conv_batchnorm.c) with relu6, that moves into it. Forward, it clips its input, which a product wrote after a relu; backward, it passes its
  * gradient through relu6 and computes its sums. Batch norm then needs no sweep of its own in either
  * direction.
  *

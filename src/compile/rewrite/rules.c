@@ -318,13 +318,12 @@ static const struct rule rules[] = {
      {EPILOGUE_MASK, OPERAND_MASK, OPERAND_MASK}, share_mask},
 
     /* The output of a residual block is read by the next block's convolution and by its residual, so its
-     * gradient is a sum. A folded batch norm's backward (kernels/folded/conv_batchnorm.c) needs that masked by
+     * gradient is a sum. A folded batch norm's backward (conv_batchnorm.c) needs that masked by
      * its activation, and the sums of the result by channel. If the convolution's data gradient is the second
      * summand to be computed, it produces all of this as it writes: batch norm needs no sweep, and its
      * residual's gradient is the same tensor. */
     {"join_residual_gradients", "join_d_y", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y},
-     SINGLE_USE,
-     {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_D_Y_SUMS}, join},
+     SINGLE_USE, {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_D_Y_SUMS}, join},
     {"join_residual_gradients", "join_addend", {NULL, PHASE_BACKWARD_DATA, D_X},
      {NULL, BACKWARD, OPERAND_D_Y_ADDEND}, SINGLE_USE,
      {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_D_Y_SUMS}, join},

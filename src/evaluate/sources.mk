@@ -1,0 +1,12 @@
+libevaluate_a_SOURCES = \
+	src/evaluate/evaluate.c \
+	src/evaluate/evaluate.h \
+	src/evaluate/finding.c \
+	src/evaluate/finding.h \
+	src/evaluate/knn.c \
+	src/evaluate/knn.h \
+	src/evaluate/mistakes.c \
+	src/evaluate/mistakes.h \
+	src/evaluate/mistakes_explain.c \
+	src/evaluate/ranks.c \
+	src/evaluate/ranks.h

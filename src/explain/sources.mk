@@ -1,0 +1,13 @@
+libexplain_a_SOURCES = \
+	src/explain/classifier.c \
+	src/explain/classifier.h \
+	src/explain/gradcam.c \
+	src/explain/gradcam.h \
+	src/explain/inference.c \
+	src/explain/inference.h \
+	src/explain/layer_output.c \
+	src/explain/layer_output.h \
+	src/explain/rollout.c \
+	src/explain/rollout.h \
+	src/explain/tail.c \
+	src/explain/tail.h
