@@ -27,8 +27,11 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
     if (status == OK && options->target != TARGET_ANY && options->target != opened.target)
         status = fail(BAD_DATA, "%s: has %s, not %s", options->path ? options->path : format->name,
                       target_words[opened.target], target_words[options->target]);
-    if (status == OK && opened.target == TARGET_MASK) status = masks_define(options, &opened);
+    bool masks = opened.target == TARGET_MASK && !opened.masks;
+    if (status == OK && masks) status = masks_define(options, &opened);
     if (status == OK) status = dataset_number_classes(options, &opened);
+    if (status == OK && opened.masks && opened.numbers)
+        mask_classes_renumber(opened.masks, opened.numbers, opened.class_names, opened.classes);
     if (status != OK) {
         dataset_close(&opened);
         return status;

@@ -130,9 +130,10 @@ static bool has_two_values(const struct mask_counts *counts)
 }
 
 /* The classes of masks that are numbers: as many as are named, or as there are. */
-static enum status define_numbers(const struct mask_options *options, char **names, int named,
+static enum status define_numbers(const struct dataset_options *opening, char **names, int named,
                                   struct dataset *dataset)
 {
+    const struct mask_options *options = &opening->masks;
     struct mask_counts counts = {0};
     int classes = named;
     bool two = named == 0 || named == 2;
@@ -145,14 +146,15 @@ static enum status define_numbers(const struct mask_options *options, char **nam
     for (int i = 0; named == 0 && i < 256; i++)
         if (counts.pixels[i] > 0 && (i != MASK_IGNORE || !options->ignore)) classes = i + 1;
     if (classes > MASK_CLASSES_MAX)
-        return fail(BAD_DATA, "masks have the value 255, which can be no class; data.ignore = 255 leaves it "
-                    "out");
+        return fail(BAD_DATA, "%s: masks have the value 255, which can be no class; data.ignore = 255 leaves "
+                    "it out", opening->path);
     mask_classes_numbers(classes ? classes : 1, names, named, options->ignore, dataset->masks);
     return OK;
 }
 
-static enum status define(const struct mask_options *options, struct dataset *dataset)
+static enum status define(const struct dataset_options *opening, struct dataset *dataset)
 {
+    const struct mask_options *options = &opening->masks;
     char **names = NULL;
     int named = 0;
     if (options->known) {
@@ -161,7 +163,7 @@ static enum status define(const struct mask_options *options, struct dataset *da
     }
     if (options->palette) return mask_classes_read(options->palette, dataset->masks);
     if (options->classes) TRY(mask_class_names(options->classes, options->classes_path, &names, &named));
-    enum status status = define_numbers(options, names, named, dataset);
+    enum status status = define_numbers(opening, names, named, dataset);
     text_list_free(names, (size_t)named);
     return status;
 }
@@ -169,8 +171,9 @@ static enum status define(const struct mask_options *options, struct dataset *da
 enum status masks_define(const struct dataset_options *options, struct dataset *dataset)
 {
     dataset->masks = memory_new(1, sizeof *dataset->masks);
-    TRY(define(&options->masks, dataset));
+    TRY(define(options, dataset));
     text_list_free(dataset->class_names, (size_t)dataset->classes);
+    dataset->numbered = false;
     dataset->classes = dataset->masks->classes;
     dataset->class_names = text_list(dataset->masks->names, dataset->classes, dataset->classes);
     return OK;

@@ -140,6 +140,10 @@ static enum status packed_open(const struct dataset_options *options, struct dat
     TRY(check_set(options->path, packed));
     if (dataset->count == 0) return fail(BAD_DATA, "%s: contains no images", options->path);
     dataset->decoded = dataset->h == 0;
+    if (packed->shards[0].checked && dataset->target == TARGET_MASK) {
+        dataset->masks = memory_new(1, sizeof *dataset->masks);
+        mask_classes_numbers(dataset->classes, dataset->class_names, dataset->classes, true, dataset->masks);
+    }
     if (packed->shards[0].checked) return OK;
     dataset->c = options->c == 1 ? 1 : 3;
     return number_classes(options, dataset);
@@ -194,13 +198,23 @@ static uint64_t packed_group(const struct dataset *dataset, int64_t index)
     return shard->targets ? shard->targets[index].group : 0;
 }
 
+static struct image_contents contents_of(const struct shard *shard, const struct packed_entry *entry)
+{
+    return (struct image_contents){.bytes = entry->bytes, .known = shard->checked, .crc = entry->crc};
+}
+
 static void packed_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents)
 {
     const struct shard *shard;
     const struct packed_entry *entry = find_entry(dataset, &index, &shard);
-    contents->bytes = entry->bytes;
-    contents->crc = entry->crc;
-    contents->known = shard->checked;
+    *contents = contents_of(shard, entry);
+}
+
+static void packed_mask_contents(const struct dataset *dataset, int64_t index,
+                                 struct image_contents *contents)
+{
+    const struct shard *shard = shard_of(dataset->state, &index);
+    *contents = contents_of(shard, &shard->masks[index]);
 }
 
 /* The reason, prefixed with the image's name. */
@@ -211,10 +225,10 @@ static bool packed_blame(const struct shard *shard, int64_t index, struct reason
     return because_of(reason, shard->path, why.text);
 }
 
-/* The bytes of image `index` of a shard, which must be those that were packed. */
-static bool read_bytes(const struct shard *shard, int64_t index, void *to, struct reason *reason)
+/* The bytes of an entry of image `index` of a shard, which must be those that were packed. */
+static bool read_bytes(const struct shard *shard, const struct packed_entry *entry, int64_t index, void *to,
+                       struct reason *reason)
 {
-    const struct packed_entry *entry = &shard->entries[index];
     ssize_t got = file_read(shard->file, to, entry->bytes, (int64_t)entry->at);
     if (got < 0)
         because(reason, "%s", strerror(errno));
@@ -228,15 +242,16 @@ static bool read_bytes(const struct shard *shard, int64_t index, void *to, struc
 }
 
 /* The same, in new memory. */
-static uint8_t *read_copy(const struct shard *shard, int64_t index, struct reason *reason)
+static uint8_t *read_copy(const struct shard *shard, const struct packed_entry *entry, int64_t index,
+                          struct reason *reason)
 {
-    size_t count = shard->entries[index].bytes;
+    size_t count = entry->bytes;
     uint8_t *bytes = malloc(count ? count : 1);
     if (!bytes) {
         because(reason, "not enough memory for its %zu bytes", count);
         packed_blame(shard, index, reason);
     }
-    if (!bytes || read_bytes(shard, index, bytes, reason)) return bytes;
+    if (!bytes || read_bytes(shard, entry, index, bytes, reason)) return bytes;
     free(bytes);
     return NULL;
 }
@@ -250,7 +265,7 @@ static char *packed_image_path(const struct dataset *dataset, int64_t index)
 static bool decode_file(const struct shard *shard, int64_t index, struct image_options options,
                         const struct image_choice *choice, struct image *image, struct reason *reason)
 {
-    uint8_t *bytes = read_copy(shard, index, reason);
+    uint8_t *bytes = read_copy(shard, &shard->entries[index], index, reason);
     if (!bytes) return false;
     bool good = image_decode(bytes, shard->entries[index].bytes, options, choice, image, reason) ||
                 packed_blame(shard, index, reason);
@@ -268,7 +283,7 @@ static bool packed_read(const struct dataset *dataset, int64_t index, const stru
         return decode_file(shard, index, dataset_image_options(dataset), choice, image, reason);
     if (!image_resize_buffer(image, (int)entry->h, (int)entry->w, dataset->c, reason))
         return packed_blame(shard, index, reason);
-    return read_bytes(shard, index, image->pixels, reason);
+    return read_bytes(shard, entry, index, image->pixels, reason);
 }
 
 static bool packed_read_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
@@ -278,11 +293,22 @@ static bool packed_read_file(const struct dataset *dataset, int64_t index, uint8
     const struct packed_entry *entry = find_entry(dataset, &index, &shard);
     if (entry->kind != PACKED_FILE)
         return because(reason, "%s: image %lld is not a PNG or JPEG file", shard->path, (long long)index);
-    uint8_t *copy = read_copy(shard, index, reason);
+    uint8_t *copy = read_copy(shard, entry, index, reason);
     if (!copy) return false;
     *bytes = copy;
     *count = entry->bytes;
     *label = dataset_number(dataset, (int)entry->label);
+    return true;
+}
+
+static bool packed_mask_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                             struct reason *reason)
+{
+    const struct shard *shard = shard_of(dataset->state, &index);
+    uint8_t *copy = read_copy(shard, &shard->masks[index], index, reason);
+    if (!copy) return false;
+    *bytes = copy;
+    *count = shard->masks[index].bytes;
     return true;
 }
 
@@ -294,6 +320,7 @@ static void packed_close(struct dataset *dataset)
         if (packed->shards[i].file >= 0) close(packed->shards[i].file);
         free(packed->shards[i].entries);
         free(packed->shards[i].targets);
+        free(packed->shards[i].masks);
         free(packed->shards[i].labels);
         free(packed->shards[i].label_begins);
         free(packed->shards[i].path);
@@ -313,6 +340,8 @@ const struct format format_packed = {
     .group = packed_group,
     .read_file = packed_read_file,
     .contents = packed_contents,
+    .masks = &(const struct format_masks){.path = packed_image_path, .read_file = packed_mask_file,
+                                          .contents = packed_mask_contents},
     .image_path = packed_image_path,
     .close = packed_close,
 };

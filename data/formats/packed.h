@@ -21,7 +21,7 @@ struct packed_set {
 };
 
 /* What entries do not hold: labels, numbers, groups: a struct packed_target an image; then the labels of all,
- * 4 bytes each. */
+ * 4 bytes each, or of masks an entry an image. */
 struct packed_targets {
     uint64_t at, bytes;
     uint32_t kind;             /* enum target_kind */
@@ -91,6 +91,8 @@ enum status packed_create(const char *path, int channels, char *const *names, in
 /* Images have targets from now on, the first one included, of this enum target_kind: call packed_target for
  * each before it is added. */
 void packed_begin_targets(struct packed_writer *writer, uint32_t kind);
+/* The mask of the image that is added next, a PNG whose numbers are classes, and 255 none: once an image. */
+enum status packed_mask(struct packed_writer *writer, const void *bytes, size_t count);
 void packed_target(struct packed_writer *writer, struct packed_target target, const uint32_t *labels);
 /* Adds an image; only label, kind and size of `entry` need be set. */
 enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes,

@@ -85,6 +85,22 @@ static bool take_labels(struct shard *shard, const struct packed_header *header,
     return sum == labels && (header->targets.kind == TARGET_LABELS || labels == 0);
 }
 
+/* Entries of the masks behind the targets, one an image. */
+static bool take_masks(struct shard *shard, const struct packed_header *header, const char *part)
+{
+    size_t before = header->count * sizeof *shard->targets, bytes = header->count * sizeof *shard->masks;
+    if (header->targets.bytes != before + bytes || header->classes > MASK_CLASSES_MAX) return false;
+    shard->masks = memory_new(header->count + 1, sizeof *shard->masks);
+    memcpy(shard->masks, part + before, bytes);
+    for (uint64_t i = 0; i < header->count; i++) {
+        const struct packed_entry *mask = &shard->masks[i];
+        if (!lies_within(shard, mask->at, mask->bytes, 1) || mask->kind != PACKED_FILE ||
+            mask->bytes > IMAGE_FILE_BYTES_MAX)
+            return false;
+    }
+    return true;
+}
+
 static bool numbers_are_valid(const struct shard *shard)
 {
     for (int64_t i = 0; i < shard->images; i++)
@@ -105,7 +121,7 @@ static bool read_targets(struct shard *shard, bool first, const struct packed_he
     size_t least = header->count * sizeof *shard->targets;
     if (!lies_within(shard, targets->at, targets->bytes, 1) || targets->bytes < least ||
         (targets->bytes - least) % sizeof *shard->labels != 0 || targets->kind < TARGET_CLASS ||
-        targets->kind > TARGET_NUMBER || (targets->kind == TARGET_NUMBER && header->classes != 1))
+        targets->kind > TARGET_MASK || (targets->kind == TARGET_NUMBER && header->classes != 1))
         return because(reason, "%s: the labels are invalid", shard->path);
     char *part = read_part(shard, targets->at, targets->bytes, reason);
     if (!part) return false;
@@ -113,7 +129,8 @@ static bool read_targets(struct shard *shard, bool first, const struct packed_he
                 because(reason, "%s: the labels are damaged", shard->path);
     shard->targets = memory_new(header->count + 1, sizeof *shard->targets);
     memcpy(shard->targets, part, least);
-    if (good && (!take_labels(shard, header, part) || !numbers_are_valid(shard)))
+    bool masks = targets->kind == TARGET_MASK;
+    if (good && (!(masks ? take_masks : take_labels)(shard, header, part) || !numbers_are_valid(shard)))
         good = because(reason, "%s: the labels are invalid", shard->path);
     free(part);
     return good;

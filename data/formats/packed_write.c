@@ -23,6 +23,8 @@ struct packed_writer {
     struct packed_entry *entries;
     struct packed_target *targets;
     uint64_t target_count;
+    struct packed_entry *masks;
+    uint64_t mask_count;
     uint32_t *labels;          /* of all images */
     uint64_t label_count;
     char *names;
@@ -100,13 +102,16 @@ static enum status write_targets(struct packed_writer *writer)
 {
     struct packed_targets *targets = &writer->header.targets;
     size_t bytes = writer->target_count * sizeof *writer->targets;
-    size_t labels = writer->label_count * sizeof *writer->labels;
+    bool masks = writer->mask_count > 0;
+    size_t rest = masks ? writer->mask_count * sizeof *writer->masks
+                        : writer->label_count * sizeof *writer->labels;
+    const void *behind = masks ? (const void *)writer->masks : writer->labels;
     if (writer->target_count == 0) return OK;
     targets->at = writer->at;
-    targets->bytes = bytes + labels;
-    targets->crc = crc32c(crc32c(0, writer->targets, bytes), writer->labels, labels);
+    targets->bytes = bytes + rest;
+    targets->crc = crc32c(crc32c(0, writer->targets, bytes), behind, rest);
     TRY(packed_append(writer, writer->targets, bytes));
-    return packed_append(writer, writer->labels, labels);
+    return packed_append(writer, behind, rest);
 }
 
 /* The size of all images, as long as they share one. */
@@ -121,17 +126,32 @@ static void keep_size(struct packed_header *header, const struct packed_entry *e
     }
 }
 
-enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes,
-                       size_t count)
+static enum status put_bytes(struct packed_writer *writer, struct packed_entry *entry, const void *bytes,
+                             size_t count)
 {
     if (count > UINT32_MAX) return fail(BAD_DATA, "%s: an image exceeds 4 GiB", writer->path);
     TRY(packed_align(writer));
-    entry.at = writer->at;
-    entry.bytes = (uint32_t)count;
-    entry.crc = crc32c(0, bytes, count);
+    entry->at = writer->at;
+    entry->bytes = (uint32_t)count;
+    entry->crc = crc32c(0, bytes, count);
+    return packed_append(writer, bytes, count);
+}
+
+enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes,
+                       size_t count)
+{
+    TRY(put_bytes(writer, &entry, bytes, count));
     keep_size(&writer->header, &entry);
     *array_push(writer->entries, writer->header.count) = entry;
-    return packed_append(writer, bytes, count);
+    return OK;
+}
+
+enum status packed_mask(struct packed_writer *writer, const void *bytes, size_t count)
+{
+    struct packed_entry entry = {.kind = PACKED_FILE};
+    TRY(put_bytes(writer, &entry, bytes, count));
+    *array_push(writer->masks, writer->mask_count) = entry;
+    return OK;
 }
 
 enum status packed_finish(struct packed_writer *writer)
@@ -161,6 +181,7 @@ void packed_free(struct packed_writer *writer)
     free(writer->entries);
     free(writer->targets);
     free(writer->labels);
+    free(writer->masks);
     free(writer->names);
     free(writer);
 }

@@ -17,6 +17,7 @@ struct shard {
     int64_t images;
     struct packed_entry *entries;
     struct packed_target *targets;     /* [images]; NULL: the entries say all */
+    struct packed_entry *masks;        /* [images] PNG files of their masks; NULL without TARGET_MASK */
     uint32_t *labels;          /* of all images... */
     int64_t *label_begins;     /* ...[images + 1] where those of each begin */
     bool checked;              /* a packed file: entries have checksums */

@@ -1,7 +1,7 @@
 /* webdataset.c: samples in a tar archive, as WebDataset defines them: an image KEY.jpg, KEY.jpeg, KEY.png or
  * KEY.webp and its label KEY.cls: the number of its class, or of several labels, or a number; and, if images
- * are in groups, KEY.group: the name of its group. KEY is the path up to the first dot of the file name; the
- * extension may be in upper case. */
+ * are in groups, KEY.group: the name of its group. With masks the label is KEY.mask.png. KEY is the path up
+ * to the first dot of the file name; the extension may be in upper case. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -35,6 +35,8 @@ struct grouped {
 struct samples {
     struct shard *shard;
     enum target_kind kind;
+    struct packed_entry *masks;        /* in the place of labels: their number is the label of an entry */
+    size_t mask_count;
     struct labelling *labellings;
     size_t labelling_count;
     uint32_t *labels;
@@ -122,6 +124,19 @@ static bool read_labelling(struct samples *samples, const struct tar_member *mem
     return good;
 }
 
+/* *label: the number of the mask. */
+static bool read_mask(struct samples *samples, const struct tar_member *member, uint32_t *label,
+                      struct reason *reason)
+{
+    if (member->bytes > IMAGE_FILE_BYTES_MAX)
+        return because(reason, "%s: %.100s is too large", samples->shard->path, member->name);
+    const struct packed_entry mask = {
+        .kind = PACKED_FILE, .at = member->at, .bytes = (uint32_t)member->bytes};
+    *label = (uint32_t)samples->mask_count;
+    *array_push(samples->masks, samples->mask_count) = mask;
+    return true;
+}
+
 static void add_entry(struct samples *samples, const struct sample *sample)
 {
     *array_push(samples->shard->entries, samples->shard->images) = sample->entry;
@@ -164,6 +179,7 @@ static bool add_label(struct samples *samples, const struct tar_member *member, 
     if (sample->labels++)
         return because(reason, "%s: %.100s is a second label of the same sample", shard->path,
                        member->name);
+    if (samples->kind == TARGET_MASK) return read_mask(samples, member, &sample->entry.label, reason);
     if (samples->kind > TARGET_CLASS) return read_labelling(samples, member, &sample->entry.label, reason);
     return read_label(shard, member, &sample->entry.label, reason);
 }
@@ -190,7 +206,8 @@ static bool add_member(struct samples *samples, const struct tar_member *member,
     struct sample *now = &samples->now;
     size_t length = key_length(member->name);
     const char *extension = member->name + length + 1;
-    bool image = length && image_extension(extension), label = length && strcasecmp(extension, "cls") == 0;
+    const char *of_label = samples->kind == TARGET_MASK ? "mask.png" : "cls";
+    bool image = length && image_extension(extension), label = length && strcasecmp(extension, of_label) == 0;
     bool group = length && strcasecmp(extension, "group") == 0;
     if (!image && !label && !group) return true;
     if (!now->key || strncmp(now->key, member->name, length) != 0 || now->key[length]) {
@@ -250,9 +267,10 @@ static void join_loose(struct samples *samples)
     if (samples->joined) qsort(shard->entries, (size_t)shard->images, sizeof *shard->entries, by_place);
 }
 
-/* Reports how many samples are left out, with an example. */
-static void tell_incomplete(const struct samples *samples)
+/* Reports how many samples are left out, with an example; an image without a mask is refused. */
+static bool check_complete(const struct samples *samples, struct reason *reason)
 {
+    bool masks = samples->kind == TARGET_MASK;
     long images = 0, labels = 0;
     const char *image = NULL, *label = NULL;
     for (size_t i = 0; i < samples->loose_count; i++) {
@@ -262,13 +280,16 @@ static void tell_incomplete(const struct samples *samples)
         if (part->images) image = part->key;
         if (part->labels) label = part->key;
     }
+    if (images && masks)
+        return because(reason, "%s: images without exactly one mask (KEY.mask.png): %ld, such as %.100s",
+                       samples->shard->path, images, image);
     if (images)
         log_warning("%s: images without exactly one label (KEY.cls) are skipped: %ld, such as %.100s",
                     samples->shard->path, images, image);
     if (labels)
-        log_warning("%s: %ld labels do not have exactly one image (KEY.jpg, KEY.png or KEY.webp), such as "
-                    "%.100s",
-                    samples->shard->path, labels, label);
+        log_warning("%s: %ld %s do not have exactly one image (KEY.jpg, KEY.png or KEY.webp), such as "
+                    "%.100s", samples->shard->path, labels, masks ? "masks" : "labels", label);
+    return true;
 }
 
 /* A group without its image would be on both sides of a holdout, unnoticed. */
@@ -293,6 +314,17 @@ static bool read_members(struct samples *samples, struct reason *reason)
             return because_of(reason, samples->shard->path, why.text);
         if (!more) return true;
         if (!add_member(samples, &member, reason)) return false;
+    }
+}
+
+/* The masks of the entries, in their order. */
+static void take_masks(struct samples *samples)
+{
+    struct shard *shard = samples->shard;
+    shard->masks = memory_new((size_t)shard->images + 1, sizeof *shard->masks);
+    for (int64_t i = 0; i < shard->images; i++) {
+        shard->masks[i] = samples->masks[shard->entries[i].label];
+        shard->entries[i].label = 0;
     }
 }
 
@@ -351,15 +383,16 @@ bool webdataset_index(struct shard *shard, enum target_kind kind, struct dataset
     end_sample(&samples);
     if (good && samples.loose_count) {
         join_loose(&samples);
-        tell_incomplete(&samples);
-        good = check_groups(&samples, reason);
+        good = check_complete(&samples, reason) && check_groups(&samples, reason);
     }
     for (size_t i = 0; i < samples.loose_count; i++) free(samples.loose[i].key);
     free(samples.loose);
-    if (good && kind > TARGET_CLASS) take_labellings(&samples, dataset);
+    if (good && kind == TARGET_MASK) take_masks(&samples);
+    if (good && target_is_row(kind)) take_labellings(&samples, dataset);
     if (good) take_groups(&samples);
     free(samples.grouped);
     free(samples.labellings);
+    free(samples.masks);
     free(samples.labels);
     for (int64_t i = 0; i < shard->images; i++)
         if ((int)shard->entries[i].label >= dataset->classes)

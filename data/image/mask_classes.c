@@ -74,6 +74,23 @@ int mask_classes_colour(const struct mask_classes *classes, uint32_t rgb)
     return found ? found->class : classes->other;
 }
 
+static int renumbered(const struct mask_classes *classes, const int *numbers, int class)
+{
+    return class >= 0 && class < classes->classes && class != MASK_IGNORE ? numbers[class] : class;
+}
+
+void mask_classes_renumber(struct mask_classes *classes, const int *numbers, char *const *names, int count)
+{
+    for (int i = 0; i < MASK_NUMBERS; i++)
+        classes->numbers[i] = (int16_t)renumbered(classes, numbers, classes->numbers[i]);
+    for (size_t i = 0; i < classes->colour_count; i++)
+        classes->colours[i].class = renumbered(classes, numbers, classes->colours[i].class);
+    classes->other = renumbered(classes, numbers, classes->other);
+    text_list_free(classes->names, (size_t)classes->classes);
+    classes->names = text_list(names, count, count);
+    classes->classes = count;
+}
+
 uint64_t mask_classes_hash(const struct mask_classes *classes)
 {
     uint64_t hash = hash_bytes((uint64_t)(classes->other + 1), classes->numbers,

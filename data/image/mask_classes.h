@@ -53,5 +53,8 @@ void mask_classes_free(struct mask_classes *classes);      /* accepts a zeroed s
 /* The class of a colour, MASK_IGNORE or MASK_NONE. */
 int mask_classes_colour(const struct mask_classes *classes, uint32_t rgb);
 
+/* Gives each class another number, of more classes of these names. */
+void mask_classes_renumber(struct mask_classes *classes, const int *numbers, char *const *names, int count);
+
 /* A hash of names and meanings. */
 uint64_t mask_classes_hash(const struct mask_classes *classes);

@@ -104,8 +104,8 @@ struct batch {
     float *targets;              /* [share] rows (targets.h) if images are mixed or classes weighted, or
                                   * targets are no classes; otherwise NULL. Labels are then those of the
                                   * unmixed images, or 0 */
-    uint8_t *masks;              /* [share, h, w] with TARGET_MASK, otherwise NULL: the class of each pixel, or
-                                  * MASK_IGNORE, as where there is no image */
+    uint8_t *masks;              /* [share, h, w] with TARGET_MASK, otherwise NULL: the class of each pixel,
+                                  * or MASK_IGNORE, as where there is no image */
     double *counts;              /* [classes] images of each class in this share, if class weights divide the
                                   * loss by those of the whole batch (loader_weigh); otherwise NULL */
     int count;                   /* less than the share only in the last one of an evaluation; the rest

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "data/dataset/dataset_identity.h"
 #include "data/dataset/masks.h"
+#include "data/formats/packed.h"
 #include "tests/support/caught.h"
 #include "tests/support/data_case.h"
 #include "tests/support/unit.h"
@@ -273,6 +274,133 @@ static void tables_name_masks(void **state)
     free(path);
 }
 
+static void run_in_folder(const char *below, const char *command)
+{
+    char *path = case_path(folder, below), *line = text_format("cd '%s' && %s", path, command);
+    assert_int_equal(system(line), 0);
+    free(line);
+    free(path);
+}
+
+/* Every mask in order: "0012, ". */
+static void expect_masks(const char *format, const char *below, struct mask_options masks, const char *words)
+{
+    struct dataset dataset;
+    struct text out = {0};
+    struct image mask = {0}, image = {0};
+    struct reason reason;
+    bool wrong;
+    int label;
+    assert_int_equal(open_as(format, below, masks, &dataset), OK);
+    for (int64_t i = 0; i < dataset.count; i++) {
+        if (!masks_read(&dataset, i, &mask, &wrong, &reason)) fail_msg("%s", reason.text);
+        assert_true(dataset.format->read(&dataset, i, NULL, &image, &label, &reason));
+        assert_int_equal(label, 0);
+        for (int k = 0; k < mask.h * mask.w; k++)
+            text_add(&out, mask.pixels[k] == MASK_IGNORE ? "-" : "%d", mask.pixels[k]);
+        text_add(&out, ", ");
+    }
+    assert_string_equal(out.data, words);
+    text_free(&out);
+    image_free(&mask);
+    image_free(&image);
+    dataset_close(&dataset);
+}
+
+static void tar_archives_have_masks(void **state)
+{
+    const struct mask_options any = {0};
+    write_image("v/00.png", 2, 2);
+    write_image("v/a/01.png", 2, 2);
+    write_image("v/02.png", 2, 2);
+    write_mask("v/00.mask.png", "0001");
+    write_mask("v/a/01.mask.png", "0022");
+    write_mask("v/02.mask.png", "-110");
+    write_mask("v/03.mask.png", "0000");
+    case_write_text(folder, "v/00.cls", "x");
+    run_in_folder("v", "tar -cf x.tar 00.cls 00.png 00.mask.png a/01.mask.png a/01.png 02.mask.png 02.png");
+    expect_masks("packed", "v/x.tar", any, "0001, 0022, -110, ");
+    run_in_folder("v", "tar -cf x.tar 02.mask.png a/01.png 00.mask.png 00.png a/01.mask.png 02.png");
+    expect_masks("packed", "v/x.tar", any, "0022, 0001, -110, ");
+    run_in_folder("v", "tar -cf x.tar 00.png 00.mask.png a/01.png");
+    expect_refused("packed", "v/x.tar", any,
+                   "images without exactly one mask (KEY.mask.png): 1, such as a/01");
+    run_in_folder("v", "cp 00.mask.png 00.MASK.png; tar -cf x.tar 00.png 00.mask.png 00.MASK.png");
+    expect_refused("packed", "v/x.tar", any, "00.MASK.png is a second label of the same sample");
+    run_in_folder("v", "tar -cf x.tar 00.png 00.mask.png 03.mask.png");
+    struct caught caught;
+    caught_begin(&caught);
+    expect_masks("packed", "v/x.tar", any, "0001, ");
+    caught_end(&caught);
+    assert_true(caught_has(&caught, "1 masks do not have exactly one image"));
+    text_free(&caught.words);
+}
+
+/* A packed file of two images, whose second mask has this value everywhere. */
+static void write_packed(char *const names[3], uint8_t value)
+{
+    uint8_t first[] = {0, 1, 2, 255}, second[] = {value, value, value, value}, pixels[2 * 2 * 3] = {0};
+    char *path = case_path(folder, "w.pack");
+    struct packed_writer *writer;
+    const struct packed_entry raw = {.kind = PACKED_RAW, .h = 2, .w = 2};
+    assert_int_equal(packed_create(path, 3, names, 3, &writer), OK);
+    packed_begin_targets(writer, TARGET_MASK);
+    for (int i = 0; i < 2; i++) {
+        struct bytes mask = case_png(2, 2, 8, PNG_COLOR_TYPE_GRAY, false, i ? second : first);
+        packed_target(writer, (struct packed_target){0}, NULL);
+        assert_int_equal(packed_mask(writer, mask.data, mask.count), OK);
+        assert_int_equal(packed_add(writer, raw, pixels, sizeof pixels), OK);
+        free(mask.data);
+    }
+    assert_int_equal(packed_finish(writer), OK);
+    packed_free(writer);
+    free(path);
+}
+
+static void packed_files_have_masks(void **state)
+{
+    char *names[] = {"sky", "road", "lane"}, *others[] = {"lane", "sky", "road"};
+    const struct mask_options any = {0};
+    struct dataset train, other;
+    struct mask_counts counts;
+    write_packed(names, 2);
+    expect_masks("packed", "w.pack", any, "012-, 2222, ");
+    assert_int_equal(open_as("packed", "w.pack", any, &train), OK);
+    assert_string_equal(train.class_names[1], "road");
+    assert_int_equal(masks_count(&train, &counts), OK);
+    assert_int_equal(counts.pixels[2], 5);
+    struct dataset_identity then, now;
+    dataset_identity_make(&train, &then);
+    /* Classes are matched by name. */
+    write_packed(others, 0);
+    char *path = case_path(folder, "w.pack");
+    const struct dataset_options options = {.path = path, .target = TARGET_MASK,
+                                            .class_names = names, .class_count = 3};
+    assert_int_equal(dataset_open(format_find("packed"), &options, &other), OK);
+    struct image mask = {0};
+    struct reason reason;
+    bool wrong;
+    assert_true(masks_read(&other, 0, &mask, &wrong, &reason));
+    assert_memory_equal(mask.pixels, ((uint8_t[]){2, 0, 1, 255}), 4);
+    dataset_identity_make(&other, &now);
+    struct text text = {0};
+    assert_int_not_equal(dataset_identity_compare(&then, &now, &text), IDENTITY_SAME);
+    text_free(&text);
+    dataset_identity_free(&then);
+    dataset_identity_free(&now);
+    dataset_close(&train);
+    dataset_close(&other);
+    free(path);
+    image_free(&mask);
+    write_packed(names, 3);
+    assert_int_equal(open_as("packed", "w.pack", any, &train), OK);
+    assert_false(masks_read(&train, 1, &mask, &wrong, &reason));
+    assert_true(wrong);
+    assert_non_null(strstr(reason.text, "w.pack: image 1: value 3 of the mask is no class: 4 pixels"));
+    dataset_close(&train);
+    image_free(&mask);
+}
+
 /* What differs between the data set then and now. */
 static void expect_difference(struct mask_options masks, const struct dataset_identity *then,
                               const char *words)
@@ -319,6 +447,8 @@ int main(void)
         cmocka_unit_test(classes_follow_the_values),
         cmocka_unit_test(pixels_are_counted_by_class),
         cmocka_unit_test(tables_name_masks),
+        cmocka_unit_test(tar_archives_have_masks),
+        cmocka_unit_test(packed_files_have_masks),
         cmocka_unit_test(masks_are_in_the_identity),
     };
     return cmocka_run_group_tests(tests, enter, leave);

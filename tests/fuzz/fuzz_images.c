@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "data/augment/augment.h"
+#include "data/dataset/masks.h"
 
 #define PIXELS_MAX (1 << 18)   /* larger ones are refused when their size is known, for the sake of time */
 #define SIDE_MAX 40            /* of what is cut out */
@@ -148,6 +149,23 @@ static void check_targets(const struct dataset *dataset)
     free(target);
 }
 
+static void check_masks(const struct dataset *dataset)
+{
+    struct image mask = {0};
+    fuzz_must(dataset->masks && dataset->masks->classes == dataset->classes);
+    for (int64_t i = 0; i < dataset->count; i += 1 + dataset->count / READ_MAX) {
+        struct reason reason = fuzz_reason();
+        bool wrong;
+        if (!masks_read(dataset, i, &mask, &wrong, &reason)) {
+            fuzz_check_reason(&reason);
+            continue;
+        }
+        for (int k = 0; k < mask.h * mask.w; k++)
+            fuzz_must(mask.pixels[k] < dataset->classes || mask.pixels[k] == MASK_IGNORE);
+    }
+    image_free(&mask);
+}
+
 void fuzz_dataset(const char *format, const struct dataset_options *options, const char *name)
 {
     struct dataset dataset = {0};
@@ -170,7 +188,8 @@ void fuzz_dataset(const char *format, const struct dataset_options *options, con
         fuzz_must(dataset.h == 0 || (image.h == dataset.h && image.w == dataset.w));
         fuzz_must(image.pixels[(size_t)image.h * (size_t)image.w * (size_t)image.c - 1] <= 255);
     }
-    if (dataset.target > TARGET_CLASS && dataset.classes <= READ_MAX) check_targets(&dataset);
+    if (dataset.target == TARGET_MASK) check_masks(&dataset);
+    if (target_is_row(dataset.target) && dataset.classes <= READ_MAX) check_targets(&dataset);
     image_free(&image);
     dataset_close(&dataset);
 }

@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t *bytes = memory_new(size, 1);
     const struct dataset_options options = {.path = fuzz_write("fuzz.tar", data, size), .c = size & 1,
-                                            .target = (enum target_kind)((size >> 1) % (TARGET_NUMBER + 1))};
+                                            .target = (enum target_kind)((size >> 1) % (TARGET_MASK + 1))};
     fuzz_dataset("packed", &options, "fuzz.tar");
     memcpy(bytes, data, size);
     repair(bytes, size);
