@@ -96,15 +96,21 @@ drawing() {
     pick 1e3 1e12 1e28; gamma=$picked
     pick no yes; flip=$picked
     next 20; stop=$drawn
+    pick '' '' '' '-s parallel.gpus=2' '-s parallel.gpus=2 -s parallel.stages=2 -s parallel.microbatches=2'; ranks=$picked
     next 100; seed=$drawn
     options="-s data.train=$data.csv -s data.val= -s data.val_fraction=0.3 -s checkpoint.best=val_$criterion
         -s train.ema=$ema -s schedule.milestones=$bad -s schedule.gamma=$gamma -s augment.val_flip=$flip
-        -s run.seed=$seed -s train.epochs=4 -s schedule.name=step -s schedule.warmup=0 -s optimizer.lr=0.01"
+        $ranks -s run.seed=$seed -s train.epochs=4 -s schedule.name=step -s schedule.warmup=0 -s optimizer.lr=0.01"
     [ "$data" != labels ] || options="$options -s data.task=multilabel"
     [ "$data" != values ] || options="$options -s data.task=regress"
 }
 
-results_of() { for file in confusion.csv labels.csv values.csv; do [ ! -e "$1/$file" ] || cat "$1/$file"; done; }
+# A run says its images as its configuration does, eval by whole paths.
+results_of() {
+    for file in confusion.csv labels.csv values.csv; do
+        [ ! -e "$1/$file" ] || sed "s,^\"$PWD/,\"," "$1/$file"
+    done
+}
 
 judged() {
     drawing

@@ -40,6 +40,26 @@ automatic() {
         same automatic numbered
 }
 ok "auto selects 1, 2 or 4, and a resumed run keeps it" automatic
+twice() {
+    for run in one two; do
+        train $run -s train.accumulate=1 -s parallel.microbatches=auto -s run.max_steps=3 || return 1
+    done
+    same one two && [ "$(chosen one)" = 1 ]
+}
+ok "... by no clock on the CPU" twice
+# Of what a step needs in so many micro-batches, only four are within the limit.
+limited() {
+    set -- -s train.accumulate=1 -s memory.strategy=keep -s train.batch=1024
+    limit=$("$AMPTRAIN" plan -q -c run.ini "$@" -s parallel.microbatches=4 --json |
+        sed -n 's/.*"total_bytes":\([0-9]*\).*/\1/p')
+    set -- "$@" -s memory.limit="$limit"
+    train whole "$@" -s parallel.microbatches=auto && [ "$(chosen whole)" = 4 ] || return 1
+    exits_with 4 train fixed "$@" -s parallel.microbatches=2 || return 1
+    start cut "$@" -s parallel.microbatches=auto -s train.epochs=400
+    wait_for [ -e cut/checkpoint-last.safetensors ] && kill -KILL $process && ! wait $process
+    train cut -r "$@" -s parallel.microbatches=auto -s train.epochs=1 && [ "$(chosen cut)" = 4 ]
+}
+ok "... within the limit, and a run that was killed goes on" limited
 ok "... 1 in deterministic runs" says 0 "parallel.microbatches: auto is 1" "$AMPTRAIN" -c run.ini \
     -s train.accumulate=1 -s parallel.microbatches=auto -s run.deterministic=yes -s run.max_steps=1
 ok "... is only for one GPU" says 2 "parallel.microbatches: auto is for one GPU" "$AMPTRAIN" -c run.ini \
