@@ -1,6 +1,6 @@
 #!/bin/sh
 # Files include their own folder and lower floors only, never a neighbour's, never up, and nothing leads in a
-# circle; objects call downward only, except through pointers.
+# circle; rooms within a folder likewise. Objects call downward only, except through pointers.
 . "$top_srcdir/tests/support/tap.sh"
 sanitizers_find_nothing_here "no program is run"
 
@@ -29,14 +29,48 @@ floors='0 src/base
 12 src/report
 13 src/cmd
 14 src'
-# Folders that are divided into rooms, one below: of these, a floor is the whole.
+# Rooms are floors within a folder: a file includes its own room, lower rooms, and what lies in the folder
+# itself, which includes no room of the table.
+rooms='1 kernels/support
+2 kernels/elementwise
+2 kernels/images
+3 kernels/linear
+3 kernels/shape
+4 kernels/conv
+4 kernels/pool
+5 kernels/attention
+5 kernels/exchange
+5 kernels/loss
+5 kernels/norm
+5 kernels/optimizer
+5 kernels/tokens
+6 kernels/folded
+1 data/image
+2 data/augment
+2 data/dataset
+3 data/formats
+3 data/loader'
+# Includes that still lead up. None is added here.
+leading_up='kernels/support/sweep.cuh kernels/norm/batchnorm.cuh
+kernels/support/join.cuh kernels/norm/batchnorm.h
+kernels/support/join.cu kernels/conv/conv_cuda.cuh
+kernels/elementwise/relu.cu kernels/conv/conv_cuda.cuh
+kernels/linear/linear.cu kernels/conv/conv_cuda.cuh
+kernels/linear/linear_scale.cu kernels/conv/conv_cuda.cuh
+kernels/shape/concat.cu kernels/conv/conv_cuda.cuh
+kernels/pool/pool_maximum.cu kernels/conv/conv_cuda.cuh
+kernels/conv/conv.c kernels/norm/batchnorm.h'
+# Folders with rooms: of these, a floor is the whole. Those of src/compile are no floors.
 divided='data kernels src/compile'
+# A folder holds at most so many sources, but for src/base, src/cmd and those that still have more.
+sources_most=32
+crowded='src/base src/cmd kernels/elementwise kernels/optimizer'
 
 folders() { echo "$floors" | cut -d ' ' -f 2; }
-rooms() { for folder in $divided; do find "$folder" -mindepth 1 -type d; done; }
+divisions() { for folder in $divided; do find "$folder" -mindepth 1 -type d; done; }
 
 files() {
-    for folder in $(folders) $(rooms); do
+    for folder in $(folders) $(divisions); do
         ls "$folder"/*.c "$folder"/*.h "$folder"/*.cu "$folder"/*.cuh "$folder"/*.def
     done 2>/dev/null
 }
@@ -73,6 +107,40 @@ keeps_its_floor() {
         }' "$scratch/floors" "$scratch/includes" >"$scratch/wrong"
     cat "$scratch/wrong"
     [ ! -s "$scratch/wrong" ]
+}
+
+keeps_its_room() {
+    echo "$rooms" >"$scratch/rooms"
+    echo "$leading_up" >"$scratch/leading_up"
+    awk '
+        function folder(file) { sub(/\/[^\/]*$/, "", file); return file }
+        FILENAME == ARGV[1] { room[$2] = $1; top[folder($2)] = 1; next }
+        FILENAME == ARGV[2] { known[$0] = 1; next }
+        $0 in known { next }
+        { own = folder($1); other = folder($2) }
+        !(other in room) || own == other { next }
+        own in top && index(other, own "/") == 1 { print $1 " includes " $2 " of a room"; next }
+        own in room && folder(own) == folder(other) && room[other] >= room[own] {
+            print $1 " (room " room[own] ") includes " $2 " (room " room[other] ")"
+        }' "$scratch/rooms" "$scratch/leading_up" "$scratch/includes" >"$scratch/wrong"
+    cat "$scratch/wrong"
+    [ ! -s "$scratch/wrong" ]
+}
+
+# Folders with rooms in the table have no others.
+has_every_room() {
+    for folder in $(echo "$rooms" | sed 's|.* ||; s|/[^/]*$||' | sort -u); do
+        for room in "$folder"/*/; do
+            ls "$room" | grep -qE '\.(c|h|cu)$' || continue
+            echo "$rooms" | grep -q " ${room%/}\$" || { echo "$room is no room of the table"; return 1; }
+        done
+    done
+}
+
+has_few_sources() {
+    files | sed 's|/[^/]*$||' | sort | uniq -c | awk -v most=$sources_most -v crowded=" $crowded " '
+        $1 > most && !index(crowded, " " $2 " ") { print $2 " has " $1 " sources"; bad = 1 }
+        END { exit bad }'
 }
 
 # Circles among files; among modules, which are NAME.c with NAME.h and NAME_parts.h, and NAME_cuda for
@@ -127,6 +195,9 @@ includes >"$scratch/includes"
 for folder in $(folders); do
     ok "$folder includes only lower floors" keeps_its_floor "$folder"
 done
+ok "rooms include only lower rooms" keeps_its_room
+ok "every room is in the table" has_every_room
+ok "no folder is crowded" has_few_sources
 for what in files modules folders; do
     ok "$what form no cycle" has_no_circle $what
 done
@@ -175,6 +246,33 @@ ok "an include from above is found" finds_wrong compile/memory/plan.h
 ok "an include of a neighbour is found" finds_wrong amp/scaler.h
 ok "an include of a missing file is found" finds_wrong base/nothing.h
 ok "an include of a lower floor is accepted" finds_right
+
+finds_wrong_room() {
+    fresh
+    plant kernels/op.h
+    plant kernels/linear/matmul.cuh kernels/op.h
+    plant kernels/conv/conv.cu kernels/linear/matmul.cuh
+    includes >"$scratch/includes"
+    keeps_its_room || return 1
+    plant "$1" "$2"
+    includes >"$scratch/includes"
+    if keeps_its_room; then return 1; fi
+}
+ok "an include of a higher room is found" finds_wrong_room kernels/linear/linear.cu kernels/conv/conv.cu
+ok "an include of a room beside is found" finds_wrong_room kernels/shape/pad.c kernels/linear/matmul.cuh
+ok "an include of a room from its folder is found" finds_wrong_room kernels/call.h kernels/linear/matmul.cuh
+finds_new_room() {
+    fresh
+    plant kernels/attic/lumber.h
+    if has_every_room; then return 1; fi
+}
+ok "a room that is not in the table is found" finds_new_room
+finds_crowd() {
+    fresh
+    for i in $(seq $sources_most); do plant "amp/$i.h"; done
+    if has_few_sources; then return 1; fi
+}
+ok "a crowded folder is found" finds_crowd
 
 fresh
 plant alloc/a.h alloc/b.h
