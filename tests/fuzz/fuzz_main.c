@@ -50,6 +50,11 @@ static void keep_crash(void)
     dprintf(STDERR_FILENO, "died of %s (the bytes are in ./crash)\n", replay.now.path);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+/* A sanitizer ends the program without a signal, and without what atexit was told. */
+void __sanitizer_set_death_callback(void (*callback)(void));
+#endif
+
 static void on_signal(int number)
 {
     keep_crash();
@@ -164,6 +169,9 @@ int main(int argc, char **argv)
     }
     LLVMFuzzerInitialize(&argc, &argv);
     atexit(keep_crash);
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_set_death_callback(keep_crash);
+#endif
     signal(SIGABRT, on_signal);
     signal(SIGSEGV, on_signal);
     signal(SIGFPE, on_signal);

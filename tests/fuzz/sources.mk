@@ -9,6 +9,7 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_cifar \
 	tests/fuzz/fuzz_csv \
 	tests/fuzz/fuzz_digits \
+	tests/fuzz/fuzz_entries \
 	tests/fuzz/fuzz_idx \
 	tests/fuzz/fuzz_ini \
 	tests/fuzz/fuzz_jpeg \
@@ -63,6 +64,9 @@ tests_fuzz_fuzz_csv_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_digits_SOURCES = tests/fuzz/fuzz_digits.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_digits_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_entries_SOURCES = tests/fuzz/fuzz_entries.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_entries_LDADD = libconf.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_idx_SOURCES = tests/fuzz/fuzz_idx.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_idx_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
