@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "base/host.h"
 #include "base/memory.h"
 
 /* Deflate cannot do better than this (zlib's technical notes: 1032 to 1). */
@@ -82,10 +83,12 @@ bool gzip_file_rest(struct gzip_file *file, size_t offset, uint64_t count, uint8
     if (count > file->most || offset > file->most - count)
         return because(reason, "%s: truncated: its header promises %llu bytes", file->path,
                        (unsigned long long)(offset + count));
-    uint8_t *memory = malloc(count ? count : 1);
+    size_t available, total;
+    host_memory(&available, &total);
+    uint8_t *memory = available == 0 || count < available ? malloc(count ? count : 1) : NULL;
     if (!memory)
-        return because(reason, "%s: not enough memory for its %llu bytes",
-                       file->path, (unsigned long long)count);
+        return because(reason, "%s: not enough memory for its %llu bytes", file->path,
+                       (unsigned long long)count);
     bool good = gzip_file_read(file, memory, count, reason);
     if (good) {
         /* Reading to the end also makes zlib verify the checksum. */

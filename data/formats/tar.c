@@ -20,6 +20,9 @@
 #define PREFIX_AT 345
 #define PREFIX_BYTES 155
 
+/* Empty blocks in a row; writers fill up some ten thousand bytes, and more is a file that is a hole. */
+#define EMPTY_BLOCKS_MAX 65536
+
 /* Extended headers take some hundred bytes; more than this is an attack. */
 #define ABOUT_BYTES_MAX ((size_t)1 << 20)
 
@@ -180,12 +183,17 @@ bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct rea
     static const struct about none;
     struct about about = none;
     uint8_t header[TAR_BLOCK];
+    int empty = 0;
     for (*more = false; !*more && tar->count - tar->at >= TAR_BLOCK;) {
         if (!read_at(tar, tar->at, header, TAR_BLOCK, reason)) return false;
         if (is_empty(header)) {
+            if (++empty > EMPTY_BLOCKS_MAX)
+                return because(reason, "more than %d MiB of zeros before byte %zu of the tar archive",
+                               EMPTY_BLOCKS_MAX / 2048, tar->at);
             tar->at += TAR_BLOCK;
             continue;
         }
+        empty = 0;
         char type = (char)header[TYPE_AT];
         bool describes = type && strchr("xLgK", type);
         if (!sum_is_right(header)) return because(reason, "the tar header at byte %zu is damaged", tar->at);
