@@ -78,7 +78,7 @@ static const char *device_refuses(const struct caching_options *caching)
     if (caching->data->channels > GPU_CHANNELS_MAX)
         return "a GPU caches images of 1 to 4 channels only; use 'host'";
     if (augment_is_varied(&caching->data->augment))
-        return "augment.jitter and augment.auto_augment run on the host; use 'host'";
+        return "augment.jitter, auto_augment, vflip and rotate run on the host; use 'host'";
     if (bytes < 0) return "a GPU caches images of one size only; use 'host'";
     if (limit > 0 && bytes > limit) return "loader.cache_limit is less than all images need on a GPU";
     return NULL;

@@ -84,7 +84,8 @@ static enum policy policy_of(const struct settings *settings)
 static enum status check_colours(const struct data_opening *o)
 {
     const struct augment *augment = &o->data->augment;
-    if (o->data->channels == 1 || o->data->channels == 3 || !augment_is_varied(augment)) return OK;
+    bool changed = augment->policy != POLICY_NONE || policy_jitters(augment->jitter);
+    if (o->data->channels == 1 || o->data->channels == 3 || !changed) return OK;
     return settings_refuse(o->settings, "augment", augment->policy != POLICY_NONE ? "auto_augment" : "jitter",
                            "needs images of 1 or 3 channels, not %d", o->data->channels);
 }
@@ -127,6 +128,8 @@ enum status data_set_augment(const struct data_opening *o)
         .random_crop = !part && settings->augment.fit == FIT_BY_CROP &&
                        (settings->augment.pad > 0 || (settings->augment.crop.h > 0 && cut)),
         .flip = settings->augment.flip > 0 ? settings->augment.flip : 0,
+        .vflip = settings->augment.vflip,
+        .rotate = settings->augment.rotate,
         .policy = policy_of(settings),
         .erase = settings->augment.random_erasing,
         .resize = settings->augment.resize,

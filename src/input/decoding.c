@@ -49,7 +49,7 @@ static const char *refusal(const struct decoding_options *options)
     if (options->kind != DEVICE_CUDA) return "run.device is the CPU";
     if (options->data->channels != 3) return "it decodes to RGB, but the images are grey";
     if (augment_is_varied(&options->data->augment))
-        return "augment.jitter and augment.auto_augment run on the host";
+        return "augment.jitter, auto_augment, vflip and rotate run on the host";
     if (options->cache == CACHE_HOST || options->cache == CACHE_DEVICE)
         return "loader.cache caches the images that CPU threads decode";
     return NULL;

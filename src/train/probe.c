@@ -51,6 +51,8 @@ static const char *images_vary(const struct session *session)
            : augment->pad > 0                     ? "augment.pad"
            : augment->random_crop                 ? "augment.crop, whose position is random,"
            : settings->augment.flip != 0          ? "augment.flip"
+           : augment->vflip > 0                   ? "augment.vflip"
+           : augment->rotate > 0                  ? "augment.rotate"
            : augment->policy != POLICY_NONE       ? "augment.auto_augment"
            : augment->erase > 0                   ? "augment.random_erasing"
            : mix_is_on(&session->data.mix)        ? "augment.mixup or cutmix"

@@ -60,6 +60,8 @@ static struct augment draw_augment(int channels, struct random *random)
     augment.erase = random_below(random, 2);
     augment.resize = size_of(random);
     augment.val_resize = size_of(random);
+    augment.vflip = random_below(random, 2) ? 0.5 : 0;
+    augment.rotate = random_below(random, 2) ? 30 : 0;
     return augment;
 }
 

@@ -38,6 +38,28 @@ ok "... with images resized as in training" has '^val_resize = auto    ; 12x36$'
 ok "... in the report" has 'crop = 12x36' run/report.html
 larger() { wide -s train.epochs=1 -s augment.scale=0.5,1 -o larger && has '^val_resize = auto    ; 14x41$' larger/config.ini; }
 ok "... or else to cover 8/7 of it" larger
+
+# The same bits whatever the number of workers, interrupted and resumed.
+turned() { # RUN OPTION...
+    run=$1; shift
+    whole -s augment.vflip=0.5 -s augment.rotate=20 -s augment.pad=2 -s train.epochs=3 "$@" -o "$run"
+}
+turned_alike() { # RUN
+    for one in turned "$1"; do
+        "$AMPTRAIN" eval -q --weights "$one/checkpoint-last.safetensors" --logits "$one.npy" || return 1
+    done
+    cmp turned.npy "$1.npy"
+}
+ok "images are flipped vertically and turned" turned turned
+ok "... with three workers" turned turned3 -s loader.workers=3
+ok "... and are the same" turned_alike turned3
+other_turn() { ! turned_alike upright; }
+ok "... but not as without" turned upright -s augment.rotate=0
+ok "... a turn" other_turn
+turned_resumed() { turned turned2 -s run.max_steps=5 && turned turned2 -r -s run.max_steps=0; }
+ok "... resumed" turned_resumed
+ok "... they are the same, too" turned_alike turned2
+ok "a turn of more than half a circle is refused" says 2 "augment.rotate" turned other -s augment.rotate=181
 own() { wide -s train.epochs=1 -s augment.crop="$1" -o "own$1" && has "^val_resize = auto    ; $1\$" "own$1/config.ini"; }
 ok "... but not if they have its size" own 20x60
 ok "... or its short side" own 20
