@@ -67,6 +67,11 @@ void settings_derive_size(struct settings *settings, const char *section, const 
 enum status settings_take(struct settings *settings, const char *section, const char *key, const char *value,
                           const char *from);
 
+static inline bool settings_has_teacher(const struct settings *settings)
+{
+    return settings->train.teacher && *settings->train.teacher;
+}
+
 /* Micro-batches of each rank, or pipeline; while parallel.microbatches is auto, as if that were 1. */
 int64_t settings_micro_batches(const struct settings *settings);
 

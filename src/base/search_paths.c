@@ -1,12 +1,12 @@
 #include "base/search_paths.h"
 
 #include <libgen.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/program_file.h"
 
 /* Installed, both lie below the package's data folder; in the source tree they keep their paths. */
 struct data_folders {
@@ -16,11 +16,9 @@ struct data_folders {
 /* The folder that the program runs from; the caller frees it. */
 static char *program_folder(void)
 {
-    char path[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (length <= 0) return text_copy(".");
-    path[length] = '\0';
-    return text_copy(dirname(path));
+    char *path = program_file_find(), *folder = text_copy(path ? dirname(path) : ".");
+    free(path);
+    return folder;
 }
 
 /* Programs lie in the build folder, tests two below it. */

@@ -44,6 +44,8 @@ libbase_a_SOURCES = \
 	src/base/openmp.h \
 	src/base/philox.h \
 	src/base/physical.h \
+	src/base/program_file.c \
+	src/base/program_file.h \
 	src/base/random.c \
 	src/base/random.h \
 	src/base/search_paths.c \

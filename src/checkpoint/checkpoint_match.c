@@ -80,6 +80,18 @@ static void match_averages(const char *path, struct settings *then, const struct
     then->train.ema = now->train.ema;
 }
 
+/* A teacher whose weights are known by their checksum may lie elsewhere (match_teacher compares that), and a
+ * run that is finished needs none. */
+static void match_teacher_path(const struct safetensors *file, struct settings *then,
+                               const struct settings *now)
+{
+    const char *epoch = safetensors_value(file, "position.epoch");
+    bool finished = epoch && strtoll(epoch, NULL, 10) >= now->train.epochs;
+    if (!settings_has_teacher(then) || !safetensors_value(file, "teacher")) return;
+    if (settings_has_teacher(now) || finished)
+        settings_derive(then, "train", "teacher", settings_has_teacher(now) ? now->train.teacher : "");
+}
+
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
 {
     struct settings then;
@@ -89,6 +101,7 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
     match_micro_batches(file->path, &then, now);
     match_wire(file->path, &then, now);
     match_averages(file->path, &then, now);
+    match_teacher_path(file, &then, now);
     if (network_identity_same_scale(&then.data.value_scale, &now->data.value_scale))
         then.data.value_scale = now->data.value_scale;
     if (settings_differ(&then, now, &differences))

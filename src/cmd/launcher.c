@@ -20,6 +20,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/program_file.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "cmd/launcher_lines.h"
@@ -147,8 +148,9 @@ static void become_rank(const struct launcher *launcher, int rank, int output, p
     set_number(BLOCK, launcher->descriptor);
     int threads = host_processors() / launcher->options->ranks;
     if (!getenv("OMP_NUM_THREADS")) set_number("OMP_NUM_THREADS", threads > 0 ? threads : 1);
-    execv("/proc/self/exe", launcher->options->argv);
-    _exit(127);
+    program_file_run(launcher->options->argv);
+    log_line(LOG_ERROR, "rank %d: this program's file cannot be run again: %s", rank, strerror(errno));
+    _exit(FAILED);
 }
 
 static enum status start_rank(struct launcher *launcher, int rank)

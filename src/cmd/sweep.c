@@ -17,6 +17,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/program_file.h"
 #include "base/signals.h"
 #include "base/signature.h"
 #include "cmd/cmd.h"
@@ -182,8 +183,9 @@ static void become_run(int words, char *const *arguments, pid_t parent)
     setpgid(0, 0);
     dup2(words, STDOUT_FILENO);
     dup2(words, STDERR_FILENO);
-    execv("/proc/self/exe", arguments);
-    _exit(127);
+    program_file_run(arguments);
+    log_line(LOG_ERROR, "this program's file cannot be run again: %s", strerror(errno));
+    _exit(FAILED);
 }
 
 static void arguments_free(char *const *arguments)
@@ -448,8 +450,8 @@ static void write_page(const struct sweeping *all, const struct result *results)
     if (pid == 0) {
         int nothing = open("/dev/null", O_WRONLY);
         dup2(nothing, STDOUT_FILENO);
-        execv("/proc/self/exe", words);
-        _exit(127);
+        program_file_run(words);
+        _exit(FAILED);
     }
     if (pid > 0 && waitpid(pid, &result, 0) == pid && result == 0) log_info("%s written", output + 9);
     free(output);

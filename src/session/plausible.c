@@ -89,6 +89,7 @@ static const struct {
     {"amp", "growth", "loss_scale", "dynamic"},
     {"amp", "backoff", "loss_scale", "dynamic"},
     {"amp", "growth_interval", "loss_scale", "dynamic"},
+    {"train", "temperature", "distill", "soft"},
 };
 
 static void warn_of_dependences(const struct settings *settings)
@@ -101,6 +102,13 @@ static void warn_of_dependences(const struct settings *settings)
         free(why);
         free(value);
     }
+}
+
+static void warn_of_teacher(const struct settings *settings)
+{
+    static const char *const keys[] = {"distill", "distill_alpha", "temperature"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !settings_has_teacher(settings); i++)
+        warn(settings, "train", keys[i], "has no effect without train.teacher");
 }
 
 static void warn_of_schedule(const struct settings *settings)
@@ -197,6 +205,7 @@ static void warn_of_network(const struct settings *settings, const struct graph 
 void plausible_warn(const struct session *session)
 {
     warn_of_dependences(session->settings);
+    warn_of_teacher(session->settings);
     warn_of_schedule(session->settings);
     warn_of_images(session->settings);
     warn_of_streams(session->settings);

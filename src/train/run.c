@@ -118,7 +118,23 @@ static enum status restore(struct run *run, const struct safetensors *file)
 /* Up to this many threads per processor a step takes about the same time. */
 #define THREADS_PER_PROCESSOR 4
 
-static bool recall_from(const char *path, struct settings *settings)
+/* A run that is finished needs no teacher that is not there any more. */
+static void recall_teacher(const struct safetensors *file, const char *config, struct settings *settings)
+{
+    struct position then;
+    struct optimizer_state state;
+    struct reason unsaid;
+    if (!settings_has_teacher(settings)) return;
+    char *teacher = settings_path(settings, config, settings->train.teacher);
+    bool there = access(teacher, F_OK) == 0;
+    free(teacher);
+    if (there || !position_parse(file, &then, &state, &unsaid) || then.epoch < settings->train.epochs) return;
+    log_info("%s: the run is finished, and goes without its teacher, %s, which is not there", file->path,
+             settings->train.teacher);
+    settings_derive(settings, "train", "teacher", "");
+}
+
+static bool recall_from(const char *path, const struct run_options *options, struct settings *settings)
 {
     struct safetensors file;
     struct reason reason;
@@ -127,6 +143,7 @@ static bool recall_from(const char *path, struct settings *settings)
     if (settings->parallel.microbatches == 0) checkpoint_recall_micro_batches(&file, settings);
     if (settings->run.threads == 0)
         checkpoint_recall_threads(&file, THREADS_PER_PROCESSOR * host_processors(), settings);
+    recall_teacher(&file, options->config, settings);
     safetensors_close(&file);
     return true;
 }
@@ -135,13 +152,12 @@ static bool recall_from(const char *path, struct settings *settings)
 void run_recall(const struct run_options *options, struct settings *settings)
 {
     static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
-    bool numbers = settings->train.batch > 0 && settings->run.threads > 0;
-    if (!options->resume || (numbers && settings->parallel.microbatches > 0)) return;
-    if (options->resume_file) recall_from(options->resume_file, settings);
+    if (!options->resume) return;
+    if (options->resume_file) recall_from(options->resume_file, options, settings);
     bool found = options->resume_file || !options->output;
     for (int i = 0; i < 2 && !found; i++) {
         char *path = text_format("%s/%s", options->output, names[i]);
-        found = recall_from(path, settings);
+        found = recall_from(path, options, settings);
         free(path);
     }
 }
@@ -274,7 +290,8 @@ enum status run_open(struct session *session, const struct run_options *options,
     ranks_report(&run->ranks, COMM_START, 0);           /* the folder is the run's */
     enum status status = restore_all(run, options);
     if (status == OK) return OK;
-    folder_log(&run->folder);
+    /* A checkpoint that is refused may be another run's. */
+    if (!options->resume_file) folder_log(&run->folder);
     run_close(run);
     return status;
 }

@@ -162,7 +162,9 @@ static void note_path(struct settings *settings, const char *given)
 {
     char *here = *given == '/' ? NULL : realpath(".", NULL);
     char *whole = here ? text_format("%s/%s", here, given) : text_copy(given);
+    char *where = text_copy(settings_where(settings, "train", "teacher"));
     settings_derive(settings, "train", "teacher", whole);
+    free(settings_swap_where(settings, "train", "teacher", where));
     free(here);
     free(whole);
 }
@@ -171,7 +173,7 @@ enum status teacher_open(const struct teacher_options *options, struct teacher *
                          struct graph *joined)
 {
     const char *named = options->settings->train.teacher;
-    if (!named || !*named) return OK;
+    if (!settings_has_teacher(options->settings)) return OK;
     char *given = settings_path(options->settings, options->file, named);
     enum status status = check_options(options->settings);
     if (status == OK) status = weights_path(given, &teacher->path);

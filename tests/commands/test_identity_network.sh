@@ -153,8 +153,8 @@ twin() {
 }
 rm -rf copy && "$AMPTRAIN" -q -c base.ini -o twin 2>/dev/null
 ok "a run of the same configuration does not go on in another's folder" twin
-untouched() { for file in base/checkpoint-*; do cmp "$file" "copy/${file##*/}" || return 1; done; }
-ok "... whose checkpoints are as they were" untouched
+untouched() { for file in base/checkpoint-* base/log.txt; do cmp "$file" "copy/${file##*/}" || return 1; done; }
+ok "... whose checkpoints and log are as they were" untouched
 exchanged() {
     cp twin/checkpoint-best.safetensors copy &&
         says 2 "copy/checkpoint-best.safetensors: belongs to another" \

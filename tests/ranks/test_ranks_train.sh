@@ -24,6 +24,15 @@ differs() {
     ranks 1 4 alone -s "run.max_steps=$steps" "$@" && ! same alone several
 }
 
+# Where nothing is mounted on /proc, ranks are started all the same.
+bare() { unshare -rm sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"; }
+if bare true 2>/dev/null; then
+    ok "ranks without /proc" bare "$AMPTRAIN" -q -c run.ini -s train.epochs=1 -s run.max_steps=2 -s parallel.gpus=2 \
+        -s train.accumulate=1 -o bare
+else
+    skip "ranks without /proc" "mounts are not allowed here"
+fi
+
 steps=$(rounds 25 88)
 ok "2 ranks equal 2 micro-batches" equals "$steps" 2 1
 ok "4 ranks equal 4 micro-batches" equals "$steps" 4 1 -s amp.precision=fp32

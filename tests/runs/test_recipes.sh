@@ -126,6 +126,23 @@ other_teacher() {
     rm -r guide && mv guide1 guide && pictures pupil $taught -r -s run.max_steps=4 && return $status
 }
 ok "... but not with another teacher in its place" other_teacher
+moved_teacher() {
+    mv guide moved && pictures pupil -s train.teacher=moved -s train.temperature=2 -r -s run.max_steps=6 &&
+        grep -q "^teacher = .*moved" pupil/config.ini
+    status=$?
+    mv moved guide && return $status
+}
+ok "... with the same one in another place" moved_teacher
+finished() {
+    mv guide moved && says 0 "the run is finished, and goes without its teacher" pictures_said led $taught -r
+    status=$?
+    mv moved guide && return $status
+}
+pictures_said() { "$AMPTRAIN" -c pictures.ini -s train.epochs=2 -o "$@"; }
+ok "... and without one, when it is finished" finished
+ok "keys of teachers need one" says 0 "train.temperature has no effect without train.teacher" \
+    "$AMPTRAIN" -c pictures.ini -s train.temperature=3 -s train.distill_alpha=0.1 --check
+ok "... each of them" grep -q "train.distill_alpha has no effect without train.teacher" err
 ok "... also a teacher of classes, with mixed images" exact $taught -s train.distill=hard -s augment.mixup=0.2
 # A distillation token beside the class token.
 cat >token.ini <<'END'
@@ -166,7 +183,7 @@ lean() {
     [ "$with" -lt $((without + without / 20)) ]
 }
 ok "none of its activations are kept, nor beside the network's" lean
-ok "a teacher needs the loss of classes" says 2 "train.teacher: needs train.loss = ce" pictures e $taught \
+ok "a teacher needs the loss of classes" says 2 "amptrain: -s: train.teacher: needs train.loss = ce" pictures e $taught \
     -s train.loss=bce
 ok "... and the same images" says 2 "augment.mean is " pictures e $taught -s augment.mean=0.5
 ok "... and a network" says 2 "has no network; a teacher is a run" pictures e -s train.teacher=bare.safetensors
