@@ -23,8 +23,8 @@ struct detected_splits {
 /* False: there are no training images, and nothing is set. */
 bool detect_splits(const char *path, struct detected_splits *splits);
 
-/* Whether the names of folders are those of images and of masks or boxes for them, as data sets of other tasks
- * have them: images/ and masks/, labels/ or annotations/. */
+/* Whether the names of folders are those of images and of masks or boxes for them, as data sets of other
+ * tasks have them: images/ and masks/, labels/ or annotations/. */
 bool detect_beside(char *const *names, int count, const char **images, const char **beside);
 
 /* Whether a file in a folder is a packed file or a tar archive, by its name. */

@@ -32,7 +32,7 @@ struct listing {
     size_t folder_count;
     int64_t ignored;           /* files that are neither PNG, JPEG nor WebP, ... */
     int64_t foreign;           /* ... those of them that are images of other formats, ... */
-    int64_t stray;             /* images in the root, of any format or by their extension: they are in no class */
+    int64_t stray;             /* images in the root, by content or extension, which are in no class */
     char *example;             /* ... and one of them in words: "CLASS/FILE (FORMAT)"; NULL: none */
 };
 
@@ -40,8 +40,8 @@ struct listing {
  * when they are used. A listing in the folder `cache` (NULL: none) is used instead if no folder has changed
  * since; a long listing is stored there. */
 bool listing_make(const char *root, const char *cache, struct listing *listing, struct reason *reason);
-/* Lists the images of a folder and of the folders in it, without classes; names begin with "./". Files with an
- * image's extension are among them, whatever is in them. */
+/* Lists the images of a folder and of the folders in it, without classes; names begin with "./". Files with
+ * an image's extension are among them, whatever is in them. */
 bool listing_images(const char *folder, struct listing *listing, struct reason *reason);
 /* Warns of the files that were ignored. */
 void listing_warn(const char *root, const struct listing *listing);

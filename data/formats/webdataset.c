@@ -17,6 +17,7 @@ struct sample {
     struct packed_entry entry;
     int images, labels, groups;
     uint64_t group;            /* dataset_group */
+    char *other;               /* the name of a member like KEY.seg.png; NULL: none */
     size_t order;              /* of the parts in the archive */
 };
 
@@ -56,20 +57,20 @@ static size_t key_length(const char *name)
     return dot && dot > base ? (size_t)(dot - name) : 0;
 }
 
-/* A label of seven digits and what ends it. */
-#define LABEL_BYTES 8
+/* A label of seven digits and blanks around it. */
+#define LABEL_BYTES 64
 
 static bool read_label(const struct shard *shard, const struct tar_member *member, uint32_t *label,
                        struct reason *reason)
 {
-    uint8_t text[LABEL_BYTES];
-    size_t count = member->bytes < sizeof text ? member->bytes : sizeof text, digits = 0;
-    uint64_t value = 0;
+    static const char blanks[] = " \t\r\n";
+    char text[LABEL_BYTES + 1] = "";
+    size_t count = member->bytes < LABEL_BYTES ? member->bytes : LABEL_BYTES;
     if (!shard_read(shard, member->at, text, count, reason)) return false;
-    while (digits < count && digits < 7 && text[digits] >= '0' && text[digits] <= '9')
-        value = value * 10 + text[digits++] - '0';
-    bool ended = digits == member->bytes || strchr("\r\n ", text[digits]);
-    if (digits == 0 || !ended || value >= CLASSES_MAX)
+    const char *digits = text + strspn(text, blanks), *end = digits + strspn(digits, "0123456789");
+    unsigned long value = end - digits > 0 && end - digits <= 7 ? strtoul(digits, NULL, 10) : CLASSES_MAX;
+    bool ended = (size_t)(end - text) + strspn(end, blanks) == member->bytes;
+    if (!ended || value >= CLASSES_MAX)
         return because(reason, "%s: %.100s is not a class number from 0 to %d", shard->path, member->name,
                        CLASSES_MAX - 1);
     *label = (uint32_t)value;
@@ -151,6 +152,7 @@ static void end_sample(struct samples *samples)
     if (now->images && now->labels) {
         add_entry(samples, now);
         free(now->key);
+        free(now->other);
     } else if (now->key) {
         now->order = samples->loose_count;
         *array_push(samples->loose, samples->loose_count) = *now;
@@ -201,6 +203,13 @@ static bool add_group(struct samples *samples, const struct tar_member *member, 
     return true;
 }
 
+/* KEY.input.jpg, 0.05.png: perhaps beside KEY.jpg, or else the image, wrongly named. */
+static bool is_other_image(const char *extension)
+{
+    const char *last = strrchr(extension, '.');
+    return last && image_extension(last + 1);
+}
+
 static bool add_member(struct samples *samples, const struct tar_member *member, struct reason *reason)
 {
     struct sample *now = &samples->now;
@@ -209,11 +218,14 @@ static bool add_member(struct samples *samples, const struct tar_member *member,
     const char *of_label = samples->kind == TARGET_MASK ? "mask.png" : "cls";
     bool image = length && image_extension(extension), label = length && strcasecmp(extension, of_label) == 0;
     bool group = length && strcasecmp(extension, "group") == 0;
-    if (!image && !label && !group) return true;
+    bool other = length && !label && is_other_image(extension);
+    if (!image && !label && !group && !other) return true;
     if (!now->key || strncmp(now->key, member->name, length) != 0 || now->key[length]) {
         end_sample(samples);
         now->key = text_format("%.*s", (int)length, member->name);
     }
+    if (other && !now->other) now->other = text_copy(member->name);
+    if (other) return true;
     return image   ? add_image(now, samples->shard, member, reason)
            : label ? add_label(samples, member, reason)
                    : add_group(samples, member, reason);
@@ -249,6 +261,8 @@ static void join(struct samples *samples, struct sample *parts, size_t count)
         if (parts[i].labels) label = parts[i].entry.label;
         if (parts[i].groups) whole.group = parts[i].group;
         parts[i].images = parts[i].labels = parts[i].groups = 0;
+        free(parts[i].other);
+        parts[i].other = NULL;
     }
     whole.entry.label = label;
     add_entry(samples, &whole);
@@ -290,6 +304,21 @@ static bool check_complete(const struct samples *samples, struct reason *reason)
         log_warning("%s: %ld %s do not have exactly one image (KEY.jpg, KEY.png or KEY.webp), such as "
                     "%.100s", samples->shard->path, labels, masks ? "masks" : "labels", label);
     return true;
+}
+
+static void tell_misnamed(const struct samples *samples)
+{
+    const struct sample *example = NULL;
+    long count = 0;
+    for (size_t i = 0; i < samples->loose_count; i++) {
+        const struct sample *part = &samples->loose[i];
+        if (!part->other || part->images) continue;
+        if (count++ == 0) example = part;
+    }
+    if (example)
+        log_warning("%s: members that are not called KEY.jpg, KEY.png or KEY.webp are skipped: %ld, such as "
+                    "%.100s, whose extension is taken to be '%.100s': KEY ends at the first dot",
+                    samples->shard->path, count, example->other, example->other + strlen(example->key) + 1);
 }
 
 /* A group without its image would be on both sides of a holdout, unnoticed. */
@@ -383,9 +412,13 @@ bool webdataset_index(struct shard *shard, enum target_kind kind, struct dataset
     end_sample(&samples);
     if (good && samples.loose_count) {
         join_loose(&samples);
+        tell_misnamed(&samples);
         good = check_complete(&samples, reason) && check_groups(&samples, reason);
     }
-    for (size_t i = 0; i < samples.loose_count; i++) free(samples.loose[i].key);
+    for (size_t i = 0; i < samples.loose_count; i++) {
+        free(samples.loose[i].key);
+        free(samples.loose[i].other);
+    }
     free(samples.loose);
     if (good && kind == TARGET_MASK) take_masks(&samples);
     if (good && target_is_row(kind)) take_labellings(&samples, dataset);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/members.h"
 #include "base/memory.h"
+#include "base/watch.h"
 #include "cmd/cmd.h"
 #include "compile/ir/dump.h"
 #include "compile/pass_text.h"
@@ -18,6 +19,7 @@
 #include "forecast/forecast_print.h"
 #include "forecast/memory_map.h"
 #include "input/data_summary.h"
+#include "input/usable_classes.h"
 #include "session/plausible.h"
 #include "session/session_store.h"
 #include "session/step_fit.h"
@@ -166,6 +168,17 @@ static void print_answer(const struct session *session, const struct forecast *f
     text_free(&out);
 }
 
+/* Training finds them by and by. */
+static void warn_of_unusable(const struct data *data)
+{
+    struct watch *watch = watch_begin(WATCH_SECONDS, "reading an image of each class");
+    usable_classes_try(data);
+    watch_end(watch);
+    char *missing = usable_classes_missing(data);
+    if (missing) log_warning("classes without usable images: %s", missing);
+    free(missing);
+}
+
 static enum status plan(struct cmd *cmd, unsigned what, bool json)
 {
     struct session session;
@@ -174,6 +187,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
     enum status status = OK;
     if (cmd->check) {
         data_summary_log(session.settings, &session.data);
+        warn_of_unusable(&session.data);
         plausible_warn(&session);
         if (!cmd->resume) status = session_store_weights(&session, NULL);
     }

@@ -19,6 +19,7 @@ struct bad_source {
     const char *name;
     const struct dataset *dataset;
     uint8_t *known;            /* a bit for every image; NULL: none was bad yet */
+    bool *held;                /* [dataset->count] that are held out for validation; NULL: none */
 };
 
 struct bad_images {
@@ -38,8 +39,8 @@ struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn)
 {
     struct bad_images *bad = memory_new(1, sizeof *bad);
     bad->warn = warn;
-    bad->sources[SPLIT_TRAIN] = (struct bad_source){bad, "train", &datasets[SPLIT_TRAIN], NULL};
-    bad->sources[SPLIT_VAL] = (struct bad_source){bad, "val", &datasets[SPLIT_VAL], NULL};
+    bad->sources[SPLIT_TRAIN] = (struct bad_source){bad, "train", &datasets[SPLIT_TRAIN], NULL, NULL};
+    bad->sources[SPLIT_VAL] = (struct bad_source){bad, "val", &datasets[SPLIT_VAL], NULL, NULL};
     pthread_mutex_init(&bad->lock, NULL);
     return bad;
 }
@@ -50,9 +51,21 @@ void bad_images_free(struct bad_images *bad)
     if (bad->file) fclose(bad->file);
     pthread_mutex_destroy(&bad->lock);
     for (int i = 0; i < 2; i++) free(bad->sources[i].known);
+    free(bad->sources[SPLIT_TRAIN].held);
     text_free(&bad->waiting);
     free(bad->name);
     free(bad);
+}
+
+void bad_images_hold_out(struct bad_images *bad, const bool *held, int64_t count)
+{
+    bool *copy = bad->sources[SPLIT_TRAIN].held = memory_new((size_t)count, sizeof *copy);
+    memcpy(copy, held, (size_t)count * sizeof *copy);
+}
+
+static const char *name_of(const struct bad_source *source, int64_t index)
+{
+    return source->held && source->held[index] ? "val" : source->name;
 }
 
 struct bad_source *bad_images_source(struct bad_images *bad, const struct dataset *dataset)
@@ -69,6 +82,15 @@ static bool note(struct bad_source *source, int64_t index)
     *byte |= bit;
     source->all->count += !known;
     return !known;
+}
+
+bool bad_images_known(const struct bad_source *source, int64_t index)
+{
+    struct bad_images *bad = source->all;
+    pthread_mutex_lock(&bad->lock);
+    bool known = source->known && (source->known[index >> 3] >> (index & 7) & 1);
+    pthread_mutex_unlock(&bad->lock);
+    return known;
 }
 
 static char *path_of(const struct bad_source *source, int64_t index)
@@ -92,7 +114,7 @@ static void add_field(struct text *line, const char *value, char end)
 static void add_name(struct text *line, const struct bad_source *source, int64_t index)
 {
     char *path = path_of(source, index);
-    text_add(line, "%s\t%" PRId64 "\t", source->name, index);
+    text_add(line, "%s\t%" PRId64 "\t", name_of(source, index), index);
     add_field(line, path, '\t');
     free(path);
 }
@@ -151,12 +173,14 @@ void bad_images_report(void *context, int64_t index, const char *why)
  * same data (dataset_identity.h), maybe at another path: the index tells which image it is. */
 static bool recall(struct bad_source *source, const char *line)
 {
-    size_t length = strlen(source->name);
-    if (!source->dataset->format || strncmp(line, source->name, length) != 0 || line[length] != '\t')
-        return false;
+    const char *tab = strchr(line, '\t');
     char *end;
-    int64_t index = strtoll(line + length, &end, 10);
-    return *end == '\t' && index >= 0 && index < source->dataset->count && note(source, index);
+    if (!source->dataset->format || !tab) return false;
+    int64_t index = strtoll(tab, &end, 10);
+    if (*end != '\t' || index < 0 || index >= source->dataset->count) return false;
+    const char *name = name_of(source, index);
+    bool mine = strlen(name) == (size_t)(tab - line) && strncmp(line, name, strlen(name)) == 0;
+    return mine && note(source, index);
 }
 
 /* Adds the lines of a file, and removes an incomplete last line. */

@@ -101,6 +101,7 @@ enum status data_split(const struct data_opening *o)
     if (selection.trained_count < all.count)
         *train = part_of(&all, selection.trained, selection.trained_count);
     if (selection.held_count > 0) o->data->val = part_of(&all, selection.held, selection.held_count);
+    if (selection.held_count > 0) bad_images_hold_out(o->data->bad, selection.held, all.count);
     bool none = holds_out && selection.held_count == 0;
     data_selection_free(&selection);
     if (none)

@@ -11,6 +11,8 @@ libinput_a_SOURCES = \
 	src/input/data_sizes.c \
 	src/input/data_split.c \
 	src/input/data_summary.c \
+	src/input/usable_classes.c \
+	src/input/usable_classes.h \
 	src/input/data_task.c \
 	src/input/data_summary.h \
 	src/input/decoding.c \

@@ -12,6 +12,7 @@
 #include "base/members.h"
 #include "base/memory.h"
 #include "input/data_summary.h"
+#include "input/usable_classes.h"
 #include "session/plausible.h"
 #include "train/results.h"
 #include "train/results_labels.h"
@@ -355,6 +356,9 @@ static void fill_table(const struct run *run, const char *reason, struct progres
     add_shown(run, table);
     int64_t bad = bad_images_count(run->session->data.bad);
     if (bad > 0) progress_table_add(table, "unusable images", "%" PRId64, bad);
+    char *missing = bad > 0 ? usable_classes_missing(&run->session->data) : NULL;
+    if (missing) progress_table_add(table, "classes without usable images", "%s", missing);
+    free(missing);
     if (run->verified > 0)
         progress_table_add(table, "verified", "%" PRId64 " steps run twice, with the same bits",
                            run->verified);

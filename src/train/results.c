@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/atomic_file.h"
@@ -120,8 +121,12 @@ void results_add(const struct evaluation *evaluation, const struct data *data, c
     struct text worst = {0}, confusions = {0};
     list_worst(accuracy, data, &worst);
     list_confusions(evaluation, data, &confusions);
-    progress_table_add(table, "balanced accuracy", "%.2f %%%s",
-                       100 * mean_of_finite(accuracy, data->classes), when);
+    char of[48] = "";
+    int evaluated = 0;
+    for (int i = 0; i < data->classes; i++) evaluated += !isnan(accuracy[i]);
+    if (evaluated < data->classes) snprintf(of, sizeof of, " of %d of %d classes", evaluated, data->classes);
+    progress_table_add(table, "balanced accuracy", "%.2f %%%s%s",
+                       100 * mean_of_finite(accuracy, data->classes), of, when);
     if (worst.data) progress_table_add(table, "worst classes", "%s%s", worst.data, when);
     if (confusions.data) progress_table_add(table, "most confused", "%s%s", confusions.data, when);
     text_free(&worst);

@@ -728,6 +728,33 @@ static void samples_as_webdataset_has_them(void **state)
     case_remove(folder);
 }
 
+/* Members whose names look like an image's, but are none's by WebDataset's rule, are not left out in silence. */
+static void members_with_dots_in_their_names(void **state)
+{
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    struct dataset dataset;
+    make_samples(folder);
+    run_in(folder, "mkdir d && cp 00.png d/0.05.png && cp 00.cls d/0.05.cls && cp 00.png 0000.input.jpg && "
+                   "cp 00.png 03.seg.png");
+    run_in(folder, "tar -cf x.tar d/0.05.png d/0.05.cls 0000.input.jpg");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "are skipped: 2, such as 0000.input.jpg, whose extension is taken to be "
+                                       "'input.jpg': KEY ends at the first dot"));
+    assert_non_null(strstr(case_log(), "contains no images"));
+    run_in(folder, "tar -cf x.tar 03.png 03.cls 03.seg.png d/0.05.png d/0.05.cls");
+    assert_int_equal(open_at(path, &dataset), OK);
+    assert_int_equal(dataset.count, 1);
+    assert_non_null(strstr(case_log(), "are skipped: 1, such as d/0.05.png, whose extension is taken to be "
+                                       "'05.png'"));
+    dataset_close(&dataset);
+    run_in(folder, "tar -cf x.tar 03.png 03.cls 03.seg.png");
+    assert_int_equal(open_at(path, &dataset), OK);
+    assert_null(strstr(case_log(), "skipped"));
+    dataset_close(&dataset);
+    free(path);
+    case_remove(folder);
+}
+
 static void broken_tar_archives_are_refused(void **state)
 {
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
@@ -753,6 +780,18 @@ static void broken_tar_archives_are_refused(void **state)
     run_in(folder, "tar -cf x.tar 03.png 03.cls");
     assert_int_equal(open_at(path, &dataset), BAD_DATA);
     assert_non_null(strstr(case_log(), "03.cls is not a class number from 0 to 999999"));
+    static const char *const wrong[] = {"3 4", "", " ", "3 x", "-3", "0x3", "99999999", "3\n4"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        case_write(folder, "03.cls", wrong[i], strlen(wrong[i]));
+        run_in(folder, "tar -cf x.tar 03.png 03.cls");
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+        assert_non_null(strstr(case_log(), "03.cls is not a class number from 0 to 999999"));
+    }
+    case_write(folder, "03.cls", " \t3 \r\n\n", 7);         /* blanks around it mean nothing */
+    run_in(folder, "tar -cf x.tar 03.png 03.cls");
+    assert_int_equal(open_at(path, &dataset), OK);
+    assert_int_equal(dataset.format->label(&dataset, 0), 3);
+    dataset_close(&dataset);
     run_in(folder, "tar -cf x.tar 00.png 03.png a/01.png a/01.cls");
     assert_int_equal(open_at(path, &dataset), OK);
     assert_int_equal(dataset.count, 1);
@@ -805,7 +844,8 @@ int main(void)
         cmocka_unit_test(shards_that_differ_are_refused), cmocka_unit_test(tar_archives_of_known_classes),
         cmocka_unit_test(classes_are_matched_by_name), cmocka_unit_test(numbered_classes_are_matched_by_name),
         cmocka_unit_test(shards_must_agree),          cmocka_unit_test(tar_archives_of_every_kind),
-        cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(broken_tar_archives_are_refused),
+        cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(members_with_dots_in_their_names),
+        cmocka_unit_test(broken_tar_archives_are_refused),
         cmocka_unit_test(archives_that_promise_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,6 +59,33 @@ printf 'no image any more' >broken/pear/2.png
 tab=$(printf '\t')
 odd="broken/pear/a${tab}tab.png"
 : >"$odd"
+# A class of which no image can be used is named, by --check and in the end; its accuracy is not in the mean.
+cp -r pictures lost && for name in lost/pear/*.png; do echo "no image" >"$name"; done
+mv lost/pear lost/pearl && mkdir lost/pear && for name in lost/pearl/*.png; do
+    head -c 60 "pictures/pear/${name##*/}" >"lost/pear/${name##*/}"
+done && rm -r lost/pearl
+lost="-s data.train=lost -s data.val= -s data.val_fraction=0.25"
+# shellcheck disable=SC2086
+ok "classes without usable images, in --check" says 0 \
+    "classes without usable images: 'pear' (training), 'pear' (validation)" \
+    "$AMPTRAIN" --check -c pictures.ini $lost
+ends() {
+    # shellcheck disable=SC2086
+    "$AMPTRAIN" -c pictures.ini -o lost-run $lost >out 2>err || return 1
+    cat out; grep -q "classes without usable images *'pear' (training), 'pear' (validation)" out &&
+        grep -q "balanced accuracy .* % of 1 of 2 classes" out
+}
+ok "... and in the end of a run" ends
+# Held out images are validation images, and a resumed run knows them again.
+held_out() {
+    cut -f 1 lost-run/bad-images.txt | sort | uniq -c | tr -s ' ' | sed 's/^ //' >counts
+    cat counts
+    sort -u lost-run/bad-images.txt | wc -l >all && grep -qx "6 val" counts && grep -qx "18 train" counts &&
+        # shellcheck disable=SC2086
+        "$AMPTRAIN" -q -c pictures.ini -o lost-run -r $lost -s train.epochs=4 &&
+        sort lost-run/bad-images.txt | wc -l | cmp - all
+}
+ok "... whose held out images are listed as validation images" held_out
 broken() { folder=$1; shift
     pictures "$folder" -s data.train=broken -s data.val=judged -s data.val_fraction=0 "$@"; }
 listed() { # FOLDER: three in training and one in the validation, by name and each once

@@ -30,7 +30,7 @@ static void rows(void **state)
     results_add(&evaluation, &data, " in epoch 3", &table);
     assert_int_equal(table.count, 3);
     assert_string_equal(table.rows[0].name, "balanced accuracy");
-    assert_string_equal(table.rows[0].value, "66.67 % in epoch 3");
+    assert_string_equal(table.rows[0].value, "66.67 % of 3 of 4 classes in epoch 3");
     assert_string_equal(table.rows[1].value, "the \"b\" (33.33 %), a (66.67 %) in epoch 3");
     assert_string_equal(table.rows[2].value, "the \"b\" as c\\x0ad (2), a as e (1) in epoch 3");
 }
@@ -42,7 +42,7 @@ static void no_errors(void **state)
     const struct evaluation all = {.images = 3, .cells = right};
     results_add(&all, &data, "", &table);
     assert_int_equal(table.count, 1);
-    assert_string_equal(table.rows[0].value, "100.00 %");
+    assert_string_equal(table.rows[0].value, "100.00 % of 2 of 4 classes");
 }
 
 /* They are in no cell, but count in their class. */
