@@ -1,4 +1,4 @@
-#include "precision.h"
+#include "amp/precision.h"
 
 const struct precision_row precision_table[PRECISION_COUNT] = {
     [PRECISION_FP32] = {"fp32", F32, .help = "single precision throughout"},

@@ -1,4 +1,4 @@
-#include "scaler.h"
+#include "amp/scaler.h"
 
 struct scaler scaler_start(const struct scaler_settings *settings)
 {

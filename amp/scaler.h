@@ -1,6 +1,7 @@
 /* scaler.h: the dynamic loss scale: the state machine of torch's GradScaler with a minimum and a maximum. */
 #pragma once
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -49,4 +50,16 @@ ANYWHERE void scaler_update(const struct scaler_settings *settings, struct scale
     if (overflow) scaler_move(settings, scaler, settings->backoff);
     else if (++scaler->good_steps >= settings->growth_interval)
         scaler_move(settings, scaler, settings->growth);
+}
+
+/* The finite check of a step, before its update: sets *norm to the norm of the unscaled gradients, given the
+ * sum of the squares of all scaled ones, and updates the scale. Returns false if the step must be skipped.
+ * Squares of floats do not overflow a double, so their sum is finite if and only if every gradient is. */
+ANYWHERE bool scaler_check(const struct scaler_settings *settings, struct scaler *scaler, double squares,
+                           double *norm)
+{
+    *norm = sqrt(squares) / (double)scaler->scale;
+    bool finite = isfinite(*norm);
+    scaler_update(settings, scaler, !finite);
+    return finite;
 }

@@ -1,3 +1,5 @@
+EXTRA_DIST += amp/README
+
 libamp_a_SOURCES = \
 	amp/precision.c \
 	amp/precision.h \

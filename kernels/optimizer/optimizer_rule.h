@@ -18,20 +18,15 @@ struct optimizer_numbers {
 };
 
 /* The optimizer's sequence except the update itself: advances the state, given the sum of the squares of all
- * gradients, and sets factor and t of `numbers`, whose lr and momentum are set. False: the step is skipped.
- * Sums of squares of floats do not overflow a double, so the sum is finite if and only if every gradient
- * is. */
+ * gradients, and sets factor and t of `numbers`, whose lr and momentum are set. False: the step is skipped. */
 ANYWHERE bool optimizer_decide(const struct optimizer_settings *settings,
                                const struct scaler_settings *scaling, double squares,
                                struct optimizer_numbers *numbers, struct optimizer_state *state)
 {
-    double scale = state->scaler.scale;
-    double norm = sqrt(squares) / scale;
-    bool overflow = !isfinite(norm);
+    double scale = state->scaler.scale, norm;
+    state->skipped = !scaler_check(scaling, &state->scaler, squares, &norm);
     state->grad_norm = (float)norm;
-    state->skipped = overflow;
-    scaler_update(scaling, &state->scaler, overflow);
-    if (overflow) {
+    if (state->skipped) {
         state->skipped_steps++;
         return false;
     }

@@ -132,6 +132,21 @@ static void never_leaves_its_limits(void **state)
     }
 }
 
+/* The norm is that of unscaled gradients; one gradient that is not finite skips the step and backs off. */
+static void checks_gradients(void **state)
+{
+    struct scaler scaler = scaler_start(&torch_defaults);
+    double norm;
+    assert_true(scaler_check(&torch_defaults, &scaler, 65536.0 * 65536.0 * 9, &norm));
+    assert_true(norm == 3 && scaler.scale == 65536 && scaler.good_steps == 1);
+    float largest = FLT_MAX;
+    assert_true(scaler_check(&torch_defaults, &scaler, (double)largest * (double)largest, &norm));
+    assert_false(scaler_check(&torch_defaults, &scaler, INFINITY, &norm));
+    assert_true(isinf(norm) && scaler.scale == 32768 && scaler.good_steps == 0);
+    assert_false(scaler_check(&torch_defaults, &scaler, NAN, &norm));
+    assert_true(isnan(norm) && scaler.scale == 16384);
+}
+
 static void precisions(void **state)
 {
     for (int i = 0; i < PRECISION_COUNT; i++) {
@@ -162,6 +177,7 @@ int main(void)
         cmocka_unit_test(start_is_within_limits),
         cmocka_unit_test(static_never_moves),
         cmocka_unit_test(never_leaves_its_limits),
+        cmocka_unit_test(checks_gradients),
         cmocka_unit_test(precisions),
     };
     return cmocka_run_group_tests_name("amp", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* fuse_data_and_weight_gradients.c: makes one instruction of the data and weight gradients of an op whose code
- * computes both in one kernel, which so reads their common inputs once.
+/* fuse_data_and_weight_gradients.c: makes one instruction of the data and weight gradients of an op
+ * whose code computes both in one kernel, which so reads their common inputs once.
  *
  * If only such an op reads the output of a folded batch norm (conv_batchnorm.c) with relu6, relu6 moves into
  * it. Forward, the op clips its input, which a product wrote after a relu; backward, it passes its gradient
