@@ -150,11 +150,18 @@ static const char *short_key(const struct grid *grid, const struct axis *axis)
 }
 
 /* Characters that a folder's name may not have, or a shell would want quoted, become "-". */
+static void add_word(struct text *name, const char *word)
+{
+    for (const char *c = word; *c; c++)
+        text_add(name, "%c", isalnum((unsigned char)*c) || strchr("._+-", *c) ? *c : '-');
+}
+
 static void add_part(struct text *name, const char *key, const char *value)
 {
-    text_add(name, "%s%s=", name->length > 0 ? "," : "", key);
-    for (const char *c = value; *c; c++)
-        text_add(name, "%c", isalnum((unsigned char)*c) || strchr("._+-", *c) ? *c : '-');
+    text_add(name, "%s", name->length > 0 ? "," : "");
+    add_word(name, key);
+    text_add(name, "=");
+    add_word(name, value);
 }
 
 static char *value_new(const struct axis *axis, int index, struct random *random)
