@@ -1,6 +1,9 @@
 /* augment_mask.c: the crop of a mask, and crops that must hold some of it. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/memory.h"
 #include "data/augment/turning.h"
 #include "data/image/mask.h"
 
@@ -22,30 +25,36 @@ static uint8_t class_at(const struct cut *cut, const struct image *mask, int y, 
     return mask->pixels[(size_t)(cut->from.y + row) * (size_t)mask->w + (size_t)(cut->from.x + column)];
 }
 
-static void mask_row(const struct cut *cut, const struct image *mask, int y, uint8_t *out)
+static void mask_turned(const struct cut *cut, const struct image *mask, uint8_t *out)
 {
-    const struct box *window = &cut->window;
-    int row = window->y + (cut->vflip ? window->h - 1 - y : y);
-    for (int x = 0; x < window->w; x++)
-        out[x] = class_at(cut, mask, row, window->x + (cut->flip ? window->w - 1 - x : x));
-}
-
-static void mask_row_turned(const struct cut *cut, const struct turning *turning, const struct image *mask,
-                            int y, uint8_t *out)
-{
-    for (int x = 0; x < cut->window.w; x++) {
-        struct place place = turning_place(turning, y, x);
-        out[x] = class_at(cut, mask, (int)floor(place.y), (int)floor(place.x));
-    }
+    struct turning turning = turning_of(cut);
+    for (int y = 0; y < cut->window.h; y++)
+        for (int x = 0; x < cut->window.w; x++) {
+            struct place place = turning_place(&turning, y, x);
+            *out++ = class_at(cut, mask, (int)floor(place.y), (int)floor(place.x));
+        }
 }
 
 void augment_mask(const struct cut *cut, const struct image *mask, uint8_t *out)
 {
-    struct turning turning = turning_of(cut);
-    for (int y = 0; y < cut->window.h; y++, out += cut->window.w) {
-        if (cut->turn != 0) mask_row_turned(cut, &turning, mask, y, out);
-        else mask_row(cut, mask, y, out);
+    const struct box *window = &cut->window, *from = &cut->from;
+    if (cut->turn != 0) {
+        mask_turned(cut, mask, out);
+        return;
     }
+    int *columns = memory_new((size_t)window->w, sizeof *columns);
+    for (int x = 0; x < window->w; x++)
+        columns[x] = nearest(window->x + (cut->flip ? window->w - 1 - x : x), from->w, cut->w, cut->reflect);
+    for (int y = 0; y < window->h; y++, out += window->w) {
+        int row = nearest(window->y + (cut->vflip ? window->h - 1 - y : y), from->h, cut->h, cut->reflect);
+        if (row < 0) {
+            memset(out, MASK_IGNORE, (size_t)window->w);
+            continue;
+        }
+        const uint8_t *pixels = mask->pixels + (size_t)(from->y + row) * (size_t)mask->w + from->x;
+        for (int x = 0; x < window->w; x++) out[x] = columns[x] < 0 ? MASK_IGNORE : pixels[columns[x]];
+    }
+    free(columns);
 }
 
 /* True if a class is neither the first nor MASK_IGNORE. */

@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+/* The colour type of grey without alpha, behind the number of bits in a PNG file's header. */
+#define PNG_GREY 0
+
 /* A value of a file, as messages name it. */
 static void name_value(bool colour, uint32_t value, char *name, size_t room)
 {
@@ -86,10 +89,33 @@ static bool check_samples(const struct image_samples *from, bool colours, struct
     return true;
 }
 
+/* Grey of 8 bits, which most masks are, without libpng. False: the mask is of another kind, or has a value
+ * that has no class. */
+static bool decode_grey(const uint8_t *bytes, size_t count, const struct mask_classes *classes,
+                        struct image *mask)
+{
+    static const uint8_t grey[] = {8, PNG_GREY};
+    uint8_t class[256], none = 0;
+    bool known[256];
+    if (count < 26 || memcmp(bytes + 24, grey, sizeof grey) != 0 || !classes->by_number) return false;
+    if (!image_decode_png_plain(bytes, count, 1, mask)) return false;
+    for (int i = 0; i < 256; i++) {
+        known[i] = classes->numbers[i] >= 0;
+        class[i] = (uint8_t)classes->numbers[i];
+    }
+    size_t pixels = (size_t)mask->h * (size_t)mask->w;
+    for (size_t i = 0; i < pixels; i++) {
+        none |= !known[mask->pixels[i]];
+        mask->pixels[i] = class[mask->pixels[i]];
+    }
+    return !none;
+}
+
 bool mask_decode(const uint8_t *bytes, size_t count, const struct mask_classes *classes, struct image *mask,
                  bool *wrong, struct reason *reason)
 {
     *wrong = false;
+    if (image_sniff(bytes, count) == IMAGE_PNG && decode_grey(bytes, count, classes, mask)) return true;
     enum image_kind kind = image_sniff(bytes, count);
     const char *foreign = kind == IMAGE_JPEG ? "JPEG" : kind == IMAGE_WEBP ? "WebP"
                                                                            : image_foreign(bytes, count);
