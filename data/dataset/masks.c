@@ -36,11 +36,13 @@ bool masks_read(const struct dataset *dataset, int64_t index, struct image *mask
 /* A search through all masks. */
 struct search {
     const struct dataset *dataset;
+    const int64_t *subset;     /* NULL: all images */
+    int64_t count;
     const struct mask_classes *classes;
     bool until_third;          /* it ends when a value other than 0 and 255 was found */
     struct mask_counts *counts;
     atomic_bool ended;
-    int64_t wrong;             /* the first image whose mask is wrong; count: none */
+    int64_t wrong;             /* the place of the first image whose mask is wrong; count: none */
     struct reason why;
     int64_t unreadable;        /* the first one, likewise */
     struct reason why_unreadable;
@@ -62,9 +64,10 @@ static void add_mask(struct search *search, const int64_t pixels[256])
     }
 }
 
-static void search_one(struct search *search, int64_t index, struct image *mask)
+static void search_one(struct search *search, int64_t place, struct image *mask)
 {
     struct reason reason;
+    int64_t index = search->subset ? search->subset[place] : place;
     int64_t pixels[256] = {0};
     bool wrong, good = read_by(search->dataset, search->classes, index, mask, &wrong, &reason);
     if (good) count_pixels(mask, pixels);
@@ -73,11 +76,11 @@ static void search_one(struct search *search, int64_t index, struct image *mask)
         search->counts->masks++;
         if (good) add_mask(search, pixels);
         else search->counts->unreadable++;
-        if (wrong && index < search->wrong) {
-            search->wrong = index;
+        if (wrong && place < search->wrong) {
+            search->wrong = place;
             search->why = reason;
-        } else if (!good && !wrong && index < search->unreadable) {
-            search->unreadable = index;
+        } else if (!good && !wrong && place < search->unreadable) {
+            search->unreadable = place;
             search->why_unreadable = reason;
         }
     }
@@ -86,7 +89,7 @@ static void search_one(struct search *search, int64_t index, struct image *mask)
 /* Reads masks; BAD_DATA if one is wrong, or none can be read. */
 static enum status search_all(struct search *search)
 {
-    int64_t count = search->dataset->count;
+    int64_t count = search->count;
     *search->counts = (struct mask_counts){0};
     search->wrong = search->unreadable = count;
     atomic_init(&search->ended, false);
@@ -104,9 +107,11 @@ static enum status search_all(struct search *search)
     return OK;
 }
 
-enum status masks_count(const struct dataset *dataset, struct mask_counts *counts)
+enum status masks_count(const struct dataset *dataset, const int64_t *subset, int64_t count,
+                        struct mask_counts *counts)
 {
-    struct search search = {.dataset = dataset, .classes = dataset->masks, .counts = counts};
+    struct search search = {
+        .dataset = dataset, .subset = subset, .count = count, .classes = dataset->masks, .counts = counts};
     return search_all(&search);
 }
 
@@ -115,8 +120,8 @@ static enum status look_at_values(const struct dataset *dataset, bool until_thir
 {
     struct mask_classes any;
     mask_classes_any(&any);
-    struct search search = {
-        .dataset = dataset, .classes = &any, .until_third = until_third, .counts = counts};
+    struct search search = {.dataset = dataset, .count = dataset->count, .classes = &any,
+                            .until_third = until_third, .counts = counts};
     enum status status = search_all(&search);
     mask_classes_free(&any);
     return status;
@@ -190,4 +195,15 @@ void masks_describe(const struct dataset *dataset, const struct mask_counts *cou
                  counted ? 100.0 * (double)counts->pixels[i] / (double)counted : 0.0);
     if (ignored > 0)
         text_add(out, ", ignored %.2f %% of all", 100.0 * (double)ignored / (double)(counted + ignored));
+}
+
+int masks_missing(const struct dataset *dataset, const struct mask_counts *counts, struct text *out)
+{
+    char shown[NAME_ROOM];
+    int missing = 0;
+    for (int i = 0; i < dataset->classes; i++)
+        if (counts->pixels[i] == 0)
+            text_add(out, "%s%s", missing++ ? ", " : "",
+                     text_visible(dataset->class_names[i], shown, sizeof shown));
+    return missing;
 }

@@ -22,10 +22,14 @@ struct mask_counts {
     int64_t with[256];             /* masks that have it */
 };
 
-/* Counts by the classes of dataset->masks. BAD_DATA with the first mask that is wrong: in the order of the
- * images, whatever the threads. */
-enum status masks_count(const struct dataset *dataset, struct mask_counts *counts);
+/* Counts by the classes of dataset->masks, of `count` images, those of the subset if there is one. BAD_DATA
+ * with the first mask that is wrong, in their order, whatever the threads, or if none can be read. */
+enum status masks_count(const struct dataset *dataset, const int64_t *subset, int64_t count,
+                        struct mask_counts *counts);
 
-/* "road 61.2 %, lane 38.5 %, ignored 0.3 %": shares of pixels, those of classes of the pixels that are not
- * ignored. */
+/* "road 61.20 %, lane 38.80 %, ignored 0.30 % of all": shares of pixels, those of classes of the pixels that
+ * are not ignored. */
 void masks_describe(const struct dataset *dataset, const struct mask_counts *counts, struct text *out);
+
+/* "lane, sky": the classes without a pixel. Returns how many they are. */
+int masks_missing(const struct dataset *dataset, const struct mask_counts *counts, struct text *out);

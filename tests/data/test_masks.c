@@ -217,7 +217,7 @@ static void pixels_are_counted_by_class(void **state)
     write_mask("s/masks/b.png", "0002");
     case_write_text(folder, "s/masks/c.png", "\x89PNG\r\n\x1a\n broken");
     assert_int_equal(open_as("folder", "s", (struct mask_options){.classes = "a,b,c"}, &dataset), OK);
-    assert_int_equal(masks_count(&dataset, &counts), OK);
+    assert_int_equal(masks_count(&dataset, NULL, 3, &counts), OK);
     assert_int_equal(counts.masks, 3);
     assert_int_equal(counts.unreadable, 1);
     assert_int_equal(counts.pixels[0], 6);
@@ -227,6 +227,16 @@ static void pixels_are_counted_by_class(void **state)
     masks_describe(&dataset, &counts, &said);
     assert_string_equal(said.data, "a 85.71 %, b 0.00 %, c 14.29 %, ignored 12.50 % of all");
     text_free(&said);
+    assert_int_equal(masks_missing(&dataset, &counts, &said), 1);
+    assert_string_equal(said.data, "b");
+    text_free(&said);
+    /* Two of them. */
+    assert_int_equal(masks_count(&dataset, (const int64_t[]){2, 0}, 2, &counts), OK);
+    assert_int_equal(counts.masks, 2);
+    assert_int_equal(counts.pixels[0], 3);
+    assert_int_equal(masks_missing(&dataset, &counts, &said), 2);
+    assert_string_equal(said.data, "b, c");
+    text_free(&said);
     dataset_close(&dataset);
     /* A value without a class is an error that names the first file, whatever the threads. */
     write_mask("s/masks/b.png", "0552");
@@ -234,7 +244,7 @@ static void pixels_are_counted_by_class(void **state)
     struct caught caught;
     caught_begin(&caught);
     enum status opened = open_as("folder", "s", (struct mask_options){.classes = "3"}, &dataset);
-    enum status status = masks_count(&dataset, &counts);
+    enum status status = masks_count(&dataset, NULL, 3, &counts);
     caught_end(&caught);
     assert_int_equal(opened, OK);
     assert_int_equal(status, BAD_DATA);
@@ -367,7 +377,7 @@ static void packed_files_have_masks(void **state)
     expect_masks("packed", "w.pack", any, "012-, 2222, ");
     assert_int_equal(open_as("packed", "w.pack", any, &train), OK);
     assert_string_equal(train.class_names[1], "road");
-    assert_int_equal(masks_count(&train, &counts), OK);
+    assert_int_equal(masks_count(&train, NULL, 2, &counts), OK);
     assert_int_equal(counts.pixels[2], 5);
     struct dataset_identity then, now;
     dataset_identity_make(&train, &then);
