@@ -21,6 +21,7 @@ libdata_a_SOURCES = \
 	data/augment/augment_mask.c \
 	data/augment/colour.c \
 	data/augment/colour.h \
+	data/augment/cut.h \
 	data/augment/gpu_preprocessing.h \
 	data/augment/heat_map.c \
 	data/augment/heat_map.h \
@@ -31,7 +32,6 @@ libdata_a_SOURCES = \
 	data/augment/resample.h \
 	data/augment/resize.c \
 	data/augment/resize.h \
-	data/augment/turning.h \
 	data/augment/warp.c \
 	data/augment/warp.h \
 	data/dataset/by_class.c \

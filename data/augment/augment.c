@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/augment/turning.h"
 
 struct augment_table augment_table_make(const struct augment *augment, enum dtype dtype)
 {

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/random.h"
 #include "base/shape.h"
+#include "data/augment/cut.h"
 #include "data/augment/gpu_preprocessing.h"
 #include "data/augment/policy.h"
 #include "data/augment/resize.h"
@@ -59,15 +60,6 @@ struct scratch {
     struct image resized, picture, copy;
 };
 void scratch_free(struct scratch *scratch);
-
-/* The crop of an image, known before it is decoded. */
-struct cut {
-    struct box from;       /* of the whole image: what is resized... */
-    int h, w;              /* ...to this size */
-    struct box window;     /* of that, which it may reach beyond: what comes out */
-    bool flip, vflip, reflect;
-    double turn;           /* degrees, counterclockwise, about the middle of the window; before the flips */
-};
 
 /* The smallest size of an image of `own` size, in its shape, that covers `to`: the short side becomes that of
  * a square, as torchvision's Resize does. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/augment/turning.h"
+#include "data/augment/augment.h"
 #include "data/image/mask.h"
 
 /* Crops that are drawn until one holds a class other than the first. */

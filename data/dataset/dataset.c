@@ -8,7 +8,6 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "data/dataset/detect.h"
-#include "data/dataset/masks.h"
 
 static const char *const target_words[] = {
     [TARGET_ANY] = "", [TARGET_CLASS] = "a class for each image", [TARGET_LABELS] = "several labels an image",
@@ -28,7 +27,7 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
         status = fail(BAD_DATA, "%s: has %s, not %s", options->path ? options->path : format->name,
                       target_words[opened.target], target_words[options->target]);
     bool masks = opened.target == TARGET_MASK && !opened.masks;
-    if (status == OK && masks) status = masks_define(options, &opened);
+    if (status == OK && masks) status = dataset_define_masks(options, &opened);
     if (status == OK) status = dataset_number_classes(options, &opened);
     if (status == OK && opened.masks && opened.numbers)
         mask_classes_renumber(opened.masks, opened.numbers, opened.class_names, opened.classes);

@@ -121,6 +121,10 @@ static inline int dataset_number(const struct dataset *dataset, int class)
  * of classes. */
 enum status dataset_number_classes(const struct dataset_options *options, struct dataset *dataset);
 
+/* For dataset_open: finds the classes of an opened data set's masks: those that are known, a palette's, or as
+ * options->masks says. To find classes=auto, or that masks have two values, all masks may be read. */
+enum status dataset_define_masks(const struct dataset_options *options, struct dataset *dataset);
+
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset);
 void dataset_close(struct dataset *dataset);           /* accepts a zeroed struct */

@@ -173,7 +173,7 @@ static enum status define(const struct dataset_options *opening, struct dataset 
     return status;
 }
 
-enum status masks_define(const struct dataset_options *options, struct dataset *dataset)
+enum status dataset_define_masks(const struct dataset_options *options, struct dataset *dataset)
 {
     dataset->masks = memory_new(1, sizeof *dataset->masks);
     TRY(define(options, dataset));

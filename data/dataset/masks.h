@@ -6,10 +6,6 @@
 #include "data/dataset/dataset.h"
 #include "data/image/mask.h"
 
-/* Finds the classes of a data set's masks, for dataset_open: those that are known, a palette's, or as
- * options->masks says. To find classes=auto, or that masks have two values, all masks may be read. */
-enum status masks_define(const struct dataset_options *options, struct dataset *dataset);
-
 /* Reads the mask of image `index`: h x w bytes of classes, or MASK_IGNORE. Thread-safe. False, with a reason
  * that names the file; with *wrong, it is an error of the data set, not of one file (mask_decode). */
 bool masks_read(const struct dataset *dataset, int64_t index, struct image *mask, bool *wrong,

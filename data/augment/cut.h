@@ -1,10 +1,19 @@
-/* turning.h: where the pixels of a crop come from that is mirrored and turned, of its image and its mask
- * alike. */
+/* cut.h: the crop of an image and of its mask, and where the pixels of one come from that is mirrored and
+ * turned. */
 #pragma once
 
 #include <math.h>
 
-#include "data/augment/augment.h"
+#include "data/image/image.h"
+
+/* The crop of an image, known before it is decoded. */
+struct cut {
+    struct box from;       /* of the whole image: what is resized... */
+    int h, w;              /* ...to this size */
+    struct box window;     /* of that, which it may reach beyond: what comes out */
+    bool flip, vflip, reflect;
+    double turn;           /* degrees, counterclockwise, about the middle of the window; before the flips */
+};
 
 /* A place in the resized image: pixel 0, 0 lies at 0.5, 0.5. */
 struct place {
