@@ -198,8 +198,12 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
             forecast_print_json(&session, &forecast);
         else
             forecast_print(&session, &forecast);
-        if (cmd->check) status = step_fit_check(&session, &forecast.bytes);
-        else if (cmd->output) status = draw(&session, &forecast, cmd->output);
+        if (cmd->check) {
+            status = step_fit_check_bound(&session);
+            if (status == OK) status = step_fit_check(&session, &forecast.bytes);
+        } else if (cmd->output) {
+            status = draw(&session, &forecast, cmd->output);
+        }
         forecast_free(&forecast);
     }
     session_close(&session);

@@ -50,6 +50,27 @@ static bool cover(const struct data *data, struct image_size size)
     return read > 0;
 }
 
+/* The size of images of different files, if they all have one; 0 x 0: they have not. */
+static struct image_size only_size(const struct data *data)
+{
+    const struct images *images = data->val.dataset ? &data->val : &data->train;
+    struct image_size only = {0};
+    for (int i = 0; images->dataset && i < sampled_count(images); i++) {
+        struct image_size own;
+        bool deep;
+        if (!sampled_size(images, i, &own, &deep)) continue;
+        if (only.h > 0 && !image_size_equal(own, only)) return (struct image_size){0};
+        only = own;
+    }
+    return only;
+}
+
+/* Whether a crop is most of an image, in both directions: 2/3 at least. */
+static bool is_most(struct image_size crop, struct image_size image)
+{
+    return crop.h <= image.h && crop.w <= image.w && 3 * crop.h >= 2 * image.h && 3 * crop.w >= 2 * image.w;
+}
+
 #define RESIZE_MAX 65536
 
 static int enlarged(int side)
@@ -74,6 +95,8 @@ static struct image_size val_resize_of(const struct data_opening *o)
     bool cut_out = o->settings->augment.scale.count == 0 && trained.h > 0;
     if (cut_out && trained.h >= crop.h && trained.w >= crop.w) return trained;
     if (data && cover(o->data, crop)) return crop;
+    struct image_size only = data ? only_size(o->data) : crop;
+    if (data && is_most(crop, only)) return only;
     return (struct image_size){enlarged(crop.h), enlarged(crop.w)};
 }
 

@@ -1,6 +1,9 @@
 #include "session/step_fit.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/host.h"
 #include "compile/memory/fit_batch.h"
@@ -69,6 +72,10 @@ static enum status refuse(const struct session *session, int64_t bytes, const ch
     char has[TEXT_BYTES], needs[TEXT_BYTES];
     text_bytes((uint64_t)limit, has);
     text_bytes((uint64_t)round_up(bytes), needs);
+    if (strcmp(has, needs) == 0) {
+        snprintf(has, sizeof has, "%" PRId64 " bytes", limit);
+        snprintf(needs, sizeof needs, "%" PRId64 " bytes", bytes);
+    }
     struct text advice = {0};
     step_fit_describe(session, limit, &advice);
     if (limit == session->left)

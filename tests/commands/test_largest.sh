@@ -55,6 +55,9 @@ hopeless() { timeout 5 "$AMPTRAIN" "$@" -q -c big.ini -s data.format=synthetic -
 for command in bench train; do
     ok "$command: a limit that no choice can meet is refused before parameters are initialised" \
         says 4 "needs at least" hopeless $command
+    ok "... and --check says the same" sh -c 'grep -o "needs at least.*" err >needs; "$@" 2>&1 | grep -qF "$(cat needs)"' \
+        sh "$AMPTRAIN" -q -c big.ini -s data.format=synthetic -s augment.crop=4096 -s train.batch=16 \
+        -s model.arch=vgg16 -s memory.limit=300M -s run.device=cpu --check
     ok "... by the limit" grep -q "memory.limit: 300.0 MiB is not enough.*not even train.batch=1 fits" err
 done
 

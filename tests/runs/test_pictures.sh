@@ -93,4 +93,17 @@ ok "... nor class names" sh no_escapes "$AMPTRAIN" eval -c pictures.ini -s data.
 [ -c /dev/full ] && ok "the run continues if the list of bad images cannot be written" says 1 \
     "standard output" sh -c '
     "$AMPTRAIN" models >/dev/full'
+# Files of one size, 24x24, of which the crop is most: they are not resized, to 23.
+mkdir -p grey/a grey/b
+base64 -d >grey.png <<'END'
+iVBORw0KGgoAAAANSUhEUgAAABgAAAAYCAIAAABvFaqvAAAAHUlEQVR4nGPgohJgGDVo1KBRg0YNGjVo1KCBNwgADmFDgdE3roAA
+AAAASUVORK5CYII=
+END
+for file in a/0 a/1 a/2 b/0 b/1 b/2; do cp grey.png grey/$file.png; done
+whole() {
+    "$AMPTRAIN" -q -s data.format=folder -s data.train=grey -s data.val_fraction=0.34 -s model.arch=resnet20 \
+        -s augment.crop=20 -s augment.val_crop=20 -s train.batch=2 -s run.max_steps=1 -s run.device=cpu -o grey-run &&
+        grep -qx 'val_resize = auto    ; 24' grey-run/config.ini
+}
+ok "files of one size that is almost the crop's are not resized" whole
 finish
