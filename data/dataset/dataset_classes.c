@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
+#include "base/text_form.h"
 #include "data/dataset/dataset.h"
 
 /* Names that a message lists of each list of classes. */
@@ -16,20 +16,49 @@ struct class_name {
     int number;
 };
 
+/* Gives classes without a number that of the known class whose name differs in its Unicode form alone. */
+static void match_forms(const struct dataset *dataset, const struct dataset_options *options, int *numbers)
+{
+    size_t known = (size_t)options->class_count;
+    struct class_name *sorted = memory_new(known + 1, sizeof *sorted);
+    char shown[2][NAME_ROOM];
+    for (size_t i = 0; i < known; i++)
+        sorted[i] = (struct class_name){text_decomposed(options->class_names[i], false), (int)i};
+    qsort(sorted, known, sizeof *sorted, text_compare);
+    for (int i = 0; i < dataset->classes; i++) {
+        if (numbers[i] >= 0) continue;
+        char *name = text_decomposed(dataset->class_names[i], false);
+        const struct class_name wanted = {name, 0};
+        const struct class_name *found = bsearch(&wanted, sorted, known, sizeof *sorted, text_compare);
+        free(name);
+        if (!found) continue;
+        numbers[i] = found->number;
+        log_warning("%s: class '%s' is taken for '%s', the same name in another Unicode form",
+                    options->path ? options->path : dataset->format->name,
+                    text_visible(dataset->class_names[i], shown[0], NAME_ROOM),
+                    text_visible(options->class_names[found->number], shown[1], NAME_ROOM));
+    }
+    for (size_t i = 0; i < known; i++) free((char *)sorted[i].name);
+    free(sorted);
+}
+
 /* The number that each class of the files has among the known ones; -1: none. */
 static int *find_numbers(const struct dataset *dataset, const struct dataset_options *options)
 {
     size_t known = (size_t)options->class_count, classes = (size_t)dataset->classes;
     struct class_name *sorted = memory_new(known + 1, sizeof *sorted);
     int *numbers = memory_new(classes + 1, sizeof *numbers);
+    bool some_unknown = false;
     for (size_t i = 0; i < known; i++) sorted[i] = (struct class_name){options->class_names[i], (int)i};
     qsort(sorted, known, sizeof *sorted, text_compare);
     for (size_t i = 0; i < classes; i++) {
         const struct class_name wanted = {dataset->class_names[i], 0};
         const struct class_name *found = bsearch(&wanted, sorted, known, sizeof *sorted, text_compare);
         numbers[i] = found ? found->number : -1;
+        some_unknown = some_unknown || !found;
     }
     free(sorted);
+    if (some_unknown) match_forms(dataset, options, numbers);
     return numbers;
 }
 

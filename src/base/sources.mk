@@ -60,6 +60,8 @@ libbase_a_SOURCES = \
 	src/base/sum_tree.h \
 	src/base/tensor.h \
 	src/base/text.c \
+	src/base/text_form.c \
+	src/base/text_form.h \
 	src/base/text.h \
 	src/base/time_spans.c \
 	src/base/time_spans.h \

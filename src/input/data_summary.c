@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
+#include "base/text_form.h"
 #include "base/watch.h"
 #include "data/dataset/detect.h"
 #include "input/duplicates.h"
@@ -14,6 +14,7 @@
 
 #define LISTED_MAX 10          /* classes that are listed one by one */
 #define NAME_ROOM 256
+#define ALIKE_MAX 100000       /* classes whose names are compared */
 
 static void count_labels(const struct images *images, int64_t *counts)
 {
@@ -118,6 +119,31 @@ static void warn_of_one_class(const struct settings *settings, const struct data
                     settings_where(settings, "data", "train"), class_name(dataset, 0, name));
 }
 
+struct folded {
+    char *name;
+    int class;
+};
+
+/* Names that people take for the same. */
+static void warn_of_alike(const struct dataset *dataset)
+{
+    size_t classes = (size_t)dataset->classes;
+    int alike = 0, first = 0;
+    char one[NAME_ROOM], other[NAME_ROOM];
+    struct folded *sorted = memory_new(classes, sizeof *sorted);
+    for (int i = 0; i < dataset->classes; i++)
+        sorted[i] = (struct folded){text_decomposed(dataset->class_names[i], true), i};
+    qsort(sorted, classes, sizeof *sorted, text_compare);
+    for (int i = 1; i < dataset->classes; i++)
+        if (strcmp(sorted[i - 1].name, sorted[i].name) == 0 && alike++ == 0) first = i;
+    if (alike > 0)
+        log_warning("classes '%s' and '%s' differ in upper and lower case or in their Unicode form alone; "
+                    "such pairs: %d", class_name(dataset, sorted[first - 1].class, one),
+                    class_name(dataset, sorted[first].class, other), alike);
+    for (size_t i = 0; i < classes; i++) free(sorted[i].name);
+    free(sorted);
+}
+
 /* Warns if the parent folder of the splits was given. */
 static void warn_of_splits(const struct settings *settings, const struct dataset *dataset)
 {
@@ -190,6 +216,7 @@ void data_summary_log(const struct settings *settings, const struct data *data)
     if (val) warn_of_missing("validation", data->val.dataset, val);
     if (dataset && classes && settings->data.train) warn_of_one_class(settings, dataset);
     if (dataset && classes && settings->data.train) warn_of_splits(settings, dataset);
+    if (dataset && dataset->target != TARGET_NUMBER && dataset->classes <= ALIKE_MAX) warn_of_alike(dataset);
     duplicates_warn(data);
     free(train);
     free(val);

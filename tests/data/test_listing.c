@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "data/formats/listing.h"
 #include "data/loader/sampler.h"
 #include "tests/support/data_case.h"
@@ -70,6 +71,54 @@ static void finds_images_in_order(void **state)
     assert_int_equal(listing.folder_count, 1 + CLASSES + 2 * (CLASSES - 1));
     listing_free(&listing);
     case_remove(root);
+}
+
+/* Random trees: every file that is not hidden is listed, or counted among those left out, with an example. */
+static void nothing_is_left_out_in_silence(void **state)
+{
+    static const char *const contents[] = {
+        "\x89PNG\r\n\x1a\nrest", "\xff\xd8\xff\xe0 rest", "<html>", "GIF89a....", "", "\n\xff\xd8\xff",
+        "version https://git-lfs",
+    };
+    static const char *const names[] = {
+        "a.png", "b.JPG", "c.txt", "d", "e.webp", "f.jpeg", "g.gif", ".hidden",
+    };
+    long count = rounds(40, 2000);
+    for (int64_t round = 0; round < count; round++) {
+        struct random random = random_open((uint64_t)round, PURPOSE_TEST, 3, 0);
+        char *root = case_folder();
+        int64_t in_classes = 0, in_root = 0, images_in_root = 0;
+        for (int i = 0; i < 30; i++) {
+            const char *what = contents[random_below(&random, 7)], *name = names[random_below(&random, 8)];
+            static const char *const folders[] = {"x/", "y/", "x/deep/", "y/deep/er/", ""};
+            uint32_t folder = random_below(&random, 5);
+            char *path = text_format("%s%d-%s", folders[folder], i, name);
+            if (*name == '.') {
+                free(path);
+                path = text_format("%s.%d", folders[folder], i);
+            }
+            case_write(root, path, what, strlen(what));
+            bool hidden = *name == '.';
+            bool looks = strchr(name, '.') && !strstr(name, "txt") && !strstr(name, "gif");
+            bool image = what == contents[0] || what == contents[1] || what == contents[3];
+            in_classes += !hidden && folder < 4;
+            in_root += !hidden && folder == 4;
+            images_in_root += !hidden && folder == 4 && (image || looks);
+            free(path);
+        }
+        case_write(root, "x/1.png", contents[0], strlen(contents[0]));
+        in_classes++;
+        struct listing listing = listed(root), all;
+        struct reason reason;
+        assert_int_equal((int64_t)listing.count + listing.ignored, in_classes);
+        assert_int_equal(listing.stray, images_in_root);
+        assert_true(listing.ignored == 0 || listing.example);
+        assert_true(listing_images(root, &all, &reason));
+        assert_int_equal((int64_t)all.count + all.ignored, in_classes + in_root);
+        listing_free(&listing);
+        listing_free(&all);
+        case_remove(root);
+    }
 }
 
 /* Sets the time of modification, as tar, cp and rsync do; the inode's time of change cannot be set. */
@@ -400,7 +449,7 @@ static void many_files_take_little(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_images_in_order),
+        cmocka_unit_test(finds_images_in_order), cmocka_unit_test(nothing_is_left_out_in_silence),
         cmocka_unit_test(a_listing_is_remembered),
         cmocka_unit_test(a_changed_folder_is_listed_again),
         cmocka_unit_test(times_that_were_set_back_are_noticed),

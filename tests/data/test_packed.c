@@ -6,6 +6,8 @@
 
 #include "base/crc32c.h"
 #include "base/memory.h"
+#include "base/random.h"
+#include "base/text.h"
 #include "data/dataset/dataset.h"
 #include "data/formats/packed.h"
 #include "data/formats/tar.h"
@@ -755,6 +757,52 @@ static void members_with_dots_in_their_names(void **state)
     case_remove(folder);
 }
 
+/* The number in the log behind these words; 0: they are not there. */
+static long logged(const char *words)
+{
+    const char *found = strstr(case_log(), words);
+    return found ? strtol(found + strlen(words), NULL, 10) : 0;
+}
+
+/* Random archives: every member is used, or counted among those that are skipped. */
+static void no_member_is_left_out_in_silence(void **state)
+{
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    make_samples(folder);
+    for (int round = 0; round < 20; round++) {
+        struct random random = random_open((uint64_t)round, PURPOSE_TEST, 4, 0);
+        long used = 1, images = 0, labels = 0, others = 0;
+        struct text command = {0};
+        text_add(&command, "rm -rf r && mkdir r && cp 00.png r/use.png && cp 00.cls r/use.cls");
+        for (int i = 0; i < 12; i++) {
+            uint32_t kind = random_below(&random, 4);
+            if (kind == 0) text_add(&command, " && cp 00.png r/%d.png && cp 00.cls r/%d.cls", i, i);
+            if (kind == 1) text_add(&command, " && cp 00.png r/%d.png", i);
+            if (kind == 2) text_add(&command, " && cp 00.cls r/%d.cls", i);
+            if (kind == 3) text_add(&command, " && cp 00.png r/%d.x.png", i);
+            used += kind == 0;
+            images += kind == 1;
+            labels += kind == 2;
+            others += kind == 3;
+        }
+        text_add(&command, " && tar -C r --sort=name -cf x.tar .");
+        run_in(folder, command.data);
+        struct dataset dataset;
+        assert_int_equal(open_at(path, &dataset), OK);
+        assert_int_equal(dataset.count, used);
+        assert_int_equal(logged("without exactly one label (KEY.cls) are skipped: "), images);
+        assert_int_equal(logged("x.tar: members that are not called KEY.jpg, KEY.png or KEY.webp are skipped: "),
+                         others);
+        char *words = text_format("%ld labels do not have exactly one image", labels);
+        assert_true(labels == 0 || strstr(case_log(), words));
+        free(words);
+        dataset_close(&dataset);
+        text_free(&command);
+    }
+    free(path);
+    case_remove(folder);
+}
+
 static void broken_tar_archives_are_refused(void **state)
 {
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
@@ -845,6 +893,7 @@ int main(void)
         cmocka_unit_test(classes_are_matched_by_name), cmocka_unit_test(numbered_classes_are_matched_by_name),
         cmocka_unit_test(shards_must_agree),          cmocka_unit_test(tar_archives_of_every_kind),
         cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(members_with_dots_in_their_names),
+        cmocka_unit_test(no_member_is_left_out_in_silence),
         cmocka_unit_test(broken_tar_archives_are_refused),
         cmocka_unit_test(archives_that_promise_too_much),
     };

@@ -123,6 +123,17 @@ ok "a class folder without validation images" says 0 \
     "fewer: class folders without PNG, JPEG or WebP images: pear" check -s data.val=fewer
 ok "... of which training images may have none" says 3 "without PNG, JPEG or WebP images: pear; remove or fill" \
     check -s data.train=fewer
+# Names that differ in their Unicode form alone are the same class: macOS takes letters apart.
+composed=$(printf 'caf\303\251') apart=$(printf 'cafe\314\201')
+mkdir -p nfc nfd && cp -r pictures/apple "nfc/$composed" && cp -r pictures/pear nfc/bean
+cp -r pictures/apple "nfd/$apart" && cp -r pictures/pear nfd/bean
+for folders in "nfc nfd" "nfd nfc"; do
+    ok "another Unicode form of a name" says 0 "the same name in another Unicode form" \
+        check -s data.train="${folders% *}" -s data.val="${folders#* }"
+done
+cp -r pictures/pear "nfc/$apart" && cp -r pictures/pear nfc/BEAN
+ok "names that differ in case or form alone" says 0 "form alone; such pairs: 2" \
+    check -s data.train=nfc -s data.val= -s data.val_fraction=0.1
 ln -s . fewer/again
 ok "a link to the folder itself is no class" says 0 "fewer/again: links to a folder that it is in, and is no" \
     check -s data.val=fewer
