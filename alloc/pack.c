@@ -59,7 +59,7 @@ static bool pack_done(const struct pack *pack)
            clock_seconds() > pack->deadline;
 }
 
-/* Whether the result is good enough to stop. */
+/* True if the result is good enough to stop. */
 static bool pack_easy(const struct pack *pack)
 {
     return pack->best_peak <= pack->easy || pack_done(pack);

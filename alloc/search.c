@@ -103,7 +103,7 @@ static int64_t lowest_of(const struct search *search, int which, int64_t floor, 
     return lowest;
 }
 
-/* Whether an unplaced block of the section can go so low that all of them fit, stacked without gaps on it.
+/* True if an unplaced block of the section can go so low that all of them fit, stacked without gaps on it.
  * Most often it is the same one as before. */
 static bool section_fits(struct search *search, int section)
 {
@@ -119,7 +119,7 @@ static bool section_fits(struct search *search, int section)
     return false;
 }
 
-/* Whether the unplaced blocks of `list` may still end below the capacity: each by itself, and in
+/* True if the unplaced blocks of `list` may still end below the capacity: each by itself, and in
  * every section all together, stacked without gaps on the lowest place that one of them can get. */
 static bool can_fit(struct search *search, const int *list, int count, int64_t floor, int after)
 {

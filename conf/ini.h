@@ -39,7 +39,7 @@ struct ini {
 enum status ini_read(const char *path, struct ini *ini);
 enum status ini_read_text(const char *name, const char *text, struct ini *ini);
 
-/* The same for a caller that looks for mistakes of its own: those of the file are kept, and USAGE says only
+/* Loads for a caller that looks for mistakes of its own: those of the file are kept, and USAGE says only
  * that the file cannot be read at all. ini_report reports those in lines before `line`; with INI_END the
  * rest, and returns USAGE if there were any. */
 enum status ini_scan(const char *path, struct ini *ini);

@@ -84,7 +84,7 @@ const struct option *option_named(const char *key, int length);
 void option_suggest_section(const char *section, struct text *out);
 void option_suggest_key(const char *section, const char *key, struct text *out);
 
-/* Whether any option is in this section. */
+/* True if any option is in this section. */
 bool option_section_known(const char *section);
 
 /* Parses a value into the option's member; false with the reason if it is invalid. The member may have

@@ -27,7 +27,7 @@ struct settings_sources {
     enum status (*check)(const struct settings *settings);   /* for names defined on higher floors */
 };
 enum status settings_read(const struct settings_sources *sources, struct settings *settings);
-/* The same from text, for a checkpoint's configuration; `name` is for messages. */
+/* Loads from text, for a checkpoint's configuration; `name` is for messages. */
 enum status settings_load_text(const char *name, const char *text, struct settings *settings);
 void settings_free(struct settings *settings);
 
@@ -38,10 +38,10 @@ char *settings_path(const struct settings *settings, const char *file, const cha
  * settings_path. */
 const struct option *settings_find_file(const struct settings *settings, const char *file, const char *path);
 
-/* Whether an option was set by file or command line (so that defaults may depend on other keys).
+/* True if an option was set by file or command line (so that defaults may depend on other keys).
  * An "auto" that is the default anyway counts as not set, also where it was written down. */
 bool settings_given(const struct settings *settings, const char *section, const char *key);
-/* Whether it is from the command line (-s). */
+/* True if it is from the command line (-s). */
 bool settings_on_command(const struct settings *settings, const char *section, const char *key);
 /* Where an option's value came from, for messages: "imagenet.ini:12", "-s", or "default". */
 const char *settings_where(const struct settings *settings, const char *section, const char *key);
@@ -51,7 +51,7 @@ char *settings_swap_where(const struct settings *settings, const char *section, 
 /* Reports what is wrong with an option's value: "FILE:LINE: section.key: ...", USAGE. */
 enum status settings_refuse(const struct settings *settings, const char *section, const char *key,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* The same for a value that is none of `count` names: with the nearest one, or else with `list`, what lists
+/* Refuses a value that is none of `count` names: with the nearest one, or else with `list`, what lists
  * them ("`amptrain models` lists them"); NULL: with all of them. */
 enum status settings_refuse_name(const struct settings *settings, const char *section, const char *key,
                                  const char *const *names, int count, const char *list);
@@ -80,7 +80,7 @@ void settings_print(const struct settings *settings, bool origins, struct text *
 /* Prints an INI file that requests the same from any location: paths, relative to `file`, become absolute; a
  * derived value follows the requested one as a comment. */
 void settings_print_movable(const struct settings *settings, const char *file, struct text *out);
-/* The same with every value as resolved. */
+/* Prints every value as resolved. */
 void settings_print_resolved(const struct settings *settings, const char *file, struct text *out);
 
 /* Adds a line "section.key: OLD, now NEW" for every option (not resumable) in which two settings differ;

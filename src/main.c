@@ -130,7 +130,7 @@ static void move_command(int argc, char **words)
     words[1] = name;
 }
 
-/* With less, some of the libraries' and our own functions would run beyond the stack's end. */
+/* The least stack: with less, functions of ours and of libraries would run beyond its end. */
 #define STACK_BYTES ((rlim_t)256 << 10)
 
 static enum status check_stack(void)

@@ -75,7 +75,7 @@ struct cut_sizes {
 bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
                  struct cut *cut, struct reason *reason);
 
-/* The same for an image with a mask, of the whole image's size; some crops must hold a pixel of a class other
+/* Cuts an image with a mask, of the whole image's size; some crops must hold a pixel of a class other
  * than the first (augment->foreground), if there is one: a class is drawn, then a pixel of it, and up to ten
  * crops until one shows any such pixel. */
 bool augment_cut_masked(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
@@ -112,7 +112,7 @@ struct augment_part {
     struct image_record record;   /* without source, at and stride */
 };
 
-/* Whether an augmentation changes bytes other than by cropping, which devices cannot do. */
+/* True if an augmentation changes bytes other than by cropping, which devices cannot do. */
 bool augment_is_varied(const struct augment *augment);
 
 /* Does the part of augment_apply's work that a device cannot do and, with `resize`, resizing: then only the

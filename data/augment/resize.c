@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "data/augment/resample.h"
 
-/* Which source pixels make an output pixel: weight[i * most .. + count[i]] for first[i] onward; the
+/* The source pixels that make an output pixel: weight[i * most .. + count[i]] for first[i] onward; the
  * weights after those are zeros. */
 struct taps {
     int most, longest;         /* allocated weights per output; the largest count */

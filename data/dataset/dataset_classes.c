@@ -102,7 +102,7 @@ static enum status refuse(const struct dataset *dataset, const struct dataset_op
     return status;
 }
 
-/* Whether a known class is named by a number that is not its own: then only names can tell which is meant. */
+/* True if a known class is named by a number that is not its own: then only names can tell which is meant. */
 static bool names_are_numbers(const struct dataset_options *options)
 {
     for (int i = 0; i < options->class_count; i++) {

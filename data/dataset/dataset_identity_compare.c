@@ -41,7 +41,7 @@ static bool is_complete(const struct dataset_identity *identity)
     return count == identity->count && (count == 0 || identity->samples[0].name);
 }
 
-/* Whether an image with this key would be in the sample. */
+/* True if an image with this key would be in the sample. */
 static bool covers(const struct dataset_identity *identity, uint64_t key)
 {
     int last = identity->sampled - 1;

@@ -23,11 +23,11 @@ struct detected_splits {
 /* False: there are no training images, and nothing is set. */
 bool detect_splits(const char *path, struct detected_splits *splits);
 
-/* Whether the names of folders are those of images and of masks or boxes for them, as data sets of other
+/* True if the names of folders are those of images and of masks or boxes for them, as data sets of other
  * tasks have them: images/ and masks/, labels/ or annotations/. */
 bool detect_beside(char *const *names, int count, const char **images, const char **beside);
 
-/* Whether a file in a folder is a packed file or a tar archive, by its name. */
+/* True if a file in a folder is a packed file or a tar archive, by its name. */
 bool detect_packed(const char *name);
 
 /* The name of the likely format of `path`: what detect finds, packed files, or a folder of images. */

@@ -4,7 +4,7 @@
 #include "data/dataset/dataset.h"
 #include "data/dataset/split_holdout.h"
 
-/* Whether any image is in a group. */
+/* True if any image is in a group. */
 bool split_groups_any(const struct dataset *dataset);
 
 /* Like split_hold_out, but for whole groups: classes are divided as evenly as they allow. The largest come

@@ -196,7 +196,7 @@ static const char *name_of(const struct csv_reading *reading, enum column kind)
     return reading->header[reading->place[kind]];
 }
 
-/* The same label of an image twice is one. */
+/* A label that an image has twice counts once. */
 static enum status add_label(struct csv_reading *reading, const char *name)
 {
     struct csv_table *table = reading->table;

@@ -52,7 +52,7 @@ static char *csv_mask_path(const struct dataset *dataset, int64_t index)
     return csv_path(csv, csv->table.masks[index]);
 }
 
-/* Whether a file is missing, and why; frees the path. */
+/* True if a file is missing, and why; frees the path. */
 static bool is_missing(char *path, struct reason *reason)
 {
     struct stat status;

@@ -241,7 +241,7 @@ static bool read_bytes(const struct shard *shard, const struct packed_entry *ent
     return packed_blame(shard, index, reason);
 }
 
-/* The same, in new memory. */
+/* Reads into new memory. */
 static uint8_t *read_copy(const struct shard *shard, const struct packed_entry *entry, int64_t index,
                           struct reason *reason)
 {

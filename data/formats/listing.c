@@ -156,7 +156,7 @@ static struct level level_of(const char *path, const struct level *above)
     return (struct level){stat_of.st_dev, known ? stat_of.st_ino : 0, above};
 }
 
-/* Whether a folder is one of those that it is in: a link made a loop. */
+/* True if a folder is one of those that it is in: a link made a loop. */
 static bool is_loop(const struct level *level)
 {
     for (const struct level *above = level->above; above && level->inode; above = above->above)

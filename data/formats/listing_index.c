@@ -131,7 +131,7 @@ static bool read_index(FILE *file, struct index_header *header, struct listing *
            index_checksum(*header, listing, &(struct listing){0}) == header->crc;
 }
 
-/* Whether a name exists and does not refer to anything above the root; the root's own is empty. */
+/* True if a name exists and does not refer to anything above the root; the root's own is empty. */
 static bool is_name(const struct listing *listing, uint64_t at, bool may_be_root)
 {
     if (at >= listing->bytes) return false;

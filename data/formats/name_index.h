@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* With the hash, so that few strings are compared: each of many is a cache miss. */
+/* Slots hold the hash, so that few strings are compared: each of many is a cache miss. */
 struct name_slot {
     uint32_t entry;            /* number + 1; 0: free */
     uint32_t hash;

@@ -20,7 +20,7 @@ struct packed_set {
     uint32_t number, count;    /* of this file, from 0; of all. A file by itself: 0 of 1, and its id is 0 */
 };
 
-/* What entries do not hold: labels, numbers, groups: a struct packed_target an image; then the labels of all,
+/* Data besides entries: labels, numbers, groups: a struct packed_target an image; then the labels of all,
  * 4 bytes each, or of masks an entry an image. */
 struct packed_targets {
     uint64_t at, bytes;

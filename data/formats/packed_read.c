@@ -17,7 +17,7 @@ static void *read_part(const struct shard *shard, uint64_t at, size_t count, str
     return NULL;
 }
 
-/* Whether `count` elements of `size` bytes from `at` on are within the file. */
+/* True if `count` elements of `size` bytes from `at` on are within the file. */
 static bool lies_within(const struct shard *shard, uint64_t at, uint64_t count, uint64_t size)
 {
     return at <= shard->count && count <= (shard->count - at) / size;

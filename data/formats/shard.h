@@ -30,7 +30,7 @@ bool shard_read(const struct shard *shard, uint64_t at, void *to, size_t count, 
 /* Each makes the entries of a file that has been opened, and adds to what is known of the data set. The first
  * shard defines the class names, and all others must agree. */
 bool packed_index(struct shard *shard, bool first, struct dataset *dataset, struct reason *reason);
-/* Whether packed files, those of `folder`, are the shards of one set, each present once. The reason lists
+/* Checks that packed files, those of `folder`, are the shards of one set, each present once. The reason lists
  * those that are not, and those that are missing. */
 enum status shard_set_check(const char *folder, const struct shard *shards, int count);
 /* A tar archive as WebDataset writes them, whose labels are taken for that kind: it names no classes;

@@ -28,7 +28,7 @@ struct image {
 /* Allocates h x w x c, a whole image; false, with a reason, if that is too large (over 2^28 bytes) or there
  * is no memory. The previous pixels are lost. */
 bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason);
-/* The same for `part` of an image of h x w, to which the limit applies as well. */
+/* Resizes to `part` of an image of h x w, to which the limit applies as well. */
 bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason);
 void image_free(struct image *image);
 
@@ -58,7 +58,7 @@ struct image_options {
     bool ignore_orientation;   /* images are used as stored; otherwise they are oriented by Exif */
 };
 
-/* Whether a file's extension, in any case, is that of a PNG, JPEG or WebP. */
+/* True if a file's extension, in any case, is that of a PNG, JPEG or WebP. */
 bool image_extension(const char *extension);
 
 /* Decodes a PNG, JPEG or WebP in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits,
@@ -71,7 +71,7 @@ bool image_extension(const char *extension);
 bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
                   const struct image_choice *choice, struct image *image, struct reason *reason);
 
-/* The same from a file; the reason names it. */
+/* Decodes a file; the reason names it. */
 bool image_load(const char *path, struct image_options options, const struct image_choice *choice,
                 struct image *image, struct reason *reason);
 
@@ -97,8 +97,8 @@ bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const s
                        struct image *image, struct reason *reason);
 bool image_decode_jpeg(const uint8_t *bytes, size_t count, struct image_options options,
                        const struct image_choice *choice, struct image *image, struct reason *reason);
-/* What a PNG file stores, for masks: indices of a palette, grey of 1 to 16 bits, colours, each with alpha or
- * without. */
+/* Samples as a PNG file stores them, for masks: indices of a palette, grey of 1 to 16 bits, colours, each
+ * with alpha or without. */
 struct image_samples {
     struct image image;        /* c bytes a pixel; `deep`: two a sample, the upper one first */
     int channels;              /* 1 to 4; even ones have alpha */

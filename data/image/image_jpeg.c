@@ -138,7 +138,7 @@ static void read_rows(struct reader *reader, int channels)
     }
 }
 
-/* Whether libjpeg can skip rows and columns: one component, or luma at up to twice the resolution of both
+/* True if libjpeg can skip rows and columns: one component, or luma at up to twice the resolution of both
  * chromas. Other images are decoded completely. */
 static bool jpeg_is_divisible(const struct jpeg_decompress_struct *jpeg)
 {
@@ -178,7 +178,7 @@ static bool choose_part(struct reader *reader)
     return true;
 }
 
-/* Whether libjpeg guesses what the scans of a progressive image have left out, from the blocks around: then
+/* True if libjpeg guesses what the scans of a progressive image have left out, from the blocks around: then
  * pixels depend on which blocks are decoded. */
 static bool is_smoothed(const struct jpeg_decompress_struct *jpeg)
 {
@@ -206,7 +206,7 @@ static void go_to_part(struct reader *reader)
     if (part->y > 0) jpeg_skip_scanlines(&reader->jpeg, (JDIMENSION)part->y);
 }
 
-/* Whether the file ends as a JPEG does, zeros after it not counted. */
+/* True if the file ends as a JPEG does, zeros after it not counted. */
 static bool is_ended(const uint8_t *bytes, size_t count)
 {
     while (count > 2 && bytes[count - 1] == 0) count--;

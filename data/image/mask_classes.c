@@ -177,7 +177,7 @@ static int read_numbers(const char *text, long most, long numbers[3])
     return count;
 }
 
-/* What is on the left of a line. */
+/* The left side of a line. */
 struct value {
     enum { VALUE_NUMBER, VALUE_COLOUR, VALUE_OTHER } kind;
     uint32_t value;            /* a number, or a colour */

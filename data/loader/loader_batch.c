@@ -186,7 +186,7 @@ static struct slot *slot_begin(struct loader *loader)
     return NULL;
 }
 
-/* Whether pieces of a batch can be worked on; of those that a device decodes, so many at a time. */
+/* True if pieces of a batch can be worked on; of those that a device decodes, so many at a time. */
 static bool has_pieces(const struct loader *loader, const struct slot *slot)
 {
     if (slot->state != SLOT_MIXING && slot->state != SLOT_DECODING) return false;

@@ -13,7 +13,7 @@ static enum status relu_mask_gradient(const struct call *call)
                        [] __device__(float d_y, float y) { return y <= 0 ? 0 : d_y; });
 }
 
-/* Whether one sweep computes d_x and its sums. */
+/* True if one sweep computes d_x and its sums. */
 static bool is_joined(const struct tensor *d_x)
 {
     return d_x->shape.c % (16 / (int)dtype_bytes(d_x->dtype)) == 0;

@@ -452,7 +452,7 @@ template <class Work> static enum status with_kind(const struct call *call, Work
     });
 }
 
-/* Whether it writes Y_SUMS with products, by a kernel of its own. */
+/* True if it writes Y_SUMS with products, by a kernel of its own. */
 static bool batchnorm_makes_gram(const struct call *call)
 {
     const struct tensor *sums = call_operand(call, OPERAND_Y_SUMS);

@@ -50,7 +50,7 @@ static inline bool batchnorm_mask_get(const struct call *call, int64_t i)
     return ((const uint8_t *)call_data(call, OPERAND_MASK))[i / 8] >> i % 8 & 1;
 }
 
-/* Whether what is added to d_y has one pixel of each image, and d_y has several. */
+/* True if what is added to d_y has one pixel of each image, and d_y has several. */
 static inline bool batchnorm_adds_flat(const struct call *call)
 {
     const struct tensor *addend = call_operand(call, OPERAND_D_Y_ADDEND);
@@ -133,7 +133,7 @@ extern const char *const batchnorm_clips[];
 
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);
-/* Whether there may be code for the products of each two of so many channels. */
+/* True if there may be code for the products of each two of so many channels. */
 bool batchnorm_gives_gram(int64_t channels);
 /* op_code.supports of the reference; of code that reads X_MOMENTS, too. */
 bool batchnorm_supports(const struct call *call);

@@ -14,7 +14,7 @@ struct gram_operands {
     bool early;                          /* it is directly behind the kernel that computes the statistics */
 };
 
-/* Whether there is such a kernel for such a tensor and this device, which may be NULL. */
+/* True if there is such a kernel for such a tensor and this device, which may be NULL. */
 bool gram_fits(const struct tensor *x, struct device *device);
 size_t gram_workspace(const struct tensor *x, struct device *device);
 enum status gram_run(const struct call *call, const struct gram_operands *of);

@@ -76,7 +76,7 @@ struct update_code {
     enum status (*measure)(const struct update *update, double *squares);
 };
 
-/* Whether changes have ended. */
+/* True if changes have ended. */
 ANYWHERE bool update_stopped(int stop_at, const struct optimizer_state *state)
 {
     return stop_at > 0 && state->scaler.floor_overflows >= stop_at;

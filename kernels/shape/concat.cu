@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(threads, 4)
     leave_part(s, p, t, sums);
 }
 
-/* Whether no pack is in two parts, and rows begin at packs. */
+/* True if no pack is in two parts, and rows begin at packs. */
 static bool in_packs(const struct call *call)
 {
     int64_t width = 16 / (int64_t)dtype_bytes(call->y.dtype);

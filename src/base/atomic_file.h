@@ -23,7 +23,7 @@ struct atomic_file {
     FILE *stream;                      /* of the temporary file, which may also be opened by its name */
 };
 enum status atomic_file_begin(const struct directory *in, const char *name, struct atomic_file *file);
-/* With `keep` it is synced and renamed, otherwise removed. An error of writing is reported here. */
+/* Syncs and renames the file with `keep`, otherwise removes it. Reports an error of writing. */
 enum status atomic_file_end(struct atomic_file *file, bool keep);
 
 /* A file with this content. */

@@ -9,5 +9,5 @@
  * one. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
 
-/* The same with a table, for machines without the instruction, and for tests. */
+/* Computes by a table, for machines without the instruction, and for tests. */
 uint32_t crc32c_by_table(uint32_t crc, const void *data, size_t bytes);

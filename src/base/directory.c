@@ -75,8 +75,8 @@ static int refuse_error(int error, bool writes, struct reason *reason)
     return -1;
 }
 
-/* What is written in place is reached by this name alone: not through a symbolic link, which openat has
- * refused, nor as a hard link to a file that others know by another name. */
+/* A file that is written in place is reached by this name alone: not through a symbolic link, which openat
+ * has refused, nor as a hard link to a file that others know by another name. */
 static int check_name(int file, const struct stat *status, bool truncates, struct reason *reason)
 {
     bool linked = status->st_nlink > 1;

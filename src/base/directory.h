@@ -16,7 +16,7 @@ struct directory {
 /* Creates a folder and its parents if they do not exist; `mode` is mkdir's. False, with the reason. */
 _Bool directory_make(const char *path, mode_t mode, struct reason *reason);
 
-/* Whether there is a folder at this path. */
+/* True if there is a folder at this path. */
 _Bool directory_is(const char *path);
 
 /* Names are relative to the working directory, and may be absolute. */
@@ -35,12 +35,12 @@ char *directory_show(const struct directory *directory, const char *name);
  * the reason: "Permission denied", "not a regular file". */
 int directory_file(const struct directory *directory, const char *name, int flags, struct reason *reason);
 
-/* The same for stdio: `mode` is "r", "r+", "w" or "a". NULL, with the reason. */
+/* Opens a stdio stream: `mode` is "r", "r+", "w" or "a". NULL, with the reason. */
 FILE *directory_stream(const struct directory *directory, const char *name, const char *mode,
                        struct reason *reason);
 
-/* The same for a file that is read to its end, of at most `most` bytes: one that grew beyond reason, or is
- * all holes, would be read for hours. */
+/* Opens a file that is read to its end, of at most `most` bytes: one that grew beyond reason, or is all
+ * holes, would be read for hours. */
 FILE *directory_stream_within(const struct directory *directory, const char *name, const char *mode,
                               int64_t most, struct reason *reason);
 
@@ -55,7 +55,7 @@ enum status directory_check(const struct directory *directory, const char *name)
 /* Reports that a file cannot be written: FAILED. */
 enum status directory_refuse(const struct directory *directory, const char *name, const char *why);
 
-/* Whether the name exists, even as a dangling link. */
+/* True if the name exists, even as a dangling link. */
 _Bool directory_has(const struct directory *directory, const char *name);
 
 /* Removes a file, if there is one. */

@@ -15,7 +15,7 @@ extern const struct dtype_row dtype_table[DTYPE_COUNT];
 
 static inline size_t dtype_bytes(enum dtype dtype) { return dtype_table[dtype].bytes; }
 
-/* Whether dtype_convert() supports it. */
+/* True if dtype_convert() supports it. */
 static inline _Bool dtype_is_float(enum dtype dtype)
 {
     return dtype == F32 || dtype == F16 || dtype == BF16;

@@ -15,5 +15,5 @@ bool file_write(int file, const void *from, size_t count, int64_t at);
  * be raised. */
 bool file_raise_limit(void);
 
-/* Whether both names refer to the same existing file. */
+/* True if both names refer to the same existing file. */
 bool file_same(const char *one, const char *other);

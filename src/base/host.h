@@ -7,7 +7,7 @@
  * group's page cache counts as available, as in MemAvailable. 0 if unknown, 1 if nothing is left. */
 void host_memory(size_t *available, size_t *total);
 
-/* The same for a system whose root is the folder `root`: "/proc/meminfo" is ROOT/proc/meminfo. */
+/* Reads memory of a system whose root is the folder `root`: "/proc/meminfo" is ROOT/proc/meminfo. */
 void host_memory_under(const char *root, size_t *available, size_t *total);
 
 /* Processors in the process's affinity mask, or that are online where that is too long; at least 1. */

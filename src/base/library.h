@@ -12,8 +12,9 @@
  * order. False if the library, or one of them, is not there: its member is then NULL, as all behind it. */
 bool library_open(const char *file, const char *const names[], void *functions, struct reason *why);
 
-/* Of a list of functions that their headers declare, FUNCTIONS(X) being X(ncclSend) X(ncclRecv) and so on:
- * struct {FUNCTIONS(LIBRARY_MEMBER)} holds them, {FUNCTIONS(LIBRARY_NAME) NULL} are their names. */
+/* Members and names for a list of functions that their headers declare: FUNCTIONS(X) is X(ncclSend)
+ * X(ncclRecv) and so on: struct {FUNCTIONS(LIBRARY_MEMBER)} holds them, {FUNCTIONS(LIBRARY_NAME) NULL} are
+ * their names. */
 #define LIBRARY_MEMBER(name) __typeof__(&name) name;
 #define LIBRARY_NAME(name) #name,
 

@@ -11,7 +11,7 @@ enum machine_vectors { MACHINE_BASELINE, MACHINE_AVX2, MACHINE_AVX512 };
  * before main until the end. */
 enum machine_vectors machine_vectors(void);
 
-/* With that limit: SSE41, AVX, AVX2, AVX512_CORE and others, as oneDNN knows them, in small letters or
+/* Vectors within a limit: SSE41, AVX, AVX2, AVX512_CORE and others, as oneDNN knows them, in small letters or
  * capitals; NULL, and what it does not know: none. */
 enum machine_vectors machine_vectors_within(const char *limit);
 

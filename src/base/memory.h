@@ -33,7 +33,7 @@ void text_list_free(char **list, size_t count);          /* accepts NULL */
          : (void)0,                                                                                      \
      &(array)[(count)++])
 
-/* The same for an array whose capacity, `room`, is kept when it is emptied. */
+/* Appends to an array whose capacity, `room`, is kept when it is emptied. */
 #define array_put(array, count, room)                                                                    \
     ((count) == (room)                                                                                   \
          ? (void)((room) = 2 * (room) + 4,                                                               \

@@ -34,9 +34,9 @@ struct reason {
 _Bool because(struct reason *reason, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for "WHAT: ERROR" by errno. */
+/* Gives the reason "WHAT: ERROR" by errno. */
 _Bool because_errno(struct reason *reason, const char *what);
 
-/* The same for "WHAT: WHY", where the beginning of `what`, a path, is cut if both do not fit. `why` may be
- * the reason's own text. */
+/* Gives the reason "WHAT: WHY", where the beginning of `what`, a path, is cut if both do not fit. `why` may
+ * be the reason's own text. */
 _Bool because_of(struct reason *reason, const char *what, const char *why);

@@ -22,7 +22,7 @@ static inline int sum_tree_joins(int count, int i)
     return joins;
 }
 
-/* Whether `ranks` can share `count` micro-batches so that each has a subtree. */
+/* True if `ranks` can share `count` micro-batches so that each has a subtree. */
 static inline bool sum_tree_divides(int count, int ranks)
 {
     return count == ranks || (count & -count) % ranks == 0;

@@ -72,7 +72,7 @@ static unsigned utf8_character(const unsigned char *s, int length)
     return character;
 }
 
-/* Whether a character steers what shows it: a control character (C0, DEL, C1), the end of a line or
+/* True if a character steers what shows it: a control character (C0, DEL, C1), the end of a line or
  * paragraph, or the direction of writing (Unicode's Bidi_Control). */
 static bool is_control(unsigned c)
 {
@@ -281,7 +281,7 @@ static int edit_distance(const char *a, const char *b)
     return cost[rows % 3][columns];
 }
 
-/* Whether underscores divide `word` into `name` and others: batch_size has batch. */
+/* True if underscores divide `word` into `name` and others: batch_size has batch. */
 static bool has_part(const char *word, const char *name)
 {
     size_t length = strlen(name);

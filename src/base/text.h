@@ -49,7 +49,7 @@ size_t text_json_marks(const char *json, size_t length);
  * short. */
 void text_manual(struct text *text, const char *value);
 
-/* Whether `text` ends in `ending`, and has more before it. */
+/* True if `text` ends in `ending`, and has more before it. */
 bool text_ends_in(const char *text, const char *ending);
 
 /* The nearest of `count` names to `word` by edit distance, or NULL if none is near, for "did you mean". */

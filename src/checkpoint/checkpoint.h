@@ -54,7 +54,7 @@ struct checkpoint_source {
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
                             const struct directory *folder, const char *const *also);
 
-/* The same in a thread, from a copy of the state in host memory, while training goes on. `folder` must stay
+/* Saves in a thread, from a copy of the state in host memory, while training goes on. `folder` must stay
  * as it is, and nothing else be saved in it, until checkpoint_end, which waits for the result. NULL, and
  * nothing is written, if host memory does not suffice for the copy or there is no thread. */
 struct checkpoint_writing;
@@ -72,14 +72,14 @@ bool checkpoint_open(const struct directory *in, const char *name, struct safete
  * be used is renamed to CHECKPOINT_UNUSABLE, so that it never replaces the valid one. */
 enum status checkpoint_open_newest(const struct directory *folder, struct safetensors *file);
 
-/* Whether a folder contains a checkpoint, valid or not. */
+/* True if a folder contains a checkpoint, valid or not. */
 bool checkpoint_exists(const struct directory *folder);
 
 /* The serial number of the checkpoint in its run, by which the newer of two is found; 0: unknown, -1: it
  * cannot be read. */
 int64_t checkpoint_serial(const struct directory *in, const char *name);
 
-/* The same of an open checkpoint; false: it is invalid. */
+/* Reads the serial number of an open checkpoint; false: it is invalid. */
 bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial);
 
 /* A new run's identity. */
@@ -126,11 +126,11 @@ enum status checkpoint_match_data(const struct safetensors *file, const struct c
 enum status checkpoint_identity(const struct safetensors *file, enum split split,
                                 struct dataset_identity *identity, bool *known);
 
-/* Whether it is of an older version, without identities, and holds out or selects images: other ones than
+/* True if it is of an older version, without identities, and holds out or selects images: other ones than
  * this version would. */
 bool checkpoint_old_split(const struct safetensors *file, const struct settings *then);
 
-/* Whether the criterion for the best checkpoint is the same. */
+/* Sets *same if the criterion for the best checkpoint is the same. */
 enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same);
 
 /* Fills the store (copies included) and the position. */

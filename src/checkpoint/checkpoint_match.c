@@ -24,7 +24,7 @@ enum status checkpoint_settings(const struct safetensors *file, struct settings 
     return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration is invalid", file->path);
 }
 
-/* Whether as many micro-batches are added up in the same order, on however many GPUs. */
+/* True if as many micro-batches are added up in the same order, on however many GPUs. */
 static bool same_sums(int64_t micro_batches, int64_t gpus, int64_t other_gpus)
 {
     return gpus == other_gpus || (sum_tree_divides((int)micro_batches, (int)gpus) &&
@@ -37,8 +37,8 @@ static int64_t replicas_of(const struct settings *settings)
     return settings->parallel.gpus / settings->parallel.stages;
 }
 
-/* The same number of micro-batches per step, added in the same order, gives the same bits on any number of
- * GPUs; warns of anything else. */
+/* Warns if a step has another number of micro-batches, or adds them in another order: otherwise the bits are
+ * the same on any number of GPUs. */
 static void match_micro_batches(const char *path, struct settings *then, const struct settings *now)
 {
     int64_t before = replicas_of(then) * settings_micro_batches(then);

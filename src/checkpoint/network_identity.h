@@ -23,16 +23,16 @@ struct network_identity {
 void network_identity_make(const struct graph *graph, const struct settings *settings,
                            char *const *class_names, int classes, struct network_identity *identity);
 
-/* That of a checkpoint or exported file, for the caller to free. BAD_CHECKPOINT if its metadata are
- * damaged. */
+/* Reads the identity in a checkpoint or exported file, for the caller to free. BAD_CHECKPOINT if its metadata
+ * are damaged. */
 enum status network_identity_read(const struct safetensors *file, struct network_identity *identity);
 
 void network_identity_free(struct network_identity *identity);
 
-/* Whether both scales of numbers are the same, but for older versions' rounding of numbers to floats. */
+/* True if both scales of numbers are the same, but for older versions' rounding of numbers to floats. */
 bool network_identity_same_scale(const struct field_reals *one, const struct field_reals *other);
 
-/* Whether `other` is the same as `one`. If not, the first difference of each kind is added to `differences`:
+/* True if `other` is the same as `one`. If not, the first difference of each kind is added to `differences`:
  * "layer 'relu1' is 'relu6 conv1', not 'relu conv1'; augment.mean is 0.5, not 0", first `other`'s, then
  * `one`'s. */
 bool network_identity_same(const struct network_identity *one, const struct network_identity *other,

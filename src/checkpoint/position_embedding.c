@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "kernels/tokens/tokens.h"
 
-/* That of the first layer above that adds neither tokens nor positions. */
+/* Returns the grid of the first layer above that adds neither tokens nor positions. */
 struct image_size position_embedding_grid(const struct graph *graph, const struct parameter *parameter)
 {
     const struct node *at = &graph->nodes[parameter->node];

@@ -19,12 +19,12 @@ struct position_tensor {
     struct image_size images;
 };
 
-/* Whether the parameter is a position embedding, and the tensor is one of as many channels: of the grid that
+/* True if the parameter is a position embedding, and the tensor is one of as many channels: of the grid that
  * its images have, or of a square one. */
 bool position_embedding_fits(const struct graph *graph, const struct parameter *parameter,
                              const struct position_tensor *found, struct position_embedding *embedding);
 
-/* Whether the grids differ. */
+/* True if the grids differ. */
 static inline bool position_embedding_moves(const struct position_embedding *embedding)
 {
     return embedding->from_h != embedding->to_h || embedding->from_w != embedding->to_w;

@@ -264,7 +264,7 @@ static bool is_first_conv(const struct graph *graph, const struct parameter *par
     return strcmp(node->op->name, "conv") == 0 && node->inputs[0] == 0;
 }
 
-/* Whether an entry is a position embedding of the parameter's kind; files of ours say for which images. */
+/* True if an entry is a position embedding of the parameter's kind; files of ours say for which images. */
 static bool has_positions(const struct loading *loading, const struct parameter *parameter,
                           const struct weights_entry *found, struct position_embedding *embedding)
 {
@@ -275,7 +275,7 @@ static bool has_positions(const struct loading *loading, const struct parameter 
     return position_embedding_fits(loading->graph, parameter, &tensor, embedding);
 }
 
-/* As many positions may have another grid: 4x4 and 2x8. */
+/* True if equally many positions have another grid: 4x4 and 2x8. */
 static bool has_other_grid(const struct loading *loading, const struct parameter *parameter,
                            const struct weights_entry *found, struct position_embedding *embedding)
 {

@@ -28,7 +28,7 @@ struct weights_options {
     const struct field_reals *mean, *std;   /* augment's: it is reported what others the weights want; NULL */
 };
 enum status weights_load(const char *path, const struct weights_options *options, struct store *store);
-/* Whether the file could be loaded, with the same reports; its values are not read. */
+/* Checks that the file could be loaded, with the same reports; does not read its values. */
 enum status weights_check(const char *path, const struct weights_options *options, const struct graph *graph);
 
 /* Opens a file and removes the prefixes that all of its names have, which is reported. */
@@ -54,7 +54,7 @@ const char *weights_library_title(const char *library);
 /* The entry with the weights of parameter `name`: the average, if there is one; -1: none. */
 int weights_find(const struct weights_file *file, const char *name);
 
-/* Whether an entry is a weight by its own name, not an average or optimizer state. */
+/* True if an entry is a weight by its own name, not an average or optimizer state. */
 bool weights_plain(const struct weights_entry *entry);
 
 /* Reads one tensor as fp32 into `values`, which has room for it. */

@@ -196,8 +196,8 @@ static enum status take_own_settings(const struct weights_file *file, struct mod
     return OK;
 }
 
-/* What a library's networks of this name usually get; one that no library has, such as CIFAR's, gets images
- * of its own size. */
+/* Takes the input that a library's networks of this name usually get; one that no library has, such as
+ * CIFAR's, gets images of its own size. */
 static enum status take_usual(const struct search *search, struct model_card *card)
 {
     const struct candidate *best = &search->best;

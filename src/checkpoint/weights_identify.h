@@ -21,6 +21,6 @@ struct weights_identity {
 enum status weights_identify(const char *path, struct weights_identity *identity);
 void weights_identity_free(struct weights_identity *identity);       /* accepts a zeroed struct */
 
-/* What the norms of the network that a file of ours describes add (graph/norm_eps.h), which a run may have
- * set; 0: it describes none, or they have several. BAD_CHECKPOINT if the description is wrong. */
+/* Reads the epsilon of the norms of the network that a file of ours describes (graph/norm_eps.h), which a run
+ * may have set; 0: it describes none, or they have several. BAD_CHECKPOINT if the description is wrong. */
 enum status weights_norm_eps(const struct weights_file *file, double *eps);

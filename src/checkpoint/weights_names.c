@@ -162,7 +162,7 @@ struct part {
     int length;
 };
 
-/* Whether a name is as the pattern says; a * stands for at least one character but no dot, and a ** for dots,
+/* True if a name is as the pattern says; a * stands for at least one character but no dot, and a ** for dots,
  * too. `parts`: what they stand for. */
 static bool matches(const char *pattern, const char *name, struct part *parts, int count)
 {

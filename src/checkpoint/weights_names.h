@@ -16,8 +16,8 @@ struct weights_rule {
     struct shape shape;         /* rank 0: the same; a dimension 0 is ours, -1 takes what is left */
 };
 
-/* What the library's published weights of a network were trained with: ImageNet's images and our norms,
- * unless its file says otherwise, as "@mean = 0.5 0.5 0.5". */
+/* Input with which the library's published weights of a network were trained: ImageNet's images and our
+ * norms, unless its file says otherwise, as "@mean = 0.5 0.5 0.5". */
 struct weights_usual {
     double mean[3], std[3];
     int crop, resize;           /* of an evaluation: the side of the crop, and the short side before it */
@@ -35,7 +35,7 @@ struct weights_names {
 /* The rules of a library for the network `arch`; none, of a network that is not known, if its file is not
  * installed. USAGE, with file and line, if they are wrong. */
 enum status weights_names_open(const char *library, const char *arch, struct weights_names *names);
-/* Those of the first library that has the network, if `library` is NULL. */
+/* Opens the names of `library`, or if NULL of the first library that has the network. */
 enum status weights_names_open_any(const char *library, const char *arch, struct weights_names *names);
 void weights_names_close(struct weights_names *names);       /* accepts a zeroed struct */
 

@@ -8,7 +8,7 @@
 #include "cmd/cmd.h"
 #include "measure/bench.h"
 
-/* With --data, or if the command line names a format other than synthetic. */
+/* True with --data, or if the command line names a format other than synthetic. */
 static bool wants_data(const struct cmd *cmd)
 {
     bool named = false;

@@ -63,7 +63,7 @@ void cmd_free(struct cmd *cmd);
 /* The value of an own option; NULL: not given. */
 const char *cmd_value(const struct cmd *cmd, const char *option);
 
-/* The same as a whole number from `least` to CMD_NUMBER_MAX; `otherwise` when not given. */
+/* Reads an option as a whole number from `least` to CMD_NUMBER_MAX; `otherwise` when not given. */
 #define CMD_NUMBER_MAX 1000000000
 enum status cmd_number(const struct cmd *cmd, const char *option, long least, long otherwise, long *value);
 
@@ -96,8 +96,8 @@ enum status cmd_check_folder(const char *path);
 enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
                         struct session *session);
 
-/* With parallel.gpus above one, starts the ranks, each of which calls this function again and then run(cmd,
- * comm); otherwise calls run(cmd, NULL). */
+/* Calls run(cmd, NULL) or, with parallel.gpus above one, starts the ranks, each of which calls this function
+ * again and then run(cmd, comm). */
 enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struct comm *comm));
 
 /* For commands that do not train: train.batch=auto and parallel.gpus are numbers that do not matter, the

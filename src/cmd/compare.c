@@ -135,7 +135,7 @@ static const char *val_set_of(const struct comparison *all, int run)
 
 /* The following are asked while the rows are settings. */
 
-/* Whether two runs' settings differ in folds and seeds alone. */
+/* True if two runs' settings differ in folds and seeds alone. */
 static bool are_repetitions(const struct comparison *all, int a, int b)
 {
     for (int r = 0; r < all->row_count; r++) {
@@ -161,7 +161,7 @@ static bool on_same_fold(const struct comparison *all, int a, int b)
     return true;
 }
 
-/* Whether there is a run of a's configuration on b's fold. */
+/* True if there is a run of a's configuration on b's fold. */
 static bool is_crossed(const struct comparison *all, int a, int b)
 {
     for (int i = 0; i < all->count; i++)
@@ -169,7 +169,7 @@ static bool is_crossed(const struct comparison *all, int a, int b)
     return false;
 }
 
-/* Whether validation images differ by the fold alone, and each configuration has each fold: then means over
+/* True if validation images differ by the fold alone, and each configuration has each fold: then means over
  * folds compare. */
 static bool are_crossed(const struct comparison *all)
 {
@@ -292,7 +292,7 @@ static const char *criterion_of(const struct run_records *run)
     return task_metric_title(records_metric(run, &key));
 }
 
-/* By what runs were judged, if all of them by the same. */
+/* True if all runs were judged by one criterion. */
 static bool have_one_criterion(const struct comparison *all)
 {
     for (int i = 1; i < all->count; i++)

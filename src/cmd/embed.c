@@ -124,7 +124,7 @@ static enum status write_safetensors(const struct embedder *embedder)
 
 /* ---- The command ---- */
 
-/* Whether there are features whose names these are. */
+/* True if there are features whose names these are. */
 static bool has_features(const char *names)
 {
     static const char *const endings[] = {"npy", "safetensors"};

@@ -33,7 +33,7 @@ static int depth_of(const struct graph *graph)
     return most;
 }
 
-/* Whether a pattern matches a parameter of the classifier. */
+/* True if a pattern matches a parameter of the classifier. */
 static bool hits_classifier(const struct graph *graph, const char *pattern)
 {
     for (int i = 0; i < graph->param_count; i++) {

@@ -250,7 +250,7 @@ static void end(struct sweeping *all, struct trial *trial, int result)
     free(line);
 }
 
-/* Those that have ended. */
+/* Collects the runs that have ended. */
 static void collect(struct sweeping *all)
 {
     int result;
@@ -268,7 +268,7 @@ static void pass_signals(struct sweeping *all)
         if (all->trials[i].pid > 0) kill(all->trials[i].pid, SIGTERM);
 }
 
-/* Whether a run fits beside those that run; one always may, but for its predecessor of a sweep that was just
+/* True if a run fits beside those that run; one always may, but for its predecessor of a sweep that was just
  * killed, which is still ending. */
 static bool fits(struct sweeping *all, struct trial *trial)
 {

@@ -30,7 +30,8 @@ struct sweep {
     bool repeats;              /* some runs differ by fold or seed alone */
 };
 
-/* The same options name the same runs; more random ones begin with the same. USAGE if no key has several
- * values, if one is given twice, if they are more than SWEEP_RUNS_MOST, or two would have one name. */
+/* Makes the runs, which follow from the options alone; more random ones begin with the same. USAGE if no key
+ * has several values, if one is given twice, if they are more than SWEEP_RUNS_MOST, or two would have one
+ * name. */
 enum status sweep_make(const struct sweep_options *options, struct sweep *sweep);
 void sweep_free(struct sweep *sweep);          /* accepts a zeroed struct */

@@ -14,7 +14,7 @@ struct trained {
  * configuration, only the preprocessing is taken from the file. */
 enum status trained_settings(struct cmd *cmd);
 
-/* The same of the weights file at `path`. */
+/* Takes the settings of the weights file at `path`. */
 enum status trained_settings_of(struct cmd *cmd, const char *path);
 
 /* Opens a session with the network of the weights file at `path` and the training images of the command's
@@ -29,7 +29,7 @@ enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained
 /* A bit for `data`: the weights may lack the classifier, whose outputs are not used. */
 #define TRAINED_BACKBONE 0x100u
 
-/* The same without device work: preprocessing and the step. */
+/* Opens without device work, which is preprocessing and the step. */
 enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained);
 void trained_close(struct trained *trained);
 

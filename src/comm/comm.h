@@ -37,7 +37,7 @@ struct comm_backend {
     enum status (*broadcast)(struct comm *comm, int root, void *data, size_t bytes);
     /* to: [count][bytes], `from` of each rank in their order. */
     enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes);
-    /* As comm_report and comm_requested; NULL without our launcher. */
+    /* comm_report and comm_requested call these; NULL without our launcher. */
     void (*report)(struct comm *comm, const struct comm_progress *progress);
     void (*requested)(const struct comm *comm, struct comm_request *request);
     void (*close)(struct comm *comm);

@@ -83,7 +83,7 @@ static struct mail *mail_of(const struct comm *comm)
     return comm->exchange_state;
 }
 
-/* Whether it is true on all ranks. */
+/* Sets *is to false unless it is true on all ranks. */
 static enum status agree(struct comm *comm, bool *is)
 {
     bool all = true;

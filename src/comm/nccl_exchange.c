@@ -131,7 +131,8 @@ static const struct exchange_backend nccl_backend = {
     .group_end = nccl_group_end,
 };
 
-/* With multicast, bits depend on what else runs on the host, and registered buffers of graphs can hang. */
+/* Turns off multicast: with it, bits depend on what else runs on the host, and registered buffers of graphs
+ * can hang. */
 static void set_environment(void)
 {
     setenv("NCCL_NVLS_ENABLE", "0", 0);

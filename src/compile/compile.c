@@ -2,7 +2,7 @@
 
 #include "compile/memory/fit_memory.h"
 
-/* With the kernel plans that fitting has prepared, if it has. */
+/* Takes the kernel plans that fitting has prepared, if it has. */
 static enum status compile_program(const struct graph *graph, const struct compile_options *options,
                                    struct compiled *made)
 {

@@ -318,7 +318,7 @@ static bool is_named(const struct pass *pass, const char *names)
     return false;
 }
 
-/* Whether a pass comes after another one, directly or after what does. */
+/* True if a pass comes after another one, directly or after what does. */
 static bool comes_after(int number, int other)
 {
     for (int i = other; i < number; i++)

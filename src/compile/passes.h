@@ -41,7 +41,7 @@ struct compile_options {
 struct memory_choice {
     enum recompute_mode *modes;  /* by instruction of the step as passes_lower leaves it; NULL: none */
     int64_t fuse_limit;          /* limit of fuse_recompute */
-    bool offloads;               /* whether to offload ... */
+    bool offloads;               /* True if to offload ... */
     struct offload_options offload;
     int streams;
     int64_t stream_limit;        /* of streams_within; 0: none */
@@ -76,7 +76,7 @@ struct pass {
 enum status pass_run(const struct pass *pass, const char *name, const struct pass_input *input,
                      struct program *program);
 
-/* Whether the program went through what pass `number` comes after, and through none that comes after it:
+/* True if the program went through what pass `number` comes after, and through none that comes after it:
  * what compile() gives, and a program in text may not. The reason names the other pass. Rules can be tried on
  * any program. */
 bool pass_is_next(int number, const struct pass_input *input, const struct program *program,

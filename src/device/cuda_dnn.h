@@ -63,7 +63,7 @@ void dnn_graph_reshape(struct dnn_graph *graph, int x, int y);
 /* False if the library does not know what was described. */
 bool dnn_graph_finish(struct dnn_graph *graph, cudnnHandle_t handle);
 
-/* Whether engines that are compiled at run time, in 50 ms and more, are given. */
+/* The use of engines that are compiled at run time, in 50 ms and more. */
 enum dnn_compiled { DNN_COMPILED_FOR_WANT_OF_OTHERS, DNN_COMPILED_NEVER, DNN_COMPILED_TOO };
 
 struct dnn_rules {

@@ -32,7 +32,7 @@ static void range_pop(void) {}
     X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable) \
     X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord) X(cuptiGetResultString) X(cuptiGetTimestamp)
 
-/* Of a graph. */
+/* A node of a graph. */
 struct node {
     CUgraphNode node;
     uint64_t id;
@@ -62,7 +62,8 @@ static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
                                            CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
 #define KINDS ((int)(sizeof kinds / sizeof *kinds))
 
-/* As this CUDA's version is called, or as it is installed for development. */
+/* Loads CUPTI by the name that this CUDA's version has, or that it has where it is installed for
+ * development. */
 static bool load(struct functions *call, struct reason *why)
 {
     char name[32];

@@ -5,5 +5,5 @@
 
 extern const struct device_timeline cuda_timeline;
 
-/* Whether it has begun: to CUPTI, nodes of a graph from which one was taken out are unknown. */
+/* True if it has begun: to CUPTI, nodes of a graph from which one was taken out are unknown. */
 bool cuda_timeline_on(void);

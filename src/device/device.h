@@ -135,7 +135,7 @@ extern const struct device_backend *const device_backends[];   /* of this build,
 
 #define DEVICE_NAMES "auto, cpu, cuda or cuda:N"
 
-/* Whether it is one of DEVICE_NAMES, in this build or another. */
+/* True if it is one of DEVICE_NAMES, in this build or another. */
 bool device_name_valid(const char *name);
 
 /* `which` is one of DEVICE_NAMES. auto: the first CUDA device that works, else the CPU, and a line that says
@@ -148,7 +148,7 @@ void device_close(struct device *device);
  * known. No queued work may use what is released. */
 void *device_allocate(struct device *device, size_t bytes, const char *owner);
 void device_release(struct device *device, void *memory, size_t bytes);
-/* The same for memory that other processes access. Theirs has the same offset in its allocation. */
+/* Allocates memory that other processes access. Theirs has the same offset in its allocation. */
 void *device_allocate_shared(struct device *device, size_t bytes, const char *owner);
 /* For optional memory: NULL also if device->memory_limit would be exceeded. */
 void *device_allocate_within(struct device *device, size_t bytes, const char *owner);

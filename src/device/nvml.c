@@ -6,7 +6,7 @@
 #include "base/library.h"
 #include "base/memory.h"
 
-/* As in the NVML API reference; all return 0 on success. */
+/* Functions of the NVML API reference; all return 0 on success. */
 struct functions {
     int (*nvmlInit_v2)(void);
     int (*nvmlDeviceGetHandleByPciBusId_v2)(const char *bus, void **gpu);

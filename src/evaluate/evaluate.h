@@ -39,7 +39,7 @@ static inline int64_t evaluation_label(int64_t cell, int64_t classes)
 }
 
 struct evaluate_options {
-    bool *lost;                    /* whether the last evaluation was not finite, whose cause was then
+    bool *lost;                    /* True if the last evaluation was not finite, whose cause was then
                                     * reported; NULL: there was none */
     struct ranks *ranks;           /* that share the images; NULL: no sharing */
     struct loader_views views;     /* an image's logits are the mean of theirs */

@@ -50,7 +50,7 @@ static struct exec_finding found_in(const struct program *program, int micro_bat
     return (struct exec_finding){.first = micro_batch * images, .last = (micro_batch + 1) * images - 1};
 }
 
-/* Whether a value has a part for each image, of which there are then `images`. */
+/* True if a value has a part for each image, of which there are then `images`. */
 static bool is_by_image(const struct value *value, int images)
 {
     return value->shape.rank == 4 && value->shape.n == images && value->kind != KIND_PARAM_GRADIENT;

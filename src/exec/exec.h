@@ -67,7 +67,7 @@ struct exec_batch {
 int exec_depth(const struct exec *exec);
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates);
 enum status exec_collect(struct exec *exec);
-/* Whether everything that was started has ended. */
+/* True if everything that was started has ended. */
 bool exec_idle(const struct exec *exec);
 /* Both, with the rates of the next update. */
 enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum);

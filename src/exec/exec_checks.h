@@ -26,13 +26,13 @@ enum status exec_check_params(const struct exec *exec, struct exec_finding *find
  * is copied with the run, so that it is available while another run is in progress, unlike everything else
  * here. */
 void exec_glimpse_next(struct exec *exec);
-/* Whether the last run collected has one; whether a gradient is all zeros in it; and the first statistic that
+/* True if the last run collected has one; true if a gradient is all zeros in it; and the first statistic that
  * is not finite, or NULL. */
 bool exec_glimpsed(const struct exec *exec);
 bool exec_glimpse_zero(const struct exec *exec, int param);
 const char *exec_glimpse_not_finite(const struct exec *exec);
 
-/* Whether a parameter's gradient of the last run is zero in every element; as exec_gradient. */
+/* Sets *zero if a parameter's gradient of the last run is zero in every element; as exec_gradient. */
 enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero);
 
 /* Repeats the last batch in the same way and finds the first layer whose output is zero for every image of

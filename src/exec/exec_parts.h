@@ -115,7 +115,7 @@ const char *slot_input(const struct exec_slot *slot, enum home home);
 /* Points the calls at the slot's batch, and what the update reads at its exchange. */
 void exec_bind(struct exec *exec, const struct exec_slot *slot);
 
-/* Whether other ranks are to reach the arena. */
+/* True if other ranks are to reach the arena. */
 bool exec_shares_arena(const struct exec *exec);
 
 /* One instruction that is not an update. */

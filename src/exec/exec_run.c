@@ -303,7 +303,7 @@ static enum status expect_messages(const struct exec *exec)
     return status;
 }
 
-/* By now all ranks have allocated their memory. */
+/* Shares the arena; all ranks have allocated their memory. */
 static enum status share_arena(struct exec *exec)
 {
     if (exec->exchanges || !exec_shares_arena(exec)) return OK;

@@ -359,7 +359,7 @@ bool store_has(const struct store *store, int param, enum store_part part)
     return part_offset(store, param, part) != STORE_NONE;
 }
 
-/* Whether the device holds a parameter as k, r, s, c, where torch has k, c, r, s. */
+/* True if the device holds a parameter as k, r, s, c, where torch has k, c, r, s. */
 static bool held_channels_last(const struct store *store, int param)
 {
     const struct parameter *parameter = &store->graph->params[param];

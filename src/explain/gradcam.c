@@ -69,7 +69,7 @@ static void find_map(struct gradcam *gradcam, const struct rollout *rollout)
     gradcam->own = memory_new((size_t)shape_count(*shape), sizeof *gradcam->own);
 }
 
-/* Whether the inputs of all attention layers are known where the layer is, with as many tokens. */
+/* True if the inputs of all attention layers are known where the layer is, with as many tokens. */
 static bool can_roll(const struct gradcam *gradcam, const struct rollout *rollout)
 {
     const struct shape *shape = &gradcam->graph->nodes[gradcam->node].shape;

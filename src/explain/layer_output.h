@@ -18,7 +18,8 @@ enum status layer_output_find(const struct graph *graph, const char *layer, int 
  * The store is the network's. */
 enum status layer_output_open(const struct session *session, struct store *store, int node, bool mean,
                               const struct exec_memory *memory, struct layer_output *output);
-/* The same of several nodes with equally many pixels, one beside the other in each pixel's channels. */
+/* Opens the outputs of several nodes with equally many pixels, one beside the other in each pixel's channels.
+ * */
 enum status layer_output_open_joined(const struct session *session, struct store *store, const int *nodes,
                                      int count, const struct exec_memory *memory,
                                      struct layer_output *output);

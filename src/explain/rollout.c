@@ -96,7 +96,7 @@ static void attend(const struct layer *layer, int head, int token, float *weight
     for (int t = 0; t < layer->tokens; t++) weights[t] /= sum;
 }
 
-/* What `made` was made of before this layer: half of it of the tokens themselves. */
+/* Takes `made` back through this layer: half of each token comes from itself. */
 static void go_back(const struct layer *layer, double *made)
 {
     double *before = memory_new((size_t)layer->tokens, sizeof *before);

@@ -183,7 +183,7 @@ static void backward_batchnorm(const struct call *call)
     }
 }
 
-/* Whether the gradient of every input is that of the output. */
+/* True if the gradient of every input is that of the output. */
 static bool passes_gradient(const struct op *op, const struct call *call)
 {
     struct shape x[OP_MAX_INPUTS];

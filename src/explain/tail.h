@@ -17,5 +17,5 @@ enum status tail_forward(struct tail *tail, const float *outputs, const float **
 /* After that: the gradient of the class's logit. */
 enum status tail_backward(struct tail *tail, int class, const float **gradient);
 
-/* Whether a tail can begin behind a node. */
+/* True if a tail can begin behind a node. */
 bool tail_can_begin(const struct graph *graph, int node);

@@ -91,7 +91,7 @@ static enum status best_simulate(const struct session *session, const struct clu
     return status;
 }
 
-/* With that many stages. */
+/* Finds the best pipelines with that many stages. */
 static enum status find_of(const struct session *session, const struct cluster *cluster, int stages,
                            struct shortlist *list)
 {

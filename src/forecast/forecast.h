@@ -26,7 +26,7 @@ struct forecast {
     struct cluster cluster;
     struct step_time time;
     enum step_time_origin origin;      /* of the time, where options.times are NULL */
-    /* With several ranks, if options.compares: */
+    /* Set with several ranks if options.compares: */
     struct best_pipeline pipeline;
     double alone_ms;                   /* of a rank's share of the images on an independent device */
     double data_parallel_ms;           /* without stages; NAN: the ranks do not divide the batch */

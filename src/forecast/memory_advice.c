@@ -119,7 +119,7 @@ static bool has_batchnorm(const struct graph *graph)
     return false;
 }
 
-/* Whether it is divisible into equal micro-batches of at least one image, on every rank. */
+/* True if it is divisible into equal micro-batches of at least one image, on every rank. */
 static bool batch_divides(const struct hyperparameters *hyper)
 {
     return hyper->batch > 0 && hyper->batch % hyperparameters_micro_batches(hyper) == 0;

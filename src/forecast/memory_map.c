@@ -16,7 +16,7 @@ const struct map_kind map_kinds[MAP_KINDS] = {
     [MAP_AGAIN] = {"recomputed activations", 0x9cc9ee},
 };
 
-/* Whether recomputation writes a value, by value. */
+/* True if recomputation writes a value, by value. */
 static bool *find_again(const struct program *program)
 {
     bool *again = memory_new((size_t)program->value_count + 1, sizeof *again);

@@ -47,7 +47,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Whether all values are positive and the largest is many times the median. */
+/* True if all values are positive and the largest is many times the median. */
 static bool is_wide(const struct chart *chart)
 {
     double *values = NULL;

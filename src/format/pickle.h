@@ -66,7 +66,7 @@ bool pickle_read(const char *bytes, size_t count, const struct pickle_global *gl
                  struct reason *reason);
 void pickle_free(struct pickle *pickle);
 
-/* Whether a value is this text. */
+/* True if a value is this text. */
 bool pickle_is(const struct pickle *pickle, int value, const char *text);
 
 /* A dictionary's value for this text; -1: none. The last of several. */

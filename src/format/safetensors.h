@@ -57,7 +57,7 @@ bool safetensors_read(const struct safetensors *file, int entry, void *data, str
 /* Reads a tensor of any size only to verify its checksum. */
 bool safetensors_verify(const struct safetensors *file, int entry, struct reason *reason);
 
-/* Whether the file names a checksum for every tensor. */
+/* True if the file names a checksum for every tensor. */
 bool safetensors_complete(const struct safetensors *file, struct reason *reason);
 
 /* The tensors to write, which are requested one at a time, in any order; `data` has room for one. */

@@ -42,7 +42,7 @@ bool weights_file_make(struct weights_file *file, const char *expression);
 
 #define WEIGHTS_SIGNS "{[+|"
 
-/* Whether a name is such an expression. */
+/* True if a name is such an expression. */
 bool weights_file_is_expression(const char *name);
 
 /* Reads one tensor in its own type, without gaps, and verifies its checksum if the file has one. */

@@ -329,7 +329,7 @@ static void graph_cut(struct graph *graph, int node)
 static void graph_end(struct graph *graph, const char *name, const char *op_name, const int *inputs,
                       int count)
 {
-    /* As large as array_push would have made it. */
+    /* array_push would have made it as large. */
     size_t room = 1;
     while (room <= (size_t)graph->count) room *= 2;
     graph->nodes = memory_resize(graph->nodes, room, sizeof *graph->nodes);

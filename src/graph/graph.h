@@ -69,18 +69,18 @@ void graph_layers_behind(const struct graph *graph, bool by_block, int *layers);
 /* The last layer with weights, which is the classifier; that of the first head, if there are two; 0: none. */
 int graph_classifier(const struct graph *graph);
 
-/* Whether the network ends in the mean of two heads, and the nodes of their outputs. With a teacher, the
+/* True if the network ends in the mean of two heads, and the nodes of their outputs. With a teacher, the
  * first learns the labels, and the second from the teacher. */
 bool graph_heads(const struct graph *graph, int heads[2]);
 
-/* Whether a node is the classifier, or that of one of two heads. */
+/* True if a node is the classifier, or that of one of two heads. */
 bool graph_is_classifier(const struct graph *graph, int node);
 
 /* The part of a network up to a node, whose output it has; with `mean`, the mean over the node's pixels. Its
  * parameters are the first ones of the whole network's. */
 struct graph graph_until(const struct graph *graph, int node, bool mean);
 
-/* Whether there is a layer of that op. */
+/* True if there is a layer of that op. */
 bool graph_has(const struct graph *graph, const char *op);
 
 /* A copy whose input is the output of a node, on every way to the output: the layers up to it are without

@@ -25,5 +25,5 @@ struct graph_onnx_options {
 enum status graph_onnx(const struct graph *graph, const struct graph_onnx_options *options,
                        struct onnx *onnx);
 
-/* Whether the table has a row for the op. */
+/* True if the table has a row for the op. */
 bool graph_onnx_has(const struct op *op);

@@ -12,7 +12,7 @@ void graph_text(const struct graph *graph, struct text *out);
  * settings of layers that act in training alone and the number of classes do not. */
 enum graph_same { GRAPH_SAME_TRAINING, GRAPH_SAME_WEIGHTS };
 
-/* Whether two such texts describe the same network, for any image size; if not, `difference` is the first
+/* True if two such texts describe the same network, for any image size; if not, `difference` is the first
  * layer that differs: "layer 'relu1' is 'relu6 conv1', not 'relu conv1'", as the second text has it and the
  * first. */
 bool graph_text_same(const char *one, const char *other, enum graph_same how, struct reason *difference);

@@ -20,7 +20,7 @@ struct model_options {
  * caller frees it with graph_free. */
 enum status model_load(const struct model_options *options, struct graph *graph);
 
-/* The same from text; `name` is for messages, arch and file are ignored. */
+/* Loads from text; `name` is for messages, arch and file are ignored. */
 enum status model_load_text(const struct model_options *options, const char *name, const char *text,
                             struct graph *graph);
 

@@ -420,7 +420,7 @@ static enum status read_default(struct scope *scope, const struct ini_entry *ent
     return OK;
 }
 
-/* Whether a line reads a layer that was refused: nothing can be said of it. */
+/* True if a line reads a layer that was refused: nothing can be said of it. */
 static bool reads_failed(const struct scope *scope, const struct ini_entry *entry)
 {
     struct words words = words_split(entry->value);

@@ -7,7 +7,7 @@
 /* The eps of all of them; 0: there are none, or they have several. */
 double norm_eps_of(const struct graph *graph);
 
-/* Whether both are known, and are not the same. */
+/* True if both are known, and are not the same. */
 bool norm_eps_differs(double eps, double other);
 
 /* Sets all of them (model.norm_eps); USAGE if there are none. */

@@ -33,7 +33,7 @@ bool bad_images_pending(struct bad_images *bad);           /* there are some */
 char *bad_images_collect(struct bad_images *bad);
 void bad_images_add(struct bad_images *bad, const char *lines);
 
-/* Whether the image is known to be unusable. */
+/* True if the image is known to be unusable. */
 bool bad_images_known(const struct bad_source *source, int64_t index);
 
 /* For one of the data sets: the context to report its images with, from any thread. */

@@ -71,7 +71,7 @@ enum status data_open(struct settings *settings, const struct data_options *opti
 /* The format that data.format names, USAGE otherwise. */
 enum status data_format(const struct settings *settings, const struct format **format);
 
-/* Whether data.val_fraction or data.fold holds out some of the training images. */
+/* True if data.val_fraction or data.fold holds out some of the training images. */
 bool data_holds_out(const struct settings *settings);
 
 /* The use of the images of data.train, each [count]: held out for validation, or trained on: of the
@@ -84,7 +84,7 @@ enum status data_select(const struct dataset *dataset, const struct settings *se
                         struct data_selection *selection);
 void data_selection_free(struct data_selection *selection);
 
-/* Whether data.class_weights has the loss weigh classes. */
+/* True if data.class_weights has the loss weigh classes. */
 bool data_weighs_classes(const struct settings *settings);
 
 /* Makes the identities of the opened data sets, which takes a moment; once. */

@@ -35,7 +35,7 @@ static void derive(const struct data_opening *o, const char *key, struct image_s
     settings_derive_size(o->settings, "augment", key, size);
 }
 
-/* Whether images of different files all cover `size` without being resized, by some of them. */
+/* True if images of different files all cover `size` without being resized, by some of them. */
 static bool cover(const struct data *data, struct image_size size)
 {
     const struct images *images = data->val.dataset ? &data->val : &data->train;

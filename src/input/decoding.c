@@ -9,7 +9,7 @@
 #include "device/jpeg.h"
 #include "input/caching.h"
 
-/* That many concurrent calls, of that many images, keep the decoders busy even if decoding threads occupy the
+/* So many concurrent calls, of so many images, keep the decoders busy even if decoding threads occupy the
  * processors: a third and a fourth call wait in the meantime. */
 #define CALLERS 4
 #define IMAGES 40
@@ -19,7 +19,7 @@
 #define CALL_BYTES ((int64_t)128 << 20)
 /* Average memory for an image's pixels. */
 #define IMAGE_BYTES ((int64_t)640 << 10)
-/* That memory is at most this share of memory.limit, and this many bytes, by default. */
+/* Decoding memory is at most this share of memory.limit, and this many bytes, by default. */
 #define LIMIT_SHARE 16
 #define ROOM_UNASKED ((int64_t)4 << 30)
 /* Minimum memory of an image in a cache: if all images fit by this measure, auto prefers the cache. */

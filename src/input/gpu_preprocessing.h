@@ -5,7 +5,7 @@
 #include "exec/exec.h"
 #include "input/data.h"
 
-/* Whether a device does that: a GPU does, for images of up to GPU_CHANNELS_MAX channels; otherwise loaders
+/* True if a device does that: a GPU does, for images of up to GPU_CHANNELS_MAX channels; otherwise loaders
  * deliver numbers. */
 bool gpu_preprocessing_can(enum device_kind kind, int channels);
 

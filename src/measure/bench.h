@@ -32,8 +32,8 @@ static inline unsigned bench_data(bool real)
     return real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL;
 }
 
-/* With the configured data if `real`, otherwise with a synthetic batch. The caller has set `steps`, opened
- * the session and zeroed the rest, and closes it, also after a failure. Ranks open theirs together. */
+/* Opens with the configured data if `real`, otherwise with a synthetic batch. The caller has set `steps`,
+ * opened the session and zeroed the rest, and closes it, also after a failure. Ranks open theirs together. */
 enum status bench_open(bool real, struct bench *bench);
 void bench_close(struct bench *bench);
 

@@ -43,7 +43,7 @@ static int64_t weight_bytes(const struct graph *graph, const struct node *node, 
     return elements * (int64_t)dtype_bytes(dtype);
 }
 
-/* Whether two nodes do the same work. */
+/* True if two nodes do the same work. */
 static bool nodes_equal(const struct graph *graph, const struct node *a, const struct node *b)
 {
     return a->op == b->op && memcmp(a->settings, b->settings, a->op->settings_size) == 0 &&

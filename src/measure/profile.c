@@ -107,7 +107,7 @@ static void sort_rows(struct profile *profile)
     for (int i = 0; i < profile->count; i++) profile->rows[i].won_ms = fmax(0, profile->rows[i].won_ms);
 }
 
-/* By the device's clock if it has one: the host's includes the launch of each. */
+/* Times rows by the device's clock if it has one: the host's includes the launch of each. */
 static enum status time_rows(struct bench *bench, const struct timeline *timeline, struct timed *timed)
 {
     const struct program *program = &bench->step.compiled.program;

@@ -11,7 +11,7 @@
 void report_add_classes(const struct run_records *records, struct text *out);
 void report_add_mistakes(const struct run_records *records, struct text *out);
 
-/* With numbers, predictions beside values, from values.csv; with several labels, a table of them, from
+/* Adds predictions beside values for numbers, from values.csv; a table of labels for several labels, from
  * labels.csv. */
 void report_add_targets(const struct run_records *records, struct text *out);
 

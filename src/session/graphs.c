@@ -146,7 +146,7 @@ void graphs_freeze_first(struct graphs *graphs, bool frozen)
     if (graphs->step.nodes) freeze_first(&graphs->step, frozen);
 }
 
-/* Whether parameter `i` of both can have the same values: 4x4 patches have other positions than 2x8. */
+/* True if parameter `i` of both can have the same values: 4x4 patches have other positions than 2x8. */
 static bool is_shared(const struct graph *one, const struct graph *other, int i)
 {
     return shape_equal(one->params[i].spec.shape, other->params[i].spec.shape) &&

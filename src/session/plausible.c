@@ -44,7 +44,7 @@ enum status plausible_names(const struct settings *settings)
     return device ? device : data ? data : model ? model : hyper;
 }
 
-/* Whether it was set to a value other than the default: a run's config.ini sets all keys. */
+/* True if it was set to a value other than the default: a run's config.ini sets all keys. */
 static bool chosen(const struct settings *settings, const char *section, const char *key)
 {
     const struct option *option = option_find(section, key);

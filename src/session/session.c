@@ -52,7 +52,7 @@ bool session_requests_cuda(const struct session *session)
     return strncmp(session->settings->run.device, "cuda", 4) == 0;
 }
 
-/* Whether run.device resolves to CUDA on this machine with this build. */
+/* True if run.device resolves to CUDA on this machine with this build. */
 static bool means_cuda(const struct session *session)
 {
     struct reason reason;

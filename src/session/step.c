@@ -82,7 +82,7 @@ static int64_t all_reduce_bytes(const struct session *session)
     return beside > 0 ? beside : INT64_MAX;
 }
 
-/* Whether stages write into each other's memory, as on one host; which is known when the device is open. */
+/* True if stages write into each other's memory, as on one host; which is known when the device is open. */
 static bool has_mail(const struct session *session)
 {
     if (session_device_kind(session) == DEVICE_CPU || session->hyper.stages == 1) return false;
@@ -122,7 +122,7 @@ static int64_t stage_limit(const struct session *session, const struct budget *b
     return keeps && left > 0 ? left : 0;
 }
 
-/* Whether messages of other stages stay where they arrive; without a device, as on one host. */
+/* True if messages of other stages stay where they arrive; without a device, as on one host. */
 static bool keeps_mail(const struct session *session)
 {
     if (session_device_kind(session) == DEVICE_CPU) return false;

@@ -8,7 +8,7 @@
 /* NO_DEVICE if its total is more than session_limit. */
 enum status step_fit_check(const struct session *session, const struct budget *taken);
 
-/* The same, quickly, if a lower bound of the bytes is more: before parameters are initialised and a step is
+/* Fails quickly if a lower bound of the bytes is more: before parameters are initialised and a step is
  * planned. */
 enum status step_fit_check_bound(const struct session *session);
 

@@ -17,7 +17,7 @@ struct step_queue {
     int count;
 };
 
-/* Whether no more steps can be queued. */
+/* True if no more steps can be queued. */
 bool step_queue_full(const struct step_queue *queue);
 
 /* Queues a run over `input`, made from the step's batch, which is returned to the loader on failure. */

@@ -134,7 +134,7 @@ char *step_times_gpu(void)
     return gpu;
 }
 
-/* By the rates of the device on which a step was measured. */
+/* Models the step by the rates of the device on which it was measured. */
 static double modelled_there(const struct session *session, const struct program *program,
                              const struct entry *entry)
 {

@@ -83,8 +83,7 @@ static enum status find_optimizer(const struct settings *settings, struct hyperp
     return settings_refuse_name(settings, "optimizer", "name", names, count, NULL);
 }
 
-/* With another optimizer on the command line, the Nesterov momentum of the file, which
- * that one does not have, is left out. */
+/* Leaves out the Nesterov momentum of the file if the command line names an optimizer without it. */
 static enum status check_nesterov(struct settings *settings, const struct optimizer *optimizer)
 {
     if (optimizer->initial.nesterov && !settings_given(settings, "optimizer", "nesterov"))

@@ -26,7 +26,7 @@ struct hyperparameters {
     int64_t steps_per_epoch;
 };
 
-/* Whether the names of optimizer, schedule and precision are known; reports all that are not. */
+/* Checks that the names of optimizer, schedule and precision are known; reports all that are not. */
 enum status hyperparameters_check(const struct settings *settings);
 
 /* Everything except the batch and what is counted in steps. Defaults that follow from other keys are noted in

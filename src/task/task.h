@@ -51,7 +51,7 @@ void task_value_print(const struct data *data, float output, struct text *out);
 const char *task_metric_title(const struct task_metric *metric);
 const char *task_metric_text(const struct task_metric *metric, double value, char text[TEXT_NUMBER]);
 
-/* Whether a value of the metric, or of the loss (NULL), is better than another (base/better.h). */
+/* True if a value of the metric, or of the loss (NULL), is better than another (base/better.h). */
 bool task_better(const struct task_metric *metric, double value, double than);
 
 /* The metric with this key; -1: there is none. */

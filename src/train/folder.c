@@ -114,7 +114,7 @@ static void sign(const struct folder *folder)
     free(who);
 }
 
-/* Whether the name still refers to the locked file; also true if that is unknown. */
+/* True if the name still refers to the locked file; also true if that is unknown. */
 static bool is_locked_one(const struct folder *folder)
 {
     struct stat locked, there;

@@ -28,7 +28,7 @@ enum status folder_check_files(const struct directory *folder, enum folder_write
  * holds other files than a run's in the place of those; or without `resume` it contains a checkpoint. `path`
  * NULL gives a dummy. `folder` must not move until it is closed. */
 enum status folder_open(const char *path, bool resume, struct folder *folder);
-/* Whether a process has locked it. */
+/* True if a process has locked it. */
 bool folder_is_taken(const char *path);
 void folder_close(struct folder *folder);      /* accepts a zeroed struct */
 

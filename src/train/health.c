@@ -91,7 +91,7 @@ static enum status check_finite(struct health *health, const struct health_step 
     return diagnose(health, step, stuck);
 }
 
-/* Whether the epoch ends here without any update. If only gradients overflow, a loss scale that can still
+/* True if the epoch ends here without any update. If only gradients overflow, a loss scale that can still
  * shrink may solve that in the next one. */
 static bool is_dead(const struct health *health, const struct health_step *step)
 {
@@ -262,7 +262,7 @@ static enum status check_params(struct health *health, const struct health_step 
     return OK;
 }
 
-/* Whether nothing is wrong, as far as a glimpse shows. If a gradient may be zero, the next check is a full
+/* True if nothing is wrong, as far as a glimpse shows. If a gradient may be zero, the next check is a full
  * one. */
 static bool glimpse(struct health *health, const struct health_step *step)
 {

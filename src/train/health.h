@@ -31,7 +31,7 @@ struct health {
 void health_open(const struct health_options *options, struct health *health);
 void health_close(struct health *health);     /* accepts a zeroed struct */
 
-/* Whether gradients and parameters are checked after this step of the process (from 1), besides the last of
+/* True if gradients and parameters are checked after this step of the process (from 1), besides the last of
  * an epoch; and whether no step may be in progress then. */
 bool health_check_due(int64_t step);
 bool health_check_needs_idle(const struct health *health, int64_t step);

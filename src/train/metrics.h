@@ -31,6 +31,6 @@ enum status metrics_sync(struct metrics *metrics);
  * newer version is BAD_CHECKPOINT. */
 enum status metrics_cut(const struct directory *in, const char *name, int64_t step, int64_t epoch);
 
-/* Whether the last run in the file has a line for its end, which is not that of failing. */
+/* True if the last run in the file has a line for its end, which is not that of failing. */
 #define END_NOT_FINITE "not_finite"
 _Bool metrics_ended(const struct directory *in, const char *name);

@@ -28,7 +28,7 @@ static int features_node(const struct graph *graph)
     return node > 0 && tail_can_begin(graph, node) ? node : 0;
 }
 
-/* Whether all parameters up to the node, of which there are some, are frozen. */
+/* True if all parameters up to the node, of which there are some, are frozen. */
 static bool is_frozen(const struct graph *graph, int node)
 {
     int frozen = 0;

@@ -92,7 +92,7 @@ static void add_counts(struct text *line, const char *key, const struct images *
     free(counts);
 }
 
-/* Which images are validated on, and how they were held out. */
+/* Adds the identity of the validation images, and how they were held out. */
 static void add_val_set(const struct settings *settings, const struct images *val, struct text *line)
 {
     char hash[17];
@@ -192,7 +192,7 @@ static enum status tell_step(struct run *run, const struct report_step *step)
     return write_line(run, &line);
 }
 
-/* Whether this is the end of an epoch without a line of steps. */
+/* True if this is the end of an epoch without a line of steps. */
 static bool line_missing(const struct run *run)
 {
     int64_t every = run->session->settings->log.every, step = run->state.step, batch = run->position.batch;
@@ -308,7 +308,7 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
-/* That of checkpoint.best. */
+/* Adds the epoch of checkpoint.best. */
 static void add_best(const struct run *run, struct progress_table *table)
 {
     const struct position *position = &run->position;

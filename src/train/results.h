@@ -14,8 +14,8 @@ double *results_per_class(const struct evaluation *evaluation, int classes);
 void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
                  struct progress_table *table);
 
-/* The same as members of a JSON object: balanced_accuracy, classes with the accuracy and images of each, and
- * the most frequent confusions, up to 100. */
+/* Adds the results as members of a JSON object: balanced_accuracy, classes with the accuracy and images of
+ * each, and the most frequent confusions, up to 100. */
 void results_json(const struct evaluation *evaluation, const struct data *data, struct text *object);
 
 /* Writes confusion.csv: a line for each true class, a column for each predicted one; or the files of

@@ -48,7 +48,7 @@ double *results_per_label(const struct evaluation *evaluation)
     return precision;
 }
 
-/* Those without images last. */
+/* Labels without images come last. */
 static int by_precision(const void *a, const void *b)
 {
     const struct label_result *x = a, *y = b;

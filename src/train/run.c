@@ -53,7 +53,7 @@ static enum status match(const struct run *run, const struct safetensors *file)
     return checkpoint_match(file, &run->store, run->session->hyper.optimizer);
 }
 
-/* With a different criterion, there is no best epoch yet. */
+/* Restores the best epoch; there is none yet if the criterion differs. */
 static enum status restore_best(struct run *run, const struct safetensors *file)
 {
     bool same;
@@ -176,7 +176,7 @@ static enum status open_checkpoint(const struct run *run, const struct run_optio
     return checkpoint_open_newest(&run->folder.at, file);
 }
 
-/* Whether the folder's last checkpoint is up to date and need not be written again. */
+/* True if the folder's last checkpoint is up to date and need not be written again. */
 static bool is_last(const struct run *run, const struct safetensors *file)
 {
     char *last = run->folder.at.path ? directory_show(&run->folder.at, CHECKPOINT_LAST) : NULL;
@@ -428,7 +428,7 @@ struct limit {
     char where[REASON_SIZE];
 };
 
-/* That of the configuration now, or else the current one. */
+/* Reads the limit of the configuration as it is now, or else the current one. */
 static void read_limit(const struct run *run, struct limit *limit)
 {
     const struct run_options *options = run->options;
@@ -439,7 +439,7 @@ static void read_limit(const struct run *run, struct limit *limit)
         log_warning("cannot reread the configuration; the run continues unchanged");
         return;
     }
-    /* With train.batch=auto there is one, though it is not in the file. */
+    /* train.batch=auto has one, though it is not in the file. */
     if (fresh.memory.limit > 0 || fresh.train.batch > 0) limit->bytes = fresh.memory.limit;
     snprintf(limit->where, sizeof limit->where, "%s", settings_where(&fresh, "memory", "limit"));
     settings_free(&fresh);

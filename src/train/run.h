@@ -79,7 +79,7 @@ void run_recall(const struct run_options *options, struct settings *settings);
 /* Locks the folder, and restores the store and the position of a resumed run; nothing is written yet. */
 enum status run_open(struct session *session, const struct run_options *options, struct run *run);
 
-/* Whether the folder has everything of a run that has ended: its checkpoint and its records. */
+/* True if the folder has everything of a run that has ended: its checkpoint and its records. */
 bool run_ended(const struct run *run);
 
 /* Loads the best epoch's checkpoint into the store, on all ranks; *there: there is one. */
@@ -105,7 +105,7 @@ char *run_checkpoint_name(int64_t epoch);
  * progress. */
 enum status run_save(struct run *run, const char *const *also);
 
-/* The same in a thread, if possible (checkpoint_begin): the result is run_save_end's. */
+/* Saves in a thread, if possible (checkpoint_begin): the result is run_save_end's. */
 enum status run_save_begin(struct run *run, const char *const *also);
 
 /* Waits for a checkpoint that is being written; OK if none is. */

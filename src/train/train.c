@@ -32,7 +32,7 @@ static bool out_of_time(const struct run *run)
     return most > 0 && clock_seconds() - run->began >= most;
 }
 
-/* Whether a checkpoint is due, if the interval is a time. */
+/* True if a checkpoint is due, if the interval is a time. */
 static bool save_due(const struct run *run)
 {
     const struct field_every *every = &run->session->settings->checkpoint.every;
@@ -206,7 +206,7 @@ static enum status save_and_continue(struct run *run, const char *const *also, b
     return OK;
 }
 
-/* Whether a checkpoint is due within an epoch, after `ahead` more steps. */
+/* True if a checkpoint is due within an epoch, after `ahead` more steps. */
 static bool step_checkpoint_due(const struct run *run, int ahead)
 {
     const struct field_every *every = &run->session->settings->checkpoint.every;
@@ -222,7 +222,7 @@ static bool step_checkpoint_due(const struct run *run, int ahead)
     return false;
 }
 
-/* Whether another step may be queued: not beyond the end of an epoch or of the run, or beyond a checkpoint;
+/* True if another step may be queued: not beyond the end of an epoch or of the run, or beyond a checkpoint;
  * and a step that is run twice needs the device for itself. */
 static bool may_launch(const struct run *run)
 {

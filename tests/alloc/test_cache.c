@@ -248,7 +248,7 @@ static int by_address(const void *a, const void *b)
     return ((uintptr_t)x->memory > (uintptr_t)y->memory) - ((uintptr_t)x->memory < (uintptr_t)y->memory);
 }
 
-/* Whether one call of map covers the block. */
+/* True if one call of map covers the block. */
 static bool is_in_one_piece(const struct sim *sim, const struct cache_block *block)
 {
     size_t first = (block->at - BASE) / PAGE, last = (block->at + block->bytes - 1 - BASE) / PAGE;

@@ -323,7 +323,7 @@ static void weights_do_not_overflow(void **state)
     table_close(&table);
 }
 
-/* Whether a canonical placement fits, found by trying all: blocks by offset and then by number, each as low
+/* True if a canonical placement fits, found by trying all: blocks by offset and then by number, each as low
  * as those before it allow. offsets[] are -1 for what is to be placed after block `last` at `floor`. */
 static bool fits_somehow(const struct table *table, int64_t capacity, int64_t *offsets, int64_t floor,
                          int last)

@@ -170,7 +170,7 @@ static void whose_run(void **state)
     directory_remove(&directory, CHECKPOINT_BEST);
 }
 
-/* Whether the best checkpoint of a folder is reported as later than the one from which a run goes on. */
+/* True if the best checkpoint of a folder is reported as later than the one from which a run goes on. */
 static bool told_later(const struct safetensors_pair *own, const struct safetensors_pair *best)
 {
     struct safetensors file;

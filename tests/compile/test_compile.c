@@ -259,7 +259,7 @@ static void test_architecture(void **state)
     if (!same) fail_msg("ARCHITECTURE's table of passes is not that of tests/passes.dump");
 }
 
-/* Whether a pass of this name is among the first `count`. */
+/* True if a pass of this name is among the first `count`. */
 static bool comes_before(const struct pass *passes, int count, const char *name, size_t length)
 {
     for (int i = 0; i < count; i++)

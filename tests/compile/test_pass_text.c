@@ -1,6 +1,6 @@
 /* test_pass_text: every pass and every rule on every program in text: those of tests/dumps, those that each
- * pass makes of several networks, and such texts with a few words changed. What a pass takes becomes a program
- * that has a text and can be planned; the rest is refused by name. Nothing ends the program. */
+ * pass makes of several networks, and such texts with a few words changed. What a pass takes becomes a
+ * program that has a text and can be planned; the rest is refused by name. Nothing ends the program. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +71,7 @@ static bool has_text(const char *text)
     return same;
 }
 
-/* Whether the pass takes the program, or says why not. A program that was changed may be any, and so may what
+/* True if the pass takes the program, or says why not. A program that was changed may be any, and so may what
  * is made of it: it is then refused, too. */
 static bool try_pass(const struct named *program, const char *pass, bool changed)
 {

@@ -124,7 +124,7 @@ static void play_write(const struct program *program, const struct plan *plan, i
     for (int64_t unit = begin; unit < end; unit++) memory[unit] = value;
 }
 
-/* Whether an instruction writes it as such, and not what it is a part of, or its parts. */
+/* True if an instruction writes it as such, and not what it is a part of, or its parts. */
 static bool is_written(const struct program *program, int value)
 {
     for (int i = 0; i < program->count; i++) {

@@ -101,7 +101,7 @@ static bool step_is_same(const struct sharing *sharing, struct net *whole, struc
     return same_gradients(whole, part);
 }
 
-/* Whether this rank ends with what one program for all has in the end. */
+/* True if this rank ends with what one program for all has in the end. */
 static bool rank_is_whole(const struct sharing *sharing, struct comm *comm)
 {
     struct graph graph = net_graph(sharing->network, true);
@@ -186,7 +186,7 @@ static bool gradients_are_close(const struct net *a, const struct net *b, double
     return close;
 }
 
-/* Whether this rank goes the way of a program whose micro-batches are as large as all ranks' together:
+/* True if this rank goes the way of a program whose micro-batches are as large as all ranks' together:
  * parameters and running statistics, but for the order of sums. */
 static bool rank_is_close(const struct sharing *sharing, struct comm *comm)
 {

@@ -26,7 +26,7 @@ static int *before_each(const struct program *program)
     return before;
 }
 
-/* Whether all that instruction i waits for, its stream included, has a place. */
+/* True if all that instruction i waits for, its stream included, has a place. */
 static bool ready(const struct program *program, const int *before, const int *place, int i)
 {
     const struct instruction *at = &program->instructions[i];
@@ -145,7 +145,7 @@ static int streams_used(const struct program *program)
     return used;
 }
 
-/* Whether an instruction of one micro-batch's forward waits for nothing of another micro-batch. */
+/* True if an instruction of one micro-batch's forward waits for nothing of another micro-batch. */
 static bool is_free(const struct program *program, int i)
 {
     const struct instruction *at = &program->instructions[i];

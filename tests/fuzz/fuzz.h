@@ -25,7 +25,7 @@ const char *fuzz_write(const char *name, const void *data, size_t size);
 #define fuzz_must(kept) ((kept) ? (void)0 : fuzz_broken(#kept, __FILE__, __LINE__))
 _Noreturn void fuzz_broken(const char *promise, const char *file, int line);
 
-/* Whether it is good; if not, that somebody has reported it since the last call, with `name` in the text. */
+/* True if it is good; if not, that somebody has reported it since the last call, with `name` in the text. */
 bool fuzz_good(enum status status, const char *name);
 
 /* Whatever was said and did not matter. */

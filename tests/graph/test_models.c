@@ -1,5 +1,5 @@
-/* The models that come with the program: names, shapes and beginnings of their parameters
- * equal torchvision's or timm's (lists in tests/models, made by list.py there), and the manual's models load. */
+/* The models that come with the program: names, shapes and beginnings of their parameters equal torchvision's
+ * or timm's (lists in tests/models, made by list.py there), and the manual's models load. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "graph/model.h"
@@ -267,7 +267,7 @@ static const struct {
     {"swin_*", "*", INIT_ZERO, 0},
 };
 
-/* Whether it is one of a transformer. */
+/* True if it is one of a transformer. */
 static bool check_transformer(const char *arch, const struct parameter *parameter)
 {
     const struct op_param *spec = &parameter->spec;

@@ -384,7 +384,7 @@ static const struct op_code *code_of(const struct subject *s)
     return s->device ? s->op->cuda : op_cpu(s->op);
 }
 
-/* Whether some code supports a phase of a case, changed; NULL: as it is. */
+/* True if some code supports a phase of a case, changed; NULL: as it is. */
 static bool code_supports(const struct subject *s, const struct op_code *code,
                           void (*change)(struct op_case *), enum phase phase)
 {
@@ -775,7 +775,7 @@ static void test_together(void **state)
     check_together(*state, true);
 }
 
-/* Whether the phase in call->phase has a plan of this variant. */
+/* True if the phase in call->phase has a plan of this variant. */
 static bool is_variant(const struct op_code *code, const struct call *call, const char *variant)
 {
     const char *name = code->plan_name(call);
@@ -964,7 +964,7 @@ static void assert_joined(const struct op_case *expected, const struct op_case *
     free(sums.data);
 }
 
-/* Whether the variant can do it; NULL: the code's own choice, twice. */
+/* True if the variant can do it; NULL: the code's own choice, twice. */
 static bool joins(const struct subject *s, const struct op_case *expected, const char *variant)
 {
     const struct op_code *code = code_of(s);
@@ -1347,7 +1347,7 @@ struct list {
     struct device *device;       /* besides the CPU */
 };
 
-/* Whether the code runs the subject at all. */
+/* True if the code runs the subject at all. */
 static bool is_supported(const struct subject *s)
 {
     const struct op_code *code = code_of(s);
@@ -1589,7 +1589,7 @@ static bool yes(const char *variable)
     return value && strcmp(value, "yes") == 0;
 }
 
-/* Whether AMPTRAIN_OP, where it is set, has the op's name between its commas. */
+/* True if AMPTRAIN_OP, where it is set, has the op's name between its commas. */
 static bool wanted(const struct op *op)
 {
     const char *names = getenv("AMPTRAIN_OP");

@@ -243,7 +243,7 @@ static double expect_decay(const struct network *n)
     return n->rates->ema[0];
 }
 
-/* Whether training goes on from the average. */
+/* True if training goes on from the average. */
 static bool expect_return(const struct network *n)
 {
     return n->update.settings.lookahead && n->rates->ema[0] < 1;

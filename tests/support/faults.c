@@ -140,7 +140,7 @@ static int match_module(struct dl_phdr_info *info, size_t size, void *context)
     return 0;
 }
 
-/* Whether a module only carries on what others ask for, or, where a process crashes, ends it for them. */
+/* True if a module only carries on what others ask for, or, where a process crashes, ends it for them. */
 static bool is_carrier(const char *name, bool crash)
 {
     static const char *const carriers[] = {"libc.so",    "libstdc++", "libgcc_s",
@@ -479,7 +479,7 @@ static void stall(void)
     while (call_kernel(SYS_nanosleep, (long)&left, (long)&left, 0, 0, 0, 0) == -EINTR) {}
 }
 
-/* Whether the call's first argument is a descriptor of a file that is meant. */
+/* True if the call's first argument is a descriptor of a file that is meant. */
 static bool is_meant(const greg_t *registers)
 {
     char link[64], path[PATH_MAX];
@@ -652,7 +652,7 @@ static void watch_crashes(void)
 }
 #endif
 
-/* Whether it is another rank, or their launcher, that is meant. */
+/* True if it is another rank, or their launcher, that is meant. */
 static bool is_another(void)
 {
     const char *meant = getenv("FAULT_RANK"), *own = getenv("AMPTRAIN_RANK");

@@ -84,7 +84,7 @@ struct op_case_storage {
 };
 struct call op_case_call(const struct op_case *c, enum phase phase, struct op_case_storage *storage);
 
-/* Whether the code supports the case's call of a phase. */
+/* True if the code supports the case's call of a phase. */
 bool op_case_supports(const struct op_case *c, const struct op_code *code, enum phase phase);
 
 /* Prepares `code` for the case's shapes, as before memory exists. */

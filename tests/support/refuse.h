@@ -6,5 +6,5 @@
 /* The call of this name (refuse.c lists them) after `calls` others of it fails, once, with EIO. */
 void refuse(const char *name, int calls);
 
-/* Whether it did; from now on none does. */
+/* True if it did; from now on none does. */
 bool refuse_struck(void);

@@ -228,7 +228,7 @@ static void add_settings(const struct dump *dump, const struct instruction *at)
     text_free(&settings);
 }
 
-/* Whether it is called as instruction_name says. */
+/* True if it is called as instruction_name says. */
 static bool has_usual_name(const struct dump *dump, const struct instruction *at)
 {
     char *name = instruction_name(dump->program, at->node, at->phase);

@@ -107,7 +107,7 @@ static void call_apply_options(struct call *call, const struct kernel_options *o
     call->deterministic = options->deterministic;
 }
 
-/* Whether a kernel plan must be prepared: its code does that, and no earlier one is shared. */
+/* True if a kernel plan must be prepared: its code does that, and no earlier one is shared. */
 static bool kernel_plan_is_first(struct preparation *p, int kernel_plan)
 {
     int forward = p->uses[kernel_plan].at[PHASE_FORWARD];

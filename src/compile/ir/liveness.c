@@ -51,7 +51,7 @@ static void life_close(struct life *life)
     free(life->uses);
 }
 
-/* Whether `use` has ended when `i` starts. */
+/* True if `use` has ended when `i` starts. */
 static bool ended_before(const struct life *life, int use, int i)
 {
     int stream = life->program->instructions[use].stream;
@@ -83,7 +83,7 @@ static int use_end(const struct life *life, int use)
     return end;
 }
 
-/* Whether `from` dies at instruction i: all its other uses have ended when i starts. */
+/* True if `from` dies at instruction i: all its other uses have ended when i starts. */
 static bool dies_at(const struct life *life, int from, int i)
 {
     const struct uses *uses = &life->uses[from];

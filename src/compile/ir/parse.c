@@ -79,7 +79,7 @@ static size_t word_length(struct parser *p)
     return length;
 }
 
-/* Whether the next word is this one, which is taken then. */
+/* True if the next word is this one, which is taken then. */
 static bool take_word(struct parser *p, const char *word)
 {
     size_t length = word_length(p);
@@ -194,7 +194,7 @@ static bool read_shape(struct parser *p, struct shape *shape)
     return expect(p, ']');
 }
 
-/* Whether the line says the options of a pass (pass_text.h), or which pass has run (plan --dump=PASS). */
+/* True if the line says the options of a pass (pass_text.h), or which pass has run (plan --dump=PASS). */
 static bool is_head(struct parser *p)
 {
     return p->line == 1 && (take_word(p, "options") || take_word(p, "pass"));
@@ -843,7 +843,7 @@ static bool check_kind(struct parser *p, const struct instruction *at)
     return because(&p->reason, "it needs%s%s", x ? " x" : "", y ? " y" : "");
 }
 
-/* Whether linking gives the operands the accesses that the text says they have. */
+/* True if linking gives the operands the accesses that the text says they have. */
 static bool check_accesses(struct parser *p, const struct instruction *at, const struct operands *operands)
 {
     static const char *const accesses[] = {"only a shape", "read", "written", "read and written"};

@@ -268,7 +268,7 @@ static struct linking linking_open(const struct program *program, const struct i
     return l;
 }
 
-/* Whether a call whose op decides that reads an operand. */
+/* True if a call whose op decides that reads an operand. */
 static bool reads_asked(const struct linking *l, const struct operand *o)
 {
     bool y = (l->reads & READS_Y) && !l->joined;

@@ -50,8 +50,8 @@ enum instruction_kind {
     INSTRUCTION_MEASURE,         /* the squares of all gradients, to y, for an update that adds up x[0] */
     INSTRUCTION_COPY_TO_HOST,    /* of x[0] to y, in PHASE_FORWARD ... */
     INSTRUCTION_COPY_FROM_HOST,  /* ... and in PHASE_RECOMPUTE */
-    /* Of a pipeline's stages, in PHASE_FORWARD and PHASE_BACKWARD; each gets what another one sends it in
-     * the order in which it does: */
+    /* Messages between a pipeline's stages, in PHASE_FORWARD and PHASE_BACKWARD, which arrive in the order
+     * in which they are sent: */
     INSTRUCTION_SEND,            /* x[0] to stage `peer` */
     INSTRUCTION_RECEIVE,         /* y from stage `peer` */
     /* Collectives, of x[0] to y, in PHASE_BACKWARD, among the ranks that have a stage, or the whole
@@ -147,14 +147,14 @@ struct program program_copy(const struct program *program);
  * biases of LOW ops in that type, all else as its master is. */
 enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype storage);
 
-/* Whether training changes it by its gradient: neither a statistic nor frozen. */
+/* True if training changes it by its gradient: neither a statistic nor frozen. */
 bool program_param_trained(const struct parameter *param);
 
 /* Chunks (kernels/optimizer/update.h) of the parameters before `param` that are trained, in whatever stage:
  * of all of them where it is graph->param_count. */
 int64_t program_update_chunks(const struct graph *graph, int param);
 
-/* Whether there may be several operands with a role, by index. */
+/* True if there may be several operands with a role, by index. */
 static inline bool operand_is_list(enum operand_role role)
 {
     return operand_rows[role].kind == OPERAND_KIND_LIST;
@@ -219,13 +219,13 @@ static inline bool instruction_is_backward(const struct instruction *at)
            at->phase == PHASE_BACKWARD_PARAMS;
 }
 
-/* Whether it is an op's update, of running statistics; not the optimizer's. */
+/* True if it is an op's update, of running statistics; not the optimizer's. */
 static inline bool instruction_is_op_update(const struct instruction *at)
 {
     return at->op && at->phase == PHASE_UPDATE;
 }
 
-/* Whether it is an exchange among ranks, or works on what is exchanged. */
+/* True if it is an exchange among ranks, or works on what is exchanged. */
 static inline bool instruction_is_exchange(const struct program *program, const struct instruction *at)
 {
     return instruction_is_collective(at) || instruction_is_message(at) ||

@@ -36,11 +36,11 @@ struct operand *operands_copy(const struct instruction *at);
 int *ids_copy(const int *ids, int count);
 bool ids_have(const int *ids, int count, int id);
 
-/* Whether the op recomputes its output from what forward saved, which is then kept; otherwise forward is
+/* True if the op recomputes its output from what forward saved, which is then kept; otherwise forward is
  * run again, and what it saved is recomputed as well. */
 bool recompute_keeps_saved(const struct op *op);
 
-/* Whether recomputing what a forward instruction writes makes this operand again. */
+/* True if recomputing what a forward instruction writes makes this operand again. */
 bool recompute_makes(const struct instruction *forward, const struct operand *o);
 
 /* How many of its inputs recomputing what a forward instruction writes takes: all or none. */

@@ -226,7 +226,7 @@ static void push_optimizer(struct program *program)
     build_push(program, update);
 }
 
-/* Whether train.freeze names statistics of the op. */
+/* True if train.freeze names statistics of the op. */
 static bool statistics_kept(const struct program *program, const struct instruction *at)
 {
     FOR_OPERANDS(o, at) {

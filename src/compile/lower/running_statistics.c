@@ -10,7 +10,7 @@
 #include "compile/ir/program_parts.h"
 #include "compile/rewrite/rewrites.h"
 
-/* Of a node. */
+/* Sums of a node by tree level. */
 struct partial_moments {
     struct moments_value of[SUM_TREE_DEPTH];
     int count;

@@ -18,5 +18,5 @@ struct budget {
  * what is left of the total, which may be less than 0. */
 struct budget budget_allowed(const struct budget *before, const struct program *program);
 
-/* The same for a program whose arena has that many bytes; the total is the sum. */
+/* Returns what a program takes whose arena has that many bytes; the total is the sum. */
 struct budget budget_taken(const struct budget *before, const struct program *program, int64_t arena);

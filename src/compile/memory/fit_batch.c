@@ -73,7 +73,7 @@ static enum status with_evaluation(struct batch_search *q, struct budget *taken)
     return OK;
 }
 
-/* With tensors placed, by the minimum-memory choice. */
+/* Measures with tensors placed, by the minimum-memory choice. */
 static enum status placed(struct batch_search *q, struct budget *taken)
 {
     TRY(minimum_taken(q, true, taken));

@@ -86,7 +86,7 @@ static void fusing_mark(struct fusing *m, int i, bool late)
     FOR_WRITES(o, at) m->late[o->value] = m->late[value_placed(m->program, o->value)] = late;
 }
 
-/* Whether all readers of what `again` writes, up to `last`, can come later; marks them. */
+/* True if all readers of what `again` writes, up to `last`, can come later; marks them. */
 static bool can_move(struct fusing *m, int again, int last)
 {
     const struct program *program = m->program;
@@ -202,7 +202,7 @@ static bool separate_peaks(struct fusing *m, const struct program *made, const i
     return any;
 }
 
-/* Whether the limit required undoing a fusion. */
+/* True if the limit required undoing a fusion. */
 static bool separate_excess(struct fusing *m, int64_t limit, int *order)
 {
     struct program made = *m->program;

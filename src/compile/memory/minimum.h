@@ -4,7 +4,7 @@
 
 #include "compile/passes.h"
 
-/* The same for all batches of an octave, and for any number of micro-batches. */
+/* The minimum-memory choice: one for all batches of an octave, and for any number of micro-batches. */
 struct minimum {
     enum recompute_mode *modes;         /* as recompute_fold has it */
     int count;                          /* 0: everything is kept */

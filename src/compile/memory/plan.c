@@ -232,7 +232,7 @@ int64_t plan_live_peak(const struct program *program)
     return most;
 }
 
-/* Whether an instruction's output has separate memory from its inputs. */
+/* True if an instruction's output has separate memory from its inputs. */
 static bool has_own_place(const struct program *program, const struct instruction *at, int value)
 {
     bool in_place = at->in_place_from >= 0 && value == at->in_place_to &&

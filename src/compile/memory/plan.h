@@ -41,7 +41,7 @@ struct plan {
 enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan);
 void plan_free(struct plan *plan);
 
-/* The same for an arena of at most `room` (0: any); a program with more alive at once than that is not
+/* Plans an arena of at most `room` (0: any); a program with more alive at once than that is not
  * packed, and its arena_bytes are the bound. */
 enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan);
 

@@ -177,7 +177,7 @@ void recompute_walk(struct recompute_walk *walk)
     values_forget(walk, walk->stays, &walk->stay_count);
 }
 
-/* Which instructions read a value. */
+/* Readers of values. */
 struct readers {
     bool *by_weights, *by_others;   /* by value: backward instructions that read it */
 };

@@ -69,7 +69,7 @@ struct recompute_forecast {
 /* False: no choice fits; modes[program->count] then has the one with the smallest peak. Deterministic. */
 bool recompute_choose(const struct program *program, const struct recompute_goal *goal,
                       enum recompute_mode *modes, struct recompute_forecast *forecast);
-/* The same figures for any choice. */
+/* Computes the forecast of any choice. */
 void recompute_measure(const struct program *program, const enum recompute_mode *modes,
                        struct recompute_forecast *forecast);
 
@@ -86,7 +86,7 @@ void recompute(struct program *program, const enum recompute_mode *modes);
 /* The pass after it, before streams: activations that an op's backward can recompute itself are left to it,
  * if live bytes stay within `limit`. */
 void fuse_recompute(struct program *program, int64_t limit);
-/* Whether that is possible for the output of a forward instruction. */
+/* True if that is possible for the output of a forward instruction. */
 bool fuse_recompute_may(const struct instruction *forward);
 
 /* The number of instructions that recompute an activation. */

@@ -252,7 +252,7 @@ static void escape_group(struct choosing *c, int g, struct escape *e)
     }
 }
 
-/* Whether a group, or what is recomputed for it, is alive while the limit is exceeded. */
+/* True if a group, or what is recomputed for it, is alive while the limit is exceeded. */
 static bool adds_to_excess(const struct choosing *c, int g)
 {
     const struct recompute_walk *walk = &c->replay.walk;

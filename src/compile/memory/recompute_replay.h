@@ -63,7 +63,7 @@ struct replay {
  * `whole`: of many micro-batches, runs replay the one in which most is alive when everything is kept, and the
  * one before it. The same is chosen for all, and they differ in partial sums of gradients alone. */
 void replay_open(struct replay *replay, const struct program *program, const double *cost, bool whole);
-/* Whether what instruction i writes can be recomputed. */
+/* True if what instruction i writes can be recomputed. */
 bool replay_can_recompute(const struct replay *replay, int i);
 void replay_run(struct replay *replay);
 /* After a run: an upper bound of what recomputing the output of an instruction can take off the excess, by

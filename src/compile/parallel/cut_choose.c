@@ -89,7 +89,7 @@ struct refining {
     int left;                /* simulations */
 };
 
-/* Whether the boundary in front of a node can move by so many nodes, all of one chunk, which keeps some; sets
+/* True if the boundary in front of a node can move by so many nodes, all of one chunk, which keeps some; sets
  * `tried`. */
 static bool shift(const struct refining *r, int node, int by)
 {

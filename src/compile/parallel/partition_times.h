@@ -50,7 +50,7 @@ static inline int partition_chunks(const struct partition_problem *problem)
     return pipeline_chunks(problem->schedule, problem->stages);
 }
 
-/* Whether a chunk may end after that many blocks. */
+/* True if a chunk may end after that many blocks. */
 static inline bool partition_may_end(const struct partition_problem *problem, int blocks)
 {
     return blocks == problem->count || problem->blocks[blocks - 1].crossing < PARTITION_NEVER;

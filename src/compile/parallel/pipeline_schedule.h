@@ -26,7 +26,7 @@ struct pipeline_block {
     int micro_batch, chunk;
 };
 
-/* Whether stages have two chunks, whose micro-batches come by turns. */
+/* True if stages have two chunks, whose micro-batches come by turns. */
 static inline bool pipeline_interleaves(enum pipeline_schedule schedule)
 {
     return schedule == PIPELINE_V;
@@ -44,7 +44,7 @@ static inline int pipeline_stage(enum pipeline_schedule schedule, int stages, in
     return chunk < stages ? stages - 1 - chunk : chunk - (stages - 1);
 }
 
-/* Whether weight gradients of a chunk are separate: nobody waits for the first one's data gradients. */
+/* True if weight gradients of a chunk are separate: nobody waits for the first one's data gradients. */
 static inline bool pipeline_weights_apart(enum pipeline_schedule schedule, int chunk)
 {
     return (schedule == PIPELINE_ZERO_BUBBLE || pipeline_interleaves(schedule)) && chunk > 0;

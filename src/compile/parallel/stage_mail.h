@@ -8,7 +8,7 @@
 /* Fills from[program->stages], by sender. */
 void stage_mail(const struct program *program, struct comm_mail *from);
 
-/* Whether no message is of more than `most` bytes (0: there is no limit), where `replicas` ranks have each
+/* True if no message is of more than `most` bytes (0: there is no limit), where `replicas` ranks have each
  * stage; their collectives are messages, too (comm/group.h). `reason` names the largest. */
 bool stage_mail_fits(const struct program *program, int replicas, size_t most, struct reason *reason);
 

@@ -112,7 +112,7 @@ static bool match_exchanges(struct verifying *v)
     return true;
 }
 
-/* Whether a task has ended when nothing moves any more; `head` is that of struct simulation. */
+/* True if a task has ended when nothing moves any more; `head` is that of struct simulation. */
 static bool has_ended(const struct verifying *v, const int *head, int task)
 {
     int first = head[v->tasks.task[task].queue];

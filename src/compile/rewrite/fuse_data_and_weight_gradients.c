@@ -58,7 +58,7 @@ static bool can_merge(const struct merging *m, int i)
     return op_code_supports(code, &call);
 }
 
-/* Whether only the instructions `own` and `other`, and forward calls of own's node, read `value`. */
+/* True if only the instructions `own` and `other`, and forward calls of own's node, read `value`. */
 static bool is_read_by(const struct merging *m, int value, int own, int other)
 {
     int node = m->program->instructions[own].node;
@@ -85,7 +85,7 @@ static char *settings_with_relu(const struct instruction *at)
     return text.data;
 }
 
-/* Whether code supports instruction i with sums in this role, and these epilogues. */
+/* True if code supports instruction i with sums in this role, and these epilogues. */
 static bool supports_sums(const struct merging *m, int i, enum operand_role sums, int64_t channels,
                           const struct epilogue *epilogues, int count)
 {
@@ -99,7 +99,7 @@ static bool supports_sums(const struct merging *m, int i, enum operand_role sums
     return op_code_supports(code, &call);
 }
 
-/* Whether backward of a batch norm i with relu6 can do without what another op then does, with sums. */
+/* True if backward of a batch norm i with relu6 can do without what another op then does, with sums. */
 static bool can_leave_relu6(const struct merging *m, int i, int64_t channels)
 {
     const struct instruction *at = &m->program->instructions[i];

@@ -46,10 +46,10 @@ void stage_norm(struct program *program);
 enum stream_division { BY_MICRO_BATCH, BY_LAYER };
 enum status streams_assign(struct program *program, int count, enum stream_division by);
 
-/* The same, but where streams_can_part weight gradients stay in the chain that would bring live bytes above
- * `limit`. 0: none do. In streams_within.c. */
+/* Assigns streams, but where streams_can_part weight gradients stay in the chain that would bring live bytes
+ * above `limit`. 0: none do. In streams_within.c. */
 enum status streams_within(struct program *program, int count, enum stream_division by, int64_t limit);
-/* Whether a program has one chain and no exchanges. */
+/* True if a program has one chain and no exchanges. */
 bool streams_can_part(const struct program *program);
 
 /* Like streams_assign, but weight gradients may have `joined` the chain, by instruction. order[i]:

@@ -41,7 +41,7 @@ static bool can_add(const struct match *m)
     return operand(m->first, adds->first, 0) < 0 && operand(m->second, adds->second, 0) < 0;
 }
 
-/* Whether the instruction that writes `value`, and i, are two that the rule is about. */
+/* True if the instruction that writes `value`, and i, are two that the rule is about. */
 static bool match_make(const struct engine *e, const struct rule *rule, int i, int value, struct match *match)
 {
     if (value < 0 || value >= e->use_count) return false;
@@ -170,7 +170,7 @@ static bool sweep(struct engine *e)
     return changed;
 }
 
-/* Whether it is called so, or belongs to a pass that is. */
+/* True if it is called so, or belongs to a pass that is. */
 static bool is_named(const struct rule *rule, const char *name)
 {
     return strcmp(rule->name, name) == 0 || strcmp(rule->pass, name) == 0;

@@ -105,7 +105,7 @@ static bool fold_pool(struct match *m)
     return take_result(m);
 }
 
-/* Whether a summand is the same at all pixels of an image, and nobody else reads it. */
+/* True if a summand is the same at all pixels of an image, and nobody else reads it. */
 static bool is_flat(const struct match *m, int value)
 {
     const struct rule_use *use = &m->uses[value];

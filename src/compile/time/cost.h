@@ -12,7 +12,7 @@ double cost_bytes(const struct program *program, const struct instruction *at);
 double cost_layer_flops(int64_t weights, struct shape output, int64_t images);
 double cost_node_flops(const struct graph *graph, int node, int64_t images);
 
-/* Those of an instruction: of products with weights alone, of both gradients if it computes both. */
+/* Operations of an instruction: of products with weights alone, of both gradients if it computes both. */
 double cost_flops(const struct program *program, const struct instruction *at);
 
 /* Seconds of an instruction that calls an op or the optimizer, alone on the program's machine. */

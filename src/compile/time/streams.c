@@ -344,7 +344,7 @@ static int message_stream(const struct program *program, const struct instructio
     return last - 1 - 2 * higher - (at->kind == INSTRUCTION_SEND);
 }
 
-/* Whether a layer waits for it: a collective of one, between two of its ops. */
+/* True if a layer waits for it: a collective of one, between two of its ops. */
 static bool is_of_chain(const struct instruction *at)
 {
     return instruction_is_collective(at) && at->node >= 0;

@@ -8,7 +8,7 @@
 #include "compile/memory/plan.h"
 #include "compile/rewrite/rewrites.h"
 
-/* Whether something joins the chain because of live bytes while instruction `peak` runs: the last weight
+/* True if something joins the chain because of live bytes while instruction `peak` runs: the last weight
  * gradient before it, or else the first after it. order[i]: i's old number. */
 static bool join_at(const struct program *program, int peak, const int *order, bool *joined)
 {
