@@ -18,7 +18,6 @@
 #define KEY_LIMIT 100
 /* Each entry costs memory many times its length. */
 #define ENTRY_LIMIT 200000
-
 #define BLANKS " \t"
 
 /* inih reports sections, keys and values, but neither their lines nor a section without keys; it cuts what
