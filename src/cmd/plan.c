@@ -190,6 +190,8 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
         warn_of_unusable(&session.data);
         plausible_warn(&session);
         if (!cmd->resume) status = session_store_weights(&session, NULL);
+    } else {
+        plausible_warn_of_statistics(&session);
     }
     if (status == OK) status = plan_forecast(cmd, &session, &forecast);
     if (status == OK) {

@@ -198,12 +198,23 @@ enum status graphs_resize(struct graphs *graphs, const struct graphs_options *op
     return OK;
 }
 
-static enum status check_sizes(const struct graphs_options *options, const struct graphs *graphs)
+static void note_pixels(struct graphs *graphs, const struct graph *sized)
+{
+    for (int i = 0; i < sized->count; i++) {
+        int64_t pixels = sized->nodes[i].shape.h * sized->nodes[i].shape.w;
+        if (graphs->pixels[i] == 0 || pixels < graphs->pixels[i]) graphs->pixels[i] = pixels;
+    }
+}
+
+static enum status check_sizes(const struct graphs_options *options, struct graphs *graphs)
 {
     const struct train_sizes *sizes = &options->data->sizes;
+    graphs->pixels = memory_new((size_t)graphs->training.count, sizeof *graphs->pixels);
+    if (sizes->count == 0 || sizes->list[0].epoch > 1) note_pixels(graphs, &graphs->training);
     for (int i = 0; i < sizes->count; i++) {
         struct graph sized;
         TRY(load_sized(options, &graphs->training, sizes->list[i].size, &sized));
+        note_pixels(graphs, &sized);
         graph_free(&sized);
     }
     return OK;
@@ -238,5 +249,6 @@ void graphs_close(struct graphs *graphs)
     if (graphs->own_evaluation) graph_free(&graphs->evaluation);
     if (graphs->step.nodes) graph_free(&graphs->step);
     if (graphs->training.nodes) graph_free(&graphs->training);
+    free(graphs->pixels);
     *graphs = (struct graphs){0};
 }

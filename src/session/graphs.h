@@ -12,6 +12,7 @@ struct graphs {
     struct graph step;                /* `training` as steps are compiled, where that differs: for images of
                                        * another size (graphs_resize), or with a teacher; no nodes: it does
                                        * not */
+    int64_t *pixels;                  /* [training.count] of each layer, with the smallest training images */
 };
 
 struct graphs_options {

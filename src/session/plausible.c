@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/search_paths.h"
+#include "base/text.h"
 #include "device/device.h"
 #include "graph/model.h"
 #include "task/hyperparameters.h"
@@ -202,8 +203,42 @@ static void warn_of_network(const struct settings *settings, const struct graph 
                     last->where, last->name, last->op->name);
 }
 
+/* The layers that have batch norm over one value a channel, the first three by name; returns how many. */
+static int find_single(const struct session *session, int images, struct text *names)
+{
+    const struct graph *graph = &session->graphs.training;
+    int found = 0;
+    for (int i = 1; i < graph->count; i++) {
+        if (strcmp(graph->nodes[i].op->name, "batchnorm") != 0) continue;
+        if (images * session->graphs.pixels[i] > 1 || ++found > 3) continue;
+        text_add(names, "%s'%s'", found > 1 ? ", " : "", graph->nodes[i].name);
+    }
+    return found;
+}
+
+/* PyTorch refuses it. In front of a linear probe batch norm has its running statistics. */
+void plausible_warn_of_statistics(const struct session *session)
+{
+    const struct settings *settings = session->settings;
+    const struct hyperparameters *hyper = &session->hyper;
+    int parts = hyperparameters_micro_batches(hyper);
+    bool synced = settings->train.sync_bn, single = hyper->replicas == 1 || synced;
+    struct text names = {0};
+    if (session->features.head.nodes) return;
+    int layers = find_single(session, hyper->batch / parts * (synced ? hyper->replicas : 1), &names);
+    if (layers > 0)
+        log_warning("%s: train.batch: batch norm has one value a channel, of one image of 1x1 pixels, so its "
+                    "output is its bias for any image: layer%s %s%s. Let each %s have 2 images: train.batch "
+                    "= %d%s%s", settings_where(settings, "train", "batch"), layers > 1 ? "s" : "", names.data,
+                    layers > 3 ? " and others" : "", parts > 1 ? "micro-batch" : "step", 2 * parts,
+                    settings->train.accumulate > 1 ? ", or a smaller train.accumulate" : "",
+                    single ? "" : ", or train.sync_bn = yes");
+    text_free(&names);
+}
+
 void plausible_warn(const struct session *session)
 {
+    plausible_warn_of_statistics(session);
     warn_of_dependences(session->settings);
     warn_of_teacher(session->settings);
     warn_of_schedule(session->settings);

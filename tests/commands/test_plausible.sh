@@ -82,6 +82,38 @@ ok "no warnings for conf/digits.ini" quiet "$top_srcdir/conf/digits.ini"
 sed 's/^output.*//' run/config.ini >again.ini
 ok "no warnings for a run's own config.ini" quiet again.ini
 
+cat >single.ini <<'END'
+[input]
+channels = 1
+size = 8
+[layers]
+pool1 = globalavgpool input
+conv1 = conv pool1 filters=8 kernel=1 bias=no
+bn1 = batchnorm conv1
+conv2 = conv input filters=8 kernel=2 stride=2 bias=no
+bn2 = batchnorm conv2
+pool2 = globalavgpool bn2
+concat = concat bn1 pool2
+fc = linear concat units=$classes
+END
+single() { "$AMPTRAIN" "$@" -s data.format=digits -s model.file=single.ini; }
+one="so its output is its bias for any image: layer"
+ok "batch norm of one value is reported" says 0 "$one 'bn1'. Let each step have 2 images: train.batch = 2" \
+    single --check -s train.batch=1
+ok "... by plan" says 0 "$one 'bn1'. Let each step" single plan -s train.batch=1
+ok "... before step 1" says 0 "$one 'bn1'. Let each micro-batch have 2 images: train.batch = 18, or a small" \
+    single train -s train.batch=9 -s train.accumulate=9 -s run.max_steps=1
+ok "... of all layers and sizes" says 0 "$one""s 'bn1', 'bn2'. Let" single --check -s train.batch=9 \
+    -s train.accumulate=9 -s augment.crop=8 -s augment.scale=1,1 \
+    -s augment.sizes=2@1,8@2
+several() {
+    single --check "$@" >out 2>err && cat err && ! grep "one value" err
+}
+ok "not with 2 images" several -s train.batch=18 -s train.accumulate=9
+ok "... or 2 ranks that normalise together" several -s train.batch=2 -s parallel.gpus=2 -s train.sync_bn=yes
+ok "... which is a remedy" says 0 "train.batch = 4, or train.sync_bn = yes" single --check -s train.batch=2 \
+    -s parallel.gpus=2
+
 mkdir -p elsewhere && mv end.ini elsewhere
 cat >elsewhere/run.ini <<'END'
 [data]
