@@ -19,7 +19,7 @@ struct recipe {
     bool small;
     struct image_size crop, val_crop;
     int batch, epochs;
-    double lr;
+    double lr, clip_norm;            /* clip_norm 0: none */
 };
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most)
@@ -32,6 +32,17 @@ static struct image_size own_size(const struct init_findings *found)
     double ratio = found->elongation > 0 ? found->elongation : 1;
     return (struct image_size){(int)lround(found->side * fmax(1 / ratio, 1)),
                                (int)lround(found->side * fmax(ratio, 1))};
+}
+
+#define GENTLE_IMAGES 3000   /* fewer have so few steps that the first ones, at a high rate, count */
+
+/* The gradient of a squared error grows with the error, unlike cross entropy's, so that rates which are good
+ * for classes make the last layer diverge (bench/NOTES.md). */
+static void start_gently(const struct init_findings *found, struct recipe *recipe)
+{
+    bool number = found->target == TARGET_NUMBER;
+    if (number) recipe->lr = fmin(recipe->lr, 0.05);
+    if (number || found->images < GENTLE_IMAGES) recipe->clip_norm = number ? 1 : 3;
 }
 
 static int val_side(int side) { return (side * 6 / 5 + 16) / 32 * 32; }
@@ -58,6 +69,7 @@ static struct recipe recipe_of(const struct init_findings *found)
     recipe.val_crop = larger ? (struct image_size){val_side(recipe.crop.h), val_side(recipe.crop.w)}
                              : recipe.crop;
     bool colours = found->channels == INIT_CHANNELS;
+    start_gently(found, &recipe);
     recipe.arch = !recipe.small ? "resnet18" : colours && found->side >= 24 ? "resnet18_cifar" : "resnet20";
     return recipe;
 }
@@ -134,16 +146,20 @@ static void add_augment(struct text *out, const struct init_findings *found, con
     init_add_numbers(out, "std", found->std, found->channels, "their standard deviations");
 }
 
-static void add_training(struct text *out, const struct recipe *recipe)
+static void add_training(struct text *out, const struct init_findings *found, const struct recipe *recipe)
 {
     text_add(out, "\n[model]\n");
     init_add(out, "arch", "`amptrain models` lists the others", "%s", recipe->arch);
     if (!recipe->small)
         text_add(out, "; weights = resnet18.pth      ; pretrained: see init --weights\n");
+    init_add_momentum(out, found, recipe->batch);
     text_add(out, "\n[train]\n");
     init_add(out, "epochs", "passes over the training images", "%d",
         recipe->epochs);
     init_add(out, "batch", "images per step", "%d", recipe->batch);
+    if (recipe->clip_norm > 0)
+        init_add(out, "clip_norm", "bounds the first steps, which could go far astray", "%g",
+                 recipe->clip_norm);
     text_add(out, "\n[optimizer]\n");
     init_add(out, "name", "stochastic gradient descent", "sgd");
     init_add(out, "lr", "the peak; halve it if the loss does not fall", "%.3g", recipe->lr);
@@ -183,7 +199,7 @@ static enum status init_scratch(const struct init_findings *found, const char *f
     add_head(text, found, file);
     add_data(text, found, file);
     add_augment(text, found, &recipe);
-    add_training(text, &recipe);
+    add_training(text, found, &recipe);
     add_precision(text);
     return OK;
 }

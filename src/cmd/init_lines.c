@@ -1,6 +1,7 @@
 #include "cmd/init_lines.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,4 +52,18 @@ void init_add_numbers(struct text *out, const char *key, const double *values, i
     for (int c = 0; c < count; c++)
         length += snprintf(list + length, sizeof list - (size_t)length, "%s%.4g", c ? " " : "", values[c]);
     init_add(out, key, comment, "%s", list);
+}
+
+#define FORGET 0.02          /* the part of their first values that running statistics have after an epoch */
+
+/* Running statistics that follow slowly are those of a network that is long gone, and a deep one multiplies
+ * the error of each layer's (bench/NOTES.md). */
+void init_add_momentum(struct text *out, const struct init_findings *found, int batch)
+{
+    double kept = found->train && !found->val ? 0.8 : 1;      /* some are held out */
+    double steps = fmax(1, floor(kept * (double)found->images / batch));
+    double momentum = 1 - pow(FORGET, 1 / steps);
+    if (momentum > 0.1)
+        init_add(out, "bn_momentum", "for few steps: running statistics follow faster", "%.2f",
+                 fmin(momentum, 0.9));
 }

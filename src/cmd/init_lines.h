@@ -3,6 +3,7 @@
 
 #include "base/shape.h"
 #include "base/text.h"
+#include "cmd/init_findings.h"
 
 void init_add(struct text *out, const char *key, const char *comment, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -16,3 +17,6 @@ void init_add_path(struct text *out, const char *key, const char *path, const ch
 
 void init_add_numbers(struct text *out, const char *key, const double *values, int count,
                       const char *comment);
+
+/* model.bn_momentum, if batches of this many images are so few an epoch that the usual one is too low. */
+void init_add_momentum(struct text *out, const struct init_findings *found, int batch);

@@ -96,12 +96,14 @@ static double clamp(double value, double least, double most)
 #define LR_STEPS 2           /* the sum of the rates that few steps get */
 
 /* Adam moves a weight by its rate in a step, at most: few steps need a higher one to get anywhere, which
- * networks with batch norm bear (bench/NOTES.md). */
+ * networks with batch norm bear, unless a squared error pulls the more the further they go
+ * (bench/NOTES.md). */
 static double choose_lr(const struct init_findings *found, const struct init_tuning *tuning)
 {
     double usual = 0.001 * sqrt(tuning->batch / 32.0);
     double steps = tuning->epochs * fmax(1, floor((double)found->images / tuning->batch));
-    return tuning->batch_norm ? clamp(LR_STEPS / steps, usual, LR_MOST) : usual;
+    bool bears = tuning->batch_norm && found->target != TARGET_NUMBER;
+    return bears ? clamp(LR_STEPS / steps, usual, LR_MOST) : usual;
 }
 
 /* Few images are seen more often, in smaller batches; and then the first layers, which are general, may

@@ -44,6 +44,12 @@ static bool words_equal(const char *a, int a_length, const char *b, int b_length
     return a_length == b_length && memcmp(a, b, (size_t)a_length) == 0;
 }
 
+/* Whether a setting, "momentum=0.1", only has an effect in training. */
+static bool is_for_training(const struct op *op, const char *setting)
+{
+    return op && (op->training_only || strncmp(setting, "momentum=", 9) == 0);
+}
+
 /* The part of a layer that counts for its weights. `classes`: of its network; 0: unknown. */
 static void add_counting(const struct line *line, int classes, struct text *out)
 {
@@ -52,7 +58,7 @@ static void add_counting(const struct line *line, int classes, struct text *out)
     for (int i = 0; (word = strsep(&rest, " ")); i++) {
         const char *equals = strchr(word, '=');
         if (i == 0) op = op_find(word);
-        if (equals && op && op->training_only) continue;
+        if (equals && is_for_training(op, word)) continue;
         if (equals && classes > 0 && strtol(equals + 1, NULL, 10) == classes)
             text_add(out, " %.*s=$classes", (int)(equals - word), word);
         else

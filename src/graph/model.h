@@ -11,6 +11,7 @@ struct model_options {
     int size_h, size_w, channels;/* of the input; 0: the model file's */
     int classes;                 /* $classes; 0: the model file's default (1000) */
     double dropout;              /* overrides every dropout rate; negative: off */
+    double bn_momentum;          /* overrides the momentum of every batch norm; 0: off */
     double norm_eps;             /* overrides the eps of every norm (graph/norm_eps.h); 0: off */
     const double *drop_path;     /* overrides the largest rate of drop_path; others are in proportion or, if
                                   * all are 0, grow linearly from block to block; NULL: off */

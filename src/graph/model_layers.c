@@ -145,18 +145,27 @@ static enum status bind_settings(const struct scope *scope, const struct words *
 
 /* ---- A layer that is an op ---- */
 
-/* model.dropout overrides the file. */
+/* The setting of an op that an option overrides, and its value; below 0: it overrides none. */
+static double override_of(const struct model_options *options, const struct op *op, const char **setting)
+{
+    bool norm = strcmp(op->name, "batchnorm") == 0;
+    *setting = norm ? "momentum" : "rate";
+    if (norm) return options->bn_momentum > 0 ? options->bn_momentum : -1;
+    return strcmp(op->name, "dropout") == 0 ? options->dropout : -1;
+}
+
 static void settings_text(const struct model_options *options, const struct op *op,
                           const struct bindings *settings, struct text *text)
 {
-    bool overridden = options->dropout >= 0 && strcmp(op->name, "dropout") == 0;
+    const char *own;
+    double value = override_of(options, op, &own);
     text_add(text, "%s", "");
     for (int i = 0; i < settings->count; i++) {
         const struct binding *setting = &settings->entries[i];
-        if (overridden && strcmp(setting->name, "rate") == 0) continue;
+        if (value >= 0 && strcmp(setting->name, own) == 0) continue;
         text_add(text, " %s=%s", setting->name, setting->text);
     }
-    if (overridden) text_add(text, " rate=%.17g", options->dropout);
+    if (value >= 0) text_add(text, " %s=%.17g", own, value);
 }
 
 static enum status add_node(const struct scope *scope, const struct op *op, const struct bindings *settings,

@@ -26,6 +26,7 @@ static enum status load_graph(const struct graphs_options *options, const struct
         .classes = options->data->classes,
         .dropout = settings->model.dropout,
         .drop_path = settings->model.drop_path >= 0 ? &settings->model.drop_path : NULL,
+        .bn_momentum = settings->model.bn_momentum,
         .norm_eps = settings->model.norm_eps,
     };
     if (options->hint && options->hint->network) {
@@ -33,7 +34,7 @@ static enum status load_graph(const struct graphs_options *options, const struct
         model.text = options->hint->network;
         model.dropout = -1;
         model.drop_path = NULL;
-        model.norm_eps = 0;
+        model.bn_momentum = model.norm_eps = 0;
     }
     enum status status = model_load(&model, graph);
     free(file);

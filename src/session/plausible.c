@@ -195,6 +195,8 @@ static void warn_of_network(const struct settings *settings, const struct graph 
         warn(settings, "train", "freeze", frozen > 0 && frozen < settings->train.epochs
                  ? "matches all parameters: nothing is learnt until train.freeze_epochs have passed"
                  : "matches all parameters: nothing is learnt");
+    if (!has_op(graph, "batchnorm"))
+        warn(settings, "model", "bn_momentum", "has no effect: there is no batch norm");
     if (!has_op(graph, "dropout") && settings->model.dropout > 0)
         warn(settings, "model", "dropout", "has no effect: there is no dropout");
     if (last->op && is_listed(last->op->name, "relu relu6 silu gelu leaky_relu dropout"))

@@ -6,4 +6,4 @@ dist_check_SCRIPTS += tests/commands/test_average.sh tests/commands/test_command
 	tests/commands/test_predict.sh tests/commands/test_plausible.sh tests/commands/test_profile.sh \
 	tests/commands/test_bombs.sh tests/commands/test_caches.sh tests/commands/test_step_times.sh tests/commands/test_refusals.sh tests/commands/test_report.sh \
 	tests/commands/test_identity_data.sh tests/commands/test_summary.sh tests/commands/test_trained.sh \
-	tests/commands/test_largest.sh
+	tests/commands/test_largest.sh tests/commands/test_small_sets.sh

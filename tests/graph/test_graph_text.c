@@ -128,7 +128,7 @@ static void differences(void **state)
     free(one);
 }
 
-/* Dropout's rate and the number of classes, which the same width elsewhere is not. */
+/* Dropout's rate, batch norm's momentum, and the number of classes, which the same width elsewhere is not. */
 static void weights_alone(void **state)
 {
     static const struct {
@@ -141,6 +141,8 @@ static void weights_alone(void **state)
         {"drop = dropout input rate=0.2\nfc = linear drop units=5 bias=no", "5", false},
         {"drop = dropout input rate=0.2\nfc = linear drop units=4", "5", false},
     };
+    static const char *const norms[] = {"bn = batchnorm input momentum=0.5", "bn = batchnorm input",
+                                        "bn = batchnorm input eps=0.5"};
     static const char model[] = "[input]\nchannels = 1\nclasses = %s\n[layers]\n%s\n";
     char *one = text_format("[input]\nchannels = 1\nclasses = 3\n[layers]\n%s\n",
                             "drop = dropout input rate=0.2\nfc = linear drop units=3");
@@ -153,6 +155,12 @@ static void weights_alone(void **state)
         free(other);
     }
     free(one);
+    char *text[3];
+    for (int i = 0; i < 3; i++) text[i] = text_format(model, "3", norms[i]);
+    assert_true(graph_text_same(text[0], text[1], GRAPH_SAME_WEIGHTS, &reason));
+    assert_false(graph_text_same(text[0], text[1], GRAPH_SAME_TRAINING, &reason));
+    assert_false(graph_text_same(text[2], text[1], GRAPH_SAME_WEIGHTS, &reason));
+    for (int i = 0; i < 3; i++) free(text[i]);
 }
 
 /* Texts that a damaged or foreign checkpoint may hold. */

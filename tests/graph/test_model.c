@@ -6,6 +6,7 @@
 #include "graph/model.h"
 #include "graph/names.h"
 #include "graph/norm_eps.h"
+#include "kernels/norm/batchnorm.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -774,6 +775,22 @@ static void test_norm_eps(void **state)
     assert_non_null(strstr(said, "model.norm_eps: the network 'net' has neither layer norms nor batch"));
 }
 
+static void test_bn_momentum(void **state)
+{
+    (void)state;
+    static const double given[] = {0, 0.5}, own[] = {0.1, 0.5}, other[] = {0.2, 0.5};
+    for (int i = 0; i < 2; i++) {
+        const struct model_options options = {.dropout = -1, .bn_momentum = given[i]};
+        struct graph graph;
+        assert_int_equal(model_load_text(&options, "net.ini", INPUT "[layers]\na = batchnorm input\n"
+                                         "b = batchnorm a momentum=0.2\npool = globalavgpool b\n"
+                                         "fc = linear pool units=$classes\n", &graph), OK);
+        const struct batchnorm *a = graph.nodes[1].settings, *b = graph.nodes[2].settings;
+        assert_true(a->momentum == own[i] && b->momentum == other[i]);
+        graph_free(&graph);
+    }
+}
+
 static void test_parameter_of_a_layer_that_ends_in_an_underscore(void **state)
 {
     (void)state;
@@ -818,6 +835,7 @@ int main(void)
         cmocka_unit_test(test_blocks_behind),
         cmocka_unit_test(test_drop_path),
         cmocka_unit_test(test_norm_eps),
+        cmocka_unit_test(test_bn_momentum),
         cmocka_unit_test(test_parameter_of_a_layer_that_ends_in_an_underscore),
         cmocka_unit_test(test_hidden_matrices),
         cmocka_unit_test(test_ranges),
