@@ -70,7 +70,7 @@ enum epilogue_kind {
     EPILOGUE_MASK,           /* writes a bit for each number, 0 where that is 0 */
     EPILOGUE_KINDS
 };
-extern const char *const epilogue_words[];   /* "d_gelu"; ended by NULL */
+extern const char *const epilogue_words[];   /* "relu"; ended by NULL */
 
 struct epilogue {
     uint8_t kind;            /* enum epilogue_kind */

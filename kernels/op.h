@@ -50,7 +50,7 @@ enum init {
                               * them */
 };
 
-enum role {
+enum param_role {
     ROLE_WEIGHT,      /* decayed, trust-ratio scaled */
     ROLE_BIAS,        /* decayed only if decay_norm_bias */
     ROLE_NORM,        /* batch norm's weight and bias: likewise */
@@ -61,7 +61,7 @@ enum role {
 struct op_param {
     const char *name;      /* "weight": the last part of the full name; "": the name is the layer's */
     struct shape shape;
-    enum role role;
+    enum param_role role;
     enum dtype dtype;      /* of the master: F32 or I64 */
     enum init init;
     double init_arg;

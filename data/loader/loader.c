@@ -108,7 +108,7 @@ static void loader_derive(struct loader *loader)
         (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
     loader->share = sampler_share(options->batch, options->ranks > 0 ? options->ranks : 1, options->rank);
     loader->batch_bytes = (size_t)loader->share.count * loader->image_bytes;
-    if (options->leaves)
+    if (options->device_preprocessing)
         loader->batch_bytes = batch_packing_bytes(loader->share.count, options->h, options->w,
                                                   options->channels);
     loader->mixes = options->training && mix_is_on(&options->mix);
@@ -122,7 +122,7 @@ static void loader_derive(struct loader *loader)
     loader->makes_targets = loader->mixes || loader->targets.weights || target_is_row(options->target);
     loader->counts = loader->targets.weights && !loader->mixes && !target_is_row(options->target);
     assert(!loader->makes_targets || loader->share.count % loader->together == 0);
-    loader->pieces = options->leaves || !loader->mixes ? 1 : MIX_PIECES;
+    loader->pieces = options->device_preprocessing || !loader->mixes ? 1 : MIX_PIECES;
     if (options->target == TARGET_MASK)
         loader->masks_bytes = (size_t)loader->share.count * (size_t)options->h * (size_t)options->w;
     loader->targets_bytes = (size_t)loader->share.count * targets_row(&loader->targets) * sizeof(float);

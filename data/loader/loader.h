@@ -58,10 +58,11 @@ struct loader_options {
                                   * ranks 0: all of it */
     int h, w, channels;          /* of the delivered images */
     enum dtype dtype;
-    bool leaves;                 /* the last steps are done on the device: batches are bytes, with `rest` */
-    const struct kept_image *kept;   /* with `leaves`: [dataset->count], the images cached on the device;
+    bool device_preprocessing;   /* the last steps are done on the device: batches are bytes, which its struct
+                                  * describes */
+    const struct kept_image *kept;   /* then: [dataset->count], the images cached on the device;
                                       * NULL: none */
-    /* With `leaves`: decodes plain JPEG files instead of the workers; decoder NULL: none. */
+    /* With device_preprocessing: decodes plain JPEG files instead of the workers; decoder NULL: none. */
     struct loader_decoder {
         const struct decoder *decoder;
         double share;            /* of the images, drawn by (seed, epoch, index) */
@@ -86,7 +87,7 @@ struct loader_options {
 
 /* The preprocessing that a device does: batch->images holds [share] of struct image_record, then SOURCE_SENT,
  * whose beginning is that of the records. */
-struct batch_rest {
+struct device_preprocessing {
     int count, h, w;             /* the share, and the output size */
     size_t bytes;                /* of batch->images that are in use */
     size_t shared;               /* the most image_record_shared_bytes of its images */
@@ -99,7 +100,7 @@ struct batch_rest {
  * -1, and must not be counted. A mask that is wrong ends the run (masks_read). */
 struct batch {
     void *images;                /* [share, h, w, channels] of dtype: the batch, or this rank's share of it */
-    const struct batch_rest *rest;   /* NULL: none, the images are numbers */
+    const struct device_preprocessing *device_preprocessing;  /* NULL: none, the images are numbers */
     int32_t *labels;             /* [share]; -1: no image here */
     float *targets;              /* [share] rows (targets.h) if images are mixed or classes weighted, or
                                   * targets are no classes; otherwise NULL. Labels are then those of the

@@ -37,10 +37,11 @@ enum status slots_make(struct loader *loader)
         struct batch *batch = &loader->slots[i].batch;
         batch->labels = memory_new((size_t)loader->share.count, sizeof *batch->labels);
         batch->images = slot_allocate(options, loader->batch_bytes);
-        loader->slots[i].rest = (struct batch_rest){
+        loader->slots[i].device_preprocessing = (struct device_preprocessing){
             .count = loader->share.count, .h = options->h, .w = options->w, .mixed = loader->mixes,
         };
-        if (options->leaves) batch->rest = &loader->slots[i].rest;
+        if (options->device_preprocessing)
+            batch->device_preprocessing = &loader->slots[i].device_preprocessing;
         if (options->decoder.decoder) slot_make_deferred(loader, &loader->slots[i], i);
         if (loader->counts) batch->counts = memory_new((size_t)options->classes, sizeof *batch->counts);
         if (loader->makes_targets) batch->targets = slot_allocate(options, loader->targets_bytes);
@@ -133,8 +134,8 @@ static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
     struct mix mix = mix_draw(&options->mix, &random, options->h, options->w);
     mix.together = loader->together;
     if (piece == 0) make_targets(loader, &mix, batch);
-    if (options->leaves) {
-        slot->rest.mix = mix;
+    if (options->device_preprocessing) {
+        slot->device_preprocessing.mix = mix;
         return;
     }
     const struct mix_batch images = {
@@ -177,7 +178,7 @@ static struct slot *slot_begin(struct loader *loader)
         slot->state = SLOT_FILLING;
         slot->left = batch->count;
         slot->bad_place = INT32_MAX;
-        if (loader->options.leaves)
+        if (loader->options.device_preprocessing)
             batch_packing_begin(&slot->packing, &loader->options.augment, loader->share.count,
                                 loader->options.h, loader->options.w, batch->images);
         if (slot->deferred) deferred_jpeg_clear(slot->deferred);
@@ -247,8 +248,8 @@ static void slot_end_stage(struct loader *loader, struct slot *slot)
 {
     bool good = slot->bad_place == INT32_MAX, filled = slot->state == SLOT_FILLING;
     int pieces = good && filled && slot->deferred ? deferred_jpeg_order(slot->deferred) : 0;
-    slot->rest.bytes = atomic_load(&slot->packing.used);
-    slot->rest.shared = atomic_load(&slot->packing.shared);
+    slot->device_preprocessing.bytes = atomic_load(&slot->packing.used);
+    slot->device_preprocessing.shared = atomic_load(&slot->packing.shared);
     if (pieces > 0) slot_begin_stage(loader, slot, SLOT_DECODING, pieces);
     else if (good && loader->makes_targets && slot->state != SLOT_MIXING)
         slot_begin_stage(loader, slot, SLOT_MIXING, loader->pieces);

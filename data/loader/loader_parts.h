@@ -20,7 +20,7 @@ struct slot {
     int handed;                /* pieces given to workers */
     struct deferred_jpeg *deferred;    /* files that a device decodes; NULL: it decodes none */
     size_t room;               /* offset of their pixels in SOURCE_DECODED */
-    struct batch_rest rest;
+    struct device_preprocessing device_preprocessing;
     struct batch_packing packing; /* of images that the device finishes */
     int bad_place;             /* place of the first image that stops the run; INT32_MAX: none */
     struct reason why;

@@ -234,14 +234,14 @@ static bool put_image(struct worker *worker, const struct view *view, const stru
     const struct loader *loader = worker->loader;
     const struct loader_options *options = &loader->options;
     const struct augmenting how = {&options->augment, view->random, &worker->scratch};
-    if (options->leaves)
+    if (options->device_preprocessing)
         return batch_packing_put(&target.slot->packing, target.place, &how, &view->cut, image, reason);
     return augment_apply(&how, &loader->table, &view->cut, image, target_pixels(loader, target), reason);
 }
 
 void sample_none(const struct loader *loader, struct target target)
 {
-    if (loader->options.leaves) batch_packing_put_nothing(&target.slot->packing, target.place);
+    if (loader->options.device_preprocessing) batch_packing_put_nothing(&target.slot->packing, target.place);
     else memset(target_pixels(loader, target), 0, loader->image_bytes);
     if (loader->masks_bytes > 0)
         memset(target_mask(loader, target), MASK_IGNORE, loader->masks_bytes / (size_t)loader->share.count);

@@ -162,7 +162,7 @@ enum status checkpoint_match_network(const struct safetensors *file, const struc
     struct network_identity then, is;
     struct text differences = {0};
     if (!safetensors_value(file, "graph"))
-        return fail(BAD_CHECKPOINT, "%s: does not say of which network it is", file->path);
+        return fail(BAD_CHECKPOINT, "%s: records no network", file->path);
     TRY(network_identity_read(file, &then));
     network_identity_make(now->graph, now->settings, now->class_names, now->classes, &is);
     enum status status = OK;

@@ -5,7 +5,7 @@
 #include "compile/passes.h"
 #include "compile/memory/plan.h"
 
-/* Lowers, differentiates, runs the passes, and makes a training step fit into options->limit. If nothing
+/* Lowers, differentiates, runs the passes, and makes a training step fit into options->budget. If nothing
  * fits, the program is the smallest that was found, which the caller checks. The caller frees it with
  * program_free. Neither limit nor fit mode changes the computed bits. */
 enum status compile(const struct graph *graph, const struct compile_options *options,

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "exec/exec_parts.h"
 
-const char *slot_input(const struct exec_slot *slot, enum home home)
+const char *slot_input(const struct exec_slot *slot, enum value_home home)
 {
     if (home == HOME_FLAGS) return (const char *)slot->exchange->flags;
     if (home == HOME_IMAGES) return slot->images ? slot->images : slot->batch.images;

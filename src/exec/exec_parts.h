@@ -110,7 +110,7 @@ void steps_open(struct exec *exec);
 enum status update_open(struct exec *exec, struct text *shortage);   /* as in struct exec_memory */
 
 /* The addresses of the slot's images, labels or flags for ops: on the device or the host. */
-const char *slot_input(const struct exec_slot *slot, enum home home);
+const char *slot_input(const struct exec_slot *slot, enum value_home home);
 
 /* Points the calls at the slot's batch, and what the update reads at its exchange. */
 void exec_bind(struct exec *exec, const struct exec_slot *slot);

@@ -34,7 +34,7 @@ enum status gradcam_find(const struct graph *graph, const char *layer, int *node
     if (layer) {
         TRY(layer_output_find(graph, layer, node));
         if (has_pixels(graph, *node) && tail_can_begin(graph, *node)) return OK;
-        return fail(USAGE, "layer '%s' of %s has one pixel, or is not on every way to the output", layer,
+        return fail(USAGE, "layer '%s' of %s has one pixel, or is bypassed by another path", layer,
                     graph->arch);
     }
     *node = gradcam_layer(graph);

@@ -127,7 +127,7 @@ enum status tail_open(const struct graph *graph, int node, const struct store *s
     };
     enum status status = OK;
     if (!find_behind(graph, node, tail->behind))
-        status = fail(USAGE, "layer '%s' of %s is not on every way to its output", graph->nodes[node].name,
+        status = fail(USAGE, "layer '%s' of %s is bypassed by another path", graph->nodes[node].name,
                       graph->arch);
     tail->y[node] = new_tensor(tail, F32, graph->nodes[node].shape);
     tail->d_y[node] = new_tensor(tail, F32, graph->nodes[node].shape);

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "forecast/forecast.h"
 
-/* Tensors are classified by enum kind, with recomputed values as a separate class. */
+/* Tensors are classified by enum value_kind, with recomputed values as a separate class. */
 #define MAP_AGAIN (KIND_OTHER + 1)
 #define MAP_KINDS (MAP_AGAIN + 1)
 struct map_kind {

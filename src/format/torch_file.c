@@ -14,7 +14,7 @@
 #include "format/pickle.h"
 
 /* The names that a state_dict and the plain data around it need. The role of a storage is its dtype. */
-enum role { SKIPPED = DTYPE_COUNT, TENSOR, PARAMETER, UNSUPPORTED };
+enum param_role { SKIPPED = DTYPE_COUNT, TENSOR, PARAMETER, UNSUPPORTED };
 
 static const struct pickle_global globals[] = {
     {"collections", "OrderedDict", SKIPPED, true},

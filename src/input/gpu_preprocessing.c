@@ -201,7 +201,7 @@ static enum status make_images(void *context, const void *images, int stream, vo
 {
     const struct gpu_preprocessing *gpu = context;
     const struct batch *batch = images;
-    const struct batch_rest *rest = batch->rest;
+    const struct device_preprocessing *rest = batch->device_preprocessing;
     struct device *device = gpu->device;
     const struct device_backend *backend = device->backend;
     const struct images_job job = {
@@ -230,7 +230,7 @@ static enum status make_images(void *context, const void *images, int stream, vo
 struct exec_batch gpu_preprocessing_batch(struct gpu_preprocessing *gpu, const struct batch *batch)
 {
     struct exec_batch given = {.images = batch->images, .labels = batch_targets(batch)};
-    if (!batch->rest) return given;
+    if (!batch->device_preprocessing) return given;
     given.images = batch;
     given.make = make_images;
     given.maker = gpu;

@@ -56,7 +56,7 @@ static struct loader_options loader_options(const struct session *session, const
         .w = images->w,
         .channels = data->channels,
         .dtype = session->hyper.precision->storage,
-        .leaves = session->gpu_preprocessing != NULL,
+        .device_preprocessing = session->gpu_preprocessing != NULL,
         .workers = workers_of(session),
         .prefetch = session_prefetch(session),
         .seed = (uint64_t)settings->run.seed,
@@ -142,7 +142,7 @@ enum status session_loader_open_numbers(const struct session *session, struct lo
 {
     struct loader_options options = loader_options(session, &session->data.train, NULL);
     options.dtype = F32;
-    options.leaves = false;
+    options.device_preprocessing = false;
     options.decoder = (struct loader_decoder){0};
     options.allocate = NULL;
     options.release = NULL;
@@ -156,7 +156,7 @@ enum status session_loader_open_numbers(const struct session *session, struct lo
 enum status session_loader_open_measured(const struct session *session, struct loader **loader)
 {
     struct loader_options options = loader_options(session, &session->data.train, NULL);
-    options.leaves = true;
+    options.device_preprocessing = true;
     options.kept = gpu_preprocessing_kept(session->gpu_preprocessing, session->data.train.dataset);
     options.stop_on_error = false;
     options.workers = host_processors() + options.decoder.decoder->callers;

@@ -264,7 +264,7 @@ static enum status check_params(struct health *health, const struct health_step 
 
 /* True if nothing is wrong, as far as a glimpse shows. If a gradient may be zero, the next check is a full
  * one. */
-static bool glimpse(struct health *health, const struct health_step *step)
+static bool check_glimpse(struct health *health, const struct health_step *step)
 {
     const struct exec *exec = health->options.training->exec;
     if (step->state->skipped) return false;
@@ -295,7 +295,7 @@ enum status health_step(struct health *health, const struct health_step *step)
     TRY(check_norm(health, step));
     if (!health_check_due(step->steps) && !last) return OK;
     bool full = step->queued == 0 && health->doubt;
-    if (!full && (glimpse(health, step) || step->queued > 0)) return OK;
+    if (!full && (check_glimpse(health, step) || step->queued > 0)) return OK;
     TRY(check_gradients(health, step));
     return check_params(health, step);
 }

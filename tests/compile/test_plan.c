@@ -19,7 +19,7 @@ static uint32_t below(struct random *random, int limit)
     return random_below(random, (uint32_t)limit);
 }
 
-static int add_value(struct program *program, struct random *random, enum kind kind)
+static int add_value(struct program *program, struct random *random, enum value_kind kind)
 {
     struct value value = {.home = HOME_ARENA, .kind = kind, .dtype = U8, .node = -1, .index = -1};
     value.shape = shape_vector(1 + below(random, below(random, 4) ? 600 : 6000));

@@ -64,7 +64,7 @@ static int set(struct request *request, const char *key, const char *value)
         if (strcmp(key, numbers[i].name) == 0) return *numbers[i].to = atoi(value), 1;
     if (strcmp(key, "seconds") == 0) return request->seconds = atof(value), 1;
     if (strcmp(key, "flip") == 0) return augment->flip = atof(value), 1;
-    if (strcmp(key, "leaves") == 0) return request->loader.leaves = atoi(value), 1;
+    if (strcmp(key, "leaves") == 0) return request->loader.device_preprocessing = atoi(value), 1;
     if (strcmp(key, "part") == 0) return augment->random_resized = atoi(value), 1;
     if (strcmp(key, "mean") == 0 && atoi(value)) return normalise(augment), 1;
     if (strcmp(key, "dtype") == 0 && dtype_named(value) >= 0)

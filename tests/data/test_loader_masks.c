@@ -134,7 +134,7 @@ static void nothing_but_the_epoch_changes_masks(void **state)
         struct loader_options others = options;
         struct image_cache *cache = i == 2 || i == 3 ? image_cache_open(&cached) : NULL;
         if (i == 1 || i == 3) others.workers = 4;
-        if (i == 4) others.leaves = true;
+        if (i == 4) others.device_preprocessing = true;
         if (i == 5) others.prefetch = 5;
         others.mask_cache = cache;
         for (int round = 0; round < 2; round++) {

@@ -24,7 +24,7 @@
 #define CLASSES 9
 
 /* The kind of file i: most are plain. */
-enum kind { PLAIN, GREY, PROGRESSIVE, CUT, LARGE };
+enum value_kind { PLAIN, GREY, PROGRESSIVE, CUT, LARGE };
 
 /* Some of any kind are stored turned or mirrored. */
 static int orientation_of(int64_t i)
@@ -32,7 +32,7 @@ static int orientation_of(int64_t i)
     return i % 5 == 1 ? 2 + (int)(i / 5 % 7) : 1;
 }
 
-static enum kind kind_of(int64_t i)
+static enum value_kind kind_of(int64_t i)
 {
     return i % 11 == 3 ? PROGRESSIVE : i % 13 == 5 ? CUT : i % 17 == 6 ? LARGE : i % 7 == 2 ? GREY : PLAIN;
 }
@@ -129,8 +129,8 @@ static void preprocess(struct preprocessing *gpu, const struct batch *batch, int
         .h = SIDE,
         .w = SIDE,
         .c = 3,
-        .shared = batch->rest->shared,
-        .mix = batch->rest->mixed ? &batch->rest->mix : NULL,
+        .shared = batch->device_preprocessing->shared,
+        .mix = batch->device_preprocessing->mixed ? &batch->device_preprocessing->mix : NULL,
         .out = gpu->out,
     };
     assert_int_equal(images_cpu.preprocess(&job), OK);
@@ -204,7 +204,7 @@ static int compare(int workers, double share, size_t batch_bytes, struct stand_i
     size_t room = loader_decoded_bytes(options->prefetch, batch_bytes);
     gpu.room = memory_new(room, 1);
     assert_int_equal(loader_open(options, &own), OK);
-    options->leaves = true;
+    options->device_preprocessing = true;
     options->decoder = (struct loader_decoder){&decoder, share, gpu.room, batch_bytes};
     assert_int_equal(loader_open(options, &other), OK);
     int decoded = 0;
@@ -271,7 +271,7 @@ static void stops_at_any_moment(void **state)
         uint8_t *room = memory_new(loader_decoded_bytes(options.prefetch, 60000), 1);
         struct loader *loader;
         struct batch *batch;
-        options.leaves = true;
+        options.device_preprocessing = true;
         options.decoder = (struct loader_decoder){&decoder, 1, room, 60000};
         assert_int_equal(loader_open(&options, &loader), OK);
         for (int64_t epoch = 0; epoch < 3; epoch++) {

@@ -127,17 +127,17 @@ static void bench_preprocess(struct bench *bench, const struct loader_options *o
         .h = options->h,
         .w = options->w,
         .c = options->channels,
-        .shared = batch->rest->shared,
-        .mix = batch->rest->mixed ? &batch->rest->mix : NULL,
+        .shared = batch->device_preprocessing->shared,
+        .mix = batch->device_preprocessing->mixed ? &batch->device_preprocessing->mix : NULL,
         .out = bench->out,
         .device = device,
         .stream = backend->stream(device, device->copy_stream),
     };
-    assert_true(batch->rest->bytes <= bench->sent_bytes);
-    assert_true(batch->rest->shared <= TILE_SHARED_MAX);
+    assert_true(batch->device_preprocessing->bytes <= bench->sent_bytes);
+    assert_true(batch->device_preprocessing->shared <= TILE_SHARED_MAX);
     memset(bench->got, 0xee, bench->out_bytes);
     assert_int_equal(backend->transfers.upload(device, device->copy_stream, bench->sent,
-                                               batch->images, batch->rest->bytes), OK);
+                                               batch->images, batch->device_preprocessing->bytes), OK);
     assert_int_equal(bench->code->preprocess(&job), OK);
     assert_int_equal(backend->transfers.download(device, device->copy_stream, bench->got,
                                                  bench->out, bench->out_bytes), OK);
@@ -191,7 +191,7 @@ static void compare_epoch(const struct loader_options *options, struct bench *be
         assert_int_equal(loader_next(left, &got, NULL), OK);
         assert_int_equal(!got, !want);
         if (!want) return;
-        assert_null(want->rest);
+        assert_null(want->device_preprocessing);
         bench_preprocess(bench, options, got);
         count(options, got, tally);
         expect_same(options, bench, want, got);
@@ -212,7 +212,7 @@ static struct tally compare(struct device *device, struct loader_options options
     options.kept = NULL;
     assert_int_equal(loader_open(&options, &own), OK);
     options.kept = index;
-    options.leaves = true;
+    options.device_preprocessing = true;
     options.workers = 3;
     assert_int_equal(loader_open(&options, &left), OK);
     for (int64_t epoch = 0; epoch < epochs; epoch++)

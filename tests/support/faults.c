@@ -56,7 +56,7 @@
 #define CALLS_CAN_BE_CAUGHT
 #endif
 
-enum kind {
+enum value_kind {
     KIND_MEMORY, KIND_MAP, KIND_OPEN, KIND_READ, KIND_WRITE, KIND_SYNC, KIND_RENAME, KIND_REMOVE, KIND_LENGTH,
     KIND_STAT, KIND_FOLDER, KIND_CLOSE, KIND_SEEK, KIND_LOCK, KIND_THREAD, KIND_ROOM, KIND_COPY, KIND_BATCH,
     KIND_COUNT,
@@ -73,7 +73,7 @@ static const char *const kind_name[KIND_COUNT] = {
 
 static struct {
     bool ready;
-    enum kind kind;            /* KIND_NONE: none is to fail */
+    enum value_kind kind;            /* KIND_NONE: none is to fail */
     long at;                   /* from 1 */
     int error;                 /* 0: what follows, or short */
     bool stall, pause, kill, flip, on;
@@ -175,7 +175,7 @@ HERE static void tell(const char *what, bool crash)
 }
 
 /* Counts a call, and says whether it is to fail. */
-HERE static bool strikes(enum kind kind)
+HERE static bool strikes(enum value_kind kind)
 {
     if (!fault.ready) return false;
     long number = atomic_fetch_add(&fault.calls[kind], 1) + 1;
@@ -434,7 +434,7 @@ HERE enum status __wrap_exec_collect(struct exec *exec)
 #ifdef CALLS_CAN_BE_CAUGHT
 struct caught_call {
     int number;
-    enum kind kind;
+    enum value_kind kind;
 };
 
 /* System calls that are caught; of the same kind one after the other. */
@@ -453,7 +453,7 @@ static const struct caught_call caught_calls[] = {
 };
 enum { CALLS = sizeof caught_calls / sizeof *caught_calls };
 
-static enum kind kind_of(int number)
+static enum value_kind kind_of(int number)
 {
     for (int i = 0; i < CALLS; i++)
         if (caught_calls[i].number == number) return caught_calls[i].kind;
@@ -461,7 +461,7 @@ static enum kind kind_of(int number)
 }
 
 /* Reports of a fault are written whatever fails. */
-static bool is_spared(enum kind kind, const greg_t *registers)
+static bool is_spared(enum value_kind kind, const greg_t *registers)
 {
     return kind == KIND_WRITE && registers[REG_RDI] == 2;
 }
@@ -495,7 +495,7 @@ HERE static void on_call(int signal, siginfo_t *info, void *context)
 {
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     int number = info->si_syscall;
-    enum kind kind = kind_of(number);
+    enum value_kind kind = kind_of(number);
     bool struck = kind != KIND_NONE && !is_spared(kind, registers) && is_meant(registers) && strikes(kind);
     (void)signal;
     if (struck && fault.error) {
@@ -608,7 +608,7 @@ static void parse(const char *text)
     int end = 0;
     if (sscanf(text, "%15[a-z-]:%ld:%15[A-Za-z]%n", kind, &fault.at, how, &end) != 3) refuse(text);
     for (int i = 0; i < KIND_COUNT; i++)
-        if (strcmp(kind_name[i], kind) == 0) fault.kind = (enum kind)i;
+        if (strcmp(kind_name[i], kind) == 0) fault.kind = (enum value_kind)i;
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         if (strcmp(errors[i].name, how) == 0) fault.error = errors[i].error;
     fault.stall = strcmp(how, "stall") == 0;

@@ -68,7 +68,7 @@ static bool take(struct parser *p, char mark)
 
 static bool expect(struct parser *p, char mark)
 {
-    return take(p, mark) || because(&p->reason, "'%c' is missing before '%.40s'", mark, p->at);
+    return take(p, mark) || because(&p->reason, "expected '%c' at '%.40s'", mark, p->at);
 }
 
 static size_t word_length(struct parser *p)
@@ -90,13 +90,13 @@ static bool take_word(struct parser *p, const char *word)
 
 static bool expect_word(struct parser *p, const char *word)
 {
-    return take_word(p, word) || because(&p->reason, "'%s' is missing before '%.40s'", word, p->at);
+    return take_word(p, word) || because(&p->reason, "expected '%s' at '%.40s'", word, p->at);
 }
 
 static bool read_word(struct parser *p, char word[WORD])
 {
     size_t length = word_length(p);
-    if (length == 0 || length >= WORD) return because(&p->reason, "a word is missing before '%.40s'", p->at);
+    if (length == 0 || length >= WORD) return because(&p->reason, "expected a word at '%.40s'", p->at);
     memcpy(word, p->at, length);
     word[length] = '\0';
     p->at += length;
@@ -122,7 +122,7 @@ static bool read_number(struct parser *p, int64_t least, int64_t most, int64_t *
     errno = 0;
     long long value = strtoll(p->at, &end, 10);
     if (end == p->at || isspace((unsigned char)*p->at))
-        return because(&p->reason, "a number is missing before '%.40s'", p->at);
+        return because(&p->reason, "expected a number at '%.40s'", p->at);
     if (errno || value < least || value > most)
         return because(&p->reason, "%.*s is not from %" PRId64 " to %" PRId64, (int)(end - p->at), p->at,
                        least, most);
@@ -149,7 +149,7 @@ static bool at_name(struct parser *p)
 static bool read_name(struct parser *p, const char **name)
 {
     *name = p->at;
-    if (!at_name(p)) return because(&p->reason, "a name in quotes is missing before '%.40s'", p->at);
+    if (!at_name(p)) return because(&p->reason, "expected a quoted name at '%.40s'", p->at);
     char *to = ++p->at;
     *name = to;
     for (; *p->at && *p->at != '"'; p->at++) {
@@ -463,7 +463,7 @@ static bool read_offset(struct parser *p, struct value *value)
     return expect_word(p, "at") && read_number(p, 0, INT64_C(1) << 58, &value->offset);
 }
 
-static bool read_home(struct parser *p, enum home home, struct value *value)
+static bool read_home(struct parser *p, enum value_home home, struct value *value)
 {
     value->home = home;
     switch (home) {
@@ -521,7 +521,7 @@ static bool read_value_part(struct parser *p, int id)
     if (take_word(p, "placed")) return read_placed(p, id);
     if (take_word(p, "divided")) return value->divided = true;
     int home;
-    return read_choice(p, home_words, "home", &home) && read_home(p, (enum home)home, value);
+    return read_choice(p, home_words, "home", &home) && read_home(p, (enum value_home)home, value);
 }
 
 static bool read_value_line(struct parser *p, int id)
@@ -530,7 +530,7 @@ static bool read_value_line(struct parser *p, int id)
     int kind;
     if (!read_type(p, &value->dtype) || !read_shape(p, &value->shape) ||
         !read_choice(p, value_kind_words, "kind", &kind)) return false;
-    value->kind = (enum kind)kind;
+    value->kind = (enum value_kind)kind;
     double bytes = (double)dtype_bytes(value->dtype);
     for (int d = 0; d < value->shape.rank; d++) bytes *= (double)value->shape.dim[d];
     p->bytes += bytes;
@@ -553,7 +553,7 @@ static bool check_parts(struct parser *p)
 }
 
 /* Bytes of a block up to the end of its values, each of which ends at a multiple of 256. */
-static int64_t block_bytes(const struct program *program, enum home home)
+static int64_t block_bytes(const struct program *program, enum value_home home)
 {
     int64_t bytes = 0;
     for (int v = 0; v < program->value_count; v++) {
@@ -761,7 +761,7 @@ static bool read_weight(struct parser *p, struct instruction *at)
     char *end;
     skip_space(p);
     at->loss_weight = strtof(p->at, &end);
-    if (end == p->at) return because(&p->reason, "a number is missing before '%.40s'", p->at);
+    if (end == p->at) return because(&p->reason, "expected a number at '%.40s'", p->at);
     p->at = end;
     return true;
 }

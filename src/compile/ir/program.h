@@ -6,7 +6,7 @@
 #include "device/device.h"
 #include "graph/graph.h"
 
-enum home {
+enum value_home {
     HOME_ARENA,      /* placed by the plan */
     HOME_PART,       /* a part of the value `whole`, which the plan places: at byte `offset` of it */
     HOME_PARAM,      /* the store: `index` is the graph's parameter; `low` picks the copy */
@@ -19,8 +19,9 @@ enum home {
 };
 
 /* The kind of a tensor, for the memory map's colours and the totals. */
-enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE,
-            KIND_OTHER };
+enum value_kind {
+    KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE, KIND_OTHER
+};
 
 /* Numbers that ranks exchange and sum in each step; as many as keep what follows aligned. */
 enum rank_flag {
@@ -31,8 +32,8 @@ enum rank_flag {
 /* A tensor of the program. */
 struct value {
     char *name;              /* "layer1.0.conv1", "d layer1.0.conv1", "d layer1.0.conv1.weight" */
-    enum home home;
-    enum kind kind;
+    enum value_home home;
+    enum value_kind kind;
     enum dtype dtype;
     struct shape shape;
     int64_t bytes;

@@ -47,7 +47,7 @@ static const char *step_name(const struct memory_state *mem, int i)
 
 static bool in_arena(const struct memory_state *mem, int value)
 {
-    enum home home = mem->program->values[value].home;
+    enum value_home home = mem->program->values[value].home;
     return home == HOME_ARENA || home == HOME_PART;
 }
 

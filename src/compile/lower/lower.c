@@ -26,7 +26,7 @@ struct lowering {
 /* Kernel plans of instructions without a node come after those of nodes. */
 enum { KERNEL_PLAN_LOSS, KERNEL_PLAN_RANK, KERNEL_PLAN_LOGITS, KERNEL_PLAN_MORE };
 
-static int value_batch(struct lowering *l, enum home home, enum dtype dtype, const char *name)
+static int value_batch(struct lowering *l, enum value_home home, enum dtype dtype, const char *name)
 {
     struct value value = {.home = home, .kind = KIND_OTHER, .dtype = dtype, .node = -1,
                           .index = -1, .shape = shape_nhwc(l->program->batch, 1, 1, 1)};

@@ -38,7 +38,7 @@ static void add_seconds(const struct partitioning *p, const struct instruction *
     struct partition_block *block = &p->blocks[node];
     double count = p->program->micro_batches, seconds = cluster_seconds(&p->cluster, p->program, at) / count;
     int y = operand_y(at);
-    enum kind kind = y >= 0 && at->node < 0 ? p->program->values[y].kind : KIND_OTHER;
+    enum value_kind kind = y >= 0 && at->node < 0 ? p->program->values[y].kind : KIND_OTHER;
     bool weights = at->phase == PHASE_BACKWARD_PARAMS || kind == KIND_PARAM_GRADIENT;
     if (at->phase == PHASE_UPDATE) return;
     if (at->phase == PHASE_FORWARD && !weights && kind != KIND_GRADIENT) {
