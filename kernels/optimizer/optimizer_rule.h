@@ -18,7 +18,8 @@ struct optimizer_numbers {
 };
 
 /* The optimizer's sequence except the update itself: advances the state, given the sum of the squares of all
- * gradients, and sets factor and t of `numbers`, whose lr and momentum are set. False: the step is skipped. */
+ * gradients, and sets factor and t of `numbers`, whose lr and momentum are set. Returns false if the step is
+ * skipped. */
 ANYWHERE bool optimizer_decide(const struct optimizer_settings *settings,
                                const struct scaler_settings *scaling, double squares,
                                struct optimizer_numbers *numbers, struct optimizer_state *state)
