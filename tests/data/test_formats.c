@@ -283,11 +283,12 @@ static void folder_finds_images_by_first_bytes(void **state)
     case_write_bytes(folder, "Ant/x.png", case_plain_png(3, 2, 7, 8, 9));
     case_write(folder, "Ant/readme.png", "no image", 8);
     case_write(folder, "Ant/.hidden", "no image", 8);
-    case_write(folder, "stray.png", "no image", 8);
+    case_write(folder, "stray.png", "no image", 8);         /* an image by its name */
+    case_write(folder, "notes.txt", "no image", 8);
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     struct dataset dataset = opened("folder", &options);
     assert_non_null(strstr(case_log(), "neither PNG, JPEG nor WebP are skipped: 1, such as"));
-    assert_null(strstr(case_log(), "outside of class folders"));
+    assert_non_null(strstr(case_log(), "images outside of class folders are skipped: 1\n"));
     struct image image = {0};
     assert_int_equal(dataset.count, 3);
     assert_int_equal(dataset.classes, 2);
@@ -371,6 +372,15 @@ static void folder_does_not_follow_links_for_ever(void **state)
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     case_write_bytes(folder, "a/x", case_plain_png(1, 1, 1, 1, 1));
     assert_int_equal(symlink("..", link), 0);
+    struct dataset dataset = opened("folder", &options);
+    assert_int_equal(dataset.count, 1);
+    assert_non_null(strstr(case_log(), "a/back: links to a folder that it is in, and is skipped"));
+    dataset_close(&dataset);
+    case_write_bytes(folder, "a/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/x", case_plain_png(1, 1, 1, 1, 1));
+    dataset = opened("folder", &options);
+    assert_int_equal(dataset.count, 2);
+    dataset_close(&dataset);
+    case_write_bytes(folder, "a/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17/x", case_plain_png(1, 1, 1, 1, 1));
     expect_refused("folder", &options, "nested too deeply");
     free(link);
     case_remove(folder);
