@@ -386,8 +386,12 @@ ok "evaluation on images of another size" "$AMPTRAIN" -q -c run.ini -s model.fil
 exits "... which the classifier must support" 2 "$AMPTRAIN" -q -c run.ini -s augment.val_crop=12
 
 # Numbers that are not finite: skipped and named, or the end.
-ok "a NaN is diagnosed" says 0 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
+ok "a NaN is diagnosed" says 1 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
     -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.epochs=1
+ok "... and that no evaluation was finite" grep -q "no evaluation was finite: 359 of 359 images" err
+ok "a NaN after a finite evaluation is no failure" says 0 "gradients are not finite" "$AMPTRAIN" -q -c run.ini \
+    -s amp.precision=fp32 -s amp.loss_scale=1e30 -s schedule.name=step -s schedule.milestones=1.5 \
+    -s schedule.gamma=1e31 -s train.clip_norm=0 -s train.epochs=2
 ok "on_nan=stop" says 1 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
     -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.on_nan=stop
 
