@@ -11,11 +11,13 @@
 #include "tests/support/net.h"
 #include "tests/support/unit.h"
 
+/* Takes the rates of net_run. */
 static enum status run_twice(struct net *net, double lr)
 {
+    const double ema = net->exec->update.settings.ema;
     const struct exec_batch batch = {.images = net->images, .labels = net->labels};
     const struct update_rates rates = {.updates = exec_state(net->exec)->updates, .lr = {lr, lr},
-                                       .momentum = {0.9, 0.9}};
+                                       .momentum = {0.9, 0.9}, .ema = {ema, ema}};
     place_poison(net->device, exec_arena(net->exec), (size_t)exec_plan(net->exec)->arena_bytes);
     TRY(exec_start_redundant(net->exec, &batch, &rates));
     return exec_collect(net->exec);
