@@ -261,7 +261,7 @@ static void expect_refused(char *text, const char *words)
 static void test_more_than_there_may_be(void **state)
 {
     (void)state;
-    char *inputs = repeated(" input", 65), *name = repeated("x", 90);
+    char *inputs = repeated("\n    input", 65), *name = repeated("x", 90);
     expect_refused(text_format(INPUT "[layers]\na = concat%s\n", inputs), "a: has more than 64 inputs");
     expect_refused(text_format(INPUT "[block:one]\n%s = relu in\n[block:two]\n%s = one in\n"
                                "[layers]\n%s = two input\n", name, name, name),
@@ -355,6 +355,7 @@ static void test_names_lead_nowhere_else(void **state)
     struct model_options options = {.arch = "../models/lenet5", .folders = folders, .dropout = -1};
     struct graph graph;
     int size, channels;
+    said[0] = '\0';
     assert_int_equal(model_load(&options, &graph), USAGE);
     assert_non_null(strstr(said, "there is no model '../models/lenet5'"));
     options.arch = "resnet5O";
@@ -614,19 +615,19 @@ static void test_hostile_files_do_no_harm(void **state)
 static void test_text_that_multiplies_is_refused(void **state)
 {
     (void)state;
-    enum { BLOCKS = 20, WORD = 3000 };
+    enum { BLOCKS = 20 };
     struct text text = {0};
     struct graph graph;
-    char word[WORD + 1];
-    memset(word, 'x', WORD);
-    word[WORD] = '\0';
+    char *word = repeated("\n    xxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 100);
     text_add(&text, INPUT);
     text_add(&text, "[block:b0]\nl = relu in\n");
-    for (int i = 1; i < BLOCKS; i++) text_add(&text, "[block:b%d]\n$long = %s\nl = b%d in\n", i, word, i - 1);
+    for (int i = 1; i < BLOCKS; i++)
+        text_add(&text, "[block:b%d]\n$long = \"%s\"\nl = b%d in\n", i, word, i - 1);
     text_add(&text, "[layers]\nl1..99999 = b%d input\n", BLOCKS - 1);
     assert_int_equal(load(text.data, &graph), USAGE);
     assert_non_null(strstr(said, "with all blocks expanded the network exceeds 32 MiB of text"));
     text_free(&text);
+    free(word);
 }
 
 /* Batch norm counts with its convolution, a short cut as the longer way beside it. */
