@@ -111,7 +111,7 @@ torchvision() { # FILE: with weights that need no network
 }
 # The program for ONNX Runtime, beside predict: the same class unless two are as probable, with the same
 # probability but for what a grey level makes of it.
-odd=$top_srcdir/tests/graph/odd_pictures.py
+odd=$top_srcdir/tests/build/odd_pictures.py
 program() { # FILE
     "$python" "$odd" odd && "$python" "$1" digits.onnx odd/* >/dev/null
 }
