@@ -11,3 +11,14 @@ extern const struct op_code add_cuda, attention_cuda, batch_moments_cuda, batchn
     position_cuda, prepend_cuda, rank_moments_cuda, relu6_cuda, relu_cuda, scale_cuda, sigmoid_cuda,
     silu_cuda, softmax_cross_entropy_cuda, sum_cuda, sum_ranks_cuda, sum_rounded_cuda, token_pool_cuda,
     topk_cuda;
+
+/* op_code.supports of CUDA code: host code in the file of the op's name, of shapes alone. */
+bool attention_cuda_supports(const struct call *call);
+bool batch_moments_cuda_supports(const struct call *call);
+bool batchnorm_cuda_supports(const struct call *call);
+bool batchnorm_maxpool_cuda_supports(const struct call *call);
+bool concat_cuda_supports(const struct call *call);
+bool conv_cuda_supports(const struct call *call);
+bool linear_cuda_supports(const struct call *call);
+bool linear_scale_cuda_supports(const struct call *call);
+bool scale_cuda_supports(const struct call *call);

@@ -188,6 +188,7 @@ struct op {
     const struct op_code *reference;  /* plain loops: the specification; any dtype, sums in double */
     const struct op_code *cpu;        /* NULL: the reference is fast enough */
     const struct op_code *cuda;       /* NULL: not on this device; ON_CUDA(x_cuda) */
+    bool (*supports_cuda)(const struct call *call);   /* op_code.supports of that, in every build */
 
     const struct op_example *examples;
     const struct op_example *large;   /* more examples, above the sizes at which other code is used; NULL:

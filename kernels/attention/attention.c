@@ -301,6 +301,11 @@ static const struct op_example large[] = {
     {0},
 };
 
+bool attention_cuda_supports(const struct call *call)
+{
+    return call_is_plain(call) && attention_plane(call).size <= ATTENTION_SIZE_MAX;
+}
+
 const struct op attention_op = {
     .name = "attention",
     .help = "Softmax attention on queries, keys and values side by side, of all tokens or in windows.",
@@ -318,6 +323,7 @@ const struct op attention_op = {
     .reference = &reference,
     .cpu = &attention_cpu,
     .cuda = ON_CUDA(attention_cuda),
+    .supports_cuda = attention_cuda_supports,
     .examples = examples,
     .large = large,
 };

@@ -12,7 +12,7 @@ extern "C" {
 
 namespace attention_parts {
 
-constexpr int warps = 4, depth = 8;          /* size <= 32 * depth */
+constexpr int warps = 4, depth = ATTENTION_SIZE_MAX / 32;
 
 /* One head of a group. */
 template <class T> struct group_view {
@@ -473,11 +473,6 @@ static enum status plan_of(const struct call *call, const struct phase_plan **ma
     return phase_plan_of(&as, made);
 }
 
-static bool attention_supports(const struct call *call)
-{
-    return call_is_plain(call) && layout_of(call).size <= 32 * depth;
-}
-
 static size_t attention_workspace(const struct call *call)
 {
     const struct phase_plan *made;
@@ -508,7 +503,7 @@ static const char *const variants[] = {"own", "cudnn", NULL};
 
 const struct op_code attention_cuda = {
     .prepare_together = true,
-    .supports = attention_supports,
+    .supports = attention_cuda_supports,
     .variants = variants,
     .plan_name = attention_plan_name,
     .prepare = attention_prepare,

@@ -17,6 +17,8 @@ enum { ATTENTION_LSE, ATTENTION_SAVED };
 /* Added to the scores of tokens that only the cyclic shift makes neighbours, as in torchvision and timm. */
 #define ATTENTION_APART (-100)
 
+#define ATTENTION_SIZE_MAX 256     /* channels of a head in CUDA code */
+
 /* A group is an image or, with windows, one of its windows; x has n x h x w pixels, one for each token, and y
  * has their first rows and columns. */
 struct attention_plane {

@@ -279,6 +279,40 @@ bool conv_supports(const struct call *call)
     return false;
 }
 
+/* Depthwise, 3x3, 16 bits: for these CUDA code has tiles that compute both gradients, however wide a tensor
+ * is. */
+static bool conv_has_tiles(const struct call *call)
+{
+    const struct tensor *x = &call->x[0];
+    const struct conv_settings *s = call->settings;
+    struct conv_geometry g = conv_geometry(s, x->shape.c);
+    bool tiles = dtype_bytes(x->dtype) == 2 && g.groups == x->shape.c && s->filters == x->shape.c &&
+                 x->shape.c % 8 == 0 && x->shape.w <= 512 && g.stride[0] <= 2 && call->param_count == 1;
+    for (int i = 0; i < 2; i++)
+        tiles = tiles && g.kernel[i] == 3 && g.pad[i] == 1 && g.dilation[i] == 1 &&
+                g.stride[i] == g.stride[0];
+    return tiles;
+}
+
+bool conv_cuda_supports(const struct call *call)
+{
+    bool relu = call_epilogue(call, EPILOGUE_RELU), moments = call_operand(call, OPERAND_Y_MOMENTS);
+    bool clips = call_epilogue(call, EPILOGUE_X_RELU6);
+    switch (call->phase) {
+    case PHASE_FORWARD:
+        return !(relu && moments) && (!clips || conv_has_tiles(call)) &&
+               call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS),
+                             AS_BIT(EPILOGUE_RELU) | AS_BIT(EPILOGUE_MOMENTS) | AS_BIT(EPILOGUE_X_RELU6));
+    case PHASE_BACKWARD: return conv_has_tiles(call) && conv_supports(call);
+    case PHASE_BACKWARD_DATA: return conv_supports(call);
+    case PHASE_BACKWARD_PARAMS: return call_is_plain(call);
+    case PHASE_UPDATE:
+    case PHASE_RECOMPUTE:
+    case PHASE_COUNT: break;
+    }
+    return false;
+}
+
 const struct op_code conv_reference = {
     .supports = conv_supports,
     .forward = conv_forward,
@@ -383,6 +417,7 @@ const struct op conv_op = {
     .reference = &conv_reference,
     .cpu = &conv_cpu,
     .cuda = ON_CUDA(conv_cuda),
+    .supports_cuda = conv_cuda_supports,
     .examples = examples,
     .large = large,
 };

@@ -294,36 +294,6 @@ static enum status conv_backward_data(const struct call *call)
     return call->d_x[0].data ? conv_run(call) : OK;
 }
 
-/* Depthwise, 3x3, 16 bits: for these there are tiles, however wide a tensor is. */
-static bool conv_backs_together(const struct call *call)
-{
-    struct conv_problem p = conv_problem_of(call, PHASE_BACKWARD);
-    if (dtype_bytes(p.dtype) != 2 || p.groups != p.c || p.k != p.c || p.c % 8 != 0 || p.in[1] > 512)
-        return false;
-    for (int i = 0; i < 2; i++)
-        if (p.kernel[i] != 3 || p.pad[i] != 1 || p.dilation[i] != 1 || p.stride[i] != p.stride[0])
-            return false;
-    return p.stride[0] <= 2 && call->param_count == 1;
-}
-
-static bool conv_cuda_supports(const struct call *call)
-{
-    bool relu = call_epilogue(call, EPILOGUE_RELU), moments = call_operand(call, OPERAND_Y_MOMENTS);
-    switch (call->phase) {
-    case PHASE_FORWARD:
-        return !(relu && moments) && (!call_epilogue(call, EPILOGUE_X_RELU6) || conv_backs_together(call)) &&
-               call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS),
-                             AS_BIT(EPILOGUE_RELU) | AS_BIT(EPILOGUE_MOMENTS) | AS_BIT(EPILOGUE_X_RELU6));
-    case PHASE_BACKWARD: return conv_backs_together(call) && conv_supports(call);
-    case PHASE_BACKWARD_DATA: return conv_supports(call);
-    case PHASE_BACKWARD_PARAMS: return call_is_plain(call);
-    case PHASE_UPDATE:
-    case PHASE_RECOMPUTE:
-    case PHASE_COUNT: break;
-    }
-    return false;
-}
-
 static const char *conv_plan_name(const struct call *call)
 {
     const struct phase_plan *made;

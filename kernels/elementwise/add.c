@@ -41,6 +41,7 @@ const struct op add_op = {
     .reference = &reference,
     .cpu = &add_cpu,
     .cuda = ON_CUDA(add_cuda),
+    .supports_cuda = call_applies_relu,
     .examples = examples,
 };
 

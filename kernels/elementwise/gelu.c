@@ -85,4 +85,5 @@ static const struct field fields[] = {
 };
 
 ELEMENTWISE_OP(gelu, "Gaussian error linear unit (GELU).", x, struct gelu, "approximate=tanh",
-               .settings_size = sizeof(struct gelu), .fields = fields, .backward_recomputes = true);
+               .settings_size = sizeof(struct gelu), .fields = fields, .backward_recomputes = true,
+               .supports_cuda = call_sums_gradient);

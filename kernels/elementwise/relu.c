@@ -5,4 +5,4 @@
 #define FORWARD(x) ((x) <= 0 ? 0 : (x))
 #define BACKWARD(d_y, y) ((y) <= 0 ? 0 : (d_y))
 
-ELEMENTWISE_OP(relu, "ReLU: max(x, 0).", y, void, "");
+ELEMENTWISE_OP(relu, "ReLU: max(x, 0).", y, void, "", .supports_cuda = call_sums_gradient);

@@ -109,6 +109,11 @@ static const struct field fields[] = {
     {0},
 };
 
+bool scale_cuda_supports(const struct call *call)
+{
+    return call->phase == PHASE_BACKWARD ? call_sums_gradient(call) : call_adds_residual(call);
+}
+
 static const struct op_code reference = {
     .supports = call_adds_residual,
     .forward = scale_forward,
@@ -147,6 +152,7 @@ const struct op scale_op = {
     .reference = &reference,
     .cpu = &cpu,
     .cuda = ON_CUDA(scale_cuda),
+    .supports_cuda = scale_cuda_supports,
     .examples = examples,
     .large = large,
 };

@@ -167,13 +167,8 @@ static size_t scale_workspace(const struct call *call)
     return call->phase == PHASE_BACKWARD ? (size_t)(2 * DEEPEST * call->d_y.shape.c) * sizeof(float) : 0;
 }
 
-static bool scale_supports(const struct call *call)
-{
-    return call->phase == PHASE_BACKWARD ? call_sums_gradient(call) : call_adds_residual(call);
-}
-
 const struct op_code scale_cuda = {
-    .supports = scale_supports,
+    .supports = scale_cuda_supports,
     .workspace = scale_workspace,
     .forward = scale_forward,
     .backward = scale_backward,

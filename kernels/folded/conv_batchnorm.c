@@ -409,6 +409,7 @@ const struct op conv_batchnorm_op = {
     .moments = {SAVED_MEAN, SAVED_VARIANCE},
     .reference = &reference,
     .cuda = ON_CUDA(conv_batchnorm_cuda),
+    .supports_cuda = conv_batchnorm_supports,
     .examples = examples,
     .large = large,
 };

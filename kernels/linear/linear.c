@@ -88,6 +88,18 @@ bool linear_supports(const struct call *call)
     return !call_leaves_bias_out(call) && call_adds_residual(call);
 }
 
+bool linear_is_packed(const struct call *call)
+{
+    int64_t units = ((const struct linear_settings *)call->settings)->units;
+    return call->x[0].dtype == F32 || (units % 8 == 0 && call->x[0].shape.c % 8 == 0);
+}
+
+/* Where the bias is added behind the product, nothing else can be. */
+bool linear_cuda_supports(const struct call *call)
+{
+    return call_adds_residual(call) && (linear_is_packed(call) || call_is_plain(call));
+}
+
 const struct op_code linear_reference = {
     .supports = linear_supports,
     .forward = linear_forward,
@@ -134,6 +146,7 @@ const struct op linear_op = {
     .reference = &linear_reference,
     .cpu = &linear_cpu,
     .cuda = ON_CUDA(linear_cuda),
+    .supports_cuda = linear_cuda_supports,
     .examples = examples,
     .large = large,
 };

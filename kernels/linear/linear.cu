@@ -26,12 +26,6 @@ static void make_late(struct linear_problem *p)
     product->result = F32;
 }
 
-/* A result of an addition is not late. */
-static bool linear_cuda_supports(const struct call *call)
-{
-    return call_adds_residual(call) && (linear_is_packed(call) || call_is_plain(call));
-}
-
 static struct linear_problem linear_problem_of(const struct call *call, enum phase phase)
 {
     struct linear_problem p = {.phase = phase, .product = linear_product(call, phase)};

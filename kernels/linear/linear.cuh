@@ -7,13 +7,6 @@ extern "C" {
 #include "kernels/linear/linear.h"
 }
 
-/* Whether rows are whole packs, as the library's faster code asks in 16 bits. */
-static inline bool linear_is_packed(const struct call *call)
-{
-    int64_t units = ((const struct linear_settings *)call->settings)->units;
-    return call->x[0].dtype == F32 || (units % 8 == 0 && call->x[0].shape.c % 8 == 0);
-}
-
 /* A phase as a product of x, d_y and weights, without bias and addend; our rows are the library's columns. */
 static inline struct matmul_problem linear_product(const struct call *call, enum phase phase)
 {

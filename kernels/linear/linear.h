@@ -20,3 +20,5 @@ extern const struct field linear_fields[];
 bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                   struct reason *reason);
 bool linear_supports(const struct call *call);   /* op_code.supports of their plain loops */
+bool linear_is_packed(const struct call *call);  /* rows are whole packs, as cuBLASLt's faster code asks in 16
+                                                  * bits */

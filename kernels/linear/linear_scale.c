@@ -88,6 +88,11 @@ static enum status linear_scale_backward_params(const struct call *call)
     return OK;
 }
 
+bool linear_scale_cuda_supports(const struct call *call)
+{
+    return linear_is_packed(call) && linear_supports(call);
+}
+
 static const struct op_code reference = {
     .supports = linear_supports,
     .forward = linear_scale_forward,
@@ -121,6 +126,7 @@ const struct op linear_scale_op = {
     .rounds_factors = true,
     .reference = &reference,
     .cuda = ON_CUDA(linear_scale_cuda),
+    .supports_cuda = linear_scale_cuda_supports,
     .examples = examples,
     .large = large,
 };

@@ -18,11 +18,6 @@ static const float *factors_of(const struct call *call)
     return (const float *)call->params[call->param_count - 1].data;
 }
 
-static bool linear_scale_cuda_supports(const struct call *call)
-{
-    return linear_is_packed(call) && linear_supports(call);
-}
-
 /* ---- Products ---- */
 
 static struct matmul_problem problem_of(const struct call *call, enum phase phase)

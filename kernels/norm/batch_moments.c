@@ -31,6 +31,11 @@ static enum status batch_moments_forward(const struct call *call)
     return OK;
 }
 
+bool batch_moments_cuda_supports(const struct call *call)
+{
+    return call->phase == PHASE_FORWARD && call_has_only(call, AS_BIT(OPERAND_X_MOMENTS), 0);
+}
+
 static const struct op_code reference = {.forward = batch_moments_forward};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
@@ -50,5 +55,6 @@ const struct op batch_moments_op = {
     .reference = &reference,
     .cpu = &batch_moments_cpu,
     .cuda = ON_CUDA(batch_moments_cuda),
+    .supports_cuda = batch_moments_cuda_supports,
     .examples = examples,
 };

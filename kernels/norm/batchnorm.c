@@ -342,6 +342,13 @@ bool batchnorm_supports(const struct call *call)
                          AS_BIT(EPILOGUE_ADD));
 }
 
+bool batchnorm_cuda_supports(const struct call *call)
+{
+    struct call without = *call;
+    if (call->phase == PHASE_FORWARD) call_drop(&without, OPERAND_X_MOMENTS);
+    return batchnorm_supports(&without);
+}
+
 static const struct op_code reference = {
     .supports = batchnorm_supports,
     .forward = batchnorm_forward,
@@ -406,6 +413,7 @@ const struct op batchnorm_op = {
     .reference = &reference,
     .cpu = &batchnorm_cpu,
     .cuda = ON_CUDA(batchnorm_cuda),
+    .supports_cuda = batchnorm_cuda_supports,
     .examples = examples,
     .large = large,
 };

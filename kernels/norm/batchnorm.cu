@@ -719,20 +719,8 @@ static enum status batch_moments_forward(const struct call *call)
     return batchnorm_statistics_cuda(&measured);
 }
 
-static bool batch_moments_supports(const struct call *call)
-{
-    return call->phase == PHASE_FORWARD && call_has_only(call, AS_BIT(OPERAND_X_MOMENTS), 0);
-}
-
-static bool batchnorm_cuda_supports(const struct call *call)
-{
-    struct call without = *call;
-    if (call->phase == PHASE_FORWARD) call_drop(&without, OPERAND_X_MOMENTS);
-    return batchnorm_supports(&without);
-}
-
 const struct op_code batch_moments_cuda = {
-    .supports = batch_moments_supports,
+    .supports = batch_moments_cuda_supports,
     .workspace = batch_moments_workspace,
     .forward = batch_moments_forward,
 };

@@ -205,6 +205,12 @@ static const struct field fields[] = {
     {0},
 };
 
+bool batchnorm_maxpool_cuda_supports(const struct call *call)
+{
+    if (call->phase == PHASE_FORWARD) return call_has_only(call, AS_BIT(OPERAND_X_MOMENTS), 0);
+    return call_adds_gradients(call);
+}
+
 static const struct op_code reference = {
     .supports = call_adds_gradients,
     .forward = batchnorm_maxpool_forward,
@@ -243,6 +249,7 @@ const struct op batchnorm_maxpool_op = {
     .moments = {SAVED_MEAN, SAVED_VARIANCE},
     .reference = &reference,
     .cuda = ON_CUDA(batchnorm_maxpool_cuda),
+    .supports_cuda = batchnorm_maxpool_cuda_supports,
     .examples = examples,
     .large = large,
 };

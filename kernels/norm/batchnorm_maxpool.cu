@@ -416,14 +416,8 @@ static enum status batchnorm_maxpool_backward(const struct call *call)
     return call->d_x[0].data ? pass_to_x(call, (const float *)call->workspace) : OK;
 }
 
-static bool batchnorm_maxpool_supports(const struct call *call)
-{
-    if (call->phase == PHASE_FORWARD) return call_has_only(call, AS_BIT(OPERAND_X_MOMENTS), 0);
-    return call_adds_gradients(call);
-}
-
 const struct op_code batchnorm_maxpool_cuda = {
-    .supports = batchnorm_maxpool_supports,
+    .supports = batchnorm_maxpool_cuda_supports,
     .workspace = batchnorm_maxpool_workspace,
     .forward = batchnorm_maxpool_forward,
     .backward = batchnorm_maxpool_backward,

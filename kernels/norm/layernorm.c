@@ -172,6 +172,7 @@ const struct op layernorm_op = {
     .reference = &reference,
     .cpu = &layernorm_cpu,
     .cuda = ON_CUDA(layernorm_cuda),
+    .supports_cuda = call_adds_to_gradient,
     .examples = examples,
     .large = large,
 };

@@ -36,5 +36,6 @@ const struct op maxpool_relu_op = {
     .reference = &pool_reference,
     .cpu = &pool_cpu,
     .cuda = ON_CUDA(pool_cuda),
+    .supports_cuda = call_sums_gradient,
     .examples = examples,
 };

@@ -66,6 +66,13 @@ static enum status concat_backward(const struct call *call)
     return OK;
 }
 
+bool concat_cuda_supports(const struct call *call)
+{
+    return call_is_plain(call) ||
+           (call->phase == PHASE_FORWARD &&
+            call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS), AS_BIT(EPILOGUE_MOMENTS)));
+}
+
 static const struct op_code reference = {.forward = concat_forward, .backward = concat_backward};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
@@ -83,5 +90,6 @@ const struct op concat_op = {
     .shape = concat_shape,
     .reference = &reference,
     .cuda = ON_CUDA(concat_cuda),
+    .supports_cuda = concat_cuda_supports,
     .examples = examples,
 };

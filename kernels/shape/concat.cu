@@ -181,15 +181,8 @@ static enum status concat_backward(const struct call *call)
     return concat_copy<false>(call, &call->d_y, call->d_x);
 }
 
-static bool concat_supports(const struct call *call)
-{
-    return call_is_plain(call) ||
-           (call->phase == PHASE_FORWARD &&
-            call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS), AS_BIT(EPILOGUE_MOMENTS)));
-}
-
 const struct op_code concat_cuda = {
-    .supports = concat_supports,
+    .supports = concat_cuda_supports,
     .workspace = concat_workspace,
     .forward = concat_forward,
     .backward = concat_backward,

@@ -20,10 +20,6 @@
 #include "compile/pass_text.h"
 #include "compile/passes.h"
 #include "compile/rewrite/rule.h"
-#include "kernels/conv/conv.h"
-#include "kernels/folded/conv_batchnorm.h"
-#include "kernels/linear/linear.h"
-#include "kernels/norm/batchnorm.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -32,52 +28,13 @@
 static const char after[] = "\nafter ";
 
 /* What the CUDA code of ops supports, wherever the test runs. */
-static bool conv_code_supports(const struct call *call)
-{
-    bool relu = call_epilogue(call, EPILOGUE_RELU), moments = call_operand(call, OPERAND_Y_MOMENTS);
-    if (call->phase == PHASE_BACKWARD_PARAMS) return call_is_plain(call);
-    if (call->phase != PHASE_FORWARD) return conv_supports(call);
-    return !(relu && moments) &&
-           call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS),
-                         AS_BIT(EPILOGUE_RELU) | AS_BIT(EPILOGUE_MOMENTS) | AS_BIT(EPILOGUE_X_RELU6));
-}
-
-/* Products of channels, of at most 8. */
-static bool batchnorm_code_supports(const struct call *call)
-{
-    struct call without = *call;
-    bool gram = call_epilogue(call, EPILOGUE_GRAM);
-    if (gram && call->x[0].shape.c > 8) return false;
-    if (gram) call_put(&without, OPERAND_Y_SUMS)->shape.dim[0] = 1;
-    call_drop(&without, OPERAND_X_MOMENTS);
-    return batchnorm_supports(&without);
-}
-
-/* Products, of whatever number of channels. */
-static bool conv_batchnorm_code_supports(const struct call *call)
-{
-    struct call without = *call;
-    if (call_operand(call, OPERAND_X_PRODUCTS)) without.epilogue_count--;
-    call_drop(&without, OPERAND_X_PRODUCTS);
-    return conv_batchnorm_supports(&without);
-}
-
 static const struct op_code *code_of(const struct op *op)
 {
-    static const struct op_code conv = {.supports = conv_code_supports, .backward = batchnorm_update},
-        maximum = {.supports = call_sums_gradient},
-        batchnorm = {.supports = batchnorm_code_supports},
-        conv_batchnorm = {.supports = conv_batchnorm_code_supports},
-        layernorm = {.supports = call_adds_to_gradient}, linear = {.supports = call_adds_residual},
-        linear_scale = {.supports = linear_supports}, others = {.supports = NULL};
-    if (strcmp(op->name, "conv") == 0) return &conv;
-    if (strcmp(op->name, "layernorm") == 0) return &layernorm;
-    if (strcmp(op->name, "linear") == 0) return &linear;
-    if (strcmp(op->name, "linear_scale") == 0) return &linear_scale;
-    if (strcmp(op->name, "gelu") == 0) return &maximum;
-    if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
-    if (strcmp(op->name, "relu") == 0 || strcmp(op->name, "maxpool_relu") == 0) return &maximum;
-    return strcmp(op->name, "batchnorm") == 0 ? &batchnorm : &others;
+    static struct op_code codes[128];
+    int i = 0;
+    while (op_table[i] != op) i++;
+    codes[i] = (struct op_code){.supports = op->supports_cuda, .backward = op->reference->backward};
+    return &codes[i];
 }
 
 static char *file_read(const char *path)
