@@ -9,6 +9,8 @@
 #include "base/tensor.h"
 
 struct device;
+struct kernel_plan;
+struct op;
 
 #define OP_MAX_INPUTS 64
 #define OP_MAX_PARAMS 8
@@ -98,12 +100,13 @@ struct op_random {
  *   UPDATE           reads the moments among saved; writes params (statistics); so do those of `also`
  *   RECOMPUTE        reads x, if `reads` says so, params, saved; writes y, mask
  * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops, fp32 otherwise.
- * Before memory exists (prepare, workspace) every tensor has its shape and dtype and data is NULL; a d_x that
- * is not needed has shape.rank == 0.
+ * Before memory exists (kernel plans, workspace) every tensor has its shape and dtype and data is NULL; a d_x
+ * that is not needed has shape.rank == 0.
  *
  * On CUDA all data, the workspace, loss_scale, random->step and skipped are in device memory, and a call only
  * queues work on its stream: it does not allocate or wait, so that it can be captured. */
 struct call {
+    const struct op *op;
     const void *settings;
     enum phase phase;
     bool training;
@@ -116,14 +119,13 @@ struct call {
     int operand_count, epilogue_count;
     struct call_operand operands[CALL_MAX_OPERANDS];   /* the others, which only some calls have */
     struct epilogue epilogues[CALL_MAX_EPILOGUES];
-    void *workspace;                   /* of the size that op_code.workspace returned for this phase */
-    void *kernel_plan;                 /* the result of op_code.prepare, or NULL */
-    const char *variant;               /* prepare: one of op_code.variants, which is used for the phases that
-                                        * it supports; NULL: the fastest */
-    bool timed;                        /* prepare: the fastest with that name; otherwise the first that
+    void *workspace;                   /* of the size that op_code_workspace returned */
+    const struct kernel_plan *kernel_plan;   /* of code that has algorithms (algorithm.h) */
+    const char *variant;               /* planning: one of op_code.variants, which is used if it supports the
+                                        * call; NULL: the fastest */
+    bool timed;                        /* planning: the fastest with that name; otherwise the first that
                                         * works */
     const struct op_random *random;    /* forward and backward, training */
-    unsigned phases;                   /* prepare: bits of the backward phases that are asked for */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
     int ranks;                         /* batchnorm: the number of ranks that share the micro-batch, whose
                                         * forward statistics and backward sums are given; 0: it is this rank's
@@ -135,8 +137,10 @@ struct call {
                                         * done as well; NULL: none */
     bool tf32;                         /* fp32 products may round their inputs to tf32 */
     bool deterministic;                /* reproducible bits, on the same device and libraries */
-    struct device *device;             /* NULL in prepare and workspace: planning without a device */
+    struct device *device;             /* NULL: planning without a device */
     void *stream;                      /* the device's stream; NULL on the CPU */
+    void *library;                     /* planning on CUDA: a handle of cuDNN that has been borrowed for it;
+                                        * NULL: the stream's */
 };
 
 /* The call's operand of a role that not every call has; NULL: it has none. */

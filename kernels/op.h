@@ -12,7 +12,9 @@
 #include "base/tensor.h"
 #include "kernels/call.h"
 
+struct algorithm;
 struct device;
+struct kernel_plan;
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -81,25 +83,21 @@ struct op_saved {
  * three, `backward` makes in one go what the others do, where that is supported. */
 struct op_code {
     bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
-    bool prepare_together;   /* prepare may run on several threads at once */
+    bool plans_together;     /* kernel plans may be made on several threads at once */
     /* Whether the phase in call->phase runs such a call, with these shapes, operands and epilogues, on such a
      * device, any at hand or NULL. NULL: all that the op accepts, without operands that not all calls have
      * and without epilogues. Not asked for RANK_SUMS, which all codes of batch norm support, and for
      * Y_RECOMPUTED, which those of ops that backward_recomputes do. In backward_params it may be asked
      * without the gradient of a bias, d_params[1], which code without this function does not leave out. */
     bool (*supports)(const struct call *call);
-    /* The algorithms from which this code chooses, or with which others are compared, terminated by NULL; and
-     * the name of the kernel plan for the phase in call->phase, which begins with its variant's name;
-     * call->kernel_plan is set. NULL: there is only one. */
+    /* The algorithms of its calls but for updates, in the order of preference, ended by NULL; their kernel
+     * plans are made by `choose` (NULL: the first that supports the call), and the phases' functions are
+     * kernel_plan_run. NULL: its functions need no kernel plan. */
+    const struct algorithm *const *algorithms;
+    enum status (*choose)(const struct op_code *code, const struct call *call, struct kernel_plan **made);
+    /* Beginnings of the names of kernel plans by which users choose among them, ended by NULL. */
     const char *const *variants;
-    const char *(*plan_name)(const struct call *call);
-    /* What a variant needs that this processor does not have ("AMX"); NULL: nothing. The slot may be, too. */
-    const char *(*variant_lacks)(const char *variant);
-    /* Chooses and creates what these shapes need (library primitives). May be called without a device. One
-     * kernel plan serves all phases of a node; release frees it. */
-    enum status (*prepare)(const struct call *call, void **kernel_plan);
-    void (*release)(void *kernel_plan);
-    /* Bytes of scratch memory for the phase in call->phase; call->kernel_plan is set. */
+    /* Bytes of scratch memory for the phase in call->phase; call->kernel_plan is set. NULL: the plan's. */
     size_t (*workspace)(const struct call *call);
     enum status (*forward)(const struct call *call);
     enum status (*backward)(const struct call *call);

@@ -67,7 +67,8 @@ CUDA_SOURCES += \
 	kernels/shape/flatten.cu \
 	kernels/support/autotune.cu \
 	kernels/support/join.cu \
-	kernels/support/phase_plans.cu \
+	kernels/support/pick.cu \
+	kernels/support/planned.cu \
 	kernels/tokens/tokens.cu
 
 EXTRA_DIST += \
@@ -97,7 +98,8 @@ EXTRA_DIST += \
 	kernels/support/dependent_launch.cuh \
 	kernels/support/hopper.cuh \
 	kernels/support/join.cuh \
-	kernels/support/phase_plans.cuh \
+	kernels/support/pick.cuh \
+	kernels/support/planned.cuh \
 	kernels/support/rows.cuh \
 	kernels/support/sweep.cuh \
 	kernels/support/tf32.cuh \
@@ -107,12 +109,14 @@ libkernels_a_SOURCES = \
 	kernels/attention/attention.c \
 	kernels/attention/attention.h \
 	kernels/attention/attention_cpu.c \
+	kernels/algorithm.c \
+	kernels/algorithm.h \
 	kernels/call.h \
 	kernels/codes_cuda.h \
 	kernels/conv/conv.c \
 	kernels/conv/conv.h \
-	kernels/conv/conv_algorithm.h \
 	kernels/conv/conv_cpu.c \
+	kernels/conv/conv_cpu.h \
 	kernels/conv/conv_depthwise_cpu.c \
 	kernels/conv/conv_gemm_cpu.c \
 	kernels/conv/conv_shifted_cpu.c \

@@ -3,7 +3,6 @@
  * through the others, 32 at a time, with one in each lane. */
 #include "kernels/attention/attention_library.cuh"
 #include "kernels/support/block.cuh"
-#include "kernels/support/phase_plans.cuh"
 #include "kernels/support/rows.cuh"
 
 extern "C" {
@@ -322,92 +321,25 @@ static enum status own_backward(const struct call *call)
 
 /* ---- Kernel plans ---- */
 
-struct attention_plan {
-    char name[CANDIDATE_NAME];
-    struct library_attention *library;   /* NULL: kernels of our own */
-    size_t workspace;                    /* bytes */
-    bool trusted;                        /* it is known to run, so failures are reported */
-};
-
-static enum status plan_run(const struct attention_plan *plan, const struct call *call, cudnnHandle_t handle)
+static enum status own_run(const struct call *call, const struct kernel_plan *plan)
 {
-    if (plan->library) {
-        cudnnStatus_t error = library_run(plan->library, call, handle);
-        if (error != CUDNN_STATUS_SUCCESS && !plan->trusted) return NO_DEVICE;
-        return cuda_cudnn_status(call->device, error, "attention");
-    }
+    (void)plan;
     return call->phase == PHASE_BACKWARD ? own_backward(call) : own_forward(call);
 }
 
-/* What the autotuner asks: `call` has the shapes. */
-struct attention_context {
-    const struct call *call;
-    layout l;
-    enum phase phase;
-    cudnnHandle_t cudnn;
-};
-
-static int attention_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
+static bool own_make(const struct call *call, struct kernel_plan *plan)
 {
-    const struct attention_context *c = (const struct attention_context *)self;
-    snprintf(names[0], CANDIDATE_NAME, "own");
-    return 1 + library_candidates(c->call, c->l, c->phase == PHASE_BACKWARD, c->cudnn, most - 1, names + 1);
+    plan->workspace = own_workspace(call, call->phase);
+    return true;
 }
-
-static void *attention_plan_make(const void *self, const char *name, size_t *workspace)
-{
-    const struct attention_context *c = (const struct attention_context *)self;
-    struct library_attention *library = NULL;
-    *workspace = own_workspace(c->call, c->phase);
-    if (strcmp(name, "own") != 0) {
-        library = library_make(c->call, c->l, c->phase == PHASE_BACKWARD, c->cudnn, name, workspace);
-        if (!library) return NULL;
-    }
-    struct attention_plan *plan = (struct attention_plan *)memory_new(1, sizeof *plan);
-    *plan = {.library = library, .workspace = *workspace};
-    snprintf(plan->name, sizeof plan->name, "%s", name);
-    return plan;
-}
-
-static void attention_plan_free(void *made)
-{
-    if (made) library_free(((struct attention_plan *)made)->library);
-    free(made);
-}
-
-static size_t aligned_bytes(const struct tensor *tensor) { return workspace_align(tensor_bytes(tensor)); }
-
-/* In trials, x is x and d_x; y is y, d_y and lse. */
-static enum status attention_plan_try(const void *self, void *plan, const struct call *trial)
-{
-    const struct attention_context *c = (const struct attention_context *)self;
-    struct call call = {.settings = c->call->settings, .phase = c->phase, .x_count = 1, .saved_count = 1};
-    struct tensor x = c->call->x[0], d_x = x, lse = {.dtype = F32};
-    char *y = (char *)trial->y.data;
-    if (cudnn()->cudnnSetStream(c->cudnn, stream_of(trial))) return NO_DEVICE;
-    call.y = call.d_y = c->call->y;
-    call.y.data = y, call.d_y.data = y + aligned_bytes(&call.y);
-    lse.data = y + 2 * aligned_bytes(&call.y);
-    x.data = trial->x[0].data, d_x.data = (char *)x.data + aligned_bytes(&x);
-    call.x = &x, call.d_x = &d_x, call.saved = &lse;
-    call.workspace = trial->workspace, call.device = trial->device, call.stream = trial->stream;
-    return plan_run((const struct attention_plan *)plan, &call, c->cudnn);
-}
-
-static const struct autotune_functions functions = {
-    .candidates = attention_candidates,
-    .fallback = "own",
-    .plan_make = attention_plan_make,
-    .plan_free = attention_plan_free,
-    .plan_try = attention_plan_try,
-};
 
 /* The library is worth timing where tokens would pass in parts; its sums have another order than ours. */
-static bool asks_library(const struct call *call, const layout &l, enum phase phase)
+static bool asks_library(const struct call *call)
 {
+    const layout l = layout_of(call);
     if (!library_takes(call, l) || shape_count(call->y.shape) == 0) return false;
     if (call->variant || call->deterministic) return call->variant;
-    return !tiles_take(call, l) || !tiles_hold(call, l, phase == PHASE_BACKWARD);
+    return !tiles_take(call, l) || !tiles_hold(call, l, call->phase == PHASE_BACKWARD);
 }
 
 /* What is between products in fp32, and what the library may need itself. */
@@ -416,99 +348,43 @@ static size_t library_bound(const layout &l)
     return (size_t)l.heads * l.pixels * (l.size + 2) * sizeof(float) + ((size_t)64 << 20);
 }
 
-static enum status attention_plan_choose(const struct attention_context *c, const char *only, void **plan)
+static const struct algorithm by_own = {.name = "own", .make = own_make, .run = own_run};
+static const struct algorithm *const algorithms[] = {&by_own, &by_library, NULL};
+
+static enum status attention_choose(const struct op_code *code, const struct call *call,
+                                    struct kernel_plan **made)
 {
-    const struct call *call = c->call;
-    const layout &l = c->l;
-    struct device *device = call->device;
-    int64_t each = (int64_t)dtype_bytes(call->x[0].dtype);
-    struct tensor y = {.dtype = call->y.dtype, .shape = call->y.shape};
-    struct tensor x = {.dtype = call->x[0].dtype, .shape = call->x[0].shape};
-    int64_t rows = l.heads * l.pixels * (int64_t)sizeof(float);
-    char *key = text_format("%s, cuDNN %zu, attention %s %s%s %lld x %d x %d x %d", cuda_facts(device)->name,
-                            cudnn()->cudnnGetVersion(), c->phase == PHASE_BACKWARD ? "backward" : "forward",
-                            dtype_table[x.dtype].name, call->deterministic ? " deterministic" : "",
-                            (long long)l.groups, l.tokens, l.heads, l.size);
-    struct autotune_problem problem = {
-        .functions = &functions, .self = c, .device = device, .key = key, .only = only,
-        .timed = call->timed, .deterministic = call->deterministic,
-        .workspace_limit = library_bound(l), .phase = c->phase,
-        .dtype = x.dtype, .x = shape_vector(2 * (int64_t)aligned_bytes(&x) / each),
-        .y = shape_vector((2 * (int64_t)aligned_bytes(&y) + rows) / each),
-        .weight = {.rank = 2, .dim = {1, 1, 1, 1}},
-    };
-    enum status status = autotune(&problem, plan);
-    free(key);
+    struct call planned = *call;
+    cudnnHandle_t handle;
+    bool asks = asks_library(call);
+    if (!asks || !call->device) {
+        *made = algorithm_plan(code->algorithms, call, by_own.name);
+        if (asks && call->phase == PHASE_BACKWARD) (*made)->workspace = library_bound(layout_of(call));
+        return OK;
+    }
+    TRY(cuda_cudnn_borrow(call->device, &handle));
+    planned.library = handle;
+    enum status status = autotune(code->algorithms, &planned, library_bound(layout_of(call)), made);
+    cuda_cudnn_return(call->device, handle);
     return status;
-}
-
-static enum status attention_phase_choose(const struct call *call, enum phase phase, struct phase_plan *made)
-{
-    struct attention_context c = {call, layout_of(call), phase};
-    *made = {.workspace = own_workspace(call, phase)};
-    if (!asks_library(call, c.l, phase)) return OK;
-    if (!call->device && phase == PHASE_BACKWARD) made->workspace = library_bound(c.l);
-    if (!call->device) return OK;
-    TRY(cuda_cudnn_borrow(call->device, &c.cudnn));
-    enum status status = attention_plan_choose(&c, call->variant, &made->plan);
-    if (status == OK && !made->plan) status = attention_plan_choose(&c, NULL, &made->plan);
-    cuda_cudnn_return(call->device, c.cudnn);
-    if (status != OK || !made->plan) return status;
-    ((struct attention_plan *)made->plan)->trusted = true;
-    made->workspace = ((struct attention_plan *)made->plan)->workspace;
-    return OK;
-}
-
-static enum status attention_prepare(const struct call *call, void **kernel_plan)
-{
-    static const struct phase_plan_functions plans = {attention_phase_choose, attention_plan_free};
-    return phase_plans_prepare(&plans, call, kernel_plan);
-}
-
-/* Recompute is forward's. */
-static enum status plan_of(const struct call *call, const struct phase_plan **made)
-{
-    struct call as = *call;
-    as.phase = call->phase == PHASE_BACKWARD ? PHASE_BACKWARD : PHASE_FORWARD;
-    return phase_plan_of(&as, made);
-}
-
-static size_t attention_workspace(const struct call *call)
-{
-    const struct phase_plan *made;
-    return plan_of(call, &made) == OK ? made->workspace : 0;
-}
-
-static const char *attention_plan_name(const struct call *call)
-{
-    const struct phase_plan *made;
-    if (plan_of(call, &made) != OK) return "";
-    return made->plan ? ((const struct attention_plan *)made->plan)->name : "own";
 }
 
 static enum status attention_run(const struct call *call)
 {
-    static const struct attention_plan own = {"own"};
-    const struct phase_plan *made;
-    cudnnHandle_t handle = NULL;
     if (shape_count(call->phase == PHASE_BACKWARD ? call->d_y.shape : call->y.shape) == 0) return OK;
-    TRY(plan_of(call, &made));
-    if (!made->plan) return plan_run(&own, call, handle);
-    if (call->phase == PHASE_BACKWARD && !call->d_x[0].data) return OK;
-    TRY(cuda_cudnn(call->device, call->stream, &handle));
-    return plan_run((const struct attention_plan *)made->plan, call, handle);
+    if (call->kernel_plan->algorithm == &by_library && call->phase == PHASE_BACKWARD && !call->d_x[0].data)
+        return OK;
+    return kernel_plan_run(call);
 }
 
 static const char *const variants[] = {"own", "cudnn", NULL};
 
 const struct op_code attention_cuda = {
-    .prepare_together = true,
+    .plans_together = true,
     .supports = attention_cuda_supports,
+    .algorithms = algorithms,
+    .choose = attention_choose,
     .variants = variants,
-    .plan_name = attention_plan_name,
-    .prepare = attention_prepare,
-    .release = phase_plans_release,
-    .workspace = attention_workspace,
     .forward = attention_run,
     .backward = attention_run,
     .recompute = attention_run,

@@ -150,58 +150,72 @@ static struct dnn_graph *describe(const struct call *call, const layout &l, bool
     return NULL;
 }
 
-int library_candidates(const struct call *call, const layout &l, bool backward, cudnnHandle_t handle,
-                       int most, char names[][CANDIDATE_NAME])
+static int library_candidates(const struct call *call, int most, char names[][PLAN_NAME])
 {
     constexpr int worth = 4;
     char engines[worth][DNN_ENGINE_TEXT];
     const struct dnn_rules rules = {.tensor_cores = true, .deterministic = call->deterministic,
                                     .compiled = DNN_COMPILED_TOO};
-    struct dnn_graph *graph = describe(call, l, backward, handle);
+    cudnnHandle_t handle;
+    if (call_cudnn(call, &handle) != OK) return 0;
+    struct dnn_graph *graph = describe(call, layout_of(call), call->phase == PHASE_BACKWARD, handle);
     int count = graph ? dnn_graph_engines(graph, &rules, most < worth ? most : worth, engines) : 0;
-    for (int i = 0; i < count; i++) snprintf(names[i], CANDIDATE_NAME, PREFIX "%.191s", engines[i]);
+    for (int i = 0; i < count; i++) snprintf(names[i], PLAN_NAME, PREFIX "%.191s", engines[i]);
     dnn_graph_free(graph);
     return count;
 }
 
-struct library_attention *library_make(const struct call *call, const layout &l, bool backward,
-                                       cudnnHandle_t handle, const char *name, size_t *workspace)
+static bool library_make(const struct call *call, struct kernel_plan *made)
 {
-    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) return NULL;
+    const layout l = layout_of(call);
+    bool backward = call->phase == PHASE_BACKWARD;
+    cudnnHandle_t handle;
+    if (strncmp(made->name, PREFIX, strlen(PREFIX)) != 0 || call_cudnn(call, &handle) != OK) return false;
     struct dnn_graph *graph = describe(call, l, backward, handle);
-    struct dnn_plan *plan = graph ? dnn_plan_make(graph, handle, name + strlen(PREFIX)) : NULL;
+    struct dnn_plan *plan = graph ? dnn_plan_make(graph, handle, made->name + strlen(PREFIX)) : NULL;
     dnn_graph_free(graph);
-    if (!plan) return NULL;
-    struct library_attention *made = (struct library_attention *)memory_new(1, sizeof *made);
+    if (!plan) return false;
+    struct library_attention *state = (struct library_attention *)memory_new(1, sizeof *state);
     size_t rows = (size_t)l.heads * l.pixels * sizeof(float);
-    *made = {.plan = plan, .scale = l.scale / log2_e, .one = 1, .d_q_sum = workspace_align(rows)};
-    made->scratch = made->d_q_sum + (backward ? workspace_align(rows * l.size) : 0);
-    *workspace = made->scratch + dnn_plan_workspace(plan);
-    return made;
+    *state = {.plan = plan, .scale = l.scale / log2_e, .one = 1, .d_q_sum = workspace_align(rows)};
+    state->scratch = state->d_q_sum + (backward ? workspace_align(rows * l.size) : 0);
+    made->workspace = state->scratch + dnn_plan_workspace(plan);
+    made->state = state;
+    return true;
 }
 
-void library_free(struct library_attention *made)
+static void library_release(struct kernel_plan *made)
 {
-    if (made) dnn_plan_free(made->plan);
-    free(made);
+    dnn_plan_free(((struct library_attention *)made->state)->plan);
+    free(made->state);
 }
 
 /* Forward without a place for lse, and recompute, leave it in the workspace. */
-cudnnStatus_t library_run(struct library_attention *made, const struct call *call, cudnnHandle_t handle)
+static enum status library_run(const struct call *call, const struct kernel_plan *plan)
 {
+    struct library_attention *made = (struct library_attention *)plan->state;
     bool backward = call->phase == PHASE_BACKWARD;
     size_t part = (size_t)call->x[0].shape.c / 3 * dtype_bytes(call->x[0].dtype);
     char *x = (char *)call->x[0].data, *workspace = (char *)call->workspace;
     bool saves = call->saved_count > 0 && call->phase != PHASE_RECOMPUTE;
     void *lse = saves ? call->saved[ATTENTION_LSE].data : workspace;
     void *data[DNN_TENSORS] = {x, x + part, x + 2 * part, &made->scale, call->y.data, lse};
+    cudnnHandle_t handle;
+    TRY(call_cudnn(call, &handle));
     if (backward) {
         char *d_x = (char *)call->d_x[0].data;
         void *more[] = {call->d_y.data, &made->one, workspace, workspace + made->d_q_sum, d_x, d_x + part,
                         d_x + 2 * part};
         memcpy(data + D_Y, more, sizeof more);
     }
-    return dnn_plan_run(made->plan, handle, data, workspace + made->scratch);
+    cudnnStatus_t error = dnn_plan_run(made->plan, handle, data, workspace + made->scratch);
+    if (error != CUDNN_STATUS_SUCCESS && !plan->trusted) return NO_DEVICE;
+    return cuda_cudnn_status(call->device, error, "attention");
 }
+
+extern const struct algorithm by_library = {
+    .name = "cudnn", .candidates = library_candidates, .make = library_make, .run = library_run,
+    .release = library_release,
+};
 
 }

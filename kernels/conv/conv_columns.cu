@@ -4,15 +4,15 @@
 
 #define THREADS 256
 
-static int taps(const struct conv_problem *p)
+static int taps(const struct conv_sizes *p)
 {
     return p->kernel[0] * p->kernel[1];
 }
 
 /* The same columns with longer words: a row of a patch is one piece of x, as if it were one pixel. */
-static struct conv_problem widened(const struct conv_problem *p)
+static struct conv_call widened(const struct conv_call *p)
 {
-    struct conv_problem wide = *p;
+    struct conv_call wide = *p;
     if (!conv_is_patches(p) || p->in[1] % p->kernel[1] != 0) return wide;
     wide.c *= p->kernel[1], wide.in[1] /= p->kernel[1];
     wide.kernel[1] = wide.stride[1] = 1;
@@ -21,7 +21,7 @@ static struct conv_problem widened(const struct conv_problem *p)
 
 /* One word of channels per thread; all channels are `width` words. */
 template <class V>
-__global__ void columns_make_kernel(struct conv_problem p, int width, V *columns, const V *x, int64_t count)
+__global__ void columns_make_kernel(struct conv_sizes p, int width, V *columns, const V *x, int64_t count)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     unsigned taps = p.kernel[0] * p.kernel[1];
@@ -36,10 +36,10 @@ __global__ void columns_make_kernel(struct conv_problem p, int width, V *columns
     }
 }
 
-enum status conv_columns_make(const struct conv_problem *problem, const struct call *call, void *columns,
-                              const void *x)
+enum status conv_columns_make(const struct conv_call *of, void *columns, const void *x)
 {
-    const struct conv_problem p = widened(problem);
+    const struct conv_call p = widened(of);
+    const struct call *call = p.call;
     return with_word(p.c * dtype_bytes(p.dtype), [&](auto word) {
         using W = decltype(word);
         int width = (int)(p.c * dtype_bytes(p.dtype) / sizeof(W));
@@ -51,7 +51,7 @@ enum status conv_columns_make(const struct conv_problem *problem, const struct c
 }
 
 /* The output position that reads input position `in` at a tap; -1: none. */
-__device__ static inline int output_at(const struct conv_problem &p, int axis, int in, int tap)
+__device__ static inline int output_at(const struct conv_sizes &p, int axis, int in, int tap)
 {
     int out = in + p.pad[axis] - tap * p.dilation[axis];
     if (out < 0 || out % p.stride[axis] != 0) return -1;
@@ -61,7 +61,7 @@ __device__ static inline int output_at(const struct conv_problem &p, int axis, i
 
 /* `width` channels of a pixel per thread. */
 template <class T, class From, int width>
-__global__ void columns_add_kernel(struct conv_problem p, T *x, const From *columns, int64_t count)
+__global__ void columns_add_kernel(struct conv_sizes p, T *x, const From *columns, int64_t count)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     int chunks = p.c / width, taps = p.kernel[0] * p.kernel[1];
@@ -84,23 +84,23 @@ __global__ void columns_add_kernel(struct conv_problem p, T *x, const From *colu
 }
 
 template <class T, class From, int width>
-static enum status columns_add(const struct conv_problem *p, const struct call *call, const void *columns,
-                               void *x)
+static enum status columns_add(const struct conv_call *p, const void *columns, void *x)
 {
+    const struct call *call = p->call;
     int64_t count = (int64_t)p->n * p->in[0] * p->in[1] * (p->c / width);
     columns_add_kernel<T, From, width><<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(
         *p, (T *)x, (const From *)columns, count);
     return launched(call);
 }
 
-enum status conv_columns_add(const struct conv_problem *problem, const struct call *call,
-                             enum dtype columns_type, const void *columns, void *x)
+enum status conv_columns_add(const struct conv_call *of, enum dtype columns_type, const void *columns,
+                             void *x)
 {
-    const struct conv_problem p = widened(problem);
+    const struct conv_call p = widened(of);
     return with_chunk(p.dtype, p.c, [&](auto type, auto width) {
         using T = decltype(type);
         constexpr int number = decltype(width)::number;
-        if (columns_type == F32) return columns_add<T, float, number>(&p, call, columns, x);
-        return columns_add<T, T, number>(&p, call, columns, x);
+        if (columns_type == F32) return columns_add<T, float, number>(&p, columns, x);
+        return columns_add<T, T, number>(&p, columns, x);
     });
 }

@@ -1,31 +1,48 @@
-/* conv_cuda.cuh: one phase of a convolution on CUDA as a problem, and the algorithms that solve it.
- *
- * The autotuner (autotune.cuh) keeps the fastest of the candidates that the algorithms below list. */
+/* conv_cuda.cuh: convolutions on CUDA: a call's numbers, and the algorithms of conv.cu. */
 #pragma once
 
 #include "kernels/support/autotune.cuh"
+#include "kernels/support/pick.cuh"
+#include "kernels/support/planned.cuh"
 
 extern "C" {
 #include "kernels/conv/conv.h"
 }
 
 /* y[n, out, k] from x[n, in, c] and weight[k, kernel, c / groups]; [0] is along h, [1] along w. */
-struct conv_problem {
-    enum phase phase;
-    enum dtype dtype;                        /* of x, y, and the weights and bias that forward reads */
-    bool bias;                               /* forward adds one */
-    bool relu;                               /* forward ends in one */
-    bool sums;                               /* forward is asked for moments of y */
-    bool joins;                              /* another gradient is added to that of x */
-    bool picks;                              /* that has every second pixel in both directions */
-    bool clips;                              /* x stands for relu6 of it */
-    bool tf32, deterministic;
+struct conv_sizes {
     int n, c, k, groups;
     int in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
 };
 
+/* A call with its sizes. */
+struct conv_call : conv_sizes {
+    const struct call *call;
+    enum phase phase;
+    enum dtype dtype;                        /* of x, y, and the weights and bias that forward reads */
+};
+struct conv_call conv_call_of(const struct call *call);
+
+/* What calls ask besides. */
+static inline bool conv_adds_bias(const struct call *call)
+{
+    return call->phase == PHASE_FORWARD && call->param_count > 1;
+}
+static inline bool conv_gives_moments(const struct call *call)
+{
+    return call_epilogue(call, EPILOGUE_MOMENTS);
+}
+static inline bool conv_applies_relu(const struct call *call) { return call_epilogue(call, EPILOGUE_RELU); }
+static inline bool conv_clips(const struct call *call) { return call_epilogue(call, EPILOGUE_X_RELU6); }
+
+/* Whether it is one product, without what only depthwise code does: relu6 of x, and both gradients. */
+static inline bool conv_is_usual(const struct call *call)
+{
+    return !conv_clips(call) && call->phase != PHASE_BACKWARD;
+}
+
 /* Patches side by side, as transformers embed them: each pixel of x is read at one tap. */
-static inline bool conv_is_patches(const struct conv_problem *p)
+static inline bool conv_is_patches(const struct conv_sizes *p)
 {
     bool sides = true;
     for (int i = 0; i < 2; i++)
@@ -33,69 +50,36 @@ static inline bool conv_is_patches(const struct conv_problem *p)
     return sides && p->groups == 1 && p->kernel[0] * p->kernel[1] > 1;
 }
 
-/* The operands of a phase, in device memory: a gradient takes the place of its tensor. */
-struct conv_operands {
-    void *x, *weight, *bias, *y;
-};
-
-static inline struct conv_operands conv_operands(const struct call *call)
+/* The tensors of a phase: a gradient takes the place of its tensor. */
+static inline void *conv_x(const struct call *call)
 {
-    bool params = call->phase == PHASE_BACKWARD_PARAMS;
-    const struct tensor *weights = params ? call->d_params : call->params;
-    return (struct conv_operands){
-        .x = call->phase == PHASE_BACKWARD_DATA ? call->d_x[0].data : call->x[0].data,
-        .weight = weights[0].data,
-        .bias = call->param_count > 1 ? weights[1].data : NULL,
-        .y = call->phase == PHASE_FORWARD ? call->y.data : call->d_y.data,
-    };
+    return call->phase == PHASE_BACKWARD_DATA ? call->d_x[0].data : call->x[0].data;
+}
+static inline void *conv_y(const struct call *call)
+{
+    return call->phase == PHASE_FORWARD ? call->y.data : call->d_y.data;
+}
+static inline void *conv_weight(const struct call *call)
+{
+    return (call->phase == PHASE_BACKWARD_PARAMS ? call->d_params : call->params)[0].data;
+}
+static inline void *conv_bias(const struct call *call)
+{
+    return conv_adds_bias(call) ? call->params[1].data : NULL;
 }
 
 /* Multiplications, each with an addition. */
-static inline double conv_products(const struct conv_problem *p)
+static inline double conv_products(const struct conv_sizes *p)
 {
     return (double)p->n * p->out[0] * p->out[1] * p->k * (p->c / p->groups) * p->kernel[0] * p->kernel[1];
 }
 
-/* A kernel plan. Its name is the algorithm's, and what that needs to make the plan again. */
-struct conv_plan {
-    const struct conv_algorithm *algorithm;
-    struct conv_problem problem;
-    char name[CANDIDATE_NAME];
-    size_t workspace;            /* bytes */
-    bool applies_relu;           /* it applies relu; else that is done afterwards */
-    bool gives_sums;             /* it writes the moments; else they are computed from y */
-    bool joins;                  /* it adds the other gradient; else that is done afterwards */
-    bool trusted;                /* it is known to run, so failures are reported */
-    void *state;                 /* the algorithm's own */
-};
-
-/* The device, and its libraries' handles for one thread and stream at a time. */
-struct conv_tools {
-    struct device *device;
-    cudnnHandle_t cudnn;
-    cublasLtHandle_t cublaslt;
-    const char *only;            /* only candidates whose names begin with these words; NULL: all */
-    bool timed;                  /* of those the fastest; else the first that works */
-};
-
-struct conv_algorithm {
-    const char *name;
-    /* Names of plans worth timing, the most promising first; how many. */
-    int (*candidates)(const struct conv_problem *problem, const struct conv_tools *tools, int most,
-                      char names[][CANDIDATE_NAME]);
-    /* Makes plan->state and plan->workspace from plan->name and plan->problem; false if it cannot be. */
-    bool (*make)(struct conv_plan *plan, const struct conv_tools *tools);
-    void (*release)(struct conv_plan *plan);
-    /* Queues the phase on call->stream, which is also cuDNN's, all but the bias's gradient. */
-    enum status (*run)(const struct conv_plan *plan, const struct call *call, const struct conv_tools *tools);
-};
-
-extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
-    conv_by_joined, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
+extern const struct algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem, conv_by_joined,
+    conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
 
 /* Small enough for tests and toys, where precision is worth more than speed: gradients of weights are not
  * rounded to 16 bits on the way, and sums are those of y as stored. */
-static inline bool conv_is_small(const struct conv_problem *p)
+static inline bool conv_is_small(const struct conv_sizes *p)
 {
     return conv_products(p) < 1e8;
 }
@@ -106,20 +90,15 @@ enum status conv_sums(const struct call *call, const struct tensor *y, float *to
 /* Without squares, in the same workspace, of those y whose `number` is not `left_out`. */
 enum status conv_sums_where(const struct call *call, const struct tensor *y, float *to,
                             const uint8_t *numbers, int left_out);
-
-/* Copies those pixels of x that p's strides select or, in PHASE_BACKWARD_DATA, copies them back; others
- * become zero. */
-enum status conv_copy_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x);
-/* Also adds up what is copied, in the workspace of conv_sums. */
-enum status conv_sums_picked(const struct conv_problem *p, const struct call *call, void *picked,
-                             const void *x, float *to);
+/* Copies the picked pixels of x and adds them up, in the workspace of conv_sums. */
+enum status conv_sums_picked(const struct pick *pick, const struct call *call, void *picked, const void *x,
+                             float *to);
 
 /* columns[n, out, kernel, c]: what each pixel of y reads of x, zeros outside the image; and, as p's d_x, the
  * sums of such columns of type `columns_type` over what reads each pixel of x. One group. */
-enum status conv_columns_make(const struct conv_problem *p, const struct call *call, void *columns,
-                              const void *x);
-enum status conv_columns_add(const struct conv_problem *p, const struct call *call, enum dtype columns_type,
-                             const void *columns, void *x);
+enum status conv_columns_make(const struct conv_call *p, void *columns, const void *x);
+enum status conv_columns_add(const struct conv_call *p, enum dtype columns_type, const void *columns,
+                             void *x);
 
 /* to[i] = the sum of shares[s * count + i], in a fixed order. */
 enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,

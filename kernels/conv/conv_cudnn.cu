@@ -32,12 +32,12 @@ static int round_up(int value, int multiple)
 }
 
 /* Channels of whole 16-byte packs. */
-static int whole_packs(const struct conv_problem *p)
+static int whole_packs(const struct conv_call *p)
 {
     return p->dtype == F32 ? 4 : 8;
 }
 
-static struct layout plain_layout(const struct conv_problem *p, const char *name, int most)
+static struct layout plain_layout(const struct conv_call *p, const char *name, int most)
 {
     struct layout layout = {.most = most, .c = p->c, .k = p->k, .fold = {1, 1}};
     snprintf(layout.name, sizeof layout.name, "%s", name);
@@ -51,7 +51,7 @@ static struct layout plain_layout(const struct conv_problem *p, const char *name
     return layout;
 }
 
-static struct layout padded_layout(const struct conv_problem *p, int channels, int filters)
+static struct layout padded_layout(const struct conv_call *p, int channels, int filters)
 {
     struct layout layout = plain_layout(p, "padded", 4);
     snprintf(layout.name, sizeof layout.name, "padded%d", channels);
@@ -62,13 +62,13 @@ static struct layout padded_layout(const struct conv_problem *p, int channels, i
 
 /* The offset of pixel 0 of x in folded pixels: taps move by `shift`, so that the first one is at a whole
  * pixel. */
-static int fold_shift(const struct conv_problem *p, const struct layout *layout, int i)
+static int fold_shift(const struct conv_call *p, const struct layout *layout, int i)
 {
     int over = p->pad[i] % layout->fold[i];
     return over ? layout->fold[i] - over : 0;
 }
 
-static struct layout folded_layout(const struct conv_problem *p, int down, int across)
+static struct layout folded_layout(const struct conv_call *p, int down, int across)
 {
     struct layout layout = padded_layout(p, 1, whole_packs(p));
     snprintf(layout.name, sizeof layout.name, "folded%dx%d", down, across);
@@ -84,7 +84,7 @@ static struct layout folded_layout(const struct conv_problem *p, int down, int a
     return layout;
 }
 
-static struct layout_fold layout_fold(const struct conv_problem *p, const struct layout *layout)
+static struct layout_fold layout_fold(const struct conv_call *p, const struct layout *layout)
 {
     struct layout_fold fold = {.n = p->n, .c = p->c, .channels = layout->c, .filters = p->k};
     for (int i = 0; i < 2; i++) {
@@ -104,18 +104,18 @@ static bool is_folded(const struct layout *layout)
     return layout->fold[0] > 1 || layout->fold[1] > 1;
 }
 
-static bool can_fold(const struct conv_problem *p)
+static bool can_fold(const struct conv_call *p)
 {
     return p->phase != PHASE_BACKWARD_DATA && p->groups == 1 && p->dilation[0] == 1 && p->dilation[1] == 1 &&
            p->stride[1] > 1 && p->c * p->stride[0] * p->stride[1] <= 32;
 }
 
 /* Layouts by what they do to x and y. */
-static int image_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
+static int image_layouts(const struct conv_call *p, struct layout out[LAYOUTS])
 {
     int count = 0, packs = whole_packs(p), channels = p->c / p->groups, filters = p->k / p->groups;
     bool even = channels % packs == 0 && filters % packs == 0;
-    bool exact = p->dtype == F32 && !p->tf32;
+    bool exact = p->dtype == F32 && !p->call->tf32;
     out[count++] = plain_layout(p, "plain", even ? 8 : 4);
     if (!even && !exact && (p->groups == 1 || channels > 2)) out[count++] = padded_layout(p, packs, packs);
     if (p->groups == 1 && channels < 4 && packs == 8) out[count++] = padded_layout(p, 4, packs);
@@ -138,7 +138,7 @@ static void layout_rename(struct layout *layout, const char *extra)
 
 /* The variants of an image layout's results. Gradients of weights, and sums to which a bias is still added,
  * are best in fp32, which not every engine supports. */
-static int weight_layouts(const struct conv_problem *p, const struct layout *image, struct layout *out)
+static int weight_layouts(const struct conv_call *p, const struct layout *image, struct layout *out)
 {
     int count = 0;
     out[count] = *image;
@@ -149,27 +149,28 @@ static int weight_layouts(const struct conv_problem *p, const struct layout *ima
     return count;
 }
 
-static int forward_layouts(const struct conv_problem *p, const struct layout *image, struct layout *out)
+static int forward_layouts(const struct conv_call *p, const struct layout *image, struct layout *out)
 {
     int count = 0;
     out[count] = *image;
-    if (p->bias) {
+    if (conv_adds_bias(p->call)) {
         out[count].y_type = F32;
         layout_rename(&out[count], "+late");
     }
     count++;
-    if (p->bias && image->k == p->k) {
+    if (conv_adds_bias(p->call) && image->k == p->k) {
         out[count] = *image;
         out[count].adds_bias = true;
         layout_rename(&out[count++], "+bias");
     }
-    if (p->bias && p->relu && image->k == p->k) {
+    if (conv_adds_bias(p->call) && conv_applies_relu(p->call) && image->k == p->k) {
         out[count] = *image;
         out[count].adds_bias = out[count].applies_relu = true;
         layout_rename(&out[count++], "+relu");
     }
     /* Adds its sums in the order in which blocks end, whatever its behaviour notes say. */
-    bool sums = p->sums && !p->deterministic && !p->bias && !conv_is_small(p);
+    bool sums = conv_gives_moments(p->call) && !p->call->deterministic && !conv_adds_bias(p->call) &&
+                !conv_is_small(p);
     if (sums && !image->planar && image->k == p->k && p->k % 4 == 0) {
         out[count] = *image;
         out[count].gives_sums = true;
@@ -179,7 +180,7 @@ static int forward_layouts(const struct conv_problem *p, const struct layout *im
 }
 
 /* All layouts for a problem, always in the same order, so that a cached name is found again. */
-static int all_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
+static int all_layouts(const struct conv_call *p, struct layout out[LAYOUTS])
 {
     struct layout image[LAYOUTS];
     int images = image_layouts(p, image), count = 0;
@@ -195,7 +196,7 @@ static int all_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
 enum { X, WEIGHT, Y, BIAS, UNBIASED, BIASED, SUMS = BIAS, SQUARES };
 
 /* The forward product with a bias, and relu if the layout says so, fused by the engine. */
-static void describe_biased(const struct conv_problem *p, const struct layout *l, struct dnn_graph *graph,
+static void describe_biased(const struct conv_call *p, const struct layout *l, struct dnn_graph *graph,
                             const struct dnn_convolution *convolution)
 {
     struct dnn_tensor on_chip = {.dtype = F32, .dim = {p->n, l->k, p->out[0], p->out[1]},
@@ -208,7 +209,7 @@ static void describe_biased(const struct conv_problem *p, const struct layout *l
     if (l->applies_relu) dnn_graph_relu(graph, BIASED, Y);
 }
 
-static struct dnn_graph *describe(const struct conv_problem *p, const struct layout *l, cudnnHandle_t handle)
+static struct dnn_graph *describe(const struct conv_call *p, const struct layout *l, cudnnHandle_t handle)
 {
     struct dnn_graph *graph = dnn_graph_new();
     struct dnn_convolution convolution = {.pad = {l->pad[0], l->pad[1]},
@@ -243,32 +244,35 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
 /* Sums in the order of arrival are only faster in large fp32 problems, and lose digits in 16 bits. Engines
  * that are compiled at run time are 30 times as slow as the best where they write fp32 from 16 bits, but five
  * times as fast for weights of large kernels in groups. */
-static struct dnn_rules rules_of(const struct conv_problem *p, const struct layout *l)
+static struct dnn_rules rules_of(const struct conv_call *p, const struct layout *l)
 {
     bool small = conv_is_small(p), widens = p->dtype != F32 && l->weight_type == F32;
     bool large = p->phase == PHASE_BACKWARD_PARAMS && p->groups > 1 && p->kernel[0] * p->kernel[1] > 25;
-    return {.tensor_cores = p->tf32, .deterministic = p->deterministic || p->dtype != F32 || small,
+    return {.tensor_cores = p->call->tf32,
+            .deterministic = p->call->deterministic || p->dtype != F32 || small,
             .compiled = large              ? DNN_COMPILED_TOO
                         : widens && !small ? DNN_COMPILED_NEVER
                                            : DNN_COMPILED_FOR_WANT_OF_OTHERS};
 }
 
-static int cudnn_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
-                            char names[][CANDIDATE_NAME])
+static int cudnn_candidates(const struct call *call, int most, char names[][PLAN_NAME])
 {
+    const struct conv_call p = conv_call_of(call);
     struct layout layouts[LAYOUTS];
     char engines[ENGINES][DNN_ENGINE_TEXT];
-    int count = 0, layout_count = all_layouts(p, layouts);
+    cudnnHandle_t handle;
+    int count = 0, layout_count = all_layouts(&p, layouts);
+    if (call_cudnn(call, &handle) != OK) return 0;
     for (int i = 0; i < layout_count; i++) {
         char name[LAYOUT_NAME + 8];
         snprintf(name, sizeof name, "cudnn %.23s", layouts[i].name);
-        struct dnn_graph *graph =
-            candidate_is(name, tools->only) ? describe(p, &layouts[i], tools->cudnn) : NULL;
+        bool wanted = !call->variant || op_variant_is(name, call->variant);
+        struct dnn_graph *graph = wanted ? describe(&p, &layouts[i], handle) : NULL;
         if (!graph) continue;
-        struct dnn_rules rules = rules_of(p, &layouts[i]);
-        int found = dnn_graph_engines(graph, &rules, conv_is_small(p) ? 2 : layouts[i].most, engines);
+        struct dnn_rules rules = rules_of(&p, &layouts[i]);
+        int found = dnn_graph_engines(graph, &rules, conv_is_small(&p) ? 2 : layouts[i].most, engines);
         for (int e = 0; e < found && count < most; e++)
-            snprintf(names[count++], CANDIDATE_NAME, "%s %.191s", name, engines[e]);
+            snprintf(names[count++], PLAN_NAME, "%s %.191s", name, engines[e]);
         dnn_graph_free(graph);
     }
     return count;
@@ -281,14 +285,14 @@ struct cudnn_plan {
     size_t offset[3], scratch;           /* ... and of the plan's own workspace */
 };
 
-static size_t operand_bytes(const struct conv_problem *p, const struct layout *l, int operand)
+static size_t operand_bytes(const struct conv_call *p, const struct layout *l, int operand)
 {
     if (operand == X) return (size_t)p->n * l->in[0] * l->in[1] * l->c * dtype_bytes(p->dtype);
     if (operand == Y) return (size_t)p->n * p->out[0] * p->out[1] * l->k * dtype_bytes(l->y_type);
     return (size_t)l->k * (l->c / p->groups) * l->kernel[0] * l->kernel[1] * dtype_bytes(l->weight_type);
 }
 
-static bool operand_is_copied(const struct conv_problem *p, const struct layout *l, int operand)
+static bool operand_is_copied(const struct conv_call *p, const struct layout *l, int operand)
 {
     if (operand == X) return l->planar || l->c != p->c || is_folded(l);
     if (operand == Y) return l->planar || l->k != p->k || l->y_type != p->dtype;
@@ -304,7 +308,7 @@ static const char *engine_text(const char *name, const struct layout *layout)
     return strncmp(name, layout->name, length) == 0 && name[length] == ' ' ? name + length + 1 : NULL;
 }
 
-static bool plan_layout(const struct conv_problem *p, const char *name, cudnnHandle_t handle,
+static bool plan_layout(const struct conv_call *p, const char *name, cudnnHandle_t handle,
                         struct cudnn_plan *made)
 {
     struct layout layouts[LAYOUTS];
@@ -322,29 +326,33 @@ static bool plan_layout(const struct conv_problem *p, const char *name, cudnnHan
     return false;
 }
 
-static bool cudnn_make(struct conv_plan *plan, const struct conv_tools *tools)
+static bool cudnn_make(const struct call *call, struct kernel_plan *plan)
 {
+    const struct conv_call p = conv_call_of(call);
     struct cudnn_plan made = {};
-    if (!plan_layout(&plan->problem, plan->name + strlen("cudnn "), tools->cudnn, &made)) return false;
+    cudnnHandle_t handle;
+    const char *name = plan->name + strlen("cudnn");
+    if (*name++ != ' ' || call_cudnn(call, &handle) != OK || !plan_layout(&p, name, handle, &made))
+        return false;
     size_t bytes = 0;
     for (int i = X; i <= Y; i++) {
-        made.copies[i] = operand_is_copied(&plan->problem, &made.layout, i);
+        made.copies[i] = operand_is_copied(&p, &made.layout, i);
         if (!made.copies[i]) continue;
         made.offset[i] = bytes;
-        bytes += workspace_align(operand_bytes(&plan->problem, &made.layout, i));
+        bytes += workspace_align(operand_bytes(&p, &made.layout, i));
     }
     made.scratch = bytes;
     plan->workspace = bytes + dnn_plan_workspace(made.plan);
     struct cudnn_plan *state = (struct cudnn_plan *)memory_new(1, sizeof *state);
     *state = made;
     plan->state = state;
-    plan->gives_sums = made.layout.gives_sums;
-    bool late = made.layout.y_type != plan->problem.dtype;
-    plan->applies_relu = plan->problem.relu && (made.layout.applies_relu || late);
+    bool late = made.layout.y_type != p.dtype;
+    if (made.layout.gives_sums) plan->epilogues |= AS_BIT(EPILOGUE_MOMENTS);
+    if (made.layout.applies_relu || late) plan->epilogues |= AS_BIT(EPILOGUE_RELU);
     return true;
 }
 
-static void cudnn_release(struct conv_plan *plan)
+static void cudnn_release(struct kernel_plan *plan)
 {
     struct cudnn_plan *made = (struct cudnn_plan *)plan->state;
     dnn_plan_free(made->plan);
@@ -352,20 +360,20 @@ static void cudnn_release(struct conv_plan *plan)
 }
 
 /* Pixels times groups: the rows of channels that are padded. */
-static struct layout_resize image_view(const struct conv_problem *p, const int size[2], int from, int to)
+static struct layout_resize image_view(const struct conv_call *p, const int size[2], int from, int to)
 {
     return {.blocks = 1, .rows = {1, 1}, .middle = (int64_t)p->n * size[0] * size[1] * p->groups,
             .width = {from / p->groups, to / p->groups}};
 }
 
-static struct layout_resize weight_view(const struct conv_problem *p, int from_c, int to_c, int from_k,
+static struct layout_resize weight_view(const struct conv_call *p, int from_c, int to_c, int from_k,
                                         int to_k)
 {
     return {.blocks = p->groups, .rows = {from_k / p->groups, to_k / p->groups},
             .middle = (int64_t)p->kernel[0] * p->kernel[1], .width = {from_c / p->groups, to_c / p->groups}};
 }
 
-static enum status copy_x_in(const struct conv_problem *p, const struct layout *l, const struct call *call,
+static enum status copy_x_in(const struct conv_call *p, const struct layout *l, const struct call *call,
                              void *to, const void *x)
 {
     if (l->planar)
@@ -377,7 +385,7 @@ static enum status copy_x_in(const struct conv_problem *p, const struct layout *
     return layout_resize(call, image_view(p, p->in, p->c, l->c), p->dtype, to, p->dtype, x);
 }
 
-static enum status copy_x_out(const struct conv_problem *p, const struct layout *l, const struct call *call,
+static enum status copy_x_out(const struct conv_call *p, const struct layout *l, const struct call *call,
                               void *x, const void *from)
 {
     if (l->planar)
@@ -385,7 +393,7 @@ static enum status copy_x_out(const struct conv_problem *p, const struct layout 
     return layout_resize(call, image_view(p, p->in, l->c, p->c), p->dtype, x, p->dtype, from);
 }
 
-static enum status copy_y_in(const struct conv_problem *p, const struct layout *l, const struct call *call,
+static enum status copy_y_in(const struct conv_call *p, const struct layout *l, const struct call *call,
                              void *to, const void *y)
 {
     if (l->planar)
@@ -393,7 +401,7 @@ static enum status copy_y_in(const struct conv_problem *p, const struct layout *
     return layout_resize(call, image_view(p, p->out, p->k, l->k), p->dtype, to, p->dtype, y);
 }
 
-static enum status copy_weight_in(const struct conv_problem *p, const struct layout *l,
+static enum status copy_weight_in(const struct conv_call *p, const struct layout *l,
                                   const struct call *call, void *to, const void *weight)
 {
     if (l->planar)
@@ -406,7 +414,7 @@ static enum status copy_weight_in(const struct conv_problem *p, const struct lay
     return layout_resize(call, weight_view(p, p->c, l->c, p->k, l->k), p->dtype, to, p->dtype, weight);
 }
 
-static enum status copy_weight_out(const struct conv_problem *p, const struct layout *l,
+static enum status copy_weight_out(const struct conv_call *p, const struct layout *l,
                                    const struct call *call, float *weight, const void *from)
 {
     if (l->planar)
@@ -420,39 +428,40 @@ static enum status copy_weight_out(const struct conv_problem *p, const struct la
 }
 
 /* Converts y from the layout, and adds the bias and applies relu if the engine did not. */
-static enum status finish_y(const struct conv_plan *plan, const struct call *call,
-                            const struct conv_operands *at, const void *from)
+static enum status finish_y(const struct conv_call *p, const struct kernel_plan *plan, const void *from)
 {
-    const struct conv_problem *p = &plan->problem;
+    const struct call *call = p->call;
     const struct layout *l = &((const struct cudnn_plan *)plan->state)->layout;
-    const void *bias = p->bias && !l->adds_bias ? at->bias : NULL;
+    const void *bias = l->adds_bias ? NULL : conv_bias(call);
+    void *y = conv_y(call);
+    bool relu = conv_applies_relu(call) && (plan->epilogues & AS_BIT(EPILOGUE_RELU));
     if (l->planar) {
-        TRY(layout_transpose(call, p->n, p->k, p->out[0] * p->out[1], (float *)at->y, (const float *)from));
-        from = at->y;
+        TRY(layout_transpose(call, p->n, p->k, p->out[0] * p->out[1], (float *)y, (const float *)from));
+        from = y;
     }
-    if (from == at->y && !bias) return OK;
-    int64_t rows = (int64_t)p->n * p->out[0] * p->out[1];
-    return layout_output(call, {.rows = rows,
+    if (from == y && !bias) return OK;
+    return layout_output(call, {.rows = (int64_t)p->n * p->out[0] * p->out[1],
                                 .groups = p->groups,
                                 .filters = p->k / p->groups,
                                 .wide = l->k / p->groups,
                                 .y_type = p->dtype,
                                 .from_type = l->y_type,
-                                .y = at->y,
+                                .y = y,
                                 .from = from,
                                 .bias = bias,
-                                .relu = plan->applies_relu});
+                                .relu = relu});
 }
 
-static enum status cudnn_run(const struct conv_plan *plan, const struct call *call,
-                             const struct conv_tools *tools)
+static enum status cudnn_run(const struct call *call, const struct kernel_plan *plan)
 {
     const struct cudnn_plan *made = (const struct cudnn_plan *)plan->state;
-    const struct conv_problem *p = &plan->problem;
+    const struct conv_call own = conv_call_of(call), *p = &own;
     const struct layout *l = &made->layout;
-    struct conv_operands at = conv_operands(call);
+    void *x = conv_x(call), *weight = conv_weight(call), *y = conv_y(call);
     char *workspace = (char *)call->workspace;
-    void *data[DNN_TENSORS] = {at.x, at.weight, at.y, at.bias};
+    void *data[DNN_TENSORS] = {x, weight, y, conv_bias(call)};
+    cudnnHandle_t handle;
+    TRY(call_cudnn(call, &handle));
     if (l->gives_sums) {
         data[SUMS] = call_data(call, OPERAND_Y_MOMENTS);
         data[SQUARES] = (float *)data[SUMS] + p->k;
@@ -460,22 +469,23 @@ static enum status cudnn_run(const struct conv_plan *plan, const struct call *ca
     for (int i = X; i <= Y; i++)
         if (made->copies[i]) data[i] = workspace + made->offset[i];
     bool forward = p->phase == PHASE_FORWARD, params = p->phase == PHASE_BACKWARD_PARAMS;
-    if (made->copies[X] && p->phase != PHASE_BACKWARD_DATA) TRY(copy_x_in(p, l, call, data[X], at.x));
-    if (made->copies[WEIGHT] && !params) TRY(copy_weight_in(p, l, call, data[WEIGHT], at.weight));
-    if (made->copies[Y] && !forward) TRY(copy_y_in(p, l, call, data[Y], at.y));
-    cudnnStatus_t error = dnn_plan_run(made->plan, tools->cudnn, data, workspace + made->scratch);
+    if (made->copies[X] && p->phase != PHASE_BACKWARD_DATA) TRY(copy_x_in(p, l, call, data[X], x));
+    if (made->copies[WEIGHT] && !params) TRY(copy_weight_in(p, l, call, data[WEIGHT], weight));
+    if (made->copies[Y] && !forward) TRY(copy_y_in(p, l, call, data[Y], y));
+    cudnnStatus_t error = dnn_plan_run(made->plan, handle, data, workspace + made->scratch);
     if (error != CUDNN_STATUS_SUCCESS)
         return plan->trusted ? cuda_cudnn_status(call->device, error, "a convolution") : NO_DEVICE;
-    if (forward) return finish_y(plan, call, &at, data[Y]);
-    if (params && made->copies[WEIGHT]) return copy_weight_out(p, l, call, (float *)at.weight, data[WEIGHT]);
-    if (!params && made->copies[X]) return copy_x_out(p, l, call, at.x, data[X]);
+    if (forward) return finish_y(p, plan, data[Y]);
+    if (params && made->copies[WEIGHT]) return copy_weight_out(p, l, call, (float *)weight, data[WEIGHT]);
+    if (!params && made->copies[X]) return copy_x_out(p, l, call, x, data[X]);
     return OK;
 }
 
-const struct conv_algorithm conv_by_cudnn = {
+const struct algorithm conv_by_cudnn = {
     .name = "cudnn",
+    .supports = conv_is_usual,
     .candidates = cudnn_candidates,
     .make = cudnn_make,
-    .release = cudnn_release,
     .run = cudnn_run,
+    .release = cudnn_release,
 };

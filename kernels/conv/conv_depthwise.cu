@@ -11,14 +11,14 @@ extern "C" {
 #define TILE_NAME "depthwise %dx%d across %d down %d slots %d stagers %d segments %d"
 
 /* Numbers that every block sums for every channel. */
-static int share_numbers(const struct conv_problem *p)
+static int share_numbers(const struct conv_call *p)
 {
     if (p->phase == PHASE_BACKWARD_PARAMS) return p->kernel[0] * p->kernel[1];
-    if (p->phase == PHASE_BACKWARD) return p->kernel[0] * p->kernel[1] + p->clips;
-    return p->sums ? 2 : 0;
+    if (p->phase == PHASE_BACKWARD) return p->kernel[0] * p->kernel[1] + conv_clips(p->call);
+    return conv_gives_moments(p->call) ? 2 : 0;
 }
 
-static bool is_ours(const struct conv_problem *p)
+static bool is_ours(const struct conv_call *p)
 {
     int k = p->kernel[0], stride = p->stride[0];
     if (p->groups != p->c || p->k != p->c) return false;
@@ -29,89 +29,87 @@ static bool is_ours(const struct conv_problem *p)
     return true;
 }
 
-static int depthwise_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,
-                                char names[][CANDIDATE_NAME])
+static bool depthwise_supports(const struct call *call)
 {
+    const struct conv_call p = conv_call_of(call);
+    return is_ours(&p);
+}
+
+static int depthwise_candidates(const struct call *call, int most, char names[][PLAN_NAME])
+{
+    const struct conv_call p = conv_call_of(call);
     struct depthwise_tile tiles[TILES];
-    if (!is_ours(problem)) return 0;
-    int count = depthwise_tiles(problem, cuda_facts(tools->device), most < TILES ? most : TILES, tiles);
+    int count = depthwise_tiles(&p, cuda_facts(call->device), most < TILES ? most : TILES, tiles);
     for (int i = 0; i < count; i++) {
         const struct depthwise_tile *t = &tiles[i];
-        snprintf(names[i], CANDIDATE_NAME, TILE_NAME, t->channels, t->columns, t->across, t->down, t->slots,
+        snprintf(names[i], PLAN_NAME, TILE_NAME, t->channels, t->columns, t->across, t->down, t->slots,
                  t->stagers, t->segments);
     }
     return count;
 }
 
-static bool depthwise_make(struct conv_plan *plan, const struct conv_tools *tools)
+static bool depthwise_make(const struct call *call, struct kernel_plan *plan)
 {
-    const struct conv_problem *p = &plan->problem;
+    const struct conv_call p = conv_call_of(call);
+    const struct cuda_facts *facts = cuda_facts(call->device);
     struct depthwise_tile t;
     struct depthwise_plan made;
     int read = sscanf(plan->name, TILE_NAME, &t.channels, &t.columns, &t.across, &t.down, &t.slots,
                       &t.stagers, &t.segments);
-    if (!is_ours(p) || read != 7) return false;
-    if (!depthwise_plan_of(p, cuda_facts(tools->device), &t, &made)) return false;
+    if (read != 7 || !depthwise_plan_of(&p, facts, &t, &made)) return false;
     /* This applies to all plans of a kernel. */
-    int granted = (int)(cuda_facts(tools->device)->shared_bytes - sizeof(struct depthwise_ring));
+    int allowed = (int)(facts->shared_bytes - sizeof(struct depthwise_ring));
     if (cudaFuncSetAttribute((const void *)made.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             granted)) {
+                             allowed)) {
         cudaGetLastError();
         return false;
     }
-    plan->workspace = (size_t)made.grid.y * p->c * share_numbers(p) * sizeof(float);
-    plan->gives_sums = p->sums;
+    plan->workspace = (size_t)made.grid.y * p.c * share_numbers(&p) * sizeof(float);
+    plan->epilogues = ~AS_BIT(EPILOGUE_RELU) & ~AS_BIT(EPILOGUE_ADD);
     plan->state = memory_new(1, sizeof made);
     *(struct depthwise_plan *)plan->state = made;
     return true;
 }
 
-static void depthwise_release(struct conv_plan *plan)
-{
-    free(plan->state);
-}
-
 /* Sums of the blocks' shares for both gradients: the weights', and, if requested, sums of d_x. */
-static enum status sum_both(const struct conv_problem *p, const struct call *call, const float *shares,
-                            int count)
+static enum status sum_both(const struct conv_call *p, const float *shares, int count)
 {
+    const struct call *call = p->call;
     int numbers = p->c * p->kernel[0] * p->kernel[1];
     TRY(conv_sum_shares(call, (float *)call->d_params[0].data, shares, count, numbers));
-    if (!p->clips) return OK;
+    if (!conv_clips(call)) return OK;
     float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
     return conv_sum_shares(call, sums, shares + (int64_t)count * numbers, count, p->c);
 }
 
-static enum status depthwise_run(const struct conv_plan *plan, const struct call *call,
-                                 const struct conv_tools *tools)
+static enum status depthwise_run(const struct call *call, const struct kernel_plan *plan)
 {
-    (void)tools;
-    const struct conv_problem *p = &plan->problem;
+    const struct conv_call p = conv_call_of(call);
     const struct depthwise_plan *made = (const struct depthwise_plan *)plan->state;
-    bool data = p->phase == PHASE_BACKWARD_DATA, weights = p->phase == PHASE_BACKWARD_PARAMS;
-    bool both = p->phase == PHASE_BACKWARD;
-    struct conv_operands at = conv_operands(call);
+    bool data = p.phase == PHASE_BACKWARD_DATA, weights = p.phase == PHASE_BACKWARD_PARAMS;
+    bool both = p.phase == PHASE_BACKWARD;
+    void *x = conv_x(call), *y = conv_y(call);
     struct depthwise_operands o = {
-        .to = both ? call->d_x[0].data : data ? at.x : at.y,
-        .from = data ? at.y : at.x,
-        .d_y = at.y,
-        .weight = at.weight,
-        .bias = p->bias ? at.bias : NULL,
+        .to = both ? call->d_x[0].data : data ? x : y,
+        .from = data ? y : x,
+        .d_y = y,
+        .weight = conv_weight(call),
+        .bias = conv_bias(call),
         .turned = data,
-        .shares = share_numbers(p) > 0 ? (float *)call->workspace : NULL,
+        .shares = share_numbers(&p) > 0 ? (float *)call->workspace : NULL,
     };
     made->kernel<<<made->grid, (unsigned)made->threads, made->shared, stream_of(call)>>>(made->layout, o);
     TRY(launched(call));
     if (!o.shares) return OK;
-    if (both) return sum_both(p, call, o.shares, (int)made->grid.y);
-    float *to = (float *)(weights ? at.weight : call_data(call, OPERAND_Y_MOMENTS));
-    return conv_sum_shares(call, to, o.shares, (int)made->grid.y, p->c * share_numbers(p));
+    if (both) return sum_both(&p, o.shares, (int)made->grid.y);
+    float *to = (float *)(weights ? conv_weight(call) : call_data(call, OPERAND_Y_MOMENTS));
+    return conv_sum_shares(call, to, o.shares, (int)made->grid.y, p.c * share_numbers(&p));
 }
 
-const struct conv_algorithm conv_by_depthwise = {
+const struct algorithm conv_by_depthwise = {
     .name = "depthwise",
+    .supports = depthwise_supports,
     .candidates = depthwise_candidates,
     .make = depthwise_make,
-    .release = depthwise_release,
     .run = depthwise_run,
 };

@@ -59,13 +59,13 @@ static constexpr int depthwise_backward_blocks(int columns) { return columns > 4
 typedef void (*depthwise_kernel)(struct depthwise_layout, struct depthwise_operands);
 
 /* The kernel of a problem and a tile's threads; NULL if there is none. */
-depthwise_kernel depthwise_forward_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
-depthwise_kernel depthwise_data_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
-depthwise_kernel depthwise_weights_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
-depthwise_kernel depthwise_backward_kernel(const struct conv_problem *p, const struct depthwise_tile *tile);
+depthwise_kernel depthwise_forward_kernel(const struct conv_call *p, const struct depthwise_tile *tile);
+depthwise_kernel depthwise_data_kernel(const struct conv_call *p, const struct depthwise_tile *tile);
+depthwise_kernel depthwise_weights_kernel(const struct conv_call *p, const struct depthwise_tile *tile);
+depthwise_kernel depthwise_backward_kernel(const struct conv_call *p, const struct depthwise_tile *tile);
 
 /* d_x from d_y at stride 2 is a kernel of its own. */
-static inline bool depthwise_spreads(const struct conv_problem *p)
+static inline bool depthwise_spreads(const struct conv_call *p)
 {
     return p->phase == PHASE_BACKWARD_DATA && p->stride[0] == 2;
 }
@@ -80,11 +80,11 @@ struct depthwise_plan {
 };
 
 /* False if there is no kernel for it. */
-bool depthwise_plan_of(const struct conv_problem *p, const struct cuda_facts *facts,
+bool depthwise_plan_of(const struct conv_call *p, const struct cuda_facts *facts,
                        const struct depthwise_tile *tile, struct depthwise_plan *plan);
 
 /* Tiles worth timing, the most promising first; how many. */
-int depthwise_tiles(const struct conv_problem *p, const struct cuda_facts *facts, int most,
+int depthwise_tiles(const struct conv_call *p, const struct cuda_facts *facts, int most,
                     struct depthwise_tile tiles[]);
 
 /* The constants of a kernel. */
@@ -111,7 +111,7 @@ static inline depthwise_kernel with_depthwise_strip(const struct depthwise_tile 
 }
 
 template <class T, class Work>
-static inline depthwise_kernel with_depthwise_size(const struct conv_problem *p,
+static inline depthwise_kernel with_depthwise_size(const struct conv_call *p,
                                                    const struct depthwise_tile *tile, Work work)
 {
     bool strided = p->stride[0] == 2;
@@ -125,7 +125,7 @@ static inline depthwise_kernel with_depthwise_size(const struct conv_problem *p,
 
 /* Returns work(T(), form) for a problem and a tile's threads; NULL: there is no such form. */
 template <class Work>
-static inline depthwise_kernel with_depthwise_form(const struct conv_problem *p,
+static inline depthwise_kernel with_depthwise_form(const struct conv_call *p,
                                                    const struct depthwise_tile *tile, Work work)
 {
     if (p->dtype == F16) return with_depthwise_size<__half>(p, tile, work);

@@ -165,7 +165,7 @@ backward_kernel(depthwise_layout l, depthwise_operands o)
                        o.shares + ((int64_t)gridDim.y * F::taps + blockIdx.y) * l.c, 1);
 }
 
-depthwise_kernel depthwise_backward_kernel(const struct conv_problem *p, const struct depthwise_tile *tile)
+depthwise_kernel depthwise_backward_kernel(const struct conv_call *p, const struct depthwise_tile *tile)
 {
     return with_depthwise_form(p, tile, [&](auto type, auto form) -> depthwise_kernel {
         using T = decltype(type);
@@ -173,6 +173,6 @@ depthwise_kernel depthwise_backward_kernel(const struct conv_problem *p, const s
         constexpr bool wide = F::columns > 4 && F::columns % 2 == (F::stride == 1);
         constexpr bool known = F::channels == 2 && (F::columns == 4 || wide);
         if constexpr (F::k != 3 || sizeof(T) != 2 || !known) return NULL;
-        else return p->clips ? backward_kernel<T, F, true> : backward_kernel<T, F, false>;
+        else return conv_clips(p->call) ? backward_kernel<T, F, true> : backward_kernel<T, F, false>;
     });
 }

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "kernels/conv/conv.h"
-#include "kernels/conv/conv_algorithm.h"
+#include "kernels/conv/conv_cpu.h"
 #include "kernels/support/onednn.h"
 #include "kernels/support/pixels_cpu.h"
 #include "kernels/support/product.h"
@@ -103,9 +103,9 @@ static const float *widen(const struct tensor *tensor, void *to)
     return to;
 }
 
-static enum status depthwise_run(const void *plan, const struct call *call)
+static enum status depthwise_run(const struct call *call, const struct kernel_plan *plan)
 {
-    const struct depthwise *d = plan;
+    const struct depthwise *d = plan->state;
     float *sums = call->workspace, *d_w = call->d_params[0].data;
     if (call->param_count > 1) pixels_bias_run(call);
     char *place = (char *)call->workspace + sums_bytes(d);
@@ -125,42 +125,40 @@ static enum status depthwise_run(const void *plan, const struct call *call)
     return OK;
 }
 
-static void *depthwise_prepare(const struct call *call)
+static size_t workspace_of(const struct depthwise *d, const struct call *call)
 {
-    const struct shape *x = &call->x[0].shape;
-    const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
-    struct conv_geometry g = conv_geometry(call->settings, x->c);
-    enum dtype dtype = call->x[0].dtype;
-    if (!dtype_is_float(dtype) || dtype == F64 || g.groups != x->c || y->c != x->c) return NULL;
-    struct depthwise *d = memory_new(1, sizeof *d);
-    int64_t blocks = pieces(x->c, LANES);
-    *d = (struct depthwise){
-        .geometry = g, .x = *x, .y = *y, .taps = g.kernel[0] * g.kernel[1], .blocks = blocks,
-        .parts = min_count(x->n, pieces(PIECES, blocks)),
-    };
-    return d;
-}
-
-static size_t depthwise_workspace(const void *plan, const struct call *call)
-{
-    const struct depthwise *d = plan;
     size_t products = sums_bytes(d) + widened_bytes(&call->x[0]) + widened_bytes(&call->d_y);
     size_t bias = call->param_count > 1 ? pixels_bias_workspace(call) : 0;
     return products > bias ? products : bias;
 }
 
-static bool depthwise_pays(const void *plan, enum phase phase)
+static bool depthwise_supports(const struct call *call)
 {
-    (void)phase;
-    return ((const struct depthwise *)plan)->taps > 9;
+    const struct tensor *x = &call->x[0];
+    return call->phase == PHASE_BACKWARD_PARAMS && dtype_is_float(x->dtype) && x->dtype != F64 &&
+           conv_geometry(call->settings, x->shape.c).groups == x->shape.c && call->d_y.shape.c == x->shape.c;
 }
 
-const struct conv_algorithm conv_depthwise = {
+#define WORTH_TAPS 10
+
+static bool depthwise_make(const struct call *call, struct kernel_plan *plan)
+{
+    const struct shape *x = &call->x[0].shape;
+    struct conv_geometry g = conv_geometry(call->settings, x->c);
+    int64_t blocks = pieces(x->c, LANES);
+    if (!call->variant && g.kernel[0] * g.kernel[1] < WORTH_TAPS) return false;
+    struct depthwise *d = plan->state = memory_new(1, sizeof *d);
+    *d = (struct depthwise){
+        .geometry = g, .x = *x, .y = call->d_y.shape, .taps = g.kernel[0] * g.kernel[1], .blocks = blocks,
+        .parts = min_count(x->n, pieces(PIECES, blocks)),
+    };
+    plan->workspace = workspace_of(d, call);
+    return true;
+}
+
+const struct algorithm conv_depthwise = {
     .name = "depthwise",
-    .weights_only = true,
-    .prepare = depthwise_prepare,
-    .release = free,
-    .pays = depthwise_pays,
-    .workspace = depthwise_workspace,
+    .supports = depthwise_supports,
+    .make = depthwise_make,
     .run = depthwise_run,
 };

@@ -114,7 +114,7 @@ data_kernel(depthwise_layout l, depthwise_operands o)
     else spread_walks<T, F>(l, o, (const T *)memory, &ring);
 }
 
-depthwise_kernel depthwise_data_kernel(const struct conv_problem *p, const struct depthwise_tile *tile)
+depthwise_kernel depthwise_data_kernel(const struct conv_call *p, const struct depthwise_tile *tile)
 {
     return with_depthwise_form(p, tile, [&](auto type, auto form) -> depthwise_kernel {
         using F = decltype(form);

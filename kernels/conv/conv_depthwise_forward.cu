@@ -103,8 +103,9 @@ forward_kernel(depthwise_layout l, depthwise_operands o)
     }
 }
 
-depthwise_kernel depthwise_forward_kernel(const struct conv_problem *p, const struct depthwise_tile *tile)
+depthwise_kernel depthwise_forward_kernel(const struct conv_call *p, const struct depthwise_tile *tile)
 {
+    bool sums = conv_gives_moments(p->call);
     return with_depthwise_form(p, tile, [&](auto type, auto form) -> depthwise_kernel {
         using T = decltype(type);
         using F = decltype(form);
@@ -112,9 +113,9 @@ depthwise_kernel depthwise_forward_kernel(const struct conv_problem *p, const st
             return NULL;
         } else {
             if constexpr (F::k == 3 && sizeof(T) == 2)
-                if (p->clips)
-                    return p->sums ? forward_kernel<T, F, true, true> : forward_kernel<T, F, false, true>;
-            return p->sums ? forward_kernel<T, F, true, false> : forward_kernel<T, F, false, false>;
+                if (conv_clips(p->call))
+                    return sums ? forward_kernel<T, F, true, true> : forward_kernel<T, F, false, true>;
+            return sums ? forward_kernel<T, F, true, false> : forward_kernel<T, F, false, false>;
         }
     });
 }

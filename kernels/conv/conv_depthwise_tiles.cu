@@ -7,14 +7,14 @@
 #define GRID_MAX 65535               /* of blocks in the grid's second dimension */
 #define BLOCKS_MAX 16                /* of a multiprocessor; more are not better */
 
-static int height_of(const struct conv_problem *p) { return depthwise_spreads(p) ? p->in[0] : p->out[0]; }
-static int width_of(const struct conv_problem *p)
+static int height_of(const struct conv_call *p) { return depthwise_spreads(p) ? p->in[0] : p->out[0]; }
+static int width_of(const struct conv_call *p)
 {
     return depthwise_spreads(p) || p->phase == PHASE_BACKWARD ? p->in[1] : p->out[1];
 }
 
 /* The pixels of a slot. */
-static int slot_pixels(const struct conv_problem *p, const struct depthwise_tile *t)
+static int slot_pixels(const struct conv_call *p, const struct depthwise_tile *t)
 {
     int k = p->kernel[0], stride = p->stride[0], pad = k / 2, columns = t->down * t->columns;
     if (depthwise_spreads(p)) return pad / 2 + (columns - 1 + pad) / 2 + 1;
@@ -29,20 +29,20 @@ static int block_threads(const struct depthwise_tile *t)
 }
 
 /* The launch bounds of the tile's kernel. */
-static int threads_most(const struct conv_problem *p, const struct depthwise_tile *t)
+static int threads_most(const struct conv_call *p, const struct depthwise_tile *t)
 {
     if (p->phase == PHASE_BACKWARD) return depthwise_backward_threads(t->columns);
     return depthwise_threads(p->kernel[0], t->channels, t->columns);
 }
 
-static int blocks_most(const struct conv_problem *p, const struct depthwise_tile *t)
+static int blocks_most(const struct conv_call *p, const struct depthwise_tile *t)
 {
     if (p->phase == PHASE_BACKWARD) return depthwise_backward_blocks(t->columns);
     return depthwise_blocks(p->kernel[0], t->channels, t->columns);
 }
 
 /* Bytes of the ring, or of the sums that later take its place. */
-static size_t block_shared(const struct conv_problem *p, const struct depthwise_tile *t)
+static size_t block_shared(const struct conv_call *p, const struct depthwise_tile *t)
 {
     size_t wide = (size_t)t->across * t->channels, sums = wide * t->down * sizeof(float);
     size_t ring = wide * t->slots * slot_pixels(p, t) * dtype_bytes(p->dtype);
@@ -50,7 +50,7 @@ static size_t block_shared(const struct conv_problem *p, const struct depthwise_
 }
 
 /* Blocks that a multiprocessor holds at the same time, by the launch bounds. */
-static int resident_blocks(const struct conv_problem *p, const struct cuda_facts *facts,
+static int resident_blocks(const struct conv_call *p, const struct cuda_facts *facts,
                            const struct depthwise_tile *t)
 {
     int blocks = threads_most(p, t) * blocks_most(p, t) / block_threads(t);
@@ -59,7 +59,7 @@ static int resident_blocks(const struct conv_problem *p, const struct cuda_facts
     return blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX;
 }
 
-static bool is_legal(const struct conv_problem *p, const struct cuda_facts *facts,
+static bool is_legal(const struct conv_call *p, const struct cuda_facts *facts,
                      const struct depthwise_tile *t)
 {
     int most = threads_most(p, t);
@@ -70,7 +70,7 @@ static bool is_legal(const struct conv_problem *p, const struct cuda_facts *fact
            block_shared(p, t) + sizeof(struct depthwise_ring) <= facts->shared_bytes;
 }
 
-static struct depthwise_layout layout_of(const struct conv_problem *p, const struct depthwise_tile *t)
+static struct depthwise_layout layout_of(const struct conv_call *p, const struct depthwise_tile *t)
 {
     struct depthwise_layout l = {.c = p->c, .in = {p->in[0], p->in[1]}, .out = {p->out[0], p->out[1]}};
     int size = (int)dtype_bytes(p->dtype), wide = t->across * t->channels * size;
@@ -96,14 +96,14 @@ static dim3 grid_of(const struct depthwise_layout *l, int channels, int blocks)
     return dim3((unsigned)wide, (unsigned)div_up(l->walks, each));
 }
 
-static depthwise_kernel kernel_of(const struct conv_problem *p, const struct depthwise_tile *t)
+static depthwise_kernel kernel_of(const struct conv_call *p, const struct depthwise_tile *t)
 {
     if (p->phase == PHASE_BACKWARD_PARAMS) return depthwise_weights_kernel(p, t);
     if (p->phase == PHASE_BACKWARD) return depthwise_backward_kernel(p, t);
     return depthwise_spreads(p) ? depthwise_data_kernel(p, t) : depthwise_forward_kernel(p, t);
 }
 
-bool depthwise_plan_of(const struct conv_problem *p, const struct cuda_facts *facts,
+bool depthwise_plan_of(const struct conv_call *p, const struct cuda_facts *facts,
                        const struct depthwise_tile *tile, struct depthwise_plan *plan)
 {
     if (!is_legal(p, facts, tile)) return false;
@@ -130,25 +130,26 @@ bool depthwise_plan_of(const struct conv_problem *p, const struct cuda_facts *fa
 #define OTHERS 0.15                  /* fraction of the other bounds that is not hidden */
 
 /* Instructions of a warp for a step. */
-static double step_instructions(const struct conv_problem *p, const struct depthwise_tile *t)
+static double step_instructions(const struct conv_call *p, const struct depthwise_tile *t)
 {
     int k = p->kernel[0], stride = p->stride[0], strip = t->channels * t->columns;
     bool spreads = depthwise_spreads(p);
     if (p->phase == PHASE_BACKWARD) {
         double read = t->columns / stride + 2 + stride * t->columns;
-        return 2.0 * k * k * strip / stride + read * (t->channels + 1) + (p->clips ? 8 : 4) * stride * strip +
+        int each = conv_clips(p->call) ? 8 : 4;
+        return 2.0 * k * k * strip / stride + read * (t->channels + 1) + each * stride * strip +
                OVERHEAD;
     }
     double pixels = spreads ? t->columns / 2.0 + 2 : stride * ((t->columns - 1) * stride + k);
     double products = spreads ? k * k * strip / 2.0 : k * k * strip, written = 4 * t->columns;
     if (p->phase == PHASE_BACKWARD_PARAMS) written = t->columns * (t->channels + 1);
-    else if (p->sums) written += 4 * strip;
+    else if (conv_gives_moments(p->call)) written += 4 * strip;
     return products + pixels * (t->channels + 1) + written + OVERHEAD;
 }
 
 /* Nanoseconds: the longest of computation, memory bandwidth, memory latency with that much in flight, and the
  * stagers' work. */
-static double cost(const struct conv_problem *p, const struct cuda_facts *facts,
+static double cost(const struct conv_call *p, const struct cuda_facts *facts,
                    const struct depthwise_tile *t)
 {
     struct depthwise_layout l = layout_of(p, t);
@@ -208,7 +209,7 @@ static int rank(struct ranked list[], int count, int most, struct ranked what)
 }
 
 /* The best ring and cut of rows for a block's threads that compute; false: none fits. */
-static bool ring_choose(const struct conv_problem *p, const struct cuda_facts *facts, struct depthwise_tile t,
+static bool ring_choose(const struct conv_call *p, const struct cuda_facts *facts, struct depthwise_tile t,
                         struct ranked *best)
 {
     best->cost = HUGE_VAL;
@@ -227,7 +228,7 @@ static bool ring_choose(const struct conv_problem *p, const struct cuda_facts *f
     return best->cost < HUGE_VAL;
 }
 
-static int rank_strip(const struct conv_problem *p, const struct cuda_facts *facts, struct depthwise_tile t,
+static int rank_strip(const struct conv_call *p, const struct cuda_facts *facts, struct depthwise_tile t,
                       struct ranked list[OF_STRIP])
 {
     struct ranked best = {};
@@ -248,7 +249,7 @@ static int rank_strip(const struct conv_problem *p, const struct cuda_facts *fac
     return count;
 }
 
-int depthwise_tiles(const struct conv_problem *p, const struct cuda_facts *facts, int most,
+int depthwise_tiles(const struct conv_call *p, const struct cuda_facts *facts, int most,
                     struct depthwise_tile tiles[])
 {
     struct ranked best[OF_STRIP], list[LENGTH(strips) * OF_STRIP];

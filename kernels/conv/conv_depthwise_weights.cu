@@ -110,7 +110,7 @@ weights_kernel(depthwise_layout l, depthwise_operands o)
         write_share<F>(l, sum[tap], (float *)memory, shares + tap, F::taps);
 }
 
-depthwise_kernel depthwise_weights_kernel(const struct conv_problem *p, const struct depthwise_tile *tile)
+depthwise_kernel depthwise_weights_kernel(const struct conv_call *p, const struct depthwise_tile *tile)
 {
     return with_depthwise_form(p, tile, [&](auto type, auto form) -> depthwise_kernel {
         using F = decltype(form);

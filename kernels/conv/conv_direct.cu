@@ -35,7 +35,7 @@ template <class T> struct rows_of_weights<T, true> {
 };
 
 /* The output position that reads input position `in` at tap `tap` along axis `i`; -1: none. */
-__device__ static inline int output_at(const struct conv_problem &g, int i, int in, int tap)
+__device__ static inline int output_at(const struct conv_sizes &g, int i, int in, int tap)
 {
     int out = in + g.pad[i] - tap * g.dilation[i];
     if (out < 0) return -1;
@@ -53,7 +53,7 @@ __device__ static inline int64_t pixel(int64_t n, int h, int w, const int size[2
 
 /* One output per thread. I: a type that can count the outputs. */
 template <class T, class I, bool close>
-__global__ void direct_forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias,
+__global__ void direct_forward_kernel(struct conv_sizes g, T *y, const T *x, const T *weight, const T *bias,
                                       I count)
 {
     int channels = g.c / g.groups, filters = g.k / g.groups;
@@ -83,7 +83,7 @@ __global__ void direct_forward_kernel(struct conv_problem g, T *y, const T *x, c
 
 /* The gradient of one input per thread. */
 template <class T, class I, bool close>
-__global__ void direct_backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y, const T *weight,
+__global__ void direct_backward_data_kernel(struct conv_sizes g, T *d_x, const T *d_y, const T *weight,
                                             I count)
 {
     int channels = g.c / g.groups, filters = g.k / g.groups;
@@ -125,7 +125,7 @@ struct tiles {
     int64_t weights, pixels;
 };
 
-static struct tiles tiles_of(const struct conv_problem *p)
+static struct tiles tiles_of(const struct conv_sizes *p)
 {
     struct tiles t = {.columns = p->kernel[0] * p->kernel[1] * (p->c / p->groups)};
     t.column_tiles = (int)div_up((int64_t)t.columns, (int64_t)TILE);
@@ -159,7 +159,7 @@ __device__ static inline void spot_move(struct spot &at, int pixels, const int o
 }
 
 template <class T>
-__global__ void direct_backward_params_kernel(struct conv_problem g, struct tiles tiles, float *shares,
+__global__ void direct_backward_params_kernel(struct conv_sizes g, struct tiles tiles, float *shares,
                                               const T *x, const T *d_y)
 {
     __shared__ float from_x[BROUGHT], from_y[BROUGHT];
@@ -228,23 +228,25 @@ __global__ void direct_sum_kernel(float *d_weight, const float *shares, int shar
 }
 
 template <class T>
-static enum status direct_run_params(const struct conv_problem *p, const struct call *call)
+static enum status direct_run_params(const struct conv_call *p)
 {
-    struct conv_operands at = conv_operands(call);
+    const struct call *call = p->call;
     struct tiles t = tiles_of(p);
     float *shares = (float *)call->workspace;
     dim3 grid((unsigned)(p->groups * t.column_tiles * t.filter_tiles), (unsigned)t.shares);
-    direct_backward_params_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(*p, t, shares, (const T *)at.x,
-                                                                            (const T *)at.y);
+    direct_backward_params_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(
+        *p, t, shares, (const T *)conv_x(call), (const T *)conv_y(call));
     direct_sum_kernel<<<(unsigned)div_up(t.weights * 32, (int64_t)THREADS), THREADS, 0, stream_of(call)>>>(
-        (float *)at.weight, shares, t.shares, t.weights);
+        (float *)conv_weight(call), shares, t.shares, t.weights);
     return launched(call);
 }
 
 template <class T, class I, bool close>
-static enum status direct_run_images(const struct conv_problem *p, const struct call *call, size_t shared)
+static enum status direct_run_images(const struct conv_call *p, size_t shared)
 {
-    struct conv_operands at = conv_operands(call);
+    const struct call *call = p->call;
+    T *x = (T *)conv_x(call), *y = (T *)conv_y(call);
+    const T *weight = (const T *)conv_weight(call), *bias = (const T *)conv_bias(call);
     cudaStream_t stream = stream_of(call);
     bool forward = p->phase == PHASE_FORWARD;
     int64_t count = forward ? (int64_t)p->n * p->out[0] * p->out[1] * p->k
@@ -252,63 +254,55 @@ static enum status direct_run_images(const struct conv_problem *p, const struct 
     unsigned blocks = grid_of(call, count, THREADS, 4);
     if (forward)
         direct_forward_kernel<T, I, close><<<blocks, THREADS, shared, stream>>>(
-            *p, (T *)at.y, (const T *)at.x, (const T *)at.weight, (const T *)at.bias, (I)count);
+            *p, y, x, weight, bias, (I)count);
     else
         direct_backward_data_kernel<T, I, close><<<blocks, THREADS, shared, stream>>>(
-            *p, (T *)at.x, (const T *)at.y, (const T *)at.weight, (I)count);
+            *p, x, y, weight, (I)count);
     return launched(call);
 }
 
-static int64_t operands_count(const struct conv_problem *p)
+static int64_t operands_count(const struct conv_sizes *p)
 {
     return (int64_t)p->n * ((int64_t)p->in[0] * p->in[1] * p->c + (int64_t)p->out[0] * p->out[1] * p->k);
 }
 
-template <class T> static enum status direct_run_phase(const struct conv_problem *p, const struct call *call)
+template <class T> static enum status direct_run_phase(const struct conv_call *p)
 {
-    if (p->phase == PHASE_BACKWARD_PARAMS) return direct_run_params<T>(p, call);
+    if (p->phase == PHASE_BACKWARD_PARAMS) return direct_run_params<T>(p);
     size_t row = (size_t)(p->c / p->groups) * p->kernel[0] * p->kernel[1];
     size_t shared = (row | 1) * p->k * sizeof(float);
     bool few = operands_count(p) <= INT_MAX;
-    if (shared <= CLOSE_BYTES && few) return direct_run_images<T, unsigned, true>(p, call, shared);
-    return direct_run_images<T, int64_t, false>(p, call, 0);
+    if (shared <= CLOSE_BYTES && few) return direct_run_images<T, unsigned, true>(p, shared);
+    return direct_run_images<T, int64_t, false>(p, 0);
 }
 
-static enum status direct_run(const struct conv_plan *plan, const struct call *call,
-                              const struct conv_tools *tools)
+static enum status direct_run(const struct call *call, const struct kernel_plan *plan)
 {
-    (void)tools;
-    return with_type(plan->problem.dtype,
-                     [&](auto type) { return direct_run_phase<decltype(type)>(&plan->problem, call); });
+    (void)plan;
+    const struct conv_call p = conv_call_of(call);
+    return with_type(p.dtype, [&](auto type) { return direct_run_phase<decltype(type)>(&p); });
 }
 
-static int direct_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,
-                             char names[][CANDIDATE_NAME])
+static int direct_candidates(const struct call *call, int most, char names[][PLAN_NAME])
 {
-    (void)tools;
-    if (most < 1 || !conv_is_small(problem)) return 0;
-    snprintf(names[0], CANDIDATE_NAME, "direct");
+    const struct conv_call p = conv_call_of(call);
+    if (most < 1 || !conv_is_small(&p)) return 0;
+    snprintf(names[0], PLAN_NAME, "direct");
     return 1;
 }
 
-static bool direct_make(struct conv_plan *plan, const struct conv_tools *tools)
+static bool direct_make(const struct call *call, struct kernel_plan *plan)
 {
-    (void)tools;
-    if (plan->problem.phase != PHASE_BACKWARD_PARAMS) return true;
-    struct tiles t = tiles_of(&plan->problem);
-    plan->workspace = (size_t)t.shares * t.weights * sizeof(float);
+    const struct conv_call p = conv_call_of(call);
+    struct tiles t = tiles_of(&p);
+    if (p.phase == PHASE_BACKWARD_PARAMS) plan->workspace = (size_t)t.shares * t.weights * sizeof(float);
     return true;
 }
 
-static void direct_release(struct conv_plan *plan)
-{
-    (void)plan;
-}
-
-const struct conv_algorithm conv_by_direct = {
+const struct algorithm conv_by_direct = {
     .name = "direct",
+    .supports = conv_is_usual,
     .candidates = direct_candidates,
     .make = direct_make,
-    .release = direct_release,
     .run = direct_run,
 };

@@ -6,7 +6,7 @@
  *
  * with w as k, (r, s, c); im2col computes columns from x, and col2im adds up d_columns, which are fp32, to
  * d_x. */
-#include "kernels/conv/conv_algorithm.h"
+#include "kernels/conv/conv_cpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ struct gemm_plan {
     struct conv_geometry geometry;
     struct shape x, y;                   /* of the batch */
     struct linear_settings linear;
-    void *product;                       /* a kernel plan */
+    struct kernel_plan *product;
 };
 
 /* A call of the product on some of the images, and its offsets in the workspace. */
@@ -69,6 +69,8 @@ static void part_make(const struct gemm_plan *gemm, const struct call *call, int
     if (base) out.data = base + (size_t)(image * y->h * y->w * y->c) * dtype_bytes(dtype);
     part->workspace = offset;
     part->call = *call;
+    part->call.op = &linear_op;
+    part->call.variant = NULL;
     part->call.settings = &gemm->linear;
     part->call.kernel_plan = gemm->product;
     part->call.x = part->call.d_x = &part->x;
@@ -181,81 +183,61 @@ static void gradients_add(const struct gemm_plan *gemm, const struct gemm_part *
     for (int64_t k = 0; k < gemm->y.c; k++) sums[k] = (first ? 0 : sums[k]) + bias[k];
 }
 
-/* NULL unless the convolution has one group. */
-static void *gemm_prepare(const struct call *call, int64_t images)
+static bool gemm_supports(const struct call *call)
 {
-    struct conv_geometry geometry = conv_geometry(call->settings, call->x[0].shape.c);
-    if (geometry.groups != 1 || !dtype_is_float(call->x[0].dtype)) return NULL;
-    struct gemm_plan *gemm = memory_new(1, sizeof *gemm);
-    *gemm = (struct gemm_plan){.images = images, .geometry = geometry, .x = call->x[0].shape};
+    return call->variant && dtype_is_float(call->x[0].dtype) &&
+           conv_geometry(call->settings, call->x[0].shape.c).groups == 1;
+}
+
+static bool gemm_make(const struct call *call, struct kernel_plan *plan)
+{
+    struct gemm_part part;
+    struct gemm_plan *gemm = plan->state = memory_new(1, sizeof *gemm);
+    *gemm = (struct gemm_plan){.geometry = conv_geometry(call->settings, call->x[0].shape.c),
+                               .images = plan->algorithm == &conv_gemm ? call->x[0].shape.n : 1,
+                               .x = call->x[0].shape};
     gemm->y = call->y.shape.rank > 0 ? call->y.shape : call->d_y.shape;
     gemm->linear.units = gemm->y.c;
-    struct onednn_problem problem = {
-        .inner_product = true, .bias = call->param_count > 1, .n = gemm->images * gemm->y.h * gemm->y.w,
-        .c = taps(gemm) * gemm->x.c, .k = gemm->y.c, .input = {1, 1}, .output = {1, 1}, .kernel = {1, 1},
-        .stride = {1, 1}, .dilation = {1, 1}, .groups = 1,
-    };
-    struct gemm_part part;
-    struct call shapes = *call;
-    shapes.workspace = NULL;
-    part_make(gemm, &shapes, 0, &part);
-    part.call.variant = NULL;
-    product_prepare(&part.call, &problem, &linear_reference, &gemm->product);
-    return gemm;
-}
-
-static void *gemm_prepare_batch(const struct call *call)
-{
-    return gemm_prepare(call, call->x[0].shape.n);
-}
-
-static void *gemm_prepare_image(const struct call *call)
-{
-    return gemm_prepare(call, 1);
-}
-
-static void gemm_release(void *plan)
-{
-    product_release(((struct gemm_plan *)plan)->product);
-    free(plan);
-}
-
-static size_t gemm_workspace(const void *gemm, const struct call *call)
-{
-    struct gemm_part part;
     part_make(gemm, call, 0, &part);
-    return part.workspace + product_workspace(&part.call);
+    if (kernel_plan_make(&linear_cpu, &part.call, &gemm->product) != OK) return false;
+    plan->workspace = part.workspace + gemm->product->workspace;
+    return true;
 }
 
-static enum status gemm_run(const void *plan, const struct call *call)
+static void gemm_release(struct kernel_plan *plan)
 {
-    const struct gemm_plan *gemm = plan;
+    kernel_plan_free(((struct gemm_plan *)plan->state)->product);
+    free(plan->state);
+}
+
+static enum status gemm_run(const struct call *call, const struct kernel_plan *plan)
+{
+    const struct gemm_plan *gemm = plan->state;
     struct gemm_part part;
-    if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
     part_make(gemm, call, 0, &part);
     if (call->phase != PHASE_BACKWARD_PARAMS) weights_arrange(gemm, &call->params[0], &part.params[0]);
     for (int64_t image = 0; image < gemm->x.n; image += gemm->images) {
         part_make(gemm, call, image, &part);
         if (call->phase != PHASE_BACKWARD_DATA) im2col(gemm, call->x[0].data, image, &part.x);
-        TRY(product_run(&part.call));
+        TRY(kernel_plan_run(&part.call));
         if (call->phase == PHASE_BACKWARD_DATA) col2im(gemm, &part.x, image, &call->d_x[0]);
         if (call->phase == PHASE_BACKWARD_PARAMS) gradients_add(gemm, &part, call, image == 0);
     }
     return OK;
 }
 
-const struct conv_algorithm conv_gemm = {
+const struct algorithm conv_gemm = {
     .name = "gemm",
-    .prepare = gemm_prepare_batch,
+    .supports = gemm_supports,
+    .make = gemm_make,
     .release = gemm_release,
-    .workspace = gemm_workspace,
     .run = gemm_run,
 };
 
-const struct conv_algorithm conv_gemm_per_image = {
+const struct algorithm conv_gemm_per_image = {
     .name = "gemm-per-image",
-    .prepare = gemm_prepare_image,
+    .supports = gemm_supports,
+    .make = gemm_make,
     .release = gemm_release,
-    .workspace = gemm_workspace,
     .run = gemm_run,
 };

@@ -174,7 +174,13 @@ struct joined_plan {
     size_t shared;
 };
 
-static joined_problem joined_problem_of(const struct conv_problem *p, const struct joined_plan *made)
+/* Whether C has every second pixel. */
+static bool is_picked(const struct conv_call *p)
+{
+    return shape_count(call_operand(p->call, OPERAND_D_X_ADDEND)->shape) < shape_count(p->call->d_x[0].shape);
+}
+
+static joined_problem joined_problem_of(const struct conv_call *p, const struct joined_plan *made)
 {
     joined_problem made_of = {};
     made_of.rows = (int64_t)p->n * p->in[0] * p->in[1];
@@ -182,43 +188,44 @@ static joined_problem joined_problem_of(const struct conv_problem *p, const stru
     made_of.chunks = p->k / chunk;
     made_of.stages = made->stages;
     made_of.tiles = made->tiles;
-    made_of.height = p->picks ? p->in[0] : 0;
-    made_of.width = p->picks ? p->in[1] : 0;
+    made_of.height = is_picked(p) ? p->in[0] : 0;
+    made_of.width = is_picked(p) ? p->in[1] : 0;
     return made_of;
 }
 
-template <int groups, class Work> static auto with_kernel_of(const struct conv_problem *p, Work work)
+template <int groups, class Work> static auto with_kernel_of(const struct conv_call *p, Work work)
 {
     auto kernel = p->dtype == F16 ? conv_joined_kernel<__half, groups, false>
                                   : conv_joined_kernel<__nv_bfloat16, groups, false>;
-    if (p->picks)
+    if (is_picked(p))
         kernel = p->dtype == F16 ? conv_joined_kernel<__half, groups, true>
                                  : conv_joined_kernel<__nv_bfloat16, groups, true>;
     return work(kernel);
 }
 
 /* Calls work(kernel) with the one for the problem and the groups. */
-template <class Work> static auto with_kernel(const struct conv_problem *p, int groups, Work work)
+template <class Work> static auto with_kernel(const struct conv_call *p, int groups, Work work)
 {
     return groups == 2 ? with_kernel_of<2>(p, work) : with_kernel_of<3>(p, work);
 }
 
-static bool joined_is_compiled(const struct conv_problem *p)
+static bool joined_is_compiled(const struct conv_call *p)
 {
     return with_kernel(p, 2, [](auto kernel) { return is_compiled(kernel); });
 }
 
-static bool can_join(const struct conv_problem *p, const struct cuda_facts *facts)
+static bool can_join(const struct conv_call *p, const struct cuda_facts *facts)
 {
     bool product = p->groups == 1 && p->kernel[0] == 1 && p->kernel[1] == 1 && p->stride[0] == 1 &&
                    p->stride[1] == 1 && p->pad[0] == 0 && p->pad[1] == 0;
-    return p->joins && product && dtype_bytes(p->dtype) == 2 && p->c % tile_columns == 0 &&
+    return call_operand(p->call, OPERAND_D_X_ADDEND) && product &&
+           dtype_bytes(p->dtype) == 2 && p->c % tile_columns == 0 &&
            p->c / tile_columns <= facts->multiprocessors && p->k % chunk == 0 &&
            (double)p->n * p->in[0] * p->in[1] < 2e9 && facts->capability == 90 &&
            joined_is_compiled(p);
 }
 
-static bool joined_fit(const struct conv_problem *p, const struct cuda_facts *facts, struct joined_plan *made)
+static bool joined_fit(const struct conv_call *p, const struct cuda_facts *facts, struct joined_plan *made)
 {
     for (made->stages = ring_max; made->stages >= 2; made->stages--) {
         joined_problem problem = joined_problem_of(p, made);
@@ -230,84 +237,82 @@ static bool joined_fit(const struct conv_problem *p, const struct cuda_facts *fa
     return made->stages >= 2;
 }
 
-static int joined_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
-                             char names[][CANDIDATE_NAME])
+static bool joined_supports(const struct call *call)
+{
+    const struct conv_call p = conv_call_of(call);
+    return can_join(&p, cuda_facts(call->device));
+}
+
+static int joined_candidates(const struct call *call, int most, char names[][PLAN_NAME])
 {
     static const int sizes[][2] = {{2, 2}, {3, 1}, {2, 1}};   /* groups, tiles */
-    const struct cuda_facts *facts = cuda_facts(tools->device);
+    const struct conv_call p = conv_call_of(call);
     int count = 0;
-    if (!can_join(p, facts)) return 0;
     for (const int *size : sizes) {
         struct joined_plan made = {.groups = size[0], .tiles = size[1]};
-        if (count < most && joined_fit(p, facts, &made))
-            snprintf(names[count++], CANDIDATE_NAME, "joined %d %d", made.groups, made.tiles);
+        if (count < most && joined_fit(&p, cuda_facts(call->device), &made))
+            snprintf(names[count++], PLAN_NAME, "joined %d %d", made.groups, made.tiles);
     }
     return count;
 }
 
-static bool joined_make(struct conv_plan *plan, const struct conv_tools *tools)
+static bool joined_make(const struct call *call, struct kernel_plan *plan)
 {
-    const struct cuda_facts *facts = cuda_facts(tools->device);
-    const struct conv_problem *p = &plan->problem;
+    const struct cuda_facts *facts = cuda_facts(call->device);
+    const struct conv_call p = conv_call_of(call);
     struct joined_plan made = {};
-    if (!can_join(p, facts) || sscanf(plan->name, "joined %d %d", &made.groups, &made.tiles) != 2 ||
+    if (sscanf(plan->name, "joined %d %d", &made.groups, &made.tiles) != 2 ||
         (made.groups != 2 && made.groups != 3) || made.tiles < 1 || made.tiles > ring_max ||
-        !joined_fit(p, facts, &made))
+        !joined_fit(&p, facts, &made))
         return false;
     /* All plans share the kernel, and its limit of shared memory. */
-    bool granted = with_kernel(p, made.groups, [&](auto kernel) {
+    bool allowed = with_kernel(&p, made.groups, [&](auto kernel) {
         return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     (int)facts->shared_bytes) == cudaSuccess;
     });
-    if (!granted) {
+    if (!allowed) {
         cudaGetLastError();
         return false;
     }
     plan->state = memory_new(1, sizeof made);
     *(struct joined_plan *)plan->state = made;
-    plan->workspace = (size_t)made.lines * p->c * sizeof(float);
-    plan->joins = true;
+    plan->workspace = (size_t)made.lines * p.c * sizeof(float);
+    plan->epilogues = AS_BIT(EPILOGUE_ADD) | AS_BIT(EPILOGUE_MULTIPLY) | AS_BIT(EPILOGUE_SUMS);
     return true;
 }
 
-static void joined_release(struct conv_plan *plan)
-{
-    free(plan->state);
-}
-
-static enum status joined_run(const struct conv_plan *plan, const struct call *call,
-                              const struct conv_tools *tools)
+static enum status joined_run(const struct call *call, const struct kernel_plan *plan)
 {
     const struct joined_plan *made = (const struct joined_plan *)plan->state;
-    const struct conv_problem *p = &plan->problem;
-    struct conv_operands at = conv_operands(call);
-    joined_problem problem = joined_problem_of(p, made);
+    const struct conv_call p = conv_call_of(call);
+    joined_problem problem = joined_problem_of(&p, made);
     problem.mask = (const uint8_t *)call_data(call, OPERAND_MASK);
     problem.parts = (float *)call->workspace;
-    int64_t more_rows = p->picks ? (int64_t)p->n * ((p->in[0] + 1) / 2) * ((p->in[1] + 1) / 2) : problem.rows;
+    bool picked = is_picked(&p);
+    int64_t more_rows = picked ? (int64_t)p.n * ((p.in[0] + 1) / 2) * ((p.in[1] + 1) / 2) : problem.rows;
     CUtensorMap d_y, weight, more, d_x;
     if (problem.rows == 0) return OK;
-    if (!map_matrix(&d_y, p->dtype, at.y, problem.rows, p->k) ||
-        !map_matrix(&weight, p->dtype, at.weight, p->k, p->c) ||
-        !map_matrix(&more, p->dtype, call_data(call, OPERAND_D_X_ADDEND), more_rows, p->c,
-                    p->picks ? picked_rows : 64) ||
-        !map_matrix(&d_x, p->dtype, at.x, problem.rows, p->c))
+    if (!map_matrix(&d_y, p.dtype, conv_y(call), problem.rows, p.k) ||
+        !map_matrix(&weight, p.dtype, conv_weight(call), p.k, p.c) ||
+        !map_matrix(&more, p.dtype, call_data(call, OPERAND_D_X_ADDEND), more_rows, p.c,
+                    picked ? picked_rows : 64) ||
+        !map_matrix(&d_x, p.dtype, conv_x(call), problem.rows, p.c))
         return plan->trusted ? fail(NO_DEVICE, "the driver does not describe a convolution's tensors")
                              : NO_DEVICE;
-    unsigned blocks = (unsigned)(made->lines * (p->c / tile_columns));
-    with_kernel(p, made->groups, [&](auto kernel) {
+    unsigned blocks = (unsigned)(made->lines * (p.c / tile_columns));
+    with_kernel(&p, made->groups, [&](auto kernel) {
         kernel<<<blocks, threads(made->groups), made->shared, stream_of(call)>>>(d_y, weight, more, d_x,
                                                                                 problem);
     });
     TRY(launched(call));
     float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
-    return conv_sum_shares(call, sums, problem.parts, made->lines, p->c);
+    return conv_sum_shares(call, sums, problem.parts, made->lines, p.c);
 }
 
-const struct conv_algorithm conv_by_joined = {
+const struct algorithm conv_by_joined = {
     .name = "joined",
+    .supports = joined_supports,
     .candidates = joined_candidates,
     .make = joined_make,
-    .release = joined_release,
     .run = joined_run,
 };

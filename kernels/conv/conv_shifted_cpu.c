@@ -8,7 +8,7 @@
  * them. x is transposed, so that taps are but other offsets in a row of a channel; d_y is arranged in
  * pairs of positions (pair_product.h). Positions are added up in order, in parts that depend on the shape
  * alone. */
-#include "kernels/conv/conv_algorithm.h"
+#include "kernels/conv/conv_cpu.h"
 
 #include <stdlib.h>
 
@@ -281,13 +281,12 @@ static void weights_run(const struct shifted *s, const struct call *call)
     }
 }
 
-/* Fewer channels or filters fill blocks badly. */
-#define WORTH_CHANNELS 32
-static bool shifted_pays(const void *plan, enum phase phase)
+static size_t workspace_of(const struct shifted *s, const struct call *call)
 {
-    const struct shifted *s = plan;
-    (void)phase;
-    return s->channels >= WORTH_CHANNELS && s->filters >= WORTH_CHANNELS;
+    size_t pairs = (size_t)(planes(s) * plane_elements(s) + padded(s->filters) * s->part) * sizeof(uint16_t);
+    size_t products = onednn_align((size_t)d_w_elements(s) * sizeof(float) + pairs);
+    size_t bias = call->param_count > 1 ? pixels_bias_workspace(call) : 0;
+    return products > bias ? products : bias;
 }
 
 static const char *shifted_lacks(void)
@@ -295,16 +294,24 @@ static const char *shifted_lacks(void)
     return pair_code_here() ? NULL : "AMX";
 }
 
-static void *shifted_prepare(const struct call *call)
+static bool shifted_supports(const struct call *call)
 {
-    const struct pair_code *code = pair_code_here();
+    return call->phase == PHASE_BACKWARD_PARAMS && call->x[0].dtype == BF16 && pair_code_here() &&
+           conv_geometry(call->settings, call->x[0].shape.c).groups == 1;
+}
+
+/* Fewer channels or filters fill blocks badly. */
+#define WORTH_CHANNELS 32
+
+static bool shifted_make(const struct call *call, struct kernel_plan *plan)
+{
     const struct shape *x = &call->x[0].shape;
     const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
     struct conv_geometry g = conv_geometry(call->settings, x->c);
-    if (!code || call->x[0].dtype != BF16 || g.groups != 1) return NULL;
+    if (!call->variant && (x->c < WORTH_CHANNELS || y->c < WORTH_CHANNELS)) return false;
     struct shifted *s = memory_new(1, sizeof *s);
     *s = (struct shifted){
-        .code = code, .images = x->n, .channels = x->c, .filters = y->c,
+        .code = pair_code_here(), .images = x->n, .channels = x->c, .filters = y->c,
     };
     s->h = axis_make(&g, 0, x->h, y->h);
     s->w = axis_make(&g, 1, x->w, y->w);
@@ -315,32 +322,22 @@ static void *shifted_prepare(const struct call *call)
     int64_t runs = PART_ELEMENTS / RUN / (x->c + y->c);
     runs = runs < PART_RUNS_MIN ? PART_RUNS_MIN : min_count(runs, PART_RUNS_MAX);
     s->part = min_count(runs, pieces(s->count, RUN)) * RUN;
-    return s;
+    plan->state = s;
+    plan->workspace = workspace_of(s, call);
+    return true;
 }
 
-static size_t shifted_workspace(const void *plan, const struct call *call)
-{
-    const struct shifted *s = plan;
-    size_t pairs = (size_t)(planes(s) * plane_elements(s) + padded(s->filters) * s->part) * sizeof(uint16_t);
-    size_t products = onednn_align((size_t)d_w_elements(s) * sizeof(float) + pairs);
-    size_t bias = call->param_count > 1 ? pixels_bias_workspace(call) : 0;
-    return products > bias ? products : bias;
-}
-
-static enum status shifted_run(const void *plan, const struct call *call)
+static enum status shifted_run(const struct call *call, const struct kernel_plan *plan)
 {
     if (call->param_count > 1) pixels_bias_run(call);
-    weights_run(plan, call);
+    weights_run(plan->state, call);
     return OK;
 }
 
-const struct conv_algorithm conv_shifted = {
+const struct algorithm conv_shifted = {
     .name = "shifted",
-    .weights_only = true,
-    .lacks = shifted_lacks,
-    .prepare = shifted_prepare,
-    .release = free,
-    .pays = shifted_pays,
-    .workspace = shifted_workspace,
+    .supports = shifted_supports,
+    .make = shifted_make,
     .run = shifted_run,
+    .lacks = shifted_lacks,
 };

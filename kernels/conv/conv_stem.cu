@@ -44,13 +44,13 @@ struct tile {
     int p, q;
 };
 
-__device__ static inline struct tile tile_at(const struct conv_problem &g, int index)
+__device__ static inline struct tile tile_at(const struct conv_sizes &g, int index)
 {
     int across = (g.out[1] + TILE - 1) / TILE, down = (g.out[0] + TILE - 1) / TILE;
     return {index / (across * down), index / across % down * TILE, index % across * TILE};
 }
 
-static int tile_count(const struct conv_problem *p)
+static int tile_count(const struct conv_sizes *p)
 {
     return p->n * div_up(p->out[0], TILE) * div_up(p->out[1], TILE);
 }
@@ -64,7 +64,7 @@ template <class T, class size> struct patch_part {
 };
 
 template <class T, class size>
-__device__ static inline patch_part<T, size> read_patch(const struct conv_problem &g, const struct tile &t,
+__device__ static inline patch_part<T, size> read_patch(const struct conv_sizes &g, const struct tile &t,
                                                           const T *x)
 {
     patch_part<T, size> part;
@@ -282,12 +282,13 @@ template <class T> struct stem_operands {
     const T *x, *weight, *bias;
     int tiles;
     float *shares;
+    bool relu;
 };
 
 /* A block computes `filters` filters, from blockIdx.y * filters on, for every gridDim.x'th tile. */
 template <class T, class size, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
-    stem_forward_kernel(struct conv_problem g, stem_operands<T> o)
+    stem_forward_kernel(struct conv_sizes g, stem_operands<T> o)
 {
     extern __shared__ uint4 shared[];
     auto *memory = (forward_memory<T, size, filters> *)shared;
@@ -312,7 +313,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             int p = t.p + warp * 2 + i;
             if (p >= g.out[0]) continue;
             T *to = o.y + ((t.n * g.out[0] + p) * g.out[1] + t.q) * g.k + first;
-            output_row<T> row = {to, count, g.k, o.bias ? o.bias + first : NULL, g.relu};
+            output_row<T> row = {to, count, g.k, o.bias ? o.bias + first : NULL, o.relu};
             store_row<T, filters>(memory->staged[warp], sum[i], row, total, o.shares != NULL);
         }
     }
@@ -364,7 +365,7 @@ template <class T, int filters> struct d_y_part {
 
 /* Calls work(step, output, filter, address, whether it is inside the image) for this thread's parts. */
 template <class T, int filters, class Work>
-__device__ static inline void for_d_y(const struct conv_problem &g, const struct tile &t, const T *d_y,
+__device__ static inline void for_d_y(const struct conv_sizes &g, const struct tile &t, const T *d_y,
                                       Work work)
 {
     using part = d_y_part<T, filters>;
@@ -380,7 +381,7 @@ __device__ static inline void for_d_y(const struct conv_problem &g, const struct
 
 /* Copies d_y of a tile to shared memory: in fp32 directly, in 16 bits through registers. */
 template <class T, class size, int filters>
-__device__ static inline void copy_d_y(params_memory<T, size, filters> *memory, const struct conv_problem &g,
+__device__ static inline void copy_d_y(params_memory<T, size, filters> *memory, const struct conv_sizes &g,
                                        const struct tile &t, const T *d_y)
 {
 #if __CUDA_ARCH__ >= 800
@@ -401,7 +402,7 @@ __device__ static inline void wait_for_copies()
 }
 
 template <class T, int filters>
-__device__ static inline d_y_part<T, filters> read_d_y(const struct conv_problem &g, const struct tile &t,
+__device__ static inline d_y_part<T, filters> read_d_y(const struct conv_sizes &g, const struct tile &t,
                                                        const T *d_y)
 {
     d_y_part<T, filters> part;
@@ -426,7 +427,7 @@ __device__ static inline void write_d_y(params_memory<T, size, filters> *memory,
 /* Copies a tile's patch, and d_y of its outputs, to shared memory, once all warps have used the previous
  * tile's. */
 template <class T, class size, int filters>
-__device__ static inline void load_tile(params_memory<T, size, filters> *memory, const struct conv_problem &g,
+__device__ static inline void load_tile(params_memory<T, size, filters> *memory, const struct conv_sizes &g,
                                         int index, const T *x, const T *d_y)
 {
     struct tile t = tile_at(g, index);
@@ -488,7 +489,7 @@ __device__ static inline void load_outputs(const params_memory<T, size, filters>
  * different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
 template <class T, class size, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
-    stem_params_kernel(struct conv_problem g, float *shares, const T *x, const T *d_y, int tiles)
+    stem_params_kernel(struct conv_sizes g, float *shares, const T *x, const T *d_y, int tiles)
 {
     constexpr int parts = (size::steps + 3) / 4, groups = filters / 16, next = at_once<T> * size::shift;
     extern __shared__ uint4 shared[];
@@ -529,10 +530,10 @@ __global__ void __launch_bounds__(THREADS, 2)
         }
 }
 
-static bool is_ours(const struct conv_problem *p)
+static bool is_ours(const struct conv_call *p)
 {
     int kernel = p->kernel[0], stride = p->stride[0];
-    if ((p->dtype == F32 && !p->tf32) || p->c != CHANNELS || p->groups != 1 || p->k % 32 != 0 ||
+    if ((p->dtype == F32 && !p->call->tf32) || p->c != CHANNELS || p->groups != 1 || p->k % 32 != 0 ||
         p->phase == PHASE_BACKWARD_DATA)
         return false;
     if (kernel == 3 ? stride != 1 && stride != 2 : kernel != 7 || stride != 2) return false;
@@ -542,23 +543,23 @@ static bool is_ours(const struct conv_problem *p)
 }
 
 /* Filters of one block. */
-static int block_filters(const struct conv_problem *p)
+static int block_filters(const struct conv_call *p)
 {
     return p->k % 64 == 0 ? 64 : 32;
 }
 
 /* Two blocks per multiprocessor, which divide the tiles. */
-static unsigned blocks_across(const struct conv_problem *p, int multiprocessors)
+static unsigned blocks_across(const struct conv_call *p, int multiprocessors)
 {
     int tiles = tile_count(p), most = 2 * multiprocessors;
     return (unsigned)(tiles < most ? tiles : most);
 }
 
-static size_t share_bytes(const struct conv_problem *p)
+static size_t share_bytes(const struct conv_call *p)
 {
     if (p->phase == PHASE_BACKWARD_PARAMS)
         return (size_t)p->k * p->kernel[0] * p->kernel[1] * CHANNELS * sizeof(float);
-    return p->sums ? (size_t)p->k * 2 * sizeof(float) : 0;
+    return conv_gives_moments(p->call) ? (size_t)p->k * 2 * sizeof(float) : 0;
 }
 
 template <class Kernel> static enum status allow_memory(const struct call *call, Kernel kernel, size_t bytes)
@@ -569,92 +570,79 @@ template <class Kernel> static enum status allow_memory(const struct call *call,
 }
 
 template <class T, class size, int filters>
-static enum status stem_run_forward(const struct conv_problem *p, const struct call *call, dim3 grid)
+static enum status stem_run_forward(const struct conv_call *p, dim3 grid)
 {
-    struct conv_operands at = conv_operands(call);
+    const struct call *call = p->call;
     size_t bytes = sizeof(forward_memory<T, size, filters>);
-    float *shares = p->sums ? (float *)call->workspace : NULL;
+    float *shares = conv_gives_moments(p->call) ? (float *)call->workspace : NULL;
     auto code = stem_forward_kernel<T, size, filters>;
     TRY(allow_memory(call, code, bytes));
-    stem_operands<T> operands = {(T *)at.y, (const T *)at.x, (const T *)at.weight,
-                                 p->bias ? (const T *)at.bias : NULL, tile_count(p), shares};
+    stem_operands<T> operands = {(T *)conv_y(call), (const T *)conv_x(call), (const T *)conv_weight(call),
+                                 (const T *)conv_bias(call), tile_count(p), shares,
+                                 conv_applies_relu(call)};
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, operands);
     TRY(launched(call));
-    if (!p->sums) return OK;
+    if (!conv_gives_moments(p->call)) return OK;
     return conv_sum_shares(call, (float *)call_data(call, OPERAND_Y_MOMENTS), shares, (int)grid.x, 2 * p->k);
 }
 
 template <class T, class size, int filters>
-static enum status stem_run_params(const struct conv_problem *p, const struct call *call, dim3 grid)
+static enum status stem_run_params(const struct conv_call *p, dim3 grid)
 {
-    struct conv_operands at = conv_operands(call);
+    const struct call *call = p->call;
     size_t bytes = sizeof(params_memory<T, size, filters>);
     float *shares = (float *)call->workspace;
     auto code = stem_params_kernel<T, size, filters>;
     TRY(allow_memory(call, code, bytes));
-    code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, shares, (const T *)at.x, (const T *)at.y,
-                                                    tile_count(p));
+    code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, shares, (const T *)conv_x(call),
+                                                    (const T *)conv_y(call), tile_count(p));
     TRY(launched(call));
-    return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.x, p->k * size::kernel * size::row);
+    return conv_sum_shares(call, (float *)conv_weight(call), shares, (int)grid.x,
+                           p->k * size::kernel * size::row);
 }
 
 template <class T, class size>
-static enum status stem_run_phase(const struct conv_problem *p, const struct call *call)
+static enum status stem_run_phase(const struct conv_call *p)
 {
     int filters = block_filters(p);
-    dim3 grid(blocks_across(p, cuda_facts(call->device)->multiprocessors), (unsigned)(p->k / filters));
+    dim3 grid(blocks_across(p, cuda_facts(p->call->device)->multiprocessors), (unsigned)(p->k / filters));
     if (p->phase == PHASE_FORWARD)
-        return filters == 64 ? stem_run_forward<T, size, 64>(p, call, grid)
-                             : stem_run_forward<T, size, 32>(p, call, grid);
-    return filters == 64 ? stem_run_params<T, size, 64>(p, call, grid)
-                         : stem_run_params<T, size, 32>(p, call, grid);
+        return filters == 64 ? stem_run_forward<T, size, 64>(p, grid)
+                             : stem_run_forward<T, size, 32>(p, grid);
+    return filters == 64 ? stem_run_params<T, size, 64>(p, grid)
+                         : stem_run_params<T, size, 32>(p, grid);
 }
 
-template <class T> static enum status stem_run_type(const struct conv_problem *p, const struct call *call)
+template <class T> static enum status stem_run_type(const struct conv_call *p)
 {
-    if (p->kernel[0] == 7) return stem_run_phase<T, geometry<7, 2>>(p, call);
-    return p->stride[0] == 1 ? stem_run_phase<T, geometry<3, 1>>(p, call)
-                             : stem_run_phase<T, geometry<3, 2>>(p, call);
+    if (p->kernel[0] == 7) return stem_run_phase<T, geometry<7, 2>>(p);
+    return p->stride[0] == 1 ? stem_run_phase<T, geometry<3, 1>>(p)
+                             : stem_run_phase<T, geometry<3, 2>>(p);
 }
 
-static enum status stem_run(const struct conv_plan *plan, const struct call *call,
-                            const struct conv_tools *tools)
+static enum status stem_run(const struct call *call, const struct kernel_plan *plan)
 {
-    (void)tools;
-    const struct conv_problem *p = &plan->problem;
-    return with_type(p->dtype, [&](auto type) { return stem_run_type<decltype(type)>(p, call); });
+    (void)plan;
+    const struct conv_call p = conv_call_of(call);
+    return with_type(p.dtype, [&](auto type) { return stem_run_type<decltype(type)>(&p); });
 }
 
 #define CAPABILITY 80                    /* that these instructions require */
 
-static int stem_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,
-                           char names[][CANDIDATE_NAME])
+static bool stem_supports(const struct call *call)
 {
-    if (most < 1 || !is_ours(problem) || cuda_facts(tools->device)->capability < CAPABILITY) return 0;
-    snprintf(names[0], CANDIDATE_NAME, "stem");
-    return 1;
+    const struct conv_call p = conv_call_of(call);
+    return conv_is_usual(call) && is_ours(&p) && cuda_facts(call->device)->capability >= CAPABILITY;
 }
 
-static bool stem_make(struct conv_plan *plan, const struct conv_tools *tools)
+static bool stem_make(const struct call *call, struct kernel_plan *plan)
 {
-    const struct conv_problem *p = &plan->problem;
-    const struct cuda_facts *facts = cuda_facts(tools->device);
-    if (!is_ours(p) || facts->capability < CAPABILITY) return false;
-    plan->workspace = blocks_across(p, facts->multiprocessors) * share_bytes(p);
-    plan->gives_sums = p->sums;
-    plan->applies_relu = p->relu;
+    const struct conv_call p = conv_call_of(call);
+    plan->workspace = blocks_across(&p, cuda_facts(call->device)->multiprocessors) * share_bytes(&p);
+    plan->epilogues = AS_BIT(EPILOGUE_MOMENTS) | AS_BIT(EPILOGUE_RELU);
     return true;
 }
 
-static void stem_release(struct conv_plan *plan)
-{
-    (void)plan;
-}
-
-const struct conv_algorithm conv_by_stem = {
-    .name = "stem",
-    .candidates = stem_candidates,
-    .make = stem_make,
-    .release = stem_release,
-    .run = stem_run,
+const struct algorithm conv_by_stem = {
+    .name = "stem", .supports = stem_supports, .make = stem_make, .run = stem_run,
 };

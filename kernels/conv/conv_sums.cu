@@ -158,7 +158,7 @@ enum status conv_sums_where(const struct call *call, const struct tensor *y, flo
     return sums_of<SUMS>(call, y, to, numbers, left_out);
 }
 
-enum status conv_sums_picked(const struct conv_problem *p, const struct call *call, void *picked,
+enum status conv_sums_picked(const struct pick *p, const struct call *call, void *picked,
                              const void *x, float *to)
 {
     return with_chunk(p->dtype, p->c, [&](auto type, auto wide) {

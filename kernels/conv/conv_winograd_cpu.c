@@ -3,7 +3,7 @@
  * channels: (tiles x channels) times (channels x filters); for d_g it sums over tiles. d_x is the same
  * convolution of d_y with kernels rotated by 180 degrees. No decision depends on the number of images or
  * threads, so an image has the same result in any batch. */
-#include "kernels/conv/conv_algorithm.h"
+#include "kernels/conv/conv_cpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -408,9 +408,8 @@ static void bias_gradient(const struct winograd *w, const struct call *call, int
 #define WORTH_PRODUCTS 1e7
 #define WORTH_COVER 0.9
 #define WORTH_TILES 4
-static bool winograd_pays(const void *plan, enum phase phase)
+static bool pays(const struct winograd *w, enum phase phase)
 {
-    const struct winograd *w = plan;
     double outputs = (double)(w->y.h * w->y.w);
     int64_t tiles = pieces(w->y.h, TILE_OUT) * pieces(w->y.w, TILE_OUT);
     bool vectors = machine_vectors() != MACHINE_BASELINE;
@@ -428,7 +427,16 @@ static bool can(const struct conv_geometry *g, const struct winograd *w)
     return g->groups == 1 && panels && dtype_is_float(w->dtype);
 }
 
-static void *winograd_prepare(const struct call *call)
+static size_t workspace_of(const struct winograd *w, const struct call *call)
+{
+    struct tiling t = tiling_of(w, call);
+    struct gradient g = gradient_open(w, call);
+    int64_t images = weight_elements(w) + w->threads * block_elements(&t, block_tiles(w, &t)) + w->y.c;
+    int64_t elements = call->phase == PHASE_BACKWARD_PARAMS ? gradient_elements(&g) : images;
+    return (size_t)elements * sizeof(float);
+}
+
+static bool winograd_make(const struct call *call, struct kernel_plan *plan)
 {
     const struct shape *x = &call->x[0].shape;
     const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
@@ -438,26 +446,16 @@ static void *winograd_prepare(const struct call *call)
         .x = {x->h, x->w, x->c}, .y = {y->h, y->w, y->c}, .dtype = call->x[0].dtype,
         .threads = omp_get_max_threads(),
     };
-    if (!can(&g, &w)) return NULL;
-    struct winograd *made = memory_new(1, sizeof *made);
-    *made = w;
-    return made;
+    if (!can(&g, &w) || (!call->variant && !pays(&w, call->phase))) return false;
+    plan->workspace = workspace_of(&w, call);
+    plan->state = memory_new(1, sizeof w);
+    *(struct winograd *)plan->state = w;
+    return true;
 }
 
-static size_t winograd_workspace(const void *plan, const struct call *call)
+static enum status winograd_run(const struct call *call, const struct kernel_plan *plan)
 {
-    const struct winograd *w = plan;
-    struct tiling t = tiling_of(w, call);
-    struct gradient g = gradient_open(w, call);
-    int64_t images = weight_elements(w) + w->threads * block_elements(&t, block_tiles(w, &t)) + w->y.c;
-    int64_t elements = call->phase == PHASE_BACKWARD_PARAMS ? gradient_elements(&g) : images;
-    return (size_t)elements * sizeof(float);
-}
-
-static enum status winograd_run(const void *plan, const struct call *call)
-{
-    const struct winograd *w = plan;
-    if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
+    const struct winograd *w = plan->state;
     if (call->phase != PHASE_BACKWARD_PARAMS) {
         images_run(w, call);
         return OK;
@@ -469,11 +467,4 @@ static enum status winograd_run(const void *plan, const struct call *call)
     return OK;
 }
 
-const struct conv_algorithm conv_winograd = {
-    .name = "winograd",
-    .prepare = winograd_prepare,
-    .release = free,
-    .pays = winograd_pays,
-    .workspace = winograd_workspace,
-    .run = winograd_run,
-};
+const struct algorithm conv_winograd = {.name = "winograd", .make = winograd_make, .run = winograd_run};

@@ -40,6 +40,11 @@ struct conv_batchnorm_plans {
     size_t data_parts;                   /* bytes for the kernel that makes d_a; 0: products do */
 };
 
+static const struct conv_batchnorm_plans *plans_of(const struct call *call)
+{
+    return (const struct conv_batchnorm_plans *)call->kernel_plan->state;
+}
+
 struct extents {
     int64_t pixels;
     int channels, filters;
@@ -144,35 +149,6 @@ static bool folded_output_can(const struct call *call)
            folded_output_fits(&of, call->device);
 }
 
-static void release(void *made)
-{
-    struct conv_batchnorm_plans *plans = (struct conv_batchnorm_plans *)made;
-    for (int i = 0; plans && i < PRODUCTS; i++) matmul_close(plans->of[i]);
-    free(plans);
-}
-
-static enum status prepare(const struct call *call, void **made)
-{
-    struct conv_batchnorm_plans *plans = (struct conv_batchnorm_plans *)memory_new(1, sizeof *plans);
-    int weight = conv_batchnorm_weight((const struct batchnorm *)call->settings);
-    bool params = call->d_params[weight].shape.rank > 0, data = call->d_x[0].shape.rank > 0;
-    struct folded_data of = folded_data_of(call);
-    bool fits = data && call->device && folded_data_fits(&of, call->device);
-    plans->output = folded_output_can(call);
-    const bool wanted[PRODUCTS] = {call->training, !plans->output, params || data,
-                                   data,           data && !fits,  data && !fits};
-    if (fits) plans->data_parts = folded_data_workspace(&of, call->device);
-    enum status status = OK;
-    for (int i = 0; status == OK && i < PRODUCTS; i++) {
-        struct matmul_problem problem = problem_of(call, (enum product)i);
-        if (wanted[i]) status = matmul_open(&problem, call->device, &plans->of[i]);
-        if (i == OUTPUT) plans->mask = problem.mask || plans->output;
-    }
-    if (status == OK) *made = plans;
-    else release(plans);
-    return status;
-}
-
 /* ---- The workspace ---- */
 
 /* The offset of each part in bytes, 0 for those that the phase does not need, and the total size. */
@@ -195,7 +171,7 @@ static size_t room(struct rooms *rooms, size_t bytes)
 
 static struct rooms rooms_of(const struct call *call)
 {
-    const struct conv_batchnorm_plans *plans = (const struct conv_batchnorm_plans *)call->kernel_plan;
+    const struct conv_batchnorm_plans *plans = plans_of(call);
     struct extents e = extents_of(call);
     struct rooms r = {};
     size_t size = dtype_bytes(call->x[0].dtype), channels = (size_t)e.channels, filters = (size_t)e.filters;
@@ -607,25 +583,18 @@ static double eps_of(const struct call *call)
     return ((const struct batchnorm *)call->settings)->eps;
 }
 
-static const struct conv_batchnorm_plans *plans_of(const struct call *call)
-{
-    return (const struct conv_batchnorm_plans *)call->kernel_plan;
-}
-
 static struct matmul_operands operands(const struct call *call, const struct rooms &r, const void *a,
                                        const void *b, void *d)
 {
     return {.a = a, .b = b, .d = d, .alpha = 1, .scratch = at<char>(call, r.scratch)};
 }
 
-/* The pixels that a stride takes of a tensor like x[0]; `back`: to be copied there. */
-static struct conv_problem problem_of_taken(const struct call *call, bool back)
+/* The pixels that a stride takes of a tensor like x[0]. */
+static struct pick pick_of_taken(const struct call *call)
 {
-    struct shape x = call->x[0].shape, y = conv_batchnorm_taken(settings_of(call), x);
-    int stride = (int)settings_of(call)->stride;
-    return {.phase = back ? PHASE_BACKWARD_DATA : PHASE_FORWARD, .dtype = call->x[0].dtype,
-            .n = (int)x.n, .c = (int)x.c, .in = {(int)x.h, (int)x.w}, .out = {(int)y.h, (int)y.w},
-            .stride = {stride, stride}};
+    struct shape x = call->x[0].shape;
+    return pick_of(call->x[0].dtype, x, conv_batchnorm_taken(settings_of(call), x),
+                   (int)settings_of(call)->stride);
 }
 
 /* The pixels of a that enter the products: with a stride, a copy of those that it takes, whose sums are left
@@ -634,10 +603,10 @@ static enum status take(const struct call *call, const struct rooms &r, struct t
 {
     *a = call->x[0];
     if (!is_strided(call)) return OK;
-    struct conv_problem p = problem_of_taken(call, false);
+    struct pick p = pick_of_taken(call);
     a->shape = conv_batchnorm_taken(settings_of(call), a->shape);
     a->data = at<char>(call, r.taken);
-    if (!measures(call)) return conv_copy_picked(&p, call, a->data, call->x[0].data);
+    if (!measures(call)) return pick_copy(call, &p, a->data, call->x[0].data);
     struct call summing = *call;
     summing.workspace = at<char>(call, r.parts);
     return conv_sums_picked(&p, &summing, a->data, call->x[0].data, at<float>(call, r.sums));
@@ -829,8 +798,8 @@ template <class T> static enum status write_d_a(const struct call *call, const s
             m, sums_of(call, r), square, bias);
     TRY(launched(call));
     TRY(multiply_d_a(call, r, a->data, dz, d_a));
-    struct conv_problem p = problem_of_taken(call, true);
-    return is_spread(call) ? conv_copy_picked(&p, call, d_a, call->d_x[0].data) : OK;
+    struct pick p = pick_of_taken(call);
+    return is_spread(call) ? pick_spread(call, &p, call->d_x[0].data, d_a) : OK;
 }
 
 static enum status backward(const struct call *call)
@@ -850,14 +819,53 @@ static enum status backward(const struct call *call)
     });
 }
 
+/* ---- The algorithm ---- */
+
+static enum status run(const struct call *call, const struct kernel_plan *plan)
+{
+    (void)plan;
+    return call->phase == PHASE_BACKWARD ? backward(call) : forward(call);
+}
+
+static void release(struct kernel_plan *plan)
+{
+    struct conv_batchnorm_plans *plans = (struct conv_batchnorm_plans *)plan->state;
+    for (int i = 0; i < PRODUCTS; i++) matmul_close(plans->of[i]);
+    free(plans);
+}
+
+/* The products of the phase. */
+static bool make(const struct call *call, struct kernel_plan *plan)
+{
+    struct conv_batchnorm_plans *plans = (struct conv_batchnorm_plans *)memory_new(1, sizeof *plans);
+    bool back = call->phase == PHASE_BACKWARD, data = back && call->d_x[0].shape.rank > 0;
+    struct folded_data of = folded_data_of(call);
+    bool fits = data && call->device && folded_data_fits(&of, call->device);
+    plan->state = plans;
+    plans->output = folded_output_can(call);
+    const bool wanted[PRODUCTS] = {!back && call->training, !back && !plans->output, back, data,
+                                   data && !fits, data && !fits};
+    if (fits) plans->data_parts = folded_data_workspace(&of, call->device);
+    for (int i = 0; i < PRODUCTS; i++) {
+        struct matmul_problem problem = problem_of(call, (enum product)i);
+        if (i == OUTPUT) plans->mask = problem.mask || plans->output;
+        if (!wanted[i] || matmul_open(&problem, call->device, &plans->of[i]) == OK) continue;
+        release(plan);
+        return false;
+    }
+    return true;
+}
+
+static const struct algorithm folded = {.name = "folded", .make = make, .run = run, .release = release};
+static const struct algorithm *const algorithms[] = {&folded, NULL};
+
 const struct op_code conv_batchnorm_cuda = {
-    .prepare_together = true,
+    .plans_together = true,
     .supports = conv_batchnorm_supports,
-    .prepare = prepare,
-    .release = release,
+    .algorithms = algorithms,
     .workspace = workspace,
-    .forward = forward,
-    .backward = backward,
+    .forward = kernel_plan_run,
+    .backward = kernel_plan_run,
     .update = batchnorm_update_cuda,
-    .recompute = forward,
+    .recompute = kernel_plan_run,
 };

@@ -2,7 +2,6 @@
  * plain kernel if the library has none. */
 #include "kernels/conv/conv_cuda.cuh"
 #include "kernels/linear/linear.cuh"
-#include "kernels/support/phase_plans.cuh"
 #include "kernels/support/rows.cuh"
 
 extern "C" {
@@ -11,7 +10,6 @@ extern "C" {
 
 /* A phase as a product. `late`: D lies in the workspace and the bias is still to be added. */
 struct linear_problem {
-    enum phase phase;
     bool late;
     struct matmul_problem product;
 };
@@ -26,10 +24,10 @@ static void make_late(struct linear_problem *p)
     product->result = F32;
 }
 
-static struct linear_problem linear_problem_of(const struct call *call, enum phase phase)
+static struct linear_problem linear_problem_of(const struct call *call)
 {
-    struct linear_problem p = {.phase = phase, .product = linear_product(call, phase)};
-    if (phase != PHASE_FORWARD) return p;
+    struct linear_problem p = {.product = linear_product(call)};
+    if (call->phase != PHASE_FORWARD) return p;
     p.product.bias = call->param_count > 1;
     p.product.adds = call_operand(call, OPERAND_Y_ADDEND);
     make_late(&p);
@@ -46,14 +44,6 @@ static struct matmul_operands linear_operands(const struct call *call)
         return {.a = call->params[0].data, .b = call->d_y.data, .d = call->d_x[0].data, .alpha = 1};
     return {.a = call->x[0].data, .b = call->d_y.data, .d = call->d_params[0].data, .alpha = 1};
 }
-
-/* A kernel plan; without a matmul it is our own kernel's. */
-struct linear_plan {
-    struct linear_problem problem;
-    char name[CANDIDATE_NAME];
-    struct matmul *matmul;
-    size_t workspace;            /* bytes that the library needs, with a late result behind them */
-};
 
 #define TILE 32
 
@@ -151,132 +141,92 @@ static size_t late_bytes(const struct linear_problem *p)
     return p->late ? (size_t)(p->product.m * p->product.n) * sizeof(float) : 0;
 }
 
-static enum status linear_plan_run(const struct linear_plan *plan, const struct call *call, bool trial)
+/* ---- The algorithms ---- */
+
+static enum status library_run(const struct call *call, const struct kernel_plan *plan)
 {
-    const struct linear_problem *p = &plan->problem;
+    const struct linear_problem p = linear_problem_of(call);
+    const struct matmul *matmul = (const struct matmul *)plan->state;
     struct matmul_operands at = linear_operands(call);
-    if (p->product.m * p->product.n == 0) return OK;
-    if (!plan->matmul) return multiply_plainly(call, p, &at);
+    if (p.product.m * p.product.n == 0) return OK;
     at.scratch = call->workspace;
-    at.trial = trial;
-    if (trial && p->product.adds) at.c = at.d;
-    if (p->late) at.d = (char *)call->workspace + late_offset(plan->matmul);
-    TRY(matmul_run(plan->matmul, call, &at));
-    return p->late ? finish_late(call, &p->product, (const float *)at.d) : OK;
+    at.trial = !plan->trusted;
+    if (p.late) at.d = (char *)call->workspace + late_offset(matmul);
+    TRY(matmul_run(matmul, call, &at));
+    return p.late ? finish_late(call, &p.product, (const float *)at.d) : OK;
 }
 
-/* ---- What the autotuner asks ---- */
+static bool library_of(const struct call *call, struct matmul_library *library)
+{
+    *library = {.prefix = "cublaslt", .scratch = MATMUL_SCRATCH};
+    return cuda_cublaslt(call->device, &library->handle) == OK;
+}
 
-struct linear_context {
-    struct linear_problem problem;
+static int library_candidates(const struct call *call, int most, char names[][PLAN_NAME])
+{
+    const struct linear_problem p = linear_problem_of(call);
     struct matmul_library library;
+    return library_of(call, &library) ? matmul_candidates(&library, &p.product, most, names) : 0;
+}
+
+static bool library_make(const struct call *call, struct kernel_plan *plan)
+{
+    const struct linear_problem p = linear_problem_of(call);
+    struct matmul_library library;
+    struct matmul *matmul = NULL;
+    if (library_of(call, &library)) matmul = matmul_make(&library, &p.product, plan->name);
+    if (!matmul) return false;
+    plan->state = matmul;
+    plan->epilogues = AS_BIT(EPILOGUE_ADD);
+    plan->workspace = p.late ? late_offset(matmul) + late_bytes(&p) : matmul_scratch(matmul);
+    return true;
+}
+
+static void library_release(struct kernel_plan *plan)
+{
+    matmul_close((struct matmul *)plan->state);
+}
+
+static enum status plain_run(const struct call *call, const struct kernel_plan *plan)
+{
+    (void)plan;
+    const struct linear_problem p = linear_problem_of(call);
+    struct matmul_operands at = linear_operands(call);
+    return p.product.m * p.product.n == 0 ? OK : multiply_plainly(call, &p, &at);
+}
+
+static bool plain_make(const struct call *call, struct kernel_plan *plan)
+{
+    (void)call;
+    plan->epilogues = AS_BIT(EPILOGUE_ADD);
+    return true;
+}
+
+/* For want of others, or asked for. */
+static int plain_candidates(const struct call *call, int most, char names[][PLAN_NAME])
+{
+    (void)call, (void)most, (void)names;
+    return 0;
+}
+
+static const struct algorithm by_library = {
+    .name = "cublaslt", .candidates = library_candidates, .make = library_make, .run = library_run,
+    .release = library_release,
 };
-
-static int linear_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
-{
-    const struct linear_context *context = (const struct linear_context *)self;
-    return matmul_candidates(&context->library, &context->problem.product, most, names);
-}
-
-static void linear_plan_free(void *made)
-{
-    if (made) matmul_close(((struct linear_plan *)made)->matmul);
-    free(made);
-}
-
-static void *linear_plan_make(const void *self, const char *name, size_t *workspace)
-{
-    const struct linear_context *context = (const struct linear_context *)self;
-    const struct linear_problem *p = &context->problem;
-    struct matmul *matmul = matmul_make(&context->library, &p->product, name);
-    if (!matmul && strcmp(name, "plain") != 0) return NULL;
-    struct linear_plan *plan = (struct linear_plan *)memory_new(1, sizeof *plan);
-    *plan = (struct linear_plan){.problem = *p, .matmul = matmul};
-    snprintf(plan->name, sizeof plan->name, "%s", name);
-    if (matmul) plan->workspace = p->late ? late_offset(matmul) + late_bytes(p) : matmul_scratch(matmul);
-    *workspace = plan->workspace;
-    return plan;
-}
-
-static enum status linear_plan_try(const void *self, void *plan, const struct call *call)
-{
-    (void)self;
-    return linear_plan_run((const struct linear_plan *)plan, call, true);
-}
-
-static const struct autotune_functions functions = {
-    .candidates = linear_candidates,
-    .fallback = "plain",
-    .plan_make = linear_plan_make,
-    .plan_free = linear_plan_free,
-    .plan_try = linear_plan_try,
-};
-
-/* ---- Choosing ---- */
-
-static char *linear_key_new(const struct linear_problem *problem, const struct device *device)
-{
-    const struct matmul_problem *p = &problem->product;
-    const char *phase = problem->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data";
-    const char *factor = p->tf32 ? "tf32" : dtype_table[p->factor].name;
-    return text_format("%s, cuBLASLt %zu, linear %s %s to %s%s%s%s %lld x %lld x %lld",
-                       cuda_facts(device)->name, cublaslt()->cublasLtGetVersion(), phase, factor,
-                       p->bias ? "biased " : problem->late ? "late " : "", dtype_table[p->result].name,
-                       p->adds ? " added" : "", p->deterministic ? " deterministic" : "", (long long)p->m,
-                       (long long)p->n, (long long)p->k);
-}
-
-static enum status linear_plan_choose(const struct linear_context *context, const struct call *call,
-                                      const char *only, void **plan)
-{
-    const struct linear_problem *p = &context->problem;
-    const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
-    int64_t units = ((const struct linear_settings *)call->settings)->units;
-    char *key = linear_key_new(p, call->device);
-    struct autotune_problem problem = {
-        .functions = &functions, .self = context, .device = call->device, .key = key, .only = only,
-        .deterministic = p->product.deterministic, .workspace_limit = MATMUL_SCRATCH + 256 + late_bytes(p),
-        .phase = p->phase, .dtype = p->product.factor,
-        .x = shape_nhwc(linear_rows(x->shape), 1, 1, x->shape.c),
-        .y = shape_nhwc(linear_rows(x->shape), 1, 1, units),
-        .weight = {.rank = 2, .dim = {units, x->shape.c, 1, 1}},
-        .bias = p->product.bias || p->late,
-    };
-    enum status status = autotune(&problem, plan);
-    if (status == OK && !*plan && !only) status = fail(FAILED, "%s: no algorithm supports it", key);
-    free(key);
-    return status;
-}
-
-static enum status linear_plan_open(const struct linear_problem *p, const struct call *call,
-                                    struct linear_plan **plan)
-{
-    struct linear_context context = {*p, {.prefix = "cublaslt", .scratch = MATMUL_SCRATCH}};
-    void *made = NULL;
-    TRY(cuda_cublaslt(call->device, &context.library.handle));
-    TRY(linear_plan_choose(&context, call, call->variant, &made));
-    if (!made) TRY(linear_plan_choose(&context, call, NULL, &made));
-    *plan = (struct linear_plan *)made;
-    return OK;
-}
+static const struct algorithm plainly = {.name = "plain", .candidates = plain_candidates, .make = plain_make,
+                                         .run = plain_run};
+static const struct algorithm *const algorithms[] = {&by_library, &plainly, NULL};
 
 /* Without a device: an fp32 copy of the result, which is the most scratch memory that almost all algorithms
  * need. */
-static enum status linear_phase_choose(const struct call *call, enum phase phase, struct phase_plan *made)
+static enum status linear_choose(const struct op_code *code, const struct call *call,
+                                 struct kernel_plan **made)
 {
-    struct linear_problem p = linear_problem_of(call, phase);
+    const struct linear_problem p = linear_problem_of(call);
     size_t result = (size_t)(p.product.m * p.product.n) * sizeof(float);
-    struct linear_plan *plan = NULL;
-    if (call->device) TRY(linear_plan_open(&p, call, &plan));
-    made->plan = plan;
-    made->workspace = plan ? plan->workspace : result < MATMUL_SCRATCH ? result : MATMUL_SCRATCH;
+    if (call->device) return autotune(code->algorithms, call, MATMUL_SCRATCH + 256 + late_bytes(&p), made);
+    *made = kernel_plan_bound(result < MATMUL_SCRATCH ? result : MATMUL_SCRATCH);
     return OK;
-}
-
-static enum status linear_prepare(const struct call *call, void **kernel_plan)
-{
-    static const struct phase_plan_functions plans = {linear_phase_choose, linear_plan_free};
-    return phase_plans_prepare(&plans, call, kernel_plan);
 }
 
 /* For the bias's gradient by pixel. */
@@ -290,35 +240,15 @@ static size_t linear_sums_bytes(const struct call *call)
 /* The product's, then that of the sums. */
 static size_t linear_workspace(const struct call *call)
 {
-    const struct phase_plan *made;
-    if (phase_plan_of(call, &made) != OK) return 0;
-    size_t sums = linear_sums_bytes(call);
-    return made->workspace > sums ? made->workspace : sums;
-}
-
-static const char *linear_plan_name(const struct call *call)
-{
-    const struct phase_plan *made;
-    return phase_plan_of(call, &made) == OK ? ((const struct linear_plan *)made->plan)->name : "";
-}
-
-static enum status linear_run(const struct call *call)
-{
-    const struct phase_plan *made;
-    TRY(phase_plan_of(call, &made));
-    return linear_plan_run((const struct linear_plan *)made->plan, call, false);
-}
-
-static enum status linear_backward_data(const struct call *call)
-{
-    return call->d_x[0].data ? linear_run(call) : OK;
+    size_t sums = linear_sums_bytes(call), plan = call->kernel_plan->workspace;
+    return plan > sums ? plan : sums;
 }
 
 /* The bias's gradient is d_y summed over the batch, or over all pixels. */
 static enum status linear_backward_params(const struct call *call)
 {
     struct shape d_y = call->d_y.shape;
-    TRY(linear_run(call));
+    TRY(planned_call_run(call));
     if (call->param_count < 2 || !call->d_params[1].data) return OK;
     if (d_y.h * d_y.w > 1) return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
     return with_chunk(call->d_y.dtype, d_y.c, [&](auto type, auto wide) {
@@ -331,14 +261,13 @@ static enum status linear_backward_params(const struct call *call)
 static const char *const variants[] = {"cublaslt", "plain", NULL};
 
 const struct op_code linear_cuda = {
-    .prepare_together = true,
+    .plans_together = true,
     .supports = linear_cuda_supports,
+    .algorithms = algorithms,
+    .choose = linear_choose,
     .variants = variants,
-    .plan_name = linear_plan_name,
-    .prepare = linear_prepare,
-    .release = phase_plans_release,
     .workspace = linear_workspace,
-    .forward = linear_run,
-    .backward_data = linear_backward_data,
+    .forward = planned_call_run,
+    .backward_data = planned_call_run,
     .backward_params = linear_backward_params,
 };

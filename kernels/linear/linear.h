@@ -14,6 +14,7 @@ struct linear_settings {
 static inline int64_t linear_rows(struct shape shape) { return shape.n * shape.h * shape.w; }
 
 extern const struct op_code linear_reference, linear_cpu;
+extern const struct op linear_op;
 
 /* Of linear, and of linear_scale, whose parameters are linear's and, last, scale's. */
 extern const struct field linear_fields[];

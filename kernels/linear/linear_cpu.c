@@ -1,7 +1,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/support/product.h"
 
-static enum status linear_prepare(const struct call *call, void **kernel_plan)
+static bool linear_make(const struct call *call, struct kernel_plan *plan)
 {
     const struct linear_settings *settings = call->settings;
     struct onednn_problem problem = {
@@ -17,16 +17,18 @@ static enum status linear_prepare(const struct call *call, void **kernel_plan)
         .dilation = {1, 1},
         .groups = 1,
     };
-    return product_prepare(call, &problem, &linear_reference, kernel_plan);
+    return product_make(call, &problem, plan);
 }
 
+static const struct algorithm native = PRODUCT_ALGORITHM("native", linear_make),
+                              widened = PRODUCT_ALGORITHM("widened", linear_make);
+static const struct algorithm *const algorithms[] = {&native, &widened, &algorithm_reference, NULL};
+static const char *const variants[] = {"native", "widened", NULL};
+
 const struct op_code linear_cpu = {
-    .variants = product_variants,
-    .plan_name = product_plan_name,
-    .prepare = linear_prepare,
-    .release = product_release,
-    .workspace = product_workspace,
-    .forward = product_run,
-    .backward_data = product_run,
-    .backward_params = product_run,
+    .algorithms = algorithms,
+    .variants = variants,
+    .forward = kernel_plan_run,
+    .backward_data = kernel_plan_run,
+    .backward_params = kernel_plan_run,
 };

@@ -7,7 +7,6 @@
 #include "kernels/linear/linear.cuh"
 #include "kernels/support/block.cuh"
 #include "kernels/support/chunk.cuh"
-#include "kernels/support/phase_plans.cuh"
 
 #define THREADS 256
 
@@ -20,32 +19,19 @@ static const float *factors_of(const struct call *call)
 
 /* ---- Products ---- */
 
-static struct matmul_problem problem_of(const struct call *call, enum phase phase)
+static struct matmul_problem problem_of(const struct call *call)
 {
-    struct matmul_problem p = linear_product(call, phase);
-    bool forward = phase == PHASE_FORWARD;
-    p.factors = phase != PHASE_BACKWARD_PARAMS;
+    struct matmul_problem p = linear_product(call);
+    bool forward = call->phase == PHASE_FORWARD;
+    p.factors = call->phase != PHASE_BACKWARD_PARAMS;
     p.adds = forward && call_operand(call, OPERAND_Y_ADDEND);
     p.bias = forward && has_bias(call);
     return p;
 }
 
-static void plan_free(void *plan) { matmul_close((struct matmul *)plan); }
-
-static enum status phase_choose(const struct call *call, enum phase phase, struct phase_plan *made)
+static const struct matmul *matmul_of(const struct call *call)
 {
-    struct matmul_problem problem = problem_of(call, phase);
-    struct matmul *matmul;
-    TRY(matmul_open(&problem, call->device, &matmul));
-    made->plan = matmul;
-    made->workspace = matmul_scratch(matmul);
-    return OK;
-}
-
-static enum status linear_scale_prepare(const struct call *call, void **kernel_plan)
-{
-    static const struct phase_plan_functions plans = {phase_choose, plan_free};
-    return phase_plans_prepare(&plans, call, kernel_plan);
+    return (const struct matmul *)call->kernel_plan->state;
 }
 
 /* ---- The workspace ---- */
@@ -69,12 +55,6 @@ static struct rooms rooms_of(const struct call *call, size_t scratch)
     r.factors = r.bias + (has_bias(call) ? workspace_align(tensor_bytes(&call->params[1])) : 0);
     r.bytes = r.factors + 2 * sizeof(float);
     return r;
-}
-
-static size_t linear_scale_workspace(const struct call *call)
-{
-    const struct phase_plan *made;
-    return phase_plan_of(call, &made) == OK ? rooms_of(call, made->workspace).bytes : 0;
 }
 
 /* ---- Small kernels ---- */
@@ -157,9 +137,7 @@ __global__ void __launch_bounds__(THREADS) unscale_gradients_kernel(struct unsca
 /* Forward, or backward_data, of whose tensors `b` and `d` are. */
 static enum status multiply(const struct call *call, const void *b, void *d)
 {
-    const struct phase_plan *made;
-    TRY(phase_plan_of(call, &made));
-    struct rooms r = rooms_of(call, made->workspace);
+    struct rooms r = rooms_of(call, matmul_scratch(matmul_of(call)));
     char *room = (char *)call->workspace;
     const void *c = call_data(call, OPERAND_Y_ADDEND);
     struct shape weight = call->params[0].shape;
@@ -177,28 +155,15 @@ static enum status multiply(const struct call *call, const void *b, void *d)
     }));
     struct matmul_operands at = {.a = room + r.weight, .b = b, .bias = bias, .c = c, .d = d,
                                  .factors = factors, .scratch = room};
-    return matmul_run((const struct matmul *)made->plan, call, &at);
-}
-
-static enum status linear_scale_forward(const struct call *call)
-{
-    return shape_count(call->y.shape) > 0 ? multiply(call, call->x[0].data, call->y.data) : OK;
-}
-
-static enum status linear_scale_backward_data(const struct call *call)
-{
-    bool asked = call->d_x[0].data && shape_count(call->d_x[0].shape) > 0;
-    return asked ? multiply(call, call->d_y.data, call->d_x[0].data) : OK;
+    return matmul_run(matmul_of(call), call, &at);
 }
 
 static enum status linear_scale_backward_params(const struct call *call)
 {
-    const struct phase_plan *made;
     const struct tensor *weight = &call->params[0], *d = call->d_params;
-    TRY(phase_plan_of(call, &made));
     struct matmul_operands at = {.a = call->x[0].data, .b = call->d_y.data, .d = d[0].data, .alpha = 1,
                                  .scratch = call->workspace};
-    TRY(matmul_run((const struct matmul *)made->plan, call, &at));
+    TRY(matmul_run(matmul_of(call), call, &at));
     if (has_bias(call)) TRY(conv_sums(call, &call->d_y, (float *)d[1].data, false));
     return with_chunk(weight->dtype, weight->shape.dim[1], [&](auto type, auto wide) {
         using T = decltype(type);
@@ -212,13 +177,43 @@ static enum status linear_scale_backward_params(const struct call *call)
     });
 }
 
+/* ---- The algorithm ---- */
+
+static enum status linear_scale_run(const struct call *call, const struct kernel_plan *plan)
+{
+    bool forward = call->phase == PHASE_FORWARD;
+    const struct tensor *to = forward ? &call->y : &call->d_x[0];
+    (void)plan;
+    if (call->phase == PHASE_BACKWARD_PARAMS) return linear_scale_backward_params(call);
+    if (shape_count(to->shape) == 0) return OK;
+    return multiply(call, forward ? call->x[0].data : call->d_y.data, to->data);
+}
+
+static bool linear_scale_make(const struct call *call, struct kernel_plan *plan)
+{
+    const struct matmul_problem problem = problem_of(call);
+    struct matmul *matmul;
+    if (matmul_open(&problem, call->device, &matmul) != OK) return false;
+    plan->state = matmul;
+    plan->workspace = rooms_of(call, matmul_scratch(matmul)).bytes;
+    return true;
+}
+
+static void linear_scale_release(struct kernel_plan *plan)
+{
+    matmul_close((struct matmul *)plan->state);
+}
+
+static const struct algorithm by_library = {
+    .name = "cublaslt", .make = linear_scale_make, .run = linear_scale_run, .release = linear_scale_release,
+};
+static const struct algorithm *const algorithms[] = {&by_library, NULL};
+
 const struct op_code linear_scale_cuda = {
-    .prepare_together = true,
+    .plans_together = true,
     .supports = linear_scale_cuda_supports,
-    .prepare = linear_scale_prepare,
-    .release = phase_plans_release,
-    .workspace = linear_scale_workspace,
-    .forward = linear_scale_forward,
-    .backward_data = linear_scale_backward_data,
-    .backward_params = linear_scale_backward_params,
+    .algorithms = algorithms,
+    .forward = kernel_plan_run,
+    .backward_data = kernel_plan_run,
+    .backward_params = kernel_plan_run,
 };

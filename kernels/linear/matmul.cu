@@ -1,5 +1,7 @@
 #include "kernels/linear/matmul.cuh"
 
+#include <limits.h>
+
 extern "C" {
 #include "base/memory.h"
 }
@@ -79,7 +81,7 @@ static bool describe_batch(const struct matmul_problem *p, cublasLtMatrixLayout_
 {
     int64_t stride = p->batch > 1 ? stride_of(p, numbers) : 0;
     return p->batch <= 1 ||
-           (batch_set(layout, p->batch) &&
+           (batch_set(layout, (int)p->batch) &&
             !cublaslt()->cublasLtMatrixLayoutSetAttribute(
                 layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
 }
@@ -130,7 +132,7 @@ enum status matmul_run(const struct matmul *matmul, const struct call *call,
     const void *c = at->c ? at->c : at->d;
     if (p->bias) attribute_set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
     if (p->mask) attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at->mask, sizeof at->mask);
-    int batch = at->batch > 0 ? at->batch : p->batch;
+    int batch = at->batch > 0 ? at->batch : (int)p->batch;
     if (p->batch > 1) batch_set(matmul->a, batch), batch_set(matmul->b, batch), batch_set(matmul->d, batch);
     cublasStatus_t error = cublaslt()->cublasLtMatmul(
         matmul->handle, matmul->operation, alpha, at->a, matmul->a, at->b, matmul->b, beta, c,
@@ -145,11 +147,11 @@ enum status matmul_run(const struct matmul *matmul, const struct call *call,
 
 /* `prefix` and the algorithm's bits. */
 static void algorithm_print(const char *prefix, const cublasLtMatmulAlgo_t *algorithm,
-                            char name[CANDIDATE_NAME])
+                            char name[PLAN_NAME])
 {
-    int length = snprintf(name, CANDIDATE_NAME, "%s ", prefix);
+    int length = snprintf(name, PLAN_NAME, "%s ", prefix);
     for (int i = 0; i < ALGORITHM_WORDS; i++)
-        length += snprintf(name + length, CANDIDATE_NAME - (size_t)length, "%016llx",
+        length += snprintf(name + length, PLAN_NAME - (size_t)length, "%016llx",
                            (unsigned long long)algorithm->data[i]);
 }
 
@@ -167,7 +169,7 @@ static bool algorithm_parse(const char *prefix, const char *name, cublasLtMatmul
 }
 
 int matmul_candidates(const struct matmul_library *library, const struct matmul_problem *problem, int most,
-                      char names[][CANDIDATE_NAME])
+                      char names[][PLAN_NAME])
 {
     struct matmul matmul = {.problem = *problem};
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
@@ -209,115 +211,107 @@ struct matmul *matmul_make(const struct matmul_library *library, const struct ma
     return matmul;
 }
 
-/* ---- What the autotuner asks ---- */
+/* ---- The product as a call ---- */
 
-struct matmul_context {
-    struct matmul_problem problem;
-    struct matmul_library library;
+/* The settings of the call that a product is: what its tensors, parameters and epilogues do not say. */
+static const struct field fields[] = {
+#define AT(member) offsetof(struct matmul_problem, member)
+    {.name = "turn_a", .type = FIELD_BOOL, .offset = AT(turn_a), .initial = "no"},
+    {.name = "turn_b", .type = FIELD_BOOL, .offset = AT(turn_b), .initial = "no"},
+    {.name = "adds", .type = FIELD_BOOL, .offset = AT(adds), .initial = "no"},
+    {.name = "factors", .type = FIELD_BOOL, .offset = AT(factors), .initial = "no"},
+    {.name = "bias", .type = FIELD_BOOL, .offset = AT(bias), .initial = "no"},
+    {.name = "relu", .type = FIELD_BOOL, .offset = AT(relu), .initial = "no"},
+    {.name = "mask", .type = FIELD_BOOL, .offset = AT(mask), .initial = "no"},
+    {.name = "batch", .type = FIELD_INT, .offset = AT(batch), .initial = "0", .max = INT_MAX},
+    {.name = "any_order", .type = FIELD_BOOL, .offset = AT(any_order), .initial = "no"},
+    {},
+#undef AT
 };
+static const struct op matmul_op = {.name = "matmul", .settings_size = sizeof(struct matmul_problem),
+                                    .fields = fields};
 
-static int matmul_plan_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
+static const struct matmul_problem *problem_of(const struct call *call)
 {
-    const struct matmul_context *context = (const struct matmul_context *)self;
-    return matmul_candidates(&context->library, &context->problem, most, names);
+    return (const struct matmul_problem *)call->settings;
 }
 
-static void *matmul_plan_make(const void *self, const char *name, size_t *workspace)
+static bool library_of(const struct call *call, struct matmul_library *library)
 {
-    const struct matmul_context *context = (const struct matmul_context *)self;
-    struct matmul *matmul = matmul_make(&context->library, &context->problem, name);
-    if (matmul) *workspace = matmul->scratch;
+    *library = {.prefix = "cublaslt", .scratch = MATMUL_SCRATCH};
+    return cuda_cublaslt(call->device, &library->handle) == OK;
+}
+
+static int plan_candidates(const struct call *call, int most, char names[][PLAN_NAME])
+{
+    struct matmul_library library;
+    return library_of(call, &library) ? matmul_candidates(&library, problem_of(call), most, names) : 0;
+}
+
+static bool plan_make(const struct call *call, struct kernel_plan *plan)
+{
+    struct matmul_library library;
+    struct matmul *matmul = NULL;
+    if (library_of(call, &library)) matmul = matmul_make(&library, problem_of(call), plan->name);
+    plan->state = matmul;
+    if (matmul) plan->workspace = matmul->scratch;
     return matmul;
 }
 
-static void matmul_plan_free(void *plan)
+static void plan_release(struct kernel_plan *plan)
 {
-    matmul_close((struct matmul *)plan);
+    matmul_close((struct matmul *)plan->state);
 }
 
-/* In trials, A is x, and B, D and the mask lie in y; a D of another type is the gradient of the weights, and
- * factors are what lies in the bias. */
-struct trial_rooms {
-    size_t d, mask, bytes;               /* of y */
-    bool apart;                          /* D is not in y */
+/* Trials add D to itself, and their factors lie in the bias. */
+static enum status plan_run(const struct call *call, const struct kernel_plan *plan)
+{
+    struct matmul_operands at = {.a = call->x[0].data, .b = call->x[1].data, .bias = call->params[0].data,
+                                 .c = problem_of(call)->adds ? call->y.data : NULL, .d = call->y.data,
+                                 .mask = call_data(call, OPERAND_MASK), .alpha = 1,
+                                 .factors = (const float *)call->params[0].data, .scratch = call->workspace,
+                                 .trial = true};
+    return matmul_run((const struct matmul *)plan->state, call, &at);
+}
+
+static const struct algorithm by_library = {
+    .name = "cublaslt", .candidates = plan_candidates, .make = plan_make, .run = plan_run,
+    .release = plan_release,
 };
+static const struct algorithm *const algorithms[] = {&by_library, NULL};
 
-static struct trial_rooms trial_rooms_of(const struct matmul_problem *p)
+/* All matrices of a batch, with what is between them, are a vector. */
+static struct shape matrix_shape(const struct matmul_problem *p, int64_t rows, int64_t columns)
 {
-    struct trial_rooms rooms = {.apart = p->result != p->factor};
-    size_t size = dtype_bytes(p->factor);
-    rooms.d = workspace_align((size_t)numbers_of(p, p->k * p->n) * size);
-    rooms.mask = rooms.d + (rooms.apart ? 0 : workspace_align((size_t)numbers_of(p, p->m * p->n) * size));
-    rooms.bytes = rooms.mask + (p->mask ? workspace_align((size_t)(p->m * p->n / 8)) : 0);
-    return rooms;
+    if (p->batch > 1) return shape_vector(numbers_of(p, rows * columns));
+    return {.rank = 2, .dim = {rows, columns, 1, 1}};
 }
 
-static enum status matmul_plan_try(const void *self, void *plan, const struct call *call)
+static enum status plan_choose(const struct matmul_problem *p, struct device *device,
+                               struct kernel_plan **plan)
 {
-    const struct matmul_context *context = (const struct matmul_context *)self;
-    struct trial_rooms rooms = trial_rooms_of(&context->problem);
-    char *y = (char *)call->y.data;
-    void *d = rooms.apart ? call->d_params[0].data : y + rooms.d;
-    struct matmul_operands at = {.a = call->x[0].data, .b = y, .bias = call->params[1].data,
-                                 .c = context->problem.adds ? d : NULL, .d = d, .mask = y + rooms.mask,
-                                 .alpha = 1, .factors = (const float *)call->params[1].data,
-                                 .scratch = call->workspace, .trial = true};
-    return matmul_run((const struct matmul *)plan, call, &at);
-}
-
-static const struct autotune_functions functions = {
-    .candidates = matmul_plan_candidates,
-    .fallback = "none",
-    .plan_make = matmul_plan_make,
-    .plan_free = matmul_plan_free,
-    .plan_try = matmul_plan_try,
-};
-
-/* ---- Choosing ---- */
-
-static char *matmul_key_new(const struct matmul_problem *p, const struct device *device)
-{
-    char batch[16] = "";
-    if (p->batch > 1) snprintf(batch, sizeof batch, " x %d", p->batch);
-    return text_format("%s, cuBLASLt %zu, matmul %s%s %s%s to %s%s%s%s%s%s %lld x %lld x %lld%s",
-                       cuda_facts(device)->name, cublaslt()->cublasLtGetVersion(),
-                       p->tf32 ? "tf32" : dtype_table[p->factor].name,
-                       p->deterministic ? " deterministic" : "", p->turn_a ? "T" : "N", p->turn_b ? "T" : "N",
-                       dtype_table[p->result].name, p->factors ? " factors" : "", p->adds ? " added" : "",
-                       p->bias ? " bias" : "", p->relu ? " relu" : "", p->mask ? " mask" : "",
-                       (long long)p->m, (long long)p->n, (long long)p->k, batch);
-}
-
-static enum status matmul_choose(const struct matmul_context *context, struct device *device, void **plan)
-{
-    const struct matmul_problem *p = &context->problem;
-    struct trial_rooms rooms = trial_rooms_of(p);
-    char *key = matmul_key_new(p, device);
-    struct autotune_problem problem = {
-        .functions = &functions, .self = context, .device = device, .key = key,
-        .deterministic = p->deterministic, .workspace_limit = MATMUL_SCRATCH, .phase = PHASE_FORWARD,
-        .dtype = p->factor, .x = shape_vector(numbers_of(p, p->m * p->k)),
-        .y = shape_vector((int64_t)(rooms.bytes / dtype_bytes(p->factor))),
-        .weight = {.rank = 2, .dim = {p->m, rooms.apart ? p->n : 1, 1, 1}}, .bias = true,
-    };
-    enum status status = autotune(&problem, plan);
-    if (status == OK && !*plan) status = fail(FAILED, "%s: no algorithm supports it", key);
-    free(key);
-    return status;
+    struct tensor x[] = {{.dtype = p->factor, .shape = matrix_shape(p, p->m, p->k)},
+                         {.dtype = p->factor, .shape = matrix_shape(p, p->k, p->n)}}, none[2] = {};
+    struct tensor bias = {.dtype = F32, .shape = shape_vector(p->bias || p->factors ? p->m + 2 : 2)};
+    struct call call = {.op = &matmul_op, .settings = p, .phase = PHASE_FORWARD, .x_count = 2,
+                        .param_count = 1, .x = x, .d_x = none, .params = &bias, .d_params = none,
+                        .tf32 = p->tf32, .deterministic = p->deterministic, .device = device};
+    call.y = {.dtype = p->result, .shape = matrix_shape(p, p->m, p->n)};
+    if (p->mask) *call_put(&call, OPERAND_MASK) = {.dtype = U8, .shape = shape_vector(p->m * p->n / 8)};
+    return autotune(algorithms, &call, MATMUL_SCRATCH, plan);
 }
 
 enum status matmul_open(const struct matmul_problem *problem, struct device *device, struct matmul **made)
 {
-    struct matmul_context context = {*problem, {.prefix = "cublaslt", .scratch = MATMUL_SCRATCH}};
-    void *plan = NULL;
+    struct kernel_plan *plan = NULL;
     if (device) {
-        TRY(cuda_cublaslt(device, &context.library.handle));
-        TRY(matmul_choose(&context, device, &plan));
+        TRY(plan_choose(problem, device, &plan));
+        *made = (struct matmul *)plan->state;
+        free(plan);
     } else {
-        plan = memory_new(1, sizeof(struct matmul));
-        ((struct matmul *)plan)->scratch = MATMUL_SCRATCH;
+        *made = (struct matmul *)memory_new(1, sizeof **made);
+        (*made)->scratch = MATMUL_SCRATCH;
     }
-    *made = (struct matmul *)plan;
     (*made)->problem = *problem;
     return OK;
 }

@@ -7,7 +7,7 @@
 struct matmul_problem {
     enum dtype factor, result;   /* of A and B; of C, D and the bias */
     int64_t m, n, k;
-    int batch;                   /* so many products at a time, without bias and mask; 0: one. Each has the
+    int64_t batch;               /* so many products at a time, without bias and mask; 0: one. Each has the
                                   * bits that it has in a smaller batch: none is split */
     int64_t unit;                /* matrices of a batch begin at multiples of so many numbers */
     bool turn_a, turn_b;         /* A lies as k x m, B as n x k */
@@ -52,7 +52,7 @@ struct matmul_library {
     size_t scratch;              /* bytes that an algorithm may ask for */
 };
 int matmul_candidates(const struct matmul_library *library, const struct matmul_problem *problem, int most,
-                      char names[][CANDIDATE_NAME]);
+                      char names[][PLAN_NAME]);
 
 /* The plan of such a name; NULL if the library does not take it. */
 struct matmul *matmul_make(const struct matmul_library *library, const struct matmul_problem *problem,

@@ -1,4 +1,5 @@
 #include "kernels/support/autotune.cuh"
+#include "kernels/support/planned.cuh"
 
 extern "C" {
 #include "base/log.h"
@@ -9,9 +10,7 @@ extern "C" {
 #define CANDIDATES 96
 
 struct candidate {
-    char name[CANDIDATE_NAME];
-    void *plan;
-    size_t workspace;
+    struct kernel_plan *plan;
     float time;                          /* milliseconds; negative: none */
     bool failed;                         /* it was tried and failed */
     bool other;                          /* its results have other bits than they must have */
@@ -19,7 +18,8 @@ struct candidate {
 
 /* Those whose plan could be made, in the order of the list. */
 struct candidates {
-    const struct autotune_problem *problem;
+    const struct call *call;
+    const struct algorithm *const *algorithms;
     size_t limit;                        /* bytes: candidates that need more are excluded */
     int count;
     struct candidate at[CANDIDATES];
@@ -27,30 +27,58 @@ struct candidates {
 
 /* ---- Candidates ---- */
 
-static void candidate_add(struct candidates *list, const char *name)
+/* A plan with the workspace of what is done behind it. */
+static struct kernel_plan *plan_make(const struct algorithm *const *algorithms, const struct call *call,
+                                     const char *name)
 {
-    const struct autotune_problem *p = list->problem;
-    struct candidate *made = &list->at[list->count];
-    if (!candidate_is(name, p->only)) return;
-    *made = (struct candidate){.time = -1};
-    snprintf(made->name, sizeof made->name, "%s", name);
-    made->plan = p->functions->plan_make(p->self, name, &made->workspace);
-    if (made->plan) list->count++;
+    struct kernel_plan *plan = algorithm_plan(algorithms, call, name);
+    size_t behind = plan ? epilogues_workspace(call, plan) : 0;
+    if (plan && behind > plan->workspace) plan->workspace = behind;
+    return plan;
 }
 
-static struct candidates *candidates_new(const struct autotune_problem *p)
+static void candidate_add(struct candidates *list, const char *name)
+{
+    const char *variant = list->call->variant;
+    if (list->count == CANDIDATES || (variant && !op_variant_is(name, variant))) return;
+    struct kernel_plan *plan = plan_make(list->algorithms, list->call, name);
+    if (plan) list->at[list->count++] = (struct candidate){.plan = plan, .time = -1};
+}
+
+static void candidates_of(struct candidates *list, const struct algorithm *algorithm)
+{
+    if (!algorithm->candidates) {
+        candidate_add(list, algorithm->name);
+        return;
+    }
+    auto names = (char(*)[PLAN_NAME])memory_new(CANDIDATES, PLAN_NAME);
+    int count = algorithm->candidates(list->call, CANDIDATES - list->count, names);
+    for (int i = 0; i < count; i++) candidate_add(list, names[i]);
+    free(names);
+}
+
+/* Whether plans of the algorithm may have names that begin with the variant's. */
+static bool is_wanted(const struct algorithm *algorithm, const struct call *call)
+{
+    if (algorithm->supports && !algorithm->supports(call)) return false;
+    return !call->variant || op_variant_is(call->variant, algorithm->name);
+}
+
+/* Without any, the last that is made of its algorithm's name alone. */
+static struct candidates *candidates_new(const struct algorithm *const *algorithms, const struct call *call,
+                                         size_t granted)
 {
     struct candidates *list = (struct candidates *)memory_new(1, sizeof *list);
-    auto names = (char(*)[CANDIDATE_NAME])memory_new(CANDIDATES, CANDIDATE_NAME);
-    list->problem = p;
-    int count = p->functions->candidates(p->self, CANDIDATES, names);
-    for (int i = 0; i < count; i++) candidate_add(list, names[i]);
-    if (list->count == 0) candidate_add(list, p->functions->fallback);
-    free(names);
-    size_t least = list->count > 0 ? list->at[0].workspace : 0;
+    list->call = call;
+    list->algorithms = algorithms;
+    int rows = 0;
+    for (; algorithms[rows]; rows++)
+        if (is_wanted(algorithms[rows], call)) candidates_of(list, algorithms[rows]);
+    while (list->count == 0 && rows-- > 0) candidate_add(list, algorithms[rows]->name);
+    size_t least = list->count > 0 ? list->at[0].plan->workspace : 0;
     for (int i = 1; i < list->count; i++)
-        if (list->at[i].workspace < least) least = list->at[i].workspace;
-    list->limit = least > p->workspace_limit ? least : p->workspace_limit;
+        if (list->at[i].plan->workspace < least) least = list->at[i].plan->workspace;
+    list->limit = least > granted ? least : granted;
     return list;
 }
 
@@ -58,17 +86,20 @@ static struct candidates *candidates_new(const struct autotune_problem *p)
 static void candidates_free(struct candidates *list, const struct candidate *kept)
 {
     for (int i = 0; i < list->count; i++)
-        if (&list->at[i] != kept) list->problem->functions->plan_free(list->at[i].plan);
+        if (&list->at[i] != kept) kernel_plan_free(list->at[i].plan);
     free(list);
 }
 
 /* ---- Trials ---- */
 
-/* A call with its own stream and memory: operands, then the workspace. */
+/* The call with its own stream and memory: operands, then the workspace. */
 struct trial {
-    const struct autotune_problem *problem;
-    struct tensor x, y, sums, mask, more, params[2], d_params[2];
     struct call call;
+    struct tensor x[OP_MAX_INPUTS], d_x[OP_MAX_INPUTS], params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
+    struct tensor saved[OP_MAX_SAVED];
+    struct call_tensor tensors[CALL_TENSORS];    /* of the call */
+    int tensor_count;
+    struct device *device;
     cudaStream_t stream;
     cudaEvent_t begin, end;
     char *memory;
@@ -87,11 +118,13 @@ template <class T> __global__ void autotune_fill_kernel(T *data, int64_t count, 
     }
 }
 
+/* What is no float is filled with the bits of some. */
 static enum status tensor_fill(const struct call *call, const struct tensor *tensor, unsigned seed)
 {
-    int64_t count = shape_count(tensor->shape);
+    bool number = dtype_is_float(tensor->dtype);
+    int64_t count = number ? shape_count(tensor->shape) : (int64_t)tensor_bytes(tensor) / 4;
     if (count == 0) return OK;
-    return with_type(tensor->dtype, [&](auto type) {
+    return with_type(number ? tensor->dtype : F32, [&](auto type) {
         using T = decltype(type);
         autotune_fill_kernel<<<grid_of(call, count, 256), 256, 0, stream_of(call)>>>((T *)tensor->data, count,
                                                                                      seed);
@@ -101,31 +134,19 @@ static enum status tensor_fill(const struct call *call, const struct tensor *ten
 
 static enum status trial_fill(const struct trial *t, unsigned seed)
 {
-    TRY(tensor_fill(&t->call, &t->x, seed));
-    TRY(tensor_fill(&t->call, &t->y, seed + 1));
-    if (t->problem->joins) TRY(tensor_fill(&t->call, &t->mask, seed));
-    if (t->problem->joins) TRY(tensor_fill(&t->call, &t->more, seed + 2));
-    for (int i = 0; i < 2; i++) TRY(tensor_fill(&t->call, &t->params[i], seed + 3));
+    for (int i = 0; i < t->tensor_count; i++)
+        if (t->tensors[i].reads) TRY(tensor_fill(&t->call, t->tensors[i].tensor, seed + (unsigned)i));
     return OK;
 }
 
-static size_t tensor_place(struct tensor *tensor, char *memory, size_t offset)
-{
-    if (memory) tensor->data = memory + offset;
-    return offset + workspace_align(tensor_bytes(tensor));
-}
-
-/* Assigns offsets to the tensors; returns that of the workspace. */
+/* Places the tensors; returns the offset of the workspace. */
 static size_t trial_place(struct trial *t, char *memory)
 {
-    size_t bytes = tensor_place(&t->x, memory, 0);
-    bytes = tensor_place(&t->y, memory, bytes);
-    bytes = tensor_place(&t->sums, memory, bytes);
-    bytes = tensor_place(&t->mask, memory, bytes);
-    bytes = tensor_place(&t->more, memory, bytes);
-    for (int i = 0; i < 2; i++) {
-        bytes = tensor_place(&t->params[i], memory, bytes);
-        bytes = tensor_place(&t->d_params[i], memory, bytes);
+    size_t bytes = 0;
+    for (int i = 0; i < t->tensor_count; i++) {
+        struct tensor *tensor = t->tensors[i].tensor;
+        if (memory) tensor->data = memory + bytes;
+        bytes += workspace_align(tensor_bytes(tensor));
     }
     return bytes;
 }
@@ -135,7 +156,7 @@ static bool next_workspace(const struct candidates *list, size_t below, size_t *
 {
     bool found = false;
     for (int i = 0; i < list->count; i++) {
-        size_t bytes = list->at[i].workspace;
+        size_t bytes = list->at[i].plan->workspace;
         if (bytes > list->limit || bytes >= below || (found && bytes <= *workspace)) continue;
         *workspace = bytes;
         found = true;
@@ -146,7 +167,7 @@ static bool next_workspace(const struct candidates *list, size_t below, size_t *
 /* Without memory for any candidate trial->memory stays NULL. */
 static enum status trial_allocate(struct trial *t, const struct candidates *list)
 {
-    struct device *device = t->problem->device;
+    struct device *device = t->device;
     size_t below = SIZE_MAX;
     t->operands = trial_place(t, NULL);
     while (!t->memory && next_workspace(list, below, &t->workspace)) {
@@ -160,46 +181,32 @@ static enum status trial_allocate(struct trial *t, const struct candidates *list
     return trial_fill(t, 0);
 }
 
-static void trial_describe(struct trial *t)
+static struct tensor *tensors_copy(struct tensor *to, const struct tensor *from, int count)
 {
-    const struct autotune_problem *p = t->problem;
-    int64_t filters = p->weight.dim[0], most = p->joins && p->x.c > filters ? p->x.c : filters;
-    struct shape shapes[2] = {p->weight, shape_vector(filters)};
-    t->x = {.dtype = p->dtype, .shape = p->x};
-    t->y = {.dtype = p->dtype, .shape = p->y};
-    t->sums = {.dtype = F32, .shape = {.rank = 2, .dim = {2, most, 1, 1}}};
-    if (p->joins) {
-        t->mask = {.dtype = F16, .shape = shape_vector(div_up(shape_count(p->x), (int64_t)16))};
-        t->more = t->x;
+    for (int i = 0; i < count; i++) {
+        to[i] = from[i];
+        to[i].data = NULL;
     }
-    for (int i = 0; i < 2; i++) {
-        t->params[i] = (struct tensor){.dtype = p->dtype, .shape = shapes[i]};
-        t->d_params[i] = (struct tensor){.dtype = F32, .shape = shapes[i]};
-    }
-    t->call.phase = p->phase;
-    t->call.device = p->device;
-    t->call.stream = t->stream;
+    return to;
 }
 
-/* After the tensors have been placed. */
-static void trial_fill_in(struct trial *t)
+static void trial_describe(struct trial *t, const struct call *call)
 {
-    t->call.x_count = 1;
-    t->call.param_count = t->problem->bias ? 2 : 1;
-    t->call.x = t->call.d_x = &t->x;
-    t->call.y = t->call.d_y = t->y;
-    bool forward = t->problem->phase == PHASE_FORWARD;
-    *call_put(&t->call, forward ? OPERAND_Y_MOMENTS : OPERAND_D_X_SUMS) = t->sums;
-    *call_put(&t->call, OPERAND_MASK) = t->mask;
-    *call_put(&t->call, OPERAND_D_X_ADDEND) = t->more;
-    t->call.params = t->params;
-    t->call.d_params = t->d_params;
+    t->call = *call;
+    t->device = call->device;
+    t->call.x = tensors_copy(t->x, call->x, call->x_count);
+    t->call.d_x = tensors_copy(t->d_x, call->d_x, call->x_count);
+    t->call.params = tensors_copy(t->params, call->params, call->param_count);
+    t->call.d_params = tensors_copy(t->d_params, call->d_params, call->param_count);
+    t->call.saved = tensors_copy(t->saved, call->saved, call->saved_count);
+    t->call.stream = t->stream;
+    t->tensor_count = call_tensors(&t->call, t->tensors);
 }
 
 /* It starts after the work queued on the device's first stream. */
 static enum status trial_begin(struct trial *t)
 {
-    struct device *device = t->problem->device;
+    struct device *device = t->device;
     cudaStream_t first = (cudaStream_t)device->backend->stream(device, 0);
     TRY(cuda_status(device, cudaEventCreate(&t->begin), "creating an event"));
     TRY(cuda_status(device, cudaEventCreate(&t->end), "creating an event"));
@@ -209,25 +216,23 @@ static enum status trial_begin(struct trial *t)
 
 static enum status trial_open(struct trial *t, const struct candidates *list, cudaStream_t stream)
 {
-    *t = (struct trial){.problem = list->problem, .stream = stream};
-    trial_describe(t);
+    *t = (struct trial){.stream = stream};
+    trial_describe(t, list->call);
     TRY(trial_begin(t));
-    TRY(trial_allocate(t, list));
-    trial_fill_in(t);
-    return OK;
+    return trial_allocate(t, list);
 }
 
 static void trial_close(struct trial *t)
 {
     cudaStreamSynchronize(t->stream);
-    if (t->memory) device_release(t->problem->device, t->memory, t->bytes);
+    if (t->memory) device_release(t->device, t->memory, t->bytes);
     if (t->begin) cudaEventDestroy(t->begin);
     if (t->end) cudaEventDestroy(t->end);
 }
 
 static enum status trial_queue(const struct trial *t, const struct candidate *c)
 {
-    return t->problem->functions->plan_try(t->problem->self, c->plan, &t->call);
+    return planned_run(&t->call, c->plan);
 }
 
 /* Milliseconds from `begin` to `end`; negative if the work between them failed. */
@@ -268,11 +273,10 @@ static cudaGraphExec_t trial_capture(const struct trial *t, const struct candida
  * timed: by creating graphs that are never launched, since their addresses are not allocated. */
 static void candidates_load(const struct candidates *list, cudaStream_t stream)
 {
-    struct trial t = {.problem = list->problem, .stream = stream};
+    struct trial t = {.stream = stream};
     char *nowhere = (char *)((size_t)1 << 40);
-    trial_describe(&t);
+    trial_describe(&t, list->call);
     t.call.workspace = nowhere + trial_place(&t, nowhere);
-    trial_fill_in(&t);
     for (int i = 0; i < list->count; i++) {
         cudaGraphExec_t graph = trial_capture(&t, &list->at[i], 1, cudaStreamCaptureModeRelaxed);
         if (graph) cudaGraphExecDestroy(graph);
@@ -337,15 +341,14 @@ __global__ void autotune_digest_kernel(unsigned long long *sum, const uint32_t *
 }
 
 /* How often a call is repeated with other numbers; 0: its results are too few to tell orders apart. */
-static int bits_rounds(const struct autotune_problem *p)
+static int bits_rounds(const struct call *call)
 {
-    struct shape of = p->phase == PHASE_FORWARD ? p->y : p->phase == PHASE_BACKWARD_PARAMS ? p->weight : p->x;
+    bool forward = call->phase == PHASE_FORWARD, params = call->phase == PHASE_BACKWARD_PARAMS;
+    struct shape of = forward ? call->y.shape : params ? call->d_params[0].shape : call->d_x[0].shape;
     int64_t rounds = div_up(BITS_RESULTS, shape_count(of));
     return rounds <= BITS_ROUNDS ? (int)rounds : 0;
 }
 
-/* Adds the digest of all operands after a run to *sum; false if the candidate does not work. The
- * workspace's first bytes hold it. */
 static bool trial_digest(const struct trial *t, const struct candidate *c, unsigned seed,
                          unsigned long long *sum)
 {
@@ -365,7 +368,7 @@ static bool trial_digest(const struct trial *t, const struct candidate *c, unsig
 
 static bool trial_bits(const struct trial *t, const struct candidate *c, unsigned long long *sum)
 {
-    int rounds = bits_rounds(t->problem);
+    int rounds = bits_rounds(&t->call);
     *sum = 0;
     for (int i = 0; i < rounds; i++)
         if (!trial_digest(t, c, 7919u * (unsigned)i, sum)) return false;
@@ -376,7 +379,7 @@ static bool trial_bits(const struct trial *t, const struct candidate *c, unsigne
 static enum status candidate_fail(const struct trial *t, struct candidate *c)
 {
     c->failed = true;
-    return cuda_status(t->problem->device, (cudaGetLastError(), cudaGetLastError()), "trying a kernel plan");
+    return cuda_status(t->device, (cudaGetLastError(), cudaGetLastError()), "trying a kernel plan");
 }
 
 /* Marks as `other` all candidates but those that compute the bits of the first one which works, in any run.
@@ -387,9 +390,9 @@ static enum status candidates_agree(struct candidates *list, const struct trial 
     *tried = false;
     for (int i = 0; i < list->count; i++) {
         struct candidate *c = &list->at[i];
-        if (c->workspace > list->limit) continue;
-        if (!*tried && c->workspace > t->workspace) return OK;
-        bool fits = c->workspace <= t->workspace, works = fits && trial_bits(t, c, &sum);
+        if (c->plan->workspace > list->limit) continue;
+        if (!*tried && c->plan->workspace > t->workspace) return OK;
+        bool fits = c->plan->workspace <= t->workspace, works = fits && trial_bits(t, c, &sum);
         if (fits && !works) TRY(candidate_fail(t, c));
         if (works && !*tried) first = sum, *tried = true;
         c->other = !works || sum != first;
@@ -405,18 +408,18 @@ static enum status candidates_agree(struct candidates *list, const struct trial 
 #define FAMILY_WORDS 3                   /* of a name: "cudnn plain 37" */
 
 /* The name of the candidate's family; the caller frees it. */
-static char *family_new(const struct autotune_problem *p, const struct candidate *c)
+static char *family_new(const struct call *call, const struct candidate *c)
 {
     int length = 0;
-    for (int words = 0; c->name[length]; length++)
-        if (c->name[length] == ' ' && ++words == FAMILY_WORDS) break;
-    return text_format("%d %s %.*s", p->phase, dtype_table[p->dtype].name, length, c->name);
+    const char *name = c->plan->name;
+    for (int words = 0; name[length]; length++)
+        if (name[length] == ' ' && ++words == FAMILY_WORDS) break;
+    return text_format("%d %s %.*s", call->phase, dtype_table[call->x[0].dtype].name, length, name);
 }
 
-static bool is_hopeless(const struct families *families, const struct autotune_problem *p,
-                        const struct candidate *c)
+static bool is_hopeless(const struct families *families, const struct call *call, const struct candidate *c)
 {
-    char *family = family_new(p, c);
+    char *family = family_new(call, c);
     bool hopeless = families_hopeless(families, family);
     free(family);
     return hopeless;
@@ -428,7 +431,7 @@ static void families_teach(struct families *families, const struct candidates *l
         float time = list->at[i].time;
         if (time < 0) continue;
         bool near = time < NEAR_TIMES * best, far = time > FAR_TIMES * best + 2 * TRIAL_LOADING;
-        char *family = family_new(list->problem, &list->at[i]);
+        char *family = family_new(list->call, &list->at[i]);
         families_learn(families, family, near ? FAMILY_NEAR : far ? FAMILY_FAR : FAMILY_BETWEEN);
         free(family);
     }
@@ -442,8 +445,8 @@ static enum status candidates_time(struct candidates *list, const struct trial *
     enum status status = OK;
     for (int i = 0; status == OK && i < list->count; i++) {
         struct candidate *c = &list->at[i];
-        if (c->workspace > list->limit || c->workspace > t->workspace || c->other) continue;
-        if (best < 1e9 && is_hopeless(families, list->problem, c)) continue;
+        if (c->plan->workspace > list->limit || c->plan->workspace > t->workspace || c->other) continue;
+        if (best < 1e9 && is_hopeless(families, list->call, c)) continue;
         c->time = trial_time(t, c, best);
         if (c->time < 0) status = candidate_fail(t, c);
         else if (c->time < best) best = c->time;
@@ -457,8 +460,8 @@ static enum status candidates_try(struct candidates *list, const struct trial *t
 {
     for (int i = 0; i < list->count; i++) {
         struct candidate *c = &list->at[i];
-        if (c->workspace > list->limit) continue;
-        if (c->workspace > t->workspace || trial_once(t, c) >= 0) return OK;
+        if (c->plan->workspace > list->limit) continue;
+        if (c->plan->workspace > t->workspace || trial_once(t, c) >= 0) return OK;
         TRY(candidate_fail(t, c));
     }
     return OK;
@@ -473,7 +476,8 @@ static struct candidate *candidates_fastest(struct candidates *list)
     chosen = best;
     for (int i = 0; i < list->count; i++) {
         struct candidate *c = &list->at[i];
-        if (c->time >= 0 && c->time < 1.02f * best->time && c->workspace < chosen->workspace) chosen = c;
+        bool near = c->time >= 0 && c->time < 1.02f * best->time;
+        if (near && c->plan->workspace < chosen->plan->workspace) chosen = c;
     }
     return chosen;
 }
@@ -484,38 +488,38 @@ static struct candidate *candidates_first(struct candidates *list)
     struct candidate *failed = NULL;
     for (int i = 0; i < list->count; i++) {
         struct candidate *c = &list->at[i];
-        if (c->workspace > list->limit) continue;
+        if (c->plan->workspace > list->limit) continue;
         if (!c->failed) return c;
         if (!failed) failed = c;
     }
     return failed;
 }
 
-static bool takes_first(const struct autotune_problem *p)
+static bool takes_first(const struct call *call)
 {
-    return (p->deterministic && bits_rounds(p) == 0) || (p->only && !p->timed);
+    return (call->deterministic && bits_rounds(call) == 0) || (call->variant && !call->timed);
 }
 
 static enum status candidates_time_on(struct candidates *list, cudaStream_t stream)
 {
     struct trial t;
-    const struct autotune_problem *p = list->problem;
-    bool timed = !takes_first(p);
+    const struct call *call = list->call;
+    bool timed = !takes_first(call);
     if (timed) candidates_load(list, stream);
-    struct families *families = cuda_timing_begin(p->device);
+    struct families *families = cuda_timing_begin(call->device);
     enum status status = trial_open(&t, list, stream);
-    if (status == OK && t.memory && timed && p->deterministic) status = candidates_agree(list, &t, &timed);
+    if (status == OK && t.memory && timed && call->deterministic) status = candidates_agree(list, &t, &timed);
     if (status == OK && t.memory)
         status = timed ? candidates_time(list, &t, families) : candidates_try(list, &t);
     trial_close(&t);
-    cuda_timing_end(p->device);
+    cuda_timing_end(call->device);
     return status;
 }
 
 static enum status candidates_choose(struct candidates *list, struct candidate **chosen)
 {
     cudaStream_t stream;
-    TRY(cuda_status(list->problem->device, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+    TRY(cuda_status(list->call->device, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                     "creating a stream"));
     enum status status = candidates_time_on(list, stream);
     cudaStreamDestroy(stream);
@@ -526,62 +530,97 @@ static enum status candidates_choose(struct candidates *list, struct candidate *
 
 /* ---- The caches ---- */
 
+/* A call to be planned. */
+struct search {
+    const struct algorithm *const *algorithms;
+    const struct call *call;
+    size_t granted;
+    char *key;
+};
+
 /* A choice has its time, 0 if it was not timed, and its workspace: "131.2 us 1048576 bytes cudnn
  * plain 37 2=5". NULL: there is none, or it is not valid any more. */
-static void *recall(const struct autotune_problem *p, const char *choice)
+static struct kernel_plan *recall(const struct search *s, const char *choice)
 {
     float time;
-    size_t bytes, needed;
+    size_t bytes;
     int used = 0;
     if (!choice || sscanf(choice, "%f us %zu bytes %n", &time, &bytes, &used) < 2 || used == 0) return NULL;
-    if (strlen(choice + used) >= CANDIDATE_NAME) return NULL;
-    void *plan = p->functions->plan_make(p->self, choice + used, &needed);
-    if (!plan || needed <= bytes) return plan;
-    p->functions->plan_free(plan);
+    if (strlen(choice + used) >= PLAN_NAME) return NULL;
+    struct kernel_plan *plan = plan_make(s->algorithms, s->call, choice + used);
+    if (!plan || plan->workspace <= bytes) return plan;
+    kernel_plan_free(plan);
     return NULL;
 }
 
 /* The device's cache keeps all choices during the run; the file keeps those that were timed, for others. */
-static void remember(const struct autotune_problem *p, const struct candidate *c, struct tuning *tuning)
+static void remember(const struct search *s, const struct candidate *c, struct tuning *tuning)
 {
     float time = c->time < 0 ? 0 : 1000 * c->time;
-    char *choice = text_format("%.1f us %zu bytes %s", time, c->workspace, c->name);
-    if (tuning && c->time >= 0) tuning_set(tuning, p->key, choice);
-    cuda_choose(p->device, p->key, choice);
-    log_detail("%s: %s", p->key, choice);
+    char *choice = text_format("%.1f us %zu bytes %s", time, c->plan->workspace, c->plan->name);
+    if (tuning && c->time >= 0) tuning_set(tuning, s->key, choice);
+    cuda_choose(s->call->device, s->key, choice);
+    log_detail("%s: %s", s->key, choice);
     free(choice);
 }
 
-static enum status search(const struct autotune_problem *p, struct tuning *tuning, void **plan)
+static enum status choose(const struct search *s, struct tuning *tuning, struct kernel_plan **plan)
 {
-    struct candidates *list = candidates_new(p);
+    struct candidates *list = candidates_new(s->algorithms, s->call, s->granted);
     struct candidate *chosen = NULL;
     enum status status = list->count > 0 ? candidates_choose(list, &chosen) : OK;
     if (status != OK) chosen = NULL;
-    if (chosen && !p->only) remember(p, chosen, tuning);
+    if (chosen && !s->call->variant) remember(s, chosen, tuning);
     *plan = chosen ? chosen->plan : NULL;
     candidates_free(list, chosen);
     return status;
 }
 
-static enum status search_file(const struct autotune_problem *p, void **plan)
+static enum status choose_by_file(const struct search *s, struct kernel_plan **plan)
 {
     struct tuning *tuning = tuning_open();
-    const char *remembered = tuning_find(tuning, p->key);
+    const char *remembered = tuning_find(tuning, s->key);
     enum status status = OK;
-    *plan = recall(p, remembered);
-    if (*plan) cuda_choose(p->device, p->key, remembered);
-    else status = search(p, tuning, plan);
+    *plan = recall(s, remembered);
+    if (*plan) cuda_choose(s->call->device, s->key, remembered);
+    else status = choose(s, tuning, plan);
     tuning_close(tuning);
     return status;
 }
 
-enum status autotune(const struct autotune_problem *p, void **plan)
+static enum status choose_remembered(const struct search *s, struct kernel_plan **plan)
 {
-    if (p->only) return search(p, NULL, plan);
-    char *known = cuda_choice(p->device, p->key);
-    *plan = recall(p, known);
+    char *known = cuda_choice(s->call->device, s->key);
+    *plan = recall(s, known);
     free(known);
     if (*plan) return OK;
-    return p->deterministic ? search(p, NULL, plan) : search_file(p, plan);
+    return s->call->deterministic ? choose(s, NULL, plan) : choose_by_file(s, plan);
+}
+
+/* GPU, libraries and the call. */
+static char *key_new(const struct call *call)
+{
+    struct text key = {};
+    text_add(&key, "%s, cuDNN %zu, cuBLAS %zu, ", cuda_facts(call->device)->name, cudnn()->cudnnGetVersion(),
+             cublaslt()->cublasLtGetVersion());
+    call_print(call, &key);
+    return key.data;
+}
+
+enum status autotune(const struct algorithm *const *algorithms, const struct call *call, size_t granted,
+                     struct kernel_plan **made)
+{
+    struct call any = *call;
+    any.variant = NULL;
+    struct search search = {algorithms, call, granted, NULL};
+    struct kernel_plan *plan = NULL;
+    if (call->variant) TRY(choose(&search, NULL, &plan));
+    search.call = &any;
+    search.key = key_new(call);
+    enum status status = plan ? OK : choose_remembered(&search, &plan);
+    if (status == OK && !plan) status = fail(FAILED, "%s: no algorithm supports it", search.key);
+    if (plan) plan->trusted = true;
+    free(search.key);
+    *made = plan;
+    return status;
 }

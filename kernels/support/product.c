@@ -7,22 +7,13 @@
 #include "base/memory.h"
 #include "kernels/support/pixels_cpu.h"
 
-/* How one phase runs. */
-struct product_phase {
-    bool chosen;
-    char name[96];
-    struct onednn_step *step;              /* NULL: the reference */
+/* How a call runs. */
+struct product {
+    struct onednn_step *step;
     bool fp32;                             /* others are converted to it in the workspace */
     bool sums_bias;                        /* computed here: oneDNN's code takes several times as long */
     size_t offset[ONEDNN_OPERANDS];        /* of the widened operands */
-    size_t workspace;                      /* of widened operands, which precede the step's */
-};
-
-struct product {
-    struct onednn_problem problem;
-    const struct op_code *reference;
-    const char *variant;                   /* as requested by call->variant; NULL: the best */
-    struct product_phase phases[PHASE_COUNT];
+    size_t widened;                        /* bytes of widened operands, which precede the step's workspace */
 };
 
 /* The call's tensors by what they are in its phase; data is NULL where an operand has no part. */
@@ -79,13 +70,6 @@ static bool prefers_fp32(const struct onednn_problem *problem, enum phase phase)
     return problem->c == 1 && problem->k <= 16;
 }
 
-const char *const product_variants[] = {"native", "widened", NULL};
-
-static bool may_be(const struct product *product, const char *variant)
-{
-    return !product->variant || strcmp(product->variant, variant) == 0;
-}
-
 /* Whether a phase of a convolution is an inner product of each pixel, for which the library's fp32 code is
  * faster, but not for the gradient of more filters than channels. */
 static bool is_per_pixel(const struct onednn_problem *p, enum phase phase)
@@ -95,75 +79,55 @@ static bool is_per_pixel(const struct onednn_problem *p, enum phase phase)
     return single && every && p->pad[0] == 0 && p->pad[1] == 0;
 }
 
-/* bf16 runs as it is where the CPU and the library can; fp16 and what is left run in fp32. */
-static void product_phase_choose(struct product_phase *phase, const struct product *product,
-                                 const struct call *call)
+/* The step in fp32. */
+static void step_make_fp32(const struct call *call, struct onednn_problem problem, struct product *product)
 {
-    enum dtype dtype = call->x[0].dtype;
-    phase->chosen = true;
-    if (dtype == F64) return;
-    bool bf16 = dtype == BF16 && onednn_has_bf16() && !prefers_fp32(&product->problem, call->phase);
-    if (bf16 && may_be(product, "native"))
-        phase->step = onednn_step_make(&product->problem, call->phase, BF16);
-    if (phase->step || !may_be(product, dtype == F32 ? "native" : "widened")) return;
-    struct onednn_problem own = product->problem;
-    if (is_per_pixel(&own, call->phase)) {
-        own.inner_product = true;
-        own.n *= own.input[0] * own.input[1];
+    if (is_per_pixel(&problem, call->phase)) {
+        problem.inner_product = true;
+        problem.n *= problem.input[0] * problem.input[1];
     }
-    phase->sums_bias = own.inner_product && own.bias && call->phase == PHASE_BACKWARD_PARAMS;
-    if (phase->sums_bias) own.bias = false;
-    phase->step = onednn_step_make(&own, call->phase, F32);
-    if (!phase->step) return;
-    phase->fp32 = true;
+    product->fp32 = true;
+    product->sums_bias = problem.inner_product && problem.bias && call->phase == PHASE_BACKWARD_PARAMS;
+    if (product->sums_bias) problem.bias = false;
+    product->step = onednn_step_make(&problem, call->phase, F32);
+}
+
+static void operands_place(const struct call *call, struct product *product)
+{
     struct tensor tensors[ONEDNN_OPERANDS];
     operands(call, tensors);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
-        if (!is_widened(&tensors[i])) continue;
-        phase->offset[i] = phase->workspace;
-        phase->workspace += onednn_align((size_t)shape_count(tensors[i].shape) * sizeof(float));
+        if (!product->fp32 || !is_widened(&tensors[i])) continue;
+        product->offset[i] = product->widened;
+        product->widened += onednn_align((size_t)shape_count(tensors[i].shape) * sizeof(float));
     }
 }
 
-/* Phases are prepared as they are first asked for, so that a forward pass alone makes nothing else. */
-static struct product_phase *product_phase_of(const struct call *call)
+/* bf16 runs as it is where the CPU and the library can; fp16 and what is left run in fp32. */
+bool product_make(const struct call *call, const struct onednn_problem *problem, struct kernel_plan *plan)
 {
-    struct product *product = call->kernel_plan;
-    struct product_phase *phase = &product->phases[call->phase];
-    if (phase->chosen) return phase;
-    product_phase_choose(phase, product, call);
-    snprintf(phase->name, sizeof phase->name, "%s%s",
-             !phase->step ? "reference" : phase->workspace > 0 ? "widened " : "native ",
-             phase->step ? onednn_step_name(phase->step) : "");
-    return phase;
+    enum dtype dtype = call->x[0].dtype;
+    struct product product = {.step = NULL};
+    bool native = op_variant_is(plan->name, "native");
+    bool bf16 = dtype == BF16 && onednn_has_bf16() && !prefers_fp32(problem, call->phase);
+    if (native && bf16) product.step = onednn_step_make(problem, call->phase, BF16);
+    else if (dtype != F64 && native == (dtype == F32)) step_make_fp32(call, *problem, &product);
+    if (!product.step) return false;
+    operands_place(call, &product);
+    size_t sums = product.sums_bias ? pixels_bias_workspace(call) : 0;
+    size_t bytes = product.widened + onednn_step_workspace(product.step);
+    plan->workspace = sums > bytes ? sums : bytes;
+    snprintf(plan->name, sizeof plan->name, "%s %s", native ? "native" : "widened",
+             onednn_step_name(product.step));
+    plan->state = memory_new(1, sizeof product);
+    *(struct product *)plan->state = product;
+    return true;
 }
 
-enum status product_prepare(const struct call *call, const struct onednn_problem *problem,
-                            const struct op_code *reference, void **kernel_plan)
+void product_release(struct kernel_plan *plan)
 {
-    struct product *product = memory_new(1, sizeof *product);
-    product->problem = *problem;
-    product->reference = reference;
-    product->variant = call->variant;
-    *kernel_plan = product;
-    return OK;
-}
-
-void product_release(void *kernel_plan)
-{
-    struct product *product = kernel_plan;
-    if (!product) return;
-    for (int i = 0; i < PHASE_COUNT; i++) onednn_step_free(product->phases[i].step);
-    free(product);
-}
-
-size_t product_workspace(const struct call *call)
-{
-    const struct product_phase *phase = product_phase_of(call);
-    if (!phase->step) return 0;
-    size_t sums = phase->sums_bias ? pixels_bias_workspace(call) : 0;
-    size_t product = phase->workspace + onednn_step_workspace(phase->step);
-    return sums > product ? sums : product;
+    onednn_step_free(((struct product *)plan->state)->step);
+    free(plan->state);
 }
 
 /* Elements that are worth a thread. */
@@ -179,49 +143,27 @@ void product_convert(enum dtype to, void *target, enum dtype from, const void *s
     }
 }
 
-static enum status reference_run(const struct op_code *reference, const struct call *call)
+enum status product_run(const struct call *call, const struct kernel_plan *plan)
 {
-    switch (call->phase) {
-    case PHASE_FORWARD: return reference->forward(call);
-    case PHASE_BACKWARD_DATA: return reference->backward_data(call);
-    case PHASE_BACKWARD_PARAMS: return reference->backward_params(call);
-    case PHASE_BACKWARD:
-    case PHASE_UPDATE:
-    case PHASE_RECOMPUTE:
-    case PHASE_COUNT: break;
-    }
-    return FAILED;
-}
-
-enum status product_run(const struct call *call)
-{
-    const struct product_phase *phase = product_phase_of(call);
-    if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
-    const struct product *product = call->kernel_plan;
-    if (!phase->step) return reference_run(product->reference, call);
+    const struct product *product = plan->state;
     struct tensor tensors[ONEDNN_OPERANDS];
     void *data[ONEDNN_OPERANDS];
     bool widened[ONEDNN_OPERANDS];
     char *workspace = call->workspace;
     operands(call, tensors);
-    if (phase->sums_bias) pixels_bias_run(call);
+    if (product->sums_bias) pixels_bias_run(call);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
-        widened[i] = phase->fp32 && is_widened(t);
-        data[i] = widened[i] ? workspace + phase->offset[i] : t->data;
+        widened[i] = product->fp32 && is_widened(t);
+        data[i] = widened[i] ? workspace + product->offset[i] : t->data;
         if (widened[i] && !is_written(call->phase, i))
             product_convert(F32, data[i], t->dtype, t->data, shape_count(t->shape));
     }
-    TRY(onednn_step_run(phase->step, data, workspace ? workspace + phase->workspace : NULL));
+    TRY(onednn_step_run(product->step, data, workspace ? workspace + product->widened : NULL));
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
         if (widened[i] && is_written(call->phase, i))
             product_convert(t->dtype, t->data, F32, data[i], shape_count(t->shape));
     }
     return OK;
-}
-
-const char *product_plan_name(const struct call *call)
-{
-    return product_phase_of(call)->name;
 }

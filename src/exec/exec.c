@@ -345,8 +345,7 @@ const int64_t *exec_begins(const struct exec *exec)
 
 const char *exec_algorithm(const struct exec *exec, int instruction)
 {
-    const struct exec_step *step = &exec->steps[instruction];
-    const struct op *op = step->at->op;
-    const struct op_code *code = op ? exec->compiled->kernel_plans.options.code_of(op) : NULL;
-    return code && code->plan_name && step->call.kernel_plan ? code->plan_name(&step->call) : NULL;
+    const struct call *call = &exec->steps[instruction].call;
+    bool named = call->kernel_plan && exec->compiled->kernel_plans.options.code_of(call->op)->variants;
+    return named ? call->kernel_plan->name : NULL;
 }

@@ -74,7 +74,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     struct call *call = &step->call;
     *call = program_call(exec->program, i, storage);
     call_place(exec, at, call);
-    call->kernel_plan = at->kernel_plan >= 0 ? exec->compiled->kernel_plans.plan[at->kernel_plan] : NULL;
+    call->kernel_plan = kernel_plans_of(&exec->compiled->kernel_plans, at);
     call->device = exec->device;
     call->stream = exec->device->backend->stream(exec->device, at->stream);
     call->tf32 = exec->options.tf32;

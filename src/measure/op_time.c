@@ -21,6 +21,7 @@ struct trial {
     const struct op_code *code;
     struct call call;
     struct tensor x, d_x, params[PARAMS], d_params[PARAMS];
+    struct kernel_plan *plans[PHASE_COUNT];
     size_t workspace;
 };
 
@@ -59,7 +60,7 @@ static void op_time_describe(struct trial *trial, unsigned wanted)
         if (wanted & 1u << PHASE_BACKWARD_PARAMS) trial->d_params[i].shape = specs[i].shape;
     }
     *call = (struct call){
-        .settings = p->settings, .phase = PHASE_FORWARD, .training = true, .x_count = 1,
+        .op = p->op, .settings = p->settings, .phase = PHASE_FORWARD, .training = true, .x_count = 1,
         .param_count = count, .x = &trial->x, .d_x = &trial->d_x, .y = {.dtype = dtype},
         .params = trial->params, .d_params = trial->d_params, .variant = p->variant, .timed = true,
         .tf32 = p->session->hyper.precision->tf32, .device = trial->device,
@@ -76,16 +77,18 @@ static enum status op_time_prepare(struct trial *trial, unsigned wanted, struct 
     const struct op_code *code = trial->code;
     struct call *call = &trial->call;
     const char *variant = trial->problem->variant;
-    if (code->prepare) TRY(code->prepare(call, &call->kernel_plan));
     for (int i = 0; i < PHASES; i++) {
         struct op_time *time = &times[phases[i]];
         call->phase = phases[i];
         if (!(wanted & 1u << phases[i]) || !function_of(code, phases[i])) continue;
-        const char *name = code->plan_name && call->kernel_plan ? code->plan_name(call) : "";
+        struct kernel_plan **plan = &trial->plans[phases[i]];
+        if (code->algorithms) TRY(kernel_plan_make(code, call, plan));
+        call->kernel_plan = *plan;
+        const char *name = *plan ? (*plan)->name : "";
         if (variant && !op_variant_is(name, variant)) continue;
         time->there = true;
-        time->workspace = code->workspace ? code->workspace(call) : 0;
-        snprintf(time->algorithm, sizeof time->algorithm, "%s", name);
+        time->workspace = op_code_workspace(code, call);
+        snprintf(time->algorithm, sizeof time->algorithm, "%.63s", name);
         if (time->workspace > trial->workspace) trial->workspace = time->workspace;
     }
     return OK;
@@ -153,7 +156,7 @@ static void op_time_release(struct trial *trial)
         if (tensors.at[i]->data)
             device_release(trial->device, tensors.at[i]->data, tensor_bytes(tensors.at[i]));
     if (trial->call.workspace) device_release(trial->device, trial->call.workspace, trial->workspace);
-    if (trial->code->release && trial->call.kernel_plan) trial->code->release(trial->call.kernel_plan);
+    for (int i = 0; i < PHASE_COUNT; i++) kernel_plan_free(trial->plans[i]);
 }
 
 #define ROUNDS 5
@@ -223,6 +226,7 @@ static enum status time_phases(struct trial *trial, struct op_time times[PHASE_C
     TRY(fill_all(trial));
     for (int i = 0; i < PHASES; i++) {
         trial->call.phase = phases[i];
+        trial->call.kernel_plan = trial->plans[phases[i]];
         if (times[phases[i]].there) TRY(time_phase(trial, &times[phases[i]].seconds));
     }
     return OK;

@@ -202,7 +202,7 @@ static void test_shared(void **state)
     other.operands[0].role = OPERAND_D_X_SUMS;
     assert_false(call_equal(&call, &other));
     other = call;
-    other.phases = AS_BIT(PHASE_BACKWARD);
+    other.op = op_find("conv");
     assert_false(call_equal(&call, &other));
     other = call;
     other.training = true;

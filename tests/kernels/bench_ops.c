@@ -44,7 +44,7 @@ static double bytes(const struct call *call)
 static double measure(const struct op_code *code, struct call *call)
 {
     double best = 1e9;
-    size_t size = code->workspace ? code->workspace(call) : 0;
+    size_t size = op_code_workspace(code, call);
     if (size && posix_memalign(&call->workspace, 64, size) != 0) abort();
     enum status (*function)(const struct call *) = op_case_function(code, call->phase);
     function(call);
@@ -59,9 +59,9 @@ static double measure(const struct op_code *code, struct call *call)
     return best;
 }
 
-static bool is_variant(const struct op_code *code, const struct call *call, const char *variant)
+static bool is_variant(const struct call *call, const char *variant)
 {
-    return !variant || strncmp(code->plan_name(call), variant, strlen(variant)) == 0;
+    return !variant || op_variant_is(call->kernel_plan->name, variant);
 }
 
 static void bench_phase(struct op_case *c, const struct op_code *code, void *kernel_plan, enum phase phase)
@@ -70,12 +70,12 @@ static void bench_phase(struct op_case *c, const struct op_code *code, void *ker
                                                    "params", "update", "recompute"};
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
-    call.kernel_plan = kernel_plan;
-    if (!op_case_function(code, phase) || !is_variant(code, &call, c->variant)) return;
+    if (!op_case_function(code, phase)) return;
+    if (op_case_plan(code, kernel_plan, &call) != OK || !is_variant(&call, c->variant)) return;
     double seconds = measure(code, &call), work = flops(c);
     printf("  %-5s %-9s %9.3f ms %8.1f %s  %s\n", dtype_table[c->dtype].name, names[phase], 1e3 * seconds,
            1e-9 * (work > 0 ? work : bytes(&call)) / seconds, work > 0 ? "GFLOP/s" : "GB/s   ",
-           code->plan_name ? code->plan_name(&call) : "");
+           call.kernel_plan ? call.kernel_plan->name : "");
 }
 
 /* `variant`: NULL for what would be chosen. */
@@ -91,10 +91,10 @@ static void bench(const struct op *op, const struct op_example *example, enum dt
     const struct op_code *code = op_cpu(op);
     void *kernel_plan;
     c->variant = variant;
-    if (op_case_prepare(c, code, &kernel_plan) != OK) return;
+    op_case_prepare(code, &kernel_plan);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_COUNT; phase++)
         bench_phase(c, code, kernel_plan, phase);
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
 }
 

@@ -432,8 +432,8 @@ static void compare_codes(const struct subject *s, bool strict)
         op_case_add_gradient(found);
     }
     void *reference_plan, *kernel_plan;
-    assert_int_equal(op_case_prepare(expected, reference, &reference_plan), OK);
-    assert_int_equal(op_case_prepare(found, code, &kernel_plan), OK);
+    op_case_prepare(reference, &reference_plan);
+    op_case_prepare(code, &kernel_plan);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_RECOMPUTE; phase++) {
         if (phase != PHASE_FORWARD && !s->training) break;
         bool here = op_case_function(code, phase) != NULL;
@@ -448,8 +448,8 @@ static void compare_codes(const struct subject *s, bool strict)
         copies_free(&b);
         share_forward(expected, found);
     }
-    if (reference->release) reference->release(reference_plan);
-    if (code->release) code->release(kernel_plan);
+    op_case_release(reference_plan);
+    op_case_release(kernel_plan);
     op_case_close(expected);
     op_case_close(found);
 }
@@ -515,7 +515,7 @@ static void test_gives_sums(void **state)
     if (moments) op_case_give_sums(found);
     else op_case_give_y_sums(found, gram);
     void *kernel_plan;
-    assert_int_equal(op_case_prepare(found, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     struct op_case_storage storage[2];
     struct call wanted = op_case_call(expected, PHASE_FORWARD, &storage[0]);
     struct call call = op_case_call(found, PHASE_FORWARD, &storage[1]);
@@ -529,7 +529,7 @@ static void test_gives_sums(void **state)
     assert_sums(&found->y, &sums);
     copies_free(&a);
     copies_free(&b);
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(expected);
     op_case_close(found);
 }
@@ -611,7 +611,7 @@ static void test_gives_products(void **state)
     void *kernel_plan;
     c->device = s->device;
     c->deterministic = true;
-    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     run_forward(c, code, kernel_plan);
     struct copies plain = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
     op_case_give_products(c);
@@ -630,7 +630,7 @@ static void test_gives_products(void **state)
     }
     free(wanted.data);
     copies_free(&plain);
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
 }
 
@@ -721,7 +721,7 @@ static void test_spares_bias(void **state)
     void *kernel_plan;
     c->device = s->device;
     c->deterministic = true;
-    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     struct copies all = run_phase(c, code, kernel_plan, PHASE_BACKWARD_PARAMS);
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_BACKWARD_PARAMS, &storage);
@@ -730,7 +730,7 @@ static void test_spares_bias(void **state)
     assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
     assert_memory_equal(all.tensor[0].data, c->d_params[0].data, tensor_bytes(&c->d_params[0]));
     copies_free(&all);
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
 }
 
@@ -746,7 +746,7 @@ static void compare_together(const struct subject *s, struct op_case *expected, 
     struct copies a = outputs_of(&wanted), b = outputs_of(&call);
     assert_agree(s, &wanted, &a, &b);
     if (phase == PHASE_BACKWARD && found->clips) assert_sums(&found->d_x[0], &found->sums);
-    if (code_of(s)->plan_name) print_message("%s\n", code_of(s)->plan_name(&call));
+    if (call.kernel_plan) print_message("%s\n", call.kernel_plan->name);
     copies_free(&a);
     copies_free(&b);
 }
@@ -760,10 +760,10 @@ static void check_together(const struct subject *s, bool clips)
     found->together = found->deterministic = true;
     if (clips) op_case_clip(expected);
     if (clips) op_case_clip(found);
-    assert_int_equal(op_case_prepare(found, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     compare_together(s, expected, found, kernel_plan, PHASE_FORWARD);
     compare_together(s, expected, found, kernel_plan, PHASE_BACKWARD);
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(expected);
     op_case_close(found);
 }
@@ -775,12 +775,10 @@ static void test_together(void **state)
     check_together(*state, true);
 }
 
-/* True if the phase in call->phase has a plan of this variant. */
-static bool is_variant(const struct op_code *code, const struct call *call, const char *variant)
+/* True if the call has a plan of this variant. */
+static bool is_variant(const struct call *call, const char *variant)
 {
-    const char *name = code->plan_name(call);
-    size_t length = strlen(variant);
-    return strncmp(name, variant, length) == 0 && (name[length] == ' ' || name[length] == '\0');
+    return op_variant_is(call->kernel_plan->name, variant);
 }
 
 /* The outputs of every phase of the reference. */
@@ -829,23 +827,24 @@ static int compare_variant(const struct subject *s, struct references *r, const 
     struct op_case *c = open_variant(s, variant, sums);
     void *kernel_plan;
     int compared = 0;
-    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     share_forward(r->c, c);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE; phase++) {
         struct op_case_storage storage;
         struct call call = op_case_call(c, phase, &storage);
-        call.kernel_plan = kernel_plan;
-        if (!op_case_function(code, phase) || !is_variant(code, &call, variant)) continue;
+        if (!op_case_function(code, phase)) continue;
+        assert_int_equal(op_case_plan(code, kernel_plan, &call), OK);
+        if (!is_variant(&call, variant)) continue;
         struct copies found = sums ? run_giving_sums(code, kernel_plan, &call)
                                    : run_phase(c, code, kernel_plan, phase);
-        print_message("%s\n", code->plan_name(&call));
+        print_message("%s\n", call.kernel_plan->name);
         assert_agree(s, &call, &r->written[phase], &found);
         if (sums && phase == PHASE_FORWARD) assert_sums(&c->y, &c->sums);
         share_forward(r->c, c);
         copies_free(&found);
         compared++;
     }
-    code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
     return compared;
 }
@@ -877,19 +876,19 @@ static void compare_forward(const struct subject *s, case_change *change, const 
     struct op_case_storage storage;
     void *kernel_plan = NULL;
     change(c);
-    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
-    call.kernel_plan = kernel_plan;
-    if (!variant || is_variant(code, &call, variant)) {
+    assert_int_equal(op_case_plan(code, kernel_plan, &call), OK);
+    if (!variant || is_variant(&call, variant)) {
         poison_outputs(&call);
         assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
-        if (code->plan_name) print_message("%s\n", code->plan_name(&call));
+        if (call.kernel_plan) print_message("%s\n", call.kernel_plan->name);
         struct copies a = outputs_of(wanted), b = outputs_of(&call);
         assert_agree(s, wanted, &a, &b);
         copies_free(&a);
         copies_free(&b);
     }
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
 }
 
@@ -971,14 +970,14 @@ static bool joins(const struct subject *s, const struct op_case *expected, const
     struct op_case *c = open_joining(s, variant);
     struct op_case_storage storage;
     void *kernel_plan;
-    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     struct call call = op_case_call(c, PHASE_BACKWARD_DATA, &storage);
-    call.kernel_plan = kernel_plan;
-    bool takes = !variant || is_variant(code, &call, variant);
+    assert_int_equal(op_case_plan(code, kernel_plan, &call), OK);
+    bool takes = !variant || is_variant(&call, variant);
     if (takes && expected) {
         poison_outputs(&call);
         assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
-        if (code->plan_name) print_message("%s\n", code->plan_name(&call));
+        if (call.kernel_plan) print_message("%s\n", call.kernel_plan->name);
         assert_joined(expected, c);
     }
     if (takes && expected && !variant) {
@@ -991,7 +990,7 @@ static bool joins(const struct subject *s, const struct op_case *expected, const
         assert_memory_equal(first.tensor[1].data, c->sums.data, tensor_bytes(&c->sums));
         copies_free(&first);
     }
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
     return takes;
 }
@@ -1020,14 +1019,15 @@ static bool takes_variant(const struct subject *s, const char *variant, bool sum
     void *kernel_plan;
     bool takes = false;
     c->relu = !sums && supports(s, apply_relu, PHASE_FORWARD);
-    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE && !takes; phase++) {
         struct op_case_storage storage;
         struct call call = op_case_call(c, phase, &storage);
-        call.kernel_plan = kernel_plan;
-        takes = op_case_function(code, phase) && is_variant(code, &call, variant);
+        if (!op_case_function(code, phase)) continue;
+        assert_int_equal(op_case_plan(code, kernel_plan, &call), OK);
+        takes = is_variant(&call, variant);
     }
-    code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
     return takes;
 }
@@ -1058,7 +1058,7 @@ static void test_every_variant(void **state)
     for (int i = 0; variants[i]; i++) {
         if (any_takes(*s, s->op->examples, variants[i])) continue;
         if (s->device && any_takes(*s, s->op->large, variants[i])) continue;
-        const char *lacks = code->variant_lacks ? code->variant_lacks(variants[i]) : NULL;
+        const char *lacks = algorithm_lacks(code, variants[i]);
         if (!lacks && !strchr(variants[i], ' ')) fail_msg("no example takes '%s'", variants[i]);
         print_message("no example takes '%s'%s%s\n", variants[i], lacks ? ": there is no " : "",
                       lacks ? lacks : "");
@@ -1088,7 +1088,7 @@ static void assert_recomputes(const struct subject *s, const struct op_code *cod
     c->device = s->device;
     c->deterministic = true;
     void *kernel_plan;
-    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     if (s->merged && supports(s, op_case_take_sums, PHASE_FORWARD)) op_case_take_sums(c);
     if (s->merged) merge_backward(s, c);
     struct copies forward = run_phase(c, code, kernel_plan, PHASE_FORWARD);
@@ -1107,7 +1107,7 @@ static void assert_recomputes(const struct subject *s, const struct op_code *cod
     copies_free(&forward);
     copies_free(&kept);
     copies_free(&found);
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
 }
 
@@ -1135,7 +1135,7 @@ static void test_masks(void **state)
     c->device = s->device;
     c->deterministic = true;
     void *kernel_plan;
-    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    op_case_prepare(code, &kernel_plan);
     if (s->merged) op_case_add_gradient(c);
     struct copies forward = run_phase(c, code, kernel_plan, PHASE_FORWARD);
     struct copies backward = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
@@ -1150,7 +1150,7 @@ static void test_masks(void **state)
     copies_free(&backward);
     copies_free(&leaving);
     copies_free(&asking);
-    if (code->release) code->release(kernel_plan);
+    op_case_release(kernel_plan);
     op_case_close(c);
 }
 

@@ -436,7 +436,7 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     copy_gradients(storage->d_params, c->d_params, c->param_count,
                    phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_PARAMS);
     struct call call = {
-        .settings = c->settings, .phase = phase, .training = c->training,
+        .op = c->op, .settings = c->settings, .phase = phase, .training = c->training,
         .x_count = c->x_count, .param_count = c->param_count, .saved_count = c->saved_count,
         .x = storage->x, .d_x = storage->d_x, .params = storage->params, .d_params = storage->d_params,
         .saved = storage->saved, .random = &c->random, .loss_scale = &c->loss_scale, .loss_weight = 0.5f,
@@ -462,32 +462,63 @@ bool op_case_supports(const struct op_case *c, const struct op_code *code, enum 
     return op_code_supports(code, &call);
 }
 
-static void forget(struct tensor *tensors, int count)
+/* Kernel plans by what distinguishes the calls of a case. */
+struct plans {
+    int count;
+    struct text keys[16];
+    struct kernel_plan *at[16];
+};
+
+void op_case_prepare(const struct op_code *code, void **plans)
 {
-    for (int i = 0; i < count; i++) tensors[i].data = NULL;
+    *plans = code->algorithms ? memory_new(1, sizeof(struct plans)) : NULL;
 }
 
-enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **kernel_plan)
+static struct text key_of(const struct call *call)
 {
-    *kernel_plan = NULL;
-    if (!code->prepare) return OK;
-    struct op_case_storage storage;
-    struct call call = op_case_call(c, PHASE_FORWARD, &storage);
-    if (c->together) call.phases = AS_BIT(PHASE_BACKWARD);
-    copy_gradients(call.d_x, c->d_x, c->x_count, c->training);
-    copy_gradients(call.d_params, c->d_params, c->param_count, c->training);
-    copy_gradients(&call.d_y, &c->d_y, 1, c->training);
-    if (c->training) put(&call, OPERAND_D_Y_ADDEND, &c->d_y_more);
-    if (c->training) put(&call, OPERAND_D_X_ADDEND, &c->d_x_more);
-    forget(call.x, call.x_count);
-    forget(call.d_x, call.x_count);
-    forget(call.params, call.param_count);
-    forget(call.d_params, call.param_count);
-    forget(call.saved, call.saved_count);
-    forget(&call.y, 1);
-    forget(&call.d_y, 1);
-    for (int i = 0; i < call.operand_count; i++) forget(&call.operands[i].tensor, 1);
-    return code->prepare(&call, kernel_plan);
+    struct text key = {0};
+    text_add(&key, "%d", (int)call->phase);
+    for (int i = 0; i < call->x_count; i++) text_add(&key, " %d", call->d_x[i].shape.rank);
+    for (int i = 0; i < call->param_count; i++) text_add(&key, " %d", call->d_params[i].shape.rank);
+    for (int i = 0; i < call->operand_count; i++)
+        text_add(&key, " %s %lld", operand_words[call->operands[i].role],
+                 (long long)shape_count(call->operands[i].tensor.shape));
+    for (int i = 0; i < call->epilogue_count; i++)
+        text_add(&key, " %s", epilogue_words[call->epilogues[i].kind]);
+    return key;
+}
+
+enum status op_case_plan(const struct op_code *code, void *kernel_plans, struct call *call)
+{
+    struct plans *plans = kernel_plans;
+    if (!plans) return OK;
+    struct call forward = *call;
+    if (call->phase == PHASE_UPDATE) return OK;
+    if (call->phase == PHASE_RECOMPUTE) forward.phase = PHASE_FORWARD;
+    struct text key = key_of(&forward);
+    int i = 0;
+    while (i < plans->count && strcmp(plans->keys[i].data, key.data) != 0) i++;
+    if (i < plans->count) {
+        text_free(&key);
+    } else {
+        struct kernel_plan *made;
+        if (plans->count == 16) abort();
+        plans->keys[i] = key;
+        TRY(kernel_plan_make(code, &forward, &made));
+        plans->at[plans->count++] = made;
+    }
+    call->kernel_plan = plans->at[i];
+    return OK;
+}
+
+void op_case_release(void *kernel_plans)
+{
+    struct plans *plans = kernel_plans;
+    for (int i = 0; plans && i < plans->count; i++) {
+        text_free(&plans->keys[i]);
+        kernel_plan_free(plans->at[i]);
+    }
+    free(plans);
 }
 
 enum status op_case_call_code(const struct op_code *code, const struct call *call)
@@ -497,7 +528,7 @@ enum status op_case_call_code(const struct op_code *code, const struct call *cal
 
 static enum status run_here(const struct op_code *code, struct call *call)
 {
-    size_t bytes = code->workspace ? code->workspace(call) : 0;
+    size_t bytes = op_code_workspace(code, call);
     if (bytes) {
         if (posix_memalign(&call->workspace, 64, bytes) != 0) abort();
         memset(call->workspace, 0xff, bytes);
@@ -510,12 +541,12 @@ static enum status run_here(const struct op_code *code, struct call *call)
 
 enum status op_case_run(const struct op_code *code, void *kernel_plan, struct call *call)
 {
-    call->kernel_plan = kernel_plan;
+    TRY(op_case_plan(code, kernel_plan, call));
     return call->device ? op_device_run(code, call, false) : run_here(code, call);
 }
 
 enum status op_case_run_captured(const struct op_code *code, void *kernel_plan, struct call *call)
 {
-    call->kernel_plan = kernel_plan;
+    TRY(op_case_plan(code, kernel_plan, call));
     return call->device ? op_device_run(code, call, true) : run_here(code, call);
 }

@@ -1,7 +1,7 @@
 /* op_case.h: one op on one example with memory of its own: what tests and benchmarks of ops run. */
 #pragma once
 
-#include "kernels/op.h"
+#include "kernels/algorithm.h"
 
 /* Gradients have the shapes of what they belong to. Every tensor is an allocation of exactly its
  * size, so that a sanitizer sees a step beside it. */
@@ -87,8 +87,11 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
 /* True if the code supports the case's call of a phase. */
 bool op_case_supports(const struct op_case *c, const struct op_code *code, enum phase phase);
 
-/* Prepares `code` for the case's shapes, as before memory exists. */
-enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **kernel_plan);
+/* Room for the kernel plans of a case's calls (NULL: the code needs none), which op_case_plan makes and gives
+ * to calls. */
+void op_case_prepare(const struct op_code *code, void **kernel_plans);
+enum status op_case_plan(const struct op_code *code, void *kernel_plans, struct call *call);
+void op_case_release(void *kernel_plans);
 
 /* Calls the phase's function. */
 enum status op_case_call_code(const struct op_code *code, const struct call *call);

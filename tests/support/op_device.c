@@ -144,7 +144,6 @@ static void forget(struct tensor *to, const struct tensor *from, int count)
 /* Asked as before memory exists. */
 static size_t workspace_bytes(const struct op_code *code, const struct call *call)
 {
-    if (!code->workspace) return 0;
     struct op_case_storage storage;
     struct call empty = *call;
     forget(empty.x = storage.x, call->x, call->x_count);
@@ -156,7 +155,7 @@ static size_t workspace_bytes(const struct op_code *code, const struct call *cal
     forget(&empty.d_y, &call->d_y, 1);
     for (int i = 0; i < call->operand_count; i++)
         forget(&empty.operands[i].tensor, &call->operands[i].tensor, 1);
-    return code->workspace(&empty);
+    return op_code_workspace(code, &empty);
 }
 
 /* A poisoned workspace, whose host side is thrown away. */

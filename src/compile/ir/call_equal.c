@@ -3,7 +3,7 @@
 /* The members of struct call in their order. NUMBER: equal by ==; TENSOR: by shape and type; LIST,
  * OPERANDS, EPILOGUES: as many as another member says; LEFT: not compared. */
 #define CALL_MEMBERS(NUMBER, TENSOR, LIST, OPERANDS, EPILOGUES, LEFT)                          \
-    LEFT(settings) NUMBER(phase) NUMBER(training)                                              \
+    NUMBER(op) LEFT(settings) NUMBER(phase) NUMBER(training)                                   \
     NUMBER(x_count) NUMBER(param_count) NUMBER(saved_count)                                    \
     LIST(x, x_count) LIST(d_x, x_count)                                                        \
     TENSOR(y) TENSOR(d_y)                                                                      \
@@ -11,8 +11,8 @@
     NUMBER(operand_count) NUMBER(epilogue_count)                                               \
     OPERANDS(operands, operand_count) EPILOGUES(epilogues, epilogue_count)                     \
     LEFT(workspace) LEFT(kernel_plan) LEFT(variant) LEFT(timed) LEFT(random)                   \
-    NUMBER(phases) LEFT(loss_scale) NUMBER(ranks) LEFT(loss_weight)                            \
-    LEFT(skipped) LEFT(also) LEFT(tf32) LEFT(deterministic) LEFT(device) LEFT(stream)
+    LEFT(loss_scale) NUMBER(ranks) LEFT(loss_weight)                                           \
+    LEFT(skipped) LEFT(also) LEFT(tf32) LEFT(deterministic) LEFT(device) LEFT(stream) LEFT(library)
 
 /* One initializer for each row: does not compile if struct call has a member without a row. */
 #pragma GCC diagnostic push

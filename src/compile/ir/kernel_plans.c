@@ -10,73 +10,40 @@
 #include "compile/ir/call_equal.h"
 #include "compile/ir/program_parts.h"
 
-/* The first instruction of each phase of a kernel plan, which have its shapes; -1: none. */
-struct kernel_plan_use {
-    int at[PHASE_COUNT];
-};
-
-static struct kernel_plan_use *kernel_plan_uses(const struct program *program)
+/* Instructions of a program with the same number and the same phase are the same call, of each micro-batch;
+ * one that runs forward again has forward's plan. */
+static int plan_slot(const struct instruction *at)
 {
-    struct kernel_plan_use *uses = memory_new((size_t)program->kernel_plan_count, sizeof *uses);
-    for (int e = 0; e < program->kernel_plan_count; e++)
-        for (int p = 0; p < PHASE_COUNT; p++) uses[e].at[p] = -1;
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        if (at->kernel_plan < 0) continue;
-        int *first = &uses[at->kernel_plan].at[at->phase];
-        if (*first < 0) *first = i;
-    }
-    return uses;
+    enum phase phase = at->phase == PHASE_RECOMPUTE ? PHASE_FORWARD : at->phase;
+    return at->kernel_plan < 0 || !at->op ? -1 : at->kernel_plan * PHASE_COUNT + (int)phase;
 }
 
-/* Prepare also asks for what backward adds. */
-static void gradients_add(struct call *call, const struct call *back)
+struct kernel_plan *kernel_plans_of(const struct kernel_plans *kernel_plans, const struct instruction *at)
 {
-    static const enum operand_role roles[] = {OPERAND_D_Y_ADDEND, OPERAND_D_X_ADDEND};
-    for (int r = 0; r < 2; r++) {
-        const struct tensor *tensor = call_operand(back, roles[r]);
-        if (tensor) *call_tensor(call, roles[r], 0) = *tensor;
-    }
-}
-
-/* The forward call, with the shapes of the gradients that backward will be asked for. */
-static struct call kernel_plan_call(const struct program *program, const struct kernel_plan_use *use,
-                                    struct call_storage *storage, struct call_storage *scratch)
-{
-    struct call call = program_call(program, use->at[PHASE_FORWARD], storage);
-    static const enum phase phases[] = {PHASE_BACKWARD, PHASE_BACKWARD_DATA, PHASE_BACKWARD_PARAMS};
-    for (int p = 0; p < 3; p++) {
-        if (use->at[phases[p]] < 0) continue;
-        struct call back = program_call(program, use->at[phases[p]], scratch);
-        call.phases |= AS_BIT(phases[p]);
-        call.d_y = back.d_y;
-        gradients_add(&call, &back);
-        for (int i = 0; i < call.x_count; i++)
-            if (back.d_x[i].shape.rank > 0) call.d_x[i] = back.d_x[i];
-        for (int i = 0; i < call.param_count; i++)
-            if (back.d_params[i].shape.rank > 0) call.d_params[i] = back.d_params[i];
-    }
-    return call;
+    int slot = plan_slot(at);
+    return slot < 0 ? NULL : kernel_plans->plan[slot];
 }
 
 struct preparation {
     struct program *program;
     struct kernel_plans *kernel_plans;
-    struct kernel_plan_use *uses;
-    int *equal;                  /* by kernel plan: the earlier one that is shared; -1: none */
-    struct call_storage storage[4];
+    int *first;                  /* by slot: its first instruction; -1: it needs no plan */
+    int *equal;                  /* by slot: an earlier one whose plan is shared; -1: none */
 };
 
-/* An earlier kernel plan made for the same op, settings, shapes and types; -1. Settings with a pointer
- * compare unequal, which only costs another kernel plan. */
-static int kernel_plan_equal(struct preparation *p, int kernel_plan, const struct call *call)
+/* An earlier slot of the same phase, op, settings, shapes and types; -1. Settings with a pointer compare
+ * unequal, which only costs another kernel plan. */
+static int slot_equal(const struct preparation *p, int slot)
 {
-    const struct op *op = p->kernel_plans->op[kernel_plan];
-    for (int e = 0; e < kernel_plan; e++) {
-        if (p->kernel_plans->op[e] != op || p->equal[e] >= 0) continue;
-        struct call other = kernel_plan_call(p->program, &p->uses[e], &p->storage[2], &p->storage[3]);
-        if (op->settings_size > 0 && memcmp(other.settings, call->settings, op->settings_size) != 0) continue;
-        if (call_equal(call, &other)) return e;
+    struct call_storage storage, other_storage;
+    const struct call call = program_call(p->program, p->first[slot], &storage);
+    for (int e = slot % PHASE_COUNT; e < slot; e += PHASE_COUNT) {
+        if (p->first[e] < 0 || p->equal[e] >= 0) continue;
+        if (p->program->instructions[p->first[e]].op != call.op) continue;
+        const struct call other = program_call(p->program, p->first[e], &other_storage);
+        size_t bytes = call.op->settings_size;
+        if (bytes > 0 && memcmp(other.settings, call.settings, bytes) != 0) continue;
+        if (call_equal(&call, &other)) return e;
     }
     return -1;
 }
@@ -107,70 +74,70 @@ static void call_apply_options(struct call *call, const struct kernel_options *o
     call->deterministic = options->deterministic;
 }
 
-/* True if a kernel plan must be prepared: its code does that, and no earlier one is shared. */
-static bool kernel_plan_is_first(struct preparation *p, int kernel_plan)
+static const struct op_code *code_of_slot(const struct preparation *p, int slot)
 {
-    int forward = p->uses[kernel_plan].at[PHASE_FORWARD];
-    if (forward < 0) return false;
-    const struct op *op = p->program->instructions[forward].op;
-    p->kernel_plans->op[kernel_plan] = op;
-    if (!p->kernel_plans->options.code_of(op)->prepare) return false;
-    struct call call = kernel_plan_call(p->program, &p->uses[kernel_plan], &p->storage[0], &p->storage[1]);
-    p->equal[kernel_plan] = kernel_plan_equal(p, kernel_plan, &call);
-    return p->equal[kernel_plan] < 0;
+    return p->kernel_plans->options.code_of(p->program->instructions[p->first[slot]].op);
 }
 
-static enum status kernel_plan_prepare(const struct preparation *p, int kernel_plan)
+static enum status slot_prepare(const struct preparation *p, int slot)
 {
-    struct call_storage *storage = memory_new(2, sizeof *storage);
-    struct call call = kernel_plan_call(p->program, &p->uses[kernel_plan], &storage[0], &storage[1]);
-    call_apply_options(&call, &p->kernel_plans->options);
+    struct call_storage storage;
     const struct kernel_options *options = &p->kernel_plans->options;
-    const struct op *op = p->kernel_plans->op[kernel_plan];
-    const struct op_code *code = options->code_of(op);
-    if (op == options->forced) {
+    struct call call = program_call(p->program, p->first[slot], &storage);
+    call_apply_options(&call, options);
+    if (call.op == options->forced) {
         call.variant = options->variant;
         call.timed = true;
     }
-    enum status status = code->prepare(&call, &p->kernel_plans->plan[kernel_plan]);
-    free(storage);
-    return status;
+    return kernel_plan_make(code_of_slot(p, slot), &call, &p->kernel_plans->plan[slot]);
 }
 
 /* Prepares those that may run in parallel, then the others. */
-static enum status kernel_plans_prepare_first(struct preparation *p, const int *first, int count)
+static enum status slots_prepare(struct preparation *p, const int *slots, int count)
 {
     enum status status = OK;
 #pragma omp parallel for schedule(dynamic)
     for (int i = 0; i < count; i++) {
-        if (!p->kernel_plans->options.code_of(p->kernel_plans->op[first[i]])->prepare_together) continue;
-        enum status one = kernel_plan_prepare(p, first[i]);
+        if (!code_of_slot(p, slots[i])->plans_together) continue;
+        enum status one = slot_prepare(p, slots[i]);
 #pragma omp critical
         if (one != OK) status = one;
     }
     for (int i = 0; status == OK && i < count; i++)
-        if (!p->kernel_plans->options.code_of(p->kernel_plans->op[first[i]])->prepare_together)
-            status = kernel_plan_prepare(p, first[i]);
+        if (!code_of_slot(p, slots[i])->plans_together) status = slot_prepare(p, slots[i]);
     return status;
+}
+
+/* Finds the first instruction of each slot whose code has algorithms. */
+static void slots_find(struct preparation *p)
+{
+    for (int e = 0; e < p->kernel_plans->count; e++) p->first[e] = p->equal[e] = -1;
+    for (int i = 0; i < p->program->count; i++) {
+        const struct instruction *at = &p->program->instructions[i];
+        int slot = plan_slot(at);
+        if (slot < 0 || at->phase == PHASE_UPDATE || p->first[slot] >= 0) continue;
+        if (p->kernel_plans->options.code_of(at->op)->algorithms) p->first[slot] = i;
+    }
 }
 
 static enum status kernel_plans_prepare_all(struct preparation *p)
 {
-    int *first = memory_new((size_t)p->kernel_plans->count, sizeof *first);
-    int count = 0;
-    for (int e = 0; e < p->kernel_plans->count; e++) {
-        p->equal[e] = -1;
-        if (kernel_plan_is_first(p, e)) first[count++] = e;
+    int slots = p->kernel_plans->count, *own = memory_new((size_t)slots, sizeof *own), count = 0;
+    slots_find(p);
+    for (int e = 0; e < slots; e++) {
+        if (p->first[e] < 0) continue;
+        p->equal[e] = slot_equal(p, e);
+        if (p->equal[e] < 0) own[count++] = e;
     }
     /* A device's driver or library may hang. */
     const struct device *device = p->kernel_plans->options.device;
     struct watch *watch = NULL;
     if (device) watch = watch_begin(WATCH_SECONDS, "choosing algorithms for %d shapes", count);
-    enum status status = kernel_plans_prepare_first(p, first, count);
+    enum status status = slots_prepare(p, own, count);
     watch_end(watch);
-    for (int e = 0; e < p->kernel_plans->count; e++)
+    for (int e = 0; e < slots; e++)
         if (p->equal[e] >= 0) p->kernel_plans->plan[e] = p->kernel_plans->plan[p->equal[e]];
-    free(first);
+    free(own);
     return status;
 }
 
@@ -210,8 +177,8 @@ void kernel_plans_set_workspaces(const struct kernel_plans *kernel_plans, struct
         const struct op_code *code = kernel_plans->options.code_of(at->op);
         struct call call = program_call(program, i, storage);
         call_apply_options(&call, &kernel_plans->options);
-        if (at->kernel_plan >= 0) call.kernel_plan = kernel_plans->plan[at->kernel_plan];
-        workspace_set(program, i, code->workspace ? (int64_t)code->workspace(&call) : 0);
+        call.kernel_plan = kernel_plans_of(kernel_plans, at);
+        workspace_set(program, i, (int64_t)op_code_workspace(code, &call));
     }
     free(storage);
 }
@@ -220,38 +187,29 @@ enum status kernel_plans_prepare(struct program *program, const struct kernel_op
                                  struct kernel_plans *kernel_plans)
 {
     TRY(codes_check(program, options));
-    struct kernel_plans made = {.count = program->kernel_plan_count, .options = *options};
+    struct kernel_plans made = {.count = program->kernel_plan_count * PHASE_COUNT, .options = *options};
     made.plan = memory_new((size_t)made.count, sizeof *made.plan);
-    made.op = memory_new((size_t)made.count, sizeof *made.op);
-    struct preparation *p = memory_new(1, sizeof *p);
-    *p = (struct preparation){.program = program, .kernel_plans = &made, .uses = kernel_plan_uses(program)};
-    p->equal = memory_new((size_t)made.count, sizeof *p->equal);
-    enum status status = kernel_plans_prepare_all(p);
+    struct preparation p = {.program = program, .kernel_plans = &made};
+    p.first = memory_new((size_t)made.count, sizeof *p.first);
+    p.equal = memory_new((size_t)made.count, sizeof *p.equal);
+    enum status status = kernel_plans_prepare_all(&p);
     if (status == OK) kernel_plans_set_workspaces(&made, program);
-    free(p->uses);
-    free(p->equal);
-    free(p);
+    free(p.first);
+    free(p.equal);
     if (status != OK) kernel_plans_release(&made);
     else *kernel_plans = made;
     return status;
 }
 
-static bool released_before(const struct kernel_plans *kernel_plans, int kernel_plan)
-{
-    for (int e = 0; e < kernel_plan; e++)
-        if (kernel_plans->plan[e] == kernel_plans->plan[kernel_plan]) return true;
-    return false;
-}
-
+/* A plan that several slots share is freed with the first. */
 void kernel_plans_release(struct kernel_plans *kernel_plans)
 {
     for (int e = 0; e < kernel_plans->count; e++) {
-        const struct op *op = kernel_plans->op[e];
-        const struct op_code *code = op ? kernel_plans->options.code_of(op) : NULL;
-        if (!kernel_plans->plan[e] || released_before(kernel_plans, e)) continue;
-        if (code->release) code->release(kernel_plans->plan[e]);
+        struct kernel_plan *plan = kernel_plans->plan[e];
+        for (int later = e + 1; plan && later < kernel_plans->count; later++)
+            if (kernel_plans->plan[later] == plan) kernel_plans->plan[later] = NULL;
+        kernel_plan_free(plan);
     }
     free(kernel_plans->plan);
-    free(kernel_plans->op);
     *kernel_plans = (struct kernel_plans){0};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compile/ir/program.h"
+#include "kernels/algorithm.h"
 
 /* An op's code on some kind of device; NULL: there is none. */
 typedef const struct op_code *code_lookup(const struct op *op);
@@ -17,18 +18,19 @@ struct kernel_options {
 /* The lookup for a kind of device. */
 code_lookup *kernel_plans_code(enum device_kind kind);
 
-/* Kernel plans by number, prepared and released together. */
+/* Kernel plans, by instructions' numbers and phases, prepared and released together. */
 struct kernel_plans {
     int count;
-    void **plan;
-    const struct op **op;
+    struct kernel_plan **plan;
     struct kernel_options options;
 };
+/* That of an instruction; NULL: its code has no algorithms. */
+struct kernel_plan *kernel_plans_of(const struct kernel_plans *kernel_plans, const struct instruction *at);
 /* Prepares every kernel plan and gives every instruction the workspace that it asks for, as a value of
  * its own. Before planning; may be done again, for other code, before another plan. NO_DEVICE when an op
  * has no code there. */
 enum status kernel_plans_prepare(struct program *program, const struct kernel_options *options,
                                  struct kernel_plans *kernel_plans);
-/* Asks for the workspaces anew, when a pass has made other instructions for the same kernel plans. */
+/* Asks for the workspaces anew, when a pass has made other instructions with the same kernel plans. */
 void kernel_plans_set_workspaces(const struct kernel_plans *kernel_plans, struct program *program);
 void kernel_plans_release(struct kernel_plans *kernel_plans);

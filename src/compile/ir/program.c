@@ -524,7 +524,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
 {
     const struct instruction *at = &program->instructions[i];
     struct call call = {
-        .settings = at->settings, .phase = call_phase(at), .training = program->training,
+        .op = at->op, .settings = at->settings, .phase = call_phase(at), .training = program->training,
         .x_count = operand_count(at, OPERAND_X), .param_count = operand_count(at, OPERAND_PARAM),
         .saved_count = operand_count(at, OPERAND_SAVED),
         .x = storage->x, .d_x = storage->d_x, .params = storage->params,

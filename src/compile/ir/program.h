@@ -90,7 +90,7 @@ struct instruction {
     int peer;                /* INSTRUCTION_SEND and INSTRUCTION_RECEIVE: the other stage */
     bool among_stages;       /* INSTRUCTION_ALL_GATHER: not among ranks of one stage */
     int stream;
-    int kernel_plan;         /* instructions with the same kernel plan share one op_code.prepare; -1: none */
+    int kernel_plan;         /* instructions with the same number and phase have the same one; -1: none */
     struct operand *operands;    /* by role, then by index */
     int operand_count;
     struct epilogue epilogues[CALL_MAX_EPILOGUES];   /* as in struct call */

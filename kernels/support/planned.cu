@@ -1,0 +1,74 @@
+#include "kernels/support/planned.cuh"
+
+#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/elementwise/elementwise.cuh"
+#include "kernels/support/join.cuh"
+#include "kernels/support/pick.cuh"
+
+static bool is_left(const struct call *call, const struct kernel_plan *plan, enum epilogue_kind kind)
+{
+    return call_epilogue(call, kind) && !(plan->epilogues & AS_BIT(kind));
+}
+
+/* Whether another gradient is added to d_x[0], which is masked then, and added up. */
+static bool joins(const struct call *call, const struct kernel_plan *plan)
+{
+    return call_operand(call, OPERAND_D_X_ADDEND) && is_left(call, plan, EPILOGUE_ADD);
+}
+
+/* Whether that has every second pixel in both directions. */
+static bool is_picked(const struct call *call)
+{
+    return shape_count(call_operand(call, OPERAND_D_X_ADDEND)->shape) < shape_count(call->d_x[0].shape);
+}
+
+size_t epilogues_workspace(const struct call *call, const struct kernel_plan *plan)
+{
+    struct shape y = call->y.shape;
+    if (joins(call, plan))
+        return workspace_align(join_workspace(&call->d_x[0])) +
+               (is_picked(call) ? (size_t)tensor_bytes(&call->d_x[0]) : 0);
+    if (!is_left(call, plan, EPILOGUE_MOMENTS)) return 0;
+    return conv_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
+}
+
+static enum status join_addend(const struct call *call)
+{
+    static const struct batchnorm relu = {.activation = ACTIVATION_RELU};
+    const struct tensor *d_x = &call->d_x[0];
+    struct join join = {.d_y = *d_x, .d_y_more = call_data(call, OPERAND_D_X_ADDEND),
+                        .mask = (const uint8_t *)call_data(call, OPERAND_MASK), .dz = d_x->data,
+                        .sums = (float *)call_data(call, OPERAND_D_X_SUMS)};
+    if (is_picked(call)) {
+        struct pick pick = pick_of(d_x->dtype, d_x->shape, call_operand(call, OPERAND_D_X_ADDEND)->shape, 2);
+        void *whole = (char *)call->workspace + workspace_align(join_workspace(d_x));
+        TRY(pick_spread(call, &pick, whole, join.d_y_more));
+        join.d_y_more = whole;
+    }
+    return join_run(call, &relu, &join, (float *)call->workspace);
+}
+
+enum status planned_run(const struct call *call, const struct kernel_plan *plan)
+{
+    TRY(plan->algorithm->run(call, plan));
+    if (joins(call, plan)) return join_addend(call);
+    if (is_left(call, plan, EPILOGUE_RELU))
+        TRY(map_tensor(call, &call->y, &call->y, [] __device__(float y) { return y <= 0 ? 0 : y; }));
+    if (!is_left(call, plan, EPILOGUE_MOMENTS)) return OK;
+    return conv_sums(call, &call->y, (float *)call_data(call, OPERAND_Y_MOMENTS), true);
+}
+
+enum status planned_call_run(const struct call *call)
+{
+    if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
+    return planned_run(call, call->kernel_plan);
+}
+
+enum status call_cudnn(const struct call *call, cudnnHandle_t *handle)
+{
+    if (!call->library) return cuda_cudnn(call->device, call->stream, handle);
+    cudaStream_t current;
+    *handle = (cudnnHandle_t)call->library;
+    bool given = !cudnn()->cudnnGetStream(*handle, &current) && current == stream_of(call);
+    return given || !cudnn()->cudnnSetStream(*handle, stream_of(call)) ? OK : NO_DEVICE;
+}
