@@ -18,7 +18,7 @@ struct kernel_plan {
 
 struct algorithm {
     const char *name;                    /* one word */
-    /* Whether it may run such a call: host code, of shapes and device facts. NULL: any. */
+    /* True if it may run such a call: host code, of shapes and device facts. NULL: any. */
     bool (*supports)(const struct call *call);
     /* Names of plans worth trying, the most promising first; how many. Those that begin with call->variant
      * count alone. NULL: one, with the algorithm's name. */
@@ -53,7 +53,7 @@ enum status kernel_plan_run(const struct call *call);
 /* Bytes of scratch memory for a call, whose kernel plan is set. */
 size_t op_code_workspace(const struct op_code *code, const struct call *call);
 
-/* What a variant needs that this processor does not have ("AMX"); NULL: nothing. */
+/* Returns the name of instructions that a variant needs and this processor lacks ("AMX"); NULL: none. */
 const char *algorithm_lacks(const struct op_code *code, const char *variant);
 
 /* The tensors of a call that its phase reads or writes; they lie in the call and its lists. */

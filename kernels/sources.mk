@@ -20,7 +20,6 @@ CUDA_SOURCES += \
 	kernels/conv/conv_layout.cu \
 	kernels/conv/conv_product.cu \
 	kernels/conv/conv_stem.cu \
-	kernels/conv/conv_sums.cu \
 	kernels/elementwise/add.cu \
 	kernels/elementwise/cast.cu \
 	kernels/elementwise/drop_path.cu \
@@ -66,8 +65,9 @@ CUDA_SOURCES += \
 	kernels/shape/concat.cu \
 	kernels/shape/flatten.cu \
 	kernels/support/autotune.cu \
+	kernels/support/channel_sums.cu \
+	kernels/support/copy.cu \
 	kernels/support/join.cu \
-	kernels/support/pick.cu \
 	kernels/support/planned.cu \
 	kernels/tokens/tokens.cu
 
@@ -92,13 +92,13 @@ EXTRA_DIST += \
 	kernels/pool/pool_maxima.cuh \
 	kernels/support/autotune.cuh \
 	kernels/support/block.cuh \
+	kernels/support/channel_sums.cuh \
 	kernels/support/chunk.cuh \
 	kernels/support/copy.cuh \
 	kernels/support/cuda.cuh \
 	kernels/support/dependent_launch.cuh \
 	kernels/support/hopper.cuh \
 	kernels/support/join.cuh \
-	kernels/support/pick.cuh \
 	kernels/support/planned.cuh \
 	kernels/support/rows.cuh \
 	kernels/support/sweep.cuh \

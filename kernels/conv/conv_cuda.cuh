@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/support/autotune.cuh"
-#include "kernels/support/pick.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/support/planned.cuh"
 
 extern "C" {
@@ -23,7 +23,7 @@ struct conv_call : conv_sizes {
 };
 struct conv_call conv_call_of(const struct call *call);
 
-/* What calls ask besides. */
+/* Epilogues and bias of a call. */
 static inline bool conv_adds_bias(const struct call *call)
 {
     return call->phase == PHASE_FORWARD && call->param_count > 1;
@@ -35,7 +35,7 @@ static inline bool conv_gives_moments(const struct call *call)
 static inline bool conv_applies_relu(const struct call *call) { return call_epilogue(call, EPILOGUE_RELU); }
 static inline bool conv_clips(const struct call *call) { return call_epilogue(call, EPILOGUE_X_RELU6); }
 
-/* Whether it is one product, without what only depthwise code does: relu6 of x, and both gradients. */
+/* True for calls that all algorithms know; depthwise code alone has relu6 of x, and both gradients in one. */
 static inline bool conv_is_usual(const struct call *call)
 {
     return !conv_clips(call) && call->phase != PHASE_BACKWARD;
@@ -84,22 +84,8 @@ static inline bool conv_is_small(const struct conv_sizes *p)
     return conv_products(p) < 1e8;
 }
 
-/* y [n, h, w, c] summed over all but its channels into to[c], and with `squares` y * y into to[c..2c). */
-size_t conv_sums_workspace(int64_t rows, int width, bool squares);
-enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares);
-/* Without squares, in the same workspace, of those y whose `number` is not `left_out`. */
-enum status conv_sums_where(const struct call *call, const struct tensor *y, float *to,
-                            const uint8_t *numbers, int left_out);
-/* Copies the picked pixels of x and adds them up, in the workspace of conv_sums. */
-enum status conv_sums_picked(const struct pick *pick, const struct call *call, void *picked, const void *x,
-                             float *to);
-
 /* columns[n, out, kernel, c]: what each pixel of y reads of x, zeros outside the image; and, as p's d_x, the
  * sums of such columns of type `columns_type` over what reads each pixel of x. One group. */
 enum status conv_columns_make(const struct conv_call *p, void *columns, const void *x);
 enum status conv_columns_add(const struct conv_call *p, enum dtype columns_type, const void *columns,
                              void *x);
-
-/* to[i] = the sum of shares[s * count + i], in a fixed order. */
-enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
-                            int count);

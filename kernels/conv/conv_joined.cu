@@ -174,7 +174,7 @@ struct joined_plan {
     size_t shared;
 };
 
-/* Whether C has every second pixel. */
+/* True if C has every second pixel. */
 static bool is_picked(const struct conv_call *p)
 {
     return shape_count(call_operand(p->call, OPERAND_D_X_ADDEND)->shape) < shape_count(p->call->d_x[0].shape);
@@ -306,7 +306,7 @@ static enum status joined_run(const struct call *call, const struct kernel_plan 
     });
     TRY(launched(call));
     float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
-    return conv_sum_shares(call, sums, problem.parts, made->lines, p.c);
+    return channel_sum_shares(call, sums, problem.parts, made->lines, p.c);
 }
 
 const struct algorithm conv_by_joined = {

@@ -164,8 +164,8 @@ static enum status copy_rows(const struct conv_product *product, const struct co
     struct pick pick = {some.dtype, some.n, some.c, {some.in[0], some.in[1]}, {some.out[0], some.out[1]},
                         {some.stride[0], some.stride[1]}};
     bool back = some.phase == PHASE_BACKWARD_DATA;
-    if (is_product(&some) && back) return pick_spread(some.call, &pick, x, rows);
-    if (is_product(&some)) return pick_copy(some.call, &pick, rows, x);
+    if (is_product(&some) && back) return copy_spread(some.call, &pick, x, rows);
+    if (is_product(&some)) return copy_picked(some.call, &pick, rows, x);
     if (!back) return conv_columns_make(&some, rows, x);
     return conv_columns_add(&some, column_type(product, p), rows, x);
 }

@@ -583,7 +583,8 @@ static enum status stem_run_forward(const struct conv_call *p, dim3 grid)
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, operands);
     TRY(launched(call));
     if (!conv_gives_moments(p->call)) return OK;
-    return conv_sum_shares(call, (float *)call_data(call, OPERAND_Y_MOMENTS), shares, (int)grid.x, 2 * p->k);
+    float *moments = (float *)call_data(call, OPERAND_Y_MOMENTS);
+    return channel_sum_shares(call, moments, shares, (int)grid.x, 2 * p->k);
 }
 
 template <class T, class size, int filters>
@@ -597,7 +598,7 @@ static enum status stem_run_params(const struct conv_call *p, dim3 grid)
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, shares, (const T *)conv_x(call),
                                                     (const T *)conv_y(call), tile_count(p));
     TRY(launched(call));
-    return conv_sum_shares(call, (float *)conv_weight(call), shares, (int)grid.x,
+    return channel_sum_shares(call, (float *)conv_weight(call), shares, (int)grid.x,
                            p->k * size::kernel * size::row);
 }
 

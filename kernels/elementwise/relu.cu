@@ -1,4 +1,4 @@
-#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/elementwise/elementwise.cuh"
 #include "kernels/support/join.cuh"
 
@@ -24,7 +24,7 @@ static size_t relu_workspace(const struct call *call)
     const struct tensor *d_x = &call->d_x[0];
     if (!call_operand(call, OPERAND_D_X_SUMS)) return 0;
     if (is_joined(d_x)) return join_workspace(d_x);
-    return conv_sums_workspace(shape_count(d_x->shape) / d_x->shape.c, (int)d_x->shape.c, false);
+    return channel_sums_workspace(shape_count(d_x->shape) / d_x->shape.c, (int)d_x->shape.c, false);
 }
 
 static enum status relu_backward(const struct call *call)
@@ -39,7 +39,7 @@ static enum status relu_backward(const struct call *call)
         return join_run(call, &relu, &join, (float *)call->workspace);
     }
     TRY(relu_mask_gradient(call));
-    return conv_sums(call, d_x, sums, false);
+    return channel_sums(call, d_x, sums, false);
 }
 
 const struct op_code relu_cuda = {

@@ -7,7 +7,7 @@
  * they were rounded.
  * On Hopper kernels of our own write y (conv_batchnorm_output.cu) and d_a (conv_batchnorm_data.cu), for
  * extents that fit, and gram.cu has a a' for 64 and 128 channels. */
-#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/folded/conv_batchnorm_data.cuh"
 #include "kernels/folded/conv_batchnorm_output.cuh"
 #include "kernels/linear/matmul.cuh"
@@ -189,7 +189,7 @@ static struct rooms rooms_of(const struct call *call)
     bool sums = measures(call) && !conv_batchnorm_sums(call), gram = sums && gram_is_made(call);
     if (sums) r.sums = room(&r, (gram ? 1 + channels : 1) * channels * sizeof(float));
     if (sums) r.parts = room(&r, gram ? gram_workspace(&call->x[0], call->device)
-                                      : conv_sums_workspace(e.pixels, e.channels, false));
+                                      : channel_sums_workspace(e.pixels, e.channels, false));
     if (plans->mask && !plans->output && !backward && !call_operand(call, OPERAND_MASK))
         r.mask = room(&r, pixels * filters / 8);
     if (!backward) return r;
@@ -606,10 +606,10 @@ static enum status take(const struct call *call, const struct rooms &r, struct t
     struct pick p = pick_of_taken(call);
     a->shape = conv_batchnorm_taken(settings_of(call), a->shape);
     a->data = at<char>(call, r.taken);
-    if (!measures(call)) return pick_copy(call, &p, a->data, call->x[0].data);
+    if (!measures(call)) return copy_picked(call, &p, a->data, call->x[0].data);
     struct call summing = *call;
     summing.workspace = at<char>(call, r.parts);
-    return conv_sums_picked(&p, &summing, a->data, call->x[0].data, at<float>(call, r.sums));
+    return channel_sums_picked(&p, &summing, a->data, call->x[0].data, at<float>(call, r.sums));
 }
 
 static const float *sums_of(const struct call *call, const struct rooms &r)
@@ -629,7 +629,7 @@ static enum status multiply_a(const struct call *call, const struct rooms &r, co
     struct gram_operands of = {.x = a, .sums = at<float>(call, r.sums), .parts = at<float>(call, r.parts)};
     if (gram_is_made(call)) return gram_run(call, &of);
     bool summed = conv_batchnorm_sums(call) || is_strided(call);
-    if (!summed) TRY(conv_sums(&summing, a, at<float>(call, r.sums), false));
+    if (!summed) TRY(channel_sums(&summing, a, at<float>(call, r.sums), false));
     struct matmul_operands product = operands(call, r, a->data, a->data, at<float>(call, r.square));
     *gram = at<float>(call, r.square);
     return matmul_run(plans_of(call)->of[GRAM], call, &product);
@@ -799,7 +799,7 @@ template <class T> static enum status write_d_a(const struct call *call, const s
     TRY(launched(call));
     TRY(multiply_d_a(call, r, a->data, dz, d_a));
     struct pick p = pick_of_taken(call);
-    return is_spread(call) ? pick_spread(call, &p, call->d_x[0].data, d_a) : OK;
+    return is_spread(call) ? copy_spread(call, &p, call->d_x[0].data, d_a) : OK;
 }
 
 static enum status backward(const struct call *call)

@@ -3,7 +3,7 @@
  * to, and the sum is divided by that. */
 #include "kernels/folded/conv_batchnorm_data.cuh"
 
-#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/support/tiles.cuh"
 
 using namespace tiles;
@@ -154,5 +154,5 @@ enum status folded_data_run(const struct call *call, const struct folded_data *o
         kernel<<<blocks, threads(group_count), shared, stream_of(call)>>>(dz, factors, a, d_a, p);
         return launched(call);
     }));
-    return of->sums ? conv_sum_shares(call, of->sums, of->parts, (int)blocks, 2 * of->channels) : OK;
+    return of->sums ? channel_sum_shares(call, of->sums, of->parts, (int)blocks, 2 * of->channels) : OK;
 }

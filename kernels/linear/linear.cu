@@ -1,7 +1,8 @@
 /* linear.cu: matrix products by the cuBLASLt algorithm that the autotuner chooses for their shapes, or by a
  * plain kernel if the library has none. */
-#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/linear/linear.cuh"
+#include "kernels/support/planned.cuh"
 #include "kernels/support/rows.cuh"
 
 extern "C" {
@@ -234,7 +235,7 @@ static size_t linear_sums_bytes(const struct call *call)
 {
     struct shape d_y = call->d_y.shape;
     bool wanted = call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && d_y.h * d_y.w > 1;
-    return wanted ? conv_sums_workspace(linear_rows(d_y), (int)d_y.c, false) : 0;
+    return wanted ? channel_sums_workspace(linear_rows(d_y), (int)d_y.c, false) : 0;
 }
 
 /* The product's, then that of the sums. */
@@ -250,7 +251,7 @@ static enum status linear_backward_params(const struct call *call)
     struct shape d_y = call->d_y.shape;
     TRY(planned_call_run(call));
     if (call->param_count < 2 || !call->d_params[1].data) return OK;
-    if (d_y.h * d_y.w > 1) return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
+    if (d_y.h * d_y.w > 1) return channel_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
     return with_chunk(call->d_y.dtype, d_y.c, [&](auto type, auto wide) {
         using T = decltype(type);
         return sum_rows<float, T, decltype(wide)::number>(call, (float *)call->d_params[1].data,

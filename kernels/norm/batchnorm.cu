@@ -5,7 +5,7 @@
  *
  * If the statistics are known (evaluation, recomputation), only the second sweep is needed. */
 #include "kernels/norm/gram.cuh"
-#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/support/dependent_launch.cuh"
 #include "kernels/support/sweep.cuh"
 
@@ -494,7 +494,7 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
         dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
         struct launch how = {grid, threads, 0, behind};
         TRY(launch_as(call, kernel, how, n, values_of(call), slopes_of(set), s, parts));
-        return sums ? conv_sum_shares(call, sums, parts, (int)grid.x, (int)s.channels) : OK;
+        return sums ? channel_sum_shares(call, sums, parts, (int)grid.x, (int)s.channels) : OK;
     });
 }
 

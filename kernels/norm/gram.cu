@@ -3,7 +3,7 @@
  * first: what was written last of x is still in the cache. */
 #include "kernels/norm/gram.cuh"
 
-#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/support/dependent_launch.cuh"
 #include "kernels/support/tiles.cuh"
 
@@ -236,5 +236,5 @@ enum status gram_run(const struct call *call, const struct gram_operands *of)
         TRY(grant_shared(call, kernel));
         return launch_as(call, kernel, how, x, a, p);
     }));
-    return conv_sum_shares(call, of->sums, of->parts, blocks, p.columns * (p.columns + 1));
+    return channel_sum_shares(call, of->sums, of->parts, blocks, p.columns * (p.columns + 1));
 }

@@ -1,5 +1,5 @@
 #include "kernels/support/chunk.cuh"
-#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/support/sweep.cuh"
 
 using namespace batchnorm_parts;
@@ -144,7 +144,7 @@ static size_t concat_workspace(const struct call *call)
 {
     if (!call_operand(call, OPERAND_Y_MOMENTS)) return 0;
     struct shape y = call->y.shape;
-    if (!in_packs(call)) return conv_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
+    if (!in_packs(call)) return channel_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
     struct sweep s = sweep_open(&call->y, 16 / (int)dtype_bytes(call->y.dtype));
     return 2 * sizeof(float) * (size_t)(s.channels * sweep_height(&s, blocks_max));
 }
@@ -163,7 +163,7 @@ static enum status concat_summing(const struct call *call)
             <<<grid, threads, 0, stream_of(call)>>>((T *)call->y.data, parts, s, sums);
         TRY(launched(call));
         float *moments = (float *)call_data(call, OPERAND_Y_MOMENTS);
-        return conv_sum_shares(call, moments, sums, (int)grid.x, 2 * (int)s.channels);
+        return channel_sum_shares(call, moments, sums, (int)grid.x, 2 * (int)s.channels);
     });
 }
 
@@ -173,7 +173,7 @@ static enum status concat_forward(const struct call *call)
     bool sums = moments && shape_count(call->y.shape) > 0;
     if (sums && in_packs(call)) return concat_summing(call);
     TRY(concat_copy<true>(call, &call->y, call->x));
-    return sums ? conv_sums(call, &call->y, moments, true) : OK;
+    return sums ? channel_sums(call, &call->y, moments, true) : OK;
 }
 
 static enum status concat_backward(const struct call *call)

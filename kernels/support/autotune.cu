@@ -57,7 +57,7 @@ static void candidates_of(struct candidates *list, const struct algorithm *algor
     free(names);
 }
 
-/* Whether plans of the algorithm may have names that begin with the variant's. */
+/* True if the algorithm supports the call, and its plans' names may begin with the variant's. */
 static bool is_wanted(const struct algorithm *algorithm, const struct call *call)
 {
     if (algorithm->supports && !algorithm->supports(call)) return false;
@@ -118,7 +118,7 @@ template <class T> __global__ void autotune_fill_kernel(T *data, int64_t count, 
     }
 }
 
-/* What is no float is filled with the bits of some. */
+/* Fills a tensor; one of other types than floats gets the bits of some. */
 static enum status tensor_fill(const struct call *call, const struct tensor *tensor, unsigned seed)
 {
     bool number = dtype_is_float(tensor->dtype);

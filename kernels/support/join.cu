@@ -1,6 +1,6 @@
 #include "kernels/support/join.cuh"
 
-#include "kernels/conv/conv_cuda.cuh"
+#include "kernels/support/channel_sums.cuh"
 #include "kernels/support/sweep.cuh"
 
 using namespace batchnorm_parts;
@@ -59,7 +59,7 @@ static enum status join_sweep(const struct joining &j)
                              .d_residual = (T *)j.join->dz};
     join_kernel<T, width, act, by, two><<<grid, threads, 0, stream_of(j.call)>>>(g, j.slopes, s, j.parts);
     TRY(launched(j.call));
-    return conv_sum_shares(j.call, j.join->sums, j.parts, (int)grid.x, (int)s.channels);
+    return channel_sum_shares(j.call, j.join->sums, j.parts, (int)grid.x, (int)s.channels);
 }
 
 template <class T, bool two> static enum status join_by(const struct joining &j, int activation)

@@ -1,22 +1,21 @@
 #include "kernels/support/planned.cuh"
 
-#include "kernels/conv/conv_cuda.cuh"
-#include "kernels/elementwise/elementwise.cuh"
+#include "kernels/support/channel_sums.cuh"
+#include "kernels/support/chunk.cuh"
 #include "kernels/support/join.cuh"
-#include "kernels/support/pick.cuh"
 
 static bool is_left(const struct call *call, const struct kernel_plan *plan, enum epilogue_kind kind)
 {
     return call_epilogue(call, kind) && !(plan->epilogues & AS_BIT(kind));
 }
 
-/* Whether another gradient is added to d_x[0], which is masked then, and added up. */
+/* True if another gradient is to be added to d_x[0], which is masked then, and added up. */
 static bool joins(const struct call *call, const struct kernel_plan *plan)
 {
     return call_operand(call, OPERAND_D_X_ADDEND) && is_left(call, plan, EPILOGUE_ADD);
 }
 
-/* Whether that has every second pixel in both directions. */
+/* True if the other gradient has every second pixel in both directions. */
 static bool is_picked(const struct call *call)
 {
     return shape_count(call_operand(call, OPERAND_D_X_ADDEND)->shape) < shape_count(call->d_x[0].shape);
@@ -29,7 +28,7 @@ size_t epilogues_workspace(const struct call *call, const struct kernel_plan *pl
         return workspace_align(join_workspace(&call->d_x[0])) +
                (is_picked(call) ? (size_t)tensor_bytes(&call->d_x[0]) : 0);
     if (!is_left(call, plan, EPILOGUE_MOMENTS)) return 0;
-    return conv_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
+    return channel_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
 }
 
 static enum status join_addend(const struct call *call)
@@ -42,20 +41,42 @@ static enum status join_addend(const struct call *call)
     if (is_picked(call)) {
         struct pick pick = pick_of(d_x->dtype, d_x->shape, call_operand(call, OPERAND_D_X_ADDEND)->shape, 2);
         void *whole = (char *)call->workspace + workspace_align(join_workspace(d_x));
-        TRY(pick_spread(call, &pick, whole, join.d_y_more));
+        TRY(copy_spread(call, &pick, whole, join.d_y_more));
         join.d_y_more = whole;
     }
     return join_run(call, &relu, &join, (float *)call->workspace);
+}
+
+template <class T, int width> __global__ void planned_relu_kernel(T *y, int64_t count)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        chunk<T, width> some = *(const chunk<T, width> *)(y + i * width);
+        for (int k = 0; k < width; k++)
+            if (to_float(some.at[k]) <= 0) some.at[k] = from_float<T>(0);
+        *(chunk<T, width> *)(y + i * width) = some;
+    }
+}
+
+static enum status apply_relu(const struct call *call)
+{
+    return with_chunk(call->y.dtype, call->y.shape.c, [&](auto type, auto wide) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number;
+        int64_t count = shape_count(call->y.shape) / width;
+        planned_relu_kernel<T, width><<<grid_of(call, count, 256, 4), 256, 0, stream_of(call)>>>(
+            (T *)call->y.data, count);
+        return launched(call);
+    });
 }
 
 enum status planned_run(const struct call *call, const struct kernel_plan *plan)
 {
     TRY(plan->algorithm->run(call, plan));
     if (joins(call, plan)) return join_addend(call);
-    if (is_left(call, plan, EPILOGUE_RELU))
-        TRY(map_tensor(call, &call->y, &call->y, [] __device__(float y) { return y <= 0 ? 0 : y; }));
+    if (is_left(call, plan, EPILOGUE_RELU)) TRY(apply_relu(call));
     if (!is_left(call, plan, EPILOGUE_MOMENTS)) return OK;
-    return conv_sums(call, &call->y, (float *)call_data(call, OPERAND_Y_MOMENTS), true);
+    return channel_sums(call, &call->y, (float *)call_data(call, OPERAND_Y_MOMENTS), true);
 }
 
 enum status planned_call_run(const struct call *call)

@@ -24,7 +24,7 @@ struct kernel_plans {
     struct kernel_plan **plan;
     struct kernel_options options;
 };
-/* That of an instruction; NULL: its code has no algorithms. */
+/* Returns the kernel plan of an instruction; NULL: its code has no algorithms. */
 struct kernel_plan *kernel_plans_of(const struct kernel_plans *kernel_plans, const struct instruction *at);
 /* Prepares every kernel plan and gives every instruction the workspace that it asks for, as a value of
  * its own. Before planning; may be done again, for other code, before another plan. NO_DEVICE when an op

@@ -1,4 +1,4 @@
-#include "kernels/support/pick.cuh"
+#include "kernels/support/copy.cuh"
 
 #include "kernels/support/chunk.cuh"
 
@@ -6,7 +6,7 @@
 
 /* One channel, or 16 bytes of channels, per thread. */
 template <class V>
-__global__ void pick_copy_kernel(struct pick p, int width, V *picked, const V *x, int64_t count)
+__global__ void copy_picked_kernel(struct pick p, int width, V *picked, const V *x, int64_t count)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -18,7 +18,7 @@ __global__ void pick_copy_kernel(struct pick p, int width, V *picked, const V *x
 }
 
 template <class V>
-__global__ void pick_spread_kernel(struct pick p, int width, V *x, const V *picked, int64_t count)
+__global__ void copy_spread_kernel(struct pick p, int width, V *x, const V *picked, int64_t count)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -43,20 +43,20 @@ static enum status with_words(const struct call *call, const struct pick *p, con
     });
 }
 
-enum status pick_copy(const struct call *call, const struct pick *pick, void *picked, const void *x)
+enum status copy_picked(const struct call *call, const struct pick *pick, void *picked, const void *x)
 {
     return with_words(call, pick, pick->out, [&](auto word, int width, unsigned blocks, int64_t count) {
         using W = decltype(word);
-        pick_copy_kernel<<<blocks, THREADS, 0, stream_of(call)>>>(*pick, width, (W *)picked, (const W *)x,
+        copy_picked_kernel<<<blocks, THREADS, 0, stream_of(call)>>>(*pick, width, (W *)picked, (const W *)x,
                                                                   count);
     });
 }
 
-enum status pick_spread(const struct call *call, const struct pick *pick, void *x, const void *picked)
+enum status copy_spread(const struct call *call, const struct pick *pick, void *x, const void *picked)
 {
     return with_words(call, pick, pick->in, [&](auto word, int width, unsigned blocks, int64_t count) {
         using W = decltype(word);
-        pick_spread_kernel<<<blocks, THREADS, 0, stream_of(call)>>>(*pick, width, (W *)x, (const W *)picked,
+        copy_spread_kernel<<<blocks, THREADS, 0, stream_of(call)>>>(*pick, width, (W *)x, (const W *)picked,
                                                                     count);
     });
 }

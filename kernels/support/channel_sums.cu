@@ -1,8 +1,7 @@
-/* conv_sums.cu: per-channel sums over the pixels of an image: the bias gradient, and the sums and sums of
- * squares for a batch norm that follows a convolution. First each block sums a share of the pixels, then the
- * shares are summed in a fixed order. */
+/* channel_sums.cu: each block sums a share of the pixels, then the shares are summed in a fixed order. */
+#include "kernels/support/channel_sums.cuh"
+
 #include "kernels/support/chunk.cuh"
-#include "kernels/conv/conv_cuda.cuh"
 #include "kernels/support/dependent_launch.cuh"
 
 #define THREADS 256
@@ -14,7 +13,7 @@ static int64_t share_count(int64_t rows)
     return shares < 1 ? 1 : shares < SHARES ? shares : SHARES;
 }
 
-size_t conv_sums_workspace(int64_t rows, int width, bool squares)
+size_t channel_sums_workspace(int64_t rows, int width, bool squares)
 {
     return (size_t)(share_count(rows) * width) * sizeof(float) * (squares ? 2 : 1);
 }
@@ -43,7 +42,7 @@ enum summing { SUMS, SUMS_AND_SQUARES, SUMS_OF_PICKED };
 /* A block is `across` threads wide, each with `width` channels: shares[blockIdx.y][sums, squares][channel].
  */
 template <class T, int width, enum summing what>
-__global__ void conv_shares_kernel(float *shares, const __grid_constant__ summands<T> of, int across)
+__global__ void channel_shares_kernel(float *shares, const __grid_constant__ summands<T> of, int across)
 {
     constexpr bool squares = what == SUMS_AND_SQUARES, copies = what == SUMS_OF_PICKED;
     constexpr int kinds = squares ? 2 : 1, unroll = copies ? 4 : 1;   /* rows of a thread in flight */
@@ -95,7 +94,7 @@ __global__ void conv_shares_kernel(float *shares, const __grid_constant__ summan
 }
 
 /* to[i] = the sum of shares[s][i], a block for 32 of them. */
-__global__ static void conv_sum_shares_kernel(float *to, const float *shares, int share_count, int count)
+__global__ static void channel_sum_shares_kernel(float *to, const float *shares, int share_count, int count)
 {
     __shared__ float sums[32][33];
     int i = blockIdx.x * 32 + threadIdx.x;
@@ -113,11 +112,12 @@ __global__ static void conv_sum_shares_kernel(float *to, const float *shares, in
     if (threadIdx.x == 0 && element < count) to[element] = sum;
 }
 
-enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
+enum status channel_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
                             int count)
 {
     unsigned blocks = (unsigned)div_up(count, 32);
-    return launch_behind(call, conv_sum_shares_kernel, blocks, dim3(32, 32), to, shares, share_count, count);
+    return launch_behind(call, channel_sum_shares_kernel, blocks, dim3(32, 32), to, shares, share_count,
+                         count);
 }
 
 template <class T, int width, enum summing what>
@@ -126,11 +126,11 @@ static enum status sums_by(const struct call *call, const summands<T> &of, float
     int lanes = of.channels / width, across = power_up(lanes, 32);
     unsigned shares = (unsigned)share_count(of.rows), wide = (unsigned)div_up(lanes, across);
     float *workspace = (float *)call->workspace;
-    conv_shares_kernel<T, width, what>
+    channel_shares_kernel<T, width, what>
         <<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, of, across);
     TRY(launched(call));
     int kinds = what == SUMS_AND_SQUARES ? 2 : 1;
-    return conv_sum_shares(call, to, workspace, (int)shares, of.channels * kinds);
+    return channel_sum_shares(call, to, workspace, (int)shares, of.channels * kinds);
 }
 
 template <enum summing what>
@@ -147,18 +147,18 @@ static enum status sums_of(const struct call *call, const struct tensor *y, floa
     });
 }
 
-enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares)
+enum status channel_sums(const struct call *call, const struct tensor *y, float *to, bool squares)
 {
     return squares ? sums_of<SUMS_AND_SQUARES>(call, y, to, NULL, 0) : sums_of<SUMS>(call, y, to, NULL, 0);
 }
 
-enum status conv_sums_where(const struct call *call, const struct tensor *y, float *to,
+enum status channel_sums_where(const struct call *call, const struct tensor *y, float *to,
                             const uint8_t *numbers, int left_out)
 {
     return sums_of<SUMS>(call, y, to, numbers, left_out);
 }
 
-enum status conv_sums_picked(const struct pick *p, const struct call *call, void *picked,
+enum status channel_sums_picked(const struct pick *p, const struct call *call, void *picked,
                              const void *x, float *to)
 {
     return with_chunk(p->dtype, p->c, [&](auto type, auto wide) {
