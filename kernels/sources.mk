@@ -34,6 +34,7 @@ CUDA_SOURCES += \
 	kernels/elementwise/scale.cu \
 	kernels/elementwise/sigmoid.cu \
 	kernels/elementwise/silu.cu \
+	kernels/exchange/fingerprint.cu \
 	kernels/exchange/sum_ranks.cu \
 	kernels/exchange/sum_rounded.cu \
 	kernels/folded/conv_batchnorm.cu \
@@ -55,7 +56,6 @@ CUDA_SOURCES += \
 	kernels/norm/lrn.cu \
 	kernels/norm/moments.cu \
 	kernels/norm/rank_moments.cu \
-	kernels/optimizer/fingerprint.cu \
 	kernels/optimizer/orthogonalize.cu \
 	kernels/optimizer/update.cu \
 	kernels/pool/pool_average.cu \
@@ -146,6 +146,8 @@ libkernels_a_SOURCES = \
 	kernels/elementwise/scale.c \
 	kernels/elementwise/sigmoid.c \
 	kernels/elementwise/silu.c \
+	kernels/exchange/fingerprint.c \
+	kernels/exchange/fingerprint.h \
 	kernels/exchange/sum_ranks.c \
 	kernels/exchange/sum_ranks.h \
 	kernels/exchange/sum_rounded.c \
@@ -190,36 +192,20 @@ libkernels_a_SOURCES = \
 	kernels/norm/rank_moments.h \
 	kernels/op.h \
 	kernels/ops.c \
-	kernels/optimizer/fingerprint.c \
-	kernels/optimizer/fingerprint.h \
 	kernels/optimizer/matrix_sharing.c \
 	kernels/optimizer/matrix_sharing.h \
-	kernels/optimizer/muon_matrix.h \
-	kernels/optimizer/optimizer.c \
 	kernels/optimizer/optimizer.h \
-	kernels/optimizer/optimizer_adagrad.c \
-	kernels/optimizer/optimizer_adagrad.h \
-	kernels/optimizer/optimizer_adam.c \
-	kernels/optimizer/optimizer_adam.h \
-	kernels/optimizer/optimizer_lamb.c \
-	kernels/optimizer/optimizer_lamb.h \
-	kernels/optimizer/optimizer_lars.c \
-	kernels/optimizer/optimizer_lars.h \
-	kernels/optimizer/optimizer_lion.c \
-	kernels/optimizer/optimizer_lion.h \
 	kernels/optimizer/optimizer_muon.c \
 	kernels/optimizer/optimizer_muon.h \
-	kernels/optimizer/optimizer_rmsprop.c \
-	kernels/optimizer/optimizer_rmsprop.h \
-	kernels/optimizer/optimizer_rule.h \
-	kernels/optimizer/optimizer_sgd.c \
-	kernels/optimizer/optimizer_sgd.h \
 	kernels/optimizer/optimizer_step.c \
 	kernels/optimizer/optimizer_step.h \
 	kernels/optimizer/optimizer_walk.c \
 	kernels/optimizer/optimizer_walk.h \
 	kernels/optimizer/orthogonalize.c \
 	kernels/optimizer/orthogonalize.h \
+	kernels/optimizer/rules.c \
+	kernels/optimizer/rules.def \
+	kernels/optimizer/rules.h \
 	kernels/optimizer/update.c \
 	kernels/optimizer/update.h \
 	kernels/pool/adaptive_avgpool.c \

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "kernels/optimizer/muon_matrix.h"
+#include "kernels/optimizer/optimizer_muon.h"
 #include "kernels/optimizer/optimizer_walk.h"
 
 static int64_t columns_of(const struct optimizer_param *param)

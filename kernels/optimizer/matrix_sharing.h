@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "kernels/optimizer/optimizer_rule.h"
+#include "kernels/optimizer/rules.h"
 
 struct matrix_ranks {
     int rank, count;

@@ -75,9 +75,9 @@ struct optimizer {
                       double lr, double momentum, float factor, int64_t t);
 };
 
-extern const struct optimizer sgd_optimizer, adam_optimizer, adamw_optimizer, adagrad_optimizer,
-    rmsprop_optimizer, lars_optimizer, lamb_optimizer, lion_optimizer,
-    muon_optimizer;
+/* sgd_optimizer, adam_optimizer, ... */
+#define OPTIMIZER(name, ...) extern const struct optimizer name##_optimizer;
+#include "kernels/optimizer/rules.def"
 extern const struct optimizer *const optimizer_table[];   /* ended by NULL */
 const struct optimizer *optimizer_find(const char *name);
 

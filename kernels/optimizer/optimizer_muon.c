@@ -1,17 +1,11 @@
-/* muon: a momentum whose matrix is orthogonalised (Jordan et al., Muon: An optimizer for hidden layers in
- * neural networks, 2024):
- *     m = momentum * m + (1 - momentum) * g;  u = nesterov ? (1 - momentum) * g + momentum * m : m
- *     o = orthogonalize(u), of the weights as rows x columns: outputs x inputs, of a convolution filters x
- *         all numbers of a filter
- *     w -= lr * decay * w;  w -= lr * sqrt(max(1, rows / columns)) * o
- * Parameters that are not the matrix of a hidden layer (param->rows is 0) are adamw's. */
-#include "kernels/optimizer/optimizer_muon.h"
+/* optimizer_muon.c: the update of matrices by muon, and of other parameters by adamw, and its reference. */
+#include "kernels/optimizer/rules.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "kernels/optimizer/muon_matrix.h"
+#include "kernels/optimizer/optimizer_muon.h"
 #include "kernels/optimizer/optimizer_walk.h"
 
 OPTIMIZER_PART(adam, &part->slots[0][i], &part->slots[1][i])
@@ -62,7 +56,7 @@ void muon_matrix_end(const struct optimizer_settings *s, const struct optimizer_
             muon_element(&f, orthogonal_at(made, i, k), &param->master[i * columns + k]);
 }
 
-static void muon_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+void muon_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                         double momentum, float factor, int64_t t)
 {
     const struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
@@ -132,23 +126,9 @@ static void matrix_reference(const struct optimizer_settings *s, const struct op
     free(u);
 }
 
-static void muon_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+void muon_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                            double momentum, float factor, int64_t t)
 {
     if (param->rows > 0) matrix_reference(s, param, lr, momentum, factor);
     else adamw_optimizer.reference(s, param, lr, s->beta1, factor, t);
 }
-
-const struct optimizer muon_optimizer = {
-    .name = "muon",
-    .help = "Muon: an orthogonalised momentum for the matrices of hidden layers, AdamW for all else.",
-    .has_nesterov = true,
-    .has_matrices = true,
-    .slots = 2,
-    .slot_names = {"exp_avg", "exp_avg_sq"},
-    .lr = 0.02,
-    .initial = {.momentum = 0.95, .nesterov = true, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-10,
-                .decoupled_weight_decay = true},
-    .update = muon_update,
-    .reference = muon_reference,
-};

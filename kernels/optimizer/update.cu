@@ -5,14 +5,7 @@
 
 extern "C" {
 #include "base/memory.h"
-#include "kernels/optimizer/optimizer_adagrad.h"
-#include "kernels/optimizer/optimizer_adam.h"
-#include "kernels/optimizer/optimizer_lamb.h"
-#include "kernels/optimizer/optimizer_lars.h"
-#include "kernels/optimizer/optimizer_lion.h"
-#include "kernels/optimizer/optimizer_muon.h"
-#include "kernels/optimizer/optimizer_rmsprop.h"
-#include "kernels/optimizer/optimizer_sgd.h"
+#include "kernels/optimizer/rules.h"
 #include "kernels/optimizer/update.h"
 }
 #include "kernels/optimizer/orthogonalize.cuh"
@@ -47,14 +40,11 @@ template <class Factors, int slot_count, auto make, auto element> struct plain_r
     }
 };
 
-struct sgd_rule : plain_rule<struct sgd_factors, 1, sgd_factors, sgd_element> {};
-struct adam_rule : plain_rule<struct adam_factors, 2, adam_factors, adam_element> {};
-struct adagrad_rule : plain_rule<struct adagrad_factors, 1, adagrad_factors, adagrad_element> {};
-struct rmsprop_rule : plain_rule<struct rmsprop_factors, 2, rmsprop_factors, rmsprop_element> {};
+#define FORMULA(name, slots) \
+    struct name##_rule : plain_rule<struct name##_factors, slots, name##_factors, name##_element> {};
+#include "kernels/optimizer/rules.def"
 
-struct lion_rule : plain_rule<struct lion_factors, 1, lion_factors, lion_element> {};
-
-/* Of what is no matrix. */
+/* Parameters that are not matrices. */
 struct muon_rule : plain_rule<struct adam_factors, 2, muon_adam_factors, adam_element> {
     static constexpr bool leaves_matrices = true;
 };
@@ -596,15 +586,8 @@ static const struct {
     const char *optimizer;
     enum status (*run)(const struct update *update, const struct update_job *job);
 } rules[] = {
-    {"sgd", update_run<sgd_rule>},
-    {"adam", update_run<adam_rule>},
-    {"adamw", update_run<adam_rule>},
-    {"adagrad", update_run<adagrad_rule>},
-    {"rmsprop", update_run<rmsprop_rule>},
-    {"lars", update_run<lars_rule>},
-    {"lamb", update_run<lamb_rule>},
-    {"lion", update_run<lion_rule>},
-    {"muon", update_run<muon_rule>},
+#define OPTIMIZER(name, formula, ...) {#name, update_run<formula##_rule>},
+#include "kernels/optimizer/rules.def"
 };
 
 /* ---- Counting, and averages of statistics ---- */

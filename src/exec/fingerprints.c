@@ -5,7 +5,7 @@
 
 #include "exec/exec_checks.h"
 #include "exec/exec_parts.h"
-#include "kernels/optimizer/fingerprint.h"
+#include "kernels/exchange/fingerprint.h"
 
 static const struct fingerprint *fingerprint_on(enum device_kind kind)
 {

@@ -1,4 +1,4 @@
-#include "kernels/optimizer/fingerprint.h"
+#include "kernels/exchange/fingerprint.h"
 
 #include "base/crc32c.h"
 

@@ -3,7 +3,7 @@
 #include "kernels/support/block.cuh"
 
 extern "C" {
-#include "kernels/optimizer/fingerprint.h"
+#include "kernels/exchange/fingerprint.h"
 }
 
 #define THREADS 256
