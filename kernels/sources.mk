@@ -64,6 +64,7 @@ CUDA_SOURCES += \
 	kernels/shape/channel_shuffle.cu \
 	kernels/shape/concat.cu \
 	kernels/shape/flatten.cu \
+	kernels/shape/upsample.cu \
 	kernels/support/autotune.cu \
 	kernels/support/channel_sums.cu \
 	kernels/support/copy.cu \
@@ -227,6 +228,9 @@ libkernels_a_SOURCES = \
 	kernels/shape/pad.c \
 	kernels/shape/slice.c \
 	kernels/shape/slice.h \
+	kernels/shape/upsample.c \
+	kernels/shape/upsample.h \
+	kernels/shape/upsample_cpu.c \
 	kernels/support/exp.h \
 	kernels/support/onednn.c \
 	kernels/support/onednn.h \

@@ -20,6 +20,7 @@
 #include "kernels/norm/lrn.h"
 #include "kernels/pool/pool.h"
 #include "kernels/shape/slice.h"
+#include "kernels/shape/upsample.h"
 #include "kernels/tokens/tokens.h"
 
 struct writer {
@@ -633,6 +634,34 @@ static void write_channel_shuffle(struct writer *w, int i, struct onnx_node *out
     add_indices(w, out, "shape", 4, (const int64_t[]){0, node->shape.c, node->shape.h, node->shape.w});
 }
 
+/* A factor by which `in` becomes `out`, although readers round the product down. */
+static float resize_factor(int64_t in, int64_t out)
+{
+    float factor = (float)out / (float)in;
+    while ((int64_t)((float)in * factor) < out) factor = nextafterf(factor, INFINITY);
+    return factor;
+}
+
+static void write_upsample(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    const struct upsample *s = node->settings;
+    const struct shape *x = &w->graph->nodes[node->inputs[0]].shape;
+    const float factors[] = {1, 1, resize_factor(x->h, node->shape.h), resize_factor(x->w, node->shape.w)};
+    const char *name = name_new(w, node->name, "scales");
+    bool linear = s->mode == UPSAMPLE_BILINEAR;
+    const char *place = !linear ? "asymmetric" : s->align_corners ? "align_corners" : "half_pixel";
+    onnx_tensor(w->onnx, name, F32, (struct onnx_dims){1, {4}}, factors);
+    out->inputs[out->input_count++] = "";
+    out->inputs[out->input_count++] = name;
+    add(out, (struct onnx_attribute){.name = "mode", .type = ONNX_STRING,
+                                     .text = linear ? "linear" : "nearest"});
+    add(out, (struct onnx_attribute){.name = "coordinate_transformation_mode", .type = ONNX_STRING,
+                                     .text = place});
+    if (!linear) add(out, (struct onnx_attribute){.name = "nearest_mode", .type = ONNX_STRING,
+                                                  .text = "floor"});
+}
+
 /* Tokens: values of n, c, tokens, 1. */
 
 /* A parameter that has a row of channels for each token, channel by channel; `behind` rows of zeros more. */
@@ -762,6 +791,7 @@ static const struct rule rules[] = {
     RULE(concat, Concat, .write = write_concat),
     RULE(slice, Slice, .rank = 4, .write = write_slice),
     RULE(channel_shuffle, Reshape, .rank = 4, .write = write_channel_shuffle),
+    RULE(upsample, Resize, .rank = 4, .write = write_upsample),
     RULE(dropout, Identity, .write = write_nothing),
     RULE(drop_path, Identity, .write = write_nothing),
     RULE(flatten, Flatten, .write = write_flatten),

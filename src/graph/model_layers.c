@@ -154,18 +154,39 @@ static double override_of(const struct model_options *options, const struct op *
     return strcmp(op->name, "dropout") == 0 ? options->dropout : -1;
 }
 
-static void settings_text(const struct model_options *options, const struct op *op,
-                          const struct bindings *settings, struct text *text)
+/* Ops that have a size= also have like=LAYER. */
+static bool is_like(const struct op *op, const char *name)
+{
+    if (strcmp(name, "like") != 0) return false;
+    for (const struct field *field = op->fields; field && field->name; field++)
+        if (field->type == FIELD_IMAGE_SIZE && strcmp(field->name, "size") == 0) return true;
+    return false;
+}
+
+static enum status add_size_like(const struct scope *scope, const char *layer, struct text *text)
+{
+    int inputs[OP_MAX_INPUTS], count = 0;
+    TRY(resolve_input(scope, layer, inputs, &count));
+    if (count != 1) return fault(scope, "like=%s: expected one layer, not %d", layer, count);
+    const struct shape *shape = &scope->model->graph.nodes[inputs[0]].shape;
+    text_add(text, " size=%lldx%lld", (long long)shape->h, (long long)shape->w);
+    return OK;
+}
+
+static enum status settings_text(const struct scope *scope, const struct op *op,
+                                 const struct bindings *settings, struct text *text)
 {
     const char *own;
-    double value = override_of(options, op, &own);
+    double value = override_of(scope->model->options, op, &own);
     text_add(text, "%s", "");
     for (int i = 0; i < settings->count; i++) {
         const struct binding *setting = &settings->entries[i];
         if (value >= 0 && strcmp(setting->name, own) == 0) continue;
-        text_add(text, " %s=%s", setting->name, setting->text);
+        if (is_like(op, setting->name)) TRY(add_size_like(scope, setting->text, text));
+        else text_add(text, " %s=%s", setting->name, setting->text);
     }
     if (value >= 0) text_add(text, " %s=%.17g", own, value);
+    return OK;
 }
 
 static enum status add_node(const struct scope *scope, const struct op *op, const struct bindings *settings,
@@ -175,9 +196,10 @@ static enum status add_node(const struct scope *scope, const struct op *op, cons
     struct reason reason;
     struct text text = {0};
     if (graph->count >= NODES_MAX) return fault(scope, "the network has more than %d layers", NODES_MAX);
-    settings_text(scope->model->options, op, settings, &text);
-    void *parsed = op_settings_new(op, text.data, &reason);
+    enum status status = settings_text(scope, op, settings, &text);
+    void *parsed = status == OK ? op_settings_new(op, text.data, &reason) : NULL;
     text_free(&text);
+    TRY(status);
     if (!parsed) return fault(scope, "%s", reason.text);
     char *name = text_format("%s%s", scope->prefix, scope->layer);
     char *where = text_format("%s:%d", scope->model->ini.file, scope->line);
@@ -434,7 +456,11 @@ static bool reads_failed(const struct scope *scope, const struct ini_entry *entr
 {
     struct words words = words_split(entry->value);
     bool found = false;
-    for (int i = 1; i < words.count; i++) found = found || names_find(&scope->failed, words.word[i]) >= 0;
+    for (int i = 1; i < words.count; i++) {
+        const char *word = words.word[i];
+        if (strncmp(word, "like=", 5) == 0) word += 5;
+        found = found || names_find(&scope->failed, word) >= 0;
+    }
     words_free(&words);
     return found;
 }

@@ -85,7 +85,9 @@ static void read_node(struct model *model, struct reader node)
     struct member member;
     while (read_member(&node, &member)) {
         char *text = text_of(member.bytes);
-        if (member.number == 1 && !has_name(model, text)) fail_msg("%s is read before it is there", text);
+        bool absent = text[0] == '\0';      /* an optional input */
+        if (member.number == 1 && !absent && !has_name(model, text))
+            fail_msg("%s is read before it is there", text);
         if (member.number == 2) add_name(model, member.bytes);
         if (member.number == 4) model->norms += strcmp(text, "BatchNormalization") == 0;
         if (member.number == 4) model->casts += strcmp(text, "Cast") == 0;

@@ -385,6 +385,36 @@ static void test_pooling_refuses_windows_that_do_not_fit(void **state)
     assert_null(op_case_open(op_find("avgpool"), &border, F32, true, 1, &reason));
 }
 
+/* Rows of two pixels that become four, or five; of four that become two. */
+static void test_upsample_positions(void **state)
+{
+    static const struct {
+        const char *settings;
+        int in, out;
+        double y[8];
+    } rows[] = {
+        {"size=1x4", 2, 4, {0, 0, 8, 8}},
+        {"size=1x5", 2, 5, {0, 0, 0, 8, 8}},
+        {"size=1x2", 4, 2, {0, 0}},
+        {"size=1x4 mode=bilinear", 2, 4, {0, 2, 6, 8}},
+        {"size=1x5 mode=bilinear", 2, 5, {0, 0.8, 4, 7.2, 8}},
+        {"size=1x5 mode=bilinear align_corners=yes", 2, 5, {0, 2, 4, 6, 8}},
+        {"size=1x2 mode=bilinear", 4, 2, {4, 0}},
+        {"size=1x2 mode=bilinear align_corners=yes", 4, 2, {0, 0}},
+    };
+    for (int i = 0; i < COUNT(rows); i++) {
+        struct op_example example = {rows[i].settings, 1, {SHAPE(1, 1, rows[i].in, 1)}};
+        struct op_case *c = known_open("upsample", example, true);
+        if (rows[i].in == 2) SET(&c->x[0], 0, 8);
+        else SET(&c->x[0], 0, 8, 0, 0);
+        EACH_CODE(code, c) {
+            known_run(c, code, PHASE_FORWARD);
+            known_expect(&c->y, rows[i].y, rows[i].out);
+        }
+        op_case_close(c);
+    }
+}
+
 static void test_lrn_windows(void **state)
 {
     static const struct {
@@ -600,6 +630,7 @@ int main(void)
         cmocka_unit_test(test_maxpool_takes_first_of_equals_and_nan),
         cmocka_unit_test(test_pooling_refuses_windows_that_do_not_fit),
         cmocka_unit_test(test_lrn_windows),
+        cmocka_unit_test(test_upsample_positions),
         cmocka_unit_test(test_flatten_is_in_torch_order),
         cmocka_unit_test(test_channel_pad_strides_and_pads_both_ends),
         cmocka_unit_test(test_pad_sides),
