@@ -52,6 +52,7 @@ CUDA_SOURCES += \
 	kernels/norm/batchnorm_maxpool.cu \
 	kernels/norm/gram.cu \
 	kernels/norm/grn.cu \
+	kernels/norm/groupnorm.cu \
 	kernels/norm/layernorm.cu \
 	kernels/norm/lrn.cu \
 	kernels/norm/moments.cu \
@@ -181,6 +182,10 @@ libkernels_a_SOURCES = \
 	kernels/norm/grn.c \
 	kernels/norm/grn.h \
 	kernels/norm/grn_cpu.c \
+	kernels/norm/groupnorm.c \
+	kernels/norm/groupnorm.h \
+	kernels/norm/groupnorm_cpu.c \
+	kernels/norm/instancenorm.c \
 	kernels/norm/layernorm.c \
 	kernels/norm/layernorm.h \
 	kernels/norm/layernorm_cpu.c \

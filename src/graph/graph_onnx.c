@@ -14,6 +14,7 @@
 #include "kernels/conv/conv.h"
 #include "kernels/elementwise/gelu.h"
 #include "kernels/norm/grn.h"
+#include "kernels/norm/groupnorm.h"
 #include "kernels/norm/layernorm.h"
 #include "kernels/elementwise/leaky_relu.h"
 #include "kernels/linear/linear.h"
@@ -317,6 +318,54 @@ static void write_grn(struct writer *w, int i, struct onnx_node *out)
     add_param(w, node, 1, "bias", dims, &shifted);
     write_part(w, &shifted, out);
     out->inputs[out->input_count++] = x;
+}
+
+static void add_constant(struct writer *w, struct onnx_node *out, const char *part, struct onnx_dims dims,
+                         float value)
+{
+    float *values = memory_new((size_t)dims.dim[0], sizeof *values);
+    for (int64_t k = 0; k < dims.dim[0]; k++) values[k] = value;
+    add_numbers(w, out, part, dims, values);
+    free(values);
+}
+
+static void write_instancenorm(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    const struct groupnorm *s = node->settings;
+    const struct onnx_dims dims = {1, {node->shape.c}};
+    for (int k = 0; k < 2; k++)
+        if (s->affine) add_param(w, node, k, k ? "bias" : "weight", dims, out);
+        else add_constant(w, out, k ? "bias" : "weight", dims, k == 0);
+    add_float(out, "epsilon", s->eps);
+}
+
+/* An instance norm of groups, whose channels lie one behind the other. */
+static void write_groupnorm(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    const struct groupnorm *s = node->settings;
+    const struct onnx_dims dims = {3, {node->shape.c, 1, 1}};
+    struct onnx_node shape = part_of(w, out, "Shape", "shape"), join = part_of(w, out, "Reshape", "join");
+    struct onnx_node norm = part_of(w, out, "InstanceNormalization", "norm");
+    struct onnx_node split = part_of(w, out, "Reshape", "split"), scaled = part_of(w, out, "Mul", "scaled");
+    onnx_node(w->onnx, &shape);
+    add_indices(w, &join, "groups", 3, (const int64_t[]){0, s->groups, -1});
+    write_part(w, &join, &norm);
+    for (int k = 0; k < 2; k++)
+        add_constant(w, &norm, k ? "zero" : "one", (struct onnx_dims){1, {s->groups}}, k == 0);
+    add_float(&norm, "epsilon", s->eps);
+    write_part(w, &norm, &split);
+    split.inputs[split.input_count++] = shape.name;
+    if (!s->affine) {
+        *out = split;
+        out->name = node->name;
+        return;
+    }
+    write_part(w, &split, &scaled);
+    add_param(w, node, 0, "weight", dims, &scaled);
+    write_part(w, &scaled, out);
+    add_param(w, node, 1, "bias", dims, out);
 }
 
 static void write_scale(struct writer *w, int i, struct onnx_node *out)
@@ -769,6 +818,8 @@ static const struct rule rules[] = {
     RULE(linear, Gemm, .write = write_linear),
     RULE(batchnorm, BatchNormalization, .write = write_batchnorm),
     RULE(layernorm, Transpose, .rank = 4, .write = write_layernorm),
+    RULE(groupnorm, Add, .rank = 4, .write = write_groupnorm),
+    RULE(instancenorm, InstanceNormalization, .rank = 4, .write = write_instancenorm),
     RULE(grn, Add, .rank = 4, .write = write_grn),
     RULE(attention, Reshape, .rank = 4, .write = write_attention),
     RULE(scale, Mul, .rank = 4, .write = write_scale),

@@ -1,0 +1,222 @@
+/* groupnorm: normalises groups of channels of each image (Wu, He 2018), as torch.nn.GroupNorm. With mean and
+ * variance over the pixels and channels of a group, of which there are `count` numbers:
+ *
+ *     xhat = (x - mean) * invstd,   invstd = 1 / sqrt(variance + eps),   y = xhat * weight + bias
+ *
+ * Backward, with g = d_y * weight and means over the group:
+ *     d_weight = sum over images and pixels of d_y * xhat,   d_bias = sum over them of d_y
+ *     d_x = invstd * (g - mean(g) - xhat * mean(g * xhat)) */
+#include "kernels/norm/groupnorm.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "kernels/codes_cuda.h"
+#include "kernels/elementwise/elementwise.h"
+
+static bool groupnorm_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                            struct reason *reason)
+{
+    const struct groupnorm *s = settings;
+    if (x->c % s->groups != 0)
+        return because(reason, "%lld channels are not divisible by groups=%lld", (long long)x->c,
+                       (long long)s->groups);
+    *y = *x;
+    return true;
+}
+
+int groupnorm_params(const void *settings, int x_count, const struct shape *x,
+                     struct op_param out[OP_MAX_PARAMS])
+{
+    const struct groupnorm *s = settings;
+    if (!s->affine) return 0;
+    out[0] = (struct op_param){"weight", shape_vector(x[0].c), ROLE_NORM, F32, INIT_ONE, 0, 0, 0};
+    out[1] = (struct op_param){"bias", shape_vector(x[0].c), ROLE_NORM, F32, INIT_ZERO, 0, 0, 0};
+    return 2;
+}
+
+int groupnorm_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                    struct op_saved out[OP_MAX_SAVED])
+{
+    if (!training) return 0;
+    struct shape shape = shape_vector(x[0].shape.n * groupnorm_groups(settings, x[0].shape.c));
+    out[GROUPNORM_MEAN] = (struct op_saved){"mean", F32, shape};
+    out[GROUPNORM_INVSTD] = (struct op_saved){"invstd", F32, shape};
+    return GROUPNORM_SAVED;
+}
+
+unsigned groupnorm_reads(const void *settings, enum phase phase)
+{
+    return READS_X | READS_PARAMS | READS_SAVED;
+}
+
+/* A group of an image: the element of its pixel p and channel c is first + p * pitch + c. */
+struct group {
+    int64_t first, pixels, channels, pitch;
+    int64_t index;             /* in the saved tensors */
+    int64_t channel;           /* its first one */
+};
+
+static struct group group_of(const struct call *call, int64_t index)
+{
+    const struct shape *x = &call->x[0].shape;
+    int64_t groups = groupnorm_groups(call->settings, x->c), pixels = x->h * x->w, channels = x->c / groups;
+    int64_t image = index / groups, channel = index % groups * channels;
+    return (struct group){image * pixels * x->c + channel, pixels, channels, x->c, index, channel};
+}
+
+static int64_t group_count(const struct call *call)
+{
+    return call->x[0].shape.n * groupnorm_groups(call->settings, call->x[0].shape.c);
+}
+
+struct statistics {
+    double mean, invstd;
+};
+
+static struct statistics saved_statistics(const struct call *call, const struct group *g)
+{
+    return (struct statistics){tensor_get(&call->saved[GROUPNORM_MEAN], g->index),
+                               tensor_get(&call->saved[GROUPNORM_INVSTD], g->index)};
+}
+
+/* In two passes; rounded as they are saved, so that y can be recomputed from them. */
+static struct statistics measure(const struct call *call, const struct group *g)
+{
+    const struct groupnorm *s = call->settings;
+    double sum = 0, squares = 0, count = (double)(g->pixels * g->channels);
+    for (int64_t p = 0; p < g->pixels; p++)
+        for (int64_t c = 0; c < g->channels; c++) sum += tensor_get(&call->x[0], g->first + p * g->pitch + c);
+    double mean = sum / count;
+    for (int64_t p = 0; p < g->pixels; p++)
+        for (int64_t c = 0; c < g->channels; c++) {
+            double deviation = tensor_get(&call->x[0], g->first + p * g->pitch + c) - mean;
+            squares += deviation * deviation;
+        }
+    double invstd = 1 / sqrt(squares / count + s->eps);
+    if (!call->training) return (struct statistics){mean, invstd};
+    tensor_set(&call->saved[GROUPNORM_MEAN], g->index, mean);
+    tensor_set(&call->saved[GROUPNORM_INVSTD], g->index, invstd);
+    return saved_statistics(call, g);
+}
+
+static double param_of(const struct call *call, int param, int64_t channel)
+{
+    if (call->param_count == 0) return param == 0;
+    return tensor_get(&call->params[param], channel);
+}
+
+static enum status groupnorm_normalise(const struct call *call)
+{
+    for (int64_t i = 0; i < group_count(call); i++) {
+        struct group g = group_of(call, i);
+        struct statistics of = call->phase == PHASE_FORWARD ? measure(call, &g) : saved_statistics(call, &g);
+        for (int64_t p = 0; p < g.pixels; p++)
+            for (int64_t c = 0; c < g.channels; c++) {
+                int64_t at = g.first + p * g.pitch + c;
+                double xhat = (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
+                tensor_set(&call->y, at,
+                           xhat * param_of(call, 0, g.channel + c) + param_of(call, 1, g.channel + c));
+            }
+    }
+    return OK;
+}
+
+/* Adds the gradients of a channel's weight and bias over the images. */
+static void backward_channel(const struct call *call, int64_t channel)
+{
+    const struct shape *x = &call->x[0].shape;
+    int64_t groups = groupnorm_groups(call->settings, x->c), pixels = x->h * x->w;
+    double sum = 0, product = 0;
+    for (int64_t n = 0; n < x->n; n++) {
+        struct group g = group_of(call, n * groups + channel / (x->c / groups));
+        struct statistics of = saved_statistics(call, &g);
+        for (int64_t p = 0; p < pixels; p++) {
+            int64_t at = (n * pixels + p) * x->c + channel;
+            double d_y = tensor_get(&call->d_y, at);
+            sum += d_y;
+            product += d_y * (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
+        }
+    }
+    if (call->d_params[0].data) tensor_set(&call->d_params[0], channel, product);
+    if (call->d_params[1].data) tensor_set(&call->d_params[1], channel, sum);
+}
+
+static void backward_group(const struct call *call, const struct group *g)
+{
+    struct statistics of = saved_statistics(call, g);
+    double sum = 0, product = 0, count = (double)(g->pixels * g->channels);
+    for (int64_t p = 0; p < g->pixels; p++)
+        for (int64_t c = 0; c < g->channels; c++) {
+            int64_t at = g->first + p * g->pitch + c;
+            double d = tensor_get(&call->d_y, at) * param_of(call, 0, g->channel + c);
+            sum += d;
+            product += d * (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
+        }
+    for (int64_t p = 0; p < g->pixels; p++)
+        for (int64_t c = 0; c < g->channels; c++) {
+            int64_t at = g->first + p * g->pitch + c;
+            double d = tensor_get(&call->d_y, at) * param_of(call, 0, g->channel + c);
+            double xhat = (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
+            tensor_set(&call->d_x[0], at, of.invstd * (d - (sum + xhat * product) / count));
+        }
+}
+
+static enum status groupnorm_backward(const struct call *call)
+{
+    for (int64_t c = 0; call->param_count > 0 && c < call->x[0].shape.c; c++) backward_channel(call, c);
+    for (int64_t i = 0; call->d_x[0].data && i < group_count(call); i++) {
+        struct group g = group_of(call, i);
+        backward_group(call, &g);
+    }
+    if (!call_operand(call, OPERAND_Y_RECOMPUTED)) return OK;
+    struct call recompute = call_that_recomputes(call);
+    return groupnorm_normalise(&recompute);
+}
+
+const struct op_code groupnorm_reference = {
+    .forward = groupnorm_normalise,
+    .backward = groupnorm_backward,
+    .recompute = groupnorm_normalise,
+};
+
+static const struct field fields[] = {
+    {.name = "groups", .type = FIELD_INT, .offset = offsetof(struct groupnorm, groups), .min = 1,
+     .max = 1 << 20, .help = "Number of groups into which the channels are divided."},
+    GROUPNORM_FIELDS,
+    {0},
+};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"groups=4", 1, {SHAPE(3, 7, 7, 24)}},
+    {"groups=1 eps=1e-3", 1, {SHAPE(2, 5, 7, 5)}},
+    {"groups=8 affine=no", 1, {SHAPE(2, 9, 3, 64)}},
+    {"groups=2", 1, {SHAPE(1, 3, 1, 2072)}},
+    {"groups=5", 1, {SHAPE(2, 3, 5, 15)}},
+    {0},
+};
+
+static const struct op_example large[] = {
+    {"groups=32", 1, {SHAPE(4, 56, 56, 256)}},
+    {"groups=3", 1, {SHAPE(3, 61, 61, 33)}},
+    {0},
+};
+
+const struct op groupnorm_op = {
+    .name = "groupnorm",
+    .help = "Group normalisation: over the pixels and the channels of a group, by image.",
+    .settings_size = sizeof(struct groupnorm),
+    .fields = fields,
+    .shape = groupnorm_shape,
+    .params = groupnorm_params,
+    .saved = groupnorm_saved,
+    .reads = groupnorm_reads,
+    .in_place = elementwise_in_place,
+    .backward_recomputes = true,
+    .reference = &groupnorm_reference,
+    .cpu = &groupnorm_cpu,
+    .cuda = ON_CUDA(groupnorm_cuda),
+    .examples = examples,
+    .large = large,
+};

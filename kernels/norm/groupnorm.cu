@@ -1,0 +1,401 @@
+/* groupnorm.cu: two sweeps over each image, as batch norm's over all of them: the first adds up two sums by
+ * channel, which small kernels finish in a fixed order, and the second uses them. The second sweep takes the
+ * images in the opposite order, because what the first one read last is still in the cache. Blocks are `span`
+ * chunks of channels wide and `lanes` pixels deep; how many share an image depends on the shapes only. */
+#include "kernels/support/rows.cuh"
+
+extern "C" {
+#include "kernels/norm/groupnorm.h"
+}
+
+#define THREADS 256
+#define SPAN 32              /* chunks of a row that a block takes, at most */
+#define IN_FLIGHT 4          /* chunks of each tensor that a thread loads at once */
+#define PARTS_MAX 256        /* blocks that share an image */
+#define BLOCKS_WANTED 2048   /* in all, if images have so many pixels */
+#define FINISH_CHANNELS 32   /* of a block of finishing kernels */
+#define FINISH_LANES 8
+
+struct groupnorm_layout {
+    int64_t images, pixels;
+    int channels, each, groups;         /* channels of a group */
+    int columns, span, lanes, parts;    /* chunks of a pixel; blocks that share an image */
+    float eps;
+};
+
+/* [images * groups], or [images, channels]. */
+struct groupnorm_tables {
+    float *mean, *invstd;               /* by group */
+    float *first, *second;              /* by channel: forward: mean, sum of squared deviations from it;
+                                         * backward: sums of d_y, and of d_y * xhat */
+    float *sum, *product;               /* by group, backward: those with d_y * weight */
+    float *parts;                       /* [images, parts, 2, channels] */
+    const float *weight, *bias;         /* by channel; NULL: 1 and 0 */
+};
+
+static struct groupnorm_layout layout_of(const struct call *call)
+{
+    const struct groupnorm *s = (const struct groupnorm *)call->settings;
+    const struct tensor *x = &call->x[0];
+    int whole = 16 / (int)dtype_bytes(x->dtype), width = x->shape.c % whole ? 1 : whole;
+    struct groupnorm_layout l = {.images = x->shape.n, .pixels = x->shape.h * x->shape.w};
+    l.channels = (int)x->shape.c;
+    l.groups = (int)groupnorm_groups(s, x->shape.c);
+    l.each = l.channels / l.groups;
+    l.columns = l.channels / width;
+    l.span = power_up(l.columns, SPAN);
+    l.lanes = THREADS / l.span;
+    int64_t across = div_up(l.columns, l.span), share = BLOCKS_WANTED / (l.images * across);
+    int64_t parts = l.pixels / ((int64_t)l.lanes * IN_FLIGHT * 2);
+    parts = parts < share ? parts : share;
+    l.parts = (int)(parts < 1 ? 1 : parts < PARTS_MAX ? parts : PARTS_MAX);
+    l.eps = (float)s->eps;
+    return l;
+}
+
+/* A block's image and part, and its thread's first pixel, step and channel. */
+struct groupnorm_place {
+    int64_t image, pixel, step;
+    int part, column;
+    bool here;
+};
+
+__device__ static inline groupnorm_place place_of(const groupnorm_layout &l, bool backwards)
+{
+    int64_t image = blockIdx.x / l.parts;
+    int part = (int)(blockIdx.x - image * l.parts), column = (int)(blockIdx.y * l.span + threadIdx.x);
+    if (backwards) image = l.images - 1 - image;
+    return {image, (int64_t)part * l.lanes + threadIdx.y, (int64_t)l.parts * l.lanes, part, column,
+            column < l.columns};
+}
+
+/* Calls work(chunks) for all pixels of a thread, with a chunk of each of `count` tensors at the offset. */
+template <class T, int width, int count, class Work>
+__device__ static inline void sweep(const groupnorm_layout &l, const groupnorm_place &p,
+                                    const T *const (&from)[count], Work work)
+{
+    int64_t base = p.image * l.pixels * l.channels + (int64_t)p.column * width;
+    for (int64_t pixel = p.pixel; pixel < l.pixels; pixel += p.step * IN_FLIGHT) {
+        chunk<T, width> got[IN_FLIGHT][count];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++)
+            if (pixel + j * p.step < l.pixels)
+#pragma unroll
+                for (int k = 0; k < count; k++)
+                    got[j][k] =
+                        *(const chunk<T, width> *)(from[k] + base + (pixel + j * p.step) * l.channels);
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++)
+            if (pixel + j * p.step < l.pixels) work(got[j], base + (pixel + j * p.step) * l.channels);
+    }
+}
+
+/* A group's number, of a channel of an image. */
+__device__ static inline int64_t group_at(const groupnorm_layout &l, int64_t image, int channel)
+{
+    return image * l.groups + (l.each == 1 ? channel : channel / l.each);
+}
+
+/* The block's two sums for each of its channels. Forward: of deviations from the image's first pixel, so that
+ * little precision is lost when squares are subtracted (Chan, Golub, LeVeque 1983), and of their squares. */
+template <class T, int width, bool backward>
+__global__ void __launch_bounds__(THREADS)
+groupnorm_sums_kernel(const T *x, const T *d_y, const __grid_constant__ groupnorm_layout l,
+                      const __grid_constant__ groupnorm_tables t)
+{
+    extern __shared__ float partial[];
+    groupnorm_place p = place_of(l, false);
+    float first[width] = {}, second[width] = {}, base[width], invstd[width];
+    if (p.here) {
+        int64_t start = p.image * l.pixels * l.channels + (int64_t)p.column * width;
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            int64_t group = group_at(l, p.image, p.column * width + e);
+            base[e] = backward ? t.mean[group] : to_float(x[start + e]);
+            invstd[e] = backward ? t.invstd[group] : 0;
+        }
+        if constexpr (backward) {
+            sweep<T, width, 2>(l, p, {x, d_y}, [&](chunk<T, width> (&in)[2], int64_t) {
+#pragma unroll
+                for (int e = 0; e < width; e++) {
+                    float d = to_float(in[1].at[e]);
+                    first[e] += d;
+                    second[e] = fmaf(d, (to_float(in[0].at[e]) - base[e]) * invstd[e], second[e]);
+                }
+            });
+        } else {
+            sweep<T, width, 1>(l, p, {x}, [&](chunk<T, width> (&in)[1], int64_t) {
+#pragma unroll
+                for (int e = 0; e < width; e++) {
+                    float deviation = to_float(in[0].at[e]) - base[e];
+                    first[e] += deviation;
+                    second[e] = fmaf(deviation, deviation, second[e]);
+                }
+            });
+        }
+    }
+    sum_down<width>(first, THREADS, l.span, partial);
+    __syncthreads();
+    sum_down<width>(second, THREADS, l.span, partial);
+    if (threadIdx.y > 0 || !p.here) return;
+    float *to = t.parts + (p.image * l.parts + p.part) * 2 * l.channels + (int64_t)p.column * width;
+#pragma unroll
+    for (int e = 0; e < width; e++) to[e] = first[e], to[l.channels + e] = second[e];
+}
+
+/* Adds up the parts of each channel of an image. Where a channel is a group, that is concluded, too. */
+template <class T, bool backward>
+__global__ void __launch_bounds__(FINISH_CHANNELS *FINISH_LANES)
+groupnorm_channels_kernel(const T *x, const __grid_constant__ groupnorm_layout l,
+                          const __grid_constant__ groupnorm_tables t)
+{
+    __shared__ double room[2][FINISH_LANES][FINISH_CHANNELS];
+    int across = (l.channels + FINISH_CHANNELS - 1) / FINISH_CHANNELS;
+    int64_t image = blockIdx.x / across;
+    int channel = (int)(blockIdx.x - image * across) * FINISH_CHANNELS + threadIdx.x;
+    double first = 0, second = 0;
+    for (int part = threadIdx.y; channel < l.channels && part < l.parts; part += FINISH_LANES) {
+        const float *at = t.parts + (image * l.parts + part) * 2 * l.channels + channel;
+        first += at[0], second += at[l.channels];
+    }
+    room[0][threadIdx.y][threadIdx.x] = first, room[1][threadIdx.y][threadIdx.x] = second;
+    __syncthreads();
+    if (threadIdx.y > 0 || channel >= l.channels) return;
+    for (int lane = 1; lane < FINISH_LANES; lane++)
+        first += room[0][lane][threadIdx.x], second += room[1][lane][threadIdx.x];
+    int64_t at = image * l.channels + channel;
+    if (!backward) {
+        double count = (double)l.pixels, mean = first / count;
+        second = fmax(second - first * mean, 0.0);
+        first = to_float(x[image * l.pixels * l.channels + channel]) + mean;
+        if (l.each == 1) {
+            t.mean[at] = (float)first, t.invstd[at] = (float)(1 / sqrt(second / count + l.eps));
+            return;
+        }
+    } else if (l.each == 1) {
+        double weight = t.weight ? t.weight[channel] : 1;
+        t.sum[at] = (float)(first * weight), t.product[at] = (float)(second * weight);
+    }
+    t.first[at] = (float)first, t.second[at] = (float)second;
+}
+
+/* A warp for each group of several channels. */
+template <bool backward>
+__global__ void __launch_bounds__(THREADS)
+groupnorm_groups_kernel(const __grid_constant__ groupnorm_layout l, const __grid_constant__ groupnorm_tables t)
+{
+    int64_t group = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32, image = group / l.groups;
+    int lane = threadIdx.x % 32, begin = (int)(group - image * l.groups) * l.each;
+    if (image >= l.images) return;
+    const float *first = t.first + image * l.channels, *second = t.second + image * l.channels;
+    auto over_lanes = [](double value) {
+        for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
+        return value;
+    };
+    double a = 0, b = 0;
+    if constexpr (backward) {
+        for (int c = begin + lane; c < begin + l.each; c += 32) {
+            double weight = t.weight ? t.weight[c] : 1;
+            a += first[c] * weight, b += second[c] * weight;
+        }
+        a = over_lanes(a), b = over_lanes(b);
+        if (lane == 0) t.sum[group] = (float)a, t.product[group] = (float)b;
+    } else {
+        for (int c = begin + lane; c < begin + l.each; c += 32) a += first[c];
+        double mean = over_lanes(a) / l.each;
+        for (int c = begin + lane; c < begin + l.each; c += 32) {
+            double deviation = first[c] - mean;
+            b += second[c] + l.pixels * deviation * deviation;
+        }
+        b = over_lanes(b);
+        if (lane > 0) return;
+        t.mean[group] = (float)mean;
+        t.invstd[group] = (float)(1 / sqrt(b / ((double)l.pixels * l.each) + l.eps));
+    }
+}
+
+/* z = (x - mean) * scale + bias, by the same operations in forward, recompute and backward. */
+template <int width> struct groupnorm_factors {
+    float mean[width], scale[width], bias[width];
+    __device__ groupnorm_factors(const groupnorm_layout &l, const groupnorm_tables &t,
+                                 const groupnorm_place &p)
+    {
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            int channel = p.column * width + e;
+            int64_t group = group_at(l, p.image, channel);
+            mean[e] = t.mean[group];
+            scale[e] = t.weight ? __fmul_rn(t.invstd[group], t.weight[channel]) : t.invstd[group];
+            bias[e] = t.bias ? t.bias[channel] : 0;
+        }
+    }
+    template <class T> __device__ chunk<T, width> normalise(const chunk<T, width> &x) const
+    {
+        chunk<T, width> y;
+#pragma unroll
+        for (int e = 0; e < width; e++)
+            y.at[e] = from_float<T>(fmaf(to_float(x.at[e]) - mean[e], scale[e], bias[e]));
+        return y;
+    }
+};
+
+template <class T, int width>
+__global__ void __launch_bounds__(THREADS)
+groupnorm_normalise_kernel(T *y, const T *x, const __grid_constant__ groupnorm_layout l,
+                           const __grid_constant__ groupnorm_tables t)
+{
+    groupnorm_place p = place_of(l, true);
+    if (!p.here) return;
+    groupnorm_factors<width> f(l, t, p);
+    sweep<T, width, 1>(l, p, {x}, [&](chunk<T, width> (&in)[1], int64_t at) {
+        *(chunk<T, width> *)(y + at) = f.normalise(in[0]);
+    });
+}
+
+/* d_x = invstd * (d_y * weight + (tilt * (x - mean) + shift)), exactly 0 where a group is one number; d_x or
+ * `again`, y recomputed, may be NULL. */
+template <class T, int width>
+__global__ void __launch_bounds__(THREADS)
+groupnorm_gradient_kernel(T *d_x, T *again, const T *x, const T *d_y,
+                          const __grid_constant__ groupnorm_layout l,
+                          const __grid_constant__ groupnorm_tables t)
+{
+    groupnorm_place p = place_of(l, true);
+    if (!p.here) return;
+    groupnorm_factors<width> f(l, t, p);
+    float invstd[width], weight[width], tilt[width], shift[width], count = (float)l.pixels * (float)l.each;
+#pragma unroll
+    for (int e = 0; e < width; e++) {
+        int64_t group = group_at(l, p.image, p.column * width + e);
+        invstd[e] = t.invstd[group];
+        weight[e] = t.weight ? t.weight[p.column * width + e] : 1;
+        shift[e] = -t.sum[group] / count;
+        tilt[e] = -invstd[e] * t.product[group] / count;
+    }
+    sweep<T, width, 2>(l, p, {x, d_y}, [&](chunk<T, width> (&in)[2], int64_t at) {
+        if (again) *(chunk<T, width> *)(again + at) = f.normalise(in[0]);
+        if (!d_x) return;
+        chunk<T, width> out;
+#pragma unroll
+        for (int e = 0; e < width; e++)
+            out.at[e] = from_float<T>(
+                invstd[e] * (__fmul_rn(to_float(in[1].at[e]), weight[e]) +
+                             fmaf(tilt[e], to_float(in[0].at[e]) - f.mean[e], shift[e])));
+        *(chunk<T, width> *)(d_x + at) = out;
+    });
+}
+
+/* Gradients of weight and bias: the sums of all images. */
+__global__ void __launch_bounds__(THREADS)
+groupnorm_params_kernel(float *d_weight, float *d_bias, const __grid_constant__ groupnorm_layout l,
+                        const __grid_constant__ groupnorm_tables t)
+{
+    int channel = (int)(blockIdx.x * THREADS + threadIdx.x);
+    if (channel >= l.channels) return;
+    double sum = 0, product = 0;
+    for (int64_t image = 0; image < l.images; image++) {
+        sum += t.first[image * l.channels + channel];
+        product += t.second[image * l.channels + channel];
+    }
+    if (d_weight) d_weight[channel] = (float)product;
+    if (d_bias) d_bias[channel] = (float)sum;
+}
+
+/* Divides the workspace; returns its bytes. Without a workspace pointers are meaningless. */
+static size_t tables_of(const struct call *call, const struct groupnorm_layout *l, struct groupnorm_tables *t)
+{
+    size_t used = 0, by_channel = (size_t)(l->images * l->channels), by_group = (size_t)(l->images * l->groups);
+    auto take = [&](size_t count) {
+        float *at = (float *)((char *)call->workspace + used);
+        used += workspace_align(count * sizeof(float));
+        return at;
+    };
+    *t = {};
+    if (call->param_count > 0)
+        t->weight = (const float *)call->params[0].data, t->bias = (const float *)call->params[1].data;
+    if (call->saved_count > 0) {
+        t->mean = (float *)call->saved[GROUPNORM_MEAN].data;
+        t->invstd = (float *)call->saved[GROUPNORM_INVSTD].data;
+    } else {
+        t->mean = take(by_group), t->invstd = take(by_group);
+    }
+    if (call->phase == PHASE_RECOMPUTE) return used;
+    t->parts = take((size_t)l->parts * 2 * by_channel);
+    t->first = take(by_channel), t->second = take(by_channel);
+    if (call->phase == PHASE_BACKWARD) t->sum = take(by_group), t->product = take(by_group);
+    return used;
+}
+
+static size_t groupnorm_workspace(const struct call *call)
+{
+    struct groupnorm_layout l = layout_of(call);
+    struct groupnorm_tables t;
+    return tables_of(call, &l, &t);
+}
+
+static dim3 sweep_grid(const struct groupnorm_layout *l)
+{
+    return dim3((unsigned)(l->images * l->parts), (unsigned)div_up(l->columns, l->span));
+}
+
+template <class T, int width, bool backward>
+static enum status groupnorm_measure(const struct call *call, const struct groupnorm_layout &l,
+                                     const struct groupnorm_tables &t)
+{
+    cudaStream_t stream = stream_of(call);
+    dim3 threads(l.span, l.lanes), finish(FINISH_CHANNELS, FINISH_LANES);
+    const T *x = (const T *)call->x[0].data, *d_y = (const T *)call->d_y.data;
+    groupnorm_sums_kernel<T, width, backward>
+        <<<sweep_grid(&l), threads, width * THREADS * sizeof(float), stream>>>(x, d_y, l, t);
+    unsigned blocks = (unsigned)(l.images * div_up(l.channels, FINISH_CHANNELS));
+    groupnorm_channels_kernel<T, backward><<<blocks, finish, 0, stream>>>(x, l, t);
+    if (l.each > 1)
+        groupnorm_groups_kernel<backward>
+            <<<(unsigned)div_up(l.images * l.groups, (int64_t)(THREADS / 32)), THREADS, 0, stream>>>(l, t);
+    return launched(call);
+}
+
+static enum status groupnorm_normalise(const struct call *call)
+{
+    struct groupnorm_layout l = layout_of(call);
+    struct groupnorm_tables t;
+    tables_of(call, &l, &t);
+    if (shape_count(call->x[0].shape) == 0) return OK;
+    return with_chunk(call->x[0].dtype, l.channels, [&](auto type, auto wide) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number;
+        if (call->phase == PHASE_FORWARD) TRY((groupnorm_measure<T, width, false>(call, l, t)));
+        groupnorm_normalise_kernel<T, width><<<sweep_grid(&l), dim3(l.span, l.lanes), 0, stream_of(call)>>>(
+            (T *)call->y.data, (const T *)call->x[0].data, l, t);
+        return launched(call);
+    });
+}
+
+static enum status groupnorm_backward(const struct call *call)
+{
+    struct groupnorm_layout l = layout_of(call);
+    struct groupnorm_tables t;
+    tables_of(call, &l, &t);
+    if (shape_count(call->x[0].shape) == 0) return OK;
+    return with_chunk(call->x[0].dtype, l.channels, [&](auto type, auto wide) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number;
+        T *d_x = (T *)call->d_x[0].data, *again = (T *)call_data(call, OPERAND_Y_RECOMPUTED);
+        TRY((groupnorm_measure<T, width, true>(call, l, t)));
+        if (d_x || again)
+            groupnorm_gradient_kernel<T, width>
+                <<<sweep_grid(&l), dim3(l.span, l.lanes), 0, stream_of(call)>>>(
+                    d_x, again, (const T *)call->x[0].data, (const T *)call->d_y.data, l, t);
+        if (call->param_count > 0)
+            groupnorm_params_kernel<<<(unsigned)div_up(l.channels, THREADS), THREADS, 0, stream_of(call)>>>(
+                (float *)call->d_params[0].data, (float *)call->d_params[1].data, l, t);
+        return launched(call);
+    });
+}
+
+const struct op_code groupnorm_cuda = {
+    .workspace = groupnorm_workspace,
+    .forward = groupnorm_normalise,
+    .backward = groupnorm_backward,
+    .recompute = groupnorm_normalise,
+};
