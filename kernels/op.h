@@ -179,6 +179,7 @@ struct op {
     struct {
         int mean, variance;
     } moments;
+    bool labels_pixels;          /* input 1 is a label of each pixel, U8; input 2 F32 */
     bool root;                   /* a loss: backward begins with it, and reads no d_y */
     /* True if input i has no gradient (labels, or the first: images). NULL: all have one. */
     bool (*no_gradient)(int input);

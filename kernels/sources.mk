@@ -45,6 +45,7 @@ CUDA_SOURCES += \
 	kernels/linear/linear_scale.cu \
 	kernels/linear/matmul.cu \
 	kernels/loss/distill.cu \
+	kernels/loss/pixel_loss.cu \
 	kernels/loss/pointwise_loss.cu \
 	kernels/loss/softmax_cross_entropy.cu \
 	kernels/loss/topk.cu \
@@ -168,6 +169,9 @@ libkernels_a_SOURCES = \
 	kernels/loss/loss_targets.h \
 	kernels/loss/losses.c \
 	kernels/loss/losses.h \
+	kernels/loss/pixel_loss.c \
+	kernels/loss/pixel_loss.h \
+	kernels/loss/pixel_loss_cpu.c \
 	kernels/loss/pointwise_loss.c \
 	kernels/loss/pointwise_loss.h \
 	kernels/loss/softmax_cross_entropy.c \

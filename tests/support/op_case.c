@@ -60,11 +60,26 @@ static bool is_label(const struct op *op, int input)
     return input == 1 && !has_gradient(op, input) && op->output_dtype;
 }
 
+/* Labels of pixels, some of which are those that losses ignore, and positive weights of classes. */
+static void make_pixels(struct op_case *c, const struct op_example *example, struct random *random)
+{
+    c->x[1] = tensor_new(U8, example->x[1]);
+    c->x[2] = tensor_new(storage(c, F32), example->x[2]);
+    for (int64_t k = 0; k < shape_count(c->x[1].shape); k++) {
+        uint32_t label = random_below(random, (uint32_t)example->x[0].c + 1);
+        bool ignored = label == (uint32_t)example->x[0].c && !strstr(example->settings, "ignore=none");
+        tensor_set(&c->x[1], k, ignored ? 255 : label % (uint32_t)example->x[0].c);
+    }
+    for (int64_t k = 0; k < shape_count(c->x[2].shape); k++)
+        tensor_set(&c->x[2], k, 0.01 + random_uniform(random));
+}
+
 static void make_inputs(struct op_case *c, const struct op_example *example, struct random *random)
 {
     enum dtype real = storage(c, c->op->precision == CLASS_FULL ? F32 : c->dtype);
     c->x_count = example->x_count;
-    for (int i = 0; i < c->x_count; i++) {
+    if (c->op->labels_pixels) make_pixels(c, example, random);
+    for (int i = 0; i < (c->op->labels_pixels ? 1 : c->x_count); i++) {
         bool label = is_label(c->op, i);
         bool soft = label && example->x[i].c > 1;
         uint32_t below = (uint32_t)example->x[0].c + 2 * soft;

@@ -1,0 +1,308 @@
+/* pixel_loss.cu: a thread computes a pixel at a time, whose logits a block has brought to shared memory, so
+ * that memory is read and written in order. Sums by class are added up by warps, blocks, and small kernels,
+ * in an order that depends on the shapes only. */
+#include "kernels/support/block.cuh"
+
+extern "C" {
+#include "kernels/loss/pixel_loss.h"
+}
+
+#define TILE_FLOATS 8448     /* of shared memory: 256 pixels of 33 */
+#define PARTS_MAX 64         /* blocks that share an image */
+#define FINISH_CLASSES 32
+#define FINISH_LANES 16
+#define FINISH_THREADS 256
+
+struct pixel_layout {
+    int images, parts, classes, pitch;
+    int64_t pixels;            /* of an image of logits */
+    int w, label_w, stride;
+    int64_t label_pixels;
+};
+
+struct pixel_tensors {
+    const uint8_t *labels;
+    const float *weights;
+    float *y, *lse, *slopes;   /* the latter two may be NULL in forward */
+    double *losses;            /* [images, parts] */
+    float *parts;              /* [images, parts, 3, classes]: p, g, both */
+    double *totals;            /* [3, classes] */
+};
+
+/* As many threads as pixels fit into shared memory. */
+static int threads_of(int64_t classes)
+{
+    int threads = 256;
+    while (threads > 32 && threads * (classes | 1) > TILE_FLOATS) threads /= 2;
+    return threads;
+}
+
+static struct pixel_layout layout_of(const struct call *call)
+{
+    struct shape x = call->x[0].shape, labels = call->x[PIXEL_INPUT_LABELS].shape;
+    struct pixel_layout l = {.images = (int)x.n, .classes = (int)x.c, .pitch = (int)(x.c | 1),
+                             .pixels = x.h * x.w, .w = (int)x.w, .label_w = (int)labels.w,
+                             .stride = (int)pixel_loss_stride(labels.h, x.h),
+                             .label_pixels = labels.h * labels.w};
+    int64_t parts = l.pixels / (4 * threads_of(x.c));
+    l.parts = (int)(parts < 1 ? 1 : parts < PARTS_MAX ? parts : PARTS_MAX);
+    return l;
+}
+
+/* As in pixel_loss.c. */
+__device__ static inline int class_of(const pixel_layout &l, const pixel_loss &s, const uint8_t *labels,
+                                      int64_t image, int64_t pixel)
+{
+    int64_t h = pixel / l.w, w = pixel - h * l.w;
+    int label = labels[image * l.label_pixels + h * l.stride * l.label_w + w * l.stride];
+    return label == s.ignore ? -1 : label < l.classes ? label : -2;
+}
+
+/* Copies `count` pixels between memory and rows of the tile. */
+template <class T>
+__device__ static inline void load_tile(float *tile, const T *from, int count, const pixel_layout &l)
+{
+    for (int i = threadIdx.x; i < count * l.classes; i += blockDim.x)
+        tile[i / l.classes * l.pitch + i % l.classes] = to_float(from[i]);
+}
+template <class T>
+__device__ static inline void store_tile(T *to, const float *tile, int count, const pixel_layout &l)
+{
+    for (int i = threadIdx.x; i < count * l.classes; i += blockDim.x)
+        to[i] = from_float<T>(tile[i / l.classes * l.pitch + i % l.classes]);
+}
+
+/* Calls work(image, first, count) for the tiles of a block's part of an image. */
+template <class Work> __device__ static inline void for_each_tile(const pixel_layout &l, Work work)
+{
+    int64_t image = blockIdx.x / l.parts, part = blockIdx.x - image * l.parts, step = blockDim.x;
+    for (int64_t first = part * step; first < l.pixels; first += l.parts * step) {
+        int64_t left = l.pixels - first;
+        work(image, first, (int)(left < step ? left : step));
+    }
+}
+
+__device__ static inline double block_total(double value)
+{
+    __shared__ double of_warp[8];
+    value = warp_reduce(value, [](double a, double b) { return a + b; });
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = 0;
+    for (unsigned warp = 0; warp < blockDim.x / 32; warp++) value += of_warp[warp];
+    return value;
+}
+
+template <class T, bool regions>
+__global__ void pixel_loss_forward_kernel(const T *x, const __grid_constant__ pixel_layout l,
+                                          const __grid_constant__ pixel_tensors t,
+                                          const __grid_constant__ pixel_loss s)
+{
+    extern __shared__ float tile[];
+    float *sums = tile + blockDim.x * l.pitch + threadIdx.x / 32 * 3 * l.classes;   /* of the warp */
+    double loss = 0;
+    int lane = threadIdx.x % 32;
+    for (int c = lane; regions && c < 3 * l.classes; c += 32) sums[c] = 0;
+    for_each_tile(l, [&](int64_t image, int64_t first, int count) {
+        __syncthreads();
+        load_tile(tile, x + (image * l.pixels + first) * l.classes, count, l);
+        __syncthreads();
+        bool here = (int)threadIdx.x < count;
+        const float *own_x = tile + threadIdx.x * l.pitch;
+        int own = here ? class_of(l, s, t.labels, image, first + threadIdx.x) : -1;
+        float max = -INFINITY, sum = 0;
+        for (int c = 0; here && c < l.classes; c++) max = fmaxf(max, own_x[c]);
+        for (int c = 0; here && c < l.classes; c++) sum += __expf(own_x[c] - max);
+        float log_sum = logf(sum);
+        if (here && t.lse) t.lse[image * l.pixels + first + threadIdx.x] = max + log_sum;
+        if (own == -2) loss = NAN;
+        if (own >= 0 && pixel_loss_has_pixels(&s))
+            loss += (double)t.weights[own] *
+                    pixel_loss_value(&s, fmin((double)own_x[own] - max - log_sum, 0.0));
+        if constexpr (regions) {
+            float share = own >= 0 ? 1 / sum : 0;
+            for (int c = 0; c < l.classes; c++) {
+                float p = own >= 0 ? __expf(own_x[c] - max) * share : 0, both = c == own ? p : 0;
+                auto add = [](float a, float b) { return a + b; };
+                p = warp_reduce(p, add), both = warp_reduce(both, add);
+                unsigned is = __ballot_sync(~0u, c == own);
+                if (lane > 0) continue;
+                sums[c] += p, sums[l.classes + c] += __popc(is), sums[2 * l.classes + c] += both;
+            }
+        }
+    });
+    loss = block_total(loss);
+    if (threadIdx.x == 0) t.losses[blockIdx.x] = loss;
+    if constexpr (regions) {
+        const float *all = tile + blockDim.x * l.pitch;
+        for (int c = threadIdx.x; c < 3 * l.classes; c += blockDim.x) {
+            float sum = 0;
+            for (unsigned warp = 0; warp < blockDim.x / 32; warp++) sum += all[warp * 3 * l.classes + c];
+            t.parts[(int64_t)blockIdx.x * 3 * l.classes + c] = sum;
+        }
+    }
+}
+
+/* Adds up the parts of all images, for 32 of the 3 * classes sums a block. */
+__global__ void __launch_bounds__(FINISH_CLASSES *FINISH_LANES)
+pixel_loss_totals_kernel(const __grid_constant__ pixel_layout l, const __grid_constant__ pixel_tensors t)
+{
+    __shared__ double room[FINISH_LANES][FINISH_CLASSES];
+    int c = blockIdx.x * FINISH_CLASSES + threadIdx.x;
+    double sum = 0;
+    for (int i = threadIdx.y; c < 3 * l.classes && i < l.images * l.parts; i += FINISH_LANES)
+        sum += t.parts[(int64_t)i * 3 * l.classes + c];
+    room[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || c >= 3 * l.classes) return;
+    for (int lane = 1; lane < FINISH_LANES; lane++) sum += room[lane][threadIdx.x];
+    t.totals[c] = sum;
+}
+
+/* One block: the loss of the regions with its derivatives, then that of each image. */
+__global__ void __launch_bounds__(FINISH_THREADS)
+pixel_loss_finish_kernel(const __grid_constant__ pixel_layout l, const __grid_constant__ pixel_tensors t,
+                         const __grid_constant__ pixel_loss s)
+{
+    int c = threadIdx.x;                   /* there are at most as many classes as threads */
+    bool counts = false;
+    struct pixel_ratio ratio = {0, 0, 0};
+    if (t.totals && c < l.classes && c >= (s.background ? 0 : 1)) {
+        struct pixel_sums sums = {t.totals[c], t.totals[l.classes + c], t.totals[2 * l.classes + c]};
+        counts = sums.g > 0;
+        if (counts) ratio = pixel_loss_ratio(&s, sums);
+    }
+    int counted = __syncthreads_count(counts);
+    double regions = counted > 0 ? 1 - block_sum<FINISH_THREADS>(ratio.value / counted) : 0;
+    if (t.slopes && c < l.classes) {
+        t.slopes[c] = counts ? (float)(-ratio.other / counted) : 0;
+        t.slopes[l.classes + c] = counts ? (float)(-ratio.own / counted) : 0;
+    }
+    for (int image = threadIdx.x; image < l.images; image += FINISH_THREADS) {
+        double loss = 0;
+        for (int part = 0; part < l.parts; part++) loss += t.losses[image * l.parts + part];
+        t.y[image] = (float)(s.weight * (loss + regions));
+    }
+}
+
+template <class T, bool regions>
+__global__ void pixel_loss_backward_kernel(T *d_x, const T *x, const __grid_constant__ pixel_layout l,
+                                           const __grid_constant__ pixel_tensors t,
+                                           const __grid_constant__ pixel_loss s, const float *loss_scale,
+                                           double loss_weight)
+{
+    extern __shared__ float tile[];
+    float factor = (float)(loss_weight * (double)*loss_scale);
+    for_each_tile(l, [&](int64_t image, int64_t first, int count) {
+        int64_t at = (image * l.pixels + first) * l.classes;
+        __syncthreads();
+        load_tile(tile, x + at, count, l);
+        __syncthreads();
+        if ((int)threadIdx.x < count) {
+            float *own_x = tile + threadIdx.x * l.pitch, lse = t.lse[image * l.pixels + first + threadIdx.x];
+            int own = class_of(l, s, t.labels, image, first + threadIdx.x);
+            float slope = own == -2 ? NAN : 0, mean = 0;
+            if (own >= 0 && pixel_loss_has_pixels(&s))
+                slope = (float)((double)t.weights[own] / l.images *
+                                pixel_loss_slope(&s, fmin((double)own_x[own] - lse, 0.0)));
+            for (int c = 0; c < l.classes; c++) own_x[c] = __expf(own_x[c] - lse);
+            for (int c = 0; regions && own >= 0 && c < l.classes; c++)
+                mean = fmaf(own_x[c], t.slopes[(c == own) * l.classes + c], mean);
+            for (int c = 0; c < l.classes; c++) {
+                float p = own_x[c], d = slope * ((c == own) - p);
+                if (regions && own >= 0) d = fmaf(p, t.slopes[(c == own) * l.classes + c] - mean, d);
+                own_x[c] = own == -1 ? 0 : d * factor;
+            }
+        }
+        __syncthreads();
+        store_tile(d_x + at, tile, count, l);
+    });
+}
+
+/* Divides the workspace of forward; returns its bytes. */
+static size_t tensors_of(const struct call *call, const struct pixel_layout *l, struct pixel_tensors *t)
+{
+    const struct pixel_loss *s = (const struct pixel_loss *)call->settings;
+    size_t used = 0, blocks = (size_t)l->images * (size_t)l->parts, classes = (size_t)l->classes;
+    auto take = [&](size_t bytes) {
+        void *at = (char *)call->workspace + used;
+        used += workspace_align(bytes);
+        return at;
+    };
+    *t = {};
+    t->labels = (const uint8_t *)call->x[PIXEL_INPUT_LABELS].data;
+    t->weights = (const float *)call->x[PIXEL_INPUT_WEIGHTS].data;
+    t->y = (float *)call->y.data;
+    if (call->saved_count > 0) {
+        t->lse = (float *)call->saved[PIXEL_LSE].data;
+        t->slopes = (float *)call->saved[PIXEL_SLOPES].data;
+    }
+    if (call->phase != PHASE_FORWARD) return 0;
+    t->losses = (double *)take(blocks * sizeof(double));
+    if (!pixel_loss_has_regions(s)) return used;
+    t->parts = (float *)take(blocks * 3 * classes * sizeof(float));
+    t->totals = (double *)take(3 * classes * sizeof(double));
+    return used;
+}
+
+static size_t pixel_loss_workspace(const struct call *call)
+{
+    struct pixel_layout l = layout_of(call);
+    struct pixel_tensors t;
+    return tensors_of(call, &l, &t);
+}
+
+/* Calls work(T(), regions) with the type of the logits, and whether there are sums by class. */
+template <class Work> static enum status with_regions(const struct call *call, Work work)
+{
+    bool regions = pixel_loss_has_regions((const struct pixel_loss *)call->settings);
+    return with_type(call->x[0].dtype, [&](auto type) {
+        return regions ? work(type, std::true_type()) : work(type, std::false_type());
+    });
+}
+
+static enum status pixel_loss_forward(const struct call *call)
+{
+    const struct pixel_loss *s = (const struct pixel_loss *)call->settings;
+    struct pixel_layout l = layout_of(call);
+    struct pixel_tensors t;
+    tensors_of(call, &l, &t);
+    unsigned threads = (unsigned)threads_of(l.classes), blocks = (unsigned)(l.images * l.parts);
+    cudaStream_t stream = stream_of(call);
+    return with_regions(call, [&](auto type, auto regions) {
+        using T = decltype(type);
+        size_t sums = regions() ? threads / 32 * 3 * l.classes : 0;
+        pixel_loss_forward_kernel<T, regions()>
+            <<<blocks, threads, (threads * l.pitch + sums) * sizeof(float), stream>>>(
+                (const T *)call->x[0].data, l, t, *s);
+        if (regions())
+            pixel_loss_totals_kernel<<<div_up(3 * l.classes, FINISH_CLASSES),
+                                       dim3(FINISH_CLASSES, FINISH_LANES), 0, stream>>>(l, t);
+        pixel_loss_finish_kernel<<<1, FINISH_THREADS, 0, stream>>>(l, t, *s);
+        return launched(call);
+    });
+}
+
+static enum status pixel_loss_backward(const struct call *call)
+{
+    const struct pixel_loss *s = (const struct pixel_loss *)call->settings;
+    if (!call->d_x[0].data) return OK;
+    struct pixel_layout l = layout_of(call);
+    struct pixel_tensors t;
+    tensors_of(call, &l, &t);
+    unsigned threads = (unsigned)threads_of(l.classes), blocks = (unsigned)(l.images * l.parts);
+    return with_regions(call, [&](auto type, auto regions) {
+        using T = decltype(type);
+        pixel_loss_backward_kernel<T, regions()>
+            <<<blocks, threads, threads * l.pitch * sizeof(float), stream_of(call)>>>(
+                (T *)call->d_x[0].data, (const T *)call->x[0].data, l, t, *s, call->loss_scale,
+                (double)call->loss_weight * s->weight);
+        return launched(call);
+    });
+}
+
+const struct op_code pixel_loss_cuda = {
+    .workspace = pixel_loss_workspace,
+    .forward = pixel_loss_forward,
+    .backward = pixel_loss_backward,
+};
