@@ -57,7 +57,7 @@ CUDA_SOURCES += \
 	kernels/norm/layernorm.cu \
 	kernels/norm/lrn.cu \
 	kernels/norm/moments.cu \
-	kernels/norm/rank_moments.cu \
+	kernels/exchange/rank_moments.cu \
 	kernels/optimizer/orthogonalize.cu \
 	kernels/optimizer/update.cu \
 	kernels/pool/pool_average.cu \
@@ -198,8 +198,8 @@ libkernels_a_SOURCES = \
 	kernels/norm/lrn_cpu.c \
 	kernels/norm/moments.c \
 	kernels/norm/moments.h \
-	kernels/norm/rank_moments.c \
-	kernels/norm/rank_moments.h \
+	kernels/exchange/rank_moments.c \
+	kernels/exchange/rank_moments.h \
 	kernels/op.h \
 	kernels/ops.c \
 	kernels/optimizer/matrix_sharing.c \
@@ -213,9 +213,9 @@ libkernels_a_SOURCES = \
 	kernels/optimizer/optimizer_walk.h \
 	kernels/optimizer/orthogonalize.c \
 	kernels/optimizer/orthogonalize.h \
-	kernels/optimizer/rules.c \
+	kernels/optimizer/optimizer_table.c \
 	kernels/optimizer/rules.def \
-	kernels/optimizer/rules.h \
+	kernels/optimizer/formulas.h \
 	kernels/optimizer/update.c \
 	kernels/optimizer/update.h \
 	kernels/pool/adaptive_avgpool.c \

@@ -1,5 +1,5 @@
-/* pixel_loss: the loss of a class for every pixel. With p the softmax over c at a pixel, g its class, w[c] the
- * weights that are given, and sums over the pixels that are not `ignore`:
+/* pixel_loss: the loss of a class for every pixel. With p the softmax over c at a pixel, g its class, w[c]
+ * the weights that are given, and sums over the pixels that are not `ignore`:
  *
  *     ce       y of image i = sum over its pixels of -w[g] log p[g]
  *     focal    y of image i = sum over its pixels of -w[g] (1 - p[g])^gamma log p[g]
@@ -11,10 +11,10 @@
  *     dice_ce  the sum of dice and ce
  *
  * dice and tversky are of all pixels of the call together, of the classes that occur among their labels, and
- * the same for each image; 0 without any. Whoever gives w divides by what the whole batch has, so that ce and
- * focal do not depend on its division. All is multiplied by `weight`. Where the logits have 1/k of the labels'
- * height and width, those at pixels 0, k, 2k are compared. Backward is that of the mean over the n images of the
- * call, times loss_weight and the loss scale. */
+ * the same for each image; 0 without any. The caller divides w by what the whole batch has, so that ce and
+ * focal do not depend on its division. All is multiplied by `weight`. Where the logits have 1/k of the
+ * labels' height and width, those at pixels 0, k, 2k are compared. Backward is that of the mean over the n
+ * images of the call, times loss_weight and the loss scale. */
 #include "kernels/loss/pixel_loss.h"
 
 #include <math.h>

@@ -24,8 +24,8 @@ struct pixel_loss {
 enum { PIXEL_INPUT_LOGITS, PIXEL_INPUT_LABELS, PIXEL_INPUT_WEIGHTS, PIXEL_INPUTS };
 
 /* Forward saves in training, for backward: the logarithm of each pixel's sum of exponentials,
- * F32 [n, h, w, 1]; and the derivatives of the loss of a micro-batch by a probability of each class, for pixels
- * of other classes and of this one, F32 [2, c], which are 0 without such a loss. */
+ * F32 [n, h, w, 1]; and the derivatives of the loss of a micro-batch by a probability of each class, for
+ * pixels of other classes and of this one, F32 [2, c], which are 0 without such a loss. */
 enum { PIXEL_LSE, PIXEL_SLOPES, PIXEL_SAVED };
 
 ANYWHERE bool pixel_loss_has_regions(const struct pixel_loss *s)

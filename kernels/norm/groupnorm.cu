@@ -182,7 +182,8 @@ groupnorm_channels_kernel(const T *x, const __grid_constant__ groupnorm_layout l
 /* A warp for each group of several channels. */
 template <bool backward>
 __global__ void __launch_bounds__(THREADS)
-groupnorm_groups_kernel(const __grid_constant__ groupnorm_layout l, const __grid_constant__ groupnorm_tables t)
+groupnorm_groups_kernel(const __grid_constant__ groupnorm_layout l,
+                        const __grid_constant__ groupnorm_tables t)
 {
     int64_t group = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32, image = group / l.groups;
     int lane = threadIdx.x % 32, begin = (int)(group - image * l.groups) * l.each;
@@ -304,7 +305,8 @@ groupnorm_params_kernel(float *d_weight, float *d_bias, const __grid_constant__ 
 /* Divides the workspace; returns its bytes. Without a workspace pointers are meaningless. */
 static size_t tables_of(const struct call *call, const struct groupnorm_layout *l, struct groupnorm_tables *t)
 {
-    size_t used = 0, by_channel = (size_t)(l->images * l->channels), by_group = (size_t)(l->images * l->groups);
+    size_t by_channel = (size_t)(l->images * l->channels), by_group = (size_t)(l->images * l->groups);
+    size_t used = 0;
     auto take = [&](size_t count) {
         float *at = (float *)((char *)call->workspace + used);
         used += workspace_align(count * sizeof(float));

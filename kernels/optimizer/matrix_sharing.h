@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "kernels/optimizer/rules.h"
+#include "kernels/optimizer/formulas.h"
 
 struct matrix_ranks {
     int rank, count;

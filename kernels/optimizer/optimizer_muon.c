@@ -1,5 +1,5 @@
 /* optimizer_muon.c: the update of matrices by muon, and of other parameters by adamw, and its reference. */
-#include "kernels/optimizer/rules.h"
+#include "kernels/optimizer/formulas.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * has orthogonalised. */
 #pragma once
 
-#include "kernels/optimizer/rules.h"
+#include "kernels/optimizer/formulas.h"
 #include "kernels/optimizer/orthogonalize.h"
 
 /* Advances the momentum and, if this rank is the one that does it, orthogonalises: x of the result is in

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "kernels/cpu.h"
-#include "kernels/optimizer/rules.h"
+#include "kernels/optimizer/formulas.h"
 #include "kernels/optimizer/optimizer_walk.h"
 
 static EVERY_MACHINE(void, average_part, (const struct optimizer_param *part, const void *factors,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu.h"
-#include "kernels/optimizer/rules.h"
+#include "kernels/optimizer/formulas.h"
 
 /* The update of a part of a parameter: its pointers are moved to the part and its count is the part's. It may
  * add to the sums. */

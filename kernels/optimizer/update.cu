@@ -5,7 +5,7 @@
 
 extern "C" {
 #include "base/memory.h"
-#include "kernels/optimizer/rules.h"
+#include "kernels/optimizer/formulas.h"
 #include "kernels/optimizer/update.h"
 }
 #include "kernels/optimizer/orthogonalize.cuh"

@@ -94,8 +94,8 @@ static const struct field fields[] = {
      .help = "Factor by which height and width grow."},
     {.name = "size", .type = FIELD_IMAGE_SIZE, .offset = AT(size), .initial = "scale",
      .word = "scale", .word_value = 0, .min = 1, .max = SIZE_MAX_AXIS,
-     .help = "Height and width of the output, if it is not to be scaled; model files also have like=LAYER, for "
-             "those of another layer."},
+     .help = "Height and width of the output, if it is not to be scaled; model files also have like=LAYER, "
+             "for those of another layer."},
     {.name = "align_corners", .type = FIELD_BOOL, .offset = AT(align_corners), .initial = "no",
      .help = "For bilinear: the centres of the corner pixels stay in place, instead of the edges."},
     {0},

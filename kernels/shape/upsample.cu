@@ -32,7 +32,8 @@ upsample_kernel(T *to, const T *from, const __grid_constant__ struct upsample_la
     int64_t step = (int64_t)gridDim.x * THREADS;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < l.count; i += step) {
         int64_t pixel = i / l.chunks, row = pixel / l.w, image = row / l.h;
-        int c = (int)(i - pixel * l.chunks) * width, h = (int)(row - image * l.h), w = (int)(pixel - row * l.w);
+        int c = (int)(i - pixel * l.chunks) * width;
+        int h = (int)(row - image * l.h), w = (int)(pixel - row * l.w);
         const T *at = from + image * l.from_h * l.from_w * l.chunks * width + c;
         upsample_span rows = span_of<forward>(l.axes[0], h), columns = span_of<forward>(l.axes[1], w);
         float sum[width] = {};

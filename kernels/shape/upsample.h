@@ -1,5 +1,5 @@
-/* upsample.h: the inputs that an output of upsample is made of, along one axis, as torch.nn.functional.interpolate
- * has them; on the CPU and in CUDA kernels. */
+/* upsample.h: the inputs that an output of upsample is made of, along one axis, as
+ * torch.nn.functional.interpolate has them; on the CPU and in CUDA kernels. */
 #pragma once
 
 #include "base/anywhere.h"

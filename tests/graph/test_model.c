@@ -142,7 +142,8 @@ static void test_sizes_like_others(void **state)
     (void)state;
     accepts(INPUT "[block:up]\nup = upsample in1 like=in2 mode=bilinear\n[layers]\n"
             "a = avgpool input kernel=2 ceil_mode=yes\nb = avgpool a kernel=2\n"
-            "c = up b a\nd = upsample c like=input\npool = globalavgpool d\nfc = linear pool units=$classes\n", &graph);
+            "c = up b a\nd = upsample c like=input\npool = globalavgpool d\n"
+            "fc = linear pool units=$classes\n", &graph);
     int c = graph_find(&graph, "c.up");
     assert_int_equal(graph.nodes[c].shape.h, graph.nodes[graph_find(&graph, "a")].shape.h);
     assert_int_equal(graph.nodes[c].input_count, 1);
@@ -236,9 +237,10 @@ static void test_words_are_refused(void **state)
     refuses(INPUT "[layers]\nin2 = relu input\n", "net.ini:6: in2: 'in2' is reserved for inputs");
     refuses(INPUT "[layers]\na = add input input input\nb = relu input input\n",
             "net.ini:7: b: relu takes 1 input, not 2");
-    refuses(INPUT "[layers]\na = relu input\nb = upsample a like=c\nd = relu b\n",
-            "net.ini:7: b: there is no layer 'c' above it");
-    refuses(INPUT "[layers]\na = relu input like=input\n", "net.ini:6: a: relu has no setting 'like'");
+    refuses(INPUT "[layers]\na = relu input\nb = upsample a like=nowhere\nd = relu b\n",
+            "net.ini:7: b: there is no layer 'nowhere' above it");
+    refuses(INPUT "[layers]\na = relu input like=input\n",
+            "net.ini:6: a: relu has no settings, so no 'like'");
     refuses(INPUT "[block:unit]\nconv = conv in filters=4 kernel=1\n"
             "[layers]\na.conv = relu input\na = unit a.conv\n",
             "net.ini:6: a.conv: this name is already used by a layer, from net.ini:8");

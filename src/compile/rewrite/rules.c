@@ -50,9 +50,10 @@ static void take_input(struct match *m, const struct op *op, const void *setting
     m->removed = m->first;
 }
 
-/* The linear layer gets the factors as its last parameter. */
+/* The linear layer gets the factors as its last parameter; neither adds anything yet. */
 static bool fold_scale(struct match *m)
 {
+    if (m->first->epilogue_count > 0 || m->second->epilogue_count > 0) return false;
     int factors = operand(m->second, OPERAND_PARAM, 0), params = operand_count(m->first, OPERAND_PARAM);
     take_input(m, build_op("linear_scale"), m->first->settings);
     for (int i = 0; i < params; i++)

@@ -1,4 +1,4 @@
-/* rules.h: the optimizers' formulas, for every device's update (rules.def lists them).
+/* formulas.h: the optimizers' formulas, for every device's update (rules.def lists them).
  *
  * A formula is a struct of fp32 factors, the same for all elements of a parameter, a function that computes
  * them for an update, and a function that updates one element. */

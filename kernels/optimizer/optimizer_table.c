@@ -1,5 +1,6 @@
-/* rules.c: the optimizers' updates on the CPU, their references in double arithmetic, and their table. */
-#include "kernels/optimizer/rules.h"
+/* optimizer_table.c: the optimizers' updates on the CPU, their references in double arithmetic, their
+ * table. */
+#include "kernels/optimizer/formulas.h"
 
 #include <string.h>
 
@@ -171,7 +172,8 @@ static double lamb_ratio(const struct optimizer_param *param, double w_squares, 
 }
 
 static double lamb_reference_direction(const struct optimizer_settings *s,
-                                       const struct optimizer_param *param, int64_t i, double beta1, int64_t t)
+                                       const struct optimizer_param *param, int64_t i, double beta1,
+                                       int64_t t)
 {
     double m = param->slots[0][i] / (1 - pow(beta1, (double)t));
     double v = param->slots[1][i] / (1 - pow(s->beta2, (double)t));

@@ -6,7 +6,7 @@
  *
  * They are joined one after the other (Chan, Golub, LeVeque 1979), in double, so that all ranks have the same
  * bits. */
-#include "kernels/norm/rank_moments.h"
+#include "kernels/exchange/rank_moments.h"
 
 #include <math.h>
 #include <stddef.h>

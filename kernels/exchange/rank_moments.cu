@@ -2,7 +2,7 @@
 #include "kernels/support/cuda.cuh"
 
 extern "C" {
-#include "kernels/norm/rank_moments.h"
+#include "kernels/exchange/rank_moments.h"
 }
 
 static constexpr int threads = 128;
