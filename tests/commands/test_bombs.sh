@@ -25,7 +25,11 @@ promise() { { number 2051; number 256; number 8192; number 8192; head -c "$1" /d
 promise 1000 >$images
 ok "images that cannot be in a file of its size" refused "$images: truncated: its header promises" mnist mnist
 truncate -s 64M $images
-ok "... or would not be in memory" refused "$images: not enough memory for its 17179869184 bytes" mnist mnist
+if [ -n "${AMPTRAIN_SANITIZED-}" ]; then
+    skip "... or would not be in memory" "sanitizers need more than the limit"
+else
+    ok "... or would not be in memory" refused "$images: not enough memory for its 17179869184 bytes" mnist mnist
+fi
 { number 2051; number 4; number 8; number 8; head -c 300000000 /dev/zero; } | gzip -1 >$images
 ok "more than a header claims is not unpacked" refused "$images: longer than its header claims" mnist mnist
 head -c 200000000 /dev/zero | tr '\0' 7 | gzip -1 >digits.csv.gz
