@@ -54,8 +54,8 @@ struct operand_row {
 extern const struct operand_row operand_rows[];
 extern const char *const operand_words[];    /* "d_y_addend"; ended by NULL */
 
-/* What code does to its result (y; in backward and backward_data d_x[0]), in the order of the call's list,
- * before it stores it. X_RELU6 comes before all others. */
+/* Operations on the result of code (y; in backward and backward_data d_x[0]), in the order of the call's
+ * list, before it is stored. X_RELU6 comes before all others. */
 enum epilogue_kind {
     EPILOGUE_X_RELU6,        /* x[0] stands for relu6 of itself */
     EPILOGUE_ADD,            /* adds the operand, which has the result's shape; or at least as many channels,
@@ -158,7 +158,7 @@ static inline void *call_data(const struct call *call, enum operand_role role)
     return tensor ? tensor->data : NULL;
 }
 
-/* The same of a call that is being made, which has it afterwards, without a shape if it is new. */
+/* Returns the operand's slot, adding an empty one. */
 static inline struct tensor *call_put(struct call *call, enum operand_role role)
 {
     for (int i = 0; i < call->operand_count; i++)
@@ -217,13 +217,13 @@ static inline bool call_is_plain(const struct call *call)
     return call->operand_count == 0 && call->epilogue_count == 0;
 }
 
-/* Whether backward_params is asked without the gradient of the bias. */
+/* True if backward_params must not compute the bias gradient. */
 static inline bool call_leaves_bias_out(const struct call *call)
 {
     return call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && call->d_params[1].shape.rank == 0;
 }
 
-/* Whether what is added to d_y, if anything, has its shape. */
+/* True if the addend of d_y has its shape, or there is none. */
 static inline bool call_addend_is_whole(const struct call *call)
 {
     const struct tensor *addend = call_operand(call, OPERAND_D_Y_ADDEND);

@@ -13,7 +13,7 @@
  * first-level cache; fp32 data are used in place. */
 #define BLOCK 1024
 
-/* Of such a buffer: each vector that crosses lines of the cache takes as long as two. */
+/* Alignment of such a buffer: each vector that crosses lines of the cache takes as long as two. */
 #define ALIGNED _Alignas(64)
 
 static inline char *block_address(const struct tensor *tensor, int64_t first)

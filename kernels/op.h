@@ -84,7 +84,7 @@ struct op_saved {
 struct op_code {
     bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
     bool plans_together;     /* kernel plans may be made on several threads at once */
-    /* Whether the phase in call->phase runs such a call, with these shapes, operands and epilogues, on such a
+    /* True if the phase in call->phase runs such a call, with these shapes, operands and epilogues, on such a
      * device, any at hand or NULL. NULL: all that the op accepts, without operands that not all calls have
      * and without epilogues. Not asked for RANK_SUMS, which all codes of batch norm support, and for
      * Y_RECOMPUTED, which those of ops that backward_recomputes do. In backward_params it may be asked
@@ -152,10 +152,10 @@ struct op {
      * RECOMPUTE, which reads parameters and saved tensors in any case, and all of x or nothing of it. NULL:
      * nothing. */
     unsigned (*reads)(const void *settings, enum phase phase);
-    /* Whether forward may write y over x[0], and backward d_x[0] over d_y, if those are not used afterwards.
+    /* True if forward may write y over x[0], and backward d_x[0] over d_y, if those are not used afterwards.
      * The bits must be the same as with separate memory. NULL: neither. */
     bool (*in_place)(const void *settings, enum phase phase, int x_count, const struct shape *x);
-    /* Whether backward only needs to know which elements of y are 0, and a mask of whole bytes is much
+    /* True if backward only needs to know which elements of y are 0, and a mask of whole bytes is much
      * smaller than y. NULL: no. */
     bool (*masks)(const void *settings, const struct tensor *x);
     /* Multiply-adds of forward beside those of weights. NULL: none are counted. */
@@ -198,7 +198,7 @@ struct op {
 extern const struct op *const op_table[];
 const struct op *op_find(const char *name);       /* NULL when there is none */
 
-/* Whether the name of an algorithm or a kernel plan begins with these words. */
+/* True if the name of an algorithm or a kernel plan begins with these words. */
 static inline bool op_variant_is(const char *name, const char *words)
 {
     size_t length = strlen(words);

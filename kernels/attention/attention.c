@@ -290,7 +290,7 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* As vision transformers have them, and more tokens than fit into a GPU's shared memory. */
+/* Sizes of vision transformers, and more tokens than fit into a GPU's shared memory. */
 static const struct op_example large[] = {
     {"heads=3", 1, {SHAPE(2, 197, 1, 576)}},
     {"heads=12", 1, {SHAPE(1, 50, 1, 2304)}},

@@ -342,7 +342,7 @@ static bool asks_library(const struct call *call)
     return !tiles_take(call, l) || !tiles_hold(call, l, call->phase == PHASE_BACKWARD);
 }
 
-/* What is between products in fp32, and what the library may need itself. */
+/* Bytes of what lies between products in fp32, and of what the library may need itself. */
 static size_t library_bound(const layout &l)
 {
     return (size_t)l.heads * l.pixels * (l.size + 2) * sizeof(float) + ((size_t)64 << 20);

@@ -33,7 +33,7 @@ static inline layout layout_of(const struct call *call)
             .in_image = p.window > 0 ? across * (int)(p.h / p.window) : 1};
 }
 
-/* As attention_token. */
+/* The device code of attention_token. */
 struct token {
     int64_t pixel, y_pixel;
     int region;
@@ -313,7 +313,7 @@ __device__ static inline void store_row(T *to, const float (&d)[size / 8][4], in
 /* ---- The kernels' launches: false if they are not for this call ---- */
 
 bool tiles_take(const struct call *call, const layout &l);
-/* Whether all tokens of a head are in registers or shared memory at once; else they pass in parts. */
+/* True if all tokens of a head are in registers or shared memory at once; else they pass in parts. */
 bool tiles_hold(const struct call *call, const layout &l, bool backward);
 enum status tiles_forward(const struct call *call, const layout &l);
 enum status tiles_backward(const struct call *call, const layout &l);

@@ -294,7 +294,7 @@ static void bias_close(const struct work *w, float *table)
         for (int64_t j = 0; j < p->tokens; j++) table[table_at(w, i, j)] += w->room.d_bias[i * w->row + j];
 }
 
-/* Whether they lie in several regions. */
+/* True if they lie in several regions. */
 static bool tokens_load(const struct work *w)
 {
     bool differ = false;

@@ -220,7 +220,7 @@ attention_floats_kernel(const __grid_constant__ tensors<float> t, const __grid_c
     }
 }
 
-/* What a lane's own queries have besides factors. */
+/* State of a lane's own queries, besides factors. */
 struct own_sums {
     float lse[2], delta[2];
     __device__ own_sums(const tensors<float> &t, const layout &l, const own_tokens &own, int head)

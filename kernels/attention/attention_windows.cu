@@ -80,13 +80,13 @@ __device__ static inline void load_bias(float (&bias)[tiles][4], const float *ta
         }
 }
 
-/* Whether the window has tokens of several regions: those of its first and last differ. */
+/* True if the window has tokens of several regions: those of its first and last differ. */
 __device__ static inline bool is_divided(const window_rows &rows, const layout &l)
 {
     return rows.region[0] != rows.region[l.tokens - 1];
 }
 
-/* What is added to scores of a query and two neighbouring keys. */
+/* Summands of the scores of a query and two neighbouring keys. */
 __device__ static inline float apart(const window_rows &rows, int query, int key)
 {
     return rows.region[query] != rows.region[key] ? (float)ATTENTION_APART * log2_e : 0.0f;

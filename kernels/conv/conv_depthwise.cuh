@@ -52,7 +52,7 @@ static constexpr int depthwise_blocks(int k, int channels, int columns)
     return k == 3 && channels * columns == 8 ? 2 : 1;
 }
 
-/* Those of the kernel that computes both gradients. */
+/* Arguments of the kernel that computes both gradients. */
 static constexpr int depthwise_backward_threads(int columns) { return columns > 4 ? 384 : 256; }
 static constexpr int depthwise_backward_blocks(int columns) { return columns > 4 ? 1 : 2; }
 
@@ -431,7 +431,7 @@ __device__ static inline void store_pixel(T *to, const float value[F::channels],
     }
 }
 
-/* The same of a strip that begins at `column` of a row of `width`. */
+/* Overload for a strip that begins at `column` of a row of `width`. */
 template <class T, class F>
 __device__ static inline void store_strip(T *to, int c, int column, int width,
                                           const float value[F::columns][F::channels],

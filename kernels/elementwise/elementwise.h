@@ -7,7 +7,7 @@
 /* The output has the first input's shape. */
 bool elementwise_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                        struct reason *reason);
-/* The same of several inputs, which must all have it. */
+/* Shape rule of several inputs, which must all have the same shape. */
 bool elementwise_same_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                             struct reason *reason);
 /* Forward over x, backward over d_y. */
@@ -23,7 +23,7 @@ enum status elementwise_forward(const struct call *call, elementwise_function *f
 enum status elementwise_backward(const struct call *call, const struct tensor *value,
                                  elementwise_gradient *gradient, elementwise_function *function);
 
-/* The same on threads, by blocks of fp32. */
+/* CPU code: on threads, by blocks of fp32. */
 typedef void elementwise_block(const void *settings, const float *x, float *y, int64_t count);
 typedef void elementwise_gradient_block(const void *settings, const float *value, const float *d_y,
                                         float *d_x, int64_t count);

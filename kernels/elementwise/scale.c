@@ -134,7 +134,7 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* Of more rows than all blocks of a GPU take at once. */
+/* Shapes with more rows than all blocks of a GPU take at once. */
 static const struct op_example large[] = {
     {"", 1, {{.rank = 4, .n = 16, .h = 56, .w = 56, .c = 96}}},
     {0},

@@ -291,7 +291,7 @@ static void write_d_a(const struct fold *f, int64_t p)
     }
 }
 
-/* Whether a kernel leaves those sums of the gradient that it writes. */
+/* True if a kernel leaves those sums of the gradient that it writes. */
 static bool makes_products(const struct call *call)
 {
     const struct conv_batchnorm *s = call->settings;

@@ -63,10 +63,10 @@ static struct extents extents_of(const struct call *call)
 
 static bool is_strided(const struct call *call) { return settings_of(call)->stride > 1; }
 
-/* Whether products round fp32 to tf32: then what kernels make for them is rounded before. */
+/* True if products round fp32 to tf32: then what kernels make for them is rounded before. */
 static bool rounds(const struct call *call) { return call->tf32 && call->x[0].dtype == F32; }
 
-/* Whether pixels that the stride leaves out have a gradient, of 0. */
+/* True if pixels that the stride leaves out have a gradient, of 0. */
 static bool is_spread(const struct call *call)
 {
     return is_strided(call) && shape_equal(call->d_x[0].shape, call->x[0].shape);
@@ -77,7 +77,7 @@ static enum activation activation_of(const struct call *call)
     return (enum activation)settings_of(call)->norm.activation;
 }
 
-/* Whether the phase computes statistics. */
+/* True if the phase computes statistics. */
 static bool measures(const struct call *call)
 {
     return call->training && call->phase == PHASE_FORWARD;
@@ -141,7 +141,7 @@ static struct folded_output folded_output_of(const struct call *call)
     return {.dtype = call->x[0].dtype, .pixels = e.pixels, .channels = e.channels, .filters = e.filters};
 }
 
-/* Whether it ends in relu behind a residual, and there is a kernel for that. */
+/* True if it ends in relu behind a residual, and there is a kernel for that. */
 static bool folded_output_can(const struct call *call)
 {
     struct folded_output of = folded_output_of(call);

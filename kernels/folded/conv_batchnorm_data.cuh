@@ -21,7 +21,7 @@ struct folded_data {
     float *parts;                        /* as many bytes as folded_data_workspace says */
 };
 
-/* Whether there is such a kernel for these extents and this device. */
+/* True if there is such a kernel for these extents and this device. */
 bool folded_data_fits(const struct folded_data *of, struct device *device);
 size_t folded_data_workspace(const struct folded_data *of, struct device *device);
 enum status folded_data_run(const struct call *call, const struct folded_data *of);

@@ -19,6 +19,6 @@ struct folded_output {
     uint8_t *mask;                       /* may be NULL */
 };
 
-/* Whether there is such a kernel for these extents and this device. */
+/* True if there is such a kernel for these extents and this device. */
 bool folded_output_fits(const struct folded_output *of, struct device *device);
 enum status folded_output_run(const struct call *call, const struct folded_output *of);

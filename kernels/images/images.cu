@@ -18,7 +18,7 @@ struct task {
     void *out;
 };
 
-/* Which source pixels make outputs of one axis, in shared memory. */
+/* Source pixels of the outputs of one axis, in shared memory. */
 struct taps {
     int most;
     float *weights;                    /* [outputs][most] */

@@ -126,7 +126,7 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* Of many tiles. */
+/* Shapes of many tiles. */
 static const struct op_example large[] = {
     {"units=1000", 1, {{.rank = 4, .dim = {64, 1, 1, 512}}}},
     {"units=515", 1, {{.rank = 4, .dim = {67, 1, 1, 333}}}},

@@ -16,7 +16,7 @@ static inline int64_t linear_rows(struct shape shape) { return shape.n * shape.h
 extern const struct op_code linear_reference, linear_cpu;
 extern const struct op linear_op;
 
-/* Of linear, and of linear_scale, whose parameters are linear's and, last, scale's. */
+/* Shared by linear and linear_scale, whose parameters are linear's and, last, scale's. */
 extern const struct field linear_fields[];
 bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                   struct reason *reason);

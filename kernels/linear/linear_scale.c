@@ -107,7 +107,7 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* Of many tiles. */
+/* Shapes of many tiles. */
 static const struct op_example large[] = {
     {"units=96 per_pixel=yes", 1, {{.rank = 4, .dim = {8, 28, 28, 384}}}},
     {0},

@@ -64,7 +64,7 @@ static int64_t stride_of(const struct matmul_problem *p, int64_t numbers)
     return div_up(numbers, p->unit) * p->unit;
 }
 
-/* Of all matrices of the batch. */
+/* Sizes of all matrices of the batch. */
 static int64_t numbers_of(const struct matmul_problem *p, int64_t numbers)
 {
     return p->batch > 1 ? p->batch * stride_of(p, numbers) : numbers;

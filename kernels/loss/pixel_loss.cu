@@ -29,7 +29,7 @@ struct pixel_tensors {
     double *totals;            /* [3, classes] */
 };
 
-/* As many threads as pixels fit into shared memory. */
+/* Threads of a block: as many as pixels fit into shared memory. */
 static int threads_of(int64_t classes)
 {
     int threads = 256;
@@ -49,7 +49,7 @@ static struct pixel_layout layout_of(const struct call *call)
     return l;
 }
 
-/* As in pixel_loss.c. */
+/* The function of pixel_loss.c. */
 __device__ static inline int class_of(const pixel_layout &l, const pixel_loss &s, const uint8_t *labels,
                                       int64_t image, int64_t pixel)
 {

@@ -44,7 +44,7 @@ static struct pixels pixels_of(const struct call *call, int64_t row)
     return p;
 }
 
-/* As in pixel_loss.c. */
+/* The function of pixel_loss.c. */
 static int64_t class_of(const struct pixels *p, int64_t w)
 {
     int64_t label = p->labels[w * p->stride];

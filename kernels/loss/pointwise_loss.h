@@ -15,7 +15,7 @@ struct pointwise_loss {
     double label_smoothing;
 };
 
-/* What an output should be. */
+/* Target of an output. */
 struct pointwise_target {
     double value;
     double weight;             /* bce: of the value, the part of the target that is 1 */

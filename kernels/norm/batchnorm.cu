@@ -212,7 +212,7 @@ __device__ static inline cell<T, width> apply_cell(const factors<width> &f, cons
     return out;
 }
 
-/* Which inputs it has, and whether each block leaves the sums of its part of y. */
+/* Inputs that it has, and whether each block leaves the sums of its part of y. */
 enum normalises { PLAIN, WITH_RESIDUAL, WITH_SUMS };
 
 template <class T, int width, enum act act, enum normalises how>
@@ -640,7 +640,7 @@ struct running_layer {
     int channels;
 };
 
-/* As many layers as fit into a kernel's parameters, which are limited to 4 KiB. */
+/* Layers of a launch: as many as fit into a kernel's parameters, which are limited to 4 KiB. */
 struct running_layers {
     struct running_layer at[64];
 };

@@ -370,7 +370,7 @@ static enum status batchnorm_cpu_forward(const struct call *call)
     return OK;
 }
 
-/* With the operations of forward, and the statistics that it saved. */
+/* Recomputes y with the operations of forward and the statistics that it saved. */
 static enum status batchnorm_cpu_recompute(const struct call *call)
 {
     struct layout l = layout_open(call->x[0].shape);

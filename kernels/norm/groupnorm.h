@@ -17,7 +17,7 @@ static inline int64_t groupnorm_groups(const struct groupnorm *settings, int64_t
     return settings->groups ? settings->groups : channels;
 }
 
-/* What both ops have in common. */
+/* Shared by groupnorm and instancenorm. */
 int groupnorm_params(const void *settings, int x_count, const struct shape *x,
                      struct op_param out[OP_MAX_PARAMS]);
 int groupnorm_saved(const void *settings, int x_count, const struct tensor *x, bool training,

@@ -60,8 +60,8 @@ static void image_open(const struct call *call, int64_t n, struct image_call *im
     image->call.workspace = (char *)call->workspace + channels * (int64_t)ROOM_BYTES;
 }
 
-/* By channel, for z = (x - mean) * scale + bias, and for d_x = invstd * (weight * d_y + (tilt * (x - mean) +
- * shift)), which is exactly 0 where a group is one number. */
+/* Factors of each channel, for z = (x - mean) * scale + bias, and for d_x = invstd * (weight * d_y +
+ * (tilt * (x - mean) + shift)), which is exactly 0 where a group is one number. */
 struct factors {
     float *mean, *scale, *bias, *invstd, *weight, *tilt, *shift;
 };

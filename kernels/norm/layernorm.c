@@ -150,7 +150,7 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* Of more pixels than all blocks of a GPU take at once. */
+/* Shapes with more pixels than all blocks of a GPU take at once. */
 static const struct op_example large[] = {
     {"", 1, {SHAPE(16, 56, 56, 96)}},
     {"", 1, {SHAPE(16, 14, 14, 384)}},

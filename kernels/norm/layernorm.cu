@@ -21,7 +21,7 @@ struct layernorm_layout {
     bool measures;             /* statistics are computed, else they are known */
 };
 
-/* By pixel; NULL if not wanted. */
+/* Statistics by pixel; NULL if not wanted. */
 struct layernorm_statistics {
     float *mean, *invstd;
 };
@@ -500,7 +500,7 @@ static struct layernorm_layout layernorm_layout(const struct call *call, int wid
             .measures = call->phase == PHASE_FORWARD};
 }
 
-/* As many blocks as have a pixel for each part of their warps, up to a maximum. */
+/* Blocks: as many as have a pixel for each part of their warps, up to a maximum. */
 static unsigned layernorm_blocks(const struct layernorm_layout *l, int64_t most)
 {
     int64_t blocks = div_up(l->pixels, (int64_t)WARPS * (32 / l->lanes));

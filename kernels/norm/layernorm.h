@@ -7,7 +7,7 @@ struct layernorm {
     double eps;
 };
 
-/* Of each pixel; forward saves them in training. */
+/* Statistics of each pixel; forward saves them in training. */
 enum { LAYERNORM_MEAN, LAYERNORM_INVSTD, LAYERNORM_SAVED };
 
 extern const struct op_code layernorm_cpu;

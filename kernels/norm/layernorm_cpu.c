@@ -39,7 +39,7 @@ struct line_sums {
     float sum, product;
 };
 
-/* Of g and g * xhat; adds d_y * xhat and d_y to two lines. */
+/* Sums of g and g * xhat; adds d_y * xhat and d_y to two lines. */
 static EVERY_MACHINE(struct line_sums, add_gradients, (const struct line *l, const float *x,
                      const float *d_y, float *d_weight, float *d_bias), (l, x, d_y, d_weight, d_bias))
 {

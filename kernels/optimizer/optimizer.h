@@ -70,7 +70,7 @@ struct optimizer {
      * momentum_is_beta1: a schedule changes it, so it is not read from settings. */
     void (*update)(const struct optimizer_settings *settings, const struct optimizer_param *param,
                    double lr, double momentum, float factor, int64_t t);
-    /* The same in plain loops and double arithmetic: the specification. */
+    /* The specification of update: plain loops in double arithmetic. */
     void (*reference)(const struct optimizer_settings *settings, const struct optimizer_param *param,
                       double lr, double momentum, float factor, int64_t t);
 };

@@ -26,7 +26,7 @@ static void copy_part(const struct optimizer_param *part, const void *factors, d
     dtype_convert(part->low_dtype, part->low, F32, part->master, (size_t)part->count);
 }
 
-/* What follows the weights. */
+/* Tensors that follow the weights. */
 struct followers {
     const struct optimizer_settings *settings;
     float ema;

@@ -710,7 +710,7 @@ static struct matrix_part *parts_make(const struct update *update, const struct 
     return parts;
 }
 
-/* What the lists of update_job are made of, on the host. */
+/* Contents of the lists of update_job, on the host. */
 struct lists {
     struct chunk *chunks;
     struct piece *pieces;

@@ -15,7 +15,7 @@ struct update_rates {
     double ema[2];             /* decay of averages; only with settings.ema */
 };
 
-/* Which of them the next update takes. */
+/* Index of the rates that the next update takes. */
 ANYWHERE int update_rate(const struct update_rates *rates, const struct optimizer_state *state)
 {
     return state->updates > rates->updates;

@@ -88,7 +88,7 @@ static inline enum status plane_check(const struct pool_plane *p)
     return OK;
 }
 
-/* As struct pool_span. */
+/* The device form of struct pool_span. */
 struct span {
     int first, end, skipped;
 };

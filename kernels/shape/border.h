@@ -19,7 +19,7 @@ struct border channel_pad_border(const struct call *call);
 enum status border_forward(const struct call *call, const struct border *border);
 enum status border_backward(const struct call *call, const struct border *border);
 
-/* The same on CUDA. */
+/* CUDA code of both. */
 enum status border_forward_cuda(const struct call *call, const struct border *border);
 enum status border_backward_cuda(const struct call *call, const struct border *border);
 

@@ -16,7 +16,7 @@ struct candidate {
     bool other;                          /* its results have other bits than they must have */
 };
 
-/* Those whose plan could be made, in the order of the list. */
+/* Candidates whose plan could be made, in the order of the list. */
 struct candidates {
     const struct call *call;
     const struct algorithm *const *algorithms;

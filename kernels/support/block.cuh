@@ -12,7 +12,7 @@ template <class V, class F> __device__ static inline V warp_reduce(V value, F co
     return value;
 }
 
-/* The same over a block of `threads`, a power of two of at least 32, all of whom must call it. */
+/* Reduces over a block of `threads`, a power of two of at least 32, all of whom must call it. */
 template <int threads, class V, class F> __device__ static inline V block_reduce(V value, F combine)
 {
     constexpr int warps = threads / 32;

@@ -35,13 +35,13 @@ template <int size> __device__ static inline void finish_products(float (&d)[siz
     for (int i = 0; i < size; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* What this thread has stored in shared memory becomes visible to tensor cores and copies. */
+/* Makes what this thread has stored in shared memory visible to tensor cores and copies. */
 __device__ static inline void show_stored()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Whether code of the kernel for exactly this capability was compiled, and runs. */
+/* True if code of the kernel for exactly this capability was compiled, and runs. */
 template <class Kernel> static bool is_compiled(Kernel kernel)
 {
     struct cudaFuncAttributes found;

@@ -275,7 +275,7 @@ static bool is_plain_loops(const_dnnl_primitive_desc_t desc)
     return strstr(desc_name(desc), "ref") != NULL;
 }
 
-/* Whether the order in which products are added matters: over our layout oneDNN adds all of them
+/* True if the order in which products are added matters: over our layout oneDNN adds all of them
  * up in one go, over its own it does so in blocks of channels, and rounding errors grow with the
  * longest run (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Measured: a 3x3
  * convolution of 256 channels is off by 0.5e-7 on average then, not by 1.9e-7, for a few per cent
@@ -287,7 +287,7 @@ static bool sum_is_long(const struct onednn_problem *p, enum phase phase, enum d
            p->c / p->groups * p->kernel[0] * p->kernel[1] > LONG_SUM;
 }
 
-/* Whether the weights of an inner product stay as they lie, for which the library has other code, which packs
+/* True if the weights of an inner product stay as they lie, for which the library has other code, which packs
  * them as it goes. In fp32 it takes two thirds of the time for their gradient, and less for the input's; but
  * it adds the bias in a pass of its own, which only many weights make up for. Its long sums are in blocks. */
 #define MANY_WEIGHTS (1 << 18)

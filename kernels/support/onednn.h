@@ -49,10 +49,10 @@ static inline size_t onednn_align(size_t bytes)
 /* The library's name of the implementation, for benchmarks. */
 const char *onednn_step_name(const struct onednn_step *step);
 
-/* Whether this CPU has bf16 products; otherwise widening to fp32 is faster. */
+/* True if this CPU has bf16 products; otherwise widening to fp32 is faster. */
 bool onednn_has_bf16(void);
 
-/* Whether it has AMX, whose bf16 products are many times as fast as those of fp32. */
+/* True if it has AMX, whose bf16 products are many times as fast as those of fp32. */
 bool onednn_has_amx(void);
 
 /* "oneDNN 2.6.3". */

@@ -45,7 +45,7 @@ static bool is_widened(const struct tensor *tensor)
     return tensor->shape.rank > 0 && tensor->dtype != F32;
 }
 
-/* Whether some element of the kernel meets nothing but padding along an axis: its gradient is zero, which
+/* True if some element of the kernel meets nothing but padding along an axis: its gradient is zero, which
  * oneDNN 2.6's bf16 code forgets to write where it strides. */
 static bool misses_input(const struct onednn_problem *p, int axis)
 {
@@ -70,7 +70,7 @@ static bool prefers_fp32(const struct onednn_problem *problem, enum phase phase)
     return problem->c == 1 && problem->k <= 16;
 }
 
-/* Whether a phase of a convolution is an inner product of each pixel, for which the library's fp32 code is
+/* True if a phase of a convolution is an inner product of each pixel, for which the library's fp32 code is
  * faster, but not for the gradient of more filters than channels. */
 static bool is_per_pixel(const struct onednn_problem *p, enum phase phase)
 {

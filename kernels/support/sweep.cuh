@@ -70,7 +70,7 @@ __device__ static inline tile_rows rows_of(const struct sweep &s, const sweep_po
             left >= unroll ? unroll : left > 0 ? (int)left : 0};
 }
 
-/* Those of a tile that has all of them, as nearly all do: what is done to each needs no question. */
+/* Rows of a tile that has all of them, as nearly all do: no row needs a test. */
 struct full_rows : tile_rows {
     static constexpr int count = unroll;
     __device__ full_rows(const tile_rows &rows) : tile_rows(rows) {}
@@ -91,7 +91,7 @@ __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *f
         if (j < rows.count) to[j] = load<T, width>(from + rows[j]);
 }
 
-/* Whether kernels for this can use a mask: its bytes are of eight channels, and suffice for relu. */
+/* True if kernels for this can use a mask: its bytes are of eight channels, and suffice for relu. */
 template <int width, enum act act> constexpr bool can_mask = width == 8 && act == ACT_RELU;
 
 /* A byte of the mask for eight channels. */

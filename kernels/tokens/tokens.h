@@ -4,7 +4,7 @@
 
 #include "kernels/op.h"
 
-/* Of learned tokens and positions. */
+/* Settings of learned tokens and positions. */
 struct token_init {
     int choice;                /* index into token_inits */
     double std;
