@@ -26,9 +26,11 @@ differs() {
 
 # Where nothing is mounted on /proc, ranks are started all the same.
 bare() { unshare -rm sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"; }
-if bare true 2>/dev/null; then
-    ok "ranks without /proc" bare "$AMPTRAIN" -q -c run.ini -s train.epochs=1 -s run.max_steps=2 -s parallel.gpus=2 \
-        -s train.accumulate=1 -o bare
+if [ -n "${AMPTRAIN_SANITIZED-}" ]; then
+    skip "ranks without /proc" "sanitizers read /proc"
+elif bare true 2>/dev/null; then
+    ok "ranks without /proc" bare "$AMPTRAIN" -q -c run.ini -s train.epochs=1 -s run.max_steps=2 \
+        -s parallel.gpus=2 -s train.accumulate=1 -o bare
 else
     skip "ranks without /proc" "mounts are not allowed here"
 fi
