@@ -69,7 +69,7 @@ struct format_masks {
     /* The name for messages of the mask of image `index`, and its path if it is a file of its own; the caller
      * frees it. */
     char *(*path)(const struct dataset *dataset, int64_t index);
-    /* As read_file and contents below. NULL: those of the file at the path. */
+    /* Reader, like read_file and contents below. NULL: the file at the path is read. */
     bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
                       struct reason *reason);
     void (*contents)(const struct dataset *dataset, int64_t index, struct image_contents *contents);
@@ -101,7 +101,7 @@ struct format {
     const char *(*image_name)(const struct dataset *dataset, int64_t index);
     /* Facts known of it without reading it; NULL: it has the bytes of its pixels. */
     void (*contents)(const struct dataset *dataset, int64_t index, struct image_contents *contents);
-    /* With TARGET_MASK. NULL: there are none. */
+    /* Masks, with TARGET_MASK. NULL: there are none. */
     const struct format_masks *masks;
     /* Behind dataset_image_path; NULL: no image has one. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);

@@ -182,7 +182,7 @@ static void take_samples(const struct making *making)
     }
 }
 
-/* By class; with masks the first one is that of all that their values mean. */
+/* Hashes by class; with masks the first one is that of all that their values mean. */
 static uint32_t *hash_classes(const struct dataset *dataset)
 {
     uint32_t *hashes = memory_new((size_t)dataset->classes, sizeof *hashes);

@@ -11,7 +11,7 @@
 bool masks_read(const struct dataset *dataset, int64_t index, struct image *mask, bool *wrong,
                 struct reason *reason);
 
-/* What all masks have. */
+/* Counts over all masks. */
 struct mask_counts {
     int64_t masks, unreadable;
     int64_t pixels[256];           /* of each class, and of MASK_IGNORE */
