@@ -53,6 +53,10 @@ enum status ini_report(struct ini *ini, int line);
 /* Adds a value, quoted if it would not be read back otherwise, and in several lines if it is long. */
 void ini_add_value(struct text *out, const char *value);
 
+/* A text that amptrain wrote, perhaps before it had inih, with long lines folded, and ` ;` in quotation marks
+ * escaped; the caller frees it. */
+char *ini_fold(const char *text);
+
 /* Adds "; COMMENT" behind so many blanks, or in a line of its own. */
 void ini_add_comment(struct text *out, int blanks, const char *comment);
 

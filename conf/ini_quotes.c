@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ini.h"
+#include "base/memory.h"
+#include "conf/ini.h"
 
 /* Blanks before the lines that continue a value. */
 enum { INDENT = 4 };
@@ -87,6 +88,56 @@ void ini_add_value(struct text *out, const char *value)
         column += special ? 4 : marked ? 2 : 1;
     }
     text_add(out, "\"");
+}
+
+/* The closing quotation mark of a value that begins with one; NULL: it has none. */
+static char *closing_quote(char *value)
+{
+    char *at = value + 1;
+    while (*at && *at != '"') at += *at == '\\' && at[1] ? 2 : 1;
+    return *at ? at : NULL;
+}
+
+/* Cuts off the comment, which a ';' behind a blank begins, and the blanks before it; a '=' stands before. */
+static void cut_comment(char *value)
+{
+    char *end = value;
+    while (*end && (*end != ';' || !isspace((unsigned char)end[-1]))) end++;
+    while (end > value && isspace((unsigned char)end[-1])) end--;
+    *end = '\0';
+}
+
+/* A line of such a text, "key = value", as it is written today; false: it stays as it is. */
+static bool fold_line(char *line, struct text *out)
+{
+    char *value = strchr(line, '=');
+    if (!value || strchr("[;# \t", *line)) return false;
+    value += 1 + strspn(value + 1, " \t");
+    char *close = *value == '"' ? closing_quote(value) : NULL;
+    bool special = close && strstr(value, " ;") && strstr(value, " ;") < close;
+    if ((!special && strlen(line) <= INI_LINE_LIMIT) || (*value == '"' && !close)) return false;
+    if (close) close[1] = '\0';
+    else cut_comment(value);
+    int length = (int)(value - line);
+    if (ini_unquote(value)) return false;
+    text_add(out, "%.*s", length, line);
+    ini_add_value(out, value);
+    text_add(out, "\n");
+    return true;
+}
+
+char *ini_fold(const char *text)
+{
+    struct text out = {0};
+    text_add(&out, "%s", "");
+    for (size_t length; *text; text += length) {
+        length = strcspn(text, "\n");
+        char *line = text_format("%.*s", (int)length, text);
+        length += text[length] == '\n';
+        if (!fold_line(line, &out)) text_add(&out, "%.*s", (int)length, text);
+        free(line);
+    }
+    return out.data;
 }
 
 void ini_add_comment(struct text *out, int blanks, const char *comment)

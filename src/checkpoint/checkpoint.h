@@ -97,7 +97,10 @@ enum status checkpoint_match_run(const struct safetensors *file, const struct di
 enum status checkpoint_match(const struct safetensors *file, const struct store *store,
                              const struct optimizer *optimizer);
 
-/* The run's configuration, with every value as resolved; the caller frees it with settings_free. */
+/* The run's configuration as an INI file, which the caller frees; NULL: it has none. */
+char *checkpoint_config(const struct safetensors *file);
+
+/* ... with every value as resolved; the caller frees it with settings_free. */
 enum status checkpoint_settings(const struct safetensors *file, struct settings *then);
 
 /* For train.batch=auto: the number that the checkpoint's run has, and the memory that it was found for. */

@@ -7,15 +7,25 @@
 #include "base/memory.h"
 #include "base/sum_tree.h"
 #include "checkpoint/checkpoint.h"
+#include "conf/ini.h"
 #include "conf/settings.h"
 #include "checkpoint/network_identity.h"
 
-enum status checkpoint_settings(const struct safetensors *file, struct settings *then)
+char *checkpoint_config(const struct safetensors *file)
 {
     const char *text = safetensors_value(file, "config");
-    if (!text) return fail(BAD_CHECKPOINT, "%s: has no configuration", file->path);
-    char *config = text_copy(text);
-    text_unescape(config);
+    if (!text) return NULL;
+    char *escaped = text_copy(text);
+    text_unescape(escaped);
+    char *config = ini_fold(escaped);
+    free(escaped);
+    return config;
+}
+
+enum status checkpoint_settings(const struct safetensors *file, struct settings *then)
+{
+    char *config = checkpoint_config(file);
+    if (!config) return fail(BAD_CHECKPOINT, "%s: has no configuration", file->path);
     enum status status = settings_load_text(file->path, config, then);
     free(config);
     /* Runs of versions that knew one loss; others have the one that `auto` was. */

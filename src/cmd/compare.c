@@ -62,8 +62,11 @@ static enum status open_run(const char *path, int i, struct comparison *all)
 {
     TRY(directory_open(path, &all->folders[i]));
     TRY(run_records_open(&all->folders[i], &all->runs[i]));
-    const char *config = all->runs[i].config.data;
-    return config ? ini_read_text("config.ini", config, &all->settings[i]) : OK;
+    if (!all->runs[i].config.data) return OK;
+    char *config = ini_fold(all->runs[i].config.data);
+    enum status status = ini_read_text("config.ini", config, &all->settings[i]);
+    free(config);
+    return status;
 }
 
 static bool all_same(const struct comparison *all, const struct row *row)

@@ -78,9 +78,8 @@ enum status trained_settings_of(struct cmd *cmd, const char *path)
     struct weights_file file;
     struct reason reason;
     if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    char *config = text_copy(safetensors_value(&file.described, "config"));
+    char *config = checkpoint_config(&file.described);
     weights_file_close(&file);
-    if (config) text_unescape(config);
     struct settings_base base = {path, config, cmd->config ? is_preprocessing : is_learned_with};
     const struct settings_sources sources = {
         config ? &base : NULL, cmd->config, cmd->sets, cmd->set_count, plausible_names,

@@ -201,10 +201,19 @@ static void model_close(struct model *model)
     names_free(&model->blocks);
 }
 
+/* Texts of graphs, in checkpoints, have a layer a line, however long. */
+static enum status open_text(const char *name, const char *text, struct ini *ini)
+{
+    char *folded = ini_fold(text);
+    enum status status = ini_read_text(name, folded, ini);
+    free(folded);
+    return status;
+}
+
 static enum status open_file(const struct model_options *options, struct ini *ini)
 {
     char *path = NULL;
-    if (options->text) return ini_read_text(options->arch ? options->arch : "model", options->text, ini);
+    if (options->text) return open_text(options->arch ? options->arch : "model", options->text, ini);
     TRY(model_find(options, &path));
     enum status status = ini_read(path, ini);
     free(path);
@@ -235,7 +244,7 @@ enum status model_load_text(const struct model_options *options, const char *nam
                             struct graph *graph)
 {
     struct ini ini;
-    TRY(ini_read_text(name, text, &ini));
+    TRY(open_text(name, text, &ini));
     return model_compose(options, ini, graph);
 }
 

@@ -1570,6 +1570,8 @@ static void numbers_that_cannot_be(void **state)
     }
 }
 
+#define FIFTY "/a/folder/of/fifty/bytes/whose/name/makes/lines/long"
+
 /* A checkpoint's configuration alone; NULL: it has none. The text is freed with the pair's value. */
 static struct safetensors file_with(const char *config, struct safetensors_pair *pair)
 {
@@ -1605,6 +1607,9 @@ static void what_changes_numbers(void **state)
         {"[train]\nbatch = 32\n", "[train]\nbatch = 64\n", USAGE, "train.batch: 32, now 64"},
         {"[train]\nbatch = few\n", "", BAD_CHECKPOINT, "it: its configuration is invalid"},
         {NULL, "", BAD_CHECKPOINT, "it: has no configuration"},
+        /* Older versions knew neither limits of lines nor inih. */
+        {"[train]\nbatch = 32  ; " FIFTY FIFTY FIFTY FIFTY "/run.ini:7\nfreeze = \"a ;b\"\n",
+         "[train]\nbatch = 32\nfreeze = \"a\\x20;b\"\n", OK, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct safetensors_pair pair;

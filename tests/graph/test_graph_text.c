@@ -54,6 +54,32 @@ static void installed_models_read_back(void **state)
     free(names);
 }
 
+/* A text has a layer a line, whatever its length; a model file does not. */
+static void long_lines_read_back(void **state)
+{
+    struct text model = {0}, text = {0}, twice = {0}, join = {0};
+    const struct model_options options = {.classes = 3, .dropout = -1};
+    struct graph graph, again;
+    text_add(&model, "[input]\nchannels = 1\nsize = 8\n[layers]\n");
+    for (int i = 0; i < 40; i++) {
+        text_add(&model, "branch.%d = conv input filters=1 kernel=1\n", i);
+        text_add(&join, " branch.%d%s", i, i % 8 == 7 ? "\n   " : "");
+    }
+    text_add(&model, "join = concat%s\npool = globalavgpool join\nfc = linear pool units=$classes\n", join.data);
+    assert_int_equal(model_load_text(&options, "text", model.data, &graph), OK);
+    graph_text(&graph, &text);
+    assert_int_equal(model_load_text(&options, "text", text.data, &again), OK);
+    assert_same_graphs(&graph, &again);
+    graph_text(&again, &twice);
+    assert_string_equal(text.data, twice.data);
+    text_free(&model);
+    text_free(&join);
+    text_free(&text);
+    text_free(&twice);
+    graph_free(&graph);
+    graph_free(&again);
+}
+
 static char *text_of(const char *input, const char *layers)
 {
     char *model = text_format("[input]\n%s\n%s\n", input, layers);
@@ -180,7 +206,8 @@ static void any_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(installed_models_read_back), cmocka_unit_test(the_words),
+        cmocka_unit_test(installed_models_read_back), cmocka_unit_test(long_lines_read_back),
+        cmocka_unit_test(the_words),
         cmocka_unit_test(what_does_not_count),        cmocka_unit_test(differences),
         cmocka_unit_test(any_text),
         cmocka_unit_test(weights_alone),
