@@ -43,7 +43,7 @@ static void candidate_free(struct candidate *candidate)
 enum status weights_norm_eps(const struct weights_file *file, double *eps)
 {
     const char *text = safetensors_value(&file->described, "graph");
-    struct model_options options = {.dropout = -1};
+    struct model_options options = {.outputs = OUTPUTS_ANY, .dropout = -1};
     struct reason unsaid;
     struct graph graph;
     *eps = 0;
@@ -104,7 +104,8 @@ static void compare(struct search *search, struct candidate *candidate)
 
 static enum status try_network(struct search *search, const char *const *folders, const char *arch)
 {
-    const struct model_options options = {.arch = arch, .folders = folders, .dropout = -1};
+    const struct model_options options = {.arch = arch, .folders = folders, .outputs = OUTPUTS_ANY,
+                                          .dropout = -1};
     struct candidate candidate = {0};
     struct graph graph;
     TRY(model_load(&options, &graph));

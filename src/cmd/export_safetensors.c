@@ -363,7 +363,8 @@ static enum status choose_in_graph(struct export *export, const char *library,
     const char *arch = identity->arch;
     struct search_paths paths = search_paths_find();
     const struct model_options model = {.arch = arch, .folders = (const char *const *)paths.models,
-                                        .classes = identity->classes, .dropout = -1};
+                                        .classes = identity->classes, .outputs = OUTPUTS_ANY,
+                                        .dropout = -1};
     struct weights_match match = {0};
     struct graph graph;
     enum status status = model_load(&model, &graph);

@@ -17,7 +17,7 @@ static enum status open_graph(const char *arch, struct graph *graph)
 {
     struct search_paths paths = search_paths_find();
     const struct model_options options = {.arch = arch, .folders = (const char *const *)paths.models,
-                                          .dropout = -1};
+                                          .outputs = OUTPUTS_ANY, .dropout = -1};
     enum status status = model_load(&options, graph);
     search_paths_free(&paths);
     return status;

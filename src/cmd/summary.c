@@ -59,6 +59,11 @@ static void print(const struct graph *graph)
     bool large = all.macs >= 1e9;
     printf("MACs         %.0f (%.2f %s)\n", all.macs, all.macs / (large ? 1e9 : 1e6), large ? "G" : "M");
     printf("activations  %s in fp32\n", text_bytes((uint64_t)all.bytes, bytes));
+    for (int i = 0; i < graph->output_count; i++) {
+        const struct graph_output *output = &graph->outputs[i];
+        printf("%-12s %s: %s, weight %g\n", i == 0 ? "outputs" : "", output->name,
+               graph->nodes[output->node].name, output->weight);
+    }
 }
 
 static void add_totals(const struct totals *totals, struct text *out)
@@ -87,7 +92,15 @@ static void print_json(const struct graph *graph)
         add_totals(&layer, &out);
         text_add(&out, "}");
     }
-    printf("%s]}\n", out.data);
+    text_add(&out, "]");
+    for (int i = 0; i < graph->output_count; i++) {
+        const struct graph_output *output = &graph->outputs[i];
+        text_add(&out, i == 0 ? ",\"outputs\":[{" : ",{");
+        member_string(&out, "name", output->name);
+        member_string(&out, "layer", graph->nodes[output->node].name);
+        text_add(&out, ",\"weight\":%.9g}%s", output->weight, i + 1 == graph->output_count ? "]" : "");
+    }
+    printf("%s}\n", out.data);
     text_free(&out);
 }
 
@@ -100,7 +113,8 @@ static enum status summary_run(struct cmd *cmd)
     };
     struct data data;
     struct graphs graphs = {0};
-    const struct graphs_options network = {.settings = &cmd->settings, .file = cmd->config, .data = &data};
+    const struct graphs_options network = {.settings = &cmd->settings, .file = cmd->config, .data = &data,
+                                           .any_outputs = true};
     enum status status = data_open(&cmd->settings, &options, &data);
     if (status == OK) status = graphs_open(&network, &graphs);
     if (status == OK && cmd_value(cmd, "json")) print_json(&graphs.training);

@@ -171,6 +171,8 @@ bool graph_is_classifier(const struct graph *graph, int node)
 {
     int heads[2];
     if (node == graph_classifier(graph)) return true;
+    for (int i = 0; i < graph->output_count; i++)
+        if (node == last_with_weights(graph, graph->outputs[i].node)) return true;
     return graph_heads(graph, heads) && node == last_with_weights(graph, heads[1]);
 }
 
@@ -276,6 +278,11 @@ static struct node node_copy(const struct node *node)
 struct graph graph_copy(const struct graph *graph)
 {
     struct graph copy = *graph;
+    copy.outputs = memory_new((size_t)graph->output_count, sizeof *copy.outputs);
+    for (int i = 0; i < graph->output_count; i++) {
+        copy.outputs[i] = graph->outputs[i];
+        copy.outputs[i].name = text_copy(graph->outputs[i].name);
+    }
     copy.arch = text_copy(graph->arch);
     copy.nodes = memory_new((size_t)graph->count, sizeof *copy.nodes);
     copy.params = memory_new((size_t)graph->param_count, sizeof *copy.params);
@@ -314,6 +321,14 @@ struct graph graph_with_teacher(const struct graph *student, const struct graph 
     return both;
 }
 
+static void free_outputs(struct graph *graph)
+{
+    for (int i = 0; i < graph->output_count; i++) free(graph->outputs[i].name);
+    free(graph->outputs);
+    graph->outputs = NULL;
+    graph->output_count = 0;
+}
+
 /* Removes the nodes behind one, and their parameters. */
 static void graph_cut(struct graph *graph, int node)
 {
@@ -321,6 +336,7 @@ static void graph_cut(struct graph *graph, int node)
     int params = last->param_first + last->param_count;
     while (graph->count > node + 1) graph_free_node(&graph->nodes[--graph->count]);
     while (graph->param_count > params) free(graph->params[--graph->param_count].name);
+    free_outputs(graph);
     graph->output = node;
     graph->classes = (int)graph->nodes[node].shape.c;
 }
@@ -382,6 +398,7 @@ void graph_free(struct graph *graph)
 {
     for (int i = 0; i < graph->count; i++) graph_free_node(&graph->nodes[i]);
     for (int i = 0; i < graph->param_count; i++) free(graph->params[i].name);
+    free_outputs(graph);
     free(graph->nodes);
     free(graph->params);
     free(graph->arch);

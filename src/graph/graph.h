@@ -30,11 +30,20 @@ struct parameter {
     int alike;                 /* how many matrices of the network have its size */
 };
 
+/* An output of a network that has several. */
+struct graph_output {
+    char *name;
+    int node;
+    double weight;             /* of its loss in the sum that is trained */
+};
+
 struct graph {
     char *arch;                /* "resnet50", or the file's name */
     struct node *nodes;
     int count;
-    int output;                /* the node whose output are the logits */
+    int output;                /* the node whose output are the logits; with several, that of the first */
+    struct graph_output *outputs;   /* of [outputs]: only training programs compute all of them */
+    int output_count;          /* 0: there is no such section */
     int classes;               /* the output's channels */
     int teacher;               /* the node of a teacher's logits (graph_with_teacher); 0: none */
     struct parameter *params;
@@ -73,7 +82,7 @@ int graph_classifier(const struct graph *graph);
  * first learns the labels, and the second from the teacher. */
 bool graph_heads(const struct graph *graph, int heads[2]);
 
-/* True if a node is the classifier, or that of one of two heads. */
+/* True if a node is the classifier, or that of one of two heads or several outputs. */
 bool graph_is_classifier(const struct graph *graph, int node);
 
 /* The part of a network up to a node, whose output it has; with `mean`, the mean over the node's pixels. Its

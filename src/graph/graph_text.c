@@ -21,6 +21,10 @@ void graph_text(const struct graph *graph, struct text *out)
         op_settings_print(node->op, node->settings, out);
         text_add(out, "\n");
     }
+    if (graph->output_count > 0) text_add(out, "[outputs]\n");
+    for (int i = 0; i < graph->output_count; i++)
+        text_add(out, "%s = %s weight=%.17g\n", graph->outputs[i].name,
+                 graph->nodes[graph->outputs[i].node].name, graph->outputs[i].weight);
 }
 
 /* A line of a text: NAME = LAYER. */
@@ -129,7 +133,9 @@ bool graph_text_same(const char *one, const char *other, enum graph_same how, st
     struct compared a = compared_open(one), b = compared_open(other);
     for (;;) {
         struct line first = next_line(&a.at), second = next_line(&b.at);
-        if (!first.name && !second.name) return true;
+        if (!first.name && !second.name && (how != GRAPH_SAME_TRAINING || strcmp(a.at, b.at) == 0))
+            return true;
+        if (!first.name && !second.name) return because(difference, "the outputs ([outputs]) differ");
         if (!lines_equal(&first, &second, how, a.classes, b.classes))
             return graph_text_tell(a.layers, b.layers, &first, &second, difference);
     }

@@ -3,13 +3,15 @@
 
 #include "graph/graph.h"
 
-/* [input] and [layers] with one line per node: its full name, its op, its inputs, and the settings that
- * differ from the op's defaults. Names of blocks and files, comments and values of parameters are not
- * included. The graph must not be fused. model_load_text builds the same graph from it. */
+/* [input], [layers] with one line per node: its full name, its op, its inputs, and the settings that differ
+ * from the op's defaults; and [outputs], if there are several. Names of blocks and files, comments and values
+ * of parameters are not included. The graph must not be fused. model_load_text builds the same graph from
+ * it. */
 void graph_text(const struct graph *graph, struct text *out);
 
 /* How networks are compared: for the numbers of training, everything counts; for what weights mean, the
- * settings of layers that act in training alone and the number of classes do not. */
+ * settings of layers that act in training alone, the number of classes, and which outputs there are do
+ * not. */
 enum graph_same { GRAPH_SAME_TRAINING, GRAPH_SAME_WEIGHTS };
 
 /* True if two such texts describe the same network, for any image size; if not, `difference` is the first

@@ -48,9 +48,9 @@ static enum status refuse_section(const struct model *model, const struct sectio
 
 static enum status unknown_section(const struct model *model, const struct section *section)
 {
-    static const char *const known[] = {"input", "layers", "block:NAME"};
-    const char *near = text_nearest(section->name, known, 3);
-    char why[128] = "there are only [input], [block:NAME] and [layers]";
+    static const char *const known[] = {"input", "layers", "outputs", "block:NAME"};
+    const char *near = text_nearest(section->name, known, 4);
+    char why[128] = "there are only [input], [block:NAME], [layers] and [outputs]";
     if (near) snprintf(why, sizeof why, "there is no such section; did you mean [%s]?", near);
     return refuse_section(model, section, why);
 }
@@ -59,7 +59,8 @@ static enum status add_section(struct model *model, const struct section *sectio
 {
     bool block = strncmp(section->name, MODEL_BLOCK, strlen(MODEL_BLOCK)) == 0;
     const char *name = section->name + strlen(MODEL_BLOCK);
-    if (!block && strcmp(section->name, "input") != 0 && strcmp(section->name, "layers") != 0)
+    if (!block && strcmp(section->name, "input") != 0 && strcmp(section->name, "layers") != 0 &&
+        strcmp(section->name, "outputs") != 0)
         return unknown_section(model, section);
     if (!names_add(seen, section->name, model->section_count))
         return refuse_section(model, section, "is defined twice");
@@ -158,26 +159,46 @@ static enum status check_readers(const struct graph *graph)
     for (int i = 0; i < graph->count; i++)
         for (int j = 0; j < graph->nodes[i].input_count; j++) read[graph->nodes[i].inputs[j]] = true;
     read[graph->output] = true;
+    for (int i = 0; i < graph->output_count; i++) read[graph->outputs[i].node] = true;
     for (int i = graph->count - 1; i >= 0; i--)
         if (!read[i]) unread = i;
     free(read);
     if (unread < 0) return OK;
     const struct node *node = &graph->nodes[unread];
-    return fail(USAGE, "%s: %s: its output is not used, and it is not the last layer",
-                node->where, node->name);
+    return fail(USAGE, "%s: %s: its output is not used, and it is %s", node->where, node->name,
+                graph->output_count > 0 ? "none of [outputs]" : "not the last layer");
 }
 
-static enum status check_output(const struct model *model)
+/* The network's own output, or another of [outputs]. */
+static enum status check_output(const struct model *model, int output, bool own)
 {
-    const struct node *node = &model->graph.nodes[model->graph.output];
-    char text[SHAPE_TEXT];
-    if (node->shape.h != 1 || node->shape.w != 1)
+    const struct node *node = &model->graph.nodes[output];
+    const struct shape *input = &model->graph.nodes[0].shape;
+    enum model_outputs outputs = model->options->outputs;
+    const char *which = model->graph.output_count > 0 ? "an output" : "the last layer";
+    char text[SHAPE_TEXT], image[SHAPE_TEXT];
+    shape_text(node->shape, text);
+    if (outputs == OUTPUTS_OF_IMAGES && (node->shape.h != 1 || node->shape.w != 1))
         return fail(USAGE, "%s: %s: the output of the last layer must have one number per class, not shape "
-                    "%s", node->where,
-                    node->name, shape_text(node->shape, text));
+                    "%s", node->where, node->name, text);
+    if (outputs == OUTPUTS_OF_PIXELS && own && (node->shape.h != input->h || node->shape.w != input->w))
+        return fail(USAGE, "%s: %s: the output must have a vector for each pixel of the image %s, not shape "
+                    "%s; the op upsample enlarges it", node->where, node->name, shape_text(*input, image),
+                    text);
     if (node->shape.c == model->input.classes) return OK;
-    return fail(USAGE, "%s: %s: the last layer has %" PRId64 " outputs, but $classes is %" PRId64,
-                node->where, node->name, node->shape.c, model->input.classes);
+    return fail(USAGE, "%s: %s: %s has %" PRId64 " outputs, but $classes is %" PRId64, node->where,
+                node->name, which, node->shape.c, model->input.classes);
+}
+
+static enum status check_outputs(const struct model *model, const struct section *section)
+{
+    const struct graph *graph = &model->graph;
+    if (section && model->options->outputs == OUTPUTS_OF_IMAGES)
+        return refuse_section(model, section, "several outputs are for a class for every pixel (data.task = "
+                              "segment)");
+    TRY(check_output(model, graph->output, true));
+    for (int i = 1; i < graph->output_count; i++) TRY(check_output(model, graph->outputs[i].node, false));
+    return OK;
 }
 
 static enum status make_graph(struct model *model, const char *arch)
@@ -186,12 +207,13 @@ static enum status make_graph(struct model *model, const char *arch)
     TRY(model_begin(model, arch));
     const struct section *layers = find_section(model, "layers");
     if (!layers) return fail(USAGE, "%s: the section [layers] is missing", model->ini.file);
-    TRY(model_read_layers(model, layers));
+    const struct section *outputs = find_section(model, "outputs");
+    TRY(model_read_layers(model, layers, outputs));
     TRY(model_set_drop_path(model->options, &model->graph));
     if (model->options->norm_eps > 0) TRY(norm_eps_set(model->options->norm_eps, &model->graph));
     TRY(check_names(&model->graph));
     TRY(check_readers(&model->graph));
-    return check_output(model);
+    return check_outputs(model, outputs);
 }
 
 static void model_close(struct model *model)

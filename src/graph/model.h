@@ -3,6 +3,9 @@
 
 #include "graph/graph.h"
 
+/* What the outputs of a network may be: a vector for each image, or for each pixel. */
+enum model_outputs { OUTPUTS_OF_IMAGES, OUTPUTS_OF_PIXELS, OUTPUTS_ANY };
+
 struct model_options {
     const char *arch;            /* NAME, looked up as NAME.ini in `folders`; or NULL */
     const char *file;            /* a file's path; or NULL */
@@ -10,6 +13,7 @@ struct model_options {
     const char *const *folders;  /* folders of installed models, NULL-terminated, the first match wins */
     int size_h, size_w, channels;/* of the input; 0: the model file's */
     int classes;                 /* $classes; 0: the model file's default (1000) */
+    enum model_outputs outputs;  /* others are refused */
     double dropout;              /* overrides every dropout rate; negative: off */
     double bn_momentum;          /* overrides the momentum of every batch norm; 0: off */
     double norm_eps;             /* overrides the eps of every norm (graph/norm_eps.h); 0: off */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/field.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "expression.h"
@@ -508,12 +509,60 @@ static enum status read_lines(struct scope *scope)
     return fail(USAGE, "%s:%d: [%s] has no layers", scope->model->ini.file, section->line, section->name);
 }
 
-enum status model_read_layers(struct model *model, const struct section *layers)
+/* ---- Outputs ---- */
+
+/* LAYER weight=0.5 */
+static enum status read_output(const struct scope *scope, struct words *words, struct graph_output *output)
+{
+    static const struct field weight = {.name = "weight", .type = FIELD_REAL, .max = 1e6};
+    int inputs[OP_MAX_INPUTS], count = 0;
+    struct reason reason;
+    if (words->count == 0) return fault(scope, "is empty; expected: NAME = LAYER weight=W");
+    TRY(resolve_input(scope, words->word[0], inputs, &count));
+    for (int i = 1; i < words->count; i++) {
+        if (strncmp(words->word[i], "weight=", 7) != 0)
+            return fault(scope, "'%s': an output is one layer, and has only weight=", words->word[i]);
+        if (!field_parse(&weight, &output->weight, words->word[i] + 7, &reason))
+            return fault(scope, "weight: %s", reason.text);
+    }
+    output->node = inputs[0];
+    return OK;
+}
+
+static enum status read_outputs(struct scope *scope, const struct section *section)
+{
+    struct graph *graph = &scope->model->graph;
+    for (int i = section->first; i < section->last; i++) {
+        const struct ini_entry *entry = &scope->model->ini.entries[i];
+        struct graph_output output = {.weight = 1};
+        scope->line = entry->line;
+        scope->layer = entry->key;
+        TRY(check_name(scope));
+        for (int k = 0; k < graph->output_count; k++)
+            if (strcmp(graph->outputs[k].name, entry->key) == 0)
+                return fault(scope, "this name is already used by an output");
+        struct words words = words_split(entry->value);
+        enum status status = read_output(scope, &words, &output);
+        words_free(&words);
+        TRY(status);
+        output.name = text_copy(entry->key);
+        *array_push(graph->outputs, graph->output_count) = output;
+    }
+    if (graph->output_count == 0)
+        return fail(USAGE, "%s:%d: [outputs] is empty", scope->model->ini.file, section->line);
+    graph->output = graph->outputs[0].node;
+    graph->classes = (int)graph->nodes[graph->output].shape.c;
+    return OK;
+}
+
+enum status model_read_layers(struct model *model, const struct section *layers,
+                              const struct section *outputs)
 {
     struct scope scope = {.model = model, .section = layers, .prefix = text_copy("")};
     bind_classes(&scope);
     names_add(&scope.layers, "input", 0);
     enum status status = read_lines(&scope);
+    if (status == OK && outputs) status = read_outputs(&scope, outputs);
     scope_close(&scope);
     return status;
 }

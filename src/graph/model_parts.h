@@ -39,8 +39,10 @@ char *model_base_name(const char *path);
 /* Sets the rates of drop_path to model_options.drop_path. */
 enum status model_set_drop_path(const struct model_options *options, struct graph *graph);
 
-/* The nodes of [layers], and of the blocks that it uses. */
-enum status model_read_layers(struct model *model, const struct section *layers);
+/* The nodes of [layers], and of the blocks that it uses; and the outputs. `outputs` NULL: there is only the
+ * last layer's. */
+enum status model_read_layers(struct model *model, const struct section *layers,
+                              const struct section *outputs);
 
 /* Parts of letters, digits, '_' and '-' with single dots between them. */
 bool model_name_is_valid(const char *name);

@@ -28,6 +28,9 @@ static enum status load_graph(const struct graphs_options *options, const struct
         .drop_path = settings->model.drop_path >= 0 ? &settings->model.drop_path : NULL,
         .bn_momentum = settings->model.bn_momentum,
         .norm_eps = settings->model.norm_eps,
+        .outputs = options->any_outputs                     ? OUTPUTS_ANY
+                   : options->data->target == TARGET_MASK ? OUTPUTS_OF_PIXELS
+                                                          : OUTPUTS_OF_IMAGES,
     };
     if (options->hint && options->hint->network) {
         model.arch = options->hint->arch;

@@ -20,6 +20,7 @@ struct graphs_options {
     const char *file;                 /* the configuration's path; NULL: none */
     const struct data *data;          /* sizes, channels; classes: 0 for as many as the model file has */
     const struct data_hint *hint;     /* its network replaces the model file; NULL: none */
+    bool any_outputs;                 /* whatever is learned; otherwise those that data->target needs */
 };
 
 /* Refused with key and place, USAGE. */

@@ -78,7 +78,8 @@ static enum status check_teacher(const struct session *session)
 
 static enum status open_parts(struct session *session, const struct data_options *data)
 {
-    const struct graphs_options graphs = {session->settings, session->file, &session->data, data->hint};
+    const struct graphs_options graphs = {.settings = session->settings, .file = session->file,
+                                          .data = &session->data, .hint = data->hint};
     TRY(data_open(session->settings, data, &session->data));
     TRY(graphs_open(&graphs, &session->graphs));
     TRY(whiten_check(&session->graphs.training));

@@ -354,7 +354,8 @@ enum status run_resize(struct run *run)
 {
     struct session *session = run->session;
     const struct train_sizes *sizes = &session->data.sizes;
-    const struct graphs_options graphs = {session->settings, session->file, &session->data, NULL};
+    const struct graphs_options graphs = {.settings = session->settings, .file = session->file,
+                                          .data = &session->data};
     int64_t epochs = session->settings->train.epochs;
     struct image_size size = train_sizes_at(sizes, run->position.epoch, session->settings->augment.crop);
     if (sizes->count == 0 || image_size_equal(size, run->size) || run->position.epoch >= epochs) return OK;

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "graph/expression.h"
+#include "graph/graph_text.h"
 #include "graph/model.h"
 #include "graph/names.h"
 #include "graph/norm_eps.h"
@@ -317,6 +318,86 @@ static void test_shapes_are_checked(void **state)
             "net.ini:7: b: its weight is empty or too large");
 }
 
+#define PIXELS "[input]\nsize=8\nclasses=4\n[layers]\na = conv input filters=4 kernel=1\n" \
+               "p = maxpool a kernel=2 stride=2\nb = conv p filters=4 kernel=1\nc = relu a\n"
+
+static enum status load_pixels(const char *text, enum model_outputs outputs, struct graph *graph)
+{
+    const struct model_options options = {.outputs = outputs, .dropout = -1};
+    said[0] = '\0';
+    return model_load_text(&options, "net.ini", text, graph);
+}
+
+static void refuses_pixels(const char *text, const char *why)
+{
+    struct graph graph;
+    assert_int_equal(load_pixels(text, OUTPUTS_OF_PIXELS, &graph), USAGE);
+    if (!strstr(said, why)) fail_msg("'%s' is not in '%s'", why, said);
+}
+
+static void test_outputs(void **state)
+{
+    (void)state;
+    struct graph graph, read;
+    const char *two = PIXELS "[outputs]\nmain = c\naux.1 = b weight=0.25\n";
+    assert_int_equal(load_pixels(two, OUTPUTS_OF_PIXELS, &graph), OK);
+    assert_int_equal(graph.output_count, 2);
+    assert_int_equal(graph.output, graph_find(&graph, "c"));
+    assert_int_equal(graph.outputs[0].node, graph.output);
+    assert_true(graph.outputs[0].weight == 1 && graph.outputs[1].weight == 0.25);
+    assert_string_equal(graph.outputs[1].name, "aux.1");
+    assert_int_equal(graph.outputs[1].node, graph_find(&graph, "b"));
+    assert_true(graph_is_classifier(&graph, graph_find(&graph, "a")));
+    assert_true(graph_is_classifier(&graph, graph_find(&graph, "b")));
+
+    struct text text = {0}, again = {0};
+    struct reason difference;
+    graph_text(&graph, &text);
+    assert_int_equal(load_pixels(text.data, OUTPUTS_ANY, &read), OK);
+    graph_text(&read, &again);
+    assert_string_equal(text.data, again.data);
+    read.outputs[1].weight = 0.5;
+    text_free(&again);
+    graph_text(&read, &again);
+    assert_false(graph_text_same(text.data, again.data, GRAPH_SAME_TRAINING, &difference));
+    assert_true(graph_text_same(text.data, again.data, GRAPH_SAME_WEIGHTS, &difference));
+    text_free(&text);
+    text_free(&again);
+
+    struct graph copy = graph_copy(&graph), part = graph_until(&graph, 2, false);
+    assert_int_equal(copy.output_count, 2);
+    assert_int_equal(part.output_count, 0);
+    assert_int_equal(fuse(&copy), OK);
+    assert_int_equal(copy.outputs[1].node, graph_find(&copy, "b"));
+    graph_free(&part);
+    graph_free(&copy);
+    graph_free(&read);
+    graph_free(&graph);
+}
+
+static void test_outputs_are_checked(void **state)
+{
+    (void)state;
+    struct graph graph;
+    refuses(PIXELS "[outputs]\nmain = c\nb = b\n",
+            "net.ini:9: [outputs]: several outputs are for a class for every pixel (data.task = segment)");
+    refuses_pixels(PIXELS, "net.ini:7: b: its output is not used, and it is not the last layer");
+    refuses_pixels(PIXELS "[outputs]\nc = c\n", "b: its output is not used, and it is none of [outputs]");
+    refuses_pixels(PIXELS "[outputs]\nb = b\nc = c\n",
+                   "net.ini:7: b: the output must have a vector for each pixel of the image 1x8x8x3, not "
+                   "shape 1x4x4x4; the op upsample enlarges it");
+    refuses_pixels(PIXELS "d = conv c filters=3 kernel=1\n[outputs]\nc = c\nd = d\nb = b\n",
+                   "net.ini:9: d: an output has 3 outputs, but $classes is 4");
+    refuses_pixels(PIXELS "[outputs]\n", "net.ini:9: [outputs] is empty");
+    refuses_pixels(PIXELS "[outputs]\nc = e\n", "net.ini:10: c: there is no layer 'e' above it");
+    refuses_pixels(PIXELS "[outputs]\nc =\n", "net.ini:10: c: is empty; expected: NAME = LAYER weight=W");
+    refuses_pixels(PIXELS "[outputs]\nc = c b\n", "'b': an output is one layer, and has only weight=");
+    refuses_pixels(PIXELS "[outputs]\nc = c weight=-1\n", "net.ini:10: c: weight: ");
+    refuses_pixels(PIXELS "[output]\nc = c\n", "did you mean [outputs]?");
+    assert_int_equal(load_pixels(PIXELS "[outputs]\nc = c\nb = b\n", OUTPUTS_ANY, &graph), OK);
+    graph_free(&graph);
+}
+
 static void test_parameters_are_checked(void **state)
 {
     (void)state;
@@ -341,7 +422,7 @@ static void test_sections_are_checked(void **state)
     refuses(INPUT "[layers]\n", "net.ini:5: [layers] has no layers");
     refuses(INPUT "[layer]\n", "net.ini:5: [layer]: there is no such section; did you mean [layers]?");
     refuses(INPUT "[optimizer]\n",
-            "net.ini:5: [optimizer]: there are only [input], [block:NAME] and [layers]");
+            "net.ini:5: [optimizer]: there are only [input], [block:NAME], [layers] and [outputs]");
     refuses(INPUT "[input]\n", "net.ini:5: [input]: is defined twice");
     refuses(INPUT "[block:x]\n[layers]\na = x input\n", "net.ini:5: [block:x] has no layers");
 }
@@ -867,6 +948,8 @@ int main(void)
         cmocka_unit_test(test_all_mistakes_are_reported),
         cmocka_unit_test(test_more_than_there_may_be),
         cmocka_unit_test(test_shapes_are_checked),
+        cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_outputs_are_checked),
         cmocka_unit_test(test_parameters_are_checked),
         cmocka_unit_test(test_sections_are_checked),
         cmocka_unit_test(test_recursion_ends),

@@ -116,6 +116,13 @@ static void dump_network(const struct dump *dump)
     add_node(dump, graph->output);
     text_add(dump->text, "\n");
     for (int n = 0; n < graph->count; n++) dump_node(dump, n);
+    for (int i = 0; i < graph->output_count; i++) {
+        text_add(dump->text, "output ");
+        add_name(dump->text, graph->outputs[i].name);
+        text_add(dump->text, " ");
+        add_node(dump, graph->outputs[i].node);
+        text_add(dump->text, " weight %.17g\n", graph->outputs[i].weight);
+    }
     for (int p = 0; p < graph->param_count; p++) {
         if (!graph->params[p].frozen) continue;
         text_add(dump->text, "frozen ");

@@ -307,6 +307,20 @@ static bool read_frozen(struct parser *p)
     return true;
 }
 
+static bool read_output(struct parser *p)
+{
+    struct graph_output output = {.weight = 0};
+    const char *name;
+    char *end;
+    if (!read_name(p, &name) || !read_node(p, &output.node) || !expect_word(p, "weight")) return false;
+    output.weight = strtod(p->at, &end);
+    if (end == p->at) return because(&p->reason, "expected a weight: %.100s", p->at);
+    p->at = end;
+    output.name = text_copy(name);
+    *array_push(p->graph.outputs, p->graph.output_count) = output;
+    return end_line(p);
+}
+
 /* Up to the line on the program as a whole, which becomes the current one. */
 static bool read_graph(struct parser *p)
 {
@@ -317,7 +331,10 @@ static bool read_graph(struct parser *p)
             p->graph.output = graph_find(&p->graph, output);
             return p->graph.output > 0 || because(&p->reason, "there is no node \"%.100s\"", output);
         }
-        if (!(take_word(p, "frozen") ? read_frozen(p) : read_node_line(p))) return false;
+        bool read = take_word(p, "frozen")   ? read_frozen(p)
+                    : take_word(p, "output") ? read_output(p)
+                                             : read_node_line(p);
+        if (!read) return false;
     }
     return because(&p->reason, "there is no program");
 }

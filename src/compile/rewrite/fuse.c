@@ -135,6 +135,8 @@ static void skip_idle(struct fusion *fusion)
         if (is_idle(graph, node)) fusion->stands_for[i] = node->inputs[0];
     }
     graph->output = fusion->stands_for[graph->output];
+    for (int i = 0; i < graph->output_count; i++)
+        graph->outputs[i].node = fusion->stands_for[graph->outputs[i].node];
     if (graph->teacher > 0) graph->teacher = fusion->stands_for[graph->teacher];
 }
 
@@ -156,6 +158,7 @@ static void compact(struct fusion *fusion, int *number)
         graph->nodes[count++] = *node;
     }
     graph->output = number[graph->output];
+    for (int i = 0; i < graph->output_count; i++) graph->outputs[i].node = number[graph->outputs[i].node];
     graph->teacher = number[graph->teacher];
     graph->count = count;
 }
@@ -173,6 +176,7 @@ enum status fuse(struct graph *graph)
         for (int j = 0; fusion.stands_for[i] == i && j < graph->nodes[i].input_count; j++)
             fusion.readers[graph->nodes[i].inputs[j]]++;
     fusion.readers[graph->output]++;
+    for (int i = 0; i < graph->output_count; i++) fusion.readers[graph->outputs[i].node]++;
     if (graph->teacher > 0) fusion.readers[graph->teacher]++;
     for (int i = 0; i < graph->count; i++) fuse_node(&fusion, i);
     for (int i = 0; i < graph->count; i++)
