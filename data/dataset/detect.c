@@ -177,29 +177,35 @@ static char **list_folders(const char *path, size_t *count)
     return names;
 }
 
-/* The likeliest folder of the split that has class folders; NULL: none. A class may be called "train", too,
- * and images of a test may be in no class. */
-static const char *best_split(const char *path, char *const *names, size_t count, const char *const *known)
+static bool has_class_folders(const char *path)
+{
+    const char *format = format_by_entries(path);
+    return format && strcmp(format, "folder") == 0;
+}
+
+/* The likeliest folder of the split that `has` what is wanted; NULL: none. A class may be called "train",
+ * too, and images of a test may be in no class. */
+static const char *best_split(const char *path, char *const *names, size_t count, const char *const *known,
+                              bool (*has)(const char *path))
 {
     const char *best = NULL;
     for (size_t i = 0; i < count; i++) {
         int place = place_of(names[i], known);
         char *folder = text_format("%s/%s", path, names[i]);
-        const char *format = place >= 0 ? format_by_entries(folder) : NULL;
-        if (format && strcmp(format, "folder") == 0 && (!best || place < place_of(best, known)))
-            best = names[i];
+        if (place >= 0 && (!best || place < place_of(best, known)) && has(folder)) best = names[i];
         free(folder);
     }
     return best;
 }
 
-bool detect_splits(const char *path, struct detected_splits *splits)
+bool detect_splits(const char *path, bool (*has)(const char *path), struct detected_splits *splits)
 {
     size_t count;
+    if (!has) has = has_class_folders;
     struct text others = {0};
     char **names = list_folders(path, &count);
-    const char *train = best_split(path, names, count, train_names);
-    const char *val = best_split(path, names, count, val_names);
+    const char *train = best_split(path, names, count, train_names, has);
+    const char *val = best_split(path, names, count, val_names, has);
     for (size_t i = 0; train && i < count; i++)
         if (names[i] != train && names[i] != val)
             text_add(&others, "%s%s", others.length ? ", " : "", names[i]);

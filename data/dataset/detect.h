@@ -15,13 +15,13 @@ const char *detect(const char *path, char **folder);
 enum detected_split { DETECTED_NONE, DETECTED_TRAIN, DETECTED_VAL };
 enum detected_split detect_split(const char *name);
 
-/* The folders in `path` of training and of validation images, each with class folders of its own, and the
- * names of all other folders beside them. In new memory; NULL: none. */
+/* The folders in `path` of training and of validation images, each with what `has` looks for (NULL: class
+ * folders of its own), and the names of all other folders beside them. In new memory; NULL: none. */
 struct detected_splits {
     char *train, *val, *others;
 };
 /* False: there are no training images, and nothing is set. */
-bool detect_splits(const char *path, struct detected_splits *splits);
+bool detect_splits(const char *path, bool (*has)(const char *path), struct detected_splits *splits);
 
 /* True if the names of folders are those of images and of masks or boxes for them, as data sets of other
  * tasks have them: images/ and masks/, labels/ or annotations/. */

@@ -9,9 +9,14 @@
 #include "base/text.h"
 
 static const char *const mask_folders[] = {"masks", "labels", "annotations", "annot"};
-static const char *const mask_endings[] = {"_mask", "_label", "_gt", "_L"};
 enum { FOLDERS = sizeof mask_folders / sizeof *mask_folders };
-enum { ENDINGS = sizeof mask_endings / sizeof *mask_endings };
+
+/* Endings of masks' names, and of those of their images. */
+static const char *const endings[][2] = {
+    {"_mask", ""}, {"_label", ""}, {"_gt", ""}, {"_L", ""}, {"_gtFine_labelIds", "_leftImg8bit"},
+};
+#define LIST_BYTES_MAX ((size_t)64 << 20)
+enum { ENDINGS = sizeof endings / sizeof *endings };
 
 /* An image's name without its extension, and its place in the listing. */
 struct stem {
@@ -31,27 +36,136 @@ static char *stem_of(const char *name)
                                                    : text_copy(name);
 }
 
+/* Folders of images whose masks are in a folder with the same path but for one name. */
+static const struct layout {
+    const char *images, *masks;
+} layouts[] = {
+    {"leftImg8bit", "gtFine"}, {"img_dir", "ann_dir"}, {"JPEGImages", "SegmentationClass"},
+    {"images", "masks"}, {"images", "labels"}, {"images", "annotations"}, {"images", "annot"},
+};
+
+/* The path with the last folder that is called `name` called `other`; NULL: there is none. */
+static char *replaced(const char *path, const char *name, const char *other)
+{
+    size_t length = strlen(name);
+    for (const char *at = path + strlen(path); at >= path; at--) {
+        if ((at > path && at[-1] != '/') || strncmp(at, name, length) != 0) continue;
+        if (at[length] == '\0' || at[length] == '/')
+            return text_format("%.*s%s%s", (int)(at - path), path, other, at + length);
+    }
+    return NULL;
+}
+
+/* The folder of masks for a folder that has the images itself: ROOTannot, or by the layouts. */
+static bool find_opposite(const char *root, struct mask_pairs *pairs)
+{
+    char *path = text_format("%sannot", root);
+    for (size_t i = 0; !path || !directory_is(path); i++) {
+        free(path);
+        if (i == sizeof layouts / sizeof *layouts) return false;
+        path = replaced(root, layouts[i].images, layouts[i].masks);
+    }
+    pairs->images = text_copy(root);
+    pairs->masks = path;
+    return true;
+}
+
+/* ROOT/ImageSets/Segmentation/NAME.txt, a list of images without their extensions. */
+static bool find_list(const char *path, struct mask_pairs *pairs)
+{
+    static const char *const below = "ImageSets/Segmentation/";
+    const char *slash = strrchr(path, '/'), *set = slash ? slash + 1 - strlen(below) : path;
+    if (!text_ends_in(path, ".txt") || set < path || strncmp(set, below, strlen(below)) != 0) return false;
+    pairs->images = text_format("%.*sJPEGImages", (int)(set - path), path);
+    pairs->masks = text_format("%.*sSegmentationClass", (int)(set - path), path);
+    pairs->list = path;
+    return true;
+}
+
 /* The folder of masks beside the images. */
-static enum status find_folders(const char *root, struct mask_pairs *pairs)
+static bool find_beside(const char *root, struct mask_pairs *pairs, struct reason *reason)
 {
     pairs->images = text_format("%s/images", root);
     if (!directory_is(pairs->images))
-        return fail(BAD_DATA, "%s: has no folder images, with one of masks beside it", root);
+        return because(reason, "%s: has no folder images, with one of masks beside it", root);
     for (int i = 0; i < FOLDERS; i++) {
         char *path = text_format("%s/%s", root, mask_folders[i]);
         bool there = directory_is(path);
         if (there && pairs->masks) {
-            enum status status =
-                fail(BAD_DATA, "%s: two folders of masks: %s and %s", root, pairs->masks, path);
+            because(reason, "%s: two folders of masks: %s and %s", root, pairs->masks, path);
             free(path);
-            return status;
+            return false;
         }
         if (there) pairs->masks = path;
         else free(path);
     }
-    if (pairs->masks) return OK;
-    return fail(BAD_DATA, "%s: has images, but no folder masks, labels, annotations or annot beside it",
-                root);
+    return pairs->masks || because(reason, "%s: has images, but no folder masks, labels, annotations or "
+                                   "annot beside it", root);
+}
+
+static bool find_folders(const char *given, struct mask_pairs *pairs, struct reason *reason)
+{
+    size_t length = strlen(given);
+    while (length > 1 && given[length - 1] == '/') length--;
+    char *root = text_format("%.*s", (int)length, given), *images = text_format("%s/images", root);
+    bool known = find_list(given, pairs) || (!directory_is(images) && find_opposite(root, pairs));
+    bool good = known || find_beside(root, pairs, reason);
+    free(images);
+    free(root);
+    return good;
+}
+
+bool mask_pairs_has(const char *root)
+{
+    struct mask_pairs pairs = {0};
+    struct reason reason;
+    bool has = find_folders(root, &pairs, &reason) && directory_is(pairs.masks);
+    mask_pairs_free(&pairs);
+    return has;
+}
+
+/* The words of a list, sorted. */
+static char **read_list(const char *text, size_t *count)
+{
+    static const char blanks[] = " \t\r\n";
+    char **names = NULL;
+    for (const char *at = text + strspn(text, blanks); *at; at += strspn(at, blanks)) {
+        size_t length = strcspn(at, blanks);
+        *array_push(names, *count) = text_format("%.*s", (int)length, at);
+        at += length;
+    }
+    if (*count > 0) text_list_sort(names, *count);
+    return names;
+}
+
+/* Only the images in the list are left. */
+static enum status keep_listed(struct mask_pairs *pairs)
+{
+    struct reason reason;
+    char *text;
+    size_t bytes, count = 0, kept = 0;
+    if (!directory_read(&directory_working, pairs->list, LIST_BYTES_MAX, &text, &bytes, &reason))
+        return fail(BAD_DATA, "%s: cannot be read: %s", pairs->list, reason.text);
+    char **names = read_list(text, &count);
+    bool *found = memory_new(count + 1, sizeof *found);
+    for (size_t i = 0; i < pairs->listed.count; i++) {
+        char *stem = stem_of(listed_name(&pairs->listed, i));
+        char *const *name = count ? bsearch(&stem, names, count, sizeof *names, text_compare) : NULL;
+        free(stem);
+        if (!name) continue;
+        found[name - names] = true;
+        pairs->listed.files[kept++] = pairs->listed.files[i];
+    }
+    pairs->listed.count = kept;
+    enum status status = OK;
+    for (size_t i = 0; i < count && status == OK; i++)
+        if (!found[i])
+            status = fail(BAD_DATA, "%s: names %s, but there is no such image in %s", pairs->list, names[i],
+                          pairs->images);
+    text_list_free(names, count);
+    free(found);
+    free(text);
+    return status;
 }
 
 static struct stem *stems_of(const struct listing *images)
@@ -74,9 +188,11 @@ static const struct stem *find_image(const struct stem *stems, size_t count, con
     char *name = stem_of(mask);
     const struct stem *found = find_stem(stems, count, name);
     for (int i = 0; i < ENDINGS && !found; i++) {
-        if (!text_ends_in(name, mask_endings[i])) continue;
-        name[strlen(name) - strlen(mask_endings[i])] = '\0';
-        found = find_stem(stems, count, name);
+        if (!text_ends_in(name, endings[i][0])) continue;
+        size_t length = strlen(name) - strlen(endings[i][0]);
+        char *other = text_format("%.*s%s", (int)length, name, endings[i][1]);
+        found = find_stem(stems, count, other);
+        free(other);
     }
     free(name);
     return found;
@@ -99,7 +215,8 @@ static enum status take_masks(struct mask_pairs *pairs, const struct listing *ma
     for (size_t i = 0; i < masks->count; i++) {
         const char *name = listed_name(masks, i);
         const struct stem *image = find_image(stems, pairs->listed.count, name);
-        if (!image && left_out++ == 0) example = name;
+        bool usual = pairs->list || strstr(name, "_gtFine_");
+        if (!image && !usual && left_out++ == 0) example = name;
         if (!image) continue;
         char **mask = &pairs->names[image->place];
         if (*mask)
@@ -143,15 +260,15 @@ static enum status find_pairs(const char *root, struct mask_pairs *pairs)
 {
     struct listing masks = {0};
     struct reason reason;
-    TRY(find_folders(root, pairs));
-    if (!listing_images(pairs->images, &pairs->listed, &reason) ||
+    if (!find_folders(root, pairs, &reason) || !listing_images(pairs->images, &pairs->listed, &reason) ||
         !listing_images(pairs->masks, &masks, &reason))
         return fail(BAD_DATA, "%s", reason.text);
     listing_warn(pairs->images, &pairs->listed);
+    enum status status = pairs->list ? keep_listed(pairs) : OK;
     pairs->names = memory_new(pairs->listed.count + 1, sizeof *pairs->names);
-    enum status status = pairs->listed.count > 0 ? pair(pairs, &masks)
-                                                 : fail(BAD_DATA, "%s: no PNG, JPEG or WebP image in it",
-                                                        pairs->images);
+    if (status == OK && pairs->listed.count == 0)
+        status = fail(BAD_DATA, "%s: no PNG, JPEG or WebP image in it", pairs->images);
+    if (status == OK) status = pair(pairs, &masks);
     listing_free(&masks);
     return status;
 }

@@ -1,6 +1,9 @@
 #include "data/image/mask.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/memory.h"
 
 /* The colour type of grey without alpha, behind the number of bits in a PNG file's header. */
 #define PNG_GREY 0
@@ -111,21 +114,25 @@ static bool decode_grey(const uint8_t *bytes, size_t count, const struct mask_cl
     return !none;
 }
 
+static bool read_samples(const uint8_t *bytes, size_t count, struct image_samples *samples, bool *wrong,
+                         struct reason *reason)
+{
+    enum image_kind kind = image_sniff(bytes, count);
+    const char *foreign = kind == IMAGE_JPEG ? "JPEG" : kind == IMAGE_WEBP ? "WebP"
+                                                                           : image_foreign(bytes, count);
+    if (kind == IMAGE_PNG) return image_png_samples(bytes, count, samples, reason);
+    *wrong = foreign != NULL;
+    return because(reason, foreign ? "the mask is a %s file; masks are PNG files, which keep every value"
+                                   : "the mask is no PNG file", foreign);
+}
+
 bool mask_decode(const uint8_t *bytes, size_t count, const struct mask_classes *classes, struct image *mask,
                  bool *wrong, struct reason *reason)
 {
     *wrong = false;
     if (image_sniff(bytes, count) == IMAGE_PNG && decode_grey(bytes, count, classes, mask)) return true;
-    enum image_kind kind = image_sniff(bytes, count);
-    const char *foreign = kind == IMAGE_JPEG ? "JPEG" : kind == IMAGE_WEBP ? "WebP"
-                                                                           : image_foreign(bytes, count);
-    if (kind != IMAGE_PNG) {
-        *wrong = foreign != NULL;
-        return because(reason, foreign ? "the mask is a %s file; masks are PNG files, which keep every value"
-                                       : "the mask is no PNG file", foreign);
-    }
     struct image_samples samples = {0};
-    bool good = image_png_samples(bytes, count, &samples, reason);
+    bool good = read_samples(bytes, count, &samples, wrong, reason);
     if (good) *wrong = !(good = check_samples(&samples, classes->colour_count > 0, reason));
     good = good && image_resize_buffer(mask, samples.image.h, samples.image.w, 1, reason);
     bool colour = samples.channels >= 3 || !classes->by_number;
@@ -135,4 +142,60 @@ bool mask_decode(const uint8_t *bytes, size_t count, const struct mask_classes *
     good = good && map_values(&reading, wrong, reason);
     image_free(&samples.image);
     return good;
+}
+
+/* Values of masks. */
+
+#define VALUES_MAX 4096        /* more are no classes */
+
+static void add_value(struct mask_values *values, uint32_t value, int64_t pixels)
+{
+    size_t low = 0, high = values->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (values->list[middle].value < value) low = middle + 1;
+        else high = middle;
+    }
+    if (low == values->count || values->list[low].value != value) {
+        (void)*array_push(values->list, values->count);
+        memmove(values->list + low + 1, values->list + low, (values->count - 1 - low) * sizeof *values->list);
+        values->list[low] = (struct mask_value){value, 0};
+    }
+    values->list[low].pixels += pixels;
+}
+
+bool mask_values_add(const uint8_t *bytes, size_t count, struct mask_values *values, struct reason *reason)
+{
+    struct image_samples samples = {0};
+    bool wrong, good = read_samples(bytes, count, &samples, &wrong, reason) &&
+                       check_samples(&samples, true, reason);
+    bool colour = samples.channels >= 3;
+    const struct reading reading = {.from = &samples, .colour = colour};
+    size_t pixels = good ? (size_t)samples.image.h * (size_t)samples.image.w : 0;
+    for (size_t i = 0, end; i < pixels && good; i = end) {
+        uint32_t value = value_at(&reading, i);
+        for (end = i + 1; end < pixels && value_at(&reading, end) == value; end++) {}
+        add_value(values, value, (int64_t)(end - i));
+        if (values->count > VALUES_MAX)
+            good = because(reason, "the mask has more than %d different values, which are no classes",
+                           VALUES_MAX);
+    }
+    if (good && colour) values->colours = true;
+    else if (good) values->numbers = true, values->palette |= samples.palette;
+    image_free(&samples.image);
+    return good;
+}
+
+void mask_values_merge(const struct mask_values *from, struct mask_values *values)
+{
+    for (size_t i = 0; i < from->count; i++) add_value(values, from->list[i].value, from->list[i].pixels);
+    values->colours |= from->colours;
+    values->numbers |= from->numbers;
+    values->palette |= from->palette;
+}
+
+void mask_values_free(struct mask_values *values)
+{
+    free(values->list);
+    *values = (struct mask_values){0};
 }

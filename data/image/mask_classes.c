@@ -292,20 +292,32 @@ static enum status read_palette(struct palette *palette)
     return OK;
 }
 
-enum status mask_classes_read(const char *path, struct mask_classes *out)
+static enum status parse(struct lines lines, struct mask_classes *out)
 {
     struct mask_classes read;
-    struct palette palette = {.out = &read};
-    TRY(lines_open(path, &palette.lines));
+    struct palette palette = {.out = &read, .lines = lines};
     begin(0, &read);
     read.by_number = false;
     palette.number_lines = memory_new(MASK_NUMBERS, sizeof *palette.number_lines);
     enum status status = read_palette(&palette);
     free(palette.number_lines);
-    free(palette.lines.text);
+    free(lines.text);
     if (status == OK) *out = read;
     else mask_classes_free(&read);
     return status;
+}
+
+enum status mask_classes_read(const char *path, struct mask_classes *out)
+{
+    struct lines lines;
+    TRY(lines_open(path, &lines));
+    return parse(lines, out);
+}
+
+enum status mask_classes_parse(const char *text, struct mask_classes *out)
+{
+    char *copy = text_copy(text);
+    return parse((struct lines){.path = "palette", .text = copy, .next = copy}, out);
 }
 
 /* data.classes. */

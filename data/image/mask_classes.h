@@ -42,6 +42,7 @@ void mask_classes_any(struct mask_classes *out);
  * ignore`; ';' begins a comment. Classes are numbered by their first line. USAGE, with file and line: what is
  * on the left is there twice, or a line is wrong, or there are no classes or too many. */
 enum status mask_classes_read(const char *path, struct mask_classes *out);
+enum status mask_classes_parse(const char *text, struct mask_classes *out);    /* of such a file */
 
 /* The names that data.classes gives: NAME,NAME,... or a file of them at `path`, one a line; numbers for N,
  * none for auto. USAGE if they are wrong. The caller frees them (text_list_free). */

@@ -9,6 +9,7 @@
 #include "cmd/cmd.h"
 #include "cmd/init_findings.h"
 #include "cmd/init_lines.h"
+#include "cmd/init_segment.h"
 #include "cmd/init_tuning.h"
 #include "device/device.h"
 #include "input/data_summary.h"
@@ -195,6 +196,11 @@ static enum status write_text(const struct text *text, const char *path, bool pr
 
 static enum status init_scratch(const struct init_findings *found, const char *file, struct text *text)
 {
+    if (found->target == TARGET_MASK) {
+        TRY(init_segment_add(found, file, text));
+        add_precision(text);
+        return OK;
+    }
     struct recipe recipe = recipe_of(found);
     add_head(text, found, file);
     add_data(text, found, file);
@@ -208,6 +214,9 @@ static enum status init_pretrained(const char *weights, const struct init_findin
                                    struct text *text)
 {
     struct init_tuning tuning;
+    if (found->target == TARGET_MASK)
+        return fail(USAGE, "init: --weights is for classes of images; with masks set model.weights, from "
+                    "which an encoder starts");
     enum status status = init_tuning_make(weights, found, &tuning);
     if (status == OK) {
         add_head(text, found, file);
@@ -230,7 +239,8 @@ static enum status init_run(struct cmd *cmd)
     enum status status = init_findings_make(cmd->arguments[0], &found);
     if (status == OK)
         status = weights ? init_pretrained(weights, &found, file, &text) : init_scratch(&found, file, &text);
-    if (status == OK) status = write_text(&text, file, weights != NULL);
+    if (status == OK && file) status = init_segment_write(&found, file);
+    if (status == OK) status = write_text(&text, file, weights || found.target == TARGET_MASK);
     text_free(&text);
     init_findings_free(&found);
     return status;

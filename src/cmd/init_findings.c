@@ -3,8 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
+#include "base/csv_reader.h"
 #include "base/directory.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -15,6 +17,8 @@
 
 #define SAMPLE 400         /* number of images examined */
 #define CHANNELS INIT_CHANNELS
+#define BEGINNING 16384    /* bytes of a table, of which the header and the first line are read */
+#define COLUMNS 64
 
 /* Data sets by name, if their files are not available yet. */
 static const struct init_findings published[] = {
@@ -118,10 +122,14 @@ static void count_targets(const struct dataset *dataset, struct init_findings *f
 static enum status look(struct init_findings *found)
 {
     struct search_paths paths = search_paths_find();
-    const struct dataset_options options = {.path = found->train, .installed = paths.data, .c = CHANNELS};
+    struct mask_classes any;
+    mask_classes_any(&any);
+    const struct dataset_options options = {.path = found->train, .installed = paths.data, .c = CHANNELS,
+                                            .target = found->target, .masks.known = &any};
     struct dataset dataset = {0};
     enum status status = dataset_open(found->format, &options, &dataset);
     search_paths_free(&paths);
+    mask_classes_free(&any);
     if (status != OK) return status;
     found->images = dataset.count;
     found->classes = dataset.classes;
@@ -130,23 +138,28 @@ static enum status look(struct init_findings *found)
     found->target = dataset.target;
     found->grouped = split_groups_any(&dataset);
     if (dataset.target == TARGET_CLASS) count_classes(&dataset, found);
-    else count_targets(&dataset, found);
+    else if (dataset.target != TARGET_MASK) count_targets(&dataset, found);
     if (dataset.classes == 1 && dataset.target == TARGET_CLASS)
         log_warning("%s: there is only one class, '%s'; each subfolder of images is one", found->train,
                     dataset.class_names[0]);
     if (dataset.c > CHANNELS)
         status = fail(BAD_DATA, "%s: init knows images of 1 or 3 channels, not %d", found->train, dataset.c);
+    if (status == OK && dataset.target == TARGET_MASK) {
+        status = init_masks_look(&dataset, &found->masks);
+        found->classes = found->masks.classes.classes;
+    }
     if (status == OK) status = images_measure(&dataset, found);
     dataset_close(&dataset);
     return status;
 }
 
-/* A folder of class folders, or one of training and one of validation images. */
+/* A folder of class folders, or of images and masks, or one of training and one of validation images. */
 static void find_splits(const char *path, struct init_findings *found)
 {
     struct detected_splits splits = {0};
     found->format = format_find("folder");
-    if (!detect_splits(path, &splits)) splits.train = text_copy(path);
+    if (init_masks_find(path, &splits)) found->target = TARGET_MASK;
+    else if (!detect_splits(path, NULL, &splits)) splits.train = text_copy(path);
     found->train = splits.train;
     found->val = splits.val;
     if (splits.others) log_warning("%s: not used: %s", path, splits.others);
@@ -174,6 +187,23 @@ static enum status find_named(const char *name, struct init_findings *found)
     return look(found);
 }
 
+/* True if a table has a column `mask` of files, not of 0 and 1. */
+static bool names_masks(const char *path)
+{
+    char text[BEGINNING + 1] = "", *header[COLUMNS], *fields[COLUMNS];
+    struct reason reason;
+    struct csv_reader reader;
+    FILE *file = directory_stream(&directory_working, path, "r", &reason);
+    size_t bytes = file ? fread(text, 1, BEGINNING, file) : 0;
+    if (file) fclose(file);
+    if (!csv_reader_open(&reader, text, bytes, &reason)) return false;
+    int columns = csv_reader_next(&reader, header, COLUMNS, &reason);
+    int count = csv_reader_next(&reader, fields, COLUMNS, &reason);
+    for (int i = 0; i < columns && i < count && i < COLUMNS; i++)
+        if (strcasecmp(header[i], "mask") == 0) return strlen(fields[i]) > 1;
+    return false;
+}
+
 enum status init_findings_make(const char *path, struct init_findings *found)
 {
     if (access(path, F_OK) != 0) return find_named(path, found);
@@ -184,6 +214,7 @@ enum status init_findings_make(const char *path, struct init_findings *found)
         find_splits(path, found);
     else
         found->format = format_find(detect_format(path)), found->train = text_copy(path);
+    if (strcmp(found->format->name, "csv") == 0 && names_masks(path)) found->target = TARGET_MASK;
     return look(found);
 }
 
@@ -205,6 +236,7 @@ struct image_size init_findings_crop(const struct init_findings *found, int side
 
 void init_findings_free(struct init_findings *found)
 {
+    init_masks_free(&found->masks);
     free(found->train);
     free(found->val);
     found->train = found->val = NULL;

@@ -3,6 +3,7 @@
 
 #include "base/shape.h"
 #include "base/status.h"
+#include "cmd/init_masks.h"
 #include "data/dataset/dataset.h"
 
 #define INIT_CHANNELS 3
@@ -22,6 +23,7 @@ struct init_findings {
     double elongation;               /* median of their widths divided by their heights; 0: unknown */
     bool one_size;
     double mean[INIT_CHANNELS], std[INIT_CHANNELS];
+    struct init_masks masks;         /* with TARGET_MASK */
 };
 
 /* Examines a folder, a packed file, or a data set by its name; init_findings_free is called in any

@@ -25,6 +25,10 @@ libcmd_a_SOURCES = \
 	src/cmd/init_findings.h \
 	src/cmd/init_lines.c \
 	src/cmd/init_lines.h \
+	src/cmd/init_masks.c \
+	src/cmd/init_masks.h \
+	src/cmd/init_segment.c \
+	src/cmd/init_segment.h \
 	src/cmd/init_tuning.c \
 	src/cmd/init_tuning.h \
 	src/cmd/launcher.c \

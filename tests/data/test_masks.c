@@ -125,6 +125,43 @@ static void folders_are_paired_by_name(void **state)
     }
 }
 
+/* An image, and its mask if there is a name for it, which has one class. */
+static void write_pair(const char *image, const char *mask)
+{
+    write_image(image, 2, 2);
+    if (mask) write_mask(mask, "0001");
+}
+
+static void layouts_are_known(void **state)
+{
+    const struct mask_options any = {0};
+    write_pair("l/train/a.png", "l/trainannot/a.png");
+    expect_listed("folder", "l/train", any, "a.png 0001, ");
+    expect_listed("folder", "l/train/", any, "a.png 0001, ");
+    write_pair("images/img_dir/train/b/a.png", "images/ann_dir/train/b/a.png");
+    expect_listed("folder", "images/img_dir/train", any, "b/a.png 0001, ");
+    write_pair("m/images/train/a.png", "m/labels/train/a.png");
+    expect_listed("folder", "m/images/train", any, "a.png 0001, ");
+    write_pair("n/leftImg8bit/val/x/x_0_leftImg8bit.png", "n/gtFine/val/x/x_0_gtFine_labelIds.png");
+    write_mask("n/gtFine/val/x/x_0_gtFine_instanceIds.png", "7777");
+    expect_listed("folder", "n/leftImg8bit/val", any, "x/x_0_leftImg8bit.png 0001, ");
+    write_pair("o/JPEGImages/a.png", NULL);
+    write_pair("o/JPEGImages/b.png", "o/SegmentationClass/b.png");
+    write_pair("o/JPEGImages/c.png", "o/SegmentationClass/c.png");
+    case_write_text(folder, "o/ImageSets/Segmentation/x.txt", "c\r\n\nb\n");
+    expect_listed("folder", "o/ImageSets/Segmentation/x.txt", any, "b.png 0001, c.png 0001, ");
+    case_write_text(folder, "o/ImageSets/Segmentation/x.txt", "b\n");
+    expect_listed("folder", "o/ImageSets/Segmentation/x.txt", any, "b.png 0001, ");
+    case_write_text(folder, "o/ImageSets/Segmentation/x.txt", "b\nd\n");
+    expect_refused("folder", "o/ImageSets/Segmentation/x.txt", any,
+                   "x.txt: names d, but there is no such image in ");
+    case_write_text(folder, "o/ImageSets/Segmentation/x.txt", "\n");
+    expect_refused("folder", "o/ImageSets/Segmentation/x.txt", any, "JPEGImages: no PNG, JPEG or WebP image");
+    expect_refused("folder", "o/ImageSets/Segmentation/y.txt", any, "y.txt: cannot be read: No such file");
+    expect_refused("folder", "o/ImageSets", any, "ImageSets: has no folder images, with one of masks beside");
+    expect_refused("folder", "o/JPEGImages", any, "1 of 3 images have no mask, such as a.png");
+}
+
 static void wrong_pairs_are_refused(void **state)
 {
     const struct mask_options any = {0};
@@ -453,6 +490,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_are_paired_by_name),
+        cmocka_unit_test(layouts_are_known),
         cmocka_unit_test(wrong_pairs_are_refused),
         cmocka_unit_test(classes_follow_the_values),
         cmocka_unit_test(pixels_are_counted_by_class),

@@ -1,5 +1,5 @@
 noinst_PROGRAMS += tests/support/faulty tests/support/held tests/support/make_pictures \
-	tests/support/make_set tests/support/other_values
+	tests/support/make_masks tests/support/make_set tests/support/other_values
 # Every test includes unit.h, so that it is in no list of sources.
 EXTRA_DIST += tests/support/unit.h tests/support/tiny.sh tests/support/two.sh
 
@@ -28,6 +28,8 @@ tests_support_held_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=report_epoch
 
 tests_support_make_pictures_SOURCES = tests/support/make_pictures.c
 tests_support_make_pictures_LDADD =
+tests_support_make_masks_SOURCES = tests/support/make_masks.c
+tests_support_make_masks_LDADD =
 tests_support_make_set_SOURCES = tests/support/make_set.c
 tests_support_make_set_LDADD = -lm
 
