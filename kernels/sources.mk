@@ -20,6 +20,7 @@ CUDA_SOURCES += \
 	kernels/conv/conv_layout.cu \
 	kernels/conv/conv_product.cu \
 	kernels/conv/conv_stem.cu \
+	kernels/conv/conv_transpose.cu \
 	kernels/elementwise/add.cu \
 	kernels/elementwise/cast.cu \
 	kernels/elementwise/drop_path.cu \
@@ -123,6 +124,9 @@ libkernels_a_SOURCES = \
 	kernels/conv/conv_depthwise_cpu.c \
 	kernels/conv/conv_gemm_cpu.c \
 	kernels/conv/conv_shifted_cpu.c \
+	kernels/conv/conv_transpose.c \
+	kernels/conv/conv_transpose.h \
+	kernels/conv/conv_transpose_cpu.c \
 	kernels/conv/conv_winograd_cpu.c \
 	kernels/conv/winograd.h \
 	kernels/conv/winograd_cpu.c \

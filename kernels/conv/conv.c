@@ -321,40 +321,7 @@ const struct op_code conv_reference = {
     .backward_params = conv_backward_params,
 };
 
-#define AT(member) offsetof(struct conv_settings, member)
-static const struct field fields[] = {
-    {.name = "filters", .type = FIELD_INT, .offset = AT(filters), .min = 1, .max = 1 << 20,
-     .help = "Output channels."},
-    {.name = "kernel", .type = FIELD_INT, .offset = AT(kernel), .initial = "0", .min = 0, .max = 1 << 12,
-     .help = "Height and width of the kernel."},
-    {.name = "kernel_h", .type = FIELD_INT, .offset = AT(kernel_h), .initial = "same", .word = "same",
-     .word_value = CONV_SAME, .min = 1, .max = 1 << 12,
-     .help = "Height of the kernel, if it differs."},
-    {.name = "kernel_w", .type = FIELD_INT, .offset = AT(kernel_w), .initial = "same", .word = "same",
-     .word_value = CONV_SAME, .min = 1, .max = 1 << 12,
-     .help = "Width of the kernel, if it differs."},
-    {.name = "stride", .type = FIELD_INT, .offset = AT(stride), .initial = "1", .min = 1, .max = 1 << 12,
-     .help = "Stride of the kernel."},
-    {.name = "stride_h", .type = FIELD_INT, .offset = AT(stride_h), .initial = "same", .word = "same",
-     .word_value = CONV_SAME, .min = 1, .max = 1 << 12, .help = "Vertical stride, if it differs."},
-    {.name = "stride_w", .type = FIELD_INT, .offset = AT(stride_w), .initial = "same", .word = "same",
-     .word_value = CONV_SAME, .min = 1, .max = 1 << 12, .help = "Horizontal stride, if it differs."},
-    {.name = "pad", .type = FIELD_INT, .offset = AT(pad), .initial = "0", .min = 0, .max = 1 << 12,
-     .help = "Zero padding on every side."},
-    {.name = "pad_h", .type = FIELD_INT, .offset = AT(pad_h), .initial = "same", .word = "same",
-     .word_value = CONV_SAME, .min = 0, .max = 1 << 12,
-     .help = "Zero padding above and below, if it differs."},
-    {.name = "pad_w", .type = FIELD_INT, .offset = AT(pad_w), .initial = "same", .word = "same",
-     .word_value = CONV_SAME, .min = 0, .max = 1 << 12,
-     .help = "Zero padding left and right, if it differs."},
-    {.name = "dilation", .type = FIELD_INT, .offset = AT(dilation), .initial = "1", .min = 1, .max = 1 << 12,
-     .help = "Spacing of the kernel elements."},
-    {.name = "groups", .type = FIELD_INT, .offset = AT(groups), .initial = "1", .min = 1, .max = 1 << 20,
-     .word = "in", .word_value = CONV_GROUPS_IN,
-     .help = "Number of channel groups convolved separately; in: one per input channel (depthwise)."},
-    WEIGHT_FIELDS(struct conv_settings, weight),
-    {0},
-};
+static const struct field fields[] = {CONV_FIELDS, {0}};
 
 static const struct op_example examples[] = {
     {"filters=8 kernel=3 stride=2 pad=1", 1, {{.rank = 4, .dim = {2, 7, 7, 5}}}},

@@ -3,7 +3,7 @@
 
 /* In the order of preference if nothing is timed: specialised kernels, then libraries, cuBLASLt
  * before cuDNN, then general ones. */
-static const struct algorithm *const algorithms[] = {
+const struct algorithm *const conv_cuda_algorithms[] = {
     &conv_by_depthwise, &conv_by_stem, &conv_by_joined, &conv_by_gemm, &conv_by_cudnn,
     &conv_by_product, &conv_by_direct, &conv_by_gemm_per_image, NULL,
 };
@@ -41,7 +41,8 @@ static size_t images_bytes(const struct call *call)
 static size_t granted(const struct call *call)
 {
     const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
-    bool picked = addend && shape_count(addend->shape) < shape_count(call->d_x[0].shape);
+    bool picked = addend && !planned_adds_bias(call) &&
+                  shape_count(addend->shape) < shape_count(call->d_x[0].shape);
     return WORKSPACE_FREELY + (call->x[0].dtype == F32 || picked ? images_bytes(call) : 0);
 }
 
@@ -97,7 +98,7 @@ const struct op_code conv_cuda = {
     .channels_last = true,
     .plans_together = true,
     .supports = conv_cuda_supports,
-    .algorithms = algorithms,
+    .algorithms = conv_cuda_algorithms,
     .choose = conv_choose,
     .variants = variants,
     .workspace = conv_workspace,

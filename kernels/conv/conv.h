@@ -16,6 +16,44 @@ struct conv_settings {
     struct weight_settings weight;
 };
 
+/* Rows for a field table of settings that begin with struct conv_settings. */
+#define CONV_AT(member) offsetof(struct conv_settings, member)
+#define CONV_FIELDS \
+    {.name = "filters", .type = FIELD_INT, .offset = CONV_AT(filters), .min = 1, .max = 1 << 20, \
+     .help = "Output channels."}, \
+    {.name = "kernel", .type = FIELD_INT, .offset = CONV_AT(kernel), .initial = "0", .min = 0, \
+     .max = 1 << 12, \
+     .help = "Height and width of the kernel."}, \
+    {.name = "kernel_h", .type = FIELD_INT, .offset = CONV_AT(kernel_h), .initial = "same", .word = "same", \
+     .word_value = CONV_SAME, .min = 1, .max = 1 << 12, \
+     .help = "Height of the kernel, if it differs."}, \
+    {.name = "kernel_w", .type = FIELD_INT, .offset = CONV_AT(kernel_w), .initial = "same", .word = "same", \
+     .word_value = CONV_SAME, .min = 1, .max = 1 << 12, \
+     .help = "Width of the kernel, if it differs."}, \
+    {.name = "stride", .type = FIELD_INT, .offset = CONV_AT(stride), .initial = "1", .min = 1, \
+     .max = 1 << 12, \
+     .help = "Stride of the kernel."}, \
+    {.name = "stride_h", .type = FIELD_INT, .offset = CONV_AT(stride_h), .initial = "same", .word = "same", \
+     .word_value = CONV_SAME, .min = 1, .max = 1 << 12, .help = "Vertical stride, if it differs."}, \
+    {.name = "stride_w", .type = FIELD_INT, .offset = CONV_AT(stride_w), .initial = "same", .word = "same", \
+     .word_value = CONV_SAME, .min = 1, .max = 1 << 12, .help = "Horizontal stride, if it differs."}, \
+    {.name = "pad", .type = FIELD_INT, .offset = CONV_AT(pad), .initial = "0", .min = 0, .max = 1 << 12, \
+     .help = "Zero padding on every side."}, \
+    {.name = "pad_h", .type = FIELD_INT, .offset = CONV_AT(pad_h), .initial = "same", .word = "same", \
+     .word_value = CONV_SAME, .min = 0, .max = 1 << 12, \
+     .help = "Zero padding above and below, if it differs."}, \
+    {.name = "pad_w", .type = FIELD_INT, .offset = CONV_AT(pad_w), .initial = "same", .word = "same", \
+     .word_value = CONV_SAME, .min = 0, .max = 1 << 12, \
+     .help = "Zero padding left and right, if it differs."}, \
+    {.name = "dilation", .type = FIELD_INT, .offset = CONV_AT(dilation), .initial = "1", .min = 1, \
+     .max = 1 << 12, \
+     .help = "Spacing of the kernel elements."}, \
+    {.name = "groups", .type = FIELD_INT, .offset = CONV_AT(groups), .initial = "1", .min = 1, \
+     .max = 1 << 20, \
+     .word = "in", .word_value = CONV_GROUPS_IN, \
+     .help = "Number of channel groups convolved separately; in: one per input channel (depthwise)."}, \
+    WEIGHT_FIELDS(struct conv_settings, weight)
+
 /* The settings with shorthands resolved; [0] is along h, [1] along w. */
 struct conv_geometry {
     int64_t kernel[2], stride[2], pad[2], dilation[2];
@@ -23,7 +61,10 @@ struct conv_geometry {
 };
 struct conv_geometry conv_geometry(const struct conv_settings *settings, int64_t channels);
 
+extern const struct op conv_op;
 extern const struct op_code conv_reference, conv_cpu;
+extern const struct algorithm *const conv_cpu_algorithms[];
+extern const char *const conv_cpu_variants[];
 
 /* op_code.supports of the reference. */
 bool conv_supports(const struct call *call);

@@ -26,16 +26,16 @@ static bool conv_product_make(const struct call *call, struct kernel_plan *plan)
 /* A row of our own is taken where it is faster than the library, or asked for. */
 static const struct algorithm native = PRODUCT_ALGORITHM("native", conv_product_make),
                               widened = PRODUCT_ALGORITHM("widened", conv_product_make);
-static const struct algorithm *const algorithms[] = {
+const struct algorithm *const conv_cpu_algorithms[] = {
     &conv_winograd, &conv_shifted,        &conv_depthwise,      &conv_gemm, &conv_gemm_per_image,
     &native,        &widened,             &algorithm_reference, NULL,
 };
-static const char *const variants[] = {"native",    "widened", "winograd",       "shifted",
-                                       "depthwise", "gemm",    "gemm-per-image", NULL};
+const char *const conv_cpu_variants[] = {"native",    "widened", "winograd",       "shifted",
+                                         "depthwise", "gemm",    "gemm-per-image", NULL};
 
 const struct op_code conv_cpu = {
-    .algorithms = algorithms,
-    .variants = variants,
+    .algorithms = conv_cpu_algorithms,
+    .variants = conv_cpu_variants,
     .forward = kernel_plan_run,
     .backward_data = kernel_plan_run,
     .backward_params = kernel_plan_run,

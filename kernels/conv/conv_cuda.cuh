@@ -74,6 +74,7 @@ static inline double conv_products(const struct conv_sizes *p)
     return (double)p->n * p->out[0] * p->out[1] * p->k * (p->c / p->groups) * p->kernel[0] * p->kernel[1];
 }
 
+extern const struct algorithm *const conv_cuda_algorithms[];
 extern const struct algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem, conv_by_joined,
     conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
 

@@ -218,7 +218,7 @@ static bool can_join(const struct conv_call *p, const struct cuda_facts *facts)
 {
     bool product = p->groups == 1 && p->kernel[0] == 1 && p->kernel[1] == 1 && p->stride[0] == 1 &&
                    p->stride[1] == 1 && p->pad[0] == 0 && p->pad[1] == 0;
-    return call_operand(p->call, OPERAND_D_X_ADDEND) && product &&
+    return call_operand(p->call, OPERAND_MASK) && product &&
            dtype_bytes(p->dtype) == 2 && p->c % tile_columns == 0 &&
            p->c / tile_columns <= facts->multiprocessors && p->k % chunk == 0 &&
            (double)p->n * p->in[0] * p->in[1] < 2e9 && facts->capability == 90 &&

@@ -12,7 +12,8 @@ static bool is_left(const struct call *call, const struct kernel_plan *plan, enu
 /* True if another gradient is to be added to d_x[0], which is masked then, and added up. */
 static bool joins(const struct call *call, const struct kernel_plan *plan)
 {
-    return call_operand(call, OPERAND_D_X_ADDEND) && is_left(call, plan, EPILOGUE_ADD);
+    return call_operand(call, OPERAND_D_X_ADDEND) && is_left(call, plan, EPILOGUE_ADD) &&
+           !planned_adds_bias(call);
 }
 
 /* True if the other gradient has every second pixel in both directions. */
@@ -47,25 +48,30 @@ static enum status join_addend(const struct call *call)
     return join_run(call, &relu, &join, (float *)call->workspace);
 }
 
-template <class T, int width> __global__ void planned_relu_kernel(T *y, int64_t count)
+/* y + bias of `chunks` chunks a pixel; without a bias relu of y. */
+template <class T, int width>
+__global__ void planned_sweep_kernel(T *y, int64_t count, const T *bias, unsigned chunks)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        chunk<T, width> some = *(const chunk<T, width> *)(y + i * width);
-        for (int k = 0; k < width; k++)
-            if (to_float(some.at[k]) <= 0) some.at[k] = from_float<T>(0);
+        chunk<T, width> some = *(const chunk<T, width> *)(y + i * width), more = {};
+        if (bias) more = ((const chunk<T, width> *)bias)[(uint64_t)i % chunks];
+        for (int k = 0; k < width; k++) {
+            if (bias) some.at[k] = from_float<T>(to_float(some.at[k]) + to_float(more.at[k]));
+            else if (to_float(some.at[k]) <= 0) some.at[k] = from_float<T>(0);
+        }
         *(chunk<T, width> *)(y + i * width) = some;
     }
 }
 
-static enum status apply_relu(const struct call *call)
+static enum status sweep(const struct call *call, const struct tensor *y, const void *bias)
 {
-    return with_chunk(call->y.dtype, call->y.shape.c, [&](auto type, auto wide) {
+    return with_chunk(y->dtype, y->shape.c, [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
-        int64_t count = shape_count(call->y.shape) / width;
-        planned_relu_kernel<T, width><<<grid_of(call, count, 256, 4), 256, 0, stream_of(call)>>>(
-            (T *)call->y.data, count);
+        int64_t count = shape_count(y->shape) / width;
+        planned_sweep_kernel<T, width><<<grid_of(call, count, 256, 4), 256, 0, stream_of(call)>>>(
+            (T *)y->data, count, (const T *)bias, (unsigned)(y->shape.c / width));
         return launched(call);
     });
 }
@@ -74,7 +80,9 @@ enum status planned_run(const struct call *call, const struct kernel_plan *plan)
 {
     TRY(plan->algorithm->run(call, plan));
     if (joins(call, plan)) return join_addend(call);
-    if (is_left(call, plan, EPILOGUE_RELU)) TRY(apply_relu(call));
+    if (is_left(call, plan, EPILOGUE_RELU)) TRY(sweep(call, &call->y, NULL));
+    if (is_left(call, plan, EPILOGUE_ADD) && planned_adds_bias(call))
+        return sweep(call, &call->d_x[0], call_data(call, OPERAND_D_X_ADDEND));
     if (!is_left(call, plan, EPILOGUE_MOMENTS)) return OK;
     return channel_sums(call, &call->y, (float *)call_data(call, OPERAND_Y_MOMENTS), true);
 }

@@ -12,6 +12,13 @@ extern "C" {
 enum status planned_run(const struct call *call, const struct kernel_plan *plan);
 size_t epilogues_workspace(const struct call *call, const struct kernel_plan *plan);
 
+/* True if the call adds a number a channel to d_x[0]. */
+static inline bool planned_adds_bias(const struct call *call)
+{
+    const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
+    return addend && shape_count(addend->shape) == call->d_x[0].shape.c && call->epilogue_count == 1;
+}
+
 /* The phases' functions of code with such algorithms. */
 enum status planned_call_run(const struct call *call);
 

@@ -210,7 +210,7 @@ static void add_layer(const struct program *program, const struct plan_layer *ro
     member_integer(out, "activation_bytes", row->activation_bytes);
     member_integer(out, "saved_bytes", row->saved_bytes);
     text_add(out, ",\"in_place\":%s", row->in_place ? "true" : "false");
-    bool others = row->op->macs;
+    bool others = row->op->macs || row->op->products_by_input;
     member_number(out, "flops", others ? cost_node_flops(program->graph, row->node, program->batch)
                                        : cost_layer_flops(row->weights, row->shape, program->batch));
     text_add(out, "}");

@@ -11,7 +11,7 @@
 #include "kernels/norm/batchnorm.h"
 #include "kernels/shape/border.h"
 #include "kernels/shape/channel_shuffle.h"
-#include "kernels/conv/conv.h"
+#include "kernels/conv/conv_transpose.h"
 #include "kernels/elementwise/gelu.h"
 #include "kernels/norm/grn.h"
 #include "kernels/norm/groupnorm.h"
@@ -199,7 +199,7 @@ static void add_weights(struct writer *w, const struct node *node, const struct 
                         struct onnx_node *out)
 {
     struct shape shape = w->graph->params[node->param_first].spec.shape;
-    int64_t filters = shape.dim[0], length = shape_count(shape) / filters;
+    int64_t filters = node->shape.c, length = shape_count(shape) / shape.dim[0];
     bool biased = node->param_count > 1;
     float *weight = param_read(w, node, 0);
     float *bias = biased ? param_read(w, node, 1) : memory_new((size_t)filters, sizeof *bias);
@@ -228,6 +228,13 @@ static void write_conv(struct writer *w, int i, struct onnx_node *out)
     add_pads(out, g.pad, g.pad);
     add_pair(out, "dilations", g.dilation);
     add_int(out, "group", g.groups);
+}
+
+static void write_conv_transpose(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct conv_transpose *s = w->graph->nodes[i].settings;
+    write_conv(w, i, out);
+    add_pair(out, "output_padding", (const int64_t[]){s->output_pad, s->output_pad});
 }
 
 /* A linear layer by pixel is a convolution of 1x1. */
@@ -815,6 +822,7 @@ static void write_nothing(struct writer *w, int i, struct onnx_node *out)
 #define RULE(op_, onnx_, ...) {.op = #op_, .onnx = #onnx_, __VA_ARGS__}
 static const struct rule rules[] = {
     RULE(conv, Conv, .rank = 4, .write = write_conv),
+    RULE(conv_transpose, ConvTranspose, .rank = 4, .write = write_conv_transpose),
     RULE(linear, Gemm, .write = write_linear),
     RULE(batchnorm, BatchNormalization, .write = write_batchnorm),
     RULE(layernorm, Transpose, .rank = 4, .write = write_layernorm),

@@ -38,6 +38,18 @@ ok "attention" totals 522 "15384 (0.02 M)" -s model.file=windows.ini -s model.cl
 ok "... in windows" grep -qxE "windows +attention +1x4x4x12 +18 +1536 +768 B" out
 ok "... of all tokens" grep -qxE "every +attention +1x4x4x12 +0 +6144 +768 B" out
 
+cat >enlarged.ini <<\END
+[input]
+channels = 4
+size = 3
+[layers]
+up = conv_transpose input filters=6 kernel=2 stride=2 groups=2
+pool = globalavgpool up
+fc = linear pool units=$classes bias=no
+END
+ok "a transposed convolution" totals 66 "444 (0.00 M)" -s model.file=enlarged.ini -s model.classes=2
+ok "... counts the products of input pixels" grep -qxE "up +conv_transpose +1x6x6x6 +54 +432 +864 B" out
+
 # columns: the layers' parameters and MACs add up to the totals.
 columns() {
     summary -s model.arch=vgg16_bn && awk '

@@ -385,6 +385,64 @@ static void test_pooling_refuses_windows_that_do_not_fit(void **state)
     assert_null(op_case_open(op_find("avgpool"), &border, F32, true, 1, &reason));
 }
 
+/* x and the weight count up from -3 and, modulo 5, from -2; the bias from 1; d_y, modulo 7, from -3. */
+static void test_conv_transpose(void **state)
+{
+    static const struct {
+        struct op_example example;
+        double y[32], d_x[8], d_weight[18], d_bias[2];
+    } rows[] = {
+        {{"filters=2 kernel=2 stride=2", 1, {SHAPE(1, 1, 2, 2)}},
+         {5, -4, 0, 6, 3, 0, 2, 4, 5, 1, 0, 6, 1, 3, 0, 2},
+         {4, -5, -1, 13},
+         {8, 0, 4, 3, 4, 3, 0, -1, 6, 2, 4, 0, 4, 0, 2, -2},
+         {-3, -2}},
+        {{"filters=2 kernel=3 stride=2 pad=1 output_pad=1 groups=2 bias=no", 1, {SHAPE(1, 2, 2, 2)}},
+         {-6, -2, 5, -4, -2, 0, 2, 0, -1, -2, -8, 6, -3, -8, -1, -4,
+          2, 2, 1, 4, 6, 4, -6, 8, 0, -2, -2, -8, 0, -4, 3, 0},
+         {-4, -1, -8, -9, 0, 4, 6, -11},
+         {0, 4, -9, 4, 16, -5, 6, -5, 2, 4, 10, -6, 8, -8, 0, 12, -4, 4},
+         {0}},
+        {{"filters=1 kernel=2 pad=1 dilation=3", 1, {SHAPE(1, 2, 2, 1)}},
+         {1, 1, 2, 1, 1, 1, 1, 1, -2}, {-2, 0, 1, 6}, {0, 1, -6, 6}, {-5}},
+    };
+    for (int i = 0; i < COUNT(rows); i++) {
+        struct op_case *c = known_open("conv_transpose", rows[i].example, true);
+        for (int64_t k = 0; k < shape_count(c->x[0].shape); k++) tensor_set(&c->x[0], k, (double)k - 3);
+        for (int64_t k = 0; k < shape_count(c->params[0].shape); k++)
+            tensor_set(&c->params[0], k, (double)(k % 5) - 2);
+        for (int64_t k = 0; k < shape_count(c->y.shape); k++) tensor_set(&c->d_y, k, (double)(k % 7) - 3);
+        for (int k = 0; c->param_count > 1 && k < shape_count(c->params[1].shape); k++)
+            tensor_set(&c->params[1], k, k + 1);
+        EACH_CODE(code, c) {
+            known_run(c, code, PHASE_FORWARD);
+            known_run(c, code, PHASE_BACKWARD_DATA);
+            known_run(c, code, PHASE_BACKWARD_PARAMS);
+            known_expect(&c->y, rows[i].y, (int)shape_count(c->y.shape));
+            known_expect(&c->d_x[0], rows[i].d_x, (int)shape_count(c->x[0].shape));
+            known_expect(&c->d_params[0], rows[i].d_weight, (int)shape_count(c->params[0].shape));
+            if (c->param_count > 1) known_expect(&c->d_params[1], rows[i].d_bias, (int)c->y.shape.c);
+        }
+        op_case_close(c);
+    }
+}
+
+static void test_conv_transpose_is_initialised_as_torch(void **state)
+{
+    struct op_example example = {"filters=12 kernel=3 groups=2", 1, {SHAPE(1, 2, 2, 8)}};
+    struct op_case *c = known_open("conv_transpose", example, true);
+    struct op_param params[OP_MAX_PARAMS];
+    assert_int_equal(c->op->params(c->settings, 1, &c->x[0].shape, params), 2);
+    assert_int_equal(params[0].shape.dim[0], 8);
+    assert_int_equal(params[0].shape.dim[1], 6);
+    assert_int_equal(params[1].shape.dim[0], 12);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(params[i].init, INIT_UNIFORM_FAN_IN);
+        assert_int_equal(params[i].fan_in, 6 * 9);
+    }
+    op_case_close(c);
+}
+
 /* Rows of two pixels that become four, or five; of four that become two. */
 static void test_upsample_positions(void **state)
 {
@@ -630,6 +688,8 @@ int main(void)
         cmocka_unit_test(test_maxpool_takes_first_of_equals_and_nan),
         cmocka_unit_test(test_pooling_refuses_windows_that_do_not_fit),
         cmocka_unit_test(test_lrn_windows),
+        cmocka_unit_test(test_conv_transpose),
+        cmocka_unit_test(test_conv_transpose_is_initialised_as_torch),
         cmocka_unit_test(test_upsample_positions),
         cmocka_unit_test(test_flatten_is_in_torch_order),
         cmocka_unit_test(test_channel_pad_strides_and_pads_both_ends),

@@ -1291,6 +1291,8 @@ static void test_shapes(void **state)
 {
     assert_misfit("conv", "filters=8", shape_nhwc(1, 8, 8, 3), "kernel=");
     assert_misfit("conv", "filters=8 kernel=5", shape_nhwc(1, 4, 4, 3), "does not fit");
+    assert_misfit("conv_transpose", "filters=8 kernel=2 output_pad=1", shape_nhwc(1, 4, 4, 3), "stride");
+    assert_misfit("conv_transpose", "filters=8 kernel=1 pad=2", shape_nhwc(1, 4, 4, 3), "leaves nothing");
     assert_misfit("conv", "filters=8 kernel=3 groups=2", shape_nhwc(1, 8, 8, 3), "groups=2");
     assert_misfit("conv", "filters=9 kernel=3 groups=2", shape_nhwc(1, 8, 8, 4), "filters=9");
     assert_misfit("linear", "units=10", shape_nhwc(1, 2, 2, 4), "flatten it first");

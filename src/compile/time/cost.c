@@ -95,8 +95,10 @@ double cost_node_flops(const struct graph *graph, int node, int64_t images)
         const struct op_param *spec = &graph->params[at->param_first + i].spec;
         if (spec->role == ROLE_WEIGHT) weights += shape_count(spec->shape);
     }
-    double others = at->op ? own_flops(at->op, at->settings, &graph->nodes[at->inputs[0]].shape) : 0;
-    return cost_layer_flops(weights, at->shape, images) + others * (double)images;
+    const struct shape *x = at->op ? &graph->nodes[at->inputs[0]].shape : NULL;
+    double others = at->op ? own_flops(at->op, at->settings, x) : 0;
+    struct shape pixels = at->op && at->op->products_by_input ? *x : at->shape;
+    return cost_layer_flops(weights, pixels, images) + others * (double)images;
 }
 
 double cost_flops(const struct program *program, const struct instruction *at)
@@ -107,8 +109,9 @@ double cost_flops(const struct program *program, const struct instruction *at)
         if (o->role == OPERAND_PARAM && is_weight(program, o->value))
             weights += shape_count(program->values[o->value].shape);
     if (weights == 0) return op_flops(program, at);
-    const struct shape y = program->values[operand_y(at)].shape;
-    return (at->phase == PHASE_BACKWARD ? 2 : 1) * cost_layer_flops(weights, y, y.n);
+    bool by_input = at->op && at->op->products_by_input;
+    const struct shape pixels = program->values[by_input ? operand_x(at, 0) : operand_y(at)].shape;
+    return (at->phase == PHASE_BACKWARD ? 2 : 1) * cost_layer_flops(weights, pixels, pixels.n);
 }
 
 static double sweeps_of(const struct instruction *at)
@@ -119,8 +122,8 @@ static double sweeps_of(const struct instruction *at)
     return 1;
 }
 
-/* The channels of x that a filter of a product reads, and the groups into which these divide x; no groups:
- * the instruction computes no product. */
+/* The channels of x that a filter of a product reads, and the groups into which these divide x (of a product
+ * by input: those of y, which it adds to); no groups: the instruction computes no product. */
 struct filter {
     int64_t channels, groups;
 };
@@ -131,7 +134,8 @@ static struct filter filter_of(const struct program *program, const struct instr
         if (o->role != OPERAND_PARAM || !at->op) continue;
         const struct shape weight = program->values[o->value].shape;
         if (!is_weight(program, o->value) || weight.rank % 2 != 0) continue;
-        int64_t all = program->values[operand_x(at, 0)].shape.c;
+        int image = at->op->products_by_input ? operand_y(at) : operand_x(at, 0);
+        int64_t all = program->values[image].shape.c;
         int64_t groups = weight.rank == 4 && weight.dim[1] > 0 ? all / weight.dim[1] : 1;
         return (struct filter){weight.dim[1], groups > 1 ? groups : 1};
     }
