@@ -101,6 +101,27 @@ bool dataset_file_read(const struct dataset *dataset, int64_t index, uint8_t **b
     return good;
 }
 
+/* Called by the decoder for the part of an image to decode: none, only the size is needed. */
+static bool note_size(void *context, int h, int w, struct box *part, struct reason *reason)
+{
+    *(struct image_size *)context = (struct image_size){h, w};
+    return because(reason, "only its size was wanted");
+}
+
+bool dataset_image_size(const struct dataset *dataset, int64_t index, struct image_size *size, bool *deep,
+                        struct reason *reason)
+{
+    const struct image_choice choice = {note_size, size};
+    struct image image = {0};
+    int label;
+    *size = (struct image_size){0};
+    if (dataset->format->read(dataset, index, &choice, &image, &label, reason))
+        *size = (struct image_size){image.h, image.w};
+    *deep = image.deep;
+    image_free(&image);
+    return size->h > 0;
+}
+
 static int64_t file_bytes(const char *path)
 {
     struct stat status;

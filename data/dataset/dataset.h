@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/shape.h"
 #include "base/status.h"
 #include "data/dataset/target.h"
 #include "data/image/image.h"
@@ -147,6 +148,11 @@ bool dataset_file_decode(const struct dataset *dataset, int64_t index, const str
 bool dataset_file_read(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
                        int *label, struct reason *reason);
 void dataset_file_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents);
+
+/* The size of an image, which is not decoded if it is a file, and whether it has 16 bits a channel. False,
+ * with the reason. */
+bool dataset_image_size(const struct dataset *dataset, int64_t index, struct image_size *size, bool *deep,
+                        struct reason *reason);
 
 /* The bytes of the mask of image `index`, and what is known of it without reading it. */
 bool dataset_mask_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,

@@ -33,12 +33,28 @@ bool masks_read(const struct dataset *dataset, int64_t index, struct image *mask
     return read_by(dataset, dataset->masks, index, mask, wrong, reason);
 }
 
+bool masks_fit(const struct dataset *dataset, int64_t index, const struct image *mask, struct reason *reason)
+{
+    struct image_size size;
+    struct reason why;
+    bool deep;
+    if (!dataset_image_size(dataset, index, &size, &deep, &why)) return true;
+    if (size.h == mask->h && size.w == mask->w) return true;
+    char *path = dataset_image_path(dataset, index);
+    because(&why, "%dx%d pixels, but the mask has %dx%d", size.w, size.h, mask->w, mask->h);
+    if (path) because_of(reason, path, why.text);
+    else because(reason, "image %" PRId64 ": %s", index, why.text);
+    free(path);
+    return false;
+}
+
 /* A search through all masks. */
 struct search {
     const struct dataset *dataset;
     const int64_t *subset;     /* NULL: all images */
     int64_t count;
     const struct mask_classes *classes;
+    bool fit;                  /* sizes are compared with the images' */
     bool until_third;          /* it ends when a value other than 0 and 255 was found */
     struct mask_counts *counts;
     atomic_bool ended;
@@ -70,6 +86,7 @@ static void search_one(struct search *search, int64_t place, struct image *mask)
     int64_t index = search->subset ? search->subset[place] : place;
     int64_t pixels[256] = {0};
     bool wrong, good = read_by(search->dataset, search->classes, index, mask, &wrong, &reason);
+    if (good && search->fit) wrong = !(good = masks_fit(search->dataset, index, mask, &reason));
     if (good) count_pixels(mask, pixels);
 #pragma omp critical(masks_search)
     {
@@ -111,7 +128,8 @@ enum status masks_count(const struct dataset *dataset, const int64_t *subset, in
                         struct mask_counts *counts)
 {
     struct search search = {
-        .dataset = dataset, .subset = subset, .count = count, .classes = dataset->masks, .counts = counts};
+        .dataset = dataset, .subset = subset, .count = count, .classes = dataset->masks, .fit = true,
+        .counts = counts};
     return search_all(&search);
 }
 

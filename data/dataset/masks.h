@@ -11,6 +11,10 @@
 bool masks_read(const struct dataset *dataset, int64_t index, struct image *mask, bool *wrong,
                 struct reason *reason);
 
+/* False, with a reason that names the image: the mask has another size. An image that cannot be read is not
+ * looked at. */
+bool masks_fit(const struct dataset *dataset, int64_t index, const struct image *mask, struct reason *reason);
+
 /* Counts over all masks. */
 struct mask_counts {
     int64_t masks, unreadable;
@@ -19,7 +23,8 @@ struct mask_counts {
 };
 
 /* Counts by the classes of dataset->masks, of `count` images, those of the subset if there is one. BAD_DATA
- * with the first mask that is wrong, in their order, whatever the threads, or if none can be read. */
+ * with the first mask that is wrong, or has another size than its image, in their order, whatever the
+ * threads, or if none can be read. */
 enum status masks_count(const struct dataset *dataset, const int64_t *subset, int64_t count,
                         struct mask_counts *counts);
 

@@ -25,9 +25,8 @@ static bool check_layout(const struct image_folder *folder)
     if (!detect_beside(listing->classes, listing->class_count, &images, &beside)) return true;
     for (size_t i = 0; i < listing->count; i++) {
         if (strcmp(listing->classes[listing->files[i].class], beside) != 0) continue;
-        log_warning("%s: '%s' and '%s' are treated as classes; if the second are masks of the first, a class "
-                    "for each pixel is to be learned (segmentation), not one for each image", folder->root,
-                    images, beside);
+        log_warning("%s: '%s' and '%s' are treated as classes; if the second are masks of the first, "
+                    "data.task = segment learns a class for every pixel", folder->root, images, beside);
         return true;
     }
     return fail(BAD_DATA, "%s: looks like '%s' with boxes or outlines in '%s' (object detection), which "

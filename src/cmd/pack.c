@@ -11,6 +11,7 @@
 #include "cmd/shards.h"
 #include "data/augment/augment.h"
 #include "data/augment/resize.h"
+#include "data/dataset/masks.h"
 #include "data/dataset/split_groups.h"
 #include "data/formats/packed.h"
 
@@ -34,6 +35,8 @@ struct parcel {
     struct packed_entry entry;
     uint8_t *bytes;            /* NULL: it cannot be used */
     size_t count;
+    struct image mask;         /* in the size of what is packed; without pixels: there is none */
+    bool wrong;                /* the mask is wrong, which is no matter of one file */
     struct reason reason;
 };
 
@@ -62,11 +65,26 @@ static bool make_raw(const struct packing *packing, int64_t index, struct parcel
     return true;
 }
 
-/* Resizes the short side to `side`. */
-static bool shrink(const struct image *image, int side, struct image *small, struct reason *reason)
+/* The mask, every pixel of it the nearest one. */
+static bool shrink_mask(struct image *mask, struct image_size to, struct reason *reason)
+{
+    const struct cut cut = {
+        .from = {.h = mask->h, .w = mask->w}, to.h, to.w, .window = {.h = to.h, .w = to.w}};
+    struct image small = {0};
+    if (!image_resize_buffer(&small, to.h, to.w, 1, reason)) return false;
+    augment_mask(&cut, mask, small.pixels);
+    image_free(mask);
+    *mask = small;
+    return true;
+}
+
+/* Resizes the short side to `side`, and the mask, if there is one, likewise. */
+static bool shrink(const struct image *image, int side, struct image *small, struct image *mask,
+                   struct reason *reason)
 {
     struct image_size to = image_size_covering((struct image_size){image->h, image->w},
                                                image_size_square(side));
+    if (mask->pixels && !shrink_mask(mask, to, reason)) return false;
     const struct resizing resizing = {
         .from = {.h = image->h, .w = image->w}, to.h, to.w, .window = {.h = to.h, .w = to.w}};
     return resize_image(image, &resizing, small, reason);
@@ -77,7 +95,7 @@ static bool make_small(const struct packing *packing, int64_t index, struct parc
     struct image image = {0}, small = {0};
     bool good = pixels_of(packing, index, &image, parcel);
     bool large = good && image.h > packing->side && image.w > packing->side;
-    if (large) good = shrink(&image, packing->side, &small, &parcel->reason);
+    if (large) good = shrink(&image, packing->side, &small, &parcel->mask, &parcel->reason);
     if (good)
         good = image_encode_jpeg(large ? &small : &image, packing->quality, &parcel->bytes, &parcel->count,
                                  &parcel->reason);
@@ -98,13 +116,21 @@ static bool make_copy(const struct packing *packing, int64_t index, struct parce
     return true;
 }
 
+static bool read_mask(const struct packing *packing, int64_t index, struct parcel *parcel)
+{
+    if (!masks_read(packing->dataset, index, &parcel->mask, &parcel->wrong, &parcel->reason)) return false;
+    parcel->wrong = !masks_fit(packing->dataset, index, &parcel->mask, &parcel->reason);
+    return !parcel->wrong;
+}
+
 static void make_parcel(const struct packing *packing, int64_t i, struct parcel *parcel)
 {
     int64_t index = parcel->index = images_index(packing->images, i);
     bool files = packing->dataset->format->read_file && packing->dataset->h == 0;
-    bool good = packing->side ? make_small(packing, index, parcel)
-                : files       ? make_copy(packing, index, parcel)
-                              : make_raw(packing, index, parcel);
+    bool good = (packing->dataset->target != TARGET_MASK || read_mask(packing, index, parcel)) &&
+                (packing->side ? make_small(packing, index, parcel)
+                 : files       ? make_copy(packing, index, parcel)
+                               : make_raw(packing, index, parcel));
     if (!good) parcel->bytes = NULL;
 }
 
@@ -122,9 +148,21 @@ static void write_target(const struct packing *packing, int64_t index)
     free(labels);
 }
 
+static enum status write_mask(struct packed_writer *writer, const struct parcel *parcel)
+{
+    uint8_t *bytes;
+    size_t count;
+    struct reason reason;
+    if (!image_encode_png(&parcel->mask, &bytes, &count, &reason)) return fail(FAILED, "%s", reason.text);
+    enum status status = packed_mask(writer, bytes, count);
+    free(bytes);
+    return status;
+}
+
 static enum status write_parcel(struct packing *packing, const struct parcel *parcel)
 {
-    if (!parcel->bytes && packing->stop_on_error) return fail(BAD_DATA, "%s", parcel->reason.text);
+    bool stop = packing->stop_on_error || parcel->wrong;
+    if (!parcel->bytes && stop) return fail(BAD_DATA, "%s", parcel->reason.text);
     if (!parcel->bytes) {
         log_warning("%s: left out", parcel->reason.text);
         packing->left_out++;
@@ -132,6 +170,7 @@ static enum status write_parcel(struct packing *packing, const struct parcel *pa
     }
     packing->written++;
     if (packing->targets) write_target(packing, parcel->index);
+    if (parcel->mask.pixels) TRY(write_mask(packing->writer, parcel));
     return packed_add(packing->writer, parcel->entry, parcel->bytes, parcel->count);
 }
 
@@ -147,6 +186,7 @@ static enum status pack_images(struct packing *packing, int64_t from, int64_t to
         for (int i = 0; i < count; i++) {
             if (status == OK) status = write_parcel(packing, &parcels[i]);
             free(parcels[i].bytes);
+            image_free(&parcels[i].mask);
         }
     }
     free(parcels);
@@ -250,9 +290,9 @@ static enum status pack(struct cmd *cmd, const struct images *images)
     enum status status = pack_shards(&packing, cmd->output, (int)shards);
     free(packing.target);
     TRY(status);
+    bool labels = dataset->target == TARGET_LABELS || dataset->target == TARGET_NUMBER;
     log_info("%s: %lld images of %d %s in %.1f s%s", cmd->output, (long long)packing.written,
-             dataset->classes, dataset->target == TARGET_CLASS ? "classes" : "labels",
-             clock_seconds() - start,
+             dataset->classes, labels ? "labels" : "classes", clock_seconds() - start,
              packing.left_out ? ", unusable images left out" : "");
     return OK;
 }

@@ -290,6 +290,27 @@ static void pixels_are_counted_by_class(void **state)
     dataset_close(&dataset);
 }
 
+static void masks_fit_their_images(void **state)
+{
+    struct dataset dataset;
+    struct mask_counts counts;
+    struct caught caught;
+    write_pair("x/images/a.png", "x/masks/a.png");
+    write_image("x/images/b.png", 3, 2);
+    write_mask("x/masks/b.png", "0001");
+    case_write_text(folder, "x/images/c.png", "\x89PNG\r\n\x1a\n broken");
+    write_mask("x/masks/c.png", "0001");
+    assert_int_equal(open_as("folder", "x", (struct mask_options){.classes = "2"}, &dataset), OK);
+    caught_begin(&caught);
+    enum status status = masks_count(&dataset, NULL, 3, &counts);
+    caught_end(&caught);
+    assert_int_equal(status, BAD_DATA);
+    assert_true(caught_has(&caught, "x/images/b.png: 3x2 pixels, but the mask has 2x2"));
+    text_free(&caught.words);
+    assert_int_equal(masks_count(&dataset, (const int64_t[]){0, 2}, 2, &counts), OK);
+    dataset_close(&dataset);
+}
+
 static void tables_name_masks(void **state)
 {
     const struct mask_options any = {0};
@@ -494,6 +515,7 @@ int main(void)
         cmocka_unit_test(wrong_pairs_are_refused),
         cmocka_unit_test(classes_follow_the_values),
         cmocka_unit_test(pixels_are_counted_by_class),
+        cmocka_unit_test(masks_fit_their_images),
         cmocka_unit_test(tables_name_masks),
         cmocka_unit_test(tar_archives_have_masks),
         cmocka_unit_test(packed_files_have_masks),
