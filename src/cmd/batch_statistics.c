@@ -10,6 +10,7 @@
 #include "cmd/trained.h"
 #include "kernels/norm/batchnorm.h"
 #include "measure/bench.h"
+#include "session/session_open.h"
 
 /* A running mean or variance. */
 struct running {
@@ -140,7 +141,7 @@ static enum status choose_settings(struct cmd *cmd, const char *path)
     TRY(trained_settings_of(cmd, path));
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++)
         settings_drop(&cmd->settings, dropped[i][0], dropped[i][1]);
-    cmd_any_batch(cmd);
+    session_any_batch(&cmd->settings);
     return OK;
 }
 

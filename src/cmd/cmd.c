@@ -146,18 +146,6 @@ enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint
     return session_open(&cmd->settings, &data, cmd->comm, session);
 }
 
-void cmd_any_batch(struct cmd *cmd)
-{
-    const struct settings *settings = &cmd->settings;
-    if (settings->parallel.gpus > 1) settings_derive(&cmd->settings, "parallel", "gpus", "1");
-    if (settings->parallel.stages > 1) settings_derive(&cmd->settings, "parallel", "stages", "1");
-    if (settings->parallel.microbatches != 1)
-        settings_derive(&cmd->settings, "parallel", "microbatches", "1");
-    if (cmd->settings.train.batch > 0) return;
-    settings_derive(&cmd->settings, "train", "batch", "128");
-    settings_derive(&cmd->settings, "train", "accumulate", "1");
-}
-
 char *cmd_output(const struct cmd *cmd)
 {
     if (cmd->output) return text_copy(cmd->output);

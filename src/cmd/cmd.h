@@ -100,9 +100,5 @@ enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint
  * again and then run(cmd, comm). */
 enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struct comm *comm));
 
-/* For commands that do not train: train.batch=auto and parallel.gpus are numbers that do not matter, the
- * latter 1. */
-void cmd_any_batch(struct cmd *cmd);
-
 /* --check: everything that can be checked beforehand, and the plan. */
 enum status cmd_check(struct cmd *cmd);

@@ -9,6 +9,7 @@
 #include "cmd/cmd.h"
 #include "format/svg.h"
 #include "measure/bench.h"
+#include "session/session_open.h"
 
 #define STEPS 100
 #define BELOW 1e-4         /* fraction of the optimizer's usual rate at the start */
@@ -209,7 +210,7 @@ static enum status lr_run(struct cmd *cmd)
     if (cmd->output && !text_ends_in(cmd->output, ".svg"))
         return fail(USAGE, "lr: %s: the name must end in .svg", cmd->output);
     if (cmd->output) TRY(cmd_check_output(cmd, cmd->output, SVG_SIGNATURE));
-    cmd_any_batch(cmd);
+    session_any_batch(&cmd->settings);
     struct bench bench = {.steps = (int)steps};
     struct range range = {.rates = memory_new((size_t)steps, sizeof *range.rates),
                           .losses = memory_new((size_t)steps, sizeof *range.losses),

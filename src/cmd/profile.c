@@ -9,6 +9,7 @@
 #include "cmd/cmd.h"
 #include "measure/libraries.h"
 #include "measure/profile.h"
+#include "session/session_open.h"
 #include "train/folder.h"
 
 #define STEPS 20
@@ -253,7 +254,7 @@ static enum status profile_run(struct cmd *cmd)
     if (cmd_value(cmd, "libraries")) {
         if (cmd->output)
             return fail(USAGE, "profile: --libraries writes no files: omit -o and use --json");
-        cmd_any_batch(cmd);
+        session_any_batch(&cmd->settings);
         return each_batch(cmd, compare_libraries);
     }
     if (cmd->output) {

@@ -1,92 +1,19 @@
 #include "cmd/trained.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "base/memory.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/network_identity.h"
-#include "checkpoint/weights.h"
-#include "checkpoint/weights_identify.h"
-#include "conf/options.h"
-#include "session/plausible.h"
-#include "session/preprocessing.h"
-#include "session/session_store.h"
-#include "transfer/holdout.h"
-
-/* A weights file's own description. */
-struct remembered {
-    struct data_hint hint;
-    char **names;
-    char *arch, *network;
-    double *thresholds;
-    struct settings then;        /* how its run was configured; an exported one's preprocessing */
-    bool configured;             /* `then` is there */
-};
-
-static void forget(struct remembered *remembered)
+static enum status source_of(struct cmd *cmd, struct trained_source *source)
 {
-    text_list_free(remembered->names, (size_t)remembered->hint.classes);
-    free(remembered->arch);
-    free(remembered->network);
-    free(remembered->thresholds);
-    if (remembered->configured) settings_free(&remembered->then);
-}
-
-static enum status remember(const char *path, struct remembered *remembered)
-{
-    struct weights_file file;
-    struct reason reason;
-    if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    struct data_hint *hint = &remembered->hint;
-    enum status status = OK;
-    if (!checkpoint_input(&file.described, &hint->h, &hint->w, &hint->channels, &reason))
-        status = fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    if (status == OK && safetensors_value(&file.described, "config")) {
-        status = checkpoint_settings(&file.described, &remembered->then);
-        remembered->configured = status == OK;
-    }
-    checkpoint_class_names(&file.described, &remembered->names, &hint->classes);
-    hint->class_names = remembered->names;
-    hint->thresholds = remembered->thresholds = checkpoint_thresholds(&file.described, hint->classes);
-    hint->arch = remembered->arch = text_copy(safetensors_value(&file.described, "arch"));
-    hint->network = remembered->network = text_copy(safetensors_value(&file.described, "graph"));
-    weights_file_close(&file);
-    return status;
-}
-
-/* Settings. */
-
-static bool is_preprocessing(const struct option *option)
-{
-    return strcmp(option->section, "augment") == 0 || option == option_find("data", "orientation");
-}
-
-/* All settings except the network, which is in the file, and those of the machine or the run. */
-static bool is_learned_with(const struct option *option)
-{
-    static const char *const others[] = {"loader", "model", "memory", "checkpoint", "log", "parallel"};
-    if (strcmp(option->section, "run") == 0) return strcmp(option->field.name, "seed") == 0;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(option->section, others[i]) == 0) return false;
-    return true;
+    *source = (struct trained_source){.config = cmd->config, .comm = cmd->comm, .settings = &cmd->settings};
+    return cmd_weights(cmd, &source->path);
 }
 
 enum status trained_settings_of(struct cmd *cmd, const char *path)
 {
-    struct weights_file file;
-    struct reason reason;
-    if (!weights_file_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    char *config = checkpoint_config(&file.described);
-    weights_file_close(&file);
-    struct settings_base base = {path, config, cmd->config ? is_preprocessing : is_learned_with};
-    const struct settings_sources sources = {
-        config ? &base : NULL, cmd->config, cmd->sets, cmd->set_count, plausible_names,
+    const struct settings_sources given = {
+        .file = cmd->config, .overrides = cmd->sets, .override_count = cmd->set_count,
     };
-    enum status status = settings_read(&sources, &cmd->settings);
-    free(config);
-    return status;
+    return trained_network_settings(path, &given, &cmd->settings);
 }
 
 enum status trained_settings(struct cmd *cmd)
@@ -96,202 +23,24 @@ enum status trained_settings(struct cmd *cmd)
     return trained_settings_of(cmd, path);
 }
 
-/* Contradictions between the configuration and the weights file. */
-
-static void compare_preprocessing(const struct session *session, const struct remembered *remembered,
-                                  const char *path)
-{
-    static const char *const keys[][2] = {
-        {"data", "orientation"}, {"augment", "fit"}, {"augment", "val_resize"}, {"augment", "mean"},
-        {"augment", "std"},
-    };
-    for (size_t i = 0; remembered->configured && i < sizeof keys / sizeof *keys; i++) {
-        const char *section = keys[i][0], *key = keys[i][1];
-        char *then = option_value(option_find(section, key), &remembered->then);
-        char *now = option_value(option_find(section, key), session->settings);
-        if (strcmp(then, now) != 0)
-            log_warning("%s: the weights were trained with %s.%s = %s, not %s (%s)", path, section, key,
-                        *then ? then : "empty", *now ? now : "empty",
-                        settings_where(session->settings, section, key));
-        free(then);
-        free(now);
-    }
-    const struct images *images = &session->data.val;
-    if (remembered->hint.h > 0 && (images->h != remembered->hint.h || images->w != remembered->hint.w))
-        log_warning("%s: evaluation images have %dx%d pixels, but the weights were evaluated on %dx%d", path,
-                    images->h, images->w, remembered->hint.h, remembered->hint.w);
-}
-
-static bool names_network(const struct settings *settings)
-{
-    return settings->model.arch || settings->model.file;
-}
-
-/* The shapes of weights do not distinguish networks with different activations. Classes are matched by name,
- * and compare_preprocessing names settings. */
-static enum status compare_networks(const struct session *session, const struct remembered *remembered,
-                                    const char *path)
-{
-    const struct graphs_options options = {.settings = session->settings, .file = session->file,
-                                           .data = &session->data};
-    const struct network_identity then = {.graph = remembered->network};
-    struct network_identity now;
-    struct graphs own;
-    struct text differences = {0};
-    if (!remembered->network || !names_network(session->settings)) return OK;
-    enum status status = graphs_open(&options, &own);
-    if (status == OK) {
-        network_identity_make(&own.training, session->settings, NULL, 0, &now);
-        if (!network_identity_same(&then, &now, GRAPH_SAME_WEIGHTS, &differences))
-            log_warning("%s: the weights belong to another network, which is used instead: %s", path,
-                        differences.data);
-        text_free(&differences);
-        network_identity_free(&now);
-    }
-    graphs_close(&own);
-    return status;
-}
-
-static enum status open_network(const char *path, bool backbone, bool own, struct trained *trained)
-{
-    struct session *session = &trained->session;
-    TRY(session_open_device(session));
-    struct store_options options = session_store_options(session, false);
-    TRY(store_open(session->device, &session->graphs.training, &options, &trained->store));
-    TRY(store_init(&trained->store, 0));
-    const struct weights_options loaded = {.lenient = !session->settings->model.weights_strict,
-                                           .fine_tuned = backbone, .resized = !own};
-    return weights_load(path, &loaded, &trained->store);
-}
-
-static void derive_numbers(struct settings *settings, const char *key, const double *numbers)
-{
-    char words[96];
-    snprintf(words, sizeof words, "%.9g %.9g %.9g", numbers[0], numbers[1], numbers[2]);
-    if (!settings_given(settings, "augment", key)) settings_derive(settings, "augment", key, words);
-}
-
-static void derive_eps(struct settings *settings, double eps)
-{
-    char words[32];
-    snprintf(words, sizeof words, "%.9g", eps);
-    settings_derive(settings, "model", "norm_eps", words);
-}
-
-static void derive_size(struct settings *settings, const char *key, struct image_size size)
-{
-    if (size.h > 0 && !settings_given(settings, "augment", key))
-        settings_derive_size(settings, "augment", key, size);
-}
-
-/* The network is for images of this size: positions of others are resized. */
-static void fix_size(struct settings *settings, struct data_hint *hint)
-{
-    const struct image_size crop = settings->augment.val_crop;
-    if (crop.h > 0) {
-        hint->h = crop.h;
-        hint->w = crop.w;
-    }
-    if (!settings_given(settings, "model", "image_size") && hint->h > 0 && hint->h == hint->w)
-        settings_derive_number(settings, "model", "image_size", hint->h);
-}
-
-/* Weights of other libraries: the network that they fit, and the images that these usually get, unless the
- * configuration says otherwise. */
-static enum status recognise(struct settings *settings, const char *path, bool backbone,
-                             struct remembered *remembered)
-{
-    struct weights_identity identity;
-    struct data_hint *hint = &remembered->hint;
-    if (remembered->network || names_network(settings)) return OK;
-    TRY(weights_identify(path, &identity));
-    settings_derive(settings, "model", "arch", identity.arch);
-    if (identity.norm_eps > 0 && !settings_given(settings, "model", "norm_eps"))
-        derive_eps(settings, identity.norm_eps);
-    if (identity.channels == MODEL_CARD_CHANNELS) {
-        derive_numbers(settings, "mean", identity.card.mean);
-        derive_numbers(settings, "std", identity.card.std);
-    }
-    derive_size(settings, "val_resize", identity.card.resize);
-    derive_size(settings, "val_crop", identity.card.crop);
-    hint->h = identity.card.crop.h;
-    hint->w = identity.card.crop.w;
-    if (identity.positions) fix_size(settings, hint);
-    hint->channels = identity.channels;
-    if (backbone) {
-        hint->classes = 0;
-    } else if (hint->classes == 0 && identity.card.class_names) {
-        hint->classes = identity.classes;
-        hint->class_names = remembered->names = identity.card.class_names;
-        identity.card.class_names = NULL;
-    } else if (hint->classes == 0 && identity.classes > 0 && !settings_given(settings, "model", "classes")) {
-        settings_derive_number(settings, "model", "classes", identity.classes);
-    }
-    weights_identity_free(&identity);
-    return OK;
-}
-
-static enum status check_holdout(const struct cmd *cmd, struct session *session, const char *path)
-{
-    bool named = cmd->config || settings_on_command(&cmd->settings, "data", "train");
-    if (!session->data.train.dataset) return OK;
-    return holdout_check(path, named, session->settings, &session->data);
-}
-
-static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
-                            struct remembered *remembered, struct trained *trained)
-{
-    struct session *session = &trained->session;
-        bool backbone = data & TRAINED_BACKBONE;
-    data &= ~TRAINED_BACKBONE;
-    TRY(recognise(&cmd->settings, path, backbone && data != DATA_NONE, remembered));
-    if (data != DATA_NONE && !cmd->settings.data.format && !cmd->config)
-        return fail(USAGE, "%s: does not say which images: name them with --val PATH or -c FILE", path);
-    cmd_any_batch(cmd);
-    /* A backbone may be used on images of other classes. */
-    struct data_hint hint = remembered->hint;
-    if (backbone && data != DATA_NONE && hint.classes > 0) {
-        if (hint.network) settings_derive_number(&cmd->settings, "model", "classes", hint.classes);
-        hint.class_names = NULL;
-        hint.classes = 0;
-    }
-    TRY(cmd_session(cmd, data, &hint, session));
-    TRY(check_holdout(cmd, session, path));
-    compare_preprocessing(session, remembered, path);
-    TRY(compare_networks(session, remembered, path));
-    return open_network(path, backbone, remembered->network != NULL, trained);
-}
-
 enum status trained_session(struct cmd *cmd, const char *path, struct session *session)
 {
-    struct remembered remembered = {0};
-    enum status status = remember(path, &remembered);
-    if (status == OK) status = cmd_session(cmd, DATA_TRAIN, &remembered.hint, session);
-    forget(&remembered);
-    return status;
+    const struct trained_source source = {path, cmd->config, cmd->comm, &cmd->settings};
+    return trained_network_session(&source, session);
 }
 
 enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained)
 {
-    const char *path;
-    struct remembered remembered = {0};
-    *trained = (struct trained){0};
-    TRY(cmd_weights(cmd, &path));
-    enum status status = remember(path, &remembered);
-    if (status == OK) status = open_all(cmd, data, path, &remembered, trained);
-    forget(&remembered);
-    if (status != OK) trained_close(trained);
-    return status;
+    struct trained_source source;
+    TRY(source_of(cmd, &source));
+    return trained_network_load(&source, data, trained);
 }
 
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained)
 {
-    TRY(trained_load(cmd, data, trained));
-    struct session *session = &trained->session;
-    enum status status = preprocessing_open(session, false);
-    if (status == OK) status = step_open(session, STEP_EVALUATION, &trained->store, &trained->step);
-    if (status != OK) trained_close(trained);
-    return status;
+    struct trained_source source;
+    TRY(source_of(cmd, &source));
+    return trained_network_open(&source, data, trained);
 }
 
 enum status trained_check(struct cmd *cmd)
@@ -301,11 +50,4 @@ enum status trained_check(struct cmd *cmd)
     TRY(trained_open(cmd, images ? DATA_VAL : DATA_NONE, &trained));
     trained_close(&trained);
     return OK;
-}
-
-void trained_close(struct trained *trained)
-{
-    step_close(&trained->step);
-    if (trained->store.memory) store_close(&trained->store);
-    session_close(&trained->session);
 }

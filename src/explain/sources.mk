@@ -10,4 +10,6 @@ libexplain_a_SOURCES = \
 	src/explain/rollout.c \
 	src/explain/rollout.h \
 	src/explain/tail.c \
-	src/explain/tail.h
+	src/explain/tail.h \
+	src/explain/trained_network.c \
+	src/explain/trained_network.h

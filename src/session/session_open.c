@@ -132,3 +132,13 @@ enum status session_open(struct settings *settings, const struct data_options *d
     if (status != OK) session_close(session);
     return status;
 }
+
+void session_any_batch(struct settings *settings)
+{
+    if (settings->parallel.gpus > 1) settings_derive(settings, "parallel", "gpus", "1");
+    if (settings->parallel.stages > 1) settings_derive(settings, "parallel", "stages", "1");
+    if (settings->parallel.microbatches != 1) settings_derive(settings, "parallel", "microbatches", "1");
+    if (settings->train.batch > 0) return;
+    settings_derive(settings, "train", "batch", "128");
+    settings_derive(settings, "train", "accumulate", "1");
+}

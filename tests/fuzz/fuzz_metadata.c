@@ -9,7 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/memory.h"
-#include "cmd/trained.h"
+#include "explain/trained_network.h"
 #include "format/checksum.h"
 #include "fuzz_network.h"
 #include "session/session_open.h"
@@ -309,45 +309,21 @@ static void take_apart(const struct safetensors *file)
         fuzz_must(safetensors_read(file, i, good.data + file->entries[i].begin, &reason));
 }
 
-/* The functions that src/cmd/trained.c needs of a command. */
-
-static const char *weights_path;
-
-enum status cmd_weights(struct cmd *cmd, const char **path)
-{
-    (void)cmd;
-    *path = weights_path;
-    return OK;
-}
-
-void cmd_any_batch(struct cmd *cmd)
-{
-    (void)cmd;
-}
-
-enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
-                        struct session *session)
-{
-    return session_open(&cmd->settings, &(struct data_options){.wanted = wanted, .hint = hint}, NULL,
-                        session);
-}
-
 static bool predict(const char *path)
 {
     char *model = text_format("model.file=%s", model_path);
     const char *const sets[] = {
         model, "run.device=cpu", "run.threads=1", "train.batch=1", "memory.limit=64M",
     };
-    const char *list[COUNT(sets)];
-    memcpy(list, sets, sizeof list);
-    struct cmd cmd = {.sets = list, .set_count = COUNT(sets)};
+    const struct settings_sources given = {.overrides = sets, .override_count = COUNT(sets)};
+    struct settings settings;
+    const struct trained_source source = {.path = path, .settings = &settings};
     struct trained trained;
-    weights_path = path;
-    bool opened = fuzz_good(trained_settings(&cmd), "");
+    bool opened = fuzz_good(trained_network_settings(path, &given, &settings), "");
     if (opened) {
-        opened = fuzz_good(trained_open(&cmd, DATA_NONE, &trained), "");
+        opened = fuzz_good(trained_network_open(&source, DATA_NONE, &trained), "");
         if (opened) trained_close(&trained);
-        settings_free(&cmd.settings);
+        settings_free(&settings);
     }
     free(model);
     return opened;
