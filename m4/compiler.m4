@@ -27,7 +27,8 @@ AC_DEFUN([AMPTRAIN_COMPILER_DEFAULTS], [
 # None of them lets the compiler change a result: fused multiply-adds are off, so that code
 # gives the same bits whether or not the target has them, and errno and traps are what nobody reads.
 AC_DEFUN([AMPTRAIN_COMPILER_FLAGS], [
-    BUILD_CFLAGS="-ffp-contract=off -fno-math-errno -fno-trapping-math"
+    # Everything may become a part of the shared library, which exports what amptrain.h marks.
+    BUILD_CFLAGS="-fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -fno-trapping-math"
     BUILD_LDFLAGS=-Wl,--as-needed
 
     AC_ARG_ENABLE([werror],

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/guest.h"
 #include "status.h"
 #include "text.h"
 
@@ -110,6 +111,11 @@ static void log_write(enum log_level level, const char *format, va_list argument
     char said[LINE_ROOM], line[LINE_ROOM];
     vsnprintf(said, sizeof said, format, arguments);
     make_visible(said, line);
+    const struct guest *guest = guest_now();
+    if (guest) {
+        if (guest->write) guest->write(guest->context, (int)level, line);
+        return;
+    }
     pthread_mutex_lock(&state.lock);
     if (level <= state.level) {
         if (state.wipe) state.wipe(state.wipe_context);

@@ -15,7 +15,8 @@ struct log_sink {
 #define LOG_STAMP 48
 void log_stamp(enum log_level level, char stamp[LOG_STAMP]);
 
-/* The log belongs to the process, like stderr: a mutable global. Thread-safe. Levels above `level` (default
+/* The log belongs to the process, like stderr: a mutable global; a guest's lines are its own (guest.h).
+ * Thread-safe. Levels above `level` (default
  * LOG_INFO) go only to the sink, which gets all of them. */
 void log_set_level(enum log_level level);
 void log_set_sink(struct log_sink sink);     /* {NULL, NULL} takes it away */

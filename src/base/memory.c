@@ -7,11 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/guest.h"
 #include "status.h"
 
 /* Other threads may be in any state, so no exit handlers may run. */
 void memory_none(const char *what)
 {
+    const struct guest *guest = guest_now();
+    if (guest && guest->no_memory) longjmp(*guest->no_memory, 1);
     fail(FAILED, "out of host memory (asked for %s)", what);
     _exit(FAILED);
 }

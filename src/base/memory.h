@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 /* Zeroed memory for `count` elements of `size` bytes, for free(). If there is none, the program ends with a
- * message and exit code 1: the only place besides main that exits. For large allocations (arenas, batches,
- * whole files) use memory_try, which returns NULL instead. */
+ * message and exit code 1: the only place besides main that exits; a library's call returns (guest.h). For
+ * large allocations (arenas, batches, whole files) use memory_try, which returns NULL instead. */
 void *memory_new(size_t count, size_t size);
 void *memory_try(size_t count, size_t size);
 

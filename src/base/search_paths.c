@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/guest.h"
 #include "base/memory.h"
 #include "base/program_file.h"
 
@@ -13,10 +14,10 @@ struct data_folders {
     char *models, *data;
 };
 
-/* The folder that the program runs from; the caller frees it. */
-static char *program_folder(void)
+/* The folder of the program, or of the shared library that this code is in; the caller frees it. */
+static char *own_folder(void)
 {
-    char *path = program_file_find(), *folder = text_copy(path ? dirname(path) : ".");
+    char *path = program_file_library(), *folder = text_copy(path ? dirname(path) : ".");
     free(path);
     return folder;
 }
@@ -60,8 +61,9 @@ struct search_paths search_paths_find(void)
 {
     struct search_paths paths = {0};
     int count = 0;
-    const char *named = getenv("AMPTRAIN_DATADIR");
-    char *folder = program_folder();
+    const struct guest *guest = guest_now();
+    const char *named = guest ? guest->data : getenv("AMPTRAIN_DATADIR");
+    char *folder = own_folder();
     char *relative = text_format("%s/../share/amptrain", folder);
     if (named && *named) search_paths_add(&paths, &count, folders_installed(named));
     if (runs_uninstalled(folder)) search_paths_add(&paths, &count, folders_in_source());
@@ -81,13 +83,15 @@ void search_paths_free(struct search_paths *paths)
 
 char *search_paths_expand(const char *path)
 {
-    const char *home = getenv("HOME");
+    const char *home = guest_now() ? NULL : getenv("HOME");
     bool begins = path[0] == '~' && (path[1] == '/' || path[1] == '\0');
     return begins && home && home[0] == '/' ? text_format("%s%s", home, path + 1) : text_copy(path);
 }
 
 char *search_paths_cache(void)
 {
+    const struct guest *guest = guest_now();
+    if (guest) return text_copy(guest->cache);
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (cache && cache[0] == '/') return text_format("%s/amptrain", cache);
     return home && home[0] == '/' ? text_format("%s/.cache/amptrain", home) : NULL;

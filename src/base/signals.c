@@ -2,6 +2,10 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
+
+#include "base/guest.h"
+#include "base/memory.h"
 
 static const int watched[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGUSR2};
 
@@ -51,12 +55,36 @@ void signals_release(void)
     signals_mask(SIG_UNBLOCK);
 }
 
+struct guest_thread {
+    void *(*run)(void *context);
+    void *context;
+};
+
+static void *guest_thread_run(void *given)
+{
+    static const struct guest silent;
+    const struct guest_thread thread = *(struct guest_thread *)given;
+    free(given);
+    guest_set(&silent);
+    return thread.run(thread.context);
+}
+
+static int start(pthread_t *thread, void *(*run)(void *context), void *context)
+{
+    if (!guest_now()) return pthread_create(thread, NULL, run, context);
+    struct guest_thread *guest = memory_new(1, sizeof *guest);
+    *guest = (struct guest_thread){run, context};
+    int failed = pthread_create(thread, NULL, guest_thread_run, guest);
+    if (failed) free(guest);
+    return failed;
+}
+
 int signals_start_thread(pthread_t *thread, void *(*run)(void *context), void *context)
 {
     sigset_t requests, before;
     signals_set(&requests);
     pthread_sigmask(SIG_BLOCK, &requests, &before);
-    int failed = pthread_create(thread, NULL, run, context);
+    int failed = start(thread, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;
 }

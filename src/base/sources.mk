@@ -25,6 +25,8 @@ libbase_a_SOURCES = \
 	src/base/file.h \
 	src/base/file_kind.c \
 	src/base/file_kind.h \
+	src/base/guest.c \
+	src/base/guest.h \
 	src/base/hash.c \
 	src/base/hash.h \
 	src/base/host.c \

@@ -25,10 +25,12 @@ static struct {
 
 /* The sanitizers ask for these. A report of theirs ends the target by a signal, as every other finding does,
  * whatever the environment says of exit statuses. */
+#pragma GCC visibility push(default)
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "abort_on_error=1"; }
 const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) { return "abort_on_error=1:halt_on_error=1"; }
+#pragma GCC visibility pop
 
 _Noreturn void fuzz_broken(const char *promise, const char *file, int line)
 {

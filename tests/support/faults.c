@@ -153,6 +153,9 @@ static bool is_carrier(const char *name, bool crash)
 
 /* Lies in this file's own code. */
 extern const char __start_faults_text[], __stop_faults_text[];
+/* Also for libraries, whatever the compiler is told. */
+#pragma GCC visibility push(default)
+
 #define HERE __attribute__((section("faults_text"), noinline))
 
 /* Adds a line to FAULT_FIRED: `what`, the module that the stack leads to, and the place in it. */
