@@ -4,7 +4,7 @@
 #include "config.h"
 #endif
 
-#ifndef HAVE_JEMALLOC
+#if !defined HAVE_JEMALLOC || defined WITHOUT_JEMALLOC
 
 struct slabs *slabs_open(void)
 {

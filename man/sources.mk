@@ -1,5 +1,6 @@
 dist_man_MANS = \
 	man/amptrain.1 \
+	man/amptrain.3 \
 	man/amptrain-ir.7 \
 	man/amptrain-json.5 \
 	man/amptrain-parallel.7 \

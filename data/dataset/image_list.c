@@ -10,6 +10,36 @@ static const struct listed_image *listed(const struct dataset *dataset, int64_t 
     return &images[index];
 }
 
+static void copy_pixels(const struct listed_pixels *from, uint8_t *to)
+{
+    for (int y = 0; y < from->h; y++)
+        for (int x = 0; x < from->w; x++) {
+            const uint8_t *pixel = from->first + y * from->row + x * from->pixel;
+            for (int k = 0; k < from->c; k++) *to++ = pixel[k * from->channel];
+        }
+}
+
+/* Converts as image_decode does. */
+static bool read_pixels(const struct listed_pixels *from, int channels, struct image *image,
+                        struct reason *reason)
+{
+    bool same = from->c == channels, alpha = !same && (from->c == 2 || from->c == 4);
+    int colours = alpha ? from->c - 1 : from->c;
+    size_t count = (size_t)from->h * (size_t)from->w;
+    if (!same && (colours > 3 || channels > 3))
+        return because(reason, "has %d channels, not %d", from->c, channels);
+    if (!image_resize_buffer(image, from->h, from->w, from->c > channels ? from->c : channels, reason))
+        return false;
+    uint8_t *pixels = image->pixels;
+    copy_pixels(from, pixels);
+    if (alpha) image_over_white(pixels, pixels, count, colours);
+    if (colours == 3 && channels == 1) image_grey_from_rgb(pixels, pixels, count);
+    for (size_t i = colours == 1 && channels == 3 ? count : 0; i-- > 0;)
+        pixels[3 * i] = pixels[3 * i + 1] = pixels[3 * i + 2] = pixels[i];
+    image->c = channels;
+    return true;
+}
+
 static bool list_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                       struct image *image, int *label, struct reason *reason)
 {
@@ -17,6 +47,7 @@ static bool list_read(const struct dataset *dataset, int64_t index, const struct
     const struct image_options options = dataset_image_options(dataset);
     *label = 0;
     if (from->problem) return because(reason, "%s", from->problem);
+    if (from->pixels) return read_pixels(from->pixels, options.channels, image, reason);
     return from->bytes ? image_decode(from->bytes, from->count, options, choice, image, reason)
                        : image_load(from->name, options, choice, image, reason);
 }

@@ -23,6 +23,7 @@ floors='0 src/base
 8 src/session
 9 src/explain
 9 src/forecast
+10 src/api
 10 src/evaluate
 11 src/train
 12 src/measure

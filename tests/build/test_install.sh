@@ -13,6 +13,10 @@ ok "the program" test -x "$root$prefix/bin/amptrain"
 ok "models" test -f "$share/amptrain/models/resnet50.ini"
 ok "example configurations" test -f "$share/amptrain/conf/imagenet.ini"
 ok "the demo's data" sh -c 'ls "$1"/* >/dev/null' sh "$share/amptrain/data/digits"
+lib=$root$prefix/lib
+ok "the library" test -L "$lib/libamptrain.so" -a -L "$lib/libamptrain.so.0" -a -f "$lib/libamptrain.a"
+ok "its header" test -f "$root$prefix/include/amptrain.h"
+ok "amptrain(3)" test -f "$share/man/man3/amptrain.3"
 ok "amptrain(1)" test -f "$share/man/man1/amptrain.1"
 ok "amptrain.ini(5)" grep -q 'label_smoothing' "$share/man/man5/amptrain.ini.5"
 ok "amptrain-model(5)" test -f "$share/man/man5/amptrain-model.5"
@@ -24,6 +28,26 @@ cd "$scratch" || exit 1
 ok "installed models are found" sh -c '"$1" models | grep -q resnet50' sh "$root$prefix/bin/amptrain"
 ok "the demo configuration is accepted" "$root$prefix/bin/amptrain" --check -c \
     "$share/amptrain/conf/digits.ini"
+
+# As a user of the library would, who knows pkg-config alone.
+if command -v pkg-config >/dev/null && command -v "${CC:-cc}" >/dev/null; then
+    linked() {
+        flags=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --define-variable=prefix="$root$prefix" \
+            --cflags --libs amptrain) || return 1
+        "${CC:-cc}" "$top_srcdir/examples/classify.c" -o classify $flags &&
+            LD_LIBRARY_PATH=$lib exits_with 2 ./classify
+    }
+    ok "a program is linked with the installed library" linked
+    complete() {
+        flags=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --static --define-variable=prefix="$root$prefix" \
+            --cflags --libs amptrain) || return 1
+        "${CC:-cc}" "$top_srcdir/examples/classify.c" -o classify $(echo "$flags" |
+            sed "s|-lamptrain|$lib/libamptrain.a|") && exits_with 2 ./classify
+    }
+    ok "... and with the static one" complete
+else
+    skip "a program is linked with the installed library" "no pkg-config or compiler"
+fi
 
 configured() { mkdir -p configured && (cd configured && "$top_srcdir/configure" -q --without-cuda "$@"); }
 if [ -e "$top_srcdir/config.status" ]; then

@@ -1,0 +1,46 @@
+libapi_a_SOURCES = \
+	src/api/amptrain.c \
+	src/api/amptrain.h \
+	src/api/network.c \
+	src/api/network.h \
+	src/api/servant.c \
+	src/api/servant.h
+
+# libamptrain, shared and static. Both keep everything to themselves but what amptrain.h declares. jemalloc is the
+# program's choice: the library uses its caller's malloc. The first number is of the interface.
+LIBAMPTRAIN = libamptrain.so.0
+LIBAMPTRAIN_FILE = $(LIBAMPTRAIN).1.0
+
+noinst_LIBRARIES += libwithout.a
+libwithout_a_SOURCES = alloc/slabs.c
+libwithout_a_CPPFLAGS = $(AM_CPPFLAGS) -DWITHOUT_JEMALLOC
+
+include_HEADERS = src/api/amptrain.h
+apilibdir = $(libdir)
+apilib_DATA = $(LIBAMPTRAIN_FILE) libamptrain.a
+pkgconfigdir = $(libdir)/pkgconfig
+nodist_pkgconfig_DATA = amptrain.pc
+CLEANFILES += $(LIBAMPTRAIN_FILE) $(LIBAMPTRAIN) libamptrain.so libamptrain.o
+EXTRA_DIST += src/api/libamptrain.map
+
+WHOLE = -Wl,--whole-archive libapi.a libwithout.a -Wl,--no-whole-archive $(FLOORS)
+if !SANITIZERS
+ALL_DEFINED = -Wl,-z,defs
+endif
+
+$(LIBAMPTRAIN_FILE): $(FLOORS) libwithout.a src/api/libamptrain.map
+	$(AM_V_CCLD)$(CC) -shared -Wl,-soname,$(LIBAMPTRAIN) -Wl,-z,now $(ALL_DEFINED) \
+		-Wl,--version-script=$(srcdir)/src/api/libamptrain.map $(AM_CFLAGS) $(CFLAGS) $(AM_LDFLAGS) \
+		$(LDFLAGS) -o $@ $(WHOLE) $(CUDA_LIBS) $(LIBRARY_LIBS)
+	@$(LN_S) -f $@ $(LIBAMPTRAIN) && $(LN_S) -f $@ libamptrain.so
+
+libamptrain.a: $(FLOORS) libwithout.a
+	$(AM_V_at)$(CC) -r -nostdlib -o libamptrain.o $(WHOLE) && \
+		$(OBJCOPY) --wildcard --keep-global-symbol='amptrain_*' libamptrain.o
+	$(AM_V_AR)rm -f $@ && $(AR) cr $@ libamptrain.o && rm -f libamptrain.o
+
+install-data-hook:
+	cd $(DESTDIR)$(libdir) && $(LN_S) -f $(LIBAMPTRAIN_FILE) $(LIBAMPTRAIN) && \
+		$(LN_S) -f $(LIBAMPTRAIN_FILE) libamptrain.so
+uninstall-hook:
+	cd $(DESTDIR)$(libdir) && rm -f $(LIBAMPTRAIN) libamptrain.so

@@ -1,0 +1,19 @@
+dist_check_SCRIPTS += tests/api/test_libamptrain.sh
+EXTRA_DIST += examples/classify.c examples/embed.c tests/api/client.cc
+
+# Programs that have amptrain.h and the shared library, as a user's.
+noinst_PROGRAMS += examples/classify examples/embed tests/api/client
+CLIENT_CPPFLAGS = -D_GNU_SOURCE -I$(top_srcdir)/src/api
+CLIENT_LDFLAGS = $(AM_LDFLAGS) -Wl,-rpath,$(abs_top_builddir)
+examples_classify_SOURCES = examples/classify.c
+examples_classify_CPPFLAGS = $(CLIENT_CPPFLAGS)
+examples_classify_LDFLAGS = $(CLIENT_LDFLAGS)
+examples_classify_LDADD = $(LIBAMPTRAIN_FILE)
+examples_embed_SOURCES = examples/embed.c
+examples_embed_CPPFLAGS = $(CLIENT_CPPFLAGS)
+examples_embed_LDFLAGS = $(CLIENT_LDFLAGS)
+examples_embed_LDADD = $(LIBAMPTRAIN_FILE)
+tests_api_client_SOURCES = tests/api/client.c
+tests_api_client_CPPFLAGS = $(CLIENT_CPPFLAGS)
+tests_api_client_LDFLAGS = $(CLIENT_LDFLAGS)
+tests_api_client_LDADD = $(LIBAMPTRAIN_FILE)

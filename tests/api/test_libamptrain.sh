@@ -1,0 +1,73 @@
+#!/bin/sh
+# libamptrain does what predict and embed do, for programs in C, in C++, and of several threads.
+. "$top_srcdir/tests/support/tap.sh"
+. "$top_srcdir/tests/support/tiny.sh"
+
+"$top_builddir/tests/support/make_pictures" pictures || exit 1
+sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures\nval_fraction = 0.25' \
+    -e 's/^crop.*/crop = 28/' -e 's/^pad.*/mean = 0.3,0.4,0.5\nstd = 0.2,0.2,0.3/' \
+    -e 's/^batch.*/batch = 4/' -e 's/^every = 3 steps/every = 1/' -e 's/^precision.*/precision = fp32/' \
+    -e 's/^epochs.*/epochs = 1/' -e 's/tiny.ini/coloured.ini/' run.ini >pictures.ini
+sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 28/' tiny.ini >coloured.ini
+"$AMPTRAIN" -q -c pictures.ini -o run || exit 1
+
+# The program's cases count as cases of this test.
+"$top_builddir/tests/api/client" run pictures >client.out 2>client.err
+ended=$?
+grep -v '^1\.\.' client.out
+cases=$(grep -c -E '^(not )?ok ' client.out)
+ok "the client ends" test $ended = 0
+
+paths=$(for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23; do
+    echo "pictures/apple/$i.png pictures/pear/$i.png"; done)
+predicted() { "$AMPTRAIN" predict -q --weights run $paths >wanted; }
+ok "predict" predicted
+ok "... says the same, and the library nothing" cmp wanted client.err
+embedded() {
+    "$AMPTRAIN" embed -q --weights run -o wanted.npy $paths && tail -c +129 wanted.npy | cmp - library.features
+}
+ok "embed writes the same features" embedded
+
+classified() { "$top_builddir/examples/classify" run $paths >got && cmp wanted got; }
+ok "the example that classifies" classified
+example() {
+    "$top_builddir/examples/embed" run pictures/pear got.features >got &&
+        "$AMPTRAIN" embed -q --weights run -o wanted.npy pictures/pear &&
+        tail -c +129 wanted.npy >wanted.features && wc -c <got.features | grep -qx 301056 &&
+        [ "$(wc -l <got)" = 24 ] && od -v -An -t x1 -w12544 got.features | sort >one &&
+        od -v -An -t x1 -w12544 wanted.features | sort | cmp - one
+}
+ok "the example that embeds a folder" example
+
+compiler=${CXX:-c++}
+if [ -n "${AMPTRAIN_SANITIZED-}" ] || ! command -v "$compiler" >/dev/null; then
+    skip "a client in C++" "sanitizers, or no compiler"
+else
+    compiled() {
+        "$compiler" -std=c++11 -Wall -Wextra -Werror -pedantic -I "$top_srcdir/src/api" -o client_cc \
+            "$top_srcdir/tests/api/client.cc" -L"$top_builddir" -lamptrain -Wl,-rpath,"$top_builddir" &&
+            ./client_cc run $paths >got && cmp wanted got
+    }
+    ok "a client in C++" compiled
+fi
+
+library=$top_builddir/libamptrain.so
+exported() {
+    nm -D --defined-only "$library" | sed 's/.* //; s/@.*//' | grep -v '^AMPTRAIN_0$' | sort >got
+    sed -n 's/^AMPTRAIN_API.*[ *]\(amptrain_[a-z_]*\)(.*/\1/p' "$top_srcdir/src/api/amptrain.h" | sort >declared
+    [ -s got ] && diff declared got
+}
+if [ -n "${AMPTRAIN_SANITIZED-}" ] || ! command -v nm >/dev/null; then
+    skip "its own symbols alone are exported" "sanitizers export theirs, or no nm"
+else
+    ok "its own symbols alone are exported" exported
+fi
+static() {
+    nm -g --defined-only "$top_builddir/libamptrain.a" | sed -n 's/.* //p' | grep '^[^.]' | sort | diff declared -
+}
+if [ -n "${AMPTRAIN_SANITIZED-}" ] || ! command -v nm >/dev/null; then skip "... the static one's, too" "as above"
+else ok "... the static one's, too" static
+fi
+alone() { ! ldd "$library" | grep -q jemalloc; }
+ok "malloc stays the caller's" alone
+finish
