@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "data/image/mask.h"
+#include "data/image/mask_palette.h"
 #include "tests/support/caught.h"
 #include "tests/support/data_case.h"
 #include "tests/support/unit.h"
@@ -265,6 +266,65 @@ static void other_files_are_no_masks(void **state)
     mask_classes_free(&two);
 }
 
+/* A mask is written as it is read: the same values, and the same colours. */
+static void masks_are_written_as_they_are_read(void **state)
+{
+    static const struct {
+        const char *palette;       /* NULL: numbers; "two": 0 and 255 */
+        uint8_t classes[4], values[4], colours[4][3];
+    } cases[] = {
+        {NULL, {0, 1, 2, 255}, {0, 1, 2, 255}, {{0, 0, 0}, {128, 0, 0}, {0, 128, 0}, {224, 224, 192}}},
+        {"two", {0, 1, 1, 0}, {0, 255, 255, 0}, {{0, 0, 0}, {255, 255, 255}, {255, 255, 255}, {0, 0, 0}}},
+        {"9 = a\n7 = b\n8 = b\n3 = ignore\n", {0, 1, 255, 1}, {9, 7, 3, 7},
+         {{0, 0, 0}, {128, 0, 0}, {224, 224, 192}, {128, 0, 0}}},
+        {"128 64 128 = a\n9 8 7 = b\n1 2 3 = b\n255 255 255 = ignore\n", {0, 1, 255, 0}, {0, 1, 255, 0},
+         {{128, 64, 128}, {9, 8, 7}, {255, 255, 255}, {128, 64, 128}}},
+        {"300 = a\n1 = b\n", {0, 1, 1, 0}, {0, 1, 1, 0}, {{0, 0, 0}, {128, 0, 0}, {128, 0, 0}, {0, 0, 0}}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct image mask = {.h = 2, .w = 2, .c = 1, .pixels = (uint8_t *)cases[i].classes};
+        const char *text = cases[i].palette;
+        struct mask_classes classes;
+        struct mask_palette palette;
+        struct image_samples samples = {0};
+        struct reason reason;
+        struct bytes png;
+        if (!text) mask_classes_numbers(3, NULL, 0, true, &classes);
+        else if (strcmp(text, "two") == 0) mask_classes_two(NULL, &classes);
+        else assert_int_equal(read_text(text, &classes), OK);
+        mask_palette_of(&classes, &palette);
+        assert_true(mask_encode(&mask, &palette, &png.data, &png.count, &reason));
+        assert_true(image_png_samples(png.data, png.count, &samples, &reason));
+        assert_true(samples.palette);
+        assert_memory_equal(samples.image.pixels, cases[i].values, 4);
+        for (int k = 0; k < 4; k++)
+            assert_memory_equal(samples.colours[cases[i].values[k]], cases[i].colours[k], 3);
+        image_free(&samples.image);
+        mask_classes_free(&classes);
+        free(png.data);
+    }
+}
+
+static void masks_are_drawn_over_images(void **state)
+{
+    uint8_t grey[] = {10, 20, 30}, truth[] = {0, 1, 255}, predicted[] = {0, 0, 1};
+    const struct image image = {.h = 1, .w = 3, .c = 1, .pixels = grey};
+    const struct image one = {.h = 1, .w = 3, .c = 1, .pixels = truth};
+    const struct image other = {.h = 1, .w = 3, .c = 1, .pixels = predicted};
+    struct mask_classes two;
+    struct mask_palette palette;
+    struct image drawn = {0};
+    struct reason reason;
+    mask_classes_two(NULL, &two);
+    mask_palette_of(&two, &palette);
+    assert_true(mask_overlay(&image, &one, &palette, &drawn, &reason));
+    assert_memory_equal(drawn.pixels, ((uint8_t[]){5, 5, 5, 138, 138, 138, 30, 30, 30}), 9);
+    assert_true(mask_difference(&image, &one, &other, &drawn, &reason));
+    assert_memory_equal(drawn.pixels, ((uint8_t[]){5, 5, 5, 230, 40, 40, 0, 0, 0}), 9);
+    image_free(&drawn);
+    mask_classes_free(&two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +337,8 @@ int main(void)
         cmocka_unit_test(two_values_are_background_and_foreground),
         cmocka_unit_test(colours_are_classes_by_a_palette),
         cmocka_unit_test(other_files_are_no_masks),
+        cmocka_unit_test(masks_are_written_as_they_are_read),
+        cmocka_unit_test(masks_are_drawn_over_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,104 @@
+#include "data/image/mask_palette.h"
+
+#include <png.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* Pascal VOC's colours: bits of the number, from the lowest on, are the high bits of red, green, blue. */
+static void voc_colour(int number, uint8_t rgb[3])
+{
+    memset(rgb, 0, 3);
+    for (int i = 0; i < 8; i++, number >>= 3)
+        for (int c = 0; c < 3; c++) rgb[c] |= (uint8_t)((number >> c & 1) << (7 - i));
+}
+
+static void set_colour(uint8_t rgb[3], uint32_t value)
+{
+    for (int c = 0; c < 3; c++) rgb[c] = (uint8_t)(value >> (16 - 8 * c));
+}
+
+/* A class has the least of its numbers, if all classes have one below 256, and the colour of its first
+ * line. */
+void mask_palette_of(const struct mask_classes *classes, struct mask_palette *palette)
+{
+    int lines[256] = {0};
+    bool numbers = classes->by_number, two = classes->classes == 2 && classes->numbers[255] == 1;
+    palette->classes = classes->classes;
+    for (int i = 0; i < 256; i++) {
+        palette->values[i] = (uint8_t)i;
+        voc_colour(i, palette->colours[i]);
+    }
+    if (two) set_colour(palette->colours[1], 0xffffff);
+    for (int i = 0; i < classes->classes && numbers; i++) {
+        int least = 0;
+        while (least < 256 && classes->numbers[least] != i) least++;
+        numbers = least < 256;
+    }
+    for (int i = 255; i >= 0 && numbers; i--)
+        if (classes->numbers[i] >= 0) palette->values[classes->numbers[i]] = (uint8_t)i;
+    for (size_t i = 0; i < classes->colour_count; i++) {
+        const struct mask_colour *colour = &classes->colours[i];
+        if (lines[colour->class] != 0 && lines[colour->class] < colour->line) continue;
+        lines[colour->class] = colour->line;
+        set_colour(palette->colours[colour->class], colour->rgb);
+    }
+}
+
+bool mask_encode(const struct image *mask, const struct mask_palette *palette, uint8_t **bytes, size_t *count,
+                 struct reason *reason)
+{
+    uint8_t colours[256][3] = {{0}};
+    size_t pixels = (size_t)mask->h * (size_t)mask->w;
+    png_image png = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_RGB_COLORMAP, .colormap_entries = 1,
+                     .width = (png_uint_32)mask->w, .height = (png_uint_32)mask->h};
+    uint8_t *values = memory_new(pixels, 1);
+    for (size_t i = 0; i < pixels; i++) {
+        values[i] = palette->values[mask->pixels[i]];
+        if (values[i] >= png.colormap_entries) png.colormap_entries = values[i] + 1u;
+    }
+    memcpy(colours[palette->values[MASK_IGNORE]], palette->colours[MASK_IGNORE], 3);
+    for (int i = 0; i < palette->classes; i++)
+        memcpy(colours[palette->values[i]], palette->colours[i], 3);
+    png_alloc_size_t room = PNG_IMAGE_PNG_SIZE_MAX(png);
+    *bytes = memory_new(room, 1);
+    bool good = png_image_write_to_memory(&png, *bytes, &room, 0, values, 0, colours);
+    free(values);
+    *count = room;
+    if (!good) free(*bytes);
+    return good || because(reason, "PNG: %s", png.message);
+}
+
+static const uint8_t *pixel_of(const struct image *image, size_t pixel, int c)
+{
+    return image->pixels + pixel * (size_t)image->c + (image->c == 3 ? c : 0);
+}
+
+bool mask_overlay(const struct image *image, const struct image *mask, const struct mask_palette *palette,
+                  struct image *out, struct reason *reason)
+{
+    if (!image_resize_buffer(out, image->h, image->w, 3, reason)) return false;
+    for (size_t i = 0; i < (size_t)image->h * (size_t)image->w; i++)
+        for (int c = 0; c < 3; c++) {
+            int pixel = *pixel_of(image, i, c), class = mask->pixels[i];
+            bool ignored = class == MASK_IGNORE;
+            out->pixels[3 * i + (size_t)c] =
+                (uint8_t)(ignored ? pixel : (pixel + palette->colours[class][c] + 1) / 2);
+        }
+    return true;
+}
+
+bool mask_difference(const struct image *image, const struct image *truth, const struct image *predicted,
+                     struct image *out, struct reason *reason)
+{
+    static const uint8_t red[] = {230, 40, 40};
+    if (!image_resize_buffer(out, image->h, image->w, 3, reason)) return false;
+    for (size_t i = 0; i < (size_t)image->h * (size_t)image->w; i++)
+        for (int c = 0; c < 3; c++) {
+            bool ignored = truth->pixels[i] == MASK_IGNORE, same = truth->pixels[i] == predicted->pixels[i];
+            out->pixels[3 * i + (size_t)c] =
+                ignored ? 0 : same ? (uint8_t)(*pixel_of(image, i, c) / 2) : red[c];
+        }
+    return true;
+}
