@@ -84,7 +84,8 @@ static void write_network(const struct graph *graph, const struct weights_names 
 
 static void open_network(const char *arch, int classes, struct graph *graph)
 {
-    struct model_options options = {.arch = arch, .folders = folders, .dropout = -1, .classes = classes};
+    struct model_options options = {.arch = arch, .folders = folders, .outputs = OUTPUTS_ANY, .dropout = -1,
+                                    .classes = classes};
     assert_int_equal(model_load(&options, graph), OK);
 }
 

@@ -36,8 +36,8 @@ static void installed_models_read_back(void **state)
         struct text text = {0}, twice = {0};
         struct reason reason;
         const struct model_options options = {
-            .arch = names[i], .folders = folders, .classes = 7, .dropout = 0.3};
-        const struct model_options none = {.dropout = -1};
+            .arch = names[i], .folders = folders, .outputs = OUTPUTS_ANY, .classes = 7, .dropout = 0.3};
+        const struct model_options none = {.outputs = OUTPUTS_ANY, .dropout = -1};
         assert_int_equal(model_load(&options, &graph), OK);
         graph_text(&graph, &text);
         assert_int_equal(model_load_text(&none, "text", text.data, &again), OK);

@@ -1,5 +1,6 @@
-/* The models that come with the program: names, shapes and beginnings of their parameters equal torchvision's
- * or timm's (lists in tests/models, made by list.py there), and the manual's models load. */
+/* The models that come with the program: names, shapes and beginnings of their parameters equal torchvision's,
+ * timm's, or those of libraries for segmentation (lists in tests/models, made by list.py there), and the
+ * manual's models load. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "graph/model.h"
@@ -40,6 +41,9 @@ static const struct expected table[] = {
     {"convnext_small", 50223688, 3, 224, 1000, CUT, CUT, INIT_ZERO, 1, true},
     {"convnext_tiny", 28589128, 3, 224, 1000, CUT, CUT, INIT_ZERO, 1, true},
     {"convnextv2_tiny", 28635496, 3, 224, 1000, CUT, CUT, INIT_ZERO, 19, true},
+    {"deeplabv3_resnet101", 60996202, 3, 512, 21, OUT, DEFAULT, DEFAULT, 141, true},
+    {"deeplabv3_resnet50", 42004074, 3, 512, 21, OUT, DEFAULT, DEFAULT, 73, true},
+    {"deeplabv3plus_resnet50", 26682725, 3, 512, 21, OUT, DEFAULT, DEFAULT, 74, true},
     {"deit3_base_patch16_224", 86585320, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
     {"deit3_small_patch16_224", 22059496, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
     {"deit_base_distilled_patch16_224", 87338192, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 25, true},
@@ -49,8 +53,10 @@ static const struct expected table[] = {
     {"efficientnet_b0", 5288548, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 33, true},
     {"efficientnet_v2_m", 54139356, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 104, true},
     {"efficientnet_v2_s", 21458488, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 73, true},
+    {"fcn_resnet50", 35322218, 3, 512, 21, OUT, DEFAULT, DEFAULT, 67, true},
     {"googlenet", 6624904, 3, 224, 1000, CUT, CUT, DEFAULT, 57, true},
     {"lenet5", 61706, 1, 28, 10, DEFAULT, DEFAULT, DEFAULT, 2, false},
+    {"lraspp_mobilenet_v3_large", 3221538, 3, 512, 21, OUT, DEFAULT, DEFAULT, 32, true},
     {"mobilenet_v2", 3504872, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 35, true},
     {"mobilenet_v3_large", 5483032, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 31, true},
     {"mobilenet_v3_small", 2542856, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 23, true},
@@ -78,6 +84,9 @@ static const struct expected table[] = {
     {"swin_b", 87768224, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 26, true},
     {"swin_s", 49606258, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 26, true},
     {"swin_t", 28288354, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 14, true},
+    {"unet_resnet18", 14331109, 3, 512, 21, OUT, INIT_XAVIER_UNIFORM, INIT_ZERO, 35, true},
+    {"unet_resnet34", 24439269, 3, 512, 21, OUT, INIT_XAVIER_UNIFORM, INIT_ZERO, 59, true},
+    {"unet_resnet50", 32524005, 3, 512, 21, OUT, INIT_XAVIER_UNIFORM, INIT_ZERO, 75, true},
     {"vgg11_bn", 132868840, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 8, true},
     {"vgg16", 138357544, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 5, true},
     {"vgg16_bn", 138365992, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 13, true},
@@ -97,7 +106,7 @@ static const struct expected table[] = {
 
 static void load(const char *arch, struct graph *graph)
 {
-    struct model_options options = {.arch = arch, .folders = folders, .dropout = -1};
+    struct model_options options = {.arch = arch, .folders = folders, .outputs = OUTPUTS_ANY, .dropout = -1};
     if (model_load(&options, graph) != OK) fail_msg("%s does not load", arch);
 }
 
@@ -232,12 +241,17 @@ static void test_cifar_sizes(void **state)
     }
 }
 
-/* Of transformers, by name; the first row that matches counts. */
+/* Parameters whose networks have several kinds of beginnings, by name; the first row that matches counts. */
 static const struct {
     const char *arch, *parameter;
     enum init init;
     double arg;
 } beginnings[] = {
+    {"unet_resnet*", "decoder.*.0.weight", UNIFORM, 0},
+    {"deeplabv3plus_*", "decoder.*", DEFAULT, 0},
+    {"deeplabv3_*", "*classifier.*", DEFAULT, 0},
+    {"fcn_*", "*classifier.*", DEFAULT, 0},
+    {"lraspp_*", "classifier.*", DEFAULT, 0},
     {"vit_[blh]_*", "class_token", INIT_ZERO, 0},
     {"vit_[blh]_*", "encoder.pos_embedding", INIT_NORMAL, 0.02},
     {"vit_[bl]_16", "conv_proj.weight", CUT, 0.0360844},       /* sqrt(1 / fan_in) */
@@ -267,13 +281,14 @@ static const struct {
     {"swin_*", "*", INIT_ZERO, 0},
 };
 
-/* True if it is one of a transformer. */
-static bool check_transformer(const char *arch, const struct parameter *parameter)
+/* True if a row is for it. */
+static bool check_by_name(const char *arch, const struct parameter *parameter)
 {
     const struct op_param *spec = &parameter->spec;
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++) {
         if (fnmatch(beginnings[i].arch, arch, 0) || fnmatch(beginnings[i].parameter, parameter->name, 0))
             continue;
+        if (beginnings[i].init == DEFAULT && spec->role != ROLE_WEIGHT && spec->role != ROLE_BIAS) break;
         bool number = spec->init == INIT_NORMAL || spec->init == CUT || spec->init == INIT_CONSTANT;
         if (spec->init != beginnings[i].init || (number && spec->init_arg != beginnings[i].arg))
             fail_msg("%s: %s begins otherwise", arch, parameter->name);
@@ -286,7 +301,7 @@ static bool check_transformer(const char *arch, const struct parameter *paramete
 static void check_init(const struct expected *e, const struct parameter *parameter, bool last)
 {
     const struct op_param *spec = &parameter->spec;
-    if (check_transformer(e->arch, parameter)) return;
+    if (check_by_name(e->arch, parameter)) return;
     bool zero = strcmp(e->arch, "resnet50d") == 0 && strstr(parameter->name, ".bn3.");
     bool conv = spec->shape.rank == 4 && !last;
     bool whitens = spec->init == INIT_WHITEN && strcmp(e->arch, "airbench94") == 0;
@@ -339,7 +354,8 @@ static void test_fusion_takes_nodes_away_and_no_parameters(void **state)
 static void test_small_images(void **state)
 {
     for (const struct expected *e = table; e < table + COUNT; e++) {
-        struct model_options options = {.arch = e->arch, .folders = folders, .classes = 7, .dropout = 0};
+        struct model_options options = {.arch = e->arch, .folders = folders, .outputs = OUTPUTS_ANY,
+                                        .classes = 7, .dropout = 0};
         struct graph graph;
         options.size_h = e->size, options.size_w = e->size + 32;
         if (strcmp(e->arch, "lenet5") == 0) options.size_w = 0;

@@ -1,13 +1,15 @@
-"""Writes the lists in this folder: one layer with parameters a line, in torchvision's or timm's order.
+"""Writes the lists in this folder: one layer with parameters a line, in torchvision's or timm's order, or that
+of a library for segmentation (dense_peers.py in tests/graph).
 
 NAME SHAPE, where a shape of rank 4 is a convolution, of rank 2 a linear layer (a final + says that
 it has a bias), of rank 1 a batch norm or, with a final +, a layer norm, and of rank 3 or with a final =
-one parameter of that name. Needs torchvision and timm; resnet20 comes
-from a weights file.
+one parameter of that name. Second names of a tensor are left out. Needs these libraries; resnet20 comes from a
+weights file.
 
     python3 list.py [resnet20.safetensors]
 """
 import json
+import os
 import struct
 import sys
 
@@ -52,6 +54,10 @@ def layers(shapes):
             assert names == NORM[:2] and list(params[1][1]) == first, layer
         elif len(first) == 1:
             assert names == NORM and all(list(s) == first for _, s in params[:4]), layer
+        elif names == ["weight", "bias"] and params[1][1][0] != first[0]:     # of a transposed convolution
+            for name, shape in params:
+                yield "%s.%s %s=" % (layer, name, "x".join(map(str, shape)))
+            continue
         else:
             assert names in (["weight"], ["weight", "bias"]), layer
             assert all(list(s) == first[:1] for _, s in params[1:]), layer
@@ -79,5 +85,15 @@ for arch in NAMES:
     write(arch, [(name, tensor.shape) for name, tensor in model.state_dict().items()])
 for arch in TIMM:
     write(arch, [(name, tensor.shape) for name, tensor in timm.create_model(arch, num_classes=1000).state_dict().items()])
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../graph"))
+import dense_peers
+
+for arch, build in dense_peers.NETWORKS.items():
+    names = {}
+    for name, tensor in build(21).state_dict().items():
+        if tensor.data_ptr() not in names.values() or tensor.dim() == 0:
+            names[name] = tensor.data_ptr()
+    shapes = build(21).state_dict()
+    write(arch, [(name, shapes[name].shape) for name in names])
 if len(sys.argv) > 1:
     write("resnet20", file_shapes(sys.argv[1]))

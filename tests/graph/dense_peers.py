@@ -1,0 +1,182 @@
+"""dense_peers.py list: the networks that label pixels, of the libraries that this Python has.
+dense_peers.py make FOLDER SIZE NET...: each library's network with random weights and with statistics that fit
+random images, in FOLDER: NET.pth, the images, NET.images, and its logits, NET.npy.
+dense_peers.py near FOLDER SIZE NET: NET.ours, as tests/graph/dense_logits writes them, are those logits.
+dense_peers.py strict FOLDER NET FILE: the library loads a file of ours strictly, with NET.pth's numbers.
+"""
+import sys
+
+import numpy
+import torch
+from torch import nn
+
+CLASSES = 5
+
+
+class DoubleConv(nn.Module):
+    def __init__(self, channels, filters):
+        super().__init__()
+        parts = []
+        for inputs in (channels, filters):
+            parts += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters), nn.ReLU()]
+        self.double_conv = nn.Sequential(*parts)
+
+    def forward(self, x):
+        return self.double_conv(x)
+
+
+class Down(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.maxpool_conv = nn.Sequential(nn.MaxPool2d(2), DoubleConv(channels, 2 * channels))
+
+    def forward(self, x):
+        return self.maxpool_conv(x)
+
+
+class Up(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(channels, channels // 2, 2, stride=2)
+        self.conv = DoubleConv(channels, channels // 2)
+
+    def forward(self, x, beside):
+        x = self.up(x)
+        lacks = [side - own for side, own in zip(beside.shape[2:], x.shape[2:])]
+        x = nn.functional.pad(x, [lacks[1] // 2, lacks[1] - lacks[1] // 2, lacks[0] // 2, lacks[0] - lacks[0] // 2])
+        return self.conv(torch.cat([beside, x], 1))
+
+
+class UNet(nn.Module):
+    """The names and shapes of Pytorch-UNet's network, which is in no package."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.inc = DoubleConv(3, 64)
+        for level in range(1, 5):
+            self.add_module(f"down{level}", Down(32 << level))
+        for level in range(1, 5):
+            self.add_module(f"up{level}", Up(2048 >> level))
+        self.outc = nn.Module()
+        self.outc.conv = nn.Conv2d(64, classes, 1)
+
+    def forward(self, x):
+        found = [self.inc(x)]
+        for level in range(1, 5):
+            found.append(getattr(self, f"down{level}")(found[-1]))
+        x = found.pop()
+        for level in range(1, 5):
+            x = getattr(self, f"up{level}")(x, found.pop())
+        return self.outc.conv(x)
+
+
+def smp(arch, encoder, classes):
+    import segmentation_models_pytorch
+
+    return getattr(segmentation_models_pytorch, arch)(encoder, encoder_weights=None, classes=classes)
+
+
+def vision(name, classes, **options):
+    import torchvision
+
+    return torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=classes, **options)
+
+
+def nnunet(classes):
+    from dynamic_network_architectures.architectures.unet import PlainConvUNet
+
+    net = PlainConvUNet(3, 8, [32, 64, 128, 256, 512, 512, 512, 512], nn.Conv2d, 3, [1] + 7 * [2], 2, classes, 2,
+                        True, nn.InstanceNorm2d, {"eps": 1e-5, "affine": True}, None, None, nn.LeakyReLU,
+                        {"inplace": True}, deep_supervision=True)
+    return net.apply(net.initialize)
+
+
+NETWORKS = {
+    "unet": UNet,
+    "unet_resnet18": lambda classes: smp("Unet", "resnet18", classes),
+    "unet_resnet34": lambda classes: smp("Unet", "resnet34", classes),
+    "unet_resnet50": lambda classes: smp("Unet", "resnet50", classes),
+    "deeplabv3plus_resnet50": lambda classes: smp("DeepLabV3Plus", "resnet50", classes),
+    "deeplabv3_resnet50": lambda classes: vision("deeplabv3_resnet50", classes, aux_loss=True),
+    "deeplabv3_resnet101": lambda classes: vision("deeplabv3_resnet101", classes, aux_loss=True),
+    "fcn_resnet50": lambda classes: vision("fcn_resnet50", classes, aux_loss=True),
+    "lraspp_mobilenet_v3_large": lambda classes: vision("lraspp_mobilenet_v3_large", classes),
+    "nnunet_2d": nnunet,
+}
+
+
+def outputs_of(net, pixels):
+    """All outputs, the network's own first."""
+    found = net(pixels)
+    if isinstance(found, dict):
+        return list(found.values())
+    return found if isinstance(found, (list, tuple)) else [found]
+
+
+def sizes(text):
+    height, width = (int(side) for side in (text.split("x") * 2)[:2])
+    return height, width
+
+
+def randomise(net, pixels):
+    """Makes biases and norms differ, and statistics fit; dropout does nothing."""
+    for key, value in net.state_dict().items():
+        if value.dim() == 1 and value.is_floating_point() and "running" not in key:
+            value.add_(0.1 * torch.randn(value.shape))
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 0.9
+    outputs_of(net.train(), pixels)
+    net.eval()
+
+
+def write(net, path):
+    torch.save(net.state_dict(), path)
+
+
+def make(folder, size, *names):
+    for name in names:
+        torch.manual_seed(1)
+        net = NETWORKS[name](CLASSES)
+        pixels = torch.randn(3, 3, *sizes(size))
+        with torch.no_grad():
+            randomise(net, pixels)
+            logits = outputs_of(net, pixels)[0]
+        pixels.permute(0, 2, 3, 1).numpy().tofile(f"{folder}/{name}.images")
+        numpy.save(f"{folder}/{name}.npy", logits.permute(0, 2, 3, 1).numpy())
+        write(net, f"{folder}/{name}.pth")
+
+
+def near(folder, size, name):
+    theirs = numpy.load(f"{folder}/{name}.npy")
+    ours = numpy.fromfile(f"{folder}/{name}.ours", numpy.float32).reshape(theirs.shape)
+    largest, off = numpy.abs(theirs).max(), numpy.abs(ours - theirs).max()
+    print(f"{name}, {size}: off by {off / largest:.2g} of the largest logit, {largest:.3g}")
+    if not off <= 1e-4 * largest:
+        sys.exit("too far")
+
+
+def strict(folder, name, path):
+    from safetensors.torch import load_file
+
+    net, tensors = NETWORKS[name](CLASSES), load_file(path)
+    net.load_state_dict(tensors, strict=True)
+    original = torch.load(f"{folder}/{name}.pth", weights_only=True)
+    unlike = [key for key, value in original.items() if not torch.equal(tensors[key], value)]
+    print(f"{name}: {len(tensors)} tensors")
+    if unlike or len(tensors) != len(original):
+        sys.exit(f"{len(unlike)} differ: {unlike[:3]}")
+
+
+def show():
+    for name, build in NETWORKS.items():
+        try:
+            build(CLASSES)
+        except ImportError:
+            continue
+        print(name)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    {"list": show, "make": make, "near": near, "strict": strict}[sys.argv[1]](*sys.argv[2:])
