@@ -54,15 +54,27 @@ struct operand_row {
 extern const struct operand_row operand_rows[];
 extern const char *const operand_words[];    /* "d_y_addend"; ended by NULL */
 
+/* A row of activations.def. */
+enum activation {
+    ACTIVATION_NONE,
+#define ACTIVATION(name, ...) ACTIVATION_##name,
+#include "kernels/activations.def"
+#undef ACTIVATION
+};
+extern const char *const activation_words[];   /* "none", "leaky_relu"; ended by NULL */
+
 /* Operations on the result of code (y; in backward and backward_data d_x[0]), in the order of the call's
- * list, before it is stored. X_RELU6 comes before all others. */
+ * list, before it is stored. X_RELU6 comes before all others. Activations are applied to y; an op that
+ * `activates` has them in every phase, and d_y is the gradient of their result. */
 enum epilogue_kind {
     EPILOGUE_X_RELU6,        /* x[0] stands for relu6 of itself */
     EPILOGUE_ADD,            /* adds the operand, which has the result's shape; or at least as many channels,
                               * the first of which it adds; or every second of its pixels in both
                               * directions */
     EPILOGUE_MULTIPLY,       /* multiplies by the operand, a mask: the result is 0 where its bit is */
-    EPILOGUE_RELU,
+#define ACTIVATION(name, ...) EPILOGUE_##name,
+#include "kernels/activations.def"
+#undef ACTIVATION
     EPILOGUE_D_RELU6,        /* multiplies by the derivative of relu6 at x[0] */
     EPILOGUE_SUMS,           /* writes sums of the result by channel to the operand ... */
     EPILOGUE_MOMENTS,        /* ... and of its squares */
@@ -77,7 +89,14 @@ extern const char *const epilogue_words[];   /* "relu"; ended by NULL */
 struct epilogue {
     uint8_t kind;            /* enum epilogue_kind */
     uint8_t operand;         /* enum operand_role; OPERAND_ROLES: it has none */
+    double argument;         /* of leaky_relu: the slope; of others 0 */
 };
+
+static inline enum activation epilogue_activation(const struct epilogue *epilogue)
+{
+    bool activates = epilogue->kind > EPILOGUE_MULTIPLY && epilogue->kind < EPILOGUE_D_RELU6;
+    return activates ? (enum activation)(epilogue->kind - EPILOGUE_MULTIPLY) : ACTIVATION_NONE;
+}
 
 /* A tensor that only some calls have. */
 struct call_operand {
@@ -183,7 +202,24 @@ static inline struct call call_that_recomputes(const struct call *backward)
     recompute.phase = PHASE_RECOMPUTE;
     recompute.y = *call_operand(backward, OPERAND_Y_RECOMPUTED);
     recompute.operand_count = recompute.epilogue_count = 0;
+    for (int i = 0; i < backward->epilogue_count; i++)
+        if (epilogue_activation(&backward->epilogues[i]))
+            recompute.epilogues[recompute.epilogue_count++] = backward->epilogues[i];
     return recompute;
+}
+
+/* The activation among its epilogues; ACTIVATION_NONE, and its argument. */
+struct call_activation {
+    enum activation kind;
+    double slope;
+};
+static inline struct call_activation call_activation(const struct call *call)
+{
+    for (int i = 0; i < call->epilogue_count; i++) {
+        enum activation kind = epilogue_activation(&call->epilogues[i]);
+        if (kind) return (struct call_activation){kind, call->epilogues[i].argument};
+    }
+    return (struct call_activation){ACTIVATION_NONE, 0};
 }
 
 static inline const struct epilogue *call_epilogue(const struct call *call, enum epilogue_kind kind)

@@ -161,6 +161,9 @@ struct op {
     /* Multiply-adds of forward beside those of weights. NULL: none are counted. */
     double (*macs)(const void *settings, const struct shape *x);
     bool products_by_input;      /* each weight is multiplied by each pixel of x, rather than of y */
+    /* An activation behind it may be an epilogue of its calls in every phase, and what is added in front of
+     * that their second input; backward recomputes what both need. */
+    bool activates;
     bool training_only;          /* in evaluation y is x[0]: settings do not change what weights mean */
     /* Backward of all its codes writes y to Y_RECOMPUTED, if x is one tensor. */
     bool backward_recomputes;

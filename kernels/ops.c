@@ -38,9 +38,20 @@ const struct operand_row operand_rows[] = {
 };
 #undef OPERAND
 
+#define ACTIVATION(name, word, ...) [ACTIVATION_##name] = word,
+const char *const activation_words[] = {
+    [ACTIVATION_NONE] = "none",
+#include "kernels/activations.def"
+    NULL,
+};
+#undef ACTIVATION
+
 const char *const epilogue_words[] = {
     [EPILOGUE_X_RELU6] = "x_relu6", [EPILOGUE_ADD] = "add", [EPILOGUE_MULTIPLY] = "multiply",
-    [EPILOGUE_RELU] = "relu", [EPILOGUE_D_RELU6] = "d_relu6",
+#define ACTIVATION(name, word, ...) [EPILOGUE_##name] = word,
+#include "kernels/activations.def"
+#undef ACTIVATION
+    [EPILOGUE_D_RELU6] = "d_relu6",
     [EPILOGUE_SUMS] = "sums", [EPILOGUE_MOMENTS] = "moments",
     [EPILOGUE_GRAM] = "gram", [EPILOGUE_PRODUCTS] = "products", [EPILOGUE_PICK] = "pick",
     [EPILOGUE_MASK] = "mask", NULL,

@@ -1,4 +1,4 @@
-EXTRA_DIST += kernels/operands.def kernels/ops.def
+EXTRA_DIST += kernels/activations.def kernels/operands.def kernels/ops.def
 
 CUDA_SOURCES += \
 	kernels/attention/attention.cu \
@@ -104,6 +104,7 @@ EXTRA_DIST += \
 	kernels/support/hopper.cuh \
 	kernels/support/join.cuh \
 	kernels/support/planned.cuh \
+	kernels/elementwise/activation.cuh \
 	kernels/support/rows.cuh \
 	kernels/support/sweep.cuh \
 	kernels/support/tf32.cuh \
@@ -244,6 +245,7 @@ libkernels_a_SOURCES = \
 	kernels/shape/upsample.c \
 	kernels/shape/upsample.h \
 	kernels/shape/upsample_cpu.c \
+	kernels/elementwise/activation.h \
 	kernels/support/exp.h \
 	kernels/support/onednn.c \
 	kernels/support/onednn.h \

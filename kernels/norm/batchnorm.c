@@ -294,12 +294,10 @@ enum status batchnorm_update(const struct call *call)
 
 const char *const batchnorm_clips[] = {"none", "relu", "relu6", NULL};
 static const char *const inits[] = {"one", "zero", NULL};
-static const char *const activations[] = {"none", "relu", "relu6", "leaky_relu", "silu",
-                                          "hardswish", NULL};
 static const struct field fields[] = {
     BATCHNORM_FIELDS(0),
     {.name = "activation", .type = FIELD_CHOICE, .offset = offsetof(struct batchnorm, activation),
-     .initial = "none", .choices = activations, .help = "Activation function applied to the result."},
+     .initial = "none", .choices = activation_words, .help = "Activation function applied to the result."},
     {.name = "slope", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, slope), .initial = "0.01",
      .min = 0, .max = 1, .help = "Slope of leaky_relu for negative values."},
     {.name = "init", .type = FIELD_CHOICE, .offset = offsetof(struct batchnorm, init), .initial = "one",
@@ -360,7 +358,7 @@ static const struct op_code reference = {
 char *batchnorm_folded_settings(const struct batchnorm *s)
 {
     return text_format("eps=%.17g momentum=%.17g affine=%s activation=%s", s->eps, s->momentum,
-                       s->affine ? "yes" : "no", activations[s->activation]);
+                       s->affine ? "yes" : "no", activation_words[s->activation]);
 }
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}

@@ -6,15 +6,6 @@
 
 #include "kernels/op.h"
 
-enum activation {
-    ACTIVATION_NONE,
-    ACTIVATION_RELU,
-    ACTIVATION_RELU6,
-    ACTIVATION_LEAKY_RELU,
-    ACTIVATION_SILU,        /* from here on, the derivative depends on z itself, not only on its sign */
-    ACTIVATION_HARDSWISH,
-};
-
 struct batchnorm {
     double eps;
     double momentum;

@@ -1,10 +1,12 @@
 /* groupnorm: normalises groups of channels of each image (Wu, He 2018), as torch.nn.GroupNorm. With mean and
  * variance over the pixels and channels of a group, of which there are `count` numbers:
  *
- *     xhat = (x - mean) * invstd,   invstd = 1 / sqrt(variance + eps),   y = xhat * weight + bias
+ *     xhat = (x - mean) * invstd,   invstd = 1 / sqrt(variance + eps),   z = xhat * weight + bias + x[1]
+ *     y = activation(z)
  *
- * Backward, with g = d_y * weight and means over the group:
- *     d_weight = sum over images and pixels of d_y * xhat,   d_bias = sum over them of d_y
+ * where x[1] and the activation, an epilogue, are there if rules have put them there (rewrite/rules.c).
+ * Backward recomputes z. With d_z = d_y * activation'(z), g = d_z * weight and means over the group:
+ *     d_weight = sum over images and pixels of d_z * xhat,   d_bias = sum over them of d_z,   d_x[1] = d_z
  *     d_x = invstd * (g - mean(g) - xhat * mean(g * xhat)) */
 #include "kernels/norm/groupnorm.h"
 
@@ -13,6 +15,7 @@
 
 #include "kernels/codes_cuda.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/elementwise/activation.h"
 
 static bool groupnorm_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                             struct reason *reason)
@@ -48,6 +51,16 @@ int groupnorm_saved(const void *settings, int x_count, const struct tensor *x, b
 unsigned groupnorm_reads(const void *settings, enum phase phase)
 {
     return READS_X | READS_PARAMS | READS_SAVED;
+}
+
+/* At most one activation, among those that x[1] has code for. */
+bool groupnorm_supports(const struct call *call)
+{
+    enum activation activation = call_activation(call).kind;
+    bool joins = activation == ACTIVATION_NONE || activation == ACTIVATION_RELU ||
+                 activation == ACTIVATION_LEAKY_RELU;
+    return call->operand_count == 0 && call->epilogue_count == (activation != ACTIVATION_NONE) &&
+           (joins || call->x_count == 1);
 }
 
 /* A group of an image: the element of its pixel p and channel c is first + p * pitch + c. */
@@ -106,17 +119,32 @@ static double param_of(const struct call *call, int param, int64_t channel)
     return tensor_get(&call->params[param], channel);
 }
 
+static double z_at(const struct call *call, const struct statistics *of, int64_t at)
+{
+    int64_t channel = at % call->x[0].shape.c;
+    double xhat = (tensor_get(&call->x[0], at) - of->mean) * of->invstd;
+    double z = xhat * param_of(call, 0, channel) + param_of(call, 1, channel);
+    return call->x_count > 1 ? z + tensor_get(&call->x[1], at) : z;
+}
+
+static double d_z_at(const struct call *call, const struct statistics *of, int64_t at)
+{
+    struct call_activation activation = call_activation(call);
+    double d_y = tensor_get(&call->d_y, at);
+    if (activation.kind == ACTIVATION_NONE) return d_y;
+    return activation_gradient(activation.kind, z_at(call, of, at), d_y, activation.slope);
+}
+
 static enum status groupnorm_normalise(const struct call *call)
 {
+    struct call_activation activation = call_activation(call);
     for (int64_t i = 0; i < group_count(call); i++) {
         struct group g = group_of(call, i);
         struct statistics of = call->phase == PHASE_FORWARD ? measure(call, &g) : saved_statistics(call, &g);
         for (int64_t p = 0; p < g.pixels; p++)
             for (int64_t c = 0; c < g.channels; c++) {
                 int64_t at = g.first + p * g.pitch + c;
-                double xhat = (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
-                tensor_set(&call->y, at,
-                           xhat * param_of(call, 0, g.channel + c) + param_of(call, 1, g.channel + c));
+                tensor_set(&call->y, at, activate(activation.kind, z_at(call, &of, at), activation.slope));
             }
     }
     return OK;
@@ -133,9 +161,9 @@ static void backward_channel(const struct call *call, int64_t channel)
         struct statistics of = saved_statistics(call, &g);
         for (int64_t p = 0; p < pixels; p++) {
             int64_t at = (n * pixels + p) * x->c + channel;
-            double d_y = tensor_get(&call->d_y, at);
-            sum += d_y;
-            product += d_y * (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
+            double d_z = d_z_at(call, &of, at);
+            sum += d_z;
+            product += d_z * (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
         }
     }
     if (call->d_params[0].data) tensor_set(&call->d_params[0], channel, product);
@@ -146,17 +174,19 @@ static void backward_group(const struct call *call, const struct group *g)
 {
     struct statistics of = saved_statistics(call, g);
     double sum = 0, product = 0, count = (double)(g->pixels * g->channels);
+    bool joins = call->x_count > 1 && call->d_x[1].data;
     for (int64_t p = 0; p < g->pixels; p++)
         for (int64_t c = 0; c < g->channels; c++) {
             int64_t at = g->first + p * g->pitch + c;
-            double d = tensor_get(&call->d_y, at) * param_of(call, 0, g->channel + c);
+            if (joins) tensor_set(&call->d_x[1], at, d_z_at(call, &of, at));
+            double d = d_z_at(call, &of, at) * param_of(call, 0, g->channel + c);
             sum += d;
             product += d * (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
         }
-    for (int64_t p = 0; p < g->pixels; p++)
+    for (int64_t p = 0; call->d_x[0].data && p < g->pixels; p++)
         for (int64_t c = 0; c < g->channels; c++) {
             int64_t at = g->first + p * g->pitch + c;
-            double d = tensor_get(&call->d_y, at) * param_of(call, 0, g->channel + c);
+            double d = d_z_at(call, &of, at) * param_of(call, 0, g->channel + c);
             double xhat = (tensor_get(&call->x[0], at) - of.mean) * of.invstd;
             tensor_set(&call->d_x[0], at, of.invstd * (d - (sum + xhat * product) / count));
         }
@@ -165,7 +195,7 @@ static void backward_group(const struct call *call, const struct group *g)
 static enum status groupnorm_backward(const struct call *call)
 {
     for (int64_t c = 0; call->param_count > 0 && c < call->x[0].shape.c; c++) backward_channel(call, c);
-    for (int64_t i = 0; call->d_x[0].data && i < group_count(call); i++) {
+    for (int64_t i = 0; i < group_count(call); i++) {
         struct group g = group_of(call, i);
         backward_group(call, &g);
     }
@@ -175,6 +205,7 @@ static enum status groupnorm_backward(const struct call *call)
 }
 
 const struct op_code groupnorm_reference = {
+    .supports = groupnorm_supports,
     .forward = groupnorm_normalise,
     .backward = groupnorm_backward,
     .recompute = groupnorm_normalise,
@@ -194,12 +225,14 @@ static const struct op_example examples[] = {
     {"groups=8 affine=no", 1, {SHAPE(2, 9, 3, 64)}},
     {"groups=2", 1, {SHAPE(1, 3, 1, 2072)}},
     {"groups=5", 1, {SHAPE(2, 3, 5, 15)}},
+    {"groups=8", 2, {SHAPE(2, 9, 3, 64), SHAPE(2, 9, 3, 64)}},
     {0},
 };
 
 static const struct op_example large[] = {
     {"groups=32", 1, {SHAPE(4, 56, 56, 256)}},
     {"groups=3", 1, {SHAPE(3, 61, 61, 33)}},
+    {"groups=32", 2, {SHAPE(4, 56, 56, 256), SHAPE(4, 56, 56, 256)}},
     {0},
 };
 
@@ -214,9 +247,11 @@ const struct op groupnorm_op = {
     .reads = groupnorm_reads,
     .in_place = elementwise_in_place,
     .backward_recomputes = true,
+    .activates = true,
     .reference = &groupnorm_reference,
     .cpu = &groupnorm_cpu,
     .cuda = ON_CUDA(groupnorm_cuda),
+    .supports_cuda = groupnorm_supports,
     .examples = examples,
     .large = large,
 };

@@ -2,6 +2,7 @@
  * channel, which small kernels finish in a fixed order, and the second uses them. The second sweep takes the
  * images in the opposite order, because what the first one read last is still in the cache. Blocks are `span`
  * chunks of channels wide and `lanes` pixels deep; how many share an image depends on the shapes only. */
+#include "kernels/elementwise/activation.cuh"
 #include "kernels/support/rows.cuh"
 
 extern "C" {
@@ -20,7 +21,7 @@ struct groupnorm_layout {
     int64_t images, pixels;
     int channels, each, groups;         /* channels of a group */
     int columns, span, lanes, parts;    /* chunks of a pixel; blocks that share an image */
-    float eps;
+    float eps, slope;                   /* of the activation */
 };
 
 /* [images * groups], or [images, channels]. */
@@ -50,6 +51,7 @@ static struct groupnorm_layout layout_of(const struct call *call)
     parts = parts < share ? parts : share;
     l.parts = (int)(parts < 1 ? 1 : parts < PARTS_MAX ? parts : PARTS_MAX);
     l.eps = (float)s->eps;
+    l.slope = (float)call_activation(call).slope;
     return l;
 }
 
@@ -90,17 +92,67 @@ __device__ static inline void sweep(const groupnorm_layout &l, const groupnorm_p
     }
 }
 
+/* Likewise of x, d_y and, with `adds`, more. */
+template <class T, int width, bool adds, class Work>
+__device__ static inline void sweep_all(const groupnorm_layout &l, const groupnorm_place &p, const T *x,
+                                        const T *d_y, const T *more, Work work)
+{
+    if constexpr (adds) sweep<T, width, 3>(l, p, {x, d_y, more}, work);
+    else sweep<T, width, 2>(l, p, {x, d_y}, work);
+}
+
 /* A group's number, of a channel of an image. */
 __device__ static inline int64_t group_at(const groupnorm_layout &l, int64_t image, int channel)
 {
     return image * l.groups + (l.each == 1 ? channel : channel / l.each);
 }
 
+/* z = (x - mean) * scale + bias + more, by the same operations in forward, recompute and backward. */
+template <int width> struct groupnorm_factors {
+    float mean[width], scale[width], bias[width];
+    __device__ groupnorm_factors(const groupnorm_layout &l, const groupnorm_tables &t,
+                                 const groupnorm_place &p)
+    {
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            int channel = p.column * width + e;
+            int64_t group = group_at(l, p.image, channel);
+            mean[e] = t.mean[group];
+            scale[e] = t.weight ? __fmul_rn(t.invstd[group], t.weight[channel]) : t.invstd[group];
+            bias[e] = t.bias ? t.bias[channel] : 0;
+        }
+    }
+    /* Of x and, if there are two chunks, more. */
+    template <class T, int count> __device__ float z(const chunk<T, width> (&in)[count], int e) const
+    {
+        float own = fmaf(to_float(in[0].at[e]) - mean[e], scale[e], bias[e]);
+        return count == 1 ? own : own + to_float(in[count - 1].at[e]);
+    }
+    template <enum activation activation, class T, int count>
+    __device__ chunk<T, width> output(const chunk<T, width> (&in)[count], float slope) const
+    {
+        chunk<T, width> y;
+#pragma unroll
+        for (int e = 0; e < width; e++) y.at[e] = from_float<T>(activate<activation>(z(in, e), slope));
+        return y;
+    }
+};
+
+/* The chunks from which z follows, of those of x, d_y and maybe more that backward has read. */
+template <class T, int width, int count> struct groupnorm_inputs {
+    chunk<T, width> at[count - 1];
+    __device__ groupnorm_inputs(const chunk<T, width> (&in)[count])
+    {
+        at[0] = in[0];
+        if constexpr (count == 3) at[1] = in[2];
+    }
+};
+
 /* The block's two sums for each of its channels. Forward: of deviations from the image's first pixel, so that
  * little precision is lost when squares are subtracted (Chan, Golub, LeVeque 1983), and of their squares. */
-template <class T, int width, bool backward>
+template <class T, int width, bool backward, enum activation activation, bool adds>
 __global__ void __launch_bounds__(THREADS)
-groupnorm_sums_kernel(const T *x, const T *d_y, const __grid_constant__ groupnorm_layout l,
+groupnorm_sums_kernel(const T *x, const T *d_y, const T *more, const __grid_constant__ groupnorm_layout l,
                       const __grid_constant__ groupnorm_tables t)
 {
     extern __shared__ float partial[];
@@ -114,7 +166,18 @@ groupnorm_sums_kernel(const T *x, const T *d_y, const __grid_constant__ groupnor
             base[e] = backward ? t.mean[group] : to_float(x[start + e]);
             invstd[e] = backward ? t.invstd[group] : 0;
         }
-        if constexpr (backward) {
+        if constexpr (backward && activation) {
+            groupnorm_factors<width> f(l, t, p);
+            sweep_all<T, width, adds>(l, p, x, d_y, more, [&](auto &in, int64_t) {
+                groupnorm_inputs<T, width, 2 + adds> z(in);
+#pragma unroll
+                for (int e = 0; e < width; e++) {
+                    float d = pass_back<activation>(f.z(z.at, e), to_float(in[1].at[e]), l.slope);
+                    first[e] += d;
+                    second[e] = fmaf(d, (to_float(in[0].at[e]) - base[e]) * invstd[e], second[e]);
+                }
+            });
+        } else if constexpr (backward) {
             sweep<T, width, 2>(l, p, {x, d_y}, [&](chunk<T, width> (&in)[2], int64_t) {
 #pragma unroll
                 for (int e = 0; e < width; e++) {
@@ -215,49 +278,42 @@ groupnorm_groups_kernel(const __grid_constant__ groupnorm_layout l,
     }
 }
 
-/* z = (x - mean) * scale + bias, by the same operations in forward, recompute and backward. */
-template <int width> struct groupnorm_factors {
-    float mean[width], scale[width], bias[width];
-    __device__ groupnorm_factors(const groupnorm_layout &l, const groupnorm_tables &t,
-                                 const groupnorm_place &p)
-    {
-#pragma unroll
-        for (int e = 0; e < width; e++) {
-            int channel = p.column * width + e;
-            int64_t group = group_at(l, p.image, channel);
-            mean[e] = t.mean[group];
-            scale[e] = t.weight ? __fmul_rn(t.invstd[group], t.weight[channel]) : t.invstd[group];
-            bias[e] = t.bias ? t.bias[channel] : 0;
-        }
-    }
-    template <class T> __device__ chunk<T, width> normalise(const chunk<T, width> &x) const
-    {
-        chunk<T, width> y;
-#pragma unroll
-        for (int e = 0; e < width; e++)
-            y.at[e] = from_float<T>(fmaf(to_float(x.at[e]) - mean[e], scale[e], bias[e]));
-        return y;
-    }
-};
-
-template <class T, int width>
+template <class T, int width, enum activation activation, bool adds>
 __global__ void __launch_bounds__(THREADS)
-groupnorm_normalise_kernel(T *y, const T *x, const __grid_constant__ groupnorm_layout l,
+groupnorm_normalise_kernel(T *y, const T *x, const T *more, const __grid_constant__ groupnorm_layout l,
                            const __grid_constant__ groupnorm_tables t)
 {
     groupnorm_place p = place_of(l, true);
     if (!p.here) return;
     groupnorm_factors<width> f(l, t, p);
-    sweep<T, width, 1>(l, p, {x}, [&](chunk<T, width> (&in)[1], int64_t at) {
-        *(chunk<T, width> *)(y + at) = f.normalise(in[0]);
-    });
+    auto store = [&](auto &in, int64_t at) {
+        *(chunk<T, width> *)(y + at) = f.template output<activation>(in, l.slope);
+    };
+    if constexpr (adds) sweep<T, width, 2>(l, p, {x, more}, store);
+    else sweep<T, width, 1>(l, p, {x}, store);
 }
 
-/* d_x = invstd * (d_y * weight + (tilt * (x - mean) + shift)), exactly 0 where a group is one number; d_x or
- * `again`, y recomputed, may be NULL. */
-template <class T, int width>
+/* The tensors of backward. Results may be NULL: the gradients, and y, recomputed. */
+template <class T> struct groupnorm_tensors {
+    const T *x, *d_y, *more;
+    T *d_x, *d_more, *again;
+};
+
+template <class T> static groupnorm_tensors<T> tensors_of(const struct call *call)
+{
+    groupnorm_tensors<T> g = {(const T *)call->x[0].data, (const T *)call->d_y.data};
+    if (call->x_count > 1) g.more = (const T *)call->x[1].data;
+    if (call->phase != PHASE_BACKWARD) return g;
+    g.d_x = (T *)call->d_x[0].data;
+    if (call->x_count > 1) g.d_more = (T *)call->d_x[1].data;
+    g.again = (T *)call_data(call, OPERAND_Y_RECOMPUTED);
+    return g;
+}
+
+/* d_x = invstd * (d_z * weight + (tilt * (x - mean) + shift)), exactly 0 where a group is one number. */
+template <class T, int width, enum activation activation, bool adds>
 __global__ void __launch_bounds__(THREADS)
-groupnorm_gradient_kernel(T *d_x, T *again, const T *x, const T *d_y,
+groupnorm_gradient_kernel(const __grid_constant__ groupnorm_tensors<T> g,
                           const __grid_constant__ groupnorm_layout l,
                           const __grid_constant__ groupnorm_tables t)
 {
@@ -273,16 +329,22 @@ groupnorm_gradient_kernel(T *d_x, T *again, const T *x, const T *d_y,
         shift[e] = -t.sum[group] / count;
         tilt[e] = -invstd[e] * t.product[group] / count;
     }
-    sweep<T, width, 2>(l, p, {x, d_y}, [&](chunk<T, width> (&in)[2], int64_t at) {
-        if (again) *(chunk<T, width> *)(again + at) = f.normalise(in[0]);
-        if (!d_x) return;
-        chunk<T, width> out;
+    constexpr bool reads = adds && activation;
+    sweep_all<T, width, reads>(l, p, g.x, g.d_y, g.more, [&](auto &in, int64_t at) {
+        groupnorm_inputs<T, width, 2 + reads> z(in);
+        if (g.again) *(chunk<T, width> *)(g.again + at) = f.template output<activation>(z.at, l.slope);
+        chunk<T, width> out, d_more;
 #pragma unroll
-        for (int e = 0; e < width; e++)
+        for (int e = 0; e < width; e++) {
+            float d = to_float(in[1].at[e]);
+            if constexpr (activation) d = pass_back<activation>(f.z(z.at, e), d, l.slope);
             out.at[e] = from_float<T>(
-                invstd[e] * (__fmul_rn(to_float(in[1].at[e]), weight[e]) +
+                invstd[e] * (__fmul_rn(d, weight[e]) +
                              fmaf(tilt[e], to_float(in[0].at[e]) - f.mean[e], shift[e])));
-        *(chunk<T, width> *)(d_x + at) = out;
+            d_more.at[e] = from_float<T>(d);
+        }
+        if (adds && g.d_more) *(chunk<T, width> *)(g.d_more + at) = d_more;
+        if (g.d_x) *(chunk<T, width> *)(g.d_x + at) = out;
     });
 }
 
@@ -340,17 +402,31 @@ static dim3 sweep_grid(const struct groupnorm_layout *l)
     return dim3((unsigned)(l->images * l->parts), (unsigned)div_up(l->columns, l->span));
 }
 
-template <class T, int width, bool backward>
+/* Calls work(T(), width, activation, adds). */
+template <class Work> static enum status with_groupnorm(const struct call *call, Work work)
+{
+    if (shape_count(call->x[0].shape) == 0) return OK;
+    enum activation own = call_activation(call).kind;
+    return with_chunk(call->x[0].dtype, call->x[0].shape.c, [&](auto type, auto wide) {
+        if (call->x_count == 1)
+            return with_activation(own, [&](auto kind) { return work(type, wide, kind, constant<false>()); });
+        if (own == ACTIVATION_RELU) return work(type, wide, constant<ACTIVATION_RELU>(), constant<true>());
+        if (own == ACTIVATION_NONE) return work(type, wide, constant<ACTIVATION_NONE>(), constant<true>());
+        return work(type, wide, constant<ACTIVATION_LEAKY_RELU>(), constant<true>());
+    });
+}
+
+template <class T, int width, bool backward, enum activation activation, bool adds>
 static enum status groupnorm_measure(const struct call *call, const struct groupnorm_layout &l,
                                      const struct groupnorm_tables &t)
 {
     cudaStream_t stream = stream_of(call);
     dim3 threads(l.span, l.lanes), finish(FINISH_CHANNELS, FINISH_LANES);
-    const T *x = (const T *)call->x[0].data, *d_y = (const T *)call->d_y.data;
-    groupnorm_sums_kernel<T, width, backward>
-        <<<sweep_grid(&l), threads, width * THREADS * sizeof(float), stream>>>(x, d_y, l, t);
+    groupnorm_tensors<T> g = tensors_of<T>(call);
+    groupnorm_sums_kernel<T, width, backward, activation, adds>
+        <<<sweep_grid(&l), threads, width * THREADS * sizeof(float), stream>>>(g.x, g.d_y, g.more, l, t);
     unsigned blocks = (unsigned)(l.images * div_up(l.channels, FINISH_CHANNELS));
-    groupnorm_channels_kernel<T, backward><<<blocks, finish, 0, stream>>>(x, l, t);
+    groupnorm_channels_kernel<T, backward><<<blocks, finish, 0, stream>>>(g.x, l, t);
     if (l.each > 1)
         groupnorm_groups_kernel<backward>
             <<<(unsigned)div_up(l.images * l.groups, (int64_t)(THREADS / 32)), THREADS, 0, stream>>>(l, t);
@@ -362,13 +438,16 @@ static enum status groupnorm_normalise(const struct call *call)
     struct groupnorm_layout l = layout_of(call);
     struct groupnorm_tables t;
     tables_of(call, &l, &t);
-    if (shape_count(call->x[0].shape) == 0) return OK;
-    return with_chunk(call->x[0].dtype, l.channels, [&](auto type, auto wide) {
+    return with_groupnorm(call, [&](auto type, auto wide, auto kind, auto adds) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
-        if (call->phase == PHASE_FORWARD) TRY((groupnorm_measure<T, width, false>(call, l, t)));
-        groupnorm_normalise_kernel<T, width><<<sweep_grid(&l), dim3(l.span, l.lanes), 0, stream_of(call)>>>(
-            (T *)call->y.data, (const T *)call->x[0].data, l, t);
+        constexpr enum activation activation = (enum activation)decltype(kind)::number;
+        groupnorm_tensors<T> g = tensors_of<T>(call);
+        if (call->phase == PHASE_FORWARD)
+            TRY((groupnorm_measure<T, width, false, ACTIVATION_NONE, false>(call, l, t)));
+        groupnorm_normalise_kernel<T, width, activation, decltype(adds)::number>
+            <<<sweep_grid(&l), dim3(l.span, l.lanes), 0, stream_of(call)>>>((T *)call->y.data, g.x, g.more, l,
+                                                                           t);
         return launched(call);
     });
 }
@@ -378,16 +457,16 @@ static enum status groupnorm_backward(const struct call *call)
     struct groupnorm_layout l = layout_of(call);
     struct groupnorm_tables t;
     tables_of(call, &l, &t);
-    if (shape_count(call->x[0].shape) == 0) return OK;
-    return with_chunk(call->x[0].dtype, l.channels, [&](auto type, auto wide) {
+    return with_groupnorm(call, [&](auto type, auto wide, auto kind, auto adds) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
-        T *d_x = (T *)call->d_x[0].data, *again = (T *)call_data(call, OPERAND_Y_RECOMPUTED);
-        TRY((groupnorm_measure<T, width, true>(call, l, t)));
-        if (d_x || again)
-            groupnorm_gradient_kernel<T, width>
-                <<<sweep_grid(&l), dim3(l.span, l.lanes), 0, stream_of(call)>>>(
-                    d_x, again, (const T *)call->x[0].data, (const T *)call->d_y.data, l, t);
+        constexpr enum activation activation = (enum activation)decltype(kind)::number;
+        constexpr bool joins = decltype(adds)::number;
+        groupnorm_tensors<T> g = tensors_of<T>(call);
+        TRY((groupnorm_measure<T, width, true, activation, joins && activation>(call, l, t)));
+        if (g.d_x || g.d_more || g.again)
+            groupnorm_gradient_kernel<T, width, activation, joins>
+                <<<sweep_grid(&l), dim3(l.span, l.lanes), 0, stream_of(call)>>>(g, l, t);
         if (call->param_count > 0)
             groupnorm_params_kernel<<<(unsigned)div_up(l.channels, THREADS), THREADS, 0, stream_of(call)>>>(
                 (float *)call->d_params[0].data, (float *)call->d_params[1].data, l, t);
@@ -396,6 +475,7 @@ static enum status groupnorm_backward(const struct call *call)
 }
 
 const struct op_code groupnorm_cuda = {
+    .supports = groupnorm_supports,
     .workspace = groupnorm_workspace,
     .forward = groupnorm_normalise,
     .backward = groupnorm_backward,

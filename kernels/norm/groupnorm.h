@@ -18,6 +18,7 @@ static inline int64_t groupnorm_groups(const struct groupnorm *settings, int64_t
 }
 
 /* Shared by groupnorm and instancenorm. */
+bool groupnorm_supports(const struct call *call);
 int groupnorm_params(const void *settings, int x_count, const struct shape *x,
                      struct op_param out[OP_MAX_PARAMS]);
 int groupnorm_saved(const void *settings, int x_count, const struct tensor *x, bool training,

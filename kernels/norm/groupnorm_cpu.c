@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/norm/groupnorm.h"
+#include "kernels/elementwise/activation.h"
 #include "kernels/support/pixels_cpu.h"
 
 /* The beginning of the workspace; lines for pixels_run follow. All have one number a channel. */
@@ -27,7 +28,7 @@ static struct room room_of(const struct call *call)
 #define IMAGE_SUMS GROUPNORM_SAVED
 struct image_call {
     struct call call;
-    struct tensor x, d_x, saved[GROUPNORM_SAVED + 2];
+    struct tensor x[2], d_x[2], saved[GROUPNORM_SAVED + 2];
 };
 
 static void part_of(struct tensor *tensor, int64_t elements, int64_t n)
@@ -41,12 +42,15 @@ static void image_open(const struct call *call, int64_t n, struct image_call *im
     struct room room = room_of(call);
     int64_t channels = call->x[0].shape.c, elements = shape_count(call->x[0].shape) / call->x[0].shape.n;
     int64_t groups = groupnorm_groups(call->settings, channels);
-    *image = (struct image_call){.call = *call, .x = call->x[0]};
-    if (call->phase == PHASE_BACKWARD) image->d_x = call->d_x[0];
-    part_of(&image->x, elements, n);
-    part_of(&image->d_x, elements, n);
-    image->call.x = &image->x;
-    image->call.d_x = &image->d_x;
+    *image = (struct image_call){.call = *call};
+    for (int i = 0; i < call->x_count; i++) {
+        image->x[i] = call->x[i];
+        if (call->phase == PHASE_BACKWARD) image->d_x[i] = call->d_x[i];
+        part_of(&image->x[i], elements, n);
+        part_of(&image->d_x[i], elements, n);
+    }
+    image->call.x = image->x;
+    image->call.d_x = image->d_x;
     part_of(&image->call.y, elements, n);
     part_of(&image->call.d_y, elements, n);
     for (int i = 0; i < image->call.operand_count; i++)
@@ -111,6 +115,38 @@ static EVERY_MACHINE(void, gradient, (const struct factors *f, const float *x, c
         d_x[c] = invstd[c] * (weight[c] * d_y[c] + (tilt[c] * (x[c] - mean[c]) + shift[c]));
 }
 
+#define ACTIVATION(NAME, ...) case ACTIVATION_##NAME: LOOP(ACTIVATION_##NAME); return;
+static EVERY_MACHINE(void, activate_line, (struct call_activation a, float *z, int64_t count), (a, z, count))
+{
+    float slope = (float)a.slope;
+#define LOOP(kind)                                                                                        \
+    _Pragma("omp simd") for (int64_t c = 0; c < count; c++) z[c] = activate_fp32(kind, z[c], slope)
+    switch (a.kind) {
+#include "kernels/activations.def"
+    case ACTIVATION_NONE: return;
+    }
+#undef LOOP
+}
+
+/* z becomes its gradient. */
+static EVERY_MACHINE(void, pass_back_line, (struct call_activation a, float *z, const float *d_y,
+                     int64_t count), (a, z, d_y, count))
+{
+    float slope = (float)a.slope;
+#define LOOP(kind)                                                                                        \
+    _Pragma("omp simd") for (int64_t c = 0; c < count; c++)                                               \
+    {                                                                                                     \
+        float own = d_y[c], at = z[c];                                                                    \
+        z[c] = activation_gradient_fp32(kind, at, own, slope);                                            \
+    }
+    switch (a.kind) {
+#include "kernels/activations.def"
+    case ACTIVATION_NONE: return;
+    }
+#undef LOOP
+}
+#undef ACTIVATION
+
 static void copy_pivot(const struct call *call, float *pivot)
 {
     for (int64_t c = 0; c < call->x[0].shape.c; c++) pivot[c] = (float)tensor_get(&call->x[0], c);
@@ -146,20 +182,6 @@ static void load_means(const struct call *call, float *mean)
     for (int64_t c = 0; c < channels; c++) mean[c] = saved[c / each];
 }
 
-static void products_piece(const struct call *call, int64_t first, int64_t end, float *lines)
-{
-    int64_t channels = call->x[0].shape.c;
-    float *run = lines + 2 * channels, *mean = lines + 4 * channels, *buffer = lines + 5 * channels;
-    memset(run, 0, (size_t)(2 * channels) * sizeof *run);
-    load_means(call, mean);
-    for (int64_t pixel = first; pixel < end; pixel++) {
-        const float *x = block_load(&call->x[0], pixel * channels, channels, buffer);
-        const float *d_y = block_load(&call->d_y, pixel * channels, channels, buffer + channels);
-        add_products(x, d_y, mean, run, run + channels, channels);
-        if ((pixel + 1 - first) % RUN == 0 || pixel + 1 == end) conclude_run(run, lines, 2 * channels);
-    }
-}
-
 /* Mean, scale and bias of each channel, from the statistics of its group. */
 static struct factors load_factors(const struct call *call, float *lines)
 {
@@ -178,6 +200,43 @@ static struct factors load_factors(const struct call *call, float *lines)
     return f;
 }
 
+/* z of a pixel, whose x is given, to the line. */
+static void z_line(const struct call *call, const struct factors *f, int64_t at, const float *x, float *z,
+                   float *buffer)
+{
+    int64_t channels = call->x[0].shape.c;
+    normalise(f, x, z, channels);
+    if (call->x_count > 1) pixels_add(block_load(&call->x[1], at, channels, buffer), z, channels);
+}
+
+/* The gradient of z of a pixel: d_y, in the buffer if it is not fp32, or the first of two lines. */
+static const float *d_z_line(const struct call *call, const struct factors *f, int64_t at, const float *x,
+                             float *buffer, float *lines)
+{
+    int64_t channels = call->x[0].shape.c;
+    struct call_activation activation = call_activation(call);
+    const float *d_y = block_load(&call->d_y, at, channels, buffer);
+    if (activation.kind == ACTIVATION_NONE) return d_y;
+    z_line(call, f, at, x, lines, lines + channels);
+    pass_back_line(activation, lines, d_y, channels);
+    return lines;
+}
+
+static void products_piece(const struct call *call, int64_t first, int64_t end, float *lines)
+{
+    int64_t channels = call->x[0].shape.c;
+    float *run = lines + 2 * channels, *buffer = lines + (4 + FACTORS) * channels;
+    struct factors f = load_factors(call, lines + 4 * channels);
+    memset(run, 0, (size_t)(2 * channels) * sizeof *run);
+    for (int64_t pixel = first; pixel < end; pixel++) {
+        const float *x = block_load(&call->x[0], pixel * channels, channels, buffer);
+        const float *d_z =
+            d_z_line(call, &f, pixel * channels, x, buffer + channels, buffer + 2 * channels);
+        add_products(x, d_z, f.mean, run, run + channels, channels);
+        if ((pixel + 1 - first) % RUN == 0 || pixel + 1 == end) conclude_run(run, lines, 2 * channels);
+    }
+}
+
 static void normalise_piece(const struct call *call, int64_t first, int64_t end, float *lines)
 {
     int64_t channels = call->x[0].shape.c;
@@ -186,7 +245,8 @@ static void normalise_piece(const struct call *call, int64_t first, int64_t end,
     for (int64_t pixel = first; pixel < end; pixel++) {
         const float *x = block_load(&call->x[0], pixel * channels, channels, buffer);
         float *y = block_open(&call->y, pixel * channels, buffer + channels);
-        normalise(&f, x, y, channels);
+        z_line(call, &f, pixel * channels, x, y, buffer + 2 * channels);
+        activate_line(call_activation(call), y, channels);
         block_store(&call->y, pixel * channels, channels, y);
     }
 }
@@ -216,20 +276,24 @@ static void gradient_piece(const struct call *call, int64_t first, int64_t end, 
     int64_t channels = call->x[0].shape.c;
     struct factors f = load_factors(call, lines);
     const struct tensor *again = call_operand(call, OPERAND_Y_RECOMPUTED);
+    bool joins = call->x_count > 1 && call->d_x[1].data;
     float *buffer = lines + FACTORS * channels;
     load_gradient_factors(call, &f);
     for (int64_t pixel = first; pixel < end; pixel++) {
         int64_t at = pixel * channels;
         const float *x = block_load(&call->x[0], at, channels, buffer);
-        const float *d_y = block_load(&call->d_y, at, channels, buffer + channels);
+        const float *d_z = d_z_line(call, &f, at, x, buffer + channels, buffer + 2 * channels);
         if (again) {
-            float *y = block_open(again, at, buffer + 2 * channels);
-            normalise(&f, x, y, channels);
+            float *y = block_open(again, at, buffer + 4 * channels);
+            z_line(call, &f, at, x, y, buffer + 3 * channels);
+            activate_line(call_activation(call), y, channels);
             block_store(again, at, channels, y);
         }
+        if (joins)
+            dtype_convert(call->d_x[1].dtype, block_address(&call->d_x[1], at), F32, d_z, (size_t)channels);
         if (!call->d_x[0].data) continue;
         float *d_x = block_open(&call->d_x[0], at, buffer);
-        gradient(&f, x, d_y, d_x, channels);
+        gradient(&f, x, d_z, d_x, channels);
         block_store(&call->d_x[0], at, channels, d_x);
     }
 }
@@ -259,18 +323,18 @@ typedef void piece_of(const struct call *call, int64_t first, int64_t end, float
 
 static struct pixels_work sums_work(const struct image_call *image, piece_of *piece)
 {
-    return (struct pixels_work){.sums = 2, .lines = 7, .piece = piece,
+    return (struct pixels_work){.sums = 2, .lines = 4 + FACTORS + 4, .piece = piece,
                                 .totals = {&image->saved[IMAGE_SUMS], &image->saved[IMAGE_SUMS + 1]}};
 }
 
 static struct pixels_work sweep_work(piece_of *piece)
 {
-    return (struct pixels_work){.lines = FACTORS + 3, .piece = piece};
+    return (struct pixels_work){.lines = FACTORS + 5, .piece = piece};
 }
 
 static size_t groupnorm_cpu_workspace(const struct call *call)
 {
-    struct pixels_work work = sweep_work(NULL);
+    struct pixels_work work = {.lines = 4 + FACTORS + 4};
     struct shape shape = call->x[0].shape;
     shape.n = 1;
     return (size_t)shape.c * ROOM_BYTES + pixels_workspace(shape, &work);
@@ -283,17 +347,17 @@ static enum status groupnorm_cpu_normalise(const struct call *call)
         image_open(call, n, &image);
         struct pixels_work measure = sums_work(&image, measure_piece), sweep = sweep_work(normalise_piece);
         if (call->phase == PHASE_FORWARD) {
-            pixels_run(&image.call, image.x.shape, &measure);
+            pixels_run(&image.call, image.x->shape, &measure);
             conclude(&image.call);
         }
-        pixels_run(&image.call, image.x.shape, &sweep);
+        pixels_run(&image.call, image.x->shape, &sweep);
     }
     return OK;
 }
 
 static void add_to_totals(const struct image_call *image, const struct room *room)
 {
-    int64_t channels = image->x.shape.c;
+    int64_t channels = image->x->shape.c;
     int64_t each = channels / groupnorm_groups(image->call.settings, channels);
     for (int64_t c = 0; c < channels; c++) {
         room->totals[c] += room->sums[channels + c] * tensor_get(&image->saved[GROUPNORM_INVSTD], c / each);
@@ -310,10 +374,10 @@ static enum status groupnorm_cpu_backward(const struct call *call)
         struct image_call image;
         image_open(call, n, &image);
         struct pixels_work products = sums_work(&image, products_piece), sweep = sweep_work(gradient_piece);
-        pixels_run(&image.call, image.x.shape, &products);
+        pixels_run(&image.call, image.x->shape, &products);
         add_to_totals(&image, &room);
-        if (call->d_x[0].data || call_operand(call, OPERAND_Y_RECOMPUTED))
-            pixels_run(&image.call, image.x.shape, &sweep);
+        if (call->d_x[0].data || image.d_x[1].data || call_operand(call, OPERAND_Y_RECOMPUTED))
+            pixels_run(&image.call, image.x->shape, &sweep);
     }
     for (int i = 0; i < call->param_count; i++)
         for (int64_t c = 0; call->d_params[i].data && c < channels; c++)
@@ -322,6 +386,7 @@ static enum status groupnorm_cpu_backward(const struct call *call)
 }
 
 const struct op_code groupnorm_cpu = {
+    .supports = groupnorm_supports,
     .workspace = groupnorm_cpu_workspace,
     .forward = groupnorm_cpu_normalise,
     .backward = groupnorm_cpu_backward,

@@ -15,6 +15,7 @@ static const struct op_example examples[] = {
     {"affine=no", 1, {SHAPE(2, 9, 3, 64)}},
     {"", 1, {SHAPE(1, 3, 2, 2072)}},
     {"", 1, {SHAPE(2, 3, 2, 1337)}},
+    {"", 2, {SHAPE(2, 3, 5, 3), SHAPE(2, 3, 5, 3)}},
     {0},
 };
 
@@ -35,9 +36,11 @@ const struct op instancenorm_op = {
     .reads = groupnorm_reads,
     .in_place = elementwise_in_place,
     .backward_recomputes = true,
+    .activates = true,
     .reference = &groupnorm_reference,
     .cpu = &groupnorm_cpu,
     .cuda = ON_CUDA(groupnorm_cuda),
+    .supports_cuda = groupnorm_supports,
     .examples = examples,
     .large = large,
 };

@@ -177,9 +177,9 @@ static void check_passes(const struct compile_options *options, const char *expe
 }
 
 #define LOWERED \
-    "fuse lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask " \
-    "fuse_data_and_weight_gradients join_residual_gradients gradient_products add_gradients fuse_relu " \
-    "add_residual bias_gradients "
+    "fuse lower autocast fuse_activations saved differentiate running_statistics fuse_gradient_sums " \
+    "relu_mask fuse_data_and_weight_gradients join_residual_gradients gradient_products add_gradients " \
+    "fuse_relu add_residual bias_gradients "
 
 static void test_passes(void **state)
 {
@@ -189,17 +189,19 @@ static void test_passes(void **state)
     options.budget.total = INT64_C(1) << 40;   /* tries on copies are not told of */
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.lower.fold_least = 1;
-    check_passes(&options, "fuse lower autocast fold_conv_batchnorm fold_maxpool saved differentiate "
-                 "running_statistics fuse_gradient_sums relu_mask fuse_data_and_weight_gradients "
-                 "join_residual_gradients gradient_products add_gradients fuse_relu add_residual bias_gradients "
-                 "recompute fuse_recompute streams ");
+    check_passes(&options, "fuse lower autocast fuse_activations fold_conv_batchnorm fold_maxpool "
+                 "saved differentiate running_statistics fuse_gradient_sums relu_mask "
+                 "fuse_data_and_weight_gradients "
+                 "join_residual_gradients gradient_products add_gradients fuse_relu add_residual "
+                 "bias_gradients recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
     options.budget.total = 0;
     options.fit = FIT_OFFLOAD;
     options.streams = 1;
     check_passes(&options, LOWERED "recompute fuse_recompute offload ");
     options.lower = (struct lower_options){.batch = BATCH, .micro_batches = 1, .storage = F16};
-    check_passes(&options, "fuse lower autocast saved fuse_gradient_sums relu_mask fuse_relu add_residual ");
+    check_passes(&options, "fuse lower autocast fuse_activations saved fuse_gradient_sums relu_mask "
+                 "fuse_relu add_residual ");
 }
 
 static void test_table(void **state)

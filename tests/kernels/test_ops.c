@@ -28,6 +28,7 @@ struct subject {
     enum dtype dtype;
     bool training, tf32;
     bool merged;                 /* calls carry what merge adds, as far as the code heeds it */
+    enum activation activation;  /* an epilogue of calls */
     bool picks;                  /* what joins a gradient has every second pixel only */
     struct device *device;       /* NULL: the CPU */
 };
@@ -205,6 +206,7 @@ static struct op_case *open_case(const struct subject *s)
     struct reason reason = {0};
     struct op_case *c = op_case_open(s->op, &s->example, s->dtype, s->training, SEED, &reason);
     if (!c) fail_msg("%s", reason.text);
+    c->activation = s->activation;
     return c;
 }
 
@@ -1369,7 +1371,9 @@ static void list_add(struct list *list, CMUnitTestFunction function, struct subj
     struct subject *state = memory_new(1, sizeof *state);
     *state = subject;
     char shape[SHAPE_TEXT];
-    char *name = text_format("%s %s on %s: %s%s%s", subject.op->name, subject.example.settings,
+    enum activation then = subject.activation;
+    char *name = text_format("%s %s%s%s on %s: %s%s%s", subject.op->name, subject.example.settings,
+                             then ? " then " : "", then ? activation_words[then] : "",
                              shape_text(subject.example.x[0], shape), what, subject.device ? ", " : "",
                              subject.device ? subject.device->backend->name : "");
     *array_push(list->tests, list->count) =
@@ -1585,6 +1589,19 @@ static void list_variants(struct list *list, struct subject subject, int turn, b
     }
 }
 
+/* The first example, and those with a shortcut, with every activation; others, and large ones, by turns. */
+static void list_activations(struct list *list, struct subject subject, int turn, bool large)
+{
+    bool all = !large && (turn == 0 || subject.example.x_count > 1);
+    for (int k = 1; subject.op->activates && activation_words[k]; k++) {
+        if (!all && k != (large ? ACTIVATION_LEAKY_RELU : turn)) continue;
+        subject.activation = (enum activation)k;
+        if (!large) list_example(list, subject);
+        for (int i = 0; large && i < precision_count(subject.op, subject.device); i++)
+            list_precision(list, subject, &precisions[i]);
+    }
+}
+
 static bool yes(const char *variable)
 {
     const char *value = getenv(variable);
@@ -1612,9 +1629,14 @@ static void list_op(struct list *list, const struct op *op, struct device *devic
     }
     if (code_of(&subject)->variants) list_add(list, test_every_variant, subject, "every variant");
     if (device || thorough) list_large(list, subject);
+    for (int i = 0; (device || thorough) && op->large && op->large[i].settings; i++) {
+        subject.example = op->large[i];
+        list_activations(list, subject, i, true);
+    }
     for (int i = 0; op->examples[i].settings; i++) {
         subject.example = op->examples[i];
         list_example(list, subject);
+        list_activations(list, subject, i, false);
         if (device || thorough) list_variants(list, subject, i, thorough);
     }
 }

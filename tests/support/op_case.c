@@ -398,7 +398,7 @@ static void put(struct call *call, enum operand_role role, const struct tensor *
 static void add_epilogue(struct call *call, enum epilogue_kind kind, enum operand_role role)
 {
     if (role == OPERAND_ROLES || call_operand(call, role))
-        call->epilogues[call->epilogue_count++] = (struct epilogue){(uint8_t)kind, (uint8_t)role};
+        call->epilogues[call->epilogue_count++] = (struct epilogue){(uint8_t)kind, (uint8_t)role, 0};
 }
 
 static void add_to_forward(const struct op_case *c, struct call *call)
@@ -461,6 +461,11 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     copy_views(&call.y, &c->y, 1, forward || ((reads & READS_Y) && !c->mask.data));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
     bool joins = c->d_x_more.data && (phase == PHASE_BACKWARD_DATA || phase == PHASE_BACKWARD);
+    if (c->activation && !update) {
+        double slope = c->activation == ACTIVATION_LEAKY_RELU ? 0.2 : 0;
+        uint8_t kind = (uint8_t)(EPILOGUE_RELU + c->activation - ACTIVATION_RELU);
+        call.epilogues[call.epilogue_count++] = (struct epilogue){kind, OPERAND_ROLES, slope};
+    }
     if (c->relu && forward) add_epilogue(&call, EPILOGUE_RELU, OPERAND_ROLES);
     if (c->clips) add_epilogue(&call, EPILOGUE_X_RELU6, OPERAND_ROLES);
     if (joins) add_joined(c, &call);

@@ -26,6 +26,7 @@ struct op_case {
     int32_t skipped;
     struct device *device;         /* for calls that do not run in host memory; NULL at first: they do */
     bool tf32, deterministic;      /* as in struct call */
+    enum activation activation;    /* an epilogue of all calls but updates */
     bool relu, clips, sums_gradient;  /* calls have RELU; X_RELU6 and D_RELU6; SUMS in backward */
     bool together;                 /* op_case_prepare asks for backward */
     const char *variant;           /* likewise, for op_case_prepare */

@@ -43,7 +43,8 @@ static bool operands_equal(const struct call_operand *a, const struct call_opera
 static bool epilogues_equal(const struct epilogue *a, const struct epilogue *b, int count)
 {
     for (int i = 0; i < count; i++)
-        if (a[i].kind != b[i].kind || a[i].operand != b[i].operand) return false;
+        if (a[i].kind != b[i].kind || a[i].operand != b[i].operand || a[i].argument != b[i].argument)
+            return false;
     return true;
 }
 

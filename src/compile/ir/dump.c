@@ -214,6 +214,7 @@ static void add_epilogues(const struct dump *dump, const struct instruction *at)
         const struct epilogue *epilogue = &at->epilogues[k];
         text_add(dump->text, "%s%s", k > 0 ? ", " : " then ", epilogue_words[epilogue->kind]);
         if (epilogue->operand != OPERAND_ROLES) text_add(dump->text, " %s", operand_words[epilogue->operand]);
+        if (epilogue->argument != 0) text_add(dump->text, " %.17g", epilogue->argument);
     }
 }
 

@@ -694,7 +694,11 @@ static bool read_epilogue(struct parser *p, struct instruction *at)
         return because(&p->reason, "it has more than %d epilogues", CALL_MAX_EPILOGUES);
     for (int r = 0; r < OPERAND_ROLES && role == OPERAND_ROLES; r++)
         if (take_word(p, operand_words[r])) role = r;
-    at->epilogues[at->epilogue_count++] = (struct epilogue){(uint8_t)kind, (uint8_t)role};
+    skip_space(p);
+    char *end = (char *)p->at;
+    double argument = isdigit((unsigned char)*p->at) ? strtod(p->at, &end) : 0;
+    p->at = end;
+    at->epilogues[at->epilogue_count++] = (struct epilogue){(uint8_t)kind, (uint8_t)role, argument};
     return true;
 }
 

@@ -123,6 +123,9 @@ struct instruction instruction_after(const struct program *program, const struct
     FOR_OPERANDS(o, forward)
         if (operand_rows[o->role].kind <= OPERAND_KIND_MEMBER)
             operand_set(&at, (enum operand_role)o->role, (int)o->index, o->value);
+    for (int k = 0; forward->op && forward->op->activates && k < forward->epilogue_count; k++)
+        if (epilogue_activation(&forward->epilogues[k]))
+            at.epilogues[at.epilogue_count++] = forward->epilogues[k];
     return at;
 }
 
@@ -209,7 +212,7 @@ void epilogue_add(struct instruction *at, enum epilogue_kind kind, enum operand_
     assert(at->epilogue_count < CALL_MAX_EPILOGUES);
     size_t behind = (size_t)(at->epilogue_count++ - k);
     memmove(at->epilogues + k + 1, at->epilogues + k, behind * sizeof *at->epilogues);
-    at->epilogues[k] = (struct epilogue){(uint8_t)kind, (uint8_t)role};
+    at->epilogues[k] = (struct epilogue){(uint8_t)kind, (uint8_t)role, 0};
     if (role != OPERAND_ROLES) operand_set(at, role, 0, value);
 }
 

@@ -111,9 +111,9 @@ static bool can_leave_relu6(const struct merging *m, int i, int64_t channels)
 
 static bool can_take_relu6(const struct merging *m, int i, int64_t channels)
 {
-    static const struct epilogue epilogues[] = {{EPILOGUE_X_RELU6, OPERAND_ROLES},
-                                                {EPILOGUE_D_RELU6, OPERAND_ROLES},
-                                                {EPILOGUE_SUMS, OPERAND_D_X_SUMS}};
+    static const struct epilogue epilogues[] = {{EPILOGUE_X_RELU6, OPERAND_ROLES, 0},
+                                                {EPILOGUE_D_RELU6, OPERAND_ROLES, 0},
+                                                {EPILOGUE_SUMS, OPERAND_D_X_SUMS, 0}};
     return supports_sums(m, i, OPERAND_D_X_SUMS, channels, epilogues, 3);
 }
 

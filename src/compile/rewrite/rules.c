@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "kernels/conv/conv.h"
+#include "kernels/elementwise/leaky_relu.h"
 #include "kernels/norm/batchnorm_maxpool.h"
 
 enum { PACK_CHANNELS = 8 };  /* that are read at once */
@@ -69,6 +70,39 @@ static bool take_conv(struct match *m, const struct op *op, const void *settings
     operand_set(m->second, OPERAND_PARAM, operand_count(m->second, OPERAND_PARAM),
                 operand(m->first, OPERAND_PARAM, 0));
     return true;
+}
+
+/* Backward recomputes what an activation needs to know. */
+static bool take_activation(struct match *m)
+{
+    if (!m->first->op->activates) return false;
+    epilogue_add(m->first, m->rule->adds.epilogue, OPERAND_ROLES, -1);
+    if (m->rule->adds.epilogue == EPILOGUE_LEAKY_RELU)
+        m->first->epilogues[m->first->epilogue_count - 1].argument =
+            ((const struct leaky_relu *)m->second->settings)->slope;
+    return take_result(m);
+}
+
+/* The only reader of the value becomes an epilogue of the instruction that it is added to. */
+static bool is_activated(const struct match *m, int value)
+{
+    for (int i = m->second_number; m->uses[value].reads == 1 && i < m->program->count; i++) {
+        const struct instruction *at = &m->program->instructions[i];
+        if (at->op && operand_x(at, 0) == value)
+            return strcmp(at->op->name, "relu") == 0 || strcmp(at->op->name, "leaky_relu") == 0;
+    }
+    return false;
+}
+
+/* The other summand is there before, and becomes the second input. */
+static bool take_residual(struct match *m)
+{
+    int other = operand_x(m->second, operand_x(m->second, 0) == m->value);
+    if (!m->first->op->activates || operand_count(m->first, OPERAND_X) > 1 ||
+        operand_count(m->second, OPERAND_X) != 2 || other == m->value || m->first->epilogue_count > 0 ||
+        m->uses[other].writer >= m->first_number || !is_activated(m, operand_y(m->second))) return false;
+    operand_set(m->first, OPERAND_X, 1, other);
+    return take_result(m);
 }
 
 /* The convolution is 1x1, may leave out pixels, and has a large result. */
@@ -287,6 +321,15 @@ enum { SHARED, SINGLE_USE = RULE_SINGLE_USE, UNDIVIDED = RULE_UNDIVIDED };
 /* The pass and the rule; the two instructions; what holds of them and the value between them; what is
  * added to them; the function that makes the change. */
 static const struct rule rules[] = {
+    /* A norm applies the activation behind it, and adds the shortcut in front of that. */
+    {"fuse_activations", "fuse_shortcut", {NULL, FORWARD, Y}, {"add", FORWARD, X}, SINGLE_USE, NOTHING,
+     take_residual},
+#define ACTIVATION(NAME, word, ...)                                                                       \
+    {"fuse_activations", "fuse_activation_" word, {NULL, FORWARD, Y}, {word, FORWARD, X}, SINGLE_USE,     \
+     {EPILOGUE_##NAME, OPERAND_ROLES, OPERAND_ROLES}, take_activation},
+#include "kernels/activations.def"
+#undef ACTIVATION
+
     /* Layer scale multiplies the weights of the linear layer before it instead of its result. */
     {"fold_conv_batchnorm", "fold_scale", {"linear", FORWARD, Y}, {"scale", FORWARD, X}, SINGLE_USE, NOTHING,
      fold_scale},
