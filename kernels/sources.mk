@@ -41,6 +41,7 @@ CUDA_SOURCES += \
 	kernels/folded/conv_batchnorm.cu \
 	kernels/folded/conv_batchnorm_data.cu \
 	kernels/folded/conv_batchnorm_output.cu \
+	kernels/images/blend.cu \
 	kernels/images/images.cu \
 	kernels/linear/linear.cu \
 	kernels/linear/linear_scale.cu \
@@ -162,6 +163,8 @@ libkernels_a_SOURCES = \
 	kernels/exchange/sum_rounded.h \
 	kernels/folded/conv_batchnorm.c \
 	kernels/folded/conv_batchnorm.h \
+	kernels/images/blend.c \
+	kernels/images/blend.h \
 	kernels/images/images.c \
 	kernels/images/images.h \
 	kernels/linear/linear.c \

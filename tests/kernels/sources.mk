@@ -1,7 +1,7 @@
 check_PROGRAMS += tests/kernels/test_ops tests/kernels/test_known_ops tests/kernels/test_loss \
 	tests/kernels/test_optimizers tests/kernels/test_conv_batchnorm tests/kernels/test_moments \
 	tests/kernels/test_product tests/kernels/test_update tests/kernels/test_images \
-	tests/kernels/test_deferred_jpeg
+	tests/kernels/test_deferred_jpeg tests/kernels/test_blend
 dist_check_SCRIPTS += tests/kernels/test_instruction_sets.sh
 noinst_PROGRAMS += tests/kernels/bench_ops
 
@@ -33,6 +33,9 @@ tests_kernels_test_product_LDADD = $(KERNEL_LIBS) -lcmocka
 
 tests_kernels_test_update_SOURCES = tests/kernels/test_update.c
 tests_kernels_test_update_LDADD = $(KERNEL_LIBS) -lcmocka
+
+tests_kernels_test_blend_SOURCES = tests/kernels/test_blend.c $(PLACE)
+tests_kernels_test_blend_LDADD = $(LDADD) -lcmocka
 
 tests_kernels_test_images_SOURCES = tests/kernels/test_images.c tests/support/rounds.h $(PLACE)
 tests_kernels_test_images_LDADD = $(LDADD) -lcmocka
