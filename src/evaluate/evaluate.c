@@ -7,11 +7,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "evaluate/evaluate_masks.h"
 #include "evaluate/finding.h"
 #include "input/gpu_preprocessing.h"
 #include "session/session_loader.h"
 #include "session/step_queue.h"
-#include "session/views.h"
+#include "explain/views.h"
 
 #define LOST -1                /* in the place of a predicted class */
 
@@ -93,25 +94,6 @@ static void predict_batch(struct counting *counting, const struct batch *batch)
         counting->confidences[i] =
             best == batch->labels[i] ? 0 : (float)evaluate_confidence(logits, classes, best);
     }
-}
-
-/* Keeps them sorted; NaN is ignored. */
-void evaluation_keep_mistake(struct evaluation *sums, struct mistake mistake)
-{
-    int at = sums->mistake_count;
-    if (!(mistake.confidence > 0)) return;
-    while (at > 0 && sums->mistakes[at - 1].confidence < mistake.confidence) at--;
-    if (at == MISTAKES_MAX) return;
-    if (sums->mistake_count < MISTAKES_MAX) sums->mistake_count++;
-    memmove(&sums->mistakes[at + 1], &sums->mistakes[at],
-            (size_t)(sums->mistake_count - at - 1) * sizeof mistake);
-    sums->mistakes[at] = mistake;
-}
-
-static int compare_cells(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
 }
 
 /* Gives unreadable images a row of NaN, which no finite output equals, and numbers in their own unit. */
@@ -302,11 +284,6 @@ static void counting_close(struct counting *counting)
     views_close(&counting->views);
 }
 
-void evaluation_sort(struct evaluation *evaluation)
-{
-    qsort(evaluation->cells, (size_t)evaluation->images, sizeof *evaluation->cells, compare_cells);
-}
-
 static void take_means(struct counting *counting)
 {
     struct evaluation *sums = &counting->sums;
@@ -329,6 +306,8 @@ enum status evaluate(const struct session *session, const struct images *images,
 {
     struct counting counting;
     double start = clock_seconds();
+    if (session->data.target == TARGET_MASK)
+        return evaluate_masks(session, images, step, options, evaluation);
     TRY(counting_open(session, images, step, options, &counting));
     enum status status = count_all(&counting);
     counting_close(&counting);
@@ -343,13 +322,4 @@ enum status evaluate(const struct session *session, const struct images *images,
     if (options->lost) *options->lost = counting.sums.lost > 0;
     *evaluation = counting.sums;
     return OK;
-}
-
-void evaluation_free(struct evaluation *evaluation)
-{
-    free(evaluation->cells);
-    free(evaluation->outputs.values);
-    free(evaluation->outputs.targets);
-    free(evaluation->places);
-    *evaluation = (struct evaluation){0};
 }

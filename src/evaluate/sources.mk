@@ -1,6 +1,10 @@
 libevaluate_a_SOURCES = \
 	src/evaluate/evaluate.c \
 	src/evaluate/evaluate.h \
+	src/evaluate/evaluate_masks.c \
+	src/evaluate/evaluate_masks.h \
+	src/evaluate/evaluation.c \
+	src/evaluate/evaluation.h \
 	src/evaluate/finding.c \
 	src/evaluate/finding.h \
 	src/evaluate/knn.c \

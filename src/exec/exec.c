@@ -122,11 +122,10 @@ static enum status slot_open(struct exec *exec, int index, const struct exec_mem
     struct text *shortage = memory->shortage;
     TRY(exchange_memory(exec, sizeof *slot->exchange, shortage, &slot->exchange));
     *slot->exchange = (struct exec_exchange){.scale = 1, .flags[FLAG_PRESENT] = 1};
-    if (!exec->device->waits) {
-        slot->results = exec->results;
-        return OK;
-    }
-    TRY(exchange_memory(exec, program->results_bytes, shortage, &slot->results));
+    slot->results = exec->results;
+    if (!exec->device->waits) return OK;
+    if (!exec->options.results_stay)
+        TRY(exchange_memory(exec, program->results_bytes, shortage, &slot->results));
     if (borrow_batch(slot, program, memory->lender, index)) return OK;
     TRY(device_memory(exec, program->images_bytes, "images", shortage, &slot->images));
     return device_memory(exec, program->targets_bytes, "labels", shortage, &slot->labels);
@@ -277,6 +276,11 @@ const int32_t *exec_ranks(const struct exec *exec)
 const float *exec_logits(const struct exec *exec)
 {
     return result_of(exec, exec->program->logits);
+}
+
+const float *exec_results(const struct exec *exec)
+{
+    return (const float *)(exec->results + exec->program->values[exec->program->logits].offset);
 }
 
 static const struct exec_exchange *exchange_of(const struct exec *exec)

@@ -19,6 +19,7 @@ struct exec_options {
     bool tf32, deterministic;                        /* as in struct call */
     int stop_at;                                     /* as in struct update */
     uint64_t seed;                                   /* dropout */
+    bool results_stay;                               /* on the device, where exec_results has them */
 };
 
 struct exec;
@@ -77,6 +78,8 @@ enum status exec_run(struct exec *exec, const struct exec_batch *batch, double l
 const float *exec_losses(const struct exec *exec);
 const int32_t *exec_ranks(const struct exec *exec);
 const float *exec_logits(const struct exec *exec);
+/* The logits, in device memory, of the run that was started last, for work that is queued behind it. */
+const float *exec_results(const struct exec *exec);
 /* State after the last training run. */
 const struct optimizer_state *exec_state(const struct exec *exec);
 

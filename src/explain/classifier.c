@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "explain/inference.h"
 #include "session/session_loader.h"
-#include "session/views.h"
+#include "explain/views.h"
 
 int classifier_batch(int64_t count, int most)
 {

@@ -11,5 +11,9 @@ libexplain_a_SOURCES = \
 	src/explain/rollout.h \
 	src/explain/tail.c \
 	src/explain/tail.h \
+	src/explain/tiling.c \
+	src/explain/tiling.h \
 	src/explain/trained_network.c \
-	src/explain/trained_network.h
+	src/explain/trained_network.h \
+	src/explain/views.c \
+	src/explain/views.h

@@ -24,4 +24,6 @@ libinput_a_SOURCES = \
 	src/input/sampled_sizes.c \
 	src/input/sampled_sizes.h \
 	src/input/train_sizes.c \
-	src/input/train_sizes.h
+	src/input/train_sizes.h \
+	src/input/whole_images.c \
+	src/input/whole_images.h

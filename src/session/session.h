@@ -30,6 +30,8 @@ struct session {
     struct gpu_preprocessing *gpu_preprocessing;   /* preprocessing on the device; NULL: loaders do it */
     int64_t left;                     /* the device was found to have only this much for the run; 0:
                                        * unknown */
+    int tile_batch;                   /* tiles in a batch of an evaluation (tiles.h); 0: not chosen yet */
+    bool keeps_probabilities;         /* of these, for all classes */
     bool fitted;                      /* train.batch was auto, and resolved for memory.limit */
 };
 

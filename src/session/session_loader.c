@@ -4,8 +4,7 @@
 #include "base/signals.h"
 #include "input/gpu_preprocessing.h"
 
-/* One thread for every processor, divided among the ranks of this host: decoding and computing alternate. */
-static int workers_of(const struct session *session)
+int session_workers(const struct session *session)
 {
     int given = (int)session->settings->loader.workers;
     int own = host_processors() / (session->comm ? session->comm->local_count : 1);
@@ -57,7 +56,7 @@ static struct loader_options loader_options(const struct session *session, const
         .channels = data->channels,
         .dtype = session->hyper.precision->storage,
         .device_preprocessing = session->gpu_preprocessing != NULL,
-        .workers = workers_of(session),
+        .workers = session_workers(session),
         .prefetch = session_prefetch(session),
         .seed = (uint64_t)settings->run.seed,
         .timeout = settings->loader.timeout,

@@ -3,6 +3,10 @@
 
 #include "session/session.h"
 
+/* The number of threads that read images: loader.workers, or one for every processor, divided among the ranks
+ * of this host: decoding and computing alternate. */
+int session_workers(const struct session *session);
+
 /* Over images of the session's data: of an evaluation, in file order, in these views; NULL: of training.
  * Images that cannot be used are added to data.bad. Batches of a linear probe have features. */
 enum status session_loader_open(const struct session *session, const struct images *images,

@@ -29,5 +29,5 @@ libsession_a_SOURCES = \
 	src/session/step_ranks.h \
 	src/session/step_times.c \
 	src/session/step_times.h \
-	src/session/views.c \
-	src/session/views.h
+	src/session/tiles.c \
+	src/session/tiles.h

@@ -9,6 +9,7 @@
 #include "comm/nccl_exchange.h"
 #include "kernels/optimizer/matrix_sharing.h"
 #include "session/session_store.h"
+#include "session/tiles.h"
 
 /* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
  * stop by themselves. A static scale cannot move: the first is enough. */
@@ -106,7 +107,7 @@ static struct budget budget_before(const struct session *session)
         .total = session_limit(session),
         .store = step_store_bytes(session) +
                  teacher_bytes(&session->teacher, session->hyper.precision->storage),
-        .input = session_preprocessing_bytes(session),
+        .input = session_preprocessing_bytes(session) + tiles_run_bytes(session),
         .exchange = exchange_bytes(session),
         .batches = batches_on_device(session),
         .mail = has_mail(session),
@@ -212,12 +213,13 @@ struct compile_options step_options(const struct session *session, enum step_kin
 {
     bool training = kind == STEP_TRAINING, soft = has_soft_targets(session, training);
     bool labels = session->data.target == TARGET_LABELS;
+    bool tiled = !training && session->data.target == TARGET_MASK;
     const struct hyperparameters *hyper = &session->hyper;
     const struct budget budget = budget_before(session);
     return (struct compile_options){
         .lower = {
-            .batch = hyperparameters_share(hyper),
-            .micro_batches = hyper->micro_batches,
+            .batch = tiled ? tiles_of(session).batch : hyperparameters_share(hyper),
+            .micro_batches = tiled ? 1 : hyper->micro_batches,
             .first_micro_batch = training ? session_replica(session) * hyper->micro_batches : 0,
             .all_micro_batches = training ? hyper->replicas * hyper->micro_batches : 0,
             .training = training,
@@ -230,6 +232,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .soft_targets = soft,
             .weighted_targets = labels && training && data_weighs_classes(session->settings),
             .logits = !training,
+            .features = tiled,
             .distill = session->teacher.path ? session->teacher.distill : NULL,
             .update_workspace = training ? update_workspace(session) : 0,
             .machine = machine_of(session),
@@ -265,8 +268,10 @@ const char *step_strategy(const struct session *session, const struct program *p
     return keep ? "keep" : "recompute";
 }
 
+/* `stay`: results on the device. */
 static enum status prepare(const struct session *session, enum step_kind kind, const struct graph *graph,
-                           const struct compile_options *compiling, struct store *store, struct step *step)
+                           const struct compile_options *compiling, bool stay, struct store *store,
+                           struct step *step)
 {
     *step = (struct step){0};
     TRY(compile_plan(graph, compiling, &step->compiled));
@@ -284,6 +289,7 @@ static enum status prepare(const struct session *session, enum step_kind kind, c
         .deterministic = session->settings->run.deterministic,
         .stop_at = session->settings->train.on_nan == ON_NAN_STOP ? step_stuck(&session->hyper) : 0,
         .seed = (uint64_t)session->settings->run.seed,
+        .results_stay = stay,
     };
     step->exec = exec_prepare(&step->compiled, &options);
     return OK;
@@ -293,7 +299,8 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
                          struct step *step)
 {
     const struct compile_options compiling = step_options(session, kind);
-    return prepare(session, kind, step_graph(session, kind), &compiling, store, step);
+    bool stay = kind == STEP_EVALUATION && session->data.target == TARGET_MASK;
+    return prepare(session, kind, step_graph(session, kind), &compiling, stay, store, step);
 }
 
 static enum status place(struct step *step, const struct exec_memory *memory)
@@ -315,7 +322,7 @@ enum status step_open_features(const struct session *session, const struct graph
 {
     struct compile_options compiling = step_options(session, STEP_EVALUATION);
     compiling.lower.features = true;
-    TRY(prepare(session, STEP_EVALUATION, part, &compiling, store, step));
+    TRY(prepare(session, STEP_EVALUATION, part, &compiling, false, store, step));
     return place(step, memory);
 }
 

@@ -8,6 +8,8 @@
 #include "base/host.h"
 #include "compile/memory/fit_batch.h"
 #include "compile/memory/fit_memory.h"
+#include "session/session_store.h"
+#include "session/tiles.h"
 
 #define BATCH_MAX 1048576       /* train.batch's */
 #define SPARE_SHARE 32           /* of a GPU's free memory, one part is left for libraries ... */
@@ -114,4 +116,47 @@ enum status step_fit_limit(struct session *session, int64_t *limit)
     session->device->backend->memory.info(session->device, &left, &total);
     *limit = (int64_t)(left - left / SPARE_SHARE);
     return OK;
+}
+
+struct budget step_tiles_taken(const struct session *session, const struct program *program, int64_t arena)
+{
+    const struct store_options options = session_store_options(session, false);
+    const struct tiles tiles = tiles_of(session);
+    struct store_layout layout;
+    store_lay_out(&session->graphs.training, &options, &layout);
+    const struct budget before = {.store = layout.bytes, .input = tiles_bytes(&tiles),
+                                  .batches = session_device_kind(session) == DEVICE_CUDA ? 2 : 1};
+    store_layout_free(&layout);
+    return budget_taken(&before, program, arena);
+}
+
+/* The bytes of an evaluation in batches of the current size. */
+static enum status tiles_needed(const struct session *session, bool training, int64_t *bytes)
+{
+    const struct compile_options options = step_options(session, STEP_EVALUATION);
+    struct compiled compiled;
+    TRY(compile_plan(step_graph(session, STEP_EVALUATION), &options, &compiled));
+    int64_t arena = compiled.plan.arena_bytes;
+    const struct budget taken = training ? step_taken(session, &compiled.program, arena)
+                                         : step_tiles_taken(session, &compiled.program, arena);
+    *bytes = taken.total;
+    compiled_free(&compiled);
+    return OK;
+}
+
+enum status step_fit_tiles(struct session *session, bool training)
+{
+    int64_t limit = session_limit(session), bytes = 0;
+    char has[TEXT_BYTES], needs[TEXT_BYTES];
+    session->tile_batch = tiles_of(session).batch;
+    if (limit == 0) return OK;
+    for (;; session->tile_batch /= 2) {
+        TRY(tiles_needed(session, training, &bytes));
+        if (bytes <= limit) return OK;
+        if (session->tile_batch == 1) break;
+    }
+    return fail(NO_DEVICE, "%s: memory.limit: %s is not enough for tiles of %dx%d, which take %s; a smaller "
+                "augment.val_tile needs less", settings_where(session->settings, "memory", "limit"),
+                text_bytes((uint64_t)limit, has), session->data.val.w, session->data.val.h,
+                text_bytes((uint64_t)bytes, needs));
 }

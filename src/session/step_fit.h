@@ -1,5 +1,5 @@
-/* step_fit.h: checks whether a training step fits into memory, and finds the largest batch that does, by
- * planning only. */
+/* step_fit.h: checks whether a training step or an evaluation in tiles fits into memory, and finds the
+ * largest batch that does, by planning only. */
 #pragma once
 
 #include "base/text.h"
@@ -24,3 +24,10 @@ void step_fit_describe(const struct session *session, int64_t limit, struct text
 /* The part of the free memory that train.batch=auto uses without memory.limit; 0: unknown. Opens the device
  * unless it is the CPU. */
 enum status step_fit_limit(struct session *session, int64_t *limit);
+
+/* The device memory of an evaluation whose arena has that many bytes. */
+struct budget step_tiles_taken(const struct session *session, const struct program *program, int64_t arena);
+
+/* Makes batches small enough (session->tile_batch) for the limit of device memory. NO_DEVICE if single tiles
+ * do not fit; `training`: evaluations of a training run, whose store and batches are there, too. */
+enum status step_fit_tiles(struct session *session, bool training);

@@ -1,7 +1,7 @@
 /* The mean of several views' logits, with its loss and rank. */
 #include <math.h>
 
-#include "session/views.h"
+#include "explain/views.h"
 #include "tests/support/unit.h"
 
 static void logits_are_averaged(void **state)

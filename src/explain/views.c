@@ -1,4 +1,4 @@
-#include "session/views.h"
+#include "explain/views.h"
 
 #include <stdlib.h>
 

@@ -1,0 +1,25 @@
+/* tiling.h: classes of all pixels of images of any size: tiles, in batches that images share, are evaluated
+ * and blended on the device (kernels/images/blend.h), from which only results come back. While a batch is
+ * computed, the next one is cut. */
+#pragma once
+
+#include "input/whole_images.h"
+#include "session/step.h"
+#include "session/tiles.h"
+
+struct tiling_options {
+    const struct session *session;
+    const struct step *step;             /* an evaluation of the session's network */
+    bool mirrored;                       /* each image is averaged with its mirror image */
+    void (*progress)(void *context);     /* called after every batch; may be NULL */
+    void *context;
+};
+
+struct tiling;
+
+/* Allocates tiles_bytes of device memory: NO_DEVICE. */
+enum status tiling_open(const struct tiling_options *options, struct tiling **tiling);
+void tiling_close(struct tiling *tiling);    /* accepts NULL */
+
+/* Evaluates all images, and gives each back. */
+enum status tiling_run(struct tiling *tiling, struct whole_images *images);
