@@ -406,6 +406,7 @@ static void add_curves(const struct comparison *all, char **names, struct text *
     } curves[] = {
         {.title = "Validation accuracy", .key = "val_top1", .unit = "%", .scale = 100},
         {.title = "mAP", .key = "val_map", .unit = "%", .scale = 100},
+        {.title = "Mean IoU", .key = "val_miou", .unit = "%", .scale = 100},
         {.title = "Mean absolute error", .key = "val_mae", .log_if_wide = true},
         {.title = "Validation loss", .key = "val_loss", .log_if_wide = true},
         {.title = "Training loss", .key = "train_loss", .log_if_wide = true},

@@ -19,6 +19,7 @@
 #include "forecast/forecast_print.h"
 #include "forecast/memory_map.h"
 #include "input/data_summary.h"
+#include "input/mask_summary.h"
 #include "input/usable_classes.h"
 #include "session/plausible.h"
 #include "session/session_store.h"
@@ -189,7 +190,8 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
         data_summary_log(session.settings, &session.data);
         warn_of_unusable(&session.data);
         plausible_warn(&session);
-        if (!cmd->resume) status = session_store_weights(&session, NULL);
+        status = mask_summary_log(&session.data);
+        if (status == OK && !cmd->resume) status = session_store_weights(&session, NULL);
     } else {
         plausible_warn_of_statistics(&session);
     }

@@ -21,6 +21,8 @@ libinput_a_SOURCES = \
 	src/input/duplicates.h \
 	src/input/gpu_preprocessing.c \
 	src/input/gpu_preprocessing.h \
+	src/input/mask_summary.c \
+	src/input/mask_summary.h \
 	src/input/sampled_sizes.c \
 	src/input/sampled_sizes.h \
 	src/input/train_sizes.c \

@@ -12,7 +12,8 @@ static const char *const step_keys[] = {
 };
 static const char *const epoch_keys[] = {
     "step", "epoch", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "val_map",
-    "val_f1_micro", "val_f1_macro", "val_mae", "val_rmse", "val_mse", "val_r2", "images_per_s",
+    "val_f1_micro", "val_f1_macro", "val_mae", "val_rmse", "val_mse", "val_r2", "val_miou", "val_dice",
+    "val_pixel_accuracy", "images_per_s",
     "seconds", "joules", "device_peak_bytes", "host_peak_bytes", "data_wait_fraction", "skipped_steps",
     "bad_images", NULL,
 };

@@ -123,6 +123,10 @@ static void add_curves(const struct run_records *records, struct text *out)
     };
     const struct chart_line errors[] = {line_of(epochs, "val_mae", "mean absolute error"),
                                         line_of(epochs, "val_rmse", "root mean square error")};
+    const struct chart_line pixels[] = {
+        line_of(epochs, "val_miou", "mean IoU"), line_of(epochs, "val_dice", "Dice"),
+        line_of(epochs, "val_pixel_accuracy", "pixel accuracy"),
+    };
     const struct chart_line r2 = line_of(epochs, "val_r2", "validation");
     const struct chart_line lr = line_of(steps, "lr", "learning rate");
     const struct chart_line scale = line_of(steps, "loss_scale", "loss scale");
@@ -135,6 +139,7 @@ static void add_curves(const struct run_records *records, struct text *out)
          .mark_count = skipped},
         {.title = "Accuracy", .unit = "%", .scale = 100, .lines = accuracy, .count = 3},
         {.title = "Labels", .unit = "%", .scale = 100, .lines = labels, .count = 3},
+        {.title = "Pixels", .unit = "%", .scale = 100, .lines = pixels, .count = 3},
         {.title = "Errors", .log_if_wide = true, .lines = errors, .count = 2},
         {.title = "R2", .lines = &r2, .count = 1},
         {.title = "Learning rate", .from_zero = true, .lines = &lr, .count = 1},

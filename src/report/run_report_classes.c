@@ -16,8 +16,9 @@
 struct confusion {
     char **names;
     int classes;
-    double *cells;           /* [classes, classes] images, of a true class in a row */
+    double *cells;           /* [classes, classes] images, or pixels, of a true class in a row */
     double *images;          /* [classes] of a row */
+    bool pixels;
 };
 
 /* Reads a field of csv_text, and its terminator. */
@@ -128,17 +129,39 @@ static int taken_for(const struct confusion *confusion, int class)
     return most < 0 ? class : most;
 }
 
+static double column_sum(const struct confusion *confusion, int column)
+{
+    double sum = 0;
+    for (int i = 0; i < confusion->classes; i++) sum += cell_of(confusion, i, column);
+    return sum;
+}
+
+/* Intersection over union; NAN where neither the truth nor a prediction has the class. */
+static double iou_of(const struct confusion *confusion, int class)
+{
+    double both = cell_of(confusion, class, class);
+    double any = confusion->images[class] + column_sum(confusion, class) - both;
+    return any > 0 ? both / any : NAN;
+}
+
+static double score_of(const struct confusion *confusion, int class)
+{
+    return confusion->pixels ? iou_of(confusion, class) : accuracy_of(confusion, class);
+}
+
+/* Dice follows from IoU. */
 static void add_class(const struct confusion *confusion, int class, double training, struct text *out)
 {
-    double accuracy = accuracy_of(confusion, class);
+    double score = score_of(confusion, class);
     int other = taken_for(confusion, class);
     text_add(out, "<tr>");
     html_cell(out, confusion->names[class]);
-    html_number(out, 100 * accuracy, 1);
-    text_add(out, "<td class=\"bar\" style=\"--v:%.1f%%\"></td>", isnan(accuracy) ? 0 : 100 * accuracy);
+    html_number(out, 100 * score, 1);
+    text_add(out, "<td class=\"bar\" style=\"--v:%.1f%%\"></td>", isnan(score) ? 0 : 100 * score);
+    if (confusion->pixels) html_number(out, 200 * score / (1 + score), 1);
     html_cell(out, other == class ? "" : confusion->names[other]);
     html_number(out, confusion->images[class], 0);
-    html_number(out, training, 0);
+    if (!confusion->pixels) html_number(out, training, 0);
     text_add(out, "</tr>\n");
 }
 
@@ -147,14 +170,17 @@ static void add_table(const struct run_records *records, const struct confusion 
     const json_t *training = json_object_get(records->start, "train_per_class");
     struct ranked *ranked = memory_new((size_t)confusion->classes, sizeof *ranked);
     for (int i = 0; i < confusion->classes; i++) {
-        double accuracy = accuracy_of(confusion, i);
-        ranked[i] = (struct ranked){isnan(accuracy) ? 2 : accuracy, i, 0};
+        double score = score_of(confusion, i);
+        ranked[i] = (struct ranked){isnan(score) ? 2 : score, i, 0};
     }
     qsort(ranked, (size_t)confusion->classes, sizeof *ranked, compare);
-    text_add(out, "<div><h3>Accuracy by class, worst first</h3>\n<div class=\"scroll\"><table><thead><tr>"
-             "<th>class</th><th class=\"n\">accuracy, %%</th><th></th><th>predicted as</th>"
-             "<th class=\"n\">validation images</th><th class=\"n\">training images</th></tr></thead>"
-             "<tbody>\n");
+    text_add(out, "<div><h3>%s by class, worst first</h3>\n<div class=\"scroll\"><table><thead><tr>"
+             "<th>class</th><th class=\"n\">%s, %%</th><th></th>%s<th>predicted as</th>"
+             "<th class=\"n\">validation %s</tr></thead><tbody>\n",
+             confusion->pixels ? "Intersection over union" : "Accuracy",
+             confusion->pixels ? "IoU" : "accuracy",
+             confusion->pixels ? "<th class=\"n\">Dice, %</th>" : "",
+             confusion->pixels ? "pixels</th>" : "images</th><th class=\"n\">training images</th>");
     for (int i = 0; i < confusion->classes && i < LISTED; i++) {
         const json_t *count = json_array_get(training, (size_t)ranked[i].row);
         add_class(confusion, ranked[i].row, count ? json_number_value(count) : NAN, out);
@@ -175,10 +201,11 @@ static void add_numbered_cell(const struct confusion *confusion, int row, int co
     text_add(out, " predicted as ");
     text_html(out, confusion->names[column]);
     text_add(out, ": %.0f of %.0f (%.1f %%)</title></rect>\n", images, confusion->images[row], 100 * share);
-    if (images > 0)
+    double shown = confusion->pixels ? round(100 * share) : images;
+    if (shown > 0)
         text_add(out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\".36\" fill=\"%s\" "
                  "pointer-events=\"none\">%.0f</text>\n", column + 0.5, row + 0.63,
-                 share > 0.5 ? "var(--ground)" : "currentColor", images);
+                 share > 0.5 ? "var(--ground)" : "currentColor", shown);
 }
 
 #define SHORT 12             /* maximum length of names beside the cells */
@@ -268,6 +295,7 @@ static void add_dense(const struct confusion *confusion, struct text *out)
 
 static void add_confusions(const struct confusion *confusion, struct text *out)
 {
+    const char *what = confusion->pixels ? "pixels" : "images";
     struct ranked *ranked = NULL;
     int count = 0, n = confusion->classes;
     for (int i = 0; i < n; i++)
@@ -276,8 +304,8 @@ static void add_confusions(const struct confusion *confusion, struct text *out)
                 *array_push(ranked, count) = (struct ranked){-cell_of(confusion, i, j), i, j};
     if (count > 0) qsort(ranked, (size_t)count, sizeof *ranked, compare);
     text_add(out, "<div><h3>Most frequent confusions</h3>\n<div class=\"scroll\"><table><thead><tr>"
-             "<th>class</th><th>predicted as</th><th class=\"n\">images</th>"
-             "<th class=\"n\">of its images, %%</th></tr></thead><tbody>\n");
+             "<th>class</th><th>predicted as</th><th class=\"n\">%s</th>"
+             "<th class=\"n\">of its %s, %%</th></tr></thead><tbody>\n", what, what);
     for (int i = 0; i < count && i < CONFUSIONS; i++) {
         text_add(out, "<tr>");
         html_cell(out, confusion->names[ranked[i].row]);
@@ -302,12 +330,14 @@ void report_add_classes(const struct run_records *records, struct text *out)
 {
     struct confusion confusion;
     if (confusion_read(records->folder, &confusion)) {
+        confusion.pixels = strcmp(records_start_text(records, "task"), "segment") == 0;
         html_section(out, "classes", "Classes");
         add_which(records, out);
         text_add(out, "<div class=\"pair\">\n");
         add_table(records, &confusion, out);
         add_confusions(&confusion, out);
-        text_add(out, "</div>\n<h3>Confusion matrix: true classes down, predictions across</h3>\n<div>");
+        text_add(out, "</div>\n<h3>Confusion matrix: true classes down, predictions across%s</h3>\n<div>",
+                 confusion.pixels ? "; per cent of a class's pixels" : "");
         if (confusion.classes <= NUMBERED) add_numbered(&confusion, out);
         else add_dense(&confusion, out);
         text_add(out, "</div>\n");
@@ -332,6 +362,27 @@ static void add_jpeg(const char *picture, bool is_small, struct text *out)
              picture);
 }
 
+static void add_file_name(const json_t *mistake, struct text *out)
+{
+    const char *path = text_of(mistake, "image"), *name = strrchr(path, '/');
+    if (*path) text_html(out, name ? name + 1 : path);
+    else text_add(out, "image %.0f", json_number_value(json_object_get(mistake, "index")));
+}
+
+/* The image, its truth, its prediction and what differs are one picture. */
+static void add_strip(const json_t *mistake, struct text *out)
+{
+    text_add(out, "<figure class=\"strip\" title=\"");
+    text_html(out, text_of(mistake, "image"));
+    text_add(out, "\">");
+    add_jpeg(text_of(mistake, "picture"), false, out);
+    text_add(out, "<span class=\"bad\">mean IoU %.1f %%, loss %.4g</span> <span class=\"grey\">",
+             100 * json_number_value(json_object_get(mistake, "miou")),
+             json_number_value(json_object_get(mistake, "loss")));
+    add_file_name(mistake, out);
+    text_add(out, "</span></figure>\n");
+}
+
 static void add_mistake(const json_t *mistake, struct text *out)
 {
     bool is_small = json_integer_value(json_object_get(mistake, "height")) < 64;
@@ -347,9 +398,7 @@ static void add_mistake(const json_t *mistake, struct text *out)
     if (loss) text_add(out, " (loss %.4g)", json_number_value(loss));
     else text_add(out, " %.1f %%", 100 * json_number_value(json_object_get(mistake, "confidence")));
     text_add(out, "</span><br/><span class=\"grey\">");
-    const char *path = text_of(mistake, "image"), *name = strrchr(path, '/');
-    if (*path) text_html(out, name ? name + 1 : path);
-    else text_add(out, "image %.0f", json_number_value(json_object_get(mistake, "index")));
+    add_file_name(mistake, out);
     text_add(out, "</span></figure>\n");
 }
 
@@ -362,13 +411,16 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
     json_t *mistakes = json_loads(text.data, 0, NULL);
     if (json_array_size(mistakes) > 0) {
         bool losses = json_object_get(json_array_get(mistakes, 0), "loss");
+        bool strips = json_object_get(json_array_get(mistakes, 0), "miou");
         html_section(out, "mistakes", losses ? "Largest losses" : "Most confident mistakes");
+        const char *what = strips   ? "the image, the truth, the prediction, and in red what is wrong; black "
+                                      "pixels do not count"
+                           : losses ? "the truth, and the prediction with its loss"
+                                    : "the true class, and the predicted class with its probability; below "
+                                      "it, where the network saw that (Grad-CAM)";
         text_add(out, "<p class=\"grey\">Validation images in the best epoch: %s.</p>\n"
-                 "<div class=\"pictures\">\n",
-                 losses ? "the truth, and the prediction with its loss"
-                        : "the true class, and the predicted class with its probability; below it, where the "
-                          "network saw that (Grad-CAM)");
-        json_array_foreach(mistakes, i, mistake) add_mistake(mistake, out);
+                 "<div class=\"pictures%s\">\n", what, strips ? " strips" : "");
+        json_array_foreach(mistakes, i, mistake) (strips ? add_strip : add_mistake)(mistake, out);
         text_add(out, "</div>\n");
     }
     json_decref(mistakes);

@@ -50,6 +50,26 @@ ok "no tick is at -0" sh -c '! grep -q ">-0<" run/report.html && grep -q ">0</te
 ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
 ok "mistakes with pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
 ok "... and with explanations" [ "$(grep -o 'src="data:image/jpeg;base64,/9j/' $page | wc -l)" = 48 ]
+# A class for every pixel: the matrix has pixels, and each of the worst images one wide picture.
+pixels() {
+    cp -r run pixels && rm pixels/report.html || return 1
+    sed -e 's/"task":"classify"/"task":"segment"/' -e 's/"val_top1"/"val_miou"/' -e 's/"checkpoint_best":"val_top1",*//' \
+        run/metrics.jsonl >pixels/metrics.jsonl
+    printf 'true,road,sky,none\nroad,900,100,0\nsky,0,1000,0\nnone,0,0,0\n' >pixels/confusion.csv
+    printf '[{"image":"a/b.png","index":1,"loss":0.5,"miou":0.25,"picture":"/9j/"}]' >pixels/mistakes.json
+    "$AMPTRAIN" report pixels
+}
+page=pixels/report.html
+ok "a class for every pixel" pixels
+ok "... whose curve is there" has '<b>Pixels</b>'
+ok "... IoU and Dice of a class" has '<td>road</td><td class="n">90.0</td><td class="bar" style="--v:90.0%"></td><td class="n">94.7</td><td>sky</td><td class="n">1000</td>'
+ok "... of one that is nowhere" has '<td>none</td><td class="n"></td>'
+ok "... pixels taken for another class" has '<td>road</td><td>sky</td><td class="n">100</td><td class="n">10.0</td>'
+ok "... shares in the matrix" has '>90</text>'
+ok "... the worst images" has '<figure class="strip" title="a/b.png"><img alt="" src="data:image/jpeg;base64,/9j/"/><span class="bad">mean IoU 25.0 %, loss 0.5</span> <span class="grey">b.png</span></figure>'
+ok "... well-formed" wellformed $page
+page=run/report.html
+
 the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d |
     cmp - run/memory.svg; }
 ok "the memory map in a sandboxed frame" the_map
