@@ -13,6 +13,7 @@
 #define CHOICES(...) .field.choices = (const char *const[]){__VA_ARGS__, NULL}
 #define WORD(words, value) .field.word = (words), .field.word_value = (value)
 #define COUNT(numbers) .count = (numbers)
+#define WORDS .words = true
 #define RESUMABLE .resumable = true
 
 const struct option option_table[] = {
@@ -57,6 +58,13 @@ const struct option *option_named(const char *key, int length)
         if (strncmp(name, key, (size_t)length) == 0 && name[length] == '\0') return option;
     }
     return NULL;
+}
+
+bool option_is_path(const struct option *option, const char *value)
+{
+    bool number = value[strspn(value, "0123456789")] == '\0';
+    bool word = option->words && (number || strcmp(value, "auto") == 0 || strchr(value, ','));
+    return option->field.type == FIELD_PATH && *value && !word;
 }
 
 bool option_section_known(const char *section)

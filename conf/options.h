@@ -4,7 +4,8 @@
 #include "base/field.h"
 
 /* Values of the options that are choices, in the order in which options.def names them. */
-enum { TASK_AUTO, TASK_CLASSIFY, TASK_MULTILABEL, TASK_REGRESS };             /* data.task */
+enum { TASK_AUTO, TASK_CLASSIFY, TASK_MULTILABEL, TASK_REGRESS, TASK_SEGMENT };   /* data.task */
+enum { MASK_IGNORES_255, MASK_IGNORES_NONE };                               /* data.ignore */
 enum { ON_ERROR_SKIP, ON_ERROR_STOP };                                      /* data.on_error */
 enum { ORIENTATION_EXIF, ORIENTATION_IGNORE };                              /* data.orientation */
 enum { FIT_BY_CROP, FIT_BY_LETTERBOX, FIT_BY_STRETCH };                     /* augment.fit */
@@ -15,7 +16,8 @@ enum { CACHE_AUTO, CACHE_NONE, CACHE_HOST, CACHE_DEVICE };                  /* l
 enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND,
        AUTO_AUGMENT_THREE };                                                /* augment.auto_augment */
 enum { TRAIN_LOSS_AUTO, TRAIN_LOSS_CE, TRAIN_LOSS_BCE, TRAIN_LOSS_MSE, TRAIN_LOSS_L1,
-       TRAIN_LOSS_HUBER };                                                  /* train.loss */
+       TRAIN_LOSS_HUBER, TRAIN_LOSS_DICE, TRAIN_LOSS_DICE_CE, TRAIN_LOSS_FOCAL,
+       TRAIN_LOSS_TVERSKY };                                                /* train.loss */
 enum { TRAIN_DISTILL_SOFT, TRAIN_DISTILL_HARD };                            /* train.distill */
 enum { ON_NAN_SKIP, ON_NAN_STOP };                                          /* train.on_nan */
 enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* memory.strategy */
@@ -67,6 +69,7 @@ struct option {
     const char *section;
     struct field field;                  /* offset is within struct settings */
     int count;                           /* of a list: exactly so many numbers, or none; 0: any */
+    bool words;                          /* of a path: it may also be auto, a number, or have a comma */
     bool resumable;                      /* may differ when a run is resumed */
 };
 extern const struct option option_table[];          /* ended by a row whose section is NULL */
@@ -83,6 +86,9 @@ const struct option *option_named(const char *key, int length);
  * nothing. */
 void option_suggest_section(const char *section, struct text *out);
 void option_suggest_key(const char *section, const char *key, struct text *out);
+
+/* True if this value of the option is a path. */
+bool option_is_path(const struct option *option, const char *value);
 
 /* True if any option is in this section. */
 bool option_section_known(const char *section);

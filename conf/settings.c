@@ -165,7 +165,7 @@ static char *override_value(const char *file, const char *section, const char *k
 {
     const struct option *option = option_find(section, key);
     char *value = trimmed(given);
-    if (!option || option->field.type != FIELD_PATH || !*value) return value;
+    if (!option || !option_is_path(option, value)) return value;
     char *path = search_paths_expand(value);
     free(value);
     return file && strchr(file, '/') ? path_whole(path) : path;
@@ -277,14 +277,22 @@ char *settings_path(const struct settings *settings, const char *file, const cha
 const struct option *settings_find_file(const struct settings *settings, const char *file, const char *path)
 {
     for (const struct option *option = option_table; option->section; option++) {
-        if (option->field.type != FIELD_PATH) continue;
         char *value = option_value(option, settings), *named = settings_path(settings, file, value);
-        bool same = *value && file_same(named, path);
+        bool same = option_is_path(option, value) && file_same(named, path);
         free(named);
         free(value);
         if (same) return option;
     }
     return NULL;
+}
+
+int settings_classes(const struct settings *settings)
+{
+    static const struct field number = {.name = "classes", .type = FIELD_INT, .min = 1, .max = 1000000};
+    const char *text = settings->data.classes;
+    struct reason reason;
+    int64_t classes;
+    return text && field_parse(&number, &classes, text, &reason) ? (int)classes : 0;
 }
 
 bool settings_given(const struct settings *settings, const char *section, const char *key)
@@ -424,7 +432,7 @@ static char *printed_value(const struct option *option, const struct settings *s
 {
     const char *asked = how->asked ? settings_origin(settings, option)->asked : NULL;
     char *value = asked ? text_copy(asked) : option_value(option, settings);
-    bool path = option->field.type == FIELD_PATH && *value;
+    bool path = option_is_path(option, value);
     return path && how->whole_paths ? path_from_root(settings, how->file, value) : value;
 }
 

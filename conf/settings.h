@@ -67,6 +67,9 @@ void settings_derive_size(struct settings *settings, const char *section, const 
 enum status settings_take(struct settings *settings, const char *section, const char *key, const char *value,
                           const char *from);
 
+/* The number that data.classes is; 0: it is none. */
+int settings_classes(const struct settings *settings);
+
 static inline bool settings_has_teacher(const struct settings *settings)
 {
     return settings->train.teacher && *settings->train.teacher;

@@ -98,6 +98,8 @@ libdata_a_SOURCES = \
 	data/loader/loader_watch.c \
 	data/loader/sampler.c \
 	data/loader/sampler.h \
+	data/loader/mask_targets.c \
+	data/loader/mask_targets.h \
 	data/loader/targets.c \
 	data/loader/targets.h
 

@@ -74,6 +74,8 @@ struct format_masks {
     bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
                       struct reason *reason);
     void (*contents)(const struct dataset *dataset, int64_t index, struct image_contents *contents);
+    /* Masks that are no files: in the place of read_file. */
+    bool (*read)(const struct dataset *dataset, int64_t index, struct image *mask, struct reason *reason);
 };
 
 struct format {

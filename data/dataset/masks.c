@@ -17,6 +17,7 @@ static bool read_by(const struct dataset *dataset, const struct mask_classes *cl
     uint8_t *bytes;
     size_t count;
     *wrong = false;
+    if (dataset->format->masks->read) return dataset->format->masks->read(dataset, index, mask, reason);
     if (!dataset_mask_file(dataset, index, &bytes, &count, reason)) return false;
     bool good = mask_decode(bytes, count, classes, mask, wrong, &why);
     free(bytes);

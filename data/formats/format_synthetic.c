@@ -1,12 +1,15 @@
 /* Images generated on the fly, for benchmarks and tests: stripes whose direction, width and colour depend on
- * the class, with a random phase, under noise. Integer arithmetic only, so that they are the same
- * everywhere. */
+ * the class, with a random phase, under noise; with masks, in 4 x 4 parts of different classes. Integer
+ * arithmetic only, so that they are the same everywhere. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/machine.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "data/dataset/dataset.h"
 
 #define WAVE 256
@@ -73,7 +76,23 @@ static enum status synthetic_open(const struct dataset_options *options, struct 
     make_tables(synthetic, (size_t)dataset->w * (size_t)dataset->c);
     choose_stripes(synthetic, dataset->classes, dataset->c);
     dataset->class_names = text_list(NULL, 0, dataset->classes);
+    if (options->target != TARGET_MASK) return OK;
+    if (dataset->classes > MASK_CLASSES_MAX)
+        return fail(USAGE, "data.format = synthetic: masks have at most %d classes", MASK_CLASSES_MAX);
+    dataset->target = TARGET_MASK;
+    dataset->masks = memory_new(1, sizeof *dataset->masks);
+    mask_classes_numbers(dataset->classes, NULL, 0, true, dataset->masks);
     return OK;
+}
+
+/* The class of a part of an image with a mask; other images are of one class. */
+#define PARTS 4
+
+static int class_of_part(const struct dataset *dataset, int64_t index, int row, int column)
+{
+    const struct synthetic *synthetic = dataset->state;
+    int part = dataset->masks ? PARTS * row + column : 0;
+    return (int)((index + part) % synthetic->classes);
 }
 
 /* Brightness (up to 95) + wave (up to 128) + noise (up to 31) stays below 256. */
@@ -84,13 +103,13 @@ INLINE void synthetic_add_up(const uint8_t *restrict wave, const uint8_t *restri
         for (int k = 0; k < c; k++) to[x * c + k] = (uint8_t)(brightness[k] + wave[x] + noise[x * c + k]);
 }
 
-/* Row y of the image, in blocks of its wave. */
+/* Pixels first .. end - 1 of row y of the image, in blocks of its wave. */
 static EVERY_MACHINE(void, draw_row, (const struct synthetic *synthetic, const struct stripes *stripes,
-                     unsigned phase, unsigned place, const struct image *image, int y),
-                     (synthetic, stripes, phase, place, image, y))
+                     unsigned phase, unsigned place, const struct image *image, int y, int first, int end),
+                     (synthetic, stripes, phase, place, image, y, first, end))
 {
-    int w = image->w, c = image->c;
-    uint8_t *to = image->pixels + (size_t)y * (size_t)w * (size_t)c;
+    int w = end - first, c = image->c;
+    uint8_t *to = image->pixels + ((size_t)y * (size_t)image->w + (size_t)first) * (size_t)c;
     const uint8_t *noise = synthetic->noise + place % NOISE;
     uint8_t wave[WAVE];
     for (int x = 0; x < w; x += WAVE, noise += WAVE * c, to += WAVE * c) {
@@ -115,13 +134,44 @@ static bool synthetic_read(const struct dataset *dataset, int64_t index, const s
     const struct synthetic *synthetic = dataset->state;
     if (!image_resize_buffer(image, dataset->h, dataset->w, dataset->c, reason)) return false;
     *label = synthetic_label(dataset, index);
-    const struct stripes *stripes = &synthetic->stripes[index % synthetic->classes];
+    int parts = dataset->masks ? PARTS : 1;
     struct random random =
         random_open(synthetic->seed, PURPOSE_SYNTHETIC, (uint64_t)index, (uint64_t)synthetic->split);
     unsigned phase = random_next(&random);
-    for (int y = 0; y < image->h; y++, phase += stripes->along_y)
-        draw_row(synthetic, stripes, phase, random_next(&random), image, y);
+    for (int y = 0; y < image->h; y++) {
+        unsigned noise = random_next(&random);
+        for (int k = 0; k < parts; k++) {
+            const struct stripes *stripes =
+                &synthetic->stripes[class_of_part(dataset, index, parts * y / image->h, k)];
+            draw_row(synthetic, stripes, phase + (unsigned)y * stripes->along_y, noise, image, y,
+                     image->w * k / parts, image->w * (k + 1) / parts);
+        }
+    }
     return true;
+}
+
+static char *synthetic_mask_path(const struct dataset *dataset, int64_t index)
+{
+    return text_format("synthetic mask %" PRId64, index);
+}
+
+static bool synthetic_read_mask(const struct dataset *dataset, int64_t index, struct image *mask,
+                                struct reason *reason)
+{
+    if (!image_resize_buffer(mask, dataset->h, dataset->w, 1, reason)) return false;
+    for (int y = 0; y < mask->h; y++)
+        for (int k = 0; k < PARTS; k++) {
+            int first = mask->w * k / PARTS, end = mask->w * (k + 1) / PARTS;
+            int class = dataset_number(dataset, class_of_part(dataset, index, PARTS * y / mask->h, k));
+            memset(mask->pixels + (size_t)y * (size_t)mask->w + first, class, (size_t)(end - first));
+        }
+    return true;
+}
+
+static void synthetic_mask_contents(const struct dataset *dataset, int64_t index,
+                                    struct image_contents *contents)
+{
+    contents->bytes = (int64_t)dataset->h * dataset->w;
 }
 
 static void synthetic_close(struct dataset *dataset)
@@ -141,5 +191,7 @@ const struct format format_synthetic = {
     .open = synthetic_open,
     .read = synthetic_read,
     .label = synthetic_label,
+    .masks = &(const struct format_masks){.path = synthetic_mask_path, .read = synthetic_read_mask,
+                                          .contents = synthetic_mask_contents},
     .close = synthetic_close,
 };

@@ -119,12 +119,20 @@ static void loader_derive(struct loader *loader)
         .label_smoothing = options->training ? options->label_smoothing : 0,
         .mean = options->target_mean, .std = options->target_std,
     };
-    loader->makes_targets = loader->mixes || loader->targets.weights || target_is_row(options->target);
-    loader->counts = loader->targets.weights && !loader->mixes && !target_is_row(options->target);
+    loader->mask_targets = (struct mask_targets){
+        .classes = options->classes, .h = options->h, .w = options->w,
+        .outputs = options->training && options->target == TARGET_MASK ? options->outputs : 0,
+        .weights = options->class_weights,
+    };
+    memcpy(loader->mask_targets.stride, options->stride, sizeof options->stride);
+    bool tables = loader->mask_targets.outputs > 0;
+    loader->makes_targets =
+        tables || loader->mixes || loader->targets.weights || target_is_row(options->target);
+    loader->counts = tables || (loader->targets.weights && !loader->mixes && !target_is_row(options->target));
     assert(!loader->makes_targets || loader->share.count % loader->together == 0);
     loader->pieces = options->device_preprocessing || !loader->mixes ? 1 : MIX_PIECES;
     if (options->target == TARGET_MASK)
-        loader->masks_bytes = (size_t)loader->share.count * (size_t)options->h * (size_t)options->w;
+        loader->masks_bytes = mask_targets_bytes(&loader->mask_targets, loader->share.count);
     loader->targets_bytes = (size_t)loader->share.count * targets_row(&loader->targets) * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;

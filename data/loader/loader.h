@@ -14,6 +14,7 @@
 #include "data/dataset/dataset.h"
 #include "data/loader/batch_packing.h"
 #include "data/loader/image_cache.h"
+#include "data/loader/mask_targets.h"
 
 /* The views of images in an evaluation: each batch is delivered once unchanged, and again for every other
  * view. */
@@ -46,6 +47,7 @@ struct loader_options {
     int classes;
     const double *class_weights; /* [classes], in training; NULL: all 1 */
     double label_smoothing;      /* of targets (data/loader/targets.h) */
+    int outputs, stride[MASK_OUTPUTS_MAX];   /* of the network, with TARGET_MASK in training */
     int micro_batches;           /* of a batch: each is mixed separately; 0: one */
     struct loader_views views;   /* of an evaluation */
     bool alternate;              /* in training: each image is mirrored in every second epoch */
@@ -106,9 +108,12 @@ struct batch {
                                   * targets are no classes; otherwise NULL. Labels are then those of the
                                   * unmixed images, or 0 */
     uint8_t *masks;              /* [share, h, w] with TARGET_MASK, otherwise NULL: the class of each pixel,
-                                  * or MASK_IGNORE, as where there is no image */
-    double *counts;              /* [classes] images of each class in this share, if class weights divide the
-                                  * loss by those of the whole batch (loader_weigh); otherwise NULL */
+                                  * or MASK_IGNORE, as where there is no image; in training tables follow
+                                  * (mask_targets.h) */
+    double *counts;              /* [count_numbers] images of each class in this share, or for each output
+                                  * pixels of each class, if the loss is divided by those of the whole batch
+                                  * (loader_weigh); otherwise NULL */
+    int count_numbers;
     int count;                   /* less than the share only in the last one of an evaluation; the rest
                                   * is zeros, with labels -1 */
     int bad;                     /* unusable images in it, including replaced ones */
@@ -118,9 +123,10 @@ struct batch {
     float weight;                /* of this view in the mean of all */
 };
 
-/* Targets: int32 labels, or fp32 numbers of the classes. */
+/* Targets: int32 labels, fp32 numbers of the classes, or masks and tables. */
 static inline const void *batch_targets(const struct batch *batch)
 {
+    if (batch->masks) return batch->masks;
     return batch->targets ? (const void *)batch->targets : batch->labels;
 }
 

@@ -35,6 +35,7 @@ enum status slots_make(struct loader *loader)
     loader->slots = memory_new((size_t)loader->slot_count, sizeof *loader->slots);
     for (int i = 0; i < loader->slot_count; i++) {
         struct batch *batch = &loader->slots[i].batch;
+        bool masks = loader->masks_bytes > 0;
         batch->labels = memory_new((size_t)loader->share.count, sizeof *batch->labels);
         batch->images = slot_allocate(options, loader->batch_bytes);
         loader->slots[i].device_preprocessing = (struct device_preprocessing){
@@ -43,11 +44,12 @@ enum status slots_make(struct loader *loader)
         if (options->device_preprocessing)
             batch->device_preprocessing = &loader->slots[i].device_preprocessing;
         if (options->decoder.decoder) slot_make_deferred(loader, &loader->slots[i], i);
-        if (loader->counts) batch->counts = memory_new((size_t)options->classes, sizeof *batch->counts);
-        if (loader->makes_targets) batch->targets = slot_allocate(options, loader->targets_bytes);
-        if (loader->masks_bytes > 0) batch->masks = slot_allocate(options, loader->masks_bytes);
-        if (!batch->images || (loader->makes_targets && !batch->targets) ||
-            (loader->masks_bytes > 0 && !batch->masks))
+        batch->count_numbers = options->classes * (masks ? loader->mask_targets.outputs : 1);
+        if (loader->counts) batch->counts = memory_new((size_t)batch->count_numbers, sizeof *batch->counts);
+        if (loader->makes_targets && !masks) batch->targets = slot_allocate(options, loader->targets_bytes);
+        if (masks) batch->masks = slot_allocate(options, loader->masks_bytes);
+        if (!batch->images || (masks && !batch->masks) ||
+            (loader->makes_targets && !masks && !batch->targets))
             return fail(FAILED, "not enough memory for %d batches of %zu bytes", loader->slot_count,
                         loader->batch_bytes);
     }
@@ -102,6 +104,11 @@ static void decode_piece(struct worker *worker, struct slot *slot, int piece)
 
 void loader_weigh(const struct loader *loader, struct batch *batch)
 {
+    if (batch->masks) {
+        mask_targets_weigh(&loader->mask_targets, batch->counts, loader->share.count, loader->options.batch,
+                           batch->masks);
+        return;
+    }
     double factor = targets_factor(&loader->targets, batch->counts);
     targets_make(&loader->targets, NULL, factor, batch->labels, loader->share.count, batch->targets);
 }
@@ -109,7 +116,10 @@ void loader_weigh(const struct loader *loader, struct batch *batch)
 static void make_targets(const struct loader *loader, const struct mix *mix, struct batch *batch)
 {
     int count = loader->share.count;
-    if (target_is_row(loader->targets.kind)) {
+    if (batch->masks) {
+        mask_targets_count(&loader->mask_targets, batch->masks, count, batch->counts);
+        loader_weigh(loader, batch);
+    } else if (target_is_row(loader->targets.kind)) {
         targets_finish(&loader->targets, mix, count, batch->targets);
     } else if (loader->counts) {
         memset(batch->counts, 0, (size_t)loader->options.classes * sizeof *batch->counts);

@@ -33,6 +33,7 @@ struct loader {
     bool mixes, makes_targets;
     bool counts;               /* targets depend on all labels of the batch */
     struct target_options targets;
+    struct mask_targets mask_targets;
     int together;              /* images of a micro-batch */
     int pieces;                /* into which mixing is divided */
     struct share share;        /* this rank's part of each batch */

@@ -244,7 +244,8 @@ void sample_none(const struct loader *loader, struct target target)
     if (loader->options.device_preprocessing) batch_packing_put_nothing(&target.slot->packing, target.place);
     else memset(target_pixels(loader, target), 0, loader->image_bytes);
     if (loader->masks_bytes > 0)
-        memset(target_mask(loader, target), MASK_IGNORE, loader->masks_bytes / (size_t)loader->share.count);
+        memset(target_mask(loader, target), MASK_IGNORE,
+               (size_t)loader->options.h * (size_t)loader->options.w);
     put_label(loader, target, -1, -1);
 }
 

@@ -20,10 +20,12 @@ struct pass_options {
     int64_t update_workspace, fold, stages, stage, bucket, all_reduce, fuse_limit, offload_limit;
     int64_t offload_least, streams, stream_limit;
     struct field_reals recompute, recompute_each;
+    bool pixels;               /* the loss is of masks, with the settings that it has by default */
 };
 
 static const char *const device_words[] = {[DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda", NULL};
-static const char *const loss_words[] = {"ce", "bce", "mse", "l1", "huber", NULL};
+static const char *const loss_words[] = {"ce", "bce", "mse", "l1", "huber",
+                                         "dice", "dice_ce", "focal", "tversky", NULL};
 static const char *const division_words[] = {[BY_MICRO_BATCH] = "micro_batch", [BY_LAYER] = "layer", NULL};
 
 #define AT(member) .offset = offsetof(struct pass_options, member)
@@ -32,6 +34,7 @@ static const struct field fields[] = {
     {.name = "device", .type = FIELD_CHOICE, AT(device), .initial = "cpu", .choices = device_words},
     {.name = "tf32", .type = FIELD_BOOL, AT(tf32), .initial = "no"},
     {.name = "loss", .type = FIELD_CHOICE, AT(loss), .initial = "ce", .choices = loss_words},
+    {.name = "pixels", .type = FIELD_BOOL, AT(pixels), .initial = "no"},
     {.name = "label_smoothing", .type = FIELD_REAL, AT(label_smoothing), .initial = "0", .max = 1},
     {.name = "soft_targets", .type = FIELD_BOOL, AT(soft_targets), .initial = "no"},
     {.name = "logits", .type = FIELD_BOOL, AT(logits), .initial = "no"},
@@ -84,6 +87,12 @@ static enum status parse_options(const char *file, const char *text, struct pass
     return right ? OK : fail(USAGE, "%s:1: %s", file, reason.text);
 }
 
+static const char *pixel_loss_of(const struct pass_options *options)
+{
+    const char *settings = options->loss == LOSS_CE ? "kind=ce" : loss_table[options->loss].settings;
+    return options->pixels ? settings : NULL;
+}
+
 static struct compile_options compile_options_of(const struct pass_options *options,
                                                  const struct program *program, code_lookup *code_of)
 {
@@ -93,6 +102,7 @@ static struct compile_options compile_options_of(const struct pass_options *opti
                   .all_micro_batches = program->all_micro_batches, .training = program->training,
                   .sync_bn = program->sync_bn, .storage = program->storage, .wire = program->wire,
                   .loss = (enum loss)options->loss, .label_smoothing = options->label_smoothing,
+                  .pixel_loss = pixel_loss_of(options),
                   .fold_least = options->fold, .soft_targets = options->soft_targets,
                   .logits = options->logits, .update_workspace = options->update_workspace},
         .kernel_plans = {.code_of = code_of, .tf32 = options->tf32},

@@ -82,6 +82,7 @@ static enum status diagnose_images(const struct exec *exec, int id, struct exec_
 static enum status find_input(const struct exec *exec, int id, const char *what, struct exec_finding *found)
 {
     enum finding finding;
+    if (id < 0) return OK;
     TRY(diagnose_scan_value(exec, id, &finding));
     if (finding == FINITE) return OK;
     *found = found_in(exec->program, -1);

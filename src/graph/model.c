@@ -185,6 +185,11 @@ static enum status check_output(const struct model *model, int output, bool own)
         return fail(USAGE, "%s: %s: the output must have a vector for each pixel of the image %s, not shape "
                     "%s; the op upsample enlarges it", node->where, node->name, shape_text(*input, image),
                     text);
+    struct shape y, x[] = {node->shape, shape_nhwc(1, input->h, input->w, 1),
+                           shape_nhwc(1, 1, 1, node->shape.c)};
+    struct reason reason;
+    if (outputs == OUTPUTS_OF_PIXELS && !op_find("pixel_loss")->shape(NULL, 3, x, &y, &reason))
+        return fail(USAGE, "%s: %s: %s", node->where, node->name, reason.text);
     if (node->shape.c == model->input.classes) return OK;
     return fail(USAGE, "%s: %s: %s has %" PRId64 " outputs, but $classes is %" PRId64, node->where,
                 node->name, which, node->shape.c, model->input.classes);

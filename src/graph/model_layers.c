@@ -18,6 +18,7 @@
 #define DEPTH_MAX 32        /* blocks within blocks */
 #define NAME_MAX_BYTES 200  /* of a full name */
 #define PARAMS_MAX 64       /* of a block */
+#define OUTPUTS_MAX 16
 #define MISTAKES_MAX 20     /* more of them would only be noise */
 
 /* A block in use, or [layers]: its lines are being read one by one. */
@@ -538,6 +539,8 @@ static enum status read_outputs(struct scope *scope, const struct section *secti
         scope->line = entry->line;
         scope->layer = entry->key;
         TRY(check_name(scope));
+        if (graph->output_count == OUTPUTS_MAX)
+            return fault(scope, "there are more than %d outputs", OUTPUTS_MAX);
         for (int k = 0; k < graph->output_count; k++)
             if (strcmp(graph->outputs[k].name, entry->key) == 0)
                 return fault(scope, "this name is already used by an output");

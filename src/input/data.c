@@ -72,18 +72,32 @@ static enum target_kind wanted_target(const struct data_opening *o)
     return train->format ? train->target : (enum target_kind)o->settings->data.task;
 }
 
+/* Masks of validation images mean what those of training images do. */
+static struct mask_options mask_options(const struct data_opening *o, char *palette, char *classes)
+{
+    return (struct mask_options){
+        .known = o->data->opened[SPLIT_TRAIN].masks,
+        .palette = palette,
+        .classes = o->settings->data.classes,
+        .classes_path = classes,
+        .ignore = o->settings->data.ignore == MASK_IGNORES_255,
+    };
+}
+
 static enum status open_split(const struct data_opening *o, enum split split)
 {
     const struct settings *settings = o->settings;
     const char *named = split == SPLIT_TRAIN ? settings->data.train : settings->data.val;
     char *path = named ? settings_path(settings, o->file, named) : NULL;
+    char *palette = settings->data.palette ? settings_path(settings, o->file, settings->data.palette) : NULL;
+    char *names = settings->data.classes ? settings_path(settings, o->file, settings->data.classes) : NULL;
     struct search_paths paths = search_paths_find();
-    int classes = (int)(settings->data.classes ? settings->data.classes : settings->model.classes);
+    int classes = settings_classes(settings);
     struct dataset_options options = {
         .path = path,
         .split = split,
         .installed = paths.data,
-        .classes = classes,
+        .classes = classes ? classes : (int)settings->model.classes,
         .synthetic_count = split == SPLIT_TRAIN ? settings->data.limit : 0,
         .h = settings->augment.crop.h ? settings->augment.crop.h : o->size,
         .w = settings->augment.crop.w ? settings->augment.crop.w : o->size,
@@ -91,12 +105,15 @@ static enum status open_split(const struct data_opening *o, enum split split)
         .seed = (uint64_t)settings->run.seed,
         .ignore_orientation = settings->data.orientation == ORIENTATION_IGNORE,
         .target = wanted_target(o),
+        .masks = mask_options(o, palette, names),
     };
     number_classes(o, &options);
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : o->format->name);
     enum status status = dataset_open(o->format, &options, &o->data->opened[split]);
     watch_end(watch);
     search_paths_free(&paths);
+    free(palette);
+    free(names);
     free(path);
     return status;
 }
@@ -137,10 +154,11 @@ static enum status name_classes(const struct data_opening *o)
 {
     const struct dataset *data = data_any(o->data);
     const struct settings *settings = o->settings;
-    int wanted = (int)(settings->model.classes ? settings->model.classes : settings->data.classes);
+    int asked = settings_classes(settings);
+    int wanted = settings->model.classes ? (int)settings->model.classes : asked;
     int in_data = data ? data->classes : 0, in_weights = o->hint ? o->hint->classes : 0;
     int classes = wanted ? wanted : MAX(in_data, in_weights);
-    if (data && settings->data.classes && settings->data.classes != data->classes)
+    if (data && asked && asked != data->classes)
         return settings_refuse(o->settings, "data", "classes", "the data have %d", data->classes);
     if (data && classes < data->classes)
         return settings_refuse(o->settings, "model", "classes", "%d are too few; the data have %d", classes,

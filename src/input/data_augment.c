@@ -130,6 +130,7 @@ enum status data_set_augment(const struct data_opening *o)
         .flip = settings->augment.flip > 0 ? settings->augment.flip : 0,
         .vflip = settings->augment.vflip,
         .rotate = settings->augment.rotate,
+        .foreground = settings->augment.foreground,
         .policy = policy_of(settings),
         .erase = settings->augment.random_erasing,
         .resize = settings->augment.resize,

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/watch.h"
+#include "data/dataset/masks.h"
 #include "input/data_summary.h"
 
 bool data_weighs_classes(const struct settings *settings)
@@ -24,19 +26,37 @@ static enum status balance_labels(const struct data_opening *o, double *weights)
     return OK;
 }
 
-/* Inversely proportional to the numbers of images, so that the mean over all images is 1. A class without
- * images has weight 0. */
+/* Inversely proportional to the numbers of images or pixels, so that the mean over all of them is 1. A class
+ * without any has weight 0. */
+static void balance_counts(const int64_t *counts, int classes, double *weights)
+{
+    int64_t all = 0;
+    int present = 0;
+    for (int i = 0; i < classes; i++) present += counts[i] > 0, all += counts[i];
+    for (int i = 0; i < classes; i++)
+        if (counts[i] > 0) weights[i] = (double)all / ((double)present * (double)counts[i]);
+}
+
+static enum status balance_masks(const struct images *train, double *weights)
+{
+    struct mask_counts counts;
+    struct watch *watch = watch_begin(WATCH_SECONDS, "data.class_weights: counting pixels of classes");
+    enum status status = masks_count(train->dataset, train->subset, train->count, &counts);
+    watch_end(watch);
+    TRY(status);
+    balance_counts(counts.pixels, train->dataset->classes, weights);
+    return OK;
+}
+
 static enum status balance(const struct data_opening *o, double *weights)
 {
     const struct images *train = &o->data->train;
+    if (o->data->target == TARGET_MASK) return balance_masks(train, weights);
     int64_t *counts = data_summary_counts(train);
     if (!counts)
         return settings_refuse(o->settings, "data", "class_weights", "'balanced' needs labels before images "
                                "are read, which data.format = %s does not provide", o->format->name);
-    int classes = train->dataset->classes, present = 0;
-    for (int i = 0; i < classes; i++) present += counts[i] > 0;
-    for (int i = 0; i < classes; i++)
-        if (counts[i] > 0) weights[i] = (double)train->count / ((double)present * (double)counts[i]);
+    balance_counts(counts, train->dataset->classes, weights);
     free(counts);
     return OK;
 }

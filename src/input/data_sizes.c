@@ -19,10 +19,18 @@ static struct image_size size_of_train(const struct data_opening *o, int size)
     return settings->augment.resize.h ? image_size_covering(own, settings->augment.resize) : own;
 }
 
+/* True if there are masks: whole images are evaluated then, in tiles. */
+static bool has_masks(const struct data_opening *o)
+{
+    const struct dataset *data = data_any(o->data);
+    return data ? data->target == TARGET_MASK : o->settings->data.task == TASK_SEGMENT;
+}
+
 static struct image_size size_of_val(const struct data_opening *o, struct image_size train)
 {
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
+    if (has_masks(o)) return settings->augment.val_tile.h > 0 ? settings->augment.val_tile : train;
     if (settings->augment.val_crop.h) return settings->augment.val_crop;
     if (!data && o->hint && o->hint->h) return (struct image_size){o->hint->h, o->hint->w};
     if (!data || data->h == 0) return train;
@@ -88,7 +96,7 @@ static struct image_size val_resize_of(const struct data_opening *o)
     const char *name = o->settings->data.format;
     const struct format *format = name ? format_find(name) : NULL;
     struct image_size crop = {o->data->val.h, o->data->val.w};
-    if (o->settings->augment.fit != FIT_BY_CROP) return image_size_square(0);
+    if (o->settings->augment.fit != FIT_BY_CROP || has_masks(o)) return image_size_square(0);
     if (data && data->h > 0) return (struct image_size){data->h, data->w};
     if (!data && format && format->one_size) return crop;
     struct image_size trained = o->settings->augment.resize;
@@ -108,12 +116,13 @@ static void derive_cuts(const struct data_opening *o)
     const struct dataset *data = data_any(o->data);
     if (!data || data->h > 0) return;
     bool told = settings->augment.crop.h || settings->augment.pad || settings->augment.resize.h ||
-                settings->augment.fit != FIT_BY_CROP;
+                settings->augment.fit != FIT_BY_CROP || has_masks(o);
     if (!told && settings->augment.scale.count == 0)
         settings_derive(o->settings, "augment", "scale", "0.08,1");
     const struct images *train = &o->data->train, *val = &o->data->val;
     if (!settings->augment.crop.h) derive(o, "crop", (struct image_size){train->h, train->w});
-    if (!settings->augment.val_crop.h) derive(o, "val_crop", (struct image_size){val->h, val->w});
+    if (!settings->augment.val_crop.h && !has_masks(o))
+        derive(o, "val_crop", (struct image_size){val->h, val->w});
 }
 
 #define RATIO_MIN 0.01      /* of augment.ratio */
@@ -153,6 +162,7 @@ void data_set_sizes(const struct data_opening *o)
     struct image_size val = size_of_val(o, train);
     o->data->train.h = train.h, o->data->train.w = train.w;
     o->data->val.h = val.h, o->data->val.w = val.w;
+    if (has_masks(o) && o->settings->augment.val_tile.h == 0) derive(o, "val_tile", val);
     derive_cuts(o);
     derive_ratio(o);
     if (o->settings->augment.val_resize.h < 0) derive(o, "val_resize", val_resize_of(o));

@@ -30,7 +30,8 @@ static void count_labels(const struct images *images, int64_t *counts)
 int64_t *data_summary_counts(const struct images *images)
 {
     const struct dataset *dataset = images->dataset;
-    if (!dataset || !dataset->format->label || dataset->target == TARGET_NUMBER) return NULL;
+    bool counted = dataset && (dataset->target == TARGET_CLASS || dataset->target == TARGET_LABELS);
+    if (!counted || !dataset->format->label) return NULL;
     int64_t *counts = memory_new((size_t)dataset->classes, sizeof *counts);
     if (dataset->target == TARGET_LABELS) count_labels(images, counts);
     if (dataset->target == TARGET_LABELS) return counts;
@@ -191,6 +192,8 @@ static void describe_target(const struct data *data, char *what, size_t room)
                  data->value_std);
     else if (data->target == TARGET_LABELS)
         snprintf(what, room, "with any of %d label%s", classes, classes == 1 ? "" : "s");
+    else if (data->target == TARGET_MASK)
+        snprintf(what, room, "with one of %d class%s for each pixel", classes, classes == 1 ? "" : "es");
     else
         snprintf(what, room, "in %d class%s", classes, classes == 1 ? "" : "es");
 }

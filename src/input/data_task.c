@@ -2,6 +2,7 @@
 #include "input/data_parts.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -9,22 +10,73 @@
 
 static const char *const task_words[] = {
     [TASK_AUTO] = "auto", [TASK_CLASSIFY] = "classify", [TASK_MULTILABEL] = "multilabel",
-    [TASK_REGRESS] = "regress",
+    [TASK_REGRESS] = "regress", [TASK_SEGMENT] = "segment",
 };
 _Static_assert((int)TASK_CLASSIFY == (int)TARGET_CLASS && (int)TASK_REGRESS == (int)TARGET_NUMBER &&
-               (int)TASK_AUTO == (int)TARGET_ANY, "one is the other");
+               (int)TASK_AUTO == (int)TARGET_ANY && (int)TASK_SEGMENT == (int)TARGET_MASK,
+               "one is the other");
 
-/* Settings that have no meaning for labels or for numbers. */
+/* Settings that need a class for each image, or one, and not of each pixel. */
+static enum status check_masked(const struct settings *settings)
+{
+    const struct {
+        bool given;
+        const char *section, *key, *why;
+    } refused[] = {
+        {settings->augment.mixup > 0, "augment", "mixup", "mixes classes of images"},
+        {settings->augment.cutmix > 0, "augment", "cutmix", "mixes classes of images"},
+        {settings->augment.label_smoothing > 0, "augment", "label_smoothing", "smooths classes of images"},
+        {settings->augment.auto_augment == AUTO_AUGMENT_TRIVIAL ||
+         settings->augment.auto_augment == AUTO_AUGMENT_RAND, "augment", "auto_augment",
+         "moves pixels, which masks do not follow; three changes colours alone, and flip, vflip, rotate and "
+         "scale move both"},
+        {settings->augment.val_crop.h > 0, "augment", "val_crop",
+         "has no meaning: whole images are evaluated, in tiles of augment.val_tile"},
+        {settings->augment.val_shift > 0, "augment", "val_shift", "is of classes of images"},
+        {settings_has_teacher(settings), "train", "teacher", "is of classes of images"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (refused[i].given)
+            return settings_refuse(settings, refused[i].section, refused[i].key, "%s (data.task = segment)",
+                                   refused[i].why);
+    return OK;
+}
+
+/* Settings of masks, where there are none. */
+static enum status check_unmasked(const struct settings *settings)
+{
+    static const char *const keys[][2] = {
+        {"data", "palette"}, {"augment", "foreground"}, {"augment", "val_tile"},
+        {"augment", "val_overlap"}, {"train", "focal_gamma"}, {"train", "tversky"},
+        {"train", "dice_background"}, {"data", "ignore"},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct option *option = option_find(keys[i][0], keys[i][1]);
+        char *value = option_value(option, settings);
+        bool changed = strcmp(value, option->field.initial) != 0;
+        free(value);
+        if (changed) return settings_refuse(settings, keys[i][0], keys[i][1], "needs data.task = segment");
+    }
+    if (settings_classes(settings) > 0 || strcmp(settings->data.classes, "auto") == 0) return OK;
+    return settings_refuse(settings, "data", "classes", "must be auto or a number from 1 to 1000000, not "
+                           "'%s'; names need data.task = segment", settings->data.classes);
+}
+
+/* Settings that have no meaning for labels, for numbers or for masks. */
 static enum status check_settings(const struct data_opening *o)
 {
     const struct settings *settings = o->settings;
     const char *task = task_words[o->data->target];
-    bool number = o->data->target == TARGET_NUMBER;
+    bool number = o->data->target == TARGET_NUMBER, masked = o->data->target == TARGET_MASK;
+    TRY(masked ? check_masked(settings) : check_unmasked(settings));
     if (o->data->target == TARGET_CLASS) return OK;
     if (settings->data.balance)
         return settings_refuse(settings, "data", "balance", "draws images by their class, and with data.task "
                                "= %s they have none%s", task,
-                               number ? "" : "; data.class_weights weighs labels");
+                               number   ? ""
+                               : masked ? "; augment.foreground draws crops by classes, and "
+                                          "data.class_weights weighs pixels"
+                                        : "; data.class_weights weighs labels");
     if (number && data_weighs_classes(settings))
         return settings_refuse(settings, "data", "class_weights",
                                "there are no classes with data.task = regress");

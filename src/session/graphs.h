@@ -15,6 +15,12 @@ struct graphs {
     int64_t *pixels;                  /* [training.count] of each layer, with the smallest training images */
 };
 
+/* That of training steps. */
+static inline const struct graph *graphs_step(const struct graphs *graphs)
+{
+    return graphs->step.nodes ? &graphs->step : &graphs->training;
+}
+
 struct graphs_options {
     const struct settings *settings;
     const char *file;                 /* the configuration's path; NULL: none */

@@ -3,6 +3,7 @@
 #include "base/host.h"
 #include "base/signals.h"
 #include "input/gpu_preprocessing.h"
+#include "kernels/loss/pixel_loss.h"
 
 int session_workers(const struct session *session)
 {
@@ -20,6 +21,16 @@ static void *allocate_pinned(void *device, size_t bytes)
 static void pinned_release(void *device, void *memory, size_t bytes)
 {
     device_host_release(device, memory, bytes);
+}
+
+/* The outputs of a network, which are compared with every pixel of masks, or every other one, and so on. */
+static void set_outputs(const struct graph *graph, struct loader_options *options)
+{
+    options->outputs = graph->output_count > 0 ? graph->output_count : 1;
+    for (int i = 0; i < options->outputs; i++) {
+        int node = graph->output_count > 0 ? graph->outputs[i].node : graph->output;
+        options->stride[i] = (int)pixel_loss_stride(options->h, graph->nodes[node].shape.h);
+    }
 }
 
 static struct loader_options loader_options(const struct session *session, const struct images *images,
@@ -63,6 +74,7 @@ static struct loader_options loader_options(const struct session *session, const
         .stop = session->comm ? NULL : signals_stop,   /* ranks stop together, after a step */
         .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
     };
+    if (training && data->target == TARGET_MASK) set_outputs(graphs_step(&session->graphs), &options);
     /* All stages evaluate the whole network. */
     if (!training && session->comm) {
         options.batch *= session->hyper.stages;

@@ -188,6 +188,7 @@ static bool folds(const struct session *session)
 static bool has_soft_targets(const struct session *session, bool training)
 {
     bool made = mix_is_on(&session->data.mix) || data_weighs_classes(session->settings);
+    if (session->data.target == TARGET_MASK) return false;
     return session->data.target != TARGET_CLASS || (training && made);
 }
 
@@ -230,6 +231,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .label_smoothing = training && !soft ? session->settings->augment.label_smoothing : 0,
             .fold_least = folds(session) ? FOLD_LEAST : 0,
             .soft_targets = soft,
+            .pixel_loss = session->data.target == TARGET_MASK ? hyper->pixel_loss : NULL,
             .weighted_targets = labels && training && data_weighs_classes(session->settings),
             .logits = !training,
             .features = tiled,
@@ -252,7 +254,7 @@ const struct graph *step_graph(const struct session *session, enum step_kind kin
     const struct graphs *graphs = &session->graphs;
     if (session->features.head.nodes) return &session->features.head;
     if (kind == STEP_EVALUATION) return &graphs->evaluation;
-    return graphs->step.nodes ? &graphs->step : &graphs->training;
+    return graphs_step(graphs);
 }
 
 enum status step_program(const struct session *session, enum step_kind kind, struct program *program)
@@ -361,13 +363,13 @@ int64_t step_store_bytes(const struct session *session)
 
 #define LOOK_SECONDS 0.001   /* after which a waiting host looks whether the device still works */
 
-/* Adds up the classes of all ranks' images; those of a pipeline load the same ones, and one of them has
- * losses. */
+/* Adds up the classes of all ranks' images, or of their pixels; the ranks of a pipeline load the same ones,
+ * and one of them has losses. */
 static enum status weigh(const struct session *session, const struct loader *loader, struct batch *batch)
 {
-    size_t classes = (size_t)session->data.classes;
-    if (!session_has_losses(session)) memset(batch->counts, 0, classes * sizeof *batch->counts);
-    TRY(comm_sum(session->comm, batch->counts, (int)classes));
+    size_t numbers = (size_t)batch->count_numbers;
+    if (!session_has_losses(session)) memset(batch->counts, 0, numbers * sizeof *batch->counts);
+    TRY(comm_sum(session->comm, batch->counts, batch->count_numbers));
     loader_weigh(loader, batch);
     return OK;
 }

@@ -233,11 +233,23 @@ static enum status set_ranks(const struct settings *settings, struct hyperparame
     return OK;
 }
 
+/* Beyond the images lie ignored pixels, even where the data have none. */
+static void set_pixel_loss(const struct settings *settings, struct hyperparameters *hyper)
+{
+    const double *tversky = settings->train.tversky.value;
+    bool given = settings->train.tversky.count == 2;
+    snprintf(hyper->pixel_loss, sizeof hyper->pixel_loss,
+             "kind=%s gamma=%.17g false_positives=%.9g false_negatives=%.9g background=%s",
+             loss_table[hyper->loss].name, settings->train.focal_gamma, given ? tversky[0] : 0.5,
+             given ? tversky[1] : 0.5, settings->train.dice_background ? "yes" : "no");
+}
+
 static enum status set_task(struct settings *settings, const struct data *data,
                             struct hyperparameters *hyper)
 {
     hyper->task = task_of(data);
     TRY(task_choose(hyper->task, settings, &hyper->loss, &hyper->best));
+    if (data->target == TARGET_MASK) set_pixel_loss(settings, hyper);
     if (data->target != TARGET_CLASS || hyper->loss == LOSS_CE || !data_weighs_classes(settings)) return OK;
     return settings_refuse(settings, "data", "class_weights", "cannot be combined with train.loss = bce");
 }

@@ -14,6 +14,7 @@ struct hyperparameters {
     struct scaler_settings scaling;
     const struct data_task *task;
     enum loss loss;
+    char pixel_loss[128];             /* settings of the op pixel_loss, with a class for every pixel */
     int best;                         /* of the task's metrics, that of checkpoint.best; -1: the loss */
     const struct optimizer *optimizer;
     struct optimizer_settings optimizer_settings;

@@ -7,4 +7,5 @@ libtask_a_SOURCES = \
 	src/task/task.h \
 	src/task/task_classify.c \
 	src/task/task_multilabel.c \
-	src/task/task_regress.c
+	src/task/task_regress.c \
+	src/task/task_segment.c

@@ -6,18 +6,18 @@
 #include "base/better.h"
 #include "base/memory.h"
 
-extern const struct data_task task_classify, task_multilabel, task_regress;
+extern const struct data_task task_classify, task_multilabel, task_regress, task_segment;
 
 static const struct data_task *const tasks[] = {
     [TARGET_ANY] = &task_classify, [TARGET_CLASS] = &task_classify, [TARGET_LABELS] = &task_multilabel,
-    [TARGET_NUMBER] = &task_regress,
+    [TARGET_NUMBER] = &task_regress, [TARGET_MASK] = &task_segment,
 };
 
 const struct data_task *task_of(const struct data *data) { return tasks[data->target]; }
 
 const struct data_task *task_named(const char *name)
 {
-    for (enum target_kind i = TARGET_CLASS; i <= TARGET_NUMBER; i++)
+    for (enum target_kind i = TARGET_CLASS; i <= TARGET_MASK; i++)
         if (strcmp(tasks[i]->name, name) == 0) return tasks[i];
     return &task_classify;
 }

@@ -23,6 +23,7 @@ struct task_outputs {
 
 struct data_task {
     const char *name;            /* as in data.task */
+    bool ranked;                 /* one class an image: steps and evaluations count ranks of true classes */
     const enum loss *losses;     /* ended by LOSSES; the first is that of train.loss = auto */
     const struct task_metric *metrics;   /* ended by a row without key; the first is that of checkpoint.best =
                                           * auto */

@@ -8,6 +8,7 @@ static const enum loss losses[] = {LOSS_CE, LOSS_BCE, LOSSES};
 
 const struct data_task task_classify = {
     .name = "classify",
+    .ranked = true,
     .losses = losses,
     .metrics = metrics,
 };

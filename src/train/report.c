@@ -66,7 +66,7 @@ static struct progress_view view_of(const struct run *run, const struct report_s
         .batch = position->batch,
         .batches = hyper->steps_per_epoch,
         .loss = mean(position->loss_sum, position->images),
-        .top1 = hyper->task->measure ? NAN : mean((double)position->correct, position->images),
+        .top1 = !hyper->task->ranked ? NAN : mean((double)position->correct, position->images),
         .lr = step ? step->lr : (double)run->state.lr,
         .images_per_second = rate,
         .seconds_left = (double)steps_left * hyper->batch / fmax(1e-9, rate),
@@ -226,7 +226,7 @@ static void say_epoch(const struct run *run, const struct evaluation *evaluation
     text_add(&line, "epoch %" PRId64 "/%" PRId64, position->epoch + 1, run->session->settings->train.epochs);
     const struct data_task *task = run->session->hyper.task;
     add_scores(&line, "train", mean(position->loss_sum, position->images),
-               task->measure ? NULL : task->metrics, mean((double)position->correct, position->images));
+               task->ranked ? task->metrics : NULL, mean((double)position->correct, position->images));
     if (evaluation) add_scores(&line, "val", evaluation->loss, task->metrics, evaluation->metrics[0]);
     text_add(&line, "  %.0f images/s", images_per_second(run));
     if (evaluation && position->best_epoch == position->epoch + 1) text_add(&line, "  best");
@@ -240,7 +240,7 @@ static void draw_epoch(struct run *run, const struct evaluation *evaluation)
     const struct position *position = &run->position;
     events_scalar(&run->events, "epoch/train_loss", step, mean(position->loss_sum, position->images));
     const struct data_task *task = run->session->hyper.task;
-    if (!task->measure)
+    if (task->ranked)
         events_scalar(&run->events, "epoch/train_top1", step,
                       mean((double)position->correct, position->images));
     if (!evaluation) return;
@@ -250,7 +250,7 @@ static void draw_epoch(struct run *run, const struct evaluation *evaluation)
         snprintf(tag, sizeof tag, "epoch/val_%s", task->metrics[i].key);
         events_scalar(&run->events, tag, step, evaluation->metrics[i]);
     }
-    if (!task->measure) tensorboard_confusion(&run->events, step, &run->session->data, evaluation);
+    if (task->ranked) tensorboard_confusion(&run->events, step, &run->session->data, evaluation);
 }
 
 static void add_per_class(const struct run *run, const struct evaluation *evaluation, struct text *line)
@@ -284,7 +284,7 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     member_number(&line, "grad_norm", run->state.grad_norm);
     member_number(&line, "train_loss", mean(position->loss_sum, position->images));
     const struct data_task *task = run->session->hyper.task;
-    if (!task->measure)
+    if (task->ranked)
         member_number(&line, "train_top1", mean((double)position->correct, position->images));
     member_number(&line, "val_loss", evaluation ? evaluation->loss : NAN);
     add_metrics(task, evaluation, &line);
@@ -327,7 +327,7 @@ static void add_shown(const struct run *run, struct progress_table *table)
     char words[TEXT_NUMBER], name[64], when[48];
     const struct task_metric *metrics = run->session->hyper.task->metrics;
     int64_t best = run->position.best_epoch;
-    bool classes = !run->session->hyper.task->measure;
+    bool classes = run->session->hyper.task->ranked;
     if (run->shown.images == 0) return;
     snprintf(when, sizeof when, " in epoch %" PRId64, best > 0 ? best : run->position.epoch);
     for (int i = 0; metrics[i].key && (i == 0 || !classes); i++) {

@@ -586,6 +586,18 @@ static int64_t bytes_of(const struct program *program, int value)
     return value < 0 ? 0 : program->values[value].bytes;
 }
 
+/* Up to the end of the last of them. */
+static int64_t targets_bytes(const struct program *program)
+{
+    int64_t bytes = 0;
+    for (int v = 0; v < program->value_count; v++) {
+        const struct value *value = &program->values[v];
+        if (value->home == HOME_TARGETS && value->offset + value->bytes > bytes)
+            bytes = value->offset + value->bytes;
+    }
+    return bytes;
+}
+
 /* The lines of values, when all names are known; the current line stays the one behind them. */
 static bool read_values(struct parser *p)
 {
@@ -601,7 +613,7 @@ static bool read_values(struct parser *p)
     p->at = at;
     p->line = line;
     program->images_bytes = bytes_of(program, program->images);
-    program->targets_bytes = bytes_of(program, program->labels);
+    program->targets_bytes = targets_bytes(program);
     program->results_bytes = block_bytes(program, HOME_RESULT);
     program->host_bytes = block_bytes(program, HOME_HOST);
     return check_parts(p);

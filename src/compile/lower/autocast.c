@@ -10,6 +10,12 @@
 #include "base/memory.h"
 #include "compile/ir/program_parts.h"
 
+/* The inputs whose type is chosen: the others of a loss of pixels stay as they are. */
+static int typed_inputs(const struct instruction *at)
+{
+    return at->op->labels_pixels ? 1 : operand_count(at, OPERAND_X);
+}
+
 /* The type of floating inputs that the op requires. Inputs of a FOLLOW op that differ meet in fp32, the
  * wider. */
 static enum dtype input_dtype(const struct program *program, const struct instruction *at)
@@ -20,7 +26,7 @@ static enum dtype input_dtype(const struct program *program, const struct instru
     case CLASS_FOLLOW: break;
     }
     enum dtype first = program->values[operand_x(at, 0)].dtype;
-    for (int i = 1; i < operand_count(at, OPERAND_X); i++) {
+    for (int i = 1; i < typed_inputs(at); i++) {
         enum dtype other = program->values[operand_x(at, i)].dtype;
         if (dtype_is_float(other) && other != first) return F32;
     }
@@ -50,7 +56,7 @@ static void value_set_dtype(struct value *value, enum dtype dtype)
 static void autocast_forward(struct program *program, struct instruction *at, struct casts *casts)
 {
     enum dtype want = input_dtype(program, at);
-    for (int i = 0; i < operand_count(at, OPERAND_X); i++) {
+    for (int i = 0; i < typed_inputs(at); i++) {
         int x = operand_x(at, i);
         enum dtype have = program->values[x].dtype;
         if (!dtype_is_float(have) || have == want) continue;

@@ -7,7 +7,9 @@
 
 #include "base/memory.h"
 #include "compile/ir/program_parts.h"
+#include "data/loader/mask_targets.h"
 #include "kernels/loss/loss_targets.h"
+#include "kernels/loss/pixel_loss.h"
 
 struct lowering {
     struct program *program;
@@ -21,6 +23,15 @@ struct lowering {
     const void *loss_settings;
     int loss_inputs;             /* logits, labels, a teacher's logits, logits of a head for it */
     int heads[2];                /* the nodes of the logits: for the labels, for the teacher */
+    struct pixel_output *pixel_outputs;      /* [pixel_output_count] with masks, in training */
+    int pixel_output_count;
+};
+
+/* An output of a network for pixels. */
+struct pixel_output {
+    int node, weights;           /* the value of the weights of classes */
+    const void *settings;        /* of its loss */
+    const char *name;            /* NULL: it is the only one */
 };
 
 /* Kernel plans of instructions without a node come after those of nodes. */
@@ -39,8 +50,9 @@ static void lower_results(struct lowering *l)
     struct program *program = l->program;
     int *ids[] = {&program->loss, &program->rank, &program->logits};
     program->loss = program->rank = program->logits = -1;
-    if (!l->options->features) program->loss = value_batch(l, HOME_RESULT, F32, "loss");
-    if (!l->options->features) program->rank = value_batch(l, HOME_RESULT, I32, "rank");
+    bool masks = l->options->pixel_loss, losses = !l->options->features && (!masks || program->training);
+    if (losses) program->loss = value_batch(l, HOME_RESULT, F32, "loss");
+    if (losses && !masks) program->rank = value_batch(l, HOME_RESULT, I32, "rank");
     if (l->options->logits && !program->training) {
         program->logits = value_batch(l, HOME_RESULT, F32, "logits");
         struct value *logits = &program->values[program->logits];
@@ -110,16 +122,68 @@ struct result_op {
     int result;                /* the value of the whole batch */
 };
 
+/* Returns y. */
+static int push_forward(struct lowering *l, struct instruction forward, const int *x, int x_count, int y)
+{
+    for (int i = 0; i < x_count; i++) operand_set(&forward, OPERAND_X, i, x[i]);
+    operand_set(&forward, OPERAND_Y, 0, y);
+    build_push(l->program, forward);
+    return y;
+}
+
 static void lower_result(struct lowering *l, const struct result_op *op, const int *x, int micro_batch)
 {
     struct instruction forward = instruction_new(PHASE_FORWARD, build_op(op->name), op->settings,
                                                  text_copy(l->program->values[op->result].name));
     forward.kernel_plan = l->graph->count + op->kernel_plan;
     forward.micro_batch = micro_batch;
-    for (int i = 0; i < op->x_count; i++) operand_set(&forward, OPERAND_X, i, x[i]);
-    operand_set(&forward, OPERAND_Y, 0, value_micro_batch(l, op->result, micro_batch));
     forward.loss_weight = 1.0f / (float)l->program->all_micro_batches;
-    build_push(l->program, forward);
+    push_forward(l, forward, x, op->x_count, value_micro_batch(l, op->result, micro_batch));
+}
+
+/* A number for each image, which is added to others. */
+static int value_part(struct lowering *l, char *name)
+{
+    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = -1, .index = -1,
+                          .shape = shape_nhwc(l->images, 1, 1, 1)};
+    return build_value(l->program, value, name);
+}
+
+static void lower_pixel_losses(struct lowering *l, const int *outputs, int micro_batch)
+{
+    struct program *program = l->program;
+    int labels = value_micro_batch(l, program->labels, micro_batch), sum = -1;
+    int loss = value_micro_batch(l, program->loss, micro_batch), count = l->pixel_output_count;
+    for (int i = 0; i < count; i++) {
+        const struct pixel_output *output = &l->pixel_outputs[i];
+        const int x[] = {outputs[output->node], labels, output->weights};
+        char *name = output->name ? text_format("loss of %s", output->name) : text_copy("loss");
+        struct instruction forward = instruction_new(PHASE_FORWARD, l->loss, output->settings, name);
+        forward.kernel_plan = l->graph->count + KERNEL_PLAN_MORE + i;
+        forward.micro_batch = micro_batch;
+        forward.loss_weight = 1.0f / (float)program->all_micro_batches;
+        int y = push_forward(l, forward, x, PIXEL_INPUTS, count == 1 ? loss : value_part(l, text_copy(name)));
+        const int both[] = {sum, y};
+        if (i == 0) sum = y;
+        if (i == 0) continue;
+        struct instruction add = instruction_new(PHASE_FORWARD, build_op("sum"), NULL, text_copy("loss"));
+        add.micro_batch = micro_batch;
+        int result = i + 1 == count ? loss : value_part(l, text_copy("sum of losses"));
+        sum = push_forward(l, add, both, 2, result);
+    }
+}
+
+static void lower_loss_and_rank(struct lowering *l, const int *outputs, int micro_batch)
+{
+    struct program *program = l->program;
+    int labels = value_micro_batch(l, program->labels, micro_batch), logits = outputs[l->graph->output];
+    const int x[] = {outputs[l->heads[0]], labels, outputs[l->graph->teacher], outputs[l->heads[1]]};
+    const int rank_x[] = {logits, labels};
+    const struct result_op loss = {l->loss->name, l->loss_settings, KERNEL_PLAN_LOSS, l->loss_inputs,
+                                   program->loss};
+    const struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
+    lower_result(l, &loss, x, micro_batch);
+    lower_result(l, &rank, rank_x, micro_batch);
 }
 
 /* A teacher comes first: none of the activations that backward reads are there yet. */
@@ -132,17 +196,12 @@ static void lower_micro_batch(struct lowering *l, int micro_batch)
         if (l->teaches[node]) lower_node(l, node, micro_batch, outputs);
     for (int node = 1; node < l->graph->count; node++)
         if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
-    int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch)};
-    int loss_x[] = {outputs[l->heads[0]], x[1], outputs[l->graph->teacher], outputs[l->heads[1]]};
-    struct result_op loss = {l->loss->name, l->loss_settings, KERNEL_PLAN_LOSS, l->loss_inputs,
-                             program->loss};
-    struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
-    if (program->loss >= 0) lower_result(l, &loss, loss_x, micro_batch);
-    if (program->rank >= 0) lower_result(l, &rank, x, micro_batch);
+    if (l->pixel_output_count > 0) lower_pixel_losses(l, outputs, micro_batch);
+    else if (program->loss >= 0) lower_loss_and_rank(l, outputs, micro_batch);
     if (program->logits >= 0) {
         const void *settings = build_settings(program, build_op("cast"), text_copy("to=fp32"));
         struct result_op logits = {"cast", settings, KERNEL_PLAN_LOGITS, 1, program->logits};
-        lower_result(l, &logits, x, micro_batch);
+        lower_result(l, &logits, &outputs[l->graph->output], micro_batch);
     }
     free(outputs);
 }
@@ -159,11 +218,39 @@ static void lower_labels(struct lowering *l)
     program->targets_bytes = labels->bytes;
 }
 
+/* The weights of output i, which loaders make from the pixels of all images. */
+static int value_weights(struct lowering *l, int i, const char *output)
+{
+    int64_t classes = l->graph->nodes[l->graph->output].shape.c;
+    struct value value = {.home = HOME_TARGETS, .kind = KIND_OTHER, .dtype = F32, .node = -1, .index = -1,
+                          .shape = shape_nhwc(1, 1, 1, classes)};
+    size_t labels = (size_t)l->program->values[l->program->labels].bytes;
+    value.offset = (int64_t)mask_targets_table(labels) + i * classes * (int64_t)sizeof(float);
+    l->program->targets_bytes = value.offset + classes * (int64_t)sizeof(float);
+    return build_value(l->program, value, text_format("class weights%s%s", output ? " of " : "",
+                                                      output ? output : ""));
+}
+
+static void lower_masks(struct lowering *l)
+{
+    struct program *program = l->program;
+    const struct graph *graph = l->graph;
+    program->labels = -1;
+    if (!program->training) return;
+    program->labels = value_batch(l, HOME_TARGETS, U8, "labels");
+    struct value *labels = &program->values[program->labels];
+    labels->shape = shape_nhwc(program->batch, graph->nodes[0].shape.h, graph->nodes[0].shape.w, 1);
+    value_set_bytes(labels);
+    for (int i = 0; i < l->pixel_output_count; i++)
+        l->pixel_outputs[i].weights = value_weights(l, i, l->pixel_outputs[i].name);
+}
+
 static void lower_batch(struct lowering *l)
 {
     struct program *program = l->program;
     program->images = value_batch(l, HOME_IMAGES, program->storage, "input");
-    lower_labels(l);
+    if (l->options->pixel_loss) lower_masks(l);
+    else lower_labels(l);
     struct value *input = &program->values[program->images];
     input->shape = l->graph->nodes[0].shape;
     input->shape.n = program->batch;
@@ -176,13 +263,18 @@ static void lower_batch(struct lowering *l)
         lower_micro_batch(l, micro_batch);
 }
 
-static bool *nodes_that_lead_to(const struct graph *graph, int output)
+static void mark_leading(const struct graph *graph, int output, bool *lead)
 {
-    bool *lead = memory_new((size_t)graph->count, sizeof *lead);
     lead[output] = true;
     for (int node = output; node > 0; node--)
         for (int i = 0; lead[node] && i < graph->nodes[node].input_count; i++)
             lead[graph->nodes[node].inputs[i]] = true;
+}
+
+static bool *nodes_that_lead_to(const struct graph *graph, int output)
+{
+    bool *lead = memory_new((size_t)graph->count, sizeof *lead);
+    mark_leading(graph, output, lead);
     return lead;
 }
 
@@ -239,7 +331,8 @@ struct program lower_nothing(const struct graph *graph, const struct lower_optio
         .storage = options->storage, .stages = 1, .streams = 1,
         .images = -1, .labels = -1, .loss = -1, .rank = -1, .logits = -1, .flags = -1, .flags_sum = -1,
         .machine = options->machine.name ? options->machine : machine_gpu(NULL, false),
-        .kernel_plan_count = graph->count + KERNEL_PLAN_MORE,
+        .kernel_plan_count = graph->count + KERNEL_PLAN_MORE +
+                             (options->pixel_loss ? graph->output_count + 1 : 0),
     };
     program.gradients = memory_new((size_t)graph->param_count, sizeof *program.gradients);
     for (int p = 0; p < graph->param_count; p++) program.gradients[p] = -1;
@@ -260,6 +353,26 @@ static void choose_loss(struct lowering *l)
                                                   options->label_smoothing));
 }
 
+/* One output, or those of [outputs], with a loss each. */
+static void choose_pixel_outputs(struct lowering *l)
+{
+    const struct graph *graph = l->graph;
+    int count = graph->output_count > 0 ? graph->output_count : 1;
+    if (!l->options->pixel_loss || !l->options->training) return;
+    l->loss = build_op("pixel_loss");
+    l->pixel_outputs = memory_new((size_t)count, sizeof *l->pixel_outputs);
+    l->pixel_output_count = count;
+    for (int i = 0; i < count; i++) {
+        const struct graph_output *output = graph->output_count > 0 ? &graph->outputs[i] : NULL;
+        char *settings = text_format("%s weight=%.17g", l->options->pixel_loss, output ? output->weight : 1);
+        l->pixel_outputs[i] = (struct pixel_output){
+            .node = output ? output->node : graph->output, .name = output ? output->name : NULL,
+            .settings = build_settings(l->program, l->loss, settings),
+        };
+        mark_leading(graph, l->pixel_outputs[i].node, l->needed);
+    }
+}
+
 enum status lower_forward(const struct graph *graph, const struct lower_options *options,
                           struct program *program)
 {
@@ -273,14 +386,16 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
                          .images = options->batch / options->micro_batches};
     l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
     l.param_values = memory_new((size_t)graph->param_count, sizeof *l.param_values);
-    choose_loss(&l);
+    if (!options->pixel_loss) choose_loss(&l);
     graph_shapes(graph, l.images, l.shapes);
     l.needed = nodes_that_lead_to(graph, graph->output);
+    choose_pixel_outputs(&l);
     l.teaches = nodes_that_lead_to(graph, graph->teacher);
     lower_batch(&l);
     free(l.shapes);
     free(l.needed);
     free(l.teaches);
+    free(l.pixel_outputs);
     free(l.param_values);
     *program = built;
     return OK;

@@ -20,6 +20,9 @@ struct lower_options {
                               * 0: none is folded */
     bool soft_targets;       /* targets instead of labels, as in loss_targets.h */
     bool weighted_targets;   /* ... with weights */
+    const char *pixel_loss;  /* settings of the op pixel_loss: targets are masks (data/loader/mask_targets.h),
+                              * and in training each of the graph's outputs has a loss; an evaluation has
+                              * neither targets nor losses. NULL: there are no masks */
     bool logits;             /* evaluation: keep logits as a result */
     bool features;           /* evaluation: the output, of any shape, is the only result, as logits */
     const char *distill;     /* settings of the op distill, for a graph with a teacher; NULL: none */
