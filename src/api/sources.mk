@@ -28,10 +28,11 @@ if !SANITIZERS
 ALL_DEFINED = -Wl,-z,defs
 endif
 
+LINK_LIBRARY = $(CC) -shared -Wl,-soname,$(LIBAMPTRAIN) -Wl,-z,now $(ALL_DEFINED) \
+	-Wl,--version-script=$(srcdir)/src/api/libamptrain.map $(AM_CFLAGS) $(CFLAGS) $(AM_LDFLAGS) $(LDFLAGS)
+
 $(LIBAMPTRAIN_FILE): $(FLOORS) libwithout.a src/api/libamptrain.map
-	$(AM_V_CCLD)$(CC) -shared -Wl,-soname,$(LIBAMPTRAIN) -Wl,-z,now $(ALL_DEFINED) \
-		-Wl,--version-script=$(srcdir)/src/api/libamptrain.map $(AM_CFLAGS) $(CFLAGS) $(AM_LDFLAGS) \
-		$(LDFLAGS) -o $@ $(WHOLE) $(CUDA_LIBS) $(LIBRARY_LIBS)
+	$(AM_V_CCLD)$(LINK_LIBRARY) -o $@ $(WHOLE) $(CUDA_LIBS) $(LIBRARY_LIBS)
 	@$(LN_S) -f $@ $(LIBAMPTRAIN) && $(LN_S) -f $@ libamptrain.so
 
 libamptrain.a: $(FLOORS) libwithout.a

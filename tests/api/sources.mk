@@ -1,5 +1,5 @@
-dist_check_SCRIPTS += tests/api/test_libamptrain.sh
-EXTRA_DIST += examples/classify.c examples/embed.c tests/api/client.cc
+dist_check_SCRIPTS += tests/api/test_libamptrain.sh tests/api/test_wheel.sh
+EXTRA_DIST += tests/api/client.py examples/classify.c examples/embed.c examples/classify.py tests/api/client.cc
 
 # Programs that have amptrain.h and the shared library, as a user's.
 noinst_PROGRAMS += examples/classify examples/embed tests/api/client
