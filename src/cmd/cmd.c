@@ -170,7 +170,7 @@ static enum status launch_ranks(const struct cmd *cmd)
     return status;
 }
 
-/* Under mpirun and srun: the number of processes that they started. */
+/* Of ranks that others started: their number. */
 static enum status take_count(struct cmd *cmd, const struct comm *comm)
 {
     struct settings *settings = &cmd->settings;

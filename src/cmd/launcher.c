@@ -26,6 +26,7 @@
 #include "cmd/launcher_lines.h"
 #include "comm/mpi_ranks.h"
 #include "comm/pmix_ranks.h"
+#include "comm/tcp_ranks.h"
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 
@@ -523,6 +524,7 @@ enum status launcher_join(double timeout, struct comm **comm)
 {
     *comm = NULL;
     bool launched = getenv(RANK) && getenv(BLOCK);
+    if (!launched && tcp_ranks_started()) return tcp_ranks_open(timeout, comm);
     if (!launched) return mpi_ranks_count(NULL) > 1 ? join_job(timeout, comm) : OK;
     int rank = number_of(RANK), block = number_of(BLOCK);
     fcntl(block, F_SETFD, FD_CLOEXEC);

@@ -17,8 +17,8 @@ struct launcher_options {
  * N). Signals of signals_watch are passed on to the ranks through comm_requested. */
 enum status launcher_run(const struct launcher_options *options);
 
-/* In a process started by this launcher, mpirun or srun: joins the ranks; otherwise NULL. `timeout`:
- * parallel.timeout. */
+/* In a process started by this launcher, with torchrun's environment, by mpirun or srun: joins the ranks;
+ * otherwise NULL. `timeout`: parallel.timeout. */
 enum status launcher_join(double timeout, struct comm **comm);
 
 /* The descriptor of the launcher's terminal, for a progress line of the first rank; -1: there is none. */

@@ -20,4 +20,10 @@ libcomm_a_SOURCES = \
 	src/comm/shared_block.c \
 	src/comm/shared_block.h \
 	src/comm/shared_mail.c \
-	src/comm/shared_parts.h
+	src/comm/shared_parts.h \
+	src/comm/tcp.c \
+	src/comm/tcp.h \
+	src/comm/tcp_exchange.c \
+	src/comm/tcp_parts.h \
+	src/comm/tcp_ranks.c \
+	src/comm/tcp_ranks.h

@@ -3,17 +3,17 @@ EXTRA_DIST += tests/api/client.py examples/classify.c examples/embed.c examples/
 
 # Programs that have amptrain.h and the shared library, as a user's.
 noinst_PROGRAMS += examples/classify examples/embed tests/api/client
-CLIENT_CPPFLAGS = -D_GNU_SOURCE -I$(top_srcdir)/src/api
-CLIENT_LDFLAGS = $(AM_LDFLAGS) -Wl,-rpath,$(abs_top_builddir)
+CLIENT_INCLUDES = -D_GNU_SOURCE -I$(top_srcdir)/src/api
+CLIENT_LINKED = $(AM_LDFLAGS) -Wl,-rpath,$(abs_top_builddir)
 examples_classify_SOURCES = examples/classify.c
-examples_classify_CPPFLAGS = $(CLIENT_CPPFLAGS)
-examples_classify_LDFLAGS = $(CLIENT_LDFLAGS)
+examples_classify_CPPFLAGS = $(CLIENT_INCLUDES)
+examples_classify_LDFLAGS = $(CLIENT_LINKED)
 examples_classify_LDADD = $(LIBAMPTRAIN_FILE)
 examples_embed_SOURCES = examples/embed.c
-examples_embed_CPPFLAGS = $(CLIENT_CPPFLAGS)
-examples_embed_LDFLAGS = $(CLIENT_LDFLAGS)
+examples_embed_CPPFLAGS = $(CLIENT_INCLUDES)
+examples_embed_LDFLAGS = $(CLIENT_LINKED)
 examples_embed_LDADD = $(LIBAMPTRAIN_FILE)
 tests_api_client_SOURCES = tests/api/client.c
-tests_api_client_CPPFLAGS = $(CLIENT_CPPFLAGS)
-tests_api_client_LDFLAGS = $(CLIENT_LDFLAGS)
+tests_api_client_CPPFLAGS = $(CLIENT_INCLUDES)
+tests_api_client_LDFLAGS = $(CLIENT_LINKED)
 tests_api_client_LDADD = $(LIBAMPTRAIN_FILE)

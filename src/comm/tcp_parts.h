@@ -1,0 +1,38 @@
+/* tcp_parts.h: ranks with a connection to each other; for tcp_ranks.c, which makes the connections, and
+ * tcp_exchange.c. */
+#pragma once
+
+#include <stdint.h>
+
+#include "comm/comm.h"
+#include "comm/tcp.h"
+
+#define TCP_HOST 64
+
+/* Precedes the bytes of every message. */
+#define TCP_MAGIC UINT64_C(0x616d707472616e31)
+struct tcp_frame {
+    uint64_t magic, bytes;
+    int32_t lost;                /* -1; in the last frame of a rank that fails: the rank that failed first */
+    uint32_t call;               /* enum tcp_call */
+};
+
+enum tcp_call { TCP_BARRIER, TCP_BROADCAST, TCP_ALL_GATHER, TCP_ALL_TO_ALL, TCP_MESSAGE };
+
+/* Another rank. */
+struct tcp_peer {
+    int socket;                  /* -1: this rank's own, or not connected */
+    char host[TCP_HOST];
+    char *out;                   /* [out_count] bytes to be sent, of which `sent` were */
+    size_t out_count, out_room, sent;
+};
+
+struct tcp {
+    struct comm comm;
+    double timeout;
+    int lost;                    /* the rank that was found to have failed; -1: none */
+    struct tcp_peer *peers;      /* [comm.count] */
+};
+
+/* Without connections, which the caller makes. `host` of each peer is empty. */
+struct tcp *tcp_exchange_make(int rank, int count, double timeout);
