@@ -119,13 +119,10 @@ static void loader_derive(struct loader *loader)
         .label_smoothing = options->training ? options->label_smoothing : 0,
         .mean = options->target_mean, .std = options->target_std,
     };
-    loader->mask_targets = (struct mask_targets){
-        .classes = options->classes, .h = options->h, .w = options->w,
-        .outputs = options->training && options->target == TARGET_MASK ? options->outputs : 0,
-        .weights = options->class_weights,
-    };
-    memcpy(loader->mask_targets.stride, options->stride, sizeof options->stride);
-    bool tables = loader->mask_targets.outputs > 0;
+    loader->mask_targets = options->masks;
+    loader->mask_targets.h = options->h;
+    loader->mask_targets.w = options->w;
+    bool tables = options->masks.outputs > 0;
     loader->makes_targets =
         tables || loader->mixes || loader->targets.weights || target_is_row(options->target);
     loader->counts = tables || (loader->targets.weights && !loader->mixes && !target_is_row(options->target));

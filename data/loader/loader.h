@@ -47,7 +47,7 @@ struct loader_options {
     int classes;
     const double *class_weights; /* [classes], in training; NULL: all 1 */
     double label_smoothing;      /* of targets (data/loader/targets.h) */
-    int outputs, stride[MASK_OUTPUTS_MAX];   /* of the network, with TARGET_MASK in training */
+    struct mask_targets masks;   /* with TARGET_MASK in training; outputs 0: there are no tables */
     int micro_batches;           /* of a batch: each is mixed separately; 0: one */
     struct loader_views views;   /* of an evaluation */
     bool alternate;              /* in training: each image is mirrored in every second epoch */

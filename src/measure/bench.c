@@ -40,6 +40,27 @@ static void make_images(enum dtype storage, struct random *random, void *images,
     random->next = (uint64_t)elements;
 }
 
+/* Patches of classes, as masks have them. */
+#define PATCH 16
+
+static void make_masks(const struct bench *bench, struct random *random)
+{
+    const struct program *program = &bench->step.compiled.program;
+    struct shape labels = program->values[program->labels].shape;
+    struct mask_targets targets = session_mask_targets(&bench->session);
+    double *counts = memory_new((size_t)targets.outputs * (size_t)targets.classes, sizeof *counts);
+    uint8_t *to = bench->labels;
+    for (int64_t row = 0; row < labels.n * labels.h; row++, to += labels.w)
+        for (int64_t x = 0; x < labels.w; x++) {
+            bool above = row % labels.h % PATCH > 0, left = x % PATCH > 0;
+            if (above || left) to[x] = above ? to[x - labels.w] : to[x - 1];
+            else to[x] = (uint8_t)random_below(random, (uint32_t)targets.classes);
+        }
+    mask_targets_count(&targets, bench->labels, program->batch, counts);
+    mask_targets_weigh(&targets, counts, program->batch, program->batch, bench->labels);
+    free(counts);
+}
+
 static enum status make_batch(struct bench *bench)
 {
     const struct program *program = &bench->step.compiled.program;
@@ -50,7 +71,9 @@ static enum status make_batch(struct bench *bench)
     bench->labels = memory_new((size_t)program->targets_bytes, 1);
     uint32_t classes = (uint32_t)bench->session.data.classes;
     make_images(program->storage, &random, bench->images, elements);
-    for (int i = 0; i < program->batch; i++)
+    bool masks = bench->session.data.target == TARGET_MASK;
+    if (masks) make_masks(bench, &random);
+    for (int i = 0; !masks && i < program->batch; i++)
         set_label(program, bench->labels, i, (int64_t)random_below(&random, classes));
     bench->batch = (struct exec_batch){.images = bench->images, .labels = bench->labels, .unchanged = true};
     return OK;

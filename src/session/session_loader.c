@@ -23,14 +23,20 @@ static void pinned_release(void *device, void *memory, size_t bytes)
     device_host_release(device, memory, bytes);
 }
 
-/* The outputs of a network, which are compared with every pixel of masks, or every other one, and so on. */
-static void set_outputs(const struct graph *graph, struct loader_options *options)
+struct mask_targets session_mask_targets(const struct session *session)
 {
-    options->outputs = graph->output_count > 0 ? graph->output_count : 1;
-    for (int i = 0; i < options->outputs; i++) {
+    const struct graph *graph = graphs_step(&session->graphs);
+    const struct shape *input = &graph->nodes[0].shape;
+    struct mask_targets targets = {
+        .classes = session->data.classes, .h = (int)input->h, .w = (int)input->w,
+        .weights = session->data.class_weights,
+        .outputs = graph->output_count > 0 ? graph->output_count : 1,
+    };
+    for (int i = 0; i < targets.outputs; i++) {
         int node = graph->output_count > 0 ? graph->outputs[i].node : graph->output;
-        options->stride[i] = (int)pixel_loss_stride(options->h, graph->nodes[node].shape.h);
+        targets.stride[i] = (int)pixel_loss_stride(input->h, graph->nodes[node].shape.h);
     }
+    return targets;
 }
 
 static struct loader_options loader_options(const struct session *session, const struct images *images,
@@ -74,7 +80,7 @@ static struct loader_options loader_options(const struct session *session, const
         .stop = session->comm ? NULL : signals_stop,   /* ranks stop together, after a step */
         .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
     };
-    if (training && data->target == TARGET_MASK) set_outputs(graphs_step(&session->graphs), &options);
+    if (training && data->target == TARGET_MASK) options.masks = session_mask_targets(session);
     /* All stages evaluate the whole network. */
     if (!training && session->comm) {
         options.batch *= session->hyper.stages;

@@ -9,6 +9,9 @@ int session_workers(const struct session *session);
 
 /* Over images of the session's data: of an evaluation, in file order, in these views; NULL: of training.
  * Images that cannot be used are added to data.bad. Batches of a linear probe have features. */
+/* The targets that training steps have with a class for every pixel. */
+struct mask_targets session_mask_targets(const struct session *session);
+
 enum status session_loader_open(const struct session *session, const struct images *images,
                                 const struct loader_views *views, struct loader **loader);
 
