@@ -13,6 +13,8 @@
 #include "explain/tiling.h"
 #include "session/session_loader.h"
 
+#define STRIP_SIDE 224
+
 /* Of an image; numbers, so that those of all ranks can be added up. */
 struct scored {
     double loss, pixels;         /* the sum over its pixels that count, and their number */
@@ -27,6 +29,8 @@ struct scoring {
     struct scored *scored;       /* [images] */
     int64_t *pixels;             /* [classes][classes] */
     int64_t lost;                /* a place, of this rank; -1: none */
+    struct mask_strip *strips;   /* [strip_count] pictures of the first images */
+    int strip_count;
 };
 
 /* Counting on the threads that read images costs a nanosecond a pixel, which is less than what sending the
@@ -38,6 +42,19 @@ static void count_pixels(const struct whole_image *image, int64_t classes, int64
         int64_t truth = image->mask.pixels[i];
         if (truth < classes) counts[truth * classes + image->classes[i]]++;
     }
+}
+
+static void keep_strip(const struct scoring *scoring, const struct whole_image *image, const int64_t *counts)
+{
+    struct mask_strip *strip = &scoring->strips[image->place];
+    int classes = scoring->session->data.classes, seen = 0;
+    strip->miou = 0;
+    for (int c = 0; c < classes; c++) {
+        double iou = pixel_scores_of(counts, classes, c).iou;
+        if (!isnan(iou)) strip->miou += iou, seen++;
+    }
+    strip->miou /= seen;
+    mask_strip_draw(image, scoring->images->dataset->masks, STRIP_SIDE, &strip->picture);
 }
 
 static void take_image(void *context, const struct whole_image *image)
@@ -62,6 +79,7 @@ static void take_image(void *context, const struct whole_image *image)
     for (size_t i = 0; i < cells && scored->lost == 0; i++) scoring->pixels[i] += counts[i];
     if (scored->lost > 0 && (scoring->lost < 0 || image->place < scoring->lost)) scoring->lost = image->place;
     pthread_mutex_unlock(&scoring->lock);
+    if (image->place < scoring->strip_count) keep_strip(scoring, image, counts);
     free(counts);
 }
 
@@ -173,6 +191,7 @@ enum status evaluate_masks(const struct session *session, const struct images *i
         .session = session, .images = images, .ranks = options->ranks ? options->ranks : &alone, .lost = -1,
         .scored = memory_new((size_t)images->count, sizeof *scoring.scored),
         .pixels = memory_new(classes * classes, sizeof *scoring.pixels),
+        .strips = options->strips, .strip_count = options->strip_count,
     };
     pthread_mutex_init(&scoring.lock, NULL);
     enum status status = score_images(&scoring, step, options);

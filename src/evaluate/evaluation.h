@@ -1,6 +1,7 @@
 /* evaluation.h: the results of an evaluation, and how it is done. */
 #pragma once
 
+#include "evaluate/mask_strip.h"
 #include "evaluate/ranks.h"
 #include "session/session.h"
 #include "session/step.h"
@@ -51,6 +52,9 @@ struct evaluate_options {
      * NULL. Not for several ranks. */
     enum status (*logits)(void *context, const float *logits, int images, int classes);
     void *context;
+    /* With masks: pictures of the first `strip_count` images, of those that this rank evaluates. */
+    struct mask_strip *strips;
+    int strip_count;
 };
 
 void evaluation_free(struct evaluation *evaluation);

@@ -23,6 +23,18 @@ static bool shrink(const struct image *image, struct image *picture, struct reas
     return resize_image(image, &resizing, picture, reason);
 }
 
+static void add_jpeg(const struct image *picture, struct text *out)
+{
+    struct reason unsaid;
+    uint8_t *bytes;
+    size_t count;
+    if (!image_encode_jpeg(picture, QUALITY, &bytes, &count, &unsaid)) return;
+    text_add(out, ",\"width\":%d,\"height\":%d,\"picture\":\"", picture->w, picture->h);
+    text_base64(out, bytes, count);
+    text_add(out, "\"");
+    free(bytes);
+}
+
 static bool encode(const struct image *image, struct image *picture, uint8_t **bytes, size_t *count)
 {
     struct reason unsaid;
@@ -32,14 +44,8 @@ static bool encode(const struct image *image, struct image *picture, uint8_t **b
 static void add_picture(const struct image *image, struct text *out)
 {
     struct image picture = {0};
-    uint8_t *bytes;
-    size_t count;
-    if (encode(image, &picture, &bytes, &count)) {
-        text_add(out, ",\"width\":%d,\"height\":%d,\"picture\":\"", picture.w, picture.h);
-        text_base64(out, bytes, count);
-        text_add(out, "\"");
-        free(bytes);
-    }
+    struct reason unsaid;
+    if (shrink(image, &picture, &unsaid)) add_jpeg(&picture, out);
     image_free(&picture);
 }
 
@@ -103,6 +109,14 @@ static void add_pictures(const struct mistakes *mistakes, int number, int64_t in
     image_free(&image);
 }
 
+static void add_strip(const struct mistakes *mistakes, int number, struct text *out)
+{
+    member_number(out, "loss", mistakes->evaluation->mistakes[number].confidence);
+    if (!mistakes->strips) return;
+    member_number(out, "miou", mistakes->strips[number].miou);
+    if (mistakes->strips[number].picture.pixels) add_jpeg(&mistakes->strips[number].picture, out);
+}
+
 static void add_mistake(const struct mistakes *mistakes, int number, struct text *out)
 {
     const struct mistake *mistake = &mistakes->evaluation->mistakes[number];
@@ -111,8 +125,12 @@ static void add_mistake(const struct mistakes *mistakes, int number, struct text
     text_add(out, "{");
     member_bytes(out, "image", path);
     member_integer(out, "index", index);
-    add_answer(mistakes, mistake, out);
-    add_pictures(mistakes, number, index, out);
+    if (mistakes->data->target == TARGET_MASK) {
+        add_strip(mistakes, number, out);
+    } else {
+        add_answer(mistakes, mistake, out);
+        add_pictures(mistakes, number, index, out);
+    }
     text_add(out, "}");
     free(path);
 }

@@ -4,6 +4,8 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/memory.h"
+#include "evaluate/evaluate.h"
 #include "evaluate/mistakes.h"
 #include "explain/gradcam.h"
 #include "explain/inference.h"
@@ -82,6 +84,26 @@ static bool has_memory(const struct session *session)
     return !rolls || session_device_kind(session) == DEVICE_CPU;
 }
 
+static enum status draw_strips(const struct session *session, const struct step *step,
+                               struct mistakes *mistakes)
+{
+    int64_t subset[MISTAKES_MAX];
+    struct images images = *mistakes->images;
+    struct evaluation unused = {0};
+    bool lost = true;
+    images.subset = subset;
+    images.count = mistakes->evaluation->mistake_count;
+    for (int i = 0; i < images.count; i++)
+        subset[i] = images_index(mistakes->images, mistakes->evaluation->mistakes[i].image);
+    mistakes->strips = memory_new((size_t)images.count, sizeof *mistakes->strips);
+    mistakes->count = (int)images.count;
+    const struct evaluate_options options = {
+        .lost = &lost, .strips = mistakes->strips, .strip_count = mistakes->count};
+    enum status status = evaluate(session, &images, step, &options, &unused);
+    evaluation_free(&unused);
+    return status;
+}
+
 enum status mistakes_explain(const struct session *session, struct store *store, const struct step *step,
                              struct mistakes *mistakes)
 {
@@ -89,7 +111,9 @@ enum status mistakes_explain(const struct session *session, struct store *store,
     struct explaining explaining = {.mistakes = mistakes};
     int node = gradcam_layer(graph);
     int64_t count = mistakes->evaluation->mistake_count;
-    bool classes = !session->hyper.task->measure;
+    bool classes = session->hyper.task->ranked;
+    if (session->data.target == TARGET_MASK && !session->comm && count > 0)
+        return draw_strips(session, step, mistakes);
     if (!classes || session->comm || node < 0 || count == 0) return OK;
     if (tail_weights(graph, node) > TAIL_MOST || !has_memory(session)) return OK;
     struct text shortage = {0};
@@ -112,6 +136,8 @@ enum status mistakes_explain(const struct session *session, struct store *store,
 
 void mistakes_free(struct mistakes *mistakes)
 {
+    for (int i = 0; i < mistakes->count; i++) image_free(&mistakes->strips[i].picture);
+    free(mistakes->strips);
     free(mistakes->maps);
     *mistakes = (struct mistakes){0};
 }

@@ -9,6 +9,8 @@ libevaluate_a_SOURCES = \
 	src/evaluate/finding.h \
 	src/evaluate/knn.c \
 	src/evaluate/knn.h \
+	src/evaluate/mask_strip.c \
+	src/evaluate/mask_strip.h \
 	src/evaluate/mistakes.c \
 	src/evaluate/mistakes.h \
 	src/evaluate/mistakes_explain.c \
