@@ -81,10 +81,10 @@ bool mask_overlay(const struct image *image, const struct image *mask, const str
     if (!image_resize_buffer(out, image->h, image->w, 3, reason)) return false;
     for (size_t i = 0; i < (size_t)image->h * (size_t)image->w; i++)
         for (int c = 0; c < 3; c++) {
-            int pixel = *pixel_of(image, i, c), class = mask->pixels[i];
-            bool ignored = class == MASK_IGNORE;
-            out->pixels[3 * i + (size_t)c] =
-                (uint8_t)(ignored ? pixel : (pixel + palette->colours[class][c] + 1) / 2);
+            const uint8_t *colour = palette->colours[mask->pixels[i]];
+            bool shown = mask->pixels[i] != MASK_IGNORE && (colour[0] | colour[1] | colour[2]);
+            int pixel = *pixel_of(image, i, c);
+            out->pixels[3 * i + (size_t)c] = (uint8_t)(shown ? (pixel + colour[c] + 1) / 2 : pixel);
         }
     return true;
 }

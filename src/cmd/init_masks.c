@@ -75,7 +75,7 @@ static void look_at(struct looking *looking, int64_t place)
     struct reason reason, why;
     uint8_t *bytes;
     size_t count;
-    int64_t index = (int64_t)((double)place / (double)looking->wanted * (double)dataset->count);
+    int64_t index = place * dataset->count / looking->wanted;
     bool good = dataset_mask_file(dataset, index, &bytes, &count, &reason);
     if (good) {
         char *path = dataset->format->masks->path(dataset, index);

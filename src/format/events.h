@@ -26,7 +26,7 @@ void events_text(struct events *events, const char *tag, int64_t step, const cha
 
 /* An RGB picture. */
 struct events_picture {
-    const uint8_t *png;
+    const uint8_t *png;      /* or a JPEG file */
     size_t bytes;
     int width, height;
 };

@@ -411,7 +411,7 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
     json_t *mistakes = json_loads(text.data, 0, NULL);
     if (json_array_size(mistakes) > 0) {
         bool losses = json_object_get(json_array_get(mistakes, 0), "loss");
-        bool strips = json_object_get(json_array_get(mistakes, 0), "miou");
+        bool strips = !json_object_get(json_array_get(mistakes, 0), "label");
         html_section(out, "mistakes", losses ? "Largest losses" : "Most confident mistakes");
         const char *what = strips   ? "the image, the truth, the prediction, and in red what is wrong; black "
                                       "pixels do not count"

@@ -250,7 +250,9 @@ static void draw_epoch(struct run *run, const struct evaluation *evaluation)
         snprintf(tag, sizeof tag, "epoch/val_%s", task->metrics[i].key);
         events_scalar(&run->events, tag, step, evaluation->metrics[i]);
     }
-    if (task->ranked) tensorboard_confusion(&run->events, step, &run->session->data, evaluation);
+    if (task->ranked || evaluation->pixels)
+        tensorboard_confusion(&run->events, step, &run->session->data, evaluation);
+    tensorboard_strips(&run->events, step, run->strips, RUN_STRIPS);
 }
 
 static void add_per_class(const struct run *run, const struct evaluation *evaluation, struct text *line)

@@ -473,6 +473,7 @@ void run_close(struct run *run)
     folder_close(&run->folder);
     health_close(&run->health);
     mistakes_free(&run->mistakes);
+    for (int i = 0; i < RUN_STRIPS; i++) image_free(&run->strips[i].picture);
     evaluation_free(&run->evaluation);
     evaluation_free(&run->shown);
     ranks_close(&run->ranks);

@@ -32,6 +32,7 @@ struct run_options {
     void (*ended)(const struct run *run, bool before);
 };
 
+#define RUN_STRIPS 4           /* pictures of validation images in TensorBoard */
 #define RUN_METRICS "metrics.jsonl"
 
 struct run {
@@ -52,6 +53,7 @@ struct run {
     struct evaluation shown;            /* that of the best epoch, or the last one while none was best; no
                                          * images: this process has not made it */
     struct mistakes mistakes;           /* in it */
+    struct mask_strip strips[RUN_STRIPS];    /* of the first validation images, with masks */
     struct health health;
     struct optimizer_state state;       /* after the last step collected */
     struct step_queue queue;            /* of training steps */

@@ -111,8 +111,26 @@ void tensorboard_confusion(struct events *events, int64_t step, const struct dat
                            const struct evaluation *evaluation)
 {
     if (!events->file || data->classes > PICTURE_CLASSES) return;
-    int64_t *cells = count_cells(evaluation, data->classes);
+    int64_t *counted = evaluation->pixels ? NULL : count_cells(evaluation, data->classes);
+    const int64_t *cells = counted ? counted : evaluation->pixels;
     if (data->classes <= TABLE_CLASSES) write_table(events, step, data, cells);
     write_picture(events, step, cells, data->classes);
-    free(cells);
+    free(counted);
+}
+
+/* As JPEG, which TensorBoard shows as well, since there are some of them in every epoch. */
+void tensorboard_strips(struct events *events, int64_t step, const struct mask_strip *strips, int count)
+{
+    for (int i = 0; i < count && events->file; i++) {
+        const struct image *picture = &strips[i].picture;
+        struct events_picture shown = {.width = picture->w, .height = picture->h};
+        struct reason unsaid;
+        uint8_t *bytes;
+        char tag[32];
+        if (!picture->pixels || !image_encode_jpeg(picture, 80, &bytes, &shown.bytes, &unsaid)) continue;
+        snprintf(tag, sizeof tag, "validation/%d", i + 1);
+        shown.png = bytes;
+        events_image(events, tag, step, &shown);
+        free(bytes);
+    }
 }

@@ -278,6 +278,7 @@ static enum status evaluate_run(struct run *run)
         .lost = &run->health.evaluation_lost, .ranks = &run->ranks,
         .views = {settings->augment.val_flip, (int)settings->augment.val_shift},
         .loader = &run->evaluation_loader,
+        .strips = run->strips, .strip_count = run->events.file ? RUN_STRIPS : 0,
     };
     bool averages = settings->train.ema > 0;
     TRY(share_store(run));
@@ -464,7 +465,7 @@ static enum status show_best(struct run *run, enum verdict verdict)
     if (status != OK) return status == STOPPED ? OK : status;
     if (again) TRY(show_results(run));
     if (maps) TRY(explain_mistakes(run));
-    return run->mistakes.maps ? save_results(run) : OK;
+    return run->mistakes.maps || run->mistakes.strips ? save_results(run) : OK;
 }
 
 static enum status finish(struct run *run, enum verdict verdict)

@@ -318,7 +318,7 @@ static void masks_are_drawn_over_images(void **state)
     mask_classes_two(NULL, &two);
     mask_palette_of(&two, &palette);
     assert_true(mask_overlay(&image, &one, &palette, &drawn, &reason));
-    assert_memory_equal(drawn.pixels, ((uint8_t[]){5, 5, 5, 138, 138, 138, 30, 30, 30}), 9);
+    assert_memory_equal(drawn.pixels, ((uint8_t[]){10, 10, 10, 138, 138, 138, 30, 30, 30}), 9);
     assert_true(mask_difference(&image, &one, &other, &drawn, &reason));
     assert_memory_equal(drawn.pixels, ((uint8_t[]){5, 5, 5, 230, 40, 40, 0, 0, 0}), 9);
     image_free(&drawn);
