@@ -38,7 +38,7 @@ const struct operand_row operand_rows[] = {
 };
 #undef OPERAND
 
-#define ACTIVATION(name, word, ...) [ACTIVATION_##name] = word,
+#define ACTIVATION(name, op, ...) [ACTIVATION_##name] = #op,
 const char *const activation_words[] = {
     [ACTIVATION_NONE] = "none",
 #include "kernels/activations.def"
@@ -48,7 +48,7 @@ const char *const activation_words[] = {
 
 const char *const epilogue_words[] = {
     [EPILOGUE_X_RELU6] = "x_relu6", [EPILOGUE_ADD] = "add", [EPILOGUE_MULTIPLY] = "multiply",
-#define ACTIVATION(name, word, ...) [EPILOGUE_##name] = word,
+#define ACTIVATION(name, op, ...) [EPILOGUE_##name] = #op,
 #include "kernels/activations.def"
 #undef ACTIVATION
     [EPILOGUE_D_RELU6] = "d_relu6",

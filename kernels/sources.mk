@@ -21,20 +21,16 @@ CUDA_SOURCES += \
 	kernels/conv/conv_product.cu \
 	kernels/conv/conv_stem.cu \
 	kernels/conv/conv_transpose.cu \
+	kernels/elementwise/activations.cu \
 	kernels/elementwise/add.cu \
 	kernels/elementwise/cast.cu \
 	kernels/elementwise/drop_path.cu \
 	kernels/elementwise/dropout.cu \
 	kernels/elementwise/gelu.cu \
 	kernels/elementwise/hardsigmoid.cu \
-	kernels/elementwise/hardswish.cu \
-	kernels/elementwise/leaky_relu.cu \
 	kernels/elementwise/multiply.cu \
-	kernels/elementwise/relu.cu \
-	kernels/elementwise/relu6.cu \
 	kernels/elementwise/scale.cu \
 	kernels/elementwise/sigmoid.cu \
-	kernels/elementwise/silu.cu \
 	kernels/exchange/fingerprint.cu \
 	kernels/exchange/sum_ranks.cu \
 	kernels/exchange/sum_rounded.cu \
@@ -133,6 +129,7 @@ libkernels_a_SOURCES = \
 	kernels/conv/winograd.h \
 	kernels/conv/winograd_cpu.c \
 	kernels/cpu.h \
+	kernels/elementwise/activations.c \
 	kernels/elementwise/add.c \
 	kernels/elementwise/add_cpu.c \
 	kernels/elementwise/cast.c \
@@ -144,17 +141,11 @@ libkernels_a_SOURCES = \
 	kernels/elementwise/gelu.c \
 	kernels/elementwise/gelu.h \
 	kernels/elementwise/hardsigmoid.c \
-	kernels/elementwise/hardswish.c \
-	kernels/elementwise/leaky_relu.c \
-	kernels/elementwise/leaky_relu.h \
 	kernels/elementwise/multiply.c \
 	kernels/elementwise/multiply.h \
 	kernels/elementwise/multiply_cpu.c \
-	kernels/elementwise/relu.c \
-	kernels/elementwise/relu6.c \
 	kernels/elementwise/scale.c \
 	kernels/elementwise/sigmoid.c \
-	kernels/elementwise/silu.c \
 	kernels/exchange/fingerprint.c \
 	kernels/exchange/fingerprint.h \
 	kernels/exchange/sum_ranks.c \

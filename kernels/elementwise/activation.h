@@ -3,18 +3,39 @@
 #pragma once
 
 #include "base/machine.h"
-#include "kernels/call.h"
+#include "kernels/op.h"
 #include "kernels/support/exp.h"
 
+/* Settings of leaky_relu. */
+struct leaky_relu {
+    double slope;
+};
+
+/* The activation that the op of a call is, and the tensor that its backward reads. */
+static inline struct call_activation activation_of_op(const struct call *call)
+{
+    struct call_activation own = {ACTIVATION_RELU, 0};
+    while (strcmp(call->op->name, activation_words[own.kind]) != 0)
+        own.kind = (enum activation)(own.kind + 1);
+    if (own.kind == ACTIVATION_LEAKY_RELU) own.slope = ((const struct leaky_relu *)call->settings)->slope;
+    return own;
+}
+static inline const struct tensor *activation_value(const struct call *call)
+{
+    return call->op->reads(call->settings, PHASE_BACKWARD) & READS_X ? &call->x[0] : &call->y;
+}
+
+/* y of so many z, which may be the same memory; the gradients of z, which may lie over either. */
+void activation_block(struct call_activation activation, const float *z, float *y, int64_t count);
+void activation_gradient_block(struct call_activation activation, const float *z, const float *d, float *d_z,
+                               int64_t count);
+
+#ifndef __cplusplus
 #define OVER(a, z) ((a) * SIGMOID(z))
 #define SIXTH(a) ((a) / 6)
 #define PRODUCT(a, b) ((a) * (b))
 
-
-#define ACTIVATION_FORWARD(NAME, word, forward, backward) case ACTIVATION_##NAME: return forward;
-#define ACTIVATION_BACKWARD(NAME, word, forward, backward) case ACTIVATION_##NAME: return backward;
-
-#define ACTIVATION ACTIVATION_FORWARD
+#define ACTIVATION(NAME, op, value, help, forward, backward) case ACTIVATION_##NAME: return forward;
 INLINE double activate(enum activation activation, double z, double slope)
 {
     switch (activation) {
@@ -33,7 +54,7 @@ INLINE float activate_fp32(enum activation activation, float z, float slope)
 }
 #undef ACTIVATION
 
-#define ACTIVATION ACTIVATION_BACKWARD
+#define ACTIVATION(NAME, op, value, help, forward, backward) case ACTIVATION_##NAME: return backward;
 INLINE double activation_gradient(enum activation activation, double z, double d, double slope)
 {
     switch (activation) {
@@ -51,3 +72,4 @@ INLINE float activation_gradient_fp32(enum activation activation, float z, float
     return d;
 }
 #undef ACTIVATION
+#endif

@@ -28,6 +28,7 @@
 #include <stddef.h>
 
 #include "kernels/codes_cuda.h"
+#include "kernels/elementwise/activation.h"
 #include "kernels/support/weight.h"
 
 static bool conv_batchnorm_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
@@ -200,7 +201,7 @@ static void write_y(const struct fold *f, int64_t k)
         double x = 0;
         for (int64_t c = 0; c < f->channels; c++) x += weight_at(f, k, c) * a_at(f, p, c);
         double z = line.scale * x + line.offset + (norm.residual ? tensor_get(&call->x[1], i) : 0);
-        tensor_set(&call->y, i, batchnorm_activate(&norm, z));
+        tensor_set(&call->y, i, activate(norm.activation, z, norm.slope));
         if (call_operand(call, OPERAND_MASK)) batchnorm_mask_set(call, i);
     }
 }
@@ -229,7 +230,7 @@ static double d_z(const struct call *call, int64_t i)
     const struct conv_batchnorm *s = call->settings;
     if (s->norm.activation == ACTIVATION_NONE || conv_batchnorm_sums(call)) return batchnorm_d_y(call, i);
     double side = call_operand(call, OPERAND_MASK) ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
-    return batchnorm_slope(&s->norm, side) == 0 ? 0 : batchnorm_d_y(call, i);
+    return activation_gradient(s->norm.activation, side, batchnorm_d_y(call, i), s->norm.slope);
 }
 
 /* D, G and the residual's gradient. */

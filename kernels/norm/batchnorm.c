@@ -29,6 +29,7 @@
 #include "base/memory.h"
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
+#include "kernels/elementwise/activation.h"
 #include "kernels/elementwise/elementwise.h"
 
 static bool batchnorm_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
@@ -92,32 +93,6 @@ static unsigned batchnorm_reads(const void *settings, enum phase phase)
     return READS_FIRST_X | READS_PARAMS | READS_SAVED | (reads_y(settings) ? READS_Y : 0);
 }
 
-double batchnorm_activate(const struct batchnorm *s, double z)
-{
-    switch ((enum activation)s->activation) {
-    case ACTIVATION_NONE: return z;
-    case ACTIVATION_RELU: return z <= 0 ? 0 : z;
-    case ACTIVATION_RELU6: return z <= 0 ? 0 : z >= 6 ? 6 : z;
-    case ACTIVATION_LEAKY_RELU: return z > 0 ? z : s->slope * z;
-    case ACTIVATION_SILU: return z / (1 + exp(-z));
-    case ACTIVATION_HARDSWISH: return z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) / 6;
-    }
-    return z;
-}
-
-double batchnorm_slope(const struct batchnorm *s, double z)
-{
-    switch ((enum activation)s->activation) {
-    case ACTIVATION_NONE: return 1;
-    case ACTIVATION_RELU: return z <= 0 ? 0 : 1;
-    case ACTIVATION_RELU6: return z <= 0 || z >= 6 ? 0 : 1;
-    case ACTIVATION_LEAKY_RELU: return z > 0 ? 1 : s->slope;
-    case ACTIVATION_SILU: return (1 + z / (1 + exp(z))) / (1 + exp(-z));
-    case ACTIVATION_HARDSWISH: return z <= -3 ? 0 : z >= 3 ? 1 : (2 * z + 3) / 6;
-    }
-    return 1;
-}
-
 /* In two passes: mean, then squared deviations from it. */
 void batchnorm_measure(const struct call *call, int64_t k)
 {
@@ -157,7 +132,7 @@ static enum status batchnorm_recompute(const struct call *call)
         for (int64_t i = k; i < numbers; i += channels) {
             double z = batchnorm_z(&c, tensor_get(&call->x[0], i));
             if (s->residual) z += tensor_get(&call->x[1], i);
-            tensor_set(&call->y, i, batchnorm_activate(s, z));
+            tensor_set(&call->y, i, activate(s->activation, z, s->slope));
             if (call_operand(call, OPERAND_MASK)) batchnorm_mask_set(call, i);
         }
     }
@@ -194,7 +169,8 @@ static double batchnorm_side(const struct call *call, const struct batchnorm_cha
 /* The gradient of the activation's input. */
 static double d_z(const struct call *call, const struct batchnorm_channel *c, int64_t i)
 {
-    return batchnorm_d_y(call, i) * batchnorm_slope(call->settings, batchnorm_side(call, c, i));
+    const struct batchnorm *s = call->settings;
+    return activation_gradient(s->activation, batchnorm_side(call, c, i), batchnorm_d_y(call, i), s->slope);
 }
 
 struct gradient_sums {

@@ -5,7 +5,7 @@
  * the block: `lanes` threads of a block share a column. */
 #pragma once
 
-#include "kernels/support/cuda.cuh"
+#include "kernels/elementwise/activation.cuh"
 
 extern "C" {
 #include "kernels/norm/batchnorm.h"
@@ -117,8 +117,8 @@ template <enum act act> __device__ inline float activate(const struct slopes &b,
     if (act == ACT_NONE) return z;
     if (act == ACT_RELU) return z <= 0 ? 0 : z;
     if (act == ACT_CLIP) return z <= 0 ? 0 : z >= b.top ? b.top : z;
-    if (act == ACT_SILU) return __fdividef(z, 1 + __expf(-z));
-    if (act == ACT_HARDSWISH) return z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) * (1 / 6.0f);
+    if (act == ACT_SILU) return ::activate<ACTIVATION_SILU>(z, 0);
+    if (act == ACT_HARDSWISH) return ::activate<ACTIVATION_HARDSWISH>(z, 0);
     return z <= 0 ? (b.negative == 0 ? 0 : b.negative * z) : z >= b.top ? b.top : z;
 }
 
@@ -128,12 +128,8 @@ template <enum act act> __device__ inline float pass_back(const struct slopes &b
     if (act == ACT_NONE) return d_y;
     if (act == ACT_RELU) return side <= 0 ? 0 : d_y;
     if (act == ACT_CLIP) return side <= 0 || side >= b.top ? 0 : d_y;
-    if (act == ACT_HARDSWISH)
-        return side <= -3 ? 0 : side >= 3 ? d_y : __fmul_rn(d_y, (2 * side + 3) * (1 / 6.0f));
-    if (act == ACT_SILU) {
-        float sigmoid = __fdividef(1, 1 + __expf(-side));
-        return __fmul_rn(d_y, sigmoid * (1 + side * (1 - sigmoid)));
-    }
+    if (act == ACT_HARDSWISH) return ::pass_back<ACTIVATION_HARDSWISH>(side, d_y, 0);
+    if (act == ACT_SILU) return ::pass_back<ACTIVATION_SILU>(side, d_y, 0);
     return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
 }
 

@@ -86,12 +86,7 @@ static inline struct call batchnorm_moments_call(const struct call *moments, con
     return measured;
 }
 
-/* For references, whose settings are or begin with struct batchnorm: the activation of z; its derivative by
- * z, or by its result where both lie on the same side. */
-double batchnorm_activate(const struct batchnorm *s, double z);
-double batchnorm_slope(const struct batchnorm *s, double z);
-
-/* For references, too: saves the statistics of channel k of the batch; returns those that it is normalised
+/* For references: saves the statistics of channel k of the batch; returns those that it is normalised
  * by (in training as they are saved, rounded, so that y can be recomputed from them), and its weight and
  * bias. */
 struct batchnorm_channel {

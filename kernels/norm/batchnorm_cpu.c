@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "kernels/cpu.h"
-#include "kernels/support/exp.h"
+#include "kernels/elementwise/activation.h"
 
 #define LINE 256           /* approximate minimum length of lines */
 #define CHUNK 16384        /* approximate number of elements */
@@ -81,33 +81,6 @@ INLINE float normalise(const struct factors *f, float x, int64_t j)
     return (x - f->mean[j]) * f->scale[j] + f->bias[j];
 }
 
-INLINE float activate(float z, enum activation activation, float slope)
-{
-    switch (activation) {
-    case ACTIVATION_NONE: return z;
-    case ACTIVATION_RELU: return z <= 0 ? 0 : z;
-    case ACTIVATION_RELU6: return z <= 0 ? 0 : z >= 6 ? 6 : z;
-    case ACTIVATION_LEAKY_RELU: return z > 0 ? z : slope * z;
-    case ACTIVATION_SILU: return z * SIGMOID(z);
-    case ACTIVATION_HARDSWISH: return z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) / 6;
-    }
-    return z;
-}
-
-/* d_y * activation'(side). */
-INLINE float pass_back(float side, float d_y, enum activation activation, float slope)
-{
-    switch (activation) {
-    case ACTIVATION_NONE: return d_y;
-    case ACTIVATION_RELU: return side <= 0 ? 0 : d_y;
-    case ACTIVATION_RELU6: return side <= 0 || side >= 6 ? 0 : d_y;
-    case ACTIVATION_LEAKY_RELU: return side > 0 ? d_y : slope * d_y;
-    case ACTIVATION_SILU: return d_y * SIGMOID(side) * (1 + side * (1 - SIGMOID(side)));
-    case ACTIVATION_HARDSWISH: return side <= -3 ? 0 : side >= 3 ? d_y : d_y * (2 * side + 3) / 6;
-    }
-    return d_y;
-}
-
 static EVERY_MACHINE(void, add_up, (const float *x, int64_t count, int64_t width, float *sum),
                      (x, count, width, sum))
 {
@@ -157,11 +130,11 @@ INLINE void normalise_lines(const float *x, const float *residual, float *y, con
 #pragma omp simd
             for (int64_t j = 0; j < length; j++)
                 y[first + j] =
-                    activate(normalise(f, x[first + j], j) + residual[first + j], activation, slope);
+                    activate_fp32(activation, normalise(f, x[first + j], j) + residual[first + j], slope);
         } else {
 #pragma omp simd
             for (int64_t j = 0; j < length; j++)
-                y[first + j] = activate(normalise(f, x[first + j], j), activation, slope);
+                y[first + j] = activate_fp32(activation, normalise(f, x[first + j], j), slope);
         }
     }
 }
@@ -171,12 +144,11 @@ static EVERY_MACHINE(void, normalise_block, (const float *x, const float *residu
                      const struct extent *e), (x, residual, y, e))
 {
     switch (e->activation) {
+#define ACTIVATION(NAME, ...)                                                                             \
+    case ACTIVATION_##NAME: normalise_lines(x, residual, y, e, ACTIVATION_##NAME); return;
+#include "kernels/activations.def"
+#undef ACTIVATION
     case ACTIVATION_NONE: normalise_lines(x, residual, y, e, ACTIVATION_NONE); return;
-    case ACTIVATION_RELU: normalise_lines(x, residual, y, e, ACTIVATION_RELU); return;
-    case ACTIVATION_RELU6: normalise_lines(x, residual, y, e, ACTIVATION_RELU6); return;
-    case ACTIVATION_LEAKY_RELU: normalise_lines(x, residual, y, e, ACTIVATION_LEAKY_RELU); return;
-    case ACTIVATION_SILU: normalise_lines(x, residual, y, e, ACTIVATION_SILU); return;
-    case ACTIVATION_HARDSWISH: normalise_lines(x, residual, y, e, ACTIVATION_HARDSWISH); return;
     }
 }
 
@@ -191,12 +163,12 @@ INLINE void d_z_lines(const float *x, const float *y, const float *d_y, float *d
         if (y) {
 #pragma omp simd
             for (int64_t j = 0; j < length; j++)
-                dz[first + j] = pass_back(y[first + j], d_y[first + j], activation, slope);
+                dz[first + j] = activation_gradient_fp32(activation, y[first + j], d_y[first + j], slope);
         } else {
 #pragma omp simd
             for (int64_t j = 0; j < length; j++)
-                dz[first + j] =
-                    pass_back(normalise(f, x[first + j], j), d_y[first + j], activation, slope);
+                dz[first + j] = activation_gradient_fp32(activation, normalise(f, x[first + j], j),
+                                                         d_y[first + j], slope);
         }
     }
 }
@@ -205,12 +177,11 @@ static EVERY_MACHINE(void, d_z_block, (const float *x, const float *y, const flo
                      const struct extent *e), (x, y, d_y, dz, e))
 {
     switch (e->activation) {
+#define ACTIVATION(NAME, ...)                                                                             \
+    case ACTIVATION_##NAME: d_z_lines(x, y, d_y, dz, e, ACTIVATION_##NAME); return;
+#include "kernels/activations.def"
+#undef ACTIVATION
     case ACTIVATION_NONE: return;
-    case ACTIVATION_RELU: d_z_lines(x, y, d_y, dz, e, ACTIVATION_RELU); return;
-    case ACTIVATION_RELU6: d_z_lines(x, y, d_y, dz, e, ACTIVATION_RELU6); return;
-    case ACTIVATION_LEAKY_RELU: d_z_lines(x, y, d_y, dz, e, ACTIVATION_LEAKY_RELU); return;
-    case ACTIVATION_SILU: d_z_lines(x, y, d_y, dz, e, ACTIVATION_SILU); return;
-    case ACTIVATION_HARDSWISH: d_z_lines(x, y, d_y, dz, e, ACTIVATION_HARDSWISH); return;
     }
 }
 

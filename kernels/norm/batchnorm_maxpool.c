@@ -18,6 +18,7 @@
 #include <math.h>
 
 #include "kernels/codes_cuda.h"
+#include "kernels/elementwise/activation.h"
 
 static bool batchnorm_maxpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                                     struct reason *reason)
@@ -56,12 +57,14 @@ static unsigned batchnorm_maxpool_reads(const void *settings, enum phase phase)
 
 static double curve_y(const struct call *call, const struct batchnorm_channel *c, double x)
 {
-    return batchnorm_activate(call->settings, batchnorm_z(c, x));
+    const struct batchnorm *s = call->settings;
+    return activate(s->activation, batchnorm_z(c, x), s->slope);
 }
 
 static bool curve_is_flat(const struct call *call, const struct batchnorm_channel *c, double x)
 {
-    return batchnorm_slope(call->settings, batchnorm_z(c, x)) == 0;
+    const struct batchnorm *s = call->settings;
+    return activation_gradient(s->activation, batchnorm_z(c, x), 1, s->slope) == 0;
 }
 
 /* The gradient of z at output `at`, for the x that was taken. */

@@ -115,38 +115,6 @@ static EVERY_MACHINE(void, gradient, (const struct factors *f, const float *x, c
         d_x[c] = invstd[c] * (weight[c] * d_y[c] + (tilt[c] * (x[c] - mean[c]) + shift[c]));
 }
 
-#define ACTIVATION(NAME, ...) case ACTIVATION_##NAME: LOOP(ACTIVATION_##NAME); return;
-static EVERY_MACHINE(void, activate_line, (struct call_activation a, float *z, int64_t count), (a, z, count))
-{
-    float slope = (float)a.slope;
-#define LOOP(kind)                                                                                        \
-    _Pragma("omp simd") for (int64_t c = 0; c < count; c++) z[c] = activate_fp32(kind, z[c], slope)
-    switch (a.kind) {
-#include "kernels/activations.def"
-    case ACTIVATION_NONE: return;
-    }
-#undef LOOP
-}
-
-/* z becomes its gradient. */
-static EVERY_MACHINE(void, pass_back_line, (struct call_activation a, float *z, const float *d_y,
-                     int64_t count), (a, z, d_y, count))
-{
-    float slope = (float)a.slope;
-#define LOOP(kind)                                                                                        \
-    _Pragma("omp simd") for (int64_t c = 0; c < count; c++)                                               \
-    {                                                                                                     \
-        float own = d_y[c], at = z[c];                                                                    \
-        z[c] = activation_gradient_fp32(kind, at, own, slope);                                            \
-    }
-    switch (a.kind) {
-#include "kernels/activations.def"
-    case ACTIVATION_NONE: return;
-    }
-#undef LOOP
-}
-#undef ACTIVATION
-
 static void copy_pivot(const struct call *call, float *pivot)
 {
     for (int64_t c = 0; c < call->x[0].shape.c; c++) pivot[c] = (float)tensor_get(&call->x[0], c);
@@ -218,7 +186,7 @@ static const float *d_z_line(const struct call *call, const struct factors *f, i
     const float *d_y = block_load(&call->d_y, at, channels, buffer);
     if (activation.kind == ACTIVATION_NONE) return d_y;
     z_line(call, f, at, x, lines, lines + channels);
-    pass_back_line(activation, lines, d_y, channels);
+    activation_gradient_block(activation, lines, d_y, lines, channels);
     return lines;
 }
 
@@ -246,7 +214,7 @@ static void normalise_piece(const struct call *call, int64_t first, int64_t end,
         const float *x = block_load(&call->x[0], pixel * channels, channels, buffer);
         float *y = block_open(&call->y, pixel * channels, buffer + channels);
         z_line(call, &f, pixel * channels, x, y, buffer + 2 * channels);
-        activate_line(call_activation(call), y, channels);
+        activation_block(call_activation(call), y, y, channels);
         block_store(&call->y, pixel * channels, channels, y);
     }
 }
@@ -286,7 +254,7 @@ static void gradient_piece(const struct call *call, int64_t first, int64_t end, 
         if (again) {
             float *y = block_open(again, at, buffer + 4 * channels);
             z_line(call, &f, at, x, y, buffer + 3 * channels);
-            activate_line(call_activation(call), y, channels);
+            activation_block(call_activation(call), y, y, channels);
             block_store(again, at, channels, y);
         }
         if (joins)

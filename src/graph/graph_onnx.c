@@ -16,7 +16,7 @@
 #include "kernels/norm/grn.h"
 #include "kernels/norm/groupnorm.h"
 #include "kernels/norm/layernorm.h"
-#include "kernels/elementwise/leaky_relu.h"
+#include "kernels/elementwise/activation.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/lrn.h"
 #include "kernels/pool/pool.h"

@@ -59,7 +59,7 @@ kernels/conv/conv.c kernels/norm/batchnorm.h'
 divided='data kernels src/compile'
 # A folder holds at most so many sources, but for src/base, src/cmd and those that still have more.
 sources_most=32
-crowded='src/base src/cmd kernels/elementwise'
+crowded='src/base src/cmd'
 
 folders() { echo "$floors" | cut -d ' ' -f 2; }
 divisions() { for folder in $divided; do find "$folder" -mindepth 1 -type d; done; }

@@ -17,7 +17,7 @@
 #include "base/memory.h"
 #include "kernels/elementwise/dropout.h"
 #include "kernels/norm/batchnorm.h"
-#include "kernels/elementwise/leaky_relu.h"
+#include "kernels/elementwise/activation.h"
 #include "kernels/pool/pool.h"
 
 struct fusion {
@@ -34,12 +34,9 @@ static bool node_is(const struct node *node, const char *op)
 /* The activation that a node is, in batch norm's terms; ACTIVATION_NONE when it is something else. */
 static enum activation node_activation(const struct node *node)
 {
-    if (node_is(node, "relu")) return ACTIVATION_RELU;
-    if (node_is(node, "relu6")) return ACTIVATION_RELU6;
-    if (node_is(node, "leaky_relu")) return ACTIVATION_LEAKY_RELU;
-    if (node_is(node, "silu")) return ACTIVATION_SILU;
-    if (node_is(node, "hardswish")) return ACTIVATION_HARDSWISH;
-    return ACTIVATION_NONE;
+    int i = ACTIVATION_RELU;
+    while (activation_words[i] && !node_is(node, activation_words[i])) i++;
+    return activation_words[i] ? (enum activation)i : ACTIVATION_NONE;
 }
 
 /* An unfused batch norm with a single reader. */

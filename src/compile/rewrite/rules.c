@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "kernels/conv/conv.h"
-#include "kernels/elementwise/leaky_relu.h"
+#include "kernels/elementwise/activation.h"
 #include "kernels/norm/batchnorm_maxpool.h"
 
 enum { PACK_CHANNELS = 8 };  /* that are read at once */
@@ -324,8 +324,8 @@ static const struct rule rules[] = {
     /* A norm applies the activation behind it, and adds the shortcut in front of that. */
     {"fuse_activations", "fuse_shortcut", {NULL, FORWARD, Y}, {"add", FORWARD, X}, SINGLE_USE, NOTHING,
      take_residual},
-#define ACTIVATION(NAME, word, ...)                                                                       \
-    {"fuse_activations", "fuse_activation_" word, {NULL, FORWARD, Y}, {word, FORWARD, X}, SINGLE_USE,     \
+#define ACTIVATION(NAME, op, ...)                                                                         \
+    {"fuse_activations", "fuse_activation_" #op, {NULL, FORWARD, Y}, {#op, FORWARD, X}, SINGLE_USE,       \
      {EPILOGUE_##NAME, OPERAND_ROLES, OPERAND_ROLES}, take_activation},
 #include "kernels/activations.def"
 #undef ACTIVATION
