@@ -60,7 +60,8 @@ static struct recipe recipe_of(const struct init_findings *found)
     recipe.batch = recipe.small && i == 3 ? 256 : batches[i].batch;
     /* A fifth and what rounding adds is held out of every class; the rest is at least a batch. */
     while (recipe.batch > 1 && recipe.batch > found->images * 3 / 4) recipe.batch /= 2;
-    recipe.lr = 0.1 * sqrt(recipe.batch / 64.0);
+    /* Below 16 images the noise of a step's gradient would grow with the square root. */
+    recipe.lr = 0.1 * sqrt(recipe.batch / 64.0) * sqrt(fmin(1, recipe.batch / 16.0));
     recipe.epochs = (int)clamp(800000 / found->images, 12, recipe.small ? 40 : 80);
     if (found->images < 1000) recipe.epochs *= 2;
     int side = recipe.small ? 32 : (int)clamp(found->side / 32 * 32, 64, 160);
@@ -141,8 +142,9 @@ static void add_augment(struct text *out, const struct init_findings *found, con
     if (!recipe->small) {
         if (!number) init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
         init_add(out, "random_erasing", "a random rectangle is erased in one image of ten", "0.1");
-        if (!number) init_add(out, "label_smoothing", "less overconfidence", "0.1");
     }
+    bool confident = !recipe->small || found->images < GENTLE_IMAGES;
+    if (confident && !number) init_add(out, "label_smoothing", "less overconfidence", "0.1");
     init_add_numbers(out, "mean", found->mean, found->channels, "mean of each channel, from 0 to 1");
     init_add_numbers(out, "std", found->std, found->channels, "their standard deviations");
 }

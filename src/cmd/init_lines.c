@@ -54,7 +54,7 @@ void init_add_numbers(struct text *out, const char *key, const double *values, i
     init_add(out, key, comment, "%s", list);
 }
 
-#define FORGET 0.02          /* the part of their first values that running statistics have after an epoch */
+#define FORGET 0.02          /* the part of their first values that running statistics have after half an epoch */
 
 /* Running statistics that follow slowly are those of a network that is long gone, and a deep one multiplies
  * the error of each layer's (bench/NOTES.md). */
@@ -62,8 +62,8 @@ void init_add_momentum(struct text *out, const struct init_findings *found, int 
 {
     double kept = found->train && !found->val ? 0.8 : 1;      /* some are held out */
     double steps = fmax(1, floor(kept * (double)found->images / batch));
-    double momentum = 1 - pow(FORGET, 1 / steps);
+    double momentum = 1 - pow(FORGET, 2 / steps);
     if (momentum > 0.1)
         init_add(out, "bn_momentum", "for few steps: running statistics follow faster", "%.2f",
-                 fmin(momentum, 0.9));
+                 fmin(momentum, 0.5));
 }

@@ -96,14 +96,12 @@ static double clamp(double value, double least, double most)
 #define LR_STEPS 2           /* the sum of the rates that few steps get */
 
 /* Adam moves a weight by its rate in a step, at most: few steps need a higher one to get anywhere, which
- * networks with batch norm bear, unless a squared error pulls the more the further they go
- * (bench/NOTES.md). */
+ * networks with batch norm bear (bench/NOTES.md). */
 static double choose_lr(const struct init_findings *found, const struct init_tuning *tuning)
 {
     double usual = 0.001 * sqrt(tuning->batch / 32.0);
     double steps = tuning->epochs * fmax(1, floor((double)found->images / tuning->batch));
-    bool bears = tuning->batch_norm && found->target != TARGET_NUMBER;
-    return bears ? clamp(LR_STEPS / steps, usual, LR_MOST) : usual;
+    return tuning->batch_norm ? clamp(LR_STEPS / steps, usual, LR_MOST) : usual;
 }
 
 /* Few images are seen more often, in smaller batches; and then the first layers, which are general, may
@@ -224,6 +222,7 @@ static void add_network(const struct init_tuning *tuning, const struct init_find
                                                        : "and the classifier, of as many classes");
     if (tuning->weights.norm_eps > 0)
         init_add(out, "norm_eps", "as the weights want it: of all norms", "%g", tuning->weights.norm_eps);
+    if (tuning->batch_norm) init_add_momentum(out, found, tuning->batch);
     text_add(out, "\n[train]\n");
     init_add(out, "epochs",
              found->images < 3000 ? "few images are seen more often" : "pretrained weights need few epochs",

@@ -124,6 +124,15 @@ static enum status freeze_named(const struct settings *settings, struct graph *g
     return make_changes(&changes, graph);
 }
 
+/* A fresh last layer on the features of trained weights, which have any size, begins with the mean of the
+ * numbers, from which it would else be many deviations away. */
+static void begin_with_mean(const struct settings *settings, struct graph *graph)
+{
+    if (settings->data.task != TASK_REGRESS || !settings->model.weights) return;
+    for (int i = 0; i < graph->param_count; i++)
+        if (graph_is_classifier(graph, graph->params[i].node)) graph->params[i].spec.init = INIT_ZERO;
+}
+
 static enum status set_rates(const struct settings *settings, struct graph *graph)
 {
     const struct named_changes changes = {
@@ -231,6 +240,7 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
     TRY(load_graph(options, train, &graphs->training));
     graph_find_matrices(&graphs->training);
     TRY(freeze_named(options->settings, &graphs->training));
+    begin_with_mean(options->settings, &graphs->training);
     TRY(set_rates(options->settings, &graphs->training));
     TRY(check_sizes(options, graphs));
     graphs->evaluation = graphs->training;
