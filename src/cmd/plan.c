@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 #include "alloc/check.h"
 #include "alloc/pack.h"
 #include "base/clock.h"
+#include "base/directory.h"
 #include "base/host.h"
 #include "base/log.h"
 #include "base/members.h"
@@ -394,28 +394,19 @@ static enum status plan_dump(struct cmd *cmd, const char *pass)
     return status;
 }
 
-/* The whole text of a file; NULL with errno. The caller frees it. */
-static char *read_text(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    struct text text = {0};
-    char piece[4096];
-    if (!file) return NULL;
-    while (fgets(piece, sizeof piece, file)) text_add(&text, "%s", piece);
-    bool whole = !ferror(file);
-    fclose(file);
-    if (!whole) text_free(&text);
-    return whole && !text.data ? text_copy("") : text.data;
-}
+#define PROGRAM_BYTES_MAX (64 << 20)      /* of text */
 
 /* One pass on a program in text. */
 static enum status plan_program(const char *path, const char *pass)
 {
     struct text out = {0};
+    struct reason reason;
+    char *text;
+    size_t length;
     if (!pass) return fail(USAGE, "plan: --program needs --pass");
     TRY(check_pass("pass", pass, NULL));
-    char *text = read_text(path);
-    if (!text) return fail(BAD_DATA, "%s: %s", path, strerror(errno));
+    if (!directory_read(&directory_working, path, PROGRAM_BYTES_MAX, &text, &length, &reason))
+        return fail(BAD_DATA, "%s: %s", path, reason.text);
     enum status status = pass_text(path, text, pass, NULL, &out);
     if (status == OK) fputs(out.data, stdout);
     text_free(&out);

@@ -333,6 +333,10 @@ ok "... with a text that is wrong" says 2 "wrong.txt:38: it has two values for y
 ok "... with another that is" says 2 "wrong.txt:1: streams must be between 1 and 100" sh -c \
     'sed "1s/=2/=0/" streams.txt >wrong.txt; "$AMPTRAIN" plan --program wrong.txt --pass streams'
 ok "... without a file" says 3 "none.txt: " "$AMPTRAIN" plan --program none.txt --pass streams
+truncate -s 100G sparse.txt
+ok "... with a file that no program is" says 3 "sparse.txt: too large" \
+    "$AMPTRAIN" plan --program sparse.txt --pass streams
+ok "... with a device" says 3 "/dev/zero: " "$AMPTRAIN" plan --program /dev/zero --pass streams
 ok "plan --program without --pass" says 2 "needs --pass" "$AMPTRAIN" plan --program streams.txt
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
 ok "--check" "$AMPTRAIN" -c run.ini --check
