@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/guest.h"
 #include "base/memory.h"
@@ -10,13 +11,28 @@
 static const int watched[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGUSR2};
 
 static atomic_int stop;
-static atomic_bool checkpoint, status;
+static atomic_bool checkpoint, status, ready;
 
 static void signals_on_stop(int number)
 {
-    if (atomic_exchange(&stop, number) == 0) return;
+    if (atomic_exchange(&stop, number) == 0) {
+        if (!atomic_load(&ready)) alarm(SIGNALS_GRACE);
+        return;
+    }
     signal(number, SIG_DFL);
     raise(number);
+}
+
+/* Threads that open data may block the signal, so it goes to the process. */
+static void signals_on_alarm(int number)
+{
+    static const char words[] = "amptrain: stopped while it started: there is nothing to save\n";
+    (void)number;
+    if (atomic_load(&ready)) return;
+    ssize_t written = write(STDERR_FILENO, words, sizeof words - 1);
+    (void)written;
+    signal(atomic_load(&stop), SIG_DFL);
+    kill(getpid(), atomic_load(&stop));
 }
 
 static void signals_on_request(int number)
@@ -94,11 +110,17 @@ void signals_watch(void)
     signals_handle(SIGINT, signals_on_stop);
     signals_handle(SIGTERM, signals_on_stop);
     signals_handle(SIGUSR1, signals_on_stop);
+    signals_handle(SIGALRM, signals_on_alarm);
     signals_handle(SIGHUP, signals_on_request);
     signals_handle(SIGUSR2, signals_on_request);
     signals_handle(SIGPIPE, SIG_IGN);
     signals_handle(SIGXFSZ, SIG_IGN);
     signals_release();
+}
+
+void signals_ready(void)
+{
+    atomic_store(&ready, true);
 }
 
 int signals_stop(void)

@@ -13,6 +13,11 @@
  * full disk. */
 void signals_watch(void);
 
+/* Tells that from now on requests are seen soon. Before, while data are opened, a request to stop that is not
+ * seen within SIGNALS_GRACE seconds ends the program by that signal. */
+void signals_ready(void);
+#define SIGNALS_GRACE 10
+
 /* Blocks the watched signals (not SIGPIPE and SIGXFSZ) until signals_watch, or until signals_release, which
  * restores their default actions. */
 void signals_hold(void);

@@ -54,7 +54,7 @@ void init_add_numbers(struct text *out, const char *key, const double *values, i
     init_add(out, key, comment, "%s", list);
 }
 
-#define FORGET 0.02          /* the part of their first values that running statistics have after half an epoch */
+#define FORGET 0.02    /* the part of their first values that running statistics have after half an epoch */
 
 /* Running statistics that follow slowly are those of a network that is long gone, and a deep one multiplies
  * the error of each layer's (bench/NOTES.md). */

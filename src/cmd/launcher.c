@@ -66,6 +66,7 @@ struct launcher {
     int first;                   /* the rank that failed first; -1: none */
     double failed;               /* when that was noticed */
     double progressed;           /* when a rank last made progress */
+    double asked;                /* when the ranks were asked to stop; 0: not yet */
     double first_step;           /* when this run's first step ended; 0: not yet */
     int64_t step_then;
     uint64_t progress;           /* reports and exchanges of all ranks so far, and work (work_of) */
@@ -275,6 +276,22 @@ static bool any_running(const struct launcher *launcher)
 
 /* Signals. */
 
+static void end_at_once(struct launcher *launcher, int number)
+{
+    kill_ranks(launcher);
+    signal(number, SIG_DFL);
+    raise(number);
+    signals_release();
+}
+
+/* Ranks that open data do not see a request to stop, and have nothing to save. */
+static void end_starting_ranks(struct launcher *launcher)
+{
+    bool due = launcher->asked > 0 && clock_seconds() - launcher->asked > SIGNALS_GRACE;
+    bool starting = phase_of(launcher, 0) == COMM_START;
+    if (due && starting) end_at_once(launcher, atomic_load(&launcher->block->stop));
+}
+
 static void forward_signal(struct launcher *launcher, int number)
 {
     struct shared_block *block = launcher->block;
@@ -283,12 +300,10 @@ static void forward_signal(struct launcher *launcher, int number)
         atomic_fetch_add(&block->checkpoints, 1);
     } else if (number == SIGUSR2) {
         atomic_fetch_add(&block->statuses, 1);
-    } else if (!atomic_compare_exchange_strong(&block->stop, &none, number)) {
-        /* Asked twice: all end at once, with this process. */
-        kill_ranks(launcher);
-        signal(number, SIG_DFL);
-        raise(number);
-        signals_release();
+    } else if (atomic_compare_exchange_strong(&block->stop, &none, number)) {
+        launcher->asked = clock_seconds();
+    } else {
+        end_at_once(launcher, number);         /* asked twice */
     }
 }
 
@@ -452,6 +467,7 @@ static void watch(struct launcher *launcher)
     while (any_running(launcher) && launcher->first < 0) {
         wait_for_events(launcher);
         handle_events(launcher);
+        end_starting_ranks(launcher);
         if (launcher->first < 0) end_hung_ranks(launcher);
     }
 }
@@ -500,6 +516,7 @@ enum status launcher_run(const struct launcher_options *options)
     struct launcher launcher = {.options = options, .descriptor = -1, .signals = -1, .first = -1};
     signal(SIGPIPE, SIG_IGN);
     signals_hold();
+    signals_ready();
     enum status status = start_and_watch(&launcher);
     close_launcher(&launcher);
     return status;

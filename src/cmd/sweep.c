@@ -283,6 +283,7 @@ static enum status run_all(struct sweeping *all)
 {
     enum status status = OK;
     int next = 0;
+    signals_ready();
     while (all->running > 0 || (status == OK && !all->stopping && next < all->sweep.count)) {
         collect(all);
         pass_signals(all);

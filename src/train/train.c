@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/signals.h"
 #include "base/sum_tree.h"
 #include "comm/compare.h"
 #include "evaluate/mistakes.h"
@@ -614,6 +615,7 @@ enum status train(struct session *session, const struct run_options *options)
 {
     TRY(check(session, options));
     data_identify(&session->data);
+    signals_ready();
     TRY(check_identity(session));
     struct run run;
     TRY(run_open(session, options, &run));

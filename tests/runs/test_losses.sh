@@ -114,6 +114,21 @@ exits "SIGTERM during a slow read stops the run" 75 asked
 ok "... with a checkpoint" pictures -s loader.cache=none -r -o asked
 ok "... and resumes to the same bits and lines" same whole asked
 
+# While data are opened nothing can be saved yet. Both wait for ten seconds at the same time.
+opening() { # FOLDER OPTION...
+    FAULT_FILE=.png FAULT=read:1:stall FAULT_FIRED=$scratch/fired-$1 ASAN_OPTIONS=detect_leaks=0 \
+        "$faulty" -q -c pictures.ini -s loader.cache=none -o "$@" >printed 2>"$1.txt" &
+    until [ -s "fired-$1" ]; do sleep 0.05; done
+    kill -TERM $!
+}
+opening unopened
+first=$!
+opening unopened-ranks -s parallel.gpus=2 -s run.device=cpu
+second=$!
+exits "SIGTERM while data are opened ends the run" 143 wait $first
+ok "... in words" grep "stopped while it started: there is nothing to save" unopened.txt
+exits "... and two ranks" 143 wait $second
+
 ### Outputs
 
 closed() { pictures -o "$1" >&- 2>&- <&-; }
