@@ -197,8 +197,11 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
     if (!cmd->output) return fail(USAGE, "explain: -o FOLDER is needed");
     TRY(image_arguments_set_batch(&explainer->images, cmd));
     TRY(trained_load(cmd, DATA_NONE, &explainer->trained));
-    TRY(find_class(cmd, explainer));
     struct session *session = &explainer->trained.session;
+    if (session->data.target == TARGET_MASK)
+        return fail(USAGE, "explain: the network gives every pixel a class, so that its output is such a "
+                    "picture: amptrain predict --overlay draws it");
+    TRY(find_class(cmd, explainer));
     const struct graph *graph = &session->graphs.evaluation;
     TRY(gradcam_find(graph, cmd_value(cmd, "layer"), &node));
     TRY(preprocessing_open(session, false));

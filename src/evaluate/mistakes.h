@@ -16,8 +16,8 @@ struct mistakes {
     int count;
 };
 
-/* Makes the maps, or strips, with the weights that were evaluated by `step`, whose memory is used again. There
- * are none with several ranks, of networks without a layer to look at, where they would take long, and
+/* Makes the maps, or strips, with the weights that were evaluated by `step`, whose memory is used again.
+ * There are none with several ranks, of networks without a layer to look at, where they would take long, and
  * without the memory for them, which is said in detail. */
 enum status mistakes_explain(const struct session *session, struct store *store, const struct step *step,
                              struct mistakes *mistakes);

@@ -14,6 +14,8 @@ mkdir -p "$scratch/box/bin" "$scratch/box/runs" && cd "$scratch/box" || exit 1
 cp -R "$top_srcdir/conf" conf && cp conf/imagenet.ini conf/digits.ini . && mv digits.ini my.ini || exit 1
 "$top_builddir/tests/support/make_pictures" images || exit 1
 cp images/apple/3.png some.jpg
+mkdir -p cells/images cells/masks && "$top_builddir/tests/support/make_masks" cells two 8 96 96 || exit 1
+cp -r cells/images new-photographs
 mkdir -p datasets/imagenet datasets/imagenette datasets/cifar10
 for name in imagenet/train imagenet/val imagenette/train imagenette/val; do
     ln -s "$PWD/images" "datasets/$name"
