@@ -9,7 +9,7 @@
 
 template <enum activation activation> __device__ static inline float activate(float z, float slope)
 {
-#define ACTIVATION(NAME, op, value, help, forward, backward)                                                         \
+#define ACTIVATION(NAME, op, value, help, forward, backward)                                              \
     if constexpr (activation == ACTIVATION_##NAME) return forward;
 #include "kernels/activations.def"
 #undef ACTIVATION
@@ -19,7 +19,7 @@ template <enum activation activation> __device__ static inline float activate(fl
 /* The gradient of z, where d is that of the result. */
 template <enum activation activation> __device__ static inline float pass_back(float z, float d, float slope)
 {
-#define ACTIVATION(NAME, op, value, help, forward, backward)                                                         \
+#define ACTIVATION(NAME, op, value, help, forward, backward)                                              \
     if constexpr (activation == ACTIVATION_##NAME) return backward;
 #include "kernels/activations.def"
 #undef ACTIVATION

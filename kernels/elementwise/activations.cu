@@ -1,7 +1,5 @@
-#include "kernels/support/channel_sums.cuh"
 #include "kernels/elementwise/activation.cuh"
-#include "kernels/elementwise/elementwise.cuh"
-#include "kernels/support/join.cuh"
+#include "kernels/elementwise/elementwise_sums.cuh"
 
 extern "C" {
 #include "kernels/elementwise/activation.h"
@@ -29,42 +27,23 @@ static enum status activation_forward(const struct call *call)
     });
 }
 
-/* True if one sweep computes d_x and its sums. */
-static bool is_joined(const struct tensor *d_x)
-{
-    return d_x->shape.c % (16 / (int)dtype_bytes(d_x->dtype)) == 0;
-}
-
-static size_t activation_workspace(const struct call *call)
-{
-    const struct tensor *d_x = &call->d_x[0];
-    if (!call_operand(call, OPERAND_D_X_SUMS)) return 0;
-    if (is_joined(d_x)) return join_workspace(d_x);
-    return channel_sums_workspace(shape_count(d_x->shape) / d_x->shape.c, (int)d_x->shape.c, false);
-}
-
-/* Only relu has sums. */
 static enum status activation_backward(const struct call *call)
 {
     struct call_activation own = activation_of_op(call);
-    const struct tensor *d_x = &call->d_x[0];
-    float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
+    const struct tensor *d_x = &call->d_x[0], *value = activation_value(call);
     if (!d_x->data) return OK;
-    if (sums && is_joined(d_x)) {
-        static const struct batchnorm relu = {.activation = ACTIVATION_RELU};
-        struct join join = {.d_y = call->d_y, .y = call->y.data, .dz = d_x->data, .sums = sums};
-        return join_run(call, &relu, &join, (float *)call->workspace);
-    }
-    TRY(with_activation(own.kind, [&](auto kind) {
-        activation_gradient_of<(enum activation)decltype(kind)::number> gradient = {(float)own.slope};
-        return map_tensors(call, d_x, &call->d_y, activation_value(call), gradient);
-    }));
-    return sums ? channel_sums(call, d_x, sums, false) : OK;
+    return with_activation(own.kind, [&](auto kind) {
+        constexpr enum activation activation = (enum activation)decltype(kind)::number;
+        activation_gradient_of<activation> gradient = {(float)own.slope};
+        if constexpr (activation == ACTIVATION_RELU)
+            if (call_operand(call, OPERAND_D_X_SUMS)) return map_with_sums(call, value, gradient);
+        return map_tensors(call, d_x, &call->d_y, value, gradient);
+    });
 }
 
 const struct op_code relu_cuda = {
     .supports = call_sums_gradient,
-    .workspace = activation_workspace,
+    .workspace = map_sums_workspace,
     .forward = activation_forward,
     .backward = activation_backward,
 };

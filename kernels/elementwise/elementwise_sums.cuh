@@ -83,10 +83,10 @@ static size_t map_sums_workspace(const struct call *call)
     return (size_t)(map_shares(d_x) * d_x->shape.c) * sizeof(float);
 }
 
-/* d_x = function(d_y, x), and its sums, if the call has them; with `remakes`, Y_RECOMPUTED, too. d_x may be
- * d_y. */
+/* d_x = function(d_y, value), and its sums, if the call has them; with `remakes`, Y_RECOMPUTED, too. d_x may
+ * be d_y. */
 template <bool remakes = false, class F>
-static enum status map_with_sums(const struct call *call, F function)
+static enum status map_with_sums(const struct call *call, const struct tensor *value, F function)
 {
     const struct tensor *d_x = &call->d_x[0];
     int64_t channels = d_x->shape.c, rows = shape_count(d_x->shape) / channels, shares = map_shares(d_x);
@@ -98,7 +98,7 @@ static enum status map_with_sums(const struct call *call, F function)
         float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
         elementwise_sums_kernel<T, width, remakes><<<grid, MAP_THREADS, 0, stream_of(call)>>>(
             (T *)d_x->data, (T *)call_data(call, OPERAND_Y_RECOMPUTED), (const T *)call->d_y.data,
-            (const T *)call->x[0].data, sums ? (float *)call->workspace : NULL, rows, (int)channels, across,
+            (const T *)value->data, sums ? (float *)call->workspace : NULL, rows, (int)channels, across,
             function);
         TRY(launched(call));
         if (!sums) return OK;

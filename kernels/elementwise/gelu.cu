@@ -88,8 +88,8 @@ static enum status gelu_backward(const struct call *call)
         using G = decltype(g);
         if (again && !d_x->data) return map_tensor(call, again, &call->x[0], gelu_output<G>());
         if (!d_x->data) return OK;
-        if (again) return map_with_sums<true>(call, gelu_gradient<G>());
-        if (call_operand(call, OPERAND_D_X_SUMS)) return map_with_sums(call, gelu_gradient<G>());
+        if (again) return map_with_sums<true>(call, &call->x[0], gelu_gradient<G>());
+        if (call_operand(call, OPERAND_D_X_SUMS)) return map_with_sums(call, &call->x[0], gelu_gradient<G>());
         return map_tensors(call, d_x, &call->d_y, &call->x[0], gelu_gradient<G>());
     });
 }

@@ -402,10 +402,16 @@ static dim3 sweep_grid(const struct groupnorm_layout *l)
     return dim3((unsigned)(l->images * l->parts), (unsigned)div_up(l->columns, l->span));
 }
 
-/* Calls work(T(), width, activation, adds). */
-template <class Work> static enum status with_groupnorm(const struct call *call, Work work)
+/* Calls work(T(), width, activation, adds, layout, tables). */
+template <class Work> static enum status with_groupnorm(const struct call *call, Work open)
 {
     if (shape_count(call->x[0].shape) == 0) return OK;
+    struct groupnorm_layout l = layout_of(call);
+    struct groupnorm_tables t;
+    tables_of(call, &l, &t);
+    auto work = [&](auto type, auto wide, auto kind, auto adds) {
+        return open(type, wide, kind, adds, l, t);
+    };
     enum activation own = call_activation(call).kind;
     return with_chunk(call->x[0].dtype, call->x[0].shape.c, [&](auto type, auto wide) {
         if (call->x_count == 1)
@@ -435,10 +441,7 @@ static enum status groupnorm_measure(const struct call *call, const struct group
 
 static enum status groupnorm_normalise(const struct call *call)
 {
-    struct groupnorm_layout l = layout_of(call);
-    struct groupnorm_tables t;
-    tables_of(call, &l, &t);
-    return with_groupnorm(call, [&](auto type, auto wide, auto kind, auto adds) {
+    return with_groupnorm(call, [&](auto type, auto wide, auto kind, auto adds, auto &l, auto &t) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
         constexpr enum activation activation = (enum activation)decltype(kind)::number;
@@ -454,10 +457,7 @@ static enum status groupnorm_normalise(const struct call *call)
 
 static enum status groupnorm_backward(const struct call *call)
 {
-    struct groupnorm_layout l = layout_of(call);
-    struct groupnorm_tables t;
-    tables_of(call, &l, &t);
-    return with_groupnorm(call, [&](auto type, auto wide, auto kind, auto adds) {
+    return with_groupnorm(call, [&](auto type, auto wide, auto kind, auto adds, auto &l, auto &t) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
         constexpr enum activation activation = (enum activation)decltype(kind)::number;

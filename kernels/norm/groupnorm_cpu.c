@@ -129,20 +129,6 @@ static void conclude_run(float *run, float *sums, int64_t count)
     memset(run, 0, (size_t)count * sizeof *run);
 }
 
-/* Pieces: lines begin with the sums; those of a run of pixels are zero behind each run. */
-static void measure_piece(const struct call *call, int64_t first, int64_t end, float *lines)
-{
-    int64_t channels = call->x[0].shape.c;
-    float *run = lines + 2 * channels, *pivot = lines + 4 * channels, *buffer = lines + 5 * channels;
-    memset(run, 0, (size_t)(2 * channels) * sizeof *run);
-    copy_pivot(call, pivot);
-    for (int64_t pixel = first; pixel < end; pixel++) {
-        const float *x = block_load(&call->x[0], pixel * channels, channels, buffer);
-        add_deviations(x, pivot, run, run + channels, channels);
-        if ((pixel + 1 - first) % RUN == 0 || pixel + 1 == end) conclude_run(run, lines, 2 * channels);
-    }
-}
-
 static void load_means(const struct call *call, float *mean)
 {
     int64_t channels = call->x[0].shape.c, each = channels / groupnorm_groups(call->settings, channels);
@@ -190,32 +176,24 @@ static const float *d_z_line(const struct call *call, const struct factors *f, i
     return lines;
 }
 
-static void products_piece(const struct call *call, int64_t first, int64_t end, float *lines)
+/* The first sweep. Lines begin with the sums; those of a run of pixels are zero behind each run. */
+static void sums_piece(const struct call *call, int64_t first, int64_t end, float *lines)
 {
     int64_t channels = call->x[0].shape.c;
     float *run = lines + 2 * channels, *buffer = lines + (4 + FACTORS) * channels;
-    struct factors f = load_factors(call, lines + 4 * channels);
+    struct factors f = factors_at(lines + 4 * channels, channels);
+    if (call->phase == PHASE_FORWARD) copy_pivot(call, f.mean);
+    else load_factors(call, lines + 4 * channels);
     memset(run, 0, (size_t)(2 * channels) * sizeof *run);
     for (int64_t pixel = first; pixel < end; pixel++) {
-        const float *x = block_load(&call->x[0], pixel * channels, channels, buffer);
-        const float *d_z =
-            d_z_line(call, &f, pixel * channels, x, buffer + channels, buffer + 2 * channels);
-        add_products(x, d_z, f.mean, run, run + channels, channels);
+        int64_t at = pixel * channels;
+        const float *x = block_load(&call->x[0], at, channels, buffer);
+        if (call->phase == PHASE_FORWARD)
+            add_deviations(x, f.mean, run, run + channels, channels);
+        else
+            add_products(x, d_z_line(call, &f, at, x, buffer + channels, buffer + 2 * channels), f.mean, run,
+                         run + channels, channels);
         if ((pixel + 1 - first) % RUN == 0 || pixel + 1 == end) conclude_run(run, lines, 2 * channels);
-    }
-}
-
-static void normalise_piece(const struct call *call, int64_t first, int64_t end, float *lines)
-{
-    int64_t channels = call->x[0].shape.c;
-    struct factors f = load_factors(call, lines);
-    float *buffer = lines + FACTORS * channels;
-    for (int64_t pixel = first; pixel < end; pixel++) {
-        const float *x = block_load(&call->x[0], pixel * channels, channels, buffer);
-        float *y = block_open(&call->y, pixel * channels, buffer + channels);
-        z_line(call, &f, pixel * channels, x, y, buffer + 2 * channels);
-        activation_block(call_activation(call), y, y, channels);
-        block_store(&call->y, pixel * channels, channels, y);
     }
 }
 
@@ -239,28 +217,29 @@ static void load_gradient_factors(const struct call *call, const struct factors 
     }
 }
 
-static void gradient_piece(const struct call *call, int64_t first, int64_t end, float *lines)
+/* The second sweep: y or, in backward, the gradients, and y if it is recomputed. */
+static void write_piece(const struct call *call, int64_t first, int64_t end, float *lines)
 {
     int64_t channels = call->x[0].shape.c;
+    bool back = call->phase == PHASE_BACKWARD, joins = back && call->x_count > 1 && call->d_x[1].data;
     struct factors f = load_factors(call, lines);
-    const struct tensor *again = call_operand(call, OPERAND_Y_RECOMPUTED);
-    bool joins = call->x_count > 1 && call->d_x[1].data;
-    float *buffer = lines + FACTORS * channels;
-    load_gradient_factors(call, &f);
+    const struct tensor *to = back ? call_operand(call, OPERAND_Y_RECOMPUTED) : &call->y;
+    float *buffer = lines + FACTORS * channels, *d_x, *y;
+    if (back) load_gradient_factors(call, &f);
     for (int64_t pixel = first; pixel < end; pixel++) {
         int64_t at = pixel * channels;
-        const float *x = block_load(&call->x[0], at, channels, buffer);
-        const float *d_z = d_z_line(call, &f, at, x, buffer + channels, buffer + 2 * channels);
-        if (again) {
-            float *y = block_open(again, at, buffer + 4 * channels);
+        const float *x = block_load(&call->x[0], at, channels, buffer), *d_z = NULL;
+        if (back) d_z = d_z_line(call, &f, at, x, buffer + channels, buffer + 2 * channels);
+        if (to) {
+            y = block_open(to, at, buffer + 4 * channels);
             z_line(call, &f, at, x, y, buffer + 3 * channels);
             activation_block(call_activation(call), y, y, channels);
-            block_store(again, at, channels, y);
+            block_store(to, at, channels, y);
         }
         if (joins)
             dtype_convert(call->d_x[1].dtype, block_address(&call->d_x[1], at), F32, d_z, (size_t)channels);
-        if (!call->d_x[0].data) continue;
-        float *d_x = block_open(&call->d_x[0], at, buffer);
+        if (!back || !call->d_x[0].data) continue;
+        d_x = block_open(&call->d_x[0], at, buffer);
         gradient(&f, x, d_z, d_x, channels);
         block_store(&call->d_x[0], at, channels, d_x);
     }
@@ -287,40 +266,14 @@ static void conclude(const struct call *call)
     }
 }
 
-typedef void piece_of(const struct call *call, int64_t first, int64_t end, float *lines);
-
-static struct pixels_work sums_work(const struct image_call *image, piece_of *piece)
-{
-    return (struct pixels_work){.sums = 2, .lines = 4 + FACTORS + 4, .piece = piece,
-                                .totals = {&image->saved[IMAGE_SUMS], &image->saved[IMAGE_SUMS + 1]}};
-}
-
-static struct pixels_work sweep_work(piece_of *piece)
-{
-    return (struct pixels_work){.lines = FACTORS + 5, .piece = piece};
-}
+#define LINES (4 + FACTORS + 4)      /* of a piece of either sweep */
 
 static size_t groupnorm_cpu_workspace(const struct call *call)
 {
-    struct pixels_work work = {.lines = 4 + FACTORS + 4};
+    struct pixels_work work = {.lines = LINES};
     struct shape shape = call->x[0].shape;
     shape.n = 1;
     return (size_t)shape.c * ROOM_BYTES + pixels_workspace(shape, &work);
-}
-
-static enum status groupnorm_cpu_normalise(const struct call *call)
-{
-    for (int64_t n = 0; n < call->x[0].shape.n; n++) {
-        struct image_call image;
-        image_open(call, n, &image);
-        struct pixels_work measure = sums_work(&image, measure_piece), sweep = sweep_work(normalise_piece);
-        if (call->phase == PHASE_FORWARD) {
-            pixels_run(&image.call, image.x->shape, &measure);
-            conclude(&image.call);
-        }
-        pixels_run(&image.call, image.x->shape, &sweep);
-    }
-    return OK;
 }
 
 static void add_to_totals(const struct image_call *image, const struct room *room)
@@ -333,30 +286,38 @@ static void add_to_totals(const struct image_call *image, const struct room *roo
     }
 }
 
-static enum status groupnorm_cpu_backward(const struct call *call)
+static void sweep_image(const struct call *call, int64_t n)
 {
+    struct image_call image;
     struct room room = room_of(call);
+    image_open(call, n, &image);
+    struct pixels_work sums = {.sums = 2, .lines = LINES, .piece = sums_piece,
+                               .totals = {&image.saved[IMAGE_SUMS], &image.saved[IMAGE_SUMS + 1]}};
+    struct pixels_work write = {.lines = LINES, .piece = write_piece};
+    if (call->phase != PHASE_RECOMPUTE) pixels_run(&image.call, image.x->shape, &sums);
+    if (call->phase == PHASE_FORWARD) conclude(&image.call);
+    if (call->phase == PHASE_BACKWARD) add_to_totals(&image, &room);
+    if (call->phase != PHASE_BACKWARD || image.d_x[0].data || image.d_x[1].data ||
+        call_operand(call, OPERAND_Y_RECOMPUTED))
+        pixels_run(&image.call, image.x->shape, &write);
+}
+
+static enum status groupnorm_cpu_run(const struct call *call)
+{
     int64_t channels = call->x[0].shape.c;
-    memset(room.totals, 0, (size_t)(2 * channels) * sizeof *room.totals);
-    for (int64_t n = 0; n < call->x[0].shape.n; n++) {
-        struct image_call image;
-        image_open(call, n, &image);
-        struct pixels_work products = sums_work(&image, products_piece), sweep = sweep_work(gradient_piece);
-        pixels_run(&image.call, image.x->shape, &products);
-        add_to_totals(&image, &room);
-        if (call->d_x[0].data || image.d_x[1].data || call_operand(call, OPERAND_Y_RECOMPUTED))
-            pixels_run(&image.call, image.x->shape, &sweep);
-    }
-    for (int i = 0; i < call->param_count; i++)
+    double *totals = room_of(call).totals;
+    memset(totals, 0, (size_t)(2 * channels) * sizeof *totals);
+    for (int64_t n = 0; n < call->x[0].shape.n; n++) sweep_image(call, n);
+    for (int i = 0; call->phase == PHASE_BACKWARD && i < call->param_count; i++)
         for (int64_t c = 0; call->d_params[i].data && c < channels; c++)
-            tensor_set(&call->d_params[i], c, room.totals[i * channels + c]);
+            tensor_set(&call->d_params[i], c, totals[i * channels + c]);
     return OK;
 }
 
 const struct op_code groupnorm_cpu = {
     .supports = groupnorm_supports,
     .workspace = groupnorm_cpu_workspace,
-    .forward = groupnorm_cpu_normalise,
-    .backward = groupnorm_cpu_backward,
-    .recompute = groupnorm_cpu_normalise,
+    .forward = groupnorm_cpu_run,
+    .backward = groupnorm_cpu_run,
+    .recompute = groupnorm_cpu_run,
 };
