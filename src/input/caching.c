@@ -36,8 +36,9 @@ static struct image_cache *open_cache(const struct caching_options *caching,
     bool train = options->dataset == &caching->data->opened[SPLIT_TRAIN];
     char bytes[TEXT_BYTES], shared[48] = "";
     if (ranks > 1) snprintf(shared, sizeof shared, " for %d ranks together", ranks);
-    log_detail("up to %s of decoded %s images are cached in host memory%s%s",
-               text_bytes(options->limit, bytes), train ? "training" : "validation", shared,
+    log_detail("up to %s of decoded %s %s are cached in host memory%s%s",
+               text_bytes(options->limit, bytes), train ? "training" : "validation",
+               options->masks ? "masks" : "images", shared,
                options->all ? ", if all of them fit" : "");
     return image_cache_open(options);
 }
@@ -100,6 +101,24 @@ int64_t caching_device_bytes(const struct caching_options *caching)
     return unasked && caching->cache_limit == 0 && bytes > most ? 0 : bytes;
 }
 
+/* A mask has a byte for each pixel, beside those of its image, which are left the rest of the limit. */
+static enum status open_masks(const struct caching_options *caching, struct image_cache_options *images,
+                              struct image_cache **cache)
+{
+    struct image_cache_options masks = *images;
+    masks.masks = true;
+    masks.limit = images->limit / ((size_t)images->dataset->c + 1);
+    images->limit -= masks.limit;
+    return open_shared(caching, &masks, true, cache);
+}
+
+static void take_caches(const struct data *data, struct images *images)
+{
+    if (!images->dataset) return;
+    images->cache = data->caches[images->dataset - data->opened];
+    images->mask_cache = data->mask_caches[images->dataset - data->opened];
+}
+
 /* The CPU's memory is the host's. Data sets that are in memory are not cached again; each of the others has
  * its share of the limit, by its number of images. */
 enum status caching_open(const struct caching_options *caching, bool decoding, struct data *data)
@@ -117,9 +136,10 @@ enum status caching_open(const struct caching_options *caching, bool decoding, s
             .dataset = dataset, .all = caching->cache == CACHE_AUTO, .count = count,
             .limit = (size_t)((double)limit * (double)count / (double)images),
         };
+        if (dataset->masks) TRY(open_masks(caching, &options, &data->mask_caches[i]));
         TRY(open_shared(caching, &options, !(decoding && dataset == data->train.dataset), &data->caches[i]));
     }
-    if (data->train.dataset) data->train.cache = data->caches[data->train.dataset - data->opened];
-    if (data->val.dataset) data->val.cache = data->caches[data->val.dataset - data->opened];
+    take_caches(data, &data->train);
+    take_caches(data, &data->val);
     return OK;
 }

@@ -257,6 +257,7 @@ void data_close(struct data *data)
     free(data->val.subset);
     for (int i = 0; i < 2; i++) {
         image_cache_close(data->caches[i]);
+        image_cache_close(data->mask_caches[i]);
         dataset_close(&data->opened[i]);
         if (data->identities[i]) dataset_identity_free(data->identities[i]);
         free(data->identities[i]);

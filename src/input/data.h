@@ -13,7 +13,7 @@ struct images {
     int64_t *subset;                 /* indices in the dataset in file order; NULL: all */
     int64_t count;
     int h, w;                        /* of what the network gets */
-    struct image_cache *cache;       /* of the dataset's; NULL: none */
+    struct image_cache *cache, *mask_cache;      /* of the dataset's; NULL: none */
 };
 
 /* The index in the data set of an image of `images`. */
@@ -25,6 +25,7 @@ static inline int64_t images_index(const struct images *images, int64_t place)
 struct data {
     struct dataset opened[2];         /* by enum split */
     struct image_cache *caches[2];    /* of the opened data sets, NULL: none (input/caching.h) */
+    struct image_cache *mask_caches[2];
     struct dataset_identity *identities[2];   /* of the same; NULL until data_identify, or not opened */
     struct images train, val;
     struct bad_images *bad;           /* unusable images that loaders found */

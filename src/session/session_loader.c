@@ -48,6 +48,7 @@ static struct loader_options loader_options(const struct session *session, const
     struct loader_options options = {
         .dataset = images->dataset,
         .cache = images->cache,
+        .mask_cache = images->mask_cache,
         .subset = images->subset,
         .count = images->count,
         .augment = data->augment,

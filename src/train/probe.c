@@ -95,6 +95,8 @@ static void find_obstacle(const struct session *session, int node, struct text *
     char words[TEXT_BYTES];
     if (session->comm || session_device_kind(session) != DEVICE_CPU)
         text_add(why, "this is done by a single process on the CPU only");
+    else if (session->data.target == TARGET_MASK)
+        text_add(why, "masks are read with images");
     else if (session->teacher.path)
         text_add(why, "the teacher reads images");
     else if (vary)

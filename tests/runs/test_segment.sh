@@ -80,18 +80,17 @@ equals() {
         -s parallel.microbatches=1 && train several "$@" && same alone several
 }
 ranks="-s train.accumulate=1 -s parallel.gpus=2"
-for loss in ce dice_ce; do
-    all="-s model.file=norm.ini -s train.loss=$loss $weights"
-    ok "$loss: 2 ranks, the bits of 2 micro-batches" equals 2 $ranks $all
-    ok "... of 2 each, bf16: of 4" equals 4 $ranks -s train.accumulate=2 $all -s amp.precision=bf16
-    ok "... micro-batches on streams" equals 4 -s train.accumulate=2 -s parallel.microbatches=2 $all
-    for schedule in 1f1b vshape; do
-        ok "... 2 stages, $schedule" equals 4 $ranks -s parallel.microbatches=4 -s parallel.stages=2 $all \
-            -s parallel.schedule=$schedule
-    done
-    ok "... 3 stages, fp16" equals 2 -s train.accumulate=1 -s parallel.gpus=3 -s parallel.stages=3 $all \
-        -s parallel.microbatches=2 -s amp.precision=fp16
-done
+norms="-s model.file=norm.ini $weights"
+ok "ce: 2 ranks, the bits of 2 micro-batches" equals 2 $ranks $norms
+ok "... of 2 each, bf16: of 4" equals 4 $ranks -s train.accumulate=2 $norms -s amp.precision=bf16
+ok "... micro-batches on streams" equals 4 -s train.accumulate=2 -s parallel.microbatches=2 $norms
+stages="$ranks -s parallel.microbatches=4 -s parallel.stages=2"
+ok "... 2 stages" equals 4 $stages $norms -s parallel.schedule=1f1b
+ok "dice_ce: 2 ranks" equals 2 $ranks $norms -s train.loss=dice_ce
+ok "... 2 stages, vshape, fp16" equals 4 $stages $norms -s train.loss=dice_ce -s parallel.schedule=vshape \
+    -s amp.precision=fp16
+ok "... 3 stages" equals 2 -s train.accumulate=1 -s parallel.gpus=3 -s parallel.stages=3 $norms \
+    -s parallel.microbatches=2 -s train.loss=dice_ce
 
 # frugal STRATEGY: the same bits within 200 KiB less than all activations take.
 taken() { grep -o '"total_bytes":[0-9]*' "$1/metrics.jsonl" | cut -d : -f 2; }
@@ -114,6 +113,13 @@ benched() {
 }
 ok "bench has masks" benched
 ok "... of the loader" benched --data
+# The layer of a number that is not finite, within a network whose loss is of pixels.
+diagnosed() {
+    "$AMPTRAIN" -c run.ini -o diagnosed -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.on_nan=stop \
+        -s amp.precision=bf16 2>err && return 1
+    cat err; grep -q "gradients are not finite at loss scale 1: .*forward: output contains" err
+}
+ok "the layer of a NaN is named" diagnosed
 ok "profile" "$AMPTRAIN" profile -q -c run.ini --json
 
 # resumed OPTION...: a run that stops and goes on ends in the same bits.
@@ -121,9 +127,58 @@ resumed() {
     rm -rf alone several
     train alone "$@" && train several "$@" -s run.max_steps=4 && train several "$@" -r && same alone several
 }
+other_network() {
+    sed 's/weight=0.4/weight=0.5/' pixels.ini >other.ini
+    says 2 "the outputs ([outputs]) differ" train several -r -s model.file=other.ini $weights
+}
 ok "a resumed run: the same bits" resumed $weights
+ok "other weights of outputs are another network" other_network
 ok "... with ranks" resumed $ranks -s amp.precision=fp16 -s model.file=norm.ini
 ok "frozen layers stay" train frozen -s train.freeze='down1.*' -s train.freeze_epochs=1
+
+# Files of images and masks.
+for kind in numbers colours; do
+    mkdir -p $kind/images $kind/masks $kind-val/images $kind-val/masks
+    "$top_builddir/tests/support/make_masks" $kind $kind 12 20 28
+    "$top_builddir/tests/support/make_masks" $kind-val $kind 4 20 28
+done
+printf 'ground\nleft\nright\n' >names.txt
+printf '#000000 = ground\n128 64 128 = left\n0 200 0 = right\nother = ignore\n' >palette.txt
+files() {
+    folder=$1; shift
+    train "$folder" -s data.format=folder -s data.train=numbers -s data.val=numbers-val -s data.limit=0 \
+        -s data.classes=names.txt -s train.batch=6 -s data.class_weights=balanced -s augment.foreground=0.5 \
+        -s augment.rotate=20 -s augment.vflip=0.5 "$@"
+}
+ok "files of images and masks" files files
+ok "... whose classes have names" grep -aq 'ground.*left.*right' files/checkpoint-last.safetensors
+classes_at() { grep "^classes = " files/config.ini && grep -qF "classes = $PWD/names.txt" files/config.ini; }
+ok "... of a file, whose path config.ini has" classes_at
+elsewhere() {
+    mkdir -p elsewhere && cp -r files goes && cd elsewhere && "$AMPTRAIN" -q -c ../goes/config.ini -r -o ../goes \
+        -s train.epochs=4 && cd ..
+}
+ok "... and which goes on from elsewhere" elsewhere
+uncached() { rm -rf several && files several -s loader.cache=none -s loader.workers=2 && same files several; }
+ok "... without a cache: the same bits" uncached
+by_palette() {
+    rm -rf several
+    files several -s data.train=colours -s data.val=colours-val -s data.classes=auto -s data.palette=palette.txt &&
+        same files several
+}
+ok "... of colours, by a palette: the same bits" by_palette
+named() { rm -rf several && files several -s data.classes=ground,left,right && same files several; }
+ok "... of classes named by the key: the same bits" named
+fold() { rm -rf several && files several -s data.val= -s data.fold=1/3; }
+ok "... by a fold" fold
+ok "refused: two names for three classes" says 3 "numbers/masks/0.png" files refused -s data.classes=a,b
+probe() {
+    rm -rf several
+    train several -s augment.pad=0 -s augment.flip=0 -s augment.crop=0 -s train.freeze='down*,last*,small*' &&
+        steps several | grep -v null
+}
+ok "frozen features are not kept" probe
+ok "sizes grow" train grows -s augment.scale=0.5,1 -s augment.pad=0 -s augment.sizes=16@1,24@2
 
 no() { key=$1 words=$2; shift 2; ok "refused: $key" says 2 "$words" train refused "$@" -s "$key"; }
 no augment.mixup=0.2 "augment.mixup: mixes classes of images (data.task = segment)"

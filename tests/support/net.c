@@ -130,6 +130,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
                                      .training = options->training, .storage = options->storage,
                                      .label_smoothing = 0.1, .fold_least = options->fold_least,
                                      .soft_targets = options->soft_targets,
+                                     .pixel_loss = options->pixel_loss,
                                      .logits = options->logits};
     const struct kernel_options kernels = kernels_of(net, options);
     must(lower(graph, &lowering, &kernels, &net->program) == OK, "lower");
@@ -183,6 +184,7 @@ enum status net_run(struct net *net, double lr)
     place_poison(net->device, exec_arena(net->exec), (size_t)exec_plan(net->exec)->arena_bytes);
     struct exec_batch batch = {.images = net->images, .labels = net->labels};
     if (net->targets) batch.labels = net->targets;
+    if (net->masks) batch.labels = net->masks;
     return exec_run(net->exec, &batch, lr, 0.9);
 }
 

@@ -28,6 +28,7 @@ struct net_options {
     bool merged;                        /* sums in the ops that read them, where the code can */
     int64_t fold_least;                 /* as in struct lower_options */
     bool soft_targets;                  /* labels come as targets of one class each */
+    const char *pixel_loss;             /* as in struct lower_options; the test sets net.masks */
     bool sync_bn;                       /* as in struct lower_options */
     enum dtype wire;                    /* likewise */
     bool undetermined;                  /* runs need not repeat bit for bit */
@@ -58,6 +59,7 @@ struct net {
     void *images;                       /* in the program's storage, NCHW values made up */
     int32_t *labels;
     float *targets;                     /* NULL: not soft */
+    uint8_t *masks;                     /* the test's, with pixel_loss */
     int64_t image_elements;
 };
 
