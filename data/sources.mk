@@ -14,6 +14,7 @@ libdata_a_SOURCES = \
 	data/image/mask.h \
 	data/image/mask_classes.c \
 	data/image/mask_classes.h \
+	data/image/mask_classes_text.c \
 	data/image/mask_palette.c \
 	data/image/mask_palette.h \
 	data/image/orientation.c \

@@ -221,6 +221,13 @@ double *checkpoint_thresholds(const struct safetensors *file, int count)
     return NULL;
 }
 
+bool checkpoint_masks(const struct safetensors *file, char *const *names, int count,
+                      struct mask_classes *masks)
+{
+    const char *text = safetensors_value(file, "masks");
+    return text && mask_classes_scan(text, names, count, masks);
+}
+
 const char *checkpoint_algorithms(const struct safetensors *file)
 {
     const char *text = safetensors_value(file, "engines");

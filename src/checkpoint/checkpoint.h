@@ -38,6 +38,7 @@ struct checkpoint_source {
     char *const *class_names;
     int classes;
     const double *thresholds;    /* [classes] of labels; NULL: none */
+    const struct mask_classes *masks;    /* of pixels; NULL: none */
     const char *teacher;         /* the checksum of the teacher's weights; NULL: none, or not known */
     int64_t train_images, val_images;
     const struct dataset_identity *identities[2];   /* of the data sets, by enum split; NULL: there is none */
@@ -143,6 +144,10 @@ enum status checkpoint_restore(const struct safetensors *file, struct store *sto
 /* The class names, for the caller to free with text_list_free; NULL and 0 when the file has none, or
  * more than any data set may have. */
 void checkpoint_class_names(const struct safetensors *file, char ***names, int *count);
+
+/* The meanings of masks, whose classes have these names: false if it has none. */
+bool checkpoint_masks(const struct safetensors *file, char *const *names, int count,
+                      struct mask_classes *masks);
 
 /* The thresholds of `count` labels, which the caller frees; NULL: it has none, or of another number. */
 double *checkpoint_thresholds(const struct safetensors *file, int count);

@@ -79,6 +79,11 @@ static void add_metadata(const struct checkpoint_source *source, int64_t serial,
     add_pair(writing, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(writing, "config", config.data);
     if (source->teacher) add_pair(writing, "teacher", text_copy(source->teacher));
+    if (source->masks) {
+        struct text masks = {0};
+        mask_classes_print(source->masks, &masks);
+        add_pair(writing, "masks", masks.data);
+    }
     if (source->thresholds) {
         struct text thresholds = {0};
         text_json_numbers(&thresholds, source->thresholds, source->classes);

@@ -23,7 +23,7 @@ struct cmd_option {
     const char *help;
 };
 
-#define CMD_OPTIONS_MAX 9
+#define CMD_OPTIONS_MAX 11
 
 /* A parsed command line. */
 struct cmd {

@@ -189,13 +189,13 @@ static enum status embed_all(struct embedder *embedder)
     const struct classifier classifier = {&embedder->trained.session, &embedder->output.step,
                                           embedder->output.count};
     int64_t images = embedder->images.count, features = embedder->output.count;
+    const int64_t shape[] = {images, features};
     if (embedder->safetensors) {
         embedder->rows = memory_try((size_t)images * (size_t)features, sizeof *embedder->rows);
         if (!embedder->rows)
             return fail(FAILED, "embed: not enough host memory for %" PRId64 " images", images);
     }
-    enum status status = embedder->safetensors ? OK
-                                               : npy_begin(embedder->path, images, features, &embedder->npy);
+    enum status status = embedder->safetensors ? OK : npy_begin(embedder->path, shape, 2, &embedder->npy);
     if (status == OK)
         status = classifier_run(&classifier, embedder->images.images, images, take_image, embedder);
     status = npy_end(&embedder->npy, status);

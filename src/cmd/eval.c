@@ -39,7 +39,7 @@ static void add_results(const struct evaluation *evaluation, const struct data *
 {
     const struct data_task *task = task_of(data);
     member_integer(out, "images", evaluation->images);
-    if (!task->measure) member_integer(out, "errors", evaluation->errors);
+    if (task->ranked) member_integer(out, "errors", evaluation->errors);
     for (int i = 0; task->metrics[i].key; i++)
         member_number(out, task->metrics[i].key, evaluation->metrics[i]);
     member_number(out, "loss", evaluation->loss);
@@ -82,8 +82,8 @@ static void print_results(const struct evaluation *evaluation, const struct data
 {
     struct progress_table table = {.count = 0};
     const struct data_task *task = task_of(data);
-    if (task->measure) print_metrics(evaluation, task);
-    else print_classes(evaluation, data);
+    if (task->ranked) print_classes(evaluation, data);
+    else print_metrics(evaluation, task);
     results_add(evaluation, data, "", &table);
     for (int i = 0; i < table.count; i++) printf("%s: %s\n", table.rows[i].name, table.rows[i].value);
     if (evaluation->bad > 0) printf("unusable images: %" PRId64 "\n", evaluation->bad);
@@ -165,8 +165,11 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     struct evaluate_options options = {.views = {flips(cmd), (int)cmd->settings.augment.val_shift}};
     struct npy_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
+    if (path && data->target == TARGET_MASK)
+        return fail(USAGE, "eval: --logits is not for networks that label pixels: "
+                    "predict --probabilities writes these");
     if (path) {
-        enum status opened = npy_begin(path, images.count, data->classes, &logits);
+        enum status opened = npy_begin(path, (int64_t[]){images.count, data->classes}, 2, &logits);
         if (opened != OK) return npy_end(&logits, opened);
         options.logits = logits_add;
         options.context = &logits;

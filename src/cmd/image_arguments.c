@@ -14,8 +14,16 @@
 /* The most bytes of a list: a hundred million paths are a mistake. */
 #define LIST_BYTES_MAX ((size_t)4 << 30)
 
-static struct listed_image *add(struct image_arguments *images, char *name)
+static size_t file_name_at(const char *path)
 {
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash + 1 - path) : 0;
+}
+
+static struct listed_image *add(struct image_arguments *images, char *name, size_t below)
+{
+    int64_t count = images->count;
+    *array_push(images->below, count) = below;
     struct listed_image *added = array_push(images->images, images->count);
     *added = (struct listed_image){.name = name};
     return added;
@@ -24,7 +32,7 @@ static struct listed_image *add(struct image_arguments *images, char *name)
 /* An image that is none: its problem is kept. */
 static void add_problem(struct image_arguments *images, const char *name, const char *why)
 {
-    add(images, text_copy(name))->problem = text_copy(why);
+    add(images, text_copy(name), file_name_at(name))->problem = text_copy(why);
 }
 
 static void add_folder(struct image_arguments *images, const char *folder)
@@ -37,7 +45,8 @@ static void add_folder(struct image_arguments *images, const char *folder)
     }
     listing_warn(folder, &listing);
     for (size_t i = 0; i < listing.count; i++)
-        add(images, text_format("%s/%s", folder, listing.names + listing.files[i].name + strlen("./")));
+        add(images, text_format("%s/%s", folder, listing.names + listing.files[i].name + strlen("./")),
+            strlen(folder) + 1);
     if (listing.count == 0) add_problem(images, folder, "contains no PNG, JPEG or WebP images");
     listing_free(&listing);
 }
@@ -45,7 +54,7 @@ static void add_folder(struct image_arguments *images, const char *folder)
 static void add_path(struct image_arguments *images, const char *path)
 {
     if (directory_is(path)) add_folder(images, path);
-    else add(images, text_copy(path));
+    else add(images, text_copy(path), file_name_at(path));
 }
 
 /* All that a stream has, up to `most` bytes, and then a zero; false, with the reason. */
@@ -74,7 +83,7 @@ static void add_input(struct image_arguments *images)
     if (extent < count)
         log_warning("-: %zu bytes follow the image and are ignored: standard input is one image (@- is a "
                     "list of files)", count - extent);
-    struct listed_image *added = add(images, text_copy("-"));
+    struct listed_image *added = add(images, text_copy("-"), 0);
     added->bytes = images->input;
     added->count = count;
 }
@@ -136,6 +145,7 @@ void image_arguments_free(struct image_arguments *images)
         free((char *)images->images[i].problem);
     }
     free(images->images);
+    free(images->below);
     free(images->input);
 }
 

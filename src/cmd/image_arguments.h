@@ -7,6 +7,8 @@
 struct image_arguments {
     struct listed_image *images;  /* in order */
     int64_t count;
+    size_t *below;                /* [count] where in each name the path below its folder begins, or that of
+                                   * its file */
     uint8_t *input;               /* the image on standard input; NULL: none is named */
 };
 

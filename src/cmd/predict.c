@@ -7,7 +7,8 @@
 #include "base/members.h"
 #include "base/memory.h"
 #include "cmd/image_arguments.h"
-#include "cmd/trained.h"
+#include "cmd/predict_masks.h"
+#include "session/preprocessing.h"
 #include "explain/classifier.h"
 
 #define NAME_ROOM 8192   /* bytes shown of a name */
@@ -202,8 +203,19 @@ static enum status predict_all(struct predictor *predictor)
     return status == OK ? report_problems(predictor) : status;
 }
 
+/* Options of networks that label pixels. */
+static enum status refuse_options(const struct cmd *cmd)
+{
+    static const char *const others[] = {"tile", "overlap", "flip", "overlay", "probabilities"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (cmd_value(cmd, others[i]))
+            return fail(USAGE, "predict: --%s is for networks that label pixels", others[i]);
+    return cmd->output ? fail(USAGE, "predict: -o is for networks that label pixels") : OK;
+}
+
 static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
 {
+    struct trained *trained = &predictor->trained;
     long top;
     bool json = cmd_value(cmd, "json") != NULL, csv = cmd_value(cmd, "csv") != NULL;
     if (json && csv) return fail(USAGE, "predict: --json and --csv exclude each other");
@@ -211,8 +223,13 @@ static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
     TRY(cmd_number(cmd, "top", 1, 1, &top));
     TRY(image_arguments_read(cmd->arguments, cmd->argument_count, &predictor->images));
     TRY(image_arguments_set_batch(&predictor->images, cmd));
-    TRY(trained_open(cmd, DATA_NONE, &predictor->trained));
-    const struct data *data = &predictor->trained.session.data;
+    TRY(predict_masks_settings(cmd));
+    TRY(trained_load(cmd, DATA_NONE, trained));
+    const struct data *data = &trained->session.data;
+    if (data->target == TARGET_MASK) return OK;
+    TRY(refuse_options(cmd));
+    TRY(preprocessing_open(&trained->session, false));
+    TRY(step_open(&trained->session, STEP_EVALUATION, &trained->store, &trained->step));
     bool all = data->target == TARGET_LABELS && !cmd_value(cmd, "top");
     predictor->top = all ? 0 : top < data->classes ? (int)top : data->classes;
     return OK;
@@ -223,7 +240,9 @@ static enum status predict_run(struct cmd *cmd)
     if (cmd->argument_count == 0) return fail(USAGE, "predict: no image given");
     struct predictor predictor = {0};
     enum status status = predictor_open(cmd, &predictor);
-    if (status == OK) status = predict_all(&predictor);
+    bool masks = predictor.trained.session.data.target == TARGET_MASK;
+    if (status == OK)
+        status = masks ? predict_masks(cmd, &predictor.images, &predictor.trained) : predict_all(&predictor);
     trained_close(&predictor.trained);
     image_arguments_free(&predictor.images);
     free(predictor.first);
@@ -234,6 +253,11 @@ static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
     {"top", "K", "print the K most probable classes (default: 1)"},
     {"batch", "N", "images at a time, at most (default: 64)"},
+    {"tile", "N|HxW", "pixels: the size of tiles (default: as in evaluations)"},
+    {"overlap", "F", "pixels: the share of a tile that its neighbours cover, too"},
+    {"flip", NULL, "pixels: average each image with its mirror image"},
+    {"overlay", NULL, "pixels: also write NAME.overlay.png, the mask over its image"},
+    {"probabilities", NULL, "pixels: also write NAME.npy, of all classes"},
     {"json", NULL, "print the predictions as JSON"},
     {"csv", NULL, "print them as comma-separated values"},
     {0},
@@ -241,9 +265,10 @@ static const struct cmd_option options[] = {
 
 const struct command cmd_predict = {
     .name = "predict",
-    .usage = "--weights RUN|FILE [-c FILE] [--top K] [--batch N] [--json|--csv] IMAGE|FOLDER|-|@LIST...",
-    .help = "Classifies images.",
-    .takes = TAKES_CONFIG | TAKES_ARGUMENTS,
+    .usage = "--weights RUN|FILE [-c FILE] [--top K] [--batch N] [--json|--csv] [-o FOLDER] [--tile N|HxW] "
+             "[--overlap F] [--flip] [--overlay] [--probabilities] IMAGE|FOLDER|-|@LIST...",
+    .help = "Classifies images, or labels their pixels.",
+    .takes = TAKES_CONFIG | TAKES_ARGUMENTS | TAKES_OUTPUT,
     .options = options,
     .run = predict_run,
 };

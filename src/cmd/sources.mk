@@ -41,10 +41,10 @@ libcmd_a_SOURCES = \
 	src/cmd/pack.c \
 	src/cmd/plan.c \
 	src/cmd/predict.c \
+	src/cmd/predict_masks.c \
+	src/cmd/predict_masks.h \
 	src/cmd/profile.c \
 	src/cmd/report.c \
-	src/cmd/restarts.c \
-	src/cmd/restarts.h \
 	src/cmd/shards.c \
 	src/cmd/shards.h \
 	src/cmd/summary.c \

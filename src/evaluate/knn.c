@@ -190,7 +190,7 @@ enum status knn_evaluate(const struct session *session, struct store *store, int
     struct layer_output output;
     double start = clock_seconds();
     int node;
-    if (session->hyper.task->measure) return fail(USAGE, "--knn needs images of one class each");
+    if (!session->hyper.task->ranked) return fail(USAGE, "--knn needs images of one class each");
     TRY(layer_output_find(&session->graphs.evaluation, NULL, &node));
     TRY(layer_output_open(session, store, node, true, &(struct exec_memory){0}, &output));
     enum status status = judge_images(session, &output, k, evaluation);

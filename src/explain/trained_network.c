@@ -14,6 +14,7 @@
 #include "session/preprocessing.h"
 #include "session/session_open.h"
 #include "session/session_store.h"
+#include "session/step_fit.h"
 #include "transfer/holdout.h"
 
 /* A weights file's own description. */
@@ -22,6 +23,7 @@ struct remembered {
     char **names;
     char *arch, *network;
     double *thresholds;
+    struct mask_classes masks;
     struct settings then;        /* how its run was configured; an exported one's preprocessing */
     bool configured;             /* `then` is there */
 };
@@ -32,6 +34,7 @@ static void forget(struct remembered *remembered)
     free(remembered->arch);
     free(remembered->network);
     free(remembered->thresholds);
+    mask_classes_free(&remembered->masks);
     if (remembered->configured) settings_free(&remembered->then);
 }
 
@@ -51,6 +54,8 @@ static enum status remember(const char *path, struct remembered *remembered)
     checkpoint_class_names(&file.described, &remembered->names, &hint->classes);
     hint->class_names = remembered->names;
     hint->thresholds = remembered->thresholds = checkpoint_thresholds(&file.described, hint->classes);
+    if (checkpoint_masks(&file.described, remembered->names, hint->classes, &remembered->masks))
+        hint->masks = &remembered->masks;
     hint->arch = remembered->arch = text_copy(safetensors_value(&file.described, "arch"));
     hint->network = remembered->network = text_copy(safetensors_value(&file.described, "graph"));
     weights_file_close(&file);
@@ -112,7 +117,9 @@ static void compare_preprocessing(const struct session *session, const struct re
         free(now);
     }
     const struct images *images = &session->data.val;
-    if (remembered->hint.h > 0 && (images->h != remembered->hint.h || images->w != remembered->hint.w))
+    bool tiled = session->data.target == TARGET_MASK;
+    if (!tiled && remembered->hint.h > 0 &&
+        (images->h != remembered->hint.h || images->w != remembered->hint.w))
         log_warning("%s: evaluation images have %dx%d pixels, but the weights were evaluated on %dx%d", path,
                     images->h, images->w, remembered->hint.h, remembered->hint.w);
 }
@@ -290,7 +297,8 @@ enum status trained_network_open(const struct trained_source *source, unsigned d
 {
     TRY(trained_network_load(source, data, trained));
     struct session *session = &trained->session;
-    enum status status = preprocessing_open(session, false);
+    bool tiled = session->data.target == TARGET_MASK;
+    enum status status = tiled ? step_fit_tiles(session, false) : preprocessing_open(session, false);
     if (status == OK) status = step_open(session, STEP_EVALUATION, &trained->store, &trained->step);
     if (status != OK) trained_close(trained);
     return status;

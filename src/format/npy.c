@@ -11,14 +11,15 @@ static enum status npy_refuse(const struct npy_file *npy)
     return directory_refuse(&directory_working, npy->path, strerror(errno));
 }
 
-enum status npy_begin(const char *path, int64_t rows, int64_t columns, struct npy_file *npy)
+enum status npy_begin(const char *path, const int64_t *shape, int rank, struct npy_file *npy)
 {
-    char header[HEADER];
+    char header[HEADER], dims[72];
     npy->path = path;
     TRY(atomic_file_begin(&directory_working, path, &npy->file));
+    for (int i = 0, at = 0; i < rank; i++)
+        at += snprintf(dims + at, sizeof dims - (size_t)at, "%s%" PRId64, i ? ", " : "", shape[i]);
     int length = snprintf(header + 10, sizeof header - 10,
-                          "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %" PRId64 "), }",
-                          rows, columns);
+                          "{'descr': '<f4', 'fortran_order': False, 'shape': (%s), }", dims);
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
     memset(header + 10 + length, ' ', sizeof header - 11 - (size_t)length);
     header[sizeof header - 1] = '\n';

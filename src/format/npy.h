@@ -1,4 +1,4 @@
-/* npy.h: writes a matrix of fp32 numbers as NumPy reads it: format 1.0 of numpy/lib/format.py. */
+/* npy.h: writes an array of fp32 numbers as NumPy reads it: format 1.0 of numpy/lib/format.py. */
 #pragma once
 
 #include "base/atomic_file.h"
@@ -11,8 +11,8 @@ struct npy_file {
     const char *path;
 };
 
-/* Rows are added in order, any number at a time. npy_end is called in any case: with an error in `status` the
- * file is not kept, and the error is returned. */
-enum status npy_begin(const char *path, int64_t rows, int64_t columns, struct npy_file *npy);
+/* An array of `rank` dimensions, up to 3. Numbers are added in order, any number at a time. npy_end is called
+ * in any case: with an error in `status` the file is not kept, and the error is returned. */
+enum status npy_begin(const char *path, const int64_t *shape, int rank, struct npy_file *npy);
 enum status npy_add(struct npy_file *npy, const float *values, size_t count);
 enum status npy_end(struct npy_file *npy, enum status status);

@@ -75,8 +75,9 @@ static enum target_kind wanted_target(const struct data_opening *o)
 /* Masks of validation images mean what those of training images do. */
 static struct mask_options mask_options(const struct data_opening *o, char *palette, char *classes)
 {
+    const struct mask_classes *train = o->data->opened[SPLIT_TRAIN].masks;
     return (struct mask_options){
-        .known = o->data->opened[SPLIT_TRAIN].masks,
+        .known = train ? train : o->hint ? o->hint->masks : NULL,
         .palette = palette,
         .classes = o->settings->data.classes,
         .classes_path = classes,
@@ -253,6 +254,8 @@ void data_identify(struct data *data)
 
 void data_close(struct data *data)
 {
+    if (data->masks) mask_classes_free(data->masks);
+    free(data->masks);
     free(data->train.subset);
     free(data->val.subset);
     for (int i = 0; i < 2; i++) {

@@ -36,6 +36,7 @@ struct data {
     char **class_names;               /* [classes]; the data's, or numbers */
     double *class_weights;            /* [classes], in the training loss; NULL: all 1 */
     enum target_kind target;          /* what is learned: with TARGET_NUMBER there is one class, the value */
+    struct mask_classes *masks;       /* the classes of masks, with TARGET_MASK; NULL: none, or unknown */
     double value_mean, value_std;     /* of numbers, by which they are normalised; else 0 and 1 */
     double *thresholds;               /* [classes] probabilities from which on labels are predicted, chosen in
                                        * the last evaluation; NULL: 0.5 each */
@@ -56,6 +57,7 @@ struct data_hint {
     char *const *class_names;
     int classes;
     const double *thresholds;         /* as in struct data */
+    const struct mask_classes *masks; /* likewise; NULL: unknown */
     const char *arch, *network;       /* its name and text (graph/graph_text.h); NULL: the model file's */
 };
 

@@ -129,6 +129,18 @@ static enum status set_scale(const struct data_opening *o)
     return OK;
 }
 
+/* Those of weights whose file does not say are numbers. */
+static void set_masks(const struct data_opening *o)
+{
+    struct data *data = o->data;
+    const struct dataset *any = data_any(data);
+    const struct mask_classes *masks = any ? any->masks : o->hint ? o->hint->masks : NULL;
+    if (data->target != TARGET_MASK) return;
+    data->masks = memory_new(1, sizeof *data->masks);
+    if (masks && masks->classes == data->classes) mask_classes_copy(masks, data->masks);
+    else mask_classes_numbers(data->classes, data->class_names, data->classes, true, data->masks);
+}
+
 enum status data_set_task(const struct data_opening *o)
 {
     struct data *data = o->data;
@@ -142,5 +154,6 @@ enum status data_set_task(const struct data_opening *o)
         data->thresholds = memory_new((size_t)data->classes, sizeof *data->thresholds);
         memcpy(data->thresholds, o->hint->thresholds, (size_t)data->classes * sizeof *data->thresholds);
     }
+    set_masks(o);
     return set_scale(o);
 }

@@ -16,13 +16,14 @@
 
 static enum status programs_prepare(struct programs *programs)
 {
-    const struct session *session = programs->session;
+    struct session *session = programs->session;
     struct store *store = programs->store;
+    if (session->data.target == TARGET_MASK && session->data.val.dataset) TRY(step_fit_tiles(session, true));
     TRY(step_prepare(session, STEP_TRAINING, store, &programs->training));
     if (session->settings->run.verify_every > 0 && !exec_can_repeat(programs->training.exec))
         return settings_refuse(session->settings, "run", "verify_every",
                                "needs run.deterministic=yes on a GPU");
-    if (session->data.val.dataset && session->data.target != TARGET_MASK)
+    if (session->data.val.dataset)
         TRY(step_prepare(session, STEP_EVALUATION, store, &programs->evaluation));
     int64_t arena = exec_plan(programs->training.exec)->arena_bytes;
     int64_t evaluation = programs->evaluation.exec ? exec_plan(programs->evaluation.exec)->arena_bytes : 0;

@@ -16,6 +16,7 @@
 #include "session/plausible.h"
 #include "train/results.h"
 #include "train/results_labels.h"
+#include "train/results_masks.h"
 #include "train/tensorboard.h"
 
 static enum status write_line(struct run *run, struct text *line)
@@ -259,6 +260,12 @@ static void add_per_class(const struct run *run, const struct evaluation *evalua
 {
     const struct data *data = &run->session->data;
     if (data->target == TARGET_NUMBER) return;
+    if (data->target == TARGET_MASK) {
+        double *iou = results_masks_iou(evaluation, data->classes);
+        member_numbers(line, "per_class", iou, data->classes);
+        free(iou);
+        return;
+    }
     bool labels = data->target == TARGET_LABELS;
     double *each = labels ? results_per_label(evaluation) : results_per_class(evaluation, data->classes);
     member_numbers(line, labels ? "per_label" : "per_class", each, data->classes);

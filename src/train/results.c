@@ -11,6 +11,7 @@
 #include "base/members.h"
 #include "base/memory.h"
 #include "train/results_labels.h"
+#include "train/results_masks.h"
 
 double *results_per_class(const struct evaluation *evaluation, int classes)
 {
@@ -116,6 +117,7 @@ void results_add(const struct evaluation *evaluation, const struct data *data, c
         progress_table_add(table, "not finite", "%" PRId64 " of %" PRId64 " images%s", evaluation->lost,
                            evaluation->images, when);
     if (data->target == TARGET_LABELS) results_labels_add(evaluation, data, when, table);
+    if (data->target == TARGET_MASK) results_masks_add(evaluation, data, when, table);
     if (data->target > TARGET_CLASS) return;
     double *accuracy = results_per_class(evaluation, data->classes);
     struct text worst = {0}, confusions = {0};
@@ -177,6 +179,7 @@ static void add_confusions(const struct evaluation *evaluation, const struct dat
 void results_json(const struct evaluation *evaluation, const struct data *data, struct text *object)
 {
     if (data->target == TARGET_LABELS) results_labels_json(evaluation, data, object);
+    if (data->target == TARGET_MASK) results_masks_json(evaluation, data, object);
     if (data->target > TARGET_CLASS) return;
     double *accuracy = results_per_class(evaluation, data->classes);
     member_number(object, "balanced_accuracy", mean_of_finite(accuracy, data->classes));
@@ -215,6 +218,7 @@ enum status results_write_confusion(const struct evaluation *evaluation, const s
                                     const struct data *data, const struct directory *folder)
 {
     struct text text = {0};
+    if (data->target == TARGET_MASK) return results_masks_write(evaluation, data, folder);
     if (data->target > TARGET_CLASS) return results_labels_write(evaluation, images, data, folder);
     if (data->classes > CONFUSION_CLASSES) {
         log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);

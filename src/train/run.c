@@ -32,6 +32,7 @@ static struct checkpoint_source source_of(const struct run *run, const char *alg
         .class_names = session->data.class_names,
         .classes = session->data.classes,
         .thresholds = session->data.thresholds,
+        .masks = session->data.masks,
         .teacher = session->teacher.checksum,
         .train_images = session->data.train.count,
         .val_images = session->data.val.count,

@@ -21,6 +21,8 @@ libtrain_a_SOURCES = \
 	src/train/results.h \
 	src/train/results_labels.c \
 	src/train/results_labels.h \
+	src/train/results_masks.c \
+	src/train/results_masks.h \
 	src/train/run.c \
 	src/train/run.h \
 	src/train/tensorboard.c \

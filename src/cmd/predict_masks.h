@@ -1,0 +1,11 @@
+/* predict_masks.h: `amptrain predict` with a network that labels pixels: writes masks. */
+#pragma once
+
+#include "cmd/image_arguments.h"
+#include "cmd/trained.h"
+
+/* Before the network is opened: its tiles are those of --tile and --overlap. */
+enum status predict_masks_settings(struct cmd *cmd);
+
+/* Takes a network that was loaded (trained_load). */
+enum status predict_masks(struct cmd *cmd, const struct image_arguments *images, struct trained *trained);
