@@ -13,7 +13,7 @@ import ctypes
 import glob
 import os
 import sys
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _library
 from ._library import AmptrainError, BadData, BadWeights, NoDevice, UsageError
@@ -105,11 +105,26 @@ class Network:
         values = array.array("f", bytes(4 * listed.count * features.value))
         room = (ctypes.c_float * len(values)).from_buffer(values) if len(values) else None
         _library.call("amptrain_embed", self._open(), listed.array, listed.count, name, room, None)
-        try:
-            import numpy
-        except ImportError:
-            return memoryview(values).cast("B").cast("f", (listed.count, features.value))
-        return numpy.frombuffer(values, dtype=numpy.float32).reshape(listed.count, features.value)
+        return _shaped(values, (listed.count, features.value), "f")
+
+    def segment(self, images: Iterable[Image], probabilities: bool = False, flip: bool = False,
+                errors: str = "raise") -> List[Any]:
+        """The class of every pixel of each image: uint8 [height, width]; with `probabilities` those of all classes,
+        float32 [height, width, classes], instead. Numpy arrays, or memoryviews without numpy. flip: each image is
+        averaged with its mirror image."""
+        listed = _Images(images)
+        masks = (_library.Mask * listed.count)()
+        for mask in masks:
+            mask.size = ctypes.sizeof(_library.Mask)
+        _library.call("amptrain_segment", self._open(), listed.array, listed.count,
+                      (1 if probabilities else 0) | (2 if flip else 0), masks, listed.problems(errors))
+        results: List[Any] = []
+        for mask in masks:
+            shape = (mask.height, mask.width) + ((len(self.classes),) if probabilities else ())
+            where = mask.probabilities if probabilities else mask.classes
+            results.append(_array_of(where, shape, "f" if probabilities else "B") if where else None)
+            _library.library.amptrain_mask_free(ctypes.byref(mask))
+        return listed.with_problems(results)
 
     def close(self) -> None:
         """Frees what the network holds; it cannot be used afterwards."""
@@ -148,6 +163,22 @@ class Network:
         chosen = row[:top] if top else [pair for pair in row if pair[0] >=
                                         _library.library.amptrain_threshold(self._handle, pair[1])]
         return [self._prediction(k, probability) for probability, k in chosen]
+
+
+def _array_of(address: int, shape: Tuple[int, ...], kind: str) -> Any:
+    count = 1
+    for length in shape:
+        count *= length
+    return _shaped(array.array(kind, ctypes.string_at(address, count * array.array(kind).itemsize)), shape, kind)
+
+
+def _shaped(values: Any, shape: Tuple[int, ...], kind: str) -> Any:
+    """As a numpy array, or without numpy as a memoryview."""
+    try:
+        import numpy
+    except ImportError:
+        return memoryview(values).cast("B").cast(kind, shape)
+    return numpy.frombuffer(values, dtype=numpy.float32 if kind == "f" else numpy.uint8).reshape(shape)
 
 
 class _Images:

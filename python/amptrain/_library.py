@@ -68,6 +68,11 @@ class Image(ctypes.Structure):
                 ("pixel_stride", ctypes.c_ssize_t), ("channel_stride", ctypes.c_ssize_t)]
 
 
+class Mask(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("height", ctypes.c_int32), ("width", ctypes.c_int32),
+                ("classes", ctypes.c_void_p), ("probabilities", ctypes.c_void_p)]
+
+
 class Class(ctypes.Structure):
     _fields_ = [("index", ctypes.c_int32), ("probability", ctypes.c_float)]
 
@@ -99,6 +104,9 @@ for _name, _result, _arguments in [
          [_handle, _pointer, _size, ctypes.c_int32, _pointer, _pointer, _pointer]),
         ("amptrain_labels", ctypes.c_int, [_handle, _pointer, _size, _pointer, _pointer, _pointer]),
         ("amptrain_values", ctypes.c_int, [_handle, _pointer, _size, _pointer, _pointer, _pointer]),
+        ("amptrain_segment", ctypes.c_int,
+         [_handle, _pointer, _size, ctypes.c_int32, _pointer, _pointer, _pointer]),
+        ("amptrain_mask_free", None, [_pointer]),
         ("amptrain_features", ctypes.c_int, [_handle, ctypes.c_char_p, _pointer, _pointer]),
         ("amptrain_embed", ctypes.c_int,
          [_handle, _pointer, _size, ctypes.c_char_p, _pointer, _pointer, _pointer])]:

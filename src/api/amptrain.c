@@ -362,7 +362,7 @@ static int check_task(const struct amptrain *amptrain, enum amptrain_task task, 
 {
     static const char *const gives[] = {
         [AMPTRAIN_CLASSIFY] = "classes (amptrain_classify)", [AMPTRAIN_LABELS] = "labels (amptrain_labels)",
-        [AMPTRAIN_VALUE] = "a value (amptrain_values)", [AMPTRAIN_SEGMENT] = "masks",
+        [AMPTRAIN_VALUE] = "a value (amptrain_values)", [AMPTRAIN_SEGMENT] = "masks (amptrain_segment)",
         [AMPTRAIN_FEATURES] = "features (amptrain_embed): its weights have no last layer",
     };
     enum amptrain_task own = task_of_network(&amptrain->network);
@@ -429,4 +429,112 @@ int amptrain_embed(struct amptrain *amptrain, const struct amptrain_image *image
     struct running running = {.amptrain = amptrain, .problems = problems, .node = 0, .layer = layer,
                               .write = write_values, .values = values};
     return run(&running, images, count, error);
+}
+
+/* ---- Masks ---- */
+
+struct labelling {
+    struct amptrain *amptrain;
+    struct listed listed;
+    int32_t flags;
+    struct amptrain_mask *masks;         /* [listed.count], `stride` bytes apart */
+    size_t stride;
+    struct amptrain_error *problems;     /* [listed.count] */
+};
+
+static struct amptrain_mask *mask_at(const struct labelling *labelling, size_t i)
+{
+    return (struct amptrain_mask *)((char *)labelling->masks + i * labelling->stride);
+}
+
+void amptrain_mask_free(struct amptrain_mask *mask)
+{
+    free(mask->classes);
+    free(mask->probabilities);
+    mask->classes = NULL;
+    mask->probabilities = NULL;
+    mask->height = mask->width = 0;
+}
+
+static void *copy_bytes(const void *from, size_t bytes)
+{
+    void *copy = malloc(bytes);
+    return copy ? memcpy(copy, from, bytes) : NULL;
+}
+
+static void take_mask(void *context, const struct whole_image *image)
+{
+    const struct labelling *labelling = context;
+    struct amptrain_mask *mask = mask_at(labelling, (size_t)image->place);
+    struct amptrain_error *problem = &labelling->problems[image->place];
+    const char *name = labelling->listed.images[image->place].name;
+    size_t pixels = (size_t)image->h * (size_t)image->w, named = strlen(name);
+    size_t bytes = pixels * (size_t)labelling->amptrain->network.trained.session.data.classes * sizeof(float);
+    bool wanted = labelling->flags & AMPTRAIN_PROBABILITIES;
+    if (image->problem) {
+        const char *why = image->problem;
+        bool begins = strncmp(why, name, named) == 0 && strncmp(why + named, ": ", 2) == 0;
+        refuse(problem, BAD_DATA, "%s", begins ? why + named + 2 : why);
+    } else if (!isfinite(image->loss)) {
+        refuse(problem, FAILED, "the network's output is not finite");
+    } else {
+        mask->height = image->h;
+        mask->width = image->w;
+        mask->classes = copy_bytes(image->classes, pixels);
+        if (wanted) mask->probabilities = copy_bytes(image->probabilities, bytes);
+        if (!mask->classes || (wanted && !mask->probabilities)) refuse(problem, FAILED, "out of host memory");
+    }
+}
+
+static enum status label_job(void *context)
+{
+    struct labelling *labelling = context;
+    const struct network_pixels pixels = {
+        .images = labelling->listed.images, .count = (int64_t)labelling->listed.count,
+        .probabilities = labelling->flags & AMPTRAIN_PROBABILITIES,
+        .mirrored = labelling->flags & AMPTRAIN_FLIP,
+        .take = take_mask, .context = labelling,
+    };
+    return network_label_pixels(&labelling->amptrain->network, &pixels);
+}
+
+/* Without problems of the caller's, the first one is the call's. */
+static int label_all(struct labelling *labelling, bool own, struct amptrain_error *error)
+{
+    if (labelling->listed.count == 0) return refuse(error, OK, "%s", "");
+    TRY(do_for(labelling->amptrain->servant, label_job, labelling, error));
+    for (size_t i = 0; i < labelling->listed.count; i++) {
+        const struct amptrain_error *problem = &labelling->problems[i];
+        if (problem->status == OK) continue;
+        amptrain_mask_free(mask_at(labelling, i));
+        if (own)
+            return refuse(error, (enum status)problem->status, "%s: %s", labelling->listed.images[i].name,
+                          problem->text);
+    }
+    return OK;
+}
+
+int amptrain_segment(struct amptrain *amptrain, const struct amptrain_image *images, size_t count,
+                     int32_t flags, struct amptrain_mask *masks, struct amptrain_error *problems,
+                     struct amptrain_error *error)
+{
+    struct labelling labelling = {.amptrain = amptrain, .flags = flags, .masks = masks, .problems = problems,
+                                  .stride = count > 0 ? masks->size : 0};
+    bool own = !problems;
+    TRY(check_task(amptrain, AMPTRAIN_SEGMENT, error));
+    if (count > 0 && labelling.stride < sizeof *masks)
+        return refuse(error, USAGE, "amptrain_mask.size is not set");
+    if (own) labelling.problems = memory_try(count, sizeof *labelling.problems);
+    for (size_t i = 0; i < count; i++) {
+        struct amptrain_mask *mask = mask_at(&labelling, i);
+        *mask = (struct amptrain_mask){.size = labelling.stride};
+        if (problems) problems[i] = (struct amptrain_error){0};
+    }
+    int status = labelling.problems ? list_images(images, count, &labelling.listed, error)
+                                    : refuse(error, FAILED, "out of host memory");
+    if (status == OK) status = label_all(&labelling, own, error);
+    for (size_t i = 0; i < count && status != OK; i++) amptrain_mask_free(mask_at(&labelling, i));
+    listed_free(&labelling.listed);
+    if (own) free(labelling.problems);
+    return status;
 }

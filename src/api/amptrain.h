@@ -108,7 +108,7 @@ struct amptrain_info {
     size_t size;
     int32_t task;                 /* enum amptrain_task */
     int32_t classes;              /* 1 of a value, 0 of features */
-    int32_t height, width, channels;   /* of the images that the network gets */
+    int32_t height, width, channels;   /* of the images that the network gets; of tiles */
     int32_t batch;                /* the most that are computed at a time */
     const char *arch;             /* "resnet50" */
     const char *device;           /* "cpu" or "cuda" */
@@ -163,6 +163,27 @@ AMPTRAIN_API int amptrain_labels(struct amptrain *network, const struct amptrain
 AMPTRAIN_API int amptrain_values(struct amptrain *network, const struct amptrain_image *images, size_t count,
                                  float *values, struct amptrain_error *problems,
                                  struct amptrain_error *error);
+
+/* The classes of an image's pixels, in its own size. */
+struct amptrain_mask {
+    size_t size;
+    int32_t height, width;
+    uint8_t *classes;             /* [height][width]; NULL: the image has a problem */
+    float *probabilities;         /* [height][width][classes], if they are asked for */
+};
+
+enum amptrain_segment_flags {
+    AMPTRAIN_PROBABILITIES = 1,   /* masks have probabilities */
+    AMPTRAIN_FLIP = 2             /* each image is averaged with its mirror image */
+};
+
+/* The class of every pixel of each image, of any size, in tiles as in an evaluation: masks[count], whose
+ * `size` is set by the caller, and the same in all; the rest is made by the function, for amptrain_mask_free.
+ * After a failure there is nothing to free. `flags` are of enum amptrain_segment_flags. */
+AMPTRAIN_API int amptrain_segment(struct amptrain *network, const struct amptrain_image *images, size_t count,
+                                  int32_t flags, struct amptrain_mask *masks,
+                                  struct amptrain_error *problems, struct amptrain_error *error);
+AMPTRAIN_API void amptrain_mask_free(struct amptrain_mask *mask);
 
 /* The number of features of an image: outputs of `layer`, a layer or block, the mean of their pixels; NULL:
  * the input of the last layer with weights. */

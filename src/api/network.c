@@ -6,15 +6,21 @@
 #include "base/text.h"
 #include "checkpoint/weights.h"
 #include "explain/layer_output.h"
+#include "explain/tiling.h"
 #include "session/preprocessing.h"
+#include "session/session_loader.h"
+#include "session/step_fit.h"
 
 /* A program for a batch. Its session is the network's but for that batch, and owns nothing. */
 struct engine {
-    int node, batch;             /* up to this node; -1: to the outputs */
+    int node, batch;             /* up to this node; -1: to the outputs, NODE_PIXELS: in tiles */
     struct session session;
     struct step step;            /* to the outputs */
     struct layer_output output;  /* else this */
 };
+
+#define NODE_PIXELS (-2)
+#define NODE_PROBABILITIES (-3)
 
 /* Smaller batches are this many times smaller. */
 #define ENGINE_STEP 4
@@ -51,6 +57,7 @@ static int64_t bytes_of(const struct network *network, const struct step *step)
 /* Lowers the batch to the largest whose plan is within memory.limit. */
 static enum status fit_batch(struct network *network)
 {
+    if (network->trained.session.data.target == TARGET_MASK) return OK;
     int64_t limit = network->settings.memory.limit, bytes = 0;
     char needs[TEXT_BYTES], most[TEXT_BYTES];
     for (int batch = network->batch; limit > 0 && batch >= 1; batch /= 2) {
@@ -80,6 +87,7 @@ static enum status open_from(struct network *network, const char *path, const st
     TRY(trained_network_load(&source, wanted, &network->trained));
     network->opened = true;
     TRY(fit_batch(network));
+    if (network->trained.session.data.target == TARGET_MASK) return OK;
     network->trained.session.hyper.batch = network->batch;
     return preprocessing_open(&network->trained.session, false);
 }
@@ -130,23 +138,28 @@ static enum status engine_open(struct network *network, struct engine *engine)
 {
     struct store *store = &network->trained.store;
     const struct exec_memory memory = {.lender = lender_of(network)};
+    if (engine->node <= NODE_PIXELS) {
+        engine->session.keeps_probabilities = engine->node == NODE_PROBABILITIES;
+        TRY(step_fit_tiles(&engine->session, false));
+    }
     if (engine->node >= 0)
         return layer_output_open(&engine->session, store, engine->node, true, &memory, &engine->output);
     TRY(step_prepare(&engine->session, STEP_EVALUATION, store, &engine->step));
     return place(&memory, &engine->step);
 }
 
-/* The smallest batch that no more than half of is empty. */
-static int batch_for(const struct network *network, int64_t count)
+/* The smallest batch that no more than half of is empty; tiles have their own. */
+static int batch_for(const struct network *network, int node, int64_t count)
 {
     int batch = network->batch;
+    if (node <= NODE_PIXELS) return 1;
     while (batch > 1 && 2 * count <= batch) batch = batch > ENGINE_STEP ? batch / ENGINE_STEP : 1;
     return batch;
 }
 
 static enum status engine_find(struct network *network, int node, int64_t count, struct engine **found)
 {
-    int batch = batch_for(network, count);
+    int batch = batch_for(network, node, count);
     for (int i = 0; i < network->engine_count; i++) {
         *found = network->engines[i];
         if ((*found)->node == node && (*found)->batch == batch) return OK;
@@ -178,4 +191,41 @@ enum status network_run(struct network *network, int node, const struct listed_i
     const struct classifier classifier = {&engine->session, step_of(engine),
                                           node < 0 ? 0 : engine->output.count};
     return classifier_run(&classifier, images, count, take, context);
+}
+
+static enum status label_tiles(const struct engine *engine, const struct network_pixels *pixels,
+                               struct dataset *dataset)
+{
+    const struct session *session = &engine->session;
+    struct whole_images *whole = NULL;
+    struct tiling *tiling = NULL;
+    const struct whole_images_options reading = {
+        .dataset = dataset, .count = dataset->count, .ranks = 1, .resize = session->data.augment.val_resize,
+        .outputs = pixels->probabilities ? session->data.classes : 0, .threads = session_workers(session),
+        .take = pixels->take, .context = pixels->context,
+    };
+    const struct tiling_options tiles = {
+        .session = session, .step = &engine->step,
+        .mirrored = pixels->mirrored || session->settings->augment.val_flip,
+    };
+    enum status status = whole_images_open(&reading, &whole);
+    if (status == OK) status = tiling_open(&tiles, &tiling);
+    if (status == OK) status = tiling_run(tiling, whole);
+    whole_images_close(whole);
+    tiling_close(tiling);
+    return status;
+}
+
+enum status network_label_pixels(struct network *network, const struct network_pixels *pixels)
+{
+    struct engine *engine;
+    struct dataset dataset;
+    TRY(engine_find(network, pixels->probabilities ? NODE_PROBABILITIES : NODE_PIXELS, 1, &engine));
+    const struct session *session = &engine->session;
+    const struct image_options options = {session->data.channels,
+                                          session->settings->data.orientation == ORIENTATION_IGNORE};
+    image_list_open(pixels->images, pixels->count, options, &dataset);
+    enum status status = label_tiles(engine, pixels, &dataset);
+    dataset_close(&dataset);
+    return status;
 }

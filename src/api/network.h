@@ -5,6 +5,7 @@
 #include "data/dataset/image_list.h"
 #include "explain/classifier.h"
 #include "explain/trained_network.h"
+#include "input/whole_images.h"
 
 struct engine;
 
@@ -28,6 +29,16 @@ struct network_options {
 };
 enum status network_open(const struct network_options *options, struct network *network);
 void network_close(struct network *network);
+
+/* Labels the pixels of images; `take` is called on several threads, as struct whole_images_options says. */
+struct network_pixels {
+    const struct listed_image *images;
+    int64_t count;
+    bool probabilities, mirrored;
+    void (*take)(void *context, const struct whole_image *image);
+    void *context;
+};
+enum status network_label_pixels(struct network *network, const struct network_pixels *pixels);
 
 /* The layer's number and features; NULL: the input of the last layer with weights. */
 enum status network_layer(const struct network *network, const char *layer, int *node, int64_t *features);

@@ -226,10 +226,11 @@ struct caller {
 static void *call(void *context)
 {
     struct caller *caller = context;
-    struct amptrain *own = caller->network ? NULL : open_network("cpu", 0);
-    struct amptrain *network = caller->network ? caller->network : own;
+    struct amptrain *own = NULL;
     struct amptrain_class got[IMAGES];
     struct amptrain_error its;
+    if (!caller->network) amptrain_open(run, "cpu", 0, &own, &its);
+    struct amptrain *network = caller->network ? caller->network : own;
     caller->good = network != NULL;
     for (int round = 0; round < 3 && caller->good; round++)
         caller->good = amptrain_classify(network, images, IMAGES, 1, got, NULL, &its) == AMPTRAIN_OK &&

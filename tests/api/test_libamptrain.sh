@@ -39,6 +39,26 @@ example() {
 }
 ok "the example that embeds a folder" example
 
+# Masks: a network that labels pixels.
+cat >pixels.ini <<'END'
+[input]
+channels = 3
+size = 16
+[layers]
+conv1 = conv input filters=8 kernel=3 pad=1
+relu1 = relu conv1
+head = conv relu1 filters=$classes kernel=1
+END
+sed -e 's/^format.*/format = synthetic\ntask = segment\nclasses = 5\nlimit = 72/' -e 's/^crop.*/crop = 16/' \
+    -e 's/^file.*/file = pixels.ini/' -e 's/^batch.*/batch = 24/' -e 's/^precision.*/precision = fp32/' \
+    -e 's/^epochs.*/epochs = 1/' -e '/^init_scale/d' -e '/^growth/d' run.ini >segment.ini
+"$AMPTRAIN" -q -c segment.ini -o masks || exit 1
+"$top_builddir/tests/api/client_masks" masks pictures/pear/3.png mask.bytes >client.out 2>client.err
+ended=$?
+grep -v '^1\.\.' client.out | sed -E 's/^(not )?ok [0-9]+/\1ok/'
+cases=$((cases + $(grep -c -E '^(not )?ok ' client.out)))
+ok "the client of masks ends, and the library says nothing" test $ended = 0 -a ! -s client.err
+
 compiler=${CXX:-c++}
 if [ -n "${AMPTRAIN_SANITIZED-}" ] || ! command -v "$compiler" >/dev/null; then
     skip "a client in C++" "sanitizers, or no compiler"
