@@ -296,13 +296,25 @@ static enum status evaluate_run(struct run *run)
     return status;
 }
 
+/* What checkpoint.best goes by; NAN if an output was not finite, or the images do not define it. */
+static double best_value(const struct run *run, const struct evaluation *evaluation)
+{
+    int best = run->session->hyper.best;
+    if (evaluation->lost > 0) return NAN;
+    return best < 0 ? evaluation->loss : evaluation->metrics[best];
+}
+
 static bool take_best(struct run *run)
 {
-    const struct evaluation *evaluation = &run->evaluation;
     int best = run->session->hyper.best;
-    bool lower = best < 0 || run->session->hyper.task->metrics[best].lower;
-    double value = best < 0 ? evaluation->loss : evaluation->metrics[best];
-    return position_update_best(&run->position, evaluation->lost > 0 ? (double)NAN : value, lower);
+    const struct task_metric *metric = best < 0 ? NULL : &run->session->hyper.task->metrics[best];
+    double value = best_value(run, &run->evaluation);
+    bool gain = position_update_best(&run->position, value, !metric || metric->lower);
+    bool undefined = metric && isnan(value) && run->evaluation.lost == 0;
+    if (undefined && run->position.epochs_without_gain == 1 && comm_rank(run->ranks.comm) == 0)
+        log_warning("checkpoint.best: %s is not defined by these validation images, so that no epoch is the "
+                    "best; checkpoint.best=val_loss always is", task_metric_title(metric));
+    return gain;
 }
 
 /* Written before the epoch's checkpoint, so that a run resumed from it finds them. Like an intermediate
@@ -410,6 +422,8 @@ static enum status report_stopped(const struct run *run)
 static enum status report_lost(const struct run *run)
 {
     if (comm_rank(run->ranks.comm) > 0) return FAILED;
+    if (run->shown.lost == 0)
+        return fail(FAILED, "there is no best checkpoint, since checkpoint.best was never defined");
     return fail(FAILED, "no evaluation was finite: %lld of %lld images in the last one were not, and there "
                 "is no best checkpoint; too high a learning rate is the usual cause",
                 (long long)run->shown.lost, (long long)run->shown.images);
@@ -481,7 +495,8 @@ static enum status finish(struct run *run, enum verdict verdict)
     TRY(energy_count(run->session, true, &run->energy));
     if (!stopped) TRY(show_best(run, verdict));
     choose_thresholds(run, &run->shown);
-    bool lost = !stopped && run->position.best_epoch == 0 && run->shown.lost > 0;
+    bool lost = !stopped && run->position.best_epoch == 0 && run->shown.images > 0 &&
+                isnan(best_value(run, &run->shown));
     say_skipped(run);
     TRY(end_records(run, lost ? END_NOT_FINITE : verdict_name[verdict]));
     if (lost) return report_lost(run);

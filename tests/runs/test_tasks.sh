@@ -239,6 +239,17 @@ other_task() {
 }
 ok "... nor those of labels" other_task
 
+# There is no average precision of labels that no validation image has.
+table path,red,green,third -e 's/$/,0,0,0/' | head -n 9 >unset.csv
+undefined() {
+    says 1 "there is no best checkpoint, since checkpoint.best was never defined" \
+        labels u -s data.val_fraction=0 -s data.val=unset.csv &&
+        [ "$(grep -c "mAP is not defined by these validation images" err)" = 1 ] &&
+        grep -q '"reason":"not_finite"' u/metrics.jsonl && [ ! -e u/checkpoint-best.safetensors ] &&
+        labels u2 -s data.val_fraction=0 -s data.val=unset.csv -s checkpoint.best=val_loss
+}
+ok "a metric that is never defined chooses no epoch, and that is no success" undefined
+
 ### Other commands
 
 # packed FOLDER COMMAND: a run on what pack makes of its table is the same run.
