@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 
-/* A name whose letters of Latin-1 and Latin Extended-A are taken apart, as in Unicode's form D, which macOS
- * writes: two forms of a name become the same bytes. `fold`: letters become lower case. In new memory. */
+/* A name whose letters (Latin, Greek, Cyrillic, kana, Hangul) are taken apart, as in Unicode's form D, which
+ * macOS writes: two forms of a name become the same bytes. `fold`: ASCII letters become lower case. In new
+ * memory. */
 char *text_decomposed(const char *name, bool fold);

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "base/text_form.h"
 #include "tests/support/unit.h"
 
 static void numbers_for_people(void **state)
@@ -363,9 +364,47 @@ static void crc32c_goes_on(void **state)
         assert_int_equal(crc32c(crc32c(0, digits, cut), digits + cut, 9 - cut), 0xe3069283);
 }
 
+/* As Python's unicodedata has them: Latin, Greek, Cyrillic, kana, Hangul; and what has but one form. */
+static void forms_of_names(void **state)
+{
+    static const char *const rows[][2] = {
+        {"caf\xc3\xa9",
+         "cafe\xcc\x81"},
+        {"\xc3\x85ngstr\xc3\xb6m",
+         "A\xcc\x8angstro\xcc\x88m"},
+        {"\xe1\xba\xad\xe1\xba\xa4\xe1\xbb\x85 \xc7\x98\xc7\xba",
+         "a\xcc\xa3\xcc\x82" "A\xcc\x82\xcc\x81" "e\xcc\x82\xcc\x83 u\xcc\x88\xcc\x81" "A\xcc\x8a\xcc\x81"},
+        {"\xce\xae\xce\x90",
+         "\xce\xb7\xcc\x81\xce\xb9\xcc\x88\xcc\x81"},
+        {"\xd0\xb9\xd0\x87\xd1\x91",
+         "\xd0\xb8\xcc\x86\xd0\x86\xcc\x88\xd0\xb5\xcc\x88"},
+        {"\xe3\x81\x8c\xe3\x81\xb1\xe3\x83\xb4",
+         "\xe3\x81\x8b\xe3\x82\x99\xe3\x81\xaf\xe3\x82\x9a\xe3\x82\xa6\xe3\x82\x99"},
+        {"\xed\x95\x9c\xea\xb5\xad\xec\x96\xb4 \xea\xb0\x92",
+         "\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab\xe1\x84\x80\xe1\x85\xae\xe1"
+          "\x86\xa8\xe1\x84\x8b\xe1\x85\xa5 \xe1\x84\x80\xe1\x85\xa1\xe1\x86\xb9"},
+        {"\xe6\x97\xa5\xe6\x9c\xac\xf0\x9f\x98\x80",
+         "\xe6\x97\xa5\xe6\x9c\xac\xf0\x9f\x98\x80"},
+        {"a\xc3\x9f\xc5\x82",
+         "a\xc3\x9f\xc5\x82"},
+        {"\xc3", "\xc3"}, {"\xe3\x81", "\xe3\x81"}, {"\xff\xed\x9e", "\xff\xed\x9e"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *apart = text_decomposed(rows[i][0], false), *again = text_decomposed(apart, false);
+        assert_string_equal(apart, rows[i][1]);
+        assert_string_equal(again, rows[i][1]);
+        free(apart);
+        free(again);
+    }
+    char *folded = text_decomposed("CAF\xc3\x89", true);
+    assert_string_equal(folded, "cafe\xcc\x81");
+    free(folded);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forms_of_names),
         cmocka_unit_test(numbers_for_people),
         cmocka_unit_test(text_grows),
         cmocka_unit_test(text_grows_at_every_length),
