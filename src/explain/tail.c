@@ -105,7 +105,7 @@ static enum status open_layer(struct tail *tail, int at, const struct store *sto
         layer->d_x[i] = new_tensor(tail, F32, layer->x[i].shape);
     }
     layer->call = (struct call){
-        .settings = node->settings, .training = !is_batchnorm(node->op),
+        .op = node->op, .settings = node->settings, .training = !is_batchnorm(node->op),
         .x_count = node->input_count, .x = layer->x, .d_x = layer->d_x,
         .y = tail->y[at], .d_y = tail->d_y[at],
         .param_count = node->param_count, .params = layer->params, .d_params = layer->d_params,
