@@ -27,6 +27,20 @@ evaluate() { # LIBRARY ARCH
     cat err
     grep -q "is of the network $2, 1000 classes" err || grep -q "could also be of .*$2" err
 }
+# Trained for a step, and what needs no training.
+every_command() { # LIBRARY ARCH
+    "$AMPTRAIN" -q init pictures --weights "$weights" -o "$1-$2.ini" &&
+        "$AMPTRAIN" -q -c "$1-$2.ini" -o "$1-$2.run" -s train.epochs=1 -s train.batch=4 -s run.max_steps=1 \
+            -s run.device=cpu -s run.report=no || return 1
+    for from in "$weights" "$1-$2.run"; do
+        "$AMPTRAIN" -q predict --weights "$from" pictures/apple/1.png --json >predicted &&
+            "$AMPTRAIN" -q embed --weights "$from" pictures/apple/1.png pictures/pear/2.png -o "$1-$2.npy" &&
+            "$AMPTRAIN" -q explain --weights "$from" pictures/apple/1.png -o "$1-$2.maps" &&
+            [ -s "$1-$2.npy" ] && [ "$(ls "$1-$2.maps")" ] && grep -q probability predicted || return 1
+        rm -r "$1-$2.maps" "$1-$2.npy" "$1-$2.txt"
+    done
+    "$AMPTRAIN" -q eval --weights "$1-$2.run" --json >evaluated && grep -q '"top1":' evaluated
+}
 export_back() { # LIBRARY ARCH
     "$AMPTRAIN" export -q --weights "$weights" --names "$1" -o "$1-$2.safetensors"
 }
@@ -48,6 +62,7 @@ while [ -n "$nets" ]; do
     ok "networks with random weights" peers make . noise.npy $some
     for net in $some; do
         ok "$net is recognised" evaluate "${net%:*}" "${net#*:}"
+        ok "... trained, and used by every command" every_command "${net%:*}" "${net#*:}"
         ok "... exported under its library's names" export_back "${net%:*}" "${net#*:}"
     done
     ok "their logits are alike, and the exports are loaded strictly" peers check . $some
