@@ -4,6 +4,7 @@
 #include "base/members.h"
 #include "cmd/cmd.h"
 #include "compile/time/cost.h"
+#include "graph/graph_text.h"
 
 /* Figures of a layer, or of all: multiply-adds of one image's forward, bytes of its output in fp32. */
 struct totals {
@@ -59,11 +60,10 @@ static void print(const struct graph *graph)
     bool large = all.macs >= 1e9;
     printf("MACs         %.0f (%.2f %s)\n", all.macs, all.macs / (large ? 1e9 : 1e6), large ? "G" : "M");
     printf("activations  %s in fp32\n", text_bytes((uint64_t)all.bytes, bytes));
-    for (int i = 0; i < graph->output_count; i++) {
-        const struct graph_output *output = &graph->outputs[i];
-        printf("%-12s %s: %s, weight %g\n", i == 0 ? "outputs" : "", output->name,
-               graph->nodes[output->node].name, output->weight);
-    }
+    struct text outputs = {0};
+    graph_text_outputs(graph, &outputs);
+    if (outputs.data) fputs(outputs.data, stdout);
+    text_free(&outputs);
 }
 
 static void add_totals(const struct totals *totals, struct text *out)

@@ -128,6 +128,7 @@ static enum status slot_open(struct exec *exec, int index, const struct exec_mem
         TRY(exchange_memory(exec, program->results_bytes, shortage, &slot->results));
     if (borrow_batch(slot, program, memory->lender, index)) return OK;
     TRY(device_memory(exec, program->images_bytes, "images", shortage, &slot->images));
+    if (program->targets_bytes == 0) return OK;
     return device_memory(exec, program->targets_bytes, "labels", shortage, &slot->labels);
 }
 

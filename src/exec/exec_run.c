@@ -253,8 +253,9 @@ static enum status exec_upload(struct exec *exec, struct exec_slot *slot, const 
     else
         TRY(backend->transfers.upload(exec->device, stream, slot->images, batch->images,
                                       (size_t)exec->program->images_bytes));
-    TRY(backend->transfers.upload(exec->device, stream, slot->labels, batch->labels,
-                                  (size_t)exec->program->targets_bytes));
+    if (exec->program->targets_bytes > 0)
+        TRY(backend->transfers.upload(exec->device, stream, slot->labels, batch->labels,
+                                      (size_t)exec->program->targets_bytes));
     TRY(backend->events.record(exec->device, stream, event));
     return backend->events.stream_wait(exec->device, 0, event);
 }

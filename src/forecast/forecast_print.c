@@ -12,6 +12,7 @@
 #include "compile/memory/recompute.h"
 #include "compile/time/cost.h"
 #include "forecast/memory_map.h"
+#include "graph/graph_text.h"
 #include "session/step_fit.h"
 
 /* -1: no limit, or unknown. */
@@ -49,6 +50,10 @@ static void print_layers(const struct forecast *forecast)
                text_bytes((uint64_t)rows[i].saved_bytes, saved));
     }
     free(rows);
+    struct text outputs = {0};
+    graph_text_outputs(forecast->compiled.program.graph, &outputs);
+    if (outputs.data) printf("\n%s", outputs.data);
+    text_free(&outputs);
 }
 
 static void print_total(const struct session *session, int64_t total)

@@ -27,6 +27,15 @@ void graph_text(const struct graph *graph, struct text *out)
                  graph->nodes[graph->outputs[i].node].name, graph->outputs[i].weight);
 }
 
+void graph_text_outputs(const struct graph *graph, struct text *out)
+{
+    for (int i = 0; i < graph->output_count; i++) {
+        const struct graph_output *output = &graph->outputs[i];
+        text_add(out, "%-12s %s: %s, weight %g\n", i == 0 ? "outputs" : "", output->name,
+                 graph->nodes[output->node].name, output->weight);
+    }
+}
+
 /* A line of a text: NAME = LAYER. */
 struct line {
     const char *name, *layer;    /* NULL: there are no more */

@@ -9,6 +9,9 @@
  * it. */
 void graph_text(const struct graph *graph, struct text *out);
 
+/* Lines on the outputs of a network that has several, for people. */
+void graph_text_outputs(const struct graph *graph, struct text *out);
+
 /* How networks are compared: for the numbers of training, everything counts; for what weights mean, the
  * settings of layers that act in training alone, the number of classes, and which outputs there are do
  * not. */

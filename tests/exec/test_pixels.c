@@ -164,7 +164,8 @@ static void check(const struct trial *trial, struct net *net)
     assert_int_equal(net_run(net, 0), OK);
     for (int i = 0; i < BATCH; i++) mean += (double)exec_losses(net->exec)[i] / BATCH;
     double expected = loss_of(trial, numbers, images, net->masks);
-    if (fabs(mean - expected) > 2e-6 * expected) fail_msg("%s: %.9g, not %.9g", trial->settings, mean, expected);
+    if (fabs(mean - expected) > 2e-6 * expected)
+        fail_msg("%s: %.9g, not %.9g", trial->settings, mean, expected);
     for (int p = 0; p < net->graph->param_count; p++) {
         float *gradient = net_gradient(net, p);
         for (int64_t i = 0; i < shape_count(net->graph->params[p].spec.shape); i++) {
@@ -176,7 +177,8 @@ static void check(const struct trial *trial, struct net *net)
             *number = kept;
             if (fabs(slope - (double)gradient[i]) > 2e-6 + 2e-5 * fabs(slope))
                 fail_msg("%s, %d micro-batches: %s[%d] has %.9g, not %.9g", trial->settings,
-                         trial->micro_batches, net->graph->params[p].name, (int)i, (double)gradient[i], slope);
+                         trial->micro_batches, net->graph->params[p].name, (int)i, (double)gradient[i],
+                         slope);
         }
         free(gradient);
     }
@@ -224,7 +226,8 @@ static void an_evaluation_has_logits(void **state)
     assert_int_equal(net.program.targets_bytes, 0);
     assert_null(exec_losses(net.exec));
     assert_non_null(exec_logits(net.exec));
-    assert_true(shape_equal(net.program.values[net.program.logits].shape, shape_nhwc(2, SIDE, SIDE, CLASSES)));
+    assert_true(shape_equal(net.program.values[net.program.logits].shape,
+                            shape_nhwc(2, SIDE, SIDE, CLASSES)));
     for (int i = 0; i < net.program.count; i++)
         assert_null(strstr(net.program.instructions[i].name, "aux"));
     net_close(&net);

@@ -113,6 +113,13 @@ benched() {
 }
 ok "bench has masks" benched
 ok "... of the loader" benched --data
+outputs() {
+    for command in plan summary; do
+        "$AMPTRAIN" $command -c run.ini >told.txt && cat told.txt || return 1
+        grep -qx 'outputs      main: head, weight 1' told.txt && grep -q ' aux: small, weight 0.4$' told.txt || return 1
+    done
+    "$AMPTRAIN" summary -c run.ini --json | grep -F '{"name":"aux","layer":"small","weight":0.4}]'
+}
 # The layer of a number that is not finite, within a network whose loss is of pixels.
 diagnosed() {
     "$AMPTRAIN" -c run.ini -o diagnosed -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.on_nan=stop \
@@ -120,6 +127,7 @@ diagnosed() {
     cat err; grep -q "gradients are not finite at loss scale 1: .*forward: output contains" err
 }
 ok "the layer of a NaN is named" diagnosed
+ok "plan and summary tell the outputs" outputs
 ok "profile" "$AMPTRAIN" profile -q -c run.ini --json
 
 # resumed OPTION...: a run that stops and goes on ends in the same bits.
