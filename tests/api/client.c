@@ -14,6 +14,16 @@
 #define IMAGES 48
 #define THREADS 4
 
+/* What 0.1.0 had stays where it is. */
+#if defined __x86_64__ || defined __aarch64__
+_Static_assert(sizeof(struct amptrain_error) == 512, "ABI");
+_Static_assert(offsetof(struct amptrain_options, log_context) == 80, "ABI");
+_Static_assert(offsetof(struct amptrain_info, device) == 40, "ABI");
+_Static_assert(offsetof(struct amptrain_image, channel_stride) == 72, "ABI");
+_Static_assert(offsetof(struct amptrain_mask, probabilities) == 24, "ABI");
+_Static_assert(sizeof(struct amptrain_class) == 8, "ABI");
+#endif
+
 static int cases;
 static const char *run;
 static char paths[IMAGES][512];

@@ -58,6 +58,11 @@ ended=$?
 grep -v '^1\.\.' client.out | sed -E 's/^(not )?ok [0-9]+/\1ok/'
 cases=$((cases + $(grep -c -E '^(not )?ok ' client.out)))
 ok "the client of masks ends, and the library says nothing" test $ended = 0 -a ! -s client.err
+labelled() {
+    "$top_builddir/examples/segment" masks pictures/pear/3.png mask.pgm >got && tail -n +4 mask.pgm |
+        cmp - mask.bytes && awk '{ sum += $2 } END { exit !(sum > 0 && NR <= 5) }' got
+}
+ok "the example that writes a mask" labelled
 
 compiler=${CXX:-c++}
 if [ -n "${AMPTRAIN_SANITIZED-}" ] || ! command -v "$compiler" >/dev/null; then
@@ -81,6 +86,9 @@ if [ -n "${AMPTRAIN_SANITIZED-}" ] || ! command -v nm >/dev/null; then
     skip "its own symbols alone are exported" "sanitizers export theirs, or no nm"
 else
     ok "its own symbols alone are exported" exported
+fi
+kept() { sort "$top_srcdir/tests/stable/v0.1.0/libamptrain.symbols" | comm -23 - declared >lost && [ ! -s lost ]; }
+if [ -s declared ]; then ok "... those of 0.1.0 among them" kept
 fi
 static() {
     nm -g --defined-only "$top_builddir/libamptrain.a" | sed -n 's/.* //p' | grep '^[^.]' | sort | diff declared -
