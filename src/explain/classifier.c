@@ -107,6 +107,9 @@ enum status classifier_run(const struct classifier *classifier, const struct lis
                            void *context)
 {
     const struct session *session = classifier->session;
+    if (session->data.target == TARGET_MASK)
+        return fail(USAGE, "%s gives every pixel a class, so that an image has no class and no features",
+                    session->graphs.evaluation.arch);
     const struct image_options options = {
         session->data.channels, session->settings->data.orientation == ORIENTATION_IGNORE};
     struct classifying classifying = {

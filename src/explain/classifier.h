@@ -25,7 +25,8 @@ struct classified {
 };
 
 /* Reads the images on worker threads, runs the network on them, and calls `take` for each, in order. Ends
- * with the first failure of `take`, or of the device; an image's own problems are no failure. */
+ * with the first failure of `take`, or of the device; an image's own problems are no failure. USAGE: the
+ * network gives every pixel a class. */
 enum status classifier_run(const struct classifier *classifier, const struct listed_image *images,
                            int64_t count,
                            enum status (*take)(void *context, int64_t image, const struct classified *what),
