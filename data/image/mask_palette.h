@@ -16,8 +16,8 @@ void mask_palette_of(const struct mask_classes *classes, struct mask_palette *pa
 bool mask_encode(const struct image *mask, const struct mask_palette *palette, uint8_t **bytes, size_t *count,
                  struct reason *reason);
 
-/* The image, grey or RGB, with the mask's colours over it; ignored pixels, and those whose colour is black, are
- * the image's. */
+/* The image, grey or RGB, with the mask's colours over it; ignored pixels, and those whose colour is black,
+ * are the image's. */
 bool mask_overlay(const struct image *image, const struct image *mask, const struct mask_palette *palette,
                   struct image *out, struct reason *reason);
 

@@ -322,7 +322,7 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, stru
     if (good && masks && view.known) augment_mask(&view.cut, view.mask, target_mask(loader, target));
     worker->wrong = worker->wrong || view.wrong;
     if (good || atomic_load(&loader->drop)) return true;
-    report_bad(loader, index, reason);
+    if (!worker->wrong) report_bad(loader, index, reason);
     return false;
 }
 

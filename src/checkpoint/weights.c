@@ -211,6 +211,11 @@ struct loading {
     const char *library;         /* whose names the file has; NULL: ours */
     double norm_eps;             /* of its networks; 0: as ours */
     int prefix;                  /* letters before every name of the file, which are no part of it */
+    struct weights_names second; /* of the network: further names of tensors */
+    struct weights_names encoder;        /* of the network; closed: it has none, or may not begin with it */
+    bool encoder_alone;          /* the file has nothing of the layers behind it */
+    bool *further;               /* by parameter: it leads to further outputs alone ... */
+    bool further_fresh;          /* ... of which the file has nothing */
     struct model_card card;      /* of the file */
     bool *used;                  /* by entry of the file: a parameter has its name */
     int classifier;              /* node that may be initialised instead; -1: none */
@@ -248,14 +253,70 @@ static int find_prefixed(const struct loading *loading, const char *name)
     return entry;
 }
 
+/* The file's entries of a tensor's further names, into `entries`; returns how many. */
+static int second_entries(const struct loading *loading, const char *name, int entries[WEIGHTS_SOURCES_MAX])
+{
+    char *names[WEIGHTS_SOURCES_MAX];
+    int count = loading->library ? 0 : weights_names_second(&loading->second, name, names), found = 0;
+    for (int i = 0; i < count; i++) {
+        entries[found] = find_prefixed(loading, names[i]);
+        found += entries[found] >= 0;
+        free(names[i]);
+    }
+    return found;
+}
+
 static int entry_of(const struct loading *loading, const char *name)
 {
-    int entry = find_prefixed(loading, name);
-    if (entry >= 0) return entry;
+    int second[WEIGHTS_SOURCES_MAX], entry = find_prefixed(loading, name);
+    if (entry >= 0 || !name) return entry;
     char *backbone = backbone_name(loading, name);
     entry = find_prefixed(loading, backbone);
     free(backbone);
-    return entry;
+    return entry < 0 && second_entries(loading, name, second) > 0 ? second[0] : entry;
+}
+
+/* True if the encoder, which the network has, contains the parameter, and its name in the encoder's network,
+ * for the caller to free. */
+static bool in_encoder(const struct loading *loading, int param, char **name)
+{
+    const struct op_param *spec = &loading->graph->params[param].spec;
+    const char *ours = loading->graph->params[param].name;
+    struct shape shape = spec->shape;
+    *name = weights_names_apply(&loading->encoder, ours, &shape);
+    return strcmp(*name, ours) != 0;
+}
+
+/* Finds out which layers the file has nothing of. */
+static void find_fresh(struct loading *loading)
+{
+    int inside = 0, outside = 0, further = 0, all = 0;
+    bool *leads = memory_new((size_t)loading->graph->count, sizeof *leads);
+    graph_leads_to_output(loading->graph, leads);
+    loading->further = memory_new((size_t)loading->graph->param_count + 1, sizeof *loading->further);
+    for (int p = 0; p < loading->graph->param_count; p++) {
+        char *unused = NULL;
+        bool found = entry_of(loading, loading->wanted[p].name) >= 0;
+        bool encoder = loading->encoder.encoder && in_encoder(loading, p, &unused);
+        free(unused);
+        loading->further[p] = loading->options->fine_tuned && !leads[loading->graph->params[p].node];
+        inside += found && encoder;
+        outside += found && !encoder;
+        further += found && loading->further[p];
+        all += loading->further[p];
+    }
+    free(leads);
+    loading->encoder_alone = loading->encoder.encoder && inside > 0 && outside == 0;
+    loading->further_fresh = all > 0 && further == 0;
+}
+
+/* True if a parameter keeps its initial value, as all of its part of the network. */
+static bool is_fresh(const struct loading *loading, int param)
+{
+    char *unused = NULL;
+    bool behind = loading->encoder_alone && !in_encoder(loading, param, &unused);
+    free(unused);
+    return behind || (loading->further_fresh && loading->further[param]);
 }
 
 static bool is_first_conv(const struct graph *graph, const struct parameter *parameter)
@@ -314,7 +375,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
     const struct wanted *wanted = &loading->wanted[param];
     int entry = entry_of(loading, wanted->name);
     if (entry < 0) {
-        if (text_ends_in(parameter->name, ".num_batches_tracked")) return -1;
+        if (text_ends_in(parameter->name, ".num_batches_tracked") || is_fresh(loading, param)) return -1;
         if (is_classifier(loading, parameter)) {
             loading->fresh = loading->headless = true;
             return -1;
@@ -325,6 +386,8 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
     const struct weights_entry *found = &loading->file->entries[entry];
     loading->used[entry] = true;
     for (int i = 0; i < found->source_count; i++) loading->used[found->sources[i]] = true;
+    int second[WEIGHTS_SOURCES_MAX], seconds = second_entries(loading, wanted->name, second);
+    for (int i = 0; i < seconds; i++) loading->used[second[i]] = true;
     struct position_embedding other;
     bool same = shapes_agree(&found->shape, &wanted->shape);
     bool moves = same && has_other_grid(loading, parameter, found, &other);
@@ -340,7 +403,8 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
 static bool is_head(const char *name)
 {
     static const char *const heads[] = {"fc.", "head.", "heads.", "head_dist.", "classifier.", "last_linear.",
-                                        "cls_classifier.", "distillation_classifier.", "pooler."};
+                                        "cls_classifier.", "distillation_classifier.", "pooler.",
+                                        "conv_head."};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         if (begins(name, heads[i])) return true;
     return false;
@@ -361,7 +425,7 @@ static void find_unexpected(const struct loading *loading, struct problems *prob
         const char *name = file->entries[i].name + loading->prefix;
         if (loading->used[i] || !weights_plain(&file->entries[i]) || is_left_out(name)) continue;
         if (graph_find_param(loading->graph, name) >= 0 && !loading->library) continue;
-        if (loading->headless && is_head(name))
+        if ((loading->headless || loading->encoder_alone) && is_head(name))
             listed_add(&problems->heads, name);
         else
             listed_add(&problems->unexpected, name);
@@ -437,6 +501,29 @@ static bool read_values(const struct loading *loading, int param, int entry, voi
     return weights_read(file, entry, values, reason);
 }
 
+/* The tensors that the file has under a tensor's further names must be the same. */
+static enum status check_second(const struct loading *loading, int param, int entry, const void *values,
+                                size_t bytes)
+{
+    const struct weights_entry *entries = loading->file->entries;
+    int second[WEIGHTS_SOURCES_MAX];
+    int count = second_entries(loading, loading->wanted[param].name, second);
+    void *other = count > 0 ? memory_try(bytes, 1) : NULL;
+    enum status status = count == 0 || other ? OK : fail(FAILED, "%s: not enough host memory to read it",
+                                                         loading->file->path);
+    for (int i = 0; status == OK && i < count; i++) {
+        struct reason reason;
+        bool same = shape_equal(entries[second[i]].shape, entries[entry].shape);
+        bool good = !same || read_values(loading, param, second[i], other, &reason);
+        if (!good) status = fail(BAD_CHECKPOINT, "%s: %s", loading->file->path, reason.text);
+        else if (!same || memcmp(values, other, bytes) != 0)
+            status = fail(BAD_CHECKPOINT, "%s: '%s' and '%s' differ, which are one tensor in this network",
+                          loading->file->path, entries[entry].name, entries[second[i]].name);
+    }
+    free(other);
+    return status;
+}
+
 static enum status load_param(const struct loading *loading, int param, int entry)
 {
     const struct parameter *parameter = &loading->graph->params[param];
@@ -446,6 +533,7 @@ static enum status load_param(const struct loading *loading, int param, int entr
     struct reason reason;
     bool good = read_values(loading, param, entry, buffer, &reason);
     enum status status = good ? OK : fail(BAD_CHECKPOINT, "%s: %s", loading->file->path, reason.text);
+    if (status == OK) status = check_second(loading, param, entry, buffer, bytes);
     if (status == OK && has_rows(loading, parameter)) status = move_rows(loading, param, buffer, bytes);
     if (status == OK) status = store_write(loading->store, param, STORE_MASTER, buffer);
     if (status == OK && store_has(loading->store, param, STORE_AVERAGE))
@@ -534,7 +622,7 @@ static void match_rows(struct loading *loading, const struct weights_options *op
 {
     char **names;
     int count, classes = loading->graph->classes, same = 0, found = 0, missing = -1;
-    if (!options->fine_tuned || options->classes != classes) return;
+    if (!options->fine_tuned || options->classes != classes || loading->encoder_alone) return;
     class_names(loading, &names, &count);
     int *rows = memory_new((size_t)classes, sizeof *rows);
     struct names index = {0};
@@ -599,7 +687,8 @@ static enum status say_normalisation(const struct loading *loading)
     if (!options->mean || loading->graph->nodes[0].shape.c != MODEL_CARD_CHANNELS) return OK;
     if (safetensors_value(&loading->file->described, "config")) return OK;
     struct weights_names names;
-    TRY(weights_names_open_any(loading->library, loading->graph->arch, &names));
+    const char *arch = loading->encoder_alone ? loading->encoder.encoder : loading->graph->arch;
+    TRY(weights_names_open_any(loading->library, arch, &names));
     if (!wanted.normalised && names.known) {
         memcpy(wanted.mean, names.usual.mean, sizeof wanted.mean);
         memcpy(wanted.std, names.usual.std, sizeof wanted.std);
@@ -633,6 +722,12 @@ static void say(const struct loading *loading)
     const struct graph *graph = loading->graph;
     const char *path = loading->file->path;
     if (loading->averages) log_info("%s: using the averaged weights (ema)", path);
+    if (loading->encoder_alone)
+        log_info("%s: has weights of the encoder alone (%s): all other layers are initialised", path,
+                 loading->encoder.encoder);
+    for (int i = 1; i < graph->output_count && loading->further_fresh && !loading->encoder_alone; i++)
+        log_info("%s: has no weights for the output '%s', whose layers are initialised", path,
+                 graph->outputs[i].name);
     if (loading->headless)
         log_info("%s: has no weights for the classifier '%s', which is initialised", path,
                  graph->nodes[loading->classifier].name);
@@ -698,7 +793,7 @@ static void make_entries(struct loading *loading)
 {
     for (int i = 0; i < loading->graph->param_count; i++) {
         const char *name = loading->wanted[i].name;
-        if (!weights_file_is_expression(name)) continue;
+        if (!name || !weights_file_is_expression(name)) continue;
         char *whole = prefixed(loading, name), *backbone = backbone_name(loading, name);
         if (!weights_file_make(loading->file, whole) && backbone) {
             free(whole);
@@ -730,19 +825,55 @@ static void try_prefixes(struct loading *loading, struct loading *other, int *fo
     }
 }
 
+/* Takes these names, if the file has more of them; owns them. */
+static void try_names(const char *library, const struct weights_names *names, struct wanted *wanted,
+                      struct loading *loading, int *found)
+{
+    struct loading other = *loading;
+    other.library = library;
+    other.norm_eps = names->usual.norm_eps;
+    other.wanted = wanted;
+    try_prefixes(loading, &other, found);
+    if (loading->wanted != wanted) wanted_free(wanted, loading->graph->param_count);
+}
+
 static enum status try_library(const char *library, struct loading *loading, int *found)
 {
     struct weights_names names;
     TRY(weights_names_open(library, loading->graph->arch, &names));
-    if (names.known && names.count > 0) {
-        struct loading other = *loading;
-        other.library = library;
-        other.norm_eps = names.usual.norm_eps;
-        other.wanted = wanted_make(loading->graph, &names);
-        try_prefixes(loading, &other, found);
-        if (loading->wanted != other.wanted) wanted_free(other.wanted, loading->graph->param_count);
-    }
+    if (names.known && names.count > 0)
+        try_names(library, &names, wanted_make(loading->graph, &names), loading, found);
     weights_names_close(&names);
+    return OK;
+}
+
+/* Names of the encoder's tensors in its own network; those behind it have none. */
+static struct wanted *wanted_of_encoder(const struct loading *loading, const struct weights_names *names)
+{
+    struct wanted *wanted = wanted_make(loading->graph, NULL);
+    for (int i = 0; i < loading->graph->param_count; i++) {
+        char *own;
+        free(wanted[i].name);
+        bool inside = in_encoder(loading, i, &own);
+        wanted[i].name = inside ? weights_names_apply(names, own, &wanted[i].shape) : NULL;
+        free(own);
+    }
+    return wanted;
+}
+
+/* Tries the names of the network that the encoder is a part of, its own ones and then each library's. */
+static enum status try_encoder(struct loading *loading, int *found)
+{
+    struct weights_names names = {.usual = {.norm_eps = loading->norm_eps}};
+    if (!loading->encoder.encoder) return OK;
+    try_names(NULL, &names, wanted_of_encoder(loading, &names), loading, found);
+    for (int i = 0; weights_libraries[i]; i++) {
+        const char *library = weights_libraries[i];
+        TRY(weights_names_open(library, loading->encoder.encoder, &names));
+        if (names.known && names.count > 0)
+            try_names(library, &names, wanted_of_encoder(loading, &names), loading, found);
+        weights_names_close(&names);
+    }
     return OK;
 }
 
@@ -756,7 +887,7 @@ static enum status choose_names(struct loading *loading)
     try_prefixes(loading, &own, &found);
     for (int i = 0; weights_libraries[i] && found < loading->graph->param_count; i++)
         TRY(try_library(weights_libraries[i], loading, &found));
-    return OK;
+    return found < loading->graph->param_count ? try_encoder(loading, &found) : OK;
 }
 
 static enum status loading_open(struct weights_file *file, const struct weights_options *options,
@@ -765,7 +896,10 @@ static enum status loading_open(struct weights_file *file, const struct weights_
     loading->file = file;
     loading->options = options;
     loading->classifier = options->fine_tuned ? graph_classifier(loading->graph) : -1;
+    TRY(weights_names_open_second(loading->graph->arch, &loading->second));
+    if (options->encoder) TRY(weights_names_open("encoders", loading->graph->arch, &loading->encoder));
     TRY(choose_names(loading));
+    find_fresh(loading);
     loading->used = memory_new((size_t)(file->count + file->made) + 1, sizeof *loading->used);
     return OK;
 }
@@ -773,6 +907,9 @@ static enum status loading_open(struct weights_file *file, const struct weights_
 static void loading_close(struct loading *loading)
 {
     model_card_free(&loading->card);
+    weights_names_close(&loading->second);
+    weights_names_close(&loading->encoder);
+    free(loading->further);
     wanted_free(loading->wanted, loading->graph->param_count);
     free(loading->used);
     free(loading->rows);

@@ -20,7 +20,11 @@ struct weights_options {
                                   * values if the file has none or another number of classes. If the file
                                   * names its classes, rows are matched by name, and the others keep their
                                   * initial values. The first convolution may be for images of other channels.
-                                  * All of this is reported. */
+                                  * Layers that lead to further outputs alone may be missing. All of this is
+                                  * reported. */
+    bool encoder;                /* ... and so may all layers behind the encoder (encoders.names), whose weights
+                                  * may be those of a network for images; they are initialised, which is
+                                  * reported */
     bool resized;                /* position embeddings may be for images of another size */
     bool lenient;                /* missing, surplus and mismatched tensors are only reported */
     char *const *class_names;    /* of the network; NULL: unknown, and rows are not matched */

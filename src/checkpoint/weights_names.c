@@ -15,7 +15,7 @@
 #define SIDE_MAX 10000          /* of images */
 #define TOKENS_MAX 1000000      /* in front of those of an image */
 
-const char *const weights_libraries[] = {"torchvision", "timm", "hf", NULL};
+const char *const weights_libraries[] = {"torchvision", "timm", "hf", "smp", "nnunet", NULL};
 
 /* ---- The file ---- */
 
@@ -34,7 +34,7 @@ static bool parse_shape(const char *text, struct shape *shape)
     return text[-1] == ']' && *text == '\0';
 }
 
-/* A line "@KEY = NUMBERS". */
+/* A line "@KEY = NUMBERS", or "@encoder = NETWORK". */
 static enum status take_usual(struct weights_names *names, const struct ini_entry *entry)
 {
     struct weights_usual *usual = &names->usual;
@@ -48,6 +48,10 @@ static enum status take_usual(struct weights_names *names, const struct ini_entr
                 {"@norm_eps", &usual->norm_eps, NULL, 1, 1e-20, 1},
                 {"@crop", NULL, &usual->crop, 1, 1, SIDE_MAX},
                 {"@resize", NULL, &usual->resize, 1, 1, SIDE_MAX}};
+    if (strcmp(entry->key, "@encoder") == 0 && !names->encoder) {
+        names->encoder = text_copy(entry->value);
+        return OK;
+    }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double three[3];
         bool good = true;
@@ -67,9 +71,11 @@ static enum status take_usual(struct weights_names *names, const struct ini_entr
 
 static enum status add_rule(struct weights_names *names, const struct ini_entry *entry)
 {
-    struct weights_rule *rule = array_push(names->rules, names->count);
+    bool second = *entry->key == '&';
+    struct weights_rule *rule = second ? array_push(names->second, names->second_count)
+                                       : array_push(names->rules, names->count);
     size_t length = strcspn(entry->value, " ");
-    *rule = (struct weights_rule){.pattern = text_copy(entry->key),
+    *rule = (struct weights_rule){.pattern = text_copy(entry->key + second),
                                   .name = text_format("%.*s", (int)length, entry->value)};
     const char *shape = entry->value + length + strspn(entry->value + length, " ");
     if (length > 0 && (*shape == '\0' || parse_shape(shape, &rule->shape))) return OK;
@@ -144,13 +150,31 @@ enum status weights_names_open_any(const char *library, const char *arch, struct
     return OK;
 }
 
+static void rules_free(struct weights_rule *rules, int count)
+{
+    for (int i = 0; i < count; i++) {
+        free(rules[i].pattern);
+        free(rules[i].name);
+    }
+    free(rules);
+}
+
+enum status weights_names_open_second(const char *arch, struct weights_names *names)
+{
+    struct weights_names opened;
+    TRY(weights_names_open_any(NULL, arch, &opened));
+    *names = (struct weights_names){.second = opened.second, .second_count = opened.second_count};
+    opened.second = NULL;
+    opened.second_count = 0;
+    weights_names_close(&opened);
+    return OK;
+}
+
 void weights_names_close(struct weights_names *names)
 {
-    for (int i = 0; i < names->count; i++) {
-        free(names->rules[i].pattern);
-        free(names->rules[i].name);
-    }
-    free(names->rules);
+    rules_free(names->rules, names->count);
+    rules_free(names->second, names->second_count);
+    free(names->encoder);
     free(names->file);
     *names = (struct weights_names){0};
 }
@@ -249,6 +273,21 @@ char *weights_names_apply(const struct weights_names *names, const char *ours, s
     char *name = text_copy(ours);
     for (int i = 0; i < names->count; i++) name = apply_rule(&names->rules[i], name, shape);
     return name;
+}
+
+int weights_names_second(const struct weights_names *names, const char *name,
+                         char *second[WEIGHTS_SOURCES_MAX])
+{
+    struct shape unused = {0};
+    int count = 0;
+    for (int i = 0; i < names->second_count; i++)
+        for (int k = 0, before = count; k <= before && count < WEIGHTS_SOURCES_MAX; k++) {
+            const char *from = k > 0 ? second[k - 1] : name;
+            second[count] = apply_rule(&names->second[i], text_copy(from), &unused);
+            if (strcmp(second[count], from) == 0) free(second[count]);
+            else count++;
+        }
+    return count;
 }
 
 /* ---- Tensors that are parts of ours ---- */

@@ -30,6 +30,10 @@ struct weights_names {
     int count;
     bool known;                 /* the library has this network */
     struct weights_usual usual;
+    struct weights_rule *second;    /* second names of tensors, by their names there or other second names */
+    int second_count;
+    char *encoder;              /* encoders.names: the network of which the encoder is a part, and by the rules
+                                 * has the names; NULL: none */
 };
 
 /* The rules of a library for the network `arch`; none, of a network that is not known, if its file is not
@@ -37,11 +41,18 @@ struct weights_names {
 enum status weights_names_open(const char *library, const char *arch, struct weights_names *names);
 /* Opens the names of `library`, or if NULL of the first library that has the network. */
 enum status weights_names_open_any(const char *library, const char *arch, struct weights_names *names);
+/* Opens our own names of the parameters and, from the first library that has the network, further names. */
+enum status weights_names_open_second(const char *arch, struct weights_names *names);
 void weights_names_close(struct weights_names *names);       /* accepts a zeroed struct */
 
 /* The library's name of a parameter of ours, or the expression for it (weights_file_make), for the caller to
  * free; `shape` becomes its shape there. */
 char *weights_names_apply(const struct weights_names *names, const char *ours, struct shape *shape);
+
+/* Further names under which the library stores a tensor that it calls `name`, for the caller to free; returns
+ * how many. */
+int weights_names_second(const struct weights_names *names, const char *name,
+                         char *second[WEIGHTS_SOURCES_MAX]);
 
 /* A tensor of the library that is a part of ours, or contains it. */
 struct weights_part {

@@ -39,7 +39,8 @@ static enum status library_of(const struct cmd *cmd, const char **library)
         return fail(USAGE, "export: --names is for safetensors files");
     for (int i = 0; *library && weights_libraries[i]; i++)
         if (strcmp(weights_libraries[i], *library) == 0) return OK;
-    return *library ? fail(USAGE, "export: --names must be torchvision, timm or hf, not '%s'", *library) : OK;
+    return *library ? fail(USAGE, "export: --names must be torchvision, timm, hf, smp or nnunet, not '%s'",
+                           *library) : OK;
 }
 
 static enum status export_run(struct cmd *cmd)
@@ -57,7 +58,8 @@ static enum status export_run(struct cmd *cmd)
 static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
     {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
-    {"names", "LIBRARY", "names and shapes of torchvision, timm or hf (Hugging Face transformers)"},
+    {"names", "LIBRARY", "names and shapes of torchvision, timm, hf (Hugging Face transformers), smp "
+                         "(segmentation_models_pytorch) or nnunet"},
     {"softmax", NULL, "ONNX: probabilities instead of logits"},
     {"preprocess", NULL, "ONNX: the input is bytes of images, which the network normalises"},
     {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},

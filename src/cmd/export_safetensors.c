@@ -53,10 +53,10 @@ static enum status choose_entries(struct export *export, const struct weights_en
     return OK;
 }
 
-/* For as many parameters: some are divided, and some have a constant beside them. */
+/* For as many parameters: some are divided, some have several names, and some a constant beside them. */
 static void open_items(struct export *export, int parameters)
 {
-    size_t room = (size_t)parameters * (WEIGHTS_SOURCES_MAX + 1);
+    size_t room = (size_t)parameters * (2 * WEIGHTS_SOURCES_MAX + 1);
     export->items = memory_new(room, sizeof *export->items);
     export->parts = memory_new(room, sizeof *export->parts);
     export->entries = memory_new(room * (size_t)export->files, sizeof *export->entries);
@@ -70,6 +70,19 @@ static void add_item(struct export *export, char *name, enum dtype dtype, struct
     export->items[export->count++] = (struct safetensors_item){name, dtype, shape};
 }
 
+/* The last item under the library's further names. */
+static void add_second(struct export *export)
+{
+    char *names[WEIGHTS_SOURCES_MAX];
+    int first = export->count - 1;
+    int count = weights_names_second(&export->names, export->items[first].name, names);
+    for (int i = 0; i < count; i++) {
+        const struct safetensors_item *item = &export->items[first];
+        export->parts[export->count] = export->parts[first];
+        add_item(export, names[i], item->dtype, item->shape, export->entries + first * export->files);
+    }
+}
+
 /* A parameter of ours, which the library may divide. */
 static enum status add_parameter(struct export *export, const char *ours, enum dtype dtype,
                                  struct shape shape, const int *entries)
@@ -81,6 +94,7 @@ static enum status add_parameter(struct export *export, const char *ours, enum d
         export->parts[export->count] = parts[i];
         add_item(export, parts[i].name, dtype, parts[i].shape, entries);
     }
+    if (count == 1) add_second(export);
     enum status status = count > 0 ? OK : fail(BAD_CHECKPOINT, "%s: '%s' cannot be divided as '%s'",
                                                export->from[0].path, ours, name);
     free(name);
@@ -316,7 +330,7 @@ static enum status write_file(struct export *export, const char *path)
 
 static enum status open_names(struct export *export, const char *library, const char *arch)
 {
-    if (!library) return OK;
+    if (!library) return arch ? weights_names_open_second(arch, &export->names) : OK;
     TRY(weights_names_open(library, arch, &export->names));
     if (!export->names.file) return fail(USAGE, "the installed file models/%s.names is missing", library);
     return export->names.known ? OK : fail(USAGE, "%s: %s does not have the network '%s'",

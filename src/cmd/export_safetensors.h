@@ -19,7 +19,8 @@ struct export_values {
 
 /* Writes the weights of a file, or the mean of those of several, to `output` as fp32, fp16 or bf16. Its
  * metadata are those of the first file that predict and eval need. Averaged weights (ema) are used if there
- * are any. `library`: one of weights_libraries, whose names and shapes are written; NULL: the file's own.
+ * are any. `library`: one of weights_libraries, whose names and shapes are written; NULL: the file's own,
+ * and second names that its library stores too.
  * `values`: replace those of the files; NULL: none do. */
 enum status export_safetensors(const char *const *paths, int count, enum dtype dtype, const char *library,
                                const char *output, const struct export_values *values);

@@ -45,6 +45,8 @@ libcmd_a_SOURCES = \
 	src/cmd/predict_masks.h \
 	src/cmd/profile.c \
 	src/cmd/report.c \
+	src/cmd/restarts.c \
+	src/cmd/restarts.h \
 	src/cmd/shards.c \
 	src/cmd/shards.h \
 	src/cmd/summary.c \

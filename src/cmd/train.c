@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "cmd/launcher.h"
+#include "cmd/restarts.h"
 #include "report/memory_report.h"
 #include "report/run_report.h"
 #include "session/micro_batches.h"
@@ -40,13 +41,26 @@ static enum status train_rank(struct cmd *cmd, struct comm *comm)
 
 static enum status train_run(struct cmd *cmd)
 {
-    return cmd_ranks(cmd, train_rank);
+    long restarts;
+    TRY(cmd_number(cmd, "restarts", 0, 0, &restarts));
+    bool own = restarts_take(cmd) || restarts == 0;
+    char *output = cmd_output(cmd);
+    bool folder = output != NULL;
+    free(output);
+    if (!own && !folder) return fail(USAGE, "train: --restarts needs a run folder: -o DIR");
+    return own ? cmd_ranks(cmd, train_rank) : restarts_run(cmd, restarts);
 }
+
+static const struct cmd_option options[] = {
+    {"restarts", "N", "if the run fails, start it again from its last checkpoint, up to N times"},
+    {0},
+};
 
 const struct command cmd_train = {
     .name = "train",
-    .usage = "-c FILE [-s SECTION.KEY=VALUE]... [-o DIR] [-r[=FILE]]",
+    .usage = "-c FILE [-s SECTION.KEY=VALUE]... [-o DIR] [-r[=FILE]] [--restarts N]",
     .help = "Trains a network (the default command).",
     .takes = TAKES_CONFIG | TAKES_OUTPUT | TAKES_RESUME | TAKES_SIGNALS,
+    .options = options,
     .run = train_run,
 };

@@ -50,7 +50,8 @@ static const struct pickle_global globals[] = {
 static int role_of(const struct pickle_value *value) { return globals[value->global].role; }
 
 /* Where a state_dict usually is in a training checkpoint: averaged weights first, as with our own. */
-static const char *const wrappers[] = {"state_dict_ema", "model_ema", "state_dict", "model"};
+static const char *const wrappers[] = {"state_dict_ema", "model_ema", "state_dict", "model",
+                                       "network_weights"};
 
 /* torch.optim.swa_utils.AveragedModel counts its updates under this name. */
 #define AVERAGED_COUNTER "n_averaged"
@@ -189,8 +190,8 @@ static bool choose_dict(const struct pickle *pickle, int *dict, const char **wra
         *wrapper = wrappers[i];
         return true;
     }
-    return because(reason, "has no tensors, neither directly nor under state_dict, model, state_dict_ema or "
-                   "model_ema");
+    return because(reason, "has no tensors, neither directly nor under state_dict, model, state_dict_ema, "
+                   "model_ema or network_weights");
 }
 
 static bool read_entry(const struct reading *reading, const struct pickle_pair *pair, struct reason *reason)

@@ -169,11 +169,23 @@ bool graph_heads(const struct graph *graph, int heads[2])
 
 bool graph_is_classifier(const struct graph *graph, int node)
 {
-    int heads[2];
-    if (node == graph_classifier(graph)) return true;
-    for (int i = 0; i < graph->output_count; i++)
-        if (node == last_with_weights(graph, graph->outputs[i].node)) return true;
-    return graph_heads(graph, heads) && node == last_with_weights(graph, heads[1]);
+    bool *behind = memory_new((size_t)graph->count, sizeof *behind), weights = false;
+    behind[node] = true;
+    for (int i = node + 1; i < graph->count && !weights; i++) {
+        for (int k = 0; k < graph->nodes[i].input_count; k++)
+            behind[i] = behind[i] || behind[graph->nodes[i].inputs[k]];
+        weights = behind[i] && graph->nodes[i].param_count > 0;
+    }
+    free(behind);
+    return graph->nodes[node].param_count > 0 && !weights;
+}
+
+void graph_leads_to_output(const struct graph *graph, bool *leads)
+{
+    for (int i = 0; i < graph->count; i++) leads[i] = i == graph->output;
+    for (int i = graph->count - 1; i > 0; i--)
+        for (int k = 0; k < graph->nodes[i].input_count; k++)
+            leads[graph->nodes[i].inputs[k]] = leads[graph->nodes[i].inputs[k]] || leads[i];
 }
 
 static int64_t matrix_rows(const struct op_param *spec)

@@ -82,8 +82,11 @@ int graph_classifier(const struct graph *graph);
  * first learns the labels, and the second from the teacher. */
 bool graph_heads(const struct graph *graph, int heads[2]);
 
-/* True if a node is the classifier, or that of one of two heads or several outputs. */
+/* True if a node has weights and none behind it: the classifier, and those of further heads and outputs. */
 bool graph_is_classifier(const struct graph *graph, int node);
+
+/* For each node, if the network's own output, the first one, depends on it; into leads[graph->count]. */
+void graph_leads_to_output(const struct graph *graph, bool *leads);
 
 /* The part of a network up to a node, whose output it has; with `mean`, the mean over the node's pixels. Its
  * parameters are the first ones of the whole network's. */

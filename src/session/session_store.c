@@ -49,6 +49,7 @@ enum status session_store_weights(const struct session *session, struct store *s
     char *given = settings_path(session->settings, session->file, named), *path = NULL;
     const struct weights_options options = {
         .fine_tuned = true,
+        .encoder = true,
         .lenient = !session->settings->model.weights_strict,
         .class_names = session->data.class_names,
         .classes = session->data.classes,

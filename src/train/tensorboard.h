@@ -13,6 +13,6 @@ void tensorboard_settings(struct events *events, int64_t step, const struct sett
 /* Pictures of validation images, numbered; those without one are left out. */
 void tensorboard_strips(struct events *events, int64_t step, const struct mask_strip *strips, int count);
 
-/* The confusion matrix, of images or of pixels, as a table of up to 50 classes and a picture of up to 1000. */
+/* The confusion matrix, of images or of pixels: a table of up to 50 classes, a picture of up to 1000. */
 void tensorboard_confusion(struct events *events, int64_t step, const struct data *data,
                            const struct evaluation *evaluation);

@@ -622,15 +622,15 @@ struct trial {
     const char *said;                    /* "": nothing */
 };
 
-static void try_network(const struct trial *trial)
+static void try_network_as(const char *arch, const struct trial *trial)
 {
-    const struct model_options options = {.size_h = trial->h, .size_w = trial->w, .classes = 3,
-                                          .dropout = -1};
+    const struct model_options options = {.arch = arch, .outputs = OUTPUTS_ANY, .size_h = trial->h,
+                                          .size_w = trial->w, .classes = 3, .dropout = -1};
     struct device *device = place_open(1);
     struct graph graph;
     struct store store;
     struct caught caught;
-    assert_int_equal(model_load_text(&options, "net.ini", trial->text, &graph), OK);
+    assert_int_equal(model_load_text(&options, arch, trial->text, &graph), OK);
     assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
     caught_begin(&caught);
     enum status status = weights_load(path, &trial->how, &store);
@@ -643,6 +643,8 @@ static void try_network(const struct trial *trial)
     graph_free(&graph);
     device_close(device);
 }
+
+static void try_network(const struct trial *trial) { try_network_as("net.ini", trial); }
 
 static void write_items(const struct safetensors_item *items, int count, struct safetensors_pair *pair)
 {
@@ -684,6 +686,92 @@ static void test_positions_without_a_grid(void **state)
         struct safetensors_pair pair = {(char *)"input", (char *)rows[i].images};
         write_items(items, 4, rows[i].images ? &pair : NULL);
         try_network(&rows[i].trial);
+    }
+}
+
+/* ---- Networks for pixels ---- */
+
+/* All ones, or of the tensor `odd` twos. */
+struct ones {
+    const struct safetensors_item *items;
+    int odd;
+};
+
+static enum status ones(void *context, int item, void *data)
+{
+    const struct ones *ones = context;
+    int64_t count = shape_count(ones->items[item].shape);
+    for (int64_t i = 0; i < count; i++) ((float *)data)[i] = item == ones->odd ? 2 : 1;
+    return OK;
+}
+
+/* An encoder, layers behind it, and a further output. */
+static const char pixels[] =
+    "[input]\nchannels = 1\nsize = 1\n[layers]\nbackbone.conv1 = conv input filters=1 kernel=1 bias=no\n"
+    "classifier.0 = conv backbone.conv1 filters=2 kernel=1 bias=no\n"
+    "classifier.1 = conv classifier.0 filters=$classes kernel=1 bias=no\n"
+    "aux_classifier.0 = conv backbone.conv1 filters=2 kernel=1 bias=no\n"
+    "aux_classifier.1 = conv aux_classifier.0 filters=$classes kernel=1 bias=no\n"
+    "[outputs]\nout = classifier.1\naux = aux_classifier.1\n";
+
+/* Every tensor has a second name. */
+static const char twice[] = "[input]\nchannels = 1\nsize = 1\n[layers]\n"
+                            "encoder.conv = conv input filters=$classes kernel=1 bias=no\n";
+
+#define FILTER(filters, channels) {.rank = 4, .dim = {filters, channels, 1, 1}}
+#define SECOND {"encoder.all_modules.0.weight", F32, FILTER(3, 1)}
+#define FIRST {"encoder.conv.weight", F32, FILTER(3, 1)}
+#define CONV1 {"conv1.weight", F32, FILTER(1, 1)}
+#define FCN "fcn_resnet50", pixels
+#define BACKBONE {"backbone.conv1.weight", F32, FILTER(1, 1)}
+#define CLASSIFIER {"classifier.0.weight", F32, FILTER(2, 1)}, {"classifier.1.weight", F32, FILTER(3, 2)}
+#define AUX {"aux_classifier.0.weight", F32, FILTER(2, 1)}, {"aux_classifier.1.weight", F32, FILTER(3, 2)}
+
+static void test_parts_of_networks_for_pixels(void **state)
+{
+    static const struct {
+        const char *arch, *text;
+        struct safetensors_item items[6];
+        int odd;
+        bool encoder;
+        enum status status;
+        const char *said;
+    } rows[] = {
+        {FCN, {BACKBONE, CLASSIFIER, AUX}, -1, true, OK, "5 of 5 tensors"},
+        {FCN, {BACKBONE, CLASSIFIER}, -1, false, OK,
+         "has no weights for the output 'aux', whose layers are initialised"},
+        {FCN, {BACKBONE, CLASSIFIER, {"aux_classifier.1.weight", F32, FILTER(3, 2)}}, -1, false,
+         BAD_CHECKPOINT, "missing tensors: aux_classifier.0.weight"},
+        {FCN, {BACKBONE}, -1, true, OK,
+         "has weights of the encoder alone (resnet50): all other layers are initialised"},
+        {FCN, {BACKBONE}, -1, false, BAD_CHECKPOINT, "missing tensors: classifier.0.weight"},
+        {FCN, {CONV1, {"fc.weight", F32, MATRIX(9, 1)}}, -1, true,
+         OK, "of another head, and left out: fc.weight"},
+        {FCN, {{"resnet.embedder.embedder.convolution.weight", F32, FILTER(1, 1)}}, -1, true,
+         OK, "1 of 5 tensors"},
+        {FCN, {CONV1, {"decoder.weight", F32, MATRIX(9, 1)}}, -1,
+         true, BAD_CHECKPOINT, "tensors that are not in this model: decoder.weight"},
+        {FCN, {{"conv1.weight", F32, FILTER(2, 1)}}, -1, true, BAD_CHECKPOINT,
+         "conv1.weight (2x1x1x1, not 1x1x1x1)"},
+        {"net", pixels, {BACKBONE}, -1, true, BAD_CHECKPOINT, "missing tensors: classifier.0.weight"},
+        {"nnunet_2d", twice, {FIRST}, -1, true, OK, "1 of 1 tensors"},
+        {"nnunet_2d", twice, {{"decoder.encoder.all_modules.0.weight", F32, FILTER(3, 1)}}, -1, true, OK,
+         "1 of 1 tensors"},
+        {"nnunet_2d", twice, {FIRST, SECOND, {"decoder.encoder.conv.weight", F32, FILTER(3, 1)},
+                              {"decoder.encoder.all_modules.0.weight", F32, FILTER(3, 1)}}, -1, true, OK,
+         "1 of 1 tensors"},
+        {"nnunet_2d", twice, {FIRST, SECOND}, 1, true, BAD_CHECKPOINT,
+         "'encoder.conv.weight' and 'encoder.all_modules.0.weight' differ, which are one tensor"},
+        {"net", twice, {FIRST, SECOND}, -1, true, BAD_CHECKPOINT,
+         "tensors that are not in this model: encoder.all_modules.0.weight"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ones context = {rows[i].items, rows[i].odd};
+        struct safetensors_content content = {.items = rows[i].items, .read = ones, .context = &context};
+        while (content.count < 6 && rows[i].items[content.count].name) content.count++;
+        assert_int_equal(safetensors_write(path, &content), OK);
+        const struct weights_options how = {.fine_tuned = true, .encoder = rows[i].encoder};
+        try_network_as(rows[i].arch, &(struct trial){rows[i].text, how, 0, 0, rows[i].status, rows[i].said});
     }
 }
 
@@ -1130,6 +1218,7 @@ int main(void)
         cmocka_unit_test(test_made_tensors_that_are_refused),
         cmocka_unit_test(test_positions_without_a_grid),
         cmocka_unit_test(test_numbers_and_vectors_of_one),
+        cmocka_unit_test(test_parts_of_networks_for_pixels),
         cmocka_unit_test(test_rows_that_are_no_classes),
         cmocka_unit_test(test_other_norm_eps),
         cmocka_unit_test(test_weights_in_a_wrapper),

@@ -126,7 +126,7 @@ END
 ok "export under timm's names, which eval translates back" names_of_timm
 ok "... but not under those of a library that lacks the network" says 2 "does not have the network" \
     "$AMPTRAIN" export --weights vgg --names hf -o hf.safetensors
-ok "... or is unknown" says 2 "must be torchvision, timm or hf, not 'keras'" "$AMPTRAIN" export \
+ok "... or is unknown" says 2 "must be torchvision, timm, hf, smp or nnunet, not 'keras'" "$AMPTRAIN" export \
     --weights vgg --names keras -o keras.safetensors
 other_eps() { # of a network that its rules for MobileNetV3 fit
     cat >mobilenet_v3_none.ini <<'END'

@@ -64,7 +64,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_check_reason(&reason);
     }
     static char *const known[] = {"0", "1", "2"};
-    const struct weights_options options = {size % 2, size % 5 == 0, size % 3 == 0, known, 3, NULL, NULL};
+    const struct weights_options options = {
+        .fine_tuned = size % 2, .encoder = size % 4 == 1, .resized = size % 5 == 0, .lenient = size % 3 == 0,
+        .class_names = known, .classes = 3,
+    };
     bool loaded = fuzz_good(weights_load(path, &options, &fuzz_network()->store), "fuzz.safetensors");
     fuzz_must(good || !loaded);
     return 0;

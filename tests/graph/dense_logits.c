@@ -39,7 +39,7 @@ static enum status run(const struct model_options *options, const char *weights)
     TRY(model_load(options, &graph));
     TRY(store_open(device, &graph, &(struct store_options){.low = F32}, &store));
     TRY(store_init(&store, 1));
-    TRY(weights_load(weights, &(struct weights_options){.fine_tuned = true}, &store));
+    TRY(weights_load(weights, &(struct weights_options){.fine_tuned = true, .encoder = true}, &store));
     const struct compile_options compiling = {
         .lower = {.batch = BATCH, .micro_batches = 1, .storage = F32, .features = true, .logits = true},
         .kernel_plans = {.code_of = kernel_plans_code(device->backend->kind), .device = device},

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Networks that label pixels, beside those of segmentation_models_pytorch, torchvision and
-# dynamic_network_architectures: with their weights the logits are theirs. Under `make torture` every one of them;
-# they run on the CPU, or where AMPTRAIN_DEVICE says.
+# dynamic_network_architectures: with their weights the logits are theirs, and they load ours. Under `make torture`
+# every one of them; they run on the CPU, or where AMPTRAIN_DEVICE says.
 . "$top_srcdir/tests/support/tap.sh"
 
 python=${PYTHON:-python3} device=${AMPTRAIN_DEVICE:-cpu}
@@ -28,6 +28,9 @@ alike() { # NET SIZE
     peers make . "$2" "$1" && "$top_builddir/tests/graph/dense_logits" "$1" 5 "${2%x*}" "${2#*x}" "$1.pth" \
         <"$1.images" >"$1.ours" && peers near . "$2" "$1"
 }
+export_back() {
+    "$AMPTRAIN" export -q --weights "$1.pth" -o "$1.safetensors" && peers strict . "$1" "$1.safetensors"
+}
 
 for net in $nets; do
     if ! echo "$have" | grep -qx "$net"; then
@@ -38,6 +41,7 @@ for net in $nets; do
         ok "$net of $size has its library's logits" alike "$net" "$size"
         figure "$(cat words)"
     done
+    ok "... which loads what is exported strictly" export_back "$net"
     rm -f ./"$net"*
 done
 finish

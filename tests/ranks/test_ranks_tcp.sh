@@ -123,4 +123,59 @@ twice() {
     return $got
 }
 ok "two processes of one rank" twice
+
+# Two networks with a cable between them, where that is permitted; slow, and then losing packets.
+hosts=
+cable() {
+    unshare -n sleep 300 & one=$!
+    unshare -n sleep 300 & two=$!
+    tries=0
+    until [ "$(readlink /proc/$one/ns/net)" != "$(readlink /proc/self/ns/net)" ] &&
+          [ "$(readlink /proc/$two/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 100 ] || return 1
+    done
+    in_one="nsenter -t $one -n" in_two="nsenter -t $two -n"
+    $in_one ip link add cable0 type veth peer name cable1 && $in_one ip link set cable1 netns $two &&
+        $in_one ip address add 10.77.0.1/24 dev cable0 && $in_two ip address add 10.77.0.2/24 dev cable1 &&
+        $in_one ip link set cable0 up && $in_two ip link set cable1 up && $in_one ip link set lo up
+}
+across() { # FOLDER [OPTION...]
+    folder=$1; shift
+    RANK=1 MASTER_PORT=29500 MASTER_ADDR=10.77.0.1 $in_two timeout 100 "$AMPTRAIN" -c run.ini -o "$folder" \
+        -s train.accumulate=1 "$@" >/dev/null 2>"$folder.1.err" &
+    process=$!
+    RANK=0 MASTER_PORT=29500 MASTER_ADDR=10.77.0.1 $in_one timeout 100 "$AMPTRAIN" -c run.ini -o "$folder" \
+        -s train.accumulate=1 "$@" >/dev/null 2>"$folder.0.err"
+    ended=$?
+    wait $process && [ $ended = 0 ] || { cat "$folder".*.err; return 1; }
+}
+slow() {
+    train near -s train.accumulate=2 -s run.max_steps=6 && across far -s run.max_steps=6 && same near far &&
+        has "by TCP from 10.77.0.1 (cable0): " far.0.err
+}
+unplugged() {
+    # shellcheck disable=SC2086
+    across cut $long >cut.out 2>&1 &
+    waiting=$!
+    wait_for grep -q '"step":1[0-9]' cut/metrics.jsonl || { cat cut.*.err; return 1; }
+    $in_two ip link set cable1 down
+    began=$(date +%s)
+    wait $waiting
+    [ $(($(date +%s) - began)) -le 15 ] || { echo "after $(($(date +%s) - began)) s"; return 1; }
+    has "but rank 1 on $(uname -n) has ended, or cannot be reached any more" cut.0.err &&
+        has "but rank 0 on $(uname -n) has ended, or cannot be reached any more" cut.1.err
+}
+one= two=
+trap 'kill $one $two 2>/dev/null; rm -rf "$scratch"' EXIT
+if command -v ip >/dev/null && command -v nsenter >/dev/null && cable >cable.out 2>&1; then
+    $in_one tc qdisc add dev cable0 root netem delay 5ms loss 1% 2>/dev/null || figure "no delay: no netem"
+    ok "ranks of two networks, with delays and losses" slow
+    $in_one tc qdisc del dev cable0 root 2>/dev/null
+    ok "a cable that is pulled is noticed by both ends within ten seconds" unplugged
+else
+    skip "ranks of two networks" "no permission for them"
+fi
+kill $one $two 2>/dev/null
 finish
