@@ -34,10 +34,10 @@ every_command() { # LIBRARY ARCH
             -s run.device=cpu -s run.report=no || return 1
     for from in "$weights" "$1-$2.run"; do
         "$AMPTRAIN" -q predict --weights "$from" pictures/apple/1.png --json >predicted &&
-            "$AMPTRAIN" -q embed --weights "$from" pictures/apple/1.png pictures/pear/2.png -o "$1-$2.npy" &&
-            "$AMPTRAIN" -q explain --weights "$from" pictures/apple/1.png -o "$1-$2.maps" &&
-            [ -s "$1-$2.npy" ] && [ "$(ls "$1-$2.maps")" ] && grep -q probability predicted || return 1
-        rm -r "$1-$2.maps" "$1-$2.npy" "$1-$2.txt"
+            "$AMPTRAIN" -q embed --weights "$from" pictures/apple/1.png pictures/pear/2.png -o used.npy &&
+            "$AMPTRAIN" -q explain --weights "$from" pictures/apple/1.png -o maps &&
+            [ -s used.npy ] && [ "$(ls maps)" ] && grep -q probability predicted || return 1
+        rm -r maps used.npy used.txt
     done
     "$AMPTRAIN" -q eval --weights "$1-$2.run" --json >evaluated && grep -q '"top1":' evaluated
 }
