@@ -126,4 +126,19 @@ ok "runs of one name" says 2 "two runs would have the folder train=a-b" "$AMPTRA
 ok "-j is a number" says 2 "sweep: -j must be a whole number" "$AMPTRAIN" sweep -c run.ini -j many \
     -s run.seed=1,2 -o wrong
 ok "a folder is needed" says 2 "name a folder" "$AMPTRAIN" sweep -c run.ini -s run.seed=1,2
+
+# The program's file may not be run any more when the second run begins.
+lost() {
+    cp "$AMPTRAIN" program && touch config.status
+    ./program sweep -c run.ini -s amp.precision=fp32 -s run.report=no -s run.seed=1,2 -s train.epochs=30 -j 1 -o lost \
+        >out 2>err &
+    process=$!
+    wait_for [ -e lost/seed=1/metrics.jsonl ] && chmod a-x program
+    status=0
+    wait $process || status=$?
+    cat err
+    [ $status = 1 ] && grep -q "this program's file cannot be run again: Permission denied" err &&
+        [ -e lost/seed=1/checkpoint-last.safetensors ]
+}
+ok "a program that cannot be run again says so" lost
 finish

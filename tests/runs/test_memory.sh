@@ -38,6 +38,26 @@ holds() {
     [ "$least" -lt "$all" ]
 }
 ok "every feasible limit is met" holds
+
+# told LIMIT: what the limit is said to be, and what is needed.
+told() {
+    steps told -s memory.limit="$1" 2>err && return 1
+    sed -n 's/.*memory.limit: \(.*\) is not enough, the run needs \(at least \)*\([^;]*\);.*/\1 \3/p' err
+}
+# A limit that would look like what is needed is told in bytes.
+told_apart() {
+    field=total_bytes
+    need=$(number -s memory.limit=1M)
+    in_bytes=0
+    for below in 20000 40000 60000 100000; do
+        words=$(told $((need - below))) || continue
+        echo "$below: $words"
+        case $words in *bytes*bytes) in_bytes=$((in_bytes + 1)) ;; esac
+        echo "$words" | awk '{ exit $1 $2 == $3 $4 || NF != 4 }' || return 1
+    done
+    [ $in_bytes -gt 0 ]
+}
+ok "a limit is told apart from what is needed" told_apart
 ok "... in 16 bits, with micro-batches" holds -s amp.precision=fp16 -s train.accumulate=2
 ok "... with memory.strategy=keep" holds -s memory.strategy=keep -s amp.precision=bf16
 
