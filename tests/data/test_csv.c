@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "data/dataset/dataset.h"
 #include "data/formats/csv_table.h"
 #include "tests/support/caught.h"
@@ -276,6 +277,210 @@ static void long_tables_are_read(void **state)
     text_free(&text);
 }
 
+/* ---- Random tables ---- */
+
+enum { ROWS_MOST = 9, CELLS = 5 };
+static const char *const words[] = {
+    "cat", "dog", "Dog", "a b", "\"quoted\"", "x,y", "tab\there", "two\nlines", "\xc3\xa9t\xc3\xa9", "0", "-",
+    "=1+1", "'",
+};
+#define WORD(random, most) words[random_below(random, most)]
+enum { WORDS = sizeof words / sizeof *words };
+
+struct drawn {
+    enum target_kind kind;
+    bool flags, group;
+    int first;                   /* the column that is written first; those before it are the last ones */
+    int columns, rows, lines[ROWS_MOST];
+    char separator, *cells[1 + ROWS_MOST][CELLS];    /* path, then labels, then perhaps the group */
+};
+
+static char *draw_labels(struct random *random)
+{
+    struct text cell = {0};
+    text_add(&cell, "%s", "");
+    for (int left = (int)random_below(random, 4); left > 0; left--)
+        text_add(&cell, "%s%s", cell.length ? random_below(random, 2) ? "; " : ";" : "", WORD(random, WORDS));
+    return cell.data;
+}
+
+static char *draw_cell(struct random *random, const struct drawn *drawn)
+{
+    if (drawn->flags) return text_format("%d", random_below(random, 2));
+    if (drawn->kind == TARGET_CLASS) return text_copy(WORD(random, WORDS));
+    if (drawn->kind == TARGET_LABELS) return draw_labels(random);
+    return text_format("%.9g", random_between(random, -1e6, 1e6));
+}
+
+static void draw(struct random *random, struct drawn *drawn)
+{
+    static const char *const paths[] = {"path", "File", "image", "filename"};
+    static const char *const targets[][2] = {[TARGET_CLASS] = {"label", "Class"},
+                                             [TARGET_LABELS] = {"labels", "classes"},
+                                             [TARGET_NUMBER] = {"value", "target"}};
+    static const enum target_kind kinds[] = {TARGET_CLASS, TARGET_LABELS, TARGET_NUMBER, TARGET_LABELS};
+    uint32_t kind = random_below(random, 4);
+    *drawn = (struct drawn){.kind = kinds[kind], .flags = kind == 3,
+                            .rows = 1 + (int)random_below(random, ROWS_MOST),
+                            .separator = ",\t;"[random_below(random, 3)]};
+    drawn->group = !drawn->flags && random_below(random, 2);
+    drawn->columns = drawn->flags ? 2 + (int)random_below(random, CELLS - 1) : 2 + drawn->group;
+    drawn->cells[0][0] = text_copy(paths[random_below(random, 4)]);
+    for (int k = 1; k < drawn->columns; k++)
+        drawn->cells[0][k] = drawn->flags ? text_format("class %d", 9 - k)
+                             : k == 1     ? text_copy(targets[drawn->kind][random_below(random, 2)])
+                                          : text_copy("group");
+    for (int i = 1; i <= drawn->rows; i++) {
+        drawn->cells[i][0] = text_format("%d%s.png", i, WORD(random, WORDS));
+        drawn->cells[i][1] = draw_cell(random, drawn);
+        for (int k = 2; k < drawn->columns; k++)
+            drawn->cells[i][k] = drawn->flags ? draw_cell(random, drawn) : text_copy(WORD(random, 3));
+    }
+}
+
+static void add_cell(struct text *out, const char *cell, char separator, struct random *random)
+{
+    const char special[] = {separator, '"', '\n', 0};
+    bool quoted = strpbrk(cell, special) || strchr(" \t", *cell) || random_below(random, 4) == 0;
+    if (!quoted) {
+        const char *before = random_below(random, 5) ? "" : " ", *behind = random_below(random, 5) ? "" : "  ";
+        text_add(out, "%s%s%s", before, cell, behind);
+        return;
+    }
+    text_add(out, "\"");
+    for (; *cell; cell++) text_add(out, *cell == '"' ? "\"\"" : "%c", *cell);
+    text_add(out, "\"");
+}
+
+/* Notes the line of each record. */
+static char *written(struct drawn *drawn, struct random *random)
+{
+    struct text out = {0};
+    int line = 1;
+    drawn->first = (int)random_below(random, (uint32_t)drawn->columns);
+    const char *end = random_below(random, 2) ? "\n" : "\r\n";
+    text_add(&out, "%s", random_below(random, 4) ? "" : "\xef\xbb\xbf");
+    for (int i = 0; i <= drawn->rows; i++) {
+        for (; i > 0 && random_below(random, 8) == 0; line++) text_add(&out, "%s", end);
+        if (i > 0) drawn->lines[i - 1] = line;
+        for (int k = 0; k < drawn->columns; k++) {
+            const char *cell = drawn->cells[i][(drawn->first + k) % drawn->columns];
+            if (k) text_add(&out, "%c", drawn->separator);
+            add_cell(&out, cell, drawn->separator, random);
+            for (; *cell; cell++) line += *cell == '\n';
+        }
+        if (i < drawn->rows || random_below(random, 2)) text_add(&out, "%s", end);
+        line++;
+    }
+    return out.data;
+}
+
+/* The labels of an image, each once, in the order of its cell. */
+static char *labels_of(const struct drawn *drawn, int row)
+{
+    struct text out = {0};
+    text_add(&out, "|");
+    if (drawn->kind == TARGET_CLASS) text_add(&out, "%s|", drawn->cells[row][1]);
+    for (int k = 0; drawn->flags && k < drawn->columns; k++) {
+        int column = (drawn->first + k) % drawn->columns;
+        if (column > 0 && *drawn->cells[row][column] == '1') text_add(&out, "%s|", drawn->cells[0][column]);
+    }
+    char *copy = text_copy(drawn->cells[row][1]), *rest = copy, *word;
+    while (drawn->kind == TARGET_LABELS && !drawn->flags && (word = strsep(&rest, ";"))) {
+        char *one = text_format("|%s|", word + strspn(word, " "));
+        if (*copy && !strstr(out.data, one)) text_add(&out, "%s", one + 1);
+        free(one);
+    }
+    free(copy);
+    return out.data;
+}
+
+static void expect_drawn(const struct drawn *drawn, const char *text)
+{
+    struct csv_table table = read_table(text, TARGET_ANY);
+    assert_int_equal(table.kind, drawn->kind);
+    assert_int_equal(table.count, drawn->rows);
+    assert_int_equal(table.groups != NULL, drawn->group);
+    for (int i = 0; i < drawn->rows; i++) {
+        assert_string_equal(table.paths[i], drawn->cells[i + 1][0]);
+        assert_int_equal(csv_table_line(&table, i), drawn->lines[i]);
+        for (int k = 0; drawn->group && k < i; k++)
+            assert_int_equal(table.groups[i] == table.groups[k],
+                             strcmp(drawn->cells[i + 1][2], drawn->cells[k + 1][2]) == 0);
+        if (table.kind == TARGET_NUMBER) {
+            assert_true(table.numbers[i] == strtod(drawn->cells[i + 1][1], NULL));
+            continue;
+        }
+        struct text got = {0};
+        char *want = labels_of(drawn, i + 1);
+        int64_t begin = table.begins ? table.begins[i] : i, end = table.begins ? table.begins[i + 1] : i + 1;
+        text_add(&got, "|");
+        for (int64_t k = begin; k < end; k++) text_add(&got, "%s|", table.names[table.labels[k]]);
+        assert_string_equal(got.data, want);
+        text_free(&got);
+        free(want);
+    }
+    for (int i = 1; table.kind != TARGET_NUMBER && !drawn->flags && i < table.classes; i++)
+        assert_true(strcmp(table.names[i - 1], table.names[i]) < 0);
+    csv_table_free(&table);
+}
+
+/* Puts one mistake into the table; returns what must be said of it, behind the line, and the record: 0 is the
+ * header. */
+static const char *spoil(struct drawn *drawn, struct random *random, int *record)
+{
+    int row = *record = 1 + (int)random_below(random, (uint32_t)drawn->rows), column = drawn->columns - 1;
+    uint32_t mistake = random_below(random, 5);
+    char **cells = drawn->cells[row];
+    if (mistake == 0) {
+        free(cells[0]);
+        cells[0] = text_copy("");
+        return "is empty";
+    }
+    if (mistake == 1 && row > 1) {
+        free(cells[0]);
+        cells[0] = text_format("./%s", drawn->cells[1][0]);
+        return "is already in line";
+    }
+    if (mistake == 2 && drawn->kind != TARGET_LABELS) {
+        free(cells[1]);
+        cells[1] = text_copy("");
+        return "column '";
+    }
+    if (mistake == 3 && drawn->flags) {
+        free(cells[column]);
+        cells[column] = text_copy("2");
+        return "is neither 0 nor 1";
+    }
+    *record = 0;
+    free(drawn->cells[0][column]);
+    drawn->cells[0][column] = text_copy(drawn->cells[0][0]);
+    return "two columns are named";
+}
+
+static void random_tables(void **state)
+{
+    struct random random = random_open(46, PURPOSE_TEST, 0, 0);
+    for (int round = 0; round < 1500; round++) {
+        struct drawn drawn;
+        draw(&random, &drawn);
+        char *text = written(&drawn, &random);
+        expect_drawn(&drawn, text);
+        free(text);
+        int record;
+        const char *why = spoil(&drawn, &random, &record);
+        text = written(&drawn, &random);
+        char *where = text_format(TABLE ":%d: ", record ? drawn.lines[record - 1] : 1);
+        write_table(text);
+        expect_refused(where, TARGET_ANY);
+        expect_refused(why, TARGET_ANY);
+        free(where);
+        free(text);
+        for (int i = 0; i <= drawn.rows; i++)
+            for (int k = 0; k < drawn.columns; k++) free(drawn.cells[i][k]);
+    }
+}
+
 static int enter(void **state)
 {
     *state = case_folder();
@@ -294,7 +499,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_tables_are_refused_with_their_line),
         cmocka_unit_test(wrong_files_are_refused),
-        cmocka_unit_test(labels_are_classes_in_bytewise_order),
+        cmocka_unit_test(labels_are_classes_in_bytewise_order), cmocka_unit_test(random_tables),
         cmocka_unit_test(any_usual_way_of_writing_is_read),
         cmocka_unit_test(sets_and_columns_are_labels),
         cmocka_unit_test(values_are_numbers),
