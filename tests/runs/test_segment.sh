@@ -28,7 +28,7 @@ aux = small weight=0.4
 EOF
 sed 's/groupnorm conv groups=2/batchnorm conv/' pixels.ini >norm.ini
 
-sed -e 's/^format.*/format = synthetic\ntask = segment\nclasses = 5\nlimit = 72/' -e 's/^crop.*/crop = 16/' \
+sed -e 's/^format.*/format = synthetic\ntask = segment\nclasses = 5\nlimit = 80\nval_fraction = 0.1/' -e 's/^crop.*/crop = 16/' \
     -e 's/^file.*/file = pixels.ini/' -e 's/^batch.*/batch = 24/' -e 's/^precision.*/precision = fp32/' \
     -e 's/^epochs.*/epochs = 3/' run.ini >segment.ini && mv segment.ini run.ini
 
@@ -59,6 +59,18 @@ done
 for precision in bf16 fp16; do
     ok "... in $precision" falls 0.75 -s amp.precision=$precision
 done
+
+evaluated() {
+    grep -o '"val_loss":[0-9.]*,"val_miou":[0-9.]*,"val_dice":[0-9.]*,"val_pixel_accuracy":[0-9.]*' falls/metrics.jsonl
+}
+ok "... and evaluated, by pixels" evaluated
+early() {
+    rm -rf early
+    train early -s train.early_stop=1 -s train.ema=0 -s optimizer.lr=0 -s train.epochs=9 "$@" &&
+        grep '"reason":"early_stop","epochs":2' early/metrics.jsonl
+}
+ok "a run without gain ends early" early
+ok "... by its Dice" early -s checkpoint.best=val_dice
 
 # divided K OPTION...: as one batch, for losses that are those of all pixels of the batch.
 divided() {
@@ -154,7 +166,7 @@ printf 'ground\nleft\nright\n' >names.txt
 printf '#000000 = ground\n128 64 128 = left\n0 200 0 = right\nother = ignore\n' >palette.txt
 files() {
     folder=$1; shift
-    train "$folder" -s data.format=folder -s data.train=numbers -s data.val=numbers-val -s data.limit=0 \
+    train "$folder" -s data.format=folder -s data.train=numbers -s data.val=numbers-val -s data.limit=0 -s data.val_fraction=0 \
         -s data.classes=names.txt -s train.batch=6 -s data.class_weights=balanced -s augment.foreground=0.5 \
         -s augment.rotate=20 -s augment.vflip=0.5 "$@"
 }
