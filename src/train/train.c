@@ -104,37 +104,32 @@ static bool next_is_verified(const struct run *run)
     return every > 0 && step % every == 0;
 }
 
-static enum status queue_step(struct run *run, const struct queued_step *next)
-{
-    const struct exec_batch input = gpu_preprocessing_batch(run->session->gpu_preprocessing, next->batch);
-    int64_t step = run->state.step + run->queue.count + 1;
-    bool last = run->position.batch + run->queue.count + 1 == run->session->hyper.steps_per_epoch;
-    if (run->session->device->waits && (last || health_check_due(run->steps + run->queue.count + 1)))
-        exec_glimpse_next(run->programs.training.exec);
-    enum status status = step_queue_start(&run->queue, next, &input);
-    if (status == OK && comm_count(run->ranks.comm) > 1 && step % RANK_CHECK_STEPS == 0)
-        status = exec_take_fingerprint(run->programs.training.exec);
-    if (next->redundant && status == OK) {
-        run->verified++;
-        run->last_verified = step;
-    } else if (next->redundant) {
-        log_warning("the checkpoints are kept; the last step with equal results is %lld",
-                    (long long)run->last_verified);
-    }
-    return status;
-}
-
 static enum status launch_step(struct run *run)
 {
+    struct exec *training = run->programs.training.exec;
     struct queued_step next = {.rates = step_rates(&run->session->hyper, run->state.updates)};
+    int64_t step = run->state.step + run->queue.count + 1, batch = run->position.batch + run->queue.count;
+    int64_t batches = run->session->hyper.steps_per_epoch;
     next.redundant = next_is_verified(run);
     TRY(step_next(run->session, &run->programs.training, run->loader, &next.batch,
                   &run->position.wait_seconds));
     if (!next.batch)
-        return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
-                    (long long)(run->position.batch + run->queue.count),
-                    (long long)run->session->hyper.steps_per_epoch);
-    return queue_step(run, &next);
+        return fail(FAILED, "the loader ended an epoch after %lld of %lld batches", (long long)batch,
+                    (long long)batches);
+    const struct exec_batch input = gpu_preprocessing_batch(run->session->gpu_preprocessing, next.batch);
+    bool due = batch + 1 == batches || health_check_due(run->steps + run->queue.count + 1);
+    if (run->session->device->waits && due) exec_glimpse_next(training);
+    enum status status = step_queue_start(&run->queue, &next, &input);
+    if (status == OK && comm_count(run->ranks.comm) > 1 && step % RANK_CHECK_STEPS == 0)
+        status = exec_take_fingerprint(training);
+    if (next.redundant && status == OK) {
+        run->verified++;
+        run->last_verified = step;
+    } else if (next.redundant) {
+        log_warning("the checkpoints are kept; the last step with equal results is %lld",
+                    (long long)run->last_verified);
+    }
+    return status;
 }
 
 static enum status count_step(struct run *run, const struct queued_step *made)
@@ -521,40 +516,24 @@ static enum status handle_requests(struct run *run)
     return OK;
 }
 
-static enum status train_step(struct run *run)
-{
-    enum status status = OK;
-    while (status == OK && may_launch(run)) status = launch_step(run);
-    /* Stopped while waiting for data: queued steps count, and the loop handles the stop. */
-    if (status != OK && status != STOPPED) return status;
-    if (run->queue.count > 0) TRY(collect_step(run));
-    return handle_requests(run);
-}
-
+/* Queued steps are collected before anything else ends the loop, or the epoch. */
 static enum status train_loop(struct run *run, enum verdict *verdict)
 {
     TRY(begin_epoch(run));
     for (;;) {
         *verdict = judge_run(run);
-        if (*verdict != GO_ON && run->queue.count > 0) {
-            TRY(collect_step(run));
-            TRY(handle_requests(run));
+        bool idle = run->queue.count == 0;
+        if (*verdict == FINISH_EPOCH && idle) {
+            TRY(finish_epoch(run));
             continue;
         }
-        switch (*verdict) {
-        case GO_ON:
-            TRY(train_step(run));
-            break;
-        case FINISH_EPOCH:
-            TRY(finish_epoch(run));
-            break;
-        case DONE:
-        case EARLY_STOP:
-        case MAX_STEPS:
-        case MAX_TIME:
-        case STOP:
-            return OK;
-        }
+        if (*verdict != GO_ON && idle) return OK;
+        enum status status = OK;
+        while (status == OK && *verdict == GO_ON && may_launch(run)) status = launch_step(run);
+        /* Stopped while waiting for data: queued steps count, and the next verdict handles the stop. */
+        if (status != OK && status != STOPPED) return status;
+        if (run->queue.count > 0) TRY(collect_step(run));
+        TRY(handle_requests(run));
     }
 }
 
@@ -591,22 +570,6 @@ static void warn_of_order(const struct run *run)
                 "a power of two or train.accumulate is 1", hyper->replicas, all, all);
 }
 
-static enum status carry_out(struct run *run)
-{
-    enum verdict verdict = DONE;
-    TRY(run_begin(run));
-    TRY(report_start(run));
-    warn_of_order(run);
-    if (!run->options->output) log_warning("there is no run folder (-o): nothing will be saved");
-    enum status status = train_loop(run, &verdict);
-    if (status == OK) return finish(run, verdict);
-    if (run->health.ended) {
-        ranks_report(&run->ranks, COMM_END, run->state.step);
-        end_records(run, END_NOT_FINITE);
-    }
-    return status;
-}
-
 static enum status check_identity(const struct session *session)
 {
     struct text identity = {0};
@@ -620,10 +583,24 @@ static enum status check_identity(const struct session *session)
 /* The first rank, which has the folder, says whether the run has finished. */
 static enum status train_on(struct run *run, const struct run_options *options)
 {
+    enum verdict verdict = DONE;
     bool finished = comm_rank(run->ranks.comm) == 0 && is_finished(run, options);
     TRY(comm_broadcast(run->ranks.comm, 0, &finished, sizeof finished));
-    if (finished) notify_ended(run, true);
-    return finished ? OK : carry_out(run);
+    if (finished) {
+        notify_ended(run, true);
+        return OK;
+    }
+    TRY(run_begin(run));
+    TRY(report_start(run));
+    warn_of_order(run);
+    if (!options->output) log_warning("there is no run folder (-o): nothing will be saved");
+    enum status status = train_loop(run, &verdict);
+    if (status == OK) return finish(run, verdict);
+    if (run->health.ended) {
+        ranks_report(&run->ranks, COMM_END, run->state.step);
+        end_records(run, END_NOT_FINITE);
+    }
+    return status;
 }
 
 enum status train(struct session *session, const struct run_options *options)
