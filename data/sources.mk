@@ -79,6 +79,7 @@ libdata_a_SOURCES = \
 	data/formats/name_index.h \
 	data/formats/packed.h \
 	data/formats/packed_read.c \
+	data/formats/shard.c \
 	data/formats/packed_write.c \
 	data/formats/shard.h \
 	data/formats/shard_set.c \

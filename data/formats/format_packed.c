@@ -40,14 +40,6 @@ static bool open_file(struct shard *shard, struct reason *reason)
     return true;
 }
 
-bool shard_read(const struct shard *shard, uint64_t at, void *to, size_t count, struct reason *reason)
-{
-    ssize_t got = file_read(shard->file, to, count, (int64_t)at);
-    if (got < 0) return because_of(reason, shard->path, strerror(errno));
-    return (size_t)got == count ||
-           because_of(reason, shard->path, "truncated while it was read");
-}
-
 /* A tar archive names no classes: they are numbers, as many as there are known to be. */
 static enum status number_classes(const struct dataset_options *options, struct dataset *dataset)
 {

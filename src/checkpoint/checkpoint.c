@@ -49,6 +49,19 @@ struct safetensors_item checkpoint_part_item(const struct store *store, const st
     return (struct safetensors_item){part->name, spec->dtype, spec->shape};
 }
 
+/* More than any run writes. */
+#define SERIAL_MAX ((int64_t)1 << 40)
+
+bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial)
+{
+    const char *text = safetensors_value(file, "serial");
+    char *end = NULL;
+    long long number = text ? strtoll(text, &end, 10) : 0;
+    if (text && (end == text || *end != '\0' || number < 1 || number > SERIAL_MAX)) return false;
+    *serial = number;
+    return true;
+}
+
 static bool check_format(const struct safetensors *file, struct reason *reason)
 {
     const char *format = safetensors_value(file, "format"), *version = safetensors_value(file, "version");

@@ -8,19 +8,6 @@
 #include "checkpoint/checkpoint.h"
 #include "base/atomic_file.h"
 
-/* More than any run writes. */
-#define SERIAL_MAX ((int64_t)1 << 40)
-
-bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial)
-{
-    const char *text = safetensors_value(file, "serial");
-    char *end = NULL;
-    long long number = text ? strtoll(text, &end, 10) : 0;
-    if (text && (end == text || *end != '\0' || number < 1 || number > SERIAL_MAX)) return false;
-    *serial = number;
-    return true;
-}
-
 int64_t checkpoint_serial(const struct directory *in, const char *name)
 {
     struct safetensors file;
