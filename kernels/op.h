@@ -173,7 +173,7 @@ struct op {
     /* Its codes may round intermediate results to the storage type: in 16 bits results differ by more than
      * their own rounding. */
     bool rounds_factors;
-    /* Likewise a whole tensor, of which all that they write in fp32 is made: that differs as 16 bits do. */
+    /* Its codes may round a whole tensor between: all that they write in fp32 then differs as 16 bits do. */
     bool rounds_between;
     /* True when the gradient of every input is d_y itself, element for element in memory order (add; flatten
      * of 1x1): lowering then reuses the tensor and backward is never called. */

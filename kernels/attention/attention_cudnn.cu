@@ -56,7 +56,7 @@ struct describer {
         return dnn_graph_tensor(graph, {.dtype = F32, .dim = {l.groups, l.heads, l.tokens, 1},
                                         .stride = {l.tokens, l.pixels, 1, 1}});
     }
-    /* Of each token, one after another, in fp32. */
+    /* The offset of a tensor with so many fp32 numbers for each token. */
     int rows(int64_t columns, bool on_chip) const
     {
         return dnn_graph_tensor(graph, {.dtype = F32, .dim = {l.groups, l.heads, l.tokens, columns},

@@ -8,7 +8,8 @@ namespace attention_parts {
 
 constexpr int part = 64, warps = 4, threads = 32 * warps;
 
-/* Of rows in shared memory: two neighbours of eight rows, and one of each second row, are in few banks. */
+/* Numbers from row to row in shared memory: two neighbours of eight rows, and one of each second row, are in
+ * few banks. */
 template <int size> __host__ __device__ constexpr int row_floats() { return size + 8; }
 
 __device__ static inline uint32_t tf32_of(float value)

@@ -39,8 +39,8 @@ template <class T, int size> struct head_view {
     }
 };
 
-/* With `whole`, `tiles` * 8 are at least all keys; otherwise keys pass in such parts, and a block has one
- * tile for each warp. */
+/* `tiles` * 8 are at least all keys, with `whole`; otherwise keys pass in such parts, and a block has a tile
+ * for each warp. */
 template <class T, int size, int tiles, bool whole>
 __global__ void __launch_bounds__(128, 3)
 attention_forward_kernel(const __grid_constant__ tensors<T> t, const __grid_constant__ layout l)

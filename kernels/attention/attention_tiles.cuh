@@ -103,7 +103,7 @@ __device__ static inline void mix(float (&out)[size / 8][4], const float (&p)[ti
     }
 }
 
-/* Of two rows of a lane: where they are in y, their softmax; stored are y and the logarithm of the sum. */
+/* Stores y and the logarithm of the sum of two rows of a lane, from their softmax and place in y. */
 template <class T, int size>
 __device__ static inline void store_results(const tensors<T> &t, const layout &l, const token (&of)[2],
                                             const bool (&here)[2], int head, const float (&out)[size / 8][4],
@@ -204,7 +204,7 @@ template <int size, int many> __device__ static inline void clear(float (&sums)[
             for (int e = 0; e < 4; e++) sums[m][n][e] = 0;
 }
 
-/* Of 16 columns that are queries, from `column` on: p = exp2(s * scale - lse), s becomes p, d becomes
+/* Takes 16 columns that are queries, from `column` on: p = exp2(s * scale - lse), s becomes p, d becomes
  * p (d - delta). */
 template <int many>
 __device__ static inline void gradients_of_keys(float (&s)[many][2][4], float (&d)[many][2][4], float scale,
@@ -225,7 +225,7 @@ __device__ static inline void gradients_of_keys(float (&s)[many][2][4], float (&
     }
 }
 
-/* Of 16 columns that are keys, of which `columns` exist; lse and delta are those of a lane's rows. d becomes
+/* Takes 16 columns that are keys, of which `columns` exist; lse and delta are of a lane's rows. d becomes
  * p (d - delta). */
 template <int many>
 __device__ static inline void gradients_of_queries(float (&s)[many][2][4], float (&d)[many][2][4],

@@ -64,7 +64,7 @@ __device__ static inline void fetch_window(window_room<matrices> &room, int stag
     }
 }
 
-/* That of a warp's 16 queries in units of log(2); -inf behind the last key, 0 behind the last query. */
+/* The bias of a warp's 16 queries in units of log(2); -inf behind the last key, 0 behind the last query. */
 __device__ static inline void load_bias(float (&bias)[tiles][4], const float *table, const layout &l,
                                         int head)
 {

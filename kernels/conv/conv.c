@@ -359,7 +359,7 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* Of 1e8 products and more (conv_cuda.cuh): pixels, filters, channels and taps multiplied. */
+/* Examples of 1e8 products and more (conv_cuda.cuh): pixels, filters, channels and taps multiplied. */
 static const struct op_example large[] = {
     {"filters=64 kernel=3 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 56, 56, 32}}}},
     {"filters=64 kernel=3 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 56, 56, 38}}}},

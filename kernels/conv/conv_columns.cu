@@ -9,7 +9,7 @@ static int taps(const struct conv_sizes *p)
     return p->kernel[0] * p->kernel[1];
 }
 
-/* The same columns with longer words: a row of a patch is one piece of x, as if it were one pixel. */
+/* Writes the same columns with longer words: a row of a patch is one piece of x, as if it were one pixel. */
 static struct conv_call widened(const struct conv_call *p)
 {
     struct conv_call wide = *p;

@@ -32,7 +32,7 @@ __device__ static inline int picked_before(const joined_problem &p, int64_t pixe
     return (n * high + (h + 1) / 2) * wide + (h % 2 == 0 ? (w + 1) / 2 : 0);
 }
 
-/* What is picked of C lies in the first rows of a tile, which are loaded by eights. */
+/* Picked rows of C lie in the first rows of a tile, which are loaded by eights. */
 template <int groups>
 __device__ static void load_picked(const joined_block<groups> &b, const joined_problem &p,
                                    const CUtensorMap *more, int64_t tile, int i)

@@ -106,7 +106,7 @@ template <class T> __device__ static inline T factor_of(T value)
     return sizeof(T) == 2 ? value : factor_from_float<T>(to_float(value));
 }
 
-/* By a warp: d += a * b, of 16 x 16 by 16 x 8 elements of two bytes, or 16 x 8 by 8 x 8 of tf32. */
+/* A warp adds a * b to d, of 16 x 16 by 16 x 8 elements of two bytes, or 16 x 8 by 8 x 8 of tf32. */
 template <class T>
 __device__ static inline void multiply(float d[4], const uint32_t a[4], const uint32_t b[2]);
 

@@ -1,4 +1,4 @@
-/* conv_transpose.h: the transposed convolution's settings, and the convolution whose phases its phases are. */
+/* conv_transpose.h: the transposed convolution's settings, and the convolution that has its phases. */
 #pragma once
 
 #include "kernels/conv/conv.h"

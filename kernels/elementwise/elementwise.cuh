@@ -69,7 +69,7 @@ static enum status map(const struct call *call, Y *y, const A *a, const B *b, in
     return launched(call);
 }
 
-/* With tensors of one type: y = function(a), or function(a, b). */
+/* y = function(a), or function(a, b), of tensors of one type. */
 template <class F>
 static enum status map_tensor(const struct call *call, const struct tensor *y, const struct tensor *a,
                               F function)

@@ -18,7 +18,7 @@ static void multiply_stripe(const struct tensor *to, const struct tensor *from, 
     }
 }
 
-/* The same columns of the factor's gradient. */
+/* Sums the same columns of the factor's gradient. */
 static void sum_stripe(const struct call *call, const struct multiply_extent *e, int64_t begin,
                        int64_t factor, int64_t count)
 {

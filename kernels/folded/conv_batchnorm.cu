@@ -83,7 +83,7 @@ static bool measures(const struct call *call)
     return call->training && call->phase == PHASE_FORWARD;
 }
 
-/* Whether a a' comes with the sums of a; and whether one kernel computes both here. */
+/* True if a a' comes with the sums of a; if one kernel computes both here. */
 static bool gram_is_given(const struct call *call)
 {
     const struct tensor *sums = conv_batchnorm_sums(call);
@@ -152,7 +152,7 @@ static bool folded_output_can(const struct call *call)
 /* ---- The workspace ---- */
 
 /* The offset of each part in bytes, 0 for those that the phase does not need, and the total size. */
-struct rooms {
+struct workspace_layout {
     size_t scratch, parts;               /* of products; partial sums */
     size_t scaled, square;               /* s W; behind it, without a gap, Q or a a' */
     size_t sums, bias;                   /* of a or of dz; of a product */
@@ -162,53 +162,53 @@ struct rooms {
     size_t bytes;
 };
 
-static size_t room(struct rooms *rooms, size_t bytes)
+static size_t part(struct workspace_layout *layout, size_t bytes)
 {
-    size_t at = rooms->bytes;
-    rooms->bytes += workspace_align(bytes);
+    size_t at = layout->bytes;
+    layout->bytes += workspace_align(bytes);
     return at;
 }
 
-static struct rooms rooms_of(const struct call *call)
+static struct workspace_layout layout_of(const struct call *call)
 {
     const struct conv_batchnorm_plans *plans = plans_of(call);
     struct extents e = extents_of(call);
-    struct rooms r = {};
+    struct workspace_layout r = {};
     size_t size = dtype_bytes(call->x[0].dtype), channels = (size_t)e.channels, filters = (size_t)e.filters;
     size_t pixels = (size_t)e.pixels, scratch = 0;
     bool backward = call->phase == PHASE_BACKWARD;
     for (int i = 0; i < PRODUCTS; i++)
         if ((i == GRAM || i == OUTPUT) != backward && matmul_scratch(plans->of[i]) > scratch)
             scratch = matmul_scratch(plans->of[i]);
-    r.scratch = room(&r, scratch);
-    r.scaled = room(&r, filters * channels * size);
-    if (measures(call) || backward) r.square = room(&r, channels * channels * sizeof(float));
-    r.bias = room(&r, (backward ? channels : filters) * size);
-    if (is_strided(call)) r.taken = room(&r, pixels * channels * size);
-    if (is_spread(call) && backward) r.d_taken = room(&r, pixels * channels * size);
+    r.scratch = part(&r, scratch);
+    r.scaled = part(&r, filters * channels * size);
+    if (measures(call) || backward) r.square = part(&r, channels * channels * sizeof(float));
+    r.bias = part(&r, (backward ? channels : filters) * size);
+    if (is_strided(call)) r.taken = part(&r, pixels * channels * size);
+    if (is_spread(call) && backward) r.d_taken = part(&r, pixels * channels * size);
     bool sums = measures(call) && !conv_batchnorm_sums(call), gram = sums && gram_is_made(call);
-    if (sums) r.sums = room(&r, (gram ? 1 + channels : 1) * channels * sizeof(float));
-    if (sums) r.parts = room(&r, gram ? gram_workspace(&call->x[0], call->device)
+    if (sums) r.sums = part(&r, (gram ? 1 + channels : 1) * channels * sizeof(float));
+    if (sums) r.parts = part(&r, gram ? gram_workspace(&call->x[0], call->device)
                                       : channel_sums_workspace(e.pixels, e.channels, false));
     if (plans->mask && !plans->output && !backward && !call_operand(call, OPERAND_MASK))
-        r.mask = room(&r, pixels * filters / 8);
+        r.mask = part(&r, pixels * filters / 8);
     if (!backward) return r;
-    r.gradient = room(&r, filters * channels * sizeof(float));
-    r.roots = room(&r, 2 * filters * channels * size);
-    r.data_parts = room(&r, plans->data_parts);
+    r.gradient = part(&r, filters * channels * sizeof(float));
+    r.roots = part(&r, 2 * filters * channels * size);
+    r.data_parts = part(&r, plans->data_parts);
     if (conv_batchnorm_sums(call)) return r;
-    r.sums = room(&r, filters * sizeof(float));
-    r.parts = room(&r, join_workspace(&call->d_y));
+    r.sums = part(&r, filters * sizeof(float));
+    r.parts = part(&r, join_workspace(&call->d_y));
     bool given = call->x_count > 1 && call->d_x[1].shape.rank > 0;
     bool made = activation_of(call) != ACTIVATION_NONE || call_operand(call, OPERAND_D_Y_ADDEND);
-    if (made && !given) r.dz = room(&r, pixels * filters * size);
+    if (made && !given) r.dz = part(&r, pixels * filters * size);
     return r;
 }
 
 static size_t workspace(const struct call *call)
 {
     bool nothing = call->phase == PHASE_UPDATE || shape_count(call->x[0].shape) == 0;
-    return nothing ? 0 : rooms_of(call).bytes;
+    return nothing ? 0 : layout_of(call).bytes;
 }
 
 template <class T> static T *at(const struct call *call, size_t offset)
@@ -236,7 +236,8 @@ template <class T> struct matrices {
     }
 };
 
-template <class T> static struct matrices<T> matrices_of(const struct call *call, const struct rooms &r)
+template <class T>
+static struct matrices<T> matrices_of(const struct call *call, const struct workspace_layout &r)
 {
     const struct batchnorm *norm = (const struct batchnorm *)call->settings;
     struct extents e = extents_of(call);
@@ -288,7 +289,7 @@ __device__ static inline float deviation(const T *a, const T *weight, Mean mean,
     return sum;
 }
 
-/* What statistics are computed from, and the results; the covariance is followed by the means of a. */
+/* The inputs of the statistics, and the results; the covariance is followed by the means of a. */
 template <class T> struct measured {
     const T *a;
     const float *gram, *sums;            /* a a' and the sums of a */
@@ -298,7 +299,7 @@ template <class T> struct measured {
     T *bias;                             /* of y */
 };
 
-/* By a whole block. Errors of the covariance are along the means of a; it is corrected to give the right
+/* Runs on a whole block. Errors of the covariance are along the means of a; it is corrected to give the right
  * variance. */
 template <class T>
 __device__ static inline void measure_far(const struct matrices<T> &m, const struct measured<T> &of,
@@ -583,7 +584,8 @@ static double eps_of(const struct call *call)
     return ((const struct batchnorm *)call->settings)->eps;
 }
 
-static struct matmul_operands operands(const struct call *call, const struct rooms &r, const void *a,
+static struct matmul_operands operands(const struct call *call, const struct workspace_layout &r,
+                                       const void *a,
                                        const void *b, void *d)
 {
     return {.a = a, .b = b, .d = d, .alpha = 1, .scratch = at<char>(call, r.scratch)};
@@ -599,7 +601,7 @@ static struct pick pick_of_taken(const struct call *call)
 
 /* The pixels of a that enter the products: with a stride, a copy of those that it takes, whose sums are left
  * where statistics are computed. */
-static enum status take(const struct call *call, const struct rooms &r, struct tensor *a)
+static enum status take(const struct call *call, const struct workspace_layout &r, struct tensor *a)
 {
     *a = call->x[0];
     if (!is_strided(call)) return OK;
@@ -612,14 +614,15 @@ static enum status take(const struct call *call, const struct rooms &r, struct t
     return channel_sums_picked(&p, &summing, a->data, call->x[0].data, at<float>(call, r.sums));
 }
 
-static const float *sums_of(const struct call *call, const struct rooms &r)
+static const float *sums_of(const struct call *call, const struct workspace_layout &r)
 {
     const struct tensor *given = conv_batchnorm_sums(call);
     return given ? (const float *)given->data : at<float>(call, r.sums);
 }
 
 /* The sums of a, unless they are given, and a a'. */
-static enum status multiply_a(const struct call *call, const struct rooms &r, const struct tensor *a,
+static enum status multiply_a(const struct call *call, const struct workspace_layout &r,
+                              const struct tensor *a,
                               const float **gram)
 {
     struct call summing = *call;
@@ -635,7 +638,7 @@ static enum status multiply_a(const struct call *call, const struct rooms &r, co
     return matmul_run(plans_of(call)->of[GRAM], call, &product);
 }
 
-template <class T> static enum status measure(const struct call *call, const struct rooms &r,
+template <class T> static enum status measure(const struct call *call, const struct workspace_layout &r,
                                               const struct tensor *a)
 {
     const float *gram;
@@ -655,7 +658,7 @@ template <class T> static enum status measure(const struct call *call, const str
     return launched(call);
 }
 
-template <class T> static enum status write_y(const struct call *call, const struct rooms &r,
+template <class T> static enum status write_y(const struct call *call, const struct workspace_layout &r,
                                               const struct tensor *a)
 {
     const struct conv_batchnorm_plans *plans = plans_of(call);
@@ -707,7 +710,7 @@ template <class T> static enum status write_y(const struct call *call, const str
 static enum status forward(const struct call *call)
 {
     if (shape_count(call->x[0].shape) == 0) return OK;
-    struct rooms r = rooms_of(call);
+    struct workspace_layout r = layout_of(call);
     struct tensor a;
     TRY(take(call, r, &a));
     return with_type(a.dtype, [&](auto type) {
@@ -719,7 +722,7 @@ static enum status forward(const struct call *call)
 
 /* dz and its sums, unless the call brings both. dz is written to the residual's gradient, or else to the
  * workspace, unless d_y is dz already. */
-static enum status join(const struct call *call, const struct rooms &r, const void **dz)
+static enum status join(const struct call *call, const struct workspace_layout &r, const void **dz)
 {
     struct join join = {.d_y = call->d_y, .d_y_more = call_data(call, OPERAND_D_Y_ADDEND),
                         .y = call->y.data, .mask = (const uint8_t *)call_data(call, OPERAND_MASK),
@@ -737,7 +740,7 @@ static float *gradient_at(const struct call *call, int param)
     return (float *)call->d_params[param].data;
 }
 
-template <class T> static enum status write_params(const struct call *call, const struct rooms &r)
+template <class T> static enum status write_params(const struct call *call, const struct workspace_layout &r)
 {
     const struct batchnorm *norm = (const struct batchnorm *)call->settings;
     struct extents e = extents_of(call);
@@ -758,7 +761,8 @@ template <class T> static enum status write_params(const struct call *call, cons
 }
 
 /* Without sums of d_a they are NaN: not known. */
-static enum status multiply_d_a(const struct call *call, const struct rooms &r, const void *a, const void *dz,
+static enum status multiply_d_a(const struct call *call, const struct workspace_layout &r, const void *a,
+                                const void *dz,
                                 void *d_a)
 {
     const struct conv_batchnorm_plans *plans = plans_of(call);
@@ -782,7 +786,7 @@ static enum status multiply_d_a(const struct call *call, const struct rooms &r, 
     return cuda_status(call->device, cudaMemsetAsync(sums, 0xff, bytes, stream_of(call)), "filling memory");
 }
 
-template <class T> static enum status write_d_a(const struct call *call, const struct rooms &r,
+template <class T> static enum status write_d_a(const struct call *call, const struct workspace_layout &r,
                                                 const struct tensor *a, const T *dz)
 {
     const struct conv_batchnorm_plans *plans = plans_of(call);
@@ -805,7 +809,7 @@ template <class T> static enum status write_d_a(const struct call *call, const s
 static enum status backward(const struct call *call)
 {
     if (shape_count(call->x[0].shape) == 0) return OK;
-    struct rooms r = rooms_of(call);
+    struct workspace_layout r = layout_of(call);
     struct tensor a;
     const void *dz;
     TRY(take(call, r, &a));

@@ -37,13 +37,13 @@ static const struct matmul *matmul_of(const struct call *call)
 /* ---- The workspace ---- */
 
 /* Offsets in bytes; scratch memory is at the beginning. */
-struct rooms {
+struct workspace_layout {
     size_t weight, bias, factors, bytes;
 };
 
-static struct rooms rooms_of(const struct call *call, size_t scratch)
+static struct workspace_layout layout_of(const struct call *call, size_t scratch)
 {
-    struct rooms r = {.bytes = workspace_align(scratch)};
+    struct workspace_layout r = {.bytes = workspace_align(scratch)};
     struct shape d_y = call->d_y.shape;
     if (call->phase == PHASE_BACKWARD_PARAMS) {
         size_t sums = has_bias(call) ? channel_sums_workspace(linear_rows(d_y), (int)d_y.c, false) : 0;
@@ -80,7 +80,7 @@ __device__ static inline int exponent_of_largest(const float *factor, int64_t un
     return exponent < -126 ? -126 : exponent > 127 ? 127 : exponent;
 }
 
-/* Of biases the factors are whole: they are added to the product. */
+/* Multiplies the weights and the biases; biases by whole factors, since they are added to the product. */
 template <class T, int width>
 __global__ void __launch_bounds__(THREADS) scale_weights_kernel(struct scaled<T> s)
 {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(THREADS) unscale_gradients_kernel(struct unsca
 /* Forward, or backward_data, of whose tensors `b` and `d` are. */
 static enum status multiply(const struct call *call, const void *b, void *d)
 {
-    struct rooms r = rooms_of(call, matmul_scratch(matmul_of(call)));
+    struct workspace_layout r = layout_of(call, matmul_scratch(matmul_of(call)));
     char *room = (char *)call->workspace;
     const void *c = call_data(call, OPERAND_Y_ADDEND);
     struct shape weight = call->params[0].shape;
@@ -195,7 +195,7 @@ static bool linear_scale_make(const struct call *call, struct kernel_plan *plan)
     struct matmul *matmul;
     if (matmul_open(&problem, call->device, &matmul) != OK) return false;
     plan->state = matmul;
-    plan->workspace = rooms_of(call, matmul_scratch(matmul)).bytes;
+    plan->workspace = layout_of(call, matmul_scratch(matmul)).bytes;
     return true;
 }
 

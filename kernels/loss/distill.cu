@@ -5,7 +5,7 @@ extern "C" {
 #include "kernels/loss/distill.h"
 }
 
-/* By which a class has the log of its probability at the temperature: x * scale - `own`, or `teacher`. */
+/* Numbers by which a class's log probability at the temperature is x * scale - `own`, or `teacher`. */
 struct warm_logits {
     double scale;              /* 1 / temperature */
     double own, teacher;       /* log(sum of exp(x * scale)) of each */

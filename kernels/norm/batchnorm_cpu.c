@@ -373,7 +373,7 @@ static void window_open(struct window *w, const struct call *call, int64_t i, co
     d_z_block(w->x, by_y ? block_load(&call->y, i, e->count, w->y_buffer) : NULL, d_y, w->dz_buffer, e);
 }
 
-/* The same in the second sweep: the residual's gradient, if wanted, is dz as the first one wrote it,
+/* Opens the window in the second sweep: the residual's gradient, if wanted, is dz as the first one wrote it,
  * which is exact, unless leaky_relu has scaled it. */
 static void window_reopen(struct window *w, const struct call *call, int64_t i, const struct extent *e)
 {

@@ -17,7 +17,7 @@ using namespace batchnorm_parts;
 #define STRIDE 2
 #define NUMBER_NONE 255                  /* in the place of an input's number: no gradient passes */
 
-/* Of an image: the plane, and the numbers of windows, or cells, along its height and width. */
+/* An image: the plane, and the numbers of windows, or cells, along its height and width. */
 struct grid_of_windows {
     struct plane plane;
     int rows, columns;

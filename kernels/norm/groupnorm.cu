@@ -92,7 +92,7 @@ __device__ static inline void sweep(const groupnorm_layout &l, const groupnorm_p
     }
 }
 
-/* Likewise of x, d_y and, with `adds`, more. */
+/* Calls work likewise with chunks of x, d_y and, with `adds`, more. */
 template <class T, int width, bool adds, class Work>
 __device__ static inline void sweep_all(const groupnorm_layout &l, const groupnorm_place &p, const T *x,
                                         const T *d_y, const T *more, Work work)
@@ -122,7 +122,7 @@ template <int width> struct groupnorm_factors {
             bias[e] = t.bias ? t.bias[channel] : 0;
         }
     }
-    /* Of x and, if there are two chunks, more. */
+    /* Computes z from x and, if there are two chunks, more. */
     template <class T, int count> __device__ float z(const chunk<T, width> (&in)[count], int e) const
     {
         float own = fmaf(to_float(in[0].at[e]) - mean[e], scale[e], bias[e]);

@@ -250,8 +250,8 @@ template <int per, bool adds> struct layernorm_ring {
 /* Memory is read here and not before: chunks of which all are read at once do not fit into registers. */
 __device__ static inline void in_order() { asm volatile("" ::: "memory"); }
 
-/* What turns x into xhat, and d_y times the weight into d_x: the means of that product, and of it times xhat,
- * are subtracted. */
+/* Numbers that turn x into xhat, and d_y times the weight into d_x: the means of that product and of it times
+ * xhat are subtracted. */
 struct layernorm_pixel {
     float mean, invstd, scale, mean_d;
     __device__ layernorm_pixel(float mean, float invstd) : mean(mean), invstd(invstd) {}
@@ -555,7 +555,7 @@ static enum status layernorm_normalise(const struct call *call)
     });
 }
 
-/* Of the first kernel's blocks; for any number of channels they are below one another. */
+/* Launches the first kernel's blocks below one another, for any number of channels. */
 static enum status layernorm_backward(const struct call *call)
 {
     int64_t channels = call->x[0].shape.c;

@@ -22,7 +22,7 @@ static bool is_alike(const struct optimizer_param *a, const struct optimizer_par
     return a->count == b->count && a->rows == b->rows;
 }
 
-/* By falling size, so that those which are orthogonalised at a time take as long. */
+/* Keeps the order of falling size, so that matrices which are orthogonalised at a time take as long. */
 static void insert(struct matrix_sharing *sharing, const struct optimizer_param *params, int param)
 {
     int at = sharing->count++;

@@ -36,7 +36,7 @@ struct matrix_sharing *matrix_sharing_open(const struct matrix_ranks *ranks, boo
                                            const struct optimizer_param *params, int count);
 void matrix_sharing_close(struct matrix_sharing *sharing);       /* accepts NULL */
 
-/* As many batches as there are ranks, one of each: `count` of them, fewer at the end. */
+/* A batch of each rank: `count` of them, fewer at the end. */
 struct matrix_round {
     const struct matrix_batch *batches;
     int count;

@@ -22,7 +22,7 @@ static enum status update_count(const struct update *update)
     return OK;
 }
 
-/* Of each parameter as a whole, which is its first chunk here. */
+/* Measures each parameter as a whole, which is its first chunk here. */
 static enum status update_measure(const struct update *update, double *squares)
 {
     memset(squares, 0, (size_t)update->squares.count * sizeof *squares);
@@ -31,7 +31,7 @@ static enum status update_measure(const struct update *update, double *squares)
     return OK;
 }
 
-/* Of each chunk, one stage's is not zero. */
+/* Adds up the squares of all stages: of each chunk, one stage's is not zero. */
 static double squares_of(const struct update *update)
 {
     const struct update_squares *squares = &update->squares;

@@ -204,7 +204,7 @@ __device__ static void decide(const struct update_job *job, struct board<Rule> *
     board->applies = true;
 }
 
-/* Of a chunk, in lane 0; noted for rules that want them chunk by chunk. */
+/* Returns the sum of squares of a chunk in lane 0, and notes it for rules that want it chunk by chunk. */
 template <class Rule> __device__ static double measure_chunk(const struct update_job *job, int c, int lane)
 {
     const struct chunk *chunk = &job->chunks[c];

@@ -59,7 +59,7 @@ template <> struct pair_of<__nv_bfloat16> {
     static constexpr uint32_t infinities = 0xff80ff80u;
 };
 
-/* The same on pairs of 16-bit numbers, a third of the instructions. A NaN gets in, but its place does not. */
+/* Maxima of pairs of 16-bit numbers, a third of the instructions. A NaN gets in, but its place does not. */
 template <class T> struct paired_maxima {
     using pair = typename pair_of<T>::type;
     static constexpr int pairs = pack<T>::count / 2;

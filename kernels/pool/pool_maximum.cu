@@ -17,7 +17,7 @@ __device__ static inline void walk(Best &best, const T *x, int64_t channels, con
                       row * p.row_length + column);
 }
 
-/* The same for kernels of a known size without dilation: all loads are under way at once. */
+/* Walks kernels of a known size without dilation: all loads are under way at once. */
 template <class T, int kernel, class Best>
 __device__ static inline void walk_square(Best &best, const T *x, int64_t channels, const struct plane &p,
                                           int h, int w)
@@ -106,7 +106,7 @@ pool_maximum_backward_kernel(T *d_x, const T *d_y, const N *numbers, const __gri
     });
 }
 
-/* The same for kernels and strides of a known size without dilation. A thread makes a cell of stride x stride
+/* Backward of kernels and strides of a known size without dilation. A thread makes a cell of stride x stride
  * inputs, of which the first is where a window begins: so the numbers in the windows over them are constants.
  * The windows are those of the cell's own output and of some before it, in both directions. Only with 16-bit
  * numbers does the compiler have to be held to registers for four blocks. */

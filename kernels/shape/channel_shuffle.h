@@ -9,8 +9,8 @@ struct channel_shuffle {
     int64_t groups;
 };
 
-/* With that many groups of `channels`: the input channel of output channel c. The inverse has channels /
- * groups groups. */
+/* The input channel of output channel c, with so many groups of `channels`. The inverse has channels / groups
+ * groups. */
 ANYWHERE int64_t channel_shuffle_source(int64_t groups, int64_t channels, int64_t c)
 {
     return c % groups * (channels / groups) + c / groups;

@@ -5,7 +5,7 @@
 #define ROWS 4             /* of a tile that a block moves at once */
 #define GRID_MAX 65535     /* of blocks in the grid's second and third dimension */
 
-/* Of each image, to[column][row] = from[row][column]. */
+/* Transposes each image: to[column][row] = from[row][column]. */
 template <class W>
 __global__ void __launch_bounds__(TILE * ROWS)
 flatten_transpose_kernel(W *to, const W *from, int64_t images, int64_t rows, int64_t columns)

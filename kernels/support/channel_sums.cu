@@ -18,7 +18,7 @@ size_t channel_sums_workspace(int64_t rows, int width, bool squares)
     return (size_t)(share_count(rows) * width) * sizeof(float) * (squares ? 2 : 1);
 }
 
-/* What is summed: where there are numbers, only y whose number is not left_out; or, of larger images y, the
+/* Summands: where there are numbers, only y whose number is not left_out; or, of larger images y, the
  * pixels that a stride picks, which are copied. */
 template <class T> struct summands {
     const T *y;

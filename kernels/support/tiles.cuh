@@ -336,7 +336,7 @@ struct corner {
     int row, eighth, pair;
     __device__ corner() : row(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), eighth(threadIdx.x / 4 % 8),
                           pair(threadIdx.x % 4) {}
-    /* Of columns 8 j + 2 pair and the next, of a row of the tile. */
+    /* The offset of columns 8 j + 2 pair and the next, of a row of the tile. */
     __device__ int offset(int j, int row) const
     {
         return j / 8 * side_bytes + row * row_bytes + ((j % 8 ^ row % 8) << 4) + pair * 4;

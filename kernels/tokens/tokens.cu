@@ -69,7 +69,7 @@ sum_images_kernel(float *to, const T *from, int images, int64_t columns, int64_t
     for (int e = 0; e < width; e++) to[column + e] = sum[e];
 }
 
-/* As tokens_sum_images does, of the first elements of each image. */
+/* Sums the first elements of each image, as tokens_sum_images does. */
 static enum status sum_images(const struct call *call, const struct tensor *from, const struct tensor *to)
 {
     int64_t images = from->shape.n, pitch = shape_count(from->shape) / images;
