@@ -154,9 +154,9 @@ static void warn_of_images(const struct settings *settings)
         warn(settings, "augment", "ratio", "has no effect without augment.scale");
     else
         warn(settings, "augment", "pad", "has no effect with augment.scale");
-    bool border = settings->augment.pad > 0 || settings->augment.val_shift > 0;
-    if (!border)
-        warn(settings, "augment", "pad_mode", "has no effect without augment.pad and augment.val_shift");
+    bool shows = settings->augment.val_shift > 0 || settings->augment.rotate > 0;
+    if (settings->augment.pad == 0 && !shows)
+        warn(settings, "augment", "pad_mode", "has no effect without augment.pad, rotate and val_shift");
 }
 
 static void warn_of_streams(const struct settings *settings)

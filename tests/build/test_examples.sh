@@ -14,8 +14,6 @@ mkdir -p "$scratch/box/bin" "$scratch/box/runs" && cd "$scratch/box" || exit 1
 cp -R "$top_srcdir/conf" conf && cp conf/imagenet.ini conf/digits.ini . && mv digits.ini my.ini || exit 1
 "$top_builddir/tests/support/make_pictures" images || exit 1
 cp images/apple/3.png some.jpg
-mkdir -p cells/images cells/masks && "$top_builddir/tests/support/make_masks" cells two 8 96 96 || exit 1
-cp -r cells/images new-photographs
 mkdir -p datasets/imagenet datasets/imagenette datasets/cifar10
 for name in imagenet/train imagenet/val imagenette/train imagenette/val; do
     ln -s "$PWD/images" "datasets/$name"
@@ -190,6 +188,8 @@ mkdir "$scratch/readme" && cd "$scratch/readme" || exit 1
 ln -s ../box/bin build && cp -R ../box/images ../box/some.jpg . && cp ../box/resnet18.safetensors resnet18.pth
 sed -e ':join' -e '/\\$/{N;s/\\\n *//;b join' -e '}' "$top_srcdir/README" |
     sed -n 's/^    \(build\/amptrain .*\)/\1/p' | sed 's/  .*//' >commands
+mkdir -p cells/images cells/masks && "$top_builddir/tests/support/make_masks" cells two 8 96 96 || exit 1
+cp -r cells/images new-photographs
 ok "README shows its commands" [ "$(wc -l <commands)" -ge 13 ]
 while read -r command; do ok "README: $command" sh -c "$command"; done <commands
 finish

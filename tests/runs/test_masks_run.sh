@@ -39,7 +39,7 @@ ok "... there are no pictures" [ ! -e bare/mistakes.json ]
 ok "compare" sh -c '"$AMPTRAIN" compare run bare -o both.html >out && grep "mean IoU" out'
 ok "... draws the IoU" has '<b>Mean IoU</b>' both.html
 folds() {
-    "$AMPTRAIN" sweep -q -c set.ini -s train.epochs=1 -s data.val_fraction=0 -s optimizer.lr=0.01,0.02 --folds 2 -o folds >out || return 1
+    "$AMPTRAIN" sweep -c set.ini -s train.epochs=1 -s data.val_fraction=0 -s optimizer.lr=0.01,0.02 --folds 2 -o folds >out || return 1
     cat out; grep -q "mean over folds" out && [ "$(find folds -name metrics.jsonl | wc -l)" = 4 ]
 }
 ok "folds, by the IoU" folds
@@ -51,6 +51,8 @@ ok "there are no features" says 2 "net gives every pixel a class" "$AMPTRAIN" em
 ok "classes of images are not balanced" says 2 "augment.foreground draws crops by classes" \
     "$AMPTRAIN" -c set.ini --check -s data.balance=yes
 ok "images are not mixed" says 2 "augment.mixup: mixes classes of images" "$AMPTRAIN" -c set.ini --check -s augment.mixup=0.2
+ok "what rotation shows beyond an image may be reflected" sh -c '! "$AMPTRAIN" -c set.ini --check -s augment.rotate=9 \
+    -s augment.pad_mode=reflect 2>&1 | grep pad_mode'
 ok "whole images are evaluated" says 2 "in tiles of augment.val_tile" "$AMPTRAIN" -c set.ini --check -s augment.val_crop=32
 ok "logits are not written" says 2 "predict --probabilities" "$AMPTRAIN" eval --weights run --val set --logits l.npy
 finish
