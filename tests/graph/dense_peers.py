@@ -1,6 +1,6 @@
 """dense_peers.py list: the networks that label pixels, of the libraries that this Python has.
 dense_peers.py make FOLDER SIZE NET...: each library's network with random weights and with statistics that fit
-random images, in FOLDER: NET.pth, the images, NET.images, and its logits, NET.npy.
+random images, in FOLDER: NET.pth, the images, NET.images, and its logits in fp64, NET.npy.
 dense_peers.py near FOLDER SIZE NET: NET.ours, as tests/graph/dense_logits writes them, are those logits.
 dense_peers.py strict FOLDER NET FILE: the library loads a file of ours strictly, with NET.pth's numbers.
 """
@@ -130,10 +130,6 @@ def randomise(net, pixels):
     net.eval()
 
 
-def write(net, path):
-    torch.save(net.state_dict(), path)
-
-
 def make(folder, size, *names):
     for name in names:
         torch.manual_seed(1)
@@ -141,10 +137,10 @@ def make(folder, size, *names):
         pixels = torch.randn(3, 3, *sizes(size))
         with torch.no_grad():
             randomise(net, pixels)
-            logits = outputs_of(net, pixels)[0]
+            torch.save(net.state_dict(), f"{folder}/{name}.pth")
+            logits = outputs_of(net.double(), pixels.double())[0]
         pixels.permute(0, 2, 3, 1).numpy().tofile(f"{folder}/{name}.images")
         numpy.save(f"{folder}/{name}.npy", logits.permute(0, 2, 3, 1).numpy())
-        write(net, f"{folder}/{name}.pth")
 
 
 def near(folder, size, name):

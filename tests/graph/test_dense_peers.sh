@@ -19,7 +19,7 @@ have=$(peers list) nets='unet_resnet18 lraspp_mobilenet_v3_large'
 # Sizes that strides divide, and where the network takes any, others.
 sizes_of() {
     case $1 in
-    nnunet_2d) echo 128x256 ;;
+    nnunet_2d) echo 256x384 ;;         # its deepest instance norms have 6 pixels
     unet | deeplabv3plus_*) echo 48x80 ;;
     *) echo 64x96 45x71 ;;
     esac

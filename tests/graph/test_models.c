@@ -62,6 +62,7 @@ static const struct expected table[] = {
     {"mobilenet_v3_small", 2542856, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 23, true},
     {"mobilenetv4_conv_medium", 9715512, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 39, true},
     {"mobilenetv4_conv_small", 3774024, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 31, true},
+    {"nnunet_2d", 46363571, 3, 512, 21, IN, IN, INIT_ZERO, 0, true},
     {"regnet_y_16gf", 83590140, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 73, true},
     {"regnet_y_32gf", 145046770, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 81, true},
     {"regnet_y_400mf", 4344144, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 65, true},
@@ -84,6 +85,7 @@ static const struct expected table[] = {
     {"swin_b", 87768224, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 26, true},
     {"swin_s", 49606258, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 26, true},
     {"swin_t", 28288354, 3, 224, 1000, DEFAULT, CUT, INIT_ZERO, 14, true},
+    {"unet", 31038933, 3, 512, 21, DEFAULT, DEFAULT, DEFAULT, 18, true},
     {"unet_resnet18", 14331109, 3, 512, 21, OUT, INIT_XAVIER_UNIFORM, INIT_ZERO, 35, true},
     {"unet_resnet34", 24439269, 3, 512, 21, OUT, INIT_XAVIER_UNIFORM, INIT_ZERO, 59, true},
     {"unet_resnet50", 32524005, 3, 512, 21, OUT, INIT_XAVIER_UNIFORM, INIT_ZERO, 75, true},
@@ -357,7 +359,7 @@ static void test_small_images(void **state)
         struct model_options options = {.arch = e->arch, .folders = folders, .outputs = OUTPUTS_ANY,
                                         .classes = 7, .dropout = 0};
         struct graph graph;
-        options.size_h = e->size, options.size_w = e->size + 32;
+        options.size_h = e->size, options.size_w = e->size + (strcmp(e->arch, "nnunet_2d") == 0 ? 128 : 32);
         if (strcmp(e->arch, "lenet5") == 0) options.size_w = 0;
         assert_int_equal(model_load(&options, &graph), OK);
         assert_int_equal(graph.classes, 7);
