@@ -125,7 +125,7 @@ bool option_set(const struct option *option, struct settings *settings, const ch
 {
     if (!acceptable(option, value, reason)) return false;
     if (!field_parse(&option->field, settings, value, reason)) return false;
-    bool text = option->field.type == FIELD_TEXT || option->field.type == FIELD_LIST;
+    bool text = option->field.type == FIELD_TEXT || option->field.type == FIELD_LIST || option->words;
     if (text && !*value) option_reset(option, settings);
     return count_fits(option, settings, reason);
 }

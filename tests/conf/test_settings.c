@@ -112,6 +112,29 @@ static void file_values(void **state)
     settings_free(&settings);
 }
 
+/* data.classes is a path unless it is a number, auto or a list; empty, it is auto. */
+static void words_are_no_paths(void **state)
+{
+    static const struct {
+        const char *given, *whole;       /* "/runs/" stands for what a path becomes */
+        int classes;
+    } cases[] = {{"", "auto", 0}, {"12", "12", 12}, {"road,sky", "road,sky", 0}, {"auto", "auto", 0},
+                 {"names.txt", "/runs/names.txt", 0}, {"0", "0", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *override = text_format("[data]\nclasses = %s\n", cases[i].given);
+        char *line = text_format("\nclasses = %s\n", cases[i].whole);
+        struct settings settings = load_text(override);
+        struct text out = {0};
+        assert_int_equal(settings_classes(&settings), cases[i].classes);
+        settings_print_movable(&settings, "/runs/a.ini", &out);
+        if (!strstr(out.data, line)) fail_msg("not%sin %s", line, out.data);
+        text_free(&out);
+        settings_free(&settings);
+        free(override);
+        free(line);
+    }
+}
+
 static void overrides_win(void **state)
 {
     char path[] = "/tmp/test_settings.XXXXXX";
@@ -460,6 +483,7 @@ int main(void)
         cmocka_unit_test(defaults),
         cmocka_unit_test(table_is_whole),
         cmocka_unit_test(file_values),
+        cmocka_unit_test(words_are_no_paths),
         cmocka_unit_test(overrides_win),
         cmocka_unit_test(unknown_names),
         cmocka_unit_test(bad_values),
