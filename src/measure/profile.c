@@ -37,7 +37,8 @@ bool profile_computes(const struct profile *profile, const struct profile_row *r
 static int stage_of(const struct program *program, int i)
 {
     const struct instruction *at = &program->instructions[i];
-    while (at->kind == INSTRUCTION_OP && at->node < 0 && at > program->instructions) at--;
+    while (at->kind == INSTRUCTION_OP && at->node < 0 && at->phase == PHASE_FORWARD &&
+           at > program->instructions) at--;
     if (instruction_is_exchange(program, at)) return STAGE_EXCHANGE;
     if (at->kind == INSTRUCTION_UPDATE || at->phase == PHASE_UPDATE) return STAGE_UPDATE;
     return at->phase == PHASE_FORWARD ? STAGE_FORWARD : STAGE_BACKWARD;
