@@ -1,8 +1,11 @@
 #include "base/search_paths.h"
 
 #include <libgen.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/guest.h"
@@ -22,17 +25,23 @@ static char *own_folder(void)
     return folder;
 }
 
-/* Programs lie in the build folder, tests two below it. */
-static bool runs_uninstalled(const char *folder)
+/* The source tree of a program that lies in the build folder, or of a test two below it, where configure has
+ * noted it; NULL: it is installed. The caller frees it. */
+static char *source_folder(const char *folder)
 {
     static const char *const above[] = {"", "../", "../../"};
-    bool uninstalled = false;
-    for (size_t i = 0; i < sizeof above / sizeof *above && !uninstalled; i++) {
-        char *sign = text_format("%s/%sconfig.status", folder, above[i]);
-        uninstalled = access(sign, F_OK) == 0;
-        free(sign);
+    char *found = NULL;
+    for (size_t i = 0; i < sizeof above / sizeof *above && !found; i++) {
+        char line[PATH_MAX], *note = text_format("%s/%ssource-folder", folder, above[i]);
+        FILE *file = fopen(note, "re");
+        if (file && fgets(line, sizeof line, file)) {
+            line[strcspn(line, "\n")] = '\0';
+            found = text_copy(line);
+        }
+        if (file) fclose(file);
+        free(note);
     }
-    return uninstalled;
+    return found;
 }
 
 static struct data_folders folders_installed(const char *folder)
@@ -40,9 +49,9 @@ static struct data_folders folders_installed(const char *folder)
     return (struct data_folders){text_format("%s/models", folder), text_format("%s/data", folder)};
 }
 
-static struct data_folders folders_in_source(void)
+static struct data_folders folders_in_source(const char *source)
 {
-    return (struct data_folders){text_copy(SOURCEDIR "/conf/models"), text_copy(SOURCEDIR "/data")};
+    return (struct data_folders){text_format("%s/conf/models", source), text_format("%s/data", source)};
 }
 
 static void search_paths_add(struct search_paths *paths, int *count, struct data_folders folders)
@@ -63,13 +72,14 @@ struct search_paths search_paths_find(void)
     int count = 0;
     const struct guest *guest = guest_now();
     const char *named = guest ? guest->data : getenv("AMPTRAIN_DATADIR");
-    char *folder = own_folder();
+    char *folder = own_folder(), *source = source_folder(folder);
     char *relative = text_format("%s/../share/amptrain", folder);
     if (named && *named) search_paths_add(&paths, &count, folders_installed(named));
-    if (runs_uninstalled(folder)) search_paths_add(&paths, &count, folders_in_source());
+    if (source) search_paths_add(&paths, &count, folders_in_source(source));
     search_paths_add(&paths, &count, folders_installed(relative));
     search_paths_add(&paths, &count, folders_installed(PKGDATADIR));
     free(relative);
+    free(source);
     free(folder);
     return paths;
 }

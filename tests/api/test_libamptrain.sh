@@ -63,6 +63,12 @@ labelled() {
         cmp - mask.bytes && awk '{ sum += $2 } END { exit !(sum > 0 && NR <= 5) }' got
 }
 ok "the example that writes a mask" labelled
+counted() {
+    "$AMPTRAIN" predict -q --weights masks -o written --json pictures/pear/3.png >got.json &&
+        sed 's/.*"pixels":{//; s/}.*//' got.json | tr , '\n' | sed 's/"//g; s/:/ /' | grep -v ' 0$' | sort >one &&
+        sort got | cmp - one
+}
+ok "predict counts the same pixels" counted
 
 compiler=${CXX:-c++}
 if [ -n "${AMPTRAIN_SANITIZED-}" ] || ! command -v "$compiler" >/dev/null; then

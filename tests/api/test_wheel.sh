@@ -46,6 +46,20 @@ ok "RECORD has every file" recorded
 repeated() { cp "$wheel" first.whl && made && cmp "$wheel" first.whl; }
 ok "the same wheel is made again, byte for byte" repeated
 
+pathless() {
+    python3 - "$wheel" "$(cd "$top_srcdir" && pwd)" "$(cd "$top_builddir" && pwd)" <<'END'
+import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+for name in wheel.namelist():
+    for path in sys.argv[2:]:
+        assert path.encode() not in wheel.read(name), f"{name} has {path} in it"
+END
+}
+case $(sed -n 's/^srcdir = //p' "$top_builddir/Makefile") in
+/*) skip "it has no path of this machine in it" "configured by an absolute path" ;;
+*) ok "it has no path of this machine in it" pathless ;;
+esac
+
 if python3 -m venv venv >/dev/null 2>&1 && venv/bin/pip --version >/dev/null 2>&1; then
     ok "pip installs it" venv/bin/pip install -q --no-index --disable-pip-version-check "$wheel"
     python=$PWD/venv/bin/python program=$PWD/venv/bin/amptrain
