@@ -80,6 +80,36 @@ ok "a teacher in fp16" train led $taught -s amp.precision=fp16
 train led-again $taught -s amp.precision=fp16 >/dev/null 2>&1
 ok "... gives the same bits again" same led led-again
 
+# A class for every pixel, by a network with two outputs.
+cat >pixels.ini <<'END'
+[input]
+channels = 3
+size = 32
+[layers]
+conv1 = conv input filters=16 kernel=3 pad=1 bias=no
+bn1 = batchnorm conv1
+relu1 = relu bn1
+pool = maxpool relu1 kernel=2 stride=2
+conv2 = conv pool filters=24 kernel=3 pad=1 bias=no
+norm2 = groupnorm conv2 groups=4
+relu2 = relu norm2
+small = conv relu2 filters=$classes kernel=1
+up = upsample relu2 scale=2 mode=bilinear
+cat = concat relu1 up
+head = conv cat filters=$classes kernel=1
+[outputs]
+main = head
+aux = small weight=0.4
+END
+pixels="-s model.file=pixels.ini -s data.format=synthetic -s data.task=segment -s data.classes=5
+    -s augment.crop=32 -s data.limit=640 -s data.val_fraction=0.05 -s amp.init_scale=65536
+    -s data.class_weights=1,2,1,0.5,1"
+ok "... with a class for every pixel" near pixels $pixels
+ok "... by dice_ce" near dice $pixels -s train.loss=dice_ce
+ok "pixels in fp16" train labelled $pixels -s amp.precision=fp16 -s run.max_steps=12
+train labelled-again $pixels -s amp.precision=fp16 -s run.max_steps=12 >/dev/null 2>&1
+ok "... give the same bits again" same labelled labelled-again
+
 # Repeated, and stopped and resumed, to the bit.
 ok "a run" train whole
 train again >/dev/null 2>&1
