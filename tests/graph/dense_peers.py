@@ -1,16 +1,25 @@
 """dense_peers.py list: the networks that label pixels, of the libraries that this Python has.
-dense_peers.py make FOLDER SIZE NET...: each library's network with random weights and with statistics that fit
-random images, in FOLDER: NET.pth, the images, NET.images, and its logits in fp64, NET.npy.
+dense_peers.py make FOLDER SIZE NET...: each library's network with random weights and with statistics that
+fit random images, in FOLDER: NET.pth, the images, NET.images, and its logits in fp64, NET.npy.
 dense_peers.py near FOLDER SIZE NET: NET.ours, as tests/graph/dense_logits writes them, are those logits.
+dense_peers.py trace FOLDER SIDE NET LOSS...: in FOLDER, images and masks, NET.data, NET.pth, and the losses
+of the first steps of training in fp64 and in fp32, NET.LOSS.json, for python_peers.py follows.
 dense_peers.py strict FOLDER NET FILE: the library loads a file of ours strictly, with NET.pth's numbers.
 """
+import copy
+import json
+import os
+import struct
 import sys
+import zlib
 
 import numpy
 import torch
 from torch import nn
 
-CLASSES = 5
+CLASSES, IGNORED, STEPS = 5, 255, 4
+WEIGHTS = [1, 0.5, 2, 1.5, 0.25]        # of classes
+FALSE = 0.7, 0.3                        # weights of false positives and negatives
 
 
 class DoubleConv(nn.Module):
@@ -18,7 +27,8 @@ class DoubleConv(nn.Module):
         super().__init__()
         parts = []
         for inputs in (channels, filters):
-            parts += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters), nn.ReLU()]
+            parts += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters)]
+            parts.append(nn.ReLU())
         self.double_conv = nn.Sequential(*parts)
 
     def forward(self, x):
@@ -42,8 +52,6 @@ class Up(nn.Module):
 
     def forward(self, x, beside):
         x = self.up(x)
-        lacks = [side - own for side, own in zip(beside.shape[2:], x.shape[2:])]
-        x = nn.functional.pad(x, [lacks[1] // 2, lacks[1] - lacks[1] // 2, lacks[0] // 2, lacks[0] - lacks[0] // 2])
         return self.conv(torch.cat([beside, x], 1))
 
 
@@ -79,15 +87,17 @@ def smp(arch, encoder, classes):
 def vision(name, classes, **options):
     import torchvision
 
-    return torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=classes, **options)
+    get = torchvision.models.get_model
+    return get(name, weights=None, weights_backbone=None, num_classes=classes, **options)
 
 
 def nnunet(classes):
     from dynamic_network_architectures.architectures.unet import PlainConvUNet
 
-    net = PlainConvUNet(3, 8, [32, 64, 128, 256, 512, 512, 512, 512], nn.Conv2d, 3, [1] + 7 * [2], 2, classes, 2,
-                        True, nn.InstanceNorm2d, {"eps": 1e-5, "affine": True}, None, None, nn.LeakyReLU,
-                        {"inplace": True}, deep_supervision=True)
+    widths = [32, 64, 128, 256, 512, 512, 512, 512]
+    net = PlainConvUNet(3, 8, widths, nn.Conv2d, 3, [1] + 7 * [2], 2, classes, 2, True, nn.InstanceNorm2d,
+                        {"eps": 1e-5, "affine": True}, None, None, nn.LeakyReLU, {"inplace": True},
+                        deep_supervision=True)
     return net.apply(net.initialize)
 
 
@@ -152,6 +162,86 @@ def near(folder, size, name):
         sys.exit("too far")
 
 
+def ratios(kind, p, g):
+    """By class, over all pixels: Dice (Milletari et al. 2016) or Tversky (Salehi et al. 2017)."""
+    hit, p, g = (values.sum((0, 2, 3)) for values in (p * g, p, g))
+    if kind == "tversky":
+        return hit / (hit + FALSE[0] * (p - hit) + FALSE[1] * (g - hit)), g > 0
+    return (2 * hit + 1e-5) / (p + g + 1e-5), g > 0
+
+
+def pixel_loss(kind, logits, labels):
+    """Labels of an output of 1/k of their size are those at 0, k, 2k."""
+    labels = labels[:, ::labels.shape[1] // logits.shape[2], ::labels.shape[2] // logits.shape[3]]
+    counted = labels != IGNORED
+    weights = torch.tensor(WEIGHTS, dtype=logits.dtype)
+    if kind == "dice_ce":
+        return pixel_loss("dice", logits, labels) + pixel_loss("ce", logits, labels)
+    if kind == "ce":
+        return nn.functional.cross_entropy(logits, labels, weights, ignore_index=IGNORED)
+    if kind == "focal":
+        own = labels[counted]
+        log_p = logits.log_softmax(1).movedim(1, 3)[counted].gather(1, own[:, None])[:, 0]
+        return (-weights[own] * (1 - log_p.exp())**2 * log_p).sum() / weights[own].sum()
+    one_hot = nn.functional.one_hot(torch.where(counted, labels, 0), CLASSES).movedim(3, 1)
+    values, some = ratios(kind, logits.softmax(1) * counted[:, None], one_hot * counted[:, None])
+    return 1 - values[some].mean()
+
+
+def losses(name, net, kind, pixels, labels):
+    weights = {"nnunet_2d": [2**(6 - i) / 127 for i in range(7)]}.get(name, [1, 0.5])
+    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+    net.train()
+    for module in net.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = sum(weight * pixel_loss(kind, logits, labels)
+                   for weight, logits in zip(weights, outputs_of(net, pixels)))
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def write_png(path, pixels):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">2I5B", *pixels.shape[1::-1], 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) +
+                   chunk(b"IEND", b""))
+
+
+def trace(folder, side, name, *kinds):
+    """The last class occurs nowhere."""
+    random, count = numpy.random.default_rng(1), 2 if name == "nnunet_2d" else 4
+    images = random.integers(0, 256, (count, int(side), int(side), 3), dtype=numpy.uint8)
+    masks = random.integers(0, CLASSES, images.shape[:3], dtype=numpy.uint8)
+    masks[masks == CLASSES - 1] = IGNORED
+    for i in range(count):
+        write_png(f"{folder}/{name}.data/images/{i}.png", images[i])
+        write_png(f"{folder}/{name}.data/masks/{i}.png", masks[i])
+    torch.manual_seed(1)
+    net = NETWORKS[name](CLASSES)
+    with torch.no_grad():
+        for key, value in net.state_dict().items():
+            if value.dim() == 1 and value.is_floating_point() and "running" not in key:
+                value.add_(0.1 * torch.randn(value.shape))
+    torch.save(net.state_dict(), f"{folder}/{name}.pth")
+    mean, std = (torch.tensor(three).view(1, 3, 1, 1) for three in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
+    pixels = (torch.from_numpy(images).movedim(3, 1) / 255 - mean) / std
+    labels = torch.from_numpy(masks).long()
+    for kind in kinds:
+        found = {"fp64": list(losses(name, copy.deepcopy(net).double(), kind, pixels.double(), labels)),
+                 "fp32": list(losses(name, copy.deepcopy(net), kind, pixels, labels))}
+        with open(f"{folder}/{name}.{kind}.json", "w") as out:
+            json.dump(found, out)
+
+
 def strict(folder, name, path):
     from safetensors.torch import load_file
 
@@ -175,4 +265,4 @@ def show():
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    {"list": show, "make": make, "near": near, "strict": strict}[sys.argv[1]](*sys.argv[2:])
+    {"list": show, "make": make, "near": near, "trace": trace, "strict": strict}[sys.argv[1]](*sys.argv[2:])
