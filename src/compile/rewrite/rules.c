@@ -293,8 +293,10 @@ static bool add_residual(struct match *m)
     return take_result(m);
 }
 
+/* An op that activates would have to know in backward, too. */
 static bool apply_relu(struct match *m)
 {
+    if (m->first->op->activates) return false;
     epilogue_add(m->first, EPILOGUE_RELU, OPERAND_ROLES, -1);
     m->shaped_as = operand_y(m->second);
     return take_result(m);
