@@ -24,10 +24,13 @@ static enum status check_output(const struct cmd *cmd)
     bool onnx = text_ends_in(cmd->output, ".onnx");
     if (!onnx && !text_ends_in(cmd->output, ".safetensors"))
         return fail(USAGE, "export: %s: the name must end in .safetensors or .onnx", cmd->output);
-    bool only_onnx = cmd_value(cmd, "softmax") || cmd_value(cmd, "keep-batchnorm") ||
-                     cmd_value(cmd, "preprocess");
+    if (cmd_value(cmd, "softmax") && cmd_value(cmd, "argmax"))
+        return fail(USAGE, "export: --softmax and --argmax exclude each other");
+    bool only_onnx = cmd_value(cmd, "softmax") || cmd_value(cmd, "argmax") ||
+                     cmd_value(cmd, "keep-batchnorm") || cmd_value(cmd, "preprocess");
     if (!onnx && only_onnx)
-        return fail(USAGE, "export: --softmax, --preprocess and --keep-batchnorm are for ONNX files");
+        return fail(USAGE, "export: --softmax, --argmax, --preprocess and --keep-batchnorm are for ONNX "
+                    "files");
     return cmd_check_output(cmd, cmd->output, onnx ? ONNX_SIGNATURE : EXPORT_SAFETENSORS_SIGNATURE);
 }
 
@@ -61,6 +64,7 @@ static const struct cmd_option options[] = {
     {"names", "LIBRARY", "names and shapes of torchvision, timm, hf (Hugging Face transformers), smp "
                          "(segmentation_models_pytorch) or nnunet"},
     {"softmax", NULL, "ONNX: probabilities instead of logits"},
+    {"argmax", NULL, "ONNX, of pixels: the most probable class, uint8, instead of logits"},
     {"preprocess", NULL, "ONNX: the input is bytes of images, which the network normalises"},
     {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},
     {0},

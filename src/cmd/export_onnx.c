@@ -46,7 +46,9 @@ static void write_metadata(struct onnx *onnx, const struct session *session, boo
     if (data->thresholds && session->settings->augment.val_flip) onnx_metadata(onnx, "val_flip", "true");
     if (preprocesses) onnx_metadata(onnx, "preprocess", "true");
     write_size(onnx, "val_resize", data->augment.val_resize);
-    write_size(onnx, "val_crop", (struct image_size){data->val.h, data->val.w});
+    bool tiled = data->target == TARGET_MASK;
+    write_size(onnx, tiled ? "val_tile" : "val_crop", (struct image_size){data->val.h, data->val.w});
+    if (tiled) write_list(onnx, "val_overlap", &session->settings->augment.val_overlap, 1);
     write_list(onnx, "mean", data->augment.mean, data->channels);
     write_list(onnx, "std", data->augment.std, data->channels);
 }
@@ -73,7 +75,12 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
     settings_derive(&cmd->settings, "amp", "precision", "fp32");
     TRY(trained_load(cmd, DATA_NONE, &trained));
     const struct data *data = &trained.session.data;
-    bool classes = data->target == TARGET_CLASS;
+    bool pixels = data->target == TARGET_MASK, classes = data->target == TARGET_CLASS || pixels;
+    const char *fixed = graph_onnx_fixed(&trained.session.graphs.evaluation);
+    if (!pixels && cmd_value(cmd, "argmax")) {
+        trained_close(&trained);
+        return fail(USAGE, "export: --argmax is for networks that label pixels");
+    }
     if (!classes && cmd_value(cmd, "softmax")) {
         enum target_kind target = data->target;
         trained_close(&trained);
@@ -83,6 +90,8 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
     const struct graph_onnx_options options = {
         .dtype = dtype,
         .softmax = cmd_value(cmd, "softmax") != NULL,
+        .pixels = pixels,
+        .argmax = cmd_value(cmd, "argmax") != NULL,
         .sigmoid = data->target == TARGET_LABELS,
         .scales = data->target == TARGET_NUMBER,
         .scale = data->value_std,
@@ -95,13 +104,17 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
     };
     enum status status = write_file(&trained, &options, cmd->output);
     const struct images *images = &trained.session.data.val;
-    char input[64];
+    char input[64], size[32] = "HxW";
     int channels = data->channels;
-    if (options.mean) snprintf(input, sizeof input, "Nx%dx%dx%d bytes", images->h, images->w, channels);
-    else snprintf(input, sizeof input, "Nx%dx%dx%d", channels, images->h, images->w);
+    if (!pixels || fixed) snprintf(size, sizeof size, "%dx%d", images->h, images->w);
+    if (pixels && fixed && status == OK)
+        log_info("%s: images have a fixed size, because layer %s works for one only", cmd->output, fixed);
+    if (options.mean) snprintf(input, sizeof input, "Nx%sx%d bytes", size, channels);
+    else snprintf(input, sizeof input, "Nx%dx%s", channels, size);
     if (status == OK)
         log_info("%s: input %s, %s of %d %s, weights in %s", cmd->output, input,
                  options.scales                       ? "values"
+                 : options.argmax                     ? "the most probable"
                  : options.softmax || options.sigmoid ? "probabilities"
                                                       : "logits", trained.session.graphs.evaluation.classes,
                  classes ? "classes" : options.sigmoid ? "labels" : "number",

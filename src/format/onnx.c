@@ -105,11 +105,12 @@ void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct o
 void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, enum dtype dtype,
                 struct onnx_dims dims)
 {
+    static const char *const free[] = {"batch", "height", "width", "output_height", "output_width"};
     struct protobuf shape = {0}, tensor = {0}, type = {0}, value = {0};
     for (int i = 0; i < dims.rank; i++) {
         struct protobuf dim = {0};
-        if (dims.dim[i]) protobuf_int(&dim, DIM_VALUE, dims.dim[i]);
-        else protobuf_text(&dim, DIM_NAME, "batch");
+        if (dims.dim[i] > 0) protobuf_int(&dim, DIM_VALUE, dims.dim[i]);
+        else protobuf_text(&dim, DIM_NAME, free[-dims.dim[i]]);
         protobuf_nest(&shape, SHAPE_DIM, &dim);
     }
     protobuf_int(&tensor, TENSOR_ELEMENT, element_types[dtype]);

@@ -42,9 +42,12 @@ struct onnx_node {
     struct onnx_attribute attributes[ONNX_ATTRIBUTES + 1];   /* ended by a row without a name */
 };
 
+enum { ONNX_HEIGHT = -1, ONNX_WIDTH = -2, ONNX_OUTPUT_HEIGHT = -3, ONNX_OUTPUT_WIDTH = -4 };
+
 struct onnx_dims {
     int rank;
-    int64_t dim[ONNX_RANK];          /* 0, of a value: any, and the same as of other values */
+    int64_t dim[ONNX_RANK];          /* of a value, 0 is any number of images, and those below any number
+                                      * of pixels, the same for all values */
 };
 
 /* Opens a file, which is there when onnx_close has returned OK. Nodes, tensors and values follow in any

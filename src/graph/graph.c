@@ -274,6 +274,7 @@ void graph_free_node(struct node *node)
     free(node->inputs);
     free(node->name);
     free(node->where);
+    free(node->like);
 }
 
 static struct node node_copy(const struct node *node)
@@ -284,6 +285,7 @@ static struct node node_copy(const struct node *node)
     copy.inputs = memory_new((size_t)node->input_count, sizeof *copy.inputs);
     for (int i = 0; i < node->input_count; i++) copy.inputs[i] = node->inputs[i];
     copy.where = node->where ? text_copy(node->where) : NULL;
+    copy.like = text_copy(node->like);
     return copy;
 }
 

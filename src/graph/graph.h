@@ -15,6 +15,7 @@ struct node {
     struct shape shape;        /* of the output, for a batch of 1 */
     int param_first, param_count;   /* in graph.params */
     char *where;               /* "resnet50.ini:31", for messages */
+    char *like;                /* the layer that its setting like= names, whose size it has; NULL: none */
     int block;                 /* number of the outermost block that it belongs to, from 1; 0: none */
 };
 

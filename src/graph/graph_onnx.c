@@ -698,6 +698,42 @@ static float resize_factor(int64_t in, int64_t out)
     return factor;
 }
 
+/* The value of a layer; NULL: none that was written, with pixels. */
+static const char *value_named(const struct writer *w, const char *name)
+{
+    for (int i = 0; i < w->graph->count; i++)
+        if (strcmp(w->graph->nodes[i].name, name) == 0) return w->ranks[i] == 4 ? w->values[i] : NULL;
+    return NULL;
+}
+
+/* Inputs of Resize: no factors, but images and channels of its input, height and width of that layer. */
+static bool add_size_like(struct writer *w, int i, struct onnx_node *out)
+{
+    const char *layer = w->graph->nodes[i].like, *like = NULL;
+    if (w->options->pixels && layer) like = value_named(w, layer);
+    if (!like) return false;
+    struct onnx_node join = part_of(w, out, "Concat", "sizes");
+    static const char *const parts[][2] = {{"shape", "images"}, {"like", "pixels"}};
+    join.input_count = 2;
+    for (int k = 0; k < 2; k++) {
+        struct onnx_node shape = part_of(w, out, "Shape", parts[k][0]);
+        struct onnx_node part = part_of(w, out, "Slice", parts[k][1]);
+        if (k) shape.inputs[0] = like;
+        shape.input_count = 1;
+        onnx_node(w->onnx, &shape);
+        part.inputs[0] = shape.name;
+        part.input_count = 1;
+        add_range(w, &part, 0, 2 * k, 2 * k + 2);
+        onnx_node(w->onnx, &part);
+        join.inputs[k] = part.name;
+    }
+    add_int(&join, "axis", 0);
+    onnx_node(w->onnx, &join);
+    out->inputs[out->input_count++] = "";
+    out->inputs[out->input_count++] = join.name;
+    return true;
+}
+
 static void write_upsample(struct writer *w, int i, struct onnx_node *out)
 {
     const struct node *node = &w->graph->nodes[i];
@@ -707,9 +743,11 @@ static void write_upsample(struct writer *w, int i, struct onnx_node *out)
     const char *name = name_new(w, node->name, "scales");
     bool linear = s->mode == UPSAMPLE_BILINEAR;
     const char *place = !linear ? "asymmetric" : s->align_corners ? "align_corners" : "half_pixel";
-    onnx_tensor(w->onnx, name, F32, (struct onnx_dims){1, {4}}, factors);
     out->inputs[out->input_count++] = "";
-    out->inputs[out->input_count++] = name;
+    if (s->scale > 0 || !add_size_like(w, i, out)) {
+        out->inputs[out->input_count++] = name;
+        onnx_tensor(w->onnx, name, F32, (struct onnx_dims){1, {4}}, factors);
+    }
     add(out, (struct onnx_attribute){.name = "mode", .type = ONNX_STRING,
                                      .text = linear ? "linear" : "nearest"});
     add(out, (struct onnx_attribute){.name = "coordinate_transformation_mode", .type = ONNX_STRING,
@@ -864,6 +902,12 @@ static const struct rule rules[] = {
     RULE(patch_merge, Concat, .rank = 4, .write = write_patch_merge),
 };
 
+/* Rules whose operators have sizes of the network's own images. */
+static const char *const sized[] = {
+    "attention", "adaptive_avgpool", "adaptive_maxpool", "channel_shuffle", "flatten", "linear", "prepend",
+    "position", "token_pool", "token_slice", "patch_merge",
+};
+
 static const struct rule *rule_of(const struct op *op)
 {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -901,7 +945,7 @@ static void write_layer(struct writer *w, int i)
         return;
     }
     bool taken = strcmp(node->name, "logits") == 0 || strcmp(node->name, "probabilities") == 0 ||
-                 strcmp(node->name, "value") == 0;
+                 strcmp(node->name, "value") == 0 || strcmp(node->name, "classes") == 0;
     struct onnx_node out = {.op = rule->onnx, .name = taken ? name_new(w, node->name, "layer") : node->name,
                             .input_count = node->input_count};
     w->values[i] = out.name;
@@ -909,6 +953,28 @@ static void write_layer(struct writer *w, int i)
     for (int k = 0; k < node->input_count; k++) out.inputs[k] = input_of(w, node, k, w->ranks[i]);
     if (rule->write) rule->write(w, i, &out);
     if (w->values[i] == out.name) onnx_node(w->onnx, &out);
+}
+
+/* The nodes that lead to the output. */
+static bool *nodes_needed(const struct graph *graph)
+{
+    bool *needed = memory_new((size_t)graph->count, sizeof *needed);
+    needed[graph->output] = true;
+    for (int i = graph->output; i > 0; i--)
+        for (int k = 0; needed[i] && k < graph->nodes[i].input_count; k++)
+            needed[graph->nodes[i].inputs[k]] = true;
+    return needed;
+}
+
+const char *graph_onnx_fixed(const struct graph *graph)
+{
+    bool *needed = nodes_needed(graph);
+    const char *found = NULL;
+    for (int i = 1; i < graph->count && !found; i++)
+        for (size_t k = 0; needed[i] && k < sizeof sized / sizeof *sized; k++)
+            if (strcmp(graph->nodes[i].op->name, sized[k]) == 0) found = graph->nodes[i].name;
+    free(needed);
+    return found;
 }
 
 static void find_folded(struct writer *w)
@@ -975,7 +1041,9 @@ static const char *write_preprocessing(struct writer *w)
 static void write_input(struct writer *w)
 {
     struct shape s = w->graph->nodes[0].shape;
-    const struct onnx_dims bytes = {4, {0, s.h, s.w, s.c}}, floats = {4, {0, s.c, s.h, s.w}};
+    bool fixed = !w->options->pixels || graph_onnx_fixed(w->graph);
+    int64_t h = fixed ? s.h : ONNX_HEIGHT, width = fixed ? s.w : ONNX_WIDTH;
+    const struct onnx_dims bytes = {4, {0, h, width, s.c}}, floats = {4, {0, s.c, h, width}};
     bool raw = w->options->mean != NULL;
     onnx_value(w->onnx, ONNX_INPUT, "input", raw ? U8 : F32, raw ? bytes : floats);
     w->values[0] = raw ? write_preprocessing(w) : "input";
@@ -996,6 +1064,38 @@ static void write_unit(struct writer *w, const char *name)
                                            .inputs = {"logits", "value scale"}});
     onnx_node(w->onnx, &(struct onnx_node){.op = "Add", .name = name, .input_count = 2,
                                            .inputs = {"scaled value", "value offset"}});
+}
+
+/* The class of every pixel, the first of those that are as probable. */
+static void write_classes(struct writer *w)
+{
+    struct onnx_node best = {.op = "ArgMax", .name = name_new(w, "output", "best"), .input_count = 1,
+                             .inputs = {"logits"}};
+    struct onnx_node bytes = {.op = "Cast", .name = "classes", .input_count = 1, .inputs = {best.name}};
+    add_int(&best, "axis", 1);
+    add_int(&best, "keepdims", 0);
+    add_int(&bytes, "to", 2);
+    onnx_node(w->onnx, &best);
+    onnx_node(w->onnx, &bytes);
+}
+
+static void write_pixels(struct writer *w)
+{
+    const struct node ends[] = {{.name = "output", .inputs = &(int){w->graph->output}}};
+    const struct graph_onnx_options *options = w->options;
+    const struct shape x = w->graph->nodes[0].shape, y = w->graph->nodes[w->graph->output].shape;
+    bool same = x.h == y.h && x.w == y.w, fixed = graph_onnx_fixed(w->graph);
+    int64_t h = fixed ? y.h : same ? ONNX_HEIGHT : ONNX_OUTPUT_HEIGHT;
+    int64_t width = fixed ? y.w : same ? ONNX_WIDTH : ONNX_OUTPUT_WIDTH;
+    const struct onnx_dims each = {4, {0, y.c, h, width}}, one = {3, {0, h, width}};
+    struct onnx_node last = {.op = "Softmax", .name = "probabilities", .input_count = 1,
+                             .inputs = {"logits"}};
+    write_cast(w, input_of(w, ends, 0, 4), "logits", F32);
+    if (options->softmax) add_int(&last, "axis", 1);
+    if (options->softmax) onnx_node(w->onnx, &last);
+    if (options->argmax) write_classes(w);
+    if (options->argmax) onnx_value(w->onnx, ONNX_OUTPUT, "classes", U8, one);
+    else onnx_value(w->onnx, ONNX_OUTPUT, options->softmax ? last.name : "logits", F32, each);
 }
 
 static void write_output(struct writer *w)
@@ -1021,14 +1121,17 @@ enum status graph_onnx(const struct graph *graph, const struct graph_onnx_option
         .graph = graph, .options = options, .onnx = onnx, .values = memory_new(count, sizeof *w.values),
         .ranks = memory_new(count, sizeof *w.ranks), .folded = memory_new(count, sizeof *w.folded),
     };
+    bool *needed = nodes_needed(graph);
     find_folded(&w);
     write_input(&w);
-    for (int i = 1; i < graph->count && w.status == OK; i++) write_layer(&w, i);
-    if (w.status == OK) write_output(&w);
+    for (int i = 1; i < graph->count && w.status == OK; i++)
+        if (needed[i]) write_layer(&w, i);
+    if (w.status == OK) (options->pixels ? write_pixels : write_output)(&w);
     for (int i = 0; i < w.name_count; i++) free(w.names[i]);
     free(w.names);
     free(w.values);
     free(w.ranks);
     free(w.folded);
+    free(needed);
     return w.status;
 }

@@ -7,6 +7,8 @@
 struct graph_onnx_options {
     enum dtype dtype;            /* of weights and activations: F32 or F16 */
     bool softmax;                /* the output is probabilities, not logits */
+    bool pixels;                 /* ... of each pixel; images have any size, if all layers allow that */
+    bool argmax;                 /* ... then: the most probable class */
     bool sigmoid;                /* ... of each label */
     bool scales;                 /* the output is a number: the network's times `scale`, plus `offset` */
     double scale, offset;
@@ -20,10 +22,13 @@ struct graph_onnx_options {
 
 /* Writes nodes, weights and values between onnx_open and onnx_end. The input, "input", is batch x c x h x w
  * as the network gets it, in fp32, or batch x h x w x c bytes; the output, "logits", "probabilities" or
- * "value", batch x classes in fp32. USAGE, with the layer, for what ONNX cannot express or fp16 cannot
- * represent. */
+ * "value", batch x classes in fp32; of pixels batch x classes x h x w, or "classes", batch x h x w bytes.
+ * USAGE, with the layer, for what ONNX cannot express or fp16 cannot represent. */
 enum status graph_onnx(const struct graph *graph, const struct graph_onnx_options *options,
                        struct onnx *onnx);
+
+/* The first layer that works for images of one size only; NULL: there is none. */
+const char *graph_onnx_fixed(const struct graph *graph);
 
 /* True if the table has a row for the op. */
 bool graph_onnx_has(const struct op *op);

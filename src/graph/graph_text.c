@@ -6,6 +6,22 @@
 
 #include "base/memory.h"
 
+/* A size that is another layer's is so for images of any size. */
+static void add_settings(const struct node *node, struct text *out)
+{
+    struct text settings = {0};
+    op_settings_print(node->op, node->settings, &settings);
+    char *size = node->like && settings.data ? strstr(settings.data, " size=") : NULL;
+    if (!size) {
+        if (settings.data) text_add(out, "%s", settings.data);
+    } else {
+        size_t length = 1 + strcspn(size + 1, " ");
+        *size = '\0';
+        text_add(out, "%s like=%s%s", settings.data, node->like, size + length);
+    }
+    text_free(&settings);
+}
+
 void graph_text(const struct graph *graph, struct text *out)
 {
     const struct shape *input = &graph->nodes[0].shape;
@@ -18,7 +34,7 @@ void graph_text(const struct graph *graph, struct text *out)
         text_add(out, "%s = %s", node->name, node->op->name);
         for (int j = 0; j < node->input_count; j++)
             text_add(out, " %s", graph->nodes[node->inputs[j]].name);
-        op_settings_print(node->op, node->settings, out);
+        add_settings(node, out);
         text_add(out, "\n");
     }
     if (graph->output_count > 0) text_add(out, "[outputs]\n");

@@ -165,18 +165,20 @@ static bool is_like(const struct op *op, const char *name)
     return false;
 }
 
-static enum status add_size_like(const struct scope *scope, const char *layer, struct text *text)
+static enum status add_size_like(const struct scope *scope, const char *layer, struct text *text,
+                                 const char **like)
 {
     int inputs[OP_MAX_INPUTS], count = 0;
     TRY(resolve_input(scope, layer, inputs, &count));
     if (count != 1) return fault(scope, "like=%s: expected one layer, not %d", layer, count);
     const struct shape *shape = &scope->model->graph.nodes[inputs[0]].shape;
     text_add(text, " size=%lldx%lld", (long long)shape->h, (long long)shape->w);
+    *like = scope->model->graph.nodes[inputs[0]].name;
     return OK;
 }
 
 static enum status settings_text(const struct scope *scope, const struct op *op,
-                                 const struct bindings *settings, struct text *text)
+                                 const struct bindings *settings, struct text *text, const char **like)
 {
     const char *own;
     double value = override_of(scope->model->options, op, &own);
@@ -184,7 +186,7 @@ static enum status settings_text(const struct scope *scope, const struct op *op,
     for (int i = 0; i < settings->count; i++) {
         const struct binding *setting = &settings->entries[i];
         if (value >= 0 && strcmp(setting->name, own) == 0) continue;
-        if (is_like(op, setting->name)) TRY(add_size_like(scope, setting->text, text));
+        if (is_like(op, setting->name)) TRY(add_size_like(scope, setting->text, text, like));
         else text_add(text, " %s=%s", setting->name, setting->text);
     }
     if (value >= 0) text_add(text, " %s=%.17g", own, value);
@@ -198,7 +200,8 @@ static enum status add_node(const struct scope *scope, const struct op *op, cons
     struct reason reason;
     struct text text = {0};
     if (graph->count >= NODES_MAX) return fault(scope, "the network has more than %d layers", NODES_MAX);
-    enum status status = settings_text(scope, op, settings, &text);
+    const char *like = NULL;
+    enum status status = settings_text(scope, op, settings, &text, &like);
     void *parsed = status == OK ? op_settings_new(op, text.data, &reason) : NULL;
     text_free(&text);
     TRY(status);
@@ -206,7 +209,10 @@ static enum status add_node(const struct scope *scope, const struct op *op, cons
     char *name = text_format("%s%s", scope->prefix, scope->layer);
     char *where = text_format("%s:%d", scope->model->ini.file, scope->line);
     struct node_spec spec = {name, op, parsed, inputs, input_count, where, scope->block};
+    char *sized = text_copy(like);
     bool good = graph_add(graph, &spec, &reason);
+    if (good) graph->nodes[graph->count - 1].like = sized;
+    else free(sized);
     free(name);
     free(where);
     return good ? OK : fault(scope, "%s", reason.text);

@@ -14,7 +14,7 @@ relu = relu down
 pool = maxpool relu kernel=2 stride=2
 deep = conv pool filters=12 kernel=3 pad=1
 act = relu deep
-up = upsample act scale=2 mode=bilinear
+up = upsample act like=relu mode=bilinear
 cat = concat relu up
 head = conv cat filters=$classes kernel=1
 END
@@ -57,6 +57,17 @@ ok "... within a limit" says 4 "memory.limit: 1.0 MiB is not enough for tiles of
 ok "... mirrored, too" eval_ --flip
 ok "... other tiles" eval_ -s augment.val_tile=24x32 -s augment.val_overlap=0.25
 ok "... without logits" says 2 "predict --probabilities" "$AMPTRAIN" eval $weights --logits l.npy
+
+# ONNX: images of any size, and what comes of a pixel.
+export_() { rm -f out.onnx; "$AMPTRAIN" export $weights -o out.onnx "$@" 2>err && tr -dc '[:print:]' <out.onnx >out || { cat err; return 1; }; }
+ok "ONNX" export_
+ok "... of any height and width" sh -c 'grep -q "height.*width" out && grep "Nx3xHxW, logits of 2 classes" err'
+ok "... resized to a layer's size" grep -q Shape out
+ok "... probabilities" export_ --softmax
+ok "... which are said" has 'probabilities of 2 classes' err
+ok "... classes" export_ --argmax
+ok "... as bytes" sh -c 'grep -q ArgMax out && grep "the most probable of 2 classes" err'
+ok "... not both" says 2 "exclude each other" "$AMPTRAIN" export $weights -o both.onnx --softmax --argmax
 
 # Ranks share images; nothing depends on how many they are.
 epochs() { sed -n 's/.*"event":"epoch".*\("val_loss":.*"val_pixel_accuracy":[^,]*\).*/\1/p' "$1/metrics.jsonl"; }
