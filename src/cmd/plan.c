@@ -24,6 +24,7 @@
 #include "session/plausible.h"
 #include "session/session_store.h"
 #include "session/step_fit.h"
+#include "session/tiles.h"
 #include "train/folder.h"
 #include "train/progress.h"
 
@@ -195,6 +196,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
     } else {
         plausible_warn_of_statistics(&session);
     }
+    if (status == OK && tiles_run_bytes(&session) > 0) status = step_fit_tiles(&session, true);
     if (status == OK) status = plan_forecast(cmd, &session, &forecast);
     if (status == OK) {
         if (cmd->check) print_answer(&session, &forecast);

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "session/step_fit.h"
 #include "session/step_ranks.h"
+#include "session/tiles.h"
 
 static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)
 {
@@ -90,16 +92,34 @@ static void forecast_recall(const struct session *session, const struct forecast
     forecast->time.ms = 1e3 * seconds;
 }
 
+/* The arena of evaluations, which lies in that of training if it is no larger; 0: they are not of tiles. */
+static enum status forecast_tiles(const struct session *session, struct forecast *forecast, int64_t *arena)
+{
+    struct compiled compiled;
+    *arena = 0;
+    if (tiles_run_bytes(session) == 0) return OK;
+    struct compile_options options = step_options(session, STEP_EVALUATION);
+    options.kernel_plans.device = NULL;
+    TRY(compile_plan(step_graph(session, STEP_EVALUATION), &options, &compiled));
+    *arena = compiled.plan.arena_bytes;
+    forecast->tiles = step_tiles_taken(session, &compiled.program, *arena);
+    compiled_free(&compiled);
+    return OK;
+}
+
 /* Compiles the program of each stage. */
 static enum status compile_stages(const struct session *session, struct forecast *forecast)
 {
     struct compile_options options = step_time_options(session, &forecast->cluster);
+    int64_t evaluation;
+    TRY(forecast_tiles(session, forecast, &evaluation));
     for (int s = 0; s < forecast->cluster.stages; s++) {
         struct forecast_stage *stage = &forecast->stages[s];
         if (s > 0) options.cut = cut_like(&forecast->stages[0].compiled.program, &options.cut);
         options.cut.stage = s;
         TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &stage->compiled));
-        stage->bytes = step_taken(session, &stage->compiled.program, stage->compiled.plan.arena_bytes);
+        int64_t arena = stage->compiled.plan.arena_bytes;
+        stage->bytes = step_taken(session, &stage->compiled.program, arena > evaluation ? arena : evaluation);
         forecast_describe(stage);
         if (stage->bytes.total <= forecast->bytes.total) continue;
         forecast->bytes = stage->bytes;

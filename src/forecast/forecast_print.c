@@ -14,6 +14,7 @@
 #include "forecast/memory_map.h"
 #include "graph/graph_text.h"
 #include "session/step_fit.h"
+#include "session/tiles.h"
 
 /* -1: no limit, or unknown. */
 static int64_t largest_fitting(const struct session *session)
@@ -185,6 +186,12 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     if (caching_device_bytes(&caching) > 0)
         print_bytes("  of which cached images", caching_device_bytes(&caching), "loader.cache");
     if (bytes->exchange > 0) print_bytes("exchange", bytes->exchange, exchange_note(&session->hyper));
+    if (forecast->tiles.total > 0) {
+        const struct tiles tiles = tiles_of(session);
+        snprintf(note, sizeof note, "images of any size, %d tiles of %dx%d at a time", tiles.batch, tiles.w,
+                 tiles.h);
+        print_bytes("evaluation alone", forecast->tiles.total, note);
+    }
     print_total(session, bytes->total);
     print_time(session, forecast);
     print_stages(forecast);
@@ -273,6 +280,13 @@ void forecast_print_json(const struct session *session, const struct forecast *f
     member_number(&out, "step_ms", forecast->time.ms);
     member_string(&out, "step_ms_from", origins[forecast->origin]);
     add_ranks(session, forecast, &out);
+    if (forecast->tiles.total > 0) {
+        const struct tiles tiles = tiles_of(session);
+        text_add(&out, ",\"evaluation\":{\"tile\":[%d,%d]", tiles.h, tiles.w);
+        member_integer(&out, "tiles", tiles.batch);
+        member_integer(&out, "total_bytes", forecast->tiles.total);
+        text_add(&out, "}");
+    }
     member_string(&out, "strategy", step_strategy(session, program));
     member_integer(&out, "recomputed", recompute_count(program));
     member_integer(&out, "offloaded_bytes", offload_bytes(program));

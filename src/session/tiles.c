@@ -85,11 +85,19 @@ int64_t tiles_bytes(const struct tiles *tiles)
     return tiles_band_bytes(tiles) + TILES_SEGMENTS * tiles_segment_bytes(tiles);
 }
 
+/* Plans open no validation data. */
+static bool evaluates(const struct session *session)
+{
+    const struct settings *settings = session->settings;
+    return session->data.val.dataset || data_holds_out(settings) || settings->data.val ||
+           !settings->data.train;
+}
+
 /* Batches of evaluations lie in those of training, if they are no larger. */
 int64_t tiles_run_bytes(const struct session *session)
 {
-    const struct images *train = &session->data.train, *val = &session->data.val;
-    if (session->data.target != TARGET_MASK || !val->dataset) return 0;
+    const struct images *train = &session->data.train;
+    if (session->data.target != TARGET_MASK || !evaluates(session)) return 0;
     const struct tiles tiles = tiles_of(session);
     int batches = session_device_kind(session) == DEVICE_CUDA ? 2 : 1;
     int64_t number = session->data.channels * (int64_t)dtype_bytes(session->hyper.precision->storage);

@@ -58,6 +58,13 @@ ok "... mirrored, too" eval_ --flip
 ok "... other tiles" eval_ -s augment.val_tile=24x32 -s augment.val_overlap=0.25
 ok "... without logits" says 2 "predict --probabilities" "$AMPTRAIN" eval $weights --logits l.npy
 
+# The plan has evaluations, and the run keeps to it.
+"$AMPTRAIN" plan -c two.ini -s log.tensorboard=yes --json >out
+ok "plan: evaluations" has '"evaluation":\{"tile":\[16,16\],"tiles":6,"total_bytes":[0-9]+\}'
+total() { grep -o '"total_bytes":[0-9]*' "$1" | head -n "$2" | tail -n 1; }
+ok "... are in the total, which the run takes" [ "$(sed 's/"evaluation":{[^}]*},//' out | total - 1)" = "$(total run-two/metrics.jsonl 1)" ]
+ok "... in words" sh -c '"$AMPTRAIN" plan -c two.ini | grep "evaluation alone .* images of any size, 6 tiles of 16x16 at a time"'
+
 # ONNX: images of any size, and what comes of a pixel.
 export_() { rm -f out.onnx; "$AMPTRAIN" export $weights -o out.onnx "$@" 2>err && tr -dc '[:print:]' <out.onnx >out || { cat err; return 1; }; }
 ok "ONNX" export_
