@@ -38,5 +38,12 @@ int main(int argc, char **argv)
         perror(argv[3]);
     if (out) fclose(out);
     amptrain_close(network);
+    for (int i = 0; i < count; i++) {
+        free((char *)images[i].file);
+        free(entries[i]);
+    }
+    free(entries);
+    free(images);
+    free(values);
     return status;
 }
