@@ -22,7 +22,7 @@ struct weights_options {
                                   * initial values. The first convolution may be for images of other channels.
                                   * Layers that lead to further outputs alone may be missing. All of this is
                                   * reported. */
-    bool encoder;                /* ... and so may all layers behind the encoder (encoders.names), whose weights
+    bool encoder;                /* ... and so may all layers behind the encoder (encoders.names): the weights
                                   * may be those of a network for images; they are initialised, which is
                                   * reported */
     bool resized;                /* position embeddings may be for images of another size */

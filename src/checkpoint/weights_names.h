@@ -32,7 +32,7 @@ struct weights_names {
     struct weights_usual usual;
     struct weights_rule *second;    /* second names of tensors, by their names there or other second names */
     int second_count;
-    char *encoder;              /* encoders.names: the network of which the encoder is a part, and by the rules
+    char *encoder;              /* encoders.names: the network of which the encoder is a part, and by rules
                                  * has the names; NULL: none */
 };
 
