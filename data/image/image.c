@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "base/file_kind.h"
 
-/* A larger image is treated as an error or an attack; phones take photographs of 108 million pixels. */
-#define PIXEL_BYTES_MAX ((size_t)1 << 29)
+/* A larger image is treated as an error or an attack: 20,000 x 20,000 pixels in colour are none. */
+#define PIXEL_BYTES_MAX ((size_t)5 << 28)
 
 bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
 {

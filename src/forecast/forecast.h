@@ -23,8 +23,7 @@ struct forecast_stage {
 struct forecast {
     struct compiled compiled;          /* of the stage with the largest memory, which owns it */
     struct budget bytes;
-    struct budget tiles;               /* of an evaluation alone, eval's or predict's, where these are of tiles
-                                        * (session/tiles.h); total 0: they are not */
+    struct budget tiles;               /* of an evaluation alone (session/tiles.h); total 0: not in tiles */
     struct cluster cluster;
     struct step_time time;
     enum step_time_origin origin;      /* of the time, where options.times are NULL */
