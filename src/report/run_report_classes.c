@@ -376,8 +376,10 @@ static void add_strip(const json_t *mistake, struct text *out)
     text_html(out, text_of(mistake, "image"));
     text_add(out, "\">");
     add_jpeg(text_of(mistake, "picture"), false, out);
-    text_add(out, "<span class=\"bad\">mean IoU %.1f %%, loss %.4g</span> <span class=\"grey\">",
-             100 * json_number_value(json_object_get(mistake, "miou")),
+    const json_t *miou = json_object_get(mistake, "miou");
+    text_add(out, "<span class=\"bad\">");
+    if (miou) text_add(out, "mean IoU %.1f %%, ", 100 * json_number_value(miou));
+    text_add(out, "loss %.4g</span> <span class=\"grey\">",
              json_number_value(json_object_get(mistake, "loss")));
     add_file_name(mistake, out);
     text_add(out, "</span></figure>\n");
