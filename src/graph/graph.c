@@ -169,6 +169,8 @@ bool graph_heads(const struct graph *graph, int heads[2])
 
 bool graph_is_classifier(const struct graph *graph, int node)
 {
+    for (int i = 0; i < graph->output_count; i++)
+        if (node == last_with_weights(graph, graph->outputs[i].node)) return true;
     bool *behind = memory_new((size_t)graph->count, sizeof *behind), weights = false;
     behind[node] = true;
     for (int i = node + 1; i < graph->count && !weights; i++) {
