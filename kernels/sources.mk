@@ -18,7 +18,9 @@ CUDA_SOURCES += \
 	kernels/conv/conv_direct.cu \
 	kernels/conv/conv_joined.cu \
 	kernels/conv/conv_layout.cu \
+	kernels/conv/conv_thin.cu \
 	kernels/conv/conv_product.cu \
+	kernels/conv/conv_rows.cu \
 	kernels/conv/conv_stem.cu \
 	kernels/conv/conv_transpose.cu \
 	kernels/elementwise/activations.cu \
@@ -100,6 +102,7 @@ EXTRA_DIST += \
 	kernels/support/dependent_launch.cuh \
 	kernels/support/hopper.cuh \
 	kernels/support/join.cuh \
+	kernels/support/matrices.cuh \
 	kernels/support/planned.cuh \
 	kernels/elementwise/activation.cuh \
 	kernels/support/rows.cuh \

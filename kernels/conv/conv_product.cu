@@ -104,10 +104,12 @@ static int candidates_by(const struct algorithm *algorithm, const struct call *c
     return library_of(call, algorithm, &library) ? matmul_candidates(&library, &problem, most, names) : 0;
 }
 
+/* As in `fits`, where filters are no whole vectors. */
 static bool product_supports(const struct call *call)
 {
     const struct conv_call p = conv_call_of(call);
-    return conv_is_usual(call) && is_product(&p);
+    bool rough = p.dtype == BF16 && p.k % 8 != 0 && conv_is_small(&p);
+    return conv_is_usual(call) && is_product(&p) && !rough;
 }
 
 static int product_candidates(const struct call *call, int most, char names[][PLAN_NAME])

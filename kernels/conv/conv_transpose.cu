@@ -44,7 +44,7 @@ static enum status conv_transpose_run(const struct call *call)
     return channel_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
 }
 
-static const char *const variants[] = {"product", "direct", "gemm", "gemm-per-image", "cudnn plain",
+static const char *const variants[] = {"product", "rows", "direct", "gemm", "gemm-per-image", "cudnn plain",
                                        "cudnn padded8", NULL};
 
 const struct op_code conv_transpose_cuda = {

@@ -77,31 +77,39 @@ static bool batch_set(cublasLtMatrixLayout_t layout, int count)
                                                          sizeof batch);
 }
 
-static bool describe_batch(const struct matmul_problem *p, cublasLtMatrixLayout_t layout, int64_t numbers)
+static bool describe_batch(const struct matmul_problem *p, cublasLtMatrixLayout_t layout, int64_t stride)
 {
-    int64_t stride = p->batch > 1 ? stride_of(p, numbers) : 0;
     return p->batch <= 1 ||
            (batch_set(layout, (int)p->batch) &&
             !cublaslt()->cublasLtMatrixLayoutSetAttribute(
                 layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
 }
 
-static bool describe_matrix(const struct matmul_problem *p, cublasLtMatrixLayout_t *layout, enum dtype dtype,
-                            bool turned, int64_t rows, int64_t columns)
+struct matrix {
+    enum dtype dtype;
+    bool turned;
+    int64_t rows, columns;
+    struct matmul_place at;
+};
+
+static bool describe_matrix(const struct matmul_problem *p, cublasLtMatrixLayout_t *layout, struct matrix m)
 {
-    int64_t down = turned ? columns : rows, across = turned ? rows : columns;
-    return !cublaslt()->cublasLtMatrixLayoutCreate(layout, cublaslt_type(dtype), (uint64_t)down,
-                                                   (uint64_t)across, down) &&
-           describe_batch(p, *layout, rows * columns);
+    int64_t down = m.turned ? m.columns : m.rows, across = m.turned ? m.rows : m.columns;
+    int64_t lead = p->placed ? m.at.column : down;
+    int64_t stride = p->placed ? m.at.matrix : p->batch > 1 ? stride_of(p, m.rows * m.columns) : 0;
+    return !cublaslt()->cublasLtMatrixLayoutCreate(layout, cublaslt_type(m.dtype), (uint64_t)down,
+                                                   (uint64_t)across, lead) &&
+           describe_batch(p, *layout, stride);
 }
 
 /* All but the algorithm. */
 static bool describe(struct matmul *matmul)
 {
     const struct matmul_problem *p = &matmul->problem;
-    return describe_operation(matmul) && describe_matrix(p, &matmul->a, p->factor, p->turn_a, p->m, p->k) &&
-           describe_matrix(p, &matmul->b, p->factor, p->turn_b, p->k, p->n) &&
-           describe_matrix(p, &matmul->d, p->result, false, p->m, p->n);
+    return describe_operation(matmul) &&
+           describe_matrix(p, &matmul->a, {p->factor, p->turn_a, p->m, p->k, p->a_at}) &&
+           describe_matrix(p, &matmul->b, {p->factor, p->turn_b, p->k, p->n, p->b_at}) &&
+           describe_matrix(p, &matmul->d, {p->result, false, p->m, p->n, p->d_at});
 }
 
 static void undescribe(struct matmul *matmul)

@@ -3,13 +3,21 @@
 
 #include "kernels/support/autotune.cuh"
 
-/* D = relu(alpha A B + C + bias), the library's way: columns first, without gaps; D is m x n, A m x k. */
+/* Where a matrix's numbers lie: elements from a column to the next, and from a matrix of a batch to the
+ * next. 0: without gaps. */
+struct matmul_place {
+    int64_t column, matrix;
+};
+
+/* D = relu(alpha A B + C + bias), the library's way: columns first; D is m x n, A m x k. */
 struct matmul_problem {
     enum dtype factor, result;   /* of A and B; of C, D and the bias */
     int64_t m, n, k;
     int64_t batch;               /* so many products at a time, without bias and mask; 0: one. Each has the
                                   * bits that it has in a smaller batch: none is split */
     int64_t unit;                /* matrices of a batch begin at multiples of so many numbers */
+    bool placed;                 /* they lie as these say instead, matrices of a batch even in one place */
+    struct matmul_place a_at, b_at, d_at;
     bool turn_a, turn_b;         /* A lies as k x m, B as n x k */
     bool adds;                   /* C; it may be D */
     bool factors;                /* alpha and C's factor are in device memory */

@@ -83,8 +83,8 @@ int graph_classifier(const struct graph *graph);
  * first learns the labels, and the second from the teacher. */
 bool graph_heads(const struct graph *graph, int heads[2]);
 
-/* True if a node has weights and none are behind it, or between it and one of several outputs: the classifier,
- * and those of further heads and outputs. */
+/* True if a node has weights and none are behind it, or between it and one of several outputs: the
+ * classifier, and those of further heads and outputs. */
 bool graph_is_classifier(const struct graph *graph, int node);
 
 /* For each node, if the network's own output, the first one, depends on it; into leads[graph->count]. */
