@@ -1,5 +1,6 @@
 #include "data/formats/mask_pairs.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,11 +116,27 @@ static bool find_folders(const char *given, struct mask_pairs *pairs, struct rea
     return good;
 }
 
+/* True if there is a PNG file in the folder, or in one below it. */
+static bool holds_png(const char *path, int depth)
+{
+    DIR *folder = opendir(path);
+    bool holds = false;
+    for (struct dirent *entry; folder && !holds && (entry = readdir(folder));) {
+        char *below = text_format("%s/%s", path, entry->d_name);
+        bool shown = entry->d_name[0] != '.';
+        holds = shown && (text_ends_in(entry->d_name, ".png") || text_ends_in(entry->d_name, ".PNG") ||
+                          (depth > 0 && directory_is(below) && holds_png(below, depth - 1)));
+        free(below);
+    }
+    if (folder) closedir(folder);
+    return holds;
+}
+
 bool mask_pairs_has(const char *root)
 {
     struct mask_pairs pairs = {0};
     struct reason reason;
-    bool has = find_folders(root, &pairs, &reason) && directory_is(pairs.masks);
+    bool has = find_folders(root, &pairs, &reason) && directory_is(pairs.masks) && holds_png(pairs.masks, 2);
     mask_pairs_free(&pairs);
     return has;
 }

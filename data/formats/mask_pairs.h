@@ -20,6 +20,6 @@ struct mask_pairs {
  * extension, and that a mask's may end in _mask, _label, _gt or _L. Masks without an image are left out, with
  * a warning; BAD_DATA: an image without a mask, two masks for an image, or two images for a mask. */
 enum status mask_pairs_find(const char *root, struct mask_pairs *pairs);
-/* True if there are both folders. */
+/* True if there are both folders, that of masks with a PNG file: boxes lie in labels, too, as text. */
 bool mask_pairs_has(const char *root);
 void mask_pairs_free(struct mask_pairs *pairs);        /* accepts a zeroed struct */

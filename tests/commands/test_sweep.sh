@@ -129,7 +129,7 @@ ok "a folder is needed" says 2 "name a folder" "$AMPTRAIN" sweep -c run.ini -s r
 
 # The program's file may not be run any more when the second run begins.
 lost() {
-    cp "$AMPTRAIN" program && touch config.status
+    cp "$AMPTRAIN" program && cp "$top_builddir/source-folder" .
     ./program sweep -c run.ini -s amp.precision=fp32 -s run.report=no -s run.seed=1,2 -s train.epochs=30 -j 1 -o lost \
         >out 2>err &
     process=$!

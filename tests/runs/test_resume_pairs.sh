@@ -175,11 +175,14 @@ parallel.bucket=1K
 parallel.wire=storage
 END
 
-# Where the run is, what the draw itself chooses, and what says when a run ends.
+# Where the run is, what the draw itself chooses, what says when a run ends, and what masks have alone
+# (test_segment.sh).
 cat >without <<'END'
 run.name run.device run.output run.max_time run.max_steps run.report
 data.format data.task data.train data.val data.classes data.fold data.value_scale
 augment.crop augment.val_crop augment.sizes
+data.palette data.ignore augment.foreground augment.val_tile augment.val_overlap
+train.focal_gamma train.tversky train.dice_background
 model.arch model.file model.weights model.weights_strict model.classes model.image_size model.drop_path
 train.epochs train.teacher loader.timeout parallel.timeout
 END
