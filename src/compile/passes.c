@@ -64,10 +64,48 @@ REWRITE(offload, offload(program, &input->choice->offload, &(struct offload_fore
 PASS(streams, streams_within(program, input->choice->streams, input->options->stream_division,
                              input->choice->stream_limit))
 
-static struct traces lower_traces(const struct program *program)
+/* Instructions of one op. */
+static int count_op(const struct program *program, const char *name)
 {
-    return (struct traces){program->count > 0, program->count == 0};
+    int count = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct op *op = program->instructions[i].op;
+        count += op && strcmp(op->name, name) == 0;
+    }
+    return count;
 }
+
+static bool reads_part(const struct program *program, const struct instruction *at)
+{
+    bool found = false;
+    FOR_OPERANDS(o, at)
+        found = found || (o->role == OPERAND_SAVED && program->values[o->value].home == HOME_PART);
+    return found;
+}
+
+/* Traces of the pass in the program, and those that each instruction, `at`, adds. */
+#define TRACES(name, done_, left_, more_done, more_left)                            \
+    static struct traces name##_traces(const struct program *program)               \
+    {                                                                               \
+        const struct instruction *at = program->instructions;                       \
+        struct traces traces = {done_, left_};                                      \
+        for (const struct instruction *end = at + program->count; at < end; at++) { \
+            traces.done += more_done;                                               \
+            traces.left += more_left;                                               \
+        }                                                                           \
+        return traces;                                                              \
+    }
+TRACES(lower, program->count > 0, program->count == 0, 0, 0)
+TRACES(running_statistics, count_op(program, "moments"), 0, 0,
+       instruction_is_op_update(at) && at->micro_batch < program->micro_batches - 1)
+TRACES(cut, program->stages > 1, program->stages == 1, 0, 0)
+TRACES(sync_statistics, count_op(program, "rank_moments"), 0, 0, 0)
+TRACES(buckets, program->flags_sum >= 0, program->flags_sum < 0, 0, 0)
+TRACES(rank_statistics, 0, 0, instruction_is_op_update(at) && reads_part(program, at), 0)
+TRACES(stage_norm, 0, 0, at->kind == INSTRUCTION_MEASURE, 0)
+TRACES(recompute, 0, 0, at->op && at->phase == PHASE_RECOMPUTE, 0)
+TRACES(offload, program->host_bytes > 0, 0, 0, 0)
+TRACES(streams, program->streams > 1, 0, 0, 0)
 
 static struct traces saved_traces(const struct program *program)
 {
@@ -91,80 +129,6 @@ static struct traces differentiate_traces(const struct program *program)
         if (at->kind == INSTRUCTION_UPDATE) traces.left = 0;
     }
     return traces;
-}
-
-/* Instructions of one op. */
-static int count_op(const struct program *program, const char *name)
-{
-    int count = 0;
-    for (int i = 0; i < program->count; i++) {
-        const struct op *op = program->instructions[i].op;
-        count += op && strcmp(op->name, name) == 0;
-    }
-    return count;
-}
-
-static struct traces running_statistics_traces(const struct program *program)
-{
-    struct traces traces = {count_op(program, "moments"), 0};
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        traces.left += instruction_is_op_update(at) && at->micro_batch < program->micro_batches - 1;
-    }
-    return traces;
-}
-
-static struct traces cut_traces(const struct program *program)
-{
-    return (struct traces){program->stages > 1, program->stages == 1};
-}
-
-static struct traces sync_statistics_traces(const struct program *program)
-{
-    return (struct traces){count_op(program, "rank_moments"), 0};
-}
-
-static struct traces buckets_traces(const struct program *program)
-{
-    return (struct traces){program->flags_sum >= 0, program->flags_sum < 0};
-}
-
-static struct traces rank_statistics_traces(const struct program *program)
-{
-    struct traces traces = {0};
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        FOR_OPERANDS(o, at)
-            traces.done += instruction_is_op_update(at) && o->role == OPERAND_SAVED &&
-                           program->values[o->value].home == HOME_PART;
-    }
-    return traces;
-}
-
-static struct traces stage_norm_traces(const struct program *program)
-{
-    struct traces traces = {0};
-    for (int i = 0; i < program->count; i++)
-        traces.done += program->instructions[i].kind == INSTRUCTION_MEASURE;
-    return traces;
-}
-
-static struct traces recompute_traces(const struct program *program)
-{
-    struct traces traces = {0};
-    for (int i = 0; i < program->count; i++)
-        traces.done += program->instructions[i].op && program->instructions[i].phase == PHASE_RECOMPUTE;
-    return traces;
-}
-
-static struct traces offload_traces(const struct program *program)
-{
-    return (struct traces){program->host_bytes > 0, 0};
-}
-
-static struct traces streams_traces(const struct program *program)
-{
-    return (struct traces){program->streams > 1, 0};
 }
 
 static bool is_training(const struct pass_input *input)
