@@ -87,6 +87,7 @@ EXTRA_DIST += \
 	kernels/folded/conv_batchnorm_output.cuh \
 	kernels/linear/linear.cuh \
 	kernels/linear/matmul.cuh \
+	kernels/linear/matrices.cuh \
 	kernels/loss/losses.cuh \
 	kernels/norm/batchnorm.cuh \
 	kernels/norm/gram.cuh \
@@ -102,7 +103,6 @@ EXTRA_DIST += \
 	kernels/support/dependent_launch.cuh \
 	kernels/support/hopper.cuh \
 	kernels/support/join.cuh \
-	kernels/support/matrices.cuh \
 	kernels/support/planned.cuh \
 	kernels/elementwise/activation.cuh \
 	kernels/support/rows.cuh \
@@ -126,7 +126,6 @@ libkernels_a_SOURCES = \
 	kernels/conv/conv_gemm_cpu.c \
 	kernels/conv/conv_shifted_cpu.c \
 	kernels/conv/conv_transpose.c \
-	kernels/conv/conv_transpose.h \
 	kernels/conv/conv_transpose_cpu.c \
 	kernels/conv/conv_winograd_cpu.c \
 	kernels/conv/winograd.h \

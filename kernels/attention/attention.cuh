@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/support/chunk.cuh"
-#include "kernels/support/matrices.cuh"
+#include "kernels/linear/matrices.cuh"
 
 extern "C" {
 #include "kernels/attention/attention.h"

@@ -5,7 +5,7 @@
  * A block takes tiles of 64 pixels in turn, and loads the next one while it multiplies; each of its warps
  * multiplies 16 of the pixels on tensor cores. What all blocks have is added up in a fixed order. */
 #include "kernels/conv/conv_cuda.cuh"
-#include "kernels/support/matrices.cuh"
+#include "kernels/linear/matrices.cuh"
 
 #define WARPS 4
 #define THREADS (32 * WARPS)

@@ -5,7 +5,7 @@
  *
  * where C is the channels of y in one group and k runs over the input channels of group g. x and y are
  * n, h, w, c; w is k, c, r, s. Output pixels that nothing meets are the bias. */
-#include "kernels/conv/conv_transpose.h"
+#include "kernels/conv/conv.h"
 
 #include <stdlib.h>
 

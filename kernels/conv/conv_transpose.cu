@@ -1,10 +1,6 @@
 /* conv_transpose.cu: the algorithms of conv on CUDA. A bias is added to the gradient that y is. */
 #include "kernels/conv/conv_cuda.cuh"
 
-extern "C" {
-#include "kernels/conv/conv_transpose.h"
-}
-
 static const struct call *call_of_conv(const struct call *call, struct conv_transposed *as)
 {
     conv_transposed(call, as);

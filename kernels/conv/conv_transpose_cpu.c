@@ -1,6 +1,6 @@
 /* conv_transpose_cpu.c: the algorithms of conv, and the bias, which they know as conv's alone. */
 #include "kernels/algorithm.h"
-#include "kernels/conv/conv_transpose.h"
+#include "kernels/conv/conv.h"
 #include "kernels/support/pixels_cpu.h"
 
 static enum status conv_transpose_choose(const struct op_code *code, const struct call *call,

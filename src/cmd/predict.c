@@ -254,7 +254,7 @@ static const struct cmd_option options[] = {
     {"top", "K", "print the K most probable classes (default: 1)"},
     {"batch", "N", "images at a time, at most (default: 64)"},
     {"tile", "N|HxW", "pixels: size of tiles (default: evaluations')"},
-    {"overlap", "F", "pixels: share of a tile that its neighbours cover"},
+    {"overlap", "F", "pixels: share of a tile in each neighbour"},
     {"flip", NULL, "pixels: average each image with its mirror image"},
     {"overlay", NULL, "pixels: also write the mask over its image"},
     {"probabilities", NULL, "pixels: also write NAME.npy, of all classes"},

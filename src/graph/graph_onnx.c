@@ -11,7 +11,7 @@
 #include "kernels/norm/batchnorm.h"
 #include "kernels/shape/border.h"
 #include "kernels/shape/channel_shuffle.h"
-#include "kernels/conv/conv_transpose.h"
+#include "kernels/conv/conv.h"
 #include "kernels/elementwise/gelu.h"
 #include "kernels/norm/grn.h"
 #include "kernels/norm/groupnorm.h"

@@ -139,6 +139,7 @@ example() { # FILE
     name="$(basename "$1"): $(grep -v '^\[\|^#' "$1" | head -n 1)"
     case $(head -n 1 "$1") in
     'amptrain '* | 'mpirun '* | '#!/bin/sh') ok "$name" commands "$1" ;;
+    'torchrun '*) skip "$name" "it takes several hosts: test_ranks_tcp.sh" ;;
     'find '*)
         if command -v mogrify >/dev/null; then ok "$name" commands "$1"; else
             skip "$name" "there is no mogrify"; fi ;;
