@@ -137,8 +137,8 @@ static enum status write_overlay(const struct mask_predictor *predictor, const s
     const struct resizing back = {{0, 0, tiled->h, tiled->w}, mask->h, mask->w, {0, 0, mask->h, mask->w}};
     struct image own = {0}, drawn = {0};
     struct reason reason;
-    uint8_t *bytes;
-    size_t count;
+    uint8_t *bytes = NULL;
+    size_t count = 0;
     bool good = resize_image(tiled, &back, &own, &reason) &&
                 mask_overlay(&own, mask, &predictor->palette, &drawn, &reason) &&
                 image_encode_png(&drawn, &bytes, &count, &reason);

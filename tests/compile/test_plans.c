@@ -172,7 +172,7 @@ static void test_shared(void **state)
         .x_count = 1, .param_count = 1, .saved_count = 1, .x = &lists[0], .d_x = &lists[1],
         .params = &lists[2], .d_params = &lists[3], .saved = &lists[4], .y = some,
         .operands = {{OPERAND_MASK, some}}, .operand_count = 1,
-        .epilogues = {{EPILOGUE_MASK, OPERAND_MASK}}, .epilogue_count = 1,
+        .epilogues = {{EPILOGUE_MASK, OPERAND_MASK, 0}}, .epilogue_count = 1,
     };
     struct call other = call;
     assert_true(call_equal(&call, &other));
