@@ -18,6 +18,13 @@
 #define REF(layout) (layout)
 #endif
 
+/* True if a call of oneDNN's succeeded. Without memory for it the program ends as it does elsewhere. */
+static bool done(dnnl_status_t status)
+{
+    if (status == dnnl_out_of_memory) memory_none("oneDNN");
+    return status == dnnl_success;
+}
+
 /* One primitive and its scratch memory. */
 struct stage {
     dnnl_primitive_desc_t desc;
@@ -120,7 +127,7 @@ static bool layouts_make(const struct onednn_problem *p, enum phase phase, enum 
 static dnnl_primitive_attr_t attributes_make(void)
 {
     dnnl_primitive_attr_t attr = NULL;
-    if (dnnl_primitive_attr_create(&attr) != dnnl_success) return NULL;
+    if (!done(dnnl_primitive_attr_create(&attr))) return NULL;
     dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_strict);
 #if DNNL_VERSION_MAJOR > 3 || (DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR >= 5)
@@ -174,7 +181,7 @@ static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phas
     dnnl_primitive_desc_t desc = NULL;
     const void *operation = p->inner_product ? (const void *)&product : &convolution;
     status = dnnl_primitive_desc_create(&desc, operation, attr, engine, NULL);
-    return status == dnnl_success ? desc : NULL;
+    return done(status) ? desc : NULL;
 }
 #else
 static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phase phase,
@@ -205,7 +212,7 @@ static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phas
     else
         status = dnnl_convolution_backward_weights_primitive_desc_create(
             &desc, engine, algorithm, x, w, b, y, v.stride, v.dilation, v.pad, v.pad, NULL, attr);
-    return status == dnnl_success ? desc : NULL;
+    return done(status) ? desc : NULL;
 }
 #endif
 
@@ -224,7 +231,7 @@ static size_t stage_scratch(const struct stage *stage)
 static bool stage_open(struct stage *stage, dnnl_engine_t engine)
 {
     LAYOUT_REF layout = dnnl_primitive_desc_query_md(stage->desc, dnnl_query_scratchpad_md, 0);
-    return dnnl_memory_create(&stage->scratch, layout, engine, DNNL_MEMORY_NONE) == dnnl_success;
+    return done(dnnl_memory_create(&stage->scratch, layout, engine, DNNL_MEMORY_NONE));
 }
 
 static void stage_close(struct stage *stage)
@@ -238,11 +245,11 @@ static void stage_close(struct stage *stage)
 static bool stage_run(struct stage *stage, dnnl_stream_t stream, dnnl_exec_arg_t *arguments, int count,
                       void *scratch)
 {
-    if (!stage->primitive && dnnl_primitive_create(&stage->primitive, stage->desc) != dnnl_success)
+    if (!stage->primitive && !done(dnnl_primitive_create(&stage->primitive, stage->desc)))
         return false;
     dnnl_memory_set_data_handle(stage->scratch, scratch);
     arguments[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, stage->scratch};
-    return dnnl_primitive_execute(stage->primitive, stream, count, arguments) == dnnl_success;
+    return done(dnnl_primitive_execute(stage->primitive, stream, count, arguments));
 }
 
 static bool operand_open(struct operand *operand, const struct part *part, LAYOUT_REF ours, LAYOUT_REF theirs,
@@ -250,13 +257,12 @@ static bool operand_open(struct operand *operand, const struct part *part, LAYOU
 {
     operand->used = true;
     operand->reordered = !dnnl_memory_desc_equal(ours, theirs);
-    if (dnnl_memory_create(&operand->ours, ours, engine, DNNL_MEMORY_NONE) != dnnl_success) return false;
+    if (!done(dnnl_memory_create(&operand->ours, ours, engine, DNNL_MEMORY_NONE))) return false;
     if (!operand->reordered) return true;
-    if (dnnl_memory_create(&operand->theirs, theirs, engine, DNNL_MEMORY_NONE) != dnnl_success) return false;
+    if (!done(dnnl_memory_create(&operand->theirs, theirs, engine, DNNL_MEMORY_NONE))) return false;
     LAYOUT_REF from = part->written ? theirs : ours;
     LAYOUT_REF to = part->written ? ours : theirs;
-    return dnnl_reorder_primitive_desc_create(&operand->reorder.desc, from, engine, to, engine, attr) ==
-               dnnl_success &&
+    return done(dnnl_reorder_primitive_desc_create(&operand->reorder.desc, from, engine, to, engine, attr)) &&
            stage_open(&operand->reorder, engine);
 }
 
@@ -344,8 +350,8 @@ static bool operands_open(struct onednn_step *step, const struct onednn_problem 
 static bool step_open(struct onednn_step *step, const struct onednn_problem *problem, enum dtype dtype,
                       dnnl_primitive_attr_t attr)
 {
-    if (!attr || dnnl_engine_create(&step->engine, dnnl_cpu, 0) != dnnl_success) return false;
-    if (dnnl_stream_create(&step->stream, step->engine, dnnl_stream_default_flags) != dnnl_success)
+    if (!attr || !done(dnnl_engine_create(&step->engine, dnnl_cpu, 0))) return false;
+    if (!done(dnnl_stream_create(&step->stream, step->engine, dnnl_stream_default_flags)))
         return false;
     step->main.desc = desc_choose(problem, step->phase, dtype, step->engine, attr);
     if (!step->main.desc || !stage_open(&step->main, step->engine)) return false;
@@ -423,7 +429,7 @@ static bool step_run(struct onednn_step *step, void *const data[ONEDNN_OPERANDS]
         bool back = o->reordered && parts[step->phase][i].written;
         if (back && !operand_reorder(o, true, step, scratch)) return false;
     }
-    return dnnl_stream_wait(step->stream) == dnnl_success;
+    return done(dnnl_stream_wait(step->stream));
 }
 
 enum status onednn_step_run(struct onednn_step *step, void *const data[ONEDNN_OPERANDS], void *workspace)
