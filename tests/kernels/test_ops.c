@@ -201,14 +201,16 @@ static int64_t longest(const struct copies *inputs)
     return length;
 }
 
-static struct op_case *open_case(const struct subject *s)
+static struct op_case *open_drawn(const struct subject *s, uint64_t seed)
 {
     struct reason reason = {0};
-    struct op_case *c = op_case_open(s->op, &s->example, s->dtype, s->training, SEED, &reason);
+    struct op_case *c = op_case_open(s->op, &s->example, s->dtype, s->training, seed, &reason);
     if (!c) fail_msg("%s", reason.text);
     c->activation = s->activation;
     return c;
 }
+
+static struct op_case *open_case(const struct subject *s) { return open_drawn(s, SEED); }
 
 /* Runs the phase on poisoned outputs and holds that it changed nothing else. */
 static struct copies run_clean(const struct op_code *code, void *kernel_plan, struct call *call,
@@ -391,7 +393,7 @@ static bool code_supports(const struct subject *s, const struct op_code *code,
                           void (*change)(struct op_case *), enum phase phase)
 {
     if (!code->supports) return !change;
-    struct op_case *c = open_case(s);
+    struct op_case *c = open_drawn(s, 0);
     c->device = s->device;
     if (change) change(c);
     bool supported = op_case_supports(c, code, phase);
@@ -1356,7 +1358,7 @@ static bool is_supported(const struct subject *s)
 {
     const struct op_code *code = code_of(s);
     if (!code || !code->supports) return true;
-    struct op_case *c = open_case(s);
+    struct op_case *c = open_drawn(s, 0);
     struct op_case_storage storage;
     c->device = s->device;
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);

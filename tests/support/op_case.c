@@ -43,9 +43,15 @@ void op_case_poison(const struct tensor *tensor)
     if (tensor->data) memset(tensor->data, 0xff, tensor_bytes(tensor));
 }
 
+/* Without a seed nothing is drawn. */
+static struct random *drawn(const struct op_case *c, struct random *random)
+{
+    return c->random.seed ? random : NULL;
+}
+
 static void fill_normal(struct tensor *tensor, struct random *random, double mean, double deviation)
 {
-    for (int64_t i = 0; i < shape_count(tensor->shape); i++)
+    for (int64_t i = 0; random && i < shape_count(tensor->shape); i++)
         tensor_set(tensor, i, mean + deviation * random_normal(random));
 }
 
@@ -65,12 +71,12 @@ static void make_pixels(struct op_case *c, const struct op_example *example, str
 {
     c->x[1] = tensor_new(U8, example->x[1]);
     c->x[2] = tensor_new(storage(c, F32), example->x[2]);
-    for (int64_t k = 0; k < shape_count(c->x[1].shape); k++) {
+    for (int64_t k = 0; random && k < shape_count(c->x[1].shape); k++) {
         uint32_t label = random_below(random, (uint32_t)example->x[0].c + 1);
         bool ignored = label == (uint32_t)example->x[0].c && !strstr(example->settings, "ignore=none");
         tensor_set(&c->x[1], k, ignored ? 255 : label % (uint32_t)example->x[0].c);
     }
-    for (int64_t k = 0; k < shape_count(c->x[2].shape); k++)
+    for (int64_t k = 0; random && k < shape_count(c->x[2].shape); k++)
         tensor_set(&c->x[2], k, 0.01 + random_uniform(random));
 }
 
@@ -86,7 +92,7 @@ static void make_inputs(struct op_case *c, const struct op_example *example, str
         c->x[i] = tensor_new(soft ? F32 : label ? I32 : real, example->x[i]);
         if (!label) fill_normal(&c->x[i], random, 0, 1);
         if (has_gradient(c->op, i)) c->d_x[i] = tensor_new(real, example->x[i]);
-        for (int64_t k = 0; label && k < shape_count(c->x[i].shape); k++)
+        for (int64_t k = 0; label && random && k < shape_count(c->x[i].shape); k++)
             tensor_set(&c->x[i], k, random_below(random, below));
     }
 }
@@ -109,7 +115,7 @@ static void fill_param(const struct op_param *info, struct tensor *param, struct
     case ROLE_BIAS: fill_normal(param, random, 0, 0.5); break;
     case ROLE_NORM: fill_normal(param, random, 1, 0.2); break;
     case ROLE_STATISTIC:
-        for (int64_t i = 0; i < shape_count(param->shape); i++)
+        for (int64_t i = 0; random && i < shape_count(param->shape); i++)
             tensor_set(param, i, info->dtype == I64 ? 3 : 0.5 + random_uniform(random));
         break;
     }
@@ -152,9 +158,9 @@ struct op_case *op_case_open(const struct op *op, const struct op_example *examp
                           .random = {.seed = seed, .layer = 2}, .step = 1, .loss_scale = 8};
     c->random.step = &c->step;
     struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
-    make_inputs(c, example, &random);
-    make_outputs(c, shape, &random);
-    make_params(c, example, &random);
+    make_inputs(c, example, drawn(c, &random));
+    make_outputs(c, shape, drawn(c, &random));
+    make_params(c, example, drawn(c, &random));
     make_saved(c);
     return c;
 }
@@ -163,7 +169,7 @@ void op_case_add_gradient(struct op_case *c)
 {
     struct random random = random_open(c->random.seed, PURPOSE_TEST, 1, 0);
     c->d_y_more = tensor_new(c->d_y.dtype, c->d_y.shape);
-    fill_normal(&c->d_y_more, &random, 0, 1);
+    fill_normal(&c->d_y_more, drawn(c, &random), 0, 1);
 }
 
 void op_case_add_flat(struct op_case *c, bool whole)
@@ -171,7 +177,7 @@ void op_case_add_flat(struct op_case *c, bool whole)
     struct random random = random_open(c->random.seed, PURPOSE_TEST, 1, 0);
     struct shape y = c->d_y.shape;
     struct tensor flat = tensor_new(c->d_y.dtype, shape_nhwc(y.n, 1, 1, y.c));
-    fill_normal(&flat, &random, 0, 1);
+    fill_normal(&flat, drawn(c, &random), 0, 1);
     c->d_y_more = whole ? tensor_new(c->d_y.dtype, y) : flat;
     if (!whole) return;
     for (int64_t i = 0; i < shape_count(y); i++)
@@ -289,7 +295,7 @@ void op_case_join(struct op_case *c, bool picked)
     struct shape shape = c->x[0].shape, more = shape;
     if (picked) more.h = (shape.h + 1) / 2, more.w = (shape.w + 1) / 2;
     c->d_x_more = tensor_new(c->d_x[0].dtype, more);
-    fill_normal(&c->d_x_more, &random, 0, 1);
+    fill_normal(&c->d_x_more, drawn(c, &random), 0, 1);
     c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1, shape.c, 1, 1}});
     c->sums_role = OPERAND_D_X_SUMS;
     op_case_poison(&c->sums);
@@ -312,14 +318,14 @@ void op_case_add_first_channels(struct op_case *c)
     struct shape shape = c->x[0].shape;
     shape.c += 8;
     c->d_x_more = tensor_new(c->d_x[0].dtype, shape);
-    fill_normal(&c->d_x_more, &random, 0, 1);
+    fill_normal(&c->d_x_more, drawn(c, &random), 0, 1);
 }
 
 void op_case_add_residual(struct op_case *c)
 {
     struct random random = random_open(c->random.seed, PURPOSE_TEST, 4, 0);
     c->y_more = tensor_new(c->y.dtype, c->y.shape);
-    fill_normal(&c->y_more, &random, 0, 1);
+    fill_normal(&c->y_more, drawn(c, &random), 0, 1);
 }
 
 void op_case_clip(struct op_case *c)

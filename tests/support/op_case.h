@@ -32,7 +32,8 @@ struct op_case {
     const char *variant;           /* likewise, for op_case_prepare */
 };
 
-/* Inputs, parameters, statistics and d_y are drawn from (PURPOSE_TEST, `seed`); inputs without a
+/* Inputs, parameters, statistics and d_y are drawn from (PURPOSE_TEST, `seed`). With a seed of 0
+ * all is poison, for questions about shapes, which are many, and drawing large examples is slow. Inputs without a
  * gradient hold class numbers below x[0]'s channels; what the op writes is poisoned. Storage is
  * `dtype` as the op's class says; with F64 every floating number of the case is F64. NULL, with
  * the reason, if the settings or shapes are refused. */
