@@ -193,23 +193,30 @@ void results_json(const struct evaluation *evaluation, const struct data *data, 
 #define CONFUSION "confusion.csv"
 #define CONFUSION_CLASSES 10000   /* limit of classes: a hundred million cells are of no use */
 
+/* The count of a cell: of pixels, or of images, whose sorted cells are read on from *at. */
+static int64_t count_cell(const struct evaluation *evaluation, int64_t cell, int64_t *at)
+{
+    if (evaluation->pixels) return evaluation->pixels[cell];
+    int64_t before = *at;
+    while (*at < evaluation->images && evaluation->cells[*at] == cell) ++*at;
+    return *at - before;
+}
+
 static void add_rows(const struct data *data, const struct evaluation *evaluation, struct text *out)
 {
     int64_t classes = data->classes, at = 0;
-    while (at < evaluation->images && evaluation->cells[at] < 0) at++;
+    while (evaluation->cells && at < evaluation->images && evaluation->cells[at] < 0) at++;
     text_add(out, "true\\predicted");
     for (int i = 0; i < classes; i++) {
         text_add(out, ",");
         csv_text(out, data->class_names[i]);
     }
     for (int64_t cell = 0; cell < classes * classes; cell++) {
-        int64_t images = at;
-        while (at < evaluation->images && evaluation->cells[at] == cell) at++;
         if (cell % classes == 0) {
             text_add(out, "\n");
             csv_text(out, data->class_names[cell / classes]);
         }
-        text_add(out, ",%" PRId64, at - images);
+        text_add(out, ",%" PRId64, count_cell(evaluation, cell, &at));
     }
     text_add(out, "\n");
 }
@@ -218,8 +225,8 @@ enum status results_write_confusion(const struct evaluation *evaluation, const s
                                     const struct data *data, const struct directory *folder)
 {
     struct text text = {0};
-    if (data->target == TARGET_MASK) return results_masks_write(evaluation, data, folder);
-    if (data->target > TARGET_CLASS) return results_labels_write(evaluation, images, data, folder);
+    if (data->target > TARGET_CLASS && data->target != TARGET_MASK)
+        return results_labels_write(evaluation, images, data, folder);
     if (data->classes > CONFUSION_CLASSES) {
         log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);
         return OK;

@@ -18,7 +18,7 @@ void results_add(const struct evaluation *evaluation, const struct data *data, c
  * each, and the most frequent confusions, up to 100. */
 void results_json(const struct evaluation *evaluation, const struct data *data, struct text *object);
 
-/* Writes confusion.csv: a line for each true class, a column for each predicted one; or the files of
- * results_labels.h. */
+/* Writes confusion.csv, of images or of pixels: a line for each true class, a column for each predicted one;
+ * or the files of results_labels.h. */
 enum status results_write_confusion(const struct evaluation *evaluation, const struct images *images,
                                     const struct data *data, const struct directory *folder);

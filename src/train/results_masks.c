@@ -1,11 +1,8 @@
 #include "train/results_masks.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/atomic_file.h"
-#include "base/csv.h"
 #include "base/members.h"
 #include "base/memory.h"
 #include "evaluate/evaluate_masks.h"
@@ -68,26 +65,4 @@ void results_masks_json(const struct evaluation *evaluation, const struct data *
         text_add(object, "}");
     }
     text_add(object, "]");
-}
-
-enum status results_masks_write(const struct evaluation *evaluation, const struct data *data,
-                                const struct directory *folder)
-{
-    struct text text = {0};
-    text_add(&text, "true\\predicted");
-    for (int i = 0; i < data->classes; i++) {
-        text_add(&text, ",");
-        csv_text(&text, data->class_names[i]);
-    }
-    for (int64_t cell = 0; cell < (int64_t)data->classes * data->classes; cell++) {
-        if (cell % data->classes == 0) {
-            text_add(&text, "\n");
-            csv_text(&text, data->class_names[cell / data->classes]);
-        }
-        text_add(&text, ",%" PRId64, evaluation->pixels[cell]);
-    }
-    text_add(&text, "\n");
-    enum status status = atomic_file_write(folder, "confusion.csv", text.data, text.length);
-    text_free(&text);
-    return status;
 }

@@ -14,7 +14,3 @@ void results_masks_json(const struct evaluation *evaluation, const struct data *
 
 /* The IoU of each class, NAN for such a one: [classes], which the caller frees. */
 double *results_masks_iou(const struct evaluation *evaluation, int classes);
-
-/* Writes confusion.csv: pixels, a line for each true class. */
-enum status results_masks_write(const struct evaluation *evaluation, const struct data *data,
-                                const struct directory *folder);
