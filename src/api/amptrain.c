@@ -168,7 +168,7 @@ int amptrain_open(const char *weights, const char *device, uint64_t memory_limit
     return amptrain_open_with(weights, &options, opened, error);
 }
 
-/* What ran out of memory is left as it is. */
+/* Leaves a network that ran out of memory as it is. */
 void amptrain_close(struct amptrain *amptrain)
 {
     if (!amptrain) return;
@@ -468,13 +468,11 @@ static void take_mask(void *context, const struct whole_image *image)
     struct amptrain_mask *mask = mask_at(labelling, (size_t)image->place);
     struct amptrain_error *problem = &labelling->problems[image->place];
     const char *name = labelling->listed.images[image->place].name;
-    size_t pixels = (size_t)image->h * (size_t)image->w, named = strlen(name);
+    size_t pixels = (size_t)image->h * (size_t)image->w;
     size_t bytes = pixels * (size_t)labelling->amptrain->network.trained.session.data.classes * sizeof(float);
     bool wanted = labelling->flags & AMPTRAIN_PROBABILITIES;
     if (image->problem) {
-        const char *why = image->problem;
-        bool begins = strncmp(why, name, named) == 0 && strncmp(why + named, ": ", 2) == 0;
-        refuse(problem, BAD_DATA, "%s", begins ? why + named + 2 : why);
+        refuse(problem, BAD_DATA, "%s", whole_image_why(image, name));
     } else if (!isfinite(image->loss)) {
         refuse(problem, FAILED, "the network's output is not finite");
     } else {

@@ -8,7 +8,6 @@
 #include "explain/layer_output.h"
 #include "explain/tiling.h"
 #include "session/preprocessing.h"
-#include "session/session_loader.h"
 #include "session/step_fit.h"
 
 /* A program for a batch. Its session is the network's but for that batch, and owns nothing. */
@@ -193,39 +192,12 @@ enum status network_run(struct network *network, int node, const struct listed_i
     return classifier_run(&classifier, images, count, take, context);
 }
 
-static enum status label_tiles(const struct engine *engine, const struct network_pixels *pixels,
-                               struct dataset *dataset)
-{
-    const struct session *session = &engine->session;
-    struct whole_images *whole = NULL;
-    struct tiling *tiling = NULL;
-    const struct whole_images_options reading = {
-        .dataset = dataset, .count = dataset->count, .ranks = 1, .resize = session->data.augment.val_resize,
-        .outputs = pixels->probabilities ? session->data.classes : 0, .threads = session_workers(session),
-        .take = pixels->take, .context = pixels->context,
-    };
-    const struct tiling_options tiles = {
-        .session = session, .step = &engine->step,
-        .mirrored = pixels->mirrored || session->settings->augment.val_flip,
-    };
-    enum status status = whole_images_open(&reading, &whole);
-    if (status == OK) status = tiling_open(&tiles, &tiling);
-    if (status == OK) status = tiling_run(tiling, whole);
-    whole_images_close(whole);
-    tiling_close(tiling);
-    return status;
-}
-
 enum status network_label_pixels(struct network *network, const struct network_pixels *pixels)
 {
     struct engine *engine;
-    struct dataset dataset;
     TRY(engine_find(network, pixels->probabilities ? NODE_PROBABILITIES : NODE_PIXELS, 1, &engine));
-    const struct session *session = &engine->session;
-    const struct image_options options = {session->data.channels,
-                                          session->settings->data.orientation == ORIENTATION_IGNORE};
-    image_list_open(pixels->images, pixels->count, options, &dataset);
-    enum status status = label_tiles(engine, pixels, &dataset);
-    dataset_close(&dataset);
-    return status;
+    const struct tiling_options tiles = {.session = &engine->session, .step = &engine->step,
+                                         .mirrored = pixels->mirrored};
+    const struct tiling_list list = {pixels->images, pixels->count, NULL, pixels->take, pixels->context};
+    return tiling_run_list(&tiles, &list);
 }

@@ -14,6 +14,7 @@
 #include "explain/gradcam.h"
 #include "graph/names.h"
 #include "session/preprocessing.h"
+#include "session/session_loader.h"
 
 #define NAME_ROOM 8192   /* bytes shown of a name */
 
@@ -220,9 +221,8 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
     explainer->map = memory_new((size_t)gradcam->h * (size_t)gradcam->w, sizeof *explainer->map);
     explainer->augment = session->data.augment;
     explainer->augment.val_crop = true;
-    const struct image_options options = {session->data.channels,
-                                          session->settings->data.orientation == ORIENTATION_IGNORE};
-    image_list_open(explainer->images.images, explainer->images.count, options, &explainer->list);
+    image_list_open(explainer->images.images, explainer->images.count, session_image_options(session),
+                    &explainer->list);
     return OK;
 }
 

@@ -15,12 +15,11 @@
 #include "data/image/mask_palette.h"
 #include "explain/tiling.h"
 #include "format/npy.h"
-#include "session/session_loader.h"
 #include "session/step_fit.h"
 
 #define NAME_ROOM 8192   /* bytes shown of a name */
 
-/* What became of an image. */
+/* The result of an image. */
 struct mask_record {
     char *mask;                  /* the file that was written */
     char *problem;               /* or why there is none */
@@ -129,7 +128,7 @@ static enum status write_mask(const struct mask_predictor *predictor, const stru
     return write_png(path, bytes, count, good, &reason);
 }
 
-/* Over the image as it was tiled, in its own size. */
+/* Draws the mask over the image as it was tiled, in its own size. */
 static enum status write_overlay(const struct mask_predictor *predictor, const struct whole_image *image,
                                  const struct image *mask, const char *path)
 {
@@ -175,14 +174,6 @@ static enum status write_all(struct mask_predictor *predictor, const struct whol
     return status;
 }
 
-/* The reason without the image's name, which the record has. */
-static char *problem_of(const char *name, const char *problem)
-{
-    size_t length = strlen(name);
-    bool named = strncmp(problem, name, length) == 0 && strncmp(problem + length, ": ", 2) == 0;
-    return text_copy(named ? problem + length + 2 : problem);
-}
-
 static void take_image(void *context, const struct whole_image *image)
 {
     struct mask_predictor *predictor = context;
@@ -190,7 +181,7 @@ static void take_image(void *context, const struct whole_image *image)
     const char *name = predictor->images->images[image->place].name;
     record->status = image->problem ? BAD_DATA : isfinite(image->loss) ? OK : FAILED;
     if (record->status == FAILED) record->problem = text_copy("the network's output is not finite");
-    if (image->problem) record->problem = problem_of(name, image->problem);
+    if (image->problem) record->problem = text_copy(whole_image_why(image, name));
     if (record->problem) return;
     record->h = image->h;
     record->w = image->w;
@@ -255,7 +246,7 @@ static void print_records(const struct mask_predictor *predictor)
     if (json) printf("]\n");
 }
 
-/* As of classes: the worst status, the first problem. */
+/* Reports the worst status and the first problem, as for classes. */
 static enum status report_problems(const struct mask_predictor *predictor)
 {
     int64_t problems = 0, first = -1, count = predictor->images->count;
@@ -275,29 +266,12 @@ static enum status report_problems(const struct mask_predictor *predictor)
 
 static enum status predict_images(struct mask_predictor *predictor, const struct trained *trained)
 {
-    const struct session *session = &trained->session;
-    const struct image_options opening = {session->data.channels,
-                                          session->settings->data.orientation == ORIENTATION_IGNORE};
-    struct dataset dataset;
-    struct whole_images *whole = NULL;
-    struct tiling *tiling = NULL;
-    image_list_open(predictor->images->images, predictor->images->count, opening, &dataset);
-    const struct whole_images_options reading = {
-        .dataset = &dataset, .count = dataset.count, .ranks = 1, .resize = session->data.augment.val_resize,
-        .outputs = session->keeps_probabilities ? session->data.classes : 0,
-        .threads = session_workers(session), .stop = signals_stop, .take = take_image, .context = predictor,
-    };
-    const struct tiling_options tiles = {
-        .session = session, .step = &trained->step,
-        .mirrored = cmd_value(predictor->cmd, "flip") || session->settings->augment.val_flip,
-    };
-    enum status status = whole_images_open(&reading, &whole);
-    if (status == OK) status = tiling_open(&tiles, &tiling);
-    if (status == OK) status = tiling_run(tiling, whole);
-    whole_images_close(whole);
-    tiling_close(tiling);
-    dataset_close(&dataset);
-    return status == OK ? predictor->status : status;
+    const struct tiling_options tiles = {.session = &trained->session, .step = &trained->step,
+                                         .mirrored = cmd_value(predictor->cmd, "flip")};
+    const struct tiling_list list = {predictor->images->images, predictor->images->count, signals_stop,
+                                     take_image, predictor};
+    TRY(tiling_run_list(&tiles, &list));
+    return predictor->status;
 }
 
 static enum status open_step(const struct cmd *cmd, struct trained *trained)

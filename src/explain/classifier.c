@@ -110,8 +110,6 @@ enum status classifier_run(const struct classifier *classifier, const struct lis
     if (session->data.target == TARGET_MASK)
         return fail(USAGE, "%s gives every pixel a class, so that an image has no class and no features",
                     session->graphs.evaluation.arch);
-    const struct image_options options = {
-        session->data.channels, session->settings->data.orientation == ORIENTATION_IGNORE};
     struct classifying classifying = {
         .classifier = classifier, .take = take, .context = context,
         .dataset = memory_new(1, sizeof *classifying.dataset),
@@ -120,7 +118,7 @@ enum status classifier_run(const struct classifier *classifier, const struct lis
     const struct loader_views views = views_of(classifier);
     if (views.mirrored || views.shift > 0)
         classifying.views = views_open(classifier->step->compiled.program.batch, session->data.classes);
-    image_list_open(images, count, options, classifying.dataset);
+    image_list_open(images, count, session_image_options(session), classifying.dataset);
     enum status status = session_loader_open_list(session, classifying.dataset, &views, note_problem,
                                                   &classifying, &classifying.loader);
     const struct inference inference = {session, classifier->step, classifying.loader, take_batch,

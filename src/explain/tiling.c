@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/dataset/image_list.h"
 #include "kernels/images/blend.h"
 #include "kernels/op.h"
+#include "session/session_loader.h"
 
 /* A tile of a batch. */
 struct tiling_tile {
@@ -478,5 +480,28 @@ enum status tiling_run(struct tiling *tiling, struct whole_images *images)
         tiling->segments[next].count = 0;
     }
     if (status != OK) tiling->device->backend->synchronize(tiling->device);
+    return status;
+}
+
+enum status tiling_run_list(const struct tiling_options *options, const struct tiling_list *list)
+{
+    const struct session *session = options->session;
+    struct tiling_options own = *options;
+    struct dataset dataset;
+    struct whole_images *whole = NULL;
+    struct tiling *tiling = NULL;
+    own.mirrored = own.mirrored || session->settings->augment.val_flip;
+    image_list_open(list->images, list->count, session_image_options(session), &dataset);
+    const struct whole_images_options reading = {
+        .dataset = &dataset, .count = dataset.count, .ranks = 1, .resize = session->data.augment.val_resize,
+        .outputs = session->keeps_probabilities ? session->data.classes : 0,
+        .threads = session_workers(session), .stop = list->stop, .take = list->take, .context = list->context,
+    };
+    enum status status = whole_images_open(&reading, &whole);
+    if (status == OK) status = tiling_open(&own, &tiling);
+    if (status == OK) status = tiling_run(tiling, whole);
+    whole_images_close(whole);
+    tiling_close(tiling);
+    dataset_close(&dataset);
     return status;
 }

@@ -23,3 +23,16 @@ void tiling_close(struct tiling *tiling);    /* accepts NULL */
 
 /* Evaluates all images, and gives each back. */
 enum status tiling_run(struct tiling *tiling, struct whole_images *images);
+
+/* Images that belong to no data set of the session. */
+struct tiling_list {
+    const struct listed_image *images;
+    int64_t count;
+    int (*stop)(void);                   /* as in struct whole_images_options */
+    void (*take)(void *context, const struct whole_image *image);
+    void *context;
+};
+
+/* Opens all, evaluates the images, averaged with their mirror images also if augment.val_flip says so, and
+ * closes all. */
+enum status tiling_run_list(const struct tiling_options *options, const struct tiling_list *list);

@@ -107,6 +107,13 @@ static bool read_one(struct reading *reading, int64_t index, struct reason *reas
     return make_room(image, options->outputs, reason);
 }
 
+const char *whole_image_why(const struct whole_image *image, const char *name)
+{
+    size_t length = strlen(name);
+    bool named = strncmp(image->problem, name, length) == 0 && strncmp(image->problem + length, ": ", 2) == 0;
+    return named ? image->problem + length + 2 : image->problem;
+}
+
 static struct whole_image *read_image(struct whole_images *images, int64_t number)
 {
     const struct whole_images_options *options = &images->options;
@@ -138,7 +145,7 @@ static void drop(struct whole_images *images, struct whole_image *image)
     free(image);
 }
 
-/* Both hold the lock before and after; false: there is nothing to do. */
+/* take_result and read_next hold the lock before and after; false: there is nothing to do. */
 
 static bool take_result(struct whole_images *images)
 {

@@ -22,6 +22,9 @@ struct whole_image {
     struct whole_image *next;
 };
 
+/* The problem without the name that it begins with. */
+const char *whole_image_why(const struct whole_image *image, const char *name);
+
 struct whole_images_options {
     const struct dataset *dataset;
     const int64_t *subset;       /* [count] indices in it; NULL: all */

@@ -7,11 +7,18 @@
  * of this host: decoding and computing alternate. */
 int session_workers(const struct session *session);
 
-/* Over images of the session's data: of an evaluation, in file order, in these views; NULL: of training.
- * Images that cannot be used are added to data.bad. Batches of a linear probe have features. */
+/* Options for reading images that belong to no data set of the session. */
+static inline struct image_options session_image_options(const struct session *session)
+{
+    return (struct image_options){session->data.channels,
+                                  session->settings->data.orientation == ORIENTATION_IGNORE};
+}
+
 /* The targets that training steps have with a class for every pixel. */
 struct mask_targets session_mask_targets(const struct session *session);
 
+/* Over images of the session's data: of an evaluation, in file order, in these views; NULL: of training.
+ * Images that cannot be used are added to data.bad. Batches of a linear probe have features. */
 enum status session_loader_open(const struct session *session, const struct images *images,
                                 const struct loader_views *views, struct loader **loader);
 
