@@ -155,7 +155,7 @@ static char **read_list(const char *text, size_t *count)
     return names;
 }
 
-/* Only the images in the list are left. */
+/* Leaves only the images in the list. */
 static enum status keep_listed(struct mask_pairs *pairs)
 {
     struct reason reason;

@@ -48,7 +48,7 @@ enum status mask_classes_parse(const char *text, struct mask_classes *out);    /
  * none for auto. USAGE if they are wrong. The caller frees them (text_list_free). */
 enum status mask_class_names(const char *spec, const char *path, char ***names, int *count);
 
-/* All of it but the names, as text; and read back, with names. False: it is no such text. */
+/* Writes all of it but the names as text, and reads that back, with names. False: it is no such text. */
 struct text;
 void mask_classes_print(const struct mask_classes *classes, struct text *out);
 bool mask_classes_scan(const char *text, char *const *names, int count, struct mask_classes *out);

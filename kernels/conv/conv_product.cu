@@ -104,7 +104,7 @@ static int candidates_by(const struct algorithm *algorithm, const struct call *c
     return library_of(call, algorithm, &library) ? matmul_candidates(&library, &problem, most, names) : 0;
 }
 
-/* As in `fits`, where filters are no whole vectors. */
+/* Leaves out small problems in bf16, as `fits` does, where filters are no whole vectors. */
 static bool product_supports(const struct call *call)
 {
     const struct conv_call p = conv_call_of(call);

@@ -83,7 +83,7 @@ struct blend_code {
 
 extern const struct blend_code blend_cpu, blend_cuda;
 
-/* For the code on every device. */
+/* Arithmetic that the code on every device shares. */
 
 ANYWHERE float *blend_pixel(const struct blend_band *band, int y, int x)
 {

@@ -3,7 +3,7 @@
 
 #include "kernels/support/autotune.cuh"
 
-/* Where a matrix's numbers lie: elements from a column to the next, and from a matrix of a batch to the
+/* The place of a matrix's numbers: elements from a column to the next, and from a matrix of a batch to the
  * next. 0: without gaps. */
 struct matmul_place {
     int64_t column, matrix;

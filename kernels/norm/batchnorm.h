@@ -86,7 +86,7 @@ static inline struct call batchnorm_moments_call(const struct call *moments, con
     return measured;
 }
 
-/* For references: saves the statistics of channel k of the batch; returns those that it is normalised
+/* Saves the statistics of channel k of the batch, for references; returns those that it is normalised
  * by (in training as they are saved, rounded, so that y can be recomputed from them), and its weight and
  * bias. */
 struct batchnorm_channel {

@@ -90,7 +90,7 @@ struct amptrain_options {
  * them. `device` and `memory_limit` as in struct amptrain_options. *opened is for amptrain_close. */
 AMPTRAIN_API int amptrain_open(const char *weights, const char *device, uint64_t memory_limit,
                                struct amptrain **opened, struct amptrain_error *error);
-/* Likewise with options; NULL: all defaults. */
+/* Opens weights with options; NULL: all defaults. */
 AMPTRAIN_API int amptrain_open_with(const char *weights, const struct amptrain_options *options,
                                     struct amptrain **opened, struct amptrain_error *error);
 /* No other call may be in progress, or follow. NULL is ignored. */
@@ -189,7 +189,7 @@ AMPTRAIN_API void amptrain_mask_free(struct amptrain_mask *mask);
  * the input of the last layer with weights. */
 AMPTRAIN_API int amptrain_features(struct amptrain *network, const char *layer, int64_t *features,
                                    struct amptrain_error *error);
-/* Those of each image: values[count][features]. */
+/* Computes the features of each image: values[count][features]. */
 AMPTRAIN_API int amptrain_embed(struct amptrain *network, const struct amptrain_image *images, size_t count,
                                 const char *layer, float *values, struct amptrain_error *problems,
                                 struct amptrain_error *error);

@@ -10,7 +10,7 @@
 
 #define SERVANT_TEXT 508
 
-/* How a job ended: its status, and the errors it reported, a line each. */
+/* The end of a job: its status, and the errors it reported, a line each. */
 struct servant_answer {
     enum status status;
     char text[SERVANT_TEXT];

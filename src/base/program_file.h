@@ -4,7 +4,7 @@
 /* Its path, for the caller to free; NULL: it cannot be found. */
 char *program_file_find(void);
 
-/* Likewise the shared library that this code is linked into; the program's, if it is in none. */
+/* The path of the shared library that this code is linked into; the program's, if it is in none. */
 char *program_file_library(void);
 
 /* Runs it anew, with these arguments, in the place of the process; returns if that fails, errno says why. */

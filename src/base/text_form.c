@@ -58,7 +58,7 @@ static int bytes_of(const char *at)
     return bytes;
 }
 
-/* What the letter is made of; NULL: it is not taken apart. */
+/* The parts of a letter; NULL: it is not taken apart. */
 static const char *parts_of(const char *at, int bytes)
 {
     const char *letter = letters, *parts = letters;

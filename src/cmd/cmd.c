@@ -170,7 +170,7 @@ static enum status launch_ranks(const struct cmd *cmd)
     return status;
 }
 
-/* Of ranks that others started: their number. */
+/* The number of ranks that others started. */
 static enum status take_count(struct cmd *cmd, const struct comm *comm)
 {
     struct settings *settings = &cmd->settings;

@@ -53,7 +53,7 @@ static enum status choose_entries(struct export *export, const struct weights_en
     return OK;
 }
 
-/* For as many parameters: some are divided, some have several names, and some a constant beside them. */
+/* Room for as many parameters: some are divided, some have several names, and some a constant beside them. */
 static void open_items(struct export *export, int parameters)
 {
     size_t room = (size_t)parameters * (2 * WEIGHTS_SOURCES_MAX + 1);

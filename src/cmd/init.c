@@ -60,7 +60,7 @@ static struct recipe recipe_of(const struct init_findings *found)
     recipe.batch = recipe.small && i == 3 ? 256 : batches[i].batch;
     /* A fifth and what rounding adds is held out of every class; the rest is at least a batch. */
     while (recipe.batch > 1 && recipe.batch > found->images * 3 / 4) recipe.batch /= 2;
-    /* Below 16 images the noise of a step's gradient would grow with the square root. */
+    /* The noise of a step's gradient would grow with the square root below 16 images. */
     recipe.lr = 0.1 * sqrt(recipe.batch / 64.0) * sqrt(fmin(1, recipe.batch / 16.0));
     recipe.epochs = (int)clamp(800000 / found->images, 12, recipe.small ? 40 : 80);
     if (found->images < 1000) recipe.epochs *= 2;

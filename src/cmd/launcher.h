@@ -17,7 +17,7 @@ struct launcher_options {
  * N). Signals of signals_watch are passed on to the ranks through comm_requested. */
 enum status launcher_run(const struct launcher_options *options);
 
-/* In a process started by this launcher, with torchrun's environment, by mpirun or srun: joins the ranks;
+/* Joins the ranks, in a process started by this launcher, with torchrun's environment, by mpirun or srun;
  * otherwise NULL. `timeout`: parallel.timeout. */
 enum status launcher_join(double timeout, struct comm **comm);
 

@@ -4,7 +4,7 @@
 #include "cmd/image_arguments.h"
 #include "cmd/trained.h"
 
-/* Before the network is opened: its tiles are those of --tile and --overlap. */
+/* Takes --tile and --overlap, before the network is opened. */
 enum status predict_masks_settings(struct cmd *cmd);
 
 /* Takes a network that was loaded (trained_load). */

@@ -26,8 +26,8 @@ bool restarts_take(struct cmd *cmd)
     return true;
 }
 
-/* In the new process, which has its own group, so that the terminal's signals only reach the first one, and
- * stops with a checkpoint when that ends. */
+/* Goes on as the run in the new process, which has its own group, so that the terminal's signals only reach
+ * the first one, and stops with a checkpoint when that ends. */
 static void become_run(const struct cmd *cmd, long restarted, pid_t parent)
 {
     char number[24];

@@ -10,10 +10,10 @@ enum status trained_settings(struct cmd *cmd);
 /* Takes the settings of the weights file at `path`. */
 enum status trained_settings_of(struct cmd *cmd, const char *path);
 
-/* As trained_network_session, of the weights file at `path`. */
+/* Does what trained_network_session does, for the weights file at `path`. */
 enum status trained_session(struct cmd *cmd, const char *path, struct session *session);
 
-/* As trained_network_open and trained_network_load, with the weights of --weights. trained_close frees it. */
+/* Opens and loads the network with the weights of --weights. trained_close frees it. */
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained);
 enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained);
 

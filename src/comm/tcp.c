@@ -31,7 +31,7 @@ static void configure(int socket)
     set_number(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * TCP_SILENT_SECONDS);
 }
 
-/* Not connected, or listening if `address` is bound: IPv6 sockets also take IPv4 unless there is none. */
+/* Returns a listening socket; IPv6 ones also take IPv4 unless there is none. */
 static int bound(int family, int port)
 {
     int made = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);

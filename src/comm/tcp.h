@@ -19,7 +19,7 @@ int tcp_accept(int listening, double seconds);
 #define TCP_SILENT_SECONDS 9
 int tcp_connect(const char *address, int port, double seconds, struct reason *why);
 
-/* All of the bytes, before the deadline; false: the connection has ended, or it is too late. */
+/* Moves all of the bytes, before the deadline; false: the connection has ended, or it is too late. */
 bool tcp_write(int socket, const void *bytes, size_t count, double deadline);
 bool tcp_read(int socket, void *bytes, size_t count, double deadline);
 

@@ -57,7 +57,7 @@ static bool is_gone(int error)
     return error != EAGAIN && error != EWOULDBLOCK && error != EINTR;
 }
 
-/* As much as the connection takes; false: it has ended. */
+/* Sends as much as the connection takes; false: it has ended. */
 static bool flush(struct tcp_peer *peer)
 {
     while (peer->sent < peer->out_count) {
@@ -102,7 +102,7 @@ static enum status check_frame(const struct tcp *tcp, int rank, const struct inc
                 tcp->comm.rank, call_names[call], in->bytes);
 }
 
-/* As much as has arrived. */
+/* Reads as much as has arrived. */
 static enum status take(struct tcp *tcp, int rank, struct incoming *in, enum tcp_call call)
 {
     while (!in->done) {
@@ -172,7 +172,7 @@ static enum status receive_all(struct tcp *tcp, struct incoming *in, struct poll
     return OK;
 }
 
-/* From each rank (`only` -1) or one, `bytes` to its place in `to`, these `stride` apart. */
+/* Receives `bytes` from each rank (`only` -1), or from one, to its place in `to`, these `stride` apart. */
 static enum status receive(struct tcp *tcp, int only, void *to, size_t stride, size_t bytes,
                            enum tcp_call call)
 {

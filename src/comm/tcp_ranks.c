@@ -24,7 +24,7 @@
 #define WARN_SECONDS 5           /* of waiting, after which it is said for whom */
 #define TRY_SECONDS 3            /* of one attempt to connect, or to hear who has connected */
 
-/* What the environment says. */
+/* The settings of the environment. */
 struct started {
     int rank, count, port, local;        /* local: LOCAL_RANK; -1: not set */
     const char *address;
@@ -121,7 +121,7 @@ static void add_missing(const struct meeting *meeting, struct text *out)
     if (count > 8) text_add(out, ", ... (%d)", count);
 }
 
-/* Someone who has connected to rank 0: a rank, or anyone else, who is sent away. */
+/* Takes in who has connected to rank 0: a rank, or anyone else, who is sent away. */
 static enum status admit(struct meeting *meeting, int socket)
 {
     struct place place;
@@ -274,7 +274,7 @@ static int find_hosts(const struct meeting *meeting)
 
 /* ---- One host ---- */
 
-/* All ranks, or none, can open the memory of the first one: those of separate containers cannot. */
+/* Opens the first rank's memory for all ranks, or for none: those of separate containers cannot open it. */
 static enum status share_memory(struct comm *tcp, double timeout, struct comm **shared)
 {
     struct host_file_offer offer = {.descriptor = -1};

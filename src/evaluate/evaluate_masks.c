@@ -15,7 +15,7 @@
 
 #define STRIP_SIDE 224
 
-/* Of an image; numbers, so that those of all ranks can be added up. */
+/* The scores of an image; numbers, so that those of all ranks can be added up. */
 struct scored {
     double loss, pixels;         /* the sum over its pixels that count, and their number */
     double used, bad, lost;      /* 1 of these: it is */

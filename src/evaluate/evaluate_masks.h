@@ -3,8 +3,8 @@
 
 #include "evaluate/evaluation.h"
 
-/* As evaluate. The loss is the mean of -log of the blended probability of a pixel's class, over all pixels
- * that are not ignored. Ranks take turns at images; results do not depend on how many they are. */
+/* Does what evaluate does. The loss is the mean of -log of the blended probability of a pixel's class, over
+ * all pixels that are not ignored. Ranks take turns at images; results do not depend on how many they are. */
 enum status evaluate_masks(const struct session *session, const struct images *images,
                            const struct step *step, const struct evaluate_options *options,
                            struct evaluation *evaluation);

@@ -52,14 +52,14 @@ struct evaluate_options {
      * NULL. Not for several ranks. */
     enum status (*logits)(void *context, const float *logits, int images, int classes);
     void *context;
-    /* With masks: pictures of the first `strip_count` images, of those that this rank evaluates. */
+    /* Pictures of the first `strip_count` images, of those that this rank evaluates, with masks. */
     struct mask_strip *strips;
     int strip_count;
 };
 
 void evaluation_free(struct evaluation *evaluation);
 
-/* For other ways to find classes: keeps a mistake if it is one of the most confident; and sorts the cells, of
- * which there must be one for each image. */
+/* Keeps a mistake if it is one of the most confident, and sorts the cells, of which there must be one for
+ * each image; for other ways to find classes. */
 void evaluation_keep_mistake(struct evaluation *evaluation, struct mistake mistake);
 void evaluation_sort(struct evaluation *evaluation);

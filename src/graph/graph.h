@@ -87,7 +87,7 @@ bool graph_heads(const struct graph *graph, int heads[2]);
  * classifier, and those of further heads and outputs. */
 bool graph_is_classifier(const struct graph *graph, int node);
 
-/* For each node, if the network's own output, the first one, depends on it; into leads[graph->count]. */
+/* Sets leads[graph->count]: true for nodes that the network's own output, the first one, depends on. */
 void graph_leads_to_output(const struct graph *graph, bool *leads);
 
 /* The part of a network up to a node, whose output it has; with `mean`, the mean over the node's pixels. Its

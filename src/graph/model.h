@@ -3,7 +3,7 @@
 
 #include "graph/graph.h"
 
-/* What the outputs of a network may be: a vector for each image, or for each pixel. */
+/* The outputs that a network may have: a vector for each image, or for each pixel. */
 enum model_outputs { OUTPUTS_OF_IMAGES, OUTPUTS_OF_PIXELS, OUTPUTS_ANY };
 
 struct model_options {

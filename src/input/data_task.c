@@ -129,7 +129,7 @@ static enum status set_scale(const struct data_opening *o)
     return OK;
 }
 
-/* Those of weights whose file does not say are numbers. */
+/* Masks of weights whose file does not say are numbers. */
 static void set_masks(const struct data_opening *o)
 {
     struct data *data = o->data;

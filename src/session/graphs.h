@@ -15,7 +15,7 @@ struct graphs {
     int64_t *pixels;                  /* [training.count] of each layer, with the smallest training images */
 };
 
-/* That of training steps. */
+/* The graph of training steps. */
 static inline const struct graph *graphs_step(const struct graphs *graphs)
 {
     return graphs->step.nodes ? &graphs->step : &graphs->training;

@@ -11,6 +11,6 @@
 enum status session_open(struct settings *settings, const struct data_options *data,
                          struct comm *comm, struct session *session);
 
-/* For what does not train: train.batch=auto and parallel.gpus become numbers that do not matter, the latter
- * 1. */
+/* Settles what only training needs: train.batch=auto and parallel.gpus become numbers that do not matter,
+ * the latter 1. */
 void session_any_batch(struct settings *settings);

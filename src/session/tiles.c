@@ -14,13 +14,13 @@ static int clamp(int64_t value, int least, int most)
     return value < least ? least : value > most ? most : (int)value;
 }
 
-/* Of a pixel of the result that comes back. */
+/* Bytes of a pixel of the result that comes back. */
 static int64_t pixel_bytes(const struct tiles *tiles)
 {
     return 2 + (tiles->probabilities ? tiles->classes * (int64_t)sizeof(float) : 0);
 }
 
-/* As many pixels as a training step has. */
+/* Tiles with as many pixels as a training step has. */
 static int batch_of(const struct session *session)
 {
     const struct images *train = &session->data.train, *val = &session->data.val;

@@ -21,5 +21,5 @@ int64_t tiles_band_bytes(const struct tiles *tiles);
 int64_t tiles_segment_bytes(const struct tiles *tiles);
 int64_t tiles_bytes(const struct tiles *tiles);
 
-/* What a training run needs for its evaluations besides arena and store; 0: it has none in tiles. */
+/* Bytes that a training run needs for its evaluations besides arena and store; 0: it has none in tiles. */
 int64_t tiles_run_bytes(const struct session *session);

@@ -118,7 +118,7 @@ void tensorboard_confusion(struct events *events, int64_t step, const struct dat
     free(counted);
 }
 
-/* As JPEG, which TensorBoard shows as well, since there are some of them in every epoch. */
+/* Adds pictures as JPEG, which is small, since there are some of them in every epoch. */
 void tensorboard_strips(struct events *events, int64_t step, const struct mask_strip *strips, int count)
 {
     for (int i = 0; i < count && events->file; i++) {

@@ -291,7 +291,8 @@ static enum status evaluate_run(struct run *run)
     return status;
 }
 
-/* What checkpoint.best goes by; NAN if an output was not finite, or the images do not define it. */
+/* The figure that checkpoint.best goes by; NAN if an output was not finite, or the images do not
+ * define it. */
 static double best_value(const struct run *run, const struct evaluation *evaluation)
 {
     int best = run->session->hyper.best;
