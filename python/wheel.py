@@ -11,12 +11,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 
 # PEP 600 and auditwheel's policy: what every distribution has.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libutil.so.1", "libz.so.1",
           "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-DATE = (1980, 1, 1, 0, 0, 0)
+# The time of all members: SOURCE_DATE_EPOCH, or the first one that a zip file knows.
+DATE = max((1980, 1, 1, 0, 0, 0), time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", 0)))[:6])
 
 
 def run(*words):

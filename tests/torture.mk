@@ -13,6 +13,7 @@ TORTURE += tests/graph/test_onnx_logits.sh tests/graph/test_python_peers.sh test
 TORTURE += tests/checkpoint/test_checkpoint tests/compile/test_compile \
 	tests/compile/test_pass_text
 TORTURE += tests/runs/test_faults.sh
+TORTURE += tests/build/test_reproducible.sh
 TORTURE += tests/runs/test_endurance.sh tests/commands/test_small_sets.sh
 TORTURE += tests/data/test_loader tests/data/test_listing tests/kernels/test_images
 TORTURE += tests/data/test_dataset_identity tests/alloc/test_pack tests/alloc/test_cache \

@@ -7,9 +7,11 @@ libapi_a_SOURCES = \
 	src/api/servant.h
 
 # libamptrain, shared and static. Both keep everything to themselves but what amptrain.h declares. jemalloc is the
-# program's choice: the library uses its caller's malloc. The first number is of the interface.
+# program's choice: the library uses its caller's malloc. The three numbers follow libtool's rules and not the
+# program's version: the first one changes when a program would have to be compiled again, the second when
+# functions were added, the last one with each release.
 LIBAMPTRAIN = libamptrain.so.0
-LIBAMPTRAIN_FILE = $(LIBAMPTRAIN).1.0
+LIBAMPTRAIN_FILE = $(LIBAMPTRAIN).1.1
 
 noinst_LIBRARIES += libwithout.a
 libwithout_a_SOURCES = alloc/slabs.c
@@ -38,7 +40,7 @@ $(LIBAMPTRAIN_FILE): $(FLOORS) libwithout.a src/api/libamptrain.map
 libamptrain.a: $(FLOORS) libwithout.a
 	$(AM_V_at)$(CC) -r -nostdlib -o libamptrain.o $(WHOLE) && \
 		$(OBJCOPY) --wildcard --keep-global-symbol='amptrain_*' libamptrain.o
-	$(AM_V_AR)rm -f $@ && $(AR) cr $@ libamptrain.o && rm -f libamptrain.o
+	$(AM_V_AR)rm -f $@ && $(AR) $(ARFLAGS) $@ libamptrain.o && rm -f libamptrain.o
 
 install-data-hook:
 	cd $(DESTDIR)$(libdir) && $(LN_S) -f $(LIBAMPTRAIN_FILE) $(LIBAMPTRAIN) && \
