@@ -55,7 +55,7 @@ struct amptrain_error {
     char text[508];
 };
 
-/* The version of the library, "0.1.0". */
+/* The version of the library, such as "1.0.0". */
 AMPTRAIN_API const char *amptrain_version(void);
 
 /* ---- Networks ---- */

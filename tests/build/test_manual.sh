@@ -5,8 +5,10 @@ sanitizers_find_nothing_here "its commands are tested elsewhere"
 
 ini_page=$top_builddir/man/amptrain.ini.5
 [ -f "$ini_page" ] || ini_page=$top_srcdir/man/amptrain.ini.5
+model_page=$top_builddir/man/amptrain-model.5
+[ -f "$model_page" ] || model_page=$top_srcdir/man/amptrain-model.5
 
-for page in "$top_srcdir"/man/*.[157] "$ini_page"; do
+for page in "$top_srcdir"/man/*.[1357] "$ini_page" "$model_page"; do
     name=$(basename "$page")
     case $name in '*'*) continue ;; esac
     if command -v mandoc >/dev/null; then
@@ -147,8 +149,6 @@ explained_keys() {
 }
 ok "... and no key that is not written" explained_keys
 
-model_page=$top_builddir/man/amptrain-model.5
-[ -f "$model_page" ] || model_page=$top_srcdir/man/amptrain-model.5
 ok "amptrain-model(5) gives no op 0 inputs" sh -c "grep -q 'Takes 2 inputs' '$model_page' &&
     ! tr '\\n' ' ' <'$model_page' | grep -o '[^.]* Takes 0 [a-z0-9 ]*inputs'"
 

@@ -55,6 +55,14 @@ recorded() {
 ok "its records have the promised keys" recorded
 reported() { "$AMPTRAIN" report run && "$AMPTRAIN" compare run run >/dev/null && test -s run/report.html; }
 ok "its report is written, with what 0.1.0 recorded" reported
+# configure.ac has the version; what has to repeat it says the same.
+version=$(sed -n 's/^AC_INIT(\[amptrain\], \[\(.*\)\])$/\1/p' "$top_srcdir/configure.ac")
+versions() {
+    "$AMPTRAIN" --version | head -n 1 | grep -qx "amptrain $version" &&
+        head -n 1 "$top_srcdir/debian/changelog" | grep -q "^amptrain ($version-" &&
+        sed -n 4p "$top_srcdir/CHANGES" | grep -q "^$version (20[0-9-]*)$"
+}
+ok "the version is the same everywhere" versions
 planned() {
     "$AMPTRAIN" plan -c run.ini --json >plan.json && keys plan.json arena_bytes live_bytes_bound store_bytes \
         batch_bytes workspace_bytes total_bytes step_ms strategy recomputed estimated layers
