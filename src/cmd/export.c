@@ -65,7 +65,8 @@ static const struct cmd_option options[] = {
                          "(segmentation_models_pytorch) or nnunet"},
     {"softmax", NULL, "ONNX: probabilities instead of logits"},
     {"argmax", NULL, "ONNX, of pixels: the most probable class, uint8, instead of logits"},
-    {"preprocess", NULL, "ONNX: the input is bytes of images, which the network normalises"},
+    {"preprocess", NULL, "ONNX: the input is bytes of images of any size, which are resized, cropped and "
+                         "normalised"},
     {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},
     {0},
 };

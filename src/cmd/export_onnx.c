@@ -61,7 +61,7 @@ static enum status write_file(const struct trained *trained, const struct graph_
     TRY(onnx_open(path, graph->arch, &onnx));
     enum status status = graph_onnx(graph, options, &onnx);
     onnx_end(&onnx);
-    write_metadata(&onnx, &trained->session, options->mean != NULL);
+    write_metadata(&onnx, &trained->session, options->preprocess != NULL);
     enum status closed = onnx_close(&onnx, status == OK);
     return status == OK ? closed : status;
 }
@@ -96,8 +96,7 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
         .scales = data->target == TARGET_NUMBER,
         .scale = data->value_std,
         .offset = data->value_mean,
-        .mean = cmd_value(cmd, "preprocess") ? data->augment.mean : NULL,
-        .std = data->augment.std,
+        .preprocess = cmd_value(cmd, "preprocess") ? &data->augment : NULL,
         .keep_batchnorm = cmd_value(cmd, "keep-batchnorm") != NULL,
         .read = read_param,
         .context = &trained.store,
@@ -106,10 +105,11 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
     const struct images *images = &trained.session.data.val;
     char input[64], size[32] = "HxW";
     int channels = data->channels;
-    if (!pixels || fixed) snprintf(size, sizeof size, "%dx%d", images->h, images->w);
+    if (pixels ? fixed != NULL : !options.preprocess)
+        snprintf(size, sizeof size, "%dx%d", images->h, images->w);
     if (pixels && fixed && status == OK)
         log_info("%s: images have a fixed size, because layer %s works for one only", cmd->output, fixed);
-    if (options.mean) snprintf(input, sizeof input, "Nx%sx%d bytes", size, channels);
+    if (options.preprocess) snprintf(input, sizeof input, "Nx%sx%d bytes", size, channels);
     else snprintf(input, sizeof input, "Nx%dx%s", channels, size);
     if (status == OK)
         log_info("%s: input %s, %s of %d %s, weights in %s", cmd->output, input,

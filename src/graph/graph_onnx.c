@@ -7,6 +7,7 @@
 #include <sys/param.h>
 
 #include "base/memory.h"
+#include "graph/onnx_geometry.h"
 #include "kernels/attention/attention.h"
 #include "kernels/norm/batchnorm.h"
 #include "kernels/shape/border.h"
@@ -1016,23 +1017,25 @@ static const char *write_channels(struct writer *w, const char *part, const doub
     return name;
 }
 
-/* Normalises bytes, whose channels are innermost. */
+/* Normalises bytes, whose channels are innermost; images of any size are brought to the network's first. */
 static const char *write_preprocessing(struct writer *w)
 {
-    const struct graph_onnx_options *options = w->options;
+    const struct augment *augment = w->options->preprocess;
+    const struct image_size window = {(int)w->graph->nodes[0].shape.h, (int)w->graph->nodes[0].shape.w};
     struct onnx_node floats = {.op = "Cast", .name = name_new(w, "input", "floats"), .input_count = 1,
                                .inputs = {"input"}};
     struct onnx_node planes = {.op = "Transpose", .name = name_new(w, "input", "planes"), .input_count = 1,
                                .inputs = {floats.name}};
-    const struct onnx_node scaled = {.op = "Mul", .name = name_new(w, "input", "scaled"), .input_count = 2,
-                                     .inputs = {planes.name, write_channels(w, "scale", NULL, options->std)}};
+    struct onnx_node scaled = {.op = "Mul", .name = name_new(w, "input", "scaled"), .input_count = 2,
+                               .inputs = {planes.name, write_channels(w, "scale", NULL, augment->std)}};
     const struct onnx_node shifted = {
         .op = "Add", .name = name_new(w, "input", "normalised"), .input_count = 2,
-        .inputs = {scaled.name, write_channels(w, "offset", options->mean, options->std)}};
+        .inputs = {scaled.name, write_channels(w, "offset", augment->mean, augment->std)}};
     add_int(&floats, "to", 1);
     add_order(&planes, 4, (const int64_t[]){0, 3, 1, 2});
     onnx_node(w->onnx, &floats);
     onnx_node(w->onnx, &planes);
+    if (!w->options->pixels) scaled.inputs[0] = onnx_geometry(w->onnx, augment, window, planes.name);
     onnx_node(w->onnx, &scaled);
     onnx_node(w->onnx, &shifted);
     return shifted.name;
@@ -1041,10 +1044,10 @@ static const char *write_preprocessing(struct writer *w)
 static void write_input(struct writer *w)
 {
     struct shape s = w->graph->nodes[0].shape;
-    bool fixed = !w->options->pixels || graph_onnx_fixed(w->graph);
+    bool raw = w->options->preprocess != NULL;
+    bool fixed = w->options->pixels ? graph_onnx_fixed(w->graph) != NULL : !raw;
     int64_t h = fixed ? s.h : ONNX_HEIGHT, width = fixed ? s.w : ONNX_WIDTH;
     const struct onnx_dims bytes = {4, {0, h, width, s.c}}, floats = {4, {0, s.c, h, width}};
-    bool raw = w->options->mean != NULL;
     onnx_value(w->onnx, ONNX_INPUT, "input", raw ? U8 : F32, raw ? bytes : floats);
     w->values[0] = raw ? write_preprocessing(w) : "input";
     w->ranks[0] = 4;

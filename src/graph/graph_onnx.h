@@ -1,6 +1,7 @@
 /* graph_onnx.h: writes a network for evaluation, with its weights, as an ONNX graph. */
 #pragma once
 
+#include "data/augment/augment.h"
 #include "format/onnx.h"
 #include "graph/graph.h"
 
@@ -12,8 +13,9 @@ struct graph_onnx_options {
     bool sigmoid;                /* ... of each label */
     bool scales;                 /* the output is a number: the network's times `scale`, plus `offset` */
     double scale, offset;
-    const double *mean, *std;    /* [channels]: the input is bytes, of which x / 255 is normalised by these;
-                                  * NULL: it is what the network gets */
+    const struct augment *preprocess;   /* the input is bytes of images, which are resized, cropped and
+                                  * normalised as an evaluation's; with `pixels` only normalised, in their own
+                                  * size. NULL: it is what the network gets */
     bool keep_batchnorm;         /* do not fold batch norm into the convolution before it */
     /* A parameter's values, in torch's shape and order. */
     enum status (*read)(void *context, int param, float *values);
@@ -21,9 +23,9 @@ struct graph_onnx_options {
 };
 
 /* Writes nodes, weights and values between onnx_open and onnx_end. The input, "input", is batch x c x h x w
- * as the network gets it, in fp32, or batch x h x w x c bytes; the output, "logits", "probabilities" or
- * "value", batch x classes in fp32; of pixels batch x classes x h x w, or "classes", batch x h x w bytes.
- * USAGE, with the layer, for what ONNX cannot express or fp16 cannot represent. */
+ * as the network gets it, in fp32, or bytes of images, batch x h x w x c; the output, "logits",
+ * "probabilities" or "value", batch x classes in fp32; of pixels batch x classes x h x w, or "classes",
+ * batch x h x w bytes. USAGE, with the layer, for what ONNX cannot express or fp16 cannot represent. */
 enum status graph_onnx(const struct graph *graph, const struct graph_onnx_options *options,
                        struct onnx *onnx);
 

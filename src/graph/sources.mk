@@ -16,4 +16,6 @@ libgraph_a_SOURCES = \
 	src/graph/names.c \
 	src/graph/names.h \
 	src/graph/norm_eps.c \
-	src/graph/norm_eps.h
+	src/graph/norm_eps.h \
+	src/graph/onnx_geometry.c \
+	src/graph/onnx_geometry.h

@@ -1,6 +1,11 @@
 """onnx_logits.py pictures FOLDER SIZE CHANNELS: makes a folder of classes of noise, and FOLDER.npy of the
 same numbers. SIZE: SIDE or HEIGHTxWIDTH.
+onnx_logits.py sizes FOLDER COUNT: makes a folder of as many images of odd sizes, and FOLDER.npz of
+the same numbers.
+onnx_logits.py images NET FOLDER.npz PREDICTIONS TOLERANCE: what onnxruntime makes of these images, each in its own size,
+beside predict --json --top CLASSES.
 onnx_logits.py compare NET LOGITS FOLDER.npy TOLERANCE: what onnxruntime computes of them, beside ours."""
+import json
 import os
 import struct
 import sys
@@ -30,6 +35,43 @@ def pictures(folder, size, channels):
     numpy.save(f"{folder}.npy", images)
 
 
+def sizes(folder, count):
+    random = numpy.random.default_rng(2)
+    arrays = {}
+    os.makedirs(folder, exist_ok=True)
+    for i in range(count):
+        height, width = (1 + 2 * int(side) for side in random.integers(0, (20, 60, 200)[i % 3], 2))
+        y, x = numpy.mgrid[:height, :width][..., None]
+        waves = numpy.sin(y / random.uniform(1, 40, 3) + x / random.uniform(1, 40, 3))
+        noise = random.integers(-30, 30, (height, width, 3))
+        pixels = numpy.clip(127 + 100 * waves + noise, 0, 255).astype(numpy.uint8)
+        write_png(f"{folder}/{i}.png", pixels)
+        arrays[f"{i}.png"] = pixels
+    numpy.savez(f"{folder}.npz", **arrays)
+
+
+def images(net, arrays, predictions, tolerance):
+    import onnx
+    import onnxruntime
+
+    onnx.checker.check_model(onnx.load(net), full_check=True)
+    session = onnxruntime.InferenceSession(net, providers=["CPUExecutionProvider"])
+    classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+    worst = 0
+    pixels_of = numpy.load(arrays)
+    with open(predictions) as file:
+        records = json.load(file)
+    for record in records:
+        pixels = pixels_of[os.path.basename(record["image"])]
+        theirs = session.run(None, {"input": numpy.stack([pixels, pixels])})[0]
+        ours = {entry["class"]: entry["probability"] for entry in record["top"]}
+        for row in theirs:
+            worst = max(worst, max(abs(p - ours[name]) for name, p in zip(classes, row)))
+    print(f"{net}: {len(records)} images of odd sizes, largest difference {worst:.2g}")
+    if not worst <= tolerance:
+        sys.exit("too large")
+
+
 def compare(net, logits, images, tolerance):
     import onnx
     import onnxruntime
@@ -56,5 +98,9 @@ def compare(net, logits, images, tolerance):
 
 if sys.argv[1] == "pictures":
     pictures(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+elif sys.argv[1] == "sizes":
+    sizes(sys.argv[2], int(sys.argv[3]))
+elif sys.argv[1] == "images":
+    images(*sys.argv[2:5], float(sys.argv[5]))
 else:
     compare(*sys.argv[2:5], float(sys.argv[5]))

@@ -60,6 +60,7 @@ struct model {
     int name_count;
     int norms, casts, opset;
     size_t weights;              /* bytes of tensors */
+    int fixed, free;             /* sides of the input */
     char *last;                  /* the last node's output */
     char output[16];
 };
@@ -97,7 +98,7 @@ static void read_node(struct model *model, struct reader node)
 
 static void read_tensor(struct model *model, struct reader tensor)
 {
-    static const int sizes[] = {[1] = 4, [7] = 8, [10] = 2};
+    static const int sizes[] = {[1] = 4, [7] = 8, [10] = 2, [11] = 8};
     uint64_t bytes = 1, raw = 0;
     struct member member;
     while (read_member(&tensor, &member)) {
@@ -110,12 +111,25 @@ static void read_tensor(struct model *model, struct reader tensor)
     model->weights += raw;
 }
 
+/* The dimensions of the input: each a number or a name. */
+static void read_input(struct model *model, struct reader value)
+{
+    struct member type, tensor, shape, dim, of;
+    while (read_member(&value, &type))
+        while (type.number == 2 && read_member(&type.bytes, &tensor))
+            while (tensor.number == 1 && read_member(&tensor.bytes, &shape))
+                while (shape.number == 2 && read_member(&shape.bytes, &dim))
+                    while (dim.number == 1 && read_member(&dim.bytes, &of))
+                        *(of.number == 1 ? &model->fixed : &model->free) += 1;
+}
+
 static void read_graph(struct model *model, struct reader graph)
 {
     struct member member, value;
     while (read_member(&graph, &member)) {
         if (member.number == 1) read_node(model, member.bytes);
         if (member.number == 5) read_tensor(model, member.bytes);
+        if (member.number == 11) read_input(model, member.bytes);
         if (member.number != 11 && member.number != 12) continue;
         assert_true(read_member(&member.bytes, &value) && value.number == 1);
         char *name = text_of(value.bytes);
@@ -232,6 +246,25 @@ static void opset_is_the_oldest_that_does(void **state)
     graph_free(&graph);
 }
 
+static void preprocessing_takes_images_of_any_size(void **state)
+{
+    struct graph graph = layers(INPUT "a = relu input\nb = globalavgpool a\nc = linear b units=$classes\n");
+    struct augment augment = {.channels = 4, .std = {1, 1, 1, 1}};
+    const struct graph_onnx_options options = {.dtype = F32, .preprocess = &augment};
+    assert_int_equal(write_model(&graph, (struct graph_onnx_options){.dtype = F32}), OK);
+    assert_int_equal(read_model().free, 1);
+    for (int i = 0; i < 4; i++) {
+        augment.fit = i < 2 ? IMAGE_FIT_CROP : i < 3 ? IMAGE_FIT_LETTERBOX : IMAGE_FIT_STRETCH;
+        augment.val_resize = image_size_square(i == 0 ? 0 : 6);
+        assert_int_equal(write_model(&graph, options), OK);
+        struct model model = read_model();
+        assert_int_equal(model.free, 3);
+        assert_int_equal(model.fixed, 1);
+        assert_int_equal(model.opset, 17);
+    }
+    graph_free(&graph);
+}
+
 static void layers_may_have_any_name(void **state)
 {
     static const char *const outputs[] = {"logits", "probabilities"};
@@ -288,6 +321,7 @@ int main(void)
         cmocka_unit_test(every_op_of_model_files_can_be_exported),
         cmocka_unit_test(graphs_are_whole),
         cmocka_unit_test(opset_is_the_oldest_that_does),
+        cmocka_unit_test(preprocessing_takes_images_of_any_size),
         cmocka_unit_test(layers_may_have_any_name),
         cmocka_unit_test(inexpressible_is_refused),
         cmocka_unit_test(folders_that_are_missing),

@@ -40,6 +40,19 @@ ok "... and with softmax the same probabilities" agrees 1e-4 --softmax
 ok "... approximately in fp16" agrees 1e-2 --dtype fp16
 ok "... of bytes" agrees 1e-4 --preprocess
 ok "... also in fp16" agrees 1e-2 --preprocess --dtype fp16
+# any_size OPTION...: exported with preprocessing, onnxruntime gets predict's probabilities of images of any size.
+any_size() {
+    "$AMPTRAIN" predict -q --weights run "$@" --json --top 3 odd > odd.json &&
+        "$AMPTRAIN" export -q --weights run "$@" --preprocess --softmax -o net.onnx &&
+        logits images net.onnx odd.npz odd.json 1e-4
+}
+ok "images of odd sizes" logits sizes odd 60
+for how in val_resize=40 val_resize=50x44 val_resize=0; do
+    ok "... $how" any_size -s augment.$how
+done
+for fit in letterbox stretch; do
+    ok "... fit=$fit" any_size -s augment.fit=$fit -s augment.val_resize=auto
+done
 gray=28
 ok "a network for gray images" logits pictures noise$gray $gray 1
 ok "... trained" trained $gray -s model.arch=lenet5 -s augment.mean=0.4 -s augment.std=0.2
