@@ -36,14 +36,17 @@ static struct image_size own_size(const struct init_findings *found)
 }
 
 #define GENTLE_IMAGES 3000   /* fewer have so few steps that the first ones, at a high rate, count */
+#define GENTLE_BATCH 16
 
 /* The gradient of a squared error grows with the error, unlike cross entropy's, so that rates which are good
- * for classes make the last layer diverge (bench/NOTES.md). */
+ * for classes make the last layer diverge (bench/NOTES.md). Batches below 16 follow single images, whose
+ * gradients are not averaged: the bound of larger ones would let most of them through. */
 static void start_gently(const struct init_findings *found, struct recipe *recipe)
 {
     bool number = found->target == TARGET_NUMBER;
     if (number) recipe->lr = fmin(recipe->lr, 0.05);
-    if (number || found->images < GENTLE_IMAGES) recipe->clip_norm = number ? 1 : 3;
+    if (number || found->images < GENTLE_IMAGES)
+        recipe->clip_norm = number || recipe->batch < GENTLE_BATCH ? 1 : 3;
 }
 
 static int val_side(int side) { return (side * 6 / 5 + 16) / 32 * 32; }
