@@ -93,13 +93,7 @@ static void print_json(const struct graph *graph)
         text_add(&out, "}");
     }
     text_add(&out, "]");
-    for (int i = 0; i < graph->output_count; i++) {
-        const struct graph_output *output = &graph->outputs[i];
-        text_add(&out, i == 0 ? ",\"outputs\":[{" : ",{");
-        member_string(&out, "name", output->name);
-        member_string(&out, "layer", graph->nodes[output->node].name);
-        text_add(&out, ",\"weight\":%.9g}%s", output->weight, i + 1 == graph->output_count ? "]" : "");
-    }
+    graph_text_outputs_json(graph, 1, &out);
     printf("%s}\n", out.data);
     text_free(&out);
 }

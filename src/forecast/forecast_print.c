@@ -287,6 +287,7 @@ void forecast_print_json(const struct session *session, const struct forecast *f
         member_integer(&out, "total_bytes", forecast->tiles.total);
         text_add(&out, "}");
     }
+    graph_text_outputs_json(graphs_step(&session->graphs), program->batch, &out);
     member_string(&out, "strategy", step_strategy(session, program));
     member_integer(&out, "recomputed", recompute_count(program));
     member_integer(&out, "offloaded_bytes", offload_bytes(program));

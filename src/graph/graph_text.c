@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/members.h"
 #include "base/memory.h"
 
 /* A size that is another layer's is so for images of any size. */
@@ -50,6 +51,22 @@ void graph_text_outputs(const struct graph *graph, struct text *out)
         text_add(out, "%-12s %s: %s, weight %g\n", i == 0 ? "outputs" : "", output->name,
                  graph->nodes[output->node].name, output->weight);
     }
+}
+
+void graph_text_outputs_json(const struct graph *graph, int64_t batch, struct text *out)
+{
+    const struct graph_output last = {graph->nodes[graph->output].name, graph->output, 1};
+    const struct graph_output *outputs = graph->output_count > 0 ? graph->outputs : &last;
+    for (int i = 0; i == 0 || i < graph->output_count; i++) {
+        const struct node *node = &graph->nodes[outputs[i].node];
+        text_add(out, i == 0 ? ",\"outputs\":[{" : ",{");
+        member_string(out, "name", outputs[i].name);
+        member_string(out, "layer", node->name);
+        text_add(out, ",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "]", batch, node->shape.h,
+                 node->shape.w, node->shape.c);
+        text_add(out, ",\"weight\":%.9g}", outputs[i].weight);
+    }
+    text_add(out, "]");
 }
 
 /* A line of a text: NAME = LAYER. */

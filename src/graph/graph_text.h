@@ -12,6 +12,10 @@ void graph_text(const struct graph *graph, struct text *out);
 /* Lines on the outputs of a network that has several, for people. */
 void graph_text_outputs(const struct graph *graph, struct text *out);
 
+/* Appends the member "outputs" of a JSON object, for this batch; one that [outputs] does not name has its
+ * layer's name, and weight 1. */
+void graph_text_outputs_json(const struct graph *graph, int64_t batch, struct text *out);
+
 /* How networks are compared: for the numbers of training, everything counts; for what weights mean, the
  * settings of layers that act in training alone, the number of classes, and which outputs there are do
  * not. */

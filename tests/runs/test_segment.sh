@@ -130,7 +130,8 @@ outputs() {
         "$AMPTRAIN" $command -c run.ini >told.txt && cat told.txt || return 1
         grep -qx 'outputs      main: head, weight 1' told.txt && grep -q ' aux: small, weight 0.4$' told.txt || return 1
     done
-    "$AMPTRAIN" summary -c run.ini --json | grep -F '{"name":"aux","layer":"small","weight":0.4}]'
+    "$AMPTRAIN" summary -c run.ini --json | grep -F '{"name":"aux","layer":"small","output":[1,8,8,5],"weight":0.4}]' &&
+        "$AMPTRAIN" plan -c run.ini --json | grep -F '"outputs":[{"name":"main","layer":"head","output":[24,16,16,5],"weight":1},{"name":"aux","layer":"small","output":[24,8,8,5],"weight":0.4}]'
 }
 # The layer of a number that is not finite, within a network whose loss is of pixels.
 diagnosed() {
