@@ -98,8 +98,10 @@ libdata_a_SOURCES = \
 	data/loader/loader_parts.h \
 	data/loader/loader_sample.c \
 	data/loader/loader_watch.c \
+	data/loader/stall.c \
 	data/loader/sampler.c \
 	data/loader/sampler.h \
+	data/loader/stall.h \
 	data/loader/mask_targets.c \
 	data/loader/mask_targets.h \
 	data/loader/targets.c \

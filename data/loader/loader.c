@@ -13,8 +13,6 @@
 
 /* Number of images that a worker takes at a time, so that locking is not significant for small ones. */
 #define CHUNK_MAX 16
-/* How long closing waits for threads that are blocked in a read. */
-#define LEAVING_SECONDS 2
 
 /* Pieces that the mixing of a batch is divided into, for several workers;
  * one where only targets are mixed. */
@@ -177,7 +175,7 @@ static bool join_workers(struct loader *loader)
     struct timespec until;
     bool all = true;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += LEAVING_SECONDS;
+    until.tv_sec += STALL_LEAVING_SECONDS;
     for (int i = 0; i < loader->worker_count; i++)
         all = pthread_timedjoin_np(loader->workers[i].thread, NULL, &until) == 0 && all;
     return all;
@@ -208,9 +206,9 @@ void loader_close(struct loader *loader)
 /* Makes workers abandon their chunks. */
 static enum status drop_all(struct loader *loader)
 {
-    struct wait wait = {.from = clock_seconds()};
+    struct stall stall = {.from = clock_seconds()};
     atomic_store(&loader->drop, true);
-    while (loader->busy > 0) TRY(workers_wait(loader, &wait));
+    while (loader->busy > 0) TRY(workers_wait(loader, &stall));
     for (int i = 0; i < loader->slot_count; i++)
         if (loader->slots[i].state != SLOT_OUT) loader->slots[i].state = SLOT_FREE;
     loader->fill = NULL;
@@ -264,9 +262,9 @@ static enum status next_slot(struct loader *loader, struct slot **slot, double *
     assert(slots_out(loader) < loader->slot_count);
     *slot = ready_slot(loader);
     if (*slot) return OK;
-    struct wait wait = {.from = clock_seconds()};
-    while (!(*slot = ready_slot(loader))) TRY(workers_wait(loader, &wait));
-    if (wait_seconds) *wait_seconds += clock_seconds() - wait.from;
+    struct stall stall = {.from = clock_seconds()};
+    while (!(*slot = ready_slot(loader))) TRY(workers_wait(loader, &stall));
+    if (wait_seconds) *wait_seconds += clock_seconds() - stall.from;
     return OK;
 }
 

@@ -8,6 +8,7 @@
 #include "data/loader/deferred_jpeg.h"
 #include "data/loader/loader.h"
 #include "data/loader/sampler.h"
+#include "data/loader/stall.h"
 #include "data/loader/targets.h"
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DECODING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
@@ -118,10 +119,6 @@ void chunk_do(struct worker *worker, struct chunk chunk);
 void reading_begin(struct worker *worker, int64_t index);
 void reading_end(struct worker *worker);
 
-struct wait {
-    double from, said;         /* its beginning; the last report, in seconds after that */
-};
-
 /* Waits for at most a second, with the lock held. OK: the caller checks its own condition, and may go on
  * waiting. */
-enum status workers_wait(struct loader *loader, struct wait *wait);
+enum status workers_wait(struct loader *loader, struct stall *stall);

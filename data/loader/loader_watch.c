@@ -3,12 +3,8 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "data/loader/loader_parts.h"
-
-/* Time without a batch after which a warning names what is waited for; repeated after twice that time. */
-#define STALLED_SECONDS 30
 
 void reading_begin(struct worker *worker, int64_t index)
 {
@@ -51,7 +47,7 @@ static void describe_wait(const struct loader *loader, double now, struct reason
     free(path);
 }
 
-enum status workers_wait(struct loader *loader, struct wait *wait)
+enum status workers_wait(struct loader *loader, struct stall *stall)
 {
     const struct loader_options *options = &loader->options;
     struct timespec until;
@@ -59,15 +55,8 @@ enum status workers_wait(struct loader *loader, struct wait *wait)
     until.tv_sec++;
     pthread_cond_timedwait(&loader->done, &loader->lock, &until);
     if (options->stop && options->stop()) return STOPPED;
-    double now = clock_seconds(), waited = now - wait->from;
-    bool over = options->timeout > 0 && waited >= options->timeout;
-    if (!over && waited < (wait->said > 0 ? 2 * wait->said : STALLED_SECONDS)) return OK;
+    if (!stall_due(stall, options->timeout)) return OK;
     struct reason what;
-    describe_wait(loader, now, &what);
-    if (over)
-        return fail(BAD_DATA, "%s; no batch for %.0f s, which exceeds loader.timeout", what.text,
-                    waited);
-    log_warning("%s; no batch for %.0f s", what.text, waited);
-    wait->said = waited;
-    return OK;
+    describe_wait(loader, clock_seconds(), &what);
+    return stall_report(stall, options->timeout, what.text, "batch");
 }

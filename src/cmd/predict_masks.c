@@ -264,11 +264,17 @@ static enum status report_problems(const struct mask_predictor *predictor)
                 count);
 }
 
+static int is_stopped(void *context)
+{
+    (void)context;
+    return signals_stop();
+}
+
 static enum status predict_images(struct mask_predictor *predictor, const struct trained *trained)
 {
     const struct tiling_options tiles = {.session = &trained->session, .step = &trained->step,
                                          .mirrored = cmd_value(predictor->cmd, "flip")};
-    const struct tiling_list list = {predictor->images->images, predictor->images->count, signals_stop,
+    const struct tiling_list list = {predictor->images->images, predictor->images->count, is_stopped,
                                      take_image, predictor};
     TRY(tiling_run_list(&tiles, &list));
     return predictor->status;

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/signals.h"
 #include "exec/exec_checks.h"
 #include "explain/tiling.h"
 #include "session/session_loader.h"
@@ -83,6 +82,8 @@ static void take_image(void *context, const struct whole_image *image)
     free(counts);
 }
 
+static int is_stopped(void *context) { return ranks_asked_to_stop(((struct scoring *)context)->ranks); }
+
 static void report_progress(void *context)
 {
     struct ranks *ranks = ((struct scoring *)context)->ranks;
@@ -113,7 +114,8 @@ static enum status score_images(struct scoring *scoring, const struct step *step
         .dataset = scoring->images->dataset, .subset = scoring->images->subset,
         .count = scoring->images->count, .rank = comm_rank(session->comm), .ranks = comm_count(session->comm),
         .resize = session->data.augment.val_resize, .masks = true, .threads = session_workers(session),
-        .stop = session->comm ? NULL : signals_stop, .take = take_image, .context = scoring,
+        .timeout = session->settings->loader.timeout, .stop = is_stopped, .take = take_image,
+        .context = scoring,
     };
     const struct tiling_options tiles = {.session = session, .step = step,
                                          .mirrored = options->views.mirrored, .progress = report_progress,
@@ -129,12 +131,16 @@ static enum status score_images(struct scoring *scoring, const struct step *step
     return status;
 }
 
-/* Adds up what all ranks have, which are whole numbers, or of one rank alone. */
+/* Adds up what all ranks have, which are whole numbers, or of one rank alone. If a rank was asked to stop,
+ * all of them do. */
 static enum status share_scores(struct scoring *scoring)
 {
     struct comm *comm = scoring->session->comm;
+    const struct ranks_batch none = {0};
     int cells = scoring->session->data.classes * scoring->session->data.classes;
     if (comm_count(comm) == 1) return OK;
+    TRY(ranks_gather(scoring->ranks, &none));
+    if (ranks_stop(scoring->ranks)) return STOPPED;
     double *counts = memory_new((size_t)cells, sizeof *counts);
     for (int i = 0; i < cells; i++) counts[i] = (double)scoring->pixels[i];
     enum status status = comm_sum(comm, counts, cells);
@@ -143,8 +149,7 @@ static enum status share_scores(struct scoring *scoring)
     if (status == OK)
         status = comm_sum(comm, (double *)scoring->scored,
                           (int)scoring->images->count * (int)(sizeof *scoring->scored / sizeof(double)));
-    const struct ranks_batch none = {0};
-    return status == OK ? ranks_gather(scoring->ranks, &none) : status;
+    return status;
 }
 
 static void add_up(const struct scoring *scoring, struct evaluation *sums)
@@ -195,7 +200,7 @@ enum status evaluate_masks(const struct session *session, const struct images *i
     };
     pthread_mutex_init(&scoring.lock, NULL);
     enum status status = score_images(&scoring, step, options);
-    if (status == OK) status = share_scores(&scoring);
+    if (status == OK || (status == STOPPED && comm_count(session->comm) > 1)) status = share_scores(&scoring);
     if (status == OK) add_up(&scoring, &sums);
     if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
     pthread_mutex_destroy(&scoring.lock);

@@ -62,7 +62,7 @@ static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
     struct message message = {
         .fingerprint = batch->fingerprint,
         .count = batch->count, .bad = batch->bad,
-        .stop = asked.stop ? asked.stop : signals_stop(),
+        .stop = ranks_asked_to_stop(ranks),
         .checkpoint = asked.checkpoints != ranks->checkpoints,
         .out_of_time = batch->out_of_time, .save_due = batch->save_due,
         .bad_images = ranks->bad_images && bad_images_pending(ranks->bad_images),
@@ -161,6 +161,12 @@ enum status ranks_share_bad_images(struct ranks *ranks)
     free(all);
     free(lines);
     return status;
+}
+
+int ranks_asked_to_stop(const struct ranks *ranks)
+{
+    int asked = comm_requested(ranks->comm).stop;
+    return asked ? asked : signals_stop();
 }
 
 int ranks_stop(const struct ranks *ranks)

@@ -68,6 +68,9 @@ int ranks_stop(const struct ranks *ranks);
 bool ranks_checkpoint(struct ranks *ranks);       /* since the last call */
 bool ranks_status(struct ranks *ranks);           /* of this rank, since the last call */
 
+/* The request to stop of this rank, until now: others may not know of it yet. */
+int ranks_asked_to_stop(const struct ranks *ranks);
+
 /* Reports the run's progress to the launcher; `step`: steps done. */
 void ranks_report(struct ranks *ranks, enum comm_phase phase, int64_t step);
 

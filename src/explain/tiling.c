@@ -462,6 +462,7 @@ static enum status run_all(struct tiling *tiling, struct whole_images *images)
         TRY(fill_queue(tiling, images));
         if (tiling->queued == 0) return OK;
         TRY(run_batch(tiling, images));
+        if (whole_images_stop(images)) return STOPPED;
         if (tiling->options.progress) tiling->options.progress(tiling->options.context);
     }
 }
@@ -487,21 +488,24 @@ enum status tiling_run_list(const struct tiling_options *options, const struct t
 {
     const struct session *session = options->session;
     struct tiling_options own = *options;
-    struct dataset dataset;
+    struct dataset *dataset = memory_new(1, sizeof *dataset);
     struct whole_images *whole = NULL;
     struct tiling *tiling = NULL;
     own.mirrored = own.mirrored || session->settings->augment.val_flip;
-    image_list_open(list->images, list->count, session_image_options(session), &dataset);
+    image_list_open(list->images, list->count, session_image_options(session), dataset);
     const struct whole_images_options reading = {
-        .dataset = &dataset, .count = dataset.count, .ranks = 1, .resize = session->data.augment.val_resize,
+        .dataset = dataset, .count = dataset->count, .ranks = 1, .resize = session->data.augment.val_resize,
         .outputs = session->keeps_probabilities ? session->data.classes : 0,
-        .threads = session_workers(session), .stop = list->stop, .take = list->take, .context = list->context,
+        .threads = session_workers(session), .timeout = session->settings->loader.timeout, .stop = list->stop,
+        .take = list->take, .context = list->context,
     };
     enum status status = whole_images_open(&reading, &whole);
     if (status == OK) status = tiling_open(&own, &tiling);
     if (status == OK) status = tiling_run(tiling, whole);
     whole_images_close(whole);
     tiling_close(tiling);
-    dataset_close(&dataset);
+    if (dataset->held) return status;
+    dataset_close(dataset);
+    free(dataset);
     return status;
 }

@@ -28,7 +28,7 @@ enum status tiling_run(struct tiling *tiling, struct whole_images *images);
 struct tiling_list {
     const struct listed_image *images;
     int64_t count;
-    int (*stop)(void);                   /* as in struct whole_images_options */
+    int (*stop)(void *context);          /* as in struct whole_images_options */
     void (*take)(void *context, const struct whole_image *image);
     void *context;
 };

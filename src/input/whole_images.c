@@ -5,10 +5,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/signals.h"
 #include "data/augment/augment.h"
 #include "data/dataset/masks.h"
+#include "data/loader/stall.h"
 
 /* Images are read ahead while all that are in memory take less than this; a single one may take more. */
 #define AHEAD_BYTES ((size_t)1 << 30)
@@ -26,7 +28,8 @@ struct whole_images {
     struct whole_image *given;       /* to be taken */
     struct whole_image *lent;        /* that `next` returned, until they are given */
     size_t bytes;                    /* of images in memory */
-    bool closing;
+    int taking;                      /* threads that take a result */
+    bool closing, late;              /* late: stopped, or a read takes too long */
 };
 
 /* An image that is being read. */
@@ -114,6 +117,11 @@ const char *whole_image_why(const struct whole_image *image, const char *name)
     return named ? image->problem + length + 2 : image->problem;
 }
 
+static int64_t index_of(const struct whole_images *images, int64_t place)
+{
+    return images->options.subset ? images->options.subset[place] : place;
+}
+
 static struct whole_image *read_image(struct whole_images *images, int64_t number)
 {
     const struct whole_images_options *options = &images->options;
@@ -121,7 +129,7 @@ static struct whole_image *read_image(struct whole_images *images, int64_t numbe
     struct reading reading = {images, image, number};
     struct reason reason;
     image->place = options->rank + number * options->ranks;
-    int64_t index = options->subset ? options->subset[image->place] : image->place;
+    int64_t index = index_of(images, image->place);
     if (read_one(&reading, index, &reason)) return image;
     char *path = dataset_image_path(options->dataset, index);
     bool named = !path || strncmp(reason.text, path, strlen(path)) == 0 || image->wrong;
@@ -152,10 +160,13 @@ static bool take_result(struct whole_images *images)
     struct whole_image *image = images->given;
     if (!image) return false;
     images->given = image->next;
+    images->taking++;
     pthread_mutex_unlock(&images->lock);
     images->options.take(images->options.context, image);
     drop(images, image);
     pthread_mutex_lock(&images->lock);
+    images->taking--;
+    pthread_cond_broadcast(&images->changed);
     return true;
 }
 
@@ -191,6 +202,16 @@ static void *whole_images_run(void *context)
     return NULL;
 }
 
+static void make_locks(struct whole_images *images)
+{
+    pthread_condattr_t steady;
+    pthread_mutex_init(&images->lock, NULL);
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&images->changed, &steady);
+    pthread_condattr_destroy(&steady);
+}
+
 enum status whole_images_open(const struct whole_images_options *options, struct whole_images **images)
 {
     struct whole_images *made = memory_new(1, sizeof *made);
@@ -199,8 +220,7 @@ enum status whole_images_open(const struct whole_images_options *options, struct
     made->window = options->threads + 1;
     made->ready = memory_new((size_t)made->window, sizeof *made->ready);
     made->threads = memory_new((size_t)options->threads, sizeof *made->threads);
-    pthread_mutex_init(&made->lock, NULL);
-    pthread_cond_init(&made->changed, NULL);
+    make_locks(made);
     while (made->thread_count < options->threads &&
            signals_start_thread(&made->threads[made->thread_count], whole_images_run, made) == 0)
         made->thread_count++;
@@ -212,20 +232,50 @@ enum status whole_images_open(const struct whole_images_options *options, struct
     return OK;
 }
 
+bool whole_images_stop(struct whole_images *images)
+{
+    const struct whole_images_options *options = &images->options;
+    if (options->stop && options->stop(options->context)) images->late = true;
+    return images->late;
+}
+
+/* Names the image that is waited for, which a thread reads, or is yet to begin. */
+static enum status report_stall(const struct whole_images *images, struct stall *stall)
+{
+    const struct whole_images_options *options = &images->options;
+    int64_t index = index_of(images, options->rank + images->taken * options->ranks);
+    char *path = dataset_image_path(options->dataset, index), *what = NULL;
+    if (images->begun == images->taken)
+        what = text_format("%d threads that write results are overloaded", images->thread_count);
+    else if (path) what = text_format("%s: it is still being read", path);
+    else what = text_format("image %lld: it is still being read", (long long)index);
+    enum status status = stall_report(stall, options->timeout, what, "image");
+    free(path);
+    free(what);
+    return status;
+}
+
+/* Waits for at most a second, with the lock held. */
+static enum status wait_ready(struct whole_images *images, struct stall *stall)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&images->changed, &images->lock, &until);
+    if (whole_images_stop(images)) return STOPPED;
+    return stall_due(stall, images->options.timeout) ? report_stall(images, stall) : OK;
+}
+
 enum status whole_images_next(struct whole_images *images, struct whole_image **image)
 {
     enum status status = OK;
+    struct stall stall = {.from = clock_seconds()};
     *image = NULL;
     if (images->taken == images->count) return OK;
     pthread_mutex_lock(&images->lock);
     struct whole_image **ready = &images->ready[images->taken % images->window];
-    while (!*ready && status == OK) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
-        pthread_cond_timedwait(&images->changed, &images->lock, &until);
-        if (images->options.stop && images->options.stop()) status = STOPPED;
-    }
+    while (!*ready && status == OK) status = wait_ready(images, &stall);
+    images->late = status != OK;
     if (status == OK) {
         *image = *ready;
         *ready = NULL;
@@ -251,14 +301,33 @@ void whole_images_give(struct whole_images *images, struct whole_image *image)
     pthread_mutex_unlock(&images->lock);
 }
 
-void whole_images_close(struct whole_images *images)
+/* False: some of them do not return. Results are taken by then. The clock is the one that ThreadSanitizer
+ * supports for joining. */
+static bool join_threads(struct whole_images *images)
 {
-    if (!images) return;
+    struct timespec until;
+    bool all = true;
     pthread_mutex_lock(&images->lock);
     images->closing = true;
     pthread_cond_broadcast(&images->changed);
+    while (take_result(images)) continue;
+    while (images->taking > 0) pthread_cond_wait(&images->changed, &images->lock);
     pthread_mutex_unlock(&images->lock);
-    for (int i = 0; i < images->thread_count; i++) pthread_join(images->threads[i], NULL);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STALL_LEAVING_SECONDS;
+    for (int i = 0; i < images->thread_count; i++)
+        if (!images->late) pthread_join(images->threads[i], NULL);
+        else all = pthread_timedjoin_np(images->threads[i], NULL, &until) == 0 && all;
+    return all;
+}
+
+void whole_images_close(struct whole_images *images)
+{
+    if (!images) return;
+    if (!join_threads(images)) {
+        images->options.dataset->held = true;
+        return;
+    }
     for (int64_t i = 0; i < images->window; i++)
         if (images->ready[i]) drop(images, images->ready[i]);
     for (struct whole_image *image; (image = images->lent);) {

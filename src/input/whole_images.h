@@ -26,7 +26,7 @@ struct whole_image {
 const char *whole_image_why(const struct whole_image *image, const char *name);
 
 struct whole_images_options {
-    const struct dataset *dataset;
+    struct dataset *dataset;     /* only its `held` member may change */
     const int64_t *subset;       /* [count] indices in it; NULL: all */
     int64_t count;
     int rank, ranks;             /* every ranks-th image is read, from this one on */
@@ -34,7 +34,8 @@ struct whole_images_options {
     bool masks;
     int outputs;                 /* classes, of which there is room for probabilities; 0: none */
     int threads;
-    int (*stop)(void);           /* asked while waiting: not 0 ends it with STOPPED; may be NULL */
+    double timeout;              /* seconds without an image after which next fails; 0: never */
+    int (*stop)(void *context);  /* asked while waiting: not 0 ends it with STOPPED; may be NULL */
     /* Takes an image with its result, or its problem, on one of the threads, in any order. The image is freed
      * afterwards. */
     void (*take)(void *context, const struct whole_image *image);
@@ -48,7 +49,11 @@ enum status whole_images_open(const struct whole_images_options *options, struct
 
 /* The next image, in order; NULL after the last one. Its owner is the caller, until whole_images_give. */
 enum status whole_images_next(struct whole_images *images, struct whole_image **image);
+
+/* True once the options' `stop` says so, which it is asked. */
+bool whole_images_stop(struct whole_images *images);
 void whole_images_give(struct whole_images *images, struct whole_image *image);
 
-/* Returns when all images that were given have been taken; others are dropped. Accepts NULL. */
+/* Returns when all images that were given have been taken; others are dropped. Threads that do not return
+ * from a read after a stop or the timeout are left as by loader_close. Accepts NULL. */
 void whole_images_close(struct whole_images *images);

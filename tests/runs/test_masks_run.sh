@@ -46,6 +46,43 @@ ok "folds, by the IoU" folds
 ok "the mean of two runs" sh -c 'cp -r run again &&
     "$AMPTRAIN" average run/checkpoint-best.safetensors run/checkpoint-last.safetensors -o mean.safetensors'
 ok "... has the classes" sh -c '"$AMPTRAIN" eval --json --weights mean.safetensors --val set | grep "\"class\":\"car\""'
+
+# A request to stop ends evaluations of which each image takes long: the epoch is not finished.
+mkdir -p large/images large/masks && "$top_builddir/tests/support/make_masks" large numbers 2 300 300 || exit 1
+stopped() { # RANKS
+    rm -rf stopped
+    "$AMPTRAIN" -q -c set.ini -o stopped -s train.epochs=1 -s log.every=1 -s data.val=large -s data.val_fraction=0 \
+        -s augment.val_tile=32 -s augment.val_overlap=0.95 -s parallel.gpus="$1" &
+    until grep -qs '"event":"step","step":3' stopped/metrics.jsonl; do
+        kill -0 $! || return 1
+        sleep 0.05
+    done
+    sleep 0.5
+    kill -TERM $!
+    wait $!
+    got=$?
+    [ $got = 75 ] && ! grep '"event":"epoch"' stopped/metrics.jsonl
+}
+ok "SIGTERM within an evaluation" stopped 1
+ok "... of two ranks" stopped 2
+
+# What the thread that reads may still use is not freed at the end.
+hangs() {
+    FAULT_FILE=images/7.png FAULT=read:$1:stall ASAN_OPTIONS=detect_leaks=0
+    export FAULT_FILE FAULT ASAN_OPTIONS
+    shift
+    "$top_builddir/tests/support/faulty" "$@" -q --weights run -s loader.timeout=1s
+    got=$?
+    unset FAULT_FILE FAULT ASAN_OPTIONS
+    return $got
+}
+late="7.png: it is still being read; no image for 1 s, which exceeds loader.timeout"
+if FAULT=read:1000000:EIO "$top_builddir/tests/support/faulty" --version >out 2>&1; then
+    ok "loader.timeout ends a prediction whose reads hang" says 3 "$late" hangs 2 predict set/images -o hung
+    ok "... an evaluation" says 3 "$late" hangs 2 eval --val set
+else
+    skip "reads that hang" "$(cat out)"
+fi
 ok "explain is refused" says 2 "predict --overlay draws it" "$AMPTRAIN" explain --weights run set/images/1.png -o explained
 ok "there are no features" says 2 "net gives every pixel a class" "$AMPTRAIN" embed --weights run set/images -o e.npy
 ok "classes of images are not balanced" says 2 "augment.foreground draws crops by classes" \
