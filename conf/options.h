@@ -9,6 +9,7 @@ enum { MASK_IGNORES_255, MASK_IGNORES_NONE };                               /* d
 enum { ON_ERROR_SKIP, ON_ERROR_STOP };                                      /* data.on_error */
 enum { ORIENTATION_EXIF, ORIENTATION_IGNORE };                              /* data.orientation */
 enum { FIT_BY_CROP, FIT_BY_LETTERBOX, FIT_BY_STRETCH };                     /* augment.fit */
+enum { INTERPOLATION_BILINEAR, INTERPOLATION_BICUBIC };                     /* augment.interpolation */
 enum { PAD_MODE_CONSTANT, PAD_MODE_REFLECT };                                   /* augment.pad_mode */
 enum { LAYER_DECAY_BY_LAYER, LAYER_DECAY_BY_BLOCK };                            /* optimizer.layer_decay_by */
 enum { DECODE_AUTO, DECODE_CPU, DECODE_GPU };                               /* loader.decode */

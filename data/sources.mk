@@ -35,6 +35,8 @@ libdata_a_SOURCES = \
 	data/augment/resample.h \
 	data/augment/resize.c \
 	data/augment/resize.h \
+	data/augment/resize_bicubic.c \
+	data/augment/resize_parts.h \
 	data/augment/warp.c \
 	data/augment/warp.h \
 	data/dataset/by_class.c \

@@ -284,6 +284,7 @@ bool augment_cut(const struct augment *augment, struct random *random, const str
 {
     struct box all = {.h = sizes->full_h, .w = sizes->full_w}, window = {.h = sizes->h, .w = sizes->w};
     *cut = (struct cut){.from = all, .h = all.h, .w = all.w, .window = window};
+    if (!random) cut->interpolation = augment->interpolation;
     if (random && augment->random_resized)
         cut_random_box(augment, random, cut);
     else if (augment->fit != IMAGE_FIT_CROP)
@@ -331,7 +332,8 @@ static bool is_resized(const struct cut *cut)
 struct box augment_needs(const struct cut *cut)
 {
     struct box part = augment_visible(cut);
-    if (is_resized(cut)) return resize_reach(&(struct resizing){cut->from, cut->h, cut->w, part});
+    if (is_resized(cut)) return resize_reach(&(struct resizing){cut->from, cut->h, cut->w, part,
+                                                                cut->interpolation});
     part.y += cut->from.y;
     part.x += cut->from.x;
     return part;
@@ -412,7 +414,7 @@ static bool resize_seen(struct cut *cut, const struct image **image, struct scra
 {
     if (!is_resized(cut)) return true;
     struct box part = augment_visible(cut);
-    const struct resizing resizing = {cut->from, cut->h, cut->w, part};
+    const struct resizing resizing = {cut->from, cut->h, cut->w, part, cut->interpolation};
     if (!resize_image(*image, &resizing, &scratch->resized, reason)) return false;
     *cut = cut_resized(cut);
     *image = &scratch->resized;

@@ -36,8 +36,9 @@ struct augment {
     enum policy policy;
     double erase;          /* probability of a rectangle being blanked (RandomErasing) */
     struct image_size resize;  /* training: first to the smallest size of the same shape that covers this,
-                            * antialiased bilinear; h is 0: not */
+                            * antialiased; h is 0: not */
     struct image_size val_resize;   /* the same in evaluation */
+    enum interpolation interpolation;   /* of evaluation; training images are resized bilinearly */
     bool val_crop;         /* evaluation: centre crop (smaller images get a black border) */
     int channels;
     double mean[IMAGE_CHANNELS_MAX], std[IMAGE_CHANNELS_MAX];   /* a channel, of x / 255 */

@@ -4,12 +4,13 @@
 
 #include <math.h>
 
-#include "data/image/image.h"
+#include "data/augment/resize.h"
 
 /* The crop of an image, known before it is decoded. */
 struct cut {
     struct box from;       /* of the whole image: what is resized... */
     int h, w;              /* ...to this size */
+    enum interpolation interpolation;
     struct box window;     /* of that, which it may reach beyond: what comes out */
     bool flip, vflip, reflect;
     double turn;           /* degrees, counterclockwise, about the middle of the window; before the flips */

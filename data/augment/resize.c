@@ -1,11 +1,10 @@
-#include "data/augment/resize.h"
+#include "data/augment/resize_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/machine.h"
 #include "base/memory.h"
-#include "data/augment/resample.h"
 
 /* The source pixels that make an output pixel: weight[i * most .. + count[i]] for first[i] onward; the
  * weights after those are zeros. */
@@ -114,10 +113,12 @@ static EVERY_MACHINE(void, sum_columns, (const float *row, const struct taps *ta
 struct box resize_reach(const struct resizing *r)
 {
     const struct box *from = &r->from, *window = &r->window;
-    int top = resample_pixels(from->h, r->h, window->y).low;
-    int left = resample_pixels(from->w, r->w, window->x).low;
-    int bottom = resample_pixels(from->h, r->h, window->y + window->h - 1).high;
-    int right = resample_pixels(from->w, r->w, window->x + window->w - 1).high;
+    struct pixel_range (*pixels)(int size, int target, int i) =
+        r->interpolation == RESIZE_BICUBIC ? bicubic_pixels : resample_pixels;
+    int top = pixels(from->h, r->h, window->y).low;
+    int left = pixels(from->w, r->w, window->x).low;
+    int bottom = pixels(from->h, r->h, window->y + window->h - 1).high;
+    int right = pixels(from->w, r->w, window->x + window->w - 1).high;
     return (struct box){.y = from->y + top, .x = from->x + left, .h = bottom - top, .w = right - left};
 }
 
@@ -126,6 +127,7 @@ bool resize_image(const struct image *source, const struct resizing *resizing, s
 {
     struct box from = resizing->from, window = resizing->window;
     if (!image_resize_buffer(target, window.h, window.w, source->c, reason)) return false;
+    if (resizing->interpolation == RESIZE_BICUBIC) return bicubic_resize(source, resizing, target), true;
     struct box reach = resize_reach(resizing);
     struct taps down, across;
     taps_make(from.h, resizing->h, window.y, window.h, &down);

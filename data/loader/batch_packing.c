@@ -57,6 +57,12 @@ static bool is_resized_reflection(const struct image_record *record)
     return record->reflect && image_record_resizes(record);
 }
 
+/* Devices resize bilinearly only. */
+static bool is_bicubic(const struct cut *cut, const struct image_record *record)
+{
+    return cut->interpolation != RESIZE_BILINEAR && image_record_resizes(record);
+}
+
 /* Images to be augmented are resized before that; a device's shared memory is small. */
 static bool must_resize(struct batch_packing *packing, const struct cut *cut, const struct random *random)
 {
@@ -66,7 +72,7 @@ static bool must_resize(struct batch_packing *packing, const struct cut *cut, co
     size_t bytes = image_bytes(needs.h, needs.w, channels),
            right = image_bytes(packing->h, packing->w, channels);
     if (random && augment_is_varied(packing->augment)) return true;
-    if (is_resized_reflection(&record)) return true;
+    if (is_resized_reflection(&record) || is_bicubic(cut, &record)) return true;
     if (image_record_shared_bytes(&record, channels) > TILE_SHARED_MAX) return true;
     return bytes > right && !take_spare(packing, bytes - right);
 }
@@ -110,7 +116,7 @@ static bool put_on_device(struct batch_packing *packing, int place, const struct
     struct image_record record = augment_record(cut, 0, 0);
     if (image_record_shared_bytes(&record, channels) > TILE_SHARED_MAX || is_resized_reflection(&record))
         return false;
-    if (cut->vflip || cut->turn != 0) return false;
+    if (cut->vflip || cut->turn != 0 || is_bicubic(cut, &record)) return false;
     record.source = where;
     record.at = image.at;
     record.stride = (int64_t)image.w * channels;

@@ -176,6 +176,20 @@ static struct image_size before_crop(const struct reading *reading, const json_t
     return whole.h <= SIDE_MAX && whole.w <= SIDE_MAX ? whole : crop;
 }
 
+/* timm's name of the way in which images are resized, or PIL's number. */
+static void take_interpolation(const struct reading *reading, const json_t *object, const char *field)
+{
+    const json_t *value = json_object_get(object, field);
+    const char *name = json_is_string(value) ? json_string_value(value) : "";
+    json_int_t number = json_integer_value(value);
+    if (number == 2 || strcmp(name, "bilinear") == 0)
+        reading->card->interpolation = "bilinear";
+    else if (number == 3 || strcmp(name, "bicubic") == 0)
+        reading->card->interpolation = "bicubic";
+    else if (is_there(object, field))
+        refuse(reading, field, "is neither bilinear nor bicubic (2 and 3): augment.interpolation is used");
+}
+
 /* Class names in order: ["cat", "dog"], or {"0": "cat", "1": "dog"}. */
 static void take_classes(const struct reading *reading, const json_t *object, const char *field)
 {
@@ -225,6 +239,7 @@ static void take_timm(const struct reading *reading, const json_t *root)
     card->resize = before_crop(reading, images, card->crop);
     if (json_is_string(mode) && strcmp(json_string_value(mode), "center") != 0)
         refuse(reading, "crop_mode", "is '%.30s': the centre is used", json_string_value(mode));
+    take_interpolation(reading, images, "interpolation");
     bool own = is_there(root, "label_names");
     take_classes(reading, own ? root : images, "label_names");
 }
@@ -259,6 +274,7 @@ static void take_processor(const struct reading *reading, const json_t *images)
         refuse(reading, scaled, "is not used, because the mean and deviation are not known");
     if (!take_flag(reading, images, "do_resize", true))
         refuse(reading, "do_resize", "is false, but images are resized");
+    take_interpolation(reading, images, "resample");
     static const char *const others[] = {"do_flip_channel_order", "rescale_offset", "do_pad"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (take_flag(reading, images, others[i], false))

@@ -16,6 +16,7 @@ struct model_card {
     char *normalised_by;         /* the file that says them; NULL: none does */
     struct image_size crop, resize;   /* of images in an evaluation: of the crop; what they are resized to
                                        * before it; h is 0: unknown */
+    const char *interpolation;   /* before that: "bilinear" or "bicubic"; NULL: unknown */
     double norm_eps;             /* of all layer norms; 0: unknown */
     char **class_names;          /* [classes]; NULL: unknown */
     int classes;

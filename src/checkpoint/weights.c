@@ -714,6 +714,10 @@ static enum status say_normalisation(const struct loading *loading)
     }
     text_free(&wants);
     text_free(&used);
+    if (options->interpolation && wanted.interpolation &&
+        strcmp(options->interpolation, wanted.interpolation) != 0)
+        log_warning("%s: these weights want augment.interpolation = %s (%s); used is %s",
+                    loading->file->path, wanted.interpolation, wanted.path, options->interpolation);
     return OK;
 }
 

@@ -30,6 +30,7 @@ struct weights_options {
     char *const *class_names;    /* of the network; NULL: unknown, and rows are not matched */
     int classes;
     const struct field_reals *mean, *std;   /* augment's: it is reported what others the weights want; NULL */
+    const char *interpolation;              /* likewise, if a card says it */
 };
 enum status weights_load(const char *path, const struct weights_options *options, struct store *store);
 /* Checks that the file could be loaded, with the same reports; does not read its values. */

@@ -193,6 +193,8 @@ static enum status take_own_settings(const struct weights_file *file, struct mod
     if (!checkpoint_input(&file->described, &card->crop.h, &card->crop.w, &channels, &unsaid))
         card->crop = image_size_square(0);
     card->resize = then.augment.val_resize;
+    card->interpolation =
+        then.augment.interpolation == INTERPOLATION_BICUBIC ? "bicubic" : "bilinear";
     settings_free(&then);
     return OK;
 }
@@ -214,6 +216,7 @@ static enum status take_usual(const struct search *search, struct model_card *ca
         card->crop = names.known ? image_size_square(usual->crop) : best->own;
         card->resize = names.known ? image_size_square(usual->resize) : best->own;
     }
+    if (!card->interpolation) card->interpolation = usual->interpolation;
     if (search->norm_eps > 0) card->norm_eps = search->norm_eps;
     else if (card->norm_eps == 0 && best->match.library) card->norm_eps = usual->norm_eps;
     weights_names_close(&names);

@@ -34,7 +34,7 @@ static bool parse_shape(const char *text, struct shape *shape)
     return text[-1] == ']' && *text == '\0';
 }
 
-/* A line "@KEY = NUMBERS", or "@encoder = NETWORK". */
+/* A line "@KEY = NUMBERS", "@interpolation = WORD", or "@encoder = NETWORK". */
 static enum status take_usual(struct weights_names *names, const struct ini_entry *entry)
 {
     struct weights_usual *usual = &names->usual;
@@ -52,6 +52,9 @@ static enum status take_usual(struct weights_names *names, const struct ini_entr
         names->encoder = text_copy(entry->value);
         return OK;
     }
+    static const char *const interpolations[] = {"bilinear", "bicubic"};
+    for (int i = 0; i < 2 && strcmp(entry->key, "@interpolation") == 0; i++)
+        if (strcmp(entry->value, interpolations[i]) == 0) return usual->interpolation = interpolations[i], OK;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double three[3];
         bool good = true;
@@ -66,7 +69,8 @@ static enum status take_usual(struct weights_names *names, const struct ini_entr
         return OK;
     }
     return fail(USAGE, "%s:%d: '%s = %s' is neither @mean or @std with three numbers, nor @crop, @resize or "
-                "@norm_eps with one", names->file, entry->line, entry->key, entry->value);
+                "@norm_eps with one, nor @interpolation with bilinear or bicubic", names->file, entry->line,
+                entry->key, entry->value);
 }
 
 static enum status add_rule(struct weights_names *names, const struct ini_entry *entry)
@@ -122,7 +126,7 @@ enum status weights_names_open(const char *library, const char *arch, struct wei
 {
     struct weights_names opened = {
         .file = find_file(library),
-        .usual = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}, 224, 256, 0},
+        .usual = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}, 224, 256, "bilinear", 0},
     };
     struct ini ini;
     if (!opened.file) {

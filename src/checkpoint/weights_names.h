@@ -21,6 +21,7 @@ struct weights_rule {
 struct weights_usual {
     double mean[3], std[3];
     int crop, resize;           /* of an evaluation: the side of the crop, and the short side before it */
+    const char *interpolation;  /* before it: "bilinear" or "bicubic" */
     double norm_eps;            /* of its norms (graph/norm_eps.h); 0: as ours */
 };
 

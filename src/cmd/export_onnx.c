@@ -42,6 +42,7 @@ static void write_metadata(struct onnx *onnx, const struct session *session, boo
     char *fit = option_value(option_find("augment", "fit"), session->settings);
     if (data->augment.fit != IMAGE_FIT_CROP) onnx_metadata(onnx, "fit", fit);
     free(fit);
+    if (data->augment.interpolation == RESIZE_BICUBIC) onnx_metadata(onnx, "interpolation", "bicubic");
     if (data->thresholds) write_list(onnx, "thresholds", data->thresholds, data->classes);
     if (data->thresholds && session->settings->augment.val_flip) onnx_metadata(onnx, "val_flip", "true");
     if (preprocesses) onnx_metadata(onnx, "preprocess", "true");
@@ -80,6 +81,11 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
     if (!pixels && cmd_value(cmd, "argmax")) {
         trained_close(&trained);
         return fail(USAGE, "export: --argmax is for networks that label pixels");
+    }
+    if (!pixels && cmd_value(cmd, "preprocess") && data->augment.interpolation == RESIZE_BICUBIC) {
+        trained_close(&trained);
+        return fail(USAGE, "export: --preprocess resizes bilinearly only, but augment.interpolation is "
+                    "bicubic: resize before, or override it by -s augment.interpolation=bilinear");
     }
     if (!classes && cmd_value(cmd, "softmax")) {
         enum target_kind target = data->target;

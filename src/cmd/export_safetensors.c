@@ -257,8 +257,8 @@ static enum status preprocessing_of(const struct weights_file *from, char **conf
 {
     static const char *const keys[][2] = {
         {"data", "orientation"}, {"data", "task"}, {"data", "value_scale"}, {"augment", "fit"},
-        {"augment", "val_resize"}, {"augment", "val_crop"}, {"augment", "mean"}, {"augment", "std"},
-        {"augment", "val_flip"}, {"augment", "val_shift"},
+        {"augment", "val_resize"}, {"augment", "interpolation"}, {"augment", "val_crop"}, {"augment", "mean"},
+        {"augment", "std"}, {"augment", "val_flip"}, {"augment", "val_shift"},
     };
     struct settings then;
     struct text plain = {0}, escaped = {0};

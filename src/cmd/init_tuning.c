@@ -195,6 +195,8 @@ static void add_augment(const struct init_tuning *tuning, const struct init_find
     init_add(out, "scale", "... of 35 to 100 % of the image's area", "0.35 1");
     init_add_size(out, "val_resize", square ? "in validation the short side becomes this"
                                             : "in validation images cover this", tuning->resize);
+    if (strcmp(card->interpolation, "bicubic") == 0)
+        init_add(out, "interpolation", "... as the weights' images were resized", "bicubic");
     init_add_size(out, "val_crop", "... and the centre is used", tuning->crop);
     bool number = found->target == TARGET_NUMBER;
     if (!number) init_add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");

@@ -133,7 +133,8 @@ static enum status write_overlay(const struct mask_predictor *predictor, const s
                                  const struct image *mask, const char *path)
 {
     const struct image *tiled = &image->image;
-    const struct resizing back = {{0, 0, tiled->h, tiled->w}, mask->h, mask->w, {0, 0, mask->h, mask->w}};
+    const struct resizing back = {{0, 0, tiled->h, tiled->w}, mask->h, mask->w, {0, 0, mask->h, mask->w},
+                                  RESIZE_BILINEAR};
     struct image own = {0}, drawn = {0};
     struct reason reason;
     uint8_t *bytes = NULL;

@@ -113,9 +113,10 @@ static enum status score_images(struct scoring *scoring, const struct step *step
     const struct whole_images_options reading = {
         .dataset = scoring->images->dataset, .subset = scoring->images->subset,
         .count = scoring->images->count, .rank = comm_rank(session->comm), .ranks = comm_count(session->comm),
-        .resize = session->data.augment.val_resize, .masks = true, .threads = session_workers(session),
-        .timeout = session->settings->loader.timeout, .stop = is_stopped, .take = take_image,
-        .context = scoring,
+        .resize = session->data.augment.val_resize,
+        .interpolation = session->data.augment.interpolation, .masks = true,
+        .threads = session_workers(session), .timeout = session->settings->loader.timeout, .stop = is_stopped,
+        .take = take_image, .context = scoring,
     };
     const struct tiling_options tiles = {.session = session, .step = step,
                                          .mirrored = options->views.mirrored, .progress = report_progress,

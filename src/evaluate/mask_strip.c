@@ -41,7 +41,8 @@ static bool shrink(const struct whole_image *whole, int side, struct strip *stri
     int h = (int)(whole->h * scale + 0.5), w = (int)(whole->w * scale + 0.5);
     if (h < 1) h = 1;
     if (w < 1) w = 1;
-    const struct resizing resizing = {{0, 0, image->h, image->w}, h, w, {0, 0, h, w}};
+    const struct resizing resizing = {{0, 0, image->h, image->w}, h, w, {0, 0, h, w},
+                                      RESIZE_BILINEAR};
     const struct cut cut = {.from = {.h = whole->h, .w = whole->w}, h, w, .window = {.h = h, .w = w}};
     return resize_image(image, &resizing, &strip->image, &unsaid) &&
            shrink_classes(whole->mask.pixels, &cut, &strip->truth) &&

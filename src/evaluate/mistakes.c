@@ -19,7 +19,8 @@ static bool shrink(const struct image *image, struct image *picture, struct reas
     int h = (int)(image->h * scale + 0.5), w = (int)(image->w * scale + 0.5);
     if (h < 1) h = 1;
     if (w < 1) w = 1;
-    const struct resizing resizing = {{0, 0, image->h, image->w}, h, w, {0, 0, h, w}};
+    const struct resizing resizing = {{0, 0, image->h, image->w}, h, w, {0, 0, h, w},
+                                      RESIZE_BILINEAR};
     return resize_image(image, &resizing, picture, reason);
 }
 

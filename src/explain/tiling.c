@@ -495,6 +495,7 @@ enum status tiling_run_list(const struct tiling_options *options, const struct t
     image_list_open(list->images, list->count, session_image_options(session), dataset);
     const struct whole_images_options reading = {
         .dataset = dataset, .count = dataset->count, .ranks = 1, .resize = session->data.augment.val_resize,
+        .interpolation = session->data.augment.interpolation,
         .outputs = session->keeps_probabilities ? session->data.classes : 0,
         .threads = session_workers(session), .timeout = session->settings->loader.timeout, .stop = list->stop,
         .take = list->take, .context = list->context,

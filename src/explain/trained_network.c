@@ -102,8 +102,8 @@ static void compare_preprocessing(const struct session *session, const struct re
                                   const char *path)
 {
     static const char *const keys[][2] = {
-        {"data", "orientation"}, {"augment", "fit"}, {"augment", "val_resize"}, {"augment", "mean"},
-        {"augment", "std"},
+        {"data", "orientation"}, {"augment", "fit"}, {"augment", "val_resize"},
+        {"augment", "interpolation"}, {"augment", "mean"}, {"augment", "std"},
     };
     for (size_t i = 0; remembered->configured && i < sizeof keys / sizeof *keys; i++) {
         const char *section = keys[i][0], *key = keys[i][1];
@@ -215,6 +215,8 @@ static enum status recognise(struct settings *settings, const char *path, bool b
         derive_numbers(settings, "std", identity.card.std);
     }
     derive_size(settings, "val_resize", identity.card.resize);
+    if (!settings_given(settings, "augment", "interpolation"))
+        settings_derive(settings, "augment", "interpolation", identity.card.interpolation);
     derive_size(settings, "val_crop", identity.card.crop);
     hint->h = identity.card.crop.h;
     hint->w = identity.card.crop.w;

@@ -135,6 +135,8 @@ enum status data_set_augment(const struct data_opening *o)
         .erase = settings->augment.random_erasing,
         .resize = settings->augment.resize,
         .val_resize = settings->augment.val_resize,
+        .interpolation =
+            settings->augment.interpolation == INTERPOLATION_BICUBIC ? RESIZE_BICUBIC : RESIZE_BILINEAR,
         .val_crop = settings->augment.val_crop.h > 0,
         .channels = o->data->channels,
     };

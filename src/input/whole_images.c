@@ -61,12 +61,14 @@ static bool choose_all(void *context, int h, int w, struct box *part, struct rea
     return true;
 }
 
-static bool resize(struct whole_image *image, struct image_size covers, struct reason *reason)
+static bool resize(struct whole_image *image, const struct whole_images_options *options,
+                   struct reason *reason)
 {
     const struct image_size own = {image->h, image->w};
-    struct image_size size = image_size_covering(own, covers);
+    struct image_size size = image_size_covering(own, options->resize);
     struct image target = {0};
-    const struct resizing resizing = {{0, 0, own.h, own.w}, size.h, size.w, {0, 0, size.h, size.w}};
+    const struct resizing resizing = {{0, 0, own.h, own.w}, size.h, size.w, {0, 0, size.h, size.w},
+                                      options->interpolation};
     if (size.h == own.h && size.w == own.w) return true;
     bool good = resize_image(&image->image, &resizing, &target, reason);
     if (!good) image_free(&target);
@@ -106,7 +108,7 @@ static bool read_one(struct reading *reading, int64_t index, struct reason *reas
     image->w = image->image.w;
     if (image->bytes == 0) reserve(reading, image->h, image->w);
     if (options->masks && !read_mask(options, index, image, reason)) return false;
-    if (options->resize.h > 0 && !resize(image, options->resize, reason)) return false;
+    if (options->resize.h > 0 && !resize(image, options, reason)) return false;
     return make_room(image, options->outputs, reason);
 }
 

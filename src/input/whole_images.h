@@ -31,6 +31,7 @@ struct whole_images_options {
     int64_t count;
     int rank, ranks;             /* every ranks-th image is read, from this one on */
     struct image_size resize;    /* the smallest size of the image's shape that covers this; h is 0: not */
+    enum interpolation interpolation;
     bool masks;
     int outputs;                 /* classes, of which there is room for probabilities; 0: none */
     int threads;

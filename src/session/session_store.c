@@ -55,6 +55,8 @@ enum status session_store_weights(const struct session *session, struct store *s
         .classes = session->data.classes,
         .mean = &session->settings->augment.mean,
         .std = &session->settings->augment.std,
+        .interpolation =
+            session->settings->augment.interpolation == INTERPOLATION_BICUBIC ? "bicubic" : "bilinear",
     };
     enum status status = weights_path(given, &path);
     if (status == OK) status = say_network(session, path);

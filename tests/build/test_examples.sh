@@ -179,6 +179,8 @@ if [ -n "${onnx-}" ]; then
 1 0.01 31 - augment.fit=letterbox
 3 0.01 24x37 - augment.fit=stretch
 3 0.1 25 0 data.orientation=ignore
+3 0.1 24 28 augment.interpolation=bicubic
+1 0.1 24x37 27x40 augment.interpolation=bicubic
 1 0.1 24x37 0 augment.flip=0
 END_OF_CASES
 fi

@@ -275,6 +275,11 @@ static void test_fields_of_cards(void **state)
          "image_mean is not a list of 3 numbers"},
         {VIT, "{\"do_resize\":false," HALF "}", 0.5, 0.25, "do_resize is false, but images are resized"},
         {VIT, "{\"do_flip_channel_order\":true," HALF "}", 0.5, 0.25, "do_flip_channel_order is true"},
+        {VIT, "{\"resample\":2," HALF "}", 0.5, 0.25, ""},
+        {VIT, "{\"resample\":null," HALF "}", 0.5, 0.25, ""},
+        {VIT, "{\"resample\":1," HALF "}", 0.5, 0.25, "preprocessor_config.json: resample is neither"},
+        {"{\"architecture\":\"x\",\"pretrained_cfg\":{\"interpolation\":\"lanczos\"}}", "{}", -1, 0,
+         "config.json: interpolation is neither bilinear nor bicubic"},
         {VIT, "{\"size\":{\"longest_edge\":224}," HALF "}", 0.5, 0.25, "size is no size that is known"},
         {VIT, "{\"crop_pct\":7," HALF "}", 0.5, 0.25, "crop_pct is not between 0.1 and 1"},
         {"{\"model_type\":\"vit\",\"id2label\":{\"1\":\"cat\"}}", "{" HALF "}", 0.5, 0.25,
@@ -336,12 +341,13 @@ static void test_card_of_network(void **state)
     graph_free(&graph);
     write_beside("config.json", "{\"architecture\":\"resnet18\",\"label_names\":[\"cat\",\"dog\"],"
                                 "\"pretrained_cfg\":{\"input_size\":[3,192,192],\"mean\":[0.5,0.5,0.5],"
-                                "\"std\":[0.5,0.5,0.5]}}");
+                                "\"std\":[0.5,0.5,0.5],\"interpolation\":\"bicubic\"}}");
     assert_int_equal(weights_identify(path, &found), OK);
     assert_string_equal(found.arch, "resnet18");
     assert_string_equal(found.card.class_names[1], "dog");
     assert_int_equal(found.card.crop.h, 192);
     assert_true(found.card.mean[2] == 0.5);
+    assert_string_equal(found.card.interpolation, "bicubic");
     weights_identity_free(&found);
     write_beside("config.json", "{\"architecture\":\"resnet18\",\"label_names\":[\"a\",\"b\",\"c\"]}");
     struct caught caught;
@@ -358,6 +364,7 @@ static void test_card_of_network(void **state)
     assert_int_equal(weights_identify(path, &found), OK);
     assert_null(found.card.class_names);
     assert_true(found.card.normalised && found.card.mean[0] == 0.485 && found.card.crop.h == 224);
+    assert_string_equal(found.card.interpolation, "bilinear");
     weights_identity_free(&found);
 }
 
@@ -692,6 +699,7 @@ static void test_names_that_cannot_be(void **state)
         "a = ", "a = b [", "a = b [1,", "a = b [1x2]", "a = b []", "a = b [1,x]", "a = b [1,2,3,4,5]",
         "a = b [1] c", "a = b 1", "@mean = 0.5 0.5", "@std = a b c", "@crop = large", "@size = 224",
         "@mean = nan 0 0", "@std = 0 1 1", "@resize = 1e11", "@norm_eps = 2",
+        "@interpolation = lanczos",
     };
     const struct weights_names ours = {0};
     const struct weights_options how = {0};

@@ -336,7 +336,8 @@ static void resize_agrees_with_the_definition(void **state)
         struct image image = noise(20, 30, cases[i].c, i), target = {0};
         struct reason reason;
         struct box window = cases[i].window;
-        const struct resizing resizing = {cases[i].box, cases[i].h, cases[i].w, window};
+        const struct resizing resizing = {cases[i].box, cases[i].h, cases[i].w, window,
+                                          RESIZE_BILINEAR};
         assert_true(resize_image(&image, &resizing, &target, &reason));
         assert_int_equal(target.h, window.h);
         assert_int_equal(target.w, window.w);
@@ -349,6 +350,122 @@ static void resize_agrees_with_the_definition(void **state)
         image_free(&image);
         image_free(&target);
     }
+}
+
+/* Pillow 12's results for edges from 0 to 255, which bicubic interpolation overshoots: Image.resize(...,
+ * Image.BICUBIC) of the whole image or of a box of it. */
+static void bicubic_is_that_of_pillow(void **state)
+{
+    static const struct {
+        int c, h, w;
+        struct box box, window;
+        uint8_t want[78];
+    } cases[] = {
+        {1, 4, 5, {0, 0, 9, 11}, {0, 0, 4, 5},
+         {104, 109, 143, 130, 92, 113, 134, 128, 164, 80, 124, 132, 142, 144, 223, 125, 122, 116, 115, 59}},
+        {1, 6, 13, {0, 0, 9, 11}, {0, 0, 6, 13},
+         {0, 77, 147, 139, 98, 105, 157, 98, 90, 27, 92, 232, 0, 158, 231, 91, 53, 114, 110, 148, 231, 243,
+          204, 142, 63, 0, 13, 93, 139, 145, 170, 222, 13, 88, 98, 148, 147, 75, 84, 157, 113, 125, 139, 130,
+          110, 147, 231, 251, 96, 80, 255, 255, 12, 205, 168, 117, 123, 137, 117, 108, 22, 139, 229, 170, 170,
+          165, 104, 95, 98, 116, 154, 98, 98, 152, 135, 61, 0, 0}},
+        {3, 12, 4, {0, 0, 9, 11}, {3, 0, 3, 4},
+         {167, 88, 159, 54, 201, 51, 240, 15, 195, 74, 181, 176, 90, 165, 20, 196, 59, 212, 51, 204, 65, 63,
+          192, 96, 81, 174, 27, 133, 122, 131, 115, 140, 116, 150, 105, 133}},
+        {3, 3, 4, {1, 2, 6, 6}, {0, 0, 3, 4},
+         {70, 185, 153, 141, 114, 107, 152, 103, 133, 224, 31, 181, 133, 122, 125, 164, 91, 134, 99, 156, 144,
+          156, 99, 118, 109, 146, 133, 127, 128, 110, 128, 127, 129, 146, 109, 134}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct image image = {0}, target = {0};
+        struct reason reason;
+        int c = cases[i].c;
+        assert_true(image_resize_buffer(&image, 9, 11, c, &reason));
+        for (int at = 0; at < 99; at++) {
+            int y = at / 11, x = at % 11, next = (at + 98) % 99, left = next % 11, above = next / 11;
+            uint8_t *pixel = image.pixels + (ptrdiff_t)at * c;
+            pixel[0] = (x * x * 37 + y * 91 + x * y * 13) % 256 > 127 ? 255 : 0;
+            if (c == 3) pixel[1] = (uint8_t)(255 - pixel[0]);
+            if (c == 3) pixel[2] = (left * left * 37 + above * 91 + left * above * 13) % 256 > 127 ? 255 : 0;
+        }
+        const struct resizing resizing = {cases[i].box, cases[i].h, cases[i].w, cases[i].window,
+                                          RESIZE_BICUBIC};
+        assert_true(resize_image(&image, &resizing, &target, &reason));
+        assert_int_equal(target.h, cases[i].window.h);
+        assert_int_equal(target.w, cases[i].window.w);
+        for (int at = 0; at < target.h * target.w * c; at++)
+            if (target.pixels[at] != cases[i].want[at])
+                fail_msg("case %zu: number %d is %d, not %d", i, at, target.pixels[at], cases[i].want[at]);
+        image_free(&image);
+        image_free(&target);
+    }
+}
+
+/* One axis in doubles: the cubic of a = -1/2 about the place of pixel i, widened where the axis shrinks. */
+static uint8_t cubic(const uint8_t *from, int step, int size, int target, int i)
+{
+    double scale = (double)size / target, wide = scale > 1 ? scale : 1, sum = 0, all = 0;
+    for (int k = 0; k < size; k++) {
+        double x = fabs(k + 0.5 - (i + 0.5) * scale) / wide;
+        double w = x < 1   ? 1.5 * x * x * x - 2.5 * x * x + 1
+                   : x < 2 ? -0.5 * x * x * x + 2.5 * x * x - 4 * x + 2 : 0;
+        all += w;
+        sum += w * from[k * step];
+    }
+    return (uint8_t)fmin(255, fmax(0, floor(sum / all + 0.5)));
+}
+
+/* Rows first, then columns; a window, a box and any number of channels. */
+static void bicubic_agrees_with_the_definition(void **state)
+{
+    for (uint64_t i = 0; i < 60; i++) {
+        struct random random = random_open(8, PURPOSE_TEST, i, 0);
+        int c = 1 + (int)random_below(&random, 4), h = 1 + (int)random_below(&random, 40);
+        int w = 1 + (int)random_below(&random, 40);
+        struct image image = noise(20, 30, c, i), target = {0};
+        struct box box = {.y = (int)random_below(&random, 10), .x = (int)random_below(&random, 10)};
+        struct box window = {.y = (int)random_below(&random, (uint32_t)h),
+                             .x = (int)random_below(&random, (uint32_t)w)};
+        struct reason reason;
+        box.h = 1 + (int)random_below(&random, (uint32_t)(20 - box.y));
+        box.w = 1 + (int)random_below(&random, (uint32_t)(30 - box.x));
+        window.h = h - window.y;
+        window.w = w - window.x;
+        const struct resizing resizing = {box, h, w, window, RESIZE_BICUBIC};
+        assert_true(resize_image(&image, &resizing, &target, &reason));
+        for (int at = 0; at < window.h * window.w * c; at++) {
+            int x = window.x + at / c % window.w, y = window.y + at / c / window.w;
+            uint8_t rows[20];
+            for (int k = 0; k < box.h; k++)
+                rows[k] = cubic(image.pixels + ((box.y + k) * 30 + box.x) * c + at % c, c, box.w, w, x);
+            int want = cubic(rows, 1, box.h, h, y);
+            if (abs(target.pixels[at] - want) > 1)
+                fail_msg("case %d: number %d is %d, not %d", (int)i, at, target.pixels[at], want);
+        }
+        image_free(&image);
+        image_free(&target);
+    }
+}
+
+/* Only what an evaluation resizes. */
+static void interpolation_is_of_evaluation(void **state)
+{
+    struct image image = noise(40, 61, 3, 7), small = {0};
+    struct reason reason;
+    struct augment augment = plain(3);
+    augment.val_resize = augment.resize = image_size_square(16);
+    augment.val_crop = augment.crop = true;
+    augment.interpolation = RESIZE_BICUBIC;
+    for (int training = 0; training < 2; training++) {
+        struct random random = random_open(1, PURPOSE_TEST, 0, 0);
+        const struct resizing resizing = {{0, 0, 40, 61}, 16, 24, {2, 6, 12, 12},
+                                          training ? RESIZE_BILINEAR : RESIZE_BICUBIC};
+        float out[12 * 12 * 3];
+        apply(&augment, &image, training ? &random : NULL, (struct augment_output){12, 12, F32, out});
+        assert_true(resize_image(&image, &resizing, &small, &reason));
+        expect_bytes(out, 12 * 12 * 3, small.pixels);
+    }
+    image_free(&image);
+    image_free(&small);
 }
 
 static void short_side_is_resized_then_cropped(void **state)
@@ -424,6 +541,9 @@ int main(void)
         cmocka_unit_test(refused_boxes_are_drawn_again),
         cmocka_unit_test(impossible_boxes_fall_back_to_the_centre),
         cmocka_unit_test(resize_agrees_with_the_definition),
+        cmocka_unit_test(bicubic_is_that_of_pillow),
+        cmocka_unit_test(bicubic_agrees_with_the_definition),
+        cmocka_unit_test(interpolation_is_of_evaluation),
         cmocka_unit_test(short_side_is_resized_then_cropped),
         cmocka_unit_test(long_images_are_covered),
         cmocka_unit_test(small_images_resized_get_a_border),

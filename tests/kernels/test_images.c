@@ -280,6 +280,16 @@ static void resized_then_cut(void **state)
     options.augment.reflect = true;          /* a device does that to images of the right size only */
     tally = compare(*state, options, NULL, 0);
     assert_int_equal(tally.resized, 0);
+    options.training = options.shuffle = false;
+    options.augment.val_resize = image_size_square(22);
+    options.augment.val_crop = true;
+    options.augment.reflect = false;
+    tally = compare(*state, options, NULL, 0);
+    assert_in_range(tally.resized, 1, tally.images);
+    options.augment.interpolation = RESIZE_BICUBIC;      /* a device does not do that at all */
+    tally = compare(*state, options, NULL, 0);
+    assert_int_equal(tally.resized, 0);
+    assert_in_range(tally.sent, 1, tally.images);
 }
 
 /* Borders wider than the rest of the image, whose other pixels are needed as well; tiles of one pixel. */
