@@ -9,7 +9,7 @@ TORTURE += tests/ranks/test_ranks_faults.sh tests/ranks/test_ranks_mpi.sh
 TORTURE += tests/runs/test_repeat.sh tests/exec/test_inject
 TORTURE += tests/fuzz/test_fuzz.sh
 TORTURE += tests/graph/test_onnx_logits.sh tests/graph/test_python_peers.sh tests/graph/test_pretrained.sh \
-	tests/graph/test_dense_peers.sh tests/checkpoint/test_identify
+	tests/graph/test_dense_peers.sh tests/graph/test_pixel_metrics.sh tests/checkpoint/test_identify
 TORTURE += tests/checkpoint/test_checkpoint tests/compile/test_compile \
 	tests/compile/test_pass_text
 TORTURE += tests/runs/test_faults.sh

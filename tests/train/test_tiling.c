@@ -79,10 +79,8 @@ struct fixture {
     float weights[CLASSES * C * 9], bias[CLASSES];
 };
 
-static void open_fixture(struct fixture *f, int batch, double overlap)
+static void open_network(struct fixture *f, const char *model, int batch, struct image_size tile)
 {
-    static const char model[] = "[input]\nchannels = 3\nsize = 12\n[layers]\nhead = conv input filters=4 "
-                                "kernel=3 pad=1\n";
     static const struct augment augment = {.channels = C, .mean = {0.5, 0.4, 0.3}, .std = {0.2, 0.3, 0.4}};
     const char *sets[] = {"data.format=synthetic"};
     struct session *session = &f->session;
@@ -94,11 +92,11 @@ static void open_fixture(struct fixture *f, int batch, double overlap)
     *session = (struct session){
         .settings = &f->settings, .device = place_open(2), .tile_batch = batch,
         .data = {.channels = C, .classes = CLASSES, .target = TARGET_MASK, .augment = augment,
-                 .val = {.dataset = &f->dataset, .count = SMALL, .h = H, .w = W}},
+                 .val = {.dataset = &f->dataset, .count = SMALL, .h = tile.h, .w = tile.w}},
         .hyper = {.precision = &precision_table[PRECISION_FP32], .batch = 1, .stages = 1, .replicas = 1,
                   .micro_batches = 1},
     };
-    struct model_options options = {.classes = CLASSES, .dropout = -1, .size_h = H, .size_w = W,
+    struct model_options options = {.classes = CLASSES, .dropout = -1, .size_h = tile.h, .size_w = tile.w,
                                     .outputs = OUTPUTS_OF_PIXELS};
     assert_int_equal(model_load_text(&options, "net", model, &session->graphs.training), OK);
     session->graphs.evaluation = session->graphs.training;
@@ -106,11 +104,18 @@ static void open_fixture(struct fixture *f, int batch, double overlap)
     struct store_options storing = {.low = F32};
     assert_int_equal(store_open(session->device, &session->graphs.training, &storing, &f->store), OK);
     assert_int_equal(store_init(&f->store, 3), OK);
+    assert_int_equal(step_open(session, STEP_EVALUATION, &f->store, &f->step), OK);
+}
+
+static void open_fixture(struct fixture *f, int batch)
+{
+    static const char model[] = "[input]\nchannels = 3\nsize = 12\n[layers]\nhead = conv input filters=4 "
+                                "kernel=3 pad=1\n";
+    open_network(f, model, batch, (struct image_size){H, W});
     assert_int_equal(store_read(&f->store, 0, STORE_MASTER, f->weights), OK);
     assert_int_equal(store_read(&f->store, 1, STORE_MASTER, f->bias), OK);
     for (int i = 0; i < CLASSES * C * 9; i++) f->weights[i] *= 3;
     assert_int_equal(store_write(&f->store, 0, STORE_MASTER, f->weights), OK);
-    assert_int_equal(step_open(session, STEP_EVALUATION, &f->store, &f->step), OK);
 }
 
 static void close_fixture(struct fixture *f)
@@ -240,7 +245,7 @@ static void test_images(void **state)
     static const int batches[] = {1, 3, 8};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         struct fixture f;
-        open_fixture(&f, batches[i], 0.5);
+        open_fixture(&f, batches[i]);
         f.session.keeps_probabilities = i == 1;
         f.dataset.state = i == 2 ? &f : NULL;
         run_tiles(&f, i < 2 ? SMALL : IMAGES, (struct image_size){0}, i == 1, i != 1);
@@ -251,7 +256,7 @@ static void test_images(void **state)
 static void test_resized(void **state)
 {
     struct fixture f;
-    open_fixture(&f, 4, 0.5);
+    open_fixture(&f, 4);
     run_tiles(&f, SMALL, (struct image_size){9, 9}, false, true);
     run_tiles(&f, SMALL, (struct image_size){23, 23}, true, true);
     close_fixture(&f);
@@ -264,7 +269,7 @@ static void test_metrics(void **state)
     const struct evaluate_options options = {.views = {.mirrored = true}};
     const struct tiling_options tiles = {.mirrored = true};
     struct checked checked = {.f = &f, .options = &tiles};
-    open_fixture(&f, 5, 0.5);
+    open_fixture(&f, 5);
     assert_int_equal(evaluate_masks(&f.session, &f.session.data.val, &f.step, &options, &evaluation), OK);
     for (int64_t i = 0; i < SMALL; i++) {
         struct whole_image image = {.h = sizes[i].h, .w = sizes[i].w, .image = {.h = sizes[i].h}};
@@ -305,6 +310,116 @@ static void test_metrics(void **state)
     close_fixture(&f);
 }
 
+/* Seams: the whole picture as a single tile, beside tiles. A network sees so many pixels around each one, so
+ * that a tile is right but near its edges within the picture; and each pixel's probabilities are off by no
+ * more than the weight that such tiles have of all that are blended there. */
+
+#define SEES 7                               /* two convolutions of 7x7, and one of 3x3 */
+#define LARGE 7                              /* the picture of 64x48 pixels */
+
+static const char seeing[] = "[input]\nchannels = 3\nsize = 12\n[layers]\n"
+                             "first = conv input filters=8 kernel=7 pad=3\nrelu1 = relu first\n"
+                             "second = conv relu1 filters=8 kernel=7 pad=3\nrelu2 = relu second\n"
+                             "head = conv relu2 filters=4 kernel=3 pad=1\n";
+
+static void keep_probabilities(void *context, const struct whole_image *image)
+{
+    size_t bytes = (size_t)image->h * (size_t)image->w * CLASSES * sizeof(float);
+    float **kept = context;
+    if (image->probabilities) *kept = memcpy(memory_new(1, bytes), image->probabilities, bytes);
+}
+
+/* [64][48][CLASSES] of the picture, for free. */
+static float *see(struct image_size tile)
+{
+    struct fixture f;
+    struct whole_images *images;
+    struct tiling *tiling;
+    float *kept = NULL;
+    open_network(&f, seeing, 4, tile);
+    for (int i = 0; i < f.session.graphs.training.param_count; i += 2) {     /* distinct classes */
+        float values[8 * 8 * 49];
+        assert_int_equal(store_read(&f.store, i, STORE_MASTER, values), OK);
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++) values[k] *= 3;
+        assert_int_equal(store_write(&f.store, i, STORE_MASTER, values), OK);
+    }
+    f.session.keeps_probabilities = true;
+    static const int64_t subset[] = {LARGE};
+    const struct tiling_options options = {.session = &f.session, .step = &f.step};
+    const struct whole_images_options reading = {
+        .dataset = &f.dataset, .subset = subset, .count = 1, .ranks = 1, .outputs = CLASSES, .threads = 1,
+        .take = keep_probabilities, .context = &kept};
+    assert_int_equal(whole_images_open(&reading, &images), OK);
+    assert_int_equal(tiling_open(&options, &tiling), OK);
+    assert_int_equal(tiling_run(tiling, images), OK);
+    whole_images_close(images);
+    tiling_close(tiling);
+    close_fixture(&f);
+    assert_non_null(kept);
+    return kept;
+}
+
+/* The share of the weights at a place that tiles have whose edges within the picture are as near as SEES. */
+static double wrong_share(struct image_size tile, int y, int x)
+{
+    int down = blend_count(sizes[LARGE].h, tile.h, 0.5), across = blend_count(sizes[LARGE].w, tile.w, 0.5);
+    double all = 0, wrong = 0;
+    for (int i = 0; i < down * across; i++) {
+        int top = blend_position(sizes[LARGE].h, tile.h, down, i / across);
+        int left = blend_position(sizes[LARGE].w, tile.w, across, i % across);
+        int row = y - top, column = x - left;
+        if (row < 0 || row >= tile.h || column < 0 || column >= tile.w) continue;
+        double v = (row - (tile.h - 1) / 2.0) / tile.h * 8, u = (column - (tile.w - 1) / 2.0) / tile.w * 8;
+        double weight = fmax(exp(-(u * u + v * v) / 2), 0.001);
+        bool near = (top > 0 && row < SEES) || (top + tile.h < sizes[LARGE].h && row >= tile.h - SEES) ||
+                    (left > 0 && column < SEES) ||
+                    (left + tile.w < sizes[LARGE].w && column >= tile.w - SEES);
+        all += weight;
+        wrong += near ? weight : 0;
+    }
+    return wrong / all;
+}
+
+static int best_of(const float *p)
+{
+    int best = 0;
+    for (int k = 1; k < CLASSES; k++) best = p[k] > p[best] ? k : best;
+    return best;
+}
+
+static void check_seams(const float *whole, struct image_size tile, double *off, int *others)
+{
+    float *tiled = see(tile);
+    int h = sizes[LARGE].h, w = sizes[LARGE].w;
+    *off = *others = 0;
+    for (int i = 0; i < h * w; i++) {
+        double may = wrong_share(tile, i / w, i % w) + 5e-6;
+        for (int k = 0; k < CLASSES; k++) {
+            double is = fabs((double)tiled[i * CLASSES + k] - (double)whole[i * CLASSES + k]);
+            assert_true(is <= may);
+            *off += is / (h * w * CLASSES);
+        }
+        *others += best_of(tiled + i * CLASSES) != best_of(whole + i * CLASSES);
+    }
+    free(tiled);
+}
+
+static void test_seams(void **state)
+{
+    float *whole = see(sizes[LARGE]);
+    static const struct image_size tiles[] = {{16, 16}, {24, 32}, {32, 32}, {48, 40}};
+    double off[4];
+    int others[4];
+    for (int i = 0; i < 4; i++) {
+        check_seams(whole, tiles[i], &off[i], &others[i]);
+        print_message("tiles of %dx%d: |dp| %.2g in mean, %d of %d pixels of another class\n", tiles[i].h,
+                      tiles[i].w, off[i], others[i], sizes[LARGE].h * sizes[LARGE].w);
+    }
+    /* Tiles four times as wide as what a network sees around a pixel. */
+    assert_true(off[2] < 0.01 && others[2] < sizes[LARGE].h * sizes[LARGE].w / 50);
+    free(whole);
+}
+
 /* A class that neither truth nor prediction has is left out. */
 static void test_scores(void **state)
 {
@@ -323,7 +438,7 @@ static void test_lost(void **state)
     struct evaluation evaluation;
     bool lost = true;
     const struct evaluate_options options = {.lost = &lost};
-    open_fixture(&f, 2, 0.5);
+    open_fixture(&f, 2);
     f.bias[1] = NAN;
     assert_int_equal(store_write(&f.store, 1, STORE_MASTER, f.bias), OK);
     assert_int_equal(evaluate_masks(&f.session, &f.session.data.val, &f.step, &options, &evaluation), OK);
@@ -337,7 +452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_images), cmocka_unit_test(test_resized), cmocka_unit_test(test_metrics),
-        cmocka_unit_test(test_scores), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_scores), cmocka_unit_test(test_lost), cmocka_unit_test(test_seams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
