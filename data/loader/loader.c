@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/guest.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/signals.h"
@@ -21,6 +22,17 @@
 static const char *const slot_work[] = {
     [SLOT_FILLING] = "load images", [SLOT_DECODING] = "decode by the device", [SLOT_MIXING] = "mix images",
 };
+
+struct job {
+    struct worker *worker;
+    struct chunk chunk;
+};
+
+static void job_do(void *context)
+{
+    const struct job *job = context;
+    chunk_do(job->worker, job->chunk);
+}
 
 /* A thread; takes the lock itself. */
 static void *worker_run(void *context)
@@ -38,10 +50,17 @@ static void *worker_run(void *context)
         int64_t begin = clock_nanoseconds();
         loader->busy++;
         pthread_mutex_unlock(&loader->lock);
-        chunk_do(worker, chunk);
+        bool done = guest_try(job_do, &(struct job){worker, chunk});
         pthread_mutex_lock(&loader->lock);
         time_spans_add(loader->spans, work, (int)(worker - loader->workers), begin);
-        chunk_end(loader, chunk);
+        if (done) {
+            chunk_end(loader, chunk);
+            continue;
+        }
+        loader->no_memory = true;
+        loader->busy--;
+        pthread_cond_broadcast(&loader->done);
+        break;
     }
     pthread_mutex_unlock(&loader->lock);
     image_free(worker->image);

@@ -51,6 +51,7 @@ struct loader {
     pthread_cond_t done;       /* wakes the caller: a batch is ready, or a worker finished */
     struct time_spans *spans;       /* activities of the workers; NULL: not recorded */
     bool closing;
+    bool no_memory;            /* a guest's worker has ended for want of memory */
     int busy;                  /* workers that process a chunk */
     int decoding;              /* ... by decoding on a device */
     int64_t epoch;

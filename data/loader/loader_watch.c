@@ -55,6 +55,7 @@ enum status workers_wait(struct loader *loader, struct stall *stall)
     until.tv_sec++;
     pthread_cond_timedwait(&loader->done, &loader->lock, &until);
     if (options->stop && options->stop()) return STOPPED;
+    if (loader->no_memory) return fail(FAILED, "out of host memory");
     if (!stall_due(stall, options->timeout)) return OK;
     struct reason what;
     describe_wait(loader, clock_seconds(), &what);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <setjmp.h>
+#include <stdbool.h>
 
 struct guest {
     /* Gets the log's lines of the thread, with their enum log_level. NULL: they are lost. */
@@ -16,3 +17,7 @@ struct guest {
  * itself. Threads that a guest starts (signals_start_thread) are guests whose lines are lost. */
 void guest_set(const struct guest *guest);
 const struct guest *guest_now(void);
+
+/* Calls `work`. False if the thread is a guest and memory_none ended it: what it allocated and locked stays
+ * so. */
+bool guest_try(void (*work)(void *context), void *context);

@@ -126,7 +126,8 @@ static enum status score_images(struct scoring *scoring, const struct step *step
     enum status status = whole_images_open(&reading, &whole);
     if (status == OK) status = tiling_open(&tiles, &tiling);
     if (status == OK) status = tiling_run(tiling, whole);
-    whole_images_close(whole);
+    enum status closed = whole_images_close(whole);
+    if (status == OK) status = closed;
     if (status == OK) status = diagnose_lost(scoring, step, options);
     tiling_close(tiling);
     return status;

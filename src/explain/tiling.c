@@ -503,7 +503,8 @@ enum status tiling_run_list(const struct tiling_options *options, const struct t
     enum status status = whole_images_open(&reading, &whole);
     if (status == OK) status = tiling_open(&own, &tiling);
     if (status == OK) status = tiling_run(tiling, whole);
-    whole_images_close(whole);
+    enum status closed = whole_images_close(whole);
+    if (status == OK) status = closed;
     tiling_close(tiling);
     if (dataset->held) return status;
     dataset_close(dataset);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/guest.h"
 #include "base/memory.h"
 #include "base/signals.h"
 #include "data/augment/augment.h"
@@ -30,6 +31,7 @@ struct whole_images {
     size_t bytes;                    /* of images in memory */
     int taking;                      /* threads that take a result */
     bool closing, late;              /* late: stopped, or a read takes too long */
+    bool no_memory;                  /* a guest's thread had none */
 };
 
 /* An image that is being read. */
@@ -155,18 +157,38 @@ static void drop(struct whole_images *images, struct whole_image *image)
     free(image);
 }
 
+/* A thread's work on an image, without the lock. */
+struct whole_job {
+    struct whole_images *images;
+    int64_t number;
+    struct whole_image *image;
+};
+
+static void job_read(void *context)
+{
+    struct whole_job *job = context;
+    job->image = read_image(job->images, job->number);
+}
+
+static void job_take(void *context)
+{
+    struct whole_job *job = context;
+    job->images->options.take(job->images->options.context, job->image);
+    drop(job->images, job->image);
+}
+
 /* take_result and read_next hold the lock before and after; false: there is nothing to do. */
 
 static bool take_result(struct whole_images *images)
 {
-    struct whole_image *image = images->given;
-    if (!image) return false;
-    images->given = image->next;
+    struct whole_job job = {images, 0, images->given};
+    if (!job.image) return false;
+    images->given = job.image->next;
     images->taking++;
     pthread_mutex_unlock(&images->lock);
-    images->options.take(images->options.context, image);
-    drop(images, image);
+    bool done = guest_try(job_take, &job);
     pthread_mutex_lock(&images->lock);
+    if (!done) images->no_memory = true;
     images->taking--;
     pthread_cond_broadcast(&images->changed);
     return true;
@@ -180,13 +202,14 @@ static bool may_read(const struct whole_images *images)
 
 static bool read_next(struct whole_images *images)
 {
-    int64_t number = images->begun;
+    struct whole_job job = {images, images->begun, NULL};
     if (!may_read(images)) return false;
     images->begun++;
     pthread_mutex_unlock(&images->lock);
-    struct whole_image *image = read_image(images, number);
+    bool done = guest_try(job_read, &job);
     pthread_mutex_lock(&images->lock);
-    images->ready[number % images->window] = image;
+    if (!done) images->no_memory = true;
+    images->ready[job.number % images->window] = job.image;
     pthread_cond_broadcast(&images->changed);
     return true;
 }
@@ -265,6 +288,7 @@ static enum status wait_ready(struct whole_images *images, struct stall *stall)
     until.tv_sec++;
     pthread_cond_timedwait(&images->changed, &images->lock, &until);
     if (whole_images_stop(images)) return STOPPED;
+    if (images->no_memory) return fail(FAILED, "out of host memory");
     return stall_due(stall, images->options.timeout) ? report_stall(images, stall) : OK;
 }
 
@@ -323,13 +347,14 @@ static bool join_threads(struct whole_images *images)
     return all;
 }
 
-void whole_images_close(struct whole_images *images)
+enum status whole_images_close(struct whole_images *images)
 {
-    if (!images) return;
+    if (!images) return OK;
     if (!join_threads(images)) {
         images->options.dataset->held = true;
-        return;
+        return OK;
     }
+    bool lost = images->no_memory && !images->late;
     for (int64_t i = 0; i < images->window; i++)
         if (images->ready[i]) drop(images, images->ready[i]);
     for (struct whole_image *image; (image = images->lent);) {
@@ -341,4 +366,5 @@ void whole_images_close(struct whole_images *images)
     free(images->ready);
     free(images->threads);
     free(images);
+    return lost ? fail(FAILED, "out of host memory") : OK;
 }

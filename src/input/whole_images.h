@@ -56,5 +56,6 @@ bool whole_images_stop(struct whole_images *images);
 void whole_images_give(struct whole_images *images, struct whole_image *image);
 
 /* Returns when all images that were given have been taken; others are dropped. Threads that do not return
- * from a read after a stop or the timeout are left as by loader_close. Accepts NULL. */
-void whole_images_close(struct whole_images *images);
+ * from a read after a stop or the timeout are left as by loader_close. FAILED if a guest's thread had no
+ * memory, so that results are missing. Accepts NULL. */
+enum status whole_images_close(struct whole_images *images);

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/guest.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/loader/loader.h"
@@ -843,6 +844,37 @@ static void nothing_usable_is_said(void **state)
     loader_close(loader);
 }
 
+static bool forgetful_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                           struct image *image, int *label, struct reason *reason)
+{
+    if (index == 40) memory_none("a test");
+    *label = 0;
+    return image_resize_buffer(image, 9, 8, 3, reason);
+}
+
+/* The memory of an image is missing on a thread of a library's call: that call fails, not the process. */
+static void a_guest_without_memory_fails(void **state)
+{
+    static const struct format forgetful = {.name = "forgetful", .read = forgetful_read};
+    static const struct guest guest;
+    struct dataset dataset = {.format = &forgetful, .count = 64, .classes = 1, .h = 9, .w = 8, .c = 3};
+    struct loader_options options = training(&dataset);
+    struct batch *batch = NULL;
+    options.shuffle = false;
+    options.workers = 2;
+    guest_set(&guest);
+    struct loader *loader = opened(&options);
+    assert_int_equal(loader_start(loader, 0, 0), OK);
+    while (loader_next(loader, &batch, NULL) == OK) {
+        assert_non_null(batch);
+        assert_true(batch->number < 2);
+        loader_return(loader, batch);
+    }
+    loader_close(loader);
+    assert_false(dataset.held);
+    guest_set(NULL);
+}
+
 static void a_batch_larger_than_the_data_is_refused(void **state)
 {
     struct dataset dataset;
@@ -1042,6 +1074,7 @@ int main(void)
         cmocka_unit_test(bad_images_are_left_out_of_evaluation),
         cmocka_unit_test(bad_images_stop_a_run_at_their_batch),
         cmocka_unit_test(nothing_usable_is_said),
+        cmocka_unit_test(a_guest_without_memory_fails),
         cmocka_unit_test(a_batch_larger_than_the_data_is_refused),
         cmocka_unit_test(several_batches_can_be_out),
         cmocka_unit_test(stops_at_any_moment),

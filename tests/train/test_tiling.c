@@ -233,7 +233,7 @@ static void run_tiles(struct fixture *f, int64_t count, struct image_size resize
     assert_int_equal(whole_images_open(&reading, &images), OK);
     assert_int_equal(tiling_open(&options, &tiling), OK);
     assert_int_equal(tiling_run(tiling, images), OK);
-    whole_images_close(images);
+    assert_int_equal(whole_images_close(images), OK);
     tiling_close(tiling);
     assert_int_equal(checked.taken, count);
     assert_int_equal(checked.problems, f->dataset.state != NULL);
@@ -352,7 +352,7 @@ static float *see(struct image_size tile)
     assert_int_equal(whole_images_open(&reading, &images), OK);
     assert_int_equal(tiling_open(&options, &tiling), OK);
     assert_int_equal(tiling_run(tiling, images), OK);
-    whole_images_close(images);
+    assert_int_equal(whole_images_close(images), OK);
     tiling_close(tiling);
     close_fixture(&f);
     assert_non_null(kept);
