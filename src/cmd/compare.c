@@ -12,6 +12,7 @@
 #include "format/html_page.h"
 #include "report/run_records.h"
 #include "train/progress.h"
+#include "train/results.h"
 
 #define NAME_WIDTH 26
 #define VALUE_WIDTH 22       /* at least */
@@ -289,6 +290,39 @@ static void describe_mean(struct comparison *all)
     free(values);
 }
 
+/* A mean of scores.json, or another number of it. */
+static void describe_score(const struct run_records *run, const char *of, const char *key, bool percent,
+                           struct text *out)
+{
+    char number[TEXT_NUMBER];
+    json_t *scores = records_json(run, SCORES_FILE);
+    const json_t *value = json_object_get(json_object_get(scores, of), key);
+    double shown = json_number_value(value) * (percent ? 100 : 1);
+    if (json_is_number(value))
+        text_add(out, "%s", text_number(shown, percent ? 2 : 4, percent ? "%" : NULL, number));
+    json_decref(scores);
+}
+
+static void describe_f1(const struct run_records *run, struct text *out)
+{
+    describe_score(run, "macro", "f1", true, out);
+}
+
+static void describe_roc_auc(const struct run_records *run, struct text *out)
+{
+    describe_score(run, "macro", "roc_auc", false, out);
+}
+
+static void describe_average_precision(const struct run_records *run, struct text *out)
+{
+    describe_score(run, "macro", "average_precision", true, out);
+}
+
+static void describe_ece(const struct run_records *run, struct text *out)
+{
+    describe_score(run, "calibration", "ece", true, out);
+}
+
 static const char *criterion_of(const struct run_records *run)
 {
     const char *key;
@@ -303,6 +337,13 @@ static bool have_one_criterion(const struct comparison *all)
     return true;
 }
 
+static bool any_value(const struct comparison *all, const struct row *row)
+{
+    for (int i = 0; i < all->count; i++)
+        if (row->values[i][0]) return true;
+    return false;
+}
+
 static void add_results(struct comparison *all)
 {
     static const struct {
@@ -311,6 +352,9 @@ static void add_results(struct comparison *all)
         bool judged;             /* a value of the criterion, whose name it has */
     } results[] = {
         {"best", describe_best, true}, {"last", describe_last, true},
+        {"best macro F1", describe_f1, false}, {"best ROC AUC", describe_roc_auc, false},
+        {"best average precision", describe_average_precision, false},
+        {"best calibration error", describe_ece, false},
         {"last loss, train / val", describe_loss, false}, {"epochs / steps", describe_length, false},
         {"time in epochs", describe_time, false}, {"images/s", describe_rate, false},
         {"memory", describe_memory, false}, {"skipped steps", describe_skipped, false},
@@ -328,7 +372,8 @@ static void add_results(struct comparison *all)
             results[r].describe(&all->runs[i], &value);
             row.values[i] = value.data ? value.data : text_copy("");
         }
-        row_add(all, row, true);
+        if (any_value(all, &row)) row_add(all, row, true);
+        else row_free(all, &row);
     }
 }
 

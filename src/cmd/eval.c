@@ -10,6 +10,7 @@
 #include "cmd/trained.h"
 #include "data/dataset/detect.h"
 #include "evaluate/evaluate.h"
+#include "evaluate/image_results.h"
 #include "evaluate/knn.h"
 #include "evaluate/mistakes.h"
 #include "format/npy.h"
@@ -130,7 +131,7 @@ static enum status write_records(const struct cmd *cmd, const struct mistakes *m
     TRY(folder_visit(cmd->output, &folder));
     enum status status = write_line(&folder.at, cmd, mistakes->data, evaluation);
     if (status == OK)
-        status = results_write_confusion(evaluation, mistakes->images, mistakes->data, &folder.at);
+        status = results_write(evaluation, mistakes->images, mistakes->data, &folder.at);
     if (status == OK) status = mistakes_write(mistakes, &folder.at);
     folder_close(&folder);
     return status;
@@ -154,6 +155,30 @@ static enum status check_records(const char *path)
     return OK;
 }
 
+#define SCORES_BYTES ((size_t)1 << 30)
+
+/* Says it where ROC AUC and average precision would take too much memory. */
+static void say_scores(const struct evaluation *evaluation, const struct data *data)
+{
+    char taken[TEXT_BYTES], most[TEXT_BYTES];
+    if (!evaluation->answers || evaluation->scores || evaluation->neighbours > 0) return;
+    uint64_t bytes = (uint64_t)evaluation->seen * (uint64_t)data->classes * sizeof(float);
+    log_info("ROC AUC and average precision are left out: %" PRId64 " images of %d classes would take %s, "
+             "more than %s", evaluation->seen, data->classes, text_bytes(bytes, taken),
+             text_bytes(SCORES_BYTES, most));
+}
+
+/* Prints the results, and writes those of --results. */
+static enum status tell(const struct cmd *cmd, const struct evaluation *evaluation,
+                        const struct images *images, const struct data *data)
+{
+    say_scores(evaluation, data);
+    if (cmd_value(cmd, "json")) print_json(evaluation, data);
+    else print_results(evaluation, data);
+    const char *path = cmd_value(cmd, "results");
+    return path ? image_results_write(evaluation, images, data, path) : OK;
+}
+
 static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
 {
     const struct session *session = &trained->session;
@@ -162,7 +187,8 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     images.h = data->val.h;
     images.w = data->val.w;
     if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
-    struct evaluate_options options = {.views = {flips(cmd), (int)cmd->settings.augment.val_shift}};
+    struct evaluate_options options = {.views = {flips(cmd), (int)cmd->settings.augment.val_shift},
+                                       .scores_bytes = SCORES_BYTES, .ious = cmd_value(cmd, "results")};
     struct npy_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path && data->target == TARGET_MASK)
@@ -180,8 +206,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     if (status == OK && path && evaluation.bad > 0)
         log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images could not be used", path,
                     evaluation.bad, images.count);
-    if (status == OK && cmd_value(cmd, "json")) print_json(&evaluation, data);
-    else if (status == OK) print_results(&evaluation, data);
+    if (status == OK) status = tell(cmd, &evaluation, &images, data);
     if (status == OK && cmd->output) status = record(cmd, trained, &images, &evaluation);
     evaluation_free(&evaluation);
     return status;
@@ -195,10 +220,9 @@ static enum status evaluate_neighbours(const struct cmd *cmd, int k, struct trai
     if (!data->val.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
     TRY(preprocessing_open(session, false));
     TRY(knn_evaluate(session, &trained->store, k, &evaluation));
-    if (cmd_value(cmd, "json")) print_json(&evaluation, data);
-    else print_results(&evaluation, data);
     const struct mistakes mistakes = {.evaluation = &evaluation, .images = &data->val, .data = data};
-    enum status status = cmd->output ? write_records(cmd, &mistakes) : OK;
+    enum status status = tell(cmd, &evaluation, &data->val, data);
+    if (status == OK && cmd->output) status = write_records(cmd, &mistakes);
     evaluation_free(&evaluation);
     return status;
 }
@@ -250,6 +274,8 @@ static enum status eval_run(struct cmd *cmd)
         return fail(USAGE, "eval: --split must be train or val, not '%s'", split);
     TRY(neighbours_of(cmd, &k));
     if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits"), NPY_SIGNATURE));
+    if (cmd_value(cmd, "results"))
+        TRY(cmd_check_output(cmd, cmd_value(cmd, "results"), IMAGE_RESULTS_SIGNATURE));
     if (cmd->output) TRY(check_records(cmd->output));
     TRY(take_val(cmd));
     TRY(check_images(cmd, train));
@@ -269,6 +295,7 @@ static const struct cmd_option options[] = {
     {"flip", NULL, "average the logits of each image and its mirror image"},
     {"json", NULL, "print the results as JSON"},
     {"logits", "FILE.npy", "write the logits, in data set order"},
+    {"results", "FILE.csv", "write the result of every image: truth, prediction, probability"},
     {"knn", "K", "classify by the K nearest training images instead"},
     {0},
 };
@@ -276,7 +303,7 @@ static const struct cmd_option options[] = {
 const struct command cmd_eval = {
     .name = "eval",
     .usage = "--weights RUN|FILE [-c FILE] [--val PATH] [--split train|val] [--flip] [--json] "
-             "[--logits FILE.npy] [--knn K] [-o DIR]",
+             "[--logits FILE.npy] [--results FILE.csv] [--knn K] [-o DIR]",
     .help = "Evaluates weights on the validation images.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,

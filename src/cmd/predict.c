@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/csv.h"
+#include "base/log.h"
 #include "base/members.h"
 #include "base/memory.h"
 #include "cmd/image_arguments.h"
@@ -37,11 +38,18 @@ struct record {
     char *const *class_names;
 };
 
+static double threshold_of(const struct data *data, int label)
+{
+    return data->thresholds ? data->thresholds[label] : 0.5;
+}
+
 static void add_class(const struct record *record, int place, struct text *out)
 {
     member_bytes(out, "class", record->class_names[record->top[place].class]);
     member_integer(out, "index", record->top[place].class);
     member_number(out, "probability", record->top[place].probability);
+    if (record->target == TARGET_LABELS)
+        member_number(out, "threshold", threshold_of(record->data, record->top[place].class));
 }
 
 static void add_list(const struct record *record, const char *key, struct text *out)
@@ -150,9 +158,9 @@ static void choose_labels(const struct predictor *predictor, const float *logits
     record->output = values[0];
     if (data->target == TARGET_LABELS) classifier_top(logits, data->classes, data->classes, top);
     for (int i = 0; data->target == TARGET_LABELS && i < data->classes; i++) {
-        double threshold = data->thresholds ? data->thresholds[top[i].class] : 0.5;
         double probability = (double)values[top[i].class];
-        bool taken = predictor->top > 0 ? i < predictor->top : probability >= threshold;
+        bool taken = predictor->top > 0 ? i < predictor->top
+                                        : probability >= threshold_of(data, top[i].class);
         if (taken) top[record->count++] = (struct class_probability){top[i].class, probability};
     }
     free(values);
@@ -189,8 +197,26 @@ static enum status report_problems(const struct predictor *predictor)
                 predictor->first, others, predictor->images.count);
 }
 
+#define THRESHOLDS_SAID 20
+
+/* Says from which probability on labels are predicted. */
+static void say_thresholds(const struct predictor *predictor)
+{
+    const struct data *data = &predictor->trained.session.data;
+    struct text each = {0};
+    if (data->target != TARGET_LABELS || predictor->top > 0) return;
+    for (int i = 0; data->thresholds && i < data->classes && i < THRESHOLDS_SAID; i++)
+        text_add(&each, "%s%s %.3g", i ? ", " : "", data->class_names[i], data->thresholds[i]);
+    if (data->thresholds && data->classes > THRESHOLDS_SAID)
+        text_add(&each, " and %d more (--json has all)", data->classes - THRESHOLDS_SAID);
+    log_info("labels are predicted from these probabilities on%s: %s",
+             each.data ? ", which gave the highest F1 in validation" : "", each.data ? each.data : "0.5");
+    text_free(&each);
+}
+
 static enum status predict_all(struct predictor *predictor)
 {
+    say_thresholds(predictor);
     const struct image_arguments *images = &predictor->images;
     const struct classifier classifier = {.session = &predictor->trained.session,
                                           .step = &predictor->trained.step};

@@ -25,7 +25,9 @@ struct counting {
     struct evaluation sums;
     int32_t *predictions;        /* of one batch */
     float *confidences;
-    float *rows, *all_rows;      /* outputs and targets of a batch, of this rank and of all; NULL: classes */
+    float *rows, *all_rows;      /* of a batch, of this rank and of all: outputs and targets, or scores; NULL:
+                                  * none are kept */
+    int width;                   /* of a row */
     bool several;                /* views of an image */
     struct views views;          /* of one batch, if so */
     int64_t seen;                /* images, bad ones too */
@@ -43,11 +45,16 @@ int evaluate_best(const float *logits, int classes)
     return best;
 }
 
-double evaluate_confidence(const float *logits, int classes, int best)
+double evaluate_confidence(const float *logits, int classes, int best, float *scores)
 {
-    double sum = 0;
-    for (int i = 0; i < classes; i++) sum += exp((double)logits[i] - logits[best]);
-    return 1 / sum;
+    double others = 0;
+    for (int i = 0; i < best; i++) others += exp((double)logits[i] - logits[best]);
+    for (int i = best + 1; i < classes; i++) others += exp((double)logits[i] - logits[best]);
+    double log_sum = log1p(others);
+    for (int i = 0; scores && i < classes; i++)
+        scores[i] = (float)((double)logits[i] - logits[best] - log_sum);
+    if (scores && others < 1) scores[best] = (float)(log_sum - 2 * M_LN2 - log(others));
+    return 1 / (1 + others);
 }
 
 static const float *logits_of(const struct counting *counting)
@@ -83,16 +90,18 @@ static void take_rows(struct counting *counting, const struct batch *batch)
 static void predict_batch(struct counting *counting, const struct batch *batch)
 {
     int classes = counting->session->data.classes;
-    if (counting->rows) {
+    if (counting->sums.outputs.values) {
         take_rows(counting, batch);
         return;
     }
     for (int i = 0; i < batch->count; i++) {
         const float *logits = logits_of(counting) + (int64_t)i * classes;
+        float *scores = counting->rows ? counting->rows + (int64_t)i * classes : NULL;
         int best = evaluate_best(logits, classes);
-        counting->predictions[i] = all_finite(logits, classes) ? best : LOST;
-        counting->confidences[i] =
-            best == batch->labels[i] ? 0 : (float)evaluate_confidence(logits, classes, best);
+        bool finite = all_finite(logits, classes);
+        counting->predictions[i] = finite ? best : LOST;
+        counting->confidences[i] = (float)evaluate_confidence(logits, classes, best, finite ? scores : NULL);
+        for (int k = 0; scores && !finite && k < classes; k++) scores[k] = NAN;
     }
 }
 
@@ -152,16 +161,32 @@ static void count_class(struct counting *counting, int place)
     counting->top1 += !lost && all->ranks[place] < 1;
     counting->top5 += !lost && all->ranks[place] < 5;
     *array_push(counting->sums.cells, counting->sums.images) = lost ? -1 - all->labels[place] : cell;
-    if (lost) return;
+    if (lost || all->predictions[place] == all->labels[place]) return;
     const struct mistake mistake = {
         .image = counting->seen + place, .label = all->labels[place], .predicted = all->predictions[place],
         .confidence = all->confidences[place]};
     evaluation_keep_mistake(&counting->sums, mistake);
 }
 
+/* Keeps what is known of every image of a class. Scores of a class lie together. */
+static void keep_answers(struct counting *counting)
+{
+    const struct ranks *all = counting->ranks;
+    struct evaluation *sums = &counting->sums;
+    int classes = counting->session->data.classes;
+    for (int i = 0; i < all->count; i++) {
+        bool lost = all->predictions[i] == LOST || !isfinite(all->losses[i]);
+        sums->answers[counting->seen + i] =
+            (struct answer){all->labels[i], lost ? -1 : all->predictions[i], all->confidences[i]};
+    }
+    for (int c = 0; sums->scores && c < classes; c++)
+        for (int i = 0; i < all->count; i++)
+            sums->scores[c * sums->seen + counting->seen + i] =
+                all->labels[i] < 0 ? (float)NAN : counting->all_rows[(int64_t)i * classes + c];
+}
+
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
-    int classes = counting->session->data.classes;
     bool several = counting->several;
     if (several && !take_view(counting, batch)) return OK;
     predict_batch(counting, batch);
@@ -173,15 +198,16 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
     };
     TRY(ranks_gather(counting->ranks, &own));
     if (counting->rows)
-        TRY(ranks_gather_rows(counting->ranks, counting->rows, 2 * classes, counting->all_rows));
+        TRY(ranks_gather_rows(counting->ranks, counting->rows, counting->width, counting->all_rows));
     const struct ranks *all = counting->ranks;
     counting->sums.bad += all->bad;
     for (int i = 0; i < all->count; i++) {
         if (all->labels[i] < 0) continue;
         counting->loss += all->losses[i];
-        if (counting->rows) keep_outputs(counting, i);
+        if (counting->sums.outputs.values) keep_outputs(counting, i);
         else count_class(counting, i);
     }
+    if (counting->sums.answers) keep_answers(counting);
     counting->seen += all->count;
     ranks_report(counting->ranks, COMM_EVALUATION, counting->ranks->progress.step);
     return counting->options->logits ? give_logits(counting, batch) : OK;
@@ -236,18 +262,34 @@ static enum status count_all(struct counting *counting)
     return OK;
 }
 
-static void open_rows(struct counting *counting)
+static void open_rows(struct counting *counting, int width)
 {
     size_t share = (size_t)counting->ranks->share, ranks = (size_t)comm_count(counting->ranks->comm);
+    counting->width = width;
+    counting->rows = memory_new(share * (size_t)width, sizeof(float));
+    counting->all_rows = memory_new(ranks * share * (size_t)width, sizeof(float));
+}
+
+static void open_outputs(struct counting *counting)
+{
     size_t classes = (size_t)counting->session->data.classes, images = (size_t)counting->images->count;
-    counting->rows = memory_new(2 * share * classes, sizeof(float));
-    counting->all_rows = memory_new(2 * ranks * share * classes, sizeof(float));
+    open_rows(counting, 2 * (int)classes);
     counting->sums.outputs = (struct task_outputs){
         .outputs = (int)classes,
         .values = memory_new(images * classes, sizeof(float)),
         .targets = memory_new(images * classes, sizeof(float)),
     };
     counting->sums.places = memory_new(images, sizeof(int64_t));
+}
+
+static void open_answers(struct counting *counting)
+{
+    size_t classes = (size_t)counting->session->data.classes, images = (size_t)counting->images->count;
+    counting->sums.seen = counting->images->count;
+    counting->sums.answers = memory_new(images, sizeof *counting->sums.answers);
+    if (images * classes > counting->options->scores_bytes / sizeof(float)) return;
+    open_rows(counting, (int)classes);
+    counting->sums.scores = memory_new(images * classes, sizeof(float));
 }
 
 static enum status counting_open(const struct session *session, const struct images *images,
@@ -267,7 +309,8 @@ static enum status counting_open(const struct session *session, const struct ima
         .queue = {.device = session->device, .step = step, .loader = loader},
     };
     if (!options->ranks) ranks_open(NULL, batch, NULL, &counting->alone);
-    if (session->hyper.task->measure) open_rows(counting);
+    if (session->hyper.task->measure) open_outputs(counting);
+    else open_answers(counting);
     if (counting->several) counting->views = views_open(batch, session->data.classes);
     return OK;
 }

@@ -12,5 +12,7 @@ enum status evaluate(const struct session *session, const struct images *images,
  * (kernels/loss/topk.c). */
 int evaluate_best(const float *logits, int classes);
 
-/* The probability of this class, which is the largest. */
-double evaluate_confidence(const float *logits, int classes, int best);
+/* The probability of this class, which is the largest; and in `scores`, if that is not NULL, for each class
+ * what grows with its probability p, but keeps apart those next to 1: ln p up to a half, from there on
+ * -2 ln 2 - ln(1 - p). */
+double evaluate_confidence(const float *logits, int classes, int best, float *scores);

@@ -30,6 +30,7 @@ struct scoring {
     int64_t lost;                /* a place, of this rank; -1: none */
     struct mask_strip *strips;   /* [strip_count] pictures of the first images */
     int strip_count;
+    float *ious;                 /* [images][classes]; NULL: not kept */
 };
 
 /* Counting on the threads that read images costs a nanosecond a pixel, which is less than what sending the
@@ -62,6 +63,8 @@ static void take_image(void *context, const struct whole_image *image)
     const struct data *data = &scoring->session->data;
     size_t cells = (size_t)data->classes * (size_t)data->classes;
     struct scored *scored = &scoring->scored[image->place];
+    float *ious = scoring->ious ? scoring->ious + image->place * data->classes : NULL;
+    for (int c = 0; ious && c < data->classes; c++) ious[c] = NAN;
     if (image->problem) {
         scored->bad = 1;
         bad_images_report(bad_images_source(data->bad, scoring->images->dataset),
@@ -78,6 +81,8 @@ static void take_image(void *context, const struct whole_image *image)
     for (size_t i = 0; i < cells && scored->lost == 0; i++) scoring->pixels[i] += counts[i];
     if (scored->lost > 0 && (scoring->lost < 0 || image->place < scoring->lost)) scoring->lost = image->place;
     pthread_mutex_unlock(&scoring->lock);
+    for (int c = 0; ious && scored->lost == 0 && c < data->classes; c++)
+        ious[c] = (float)pixel_scores_of(counts, data->classes, c).iou;
     if (image->place < scoring->strip_count) keep_strip(scoring, image, counts);
     free(counts);
 }
@@ -199,6 +204,7 @@ enum status evaluate_masks(const struct session *session, const struct images *i
         .scored = memory_new((size_t)images->count, sizeof *scoring.scored),
         .pixels = memory_new(classes * classes, sizeof *scoring.pixels),
         .strips = options->strips, .strip_count = options->strip_count,
+        .ious = options->ious ? memory_new((size_t)images->count * classes, sizeof *scoring.ious) : NULL,
     };
     pthread_mutex_init(&scoring.lock, NULL);
     enum status status = score_images(&scoring, step, options);
@@ -209,8 +215,11 @@ enum status evaluate_masks(const struct session *session, const struct images *i
     free(scoring.scored);
     if (status != OK) {
         free(scoring.pixels);
+        free(scoring.ious);
         return status;
     }
+    sums.seen = images->count;
+    sums.ious = scoring.ious;
     if (options->lost) *options->lost = sums.lost > 0;
     sums.seconds = clock_seconds() - start;
     *evaluation = sums;

@@ -6,6 +6,9 @@
 void evaluation_free(struct evaluation *evaluation)
 {
     free(evaluation->cells);
+    free(evaluation->answers);
+    free(evaluation->scores);
+    free(evaluation->ious);
     free(evaluation->outputs.values);
     free(evaluation->outputs.targets);
     free(evaluation->places);

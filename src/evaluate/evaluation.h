@@ -16,6 +16,13 @@ struct mistake {
 
 #define MISTAKES_MAX 24
 
+/* The answer to an image of a class. */
+struct answer {
+    int32_t label;                 /* -1: the image is unusable */
+    int32_t predicted;             /* -1: an output is not finite */
+    float confidence;              /* the predicted probability of that class */
+};
+
 struct evaluation {
     int64_t images, errors;        /* readable images */
     int64_t lost;                  /* images whose outputs or loss are not finite, which are errors */
@@ -29,6 +36,11 @@ struct evaluation {
     int64_t *cells;                /* [images] entry of each in the confusion matrix, sorted: true class *
                                     * classes + predicted class; -1 - true class: lost; NULL: targets are no
                                     * classes */
+    struct answer *answers;        /* [seen] of all images, unusable ones too, in order; NULL: as cells */
+    int64_t seen;
+    float *scores;                 /* [classes][seen] what grows with a class's probability (evaluate.h), NAN
+                                    * where none is known; NULL: not kept */
+    float *ious;                   /* [seen][classes] of masks, NAN likewise; NULL: not kept */
     int64_t *pixels;               /* [classes][classes] of masks, true by predicted; NULL: targets are no
                                     * masks. Without those of images that are lost */
     struct mistake mistakes[MISTAKES_MAX];   /* the most confident ones, or of largest loss, worst first */
@@ -48,6 +60,8 @@ struct evaluate_options {
     struct loader_views views;     /* an image's logits are the mean of theirs */
     struct loader **loader;        /* stays open for the next evaluation of the same images, with the same
                                     * views; NULL there: it is opened. NULL: it is closed in the end */
+    size_t scores_bytes;           /* that `scores` may take */
+    bool ious;                     /* are kept; not for several ranks */
     /* Called with the logits of every batch, in file order, including unreadable images (as NaN); may be
      * NULL. Not for several ranks. */
     enum status (*logits)(void *context, const float *logits, int images, int classes);

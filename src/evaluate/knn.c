@@ -149,11 +149,15 @@ static void sum_up(const struct bank *val, const struct verdict *verdicts, int c
     int64_t top1 = 0, top5 = 0;
     *evaluation = (struct evaluation){.images = val->count, .bad = val->bad, .loss = NAN, .neighbours = k};
     evaluation->cells = memory_new((size_t)val->count, sizeof *evaluation->cells);
+    evaluation->seen = val->count + val->bad;
+    evaluation->answers = memory_new((size_t)evaluation->seen, sizeof *evaluation->answers);
+    for (int64_t i = 0; i < evaluation->seen; i++) evaluation->answers[i].label = -1;
     for (int64_t i = 0; i < val->count; i++) {
         const struct verdict *is = &verdicts[i];
         top1 += is->rank < 1;
         top5 += is->rank < 5;
         evaluation->cells[i] = val->labels[i] * (int64_t)classes + is->predicted;
+        evaluation->answers[val->places[i]] = (struct answer){val->labels[i], is->predicted, is->confidence};
         if (is->rank > 0)
             evaluation_keep_mistake(evaluation, (struct mistake){
                 .image = val->places[i], .label = val->labels[i], .predicted = is->predicted,

@@ -18,7 +18,7 @@ struct ranks_batch {
     const int32_t *ranks;        /* [count] how many classes beat the true one */
     const int32_t *labels;       /* [count]; -1: no image */
     const int32_t *predictions;  /* [count] the class that beats all others; NULL: not asked for */
-    const float *confidences;    /* [count] a wrong prediction's probability; NULL: not asked for */
+    const float *confidences;    /* [count] its probability; NULL: not asked for */
     uint64_t fingerprint;        /* of the parameters, after a step with a comparison; otherwise 0 */
     bool out_of_time, save_due;  /* wall-clock time, of which the first rank's is used */
 };

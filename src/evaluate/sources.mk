@@ -15,4 +15,8 @@ libevaluate_a_SOURCES = \
 	src/evaluate/mistakes.h \
 	src/evaluate/mistakes_explain.c \
 	src/evaluate/ranks.c \
-	src/evaluate/ranks.h
+	src/evaluate/ranks.h \
+	src/evaluate/scores.c \
+	src/evaluate/scores.h \
+	src/evaluate/image_results.c \
+	src/evaluate/image_results.h

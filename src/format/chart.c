@@ -247,7 +247,8 @@ void chart_add(const struct chart *chart, struct text *out)
 /* ---- Points ---- */
 
 #define SIDE 360.0
-#define MANY 1000            /* points, more of which are drawn small */
+#define MANY 1000            /* points, more of which are drawn small, */
+#define FEW 50               /* and up to this many large */
 #define DOTS 2               /* a pixel, each way: points of one are drawn once */
 
 static bool is_dot(const struct scatter *scatter, int64_t i)
@@ -277,7 +278,8 @@ static void add_dots(const struct scatter *scatter, const struct axes *axes, str
 {
     enum { SLOTS = (int)SIDE * DOTS };
     bool *drawn = memory_new((size_t)SLOTS * SLOTS, sizeof *drawn);
-    text_add(out, "<path class=\"dots%s\" d=\"", scatter->count > MANY ? " many" : "");
+    text_add(out, "<path class=\"dots%s\" d=\"",
+             scatter->count > MANY ? " many" : scatter->count <= FEW ? " few" : "");
     for (int64_t i = 0; i < scatter->count; i++) {
         if (!is_dot(scatter, i)) continue;
         int x = (int)lround(DOTS * at(&axes->x, scatter->x[i]));

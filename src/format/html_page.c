@@ -32,7 +32,7 @@ static const char style[] =
     "fill:var(--grey)}.x{text-anchor:middle}.y{text-anchor:end}\n"
     ".grid{stroke:var(--pale);fill:none}.rule{stroke:var(--grey);stroke-dasharray:3 3}\n"
     ".scatter{max-width:440px}.dots{stroke:var(--c0);stroke-width:4;stroke-linecap:round;"
-    "stroke-opacity:.45}.many{stroke-width:1.3;stroke-opacity:.6}\n"
+    "stroke-opacity:.45}.few{stroke-width:8}.many{stroke-width:1.3;stroke-opacity:.6}\n"
     ".line{fill:none;stroke:currentColor;stroke-width:1.6;stroke-linejoin:round}"
     ".faint{opacity:.45}path.mark{fill:var(--bad)}\n"
     ".key{white-space:nowrap;margin-left:.7em}.key:before{content:'\\25ac\\a0'}.key.mark{color:var(--bad)}"

@@ -200,3 +200,12 @@ bool records_read(const struct directory *folder, const char *name, size_t most,
     if (!good) text_free(text);
     return good;
 }
+
+json_t *records_json(const struct run_records *records, const char *name)
+{
+    struct text text = {0};
+    if (!records_read(records->folder, name, REPORT_FILE_MAX, &text)) return NULL;
+    json_t *value = json_loads(text.data, 0, NULL);
+    text_free(&text);
+    return value;
+}

@@ -48,5 +48,11 @@ const struct task_metric *records_metric(const struct run_records *records, cons
 /* The epoch (row) of the best checkpoint by that metric; -1: no validation was finite. */
 int64_t records_best_epoch(const struct run_records *records);
 
+/* Larger files of a folder are ignored. */
+#define REPORT_FILE_MAX ((size_t)16 << 20)
+
+/* A file of JSON; NULL: there is none. */
+json_t *records_json(const struct run_records *records, const char *name);
+
 /* A file's text of up to `most` bytes; false: there is none, or it is too long. */
 bool records_read(const struct directory *folder, const char *name, size_t most, struct text *text);

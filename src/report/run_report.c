@@ -309,6 +309,7 @@ static void add_page(const struct run_records *records, struct text *out)
     add_curves(records, out);
     report_add_classes(records, out);
     report_add_targets(records, out);
+    report_add_scores(records, out);
     report_add_mistakes(records, out);
     add_data(records, out);
     add_memory(records, out);

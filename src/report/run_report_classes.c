@@ -377,15 +377,52 @@ static void add_strip(const json_t *mistake, struct text *out)
     text_add(out, "\">");
     add_jpeg(text_of(mistake, "picture"), false, out);
     const json_t *miou = json_object_get(mistake, "miou");
-    text_add(out, "<span class=\"bad\">");
     if (miou) text_add(out, "mean IoU %.1f %%, ", 100 * json_number_value(miou));
-    text_add(out, "loss %.4g</span> <span class=\"grey\">",
+    text_add(out, "loss %.4g <span class=\"grey\">",
              json_number_value(json_object_get(mistake, "loss")));
     add_file_name(mistake, out);
     text_add(out, "</span></figure>\n");
 }
 
-static void add_mistake(const json_t *mistake, struct text *out)
+/* True if a list, "cat, dog", has these `length` bytes of another one. */
+static bool has_item(const char *list, const char *item, size_t length)
+{
+    for (const char *at = list; at; at = strstr(at, ", "), at += at ? 2 : 0)
+        if (strncmp(at, item, length) == 0 && (at[length] == '\0' || strncmp(at + length, ", ", 2) == 0))
+            return true;
+    return false;
+}
+
+/* Adds a list whose items are wrong where the other one lacks them; "none" is no item. */
+static void add_items(const char *list, const char *other, struct text *out)
+{
+    for (const char *at = list, *end; *at; at = *end ? end + 2 : end) {
+        end = strstr(at, ", ");
+        if (!end) end = at + strlen(at);
+        char *item = text_format("%.*s", (int)(end - at), at);
+        bool wrong = strcmp(list, "none") != 0 && !has_item(other, at, (size_t)(end - at));
+        text_add(out, "%s%s", at == list ? "" : ", ", wrong ? "<span class=\"bad\">" : "");
+        text_html(out, item);
+        text_add(out, wrong ? "</span>" : "");
+        free(item);
+    }
+}
+
+/* A class is wrong, and so are labels of one list alone; a number is only more or less far off. */
+static void add_answers(const json_t *mistake, bool number, struct text *out)
+{
+    const char *label = text_of(mistake, "label"), *predicted = text_of(mistake, "predicted");
+    const json_t *loss = json_object_get(mistake, "loss");
+    if (loss && !number) add_items(label, predicted, out);
+    else text_html(out, label);
+    text_add(out, ", predicted as<br/>%s", loss ? "" : "<span class=\"bad\">");
+    if (loss && !number) add_items(predicted, label, out);
+    else text_html(out, predicted);
+    if (loss) text_add(out, " (loss %.4g)", json_number_value(loss));
+    else text_add(out, " %.1f %%</span>", 100 * json_number_value(json_object_get(mistake, "confidence")));
+}
+
+static void add_mistake(const json_t *mistake, bool number, struct text *out)
 {
     bool is_small = json_integer_value(json_object_get(mistake, "height")) < 64;
     text_add(out, "<figure title=\"");
@@ -393,24 +430,17 @@ static void add_mistake(const json_t *mistake, struct text *out)
     text_add(out, "\">");
     add_jpeg(text_of(mistake, "picture"), is_small, out);
     add_jpeg(text_of(mistake, "explanation"), is_small, out);
-    text_html(out, text_of(mistake, "label"));
-    text_add(out, ", predicted as<br/><span class=\"bad\">");
-    text_html(out, text_of(mistake, "predicted"));
-    const json_t *loss = json_object_get(mistake, "loss");
-    if (loss) text_add(out, " (loss %.4g)", json_number_value(loss));
-    else text_add(out, " %.1f %%", 100 * json_number_value(json_object_get(mistake, "confidence")));
-    text_add(out, "</span><br/><span class=\"grey\">");
+    add_answers(mistake, number, out);
+    text_add(out, "<br/><span class=\"grey\">");
     add_file_name(mistake, out);
     text_add(out, "</span></figure>\n");
 }
 
 void report_add_mistakes(const struct run_records *records, struct text *out)
 {
-    struct text text = {0};
     size_t i;
     const json_t *mistake;
-    if (!records_read(records->folder, MISTAKES_FILE, REPORT_FILE_MAX, &text)) return;
-    json_t *mistakes = json_loads(text.data, 0, NULL);
+    json_t *mistakes = records_json(records, MISTAKES_FILE);
     if (json_array_size(mistakes) > 0) {
         bool losses = json_object_get(json_array_get(mistakes, 0), "loss");
         bool strips = !json_object_get(json_array_get(mistakes, 0), "label");
@@ -422,9 +452,12 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
                                       "it, where the network saw that (Grad-CAM)";
         text_add(out, "<p class=\"grey\">Validation images in the best epoch: %s.</p>\n"
                  "<div class=\"pictures%s\">\n", what, strips ? " strips" : "");
-        json_array_foreach(mistakes, i, mistake) (strips ? add_strip : add_mistake)(mistake, out);
+        bool number = strcmp(records_start_text(records, "task"), "regress") == 0;
+        json_array_foreach(mistakes, i, mistake) {
+            if (strips) add_strip(mistake, out);
+            else add_mistake(mistake, number, out);
+        }
         text_add(out, "</div>\n");
     }
     json_decref(mistakes);
-    text_free(&text);
 }

@@ -47,9 +47,7 @@ static void add_rows(const json_t *rows, const struct column *columns, struct te
 
 void report_add_profile(const struct run_records *records, struct text *out)
 {
-    struct text text = {0};
-    if (!records_read(records->folder, "profile.json", REPORT_FILE_MAX, &text)) return;
-    json_t *profile = json_loads(text.data, 0, NULL);
+    json_t *profile = records_json(records, "profile.json");
     const json_t *peaks = json_object_get(profile, "peaks");
     if (profile) {
         html_section(out, "profile", "Profile");
@@ -64,5 +62,4 @@ void report_add_profile(const struct run_records *records, struct text *out)
         add_rows(json_object_get(profile, "layers"), layer_columns, out);
     }
     json_decref(profile);
-    text_free(&text);
 }

@@ -8,4 +8,5 @@ libreport_a_SOURCES = \
 	src/report/run_report_classes.c \
 	src/report/run_report_parts.h \
 	src/report/run_report_profile.c \
+	src/report/run_report_scores.c \
 	src/report/run_report_targets.c

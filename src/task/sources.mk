@@ -1,6 +1,8 @@
 libtask_a_SOURCES = \
 	src/task/hyperparameters.c \
 	src/task/hyperparameters.h \
+	src/task/ranking.c \
+	src/task/ranking.h \
 	src/task/schedule.c \
 	src/task/schedule.h \
 	src/task/task.c \

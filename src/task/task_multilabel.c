@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "task/ranking.h"
 #include "task/task.h"
 
 #define THRESHOLD 0.5            /* of metrics; labels of predictions have their own */
@@ -55,17 +56,11 @@ static int64_t end_of_step(const struct scored *sorted, int64_t count, int64_t b
 
 double task_average_precision(const struct task_column *column)
 {
-    int64_t positives, hits = 0;
-    double sum = 0;
-    struct scored *sorted = sort_column(column, &positives);
-    for (int64_t begin = 0, end; begin < column->count && !isnan(sorted[begin].value); begin = end) {
-        int64_t before = hits;
-        end = end_of_step(sorted, column->count, begin);
-        for (int64_t i = begin; i < end; i++) hits += sorted[i].positive;
-        sum += (double)(hits - before) * (double)hits / (double)end;
-    }
-    free(sorted);
-    return positives > 0 ? sum / (double)positives : NAN;
+    uint8_t *sides = memory_new((size_t)column->count + 1, sizeof *sides);
+    for (int64_t i = 0; i < column->count; i++) sides[i] = column->targets[i * column->stride] > 0.5f;
+    double precision = ranking_of(column->values, column->stride, sides, column->count).average_precision;
+    free(sides);
+    return precision;
 }
 
 static double f1_of(int64_t hits, int64_t predicted, int64_t positives)

@@ -42,6 +42,7 @@ static const struct written {
     {"metrics.jsonl", "{\"event\":\"[a-z]*\"*", FOLDER_RUN | FOLDER_EVAL},
     {"bad-images.txt", "@(train|val)\t[0-9]*\t*", FOLDER_RUN},
     {"confusion.csv", "true\\predicted,*", FOLDER_RUN | FOLDER_EVAL},
+    {"scores.json", "{\"scores\":*", FOLDER_RUN | FOLDER_EVAL},
     {"mistakes.json", "[[]@(]|{\"@(image|index)\":)*", FOLDER_RUN | FOLDER_EVAL},
     {"memory.json", "{\"plan\":{*", FOLDER_RUN},
     {"memory.svg", SVG_SIGNATURE, FOLDER_RUN | FOLDER_PLAN},

@@ -39,7 +39,7 @@ void progress_step(struct progress *progress, const struct progress_view *view);
 void progress_status(const struct progress_view *view);
 
 /* The closing table: rows of a name and a value. Zeroed: none yet. */
-#define PROGRESS_ROWS 16
+#define PROGRESS_ROWS 24
 struct progress_table {
     int count;
     struct progress_row {

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "train/results_labels.h"
 #include "train/results_masks.h"
+#include "train/results_scores.h"
 
 double *results_per_class(const struct evaluation *evaluation, int classes)
 {
@@ -110,15 +111,9 @@ static void list_confusions(const struct evaluation *evaluation, const struct da
     free(confusions);
 }
 
-void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
-                 struct progress_table *table)
+static void add_accuracies(const struct evaluation *evaluation, const struct data *data, const char *when,
+                           struct progress_table *table)
 {
-    if (evaluation->lost > 0)
-        progress_table_add(table, "not finite", "%" PRId64 " of %" PRId64 " images%s", evaluation->lost,
-                           evaluation->images, when);
-    if (data->target == TARGET_LABELS) results_labels_add(evaluation, data, when, table);
-    if (data->target == TARGET_MASK) results_masks_add(evaluation, data, when, table);
-    if (data->target > TARGET_CLASS) return;
     double *accuracy = results_per_class(evaluation, data->classes);
     struct text worst = {0}, confusions = {0};
     list_worst(accuracy, data, &worst);
@@ -136,26 +131,44 @@ void results_add(const struct evaluation *evaluation, const struct data *data, c
     free(accuracy);
 }
 
+/* True for classes and for labels. */
+static bool has_scores(const struct data *data) { return data->target <= TARGET_LABELS; }
+
+void results_add(const struct evaluation *evaluation, const struct data *data, const char *when,
+                 struct progress_table *table)
+{
+    if (evaluation->lost > 0)
+        progress_table_add(table, "not finite", "%" PRId64 " of %" PRId64 " images%s", evaluation->lost,
+                           evaluation->images, when);
+    if (data->target == TARGET_MASK) results_masks_add(evaluation, data, when, table);
+    if (!has_scores(data)) return;
+    struct scores scores = scores_of(evaluation, data);
+    if (data->target == TARGET_LABELS) results_labels_add(&scores, data, when, table);
+    else add_accuracies(evaluation, data, when, table);
+    results_scores_add(&scores, data, when, table);
+    scores_free(&scores);
+}
+
 /* JSON. */
 
 #define CONFUSIONS_MAX 100
 
-static void add_classes(const struct evaluation *evaluation, const struct data *data, const double *accuracy,
-                        struct text *out)
+static void add_classes(const struct evaluation *evaluation, const struct scores *scores,
+                        const struct data *data, struct text *out)
 {
-    int64_t *images = memory_new((size_t)data->classes, sizeof *images);
-    for (int64_t i = 0; i < evaluation->images; i++) 
-        images[evaluation_label(evaluation->cells[i], data->classes)]++;
+    double *accuracy = results_per_class(evaluation, data->classes);
+    member_number(out, "balanced_accuracy", mean_of_finite(accuracy, data->classes));
     member_key(out, "classes");
     for (int i = 0; i < data->classes; i++) {
         text_add(out, i ? ",{" : "[{");
         member_bytes(out, "class", data->class_names[i]);
-        member_integer(out, "images", images[i]);
+        member_integer(out, "images", scores->each[i].images);
         member_number(out, "accuracy", accuracy[i]);
+        results_scores_class(scores, i, out);
         text_add(out, "}");
     }
     text_add(out, "]");
-    free(images);
+    free(accuracy);
 }
 
 static void add_confusions(const struct evaluation *evaluation, const struct data *data, struct text *out)
@@ -178,14 +191,14 @@ static void add_confusions(const struct evaluation *evaluation, const struct dat
 
 void results_json(const struct evaluation *evaluation, const struct data *data, struct text *object)
 {
-    if (data->target == TARGET_LABELS) results_labels_json(evaluation, data, object);
     if (data->target == TARGET_MASK) results_masks_json(evaluation, data, object);
-    if (data->target > TARGET_CLASS) return;
-    double *accuracy = results_per_class(evaluation, data->classes);
-    member_number(object, "balanced_accuracy", mean_of_finite(accuracy, data->classes));
-    add_classes(evaluation, data, accuracy, object);
-    add_confusions(evaluation, data, object);
-    free(accuracy);
+    if (!has_scores(data)) return;
+    struct scores scores = scores_of(evaluation, data);
+    if (data->target == TARGET_LABELS) results_labels_json(&scores, data, object);
+    else add_classes(evaluation, &scores, data, object);
+    if (data->target <= TARGET_CLASS) add_confusions(evaluation, data, object);
+    results_scores_json(&scores, data, object);
+    scores_free(&scores);
 }
 
 /* The confusion matrix. */
@@ -221,12 +234,10 @@ static void add_rows(const struct data *data, const struct evaluation *evaluatio
     text_add(out, "\n");
 }
 
-enum status results_write_confusion(const struct evaluation *evaluation, const struct images *images,
-                                    const struct data *data, const struct directory *folder)
+static enum status write_confusion(const struct evaluation *evaluation, const struct data *data,
+                                   const struct directory *folder)
 {
     struct text text = {0};
-    if (data->target > TARGET_CLASS && data->target != TARGET_MASK)
-        return results_labels_write(evaluation, images, data, folder);
     if (data->classes > CONFUSION_CLASSES) {
         log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);
         return OK;
@@ -235,4 +246,30 @@ enum status results_write_confusion(const struct evaluation *evaluation, const s
     enum status status = atomic_file_write(folder, CONFUSION, text.data, text.length);
     text_free(&text);
     return status;
+}
+
+static enum status write_scores(const struct evaluation *evaluation, const struct data *data,
+                                const struct directory *folder)
+{
+    struct text object = {0};
+    text_add(&object, "{");
+    member_integer(&object, "scores", 1);
+    results_json(evaluation, data, &object);
+    text_add(&object, "}\n");
+    enum status status = atomic_file_write(folder, SCORES_FILE, object.data, object.length);
+    text_free(&object);
+    return status;
+}
+
+enum status results_write(const struct evaluation *evaluation, const struct images *images,
+                          const struct data *data, const struct directory *folder)
+{
+    struct scores scores = {0};
+    enum status status = OK;
+    if (data->target == TARGET_LABELS) scores = scores_of(evaluation, data);
+    if (data->target == TARGET_LABELS || data->target == TARGET_NUMBER)
+        status = results_labels_write(evaluation, &scores, images, data, folder);
+    else status = write_confusion(evaluation, data, folder);
+    scores_free(&scores);
+    return status == OK && has_scores(data) ? write_scores(evaluation, data, folder) : status;
 }

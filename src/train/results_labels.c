@@ -8,97 +8,92 @@
 #include "base/csv.h"
 #include "base/members.h"
 #include "base/memory.h"
+#include "train/results_scores.h"
 
 #define LISTED 5
 #define NAME_ROOM 32
-
-struct label_result {
-    int label;
-    int64_t images;            /* that have it */
-    double precision, f1, threshold;
-};
-
-static struct task_column column_of(const struct task_outputs *outputs, int label)
-{
-    return (struct task_column){outputs->values + label, outputs->targets + label, outputs->images,
-                                outputs->outputs};
-}
-
-static struct label_result result_of(const struct evaluation *evaluation, const struct data *data, int label)
-{
-    const struct task_column column = column_of(&evaluation->outputs, label);
-    struct label_result result = {
-        .label = label,
-        .precision = task_average_precision(&column),
-        .threshold = data->thresholds ? data->thresholds[label] : 0.5,
-    };
-    for (int64_t i = 0; i < column.count; i++) result.images += column.targets[i * column.stride] > 0.5f;
-    result.f1 = task_f1(&column, result.threshold);
-    return result;
-}
 
 double *results_per_label(const struct evaluation *evaluation)
 {
     const struct task_outputs *outputs = &evaluation->outputs;
     double *precision = memory_new((size_t)outputs->outputs, sizeof *precision);
     for (int i = 0; i < outputs->outputs; i++) {
-        const struct task_column column = column_of(outputs, i);
+        const struct task_column column = {outputs->values + i, outputs->targets + i, outputs->images,
+                                           outputs->outputs};
         precision[i] = task_average_precision(&column);
     }
     return precision;
 }
 
+struct ranked_label {
+    int label;
+    double precision;
+};
+
 /* Labels without images come last. */
 static int by_precision(const void *a, const void *b)
 {
-    const struct label_result *x = a, *y = b;
+    const struct ranked_label *x = a, *y = b;
     if (isnan(x->precision) != isnan(y->precision)) return isnan(x->precision) ? 1 : -1;
     if (x->precision != y->precision && !isnan(x->precision)) return x->precision < y->precision ? -1 : 1;
     return x->label - y->label;
 }
 
-void results_labels_add(const struct evaluation *evaluation, const struct data *data, const char *when,
-                        struct progress_table *table)
+static double threshold_of(const struct data *data, int label)
 {
-    struct label_result *results = memory_new((size_t)data->classes, sizeof *results);
-    struct text worst = {0};
-    char name[NAME_ROOM];
-    for (int i = 0; i < data->classes; i++) results[i] = result_of(evaluation, data, i);
-    qsort(results, (size_t)data->classes, sizeof *results, by_precision);
-    for (int i = 0; i < data->classes && i < LISTED && results[i].precision < 1; i++)
-        text_add(&worst, "%s%s (AP %.2f %%, F1 %.2f %% from %.3f on)", i ? ", " : "",
-                 text_visible(data->class_names[results[i].label], name, sizeof name),
-                 100 * results[i].precision, 100 * results[i].f1, results[i].threshold);
-    if (worst.data) progress_table_add(table, "worst labels", "%s%s", worst.data, when);
-    text_free(&worst);
-    free(results);
+    return data->thresholds ? data->thresholds[label] : 0.5;
 }
 
-void results_labels_json(const struct evaluation *evaluation, const struct data *data, struct text *object)
+void results_labels_add(const struct scores *scores, const struct data *data, const char *when,
+                        struct progress_table *table)
+{
+    struct ranked_label *ranked = memory_new((size_t)data->classes, sizeof *ranked);
+    struct text worst = {0};
+    char name[NAME_ROOM];
+    for (int i = 0; i < data->classes; i++)
+        ranked[i] = (struct ranked_label){i, scores->each[i].average_precision};
+    qsort(ranked, (size_t)data->classes, sizeof *ranked, by_precision);
+    for (int i = 0; i < data->classes && i < LISTED && ranked[i].precision < 1; i++)
+        text_add(&worst, "%s%s (AP %.2f %%, F1 %.2f %% from %.3f on)", i ? ", " : "",
+                 text_visible(data->class_names[ranked[i].label], name, sizeof name),
+                 100 * ranked[i].precision, 100 * scores->each[ranked[i].label].f1,
+                 threshold_of(data, ranked[i].label));
+    if (worst.data) progress_table_add(table, "worst labels", "%s%s", worst.data, when);
+    text_free(&worst);
+    free(ranked);
+}
+
+void results_labels_json(const struct scores *scores, const struct data *data, struct text *object)
 {
     member_key(object, "labels");
     for (int i = 0; i < data->classes; i++) {
-        const struct label_result result = result_of(evaluation, data, i);
         text_add(object, i ? ",{" : "[{");
         member_bytes(object, "label", data->class_names[i]);
-        member_integer(object, "images", result.images);
-        member_number(object, "average_precision", result.precision);
-        member_number(object, "f1", result.f1);
-        member_number(object, "threshold", result.threshold);
+        member_integer(object, "images", scores->each[i].images);
+        results_scores_class(scores, i, object);
+        member_number(object, "threshold", threshold_of(data, i));
         text_add(object, "}");
     }
     text_add(object, "]");
 }
 
-static void add_labels(const struct evaluation *evaluation, const struct data *data, struct text *out)
+/* Nothing where it is not defined. */
+static void add_number(double value, struct text *out)
+{
+    text_add(out, ",");
+    if (!isnan(value)) text_add(out, "%.9g", value);
+}
+
+static void add_labels(const struct scores *scores, const struct data *data, struct text *out)
 {
     text_add(out, "label,images,average_precision,f1,threshold\n");
     for (int i = 0; i < data->classes; i++) {
-        const struct label_result result = result_of(evaluation, data, i);
         csv_text(out, data->class_names[i]);
-        text_add(out, ",%" PRId64 ",", result.images);
-        if (!isnan(result.precision)) text_add(out, "%.9g", result.precision);
-        text_add(out, ",%.9g,%.9g\n", result.f1, result.threshold);
+        text_add(out, ",%" PRId64, scores->each[i].images);
+        add_number(scores->each[i].average_precision, out);
+        add_number(scores->each[i].f1, out);
+        add_number(threshold_of(data, i), out);
+        text_add(out, "\n");
     }
 }
 
@@ -118,12 +113,13 @@ static void add_values(const struct evaluation *evaluation, const struct images 
     }
 }
 
-enum status results_labels_write(const struct evaluation *evaluation, const struct images *images,
-                                 const struct data *data, const struct directory *folder)
+enum status results_labels_write(const struct evaluation *evaluation, const struct scores *scores,
+                                 const struct images *images, const struct data *data,
+                                 const struct directory *folder)
 {
     struct text text = {0};
     bool labels = data->target == TARGET_LABELS;
-    if (labels) add_labels(evaluation, data, &text);
+    if (labels) add_labels(scores, data, &text);
     else add_values(evaluation, images, data, &text);
     const char *name = labels ? LABELS_FILE : VALUES_FILE;
     enum status status = atomic_file_write(folder, name, text.data, text.length);

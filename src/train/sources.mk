@@ -23,6 +23,8 @@ libtrain_a_SOURCES = \
 	src/train/results_labels.h \
 	src/train/results_masks.c \
 	src/train/results_masks.h \
+	src/train/results_scores.c \
+	src/train/results_scores.h \
 	src/train/run.c \
 	src/train/run.h \
 	src/train/tensorboard.c \

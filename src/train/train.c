@@ -266,6 +266,9 @@ static void choose_thresholds(const struct run *run, const struct evaluation *ev
     task->choose(&evaluation->outputs, data->thresholds);
 }
 
+/* ROC AUC and average precision of a larger set and its many classes are eval's. */
+#define SCORES_BYTES ((size_t)64 << 20)
+
 static enum status evaluate_run(struct run *run)
 {
     struct evaluation evaluation;
@@ -273,7 +276,7 @@ static enum status evaluate_run(struct run *run)
     const struct evaluate_options options = {
         .lost = &run->health.evaluation_lost, .ranks = &run->ranks,
         .views = {settings->augment.val_flip, (int)settings->augment.val_shift},
-        .loader = &run->evaluation_loader,
+        .loader = &run->evaluation_loader, .scores_bytes = SCORES_BYTES,
         .strips = run->strips, .strip_count = run->events.file ? RUN_STRIPS : 0,
     };
     bool averages = settings->train.ema > 0;
@@ -321,7 +324,7 @@ static enum status save_results(struct run *run)
     const struct data *data = &run->session->data;
     if (!run->folder.at.path) return OK;
     TRY(folder_check(&run->folder));
-    enum status status = results_write_confusion(evaluation, &data->val, data, &run->folder.at);
+    enum status status = results_write(evaluation, &data->val, data, &run->folder.at);
     if (status == OK && run->session->settings->run.report)
         status = mistakes_write(&run->mistakes, &run->folder.at);
     if (status != OK) log_warning("the results of the evaluation were not written; the run continues");

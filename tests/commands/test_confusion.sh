@@ -64,6 +64,24 @@ ok "... and by class, as the text" sh -c '
 ok "the record of eval names the weights" grep -q \
     '^{"event":"eval","split":"val","weights":"run/checkpoint-best.safetensors","images":359,.*,"time":[0-9.e-]*}$' evaluated/metrics.jsonl
 
+# --results: a line for each image, whose truth and prediction are those of the logits.
+results() {
+    "$AMPTRAIN" eval -q --weights run --results results.csv >results.txt && head -n 1 results.csv |
+        grep -qx name,truth,prediction,probability && sed -e 1d -e 's/"//g' results.csv |
+        awk -F , '$1 != NR - 1 || $4 <= 0.1 || $4 > 1 { exit 1 } { print $2 "\t" $3 }' >lines &&
+        paste labels predicted | diff - lines
+}
+ok "--results has every image" results
+ok "... and writes over nothing else" says 2 "run/config.ini: " "$AMPTRAIN" eval --weights run --results run/config.ini
+scores() {
+    for folder in run evaluated; do
+        grep -q '^{"scores":1,"balanced_accuracy":.*"macro":{"precision":.*"calibration":{"ece":.*"thresholds":\[{' \
+            $folder/scores.json || return 1
+    done
+    grep -o '"classes":.*' full.json >one && grep -o '"classes":.*' evaluated/scores.json | diff one -
+}
+ok "scores.json has what --json has" scores
+
 # TensorBoard has its rows, and an image for each epoch.
 drawn() {
     tail -n +2 counted.csv | sed -e 's/"//g' -e 's/,/ | /g' >rows
@@ -91,7 +109,7 @@ ok "a stopped run has the confusion matrix of its last complete epoch" sh -c '
 # Several ranks, with a batch that does not divide the images.
 several() {
     "$AMPTRAIN" -q -c run.ini -o several -s checkpoint.every=1 -s parallel.gpus=2 -s train.accumulate=1 &&
-        diff counted.csv several/confusion.csv && per_class run >one && per_class several | diff one -
+        diff counted.csv several/confusion.csv && cmp run/scores.json several/scores.json && per_class run >one && per_class several | diff one -
 }
 ok "several ranks count all images" several
 

@@ -69,6 +69,8 @@ backbone() {
 ok "weights of other classes" backbone
 refuses() { words=$1; shift; says 2 "$words" "$AMPTRAIN" eval --weights run "$@"; }
 ok "more neighbours than images" refuses "there are $(ls train/*/*.png | wc -l) training images" --knn 1000
+results() { "$AMPTRAIN" eval -q --weights run --knn 5 --results r.csv >out && [ "$(wc -l <r.csv)" = $((images + 1)) ]; }
+ok "the result of each image" results
 ok "no number" refuses "knn" --knn many
 ok "with logits" refuses "--knn excludes" --knn 3 --logits x.npy
 ok "with mirror images" refuses "--knn excludes" --knn 3 --flip

@@ -56,6 +56,11 @@ ok "... in batches of any size" sh -c "\"$AMPTRAIN\" eval $weights -s memory.lim
 ok "... within a limit" says 4 "memory.limit: 1.0 MiB is not enough for tiles of 256x256" "$AMPTRAIN" eval $weights -s memory.limit=1M -s augment.val_tile=256
 ok "... mirrored, too" eval_ --flip
 ok "... other tiles" eval_ -s augment.val_tile=24x32 -s augment.val_overlap=0.25
+results() {
+    eval_ --results r.csv && head -n 1 r.csv | grep -x 'name,"background","foreground"' && [ "$(wc -l <r.csv)" = 7 ] &&
+        sed 1d r.csv | tee lines | grep -cE '^".*[a-z0-9].png",[0-9.e-]*,[0-9.e-]*$' | grep -qx 6 || { cat lines; return 1; }
+}
+ok "... with the IoU of each image" results
 ok "... without logits" says 2 "predict --probabilities" "$AMPTRAIN" eval $weights --logits l.npy
 
 # The plan has evaluations, and the run keeps to it.

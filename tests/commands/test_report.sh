@@ -66,7 +66,7 @@ ok "... IoU and Dice of a class" has '<td>road</td><td class="n">90.0</td><td cl
 ok "... of one that is nowhere" has '<td>none</td><td class="n"></td>'
 ok "... pixels taken for another class" has '<td>road</td><td>sky</td><td class="n">100</td><td class="n">10.0</td>'
 ok "... shares in the matrix" has '>90</text>'
-ok "... the worst images" has '<figure class="strip" title="a/b.png"><img alt="" src="data:image/jpeg;base64,/9j/"/><span class="bad">mean IoU 25.0 %, loss 0.5</span> <span class="grey">b.png</span></figure>'
+ok "... the worst images" has '<figure class="strip" title="a/b.png"><img alt="" src="data:image/jpeg;base64,/9j/"/>mean IoU 25.0 %, loss 0.5 <span class="grey">b.png</span></figure>'
 ok "... well-formed" wellformed $page
 page=run/report.html
 
@@ -233,7 +233,7 @@ predicted() {
 }
 ok "predictions beside values" predicted
 same_values() { printf 'name,value,prediction\na,5,5\nb,5,5\n' >predicted/values.csv && "$AMPTRAIN" report -q predicted &&
-    wellformed predicted/report.html && grep -q '^<path class="dots" d="M200 171h0"/>$' predicted/report.html; }
+    wellformed predicted/report.html && grep -q '^<path class="dots few" d="M200 171h0"/>$' predicted/report.html; }
 ok "... of which all are one" same_values
 ok "numbers that are nearly equal" lies '{"event":"step","step":1e16,"loss":1e16}' \
     '{"event":"step","step":10000000000000002,"loss":10000000000000002}'

@@ -104,7 +104,8 @@ static void check_times(const char *path)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const names[] = {"metrics.jsonl", "confusion.csv", "mistakes.json", "bad-images.txt",
-                                        "log.txt", "config.ini", "profile.json", "values.csv", "labels.csv"};
+                                        "log.txt", "config.ini", "profile.json", "values.csv", "labels.csv",
+                                        "scores.json"};
     const uint8_t *end = data + size;
     const char *profile = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

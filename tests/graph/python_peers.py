@@ -8,6 +8,7 @@ python_peers.py strict LIBRARY FILE NAME: timm's or transformers' network loads 
 python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE
 ours are of bf16, and may be off by twice as much as those of autocast.
 python_peers.py metrics CASES: the metrics of cases that tests/train/test_task has made are scikit-learn's.
+python_peers.py scores CASES: likewise, those of tests/train/test_scores.
 python_peers.py files RUN: reads what a run has left through the packages safetensors and tensorboard."""
 import glob
 import json
@@ -217,5 +218,54 @@ def metrics(path):
     print(f"{len(cases)} cases")
 
 
-COMMANDS = {"weights": weights, "trace": trace, "follows": follows, "metrics": metrics, "near": near, "strict": strict, "files": files}
+def scores(path):
+    """Classes without images or predictions are undefined (null): zero_division=nan of scikit-learn."""
+    import warnings
+    from sklearn.metrics import average_precision_score, precision_recall_fscore_support, roc_auc_score
+
+    warnings.simplefilter("ignore")
+
+    def near(one, other, what):
+        one = numpy.nan if one is None else one
+        if not (abs(one - other) <= 1e-8 or numpy.isnan(one) and numpy.isnan(other)):
+            sys.exit(f"{what}: {one}, not {other}")
+
+    cases = [json.loads(line) for line in open(path)]
+    for case in cases:
+        count = case["of"]
+        if "logits" in case:
+            each, right = case["classes"], numpy.array(case["truth"])
+            logits = numpy.array(case["logits"]).reshape(-1, count)[right >= 0]
+            values = numpy.exp(logits) / numpy.exp(logits).sum(1, keepdims=True)
+            truth = right[right >= 0][:, None] == numpy.arange(count)
+            predicted = logits.argmax(1)[:, None] == numpy.arange(count)
+            confidence, right = values.max(1), (truth & predicted).any(1)
+            values = values.round(12)
+        else:
+            each = case["labels"]
+            values, truth = (numpy.array(case[key], numpy.float32).reshape(-1, count) for key in ("values", "targets"))
+            truth, predicted = truth > 0.5, values >= numpy.array([label["threshold"] for label in each])
+            confidence, right = values.astype(float).ravel(), truth.ravel()
+        means = lambda average: precision_recall_fscore_support(truth, predicted, average=average, zero_division=numpy.nan)
+        for key, own, macro, weighted in zip(("precision", "recall", "f1"), means(None), means("macro"), means("weighted")):
+            [near(each[i][key], own[i], key) for i in range(count)]
+            near(case["macro"][key], macro, "macro " + key)
+            near(case["weighted"][key], weighted, "weighted " + key)
+        some = [i for i in range(count) if truth[:, i].any()]
+        both = [i for i in some if not truth[:, i].all()]
+        for key, score, defined in (("average_precision", average_precision_score, some), ("roc_auc", roc_auc_score, both)):
+            [near(each[i][key], score(truth[:, i], values[:, i]) if i in defined else numpy.nan, key) for i in range(count)]
+            for average in ("macro", "weighted") if defined else ():
+                near(case[average][key], score(truth[:, defined], values[:, defined], average=average), average + key)
+        if "logits" in case and len(both) == count > 2:
+            label = truth.argmax(1)
+            near(case["macro"]["roc_auc"], roc_auc_score(label, values / values.sum(1, keepdims=True), multi_class="ovr"), "ovr")
+        place = numpy.clip(numpy.ceil(confidence * 15 - 1e-9).astype(int) - 1, 0, 14)
+        error = sum(abs(confidence[place == i].sum() - right[place == i].sum()) for i in range(15)) / len(right)
+        if abs(case["calibration"]["ece"] - error) > 1e-6:
+            sys.exit(f"ece: {case['calibration']['ece']}, not {error}")
+    print(f"{len(cases)} cases")
+
+
+COMMANDS = {"weights": weights, "trace": trace, "follows": follows, "metrics": metrics, "scores": scores, "near": near, "strict": strict, "files": files}
 COMMANDS[sys.argv[1]](*sys.argv[2:])

@@ -74,6 +74,11 @@ thresholds() {
     cmp one.txt two.txt && ! grep -qx 0.5 one.txt
 }
 ok "... with the thresholds of each label" thresholds
+results() {
+    "$AMPTRAIN" eval -q --weights l --val labels.csv --results r.csv >out && [ "$(wc -l <r.csv)" = "$(wc -l <labels.csv)" ] &&
+        grep -qE '^"pictures/apple/0.png","red;third","red(;third)?",0[0-9.]*' r.csv && grep -q '^ *macro: .*ROC AUC 0[.]' out
+}
+ok "... and the result of each image" results
 views() {
     "$AMPTRAIN" eval --weights l --flip -s augment.val_shift=1 --json >flipped.json &&
         above "$(number map flipped.json)" 0.6
@@ -83,12 +88,13 @@ predicts() {
     "$AMPTRAIN" predict --weights l pictures/apple/1.png pictures/pear/2.png none.png >said 2>err
     [ $? = 3 ] && grep -q '^pictures/apple/1.png:.* red ' said &&
         grep -q '^pictures/pear/2.png:.* green ' said &&
-        grep -q '^none.png: error: ' said && ! grep -q 'pear.* red' said
+        grep -q '^none.png: error: ' said && ! grep -q 'pear.* red' said &&
+        grep -qE 'labels are predicted from these probabilities on, .*: red 0[.][0-9]+, green 0[.]' err
 }
 ok "predict names labels at their thresholds" predicts
 tops() {
     "$AMPTRAIN" predict --weights l --top 3 --json pictures/apple/1.png >said &&
-        [ "$(grep -o '"class"' said | wc -l)" = 3 ] && grep -q '"labels":\[.*"class":"red","index":0,' said
+        [ "$(grep -o '"class"' said | wc -l)" = 3 ] && grep -q '"labels":\[.*"class":"red","index":0,"probability":[0-9.]*,"threshold":0' said
 }
 ok "... or the most probable ones" tops
 csv_of() {
@@ -175,6 +181,12 @@ own_unit() {
         ' values.csv -
 }
 ok "... and writes names, values and predictions in their unit" own_unit
+each_number() {
+    "$AMPTRAIN" eval -q --weights v/$last --results r.csv >out && grep -qx name,truth,prediction,probability r.csv &&
+        sed -e '1d' -e 's/,$//' -e 's,^.*/pictures,"pictures,' r.csv >one &&
+        sed -e '1d' -e 's,^.*/pictures,"pictures,' v/values.csv | diff one -
+}
+ok "... likewise eval --results" each_number
 predicts_numbers() {
     "$AMPTRAIN" predict --weights v --json pictures/apple/1.png pictures/pear/1.png >said &&
         above "$(sed -n 's/.*apple.*"value":\([-0-9.e]*\).*/\1/p' said)" 0 &&
@@ -225,8 +237,15 @@ best() {
     [ "$(number best b/metrics.jsonl)" = "$best" ]
 }
 ok "checkpoint.best may be any of the metrics" best
-in_report() { grep -q '^<path class="dots" d="M' v/report.html && grep -q 'Largest losses' v/report.html &&
-    grep -qF '<td>third</td>' l/report.html; }
+in_report() { grep -q '^<path class="dots few" d="M' v/report.html && grep -q 'Largest losses' v/report.html &&
+    grep -qF '<td>third</td>' l/report.html && grep -q '<h2 id="scores">Scores</h2>' l/report.html; }
+# What is right is not red, nor is any number: one is no more wrong than the next.
+red() {
+    awk '/Largest losses/ { on = 1 } on && /predicted as/ { print }' l/report.html >lines && cat lines &&
+        grep -q 'class="bad">third</span>' lines && ! grep -qE 'class="bad">(red|green|none)' lines &&
+        ! grep -q 'predicted as.*class="bad"' v/report.html
+}
+ok "... in red what is wrong alone" red
 ok "reports have predictions beside values, and labels" in_report
 other_scale() {
     values scaled -s data.value_scale=0,2 && says 5 "-best.safetensors: data.value_scale is 0,2, not" \
@@ -370,6 +389,8 @@ python=${PYTHON:-python3}
 if "$python" -c 'import sklearn' 2>/dev/null; then
     "$top_builddir/tests/train/test_task" dump >cases.json || exit 1
     ok "metrics are scikit-learn's" "$python" "$top_srcdir/tests/graph/python_peers.py" metrics cases.json
+    "$top_builddir/tests/train/test_scores" dump >cases.json || exit 1
+    ok "... and scores of classes and labels" "$python" "$top_srcdir/tests/graph/python_peers.py" scores cases.json
 else
     skip "metrics are scikit-learn's" "python has no sklearn"
 fi

@@ -1,7 +1,7 @@
 check_PROGRAMS += tests/train/test_schedule tests/train/test_records tests/train/test_gradcam \
 	tests/train/test_progress tests/train/test_results tests/train/test_whiten tests/train/test_views \
 	tests/train/test_traces tests/train/test_task tests/train/test_memory_map tests/train/test_timeline \
-	tests/train/test_feed tests/train/test_tiling
+	tests/train/test_feed tests/train/test_tiling tests/train/test_scores
 
 tests_train_test_schedule_SOURCES = tests/train/test_schedule.c
 tests_train_test_schedule_LDADD = $(LDADD) -lcmocka
@@ -41,3 +41,6 @@ tests_train_test_feed_LDADD = $(LDADD) -lcmocka
 
 tests_train_test_tiling_SOURCES = tests/train/test_tiling.c $(PLACE)
 tests_train_test_tiling_LDADD = $(LDADD) -lcmocka
+
+tests_train_test_scores_SOURCES = tests/train/test_scores.c
+tests_train_test_scores_LDADD = $(LDADD) -lcmocka
