@@ -66,8 +66,9 @@ static void record_take(json_t **kept, json_t *line)
     *kept = json_incref(line);
 }
 
-static void add_line(struct run_records *records, json_t *line)
+static void add_line(void *context, json_t *line)
 {
+    struct run_records *records = context;
     const char *event = json_string_value(json_object_get(line, "event"));
     if (!event) return;
     if (strcmp(event, "step") == 0) table_add(&records->steps, line);
@@ -80,25 +81,33 @@ static void add_line(struct run_records *records, json_t *line)
     }
 }
 
-enum status run_records_open(const struct directory *folder, struct run_records *records)
+enum status records_each(const struct directory *folder, void (*take)(void *context, json_t *line),
+                         void *context)
 {
     struct reason reason;
     FILE *file = directory_stream_within(folder, RUN_METRICS, "r", (int64_t)4 << 30, &reason);
     if (!file) return fail(BAD_DATA, "%s: has no run: %s: %s", folder->path, RUN_METRICS, reason.text);
-    *records = (struct run_records){
-        .folder = folder, .steps = table_new(step_keys), .epochs = table_new(epoch_keys),
-    };
     char *line = NULL;
     size_t room = 0;
     for (ssize_t length; (length = getline(&line, &room, file)) > 0;) {
         json_t *object = json_loadb(line, (size_t)length, 0, NULL);
-        if (object) add_line(records, object);
+        if (object) take(context, object);
         json_decref(object);
     }
     free(line);
     fclose(file);
-    records_read(folder, "config.ini", 1 << 20, &records->config);
     return OK;
+}
+
+enum status run_records_open(const struct directory *folder, struct run_records *records)
+{
+    *records = (struct run_records){
+        .folder = folder, .steps = table_new(step_keys), .epochs = table_new(epoch_keys),
+    };
+    enum status status = records_each(folder, add_line, records);
+    if (status == OK) records_read(folder, "config.ini", 1 << 20, &records->config);
+    else run_records_close(records);
+    return status;
 }
 
 void run_records_close(struct run_records *records)

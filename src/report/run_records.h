@@ -23,6 +23,10 @@ struct run_records {
     struct text config;              /* config.ini; no data: none */
 };
 
+/* Calls `take` with each line of the metrics; incomplete ones are skipped. BAD_DATA: there are none. */
+enum status records_each(const struct directory *folder, void (*take)(void *context, json_t *line),
+                         void *context);
+
 /* BAD_DATA if the folder has no metrics. Incomplete lines are skipped. The folder must outlive this. */
 enum status run_records_open(const struct directory *folder, struct run_records *records);
 void run_records_close(struct run_records *records);     /* accepts a zeroed struct */

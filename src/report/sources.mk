@@ -1,6 +1,8 @@
 libreport_a_SOURCES = \
 	src/report/memory_report.c \
 	src/report/memory_report.h \
+	src/report/mlflow.c \
+	src/report/mlflow.h \
 	src/report/run_records.c \
 	src/report/run_records.h \
 	src/report/run_report.c \

@@ -283,4 +283,45 @@ large() {
         figure "$bytes bytes" && [ "$bytes" -lt 5000000 ] && grep -q 'class="cells tiny"' large/report.html
 }
 ok "ninety epochs of a thousand classes stay small" large
+
+# MLflow's file store: what its own client reads, or where that is not installed, its files.
+stored() {
+    "$AMPTRAIN" report run --mlflow store && "$AMPTRAIN" report run --mlflow store &&
+        "$AMPTRAIN" report every --mlflow store || return 1
+    [ "$(ls -d store/*/*/ | wc -l)" = 2 ] || { ls store/*; return 1; }
+    at=$(dirname "$(grep -lF "artifact_uri: \"$(pwd -P)/run\"" store/*/*/meta.yaml)")
+    sed -n 's/.*"event":"step","step":\([0-9]*\),.*"loss":\([^,]*\),.*/\2 \1/p' run/metrics.jsonl >wanted
+    cut -d ' ' -f 2- "$at/metrics/loss" | diff - wanted && [ -s wanted ] &&
+        grep -qx 'status: 3' "$at/meta.yaml" && [ "$(cat "$at/params/train.epochs")" = 4 ] &&
+        [ "$(cut -d ' ' -f 2 "$at/metrics/val_top1" | sort -g | tail -n 1)" = "$(best)" ]
+}
+ok "--mlflow adds runs to a file store, each once" stored
+python=${PYTHON-python3}
+if "$python" -c 'import mlflow' 2>/dev/null; then
+    client() {
+        MLFLOW_ALLOW_FILE_STORE=true "$python" - <<'END'
+import json, mlflow.tracking
+client = mlflow.tracking.MlflowClient("store")
+runs = client.search_runs([client.get_experiment_by_name("amptrain").experiment_id])
+assert sorted(run.info.status for run in runs) == ["FINISHED", "FINISHED"], runs
+run, = [run for run in runs if run.info.artifact_uri.endswith("/run")]
+lines = [json.loads(line) for line in open("run/metrics.jsonl")]
+for key, event in ("loss", "step"), ("lr", "step"), ("val_top1", "epoch"), ("train_loss", "epoch"):
+    wanted = [(line["step"], line[key]) for line in lines if line["event"] == event and line[key] is not None]
+    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, key)] == wanted, key
+assert run.data.params["train.epochs"] == "4" and run.data.tags["precision"] == "fp16"
+assert "report.html" in [file.path for file in client.list_artifacts(run.info.run_id)]
+END
+    }
+    ok "... and MLflow reads them" client
+else
+    skip "... and MLflow reads them" "python has no mlflow"
+fi
+hostile() {
+    mkdir -p odd/a && { head -n 1 run/metrics.jsonl && echo '{"event":"step","step":1,"../../../out":1,"/x":2,".y":3,"z":4}'
+    } >odd/a/metrics.jsonl && "$AMPTRAIN" report odd/a --mlflow odd/store &&
+        [ "$(find odd -name z)" = "$(echo odd/store/*/*/metrics/z)" ] && [ -z "$(find odd -name out -o -name .y)" ] && [ ! -e /x ]
+}
+ok "... and a record's key is no path" hostile
+ok "... without records it fails" says 3 "has no run" "$AMPTRAIN" report store --mlflow other
 finish
