@@ -82,7 +82,8 @@ AC_DEFUN([AMPTRAIN_CUDA_ARCH], [
         done
         AS_IF([test -z "$cuda_arch"], [cuda_arch=$cuda_known])
     ], [cuda_arch=$(echo "$with_cuda_arch" | sed 's/sm_//g; s/\.//g; s/@<:@,;@:>@/ /g')])
-    cuda_arch=$(printf "%s\n" $cuda_arch | sort -n | tr "\n" " ")
+    cuda_arch=$(echo $(printf "%s\n" $cuda_arch | sort -n))
+    AC_DEFINE_UNQUOTED([CUDA_BUILT_FOR], ["$cuda_arch"], [Compute capabilities with code for them.])
     CUDA_GENCODE= cuda_last=
     for number in $cuda_arch; do
         AS_CASE([" $cuda_known "], [*" $number "*], [],

@@ -9,6 +9,7 @@
 #include "base/align.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "device/built_for.h"
 #include "device/cuda_graph.h"
 #include "device/cuda_memory.h"
 #include "device/cuda_timeline.h"
@@ -308,6 +309,10 @@ static enum status cuda_start(struct cuda_device *cuda)
                     "needed",
                     device->index, facts->name, properties.major, properties.minor, CUDA_OLDEST_MAJOR,
                     CUDA_OLDEST_MINOR);
+    if (!built_for(CUDA_BUILT_FOR, facts->capability))
+        return fail(NO_DEVICE, "cuda:%d (%s): this program has no code for compute capability %d.%d, but for "
+                    "%s; build it with --with-cuda-arch=%d", device->index, facts->name, properties.major,
+                    properties.minor, CUDA_BUILT_FOR, facts->capability);
     for (int i = 0; i < CUDA_STREAMS; i++)
         TRY(cuda_status(device, cudaStreamCreateWithFlags(&cuda->streams[i], cudaStreamNonBlocking),
                         "creating a stream"));

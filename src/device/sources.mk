@@ -17,6 +17,8 @@ cuda_device_sources = \
 	src/device/cuda_tuning.c \
 	src/device/cuda_tuning.h
 libdevice_a_SOURCES = \
+	src/device/built_for.c \
+	src/device/built_for.h \
 	src/device/cpu.c \
 	src/device/device.c \
 	src/device/device.h \

@@ -2,6 +2,7 @@
  * what is said where there is no device. */
 #include "base/host.h"
 #include "base/log.h"
+#include "device/built_for.h"
 #include "device/device.h"
 
 #include <stdio.h>
@@ -18,6 +19,18 @@ static void quiet(void *context, enum log_level level, const char *line)
 {
     (void)level;
     snprintf(context, 512, "%s", line);
+}
+
+static void test_built_for(void **state)
+{
+    assert_true(built_for("75 80 86 90", 75) && built_for("75 80 86 90", 89) && built_for("75 80 86 90", 90));
+    assert_true(built_for("75 80 86 90", 100));      /* by PTX */
+    assert_false(built_for("75 80 86 90", 70));
+    assert_false(built_for("90", 89));
+    assert_false(built_for("86 90", 80));            /* 8.6's code is not for 8.0 */
+    assert_true(built_for("86 90", 89));
+    assert_true(built_for("86", 120));
+    assert_false(built_for("", 90));
 }
 
 /* A pattern goes up on one stream, is copied back on another that waits for it, and must be whole. */
@@ -182,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_built_for),
         cmocka_unit_test(test_absurd_sizes_are_refused),
         cmocka_unit_test(test_all_of_the_memory_is_refused),
         cmocka_unit_test(test_names),
