@@ -42,6 +42,7 @@ case "$*" in
 init* | average* | --check* | 'plan -c conf'*) ;;
 *mine.ini* | *tuned.ini*) set -- "$@" -s augment.crop=64 ;;
 *imagenette*) set -- "$@" -s augment.crop=32 -s train.batch=4 ;;
+*memory.limit=*maps/*) set -- "$@" -s train.batch=1 ;;
 'plan -c imagenet.ini'*) set -- "$@" -s augment.crop=32 -s model.arch=resnet20 ;;
 *imagenet*) set -- "$@" -s augment.crop=32 -s model.arch=resnet20 -s train.batch=4 ;;
 *cifar10*) set -- "$@" -s model.arch=resnet20 -s train.batch=4 ;;
@@ -195,4 +196,62 @@ mkdir -p cells/images cells/masks && "$top_builddir/tests/support/make_masks" ce
 cp -r cells/images new-photographs
 ok "README shows its commands" [ "$(wc -l <commands)" -ge 13 ]
 while read -r command; do ok "README: $command" sh -c "$command"; done <commands
+
+# The tutorials' commands, likewise, with the library and the module as they are before they are installed.
+mkdir "$scratch/tutorials" && cd "$scratch/tutorials" || exit 1
+mv ../readme/images ../readme/cells ../readme/new-photographs ../readme/some.jpg ../readme/resnet18.pth . &&
+    cp "$top_srcdir"/examples/*.c . || exit 1
+cat >../box/bin/pkg-config <<END_OF_SCRIPT
+#!/bin/sh
+echo "-I$(cd "$top_srcdir" && pwd)/src/api -L$(cd "$top_builddir" && pwd) -lamptrain" \
+    "-Wl,-rpath,$(cd "$top_builddir" && pwd)"
+END_OF_SCRIPT
+chmod +x ../box/bin/pkg-config
+PYTHONPATH=$top_srcdir/python AMPTRAIN_LIBRARY=$(echo "$top_builddir"/libamptrain.so.?)
+export PYTHONPATH AMPTRAIN_LIBRARY PYTHONDONTWRITEBYTECODE=yes
+for page in photographs masks; do
+    sed -n '/<pre class="commands">/,/<\/pre>/{/pre>/d;/^<pre/d;p;}' "$top_srcdir/site/$page.html" >commands
+    ok "the tutorial has commands: $page" [ "$(wc -l <commands)" -ge 8 ]
+    while read -r command; do
+        case $command in
+        cc*) command -v cc >/dev/null || { skip "$page: $command" "no compiler"; continue; } ;;
+        ./*) [ -x "${command%% *}" ] || { skip "$page: $command" "no compiler"; continue; } ;;
+        python3*) command -v python3 >/dev/null || { skip "$page: $command" "no python3"; continue; } ;;
+        esac
+        ok "$page: $command" sh -c "$command"
+    done <commands
+done
+
+# The site, whose page on memory runs its own commands (here without limits that are hard to meet). Every link
+# within it leads somewhere, and every element is closed.
+linked() {
+    (cd html && grep -oE '(href|src)="[^"]*"' ./*.html | sed 's/.*="//; s/"$//' | sort -u) >links
+    [ "$(wc -l <links)" -gt 20 ] || return 1
+    while read -r link; do
+        case $link in http* | \#*) ;; *) [ -s "html/${link%%#*}" ] || { echo "missing: $link"; return 1; } ;; esac
+    done <links
+}
+closed() {
+    awk '
+        BEGIN { split("meta link img br hr col", names); for (i in names) empty[names[i]] = 1 }
+        FNR == 1 { if (depth) exit 1; }
+        {
+            while (match($0, /<\/?[a-z][a-z0-9]*/)) {
+                name = substr($0, RSTART + 1, RLENGTH - 1); $0 = substr($0, RSTART + RLENGTH)
+                if (name ~ /^\//) {
+                    if (stack[depth--] != substr(name, 2)) { print FILENAME ": " name; exit bad = 1 }
+                } else if (!(name in empty)) stack[++depth] = name
+            }
+        }
+        END { exit bad || depth }' html/*.html
+}
+if command -v mandoc >/dev/null; then
+    ok "make html" sh "$top_srcdir/site/make" "$top_srcdir" "$top_builddir" html "$scratch/box/bin/amptrain"
+    ok "... all of its links lead somewhere" linked
+    ok "... and its elements are closed" closed
+    ok "... with six memory maps" [ "$(ls html/maps/*.svg | wc -l)" = 6 ]
+    ok "... the measurements, and the manual" grep -qF '<h2>Training steps on one GPU</h2>' html/speed.html
+else
+    skip "make html" "mandoc is not installed"
+fi
 finish
