@@ -172,9 +172,10 @@ INLINE bool unfilter(int filter, uint8_t *row, const uint8_t *above, int bytes, 
 static EVERY_MACHINE(bool, unfilter_row, (int filter, uint8_t *row, const uint8_t *above, int bytes, int c),
                      (filter, row, above, bytes, c))
 {
+    if (c == 1) return unfilter(filter, row, above, bytes, 1);
+    if (c == 2) return unfilter(filter, row, above, bytes, 2);
     if (c == 3) return unfilter(filter, row, above, bytes, 3);
-    if (c == 4) return unfilter(filter, row, above, bytes, 4);
-    return unfilter(filter, row, above, bytes, c);
+    return unfilter(filter, row, above, bytes, 4);
 }
 
 /* Grey or RGB, over white if there is alpha; grey may become RGB. */

@@ -3,8 +3,9 @@
  *   bench_loader [OPTION=VALUE]... FORMAT [PATH]
  *
  * Options: workers, batch, seconds, dtype (fp32, fp16, bf16), val (1: the evaluation's images and cuts),
- * leaves (1: the last steps are left to a device), and of what is done with images: crop, pad, flip, part
- * (1: RandomResizedCrop), resize, mean (1: normalised). */
+ * leaves (1: the last steps are left to a device), masks (1: with a mask for each image), and of what is done
+ * with images: crop, pad, flip, part (1: RandomResizedCrop), least (percent of the image that a part has at
+ * least, 8), foreground (percent of the crops), resize, mean (1: normalised). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 struct request {
     struct loader_options loader;
     double seconds;
-    int val, crop, resize;
+    int val, crop, resize, masks, least, foreground;
 };
 
 static double now(void)
@@ -59,6 +60,8 @@ static int set(struct request *request, const char *key, const char *value)
         {"workers", &request->loader.workers}, {"batch", &request->loader.batch},
         {"val", &request->val},                {"crop", &request->crop},
         {"pad", &augment->pad},                {"resize", &request->resize},
+        {"masks", &request->masks},            {"least", &request->least},
+        {"foreground", &request->foreground},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(key, numbers[i].name) == 0) return *numbers[i].to = atoi(value), 1;
@@ -101,7 +104,7 @@ static enum status measure(const struct request *request)
 int main(int count, char **words)
 {
     struct request request = {
-        .seconds = 3,
+        .seconds = 3, .least = 8,
         .loader = {.training = true, .shuffle = true, .batch = 256, .workers = 1, .prefetch = 4, .dtype = F16,
                    .augment = {.std = {1, 1, 1, 1}}},
     };
@@ -115,7 +118,9 @@ int main(int count, char **words)
     struct loader_options *loader = &request.loader;
     struct dataset dataset;
     struct dataset_options options = {.path = words[i + 1], .split = request.val ? SPLIT_VAL : SPLIT_TRAIN,
-                                      .h = request.crop, .c = 3};
+                                      .h = request.crop, .c = 3,
+                                      .target = request.masks ? TARGET_MASK : TARGET_CLASS,
+                                      .masks = {.ignore = true}};
     if (dataset_open(format, &options, &dataset) != OK) return 3;
     loader->dataset = &dataset;
     loader->count = dataset.count;
@@ -123,9 +128,15 @@ int main(int count, char **words)
     loader->h = request.crop ? request.crop : dataset.h;
     loader->w = request.crop ? request.crop : dataset.w;
     loader->augment.random_crop = loader->augment.pad > 0 || request.crop > 0;
-    loader->augment.scale[0] = 0.08, loader->augment.scale[1] = 1;
+    loader->augment.scale[0] = request.least / 100.0, loader->augment.scale[1] = 1;
+    loader->augment.foreground = request.foreground / 100.0;
     loader->augment.ratio[0] = 3 / 4.0, loader->augment.ratio[1] = 4 / 3.0;
     loader->training = loader->shuffle = !request.val;
+    loader->classes = dataset.classes;
+    loader->target = dataset.target;
+    if (request.masks)
+        loader->masks = (struct mask_targets){.classes = dataset.classes, .h = loader->h, .w = loader->w,
+                                              .outputs = 1, .stride = {1}};
     loader->augment.resize = image_size_square(request.resize);
     loader->augment.val_resize = image_size_square(request.crop * 8 / 7);
     loader->augment.crop = loader->augment.val_crop = request.crop > 0;
