@@ -265,10 +265,14 @@ static enum status report_problems(const struct mask_predictor *predictor)
                 count);
 }
 
+/* Once a result cannot be written, others are not computed. */
 static int is_stopped(void *context)
 {
-    (void)context;
-    return signals_stop();
+    struct mask_predictor *predictor = context;
+    pthread_mutex_lock(&predictor->lock);
+    bool failed = predictor->status != OK;
+    pthread_mutex_unlock(&predictor->lock);
+    return failed ? 1 : signals_stop();
 }
 
 static enum status predict_images(struct mask_predictor *predictor, const struct trained *trained)
@@ -277,8 +281,8 @@ static enum status predict_images(struct mask_predictor *predictor, const struct
                                          .mirrored = cmd_value(predictor->cmd, "flip")};
     const struct tiling_list list = {predictor->images->images, predictor->images->count, is_stopped,
                                      take_image, predictor};
-    TRY(tiling_run_list(&tiles, &list));
-    return predictor->status;
+    enum status status = tiling_run_list(&tiles, &list);
+    return predictor->status != OK ? predictor->status : status;
 }
 
 static enum status open_step(const struct cmd *cmd, struct trained *trained)

@@ -107,6 +107,9 @@ ok "a bad image" says 3 "deep/a/bad.png: neither PNG" "$AMPTRAIN" predict $weigh
 "$AMPTRAIN" predict $weights deep -o below --json >out 2>err
 ok "... is a record" has '"file":"deep/a/bad.png","error":"neither PNG'
 ok "... the others have masks" [ "$(grep -c '"mask":"below/' out)" -eq 3 ]
+mkdir -p taken/0.png
+ok "a mask that cannot be written" says 1 "taken/0.png" "$AMPTRAIN" predict $weights val-two/images -o taken
+ok "... whose records are not printed" [ ! -s out ]
 ok "no folder" says 2 "-o FOLDER" "$AMPTRAIN" predict $weights deep
 ok "options of classes" says 2 "--top has no meaning" "$AMPTRAIN" predict $weights deep -o below --top 2
 ok "a tile that is none" says 2 "predict: --tile" "$AMPTRAIN" predict $weights deep -o below --tile 0
