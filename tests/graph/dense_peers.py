@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 CLASSES, IGNORED, STEPS = 5, 255, 4
+RATE = 0.001                            # at ten times that, rounding grows tenfold in a step of deep networks
 WEIGHTS = [1, 0.5, 2, 1.5, 0.25]        # of classes
 FALSE = 0.7, 0.3                        # weights of false positives and negatives
 
@@ -190,7 +191,7 @@ def pixel_loss(kind, logits, labels):
 
 def losses(name, net, kind, pixels, labels):
     weights = {"nnunet_2d": [2**(6 - i) / 127 for i in range(7)]}.get(name, [1, 0.5])
-    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), RATE, momentum=0.9)
     net.train()
     for module in net.modules():
         if isinstance(module, nn.Dropout):

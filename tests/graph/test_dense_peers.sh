@@ -55,7 +55,7 @@ steps() { # NET LOSS
         -s augment.crop="$side" -s augment.mean=0.4,0.5,0.6 -s augment.std=0.2,0.25,0.3 -s model.arch="$1" \
         -s model.weights="$1.pth" -s model.dropout=0 -s train.epochs=4 -s train.loss="$2" \
         -s train.batch="$(find "$1.data/images" -name '*.png' | wc -l)" -s train.tversky=0.7,0.3 \
-        -s optimizer.name=sgd -s optimizer.lr=0.01 -s optimizer.momentum=0.9 -s optimizer.weight_decay=0 \
+        -s optimizer.name=sgd -s optimizer.lr=0.001 -s optimizer.momentum=0.9 -s optimizer.weight_decay=0 \
         -s schedule.name=constant -s amp.precision=fp32 -s log.every=1 -s log.tensorboard=no \
         -s run.report=no -o "$1.run" &&
         "$python" "$top_srcdir/tests/graph/python_peers.py" follows "$1.$2" . "$1.run/metrics.jsonl" fp32
