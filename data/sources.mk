@@ -1,6 +1,7 @@
 libdata_a_SOURCES = \
 	data/image/image.c \
 	data/image/image.h \
+	data/image/image_channels.c \
 	data/image/image_decode.c \
 	data/image/image_extent.c \
 	data/image/image_jpeg.c \
@@ -21,6 +22,8 @@ libdata_a_SOURCES = \
 	data/image/orientation.h \
 	data/augment/augment.c \
 	data/augment/augment.h \
+	data/augment/augment_deep.c \
+	data/augment/augment_deep.h \
 	data/augment/augment_mask.c \
 	data/augment/colour.c \
 	data/augment/colour.h \
@@ -113,4 +116,10 @@ if HAVE_LIBWEBP
 libdata_a_SOURCES += data/image/image_webp.c
 else
 libdata_a_SOURCES += data/image/image_webp_none.c
+endif
+
+if HAVE_LIBTIFF
+libdata_a_SOURCES += data/image/image_tiff.c
+else
+libdata_a_SOURCES += data/image/image_tiff_none.c
 endif

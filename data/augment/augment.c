@@ -7,14 +7,17 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/augment/augment_deep.h"
 
 struct augment_table augment_table_make(const struct augment *augment, enum dtype dtype)
 {
     assert(dtype == F32 || dtype == F16 || dtype == BF16);
     struct augment_table table = {dtype, memory_new(augment_table_bytes(augment->channels), 1)};
+    const struct image_range *range = &augment->range;
+    double low = range->set ? range->low : 0, width = range->set ? range->high - low : 255;
     for (int k = 0; k < augment->channels; k++) {
         for (int x = 0; x < 256; x++) {
-            float value = (float)((x / 255.0 - augment->mean[k]) / augment->std[k]);
+            float value = (float)(((x - low) / width - augment->mean[k]) / augment->std[k]);
             uint32_t bits;
             memcpy(&bits, &value, sizeof bits);
             if (dtype == F16) bits = f16_from_float(value);
@@ -128,6 +131,22 @@ static void paint_image(const struct augment_table *table, const struct image *i
         const struct window_row row = {image, seen ? image->pixels + at : NULL, cut->reflect};
         paint_row(table, &row, *window, cut->flip, out + (size_t)y * stride);
     }
+}
+
+static void paint_deep(const struct augment *augment, const struct augment_table *table,
+                       const struct image *image, const struct cut *cut, char *out)
+{
+    int w = cut->window.w, c = image->c;
+    struct image_range range = image_range_of(image, &augment->range);
+    float *row = memory_new((size_t)w * (size_t)c, sizeof *row);
+    struct deep_scale scale;
+    deep_scale_of(&range, augment->mean, augment->std, c, &scale);
+    for (int y = 0; y < cut->window.h; y++) {
+        augment_deep_row(cut, image, (float)range.low, y, row);
+        deep_scale_write(&scale, table->dtype, row, w, c,
+                         out + (size_t)y * (size_t)w * (size_t)c * dtype_bytes(table->dtype));
+    }
+    free(row);
 }
 
 /* A pixel of an image, its number in `pixels`; -1: black. */
@@ -382,6 +401,28 @@ bool augment_is_varied(const struct augment *augment)
            augment->rotate > 0;
 }
 
+/* The same of a deep image, with its floats; colours that reach beyond the range stay so. */
+static bool vary_deep(const struct augmenting *how, const struct image *image, const struct cut *cut,
+                      struct reason *reason)
+{
+    const struct augment *augment = how->augment;
+    struct image *picture = &how->scratch->picture;
+    struct image_range range = image_range_of(image, &augment->range);
+    size_t stride = (size_t)cut->window.w * (size_t)image->c;
+    if (augment->policy != POLICY_NONE || augment->jitter[3] > 0)
+        return because(reason, "has more than 8 bits a sample, for which augment.auto_augment and a jitter "
+                       "of the hue are not defined");
+    if (!image_resize_deep(picture, cut->window.h, cut->window.w, image->c, (float)range.low,
+                           (float)range.high, reason))
+        return false;
+    for (int y = 0; y < cut->window.h; y++)
+        augment_deep_row(cut, image, (float)range.low, y, image_numbers(picture) + (size_t)y * stride);
+    policy_jitter(augment->jitter, picture, how->random);
+    picture->low = image->low;
+    picture->high = image->high;
+    return true;
+}
+
 /* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. 3-Augment ends with the
  * jitter; other policies follow it. */
 static bool augment_vary(const struct augmenting *how, const struct image *image, const struct cut *cut,
@@ -389,6 +430,7 @@ static bool augment_vary(const struct augmenting *how, const struct image *image
 {
     const struct augment_table bytes = {.dtype = U8};
     struct image *picture = &how->scratch->picture;
+    if (image->deep) return vary_deep(how, image, cut, reason);
     if (!image_resize_buffer(picture, cut->window.h, cut->window.w, image->c, reason)) return false;
     if (cut->turn != 0) paint_turned(image, cut, picture->pixels);
     else paint_image(&bytes, image, cut, (char *)picture->pixels);
@@ -466,7 +508,8 @@ bool augment_apply(const struct augmenting *how, const struct augment_table *tab
     struct cut left = *cut;
     if (!augment_prepare(how, true, &left, &image, reason)) return false;
     struct box window = left.window = window_on(&left, image);
-    paint_image(table, image, &left, out);
+    if (image->deep) paint_deep(how->augment, table, image, &left, out);
+    else paint_image(table, image, &left, out);
     augment_erase(table, image->c, window.w,
                   augment_erased(how->augment, window.h, window.w, how->random), out);
     return true;

@@ -41,7 +41,8 @@ struct augment {
     enum interpolation interpolation;   /* of evaluation; training images are resized bilinearly */
     bool val_crop;         /* evaluation: centre crop (smaller images get a black border) */
     int channels;
-    double mean[IMAGE_CHANNELS_MAX], std[IMAGE_CHANNELS_MAX];   /* a channel, of x / 255 */
+    struct image_range range;  /* of samples: what becomes 0 and 1 */
+    double mean[IMAGE_CHANNELS_MAX], std[IMAGE_CHANNELS_MAX];   /* a channel, of what the range makes */
 };
 
 /* The bits of the number in `dtype` that each byte of each channel becomes. */
@@ -96,8 +97,9 @@ struct augmenting {
     struct scratch *scratch;   /* the caller's, reused */
 };
 
-/* Writes the crop of an image, h x w x channels in the table's type, normalised: (x / 255 - mean) / std.
- * False, with the reason, if the number of channels differs. */
+/* Writes the crop of an image, h x w x channels in the table's type, normalised: (x / 255 - mean) / std, or
+ * of another range than 0 to 255; deep images need a table of numbers. False, with the reason, if the number
+ * of channels differs. */
 bool augment_apply(const struct augmenting *how, const struct augment_table *table, const struct cut *cut,
                    const struct image *image, void *out, struct reason *reason);
 

@@ -45,11 +45,50 @@ static inline uint8_t grey_of(const uint8_t *pixel)
     return (uint8_t)(0.2989f * pixel[0] + 0.587f * pixel[1] + 0.114f * pixel[2]);
 }
 
-void colour_brightness(struct image *image, double factor) { blend_with(image, factor, 0); }
+/* Deep images have the range low to high in the place of 0 to 255, and are not clipped to it. */
+
+static double deep_grey(const float *pixel, int c)
+{
+    return c == 3 ? 0.2989 * pixel[0] + 0.587 * pixel[1] + 0.114 * pixel[2] : pixel[0];
+}
+
+static void blend_deep(struct image *image, double factor, double other)
+{
+    float *numbers = image_numbers(image);
+    for (size_t i = 0; i < bytes_of(image); i++)
+        numbers[i] = (float)(factor * numbers[i] + (1 - factor) * other);
+}
+
+static void contrast_deep(struct image *image, double factor)
+{
+    double sum = 0;
+    for (size_t i = 0; i < pixels_of(image); i++)
+        sum += deep_grey(image_numbers(image) + i * (size_t)image->c, image->c);
+    blend_deep(image, factor, sum / (double)pixels_of(image));
+}
+
+static void saturate_deep(struct image *image, double factor)
+{
+    float *pixel = image_numbers(image);
+    for (size_t i = 0; i < pixels_of(image); i++, pixel += 3) {
+        double grey = deep_grey(pixel, 3);
+        for (int k = 0; k < 3; k++) pixel[k] = (float)(factor * pixel[k] + (1 - factor) * grey);
+    }
+}
+
+void colour_brightness(struct image *image, double factor)
+{
+    if (image->deep) blend_deep(image, factor, image->low);
+    else blend_with(image, factor, 0);
+}
 
 void colour_contrast(struct image *image, double factor)
 {
     uint64_t sum = 0;
+    if (image->deep) {
+        contrast_deep(image, factor);
+        return;
+    }
     for (size_t i = 0; i < pixels_of(image); i++)
         sum += image->c == 3 ? grey_of(image->pixels + 3 * i) : image->pixels[i];
     blend_with(image, factor, (float)((double)sum / (double)pixels_of(image)));
@@ -66,7 +105,9 @@ static EVERY_MACHINE(void, colour_saturate, (uint8_t *pixels, size_t count, floa
 
 void colour_saturation(struct image *image, double factor)
 {
-    if (image->c == 3) colour_saturate(image->pixels, pixels_of(image), (float)factor, (float)(1 - factor));
+    if (image->c == 3 && image->deep) saturate_deep(image, factor);
+    else if (image->c == 3)
+        colour_saturate(image->pixels, pixels_of(image), (float)factor, (float)(1 - factor));
 }
 
 void colour_grey(struct image *image) { colour_saturation(image, 0); }

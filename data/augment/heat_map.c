@@ -57,10 +57,11 @@ static bool crop(const struct augment *augment, const struct image *image, int h
 bool heat_map_draw(const struct augment *augment, const struct image *image, const struct heat_map *map,
                    int h, int w, struct image *picture, struct reason *reason)
 {
-    struct image cropped = {0};
-    bool good = (image->c == 1 || image->c == 3 || because(reason, "has %d channels", image->c)) &&
-                crop(augment, image, h, w, &cropped, reason) &&
-                image_resize_buffer(picture, h, w, 3, reason);
+    struct image cropped = {0}, bytes = {0};
+    bool good = !image->deep || image_reduce(image, &augment->range, &bytes, reason);
+    if (image->deep) image = &bytes;
+    good = good && (image->c == 1 || image->c == 3 || because(reason, "has %d channels", image->c)) &&
+           crop(augment, image, h, w, &cropped, reason) && image_resize_buffer(picture, h, w, 3, reason);
     for (int y = 0; good && y < h; y++)
         for (int x = 0; x < w; x++) {
             size_t at = (size_t)y * (size_t)w + (size_t)x;
@@ -68,5 +69,6 @@ bool heat_map_draw(const struct augment *augment, const struct image *image, con
             paint(value, cropped.pixels + at * (size_t)cropped.c, cropped.c, picture->pixels + 3 * at);
         }
     image_free(&cropped);
+    image_free(&bytes);
     return good;
 }

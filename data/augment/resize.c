@@ -110,6 +110,28 @@ static EVERY_MACHINE(void, sum_columns, (const float *row, const struct taps *ta
     for (int i = 0; i < count * c; i++) to[i] = (uint8_t)(int)sums[i];
 }
 
+/* The same in floats, to the end. */
+static EVERY_MACHINE(void, sum_rows_deep, (const float *top, size_t stride, const float *weight, int count,
+                     int numbers, float *restrict sum), (top, stride, weight, count, numbers, sum))
+{
+    for (int i = 0; i < numbers; i++) sum[i] = weight[0] * top[i];
+    for (int k = 1; k < count; k++)
+        for (int i = 0; i < numbers; i++) sum[i] += weight[k] * top[(size_t)k * stride + (size_t)i];
+}
+
+static void sum_columns_deep(const float *row, const struct taps *taps, int count, int c, float *to)
+{
+    for (int x = 0; x < count; x++) {
+        const float *weight = taps->weight + (size_t)x * (size_t)taps->most;
+        const float *from = row + taps->first[x] * c;
+        for (int k = 0; k < c; k++) {
+            float sum = 0;
+            for (int i = 0; i < taps->count[x]; i++) sum += weight[i] * from[i * c + k];
+            *to++ = sum;
+        }
+    }
+}
+
 struct box resize_reach(const struct resizing *r)
 {
     const struct box *from = &r->from, *window = &r->window;
@@ -126,7 +148,11 @@ bool resize_image(const struct image *source, const struct resizing *resizing, s
                   struct reason *reason)
 {
     struct box from = resizing->from, window = resizing->window;
-    if (!image_resize_buffer(target, window.h, window.w, source->c, reason)) return false;
+    bool deep = source->deep;
+    bool room = deep ? image_resize_deep(target, window.h, window.w, source->c, source->low, source->high,
+                                         reason)
+                     : image_resize_buffer(target, window.h, window.w, source->c, reason);
+    if (!room) return false;
     if (resizing->interpolation == RESIZE_BICUBIC) return bicubic_resize(source, resizing, target), true;
     struct box reach = resize_reach(resizing);
     struct taps down, across;
@@ -134,15 +160,21 @@ bool resize_image(const struct image *source, const struct resizing *resizing, s
     taps_make(from.w, resizing->w, window.x, window.w, &across);
     for (int x = 0; x < window.w; x++) across.first[x] -= reach.x - from.x;
     size_t c = (size_t)source->c, stride = (size_t)source->w * c;
-    const uint8_t *column = source->pixels + (size_t)(reach.x - source->left) * c;
+    size_t begin = (size_t)(reach.x - source->left) * c;
     float *row = memory_new(((size_t)reach.w + (size_t)across.longest) * c + 4, sizeof *row);
     float *sums = memory_new((size_t)window.w * c + 1, sizeof *sums);
     for (int y = 0; y < window.h; y++) {
         size_t first = (size_t)(from.y + down.first[y] - source->top);
-        sum_rows(column + first * stride, stride, down.weight + (size_t)y * (size_t)down.most, down.count[y],
-                 reach.w * source->c, row);
-        sum_columns(row, &across, window.w, source->c, sums,
-                    target->pixels + (size_t)y * (size_t)window.w * c);
+        size_t from_at = begin + first * stride, to_at = (size_t)y * (size_t)window.w * c;
+        const float *weight = down.weight + (size_t)y * (size_t)down.most;
+        if (deep) {
+            sum_rows_deep(image_numbers(source) + from_at, stride, weight, down.count[y],
+                          reach.w * source->c, row);
+            sum_columns_deep(row, &across, window.w, source->c, image_numbers(target) + to_at);
+        } else {
+            sum_rows(source->pixels + from_at, stride, weight, down.count[y], reach.w * source->c, row);
+            sum_columns(row, &across, window.w, source->c, sums, target->pixels + to_at);
+        }
     }
     free(row);
     free(sums);

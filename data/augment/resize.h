@@ -16,7 +16,7 @@ struct resizing {
 /* Resizes the source and writes the window to `target`. Only resize_reach of the source is read. When an axis
  * shrinks, the filter is widened accordingly, so that every source pixel counts; weights sum to one. Bilinear
  * sums are kept in fp32 and rounded once (PIL and torchvision round twice, between the axes too: one grey
- * level at most apart); bicubic ones are PIL's to the bit. */
+ * level at most apart); bicubic ones are PIL's to the bit. Those of a deep image are not rounded. */
 bool resize_image(const struct image *source, const struct resizing *resizing, struct image *target,
                   struct reason *reason);
 

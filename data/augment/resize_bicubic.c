@@ -142,13 +142,36 @@ static EVERY_MACHINE(void, bicubic_down, (const uint8_t *top, size_t bytes, cons
     for (size_t i = 0; i < bytes; i++) to[i] = byte_of(sums[i]);
 }
 
-void bicubic_resize(const struct image *source, const struct resizing *resizing, struct image *target)
+/* Floats with the same weights, neither rounded nor clamped. */
+static void bicubic_deep(const struct image *source, const struct resizing *resizing, const struct taps *down,
+                         const struct taps *across, struct image *target)
 {
     struct box from = resizing->from, window = resizing->window, reach = resize_reach(resizing);
-    struct taps down, across;
-    taps_make(from.h, resizing->h, window.y, window.h, &down);
-    taps_make(from.w, resizing->w, window.x, window.w, &across);
-    for (int x = 0; x < window.w; x++) across.first[x] -= reach.x - from.x;
+    size_t c = (size_t)source->c, stride = (size_t)source->w * c, wide = (size_t)window.w * c;
+    const float *pixels = image_numbers(source) + (size_t)(reach.y - source->top) * stride +
+                          (size_t)(reach.x - source->left) * c;
+    double *rows = memory_new((size_t)reach.h * wide, sizeof *rows);
+    for (size_t i = 0; i < (size_t)reach.h * wide; i++) {
+        size_t x = i % wide / c;
+        const float *at = pixels + i / wide * stride + (size_t)across->first[x] * c + i % c;
+        for (int k = 0; k < across->count[x]; k++)
+            rows[i] += across->weight[x * (size_t)across->most + (size_t)k] * (double)at[(size_t)k * c];
+    }
+    for (size_t i = 0; i < (size_t)window.h * wide; i++) {
+        size_t y = i / wide;
+        const double *at = rows + (size_t)(from.y + down->first[y] - reach.y) * wide + i % wide;
+        double sum = 0;
+        for (int k = 0; k < down->count[y]; k++)
+            sum += down->weight[y * (size_t)down->most + (size_t)k] * at[(size_t)k * wide];
+        image_numbers(target)[i] = (float)(sum / ((double)(1 << WEIGHT_BITS) * (1 << WEIGHT_BITS)));
+    }
+    free(rows);
+}
+
+static void bicubic_bytes(const struct image *source, const struct resizing *resizing,
+                          const struct taps *down, const struct taps *across, struct image *target)
+{
+    struct box from = resizing->from, window = resizing->window, reach = resize_reach(resizing);
     size_t c = (size_t)source->c, stride = (size_t)source->w * c, bytes = (size_t)window.w * c;
     const uint8_t *pixels = source->pixels + (size_t)(reach.y - source->top) * stride +
                             (size_t)(reach.x - source->left) * c;
@@ -157,15 +180,25 @@ void bicubic_resize(const struct image *source, const struct resizing *resizing,
     int32_t *sums = memory_new(bytes, sizeof *sums);
     for (int y = 0; y < reach.h; y++) {
         memcpy(row, pixels + (size_t)y * stride, (size_t)reach.w * c);
-        bicubic_across(row, &across, window.w, source->c, rows + (size_t)y * bytes);
+        bicubic_across(row, across, window.w, source->c, rows + (size_t)y * bytes);
     }
     for (int y = 0; y < window.h; y++)
-        bicubic_down(rows + (size_t)(from.y + down.first[y] - reach.y) * bytes, bytes,
-                     down.weight + (size_t)y * (size_t)down.most, down.count[y], sums,
+        bicubic_down(rows + (size_t)(from.y + down->first[y] - reach.y) * bytes, bytes,
+                     down->weight + (size_t)y * (size_t)down->most, down->count[y], sums,
                      target->pixels + (size_t)y * bytes);
     free(row);
     free(rows);
     free(sums);
+}
+
+void bicubic_resize(const struct image *source, const struct resizing *resizing, struct image *target)
+{
+    struct box from = resizing->from, window = resizing->window, reach = resize_reach(resizing);
+    struct taps down, across;
+    taps_make(from.h, resizing->h, window.y, window.h, &down);
+    taps_make(from.w, resizing->w, window.x, window.w, &across);
+    for (int x = 0; x < window.w; x++) across.first[x] -= reach.x - from.x;
+    (source->deep ? bicubic_deep : bicubic_bytes)(source, resizing, &down, &across, target);
     taps_free(&down);
     taps_free(&across);
 }

@@ -17,7 +17,8 @@ static const char *const target_words[] = {
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset)
 {
-    struct dataset opened = {.format = format, .ignore_orientation = options->ignore_orientation};
+    struct dataset opened = {.format = format, .ignore_orientation = options->ignore_orientation,
+                             .bands = options->bands};
     struct reason reason;
     if (options->path && !detect_check(format->name, options->path, &reason))
         return fail(BAD_DATA, "%s", reason.text);
@@ -78,7 +79,7 @@ char *dataset_image_path(const struct dataset *dataset, int64_t index)
 
 struct image_options dataset_image_options(const struct dataset *dataset)
 {
-    return (struct image_options){dataset->c, dataset->ignore_orientation};
+    return (struct image_options){dataset->c, dataset->ignore_orientation, dataset->bands};
 }
 
 bool dataset_file_decode(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
@@ -108,18 +109,19 @@ static bool note_size(void *context, int h, int w, struct box *part, struct reas
     return because(reason, "only its size was wanted");
 }
 
-bool dataset_image_size(const struct dataset *dataset, int64_t index, struct image_size *size, bool *deep,
-                        struct reason *reason)
+bool dataset_image_facts(const struct dataset *dataset, int64_t index, struct image_facts *facts,
+                         struct reason *reason)
 {
-    const struct image_choice choice = {note_size, size};
+    *facts = (struct image_facts){0};
+    const struct image_choice choice = {note_size, &facts->size};
     struct image image = {0};
     int label;
-    *size = (struct image_size){0};
     if (dataset->format->read(dataset, index, &choice, &image, &label, reason))
-        *size = (struct image_size){image.h, image.w};
-    *deep = image.deep;
+        facts->size = (struct image_size){image.h, image.w};
+    facts->deep = image.deep;
+    facts->pages = image.pages;
     image_free(&image);
-    return size->h > 0;
+    return facts->size.h > 0;
 }
 
 static int64_t file_bytes(const char *path)

@@ -35,9 +35,10 @@ struct dataset_options {
     int class_count;               /* of class_names */
     int classes;                   /* synthetic: how many; 0: default */
     int64_t synthetic_count;       /* synthetic: images; 0: default */
-    int h, w, c;                   /* synthetic: size; folder: c is 1 (grey) or 3; 0: default */
+    int h, w, c;                   /* synthetic: size; 0: default; see dataset_channels */
     uint64_t seed;
     bool ignore_orientation;       /* image files: struct image_options */
+    struct image_bands bands;
     enum target_kind target;       /* of labels that are wanted */
     struct mask_options masks;     /* for TARGET_MASK */
 };
@@ -52,8 +53,9 @@ struct dataset {
     bool numbered;                 /* the files name no classes: class_names are numbers, or were given */
     int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
     bool ignore_orientation;       /* struct image_options */
+    struct image_bands bands;
     struct mask_classes *masks;    /* with TARGET_MASK; otherwise NULL */
-    bool decoded;                  /* images are decoded from PNG, JPEG or WebP files, which takes time */
+    bool decoded;                  /* images are decoded from files, which takes time */
     void *state;                   /* the format's */
     bool held;                     /* a thread is still reading from it: closing it does nothing */
 };
@@ -114,6 +116,12 @@ struct format {
 extern const struct format *const format_table[];      /* ended by NULL: the list in formats.c */
 const struct format *format_find(const char *name);
 
+/* The channels of image files, for formats: 1 or 3, or as many as were asked for. */
+static inline int dataset_channels(const struct dataset_options *options)
+{
+    return options->bands.strict || options->c == 1 ? options->c : 3;
+}
+
 /* The number of a class of the files, for formats. */
 static inline int dataset_number(const struct dataset *dataset, int class)
 {
@@ -151,10 +159,15 @@ bool dataset_file_read(const struct dataset *dataset, int64_t index, uint8_t **b
                        int *label, struct reason *reason);
 void dataset_file_contents(const struct dataset *dataset, int64_t index, struct image_contents *contents);
 
-/* The size of an image, which is not decoded if it is a file, and whether it has 16 bits a channel. False,
- * with the reason. */
-bool dataset_image_size(const struct dataset *dataset, int64_t index, struct image_size *size, bool *deep,
-                        struct reason *reason);
+/* The size of an image, which is not decoded if it is a file, whether its samples have more than 8 bits, and
+ * the pages of its file. False, with the reason. */
+struct image_facts {
+    struct image_size size;
+    bool deep;
+    int pages;
+};
+bool dataset_image_facts(const struct dataset *dataset, int64_t index, struct image_facts *facts,
+                         struct reason *reason);
 
 /* The bytes of the mask of image `index`, and what is known of it without reading it. */
 bool dataset_mask_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 
 static const struct listed_image *listed(const struct dataset *dataset, int64_t index)
@@ -48,8 +49,11 @@ static bool list_read(const struct dataset *dataset, int64_t index, const struct
     *label = 0;
     if (from->problem) return because(reason, "%s", from->problem);
     if (from->pixels) return read_pixels(from->pixels, options.channels, image, reason);
-    return from->bytes ? image_decode(from->bytes, from->count, options, choice, image, reason)
-                       : image_load(from->name, options, choice, image, reason);
+    bool good = from->bytes ? image_decode(from->bytes, from->count, options, choice, image, reason)
+                            : image_load(from->name, options, choice, image, reason);
+    if (good && image->pages > 1)
+        log_warning("%s: has %d pages, of which the first is used", from->name, image->pages);
+    return good;
 }
 
 static int list_label(const struct dataset *dataset, int64_t index)
@@ -88,6 +92,7 @@ void image_list_open(const struct listed_image *images, int64_t count, struct im
     }
     *dataset = (struct dataset){
         .format = &format_list, .count = count, .c = options.channels,
-        .ignore_orientation = options.ignore_orientation, .decoded = true, .state = copies,
+        .ignore_orientation = options.ignore_orientation, .bands = options.bands, .decoded = true,
+        .state = copies,
     };
 }

@@ -36,10 +36,10 @@ bool masks_read(const struct dataset *dataset, int64_t index, struct image *mask
 
 bool masks_fit(const struct dataset *dataset, int64_t index, const struct image *mask, struct reason *reason)
 {
-    struct image_size size;
+    struct image_facts facts;
     struct reason why;
-    bool deep;
-    if (!dataset_image_size(dataset, index, &size, &deep, &why)) return true;
+    if (!dataset_image_facts(dataset, index, &facts, &why)) return true;
+    struct image_size size = facts.size;
     if (size.h == mask->h && size.w == mask->w) return true;
     char *path = dataset_image_path(dataset, index);
     because(&why, "%dx%d pixels, but the mask has %dx%d", size.w, size.h, mask->w, mask->h);

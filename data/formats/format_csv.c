@@ -101,7 +101,7 @@ static enum status csv_open(const struct dataset_options *options, struct datase
     dataset->classes = table->masks ? 1 : table->classes;
     dataset->class_names = text_list(table->names, table->classes, dataset->classes);
     dataset->count = table->count;
-    dataset->c = options->c == 1 ? 1 : 3;
+    dataset->c = dataset_channels(options);
     dataset->decoded = true;
     return find_missing(csv, dataset);
 }

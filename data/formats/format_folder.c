@@ -1,4 +1,5 @@
-/* A folder of class folders with PNG, JPEG and WebP files at any depth, recognised by their first bytes. */
+/* A folder of class folders with PNG, JPEG, WebP and TIFF files at any depth, recognised by their first
+ * bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ static enum status check_images(const struct image_folder *folder, bool classes_
 {
     const struct listing *listing = &folder->listing;
     if (listing->count == 0)
-        return fail(BAD_DATA, "%s: no PNG, JPEG or WebP image in its class folders", folder->root);
+        return fail(BAD_DATA, "%s: no PNG, JPEG, WebP or TIFF image in its class folders", folder->root);
     if (!check_layout(folder)) return BAD_DATA;
     struct text empty = {0};
     size_t next = 0;
@@ -50,9 +51,10 @@ static enum status check_images(const struct image_folder *folder, bool classes_
     }
     enum status status = OK;
     if (empty.length && classes_known)
-        log_warning("%s: class folders without PNG, JPEG or WebP images: %s", folder->root, empty.data);
+        log_warning("%s: class folders without PNG, JPEG, WebP or TIFF images: %s", folder->root, empty.data);
     else if (empty.length)
-        status = fail(BAD_DATA, "%s: class folders without PNG, JPEG or WebP images: %s; remove or fill them",
+        status = fail(BAD_DATA, "%s: class folders without PNG, JPEG, WebP or TIFF images: %s; remove or "
+                      "fill them",
                       folder->root, empty.data);
     text_free(&empty);
     return status;
@@ -93,7 +95,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     if (options->target == TARGET_MASK) TRY(open_pairs(options->path, folder, dataset));
     else TRY(open_classes(options->path, options->class_names != NULL, folder, dataset));
     dataset->count = (int64_t)folder->listing.count;
-    dataset->c = options->c == 1 ? 1 : 3;
+    dataset->c = dataset_channels(options);
     dataset->decoded = true;
     return OK;
 }
@@ -142,7 +144,7 @@ static void folder_close(struct dataset *dataset)
 
 const struct format format_folder = {
     .name = "folder",
-    .help = "class folders of PNG, JPEG and WebP images",
+    .help = "class folders of PNG, JPEG, WebP and TIFF images",
     .open = folder_open,
     .read = dataset_file_decode,
     .label = folder_label,

@@ -137,7 +137,7 @@ static enum status packed_open(const struct dataset_options *options, struct dat
         mask_classes_numbers(dataset->classes, dataset->class_names, dataset->classes, true, dataset->masks);
     }
     if (packed->shards[0].checked) return OK;
-    dataset->c = options->c == 1 ? 1 : 3;
+    dataset->c = dataset_channels(options);
     return number_classes(options, dataset);
 }
 
@@ -273,6 +273,7 @@ static bool packed_read(const struct dataset *dataset, int64_t index, const stru
     *label = dataset_number(dataset, (int)entry->label);
     if (entry->kind == PACKED_FILE)
         return decode_file(shard, index, dataset_image_options(dataset), choice, image, reason);
+    if (dataset->bands.count > 0) return because(reason, "pixels that are no file have no data.bands");
     if (!image_resize_buffer(image, (int)entry->h, (int)entry->w, dataset->c, reason))
         return packed_blame(shard, index, reason);
     return read_bytes(shard, entry, index, image->pixels, reason);

@@ -415,11 +415,11 @@ void listing_warn(const char *root, const struct listing *listing)
         snprintf(others, sizeof others, ", and other files: %lld",
                  (long long)(listing->ignored - listing->foreign));
     if (listing->foreign > 0)
-        log_warning("%s: images that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s; "
+        log_warning("%s: images that are neither PNG, JPEG, WebP nor TIFF are skipped: %lld, such as %s; "
                     "`mogrify -format png FILE...` converts them%s", root, (long long)listing->foreign,
                     example, others);
     else
-        log_warning("%s: files that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s", root,
+        log_warning("%s: files that are neither PNG, JPEG, WebP nor TIFF are skipped: %lld, such as %s", root,
                     (long long)listing->ignored, example);
 }
 

@@ -30,7 +30,7 @@ struct listing {
     size_t count;
     struct listed_folder *folders;
     size_t folder_count;
-    int64_t ignored;           /* files that are neither PNG, JPEG nor WebP, ... */
+    int64_t ignored;           /* files that are neither PNG, JPEG, WebP nor TIFF, ... */
     int64_t foreign;           /* ... those of them that are images of other formats, ... */
     int64_t stray;             /* images in the root, by content or extension, which are in no class */
     char *example;             /* ... and one of them in words: "CLASS/FILE (FORMAT)"; NULL: none */

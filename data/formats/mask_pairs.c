@@ -284,7 +284,7 @@ static enum status find_pairs(const char *root, struct mask_pairs *pairs)
     enum status status = pairs->list ? keep_listed(pairs) : OK;
     pairs->names = memory_new(pairs->listed.count + 1, sizeof *pairs->names);
     if (status == OK && pairs->listed.count == 0)
-        status = fail(BAD_DATA, "%s: no PNG, JPEG or WebP image in it", pairs->images);
+        status = fail(BAD_DATA, "%s: no PNG, JPEG, WebP or TIFF image in it", pairs->images);
     if (status == OK) status = pair(pairs, &masks);
     listing_free(&masks);
     return status;

@@ -67,7 +67,7 @@ struct packed_header {
 
 enum packed_kind {
     PACKED_RAW,                /* h x w x channels bytes */
-    PACKED_FILE,               /* a PNG, JPEG or WebP file */
+    PACKED_FILE,               /* a PNG, JPEG, WebP or TIFF file */
 };
 
 struct packed_entry {

@@ -301,7 +301,8 @@ static bool check_complete(const struct samples *samples, struct reason *reason)
         log_warning("%s: images without exactly one label (KEY.cls) are skipped: %ld, such as %.100s",
                     samples->shard->path, images, image);
     if (labels)
-        log_warning("%s: %ld %s do not have exactly one image (KEY.jpg, KEY.png or KEY.webp), such as "
+        log_warning("%s: %ld %s do not have exactly one image (KEY.jpg, KEY.png, KEY.webp or KEY.tif), "
+                    "such as "
                     "%.100s", samples->shard->path, labels, masks ? "masks" : "labels", label);
     return true;
 }
@@ -316,7 +317,8 @@ static void tell_misnamed(const struct samples *samples)
         if (count++ == 0) example = part;
     }
     if (example)
-        log_warning("%s: members that are not called KEY.jpg, KEY.png or KEY.webp are skipped: %ld, such as "
+        log_warning("%s: members that are not called KEY.jpg, KEY.png, KEY.webp or KEY.tif are skipped: "
+                    "%ld, such as "
                     "%.100s, whose extension is taken to be '%.100s': KEY ends at the first dot",
                     samples->shard->path, count, example->other, example->other + strlen(example->key) + 1);
 }

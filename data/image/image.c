@@ -14,13 +14,15 @@
 /* A larger image is treated as an error or an attack: 20,000 x 20,000 pixels in colour are none. */
 #define PIXEL_BYTES_MAX ((size_t)5 << 28)
 
-bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
+/* `sample`: bytes of one. */
+static bool resize_part(struct image *image, int h, int w, struct box part, int c, size_t sample,
+                        struct reason *reason)
 {
     if (h < 1 || w < 1 || c < 1 || c > IMAGE_CHANNELS_MAX)
         return because(reason, "an image of %dx%dx%d", h, w, c);
-    if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / (size_t)c)
+    if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / ((size_t)c * sample))
         return because(reason, "%dx%d pixels are too many: they exceed %zu MiB", w, h, PIXEL_BYTES_MAX >> 20);
-    size_t bytes = (size_t)part.h * (size_t)part.w * (size_t)c;
+    size_t bytes = (size_t)part.h * (size_t)part.w * (size_t)c * sample;
     if (bytes > image->capacity) {
         free(image->pixels);
         image->capacity = 0;
@@ -35,13 +37,29 @@ bool image_resize_part(struct image *image, int h, int w, struct box part, int c
     image->left = part.x;
     image->full_h = h;
     image->full_w = w;
+    image->deep = sample > 1;
     return true;
+}
+
+bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
+{
+    return resize_part(image, h, w, part, c, 1, reason);
 }
 
 bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason)
 {
     struct box all = {.h = h, .w = w};
     return image_resize_part(image, h, w, all, c, reason);
+}
+
+bool image_resize_deep(struct image *image, int h, int w, int c, float low, float high,
+                       struct reason *reason)
+{
+    struct box all = {.h = h, .w = w};
+    if (!resize_part(image, h, w, all, c, sizeof(float), reason)) return false;
+    image->low = low;
+    image->high = high;
+    return true;
 }
 
 void image_free(struct image *image)
@@ -55,6 +73,7 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count)
     enum kind_of_file kind = file_kind(bytes, count, count).kind;
     if (kind == FILE_PNG) return IMAGE_PNG;
     if (kind == FILE_JPEG) return IMAGE_JPEG;
+    if (kind == FILE_TIFF) return IMAGE_TIFF;
     return kind == FILE_WEBP ? IMAGE_WEBP : IMAGE_UNKNOWN;
 }
 
@@ -66,7 +85,7 @@ const char *image_foreign(const uint8_t *bytes, size_t count)
 
 bool image_extension(const char *extension)
 {
-    static const char *const known[] = {"jpg", "jpeg", "png", "webp"};
+    static const char *const known[] = {"jpg", "jpeg", "png", "webp", "tif", "tiff"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcasecmp(extension, known[i]) == 0) return true;
     return false;

@@ -18,21 +18,19 @@ static bool refuse_unknown(const uint8_t *bytes, size_t count, struct reason *re
 {
     const char *foreign = image_foreign(bytes, count);
     if (foreign) return because(reason, "%s is not read; `mogrify -format png FILE` converts it", foreign);
-    return because(reason, count ? "neither PNG, JPEG nor WebP by its first bytes" : "empty");
+    return because(reason, count ? "neither PNG, JPEG, WebP nor TIFF by its first bytes" : "empty");
 }
 
-bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
-                  const struct image_choice *choice, struct image *image, struct reason *reason)
+static bool decode_stored(const uint8_t *bytes, size_t count, struct image_options options,
+                          const struct image_choice *choice, struct image *image, struct reason *reason)
 {
-    if (options.channels != 1 && options.channels != 3)
-        return because(reason, "image files have 1 or 3 channels, not the expected %d", options.channels);
     bool (*decode)(const uint8_t *, size_t, int, const struct image_choice *, struct image *,
                    struct reason *) = NULL;
     struct turned turned = {choice, 1};
     const struct image_choice upright = {choose_turned, &turned};
-    image->deep = false;
     switch (image_sniff(bytes, count)) {
     case IMAGE_JPEG: return image_decode_jpeg(bytes, count, options, choice, image, reason);
+    case IMAGE_TIFF: return image_decode_tiff(bytes, count, options, choice, image, reason);
     case IMAGE_UNKNOWN: return refuse_unknown(bytes, count, reason);
     case IMAGE_PNG:
         decode = image_decode_png;
@@ -45,4 +43,17 @@ bool image_decode(const uint8_t *bytes, size_t count, struct image_options optio
     }
     return decode(bytes, count, options.channels, choice ? &upright : NULL, image, reason) &&
            orientation_turn(image, turned.orientation, reason);
+}
+
+/* Bytes for 1 or 3 channels are converted row by row; others when all are there. */
+bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
+                  const struct image_choice *choice, struct image *image, struct reason *reason)
+{
+    struct image_options stored = options;
+    bool own = options.bands.strict || (options.channels != 1 && options.channels != 3);
+    if (own) stored.channels = 0;
+    image->deep = image->alpha = false;
+    image->pages = 0;
+    return decode_stored(bytes, count, stored, choice, image, reason) &&
+           image_fit_channels(image, &options, reason);
 }

@@ -65,6 +65,7 @@ size_t image_extent(const uint8_t *bytes, size_t count)
     case IMAGE_PNG: return extent_png(bytes, count);
     case IMAGE_JPEG: return extent_jpeg(bytes, count);
     case IMAGE_WEBP: return extent_webp(bytes, count);
+    case IMAGE_TIFF:
     case IMAGE_UNKNOWN: break;
     }
     return count;

@@ -249,6 +249,7 @@ static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t coun
     if (jpeg->data_precision != 8)
         return because(reader->reason, "JPEG: %d bits per sample; only 8 are supported",
                        jpeg->data_precision);
+    if (channels == 0) channels = jpeg->num_components == 1 ? 1 : 3;
     if (!choose_colours(reader, channels)) return false;
     /* Refused before libjpeg allocates memory for it. */
     if (!make_room(reader, (struct box){.h = 1, .w = 1}, channels) || !choose_part(reader)) return false;

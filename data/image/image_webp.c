@@ -49,6 +49,8 @@ bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const s
     status = decode_pixels(bytes, count, image);
     if (status != VP8_STATUS_OK) return because(reason, "WebP: %s", webp_reason(status));
     size_t pixels = (size_t)image->h * (size_t)image->w;
+    image->alpha = channels == 0 && stored == 4;
+    if (channels == 0) return true;
     if (stored == 4) image_over_white(image->pixels, image->pixels, pixels, 3);
     image->c = 3;
     if (channels == 3) return true;

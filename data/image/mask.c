@@ -30,7 +30,7 @@ static uint32_t value_at(const struct reading *reading, size_t pixel)
 {
     const struct image_samples *from = reading->from;
     const uint8_t *at = from->image.pixels + pixel * (size_t)from->image.c;
-    if (!reading->colour) return from->image.deep ? (uint32_t)at[0] << 8 | at[1] : at[0];
+    if (!reading->colour) return from->deep ? (uint32_t)at[0] << 8 | at[1] : at[0];
     if (from->channels < 3 && !from->palette) return at[0] * UINT32_C(0x10101);
     if (from->palette) at = from->colours[at[0]];
     return (uint32_t)at[0] << 16 | (uint32_t)at[1] << 8 | at[2];
@@ -80,10 +80,10 @@ static bool check_samples(const struct image_samples *from, bool colours, struct
 {
     bool alpha = from->channels % 2 == 0;
     size_t pixels = (size_t)from->image.h * (size_t)from->image.w, c = (size_t)from->image.c;
-    size_t bytes = from->image.deep ? 2 : 1;
+    size_t bytes = from->deep ? 2 : 1;
     if (from->channels >= 3 && !colours)
         return because(reason, "the mask has colours; data.palette = FILE says which class each of them is");
-    if (from->channels >= 3 && from->image.deep)
+    if (from->channels >= 3 && from->deep)
         return because(reason, "the mask has colours of 16 bits; only those of 8 bits can be classes");
     for (size_t i = 0; alpha && i < pixels; i++)
         for (size_t k = 0; k < bytes; k++)
@@ -118,8 +118,8 @@ static bool read_samples(const uint8_t *bytes, size_t count, struct image_sample
                          struct reason *reason)
 {
     enum image_kind kind = image_sniff(bytes, count);
-    const char *foreign = kind == IMAGE_JPEG ? "JPEG" : kind == IMAGE_WEBP ? "WebP"
-                                                                           : image_foreign(bytes, count);
+    const char *foreign = kind == IMAGE_JPEG ? "JPEG" : kind == IMAGE_WEBP ? "WebP" : kind == IMAGE_TIFF
+                          ? "TIFF" : image_foreign(bytes, count);
     if (kind == IMAGE_PNG) return image_png_samples(bytes, count, samples, reason);
     *wrong = foreign != NULL;
     return because(reason, foreign ? "the mask is a %s file; masks are PNG files, which keep every value"
@@ -136,7 +136,7 @@ bool mask_decode(const uint8_t *bytes, size_t count, const struct mask_classes *
     if (good) *wrong = !(good = check_samples(&samples, classes->colour_count > 0, reason));
     good = good && image_resize_buffer(mask, samples.image.h, samples.image.w, 1, reason);
     bool colour = samples.channels >= 3 || !classes->by_number;
-    if (good && colour && samples.image.deep)
+    if (good && colour && samples.deep)
         *wrong = !(good = because(reason, "the mask has 16 bits, but the palette is one of colours"));
     const struct reading reading = {&samples, classes, mask, colour};
     good = good && map_values(&reading, wrong, reason);

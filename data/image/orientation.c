@@ -182,12 +182,15 @@ struct strides orientation_strides(int orientation, int h, int w, int c)
 bool orientation_turn(struct image *image, int orientation, struct reason *reason)
 {
     int h = image->h, w = image->w;
-    size_t c = (size_t)image->c;
+    size_t c = image_pixel_bytes(image);
     if (orientation == UPRIGHT) return true;
     struct box all = orientation_upright(orientation, (struct box){.h = h, .w = w}, h, w);
-    struct strides to = orientation_strides(orientation, h, w, image->c);
-    struct image turned = {0};
-    if (!image_resize_buffer(&turned, all.h, all.w, image->c, reason)) return false;
+    struct strides to = orientation_strides(orientation, h, w, (int)c);
+    struct image turned = {.alpha = image->alpha, .pages = image->pages};
+    bool room = image->deep ? image_resize_deep(&turned, all.h, all.w, image->c, image->low, image->high,
+                                                reason)
+                            : image_resize_buffer(&turned, all.h, all.w, image->c, reason);
+    if (!room) return false;
     for (int y = 0; y < h; y++)
         for (int x = 0; x < w; x++)
             memcpy(turned.pixels + to.first + y * to.row + x * to.pixel,

@@ -8,7 +8,7 @@
 /* Images' bytes begin at multiples of this. */
 #define ALIGN 16
 
-static size_t image_bytes(int h, int w, int channels)
+static size_t bytes_of_image(int h, int w, int channels)
 {
     return align_up((size_t)h * (size_t)w * (size_t)channels, ALIGN);
 }
@@ -20,7 +20,7 @@ static size_t record_bytes(int count)
 
 size_t batch_packing_bytes(int count, int h, int w, int channels)
 {
-    return record_bytes(count) + 2 * (size_t)count * image_bytes(h, w, channels);
+    return record_bytes(count) + 2 * (size_t)count * bytes_of_image(h, w, channels);
 }
 
 void batch_packing_begin(struct batch_packing *packing, const struct augment *augment, int count, int h,
@@ -33,7 +33,7 @@ void batch_packing_begin(struct batch_packing *packing, const struct augment *au
     packing->bytes = batch_packing_bytes(count, h, w, augment->channels);
     packing->records = block;
     atomic_store(&packing->used, record_bytes(count));
-    atomic_store(&packing->spare, (size_t)count * image_bytes(h, w, augment->channels));
+    atomic_store(&packing->spare, (size_t)count * bytes_of_image(h, w, augment->channels));
     atomic_store(&packing->shared, 0);
 }
 
@@ -69,8 +69,8 @@ static bool must_resize(struct batch_packing *packing, const struct cut *cut, co
     int channels = packing->augment->channels;
     struct image_record record = augment_record(cut, 0, 0);
     struct box needs = augment_needs(cut);
-    size_t bytes = image_bytes(needs.h, needs.w, channels),
-           right = image_bytes(packing->h, packing->w, channels);
+    size_t bytes = bytes_of_image(needs.h, needs.w, channels),
+           right = bytes_of_image(packing->h, packing->w, channels);
     if (random && augment_is_varied(packing->augment)) return true;
     if (is_resized_reflection(&record) || is_bicubic(cut, &record)) return true;
     if (image_record_shared_bytes(&record, channels) > TILE_SHARED_MAX) return true;

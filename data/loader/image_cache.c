@@ -15,7 +15,9 @@
 
 /* In the mapping, at multiples of its alignment. */
 struct kept {
-    _Alignas(16) int32_t h, w, c, label;
+    _Alignas(16) int32_t h, w, c, label, deep;
+    float low, high;
+    int32_t unused;
     uint8_t pixels[];
 };
 
@@ -64,11 +66,6 @@ size_t image_cache_bytes(const struct image_cache *cache)
     return atomic_load(&cache->books->bytes);
 }
 
-static size_t pixel_bytes(const struct image *image)
-{
-    return (size_t)image->h * (size_t)image->w * (size_t)image->c;
-}
-
 /* With `all`: whether the first images show that not all will fit. */
 static bool too_large(const struct image_cache *cache, long long images, size_t bytes)
 {
@@ -78,7 +75,7 @@ static bool too_large(const struct image_cache *cache, long long images, size_t 
 
 static size_t kept_bytes(const struct image *image)
 {
-    return align_up(sizeof(struct kept) + pixel_bytes(image), _Alignof(struct kept));
+    return align_up(sizeof(struct kept) + image_bytes(image), _Alignof(struct kept));
 }
 
 /* Reserves memory and returns its offset; 0: there is not enough. */
@@ -102,8 +99,8 @@ static void image_cache_keep(struct image_cache *cache, int64_t index, const str
     size_t at = take_room(cache, kept_bytes(image)), none = 0;
     if (at == 0) return;
     struct kept *kept = kept_at(cache, at);
-    *kept = (struct kept){image->h, image->w, image->c, label};
-    memcpy(kept->pixels, image->pixels, pixel_bytes(image));
+    *kept = (struct kept){image->h, image->w, image->c, label, image->deep, image->low, image->high, 0};
+    memcpy(kept->pixels, image->pixels, image_bytes(image));
     /* Another thread may have been faster, if an image replaces an unusable one. */
     if (!atomic_compare_exchange_strong(&books->at[index], &none, at)) return;
     long long images = atomic_fetch_add(&books->images, 1) + 1;
@@ -125,6 +122,7 @@ static bool read_uncached(const struct image_cache *cache, int64_t index, const 
 struct whole_choice {
     const struct image_cache *cache;
     const struct image_choice *otherwise;
+    const struct image *image;     /* that is being decoded */
     bool whole;
 };
 
@@ -132,7 +130,7 @@ static bool choose_whole(void *context, int h, int w, struct box *part, struct r
 {
     struct whole_choice *choice = context;
     const struct image_cache *cache = choice->cache;
-    struct image image = {.h = h, .w = w, .c = cache->options.dataset->c};
+    struct image image = {.h = h, .w = w, .c = cache->options.dataset->c, .deep = choice->image->deep};
     choice->whole = image_cache_bytes(cache) + kept_bytes(&image) <= cache->options.limit;
     *part = (struct box){.h = h, .w = w};
     return choice->whole || !choice->otherwise ||
@@ -142,7 +140,7 @@ static bool choose_whole(void *context, int h, int w, struct box *part, struct r
 static bool read_and_keep(struct image_cache *cache, int64_t index, const struct image_choice *choice,
                           struct image *image, int *label, struct reason *reason)
 {
-    struct whole_choice whole = {.cache = cache, .otherwise = choice};
+    struct whole_choice whole = {.cache = cache, .otherwise = choice, .image = image};
     const struct image_choice asked = {.choose = choose_whole, .context = &whole};
     if (read_uncached(cache, index, &asked, image, label, reason)) {
         if (image->h == image->full_h && image->w == image->full_w)
@@ -161,7 +159,8 @@ const struct image *image_cache_read(struct image_cache *cache, int64_t index,
     if (at > 0) {
         struct kept *kept = kept_at(cache, at);
         image[1] = (struct image){.h = kept->h, .w = kept->w, .c = kept->c, .full_h = kept->h,
-                                  .full_w = kept->w, .pixels = kept->pixels};
+                                  .full_w = kept->w, .deep = kept->deep, .low = kept->low,
+                                  .high = kept->high, .pixels = kept->pixels};
         *label = kept->label;
         return &image[1];
     }

@@ -65,6 +65,7 @@ static void *worker_run(void *context)
     pthread_mutex_unlock(&loader->lock);
     image_free(worker->image);
     image_free(worker->mask);
+    image_free(&worker->reduced);
     scratch_free(&worker->scratch);
     return NULL;
 }

@@ -60,6 +60,7 @@ struct loader {
     int handed;                /* images of it given to workers */
     int64_t next;              /* the batch that loader_next will deliver */
 
+    atomic_bool reduced;       /* it was said that a deep image is reduced */
     atomic_bool drop;          /* workers stop: the batches in progress are not wanted any more */
 };
 
@@ -74,6 +75,7 @@ struct worker {
     struct loader *loader;
     pthread_t thread;
     struct image image[2], mask[2];    /* the buffers of image_cache_read */
+    struct image reduced;      /* a deep image, in bytes for the device */
     bool wrong;                /* the data set is wrong where the last image is, which ends the run */
     struct scratch scratch;
     atomic_llong reading;      /* the image of the data set that it is reading; -1: none */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "data/dataset/masks.h"
 #include "data/loader/loader_parts.h"
 
@@ -228,12 +229,30 @@ static bool leave_deferred(struct worker *worker, int64_t index, struct view *vi
     return left;
 }
 
-static bool put_image(struct worker *worker, const struct view *view, const struct image *image,
-                      struct target target, struct reason *reason)
+/* A device preprocesses bytes; that a set has deeper images is found out before, from a sample. */
+static bool reduce_image(struct worker *worker, int64_t index, const struct image *image,
+                         struct reason *reason)
+{
+    struct loader *loader = worker->loader;
+    char *path = dataset_image_path(loader->options.dataset, index);
+    if (!atomic_exchange(&loader->reduced, true))
+        log_warning("%s: has more than 8 bits a sample; such images are reduced to 8, since those examined "
+                    "at first have 8, for which the GPU preprocesses; data.range = LO,HI keeps all bits",
+                    path ? path : "an image");
+    free(path);
+    return image_reduce(image, &loader->options.augment.range, &worker->reduced, reason);
+}
+
+static bool put_image(struct worker *worker, const struct view *view, int64_t index,
+                      const struct image *image, struct target target, struct reason *reason)
 {
     const struct loader *loader = worker->loader;
     const struct loader_options *options = &loader->options;
     const struct augmenting how = {&options->augment, view->random, &worker->scratch};
+    if (options->device_preprocessing && image->deep) {
+        if (!reduce_image(worker, index, image, reason)) return false;
+        image = &worker->reduced;
+    }
     if (options->device_preprocessing)
         return batch_packing_put(&target.slot->packing, target.place, &how, &view->cut, image, reason);
     return augment_apply(&how, &loader->table, &view->cut, image, target_pixels(loader, target), reason);
@@ -293,7 +312,7 @@ static bool load_pixels(struct worker *worker, int64_t index, struct view *view,
     const struct image *image = read_image(worker, index, &choice, &label, reason);
     if (atomic_load(&loader->drop)) return true;
     if (!image) return false;
-    if (cut_after_reading(view, image, reason) && put_image(worker, view, image, target, reason)) {
+    if (cut_after_reading(view, image, reason) && put_image(worker, view, index, image, target, reason)) {
         put_label(loader, target, index, label);
         return true;
     }

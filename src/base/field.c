@@ -280,6 +280,7 @@ static bool parse_reals(const struct field *field, void *object, const char *tex
 {
     struct field_reals reals = {0};
     const char *whole = text;
+    if (field->word && strcmp(text, field->word) == 0) text = "";
     for (text = skip_space(text); *text;) {
         double value;
         if (reals.count == FIELD_REALS_MAX)
@@ -420,7 +421,8 @@ void field_print(const struct field *field, const void *object, struct text *out
         text_add(out, "%s", field->choices[*(const int *)value]);
         break;
     case FIELD_REALS:
-        print_reals(value, out);
+        if (!field->word || ((const struct field_reals *)value)->count > 0) print_reals(value, out);
+        else text_add(out, "%s", field->word);
         break;
     case FIELD_IMAGE_SIZE:
         print_image_size(field, value, out);

@@ -44,7 +44,8 @@ struct field {
     const char *initial;           /* default as text; NULL: required; "" is empty */
     double min, max;               /* inclusive, for numbers; min == max == 0: any */
     const char *const *choices;    /* FIELD_CHOICE: names, NULL-terminated */
-    const char *word;              /* a number may also be a word: "auto", or several: "dynamic|auto" */
+    const char *word;              /* a number may also be a word: "auto", or several: "dynamic|auto";
+                                    * FIELD_REALS: one, which stands for none */
     double word_value;             /* value of the first word; that of the next word is 1 less, ... */
     const char *help;              /* one sentence for --help and the manual */
 };

@@ -12,7 +12,7 @@ enum kind_of_file {
     FILE_PICKLE,               /* and any other pickle */
     FILE_PACKED,               /* a packed data set of any version */
     FILE_TAR,
-    FILE_PNG, FILE_JPEG, FILE_WEBP,
+    FILE_PNG, FILE_JPEG, FILE_WEBP, FILE_TIFF,
     FILE_IMAGE,                /* images of another format */
     FILE_OTHER,
 };

@@ -17,6 +17,8 @@ static void set_normalisation(const struct settings *settings, struct network_id
     identity->normalised = true;
     identity->mean = settings->augment.mean;
     identity->std = settings->augment.std;
+    identity->range = settings->data.range;
+    identity->bands = settings->data.bands;
     identity->task = (int)settings->data.task;
     identity->value_scale = settings->data.value_scale;
 }
@@ -134,6 +136,23 @@ static double real_of(const struct field_reals *reals, int channel, double other
     return reals->count == 0 ? otherwise : reals->value[channel < reals->count ? channel : 0];
 }
 
+/* LO,HI, or which channels; empty: auto, or all of them. */
+static bool same_list(const char *key, const struct field_reals *one, const struct field_reals *other,
+                      struct text *differences)
+{
+    size_t bytes = (size_t)one->count * sizeof *one->value;
+    if (one->count == other->count && memcmp(one->value, other->value, bytes) == 0) return true;
+    const struct field *field = &option_find("data", key)->field;
+    next(differences);
+    text_add(differences, "data.%s is ", key);
+    if (other->count == 0) text_add(differences, "%s", field->word ? field->word : "not set");
+    else add_reals(differences, other, 0);
+    text_add(differences, ", not ");
+    if (one->count == 0) text_add(differences, "%s", field->word ? field->word : "set");
+    else add_reals(differences, one, 0);
+    return false;
+}
+
 static bool same_reals(const char *key, const struct field_reals *one, const struct field_reals *other,
                        double otherwise, struct text *differences)
 {
@@ -185,5 +204,7 @@ bool network_identity_same(const struct network_identity *one, const struct netw
     if (!one->normalised || !other->normalised) return same;
     same = same_reals("augment.mean", &one->mean, &other->mean, 0, differences) && same;
     same = same_reals("augment.std", &one->std, &other->std, 1, differences) && same;
+    same = same_list("range", &one->range, &other->range, differences) && same;
+    same = same_list("bands", &one->bands, &other->bands, differences) && same;
     return same_outputs(one, other, differences) && same;
 }

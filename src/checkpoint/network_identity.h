@@ -14,6 +14,7 @@ struct network_identity {
     int channels;                    /* of images; 0: not known */
     bool normalised;                 /* augment.mean and augment.std are known, and so are */
     struct field_reals mean, std;    /* none: 0, and 1 */
+    struct field_reals range, bands; /* data.range, none: auto; data.bands */
     int task;                        /* data.task; auto: not known */
     struct field_reals value_scale;  /* of numbers, mean and deviation; none: 0 and 1 */
 };

@@ -50,6 +50,10 @@ static void write_metadata(struct onnx *onnx, const struct session *session, boo
     bool tiled = data->target == TARGET_MASK;
     write_size(onnx, tiled ? "val_tile" : "val_crop", (struct image_size){data->val.h, data->val.w});
     if (tiled) write_list(onnx, "val_overlap", &session->settings->augment.val_overlap, 1);
+    const struct settings *settings = session->settings;
+    const double range[] = {data->augment.range.low, data->augment.range.high};
+    if (data->augment.range.set) write_list(onnx, "range", range, 2);
+    if (data->bands.count > 0) write_list(onnx, "bands", settings->data.bands.value, data->bands.count);
     write_list(onnx, "mean", data->augment.mean, data->channels);
     write_list(onnx, "std", data->augment.std, data->channels);
 }

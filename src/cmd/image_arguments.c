@@ -47,7 +47,7 @@ static void add_folder(struct image_arguments *images, const char *folder)
     for (size_t i = 0; i < listing.count; i++)
         add(images, text_format("%s/%s", folder, listing.names + listing.files[i].name + strlen("./")),
             strlen(folder) + 1);
-    if (listing.count == 0) add_problem(images, folder, "contains no PNG, JPEG or WebP images");
+    if (listing.count == 0) add_problem(images, folder, "contains no PNG, JPEG, WebP or TIFF images");
     listing_free(&listing);
 }
 

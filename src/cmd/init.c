@@ -73,7 +73,7 @@ static struct recipe recipe_of(const struct init_findings *found)
     bool larger = !recipe.small || recipe.crop.h == recipe.crop.w;
     recipe.val_crop = larger ? (struct image_size){val_side(recipe.crop.h), val_side(recipe.crop.w)}
                              : recipe.crop;
-    bool colours = found->channels == INIT_CHANNELS;
+    bool colours = found->channels >= INIT_CHANNELS;
     start_gently(found, &recipe);
     recipe.arch = !recipe.small ? "resnet18" : colours && found->side >= 24 ? "resnet18_cifar" : "resnet20";
     return recipe;
@@ -118,6 +118,7 @@ static void add_data(struct text *out, const struct init_findings *found, const 
                  found->grouped ? "fraction of the images held out for validation, in whole groups"
                                 : "fraction of the images held out for validation", "%s",
                  found->images < 10000 ? "0.2" : "0.1");
+    init_add_samples(out, found);
     bool uneven = found->fewest > 0 && found->most >= DATA_IMBALANCE * found->fewest;
     if (uneven && found->target == TARGET_LABELS)
         text_add(out, "; class_weights = balanced  ; rare labels count as much as frequent ones\n");
@@ -140,10 +141,11 @@ static void add_augment(struct text *out, const struct init_findings *found, con
                                               : "of the centre crop in evaluation", recipe->val_crop);
     }
     bool number = found->target == TARGET_NUMBER;
-    if (found->channels == INIT_CHANNELS && !number)
+    if (found->channels >= INIT_CHANNELS && !number)
         init_add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");
     if (!recipe->small) {
-        if (!number) init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
+        if (!number && !found->samples.own_channels && !found->samples.deep)
+            init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
         init_add(out, "random_erasing", "a random rectangle is erased in one image of ten", "0.1");
     }
     bool confident = !recipe->small || found->images < GENTLE_IMAGES;

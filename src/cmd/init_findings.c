@@ -45,11 +45,14 @@ static int compare_ratios(const void *a, const void *b)
 }
 
 /* Mean and mean square of a channel, from 0 to 1, over an image. */
-static void add_image(const struct image *image, double sum[CHANNELS], double squares[CHANNELS])
+static void add_image(const struct image *image, const struct image_range *range, double *sum,
+                      double *squares)
 {
     int64_t pixels = (int64_t)image->h * image->w;
+    struct image_range own = image_range_of(image, range);
     for (int64_t i = 0; i < pixels * image->c; i++) {
-        double x = image->pixels[i] / 255.0;
+        double sample = image->deep ? (double)image_numbers(image)[i] : image->pixels[i];
+        double x = (sample - own.low) / (own.high - own.low);
         sum[i % image->c] += x / (double)pixels;
         squares[i % image->c] += x * x / (double)pixels;
     }
@@ -58,7 +61,7 @@ static void add_image(const struct image *image, double sum[CHANNELS], double sq
 static enum status images_measure(const struct dataset *dataset, struct init_findings *found)
 {
     int64_t wanted = dataset->count < SAMPLE ? dataset->count : SAMPLE;
-    double sum[CHANNELS] = {0}, squares[CHANNELS] = {0}, ratios[SAMPLE];
+    double sum[IMAGE_BANDS_MAX] = {0}, squares[IMAGE_BANDS_MAX] = {0}, ratios[SAMPLE];
     int sides[SAMPLE], seen = 0, label;
     struct image image = {0};
     struct reason reason;
@@ -67,7 +70,7 @@ static enum status images_measure(const struct dataset *dataset, struct init_fin
         if (!dataset->format->read(dataset, index, NULL, &image, &label, &reason)) continue;
         ratios[seen] = (double)image.w / image.h;
         sides[seen++] = image.h < image.w ? image.h : image.w;
-        add_image(&image, sum, squares);
+        add_image(&image, &found->samples.range, sum, squares);
     }
     image_free(&image);
     if (seen == 0) return fail(BAD_DATA, "no image can be read: %s", reason.text);
@@ -133,6 +136,7 @@ static enum status look(struct init_findings *found)
     if (status != OK) return status;
     found->images = dataset.count;
     found->classes = dataset.classes;
+    init_samples_look(&dataset, &found->samples);
     found->channels = dataset.c;
     found->one_size = dataset.h > 0;
     found->target = dataset.target;
@@ -142,7 +146,7 @@ static enum status look(struct init_findings *found)
     if (dataset.classes == 1 && dataset.target == TARGET_CLASS)
         log_warning("%s: there is only one class, '%s'; each subfolder of images is one", found->train,
                     dataset.class_names[0]);
-    if (dataset.c > CHANNELS)
+    if (dataset.c > CHANNELS && !found->samples.own_channels)
         status = fail(BAD_DATA, "%s: init knows images of 1 or 3 channels, not %d", found->train, dataset.c);
     if (status == OK && dataset.target == TARGET_MASK) {
         status = init_masks_look(&dataset, &found->masks);

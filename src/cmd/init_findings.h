@@ -4,9 +4,10 @@
 #include "base/shape.h"
 #include "base/status.h"
 #include "cmd/init_masks.h"
+#include "cmd/init_samples.h"
 #include "data/dataset/dataset.h"
 
-#define INIT_CHANNELS 3
+#define INIT_CHANNELS 3          /* of colours */
 #define INIT_SMALL_SIDE 48       /* smaller images are shifted, not cropped at random */
 
 /* The facts known of a data set. */
@@ -22,7 +23,8 @@ struct init_findings {
     int side;                        /* median of the images' short sides */
     double elongation;               /* median of their widths divided by their heights; 0: unknown */
     bool one_size;
-    double mean[INIT_CHANNELS], std[INIT_CHANNELS];
+    struct init_samples samples;
+    double mean[IMAGE_BANDS_MAX], std[IMAGE_BANDS_MAX];
     struct init_masks masks;         /* with TARGET_MASK */
 };
 

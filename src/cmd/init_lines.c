@@ -47,11 +47,21 @@ void init_add_path(struct text *out, const char *key, const char *path, const ch
 void init_add_numbers(struct text *out, const char *key, const double *values, int count,
                         const char *comment)
 {
-    char list[64];
+    char list[16 * IMAGE_BANDS_MAX];
     int length = 0;
     for (int c = 0; c < count; c++)
         length += snprintf(list + length, sizeof list - (size_t)length, "%s%.4g", c ? " " : "", values[c]);
     init_add(out, key, comment, "%s", list);
+}
+
+void init_add_samples(struct text *out, const struct init_findings *found)
+{
+    const struct image_range *range = &found->samples.range;
+    if (found->samples.own_channels)
+        init_add(out, "channels", "of the files; bands = 4,3,2 would name some", "%d", found->channels);
+    if (range->set)
+        init_add(out, "range", "becomes 0 to 1: nearly all samples lie in it", "%.9g,%.9g", range->low,
+                 range->high);
 }
 
 #define FORGET 0.02    /* the part of their first values that running statistics have after half an epoch */

@@ -18,5 +18,8 @@ void init_add_path(struct text *out, const char *key, const char *path, const ch
 void init_add_numbers(struct text *out, const char *key, const double *values, int count,
                       const char *comment);
 
+/* data.channels and data.range, where they are not auto. */
+void init_add_samples(struct text *out, const struct init_findings *found);
+
 /* model.bn_momentum, if batches of this many images are so few an epoch that the usual one is too low. */
 void init_add_momentum(struct text *out, const struct init_findings *found, int batch);

@@ -58,6 +58,7 @@ static void add_data(struct text *out, const struct init_findings *found, const 
     init_add_path(out, "train", found->train, file, "training images");
     if (found->val) init_add_path(out, "val", found->val, file, "validation images");
     else init_add(out, "val_fraction", "fraction of the images held out for validation", "0.2");
+    init_add_samples(out, found);
     if (masks->palette) {
         char *path = palette_path(file), *slash = strrchr(path, '/');
         init_add(out, "palette", "what values mean; class names are there", "%s",
@@ -86,7 +87,8 @@ static void add_augment(struct text *out, const struct init_findings *found, int
         init_add(out, "foreground", "a third of the crops have other classes", "0.33");
     init_add(out, "flip", "half are mirrored, left and right", "0.5");
     text_add(out, "; vflip = 0.5               ; ... and upside down, where that may be\n");
-    init_add(out, "jitter", "brightness, contrast, saturation vary", "0.2 0.2 0.2");
+    if (!found->samples.own_channels)
+        init_add(out, "jitter", "brightness, contrast, saturation vary", "0.2 0.2 0.2");
     init_add_numbers(out, "mean", found->mean, found->channels, "mean of each channel, from 0 to 1");
     init_add_numbers(out, "std", found->std, found->channels, "their standard deviations");
 }

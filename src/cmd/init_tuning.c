@@ -200,14 +200,18 @@ static void add_augment(const struct init_tuning *tuning, const struct init_find
     init_add_size(out, "val_crop", "... and the centre is used", tuning->crop);
     bool number = found->target == TARGET_NUMBER;
     if (!number) init_add(out, "flip", "half are mirrored; 0 if that changes the class", "0.5");
-    if (!number) init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
+    bool others = found->samples.own_channels;
+    if (!number && !others && !found->samples.deep)
+        init_add(out, "auto_augment", "one random change of geometry or colour", "trivial");
     if (!number) init_add(out, "label_smoothing", "less overconfidence", "0.1");
     const char *by = card->normalised_by, *slash = by ? strrchr(by, '/') : NULL;
-    char *says = by ? text_format("as %s says: mean of each channel", slash ? slash + 1 : by)
+    char *says = others ? text_copy("mean of each channel, from 0 to 1")
+                 : by   ? text_format("as %s says: mean of each channel", slash ? slash + 1 : by)
                     : text_copy("as the weights want it: mean of each channel");
-    init_add_numbers(out, "mean", own ? &mean : card->mean, found->channels, says);
+    init_add_numbers(out, "mean", others ? found->mean : own ? &mean : card->mean, found->channels, says);
     free(says);
-    init_add_numbers(out, "std", own ? &std : card->std, found->channels, "... and standard deviations");
+    init_add_numbers(out, "std", others ? found->std : own ? &std : card->std, found->channels,
+                     "... and standard deviations");
 }
 
 static void add_network(const struct init_tuning *tuning, const struct init_findings *found,

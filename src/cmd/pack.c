@@ -96,6 +96,8 @@ static bool make_small(const struct packing *packing, int64_t index, struct parc
     bool good = pixels_of(packing, index, &image, parcel);
     bool large = good && image.h > packing->side && image.w > packing->side;
     if (large) good = shrink(&image, packing->side, &small, &parcel->mask, &parcel->reason);
+    if (good && image.deep)
+        good = because(&parcel->reason, "has more than 8 bits a sample, which JPEG does not keep");
     if (good)
         good = image_encode_jpeg(large ? &small : &image, packing->quality, &parcel->bytes, &parcel->count,
                                  &parcel->reason);
@@ -307,6 +309,10 @@ static enum status pack_run(struct cmd *cmd)
     TRY(cmd_check_output(cmd, cmd->output, PACKED_SIGNATURE));
     options.wanted = DATA_ALONE | (split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN);
     enum status status = data_open(&cmd->settings, &options, &data);
+    bool jpeg = status != OK || (!data.deep && (data.channels == 1 || data.channels == 3));
+    if (cmd_value(cmd, "side") && !jpeg)
+        status = fail(USAGE, "pack: --side writes JPEG files, which have 1 or 3 channels of 8 bits, unlike "
+                      "these images; without it their files are packed as they are");
     if (status == OK) status = pack(cmd, split == SPLIT_VAL ? &data.val : &data.train);
     data_close(&data);
     return status;

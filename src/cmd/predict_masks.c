@@ -135,14 +135,16 @@ static enum status write_overlay(const struct mask_predictor *predictor, const s
     const struct image *tiled = &image->image;
     const struct resizing back = {{0, 0, tiled->h, tiled->w}, mask->h, mask->w, {0, 0, mask->h, mask->w},
                                   RESIZE_BILINEAR};
-    struct image own = {0}, drawn = {0};
+    struct image own = {0}, drawn = {0}, shown = {0};
     struct reason reason;
     uint8_t *bytes = NULL;
     size_t count = 0;
     bool good = resize_image(tiled, &back, &own, &reason) &&
-                mask_overlay(&own, mask, &predictor->palette, &drawn, &reason) &&
+                (!own.deep || image_reduce(&own, &predictor->data->augment.range, &shown, &reason)) &&
+                mask_overlay(own.deep ? &shown : &own, mask, &predictor->palette, &drawn, &reason) &&
                 image_encode_png(&drawn, &bytes, &count, &reason);
     image_free(&own);
+    image_free(&shown);
     image_free(&drawn);
     return write_png(path, bytes, count, good, &reason);
 }

@@ -27,6 +27,8 @@ libcmd_a_SOURCES = \
 	src/cmd/init_lines.h \
 	src/cmd/init_masks.c \
 	src/cmd/init_masks.h \
+	src/cmd/init_samples.c \
+	src/cmd/init_samples.h \
 	src/cmd/init_segment.c \
 	src/cmd/init_segment.h \
 	src/cmd/init_tuning.c \

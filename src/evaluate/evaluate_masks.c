@@ -54,7 +54,8 @@ static void keep_strip(const struct scoring *scoring, const struct whole_image *
         if (!isnan(iou)) strip->miou += iou, seen++;
     }
     strip->miou /= seen;
-    mask_strip_draw(image, scoring->images->dataset->masks, STRIP_SIDE, &strip->picture);
+    mask_strip_draw(image, scoring->images->dataset->masks, &scoring->session->data.augment.range, STRIP_SIDE,
+                    &strip->picture);
 }
 
 static void take_image(void *context, const struct whole_image *image)

@@ -68,14 +68,26 @@ static bool draw(const struct mask_palette *palette, struct strip *strip)
     return good;
 }
 
-void mask_strip_draw(const struct whole_image *image, const struct mask_classes *classes, int side,
-                     struct image *picture)
+/* A deep image becomes bytes. */
+static bool reduce(struct image *image, const struct image_range *range)
+{
+    struct image bytes = {0};
+    struct reason unsaid;
+    if (!image->deep) return true;
+    bool good = image_reduce(image, range, &bytes, &unsaid);
+    image_free(image);
+    *image = bytes;
+    return good;
+}
+
+void mask_strip_draw(const struct whole_image *image, const struct mask_classes *classes,
+                     const struct image_range *range, int side, struct image *picture)
 {
     struct strip strip = {.out = picture};
     struct mask_palette palette;
     mask_palette_of(classes, &palette);
     bool good = (image->image.c == 1 || image->image.c == 3) && shrink(image, side, &strip) &&
-                draw(&palette, &strip);
+                reduce(&strip.image, range) && draw(&palette, &strip);
     image_free(&strip.image);
     image_free(&strip.truth);
     image_free(&strip.predicted);

@@ -10,7 +10,7 @@ struct mask_strip {
     double miou;                 /* of the classes in the truth or the prediction */
 };
 
-/* Draws it, each of its four parts shrunk to at most `side` pixels. Draws nothing without memory, or of an
- * image that is neither grey nor RGB. */
-void mask_strip_draw(const struct whole_image *image, const struct mask_classes *classes, int side,
-                     struct image *picture);
+/* Draws it, each of its four parts shrunk to at most `side` pixels; `range`: of a deep image. Draws nothing
+ * without memory, or of an image that is neither grey nor RGB. */
+void mask_strip_draw(const struct whole_image *image, const struct mask_classes *classes,
+                     const struct image_range *range, int side, struct image *picture);

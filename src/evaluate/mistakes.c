@@ -42,12 +42,14 @@ static bool encode(const struct image *image, struct image *picture, uint8_t **b
     return shrink(image, picture, &unsaid) && image_encode_jpeg(picture, QUALITY, bytes, count, &unsaid);
 }
 
-static void add_picture(const struct image *image, struct text *out)
+static void add_picture(const struct mistakes *mistakes, const struct image *image, struct text *out)
 {
-    struct image picture = {0};
+    struct image picture = {0}, bytes = {0};
     struct reason unsaid;
-    if (shrink(image, &picture, &unsaid)) add_jpeg(&picture, out);
+    bool good = !image->deep || image_reduce(image, &mistakes->data->augment.range, &bytes, &unsaid);
+    if (good && shrink(image->deep ? &bytes : image, &picture, &unsaid)) add_jpeg(&picture, out);
     image_free(&picture);
+    image_free(&bytes);
 }
 
 static void add_said(const char *key, const struct data *data, const float *values, struct text *out)
@@ -105,7 +107,7 @@ static void add_pictures(const struct mistakes *mistakes, int number, int64_t in
     int label;
     bool good = dataset->format->read(dataset, index, NULL, &image, &label, &unsaid) &&
                 (image.c == 1 || image.c == 3);
-    if (good) add_picture(&image, out);
+    if (good) add_picture(mistakes, &image, out);
     if (good) add_explanation(mistakes, number, &image, out);
     image_free(&image);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/augment/augment_deep.h"
 #include "data/dataset/image_list.h"
 #include "kernels/images/blend.h"
 #include "kernels/op.h"
@@ -258,6 +259,25 @@ static enum status fill_queue(struct tiling *tiling, struct whole_images *images
 
 /* Cutting. */
 
+static void cut_row_deep(const struct tiling *tiling, const struct tiling_tile *tile, int row, void *to)
+{
+    const struct image *image = &tile->image->image;
+    int w = tiling->tiles.w, y = blend_reflect(tile->y + row, image->h);
+    size_t c = (size_t)image->c;
+    const float *from = image_numbers(image) + (size_t)y * (size_t)image->w * c;
+    float *samples = memory_new((size_t)w * c, sizeof *samples);
+    struct deep_scale scale;
+    const struct augment *augment = &tiling->options.session->data.augment;
+    const struct image_range range = image_range_of(image, &augment->range);
+    deep_scale_of(&range, augment->mean, augment->std, image->c, &scale);
+    for (int column = 0; column < w; column++) {
+        int x = blend_reflect(tile->x + (tile->mirrored ? w - 1 - column : column), image->w);
+        memcpy(samples + (size_t)column * c, from + (size_t)x * c, c * sizeof *samples);
+    }
+    deep_scale_write(&scale, tiling->table.dtype, samples, w, image->c, to);
+    free(samples);
+}
+
 static void cut_row(const struct tiling *tiling, const struct tiling_tile *tile, int row, void *to)
 {
     const struct image *image = &tile->image->image;
@@ -279,8 +299,11 @@ static void cut_batch(const struct tiling *tiling, char *batch)
     int h = tiling->tiles.h, rows = tiling->queued * h;
     size_t row_bytes = tiling->images_bytes / (size_t)(tiling->tiles.batch * h);
 #pragma omp parallel for schedule(static)
-    for (int row = 0; row < rows; row++)
-        cut_row(tiling, &tiling->queue[row / h], row % h, batch + (size_t)row * row_bytes);
+    for (int row = 0; row < rows; row++) {
+        const struct tiling_tile *tile = &tiling->queue[row / h];
+        (tile->image->image.deep ? cut_row_deep : cut_row)(tiling, tile, row % h,
+                                                           batch + (size_t)row * row_bytes);
+    }
 }
 
 /* Results. */

@@ -78,6 +78,7 @@ static const char *device_refuses(const struct caching_options *caching)
     int64_t bytes = bytes_of_images(caching->data), limit = caching->cache_limit;
     if (caching->data->channels > GPU_CHANNELS_MAX)
         return "a GPU caches images of 1 to 4 channels only; use 'host'";
+    if (caching->data->deep) return "images of more than 8 bits a sample are not cached on a GPU; use 'host'";
     if (augment_is_varied(&caching->data->augment))
         return "augment.jitter, auto_augment, vflip and rotate run on the host; use 'host'";
     if (bytes < 0) return "a GPU caches images of one size only; use 'host'";

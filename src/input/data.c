@@ -103,6 +103,7 @@ static enum status open_split(const struct data_opening *o, enum split split)
         .h = settings->augment.crop.h ? settings->augment.crop.h : o->size,
         .w = settings->augment.crop.w ? settings->augment.crop.w : o->size,
         .c = o->channels,
+        .bands = o->data->bands,
         .seed = (uint64_t)settings->run.seed,
         .ignore_orientation = settings->data.orientation == ORIENTATION_IGNORE,
         .target = wanted_target(o),
@@ -117,6 +118,51 @@ static enum status open_split(const struct data_opening *o, enum split split)
     free(names);
     free(path);
     return status;
+}
+
+/* The channels of image files that are asked for, in the place of the model's. */
+static enum status read_bands(struct data_opening *o)
+{
+    const struct settings *settings = o->settings;
+    const struct field_reals *given = &settings->data.bands;
+    struct image_bands *bands = &o->data->bands;
+    if (given->count > IMAGE_BANDS_MAX)
+        return settings_refuse(settings, "data", "bands", "at most %d", IMAGE_BANDS_MAX);
+    for (int i = 0; i < given->count; i++) {
+        bands->list[i] = (uint8_t)(given->value[i] - 1);
+        if (given->value[i] != bands->list[i] + 1.0)
+            return settings_refuse(settings, "data", "bands", "%g is no number of a channel",
+                                   given->value[i]);
+    }
+    bands->count = given->count;
+    if (given->count > 0 && settings->data.channels > 0 && settings->data.channels != given->count)
+        return settings_refuse(settings, "data", "channels", "is %lld, but data.bands names %d",
+                               (long long)settings->data.channels, given->count);
+    bands->strict = given->count > 0 || settings->data.channels > 0;
+    if (bands->strict) o->channels = given->count > 0 ? given->count : (int)settings->data.channels;
+    return OK;
+}
+
+/* Arrays of pixels have their own channels. */
+static enum status check_bands(const struct data_opening *o)
+{
+    const struct dataset *data = data_any(o->data);
+    const char *key = o->data->bands.count > 0 ? "bands" : "channels";
+    if (!data || !o->data->bands.strict) return OK;
+    if (data->c != o->channels)
+        return settings_refuse(o->settings, "data", key, "the images of this data set have %d channel%s, not "
+                               "%d", data->c, data->c == 1 ? "" : "s", o->channels);
+    if (o->data->bands.count > 0 && !data->decoded)
+        return settings_refuse(o->settings, "data", key, "is for image files; these are arrays of pixels");
+    return OK;
+}
+
+static enum status check_range(const struct settings *settings)
+{
+    const struct field_reals *range = &settings->data.range;
+    if (range->count == 0 || range->value[0] < range->value[1]) return OK;
+    return settings_refuse(settings, "data", "range", "%g must be less than %g", range->value[0],
+                           range->value[1]);
 }
 
 static bool wants_own_val(const struct settings *settings)
@@ -198,6 +244,7 @@ static int channels_of(const struct data_opening *o)
 {
     const struct dataset *data = data_any(o->data);
     if (data) return data->c;
+    if (o->data->bands.strict) return o->channels;
     if (o->hint && o->hint->channels) return o->hint->channels;
     return o->channels ? o->channels : 3;
 }
@@ -221,8 +268,12 @@ enum status data_open(struct settings *settings, const struct data_options *opti
         .data = data,
     };
     TRY(input_of_model(&opening));
+    TRY(read_bands(&opening));
+    TRY(check_range(settings));
     if (options->wanted & (DATA_TRAIN | DATA_VAL)) TRY(open_sets(&opening));
     TRY(check_channels(&opening));
+    TRY(check_bands(&opening));
+    data_set_depth(&opening);
     TRY(check_balance(&opening));
     data->channels = channels_of(&opening);
     TRY(train_sizes_read(settings, &data->sizes));

@@ -33,6 +33,9 @@ struct data {
     struct train_sizes sizes;         /* of training images by epoch; train.h and w are the largest */
     struct mix_settings mix;
     int channels, classes;
+    struct image_bands bands;         /* of image files, with data.channels and data.bands */
+    bool deep;                        /* images have more than 8 bits a sample, as some of them show; they are
+                                       * preprocessed on the host */
     char **class_names;               /* [classes]; the data's, or numbers */
     double *class_weights;            /* [classes], in the training loss; NULL: all 1 */
     enum target_kind target;          /* what is learned: with TARGET_NUMBER there is one class, the value */

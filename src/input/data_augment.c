@@ -85,6 +85,12 @@ static enum status check_colours(const struct data_opening *o)
 {
     const struct augment *augment = &o->data->augment;
     bool changed = augment->policy != POLICY_NONE || policy_jitters(augment->jitter);
+    if (o->data->deep && augment->policy != POLICY_NONE)
+        return settings_refuse(o->settings, "augment", "auto_augment", "is defined on 8 bits a sample; the "
+                               "images have more");
+    if (o->data->deep && augment->jitter[3] > 0)
+        return settings_refuse(o->settings, "augment", "jitter", "the fourth number, of the hue, needs "
+                               "images of 8 bits a sample; these have more");
     if (o->data->channels == 1 || o->data->channels == 3 || !changed) return OK;
     return settings_refuse(o->settings, "augment", augment->policy != POLICY_NONE ? "auto_augment" : "jitter",
                            "needs images of 1 or 3 channels, not %d", o->data->channels);
@@ -139,6 +145,8 @@ enum status data_set_augment(const struct data_opening *o)
             settings->augment.interpolation == INTERPOLATION_BICUBIC ? RESIZE_BICUBIC : RESIZE_BILINEAR,
         .val_crop = settings->augment.val_crop.h > 0,
         .channels = o->data->channels,
+        .range = {settings->data.range.count > 0, settings->data.range.value[0],
+                  settings->data.range.value[1]},
     };
     for (int i = 0; i < 2; i++) {
         augment->scale[i] = part ? settings->augment.scale.value[i] : 1;

@@ -22,6 +22,9 @@ enum status data_split(const struct data_opening *o);
 /* The size of images of either split, and the settings that follow from it. */
 void data_set_sizes(const struct data_opening *o);
 
+/* Sets `deep`, by some of the images and by data.range. */
+void data_set_depth(const struct data_opening *o);
+
 /* The class weights in the loss, from data.class_weights. */
 enum status data_weigh_classes(const struct data_opening *o);
 

@@ -49,10 +49,9 @@ static bool cover(const struct data *data, struct image_size size)
     const struct images *images = data->val.dataset ? &data->val : &data->train;
     int count = images->dataset ? sampled_count(images) : 0, read = 0;
     for (int i = 0; i < count; i++) {
-        struct image_size own;
-        bool deep;
-        if (!sampled_size(images, i, &own, &deep)) continue;
-        if (!image_size_equal(image_size_covering(own, size), own)) return false;
+        struct image_facts facts;
+        if (!sampled_facts(images, i, &facts)) continue;
+        if (!image_size_equal(image_size_covering(facts.size, size), facts.size)) return false;
         read++;
     }
     return read > 0;
@@ -64,11 +63,10 @@ static struct image_size only_size(const struct data *data)
     const struct images *images = data->val.dataset ? &data->val : &data->train;
     struct image_size only = {0};
     for (int i = 0; images->dataset && i < sampled_count(images); i++) {
-        struct image_size own;
-        bool deep;
-        if (!sampled_size(images, i, &own, &deep)) continue;
-        if (only.h > 0 && !image_size_equal(own, only)) return (struct image_size){0};
-        only = own;
+        struct image_facts facts;
+        if (!sampled_facts(images, i, &facts)) continue;
+        if (only.h > 0 && !image_size_equal(facts.size, only)) return (struct image_size){0};
+        only = facts.size;
     }
     return only;
 }
@@ -166,4 +164,13 @@ void data_set_sizes(const struct data_opening *o)
     derive_cuts(o);
     derive_ratio(o);
     if (o->settings->augment.val_resize.h < 0) derive(o, "val_resize", val_resize_of(o));
+}
+
+/* Bytes are enough for images of 8 bits in a range within theirs. */
+void data_set_depth(const struct data_opening *o)
+{
+    const struct field_reals *range = &o->settings->data.range;
+    const struct images *images = o->data->train.dataset ? &o->data->train : &o->data->val;
+    bool beyond = range->count > 0 && (range->value[0] < 0 || range->value[1] > 255);
+    o->data->deep = beyond || sampled_deep(images);
 }

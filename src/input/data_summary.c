@@ -163,17 +163,20 @@ static int compare_sides(const void *a, const void *b)
 /* The short sides of some images in files, whose sizes may differ. */
 static void log_sides(const struct images *images)
 {
-    int sides[SAMPLED_SIZES], deep = 0, count = 0;
+    int sides[SAMPLED_SIZES], deep = 0, several = 0, count = 0;
     for (int i = 0; i < sampled_count(images); i++) {
-        struct image_size size;
-        bool is_deep;
-        if (!sampled_size(images, i, &size, &is_deep)) continue;
-        sides[count++] = size.h < size.w ? size.h : size.w;
-        deep += is_deep;
+        struct image_facts facts;
+        if (!sampled_facts(images, i, &facts)) continue;
+        sides[count++] = facts.size.h < facts.size.w ? facts.size.h : facts.size.w;
+        deep += facts.deep;
+        several += facts.pages > 1;
     }
     if (count == 0) return;
     if (deep > 0)
-        log_warning("image files: %d of %d examined have 16 bits a channel; they are rounded to 8", deep,
+        log_info("image files: %d of %d examined have more than 8 bits a sample, which are kept", deep,
+                 count);
+    if (several > 0)
+        log_warning("image files: %d of %d examined have several pages, of which the first is used", several,
                     count);
     qsort(sides, (size_t)count, sizeof *sides, compare_sides);
     int least = sides[0], most = sides[count - 1], middle = sides[count / 2];

@@ -47,7 +47,9 @@ static const char *refusal(const struct decoding_options *options)
 {
     if (!jpeg_of_build(DEVICE_CUDA)) return "this build has no nvJPEG";
     if (options->kind != DEVICE_CUDA) return "run.device is the CPU";
-    if (options->data->channels != 3) return "it decodes to RGB, but the images are grey";
+    if (options->data->channels != 3) return "it decodes to RGB, but the images have other channels";
+    if (options->data->bands.strict) return "data.channels and data.bands are found in files by the host";
+    if (options->data->deep) return "images of more than 8 bits a sample are preprocessed on the host";
     if (augment_is_varied(&options->data->augment))
         return "augment.jitter, auto_augment, vflip and rotate run on the host";
     if (options->cache == CACHE_HOST || options->cache == CACHE_DEVICE)

@@ -36,9 +36,9 @@ static size_t sent_bytes(const struct data *data, int batch)
                   batch_packing_bytes(batch, data->val.h, data->val.w, data->channels));
 }
 
-bool gpu_preprocessing_can(enum device_kind kind, int channels)
+bool gpu_preprocessing_can(enum device_kind kind, const struct data *data)
 {
-    return kind == DEVICE_CUDA && channels <= GPU_CHANNELS_MAX;
+    return kind == DEVICE_CUDA && data->channels <= GPU_CHANNELS_MAX && !data->deep;
 }
 
 int64_t gpu_preprocessing_bytes(const struct data *data, int batch)

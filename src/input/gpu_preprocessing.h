@@ -7,7 +7,7 @@
 
 /* True if a device does that: a GPU does, for images of up to GPU_CHANNELS_MAX channels; otherwise loaders
  * deliver numbers. */
-bool gpu_preprocessing_can(enum device_kind kind, int channels);
+bool gpu_preprocessing_can(enum device_kind kind, const struct data *data);
 
 /* Device memory for one batch's bytes, known before allocation. */
 int64_t gpu_preprocessing_bytes(const struct data *data, int batch);

@@ -9,5 +9,8 @@
 /* How many are looked at. */
 int sampled_count(const struct images *images);
 
-/* The size of one of them, and whether it has 16 bits a channel; false if it cannot be read. */
-bool sampled_size(const struct images *images, int number, struct image_size *size, bool *deep);
+/* The size of one of them and what else its header says; false if it cannot be read. */
+bool sampled_facts(const struct images *images, int number, struct image_facts *facts);
+
+/* True if some have samples of more than 8 bits. JPEG and WebP files by name are not opened. */
+bool sampled_deep(const struct images *images);

@@ -46,7 +46,8 @@ static void reserve(const struct reading *reading, int h, int w)
 {
     struct whole_images *images = reading->images;
     const struct whole_images_options *options = &images->options;
-    size_t each = (size_t)options->dataset->c + 2 + (size_t)options->outputs * sizeof(float);
+    size_t sample = reading->image->image.deep ? sizeof(float) : 1;
+    size_t each = (size_t)options->dataset->c * sample + 2 + (size_t)options->outputs * sizeof(float);
     size_t bytes = (size_t)h * (size_t)w * each;
     pthread_mutex_lock(&images->lock);
     while (images->bytes + bytes > AHEAD_BYTES && reading->number > images->taken && !images->closing)

@@ -8,7 +8,7 @@
 enum status preprocessing_open(struct session *session, bool keeps)
 {
     const struct data *data = &session->data;
-    if (!gpu_preprocessing_can(session_device_kind(session), data->channels)) return OK;
+    if (!gpu_preprocessing_can(session_device_kind(session), data)) return OK;
     if (keeps) TRY(decoding_division_open(session));
     const struct caching_options caching = session_caching_options(session);
     const struct gpu_preprocessing_options options = {

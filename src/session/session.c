@@ -225,7 +225,7 @@ static int64_t decoding_bytes_of(const struct session *session)
 
 int64_t session_preprocessing_bytes(const struct session *session)
 {
-    if (!gpu_preprocessing_can(session_device_kind(session), session->data.channels)) return 0;
+    if (!gpu_preprocessing_can(session_device_kind(session), &session->data)) return 0;
     int images = hyperparameters_share(&session->hyper);
     return gpu_preprocessing_bytes(&session->data, images) + kept_bytes(session) + decoding_bytes_of(session);
 }

@@ -11,7 +11,8 @@ int session_workers(const struct session *session);
 static inline struct image_options session_image_options(const struct session *session)
 {
     return (struct image_options){session->data.channels,
-                                  session->settings->data.orientation == ORIENTATION_IGNORE};
+                                  session->settings->data.orientation == ORIENTATION_IGNORE,
+                                  session->data.bands};
 }
 
 /* The targets that training steps have with a class for every pixel. */

@@ -31,7 +31,7 @@ static const struct {
     {"\x80\4\x95\x20\0\0\0\0\0\0\0}", 12, FILE_PICKLE, "a pickle"},
     {"GIF89a\1\0\1\0", 10, FILE_IMAGE, "GIF"},
     {"\0\0\0\x18" "ftypheic", 12, FILE_IMAGE, "HEIC"},
-    {"II*\0\x08\0\0\0", 8, FILE_IMAGE, "TIFF"},
+    {"II*\0\x08\0\0\0", 8, FILE_TIFF, "TIFF"},
     {"BM\x36\0\1\0\0\0\0\0\x36", 11, FILE_IMAGE, "BMP"},
     {"P6\n2 2\n255\n", 11, FILE_IMAGE, "PNM"},
     {"\x08\x07\x12\x07pytorch\x1a\5" "2.1.0:", 18, FILE_OTHER, "ONNX"},

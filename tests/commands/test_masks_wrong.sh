@@ -97,7 +97,7 @@ wrong "no folder of images" "set: has no folder images, with one of masks beside
 fresh two; cp -r set/masks set/labels
 wrong "two folders of masks" "set: two folders of masks: set/masks and set/labels"
 fresh two; rm set/images/*
-wrong "no image" "set/images: no PNG, JPEG or WebP image in it"
+wrong "no image" "set/images: no PNG, JPEG, WebP or TIFF image in it"
 fresh two; for i in 0 1 2 3 4 5; do head -c 60 two/masks/$i.png >set/masks/$i.png; done
 wrong "masks that are cut off" "; nor can any other mask be read"
 fresh two; for i in 0 1 2 3 4 5; do echo no >set/masks/$i.png; done

@@ -79,7 +79,7 @@ each_of() { # COMMAND...: its records of the folder are those of the files named
     LC_ALL=C sort folder.out | sed 's/^[[ ]//; s/[],]$//' >one; LC_ALL=C sort files.out | sed 's/^[[ ]//; s/[],]$//' >two
     cat one folder.err
     [ $a = 3 ] && [ $b = 3 ] && [ "$(grep -c 'rror' one)" = 5 ] && cmp one two &&
-        grep -q "odd: images that are neither PNG, JPEG nor WebP are skipped: 1, such as picture.gif (GIF)" \
+        grep -q "odd: images that are neither PNG, JPEG, WebP nor TIFF are skipped: 1, such as picture.gif (GIF)" \
             folder.err && grep -q ", and other files: 1$" folder.err
 }
 ok "unreadable images of a folder are records" each_of "$AMPTRAIN" predict --weights run

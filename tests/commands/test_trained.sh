@@ -194,7 +194,7 @@ ok "... and reports those to nothing" says 3 "pear/broken.png: No such file" \
     "$AMPTRAIN" predict -q --weights ../run ../pictures/pear
 rm ../pictures/pear/link ../pictures/pear/broken.png
 mkdir none && echo text >none/text
-ok "... without images" says 3 "contains no PNG, JPEG or WebP images" "$AMPTRAIN" predict -q --weights \
+ok "... without images" says 3 "contains no PNG, JPEG, WebP or TIFF images" "$AMPTRAIN" predict -q --weights \
     ../run none
 from_input() {
     "$AMPTRAIN" predict -q --weights ../run - <../pictures/apple/1.png | sed 's/^-//' >one &&

@@ -5,7 +5,7 @@ check_PROGRAMS += tests/data/test_augment tests/data/test_formats tests/data/tes
 	tests/data/test_dataset_identity tests/data/test_csv tests/data/test_split tests/data/test_targets \
 	tests/data/test_mask tests/data/test_masks tests/data/test_augment_mask tests/data/test_loader_masks
 noinst_PROGRAMS += tests/data/bench_loader
-EXTRA_DIST += tests/data/test_webp.c
+EXTRA_DIST += tests/data/test_webp.c tests/data/test_tiff.c
 
 tests_data_test_augment_SOURCES = tests/data/test_augment.c
 tests_data_test_augment_LDADD = libdata.a libbase.a -lcmocka
@@ -83,4 +83,10 @@ if HAVE_LIBWEBP
 check_PROGRAMS += tests/data/test_webp
 tests_data_test_webp_SOURCES = tests/data/test_webp.c
 tests_data_test_webp_LDADD = libdata.a libbase.a -lcmocka
+endif
+
+if HAVE_LIBTIFF
+check_PROGRAMS += tests/data/test_tiff
+tests_data_test_tiff_SOURCES = tests/data/test_tiff.c
+tests_data_test_tiff_LDADD = libdata.a libbase.a -lcmocka
 endif

@@ -287,7 +287,7 @@ static void folder_finds_images_by_first_bytes(void **state)
     case_write(folder, "notes.txt", "no image", 8);
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     struct dataset dataset = opened("folder", &options);
-    assert_non_null(strstr(case_log(), "neither PNG, JPEG nor WebP are skipped: 1, such as"));
+    assert_non_null(strstr(case_log(), "neither PNG, JPEG, WebP nor TIFF are skipped: 1, such as"));
     assert_non_null(strstr(case_log(), "images outside of class folders are skipped: 1\n"));
     struct image image = {0};
     assert_int_equal(dataset.count, 3);
@@ -331,9 +331,9 @@ static void folder_says_what_is_missing(void **state)
     expect_refused("folder", &options, "contains no class folders");
     case_write(folder, "a/notes", "no image", 8);
     case_write(folder, "b/c/notes", "no image", 8);
-    expect_refused("folder", &options, "no PNG, JPEG or WebP image");
+    expect_refused("folder", &options, "no PNG, JPEG, WebP or TIFF image");
     case_write_bytes(folder, "d/x", case_plain_png(1, 1, 1, 1, 1));
-    expect_refused("folder", &options, "class folders without PNG, JPEG or WebP images: a, b");
+    expect_refused("folder", &options, "class folders without PNG, JPEG, WebP or TIFF images: a, b");
     case_write_bytes(folder, "x.png", case_plain_png(1, 1, 1, 1, 1));
     expect_refused("folder", &options, "images outside of class folders are skipped: 1");
     case_write(folder, "b/phone.heic", "\0\0\0\x18" "ftypheix\0\0\0\0", 16);

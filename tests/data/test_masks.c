@@ -156,7 +156,7 @@ static void layouts_are_known(void **state)
     expect_refused("folder", "o/ImageSets/Segmentation/x.txt", any,
                    "x.txt: names d, but there is no such image in ");
     case_write_text(folder, "o/ImageSets/Segmentation/x.txt", "\n");
-    expect_refused("folder", "o/ImageSets/Segmentation/x.txt", any, "JPEGImages: no PNG, JPEG or WebP image");
+    expect_refused("folder", "o/ImageSets/Segmentation/x.txt", any, "JPEGImages: no PNG, JPEG, WebP or TIFF");
     expect_refused("folder", "o/ImageSets/Segmentation/y.txt", any, "y.txt: cannot be read: No such file");
     expect_refused("folder", "o/ImageSets", any, "ImageSets: has no folder images, with one of masks beside");
     expect_refused("folder", "o/JPEGImages", any, "1 of 3 images have no mask, such as a.png");
@@ -185,7 +185,7 @@ static void wrong_pairs_are_refused(void **state)
     expect_refused("folder", "q3", any, "a.jpg and a.png would have the same mask");
     case_write_text(folder, "q4/images/notes.txt", "no image");
     write_mask("q4/masks/a.png", "0001");
-    expect_refused("folder", "q4", any, "q4/images: no PNG, JPEG or WebP image in it");
+    expect_refused("folder", "q4", any, "q4/images: no PNG, JPEG, WebP or TIFF image in it");
     write_image("q5/images/a.png", 2, 2);
     case_write_bytes(folder, "q5/masks/a.png", case_plain_png(2, 2, 1, 2, 3));
     expect_refused("folder", "q5", any, "q5/masks/a.png: the mask has colours; data.palette = FILE");

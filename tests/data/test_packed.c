@@ -196,7 +196,7 @@ static void files_come_back_as_they_are(void **state)
     assert_memory_equal(copy.data, png.data, png.count);
     assert_int_equal(label, 1);
     assert_false(dataset.format->read(&dataset, 1, NULL, &image, &label, &reason));
-    assert_non_null(strstr(reason.text, "image 1: neither PNG, JPEG nor WebP"));
+    assert_non_null(strstr(reason.text, "image 1: neither PNG, JPEG, WebP nor TIFF"));
     dataset_close(&dataset);
     image_free(&image);
     free(copy.data);
@@ -791,8 +791,7 @@ static void no_member_is_left_out_in_silence(void **state)
         assert_int_equal(open_at(path, &dataset), OK);
         assert_int_equal(dataset.count, used);
         assert_int_equal(logged("without exactly one label (KEY.cls) are skipped: "), images);
-        assert_int_equal(logged("x.tar: members that are not called KEY.jpg, KEY.png or KEY.webp are skipped: "),
-                         others);
+        assert_int_equal(logged("not called KEY.jpg, KEY.png, KEY.webp or KEY.tif are skipped: "), others);
         char *words = text_format("%ld labels do not have exactly one image", labels);
         assert_true(labels == 0 || strstr(case_log(), words));
         free(words);

@@ -126,7 +126,8 @@ static void images_come_out_upright(void **state)
             struct reason reason;
             assert_int_equal(orientation_of_webp(file, count), orientation);
             assert_true(image_decode(file, count, colour, NULL, &image, &reason));
-            assert_true(image_decode(file, count, (struct image_options){3, true}, NULL, &stored, &reason));
+            const struct image_options as_stored = {.channels = 3, .ignore_orientation = true};
+            assert_true(image_decode(file, count, as_stored, NULL, &stored, &reason));
             assert_memory_equal(stored.pixels, pixels, sizeof pixels);
             assert_true(orientation_turn(&stored, orientation, &reason));
             assert_true(image.h == stored.h && image.w == stored.w);

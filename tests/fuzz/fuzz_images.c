@@ -72,7 +72,7 @@ static void compare(const struct image *part, const struct image *whole, const s
     fuzz_must(part->top <= needed->y && part->top + part->h >= needed->y + needed->h);
     fuzz_must(part->left <= needed->x && part->left + part->w >= needed->x + needed->w);
     for (int y = needed->y; y < needed->y + needed->h; y++) {
-        size_t c = (size_t)whole->c;
+        size_t c = image_pixel_bytes(whole);
         const uint8_t *a = part->pixels + ((size_t)(y - part->top) * (size_t)part->w +
                                            (size_t)(needed->x - part->left)) * c;
         const uint8_t *b = whole->pixels + ((size_t)y * (size_t)whole->w + (size_t)needed->x) * c;
@@ -98,9 +98,15 @@ static void apply(const struct wish *wish, const struct image *image)
 static void encode(const struct image *image)
 {
     struct reason reason = fuzz_reason();
-    struct image again = {0};
+    struct image again = {0}, reduced = {0};
     uint8_t *bytes;
     size_t count;
+    if (image->deep) {
+        fuzz_must(image_reduce(image, &(struct image_range){0}, &reduced, &reason));
+        encode(&reduced);
+        image_free(&reduced);
+        return;
+    }
     fuzz_must(image_encode_jpeg(image, 90, &bytes, &count, &reason));
     const struct image_options options = {.channels = image->c};
     fuzz_must(image_decode(bytes, count, options, NULL, &again, &reason));

@@ -27,6 +27,7 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_spans \
 	tests/fuzz/fuzz_sweep \
 	tests/fuzz/fuzz_tar \
+	tests/fuzz/fuzz_tiff \
 	tests/fuzz/fuzz_torch \
 	tests/fuzz/fuzz_tuning \
 	tests/fuzz/fuzz_webp
@@ -118,6 +119,9 @@ tests_fuzz_fuzz_sweep_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_tar_SOURCES = tests/fuzz/fuzz_tar.c $(FUZZ_IMAGES)
 tests_fuzz_fuzz_tar_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_tiff_SOURCES = tests/fuzz/fuzz_tiff.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_tiff_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_torch_SOURCES = tests/fuzz/fuzz_torch.c tests/support/torch_case.c \
 	tests/support/torch_case.h $(FUZZ_MAIN)

@@ -5,3 +5,9 @@ dist_check_SCRIPTS += tests/runs/test_best.sh tests/runs/test_channels.sh tests/
 	tests/runs/test_faults.sh tests/runs/test_ladder.sh tests/runs/test_losses.sh tests/runs/test_together.sh tests/runs/test_tables.sh \
 	tests/runs/test_tasks.sh tests/runs/test_endurance.sh tests/runs/test_microbatches.sh \
 	tests/runs/test_class_weights.sh tests/runs/test_masks_run.sh tests/runs/test_segment.sh tests/runs/test_transformer.sh tests/runs/test_resume_pairs.sh
+
+if HAVE_LIBTIFF
+dist_check_SCRIPTS += tests/runs/test_deep.sh
+else
+EXTRA_DIST += tests/runs/test_deep.sh
+endif

@@ -120,8 +120,8 @@ ok "... in init" says 3 "$boxes" "$AMPTRAIN" init boxes -o boxes.ini
 # Validation data may have fewer classes: a folder without images is one that they do not have.
 mkdir -p fewer/pear && cp -r pictures/apple fewer
 ok "a class folder without validation images" says 0 \
-    "fewer: class folders without PNG, JPEG or WebP images: pear" check -s data.val=fewer
-ok "... of which training images may have none" says 3 "without PNG, JPEG or WebP images: pear; remove or fill" \
+    "fewer: class folders without PNG, JPEG, WebP or TIFF images: pear" check -s data.val=fewer
+ok "... of which training images may have none" says 3 "without PNG, JPEG, WebP or TIFF images: pear; remove or fill" \
     check -s data.train=fewer
 # Names that differ in their Unicode form alone are the same class: macOS takes letters apart.
 composed=$(printf 'caf\303\251') apart=$(printf 'cafe\314\201')

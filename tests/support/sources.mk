@@ -35,3 +35,10 @@ tests_support_make_set_LDADD = -lm
 
 tests_support_other_values_SOURCES = tests/support/other_values.c
 tests_support_other_values_LDADD = libconf.a libbase.a
+
+if HAVE_LIBTIFF
+noinst_PROGRAMS += tests/support/make_bands
+tests_support_make_bands_SOURCES = tests/support/make_bands.c
+tests_support_make_bands_LDADD =
+endif
+EXTRA_DIST += tests/support/make_bands.c
