@@ -63,6 +63,8 @@ libdata_a_SOURCES = \
 	data/dataset/split_groups.h \
 	data/dataset/split_holdout.h \
 	data/dataset/target.h \
+	data/formats/csv_columns.c \
+	data/formats/csv_columns.h \
 	data/formats/csv_table.c \
 	data/formats/csv_table.h \
 	data/formats/format_cifar.c \
@@ -75,6 +77,8 @@ libdata_a_SOURCES = \
 	data/formats/formats.c \
 	data/formats/gzip_file.c \
 	data/formats/gzip_file.h \
+	data/formats/json_table.c \
+	data/formats/json_table.h \
 	data/formats/listing.c \
 	data/formats/listing.h \
 	data/formats/listing_index.c \

@@ -25,6 +25,12 @@ struct mask_options {
     bool ignore;                   /* 255 is MASK_IGNORE */
 };
 
+/* What a table does not say itself; NULL each: nothing. */
+struct table_options {
+    const char *columns, *extension;   /* data.columns and data.extension */
+    const char *root;                  /* the folder of its paths, resolved */
+};
+
 struct dataset_options {
     const char *path;              /* folder or file, already resolved; NULL: the format's default */
     enum split split;
@@ -41,6 +47,7 @@ struct dataset_options {
     struct image_bands bands;
     enum target_kind target;       /* of labels that are wanted */
     struct mask_options masks;     /* for TARGET_MASK */
+    struct table_options table;
 };
 
 struct dataset {

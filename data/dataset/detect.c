@@ -70,7 +70,10 @@ const char *detect(const char *path, char **folder)
 
 static bool detect_table(const char *name)
 {
-    return text_ends_in(name, ".csv") || text_ends_in(name, ".tsv");
+    static const char *const endings[] = {".csv", ".tsv", ".json", ".jsonl", ".ndjson"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (text_ends_in(name, endings[i])) return true;
+    return false;
 }
 
 bool detect_packed(const char *name)

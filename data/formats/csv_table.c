@@ -1,47 +1,29 @@
 #include "data/formats/csv_table.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/csv_reader.h"
 #include "base/directory.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/dataset/dataset.h"
+#include "data/formats/csv_columns.h"
 #include "data/formats/name_index.h"
 
 #define COLUMNS_MAX 65536
 #define SHOWN 64               /* bytes of a cell in a message */
 #define IMAGES_MAX (UINT32_MAX - 1)
 
-/* The meaning of a column. */
-enum column { COLUMN_PATH, COLUMN_LABEL, COLUMN_LABELS, COLUMN_VALUE, COLUMN_GROUP, COLUMN_MASK,
-              COLUMN_FLAG };
-
-static const struct column_name {
-    const char *name;
-    enum column column;
-} column_names[] = {
-    {"path", COLUMN_PATH}, {"file", COLUMN_PATH}, {"image", COLUMN_PATH}, {"filename", COLUMN_PATH},
-    {"file_name", COLUMN_PATH}, {"image_path", COLUMN_PATH}, {"label", COLUMN_LABEL}, {"class", COLUMN_LABEL},
-    {"labels", COLUMN_LABELS}, {"classes", COLUMN_LABELS}, {"value", COLUMN_VALUE}, {"target", COLUMN_VALUE},
-    {"group", COLUMN_GROUP}, {"mask", COLUMN_MASK},
-};
-enum { NAMES = sizeof column_names / sizeof *column_names };
-
 /* A file being read. */
 struct csv_reading {
     const char *path;
     struct csv_reader reader;
     struct csv_table *table;
+    struct csv_columns columns;
     char **fields;             /* [columns] of the record */
-    char **header;             /* [columns] their names */
-    enum column *kinds;        /* [columns] */
-    int columns;
-    int given[COLUMN_FLAG + 1];    /* how many columns of each kind there are */
-    int place[COLUMN_FLAG + 1];    /* the first of them */
     bool masks;                /* TARGET_MASK: labels are not used */
     int *flags;                /* [columns] the class of a column of 0 and 1 */
     struct name_index index;   /* of table->names */
@@ -50,9 +32,21 @@ struct csv_reading {
     int64_t labels, room_labels, room;
 };
 
+/* Lines of JSON have no header; COCO's file has no lines, but a list of images. */
+const char *csv_table_place(const struct csv_table *table, const char *path, int64_t line,
+                            char place[CSV_TABLE_PLACE])
+{
+    int64_t own = table->json == JSON_NONE ? line : line - 1;
+    if (table->json != JSON_COCO) snprintf(place, CSV_TABLE_PLACE, "%s:%" PRId64, path, own < 1 ? 1 : own);
+    else if (line < 2) snprintf(place, CSV_TABLE_PLACE, "%s", path);
+    else snprintf(place, CSV_TABLE_PLACE, "%s: images[%" PRId64 "]", path, line - 2);
+    return place;
+}
+
 static enum status refuse_line(const struct csv_reading *reading, int64_t line, const char *why)
 {
-    return fail(BAD_DATA, "%s:%" PRId64 ": %s", reading->path, line, why);
+    char place[CSV_TABLE_PLACE];
+    return fail(BAD_DATA, "%s: %s", csv_table_place(reading->table, reading->path, line, place), why);
 }
 
 #define REFUSE(reading, ...)                                                    \
@@ -64,120 +58,31 @@ static enum status refuse_line(const struct csv_reading *reading, int64_t line, 
 
 /* The header. */
 
-static void list_columns(const struct csv_reading *reading, struct text *out)
+static enum status read_header(struct csv_reading *reading, const char *named)
 {
-    char shown[SHOWN];
-    for (int i = 0; i < reading->columns && i < 8; i++)
-        text_add(out, "%s'%s'", i ? ", " : "", text_visible(reading->header[i], shown, sizeof shown));
-    if (reading->columns > 8) text_add(out, " and %d more", reading->columns - 8);
-}
-
-/* Without masks a column of that name is one of 0 and 1, and with them labels are not used. */
-static enum column column_of(const char *name, bool masks)
-{
-    enum column column = COLUMN_FLAG;
-    for (int i = 0; i < NAMES; i++)
-        if (strcasecmp(column_names[i].name, name) == 0) column = column_names[i].column;
-    return !masks && column == COLUMN_MASK ? COLUMN_FLAG : column;
-}
-
-/* The first two columns that cannot both be there; false: there are none. */
-static enum status check_twice(const struct csv_reading *reading)
-{
-    static const char *const words[] = {"of paths", "of labels", "of labels", "of values", "of groups",
-                                        "of masks"};
-    char one[SHOWN], other[SHOWN];
-    for (int i = 0; i < reading->columns; i++)
-        for (int k = 0; k < i && reading->kinds[i] != COLUMN_FLAG; k++)
-            if (reading->kinds[k] == reading->kinds[i])
-                REFUSE(reading, "two columns %s: '%s' and '%s'", words[reading->kinds[i]],
-                       text_visible(reading->header[k], one, sizeof one),
-                       text_visible(reading->header[i], other, sizeof other));
-    if (reading->given[COLUMN_LABEL] + reading->given[COLUMN_LABELS] + reading->given[COLUMN_VALUE] > 1)
-        REFUSE(reading, "more than one of the columns 'label', 'labels' and 'value'");
-    return OK;
-}
-
-static enum status refuse_unknown(const struct csv_reading *reading)
-{
-    char shown[SHOWN];
-    const char *names[NAMES], *unknown = reading->header[reading->place[COLUMN_FLAG]];
-    for (int i = 0; i < NAMES; i++) names[i] = column_names[i].name;
-    const char *near = text_nearest(unknown, names, NAMES);
-    REFUSE(reading, "unknown column '%s'%s%s%s", text_visible(unknown, shown, sizeof shown),
-           near ? "; did you mean '" : "; beside 'label', 'labels' or 'value' there can be 'group' alone",
-           near ? near : "", near ? "'?" : "");
-}
-
-static enum status check_columns(const struct csv_reading *reading)
-{
-    const int *given = reading->given;
-    bool named = given[COLUMN_LABEL] || given[COLUMN_LABELS] || given[COLUMN_VALUE];
-    struct text listed = {0};
-    TRY(check_twice(reading));
-    if (reading->masks && given[COLUMN_PATH] && !given[COLUMN_MASK])
-        REFUSE(reading, "no column 'mask' for data.task = segment");
-    if (reading->masks && given[COLUMN_PATH]) return OK;
-    if (given[COLUMN_PATH] && (named || given[COLUMN_FLAG]))
-        return named && given[COLUMN_FLAG] ? refuse_unknown(reading) : OK;
-    list_columns(reading, &listed);
-    enum status status = fail(
-        BAD_DATA, "%s:%" PRId64 ": %s; the header has %s", reading->path, reading->reader.line,
-        given[COLUMN_PATH] ? "no column of labels ('label', 'labels', 'value', or columns of 0 and 1)"
-                           : "no column of paths ('path', 'file' or 'image')", listed.data);
-    text_free(&listed);
-    return status;
-}
-
-/* Empty names, and the same twice. */
-static enum status check_names(const struct csv_reading *reading)
-{
-    char shown[SHOWN];
-    struct name_index index = {0};
-    enum status status = OK;
-    for (int i = 0; i < reading->columns && status == OK; i++) {
-        struct reason reason;
-        const char *name = reading->header[i];
-        if (!*name) because(&reason, "column %d has no name", i + 1);
-        else if (name_index_add(&index, reading->header, name) != (uint32_t)i)
-            because(&reason, "two columns are named '%s'", text_visible(name, shown, sizeof shown));
-        else continue;
-        status = refuse_line(reading, reading->reader.line, reason.text);
-    }
-    name_index_free(&index);
-    return status;
-}
-
-static enum status read_header(struct csv_reading *reading)
-{
+    struct csv_columns *columns = &reading->columns;
     struct reason reason;
-    char **fields = memory_new(COLUMNS_MAX, sizeof *fields);
-    reading->columns = csv_reader_next(&reading->reader, fields, COLUMNS_MAX, &reason);
-    reading->header = fields;
-    if (reading->columns == 0 && !*reason.text) return fail(BAD_DATA, "%s: is empty", reading->path);
-    if (reading->columns == 0) return refuse_line(reading, reading->reader.line, reason.text);
-    if (reading->columns > COLUMNS_MAX) REFUSE(reading, "%d columns are too many", reading->columns);
-    size_t columns = (size_t)reading->columns;
-    reading->header = memory_resize(fields, columns, sizeof *fields);
-    reading->fields = memory_new(columns, sizeof *reading->fields);
-    reading->kinds = memory_new(columns, sizeof *reading->kinds);
-    reading->flags = memory_new(columns, sizeof *reading->flags);
-    for (int i = reading->columns - 1; i >= 0; i--) {
-        enum column kind = reading->kinds[i] = column_of(reading->header[i], reading->masks);
-        reading->given[kind]++;
-        reading->place[kind] = i;
-    }
-    TRY(check_names(reading));
-    return check_columns(reading);
+    columns->header = memory_new(COLUMNS_MAX, sizeof *columns->header);
+    columns->count = csv_reader_next(&reading->reader, columns->header, COLUMNS_MAX, &reason);
+    if (columns->count == 0 && !*reason.text) return fail(BAD_DATA, "%s: is empty", reading->path);
+    if (columns->count == 0) return refuse_line(reading, reading->reader.line, reason.text);
+    if (columns->count > COLUMNS_MAX) REFUSE(reading, "%d columns are too many", columns->count);
+    size_t count = (size_t)columns->count;
+    columns->header = memory_resize(columns->header, count, sizeof *columns->header);
+    reading->fields = memory_new(count, sizeof *reading->fields);
+    reading->flags = memory_new(count, sizeof *reading->flags);
+    enum status status = csv_columns_find(columns, named, reading->masks, &reading->reader, &reason);
+    if (status == USAGE) return fail(USAGE, "%s", reason.text);
+    return status == OK ? OK : refuse_line(reading, reading->reader.line, reason.text);
 }
 
 /* Labels are of the kind that is wanted, if the columns can give it. */
 static enum status choose_kind(struct csv_reading *reading, enum target_kind wanted)
 {
     struct csv_table *table = reading->table;
-    bool value = reading->given[COLUMN_VALUE], one = reading->given[COLUMN_LABEL];
+    bool value = reading->columns.given[COLUMN_VALUE], one = reading->columns.given[COLUMN_LABEL];
     table->kind = value ? TARGET_NUMBER : one ? TARGET_CLASS : TARGET_LABELS;
-    table->columns = reading->given[COLUMN_FLAG] > 0;
+    table->columns = reading->columns.given[COLUMN_FLAG] > 0;
     if (wanted == TARGET_MASK) {
         table->kind = TARGET_MASK;
         table->columns = false;
@@ -193,7 +98,7 @@ static enum status choose_kind(struct csv_reading *reading, enum target_kind wan
 
 static const char *name_of(const struct csv_reading *reading, enum column kind)
 {
-    return reading->header[reading->place[kind]];
+    return reading->columns.header[reading->columns.place[kind]];
 }
 
 /* A label that an image has twice counts once. */
@@ -231,14 +136,15 @@ static enum status add_labels(struct csv_reading *reading, char *cell)
 static enum status add_flags(struct csv_reading *reading)
 {
     char name[SHOWN], cell[SHOWN];
-    for (int i = 0; i < reading->columns; i++) {
+    for (int i = 0; i < reading->columns.count; i++) {
         const char *field = reading->fields[i];
-        if (reading->kinds[i] != COLUMN_FLAG) continue;
-        if ((*field != '0' && *field != '1') || field[1])
+        if (reading->columns.kinds[i] != COLUMN_FLAG) continue;
+        int flag = csv_columns_flag(field);
+        if (flag < 0)
             REFUSE(reading, "column '%s': '%s' is neither 0 nor 1, as labels in columns of their own are",
-                   text_visible(reading->header[i], name, sizeof name),
+                   text_visible(reading->columns.header[i], name, sizeof name),
                    text_visible(field, cell, sizeof cell));
-        if (*field == '1')
+        if (flag > 0)
             *array_put(reading->table->labels, reading->labels, reading->room_labels) = reading->flags[i];
     }
     return OK;
@@ -256,20 +162,20 @@ static enum status read_target(struct csv_reading *reading, int64_t image)
 {
     struct csv_table *table = reading->table;
     if (table->kind == TARGET_MASK) {
-        table->masks[image] = reading->fields[reading->place[COLUMN_MASK]];
+        table->masks[image] = reading->fields[reading->columns.place[COLUMN_MASK]];
         if (!*table->masks[image]) REFUSE(reading, "column '%s' is empty", name_of(reading, COLUMN_MASK));
         return OK;
     }
-    if (reading->given[COLUMN_VALUE])
-        return read_number(reading, reading->fields[reading->place[COLUMN_VALUE]], &table->numbers[image]);
-    if (reading->given[COLUMN_LABEL]) {
-        const char *label = reading->fields[reading->place[COLUMN_LABEL]];
+    const char *value = reading->fields[reading->columns.place[COLUMN_VALUE]];
+    if (reading->columns.given[COLUMN_VALUE]) return read_number(reading, value, &table->numbers[image]);
+    if (reading->columns.given[COLUMN_LABEL]) {
+        const char *label = reading->fields[reading->columns.place[COLUMN_LABEL]];
         if (!*label) REFUSE(reading, "column '%s' is empty", name_of(reading, COLUMN_LABEL));
         return add_label(reading, label);
     }
     int64_t begin = table->begins[image] = reading->labels;
     if (table->columns) TRY(add_flags(reading));
-    else TRY(add_labels(reading, reading->fields[reading->place[COLUMN_LABELS]]));
+    else TRY(add_labels(reading, reading->fields[reading->columns.place[COLUMN_LABELS]]));
     if (table->kind == TARGET_CLASS && reading->labels != begin + 1)
         REFUSE(reading, "the image has %" PRId64 " labels, not one, as data.task = classify needs",
                reading->labels - begin);
@@ -284,11 +190,11 @@ static void make_room(struct csv_reading *reading, int64_t room)
     table->paths = memory_resize(table->paths, count, sizeof *table->paths);
     if (reading->masks)
         table->masks = memory_resize(table->masks, count, sizeof *table->masks);
-    else if (reading->given[COLUMN_VALUE])
+    else if (reading->columns.given[COLUMN_VALUE])
         table->numbers = memory_resize(table->numbers, count, sizeof *table->numbers);
-    else if (!reading->given[COLUMN_LABEL])
+    else if (!reading->columns.given[COLUMN_LABEL])
         table->begins = memory_resize(table->begins, count + 1, sizeof *table->begins);
-    if (reading->given[COLUMN_GROUP])
+    if (reading->columns.given[COLUMN_GROUP])
         table->groups = memory_resize(table->groups, count, sizeof *table->groups);
     if (table->lines) table->lines = memory_resize(table->lines, count, sizeof *table->lines);
     reading->room = room;
@@ -310,7 +216,7 @@ static void note_line(struct csv_reading *reading, int64_t image)
 static enum status read_record(struct csv_reading *reading)
 {
     struct csv_table *table = reading->table;
-    char *path = reading->fields[reading->place[COLUMN_PATH]];
+    char *path = reading->fields[reading->columns.place[COLUMN_PATH]];
     if (!*path) REFUSE(reading, "column '%s' is empty", name_of(reading, COLUMN_PATH));
     if (strstr(path, "://")) REFUSE(reading, "'%.100s' is an address; images are read from files", path);
     if (table->count == IMAGES_MAX) REFUSE(reading, "more than %u images", (unsigned)IMAGES_MAX);
@@ -318,7 +224,7 @@ static enum status read_record(struct csv_reading *reading)
     table->paths[table->count] = path;
     note_line(reading, table->count);
     if (table->groups)
-        table->groups[table->count] = dataset_group(reading->fields[reading->place[COLUMN_GROUP]]);
+        table->groups[table->count] = dataset_group(reading->fields[reading->columns.place[COLUMN_GROUP]]);
     TRY(read_target(reading, table->count));
     table->count++;
     return OK;
@@ -327,7 +233,7 @@ static enum status read_record(struct csv_reading *reading)
 static enum status read_records(struct csv_reading *reading)
 {
     struct reason reason;
-    int columns = reading->columns;
+    int columns = reading->columns.count;
     for (int count; (count = csv_reader_next(&reading->reader, reading->fields, columns, &reason)) > 0;) {
         if (count != columns)
             REFUSE(reading, "%d field%s, where the header has %d", count, count == 1 ? "" : "s", columns);
@@ -372,9 +278,12 @@ static enum status check_duplicates(const struct csv_reading *reading)
         if (plain[i] != table->paths[i]) free(plain[i]);
     free(plain);
     if (second == table->count) return OK;
-    return fail(BAD_DATA, "%s:%" PRId64 ": '%s' is already in line %" PRId64, reading->path,
-                csv_table_line(table, second),
-                text_visible(table->paths[second], shown, sizeof shown), csv_table_line(table, first));
+    int64_t line = csv_table_line(table, first), own = table->json == JSON_NONE ? line : line - 1;
+    struct reason reason;
+    text_visible(table->paths[second], shown, sizeof shown);
+    because(&reason, "'%s' is already in line %" PRId64, shown, own);
+    if (table->json == JSON_COCO) because(&reason, "'%s' is there twice", shown);
+    return refuse_line(reading, csv_table_line(table, second), reason.text);
 }
 
 struct class_place {
@@ -432,20 +341,21 @@ static void name_columns(struct csv_reading *reading)
 {
     struct csv_table *table = reading->table;
     bool value = table->kind == TARGET_NUMBER;
-    for (int i = 0; !reading->masks && i < reading->columns; i++) {
-        if (reading->kinds[i] != (value ? COLUMN_VALUE : COLUMN_FLAG)) continue;
+    for (int i = 0; !reading->masks && i < reading->columns.count; i++) {
+        if (reading->columns.kinds[i] != (value ? COLUMN_VALUE : COLUMN_FLAG)) continue;
         reading->flags[i] = table->classes;
-        *array_push(table->names, table->classes) = reading->header[i];
+        *array_push(table->names, table->classes) = reading->columns.header[i];
     }
 }
 
-static enum status read_table(struct csv_reading *reading, size_t bytes, enum target_kind wanted)
+static enum status read_table(struct csv_reading *reading, size_t bytes, enum target_kind wanted,
+                              const char *columns)
 {
     struct csv_table *table = reading->table;
     struct reason reason;
     if (!csv_reader_open(&reading->reader, table->text, bytes, &reason))
         return fail(BAD_DATA, "%s: %s", reading->path, reason.text);
-    TRY(read_header(reading));
+    TRY(read_header(reading, columns));
     TRY(choose_kind(reading, wanted));
     name_columns(reading);
     TRY(read_records(reading));
@@ -462,13 +372,15 @@ static void reading_free(struct csv_reading *reading)
 {
     name_index_free(&reading->index);
     free(reading->fields);
-    free(reading->header);
-    free(reading->kinds);
+    free(reading->columns.header);
+    free(reading->columns.kinds);
+    text_free(&reading->columns.left_out);
     free(reading->flags);
     free(reading->latest);
 }
 
-enum status csv_table_read(const char *path, enum target_kind kind, struct csv_table *result)
+enum status csv_table_read(const char *path, enum target_kind kind, const char *columns,
+                           struct csv_table *result)
 {
     struct csv_table table = {0};
     struct csv_reading reading = {.path = path, .table = &table, .masks = kind == TARGET_MASK};
@@ -477,7 +389,12 @@ enum status csv_table_read(const char *path, enum target_kind kind, struct csv_t
     if (directory_is(path)) return fail(BAD_DATA, "%s: is a folder; name the table in it", path);
     if (!directory_read(&directory_working, path, SIZE_MAX, &table.text, &bytes, &reason))
         return fail(BAD_DATA, "%s: %s", path, reason.text);
-    enum status status = read_table(&reading, bytes, kind);
+    table.json = json_table_kind(path);
+    enum status status = OK;
+    if (table.json != JSON_NONE) status = json_table_convert(path, table.json, &table.text, &bytes);
+    if (status == OK) status = read_table(&reading, bytes, kind, columns);
+    table.left_out = reading.columns.left_out.data;
+    reading.columns.left_out.data = NULL;
     reading_free(&reading);
     if (status == OK) {
         char **names = table.names;
@@ -503,5 +420,6 @@ void csv_table_free(struct csv_table *table)
     free(table->groups);
     free(table->lines);
     free(table->text);
+    free(table->left_out);
     *table = (struct csv_table){0};
 }

@@ -7,8 +7,10 @@
 
 #include "base/status.h"
 #include "data/dataset/target.h"
+#include "data/formats/json_table.h"
 
 struct csv_table {
+    enum json_table json;      /* what the file was */
     enum target_kind kind;
     int64_t count;
     char **paths;              /* [count] as they are in the table, in `text` */
@@ -20,15 +22,22 @@ struct csv_table {
     char **masks;              /* [count] likewise, if `kind` is TARGET_MASK */
     double *numbers;           /* [count] if `kind` is TARGET_NUMBER */
     uint64_t *groups;          /* [count] hashes of their names; 0: in no group. NULL: no image is in one */
-    int64_t *lines;            /* [count] of the file; NULL: one after another from 2 on */
+    int64_t *lines;            /* [count] of a file of lines; NULL: one after another from 2 on */
     bool columns;              /* labels are columns of 0 and 1 */
     char *text;
+    char *left_out;            /* names of the columns that are no labels; NULL: none */
 };
 
-/* Reads the file at `path`, whose labels are to be of that kind; perhaps no image has one. BAD_DATA with file
- * and line, of the first of several mistakes. */
-enum status csv_table_read(const char *path, enum target_kind kind, struct csv_table *table);
+/* Reads the file at `path`, whose labels are to be of that kind; perhaps no image has one. `columns`:
+ * data.columns, or NULL. BAD_DATA with file and line, of the first of several mistakes. */
+enum status csv_table_read(const char *path, enum target_kind kind, const char *columns,
+                           struct csv_table *table);
 void csv_table_free(struct csv_table *table);          /* accepts a zeroed struct */
+
+/* "FILE:12", or "FILE: images[10]" of JSON: where a line is in the file, of which it was made. */
+#define CSV_TABLE_PLACE 512
+const char *csv_table_place(const struct csv_table *table, const char *path, int64_t line,
+                            char place[CSV_TABLE_PLACE]);
 
 static inline int64_t csv_table_line(const struct csv_table *table, int64_t image)
 {

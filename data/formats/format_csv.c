@@ -15,11 +15,13 @@
 struct csv_data {
     char *path;
     char *folder;              /* that its paths are relative to, with '/'; "": the working folder */
+    char *extension;           /* of names without one, with its dot; "": none */
     struct csv_table table;
 };
 
-static char *folder_of(const char *path)
+static char *folder_of(const char *path, const char *root)
 {
+    if (root) return text_format("%s/", root);
     const char *slash = strrchr(path, '/');
     return slash ? text_format("%.*s", (int)(slash + 1 - path), path) : text_copy("");
 }
@@ -31,25 +33,34 @@ static const char *csv_image_name(const struct dataset *dataset, int64_t index)
 }
 
 /* Without printf: it is called for every image. */
-static char *csv_path(const struct csv_data *csv, const char *name)
+static char *csv_path(const struct csv_data *csv, const char *name, const char *extension)
 {
-    size_t folder = *name == '/' ? 0 : strlen(csv->folder), rest = strlen(name) + 1;
-    char *path = memory_new(folder + rest, 1);
+    size_t folder = *name == '/' ? 0 : strlen(csv->folder), rest = strlen(name);
+    char *path = memory_new(folder + rest + strlen(extension) + 1, 1);
     memcpy(path, csv->folder, folder);
     memcpy(path + folder, name, rest);
+    strcpy(path + folder + rest, extension);
     return path;
+}
+
+/* What follows another dot is a part of the name. */
+static bool has_extension(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && image_extension(dot + 1);
 }
 
 static char *csv_image_path(const struct dataset *dataset, int64_t index)
 {
     const struct csv_data *csv = dataset->state;
-    return csv_path(csv, csv->table.paths[index]);
+    const char *name = csv->table.paths[index];
+    return csv_path(csv, name, *csv->extension && !has_extension(name) ? csv->extension : "");
 }
 
 static char *csv_mask_path(const struct dataset *dataset, int64_t index)
 {
     const struct csv_data *csv = dataset->state;
-    return csv_path(csv, csv->table.masks[index]);
+    return csv_path(csv, csv->table.masks[index], "");
 }
 
 /* True if a file is missing, and why; frees the path. */
@@ -77,13 +88,14 @@ static enum status find_missing(const struct csv_data *csv, const struct dataset
         why = reason;
     }
     if (missing == 0) return OK;
-    int64_t line = csv_table_line(&csv->table, first);
+    char place[CSV_TABLE_PLACE];
+    csv_table_place(&csv->table, csv->path, csv_table_line(&csv->table, first), place);
     if (missing == looked)
-        return fail(BAD_DATA, "%s:%" PRId64 ": %s; nor is any other file%s there: paths are relative to the "
-                    "table's folder", csv->path, line, why.text,
-                    looked < count ? " that was looked for" : "");
-    log_warning("%s:%" PRId64 ": %s; %" PRId64 " of %" PRId64 " files%s are missing", csv->path, line,
-                why.text, missing, looked, looked < count ? " that were looked for" : "");
+        return fail(BAD_DATA, "%s: %s; nor is any other file%s there: paths are relative to the "
+                    "table's folder or data.root, and data.extension is added to names without one", place,
+                    why.text, looked < count ? " that was looked for" : "");
+    log_warning("%s: %s; %" PRId64 " of %" PRId64 " files%s are missing", place, why.text,
+                missing, looked, looked < count ? " that were looked for" : "");
     return OK;
 }
 
@@ -93,8 +105,12 @@ static enum status csv_open(const struct dataset_options *options, struct datase
     struct csv_table *table = &csv->table;
     if (!options->path) return fail(BAD_DATA, "csv: no file is given; set data.train");
     csv->path = text_copy(options->path);
-    csv->folder = folder_of(options->path);
-    TRY(csv_table_read(csv->path, options->target, table));
+    csv->folder = folder_of(options->path, options->table.root);
+    const char *extension = options->table.extension ? options->table.extension : "";
+    csv->extension = text_format("%s%s", *extension && *extension != '.' ? "." : "", extension);
+    TRY(csv_table_read(csv->path, options->target, options->table.columns, table));
+    if (table->left_out && !options->class_names)
+        log_info("%s: columns left out, which are no labels: %s", csv->path, table->left_out);
     if (!table->masks && table->classes == 0 && !options->class_names)
         return fail(BAD_DATA, "%s: no image has a label", csv->path);
     dataset->target = table->kind;
@@ -140,12 +156,14 @@ static void csv_close(struct dataset *dataset)
     csv_table_free(&csv->table);
     free(csv->path);
     free(csv->folder);
+    free(csv->extension);
     free(csv);
 }
 
 const struct format format_csv = {
     .name = "csv",
-    .help = "a table: a column path, and label, labels (A;B), value, or columns of 0 and 1; perhaps group",
+    .help = "a table (CSV, .jsonl, COCO's .json): a column path, and label, labels (A;B), value, or columns "
+            "of 0 and 1; perhaps group",
     .open = csv_open,
     .read = dataset_file_decode,
     .label = csv_label,

@@ -112,6 +112,10 @@ static void add_data(struct text *out, const struct init_findings *found, const 
     if (found->target == TARGET_LABELS) init_add(out, "task", "several labels an image", "multilabel");
     if (found->target == TARGET_NUMBER) init_add(out, "task", "a number for each image", "regress");
     if (found->train) init_add_path(out, "train", found->train, file, "training images");
+    const struct init_table *table = &found->table;
+    if (table->columns) init_add(out, "columns", "what the columns of the table mean", "%s", table->columns);
+    if (table->extension) init_add(out, "extension", "of the names in it", "%s", table->extension);
+    if (table->root) init_add_path(out, "root", table->root, file, "the folder that they are in");
     if (found->val) init_add_path(out, "val", found->val, file, "validation images");
     else if (found->train && found->most > 1)
         init_add(out, "val_fraction",
@@ -243,7 +247,7 @@ static enum status init_run(struct cmd *cmd)
     if (cmd->argument_count != 1)
         return fail(USAGE, "init: give one folder of images, packed file, or data set (mnist, cifar10, "
                            "cifar100, digits)");
-    enum status status = init_findings_make(cmd->arguments[0], &found);
+    enum status status = init_findings_make(cmd->arguments[0], cmd_value(cmd, "columns"), &found);
     if (status == OK)
         status = weights ? init_pretrained(weights, &found, file, &text) : init_scratch(&found, file, &text);
     if (status == OK && file) status = init_segment_write(&found, file);
@@ -255,12 +259,13 @@ static enum status init_run(struct cmd *cmd)
 
 static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "pretrained weights (PyTorch, safetensors), to be fine-tuned"},
+    {"columns", "LIST", "what the columns of a table mean, as data.columns"},
     {0},
 };
 
 const struct command cmd_init = {
     .name = "init",
-    .usage = "FOLDER|DATASET [--weights RUN|FILE] [-o FILE.ini]",
+    .usage = "FOLDER|TABLE|DATASET [--weights RUN|FILE] [--columns LIST] [-o FILE.ini]",
     .help = "Writes a configuration that fits a set of images.",
     .takes = TAKES_OUTPUT | TAKES_ARGUMENTS,
     .options = options,

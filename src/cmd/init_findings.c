@@ -128,7 +128,9 @@ static enum status look(struct init_findings *found)
     struct mask_classes any;
     mask_classes_any(&any);
     const struct dataset_options options = {.path = found->train, .installed = paths.data, .c = CHANNELS,
-                                            .target = found->target, .masks.known = &any};
+                                            .target = found->target, .masks.known = &any,
+                                            .table = {found->table.columns, found->table.extension,
+                                                      found->table.root}};
     struct dataset dataset = {0};
     enum status status = dataset_open(found->format, &options, &dataset);
     search_paths_free(&paths);
@@ -208,7 +210,7 @@ static bool names_masks(const char *path)
     return false;
 }
 
-enum status init_findings_make(const char *path, struct init_findings *found)
+enum status init_findings_make(const char *path, const char *columns, struct init_findings *found)
 {
     if (access(path, F_OK) != 0) return find_named(path, found);
     const char *name = detect(path, &found->train);
@@ -218,7 +220,10 @@ enum status init_findings_make(const char *path, struct init_findings *found)
         find_splits(path, found);
     else
         found->format = format_find(detect_format(path)), found->train = text_copy(path);
-    if (strcmp(found->format->name, "csv") == 0 && names_masks(path)) found->target = TARGET_MASK;
+    bool table = strcmp(found->format->name, "csv") == 0;
+    if (table && columns) found->table.columns = text_copy(columns);
+    if (table && names_masks(path)) found->target = TARGET_MASK;
+    else if (table) TRY(init_table_look(path, &found->table));
     return look(found);
 }
 
@@ -241,6 +246,7 @@ struct image_size init_findings_crop(const struct init_findings *found, int side
 void init_findings_free(struct init_findings *found)
 {
     init_masks_free(&found->masks);
+    init_table_free(&found->table);
     free(found->train);
     free(found->val);
     found->train = found->val = NULL;

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "cmd/init_masks.h"
 #include "cmd/init_samples.h"
+#include "cmd/init_table.h"
 #include "data/dataset/dataset.h"
 
 #define INIT_CHANNELS 3          /* of colours */
@@ -26,11 +27,12 @@ struct init_findings {
     struct init_samples samples;
     double mean[IMAGE_BANDS_MAX], std[IMAGE_BANDS_MAX];
     struct init_masks masks;         /* with TARGET_MASK */
+    struct init_table table;         /* with the format csv */
 };
 
-/* Examines a folder, a packed file, or a data set by its name; init_findings_free is called in any
- * case. */
-enum status init_findings_make(const char *path, struct init_findings *found);
+/* Examines a folder, a table, a packed file, or a data set by its name. `columns`: data.columns of a table,
+ * or NULL. init_findings_free is called in any case. */
+enum status init_findings_make(const char *path, const char *columns, struct init_findings *found);
 
 /* The size of a network's input that has about as many pixels as a square of this side: that square; but of
  * images of which most are at least twice as long as they are high, or the reverse, one of about their shape,

@@ -23,6 +23,8 @@ libcmd_a_SOURCES = \
 	src/cmd/init.c \
 	src/cmd/init_findings.c \
 	src/cmd/init_findings.h \
+	src/cmd/init_table.c \
+	src/cmd/init_table.h \
 	src/cmd/init_lines.c \
 	src/cmd/init_lines.h \
 	src/cmd/init_masks.c \

@@ -91,6 +91,7 @@ static enum status open_split(const struct data_opening *o, enum split split)
     const char *named = split == SPLIT_TRAIN ? settings->data.train : settings->data.val;
     char *path = named ? settings_path(settings, o->file, named) : NULL;
     char *palette = settings->data.palette ? settings_path(settings, o->file, settings->data.palette) : NULL;
+    char *root = settings->data.root ? settings_path(settings, o->file, settings->data.root) : NULL;
     char *names = settings->data.classes ? settings_path(settings, o->file, settings->data.classes) : NULL;
     struct search_paths paths = search_paths_find();
     int classes = settings_classes(settings);
@@ -108,6 +109,7 @@ static enum status open_split(const struct data_opening *o, enum split split)
         .ignore_orientation = settings->data.orientation == ORIENTATION_IGNORE,
         .target = wanted_target(o),
         .masks = mask_options(o, palette, names),
+        .table = {settings->data.columns, settings->data.extension, root},
     };
     number_classes(o, &options);
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : o->format->name);
@@ -116,6 +118,7 @@ static enum status open_split(const struct data_opening *o, enum split split)
     search_paths_free(&paths);
     free(palette);
     free(names);
+    free(root);
     free(path);
     return status;
 }

@@ -402,7 +402,7 @@ static void differences_that_may_be(void **state)
         "log.tensorboard=no", "checkpoint.every=2", "checkpoint.keep=3", "checkpoint.best=val_loss",
         "loader.workers=3", "loader.prefetch=2", "loader.decode=cpu", "loader.cache=none",
         "loader.cache_limit=1M", "loader.timeout=1m", "memory.limit=1G", "memory.strategy=recompute",
-        "memory.report=yes", "data.train=x", "data.val=x", "data.palette=x",
+        "memory.report=yes", "data.train=x", "data.val=x", "data.palette=x", "data.root=x",
         "model.arch=x", "model.file=x",
         "model.weights=x", "model.weights_strict=no", "model.classes=7",
         "model.dropout=0.5", "model.drop_path=0.1", "model.norm_eps=1e-5", "model.image_size=64",

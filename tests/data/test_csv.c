@@ -16,12 +16,14 @@
 
 #define TABLE "labels.csv"
 
-static void write_bytes(const char *bytes, size_t count)
+static void write_file(const char *path, const char *bytes, size_t count)
 {
-    int file = open(TABLE, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     assert_true(file >= 0 && write(file, bytes, count) == (ssize_t)count);
     close(file);
 }
+
+static void write_bytes(const char *bytes, size_t count) { write_file(TABLE, bytes, count); }
 
 static void write_table(const char *text) { write_bytes(text, strlen(text)); }
 
@@ -33,11 +35,13 @@ static const struct wrong {
     {" \r\n\t\r\n", TABLE ": is empty", 0},
     {"path,label\n", TABLE ": has a header, but no images", 0},
     {"a.png,cat\nb.png,dog\n",
-     TABLE ":1: no column of paths ('path', 'file' or 'image'); the header has 'a.png', 'cat'", 0},
+     TABLE ":1: no column of paths ('path', 'file' or 'image', or data.columns=image:NAME); the header has "
+     "'a.png', 'cat'", 0},
     {"label\ncat\n", TABLE ":1: no column of paths", 0},
     {"path\na.png\n",
-     TABLE ":1: no column of labels ('label', 'labels', 'value', or columns of 0 and 1); the header has "
-     "'path'", 0},
+     TABLE ":1: no column of labels ('label', 'labels', 'value', columns of 0 and 1, or "
+     "data.columns=label:NAME); the header has 'path'", 0},
+    {",path,breed\n0,a.png,pug\n", TABLE ":1: no column of labels", 0},
     {"path,group\na.png,1\n", TABLE ":1: no column of labels", 0},
     {"path,label\na.png\n", TABLE ":2: 1 field, where the header has 2", 0},
     {"path,label\na.png,cat\n\nb.png,dog,1\n", TABLE ":4: 3 fields, where the header has 2", 0},
@@ -53,22 +57,22 @@ static const struct wrong {
     {"path,label\na.png,cat\nb.png,dog\na.png,cat\n", TABLE ":4: 'a.png' is already in line 2", 0},
     {"path,label\n\n\"a.png\",cat\n b.png , dog\nc.png,\"do\ng\"\nb.png,cat\n",
      TABLE ":7: 'b.png' is already in line 4", 0},
-    {"path,label,age\na.png,cat,3\n",
-     TABLE ":1: unknown column 'age'; beside 'label', 'labels' or 'value' there can be 'group' alone", 0},
-    {"path,label,gruop\na.png,cat,3\n", TABLE ":1: unknown column 'gruop'; did you mean 'group'?", 0},
     {"pth,label\na.png,cat\n", TABLE ":1: no column of paths", 0},
     {"path,label,label\na.png,cat,cat\n", TABLE ":1: two columns are named 'label'", 0},
     {"path,label,\na.png,cat,1\n", TABLE ":1: column 3 has no name", 0},
-    {"path,file,label\na.png,a.png,cat\n", TABLE ":1: two columns of paths: 'path' and 'file'", 0},
-    {"path,label,class\na.png,cat,cat\n", TABLE ":1: two columns of labels: 'label' and 'class'", 0},
+    {"path,file,label\na.png,a.png,cat\n",
+     TABLE ":1: two columns of paths: 'path' and 'file'; data.columns=image:NAME says which one it is", 0},
+    {"path,label,class\na.png,cat,cat\n",
+     TABLE ":1: two columns of labels: 'label' and 'class'; data.columns=label:NAME says which one it is", 0},
     {"path,label,value\na.png,cat,1\n",
      TABLE ":1: more than one of the columns 'label', 'labels' and 'value'", 0},
     {"path,label,labels\na.png,cat,cat\n", TABLE ":1: more than one of the columns", 0},
     {"path,cat,dog\na.png,1,0\nb.png,1,yes\n",
      TABLE ":3: column 'dog': 'yes' is neither 0 nor 1, as labels in columns of their own are", 0},
-    {"path,cat,dog\na.png,1,\n", TABLE ":2: column 'dog': '' is neither 0 nor 1", 0},
-    {"path,cat,dog\na.png,-1,1\n", TABLE ":2: column 'cat': '-1' is neither 0 nor 1", 0},
-    {"path,cat,dog\na.png,10,1\n", TABLE ":2: column 'cat': '10' is neither 0 nor 1", 0},
+    {"path,cat,dog\na.png,1,\nb.png,0,1\n", TABLE ":2: column 'dog': '' is neither 0 nor 1", 0},
+    {"path,cat,dog\na.png,-1,1\nb.png,0,1\n", TABLE ":2: column 'cat': '-1' is neither 0 nor 1", 0},
+    {"path,cat,dog\na.png,10,1\nb.png,0,1\n", TABLE ":2: column 'cat': '10' is neither 0 nor 1", 0},
+    {"path,cat,dog\na.png,x,2\n", TABLE ":1: no column of labels", 0},
     {"path,value\na.png,x\n", TABLE ":2: column 'value': ", 0},
     {"path,value\na.png,\n", TABLE ":2: column 'value': ", 0},
     {"path,value\na.png,nan\n", TABLE ":2: column 'value': ", 0},
@@ -97,7 +101,7 @@ static void expect_refused(const char *message, enum target_kind kind)
     struct csv_table table;
     struct caught caught;
     caught_begin(&caught);
-    enum status status = csv_table_read(TABLE, kind, &table);
+    enum status status = csv_table_read(TABLE, kind, NULL, &table);
     caught_end(&caught);
     bool said = caught_has(&caught, message);
     int errors = caught.errors;
@@ -137,7 +141,7 @@ static struct csv_table read_table(const char *text, enum target_kind kind)
 {
     struct csv_table table;
     write_table(text);
-    assert_int_equal(csv_table_read(TABLE, kind, &table), OK);
+    assert_int_equal(csv_table_read(TABLE, kind, NULL, &table), OK);
     return table;
 }
 
@@ -257,6 +261,159 @@ static void groups_are_told_apart(void **state)
     assert_true(table.groups[0] == table.groups[2] && table.groups[0] != table.groups[1]);
     assert_true(table.groups[0] && table.groups[1] && table.groups[3] == 0);
     csv_table_free(&table);
+}
+
+/* ---- Tables as people have them ---- */
+
+/* "LEFT|..." as expect_table, of a file of any name, with data.columns. */
+static void expect_columns(const char *file, const char *text, const char *columns, const char *want)
+{
+    struct csv_table table;
+    write_file(file, text, strlen(text));
+    assert_int_equal(csv_table_read(file, TARGET_ANY, columns, &table), OK);
+    struct text got = {0};
+    text_add(&got, "%s|%s:", table.left_out ? table.left_out : "", table.kind == TARGET_LABELS ? "labels" : "");
+    for (int64_t i = 0; i < table.count; i++) {
+        int64_t begin = table.begins ? table.begins[i] : i, end = table.begins ? table.begins[i + 1] : i + 1;
+        text_add(&got, " %s=", table.paths[i]);
+        if (table.kind == TARGET_NUMBER) text_add(&got, "%g", table.numbers[i]);
+        for (int64_t k = begin; table.labels && k < end; k++)
+            text_add(&got, "%s%s", k > begin ? "+" : "", table.names[table.labels[k]]);
+    }
+    csv_table_free(&table);
+    assert_string_equal(got.data, want);
+    text_free(&got);
+    unlink(file);
+}
+
+static void other_columns_are_left_out(void **state)
+{
+    expect_columns(TABLE, ",path,label,age\n0,a,cat,3\n1,b,dog,4\n", NULL, "'age'|: a=cat b=dog");
+    expect_columns(TABLE, "Unnamed: 0,path,cat,dog,age\n0,a,1,0,31\n1,b,1,1,1\n2,c,0,0,40\n", NULL,
+                   "'age'|labels: a=cat b=cat+dog c=");
+    expect_columns(TABLE, "path,cat,dog,site\na,1.0,False,x\nb,0.0,True,y\n", NULL, "'site'|labels: a=cat b=dog");
+    expect_columns(TABLE, "path,label\na,cat\n", NULL, "|: a=cat");
+}
+
+static void columns_are_named(void **state)
+{
+    expect_columns(TABLE, "id_code,diagnosis\na,0\nb,4\n", "image:id_code,label:diagnosis", "|: a=0 b=4");
+    expect_columns(TABLE, "path,label,breed\na,1,pug\nb,1,cat\n", "label:breed", "|: a=pug b=cat");
+    expect_columns(TABLE, "path,age,label\na,3,x\nb,4.5,x\n", " value: age", "|: a=3 b=4.5");
+    expect_columns(TABLE, "id,a,b,c\nx,1,0,1\ny,0,1,1\n", "image:id,labels:a,labels:b", "|labels: x=a y=b");
+    expect_columns(TABLE, "id,tags\nx,a;b\ny,\n", "image:id,labels:tags", "|labels: x=a+b y=");
+    expect_columns(TABLE, "id,\"a,b\"\nx,p\n", "image:id,\"label:a,b\"", "|: x=p");
+    expect_columns(TABLE, "id,cat,path,age\nx,1,q,7\ny,0,r,8\n", "image:id", "'age'|labels: x=cat y=");
+}
+
+static void expect_wrong_columns(const char *columns, enum status want, const char *message)
+{
+    struct csv_table table;
+    struct caught caught;
+    write_table("id,kind,kind2\na,x,1\n");
+    caught_begin(&caught);
+    enum status status = csv_table_read(TABLE, TARGET_ANY, columns, &table);
+    caught_end(&caught);
+    bool said = caught_has(&caught, message);
+    text_free(&caught.words);
+    assert_int_equal(status, want);
+    assert_true(said);
+}
+
+static void wrong_names_of_columns_are_refused(void **state)
+{
+    expect_wrong_columns("image:id,label:kin", BAD_DATA, TABLE ":1: data.columns: there is no column kin; the header "
+                         "has 'id', 'kind', 'kind2'");
+    expect_wrong_columns("image:id,lable:kind", USAGE, "data.columns: 'lable' is not ROLE:COLUMN");
+    expect_wrong_columns("image:id,kind", USAGE, "data.columns: 'kind' is not ROLE:COLUMN");
+    expect_wrong_columns("image:id,", USAGE, "data.columns: '' is not ROLE:COLUMN");
+    expect_wrong_columns("\"image:id", USAGE, "data.columns: '\"image:id' is no list of ROLE:COLUMN");
+    expect_wrong_columns("label:kind", BAD_DATA, TABLE ":1: no column of paths");
+    expect_wrong_columns("image:id,label:kind,value:kind2", BAD_DATA, TABLE ":1: more than one of the columns");
+    expect_wrong_columns("image:id,labels:kind,labels:kind2", BAD_DATA, TABLE ":2: column 'kind': 'x' is neither 0");
+}
+
+static void json_is_a_table(void **state)
+{
+    expect_columns("t.jsonl", "{\"file_name\": \"a\", \"label\": \"cat\", \"n\": 1}\n\n"
+                   "{\"label\": \"do\\\"g\", \"file_name\": \"b\", \"more\": {}}\n", NULL, "'n'|: a=cat b=do\"g");
+    expect_columns("t.jsonl", "{\"image\":\"a\",\"labels\":[\"x\",\"y\"]}\n{\"image\":\"b\",\"labels\":null}", NULL,
+                   "|labels: a=x+y b=");
+    expect_columns("t.ndjson", "{\"id\":7,\"v\":0.5}\n{\"id\":8,\"v\":true}\n", "image:id,value:v", "|: 7=0.5 8=1");
+    const char *images = "{\"images\":[{\"id\":1,\"file_name\":\"a\"},{\"id\":5,\"file_name\":\"b\"}],"
+                         "\"categories\":[{\"id\":3,\"name\":\"cat\"},{\"id\":4,\"name\":\"dog\"}],\"annotations\":[";
+    char *one = text_format("%s{\"image_id\":5,\"category_id\":4},{\"image_id\":1,\"category_id\":3}]}", images);
+    expect_columns("t.json", one, NULL, "|: a=cat b=dog");
+    free(one);
+    one = text_format("%s{\"image_id\":5,\"category_id\":4},{\"image_id\":5,\"category_id\":3},"
+                      "{\"image_id\":5,\"category_id\":4}]}", images);
+    expect_columns("t.json", one, NULL, "|labels: a= b=dog+cat");
+    free(one);
+}
+
+static void wrong_json_is_refused_with_its_line(void **state)
+{
+    static const struct {
+        const char *file, *text, *message;
+    } cases[] = {
+        {"t.jsonl", "", "t.jsonl: is empty"},
+        {"t.jsonl", "{\"image\":\"a\",\"label\":\"x\"}\n\n{\"image\":\"b\",\"label\":}\n", "t.jsonl:3: unexpected token"},
+        {"t.jsonl", "{\"image\":\"a\",\"label\":\"x\"}\n[1]\n", "t.jsonl:2: is no object"},
+        {"t.jsonl", "{\"image\":\"a\",\"label\":\"x\"}\n{\"image\":\"b\"}\n", "t.jsonl:2: column 'label' is empty"},
+        {"t.jsonl", "{\"image\":\"a\",\"label\":{}}\n", "t.jsonl:1: the value of \"label\" is neither a text"},
+        {"t.jsonl", "{\"image\":\"a\",\"labels\":[\"x;y\"]}\n", "t.jsonl:1: the value of \"labels\""},
+        {"t.jsonl", "{\"image\":\"a\",\"label\":1}\n{\"image\":\"a\",\"label\":1}\n", "t.jsonl:2: 'a' is already in line 1"},
+        {"t.jsonl", "{\"a\":1,\"label\":\"x\"}\n", "t.jsonl:1: no column of paths"},
+        {"t.json", "{\"images\":[]", "t.json: line 1: "},
+        {"t.json", "[1,2]", "t.json: has no list of images"},
+        {"t.json", "{\"images\":[{\"id\":1}]}", "t.json: images[0] has no id or file_name"},
+        {"t.json", "{\"images\":[{\"id\":1,\"file_name\":\"a\"}],\"annotations\":[{\"image_id\":1,\"category_id\":2}]}",
+         "t.json: annotations[0] has no image_id, or no known category_id"},
+        {"t.json", "{\"images\":[],\"categories\":[{\"id\":1}]}", "t.json: categories[0] has no id"},
+        {"t.json", "{\"images\":[{\"id\":1,\"file_name\":\"a\"},{\"id\":2,\"file_name\":\"a\"}]}",
+         "t.json: images[1]: 'a' is there twice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct csv_table table;
+        struct caught caught;
+        write_file(cases[i].file, cases[i].text, strlen(cases[i].text));
+        caught_begin(&caught);
+        enum status status = csv_table_read(cases[i].file, TARGET_ANY, NULL, &table);
+        caught_end(&caught);
+        bool said = caught_has(&caught, cases[i].message);
+        text_free(&caught.words);
+        unlink(cases[i].file);
+        assert_int_equal(status, BAD_DATA);
+        assert_true(said);
+    }
+}
+
+/* A name gets the extension unless it has an image's; a root is where all of them begin. */
+static void names_become_files(void **state)
+{
+    static const char *const want[] = {"there/a.b.jpg", "there/c.PNG", "/d.jpg"};
+    struct dataset_options options = {.path = TABLE, .table = {"image:id,label:l", "jpg", "there"}};
+    struct dataset dataset;
+    struct caught caught;
+    write_table("id,l\na.b,x\nc.PNG,y\n/d,y\n");
+    assert_int_equal(mkdir("there", 0700), 0);
+    write_file("there/a.b.jpg", "", 0);
+    caught_begin(&caught);
+    enum status status = dataset_open(format_find("csv"), &options, &dataset);
+    caught_end(&caught);
+    bool said = caught_has(&caught, TABLE ":3: there/c.PNG: No such file or directory; 2 of 3 files are missing");
+    text_free(&caught.words);
+    assert_int_equal(status, OK);
+    assert_true(said);
+    for (int i = 0; i < 3; i++) {
+        char *path = dataset_image_path(&dataset, i);
+        assert_string_equal(path, want[i]);
+        free(path);
+    }
+    assert_string_equal(dataset.format->image_name(&dataset, 0), "a.b");
+    dataset_close(&dataset);
+    unlink("there/a.b.jpg");
+    rmdir("there");
 }
 
 /* More than what the arrays begin with, and lines that are wrong far behind. */
@@ -447,7 +604,7 @@ static const char *spoil(struct drawn *drawn, struct random *random, int *record
         cells[1] = text_copy("");
         return "column '";
     }
-    if (mistake == 3 && drawn->flags) {
+    if (mistake == 3 && drawn->flags && drawn->rows > 1) {
         free(cells[column]);
         cells[column] = text_copy("2");
         return "is neither 0 nor 1";
@@ -508,6 +665,12 @@ int main(void)
         cmocka_unit_test(labels_of_which_none_is_set),
         cmocka_unit_test(groups_are_told_apart),
         cmocka_unit_test(long_tables_are_read),
+        cmocka_unit_test(other_columns_are_left_out),
+        cmocka_unit_test(columns_are_named),
+        cmocka_unit_test(wrong_names_of_columns_are_refused),
+        cmocka_unit_test(json_is_a_table),
+        cmocka_unit_test(wrong_json_is_refused_with_its_line),
+        cmocka_unit_test(names_become_files),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }

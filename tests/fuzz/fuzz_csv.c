@@ -56,7 +56,7 @@ static void read_again(const struct csv_table *table)
     }
     const char *path = fuzz_write("again.csv", (const uint8_t *)text.data, text.length);
     enum target_kind kind = table->masks ? TARGET_MASK : TARGET_ANY;
-    fuzz_must(csv_table_read(path, kind, &again) == OK && again.count == table->count);
+    fuzz_must(csv_table_read(path, kind, NULL, &again) == OK && again.count == table->count);
     for (int64_t i = 0; i < table->count; i++) {
         fuzz_must(strcmp(again.paths[i], table->paths[i]) == 0);
         if (table->masks) fuzz_must(strcmp(again.masks[i], table->masks[i]) == 0);
@@ -67,12 +67,12 @@ static void read_again(const struct csv_table *table)
     text_free(&text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void read_as(const char *name, const uint8_t *data, size_t size)
 {
-    const char *path = fuzz_write("fuzz.csv", data, size);
+    const char *path = fuzz_write(name, data, size);
     for (enum target_kind kind = TARGET_ANY; kind <= TARGET_MASK; kind++) {
         struct csv_table table;
-        if (!fuzz_good(csv_table_read(path, kind, &table), "fuzz.csv")) continue;
+        if (!fuzz_good(csv_table_read(path, kind, NULL, &table), name)) continue;
         fuzz_must(table.count > 0 && (table.classes > 0 || table.kind == TARGET_LABELS || table.masks));
         fuzz_must(kind == TARGET_ANY || table.kind == kind);
         for (int64_t i = 0; i < table.count; i++) fuzz_must(*table.paths[i]);
@@ -81,5 +81,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_again(&table);
         csv_table_free(&table);
     }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct csv_table table;
+    read_as("fuzz.csv", data, size);
+    read_as("fuzz.jsonl", data, size);
+    read_as("fuzz.json", data, size);
+    const char *path = fuzz_write("fuzz.csv", data, size);
+    if (fuzz_good(csv_table_read(path, TARGET_ANY, "image:a,labels:b,labels:c", &table), "fuzz.csv"))
+        csv_table_free(&table);
     return 0;
 }

@@ -68,6 +68,50 @@ inits() {
 }
 ok "init writes a configuration for it" inits
 
+### Tables as people have them: they train as the folder does
+
+mkdir -p theirs/train_images && for file in pictures/*/*.png; do
+    cp "$file" "theirs/train_images/$(echo "${file#pictures/}" | tr / _)"
+done
+sed -e '1s/.*/,id_code,kind,age/' -e '2,$s|pictures/\(.*\)/\(.*\).png.\(.*\)|7,\1_\2,\3,31.5|' labels.csv >theirs/train.csv
+kaggle() { csv "$@" -s data.train=theirs/train.csv -s data.val=theirs/train.csv -s data.root=theirs/train_images \
+    -s data.extension=.png -s data.columns=image:id_code,label:kind; }
+kaggle_trains() { kaggle kg && same a kg; }
+ok "columns, extension and root of a table" kaggle_trains
+ok "... resumed where it lies elsewhere" sh -c 'cp -r theirs moved && rm -rf theirs.gone && mv theirs theirs.gone &&
+    "$AMPTRAIN" -q -c csv.ini -o kg -r -s data.train=moved/train.csv -s data.val=moved/train.csv \
+        -s data.root=moved/train_images -s data.extension=.png -s data.columns=image:id_code,label:kind; status=$?
+    mv theirs.gone theirs; exit $status'
+inits_theirs() {
+    "$AMPTRAIN" init theirs/train.csv -o theirs.ini && cat theirs.ini && grep -q '^columns = image:id_code,label:kind' theirs.ini &&
+        grep -q '^extension = .png' theirs.ini && grep -q '^root = theirs/train_images' theirs.ini &&
+        grep -q '48 training images in 2 classes' theirs.ini && "$AMPTRAIN" -q --check -c theirs.ini
+}
+ok "init finds all of it" inits_theirs
+sed -e '1s/$/,site/' -e '2,$s/$/,north/' -e '3,9s/north/south/' theirs/train.csv >theirs/sites.csv
+ok "... or asks" says 2 "which column is the label? It may be 'kind', 'site'; --columns image:id_code,label:NAME" \
+    "$AMPTRAIN" init theirs/sites.csv
+asked() { "$AMPTRAIN" init theirs/sites.csv --columns image:id_code,label:site | grep -q "^columns = image:id_code,label:site"; }
+ok "... and is told" asked
+sed -e '1s/.*/path,apple,pear,taken/' -e '2,$s/apple$/1,0,morning/' -e '2,$s/pear$/0,1,evening/' labels.csv >wide.csv
+ok "a column that is no label is left out" says 0 "wide.csv: columns left out, which are no labels: 'taken'" \
+    "$AMPTRAIN" -c csv.ini --check -s data.train=wide.csv -s data.val=wide.csv
+ok "... which is said once" sh -c '[ "$(grep -c "left out" err)" = 1 ]'
+sed -e 1d -e 's/\(.*\),\(.*\)/{"file_name": "\1", "label": "\2"}/' labels.csv >labels.jsonl
+lines_train() { csv jl -s data.train=labels.jsonl -s data.val=labels.jsonl && same a jl; }
+ok "lines of JSON" lines_train
+sed 1d labels.csv | awk -F , '
+    { images = images (NR > 1 ? "," : "") "{\"id\":" NR ",\"file_name\":\"" $1 "\"}"
+      links = links (NR > 1 ? "," : "") "{\"image_id\":" NR ",\"category_id\":" ($2 == "pear") "}" }
+    END { print "{\"images\":[" images "],\"annotations\":[" links "],\"categories\":[{\"id\":1,\"name\":\"pear\"}," \
+        "{\"id\":0,\"name\":\"apple\"}]}" }' >labels.json
+coco_trains() { csv co -s data.train=labels.json -s data.val=labels.json && same a co; }
+ok "COCO's file" coco_trains
+ok "no such column" says 3 "train.csv:1: data.columns: there is no column kin; the header has" \
+    csv w -s data.train=theirs/train.csv -s data.columns=image:id_code,label:kin
+ok "no such role" says 2 "data.columns: 'lable' is not ROLE:COLUMN" \
+    csv w -s data.train=theirs/train.csv -s data.columns=image:id_code,lable:kind
+
 ### Groups: three apples and three pears of the same number, each
 
 sed -E -e '1s/$/,group/' -e '2,$s,.*/([0-9]*)\.png.*,&\,\1,' labels.csv |
@@ -92,7 +136,7 @@ ok "no such table" says 3 "none.csv: No such file" csv h -s data.train=none.csv
 ok "a folder" says 3 "pictures: is a folder; name the table in it" csv h -s data.train=pictures
 sed 's,pictures,photos,' labels.csv >photos.csv
 ok "no file is there" says 3 "photos.csv:2: photos/apple/0.png: No such file or directory; nor is any other \
-file there: paths are relative to the table's folder" csv h -s data.train=photos.csv
+file there: paths are relative to the table's folder or data.root, and data.extension is added" csv h -s data.train=photos.csv
 sed '5s,pictures,photos,' labels.csv >some.csv
 ok "a missing file is a warning" says 0 "some.csv:5: photos/apple/11.png: No such file or directory; 1 of 48 \
 files are missing" csv i -s data.train=some.csv
