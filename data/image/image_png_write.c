@@ -16,7 +16,9 @@ bool image_encode_png(const struct image *image, uint8_t **bytes, size_t *count,
     png.height = (png_uint_32)image->h;
     png.format = image->c == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
     room = PNG_IMAGE_PNG_SIZE_MAX(png);
-    *bytes = memory_new(room, 1);
+    *bytes = memory_try(room, 1);
+    if (!*bytes)
+        return because(reason, "not enough memory for a PNG file of %dx%d pixels", image->w, image->h);
     if (png_image_write_to_memory(&png, *bytes, &room, 0, image->pixels, 0, NULL)) {
         *count = room;
         return true;

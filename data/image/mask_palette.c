@@ -53,8 +53,8 @@ bool mask_encode(const struct image *mask, const struct mask_palette *palette, u
     size_t pixels = (size_t)mask->h * (size_t)mask->w;
     png_image png = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_RGB_COLORMAP, .colormap_entries = 1,
                      .width = (png_uint_32)mask->w, .height = (png_uint_32)mask->h};
-    uint8_t *values = memory_new(pixels, 1);
-    for (size_t i = 0; i < pixels; i++) {
+    uint8_t *values = memory_try(pixels, 1);
+    for (size_t i = 0; values && i < pixels; i++) {
         values[i] = palette->values[mask->pixels[i]];
         if (values[i] >= png.colormap_entries) png.colormap_entries = values[i] + 1u;
     }
@@ -62,12 +62,14 @@ bool mask_encode(const struct image *mask, const struct mask_palette *palette, u
     for (int i = 0; i < palette->classes; i++)
         memcpy(colours[palette->values[i]], palette->colours[i], 3);
     png_alloc_size_t room = PNG_IMAGE_PNG_SIZE_MAX(png);
-    *bytes = memory_new(room, 1);
-    bool good = png_image_write_to_memory(&png, *bytes, &room, 0, values, 0, colours);
+    *bytes = values ? memory_try(room, 1) : NULL;
+    if (!*bytes) because(reason, "not enough memory for a PNG file of %dx%d pixels", mask->w, mask->h);
+    bool good = *bytes && (png_image_write_to_memory(&png, *bytes, &room, 0, values, 0, colours) ||
+                           because(reason, "PNG: %s", png.message));
     free(values);
     *count = room;
     if (!good) free(*bytes);
-    return good || because(reason, "PNG: %s", png.message);
+    return good;
 }
 
 static const uint8_t *pixel_of(const struct image *image, size_t pixel, int c)

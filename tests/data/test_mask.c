@@ -305,6 +305,24 @@ static void masks_are_written_as_they_are_read(void **state)
     }
 }
 
+/* More than any machine has: a result that is refused, not the end of the process. */
+static void masks_beyond_memory_are_refused(void **state)
+{
+#ifdef __SANITIZE_ADDRESS__
+    skip();                                      /* which ends the process instead of returning NULL */
+#endif
+    const struct image mask = {.h = INT32_MAX, .w = INT32_MAX, .c = 1};
+    struct mask_classes classes;
+    struct mask_palette palette;
+    struct reason reason;
+    struct bytes png;
+    mask_classes_numbers(3, NULL, 0, true, &classes);
+    mask_palette_of(&classes, &palette);
+    assert_false(mask_encode(&mask, &palette, &png.data, &png.count, &reason));
+    assert_non_null(strstr(reason.text, "not enough memory for a PNG file"));
+    mask_classes_free(&classes);
+}
+
 static void masks_are_drawn_over_images(void **state)
 {
     uint8_t grey[] = {10, 20, 30}, truth[] = {0, 1, 255}, predicted[] = {0, 0, 1};
@@ -338,6 +356,7 @@ int main(void)
         cmocka_unit_test(colours_are_classes_by_a_palette),
         cmocka_unit_test(other_files_are_no_masks),
         cmocka_unit_test(masks_are_written_as_they_are_read),
+        cmocka_unit_test(masks_beyond_memory_are_refused),
         cmocka_unit_test(masks_are_drawn_over_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
