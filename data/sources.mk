@@ -31,6 +31,8 @@ libdata_a_SOURCES = \
 	data/augment/gpu_preprocessing.h \
 	data/augment/heat_map.c \
 	data/augment/heat_map.h \
+	data/augment/intensity.c \
+	data/augment/intensity.h \
 	data/augment/mix.c \
 	data/augment/mix.h \
 	data/augment/policy.c \

@@ -298,6 +298,25 @@ static void cut_random_box(const struct augment *augment, struct random *random,
     cut->w = cut->window.w;
 }
 
+/* RandomAffine. A translation alone moves the window, and needs no resampling. */
+static void draw_affine(const struct augment *augment, struct random *random, struct cut *cut)
+{
+    struct box *window = &cut->window;
+    const int sides[] = {window->w, window->h};
+    if (augment->rotate > 0) cut->turn = random_between(random, -augment->rotate, augment->rotate);
+    for (int i = 0; i < 2; i++)
+        if (augment->shear[i] > 0)
+            cut->shear[i] = random_between(random, -augment->shear[i], augment->shear[i]);
+    for (int i = 0; i < 2; i++) {
+        double most = augment->translate[i] * sides[i];
+        if (most > 0) cut->shift[i] = (int)nearbyint(random_between(random, -most, most));
+    }
+    if (cut_is_turned(cut)) return;
+    window->x -= cut->shift[0];
+    window->y -= cut->shift[1];
+    cut->shift[0] = cut->shift[1] = 0;
+}
+
 bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
                  struct cut *cut, struct reason *reason)
 {
@@ -312,7 +331,7 @@ bool augment_cut(const struct augment *augment, struct random *random, const str
         return false;
     cut->flip = random && augment->flip > 0 && random_uniform(random) < augment->flip;
     cut->vflip = random && augment->vflip > 0 && random_uniform(random) < augment->vflip;
-    if (random && augment->rotate > 0) cut->turn = random_between(random, -augment->rotate, augment->rotate);
+    if (random) draw_affine(augment, random, cut);
     cut->reflect = augment->reflect && augment->fit == IMAGE_FIT_CROP;
     return true;
 }
@@ -328,15 +347,25 @@ static struct pixel_range visible_pixels(int at, int length, int size, bool refl
     return seen;
 }
 
-/* The part of the image that the window shows; of one that is turned, with all that its corners reach. */
+/* The pixels around all places that a turned window shows: between those of its corners. */
+static struct box turned_window(const struct cut *cut)
+{
+    struct turning turning = turning_of(cut);
+    struct place low = turning_place(&turning, 0, 0), high = low;
+    for (int i = 1; i < 4; i++) {
+        int y = i / 2 * (cut->window.h - 1), x = i % 2 * (cut->window.w - 1);
+        struct place corner = turning_place(&turning, y, x);
+        low = (struct place){fmin(low.y, corner.y), fmin(low.x, corner.x)};
+        high = (struct place){fmax(high.y, corner.y), fmax(high.x, corner.x)};
+    }
+    int y = (int)floor(low.y) - 1, x = (int)floor(low.x) - 1;
+    return (struct box){.y = y, .x = x, .h = (int)ceil(high.y) + 1 - y, .w = (int)ceil(high.x) + 1 - x};
+}
+
+/* The part of the image that the window shows. */
 static struct box augment_visible(const struct cut *cut)
 {
-    struct box window = cut->window;
-    if (cut->turn != 0) {
-        int reach = (int)ceil(hypot(window.h, window.w) / 2) + 1;
-        window = (struct box){.y = window.y + window.h / 2 - reach, .x = window.x + window.w / 2 - reach,
-                              .h = 2 * reach + 1, .w = 2 * reach + 1};
-    }
+    struct box window = cut_is_turned(cut) ? turned_window(cut) : cut->window;
     struct pixel_range rows = visible_pixels(window.y, window.h, cut->h, cut->reflect);
     struct pixel_range columns = visible_pixels(window.x, window.w, cut->w, cut->reflect);
     return (struct box){.y = rows.low, .x = columns.low,
@@ -398,7 +427,8 @@ static void augment_erase(const struct augment_table *table, int channels, int w
 bool augment_is_varied(const struct augment *augment)
 {
     return augment->policy != POLICY_NONE || policy_jitters(augment->jitter) || augment->vflip > 0 ||
-           augment->rotate > 0;
+           augment->rotate > 0 || augment->shear[0] > 0 || augment->shear[1] > 0 ||
+           intensity_varies(&augment->intensity);
 }
 
 /* The same of a deep image, with its floats; colours that reach beyond the range stay so. */
@@ -418,9 +448,10 @@ static bool vary_deep(const struct augmenting *how, const struct image *image, c
     for (int y = 0; y < cut->window.h; y++)
         augment_deep_row(cut, image, (float)range.low, y, image_numbers(picture) + (size_t)y * stride);
     policy_jitter(augment->jitter, picture, how->random);
+    bool good = intensity_apply(&augment->intensity, picture, how->random, &how->scratch->intensity, reason);
     picture->low = image->low;
     picture->high = image->high;
-    return true;
+    return good;
 }
 
 /* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. 3-Augment ends with the
@@ -432,14 +463,14 @@ static bool augment_vary(const struct augmenting *how, const struct image *image
     struct image *picture = &how->scratch->picture;
     if (image->deep) return vary_deep(how, image, cut, reason);
     if (!image_resize_buffer(picture, cut->window.h, cut->window.w, image->c, reason)) return false;
-    if (cut->turn != 0) paint_turned(image, cut, picture->pixels);
+    if (cut_is_turned(cut)) paint_turned(image, cut, picture->pixels);
     else paint_image(&bytes, image, cut, (char *)picture->pixels);
     const struct augment *augment = how->augment;
     bool three = augment->policy == POLICY_THREE;
     if (!three) policy_jitter(augment->jitter, picture, how->random);
     if (!policy_apply(augment->policy, picture, how->random, &how->scratch->copy, reason)) return false;
     if (three) policy_jitter(augment->jitter, picture, how->random);
-    return true;
+    return intensity_apply(&augment->intensity, picture, how->random, &how->scratch->intensity, reason);
 }
 
 /* The crop after resizing an image's crop. */
@@ -543,6 +574,7 @@ void scratch_free(struct scratch *scratch)
     image_free(&scratch->resized);
     image_free(&scratch->picture);
     image_free(&scratch->copy);
+    intensity_scratch_free(&scratch->intensity);
 }
 
 bool augment_image(const struct augmenting *how, const struct image *image, const struct augment_output *out,

@@ -8,6 +8,7 @@
 #include "base/shape.h"
 #include "data/augment/cut.h"
 #include "data/augment/gpu_preprocessing.h"
+#include "data/augment/intensity.h"
 #include "data/augment/policy.h"
 #include "data/augment/resize.h"
 #include "data/image/image.h"
@@ -16,9 +17,9 @@
 enum image_fit { IMAGE_FIT_CROP, IMAGE_FIT_LETTERBOX, IMAGE_FIT_STRETCH };
 
 /* Cropping and augmentation of training and evaluation images, as torchvision defines them. Training:
- * RandomResizedCrop, or resize, padding and a crop; then flip, jitter, policy (POLICY_THREE: policy, jitter);
- * and of the normalised image,
- * erasing. Evaluation: val_resize, val_crop. */
+ * RandomResizedCrop, or resize, padding and a crop; then RandomAffine and flips, in one resampling; jitter,
+ * policy (POLICY_THREE: policy, jitter), intensity; and of the normalised image, erasing. Evaluation:
+ * val_resize, val_crop. */
 struct augment {
     bool crop;             /* training images become as large as the output; otherwise they must be */
     bool random_resized;   /* RandomResizedCrop(output size, scale, ratio) */
@@ -31,9 +32,12 @@ struct augment {
     double flip;           /* probability of a horizontal flip */
     double vflip;          /* ... of a vertical one */
     double rotate;         /* images are turned about the middle of the crop by up to so many degrees */
+    double shear[2];       /* ... and sheared by up to so many degrees, along x and along y */
+    double translate[2];   /* ... and moved by up to these shares of the crop, across and down */
     double foreground;     /* with masks: the share of crops that must hold a class other than the first */
     double jitter[4];      /* amounts of brightness, contrast, saturation, hue (ColorJitter) */
     enum policy policy;
+    struct intensity intensity;   /* after jitter and policy */
     double erase;          /* probability of a rectangle being blanked (RandomErasing) */
     struct image_size resize;  /* training: first to the smallest size of the same shape that covers this,
                             * antialiased; h is 0: not */
@@ -60,6 +64,7 @@ static inline size_t augment_table_bytes(int channels)
 /* Images that are kept between calls to reuse their memory. */
 struct scratch {
     struct image resized, picture, copy;
+    struct intensity_scratch intensity;
 };
 void scratch_free(struct scratch *scratch);
 

@@ -61,7 +61,7 @@ void augment_deep_row(const struct cut *cut, const struct image *image, float bl
     for (int x = 0; x < window->w; x++, row += image->c) {
         int from_y = window->y + (cut->vflip ? window->h - 1 - y : y);
         const float *pixel;
-        if (cut->turn != 0)
+        if (cut_is_turned(cut))
             deep_between(cut, image, black, turning_place(&turning, y, x), row);
         else if ((pixel = deep_pixel(cut, image, from_y, window->x + (cut->flip ? window->w - 1 - x : x))))
             memcpy(row, pixel, (size_t)image->c * sizeof *row);

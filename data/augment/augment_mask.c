@@ -38,7 +38,7 @@ static void mask_turned(const struct cut *cut, const struct image *mask, uint8_t
 void augment_mask(const struct cut *cut, const struct image *mask, uint8_t *out)
 {
     const struct box *window = &cut->window, *from = &cut->from;
-    if (cut->turn != 0) {
+    if (cut_is_turned(cut)) {
         mask_turned(cut, mask, out);
         return;
     }
@@ -122,6 +122,14 @@ static void move_to(const struct augment *augment, struct random *random, const 
     }
 }
 
+/* The crop as it lies in the image, neither turned nor translated. */
+static void hold_still(const struct augment *augment, struct cut *cut)
+{
+    cut->turn = cut->shear[0] = cut->shear[1] = 0;
+    cut->shift[0] = cut->shift[1] = 0;
+    if (augment->random_resized) cut->window.y = cut->window.x = 0;
+}
+
 static bool holds_foreground(const struct cut *cut, const struct image *mask)
 {
     struct turning turning = turning_of(cut);
@@ -144,7 +152,7 @@ bool augment_cut_masked(const struct augment *augment, struct random *random, co
     if (!augment_cut(augment, random, sizes, cut, reason)) return false;
     for (int i = 0; wanted && i < TRIES && draw_pixel(mask, random, &pixel); i++) {
         if (i > 0 && !augment_cut(augment, random, sizes, cut, reason)) return false;
-        if (i == TRIES - 1) cut->turn = 0;
+        if (i == TRIES - 1) hold_still(augment, cut);
         move_to(augment, random, sizes, pixel, cut);
         if (holds_foreground(cut, mask)) break;
     }

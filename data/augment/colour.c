@@ -155,6 +155,26 @@ void colour_solarize(struct image *image, double threshold)
     colour_look_up_all(image, table);
 }
 
+/* Numbers below the range stay as they are. */
+static void gamma_deep(struct image *image, double gamma)
+{
+    float *numbers = image_numbers(image);
+    double low = image->low, width = image->high - low;
+    for (size_t i = 0; i < bytes_of(image); i++)
+        if (numbers[i] > low) numbers[i] = (float)(low + width * pow((numbers[i] - low) / width, gamma));
+}
+
+void colour_gamma(struct image *image, double gamma)
+{
+    uint8_t table[256];
+    if (image->deep) {
+        gamma_deep(image, gamma);
+        return;
+    }
+    for (int x = 0; x < 256; x++) table[x] = byte_of((float)(pow(x / 255.0, gamma) * (256 - 1e-3)));
+    colour_look_up_all(image, table);
+}
+
 static void count_values(const struct image *image, int64_t counts[][256])
 {
     memset(counts, 0, (size_t)image->c * sizeof *counts);

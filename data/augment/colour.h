@@ -12,6 +12,7 @@ void colour_hue(struct image *image, double turn);             /* rotation of th
                                                                 * circle, -0.5 to 0.5 */
 void colour_posterize(struct image *image, int bits);          /* keeps the upper `bits` of 8 */
 void colour_solarize(struct image *image, double threshold);   /* inverts values that are not below it */
+void colour_gamma(struct image *image, double gamma);          /* 255 (x / 255)^gamma (adjust_gamma) */
 void colour_autocontrast(struct image *image);                 /* each channel stretched to 0..255 */
 void colour_equalize(struct image *image);                     /* equalises each channel's histogram */
 

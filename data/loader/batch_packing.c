@@ -116,7 +116,7 @@ static bool put_on_device(struct batch_packing *packing, int place, const struct
     struct image_record record = augment_record(cut, 0, 0);
     if (image_record_shared_bytes(&record, channels) > TILE_SHARED_MAX || is_resized_reflection(&record))
         return false;
-    if (cut->vflip || cut->turn != 0 || is_bicubic(cut, &record)) return false;
+    if (cut->vflip || cut_is_turned(cut) || is_bicubic(cut, &record)) return false;
     record.source = where;
     record.at = image.at;
     record.stride = (int64_t)image.w * channels;

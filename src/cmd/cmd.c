@@ -18,7 +18,8 @@
 
 /* In the order of --help. */
 #define COMMANDS(EACH)                                                                                 \
-    EACH(train) EACH(eval) EACH(predict) EACH(embed) EACH(explain) EACH(plan) EACH(summary)            \
+    EACH(train) EACH(eval) EACH(predict) EACH(embed) EACH(explain) EACH(pictures) EACH(plan)           \
+    EACH(summary)                                                                                      \
     EACH(bench) EACH(pack) EACH(export) EACH(average) EACH(init) EACH(lr) EACH(sweep) EACH(report)     \
     EACH(compare) EACH(profile) EACH(ops) EACH(models) EACH(formats) EACH(devices)
 

@@ -43,6 +43,7 @@ libcmd_a_SOURCES = \
 	src/cmd/models.c \
 	src/cmd/ops.c \
 	src/cmd/pack.c \
+	src/cmd/pictures.c \
 	src/cmd/plan.c \
 	src/cmd/predict.c \
 	src/cmd/predict_masks.c \

@@ -69,6 +69,49 @@ static enum status fill_jitter(const struct data_opening *o, double amount[4])
     return OK;
 }
 
+/* One number for both directions, or, of a shear, for the first. */
+static enum status fill_directions(const struct data_opening *o, const char *key,
+                                   const struct field_reals *given, bool both, double out[2])
+{
+    if (given->count > 2) return settings_refuse(o->settings, "augment", key, "takes one or two numbers");
+    for (int i = 0; i < 2 && given->count > 0; i++)
+        out[i] = i < given->count ? given->value[i] : both ? given->value[0] : 0;
+    return OK;
+}
+
+/* P, or P,LOW,HIGH, of which LOW is `least` and HIGH `most` or nearer. */
+static enum status fill_chance(const struct data_opening *o, const char *key, const struct field_reals *given,
+                               const double limits[2], struct chance *chance)
+{
+    const double *value = given->value;
+    if (given->count == 0) return OK;
+    if (given->count != 1 && given->count != 3)
+        return settings_refuse(o->settings, "augment", key, "takes a probability, or that and two limits");
+    if (value[0] > 1)
+        return settings_refuse(o->settings, "augment", key, "begins with a probability, at most 1");
+    chance->p = value[0];
+    if (given->count == 1) return OK;
+    if (value[1] > value[2] || value[1] < limits[0] || value[2] > limits[1])
+        return settings_refuse(o->settings, "augment", key, "the limits must rise, from %g to %g at most",
+                               limits[0], limits[1]);
+    chance->low = value[1];
+    chance->high = value[2];
+    return OK;
+}
+
+static enum status fill_intensity(const struct data_opening *o, struct intensity *intensity)
+{
+    const struct settings *settings = o->settings;
+    *intensity = (struct intensity){
+        .gray = settings->augment.gray, .gamma = {0, 0.7, 1.5}, .blur = {0, 0.1, 2}, .noise = {0, 0, 0.1}};
+    if (intensity->gray > 0 && o->data->channels != 3)
+        return settings_refuse(settings, "augment", "gray", "needs images of 3 channels, not %d",
+                               o->data->channels);
+    TRY(fill_chance(o, "gamma", &settings->augment.gamma, (const double[]){0.01, 10}, &intensity->gamma));
+    TRY(fill_chance(o, "blur", &settings->augment.blur, (const double[]){0.01, 20}, &intensity->blur));
+    return fill_chance(o, "noise", &settings->augment.noise, (const double[]){0, 1}, &intensity->noise);
+}
+
 static enum policy policy_of(const struct settings *settings)
 {
     static const enum policy policies[] = {
@@ -158,6 +201,9 @@ enum status data_set_augment(const struct data_opening *o)
     TRY(check_border(o));
     TRY(check_shift(o));
     TRY(fill_jitter(o, augment->jitter));
+    TRY(fill_directions(o, "shear", &settings->augment.shear, false, augment->shear));
+    TRY(fill_directions(o, "translate", &settings->augment.translate, true, augment->translate));
+    TRY(fill_intensity(o, &augment->intensity));
     TRY(check_colours(o));
     TRY(fill_channels(o, "mean", &settings->augment.mean, 0, augment->mean));
     return fill_channels(o, "std", &settings->augment.std, 1, augment->std);

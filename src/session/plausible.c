@@ -154,9 +154,11 @@ static void warn_of_images(const struct settings *settings)
         warn(settings, "augment", "ratio", "has no effect without augment.scale");
     else
         warn(settings, "augment", "pad", "has no effect with augment.scale");
-    bool shows = settings->augment.val_shift > 0 || settings->augment.rotate > 0;
+    bool shows = settings->augment.val_shift > 0 || settings->augment.rotate > 0 ||
+                 settings->augment.shear.count > 0 || settings->augment.translate.count > 0;
     if (settings->augment.pad == 0 && !shows)
-        warn(settings, "augment", "pad_mode", "has no effect without augment.pad, rotate and val_shift");
+        warn(settings, "augment", "pad_mode", "has no effect without augment.pad, rotate, shear, translate "
+             "and val_shift");
 }
 
 static void warn_of_streams(const struct settings *settings)

@@ -156,9 +156,10 @@ enum status session_loader_open_list(const struct session *session, struct datas
 
 #define NUMBERS_BATCH 64
 
-enum status session_loader_open_numbers(const struct session *session, struct loader **loader)
+enum status session_loader_open_numbers(const struct session *session, const struct images *images,
+                                        struct loader **loader)
 {
-    struct loader_options options = loader_options(session, &session->data.train, NULL);
+    struct loader_options options = loader_options(session, images, NULL);
     options.dtype = F32;
     options.device_preprocessing = false;
     options.decoder = (struct loader_decoder){0};

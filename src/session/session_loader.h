@@ -35,9 +35,10 @@ enum status session_loader_open_list(const struct session *session, struct datas
                                      void (*bad_image)(void *context, int64_t index, const char *why),
                                      void *context, struct loader **loader);
 
-/* A loader of all training images, on every rank, as fp32 numbers in host memory, in small batches, which
- * reports no bad images. */
-enum status session_loader_open_numbers(const struct session *session, struct loader **loader);
+/* A loader of all training images, in the size that `images` has, on every rank, as fp32 numbers in host
+ * memory, in small batches, which reports no bad images. */
+enum status session_loader_open_numbers(const struct session *session, const struct images *images,
+                                        struct loader **loader);
 
 /* A loader of training images for timing, independent of loader.workers, which reports no bad images; for
  * decoding on the device. */

@@ -73,7 +73,7 @@ enum status session_store_whiten(const struct session *session, struct store *st
 {
     struct loader *loader;
     if (!session->data.train.dataset || !whiten_is_needed(store->graph)) return OK;
-    TRY(session_loader_open_numbers(session, &loader));
+    TRY(session_loader_open_numbers(session, &session->data.train, &loader));
     enum status status = whiten_store(&session->data, loader, store);
     loader_close(loader);
     return status;

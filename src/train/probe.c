@@ -47,6 +47,8 @@ static const char *images_vary(const struct session *session)
     const struct settings *settings = session->settings;
     for (int i = 0; i < 4; i++)
         if (augment->jitter[i] > 0) return "augment.jitter";
+    for (int i = 0; i < 2; i++)
+        if (augment->shear[i] > 0 || augment->translate[i] > 0) return "augment.shear or translate";
     return augment->random_resized                ? "augment.scale"
            : augment->pad > 0                     ? "augment.pad"
            : augment->random_crop                 ? "augment.crop, whose position is random,"
@@ -54,6 +56,7 @@ static const char *images_vary(const struct session *session)
            : augment->vflip > 0                   ? "augment.vflip"
            : augment->rotate > 0                  ? "augment.rotate"
            : augment->policy != POLICY_NONE       ? "augment.auto_augment"
+           : intensity_varies(&augment->intensity) ? "augment.gray, gamma, blur or noise"
            : augment->erase > 0                   ? "augment.random_erasing"
            : mix_is_on(&session->data.mix)        ? "augment.mixup or cutmix"
            : session->data.sizes.count > 0        ? "augment.sizes"

@@ -4,11 +4,15 @@ check_PROGRAMS += tests/data/test_augment tests/data/test_formats tests/data/tes
 	tests/data/test_jpeg_plain tests/data/test_deflated tests/data/test_deflated_zlib \
 	tests/data/test_dataset_identity tests/data/test_csv tests/data/test_split tests/data/test_targets \
 	tests/data/test_mask tests/data/test_masks tests/data/test_augment_mask tests/data/test_loader_masks
+check_PROGRAMS += tests/data/test_intensity
 noinst_PROGRAMS += tests/data/bench_loader
 EXTRA_DIST += tests/data/test_webp.c tests/data/test_tiff.c
 
 tests_data_test_augment_SOURCES = tests/data/test_augment.c
 tests_data_test_augment_LDADD = libdata.a libbase.a -lcmocka
+
+tests_data_test_intensity_SOURCES = tests/data/test_intensity.c
+tests_data_test_intensity_LDADD = libdata.a libbase.a -lm -lcmocka
 
 tests_data_test_formats_SOURCES = tests/data/test_formats.c $(DATA_CASE)
 tests_data_test_formats_LDADD = libdata.a libbase.a -lcmocka

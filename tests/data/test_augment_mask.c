@@ -154,6 +154,92 @@ static void turns_are_those_of_the_image(void **state)
     }
 }
 
+/* A pixel, 0 beyond the edges. */
+static int pixel_of(const struct image *image, int y, int x)
+{
+    return y < 0 || y >= image->h || x < 0 || x >= image->w ? 0 : image->pixels[y * image->w + x];
+}
+
+/* RandomAffine, by its factors: the image is sheared along x, then along y, then rotated clockwise, all about
+ * its middle, and moved. Pixel x, y of the output shows the place of the image that so comes to it. */
+static struct place affine(const struct cut *cut, int y, int x)
+{
+    const double degree = 3.14159265358979323846 / 180, r = -cut->turn * degree;
+    double tx = tan(cut->shear[0] * degree), ty = tan(cut->shear[1] * degree);
+    double a = cos(r) + sin(r) * ty, b = -tx * cos(r) - sin(r) * (1 + tx * ty);
+    double c = sin(r) - cos(r) * ty, d = -tx * sin(r) + cos(r) * (1 + tx * ty);
+    double middle_y = cut->window.h / 2.0, middle_x = cut->window.w / 2.0;
+    double right = x + 0.5 - middle_x - cut->shift[0], below = y + 0.5 - middle_y - cut->shift[1];
+    double determinant = a * d - b * c;
+    return (struct place){middle_y + (a * below - c * right) / determinant,
+                          middle_x + (d * right - b * below) / determinant};
+}
+
+static void sheared_as_by_torchvision(void **state)
+{
+    struct random random = random_open(8, PURPOSE_TEST, 0, 0);
+    struct augment augment = {.crop = true, .shear = {60, 60}, .channels = 1, .std = {1 / 255.0}};
+    for (int round = 0; round < 20; round++) {
+        int h = side(&random), w = side(&random);
+        struct pair pair = pair_make(&random, h, w, 5);
+        struct box all = {.h = h, .w = w};
+        struct cut cut = {
+            .from = all, .h = h, .w = w, .window = all, .flip = round % 2, .vflip = round % 3 == 0,
+            .turn = round % 4 ? random_between(&random, -180, 180) : 0,
+            .shear = {random_between(&random, -60, 60), round % 5 ? random_between(&random, -60, 60) : 0},
+            .shift = {(int)random_below(&random, 9) - 4, (int)random_below(&random, 9) - 4}};
+        uint8_t image[SIDE_MAX * SIDE_MAX], mask[SIDE_MAX * SIDE_MAX];
+        apply(&augment, &random, &cut, &pair.image, image);
+        augment_mask(&cut, &pair.mask, mask);
+        for (int i = 0; i < h * w; i++) {
+            int y = cut.vflip ? h - 1 - i / w : i / w, x = cut.flip ? w - 1 - i % w : i % w;
+            struct place place = affine(&cut, y, x);
+            double top = floor(place.y - 0.5), left = floor(place.x - 0.5);
+            double down = place.y - 0.5 - top, across = place.x - 0.5 - left, sum = 0;
+            for (int k = 0; k < 4; k++)
+                sum += (k / 2 ? down : 1 - down) * (k % 2 ? across : 1 - across) *
+                       pixel_of(&pair.image, (int)top + k / 2, (int)left + k % 2);
+            assert_true(fabs(image[i] - sum) <= 0.51);
+            double near = 1e-9, fy = place.y - floor(place.y), fx = place.x - floor(place.x);
+            if (fy < near || fy > 1 - near || fx < near || fx > 1 - near) continue;
+            bool outside = place.y < 0 || place.y >= h || place.x < 0 || place.x >= w;
+            int class = outside ? MASK_IGNORE : pair.mask.pixels[(int)place.y * w + (int)place.x];
+            assert_int_equal(mask[i], class);
+        }
+        pair_free(&pair);
+    }
+}
+
+/* Angles and distances are uniform; a translation alone moves the window, and with it image and mask. */
+static void affine_is_drawn(void **state)
+{
+    struct augment augment = {.crop = true, .channels = 1, .std = {1}, .translate = {0.25, 0.5}};
+    const struct cut_sizes sizes = {40, 80, 40, 80};
+    int trials = 20000, angles[4] = {0}, across[41] = {0}, down[41] = {0};
+    for (int turned = 0; turned < 2; turned++) {
+        augment.shear[0] = 20 * turned;
+        for (int i = 0; i < trials; i++) {
+            struct random random = random_open(9, PURPOSE_AUGMENT, (uint64_t)turned, (uint64_t)i);
+            struct reason reason;
+            struct cut cut;
+            assert_true(augment_cut(&augment, &random, &sizes, &cut, &reason));
+            int x = turned ? cut.shift[0] : -cut.window.x, y = turned ? cut.shift[1] : -cut.window.y;
+            assert_true(x >= -20 && x <= 20 && y >= -20 && y <= 20);
+            const int *shift = cut.shift;
+            assert_true(turned ? cut.window.x == 0 && cut.window.y == 0 : shift[0] == 0 && shift[1] == 0);
+            assert_true(cut.shear[1] == 0 && fabs(cut.shear[0]) <= (turned ? 20 : 0));
+            if (turned) angles[(int)((cut.shear[0] + 20) / 10.001)]++;
+            across[x + 20]++;
+            down[y + 20]++;
+        }
+    }
+    for (int i = 0; i < 4; i++) assert_in_range(angles[i], trials / 4 - 300, trials / 4 + 300);
+    for (int i = 1; i < 40; i++) {
+        assert_in_range(across[i], trials / 20 - 160, trials / 20 + 160);
+        assert_in_range(down[i], trials / 20 - 160, trials / 20 + 160);
+    }
+}
+
 /* Image and mask of one soft disc: where the mask says inside, the image is bright, whatever the crop. */
 static void turned_images_and_masks_show_the_same(void **state)
 {
@@ -268,6 +354,8 @@ int main(void)
         cmocka_unit_test(masks_are_resized_to_the_nearest_pixel),
         cmocka_unit_test(turns_are_those_of_the_image),
         cmocka_unit_test(turned_images_and_masks_show_the_same),
+        cmocka_unit_test(sheared_as_by_torchvision),
+        cmocka_unit_test(affine_is_drawn),
         cmocka_unit_test(crops_hold_the_foreground_that_is_asked_for),
         cmocka_unit_test(classes_of_the_foreground_are_as_likely),
         cmocka_unit_test(nothing_is_drawn_for_what_is_not_asked),

@@ -62,6 +62,10 @@ static struct augment draw_augment(int channels, struct random *random)
     augment.val_resize = size_of(random);
     augment.vflip = random_below(random, 2) ? 0.5 : 0;
     augment.rotate = random_below(random, 2) ? 30 : 0;
+    augment.interpolation = (enum interpolation)random_below(random, 2);
+    for (int i = 0; i < 2; i++) augment.shear[i] = random_below(random, 2) ? 40 : 0;
+    for (int i = 0; i < 2; i++) augment.translate[i] = random_below(random, 2) ? 0.5 : 0;
+    augment.intensity = (struct intensity){0.5, {0.5, 0.5, 2}, {0.5, 0.1, 3}, {0.5, 0, 0.5}};
     return augment;
 }
 

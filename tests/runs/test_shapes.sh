@@ -42,7 +42,9 @@ ok "... or else to cover 8/7 of it" larger
 # The same bits whatever the number of workers, interrupted and resumed.
 turned() { # RUN OPTION...
     run=$1; shift
-    whole -s augment.vflip=0.5 -s augment.rotate=20 -s augment.pad=2 -s train.epochs=3 "$@" -o "$run"
+    whole -s augment.vflip=0.5 -s augment.rotate=20 -s augment.shear=10,5 -s augment.translate=0.2 \
+        -s augment.gray=0.3 -s augment.gamma=0.5 -s augment.blur=0.5 -s augment.noise=0.5 \
+        -s augment.pad=2 -s train.epochs=3 "$@" -o "$run"
 }
 turned_alike() { # RUN
     for one in turned "$1"; do
