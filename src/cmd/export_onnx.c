@@ -71,6 +71,19 @@ static enum status write_file(const struct trained *trained, const struct graph_
     return status == OK ? closed : status;
 }
 
+/* The same with mean and std of x / 255, whatever the range. */
+static struct augment augment_of_bytes(const struct augment *augment)
+{
+    struct augment bytes = *augment;
+    const struct image_range *range = &augment->range;
+    double width = range->high - range->low;
+    for (int k = 0; range->set && k < augment->channels; k++) {
+        bytes.mean[k] = (range->low + augment->mean[k] * width) / 255;
+        bytes.std[k] = augment->std[k] * width / 255;
+    }
+    return bytes;
+}
+
 enum status export_onnx(struct cmd *cmd, enum dtype dtype)
 {
     struct trained trained;
@@ -91,6 +104,11 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
         return fail(USAGE, "export: --preprocess resizes bilinearly only, but augment.interpolation is "
                     "bicubic: resize before, or override it by -s augment.interpolation=bilinear");
     }
+    if (cmd_value(cmd, "preprocess") && data->deep) {
+        trained_close(&trained);
+        return fail(USAGE, "export: --preprocess takes bytes, but data.range reaches beyond 0 to 255");
+    }
+    const struct augment bytes = augment_of_bytes(&data->augment);
     if (!classes && cmd_value(cmd, "softmax")) {
         enum target_kind target = data->target;
         trained_close(&trained);
@@ -106,7 +124,7 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
         .scales = data->target == TARGET_NUMBER,
         .scale = data->value_std,
         .offset = data->value_mean,
-        .preprocess = cmd_value(cmd, "preprocess") ? &data->augment : NULL,
+        .preprocess = cmd_value(cmd, "preprocess") ? &bytes : NULL,
         .keep_batchnorm = cmd_value(cmd, "keep-batchnorm") != NULL,
         .read = read_param,
         .context = &trained.store,

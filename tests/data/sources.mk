@@ -6,7 +6,7 @@ check_PROGRAMS += tests/data/test_augment tests/data/test_formats tests/data/tes
 	tests/data/test_mask tests/data/test_masks tests/data/test_augment_mask tests/data/test_loader_masks
 check_PROGRAMS += tests/data/test_intensity
 noinst_PROGRAMS += tests/data/bench_loader
-EXTRA_DIST += tests/data/test_webp.c tests/data/test_tiff.c
+EXTRA_DIST += tests/data/test_webp.c tests/data/test_tiff.c tests/data/test_samples.sh tests/data/samples_peers.py
 
 tests_data_test_augment_SOURCES = tests/data/test_augment.c
 tests_data_test_augment_LDADD = libdata.a libbase.a -lcmocka
@@ -91,6 +91,7 @@ endif
 
 if HAVE_LIBTIFF
 check_PROGRAMS += tests/data/test_tiff
+dist_check_SCRIPTS += tests/data/test_samples.sh
 tests_data_test_tiff_SOURCES = tests/data/test_tiff.c
 tests_data_test_tiff_LDADD = libdata.a libbase.a -lcmocka
 endif

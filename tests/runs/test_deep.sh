@@ -76,6 +76,8 @@ ok "... are learned" best bands3
 ok "features have the network's width" sh -c '"$AMPTRAIN" embed -q --weights bands3 bands/a -o e.npy && grep -aq "(16, 8)" e.npy'
 ok "ONNX names range and bands" sh -c '"$AMPTRAIN" export -q --weights bands3 -o net.onnx &&
     grep -aq "1000, 1300\|1000,1300" net.onnx && grep -aq bands net.onnx'
+ok "... which takes numbers, not bytes" says 2 "takes bytes, but data.range reaches beyond" \
+    "$AMPTRAIN" export --weights bands3 --preprocess -o bytes.onnx
 ok "a tar archive" sh -c 'mkdir tar && for i in 0 1 2; do cp bands/$(echo a b c | cut -d" " -f$((i + 1)))/$i.tif tar/$i.tif
     echo $i >tar/$i.cls; done; tar -cf set.tar -C tar 0.cls 0.tif 1.cls 1.tif 2.cls 2.tif &&
     "$AMPTRAIN" eval --weights bands1 --val set.tar -s data.format=packed -s data.val_fraction=0 --json | grep "\"errors\": *0"'

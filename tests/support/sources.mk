@@ -37,8 +37,10 @@ tests_support_other_values_SOURCES = tests/support/other_values.c
 tests_support_other_values_LDADD = libconf.a libbase.a
 
 if HAVE_LIBTIFF
-noinst_PROGRAMS += tests/support/make_bands
+noinst_PROGRAMS += tests/support/make_bands tests/support/show_samples
+tests_support_show_samples_SOURCES = tests/support/show_samples.c
+tests_support_show_samples_LDADD = libdata.a libbase.a
 tests_support_make_bands_SOURCES = tests/support/make_bands.c
 tests_support_make_bands_LDADD =
 endif
-EXTRA_DIST += tests/support/make_bands.c
+EXTRA_DIST += tests/support/make_bands.c tests/support/show_samples.c
