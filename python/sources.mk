@@ -1,6 +1,6 @@
 EXTRA_DIST += python/wheel.py python/amptrain-script python/amptrain/__init__.py python/amptrain/_library.py \
 	python/amptrain/py.typed
-CLEANFILES += wheel-library wheel-program
+CLEANFILES += wheel-library wheel-program *.whl
 PYTHON3 = python3
 
 # Both find the libraries beside them, and what these need (RPATH, which counts for those, too), as nothing but

@@ -22,7 +22,7 @@ apilibdir = $(libdir)
 apilib_DATA = $(LIBAMPTRAIN_FILE) libamptrain.a
 pkgconfigdir = $(libdir)/pkgconfig
 nodist_pkgconfig_DATA = amptrain.pc
-CLEANFILES += $(LIBAMPTRAIN_FILE) $(LIBAMPTRAIN) libamptrain.so libamptrain.o
+CLEANFILES += $(LIBAMPTRAIN_FILE) $(LIBAMPTRAIN) libamptrain.so libamptrain.o libamptrain.a
 EXTRA_DIST += src/api/libamptrain.map
 
 WHOLE = -Wl,--whole-archive libapi.a libwithout.a -Wl,--no-whole-archive $(FLOORS)
