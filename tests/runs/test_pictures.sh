@@ -55,10 +55,10 @@ ok "... but eval does not with val_resize=0" sh -c 'head -1 auto >a; head -1 who
 ok "... nor does predict" sh -c 'sed 1d auto >a; sed 1d whole >b; ! cmp -s a b'
 ok "config.ini has the setting and the resolved value" grep -qx 'val_resize = auto    ; 37' run/config.ini
 deep() {
-    "$top_builddir/tests/support/make_pictures" deep deep && says 0 "25 of 25 examined have 16 bits a channel; they are rounded" \
+    "$top_builddir/tests/support/make_pictures" deep deep && says 0 "25 of 25 examined have more than 8 bits a sample, which are kept" \
         "$AMPTRAIN" -c pictures.ini -s data.train=deep -s data.val=deep -s run.max_steps=1
 }
-ok "images of 16 bits are rounded, which is said" deep
+ok "images of 16 bits are kept, which is said" deep
 cp -r pictures broken
 head -c 60 pictures/apple/5.png >broken/apple/5.png
 head -c 60 pictures/pear/17.png >broken/pear/17.png
