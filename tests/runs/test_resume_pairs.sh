@@ -85,6 +85,7 @@ augment.noise=0.5
 augment.jitter=0.3,0.3,0.3
 augment.resize=18
 augment.val_resize=20
+augment.interpolation=bicubic
 augment.val_flip=yes
 augment.val_shift=1
 augment.mean=0.4
@@ -181,12 +182,13 @@ parallel.bucket=1K
 parallel.wire=storage
 END
 
-# Where the run is, what the draw itself chooses, what says when a run ends, and what masks have alone
-# (test_segment.sh).
+# Where the run is, what the draw itself chooses, what says when a run ends, and what masks (test_segment.sh),
+# image files or tables have alone.
 cat >without <<'END'
 run.name run.device run.output run.max_time run.max_steps run.report
 data.format data.task data.train data.val data.classes data.fold data.value_scale
 augment.crop augment.val_crop augment.sizes
+data.channels data.bands data.range data.columns data.extension data.root
 data.palette data.ignore augment.foreground augment.val_tile augment.val_overlap
 train.focal_gamma train.tversky train.dice_background
 model.arch model.file model.weights model.weights_strict model.classes model.image_size model.drop_path
