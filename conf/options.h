@@ -8,6 +8,7 @@ enum { TASK_AUTO, TASK_CLASSIFY, TASK_MULTILABEL, TASK_REGRESS, TASK_SEGMENT }; 
 enum { MASK_IGNORES_255, MASK_IGNORES_NONE };                               /* data.ignore */
 enum { ON_ERROR_SKIP, ON_ERROR_STOP };                                      /* data.on_error */
 enum { ORIENTATION_EXIF, ORIENTATION_IGNORE };                              /* data.orientation */
+enum { ANNEAL_COS, ANNEAL_LINEAR };                                         /* schedule.anneal_strategy */
 enum { FIT_BY_CROP, FIT_BY_LETTERBOX, FIT_BY_STRETCH };                     /* augment.fit */
 enum { INTERPOLATION_BILINEAR, INTERPOLATION_BICUBIC };                     /* augment.interpolation */
 enum { PAD_MODE_CONSTANT, PAD_MODE_REFLECT };                                   /* augment.pad_mode */

@@ -18,37 +18,47 @@ struct member {
     const char *key;
     enum member_type type;
     size_t offset;
+    bool optional;               /* 0 in files of versions that did not know it */
 };
 
+enum { REQUIRED, OPTIONAL };
+#define MEMBER(key, type, object, part, optional) \
+    {key, MEMBER_##type, offsetof(struct object, part), optional}
+
 static const struct member position_members[] = {
-    {"position.epoch", MEMBER_INT64, offsetof(struct position, epoch)},
-    {"position.batch", MEMBER_INT64, offsetof(struct position, batch)},
-    {"position.loss_sum", MEMBER_DOUBLE, offsetof(struct position, loss_sum)},
-    {"position.images", MEMBER_INT64, offsetof(struct position, images)},
-    {"position.correct", MEMBER_INT64, offsetof(struct position, correct)},
-    {"position.skipped", MEMBER_INT64, offsetof(struct position, skipped)},
-    {"position.skipped_told", MEMBER_INT64, offsetof(struct position, skipped_told)},
-    {"position.bad_images", MEMBER_INT64, offsetof(struct position, bad_images)},
-    {"position.seconds", MEMBER_DOUBLE, offsetof(struct position, seconds)},
-    {"position.wait_seconds", MEMBER_DOUBLE, offsetof(struct position, wait_seconds)},
-    {"position.best", MEMBER_DOUBLE, offsetof(struct position, best)},
-    {"position.best_epoch", MEMBER_INT64, offsetof(struct position, best_epoch)},
-    {"position.epochs_without_gain", MEMBER_INT64, offsetof(struct position, epochs_without_gain)},
-    {"position.seed", MEMBER_INT64, offsetof(struct position, seed)},
+    MEMBER("position.epoch", INT64, position, epoch, REQUIRED),
+    MEMBER("position.batch", INT64, position, batch, REQUIRED),
+    MEMBER("position.loss_sum", DOUBLE, position, loss_sum, REQUIRED),
+    MEMBER("position.images", INT64, position, images, REQUIRED),
+    MEMBER("position.correct", INT64, position, correct, REQUIRED),
+    MEMBER("position.skipped", INT64, position, skipped, REQUIRED),
+    MEMBER("position.skipped_told", INT64, position, skipped_told, REQUIRED),
+    MEMBER("position.bad_images", INT64, position, bad_images, REQUIRED),
+    MEMBER("position.seconds", DOUBLE, position, seconds, REQUIRED),
+    MEMBER("position.wait_seconds", DOUBLE, position, wait_seconds, REQUIRED),
+    MEMBER("position.best", DOUBLE, position, best, REQUIRED),
+    MEMBER("position.best_epoch", INT64, position, best_epoch, REQUIRED),
+    MEMBER("position.epochs_without_gain", INT64, position, epochs_without_gain, REQUIRED),
+    MEMBER("position.seed", INT64, position, seed, REQUIRED),
+    MEMBER("position.plateau_lr", DOUBLE, position, plateau.lr, OPTIONAL),
+    MEMBER("position.plateau_best", DOUBLE, position, plateau.best, OPTIONAL),
+    MEMBER("position.plateau_bad", INT64, position, plateau.bad, OPTIONAL),
+    MEMBER("position.plateau_cooldown", INT64, position, plateau.cooldown, OPTIONAL),
+    MEMBER("position.swa_epoch", INT64, position, swa_epoch, OPTIONAL),
     {0},
 };
 
 static const struct member state_members[] = {
-    {"optimizer.updates", MEMBER_INT64, offsetof(struct optimizer_state, updates)},
-    {"optimizer.step", MEMBER_INT64, offsetof(struct optimizer_state, step)},
-    {"optimizer.skipped_steps", MEMBER_INT64, offsetof(struct optimizer_state, skipped_steps)},
-    {"optimizer.skipped", MEMBER_INT32, offsetof(struct optimizer_state, skipped)},
-    {"optimizer.grad_norm", MEMBER_FLOAT, offsetof(struct optimizer_state, grad_norm)},
-    {"optimizer.lr", MEMBER_FLOAT, offsetof(struct optimizer_state, lr)},
-    {"optimizer.momentum", MEMBER_FLOAT, offsetof(struct optimizer_state, momentum)},
-    {"scaler.scale", MEMBER_FLOAT, offsetof(struct optimizer_state, scaler.scale)},
-    {"scaler.good_steps", MEMBER_INT32, offsetof(struct optimizer_state, scaler.good_steps)},
-    {"scaler.floor_overflows", MEMBER_INT32, offsetof(struct optimizer_state, scaler.floor_overflows)},
+    MEMBER("optimizer.updates", INT64, optimizer_state, updates, REQUIRED),
+    MEMBER("optimizer.step", INT64, optimizer_state, step, REQUIRED),
+    MEMBER("optimizer.skipped_steps", INT64, optimizer_state, skipped_steps, REQUIRED),
+    MEMBER("optimizer.skipped", INT32, optimizer_state, skipped, REQUIRED),
+    MEMBER("optimizer.grad_norm", FLOAT, optimizer_state, grad_norm, REQUIRED),
+    MEMBER("optimizer.lr", FLOAT, optimizer_state, lr, REQUIRED),
+    MEMBER("optimizer.momentum", FLOAT, optimizer_state, momentum, REQUIRED),
+    MEMBER("scaler.scale", FLOAT, optimizer_state, scaler.scale, REQUIRED),
+    MEMBER("scaler.good_steps", INT32, optimizer_state, scaler.good_steps, REQUIRED),
+    MEMBER("scaler.floor_overflows", INT32, optimizer_state, scaler.floor_overflows, REQUIRED),
     {0},
 };
 
@@ -109,6 +119,7 @@ static bool members_parse(const struct member *members, void *object, const stru
 {
     for (const struct member *member = members; member->key; member++) {
         const char *text = safetensors_value(file, member->key);
+        if (!text && member->optional) continue;
         if (!text) return because(reason, "has no '%s'", member->key);
         if (!member_parse(member, object, text))
             return because(reason, "has an invalid value for '%s': '%.40s'", member->key, text);
@@ -121,6 +132,7 @@ static bool counts_can_be(const struct position *position, const struct optimize
     const int64_t counts[] = {
         position->epoch, position->batch, position->images, position->correct, position->skipped,
         position->skipped_told, position->bad_images, position->best_epoch, position->epochs_without_gain,
+        position->plateau.bad, position->plateau.cooldown, position->swa_epoch,
         state->step, state->updates, state->skipped_steps, state->scaler.good_steps,
         state->scaler.floor_overflows,
     };

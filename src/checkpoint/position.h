@@ -23,6 +23,11 @@ struct position {
     int64_t best_epoch;          /* from 1; 0: none yet */
     int64_t epochs_without_gain;
     int64_t seed;
+    struct plateau {             /* schedule.name = plateau */
+        double lr, best;         /* the current rate, 0: the first one; the smallest loss so far */
+        int64_t bad, cooldown;   /* evaluations without a smaller one; those left in which none counts */
+    } plateau;
+    int64_t swa_epoch;           /* the last epoch whose weights are in the average (train.swa) */
 };
 
 /* Records the result of the evaluation at the end of the current epoch; returns whether it is the best so

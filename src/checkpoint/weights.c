@@ -725,7 +725,7 @@ static void say(const struct loading *loading)
 {
     const struct graph *graph = loading->graph;
     const char *path = loading->file->path;
-    if (loading->averages) log_info("%s: using the averaged weights (ema)", path);
+    if (loading->averages) log_info("%s: using the averaged weights (train.ema, train.swa)", path);
     if (loading->encoder_alone)
         log_info("%s: has weights of the encoder alone (%s): all other layers are initialised", path,
                  loading->encoder.encoder);

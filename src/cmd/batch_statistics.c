@@ -8,23 +8,13 @@
 #include "base/memory.h"
 #include "checkpoint/weights.h"
 #include "cmd/trained.h"
-#include "kernels/norm/batchnorm.h"
+#include "exec/bn_statistics.h"
 #include "measure/bench.h"
 #include "session/session_open.h"
 
-/* A running mean or variance. */
-struct running {
-    int param;
-    double momentum;
-    size_t count;
-    double *sum;                 /* [count] of the batches' own */
-    float *values;               /* [count] scratch memory, and the result */
-};
-
 struct recomputation {
     struct bench bench;          /* a training step in which nothing is trained */
-    struct running *list;
-    int count;
+    struct bn_statistics statistics;
 };
 
 /* ---- The mean of the weights ---- */
@@ -72,47 +62,22 @@ static enum status load_mean(char *const *paths, int files, struct store *store)
 
 /* ---- Statistics ---- */
 
-static void add_running(struct recomputation *r, const struct graph *graph, int param, double momentum)
+static enum status find_running(struct recomputation *r)
 {
-    size_t count = (size_t)shape_count(graph->params[param].spec.shape);
-    *array_push(r->list, r->count) = (struct running){
-        param, momentum, count, memory_new(count, sizeof(double)), memory_new(count, sizeof(float))};
+    bn_statistics_open(&r->bench.session.graphs.training, &r->statistics);
+    return r->statistics.count > 0 ? OK : fail(USAGE, "average: --recompute-bn: the network has no batch "
+                                               "norms whose statistics follow the images");
 }
 
-static enum status find_running(struct recomputation *r, const struct graph *graph)
-{
-    for (int i = 1; i < graph->count; i++) {
-        const struct node *node = &graph->nodes[i];
-        if (strcmp(node->op->name, "batchnorm") != 0) continue;
-        const struct batchnorm *settings = node->settings;
-        struct batchnorm_statistics at = batchnorm_statistics(settings);
-        if (settings->momentum == 0) continue;
-        add_running(r, graph, node->param_first + at.mean, settings->momentum);
-        add_running(r, graph, node->param_first + at.variance, settings->momentum);
-    }
-    return r->count > 0 ? OK : fail(USAGE, "average: --recompute-bn: the network has no batch norms whose "
-                                    "statistics follow the images");
-}
-
-/* Nothing but statistics changes in a step. A step makes momentum x those of the batch + (1 - momentum) x
- * those before it, which are set to zero. */
 static enum status add_batch(struct recomputation *r)
 {
     struct store *store = &r->bench.store;
     int64_t updates = exec_state(r->bench.step.exec)->updates;
-    for (int i = 0; i < r->count; i++) {
-        memset(r->list[i].values, 0, r->list[i].count * sizeof *r->list[i].values);
-        TRY(store_write(store, r->list[i].param, STORE_MASTER, r->list[i].values));
-    }
+    TRY(bn_statistics_clear(&r->statistics, store));
     TRY(bench_step(&r->bench, NULL));
     if (exec_state(r->bench.step.exec)->updates == updates)
         return fail(FAILED, "average: --recompute-bn: the network's output is not finite");
-    for (int i = 0; i < r->count; i++) {
-        struct running *running = &r->list[i];
-        TRY(store_read(store, running->param, STORE_MASTER, running->values));
-        for (size_t k = 0; k < running->count; k++) running->sum[k] += running->values[k] / running->momentum;
-    }
-    return OK;
+    return bn_statistics_add(&r->statistics, store);
 }
 
 static enum status add_batches(struct recomputation *r)
@@ -120,9 +85,7 @@ static enum status add_batches(struct recomputation *r)
     const struct session *session = &r->bench.session;
     int64_t batches = session->data.train.count / session->hyper.batch;
     for (int64_t i = 0; i < batches; i++) TRY(add_batch(r));
-    for (int i = 0; i < r->count; i++)
-        for (size_t k = 0; k < r->list[i].count; k++)
-            r->list[i].values[k] = (float)(r->list[i].sum[k] / (double)batches);
+    TRY(bn_statistics_end(&r->statistics, &r->bench.store));
     log_info("batch norm statistics of %" PRId64 " batches of %d training images", batches,
              session->hyper.batch);
     return OK;
@@ -134,7 +97,8 @@ static enum status add_batches(struct recomputation *r)
 static enum status choose_settings(struct cmd *cmd, const char *path)
 {
     static const char *const dropped[][2] = {
-        {"train", "teacher"}, {"train", "ema"}, {"train", "freeze"}, {"train", "freeze_epochs"},
+        {"train", "teacher"}, {"train", "ema"}, {"train", "swa"}, {"train", "freeze"},
+        {"train", "freeze_epochs"},
         {"augment", "mixup"}, {"augment", "cutmix"}, {"augment", "sizes"}, {"augment", "repeats"},
     };
     settings_free(&cmd->settings);
@@ -156,7 +120,7 @@ static enum status recompute_all(struct cmd *cmd, char *const *paths, int count,
     TRY(choose_settings(cmd, paths[0]));
     TRY(trained_session(cmd, paths[0], &r->bench.session));
     freeze_weights(&r->bench.session.graphs.training);
-    TRY(find_running(r, &r->bench.session.graphs.training));
+    TRY(find_running(r));
     r->bench.steps = 1;
     r->bench.still = true;
     TRY(bench_open(true, &r->bench));
@@ -169,12 +133,13 @@ static enum status recompute_all(struct cmd *cmd, char *const *paths, int count,
 static void give_values(struct recomputation *r, struct export_values *statistics)
 {
     const struct graph *graph = &r->bench.session.graphs.training;
-    statistics->list = memory_new((size_t)r->count, sizeof *statistics->list);
-    statistics->count = r->count;
-    for (int i = 0; i < r->count; i++) {
-        statistics->list[i].name = text_copy(graph->params[r->list[i].param].name);
-        statistics->list[i].data = r->list[i].values;
-        r->list[i].values = NULL;
+    struct bn_statistics *from = &r->statistics;
+    statistics->list = memory_new((size_t)from->count, sizeof *statistics->list);
+    statistics->count = from->count;
+    for (int i = 0; i < from->count; i++) {
+        statistics->list[i].name = text_copy(graph->params[from->list[i].param].name);
+        statistics->list[i].data = from->list[i].values;
+        from->list[i].values = NULL;
     }
 }
 
@@ -185,11 +150,7 @@ enum status batch_statistics_make(struct cmd *cmd, char *const *paths, int count
     enum status status = recompute_all(cmd, paths, count, &r);
     *statistics = (struct export_values){0};
     if (status == OK) give_values(&r, statistics);
-    for (int i = 0; i < r.count; i++) {
-        free(r.list[i].sum);
-        free(r.list[i].values);
-    }
-    free(r.list);
+    bn_statistics_close(&r.statistics);
     bench_close(&r.bench);
     return status;
 }

@@ -442,7 +442,8 @@ static enum status export_all(struct export *export, const char *library, const 
         TRY(library ? choose_described(export, library, arch) : choose(export));
     }
     if (library) add_constants(export, library);
-    if (export->averages) log_info("%s: using the averaged weights (ema)", export->from[0].path);
+    if (export->averages)
+        log_info("%s: using the averaged weights (train.ema, train.swa)", export->from[0].path);
     TRY(write_file(export, output));
     log_info("%s: %d tensors in %s", output, export->count, dtype_table[export->dtype].name);
     return OK;

@@ -1,4 +1,6 @@
 libexec_a_SOURCES = \
+	src/exec/bn_statistics.c \
+	src/exec/bn_statistics.h \
 	src/exec/device_allocators.c \
 	src/exec/device_allocators.h \
 	src/exec/diagnose.c \

@@ -26,6 +26,7 @@ struct parameter {
     struct op_param spec;      /* spec.name is the op's own */
     bool frozen;               /* train.freeze: no gradient, no update; a statistic is not updated */
     bool frozen_first;         /* ... in the first epochs only (train.freeze_epochs) */
+    bool frozen_before;        /* `frozen`, while only statistics follow (graphs_freeze_weights) */
     double lr_scale;           /* factor of the learning rate (optimizer.layer_decay, optimizer.lr_scale) */
     int64_t rows;              /* of a hidden layer's weight as a matrix (graph_find_matrices); 0: none */
     int alike;                 /* how many matrices of the network have its size */

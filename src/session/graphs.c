@@ -159,6 +159,22 @@ void graphs_freeze_first(struct graphs *graphs, bool frozen)
     if (graphs->step.nodes) freeze_first(&graphs->step, frozen);
 }
 
+static void freeze_weights(struct graph *graph, bool frozen)
+{
+    for (int i = 0; i < graph->param_count; i++) {
+        struct parameter *param = &graph->params[i];
+        if (param->spec.role == ROLE_STATISTIC) continue;
+        if (frozen) param->frozen_before = param->frozen;
+        param->frozen = frozen || param->frozen_before;
+    }
+}
+
+void graphs_freeze_weights(struct graphs *graphs, bool frozen)
+{
+    freeze_weights(&graphs->training, frozen);
+    if (graphs->step.nodes) freeze_weights(&graphs->step, frozen);
+}
+
 /* True if parameter `i` of both can have the same values: 4x4 patches have other positions than 2x8. */
 static bool is_shared(const struct graph *one, const struct graph *other, int i)
 {

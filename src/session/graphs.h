@@ -34,6 +34,8 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
 /* Freezes the parameters of train.freeze for the first epochs only, or ends that; programs must be compiled
  * again. Until it is called, nothing is frozen, which needs the most memory. */
 void graphs_freeze_first(struct graphs *graphs, bool frozen);
+/* Freezes all parameters but statistics, or ends that; likewise. */
+void graphs_freeze_weights(struct graphs *graphs, bool frozen);
 /* Steps are compiled for training images of this size from now on, with the same parameters. What was
  * compiled before must be closed. */
 enum status graphs_resize(struct graphs *graphs, const struct graphs_options *options,

@@ -15,7 +15,7 @@ struct store_options session_store_options(const struct session *session, bool t
     return (struct store_options){
         .low = session->hyper.precision->storage,
         .optimizer = training ? session->hyper.optimizer : NULL,
-        .ema = training && session->settings->train.ema > 0,
+        .ema = training && session->settings->train.ema + (double)session->settings->train.swa > 0,
     };
 }
 

@@ -25,6 +25,7 @@ int step_stuck(const struct hyperparameters *hyper)
  * warmed up as torch-ema's, so that the average of a short run is not its initial weights. */
 static double decay_at(const struct hyperparameters *hyper, int64_t t)
 {
+    if (hyper->optimizer_settings.ema == 0) return 1;      /* train.swa averages at the end of epochs */
     double decay = hyper->optimizer_settings.ema, over = fmin(1, (double)t / (double)hyper->schedule.total);
     if (hyper->lookahead == 0) return fmin(decay, (1 + (double)t) / (10 + (double)t));
     return t % hyper->lookahead == 0 ? pow(decay, (double)hyper->lookahead) * over * over * over : 1;

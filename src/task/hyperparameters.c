@@ -173,6 +173,20 @@ static enum status find_schedule(const struct settings *settings, const struct s
     return *row ? OK : settings_refuse_name(settings, "schedule", "name", names, count, NULL);
 }
 
+static enum status check_swa(const struct settings *settings)
+{
+    if (settings->train.swa == 0) return OK;
+    if (settings->train.swa > settings->train.epochs)
+        return settings_refuse(settings, "train", "swa", "there are only %d epochs (train.epochs)",
+                               (int)settings->train.epochs);
+    if (settings->train.ema > 0)
+        return settings_refuse(settings, "train", "swa", "and train.ema exclude each other");
+    if (settings->train.early_stop > 0)
+        return settings_refuse(settings, "train", "swa", "and train.early_stop exclude each other: the "
+                               "average is complete after the last epoch");
+    return OK;
+}
+
 static enum status set_schedule(const struct settings *settings, struct hyperparameters *hyper)
 {
     const struct schedule_row *row;
@@ -180,7 +194,8 @@ static enum status set_schedule(const struct settings *settings, struct hyperpar
     if (row->own_warmup && settings->schedule.warmup > 0)
         return settings_refuse(settings, "schedule", "warmup", "%s has its own warm-up (pct_start)",
                                row->name);
-    double epoch = (double)hyper->steps_per_epoch;
+    TRY(check_swa(settings));
+    double epoch = (double)hyper->steps_per_epoch, swa_lr = settings->schedule.swa_lr;
     hyper->schedule = (struct schedule){
         .row = row,
         .lr = settings->optimizer.lr,
@@ -195,6 +210,15 @@ static enum status set_schedule(const struct settings *settings, struct hyperpar
         .pct_start = settings->schedule.pct_start,
         .div = settings->schedule.div,
         .final_div = settings->schedule.final_div,
+        .factor = settings->schedule.factor,
+        .threshold = settings->schedule.threshold,
+        .patience = settings->schedule.patience,
+        .cooldown = settings->schedule.cooldown,
+        .swa = settings->train.swa > 0,
+        .swa_begin = (double)(settings->train.swa - 1) * epoch,
+        .swa_anneal = settings->schedule.anneal_epochs * epoch,
+        .swa_lr = swa_lr < 0 ? settings->optimizer.lr / 2 : swa_lr,
+        .swa_linear = settings->schedule.anneal_strategy == ANNEAL_LINEAR,
     };
     for (int i = 0; i < hyper->schedule.milestones.count; i++) hyper->schedule.milestones.value[i] *= epoch;
     return OK;

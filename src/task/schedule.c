@@ -57,6 +57,32 @@ static struct schedule_rate onecycle(const struct schedule *schedule, double t, 
     return (struct schedule_rate){anneal(schedule->lr, last, fraction), anneal(0.85, 0.95, fraction)};
 }
 
+/* torch's ReduceLROnPlateau: schedule_plateau decides at evaluations. */
+static struct schedule_rate plateau(const struct schedule *schedule, double t, double total)
+{
+    return rate_of(schedule, schedule->reduced > 0 ? schedule->reduced : schedule->lr);
+}
+
+#define PLATEAU_EPS 1e-8       /* a smaller reduction is none */
+
+bool schedule_plateau(const struct schedule *schedule, struct plateau *state, double loss)
+{
+    if (state->lr == 0) *state = (struct plateau){.lr = schedule->lr, .best = INFINITY};
+    bool better = loss < state->best * (1 - schedule->threshold);
+    if (better) state->best = loss;
+    state->bad = better ? 0 : state->bad + 1;
+    if (state->cooldown > 0) {
+        state->cooldown--;
+        state->bad = 0;
+    }
+    if (state->bad <= schedule->patience) return false;
+    double before = state->lr, lr = fmax(before * schedule->factor, schedule->min_lr);
+    state->cooldown = schedule->cooldown;
+    state->bad = 0;
+    if (before - lr > PLATEAU_EPS) state->lr = lr;
+    return state->lr < before;
+}
+
 const struct schedule_row schedule_table[] = {
     {"constant", "the same rate throughout", false, constant},
     {"step", "times gamma at every milestone", false, step},
@@ -64,6 +90,8 @@ const struct schedule_row schedule_table[] = {
     {"poly", "(1 - t / T) ^ power down to min_lr", false, poly},
     {"onecycle", "up from lr / div to lr, then down to lr / div / final_div; momentum or beta1 the other way",
      true, onecycle},
+    {"plateau", "times factor when the validation loss has not fallen for more than patience evaluations",
+     false, plateau},
     {0},
 };
 
@@ -80,12 +108,24 @@ static double warm(const struct schedule *schedule, double fraction)
     return schedule->lr * (start + (1 - start) * fraction);
 }
 
-struct schedule_rate schedule_at(const struct schedule *schedule, int64_t update)
+static struct schedule_rate before_swa(const struct schedule *schedule, double t)
 {
-    double t = (double)update, total = (double)schedule->total;
+    double total = (double)schedule->total;
     if (schedule->row->own_warmup) return schedule->row->rate(schedule, fmin(t, total - 1), total);
     if (t < schedule->warmup)
         return rate_of(schedule, warm(schedule, fmin(1, (t + 1) / schedule->warmup)));
     double after = fmax(1, total - schedule->warmup);
     return schedule->row->rate(schedule, fmin(t - schedule->warmup, after), after);
+}
+
+/* torch's SWALR, at every update. */
+struct schedule_rate schedule_at(const struct schedule *schedule, int64_t update)
+{
+    double begin = schedule->swa_begin, t = (double)update;
+    if (!schedule->swa || t < begin) return before_swa(schedule, t);
+    struct schedule_rate rate = before_swa(schedule, begin);
+    double fraction = schedule->swa_anneal > 0 ? fmin(1, (t - begin) / schedule->swa_anneal) : 1;
+    rate.lr = schedule->swa_linear ? rate.lr + (schedule->swa_lr - rate.lr) * fraction
+                                   : anneal(rate.lr, schedule->swa_lr, fraction);
+    return rate;
 }

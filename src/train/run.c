@@ -105,6 +105,7 @@ static enum status restore(struct run *run, const struct safetensors *file)
     if (!run->session->data.thresholds)
         run->session->data.thresholds = checkpoint_thresholds(file, session->data.classes);
     TRY(restore_best(run, file));
+    run->session->hyper.schedule.reduced = run->position.plateau.lr;
     TRY(store_read_state(&run->store, &run->state));
     say_threads(run, file);
     TRY(say_schedule(run, file));
@@ -338,6 +339,13 @@ enum status run_freeze(struct run *run)
     graphs_freeze_first(&session->graphs, frozen);
     run->frozen = frozen;
     if (!frozen) log_info("from now on all parameters are trained (train.freeze_epochs)");
+    return reopen(run);
+}
+
+enum status run_freeze_weights(struct run *run, bool frozen)
+{
+    TRY(programs_end(&run->programs));
+    graphs_freeze_weights(&run->session->graphs, frozen);
     return reopen(run);
 }
 

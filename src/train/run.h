@@ -93,6 +93,7 @@ void run_close(struct run *run);        /* accepts a half-built struct */
 
 /* To be called before each epoch, while no step is in progress: for train.freeze_epochs and augment.sizes. */
 enum status run_freeze(struct run *run);
+enum status run_freeze_weights(struct run *run, bool frozen);    /* for train.swa */
 enum status run_resize(struct run *run);
 
 /* Applies the memory.limit of the current configuration file, while no step is in progress

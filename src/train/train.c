@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 #include "base/sum_tree.h"
 #include "comm/compare.h"
 #include "evaluate/mistakes.h"
+#include "exec/bn_statistics.h"
 #include "exec/exec_checks.h"
 #include "input/gpu_preprocessing.h"
 #include "session/identity.h"
@@ -279,7 +281,7 @@ static enum status evaluate_run(struct run *run)
         .loader = &run->evaluation_loader, .scores_bytes = SCORES_BYTES,
         .strips = run->strips, .strip_count = run->events.file ? RUN_STRIPS : 0,
     };
-    bool averages = settings->train.ema > 0;
+    bool averages = settings->train.ema > 0 || settings->train.swa > 0;
     TRY(share_store(run));
     if (averages) TRY(store_swap_average(&run->store));
     const struct session *session = run->session;
@@ -384,9 +386,112 @@ static void note_time(const struct run *run)
                     position->seconds / (double)position->batch);
 }
 
+/* Averaged weights (train.swa): Izmailov et al. 2018, as torch's AveragedModel and update_bn. */
+
+/* average += (now - average) / (n + 1); counters are copied. */
+static enum status average_one(struct store *store, int param, int64_t n)
+{
+    const struct op_param *spec = &store->graph->params[param].spec;
+    size_t count = (size_t)shape_count(spec->shape), bytes = count * dtype_bytes(spec->dtype);
+    float *now = memory_new(bytes, 1), *average = memory_new(bytes, 1);
+    enum status status = store_read(store, param, STORE_MASTER, now);
+    if (status == OK) status = store_read(store, param, STORE_AVERAGE, average);
+    if (n == 0 || spec->dtype != F32) memcpy(average, now, bytes);
+    else for (size_t k = 0; k < count; k++) average[k] += (now[k] - average[k]) / (float)(n + 1);
+    if (status == OK) status = store_write(store, param, STORE_AVERAGE, average);
+    free(now);
+    free(average);
+    return status;
+}
+
+/* A step in which nothing but statistics changes. */
+static enum status still_step(struct run *run, struct bn_statistics *statistics)
+{
+    struct queued_step step = {.rates = {.ema = {1, 1}}};
+    const struct session *session = run->session;
+    TRY(step_next(session, &run->programs.training, run->loader, &step.batch, &run->position.wait_seconds));
+    if (!step.batch) return fail(FAILED, "the loader ended an epoch too early");
+    TRY(bn_statistics_clear(statistics, &run->store));
+    const struct exec_batch input = gpu_preprocessing_batch(session->gpu_preprocessing, step.batch);
+    TRY(step_queue_start(&run->queue, &step, &input));
+    TRY(step_queue_collect(&run->queue, &step));
+    step_queue_return(&run->queue, &step);
+    return bn_statistics_add(statistics, &run->store);
+}
+
+/* The masters are the average meanwhile. Where it is stopped, statistics are those of fewer batches until the
+ * run is resumed. */
+static enum status still_epoch(struct run *run, struct bn_statistics *statistics)
+{
+    int64_t steps = run->session->hyper.steps_per_epoch;
+    TRY(loader_start(run->loader, run->position.epoch + 1, 0));
+    enum status status = OK;
+    for (int64_t i = 0; i < steps && status == OK; i++) status = still_step(run, statistics);
+    if (statistics->batches > 0) TRY(bn_statistics_end(statistics, &run->store));
+    if (status == OK && comm_rank(run->ranks.comm) == 0)
+        log_info("batch norm statistics of the averaged weights, over %lld batches of training images",
+                 (long long)statistics->batches);
+    return status;
+}
+
+/* Nothing of the run but the average's statistics is changed. */
+static enum status update_bn(struct run *run)
+{
+    struct bn_statistics statistics;
+    struct optimizer_state before;
+    bn_statistics_open(graphs_step(&run->session->graphs), &statistics);
+    if (statistics.count == 0 || run->session->features.head.nodes) {
+        bn_statistics_close(&statistics);
+        return OK;
+    }
+    ranks_report(&run->ranks, COMM_EVALUATION, run->state.step);
+    enum status status = store_read_state(&run->store, &before);
+    if (status == OK) status = store_swap_average(&run->store);
+    if (status == OK) status = run_freeze_weights(run, true);
+    if (status == OK) status = still_epoch(run, &statistics);
+    bn_statistics_close(&statistics);
+    if (status != OK && status != STOPPED) return status;
+    TRY(store_write_state(&run->store, &before));
+    TRY(run_freeze_weights(run, false));
+    TRY(store_swap_average(&run->store));
+    return status;
+}
+
+/* Adds the weights at the end of an epoch to the store's average, which before train.swa is a copy of them;
+ * after the last epoch, computes the average's batch norm statistics with a pass over the training images.
+ * For all ranks, once they have all parameters; again after STOPPED. */
+static enum status swa_average(struct run *run)
+{
+    const struct settings *settings = run->session->settings;
+    int64_t epoch = run->position.epoch + 1, first = settings->train.swa;
+    int64_t n = epoch > first ? epoch - first : 0;
+    for (int i = 0; i < run->store.layout.count && run->position.swa_epoch < epoch; i++)
+        if (store_has(&run->store, i, STORE_AVERAGE)) TRY(average_one(&run->store, i, n));
+    run->position.swa_epoch = epoch;
+    return epoch < settings->train.epochs ? OK : update_bn(run);
+}
+
+/* For schedule.name = plateau. */
+static void note_plateau(struct run *run)
+{
+    struct schedule *schedule = &run->session->hyper.schedule;
+    if (strcmp(schedule->row->name, "plateau") != 0) return;
+    bool lower = schedule_plateau(schedule, &run->position.plateau, run->evaluation.loss);
+    schedule->reduced = run->position.plateau.lr;
+    if (lower && comm_rank(run->ranks.comm) == 0)
+        log_info("the validation loss has not fallen: the learning rate is now %g (schedule.patience)",
+                 schedule->reduced);
+}
+
 static enum status finish_epoch(struct run *run)
 {
     bool evaluated = is_evaluated(run);
+    if (run->session->settings->train.swa > 0) {
+        TRY(share_store(run));
+        enum status status = swa_average(run);
+        if (status == STOPPED) return OK;
+        TRY(status);
+    }
     if (evaluated) {
         enum status status = evaluate_run(run);
         /* Stopped within the epoch, which is finished when the run is resumed. */
@@ -395,6 +500,7 @@ static enum status finish_epoch(struct run *run)
     }
     if (evaluated) run->position.bad_images += run->evaluation.bad;
     bool best = evaluated && take_best(run);
+    if (evaluated) note_plateau(run);
     TRY(energy_count(run->session, false, &run->energy));
     note_time(run);
     TRY(report_epoch(run, evaluated ? &run->evaluation : NULL));
@@ -453,7 +559,7 @@ static enum status end_records(struct run *run, const char *reason)
 static enum status explain_mistakes(struct run *run)
 {
     const struct session *session = run->session;
-    bool averages = session->settings->train.ema > 0;
+    bool averages = session->settings->train.ema > 0 || session->settings->train.swa > 0;
     if (averages) TRY(store_swap_average(&run->store));
     enum status status = mistakes_explain(session, &run->store, &run->programs.evaluation, &run->mistakes);
     if (averages) TRY(store_swap_average(&run->store));
@@ -546,6 +652,10 @@ static enum status check(const struct session *session, const struct run_options
     if (session->settings->train.early_stop > 0 && !session->data.val.dataset)
         return settings_refuse(session->settings, "train", "early_stop",
                                "needs validation data, and there are none");
+    if (session->settings->schedule.name && strcmp(session->settings->schedule.name, "plateau") == 0 &&
+        (!session->data.val.dataset || session->settings->train.eval_every == 0))
+        return settings_refuse(session->settings, "schedule", "name",
+                               "plateau needs validation data, and evaluations (train.eval_every)");
     if (options->resume && !options->output && !options->resume_file)
         return fail(USAGE, "-r needs the run folder; name it with -o");
     return OK;

@@ -310,6 +310,32 @@ ok "... which resumes exactly" exact -s train.ema=0.5 -s train.lookahead=2
 ok "... and needs train.ema" says 2 "train.lookahead: needs an average" pictures e \
     -s train.ema=0 -s train.lookahead=2
 
+### train.swa, schedule.name=plateau
+
+swa="-s train.ema=0 -s train.swa=1 -s schedule.swa_lr=0.05 -s schedule.anneal_epochs=1"
+# shellcheck disable=SC2086 # options
+pictures swa $swa || exit 1
+ok "train.swa changes the run" differs averaged swa
+# shellcheck disable=SC2086 # options
+ok "... which resumes exactly" exact $swa -s train.epochs=3
+ok "... with batch norm's statistics of the average" grep -q "over 4 batches of training images" once/log.txt
+"$AMPTRAIN" eval -q --weights once/checkpoint-last.safetensors --json >said || exit 1
+loss=$(sed -n 's/.*"event":"epoch","epoch":3,.*"val_loss":\([^,]*\),.*/\1/p' once/metrics.jsonl)
+ok "... which is evaluated" grep -qF "\"loss\":$loss" said
+ok "... not with train.ema" says 2 "train.swa: and train.ema exclude" pictures e -s train.ema=0.5 -s train.swa=1
+ok "... nor beyond the end" says 2 "train.swa: there are only 2 epochs" pictures e -s train.ema=0 -s train.swa=3
+plateau="-s schedule.name=plateau -s schedule.patience=0 -s schedule.threshold=1 -s schedule.factor=0.5"
+plateau="$plateau -s train.epochs=4 -s optimizer.lr=0.125"
+# shellcheck disable=SC2086 # options
+pictures plateau $plateau || exit 1
+rates() { sed -n 's/.*"event":"epoch".*"lr":\([^,]*\),.*/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
+figure "rates $(rates plateau)"
+ok "plateau halves the rate after each evaluation" [ "$(rates plateau)" = "0.125 0.0625 0.03125 0.015625 " ]
+# shellcheck disable=SC2086 # options
+ok "... and resumes exactly" exact $plateau
+ok "... and needs evaluations" says 2 "plateau needs validation data" pictures e -s schedule.name=plateau \
+    -s train.eval_every=0
+
 ### augment.flip=alternate, augment.val_flip, augment.val_shift, train.eval_every
 
 pictures turns -s augment.flip=alternate || exit 1

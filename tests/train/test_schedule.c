@@ -56,6 +56,45 @@ static void poly(void **state)
                               0.23492378861760377, 0, 0}, 7);
 }
 
+/* ReduceLROnPlateau(factor=0.3, patience=2, cooldown=1, min_lr=0.001) of torch 2.15. */
+static void plateau(void **state)
+{
+    static const double losses[] = {2,   1.5, 1.5, 1.49999, 1.4, 1.4, 1.41, 1.4, 1.4, 1.2, 1.3, 1.3, 1.3, 1.3,
+                                    1.3, 1.3, 1.3, 1.3,     NAN, 1.3, 1.1,  1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2};
+    static const double wanted[] = {0.1,   0.1,    0.1,    0.1,    0.1,    0.1,    0.1,    0.03,  0.03,  0.03,
+                                    0.03,  0.03,   0.009,  0.009,  0.009,  0.009,  0.0027, 0.0027, 0.0027, 0.0027,
+                                    0.0027, 0.0027, 0.0027, 0.001, 0.001,  0.001,  0.001,  0.001};
+    struct schedule plateau = schedule("plateau", 0.1, 100);
+    struct plateau at = {0};
+    plateau.factor = 0.3, plateau.threshold = 1e-4, plateau.patience = 2, plateau.cooldown = 1;
+    plateau.min_lr = 0.001;
+    assert_true(schedule_at(&plateau, 0).lr == 0.1);
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        double before = schedule_at(&plateau, (int64_t)i).lr;
+        bool lower = schedule_plateau(&plateau, &at, losses[i]);
+        plateau.reduced = at.lr;
+        double lr = schedule_at(&plateau, (int64_t)i).lr;
+        assert_int_equal(lower, lr < before);
+        if (fabs(lr - wanted[i]) > 1e-12) fail_msg("evaluation %zu: %.17g, not %.17g", i, lr, wanted[i]);
+    }
+}
+
+/* SWALR(swa_lr=0.04, anneal_epochs=4) after four steps of CosineAnnealingLR(T_max=10), of torch 2.15. */
+static void swa(void **state)
+{
+    struct schedule swa = schedule("cosine", 0.1, 10);
+    swa.swa = true, swa.swa_begin = swa.swa_anneal = 4, swa.swa_lr = 0.04;
+    follows(&swa, (double[]){0.1, 0.09755282581475769, 0.09045084971874738, 0.07938926261462367,
+                             0.06545084971874739, 0.061723659070916696, 0.05272542485937369,
+                             0.04372719064783069, 0.04, 0.04, 0.04}, 11);
+    swa.swa_linear = true;
+    assert_true(fabs(schedule_at(&swa, 5).lr - 0.059088137289060545) < 1e-15);
+    assert_true(fabs(schedule_at(&swa, 7).lr - 0.04636271242968684) < 1e-15);
+    swa.swa_anneal = 0;
+    follows(&swa, (double[]){0.1}, 1);
+    assert_true(schedule_at(&swa, 4).lr == 0.04);
+}
+
 /* OneCycleLR(max_lr=0.1, total_steps=10). */
 static void onecycle(void **state)
 {
@@ -126,7 +165,7 @@ int main(void)
         cmocka_unit_test(constant), cmocka_unit_test(step),     cmocka_unit_test(cosine),
         cmocka_unit_test(poly),     cmocka_unit_test(onecycle), cmocka_unit_test(onecycle_of_few),
         cmocka_unit_test(warmup),   cmocka_unit_test(warmup_and_steps), cmocka_unit_test(names),
-        cmocka_unit_test(averages),
+        cmocka_unit_test(averages), cmocka_unit_test(plateau),  cmocka_unit_test(swa),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
