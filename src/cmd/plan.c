@@ -203,7 +203,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
         if (json)
             forecast_print_json(&session, &forecast);
         else
-            forecast_print(&session, &forecast);
+            forecast_print(&session, &forecast, cmd->check && !cmd->verbose);
         if (cmd->check) {
             status = step_fit_check_bound(&session);
             if (status == OK) status = step_fit_check(&session, &forecast.bytes);

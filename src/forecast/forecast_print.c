@@ -166,7 +166,7 @@ static void print_stages(const struct forecast *forecast)
     printf("\n");
 }
 
-void forecast_print(const struct session *session, const struct forecast *forecast)
+void forecast_print(const struct session *session, const struct forecast *forecast, bool brief)
 {
     const struct budget *bytes = &forecast->bytes;
     const struct plan *plan = &forecast->compiled.plan;
@@ -203,6 +203,10 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     int64_t largest = largest_fitting(session);
     if (largest >= 0)
         printf("  %-28s %12" PRId64 "  images fit into memory.limit\n", "largest batch", largest);
+    if (brief) {
+        printf("\nEach layer, its memory, and settings that need less: -v\n");
+        return;
+    }
     struct memory_map map = memory_map_make(forecast);
     memory_map_print(session, &map);
     memory_map_free(&map);

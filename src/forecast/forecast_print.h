@@ -4,5 +4,6 @@
 #include "forecast/forecast.h"
 
 /* Prints the totals, the tensors alive at the peak, and every layer; or the same as JSON. */
-void forecast_print(const struct session *session, const struct forecast *forecast);
+/* `brief`: without the memory of each layer, and what would need less. */
+void forecast_print(const struct session *session, const struct forecast *forecast, bool brief);
 void forecast_print_json(const struct session *session, const struct forecast *forecast);

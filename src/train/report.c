@@ -219,6 +219,17 @@ static void add_scores(struct text *line, const char *of, double loss, const str
     if (metric) text_add(line, " %s", task_metric_text(metric, value, score));
 }
 
+/* The time that the remaining epochs take if each takes as long as the last one. */
+static void add_left(const struct run *run, const struct evaluation *evaluation, struct text *line)
+{
+    const struct position *position = &run->position;
+    char left[PROGRESS_TIME];
+    int64_t epochs = run->session->settings->train.epochs - position->epoch - 1;
+    double seconds = position->seconds + (evaluation ? evaluation->seconds : 0);
+    if (epochs > 0) text_add(line, "  left %s", progress_time((double)epochs * seconds, left));
+    else text_add(line, "  %.0f images/s", images_per_second(run));
+}
+
 /* Below 80 columns. */
 static void say_epoch(const struct run *run, const struct evaluation *evaluation)
 {
@@ -229,7 +240,7 @@ static void say_epoch(const struct run *run, const struct evaluation *evaluation
     add_scores(&line, "train", mean(position->loss_sum, position->images),
                task->ranked ? task->metrics : NULL, mean((double)position->correct, position->images));
     if (evaluation) add_scores(&line, "val", evaluation->loss, task->metrics, evaluation->metrics[0]);
-    text_add(&line, "  %.0f images/s", images_per_second(run));
+    add_left(run, evaluation, &line);
     if (evaluation && position->best_epoch == position->epoch + 1) text_add(&line, "  best");
     log_info("%s", line.data);
     text_free(&line);

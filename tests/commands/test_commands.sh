@@ -446,7 +446,9 @@ check_answers() {
         sed -n 2p out | grep -q '^images      1438 of 10 classes for training, 359 for validation$' &&
         sed -n 3p out | grep -q '^training    [0-9]* epochs, [0-9]* steps of 64 images$' &&
         sed -n 4p out | grep -q '^time        .*, estimated' &&
-        sed -n 5p out | grep -q '^memory      [0-9.]* [KM]iB of the .*: it fits$'
+        sed -n 5p out | grep -q '^memory      [0-9.]* [KM]iB of the .*: it fits$' &&
+        [ "$(wc -l <out)" -le 20 ] && ! grep -q "^layer " out &&
+        "$AMPTRAIN" -v -c run.ini --check 2>/dev/null | grep -q "^layer "
 }
 ok "--check answers first what will be trained, on what, for how long, and whether it fits" check_answers
 stacks() { (ulimit -s 100 && says 1 "the stack is limited to 100 KiB" "$AMPTRAIN" plan -q -c run.ini); }
