@@ -6,16 +6,39 @@
 #include "cmd/export_safetensors.h"
 #include "format/onnx.h"
 
+#define INT8_IMAGES 256        /* by default, to calibrate with */
+
+static bool is_int8(const struct cmd *cmd)
+{
+    return cmd_value(cmd, "dtype") && strcmp(cmd_value(cmd, "dtype"), "int8") == 0;
+}
+
+/* Without int8, 0. */
+static enum status calibration_of(const struct cmd *cmd, int *images)
+{
+    long count = 0;
+    bool onnx = text_ends_in(cmd->output, ".onnx"), whole = !cmd_value(cmd, "keep-batchnorm");
+    if (is_int8(cmd) && (!onnx || !whole))
+        return fail(USAGE, "export: --dtype int8 %s", onnx ? "folds batch norm; leave out --keep-batchnorm"
+                                                          : "is for ONNX files");
+    if (!is_int8(cmd) && cmd_value(cmd, "calibrate"))
+        return fail(USAGE, "export: --calibrate is for --dtype int8");
+    if (is_int8(cmd)) TRY(cmd_number(cmd, "calibrate", 1, INT8_IMAGES, &count));
+    *images = count > INT32_MAX ? INT32_MAX : (int)count;
+    return OK;
+}
+
 static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
 {
     static const enum dtype possible[] = {F32, F16, BF16};
     const char *name = cmd_value(cmd, "dtype") ? cmd_value(cmd, "dtype") : "fp32";
+    if (is_int8(cmd)) return OK;
     for (size_t i = 0; i < sizeof possible / sizeof *possible; i++) {
         if (strcmp(dtype_table[possible[i]].name, name) != 0) continue;
         *dtype = possible[i];
         return OK;
     }
-    return fail(USAGE, "export: --dtype must be fp32, fp16 or bf16, not '%s'", name);
+    return fail(USAGE, "export: --dtype must be fp32, fp16, bf16 or int8, not '%s'", name);
 }
 
 static enum status check_output(const struct cmd *cmd)
@@ -50,23 +73,25 @@ static enum status export_run(struct cmd *cmd)
 {
     const char *weights, *library;
     enum dtype dtype = F32;
+    int calibration = 0;
     TRY(cmd_weights(cmd, &weights));
     TRY(check_output(cmd));
     TRY(dtype_of(cmd, &dtype));
     TRY(library_of(cmd, &library));
-    if (text_ends_in(cmd->output, ".onnx")) return export_onnx(cmd, dtype);
+    TRY(calibration_of(cmd, &calibration));
+    if (text_ends_in(cmd->output, ".onnx")) return export_onnx(cmd, dtype, calibration);
     return export_safetensors(&weights, 1, dtype, library, cmd->output, NULL);
 }
 
 static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors, PyTorch)"},
-    {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
+    {"dtype", "TYPE", "fp32 (default), fp16, bf16 (safetensors only) or int8 (ONNX only)"},
+    {"calibrate", "N", "int8: training images that tell the ranges (default: 256)"},
     {"names", "LIBRARY", "names and shapes of torchvision, timm, hf (Hugging Face transformers), smp "
                          "(segmentation_models_pytorch) or nnunet"},
     {"softmax", NULL, "ONNX: probabilities instead of logits"},
     {"argmax", NULL, "ONNX, of pixels: the most probable class, uint8, instead of logits"},
-    {"preprocess", NULL, "ONNX: the input is bytes of images of any size, which are resized, cropped and "
-                         "normalised"},
+    {"preprocess", NULL, "ONNX: the input is bytes of images of any size"},
     {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into convolutions"},
     {0},
 };

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "cmd/trained.h"
+#include "explain/ranges.h"
 #include "graph/graph_onnx.h"
 
 static enum status read_param(void *context, int param, float *values)
@@ -84,14 +85,26 @@ static struct augment augment_of_bytes(const struct augment *augment)
     return bytes;
 }
 
-enum status export_onnx(struct cmd *cmd, enum dtype dtype)
+/* *ranges: for the caller to free; NULL without calibration. */
+static enum status find_ranges(struct trained *trained, int calibration, struct graph_onnx_range **ranges)
+{
+    const struct data *data = &trained->session.data;
+    *ranges = NULL;
+    if (calibration == 0) return OK;
+    if (data->target == TARGET_MASK)
+        return fail(USAGE, "export: --dtype int8 is not for networks that label pixels");
+    *ranges = memory_new((size_t)trained->session.graphs.evaluation.count, sizeof **ranges);
+    return ranges_find(trained, calibration, *ranges);
+}
+
+enum status export_onnx(struct cmd *cmd, enum dtype dtype, int calibration)
 {
     struct trained trained;
     if (dtype == BF16) return fail(USAGE, "export: --dtype: an ONNX file is fp32 or fp16");
     /* Nothing is computed, so masters are enough. */
     settings_derive(&cmd->settings, "run", "device", "cpu");
     settings_derive(&cmd->settings, "amp", "precision", "fp32");
-    TRY(trained_load(cmd, DATA_NONE, &trained));
+    TRY(trained_load(cmd, calibration > 0 ? DATA_TRAIN : DATA_NONE, &trained));
     const struct data *data = &trained.session.data;
     bool pixels = data->target == TARGET_MASK, classes = data->target == TARGET_CLASS || pixels;
     const char *fixed = graph_onnx_fixed(&trained.session.graphs.evaluation);
@@ -115,6 +128,8 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
         return fail(USAGE, "export: --softmax is for classes, not for data.task = %s, whose output is "
                     "complete", target == TARGET_LABELS ? "multilabel" : "regress");
     }
+    struct graph_onnx_range *ranges;
+    enum status status = find_ranges(&trained, calibration, &ranges);
     const struct graph_onnx_options options = {
         .dtype = dtype,
         .softmax = cmd_value(cmd, "softmax") != NULL,
@@ -125,11 +140,13 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
         .scale = data->value_std,
         .offset = data->value_mean,
         .preprocess = cmd_value(cmd, "preprocess") ? &bytes : NULL,
+        .ranges = ranges,
         .keep_batchnorm = cmd_value(cmd, "keep-batchnorm") != NULL,
         .read = read_param,
         .context = &trained.store,
     };
-    enum status status = write_file(&trained, &options, cmd->output);
+    if (status == OK) status = write_file(&trained, &options, cmd->output);
+    free(ranges);
     const struct images *images = &trained.session.data.val;
     char input[64], size[32] = "HxW";
     int channels = data->channels;
@@ -146,7 +163,7 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype)
                  : options.softmax || options.sigmoid ? "probabilities"
                                                       : "logits", trained.session.graphs.evaluation.classes,
                  classes ? "classes" : options.sigmoid ? "labels" : "number",
-                 dtype_table[dtype].name);
+                 calibration > 0 ? "int8" : dtype_table[dtype].name);
     trained_close(&trained);
     return status;
 }

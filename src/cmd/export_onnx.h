@@ -4,5 +4,6 @@
 #include "cmd/cmd.h"
 
 /* Writes the network and the weights of --weights to cmd->output, in F32 or F16; preprocessing and class
- * names are its metadata. */
-enum status export_onnx(struct cmd *cmd, enum dtype dtype);
+ * names are its metadata. `calibration`: the training images that are run to compute in 8 bits; 0: it does
+ * not. */
+enum status export_onnx(struct cmd *cmd, enum dtype dtype, int calibration);

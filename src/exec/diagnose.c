@@ -283,3 +283,35 @@ enum status exec_find_silent(struct exec *exec, struct reason *finding)
     free(silent);
     return status;
 }
+
+struct viewer {
+    void (*see)(void *context, const char *node, const float *numbers, int64_t count);
+    void *context;
+};
+
+static enum status diagnose_output(const struct exec *exec, int i, void *found, bool *enough)
+{
+    const struct instruction *at = &exec->program->instructions[i];
+    const struct viewer *viewer = found;
+    if (at->phase != PHASE_FORWARD || at->node < 0 || instruction_is_copy(at)) return OK;
+    int64_t count = shape_count(exec->program->values[operand_y(at)].shape);
+    float *numbers = memory_new(CHUNK, sizeof *numbers);
+    enum status status = OK;
+    for (int64_t first = 0; status == OK && first < count; first += CHUNK) {
+        int64_t length = count - first < CHUNK ? count - first : CHUNK;
+        status = exec_fetch(exec, operand_y(at), first, length, numbers);
+        if (status == OK)
+            viewer->see(viewer->context, exec->program->values[operand_y(at)].name, numbers, length);
+    }
+    free(numbers);
+    return status;
+}
+
+enum status exec_see_outputs(struct exec *exec,
+                             void (*see)(void *context, const char *node, const float *numbers,
+                                         int64_t count),
+                             void *context)
+{
+    struct viewer viewer = {see, context};
+    return diagnose_replay(exec, diagnose_output, &viewer);
+}

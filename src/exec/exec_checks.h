@@ -39,6 +39,13 @@ enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero
  * it: "relu2: output is zero for all images", or empty. */
 enum status exec_find_silent(struct exec *exec, struct reason *finding);
 
+/* Repeats the last batch in the same way, and hands over the values that forward makes, by their nodes'
+ * names, in parts, as fp32. */
+enum status exec_see_outputs(struct exec *exec,
+                             void (*see)(void *context, const char *node, const float *numbers,
+                                         int64_t count),
+                             void *context);
+
 /* Like exec_start, but the step is run twice from the same state, and every tensor that it writes and the
  * resulting store are compared. FAILED names the first difference; the store is then unchanged. No run may be
  * in progress. Only for training with deterministic code: exec_can_repeat. */

@@ -7,6 +7,8 @@ libexplain_a_SOURCES = \
 	src/explain/inference.h \
 	src/explain/layer_output.c \
 	src/explain/layer_output.h \
+	src/explain/ranges.c \
+	src/explain/ranges.h \
 	src/explain/rollout.c \
 	src/explain/rollout.h \
 	src/explain/tail.c \

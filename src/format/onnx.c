@@ -84,22 +84,34 @@ void onnx_node(struct onnx *onnx, const struct onnx_node *from)
     write_member(onnx, GRAPH_NODE, &node);
 }
 
-void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct onnx_dims dims,
-                 const void *data)
+/* `bytes`: of an element. */
+static void write_tensor(struct onnx *onnx, const char *name, int type, size_t bytes, struct onnx_dims dims,
+                         const void *data)
 {
     struct protobuf tensor = {0}, outer = {0};
-    size_t bytes = dtype_bytes(dtype);
     for (int i = 0; i < dims.rank; i++) {
         protobuf_int(&tensor, TENSOR_DIMS, dims.dim[i]);
         bytes *= (size_t)dims.dim[i];
     }
-    protobuf_int(&tensor, TENSOR_TYPE, element_types[dtype]);
+    protobuf_int(&tensor, TENSOR_TYPE, type);
     protobuf_text(&tensor, TENSOR_NAME, name);
     protobuf_begin(&tensor, TENSOR_RAW, bytes);
     protobuf_begin(&outer, GRAPH_TENSOR, tensor.length + bytes);
     write_message(onnx, &outer);
     write_message(onnx, &tensor);
     if (bytes > 0) fwrite(data, 1, bytes, onnx->file.stream);
+}
+
+void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct onnx_dims dims,
+                 const void *data)
+{
+    write_tensor(onnx, name, element_types[dtype], dtype_bytes(dtype), dims, data);
+}
+
+void onnx_integers(struct onnx *onnx, const char *name, enum onnx_integer type, struct onnx_dims dims,
+                   const void *data)
+{
+    write_tensor(onnx, name, type, type == ONNX_INT8 ? 1 : sizeof(int32_t), dims, data);
 }
 
 void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, enum dtype dtype,

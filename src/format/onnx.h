@@ -56,6 +56,10 @@ enum status onnx_open(const char *path, const char *name, struct onnx *onnx);
 void onnx_node(struct onnx *onnx, const struct onnx_node *node);
 void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct onnx_dims dims,
                  const void *data);
+/* ... of signed 8 or 32 bits, which no dtype has. */
+enum onnx_integer { ONNX_INT8 = 3, ONNX_INT32 = 6 };
+void onnx_integers(struct onnx *onnx, const char *name, enum onnx_integer type, struct onnx_dims dims,
+                   const void *data);
 enum onnx_value { ONNX_INPUT = 11, ONNX_OUTPUT = 12 };
 void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, enum dtype dtype,
                 struct onnx_dims dims);

@@ -33,6 +33,8 @@ struct writer {
     const char **values;         /* by node: the ONNX value that is its output */
     int *ranks;
     int *folded;                 /* by node: the batch norm that is folded into it; 0: none */
+    bool *rounded;               /* by node: its output is to become 8 bits */
+    double *scales;              /* ... and between two of their numbers lies this; 0: it is fp32 */
     char **names;                /* made for values; freed at the end */
     int name_count;
 };
@@ -195,6 +197,55 @@ static struct affine affine_read(struct writer *w, const struct node *node)
     return affine;
 }
 
+/* NAME, integers of these scales by filter, as the numbers that they stand for. */
+static void add_integers(struct writer *w, struct onnx_node *out, const char *part, enum onnx_integer type,
+                         struct onnx_dims dims, const void *values, const float *scales)
+{
+    const struct onnx_dims filters = {1, {dims.dim[0]}};
+    struct onnx_node floats = {.op = "DequantizeLinear", .name = name_new(w, out->name, part),
+                               .input_count = 3};
+    void *zeros = memory_new((size_t)dims.dim[0], sizeof(int32_t));
+    for (int i = 0; i < 3; i++)
+        floats.inputs[i] = name_new(w, floats.name, (const char *[]){"integers", "scale", "zero"}[i]);
+    onnx_integers(w->onnx, floats.inputs[0], type, dims, values);
+    onnx_tensor(w->onnx, floats.inputs[1], F32, filters, scales);
+    onnx_integers(w->onnx, floats.inputs[2], type, filters, zeros);
+    add_int(&floats, "axis", 0);
+    onnx_node(w->onnx, &floats);
+    out->inputs[out->input_count++] = floats.name;
+    free(zeros);
+}
+
+#define INT8_MAX_WEIGHT 127
+#define INT32_MAX_BIAS 0x1p30  /* scales are not so small that a bias exceeds it */
+
+/* Weights in symmetric 8 bits by filter, and a bias in the products' scales, of inputs that have one. */
+static void add_rounded_weights(struct writer *w, const struct node *node, struct onnx_dims dims,
+                                const float *weight, const float *bias, struct onnx_node *out)
+{
+    int64_t filters = dims.dim[0], length = 1;
+    double input = w->scales[node->inputs[0]];
+    for (int i = 1; i < dims.rank; i++) length *= dims.dim[i];
+    float *scales = memory_new((size_t)filters, sizeof *scales);
+    int8_t *rounded = memory_new((size_t)(filters * length), 1);
+    int32_t *sums = memory_new((size_t)filters, sizeof *sums);
+    for (int64_t k = 0; k < filters; k++) {
+        const float *row = weight + k * length;
+        float most = 0;
+        for (int64_t i = 0; i < length; i++) most = fmaxf(most, fabsf(row[i]));
+        scales[k] = most > 0 ? most / INT8_MAX_WEIGHT : 1;
+        if (bias) scales[k] = fmaxf(scales[k], (float)(fabsf(bias[k]) / input / INT32_MAX_BIAS));
+        for (int64_t i = 0; i < length; i++) rounded[k * length + i] = (int8_t)lroundf(row[i] / scales[k]);
+        if (bias) sums[k] = (int32_t)lround(bias[k] / (input * scales[k]));
+    }
+    add_integers(w, out, "weight", ONNX_INT8, dims, rounded, scales);
+    for (int64_t k = 0; k < filters; k++) scales[k] = (float)(input * scales[k]);
+    if (bias) add_integers(w, out, "bias", ONNX_INT32, (struct onnx_dims){1, {filters}}, sums, scales);
+    free(scales);
+    free(rounded);
+    free(sums);
+}
+
 /* Weight and bias become inputs of a convolution or a matrix product; `norm` is folded into them. */
 static void add_weights(struct writer *w, const struct node *node, const struct node *norm,
                         struct onnx_node *out)
@@ -211,8 +262,12 @@ static void add_weights(struct writer *w, const struct node *node, const struct 
     }
     struct onnx_dims dims = {strcmp(out->op, "Conv") == 0 ? 4 : shape.rank,
                              {shape.dim[0], shape.dim[1], shape.dim[2], shape.dim[3]}};
-    add_numbers(w, out, "weight", dims, weight);
-    if (biased || norm) add_numbers(w, out, "bias", (struct onnx_dims){1, {filters}}, bias);
+    if (w->scales[node->inputs[0]] > 0 && strcmp(out->op, "ConvTranspose") != 0) {
+        add_rounded_weights(w, node, dims, weight, biased || norm ? bias : NULL, out);
+    } else {
+        add_numbers(w, out, "weight", dims, weight);
+        if (biased || norm) add_numbers(w, out, "bias", (struct onnx_dims){1, {filters}}, bias);
+    }
     free(affine.scale);
     free(affine.shift);
     free(weight);
@@ -841,6 +896,12 @@ static void write_patch_merge(struct writer *w, int i, struct onnx_node *out)
     add_int(out, "axis", 1);
 }
 
+/* Runtimes have integer code for Add alone. */
+static void write_add(struct writer *w, int i, struct onnx_node *out)
+{
+    if (out->input_count == 2) out->op = "Add";
+}
+
 static void write_concat(struct writer *w, int i, struct onnx_node *out)
 {
     add_int(out, "axis", 1);
@@ -883,7 +944,7 @@ static const struct rule rules[] = {
     RULE(globalavgpool, GlobalAveragePool, .rank = 4),
     RULE(adaptive_avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = pool_bins),
     RULE(adaptive_maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = pool_bins),
-    RULE(add, Sum),
+    RULE(add, Sum, .write = write_add),
     RULE(mean, Mean),
     RULE(multiply, Mul),
     RULE(concat, Concat, .write = write_concat),
@@ -937,6 +998,30 @@ static const char *input_of(struct writer *w, const struct node *reader, int k, 
     return node.name;
 }
 
+/* The value of a node becomes bytes and floats again; runtimes compute with the bytes between two of these
+ * pairs. */
+static void write_rounding(struct writer *w, int i)
+{
+    const struct node *node = &w->graph->nodes[i];
+    bool largest = i > 0 && strcmp(node->op->name, "maxpool") == 0 && w->scales[node->inputs[0]] > 0;
+    struct graph_onnx_range range = w->options->ranges[largest ? node->inputs[0] : i];
+    if (!w->rounded[i] || !(range.high > range.low)) return;
+    const float scale = (float)((range.high - range.low) / UINT8_MAX);
+    const uint8_t zero = (uint8_t)lround(-range.low / scale);
+    struct onnx_node bytes = {.op = "QuantizeLinear", .name = name_new(w, node->name, "rounded"),
+                              .input_count = 3, .inputs = {w->values[i]}};
+    struct onnx_node floats = {.op = "DequantizeLinear", .name = name_new(w, node->name, "restored"),
+                               .input_count = 3, .inputs = {bytes.name}};
+    floats.inputs[1] = bytes.inputs[1] = name_new(w, node->name, "step");
+    floats.inputs[2] = bytes.inputs[2] = name_new(w, node->name, "zero");
+    onnx_tensor(w->onnx, bytes.inputs[1], F32, (struct onnx_dims){0}, &scale);
+    onnx_tensor(w->onnx, bytes.inputs[2], U8, (struct onnx_dims){0}, &zero);
+    onnx_node(w->onnx, &bytes);
+    onnx_node(w->onnx, &floats);
+    w->values[i] = floats.name;
+    w->scales[i] = scale;
+}
+
 static void write_layer(struct writer *w, int i)
 {
     const struct node *node = &w->graph->nodes[i];
@@ -953,7 +1038,11 @@ static void write_layer(struct writer *w, int i)
     w->ranks[i] = rule->rank ? rule->rank : w->ranks[node->inputs[0]];
     for (int k = 0; k < node->input_count; k++) out.inputs[k] = input_of(w, node, k, w->ranks[i]);
     if (rule->write) rule->write(w, i, &out);
-    if (w->values[i] == out.name) onnx_node(w->onnx, &out);
+    int from = node->inputs[0];
+    bool own = w->values[i] == out.name;
+    if (own) onnx_node(w->onnx, &out);
+    if (w->options->ranges && (own || w->folded[from] == i)) write_rounding(w, i);
+    else w->scales[i] = w->scales[from];
 }
 
 /* The nodes that lead to the output. */
@@ -993,6 +1082,41 @@ static void find_folded(struct writer *w)
         if (readers[from] == 1) w->folded[from] = i;
     }
     free(readers);
+}
+
+static bool is_one_of(const struct node *node, const char *const *names)
+{
+    int i = 0;
+    while (node->op && names[i] && strcmp(names[i], node->op->name) != 0) i++;
+    return node->op && names[i] != NULL;
+}
+
+/* Outputs and inputs of these are rounded, but a convolution's behind its batch norm and its relu, which
+ * runtimes make part of the rounding. */
+static void find_rounded(struct writer *w)
+{
+    static const char *const integers[] = {"conv", "linear", "add", "concat", "maxpool", "avgpool",
+                                           "globalavgpool", "adaptive_avgpool", NULL};
+    static const char *const clips[] = {"relu", "relu6", NULL};
+    const struct graph *graph = w->graph;
+    int *readers = memory_new((size_t)graph->count, sizeof *readers);
+    int *clipped = memory_new((size_t)graph->count, sizeof *clipped);
+    for (int i = 0; i < graph->count && w->options->ranges; i++) {
+        const struct node *node = &graph->nodes[i];
+        bool integer = is_one_of(node, integers);
+        w->rounded[i] = w->rounded[i] || integer;
+        for (int k = 0; k < node->input_count; k++) {
+            int from = node->inputs[k];
+            readers[from]++;
+            clipped[from] += is_one_of(node, clips);
+            w->rounded[from] = w->rounded[from] || integer;
+            if (w->folded[from] == i) w->rounded[i] = true;
+        }
+    }
+    for (int i = 0; i < graph->count; i++)
+        if (w->folded[i] || i == graph->output || (readers[i] == 1 && clipped[i] == 1)) w->rounded[i] = false;
+    free(readers);
+    free(clipped);
 }
 
 /* Node 0 is the input; in fp16 it is converted, and so is the output. */
@@ -1051,6 +1175,7 @@ static void write_input(struct writer *w)
     onnx_value(w->onnx, ONNX_INPUT, "input", raw ? U8 : F32, raw ? bytes : floats);
     w->values[0] = raw ? write_preprocessing(w) : "input";
     w->ranks[0] = 4;
+    if (w->options->ranges) write_rounding(w, 0);
     if (w->options->dtype != F16) return;
     const char *half = name_new(w, "input", "half");
     write_cast(w, w->values[0], half, F16);
@@ -1123,9 +1248,11 @@ enum status graph_onnx(const struct graph *graph, const struct graph_onnx_option
     struct writer w = {
         .graph = graph, .options = options, .onnx = onnx, .values = memory_new(count, sizeof *w.values),
         .ranks = memory_new(count, sizeof *w.ranks), .folded = memory_new(count, sizeof *w.folded),
+        .rounded = memory_new(count, sizeof *w.rounded), .scales = memory_new(count, sizeof *w.scales),
     };
     bool *needed = nodes_needed(graph);
     find_folded(&w);
+    find_rounded(&w);
     write_input(&w);
     for (int i = 1; i < graph->count && w.status == OK; i++)
         if (needed[i]) write_layer(&w, i);
@@ -1135,6 +1262,8 @@ enum status graph_onnx(const struct graph *graph, const struct graph_onnx_option
     free(w.values);
     free(w.ranks);
     free(w.folded);
+    free(w.rounded);
+    free(w.scales);
     free(needed);
     return w.status;
 }

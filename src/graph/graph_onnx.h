@@ -5,6 +5,11 @@
 #include "format/onnx.h"
 #include "graph/graph.h"
 
+/* The numbers that 8 bits are to represent; it contains 0. Equal ends: there were only zeros, or none. */
+struct graph_onnx_range {
+    double low, high;
+};
+
 struct graph_onnx_options {
     enum dtype dtype;            /* of weights and activations: F32 or F16 */
     bool softmax;                /* the output is probabilities, not logits */
@@ -16,6 +21,9 @@ struct graph_onnx_options {
     const struct augment *preprocess;   /* the input is bytes of images, which are resized, cropped and
                                   * normalised as an evaluation's; with `pixels` only normalised, in their own
                                   * size. NULL: it is what the network gets */
+    const struct graph_onnx_range *ranges;   /* by node: convolutions, linear layers, additions and pooling
+                                  * are of 8 bits (QuantizeLinear and DequantizeLinear around fp32 operators,
+                                  * which runtimes fuse); NULL: all is of dtype */
     bool keep_batchnorm;         /* do not fold batch norm into the convolution before it */
     /* A parameter's values, in torch's shape and order. */
     enum status (*read)(void *context, int param, float *values);

@@ -172,7 +172,7 @@ ok "export to ONNX in bf16" says 2 "fp32 or fp16" "$AMPTRAIN" export --weights $
 ok "export of safetensors with softmax" says 2 "are for ONNX files" "$AMPTRAIN" export --weights $last \
     --softmax -o x.safetensors
 ok "export of a file without weights" says 5 "run.ini" "$AMPTRAIN" export --weights run.ini -o x.safetensors
-ok "export to an unsupported type" says 2 "--dtype must be fp32, fp16 or bf16, not 'fp64'" \
+ok "export to an unsupported type" says 2 "--dtype must be fp32, fp16, bf16 or int8, not 'fp64'" \
     "$AMPTRAIN" export --weights $last --dtype fp64 -o x.safetensors
 ok "export under a name with another ending" says 2 "must end in .safetensors or .onnx" "$AMPTRAIN" export \
     --weights $last \

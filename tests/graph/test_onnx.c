@@ -59,6 +59,7 @@ struct model {
     char *names[400];            /* of values that are there so far */
     int name_count;
     int norms, casts, opset;
+    int rounded, integers;       /* QuantizeLinear; bytes of tensors of 8 bits */
     size_t weights;              /* bytes of tensors */
     int fixed, free;             /* sides of the input */
     char *last;                  /* the last node's output */
@@ -91,6 +92,7 @@ static void read_node(struct model *model, struct reader node)
             fail_msg("%s is read before it is there", text);
         if (member.number == 2) add_name(model, member.bytes);
         if (member.number == 4) model->norms += strcmp(text, "BatchNormalization") == 0;
+        if (member.number == 4) model->rounded += strcmp(text, "QuantizeLinear") == 0;
         if (member.number == 4) model->casts += strcmp(text, "Cast") == 0;
         free(text);
     }
@@ -98,17 +100,20 @@ static void read_node(struct model *model, struct reader node)
 
 static void read_tensor(struct model *model, struct reader tensor)
 {
-    static const int sizes[] = {[1] = 4, [7] = 8, [10] = 2, [11] = 8};
+    static const int sizes[] = {[1] = 4, [2] = 1, [3] = 1, [6] = 4, [7] = 8, [10] = 2, [11] = 8};
     uint64_t bytes = 1, raw = 0;
+    bool small = false;
     struct member member;
     while (read_member(&tensor, &member)) {
         if (member.number == 1) bytes *= member.value;
         if (member.number == 2) bytes *= (uint64_t)sizes[member.value];
+        if (member.number == 2) small = member.value == 3;
         if (member.number == 8) add_name(model, member.bytes);
         if (member.number == 9) raw = (uint64_t)(member.bytes.end - member.bytes.at);
     }
     assert_int_equal(raw, bytes);
     model->weights += raw;
+    model->integers += small ? (int)raw : 0;
 }
 
 /* The dimensions of the input: each a number or a name. */
@@ -265,6 +270,34 @@ static void preprocessing_takes_images_of_any_size(void **state)
     graph_free(&graph);
 }
 
+/* A convolution with batch norm and relu, an addition with relu, pooling and a linear layer: their inputs are
+ * rounded once each, and weights and zeros are of 8 bits. */
+static void eight_bits_are_rounded_behind_relus(void **state)
+{
+    struct graph graph = layers(INPUT "a = conv input filters=6 kernel=3 pad=1 bias=no\nb = batchnorm a\n"
+                                "c = relu b\nd = conv c filters=6 kernel=1\ne = add d c\nf = relu e\n"
+                                "g = globalavgpool f\nh = linear g units=$classes\n");
+    const int classes = graph.classes;
+    struct graph_onnx_range ranges[9];
+    for (int i = 0; i < 9; i++) ranges[i] = (struct graph_onnx_range){i == 0 ? -2 : 0, 4};
+    assert_int_equal(graph.count, 9);
+    assert_int_equal(write_model(&graph, (struct graph_onnx_options){.dtype = F32, .ranges = ranges}), OK);
+    struct model model = read_model();
+    assert_int_equal(model.rounded, 5);        /* input, c, d, f, g */
+    assert_int_equal(model.norms, 0);
+    assert_int_equal(model.integers, 6 * 4 * 9 + 6 + 6 * 6 + 6 + classes * 7);
+    const struct augment augment = {.channels = 4, .std = {1, 1, 1, 1}};
+    assert_int_equal(write_model(&graph, (struct graph_onnx_options){.dtype = F32, .ranges = ranges,
+                                                                     .preprocess = &augment}), OK);
+    assert_int_equal(read_model().rounded, 5);
+    ranges[3].high = 0;                        /* only zeros were seen: c stays as it is, and so do d's weights */
+    assert_int_equal(write_model(&graph, (struct graph_onnx_options){.dtype = F32, .ranges = ranges}), OK);
+    model = read_model();
+    assert_int_equal(model.rounded, 4);
+    assert_int_equal(model.integers, 6 * 4 * 9 + 6 + classes * 7);
+    graph_free(&graph);
+}
+
 static void layers_may_have_any_name(void **state)
 {
     static const char *const outputs[] = {"logits", "probabilities"};
@@ -321,6 +354,7 @@ int main(void)
         cmocka_unit_test(every_op_of_model_files_can_be_exported),
         cmocka_unit_test(graphs_are_whole),
         cmocka_unit_test(opset_is_the_oldest_that_does),
+        cmocka_unit_test(eight_bits_are_rounded_behind_relus),
         cmocka_unit_test(preprocessing_takes_images_of_any_size),
         cmocka_unit_test(layers_may_have_any_name),
         cmocka_unit_test(inexpressible_is_refused),

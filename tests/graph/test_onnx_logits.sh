@@ -46,6 +46,7 @@ any_size() {
         "$AMPTRAIN" export -q --weights run "$@" --preprocess --softmax -o net.onnx &&
         logits images net.onnx odd.npz odd.json 1e-4
 }
+ok "... approximately in int8" agrees 0.2 --dtype int8
 ok "images of odd sizes" logits sizes odd 60
 for how in val_resize=40 val_resize=50x44 val_resize=0; do
     ok "... $how" any_size -s augment.$how
