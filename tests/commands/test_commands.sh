@@ -190,7 +190,7 @@ ok "... before what is no command" says 2 "there is no command 'modls'; did you 
     "$AMPTRAIN" -vq modls
 ok "... and help" sh -c '"$AMPTRAIN" -v predict --help | grep -q "^usage: amptrain predict"'
 ok "predict: no image given" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --weights $last
-echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"step_ms_from":"[a-z]*","strategy":"keep","recomputed":0,"offloaded_bytes":0,"estimated":true,"layers":\[{' >pattern
+echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"step_ms_from":"[a-z]*","outputs":\[{.*}\],"strategy":"keep","recomputed":0,"offloaded_bytes":0,"estimated":true,"layers":\[{' >pattern
 ok "plan --json" json plan -q -c run.ini
 ok "plan" "$AMPTRAIN" plan -c run.ini
 printf '[data]\nformat = digits\n[model]\narch = resnet18_cifar\n' >deep.ini
