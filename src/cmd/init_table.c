@@ -101,7 +101,7 @@ static bool is_number(const char *cell)
     return end > cell && *end == '\0';
 }
 
-/* True if a column may be one of classes: few different ones, and whole numbers if they are numbers. */
+/* True if a column may be one of classes: two or few different ones, and whole numbers if they are numbers. */
 static bool may_be_label(const struct sample *sample, int column)
 {
     int different = 0;
@@ -112,7 +112,7 @@ static bool may_be_label(const struct sample *sample, int column)
         for (int k = 0; k < i && !seen; k++) seen = strcmp(sample->cells[k][column], cell) == 0;
         different += !seen;
     }
-    return different > 1 && different <= CLASSES_MOST * sample->records;
+    return different == 2 || (different > 2 && different <= CLASSES_MOST * sample->records);
 }
 
 static bool is_flag(const struct sample *sample, int column)

@@ -6,7 +6,9 @@
 plan() { "$AMPTRAIN" plan -c run.ini "$@"; }
 plan --json >json || exit 1
 plan >said || exit 1
-field() { tr ',{' '\n\n' <json | sed -n "s/^\"$1\"://p" | head -1 | tr -d '"}'; }
+
+# field NAME [SECTION]: a member of the JSON, the first one, or the first of a section.
+field() { tr ',{' '\n\n' <json | sed -n "/\"${2-}/,\$s/^\"$1\"://p" | head -1 | tr -d '"}'; }
 
 # bytes NUMBER: as they are written for people.
 bytes() {
@@ -51,7 +53,7 @@ ok "long names are whole in tooltips" long
 ok "boxes have tooltips" grep -q '<title>conv1: activations, 32x8x8x8, fp16$' map/memory.svg
 
 ok "the peak as text" says "Peak at instruction $(field instruction) of "
-ok "... and its layer" says "(layer $(field layer)): $(bytes "$(field live_bytes_bound)")"
+ok "... and its layer" says "(layer $(field layer peak)): $(bytes "$(field live_bytes_bound)")"
 ok "the peak equals the live-bytes bound" [ "$(field live_bytes_bound)" = "$(field bytes)" ]
 ok "tensors at the peak add up to it" sh -c '
     sum=$(sed "s/.*\"peak\":{\"bytes\":[0-9]*//; s/\]}.*//" json | grep -o "\"bytes\":[0-9]*" |
