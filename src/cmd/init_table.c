@@ -101,7 +101,7 @@ static bool is_number(const char *cell)
     return end > cell && *end == '\0';
 }
 
-/* True if a column may be one of classes: two or few different ones, and whole numbers if they are numbers. */
+/* True if a column may be one of classes: two or few different ones; if they are numbers, whole ones. */
 static bool may_be_label(const struct sample *sample, int column)
 {
     int different = 0;
