@@ -431,7 +431,7 @@ bool augment_is_varied(const struct augment *augment)
            intensity_varies(&augment->intensity);
 }
 
-/* The same of a deep image, with its floats; colours that reach beyond the range stay so. */
+/* Varies a deep image in floats; colours that reach beyond the range stay so. */
 static bool vary_deep(const struct augmenting *how, const struct image *image, const struct cut *cut,
                       struct reason *reason)
 {

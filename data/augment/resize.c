@@ -110,7 +110,7 @@ static EVERY_MACHINE(void, sum_columns, (const float *row, const struct taps *ta
     for (int i = 0; i < count * c; i++) to[i] = (uint8_t)(int)sums[i];
 }
 
-/* The same in floats, to the end. */
+/* Sums of rows of floats, which are not rounded to bytes. */
 static EVERY_MACHINE(void, sum_rows_deep, (const float *top, size_t stride, const float *weight, int count,
                      int numbers, float *restrict sum), (top, stride, weight, count, numbers, sum))
 {

@@ -25,7 +25,7 @@ struct mask_options {
     bool ignore;                   /* 255 is MASK_IGNORE */
 };
 
-/* What a table does not say itself; NULL each: nothing. */
+/* Settings that a table of images needs beside its own words; NULL each: none. */
 struct table_options {
     const char *columns, *extension;   /* data.columns and data.extension */
     const char *root;                  /* the folder of its paths, resolved */

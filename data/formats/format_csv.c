@@ -43,7 +43,7 @@ static char *csv_path(const struct csv_data *csv, const char *name, const char *
     return path;
 }
 
-/* What follows another dot is a part of the name. */
+/* True if a name ends in an extension of images; anything behind another dot is a part of the name. */
 static bool has_extension(const char *name)
 {
     const char *dot = strrchr(name, '.');

@@ -8,7 +8,7 @@
 
 enum json_table { JSON_NONE, JSON_LINES, JSON_COCO };
 
-/* By the name of a file: .jsonl, .ndjson; .json. */
+/* The kind that the name of a file tells: .jsonl, .ndjson; .json. */
 enum json_table json_table_kind(const char *path);
 
 /* Makes a table for csv_reader.h of the text of such a file, which it frees: of lines, a header with the keys

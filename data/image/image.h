@@ -45,7 +45,7 @@ static inline float *image_numbers(const struct image *image)
 /* Allocates h x w x c bytes, a whole image; false, with a reason, if that is too large (over 5 * 2^28 bytes)
  * or there is no memory. The previous pixels are lost. */
 bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason);
-/* The same with floats of a type of this range. */
+/* Allocates h x w x c floats of a type of this range, a deep image, under the same conditions. */
 bool image_resize_deep(struct image *image, int h, int w, int c, float low, float high,
                        struct reason *reason);
 /* Resizes to `part` of an image of h x w, to which the limit applies as well. */

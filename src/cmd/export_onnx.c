@@ -72,7 +72,7 @@ static enum status write_file(const struct trained *trained, const struct graph_
     return status == OK ? closed : status;
 }
 
-/* The same with mean and std of x / 255, whatever the range. */
+/* Settings whose mean and std are those of x / 255, whatever the range. */
 static struct augment augment_of_bytes(const struct augment *augment)
 {
     struct augment bytes = *augment;

@@ -31,8 +31,8 @@ struct scores {
     struct class_score *each;          /* [classes] */
     struct score_means macro, weighted;    /* weighted: by images that have a class */
     bool ranked;                       /* roc_auc and average_precision are known */
-    /* Of several classes the probability of the predicted one counts, which is right or wrong; of two classes
-     * that of the second one, and of labels each label's, which an image has or has not. */
+    /* Probabilities that count: of several classes that of the predicted one, which is right or wrong; of two
+     * classes that of the second one; of labels each label's, which an image has or has not. */
     int64_t count, positives;          /* probabilities; those that there are to be found */
     int positive;                      /* the class meant; -1: any */
     struct score_bin bins[SCORES_BINS];    /* of several and of two classes the predicted one's */
@@ -47,6 +47,6 @@ struct scores {
 struct scores scores_of(const struct evaluation *evaluation, const struct data *data);
 void scores_free(struct scores *scores);
 
-/* Of a step: the share that is right, and the share found. NAN without any. */
+/* Precision and recall at the threshold of a step; NAN where nothing is predicted, or to be found. */
 double score_step_precision(const struct score_step *step);
 double score_step_recall(const struct scores *scores, int step);

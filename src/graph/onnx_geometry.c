@@ -76,7 +76,7 @@ static const struct part covering[] = {
     {0},
 };
 
-/* As large as fits into the window; doubles, as augment_cut has them. */
+/* The image becomes as large as fits into the window; in doubles, as augment_cut computes it. */
 static const struct part letterbox[] = {
     CAST("real size", "size", TO_DOUBLE),
     CAST("real window", "window", TO_DOUBLE),

@@ -134,7 +134,7 @@ static void values_are_those_of_the_formulas(void **state)
     image_free(&image);
 }
 
-/* What bytes become, deep images of the same range become, unrounded. */
+/* Deep images become the same as bytes of their range, unrounded. */
 static void deep_images_change_alike(void **state)
 {
     struct intensity_scratch scratch = {0};
