@@ -113,6 +113,8 @@ train.accumulate=4
 train.clip_norm=0
 train.ema=0.9
 train.lookahead=2
+train.swa=1
+train.swa=2
 train.eval_every=2
 train.eval_every=0
 train.early_stop=1
@@ -145,6 +147,7 @@ schedule.name=constant
 schedule.name=step
 schedule.name=poly
 schedule.name=onecycle
+schedule.name=plateau
 schedule.warmup=1
 schedule.warmup_start=0.1
 schedule.milestones=1,2
@@ -154,6 +157,13 @@ schedule.power=2
 schedule.pct_start=0.5
 schedule.div=10
 schedule.final_div=100
+schedule.factor=0.5
+schedule.patience=0
+schedule.threshold=1
+schedule.cooldown=1
+schedule.swa_lr=0.05
+schedule.anneal_epochs=1
+schedule.anneal_strategy=linear
 amp.precision=fp16
 amp.precision=bf16
 amp.loss_scale=128
@@ -208,12 +218,14 @@ value() { next "$(wc -l <values)"; sed -n "$((drawn + 1))p" values; }
 
 drawing() {
     pick digits classes labels values; data=$picked
-    pick none none fold teacher sizes muon; feature=$picked
+    pick none none fold teacher sizes muon swa plateau; feature=$picked
     case $feature:$data in
     fold:*) set -- -s data.fold=2/3 -s data.val_fraction=0 ;;
     teacher:digits | teacher:classes) set -- -s train.teacher=teacher-$data ;;
     sizes:digits) set -- -s augment.scale=0.5,1 -s augment.pad=0 -s augment.sizes=6@1,8@2 ;;
     sizes:*) set -- -s augment.scale=0.5,1 -s augment.pad=0 -s augment.resize=0 -s augment.sizes=12@1,16@3 ;;
+    swa:*) set -- -s train.swa=2 -s schedule.anneal_epochs=1 ;;
+    plateau:*) set -- -s schedule.name=plateau -s schedule.patience=0 -s schedule.threshold=1 ;;
     muon:*) set -- -s optimizer.name=muon ;;
     *) set -- ;;
     esac
