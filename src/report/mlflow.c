@@ -4,19 +4,13 @@
 #include "report/mlflow.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "conf/ini.h"
-#include "report/run_records.h"
-#include "train/folder.h"
-#include "train/run.h"
+#include "report/run_export.h"
 
 #define EXPERIMENT "109709112116114971"    /* "amptrain"; MLflow's own have random ones of 18 digits */
 
@@ -29,95 +23,36 @@ struct metric {
 };
 
 struct mlflow {
-    char run[33];                 /* the run's name in the store: a hash of its first record */
-    double begun, last;           /* seconds: since 1970 when the records' time was 0; the last one's time */
-    char *tags[64][2];            /* keys and values of the first record */
-    int tag_count;
-    char reason[16];              /* of the last record; "": the run has not ended */
+    struct run_export run;        /* its id is the run's name in the store */
     struct metric *metrics;
     int64_t metric_count;
 };
 
-static void mlflow_free(struct mlflow *run)
+static void mlflow_free(struct mlflow *store)
 {
-    for (int i = 0; i < run->tag_count; i++) {
-        free(run->tags[i][0]);
-        free(run->tags[i][1]);
+    run_export_close(&store->run);
+    for (int64_t i = 0; i < store->metric_count; i++) {
+        free(store->metrics[i].key);
+        text_free(&store->metrics[i].lines);
     }
-    for (int64_t i = 0; i < run->metric_count; i++) {
-        free(run->metrics[i].key);
-        text_free(&run->metrics[i].lines);
-    }
-    free(run->metrics);
+    free(store->metrics);
 }
 
-/* Takes the tags and the run's name from the first record. */
-static void take_start(struct mlflow *run, const json_t *line)
+static struct metric *metric_of(struct mlflow *store, const char *key)
 {
-    const char *key;
-    json_t *value;
-    char *whole = json_dumps(line, JSON_SORT_KEYS);
-    uint64_t one = hash_bytes(1, whole, strlen(whole)), two = hash_bytes(one, whole, strlen(whole));
-    snprintf(run->run, sizeof run->run, "%016llx%016llx", (unsigned long long)one, (unsigned long long)two);
-    free(whole);
-    json_object_foreach((json_t *)line, key, value) {
-        if (run->tag_count == 64 || !(json_is_string(value) || json_is_integer(value))) continue;
-        char *said = json_is_string(value) ? text_format("%s", json_string_value(value))
-                                           : text_format("%lld", (long long)json_integer_value(value));
-        run->tags[run->tag_count][0] = text_format("%s", key);
-        run->tags[run->tag_count++][1] = said;
-    }
-}
-
-/* The first pass over the records: what is said of the whole run. */
-static void take_summary(void *context, json_t *line)
-{
-    struct mlflow *run = context;
-    const char *event = json_string_value(json_object_get(line, "event"));
-    const json_t *time = json_object_get(line, "time");
-    if (!event) return;
-    if (json_is_number(time) && strcmp(event, "eval") != 0) run->last = json_number_value(time);
-    if (strcmp(event, "start") == 0) {
-        if (!run->run[0]) take_start(run, line);
-        run->reason[0] = '\0';
-    }
-    const char *reason = json_string_value(json_object_get(line, "reason"));
-    if (reason) snprintf(run->reason, sizeof run->reason, "%s", reason);
-}
-
-static bool is_one_of(const char *word, const char *const *words)
-{
-    while (*words && strcmp(word, *words) != 0) words++;
-    return *words != NULL;
-}
-
-static struct metric *metric_of(struct mlflow *run, const char *key)
-{
-    for (int64_t i = 0; i < run->metric_count; i++)
-        if (strcmp(run->metrics[i].key, key) == 0) return &run->metrics[i];
-    struct metric *metric = array_push(run->metrics, run->metric_count);
+    for (int64_t i = 0; i < store->metric_count; i++)
+        if (strcmp(store->metrics[i].key, key) == 0) return &store->metrics[i];
+    struct metric *metric = array_push(store->metrics, store->metric_count);
     *metric = (struct metric){.key = text_format("%s", key)};
     return metric;
 }
 
-/* The second pass: numbers of steps and epochs. Epochs repeat some of their last step's. */
-static void take_metrics(void *context, json_t *line)
+static void take_metric(void *context, const json_t *line, const char *key, json_t *value)
 {
-    static const char *const others[] = {"event", "time", "step", "epoch", NULL};
-    static const char *const of_steps[] = {"lr", "loss_scale", "grad_norm", "images_per_s", NULL};
-    struct mlflow *run = context;
-    const char *event = json_string_value(json_object_get(line, "event")), *key;
-    bool epoch = event && strcmp(event, "epoch") == 0;
-    if (!event || !(epoch || strcmp(event, "step") == 0)) return;
-    double time = run->begun + json_number_value(json_object_get(line, "time"));
-    long long step = json_integer_value(json_object_get(line, "step"));
-    json_t *value;
-    json_object_foreach(line, key, value) {
-        if (!json_is_number(value) || is_one_of(key, others) || (epoch && is_one_of(key, of_steps)))
-            continue;
-        text_add(&metric_of(run, key)->lines, "%.0f %.9g %lld\n", floor(time * 1000),
-                 json_number_value(value), step);
-    }
+    struct mlflow *store = context;
+    double time = store->run.begun + json_number_value(json_object_get(line, "time"));
+    text_add(&metric_of(store, key)->lines, "%.0f %.9g %lld\n", floor(time * 1000), json_number_value(value),
+             (long long)json_integer_value(json_object_get(line, "step")));
 }
 
 /* Writes a file whose name is a key. Records are the user's: keys that are no plain names, such as "../x",
@@ -146,18 +81,25 @@ static enum status open_below(const char *store, const char *run, const char *ki
     return status;
 }
 
-static enum status put_tags(const struct mlflow *run, const struct directory *to, const char *name)
+static enum status put_tags(const struct run_export *run, const struct directory *to)
 {
-    TRY(put(to, "mlflow.runName", name, strlen(name)));
-    for (int i = 0; i < run->tag_count; i++)
-        TRY(put(to, run->tags[i][0], run->tags[i][1], strlen(run->tags[i][1])));
+    const char *key;
+    json_t *value;
+    TRY(put(to, "mlflow.runName", run->name, strlen(run->name)));
+    json_object_foreach(run->start, key, value) {
+        char *tag = json_is_string(value) ? text_copy(json_string_value(value))
+                                          : text_format("%lld", (long long)json_integer_value(value));
+        enum status status = put(to, key, tag, strlen(tag));
+        free(tag);
+        TRY(status);
+    }
     return OK;
 }
 
-static enum status put_metrics(const struct mlflow *run, const struct directory *to)
+static enum status put_metrics(const struct mlflow *store, const struct directory *to)
 {
-    for (int64_t i = 0; i < run->metric_count; i++)
-        TRY(put(to, run->metrics[i].key, run->metrics[i].lines.data, run->metrics[i].lines.length));
+    for (int64_t i = 0; i < store->metric_count; i++)
+        TRY(put(to, store->metrics[i].key, store->metrics[i].lines.data, store->metrics[i].lines.length));
     return OK;
 }
 
@@ -167,7 +109,6 @@ static enum status put_parameters(const struct ini *config, const struct directo
     for (int i = 0; i < config->count; i++) {
         const struct ini_entry *entry = &config->entries[i];
         if (!entry->key) continue;
-        ini_unquote(entry->value);
         char *name = text_format("%s.%s", entry->section, entry->key);
         enum status status = put(to, name, entry->value, strlen(entry->value));
         free(name);
@@ -176,34 +117,30 @@ static enum status put_parameters(const struct ini *config, const struct directo
     return OK;
 }
 
-static int status_of(const struct mlflow *run, bool is_running)
+static enum status put_meta(const struct run_export *run, const struct directory *to)
 {
-    if (!run->reason[0]) return is_running ? RUNNING : BROKEN;
-    return strcmp(run->reason, "stopped") == 0 || strcmp(run->reason, "max_time") == 0 ? KILLED : FINISHED;
-}
-
-static enum status put_meta(const struct mlflow *run, const struct directory *to, const char *name,
-                            const char *artifacts, bool is_running)
-{
+    static const int statuses[] = {
+        [EXPORT_RUNNING] = RUNNING, [EXPORT_FINISHED] = FINISHED, [EXPORT_STOPPED] = KILLED,
+        [EXPORT_BROKEN] = BROKEN,
+    };
     struct text meta = {0};
-    int ended = status_of(run, is_running);
     text_add(&meta, "artifact_uri: ");
-    text_json_string(&meta, artifacts);
+    text_json_string(&meta, run->path);
     text_add(&meta, "\nend_time: ");
-    if (ended == RUNNING) text_add(&meta, "null");
+    if (run->end == EXPORT_RUNNING) text_add(&meta, "null");
     else text_add(&meta, "%.0f", floor((run->begun + run->last) * 1000));
     text_add(&meta, "\nentry_point_name: ''\nexperiment_id: '%s'\nlifecycle_stage: active\nrun_id: '%s'\n"
-             "run_name: ", EXPERIMENT, run->run);
-    text_json_string(&meta, name);
+             "run_name: ", EXPERIMENT, run->id);
+    text_json_string(&meta, run->name);
     text_add(&meta, "\nrun_uuid: '%s'\nsource_name: amptrain\nsource_type: 4\nsource_version: ''\n"
              "start_time: %.0f\nstatus: %d\ntags: []\nuser_id: ''\n",
-             run->run, floor(run->begun * 1000), ended);
+             run->id, floor(run->begun * 1000), statuses[run->end]);
     enum status status = put(to, "meta.yaml", meta.data, meta.length);
     text_free(&meta);
     return status;
 }
 
-static enum status put_experiment(const struct mlflow *run, const char *store)
+static enum status put_experiment(const struct run_export *run, const char *store)
 {
     struct directory to;
     TRY(open_below(store, "", "", &to));
@@ -221,69 +158,44 @@ static enum status put_experiment(const struct mlflow *run, const char *store)
     return status;
 }
 
-/* run.name, or the folder's name. */
-static const char *name_of(const struct ini *config, const char *folder)
-{
-    for (int i = 0; i < config->count; i++) {
-        const struct ini_entry *entry = &config->entries[i];
-        if (entry->key && strcmp(entry->section, "run") == 0 && strcmp(entry->key, "name") == 0 &&
-            entry->value[0])
-            return entry->value;
-    }
-    const char *slash = strrchr(folder, '/');
-    return slash && slash[1] ? slash + 1 : folder;
-}
-
 /* All files of the run, of which meta.yaml, which makes it one for MLflow, is the last. */
-static enum status put_run(const struct mlflow *run, const struct ini *config, const char *store,
-                           const char *artifacts, bool is_running)
+static enum status put_run(const struct mlflow *store, const char *path)
 {
     enum { TAGS, METRICS, PARAMETERS, ARTIFACTS, META, KINDS };
     static const char *const kinds[] = {"tags", "metrics", "params", "artifacts", ""};
-    const char *name = name_of(config, artifacts);
+    const struct run_export *run = &store->run;
     enum status status = OK;
     for (int i = TAGS; i < KINDS && status == OK; i++) {
         struct directory to;
-        TRY(open_below(store, run->run, kinds[i], &to));
-        if (i == TAGS) status = put_tags(run, &to, name);
-        if (i == METRICS) status = put_metrics(run, &to);
-        if (i == PARAMETERS) status = put_parameters(config, &to);
-        if (i == META) status = put_meta(run, &to, name, artifacts, is_running);
+        TRY(open_below(path, run->id, kinds[i], &to));
+        if (i == TAGS) status = put_tags(run, &to);
+        if (i == METRICS) status = put_metrics(store, &to);
+        if (i == PARAMETERS) status = put_parameters(&run->config, &to);
+        if (i == META) status = put_meta(run, &to);
         directory_close(&to);
     }
     return status;
 }
 
-static enum status put_all(struct mlflow *run, const struct directory *folder, const char *path)
+static enum status put_all(const struct mlflow *store, const char *path)
 {
-    struct stat state;
-    struct text config = {0};
-    struct ini ini = {0};
     struct reason reason;
-    if (!run->run[0]) return fail(BAD_DATA, "%s: its records have no beginning", folder->path);
-    if (fstatat(folder->file, RUN_METRICS, &state, 0) != 0)
-        return fail(BAD_DATA, "%s: has no run", folder->path);
-    run->begun = (double)state.st_mtime - run->last;
-    TRY(records_each(folder, take_metrics, run));
     if (!directory_make(path, 0777, &reason))
         return fail(FAILED, "%s: cannot be created: %s", path, reason.text);
-    char *store = realpath(path, NULL), *artifacts = realpath(folder->path, NULL);
-    if (records_read(folder, "config.ini", 1 << 20, &config)) ini_scan_text("config.ini", config.data, &ini);
-    enum status status = store && artifacts ? put_experiment(run, store)
-                                            : fail(FAILED, "%s: cannot be found", path);
-    if (status == OK) status = put_run(run, &ini, store, artifacts, folder_is_taken(folder->path));
-    ini_free(&ini);
-    text_free(&config);
-    free(store);
-    free(artifacts);
+    char *whole = realpath(path, NULL);
+    enum status status = whole ? put_experiment(&store->run, whole)
+                               : fail(FAILED, "%s: cannot be found", path);
+    if (status == OK) status = put_run(store, whole);
+    free(whole);
     return status;
 }
 
 enum status mlflow_write(const struct directory *folder, const char *path)
 {
-    struct mlflow run = {0};
-    enum status status = records_each(folder, take_summary, &run);
-    if (status == OK) status = put_all(&run, folder, path);
-    mlflow_free(&run);
+    struct mlflow store = {0};
+    enum status status = run_export_open(folder, &store.run);
+    if (status == OK) status = run_export_metrics(folder, take_metric, &store);
+    if (status == OK) status = put_all(&store, path);
+    mlflow_free(&store);
     return status;
 }

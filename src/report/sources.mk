@@ -3,6 +3,8 @@ libreport_a_SOURCES = \
 	src/report/memory_report.h \
 	src/report/mlflow.c \
 	src/report/mlflow.h \
+	src/report/run_export.c \
+	src/report/run_export.h \
 	src/report/run_records.c \
 	src/report/run_records.h \
 	src/report/run_report.c \
@@ -11,4 +13,6 @@ libreport_a_SOURCES = \
 	src/report/run_report_parts.h \
 	src/report/run_report_profile.c \
 	src/report/run_report_scores.c \
-	src/report/run_report_targets.c
+	src/report/run_report_targets.c \
+	src/report/wandb.c \
+	src/report/wandb.h

@@ -324,4 +324,123 @@ hostile() {
 }
 ok "... and a record's key is no path" hostile
 ok "... without records it fails" says 3 "has no run" "$AMPTRAIN" report store --mlflow other
+
+# W&B's log: a reader of its own checks every piece and sum, and what the records say.
+cat >read.py <<'END'
+import json, struct, sys, zlib
+
+def records(path):
+    data, record = open(path, "rb").read(), b""
+    assert data[:7] == b":W&B\xe1\xbe\0", data[:7]
+    at, middle = 7, False
+    while at < len(data):
+        room = 32768 - at % 32768
+        if room < 7:
+            assert data[at:at + room] == bytes(room)
+            at += room
+            continue
+        crc, size, kind = struct.unpack_from("<IHB", data, at)
+        piece = data[at + 7:at + 7 + size]
+        assert len(piece) == size <= room - 7 and zlib.crc32(bytes([kind]) + piece) == crc, at
+        assert middle == (kind in (3, 4)) and kind in (1, 2, 3, 4), (at, kind)
+        assert kind in (1, 4) or size == room - 7
+        record, at, middle = record + piece, at + 7 + size, kind in (2, 3)
+        if not middle:
+            yield fields(record)
+            record = b""
+    assert not middle
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return value, at
+
+def fields(data):
+    found, at = {}, 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        value, at = varint(data, at)
+        if tag & 7 == 2:
+            value, at = data[at:at + value], at + value
+            assert at <= len(data)
+        else:
+            assert tag & 7 == 0
+        found.setdefault(tag >> 3, []).append(value)
+    return found
+
+def items(message):
+    pairs = [(item[1][0].decode(), json.loads(item[16][0])) for item in map(fields, fields(message).get(1, []))]
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+def points(lines, key, event):
+    return [(line["step"], line[key]) for line in lines if line["event"] == event and line.get(key) is not None]
+
+log, metrics = sys.argv[1:3]
+found = list(records(log))
+assert [record[1][0] for record in found] == list(range(1, len(found) + 1))
+lines = [json.loads(line) for line in open(metrics)]
+rows = [items(record[2][0]) for record in found if 2 in record]
+steps = [fields(fields(record[2][0])[2][0])[1][0] for record in found if 2 in record]
+assert steps == [row["_step"] for row in rows] and steps == sorted(set(steps))
+for key, event in ("loss", "step"), ("lr", "step"), ("grad_norm", "step"), ("val_top1", "epoch"), ("train_loss", "epoch"):
+    assert [(row["_step"], row[key]) for row in rows if key in row] == points(lines, key, event), key
+summary, = [items(record[3][0]) for record in found if 3 in record]
+assert summary["loss"] == points(lines, "loss", "step")[-1][1]
+run = fields(found[1][17][0])
+assert log.endswith("/run-%s.wandb" % run[1][0].decode()) and run[3] == [b"amptrain"]
+begun = fields(run[17][0])
+assert abs(begun[1][0] + begun[2][0] * 1e-9 + rows[0]["_runtime"] - rows[0]["_timestamp"]) < 1e-3
+config = items(run[4][0])
+ends = [fields(record[18][0])[1][0] for record in found if 18 in record]
+print(len(found), run[8][0].decode(), ends, config.get("train", {}).get("epochs"), config["start"]["precision"])
+END
+python=${PYTHON-python3}
+# logged FOLDER RUN WANTED
+logged() {
+    "$AMPTRAIN" report "$2" --wandb "$1" && log=$(echo "$1"/offline-run-*/run-*.wandb) && [ -f "$log" ] || return 1
+    if command -v "$python" >/dev/null; then
+        said=$("$python" read.py "$log" "$2/metrics.jsonl") && echo "$said" && [ "${said#* }" = "$3" ]
+    else
+        [ "$(head -c 7 "$log" | od -An -v -t x1 | tr -d ' ')" = 3a572642e1be00 ] && grep -qa train_loss "$log"
+    fi
+}
+again() {
+    cp wandb/offline-run-*/run-*.wandb first.wandb && touch -d '1 hour ago' run/metrics.jsonl &&
+        logged wandb run "run [0] 4 fp16" && ! cmp -s wandb/offline-run-*/run-*.wandb first.wandb
+}
+ok "--wandb writes an offline run" logged wandb run "run [0] 4 fp16"
+ok "... once, though its time has changed" again
+# Records of 30 to 100,000 bytes: they end everywhere in a block, and cover several.
+long() {
+    mkdir -p long && { head -n 1 run/metrics.jsonl; awk 'BEGIN {
+        for (i = 1; i <= 9000; i++) {
+            printf "{\"event\":\"step\",\"step\":%d,\"loss\":%.9g", i, 1 / i
+            if (i % 3000 == 0) for (j = 0; j < 5000; j++) printf ",\"key%d\":%d", j, j
+            printf ",\"time\":%d}\n", i
+        } }'; } >long/metrics.jsonl && logged longer long "long [1] None fp16"
+}
+ok "... with records of several blocks; without an end it failed" long
+stopped() {
+    mkdir -p stopped && sed 's/"reason":"[a-z]*"/"reason":"stopped"/' run/metrics.jsonl >stopped/metrics.jsonl &&
+        printf '[run]\nname = "a \\"b\\""\n' >stopped/config.ini && logged stops stopped 'a "b" [75] None fp16'
+}
+ok "... one that was stopped, with a name" stopped
+foreign() {
+    mkdir -p others && log=$(echo wandb/offline-run-*/run-*.wandb) && place=${log#wandb/} && mkdir "others/${place%/*}" &&
+        printf ':W&B\341\276\000another' >"others/$place" && cp "others/$place" kept &&
+        says 1 "amptrain did not write it" "$AMPTRAIN" report run --wandb others && cmp kept "others/$place" &&
+        head -c 3 kept >"others/$place" && says 1 "amptrain did not write it" "$AMPTRAIN" report run --wandb others &&
+        head -c 5000 "$log" >"others/$place" && "$AMPTRAIN" report run --wandb others && cmp "$log" "others/$place"
+}
+ok "... over its own, cut off or not, but over no other's" foreign
+ok "... not into a file" says 1 "cannot be created" "$AMPTRAIN" report run --wandb kept
+ok "... without records it fails" says 3 "has no run" "$AMPTRAIN" report store --wandb other
+neither() { says 3 "no beginning" "$AMPTRAIN" report bare --wandb other && [ ! -e other ]; }
+ok "... and without a beginning, leaving nothing" neither
+both() { "$AMPTRAIN" report run --wandb both/w --mlflow both/m && ls both/w/offline-run-*/run-*.wandb both/m/*/*/meta.yaml; }
+ok "both at once" both
 finish
