@@ -112,11 +112,6 @@ enum status export_onnx(struct cmd *cmd, enum dtype dtype, int calibration)
         trained_close(&trained);
         return fail(USAGE, "export: --argmax is for networks that label pixels");
     }
-    if (!pixels && cmd_value(cmd, "preprocess") && data->augment.interpolation == RESIZE_BICUBIC) {
-        trained_close(&trained);
-        return fail(USAGE, "export: --preprocess resizes bilinearly only, but augment.interpolation is "
-                    "bicubic: resize before, or override it by -s augment.interpolation=bilinear");
-    }
     if (cmd_value(cmd, "preprocess") && data->deep) {
         trained_close(&trained);
         return fail(USAGE, "export: --preprocess takes bytes, but data.range reaches beyond 0 to 255");

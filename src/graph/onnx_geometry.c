@@ -61,6 +61,12 @@ static void write_integer(struct onnx *onnx, const char *name, int64_t value)
     write_integers(onnx, name, (struct onnx_dims){0}, &value);
 }
 
+static void write_real(struct onnx *onnx, const char *name, double value)
+{
+    char text[NAME_SIZE];
+    onnx_tensor(onnx, name_in("", name, text), F64, (struct onnx_dims){0}, &value);
+}
+
 /* Height and width. */
 static void write_pair(struct onnx *onnx, const char *name, int64_t h, int64_t w)
 {
@@ -97,8 +103,6 @@ static const struct part unchanged[] = {PART(Identity, "target", "size"), {0}};
 static void write_target(struct onnx *onnx, const struct augment *augment, struct image_size window)
 {
     struct image_size to = augment->val_resize;
-    const double half = 0.5;
-    char text[NAME_SIZE];
     bool crop = augment->fit == IMAGE_FIT_CROP, stretch = augment->fit == IMAGE_FIT_STRETCH;
     write_pair(onnx, "window", window.h, window.w);
     if (crop && to.h > 0) {
@@ -106,7 +110,6 @@ static void write_target(struct onnx *onnx, const struct augment *augment, struc
         write_pair(onnx, "other sides", to.w, to.h);
         write_pair(onnx, "sides", to.h, to.w);
     }
-    if (!crop && !stretch) onnx_tensor(onnx, name_in("", "half", text), F64, (struct onnx_dims){0}, &half);
     write_parts(onnx, "", !crop ? stretch ? stretched : letterbox : to.h > 0 ? covering : unchanged);
 }
 
@@ -122,8 +125,8 @@ static const struct part centre[] = {
     {0},
 };
 
-/* resample_share for each pixel of the window, [window, 1], and of the source, [size], divided by the sum. */
-static const struct part weights[] = {
+/* The window's pixels in the resized image, [window, 1]. */
+static const struct part places[] = {
     PART(Gather, "@size", "size", "@axis"),
     PART(Gather, "@target", "target", "@axis"),
     PART(Gather, "@first", "first", "@axis"),
@@ -131,6 +134,11 @@ static const struct part weights[] = {
     PART(GreaterOrEqual, "@behind", "@place", "0"),
     PART(Less, "@before", "@place", "@target"),
     PART(And, "@inside", "@behind", "@before"),
+    {0},
+};
+
+/* resample_share for each of them and each pixel of the source, [size], divided by the sum. */
+static const struct part triangles[] = {
     PART(Mul, "@twice", "@place", "2"),
     PART(Add, "@odd", "@twice", "1"),
     PART(Mul, "@middle", "@odd", "@size"),
@@ -152,19 +160,67 @@ static const struct part weights[] = {
     {0},
 };
 
-static void write_weights(struct onnx *onnx, const char *axis, int64_t number, int64_t count)
+/* data/augment/resize_bicubic.c's weights, in doubles, by the same operations in the same order. Multiples of
+ * 2^-22, and thus the sums of their products with bytes, are exact in any order. */
+static const struct part cubics[] = {
+    CAST("@real size", "@size", TO_DOUBLE),
+    CAST("@real target", "@target", TO_DOUBLE),
+    PART(Div, "@scale", "@real size", "@real target"),
+    PART(Max, "@wide", "@scale", "one"),
+    PART(Reciprocal, "@narrow", "@wide"),
+    CAST("@real place", "@place", TO_DOUBLE),
+    PART(Add, "@middle", "@real place", "half"),
+    PART(Mul, "@centre", "@middle", "@scale"),
+    PART(Range, "@pixels", "0", "@size", "1"),
+    CAST("@real pixels", "@pixels", TO_DOUBLE),
+    PART(Sub, "@behind centre", "@real pixels", "@centre"),
+    PART(Add, "@offset", "@behind centre", "half"),
+    PART(Mul, "@narrowed", "@offset", "@narrow"),
+    PART(Abs, "@x", "@narrowed"),
+    PART(Mul, "@1.5 x", "1.5", "@x"),
+    PART(Sub, "@1.5 x - 2.5", "@1.5 x", "2.5"),
+    PART(Mul, "@near x", "@1.5 x - 2.5", "@x"),
+    PART(Mul, "@near x x", "@near x", "@x"),
+    PART(Add, "@near", "@near x x", "one"),
+    PART(Sub, "@x - 5", "@x", "5"),
+    PART(Mul, "@far x", "@x - 5", "@x"),
+    PART(Add, "@far x + 8", "@far x", "8"),
+    PART(Mul, "@far x x", "@far x + 8", "@x"),
+    PART(Sub, "@far x x - 4", "@far x x", "4"),
+    PART(Mul, "@far", "@far x x - 4", "-0.5"),
+    PART(Less, "@is near", "@x", "one"),
+    PART(Less, "@is far", "@x", "two"),
+    PART(Where, "@or zero", "@is far", "@far", "zero"),
+    PART(Where, "@share", "@is near", "@near", "@or zero"),
+    KEEPS(ReduceSum, "@sum", "@share", "last"),
+    PART(Div, "@fraction", "@share", "@sum"),
+    PART(Mul, "@whole", "@fraction", "2^22"),
+    PART(Sign, "@sign", "@whole"),
+    PART(Mul, "@away", "@sign", "half"),
+    PART(Add, "@beyond", "@whole", "@away"),
+    CAST("@cut", "@beyond", TO_INT64),
+    CAST("@rounded", "@cut", TO_DOUBLE),
+    PART(Div, "@exact", "@rounded", "2^22"),
+    PART(Where, "@weights", "@inside", "@exact", "zero"),
+    {0},
+};
+
+static void write_weights(struct onnx *onnx, const char *axis, int64_t number, int64_t count,
+                          const struct part *filter)
 {
     char text[NAME_SIZE];
     int64_t *steps = memory_new((size_t)count, sizeof *steps);
     for (int64_t i = 0; i < count; i++) steps[i] = i;
     onnx_tensor(onnx, name_in(axis, "@steps", text), I64, (struct onnx_dims){2, {count, 1}}, steps);
     onnx_tensor(onnx, name_in(axis, "@axis", text), I64, (struct onnx_dims){0}, &number);
-    write_parts(onnx, axis, weights);
+    write_parts(onnx, axis, places);
+    write_parts(onnx, axis, filter);
     free(steps);
 }
 
 /* First down the columns, then along rows, then rounded, as resize_image does. */
 static const struct part product[] = {
+    PART(MatMul, "lowered", "rows weights", "planes"),
     PART(Transpose, "columns turned", "columns weights"),
     PART(MatMul, "narrowed", "lowered", "columns turned"),
     PART(Add, "raised", "narrowed", "0.5"),
@@ -172,24 +228,55 @@ static const struct part product[] = {
     {0},
 };
 
+/* First along rows, then down the columns, bytes after either, as bicubic_bytes does. */
+static const struct part bicubic_product[] = {
+    CAST("real planes", "planes", TO_DOUBLE),
+    PART(Transpose, "columns turned", "columns weights"),
+    PART(MatMul, "narrowed", "real planes", "columns turned"),
+    PART(Add, "raised", "narrowed", "half"),
+    PART(Floor, "whole rows", "raised"),
+    PART(Clip, "narrow bytes", "whole rows", "zero", "255"),
+    PART(MatMul, "lowered", "rows weights", "narrow bytes"),
+    PART(Add, "raised again", "lowered", "half"),
+    PART(Floor, "whole columns", "raised again"),
+    PART(Clip, "real bytes", "whole columns", "zero", "255"),
+    CAST("bytes", "real bytes", TO_FLOAT),
+    {0},
+};
+
+/* Constants of bicubic weights and products. */
+static void write_reals(struct onnx *onnx)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } reals[] = {{"zero", 0}, {"one", 1}, {"two", 2}, {"1.5", 1.5}, {"2.5", 2.5}, {"4", 4},
+                 {"5", 5}, {"8", 8}, {"-0.5", -0.5}, {"2^22", 1 << 22}, {"255", 255}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) write_real(onnx, reals[i].name, reals[i].value);
+}
+
 const char *onnx_geometry(struct onnx *onnx, const struct augment *augment, struct image_size window,
                           const char *planes)
 {
     struct onnx_node size = {.op = "Shape", .name = "image: size", .input_count = 1, .inputs = {"input"},
                              .attributes = {{.name = "start", .type = ONNX_INT, .ints = {1}},
                                             {.name = "end", .type = ONNX_INT, .ints = {3}}}};
-    const struct onnx_node lowered = {.op = "MatMul", .name = "image: lowered", .input_count = 2,
-                                      .inputs = {"image: rows weights", planes}};
+    const struct onnx_node same = {.op = "Identity", .name = "image: planes", .input_count = 1,
+                                   .inputs = {planes}};
     const float half = 0.5f;
+    bool bicubic = augment->interpolation == RESIZE_BICUBIC;
+    const struct part *filter = bicubic ? cubics : triangles;
     for (int i = 0; i < 3; i++) write_integer(onnx, (const char *[]){"0", "1", "2"}[i], i);
     write_integers(onnx, "last", (struct onnx_dims){1, {1}}, &(int64_t){1});
     onnx_tensor(onnx, "image: 0.5", F32, (struct onnx_dims){0}, &half);
+    if (bicubic || augment->fit == IMAGE_FIT_LETTERBOX) write_real(onnx, "half", 0.5);
+    if (bicubic) write_reals(onnx);
     onnx_node(onnx, &size);
+    onnx_node(onnx, &same);
     write_target(onnx, augment, window);
     write_parts(onnx, "", centre);
-    write_weights(onnx, "rows", 0, window.h);
-    write_weights(onnx, "columns", 1, window.w);
-    onnx_node(onnx, &lowered);
-    write_parts(onnx, "", product);
+    write_weights(onnx, "rows", 0, window.h, filter);
+    write_weights(onnx, "columns", 1, window.w, filter);
+    write_parts(onnx, "", bicubic ? bicubic_product : product);
     return "image: bytes";
 }

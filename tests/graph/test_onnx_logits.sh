@@ -54,9 +54,10 @@ done
 for fit in letterbox stretch; do
     ok "... fit=$fit" any_size -s augment.fit=$fit -s augment.val_resize=auto
 done
-refused() { "$AMPTRAIN" export -q --weights run -s augment.interpolation=bicubic "$@" -o net.onnx; }
-ok "... but not bicubic ones" exits_with 2 refused --preprocess
-ok "... that are left to the caller" refused
+for fit in crop letterbox; do
+    ok "... bicubically, fit=$fit" any_size -s augment.fit=$fit -s augment.val_resize=auto \
+        -s augment.interpolation=bicubic
+done
 gray=28
 ok "a network for gray images" logits pictures noise$gray $gray 1
 ok "... trained" trained $gray -s model.arch=lenet5 -s augment.mean=0.4 -s augment.std=0.2
