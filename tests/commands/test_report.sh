@@ -405,7 +405,7 @@ logged() {
     if command -v "$python" >/dev/null; then
         said=$("$python" read.py "$log" "$2/metrics.jsonl") && echo "$said" && [ "${said#* }" = "$3" ]
     else
-        [ "$(head -c 7 "$log" | od -An -v -t x1 | tr -d ' ')" = 3a572642e1be00 ] && grep -qa train_loss "$log"
+        [ "$(head -c 7 "$log" | od -An -v -t x1 | tr -d ' ')" = 3a572642e1be00 ] && grep -qa loss "$log"
     fi
 }
 again() {
