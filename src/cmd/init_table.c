@@ -172,11 +172,12 @@ static enum status look(const char *path, struct sample *sample, struct init_tab
     if (folder > 0) table->root = text_copy(sample->folders[folder]);
     if (table->columns || is_known(sample, NULL)) return OK;
     char *columns = text_format("image:%s", sample->header[image]);
-    if (!is_known(sample, columns)) TRY(find_label(path, sample, image, &label));
-    table->columns = label < 0 ? text_copy(columns)
-                               : text_format("%s,label:%s", columns, sample->header[label]);
+    enum status status = is_known(sample, columns) ? OK : find_label(path, sample, image, &label);
+    if (status == OK)
+        table->columns = label < 0 ? text_copy(columns)
+                                   : text_format("%s,label:%s", columns, sample->header[label]);
     free(columns);
-    return OK;
+    return status;
 }
 
 enum status init_table_look(const char *path, struct init_table *table)
