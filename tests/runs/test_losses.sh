@@ -86,7 +86,7 @@ ok "... to the same bits" same whole-packed nameless
 # stalled OPTION...: a run in which reading a picture takes minutes, as $process. What the thread that reads
 # may still use is not freed at the end.
 stalled() {
-    FAULT_FILE=.png FAULT=read:127:stall
+    FAULT_FILE=.png FAULT=read:200:stall
     export FAULT_FILE FAULT
     ASAN_OPTIONS=detect_leaks=0 "$faulty" -q -c pictures.ini -s loader.cache=none "$@" >printed 2>spoken &
     process=$!
