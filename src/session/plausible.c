@@ -74,11 +74,15 @@ static const struct {
 } dependences[] = {
     {"schedule", "milestones", "name", "step"},
     {"schedule", "gamma", "name", "step"},
-    {"schedule", "min_lr", "name", "cosine poly"},
+    {"schedule", "min_lr", "name", "cosine poly plateau"},
     {"schedule", "power", "name", "poly"},
     {"schedule", "pct_start", "name", "onecycle"},
     {"schedule", "div", "name", "onecycle"},
     {"schedule", "final_div", "name", "onecycle"},
+    {"schedule", "factor", "name", "plateau"},
+    {"schedule", "patience", "name", "plateau"},
+    {"schedule", "threshold", "name", "plateau"},
+    {"schedule", "cooldown", "name", "plateau"},
     {"optimizer", "momentum", "name", "sgd rmsprop lars muon"},
     {"optimizer", "betas", "name", "adam adamw lamb lion muon"},
     {"optimizer", "alpha", "name", "rmsprop"},
@@ -117,6 +121,9 @@ static void warn_of_schedule(const struct settings *settings)
     if (strcmp(settings->schedule.name, "onecycle") == 0 && settings->optimizer.momentum != 0.9)
         warn(settings, "optimizer", "momentum",
              "has no effect with schedule.name = onecycle, which varies it from 0.95 to 0.85 and back");
+    static const char *const averaging[] = {"swa_lr", "anneal_epochs", "anneal_strategy"};
+    for (size_t i = 0; i < sizeof averaging / sizeof *averaging && settings->train.swa == 0; i++)
+        warn(settings, "schedule", averaging[i], "has no effect without train.swa");
     bool adaptive = is_listed(settings->optimizer.name, "adam adamw");
     if (settings->schedule.warmup >= (double)settings->train.epochs)
         warn(settings, "schedule", "warmup", "is as long as the run: the learning rate only rises");

@@ -64,6 +64,13 @@ ok "... that all is frozen, and until when" says 0 "nothing is learnt until trai
     -s train.epochs=2
 ok "... that onecycle varies momentum" says 0 "optimizer.momentum has no effect with schedule.name = onecy" \
     "$AMPTRAIN" -c "$top_srcdir/conf/digits.ini" -s optimizer.momentum=0.8 --check
+plateau() { "$AMPTRAIN" -c "$top_srcdir/conf/digits.ini" -s schedule.name=plateau -s schedule.min_lr=1e-5 \
+    -s schedule.factor=0.5 --check 2>&1 >/dev/null | grep "schedule\.[mf].* no effect" && return 1; true; }
+ok "keys of plateau are used by it" plateau
+ok "... and by no other schedule" says 0 "schedule.patience has no effect with schedule.name = " \
+    "$AMPTRAIN" -c "$top_srcdir/conf/digits.ini" -s schedule.patience=3 --check
+ok "swa_lr without train.swa" says 0 "schedule.swa_lr has no effect without train.swa" \
+    "$AMPTRAIN" -c "$top_srcdir/conf/digits.ini" -s schedule.swa_lr=0.1 --check
 cat >end.ini <<'END'
 [input]
 channels = 1
