@@ -11,7 +11,8 @@
 #include "base/align.h"
 
 #define MAGIC 0x616d7072u
-#define PAGE 4096
+/* The largest page that Linux has on any processor: what is mapped begins at a multiple of it. */
+#define PAGE 65536
 
 static size_t slots_at(int count)
 {
@@ -25,7 +26,7 @@ static size_t block_bytes(int count)
 
 static size_t mailbox_bytes(void)
 {
-    return sizeof(struct shared_mailbox) + SHARED_MAIL_BYTES;
+    return align_up(sizeof(struct shared_mailbox) + SHARED_MAIL_BYTES, PAGE);
 }
 
 enum status shared_block_create(int count, int *descriptor)

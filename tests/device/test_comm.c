@@ -655,6 +655,35 @@ static void another_file_is_no_block(void **state)
     shared_block_unmap(NULL);
 }
 
+/* Where in its file what is mapped at an address begins. */
+static unsigned long offset_of(const void *mapped)
+{
+    char line[512];
+    unsigned long from, offset = 1;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%*x %*s %lx", &from, &offset) == 2 && from == (unsigned long)mapped) break;
+    assert_true(feof(maps) == 0);
+    fclose(maps);
+    return offset;
+}
+
+/* Processors other than x86's have pages of up to 64 KiB, and only multiples of a page can be mapped. */
+static void mailboxes_begin_at_pages_of_any_size(void **state)
+{
+    int block;
+    struct shared_mailbox *box;
+    assert_int_equal(shared_block_create(3, &block), OK);
+    for (int from = 0; from < 3; from++)
+        for (int to = 0; to < 3; to++) {
+            assert_int_equal(shared_mailbox_map(block, 3, from, to, &box), OK);
+            assert_int_equal(offset_of(box) % 65536, 0);
+            shared_mailbox_unmap(box);
+        }
+    close(block);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -662,6 +691,7 @@ int main(void)
         cmocka_unit_test(many_in_a_row_keep_apart),
         cmocka_unit_test(messages_arrive_in_their_order),
         cmocka_unit_test(a_full_mailbox_is_waited_for),
+        cmocka_unit_test(mailboxes_begin_at_pages_of_any_size),
         cmocka_unit_test(a_rank_that_is_killed_ends_all_waits),
         cmocka_unit_test(a_wait_ends_after_its_timeout),
         cmocka_unit_test(ranks_that_never_begin),
