@@ -196,7 +196,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
     } else {
         plausible_warn_of_statistics(&session);
     }
-    if (status == OK && tiles_run_bytes(&session) > 0) status = step_fit_tiles(&session, true);
+    if (status == OK && tiles_run(&session)) status = step_fit_tiles(&session, true);
     if (status == OK) status = plan_forecast(cmd, &session, &forecast);
     if (status == OK) {
         if (cmd->check) print_answer(&session, &forecast);

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/align.h"
 #include "base/memory.h"
 #include "exec/exec_parts.h"
 
@@ -142,6 +143,8 @@ static enum status arena_open(struct exec *exec, const struct exec_memory *memor
     int64_t bytes = exec->compiled->plan.arena_bytes;
     if (memory->lender && memory->lender->arena_bytes >= bytes) {
         exec->arena = memory->lender->arena;
+        exec->lent_bytes = memory->lender->arena_bytes;
+        exec->lent_used = bytes;
         return OK;
     }
     if (bytes < memory->arena_least) bytes = memory->arena_least;
@@ -153,17 +156,33 @@ static enum status arena_open(struct exec *exec, const struct exec_memory *memor
     return OK;
 }
 
+void *exec_behind(const struct exec *exec, int64_t bytes)
+{
+    int64_t begin = (int64_t)align_up((size_t)exec->lent_used, PLAN_ALIGNMENT);
+    return begin + bytes <= exec->lent_bytes ? (char *)exec->arena + begin : NULL;
+}
+
+static enum status results_open(struct exec *exec, struct text *shortage)
+{
+    int64_t bytes = exec->program->results_bytes;
+    if (exec->options.results_stay) exec->results = exec_behind(exec, bytes);
+    exec->results_lent = exec->results;
+    if (!exec->results_lent) return device_memory(exec, bytes, "results", shortage, &exec->results);
+    exec->lent_used = exec->results + bytes - (char *)exec->arena;
+    return OK;
+}
+
 static enum status memory_open(struct exec *exec, const struct exec_memory *memory)
 {
     struct text *shortage = memory->shortage;
-    TRY(device_memory(exec, exec->program->results_bytes, "results", shortage, &exec->results));
+    TRY(arena_open(exec, memory));
+    TRY(results_open(exec, shortage));
     TRY(device_memory(exec, sizeof *exec->scale, "numbers", shortage, &exec->scale));
     float one = 1;
     TRY(exec->device->backend->transfers.upload(exec->device, 0, exec->scale, &one, sizeof one));
     TRY(exec->device->backend->synchronize(exec->device));
     for (int s = 0; s < exec->depth; s++) TRY(slot_open(exec, s, memory));
-    TRY(host_open(exec, shortage));
-    return arena_open(exec, memory);
+    return host_open(exec, shortage);
 }
 
 struct exec *exec_prepare(const struct compiled *compiled, const struct exec_options *options)
@@ -227,7 +246,8 @@ void exec_close(struct exec *exec)
     for (int s = 0; s < exec->depth; s++) slot_close(exec, &exec->slots[s]);
     if (exec->exchanges) exec->options.replicas->exchange->share(exec->options.replicas, NULL, 0);
     if (exec->arena_bytes > 0) device_release(exec->device, exec->arena, (size_t)exec->arena_bytes);
-    if (exec->results) device_release(exec->device, exec->results, (size_t)exec->program->results_bytes);
+    if (exec->results && !exec->results_lent)
+        device_release(exec->device, exec->results, (size_t)exec->program->results_bytes);
     if (exec->scale) device_release(exec->device, exec->scale, sizeof *exec->scale);
     if (exec->host) device_host_release(exec->device, exec->host, (size_t)exec->program->host_bytes);
     free(exec->steps);

@@ -27,7 +27,8 @@ struct exec;
 /* The memory that an exec uses or shares. */
 struct exec_memory {
     const struct exec *lender;   /* an exec that never runs at the same time: its arena is shared if it is
-                                  * large enough, and so are its batches; NULL: none */
+                                  * large enough, and so are its batches; results that stay lie behind the
+                                  * tensors there if there is room; NULL: none */
     int64_t arena_least;         /* an own arena is not smaller, for others to share */
     struct text *shortage;       /* gets the message about missing device memory, which is then not reported,
                                   * because the caller may replan; NULL: it is reported */
@@ -44,6 +45,9 @@ enum status exec_open(const struct compiled *compiled, const struct exec_options
                       struct exec **exec);
 void exec_close(struct exec *exec);      /* also one that is only prepared */
 const struct plan *exec_plan(const struct exec *exec);
+/* Memory of that many bytes in the lender's arena, behind what the exec has there, which lasts until the
+ * lender runs; NULL: there is not so much. */
+void *exec_behind(const struct exec *exec, int64_t bytes);
 void *exec_arena(const struct exec *exec);
 
 /* A run over a batch in host memory laid out as the program says (images [batch,h,w,c] in program->storage;

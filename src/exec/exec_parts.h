@@ -50,6 +50,8 @@ struct exec {
     const struct program *program;       /* the compiled one */
     void *arena;
     int64_t arena_bytes;                 /* of its own; 0: shared */
+    int64_t lent_bytes, lent_used;       /* of the lender's arena, and what the exec has of it; 0: its own */
+    bool results_lent;                   /* results lie there, too */
     bool exchanges;                      /* other ranks reach the arena */
     void *host;                          /* offloaded values; NULL: none */
     bool pinned;                         /* it is pinned */

@@ -58,7 +58,8 @@ struct tiling {
     const struct blend_code *code;
     struct exec *exec;
     struct augment_table table;
-    char *memory;                        /* device memory: band and windows */
+    char *memory;                        /* device memory: windows, band and segments */
+    bool lent;                           /* it is the exec's */
     float *band, *down, *across;         /* in it */
     char *batches[BATCHES];              /* host memory: images, then labels */
     size_t batch_bytes, images_bytes;
@@ -83,15 +84,27 @@ static struct tiling_arrays arrays_in(const struct tiles *tiles, char *memory)
     return arrays;
 }
 
-static enum status segment_open(struct tiling *tiling, struct tiling_segment *segment)
+static enum status segment_open(struct tiling *tiling, int i)
 {
+    struct tiling_segment *segment = &tiling->segments[i];
     size_t bytes = (size_t)tiles_segment_bytes(&tiling->tiles);
-    char *device = device_allocate(tiling->device, bytes, "results of tiles");
-    segment->device = arrays_in(&tiling->tiles, device);
-    if (!device) return fail(NO_DEVICE, "not enough device memory for the results of tiles");
+    char *memory = tiling->memory + tiles_band_bytes(&tiling->tiles) + (size_t)i * bytes;
     char *host = device_host_allocate(tiling->device, bytes, "results of tiles", NULL);
+    segment->device = arrays_in(&tiling->tiles, memory);
     segment->host = arrays_in(&tiling->tiles, host);
     return host ? OK : fail(NO_DEVICE, "not enough host memory for the results of tiles");
+}
+
+/* Band, windows and segments; a run's steps lend their memory. */
+static enum status memory_open(struct tiling *tiling)
+{
+    size_t bytes = (size_t)tiles_bytes(&tiling->tiles);
+    char words[TEXT_BYTES];
+    tiling->memory = exec_behind(tiling->exec, (int64_t)bytes);
+    tiling->lent = tiling->memory;
+    if (!tiling->lent) tiling->memory = device_allocate(tiling->device, bytes, "blending of tiles");
+    if (tiling->memory) return OK;
+    return fail(NO_DEVICE, "the device does not have %s for the blending of tiles", text_bytes(bytes, words));
 }
 
 static enum status band_open(struct tiling *tiling)
@@ -99,11 +112,6 @@ static enum status band_open(struct tiling *tiling)
     const struct tiles *tiles = &tiling->tiles;
     struct device *device = tiling->device;
     size_t bytes = (size_t)tiles_band_bytes(tiles);
-    char words[TEXT_BYTES];
-    tiling->memory = device_allocate(device, bytes, "blending of tiles");
-    if (!tiling->memory)
-        return fail(NO_DEVICE, "the device does not have %s for the blending of tiles",
-                    text_bytes(bytes, words));
     tiling->down = (float *)tiling->memory;
     tiling->across = tiling->down + tiles->h;
     tiling->band = tiling->across + tiles->w;
@@ -144,8 +152,9 @@ enum status tiling_open(const struct tiling_options *options, struct tiling **ti
         .table = augment_table_make(&session->data.augment, session->hyper.precision->storage),
     };
     made->queue = memory_new((size_t)made->tiles.batch, sizeof *made->queue);
-    enum status status = band_open(made);
-    for (int i = 0; status == OK && i < TILES_SEGMENTS; i++) status = segment_open(made, &made->segments[i]);
+    enum status status = memory_open(made);
+    if (status == OK) status = band_open(made);
+    for (int i = 0; status == OK && i < TILES_SEGMENTS; i++) status = segment_open(made, i);
     if (status == OK) status = batches_open(made);
     if (status == OK) *tiling = made;
     else tiling_close(made);
@@ -156,11 +165,11 @@ void tiling_close(struct tiling *tiling)
 {
     if (!tiling) return;
     struct device *device = tiling->device;
-    if (tiling->memory) device_release(device, tiling->memory, (size_t)tiles_band_bytes(&tiling->tiles));
+    if (!tiling->lent && tiling->memory)
+        device_release(device, tiling->memory, (size_t)tiles_bytes(&tiling->tiles));
     for (int i = 0; i < TILES_SEGMENTS; i++) {
         struct tiling_segment *segment = &tiling->segments[i];
         size_t bytes = (size_t)tiles_segment_bytes(&tiling->tiles);
-        if (segment->device.memory) device_release(device, segment->device.memory, bytes);
         if (segment->host.memory) device_host_release(device, segment->host.memory, bytes);
         free(segment->parts);
     }

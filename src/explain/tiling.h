@@ -17,7 +17,7 @@ struct tiling_options {
 
 struct tiling;
 
-/* Allocates tiles_bytes of device memory: NO_DEVICE. */
+/* Takes tiles_bytes of device memory, of the step's lender if that has so much: NO_DEVICE. */
 enum status tiling_open(const struct tiling_options *options, struct tiling **tiling);
 void tiling_close(struct tiling *tiling);    /* accepts NULL */
 

@@ -97,12 +97,13 @@ static enum status forecast_tiles(const struct session *session, struct forecast
 {
     struct compiled compiled;
     *arena = 0;
-    if (tiles_run_bytes(session) == 0) return OK;
+    if (!tiles_run(session)) return OK;
     struct compile_options options = step_options(session, STEP_EVALUATION);
     options.kernel_plans.device = NULL;
     TRY(compile_plan(step_graph(session, STEP_EVALUATION), &options, &compiled));
-    *arena = compiled.plan.arena_bytes;
-    forecast->tiles = step_tiles_taken(session, &compiled.program, *arena);
+    int64_t values = compiled.plan.arena_bytes;
+    *arena = budget_taken(&options.budget, &compiled.program, values).arena;
+    forecast->tiles = step_tiles_taken(session, &compiled.program, values);
     compiled_free(&compiled);
     return OK;
 }

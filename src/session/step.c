@@ -108,7 +108,7 @@ static struct budget budget_before(const struct session *session)
         .total = session_limit(session),
         .store = step_store_bytes(session) +
                  teacher_bytes(&session->teacher, session->hyper.precision->storage),
-        .input = session_preprocessing_bytes(session) + tiles_run_bytes(session),
+        .input = session_preprocessing_bytes(session) + tiles_batches_bytes(session),
         .exchange = exchange_bytes(session),
         .batches = batches_on_device(session),
         .mail = has_mail(session),
@@ -246,7 +246,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
         .streams = streams_wanted(session),
         .stream_division = stream_division((int)session->settings->parallel.streams),
         .fit = fit_mode(session->settings->memory.strategy),
-        .budget = training ? budget : (struct budget){0},
+        .budget = training ? budget : (struct budget){.behind = tiled ? tiles_behind_bytes(session) : 0},
     };
 }
 

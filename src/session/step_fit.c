@@ -136,9 +136,10 @@ static enum status tiles_needed(const struct session *session, bool training, in
     const struct compile_options options = step_options(session, STEP_EVALUATION);
     struct compiled compiled;
     TRY(compile_plan(step_graph(session, STEP_EVALUATION), &options, &compiled));
-    int64_t arena = compiled.plan.arena_bytes;
+    int64_t values = compiled.plan.arena_bytes;
+    int64_t arena = budget_taken(&options.budget, &compiled.program, values).arena;
     const struct budget taken = training ? step_taken(session, &compiled.program, arena)
-                                         : step_tiles_taken(session, &compiled.program, arena);
+                                         : step_tiles_taken(session, &compiled.program, values);
     *bytes = taken.total;
     compiled_free(&compiled);
     return OK;

@@ -15,11 +15,14 @@ struct tiles {
 
 struct tiles tiles_of(const struct session *session);
 
-/* Device memory: of the band and the windows; of each of the TILES_SEGMENTS for results; of all. */
+/* Device memory: of band and windows; of each of the TILES_SEGMENTS for results, behind these; of all. */
 #define TILES_SEGMENTS 2
 int64_t tiles_band_bytes(const struct tiles *tiles);
 int64_t tiles_segment_bytes(const struct tiles *tiles);
 int64_t tiles_bytes(const struct tiles *tiles);
 
-/* Bytes that a training run needs for its evaluations besides arena and store; 0: it has none in tiles. */
-int64_t tiles_run_bytes(const struct session *session);
+/* True if a training run evaluates in tiles. All of that lies in the arena of its steps, behind the tensors
+ * of an evaluation: tiles_behind_bytes; but batches larger than those of steps: tiles_batches_bytes. */
+bool tiles_run(const struct session *session);
+int64_t tiles_behind_bytes(const struct session *session);
+int64_t tiles_batches_bytes(const struct session *session);

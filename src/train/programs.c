@@ -14,6 +14,15 @@
 #define SPARE_SHARE 64       /* fraction of the free memory left for libraries ... */
 #define SPARE_MAX ((int64_t)256 << 20)
 
+/* Bytes that an evaluation has in the arena of steps. */
+static int64_t evaluation_arena(const struct programs *programs)
+{
+    const struct step *step = &programs->evaluation;
+    if (!step->exec) return 0;
+    const struct compile_options options = step_options(programs->session, STEP_EVALUATION);
+    return budget_taken(&options.budget, &step->compiled.program, exec_plan(step->exec)->arena_bytes).arena;
+}
+
 static enum status programs_prepare(struct programs *programs)
 {
     struct session *session = programs->session;
@@ -26,7 +35,7 @@ static enum status programs_prepare(struct programs *programs)
     if (session->data.val.dataset)
         TRY(step_prepare(session, STEP_EVALUATION, store, &programs->evaluation));
     int64_t arena = exec_plan(programs->training.exec)->arena_bytes;
-    int64_t evaluation = programs->evaluation.exec ? exec_plan(programs->evaluation.exec)->arena_bytes : 0;
+    int64_t evaluation = evaluation_arena(programs);
     programs->bytes = step_taken(session, &programs->training.compiled.program,
                                  arena > evaluation ? arena : evaluation);
     return OK;

@@ -514,8 +514,8 @@ static void test_evaluation(void **state)
     }
 }
 
-/* Evaluation in training's arena and on its store, in turn with it, changes nothing. */
-static void test_evaluation_shares(void **state)
+/* Evaluation in training's arena and on its store, in turn with it, changes nothing; results may `stay`. */
+static void evaluation_shares(bool stay)
 {
     struct graph graph = net_graph(net_mixed, true);
     struct net train, alone, eval;
@@ -523,11 +523,18 @@ static void test_evaluation_shares(void **state)
     net_open(&train, &graph, &options);
     net_open(&alone, &graph, &options);
     net_open(&eval, &graph, &(struct net_options){.batch = 6, .store = train.store, .logits = true});
-    struct exec_options options_again = {.device = train.device, .store = train.store};
+    struct exec_options options_again = {.device = train.device, .store = train.store, .results_stay = stay};
     exec_close(eval.exec);
     eval.exec = exec_prepare(&eval.compiled, &options_again);
     assert_int_equal(exec_place(eval.exec, &(struct exec_memory){.lender = train.exec}), OK);
     assert_ptr_equal(exec_arena(eval.exec), exec_arena(train.exec));
+    int64_t used = eval.compiled.plan.arena_bytes, all = train.compiled.plan.arena_bytes;
+    char *arena = exec_arena(train.exec), *behind = exec_behind(eval.exec, 1);
+    const char *results = (const char *)exec_results(eval.exec);
+    assert_true(behind >= arena + used && behind < arena + all);
+    assert_null(exec_behind(eval.exec, arena + all - behind + 1));
+    assert_ptr_equal(exec_behind(eval.exec, arena + all - behind), behind);
+    assert_int_equal(results >= arena + used && results < behind, stay);
     for (int step = 0; step < 3; step++) {
         assert_int_equal(net_run(&train, 0.05), OK);
         assert_int_equal(net_run(&alone, 0.05), OK);
@@ -538,6 +545,12 @@ static void test_evaluation_shares(void **state)
     net_close(&train);
     net_close(&alone);
     graph_free(&graph);
+}
+
+static void test_evaluation_shares(void **state)
+{
+    evaluation_shares(false);
+    evaluation_shares(true);
 }
 
 /* With decay 1/2 the average after a step is half way from where it was to where things are. */

@@ -21,7 +21,7 @@ struct budget budget_allowed(const struct budget *before, const struct program *
 struct budget budget_taken(const struct budget *before, const struct program *program, int64_t arena)
 {
     struct budget budget = with_program(before, program);
-    budget.arena = arena;
-    budget.total = budget.store + budget.input + budget.exchange + arena;
+    budget.arena = arena + budget.behind;
+    budget.total = budget.store + budget.input + budget.exchange + budget.arena;
     return budget;
 }
