@@ -242,6 +242,8 @@ libkernels_a_SOURCES = \
 	kernels/shape/upsample.h \
 	kernels/shape/upsample_cpu.c \
 	kernels/elementwise/activation.h \
+	kernels/kept_weights.c \
+	kernels/kept_weights.h \
 	kernels/support/exp.h \
 	kernels/support/onednn.c \
 	kernels/support/onednn.h \

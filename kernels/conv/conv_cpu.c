@@ -33,6 +33,12 @@ const struct algorithm *const conv_cpu_algorithms[] = {
 const char *const conv_cpu_variants[] = {"native",    "widened", "winograd",       "shifted",
                                          "depthwise", "gemm",    "gemm-per-image", NULL};
 
+void conv_cpu_keep_weights(struct kernel_plan *plan)
+{
+    if (plan->algorithm == &conv_winograd) conv_winograd_keep_weights(plan);
+    else if (plan->algorithm && plan->algorithm->run == product_run) product_keep_weights(plan);
+}
+
 const struct op_code conv_cpu = {
     .algorithms = conv_cpu_algorithms,
     .variants = conv_cpu_variants,

@@ -12,6 +12,7 @@
 #include "base/openmp.h"
 #include "kernels/conv/conv.h"
 #include "kernels/cpu.h"
+#include "kernels/kept_weights.h"
 #include "kernels/support/onednn.h"
 #include "kernels/support/panel_product.h"
 #include "kernels/conv/winograd.h"
@@ -31,6 +32,7 @@ struct winograd {
     struct side x, y;
     enum dtype dtype;
     int threads;
+    struct kept_weights kept;      /* transformed */
 };
 
 /* One convolution: that of forward, or of backward_data. */
@@ -251,14 +253,16 @@ static const float *bias_load(const struct call *call, int64_t filters, float *m
     return biased ? block_load(&call->params[1], 0, filters, memory) : NULL;
 }
 
-static void images_run(const struct winograd *w, const struct call *call)
+static void images_run(struct winograd *w, const struct call *call)
 {
+    bool fresh;
     struct tiling t = tiling_of(w, call);
-    int64_t tiles = block_tiles(w, &t), elements = block_elements(&t, tiles);
-    float *u = call->workspace, *blocks = u + weight_elements(w);
+    int64_t tiles = block_tiles(w, &t), elements = block_elements(&t, tiles), count = weight_elements(w);
+    void *kept = kept_weights_of(&w->kept, call->params[0].data, (size_t)count * sizeof(float), &fresh);
+    float *u = kept ? kept : call->workspace, *blocks = (float *)call->workspace + count;
     const struct factors by = {u, bias_load(call, w->y.c, blocks + w->threads * elements)};
     struct weights weights = {&call->params[0], u, w->y.c, w->x.c, t.turned};
-    weights_transform(&weights, w->threads);
+    if (fresh) weights_transform(&weights, w->threads);
 #pragma omp parallel for schedule(static) num_threads(w->threads)
     for (int64_t first = 0; first < t.count; first += tiles)
         block_run(w, &t, &by, first, min_count(tiles, t.count - first),
@@ -455,7 +459,7 @@ static bool winograd_make(const struct call *call, struct kernel_plan *plan)
 
 static enum status winograd_run(const struct call *call, const struct kernel_plan *plan)
 {
-    const struct winograd *w = plan->state;
+    struct winograd *w = plan->state;
     if (call->phase != PHASE_BACKWARD_PARAMS) {
         images_run(w, call);
         return OK;
@@ -467,4 +471,19 @@ static enum status winograd_run(const struct call *call, const struct kernel_pla
     return OK;
 }
 
-const struct algorithm conv_winograd = {.name = "winograd", .make = winograd_make, .run = winograd_run};
+static void winograd_release(struct kernel_plan *plan)
+{
+    struct winograd *w = plan->state;
+    kept_weights_free(&w->kept);
+    free(w);
+}
+
+void conv_winograd_keep_weights(struct kernel_plan *plan)
+{
+    struct winograd *w = plan->state;
+    w->kept.on = true;
+}
+
+const struct algorithm conv_winograd = {
+    .name = "winograd", .make = winograd_make, .run = winograd_run, .release = winograd_release,
+};

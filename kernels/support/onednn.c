@@ -36,7 +36,7 @@ struct stage {
 struct operand {
     bool used, reordered;
     dnnl_memory_t ours, theirs;    /* theirs is NULL unless reordered */
-    size_t offset;                 /* of theirs in the workspace */
+    size_t offset, bytes;          /* of theirs in the workspace */
     struct stage reorder;
 };
 
@@ -48,6 +48,7 @@ struct onednn_step {
     struct stage main;
     struct operand operands[ONEDNN_OPERANDS];
     size_t scratch_offset, workspace;
+    struct kept_weights kept;      /* in the library's layout */
 };
 
 /* The library's name of an operand in a phase; argument 0: it is not used. */
@@ -339,7 +340,8 @@ static bool operands_open(struct onednn_step *step, const struct onednn_problem 
         if (!operand_open(operand, part, REF(ours[i]), theirs, step->engine, attr)) return false;
         if (!operand->reordered) continue;
         operand->offset = step->workspace;
-        step->workspace += onednn_align(dnnl_memory_desc_get_size(theirs));
+        operand->bytes = dnnl_memory_desc_get_size(theirs);
+        step->workspace += onednn_align(operand->bytes);
         if (stage_scratch(&operand->reorder) > scratch) scratch = stage_scratch(&operand->reorder);
     }
     step->scratch_offset = step->workspace;
@@ -399,6 +401,7 @@ void onednn_step_free(struct onednn_step *step)
         if (operand->theirs) dnnl_memory_destroy(operand->theirs);
     }
     stage_close(&step->main);
+    kept_weights_free(&step->kept);
     if (step->stream) dnnl_stream_destroy(step->stream);
     if (step->engine) dnnl_engine_destroy(step->engine);
     free(step);
@@ -407,6 +410,25 @@ void onednn_step_free(struct onednn_step *step)
 size_t onednn_step_workspace(const struct onednn_step *step)
 {
     return step->workspace;
+}
+
+void onednn_step_keep_weights(struct onednn_step *step)
+{
+    step->kept.on = true;
+}
+
+/* Brings an operand into the library's layout, unless that is kept, or gives the result room. */
+static bool operand_load(struct onednn_step *step, int number, void *data, char *workspace, void *scratch)
+{
+    struct operand *o = &step->operands[number];
+    bool written = parts[step->phase][number].written, fresh = true;
+    void *kept = NULL;
+    dnnl_memory_set_data_handle(o->ours, data);
+    if (!o->reordered) return true;
+    if (number == ONEDNN_WEIGHT && !written)
+        kept = kept_weights_of(&step->kept, data, o->bytes, &fresh);
+    dnnl_memory_set_data_handle(o->theirs, kept ? kept : workspace + o->offset);
+    return written || !fresh || operand_reorder(o, false, step, scratch);
 }
 
 static bool step_run(struct onednn_step *step, void *const data[ONEDNN_OPERANDS], char *workspace)
@@ -418,9 +440,7 @@ static bool step_run(struct onednn_step *step, void *const data[ONEDNN_OPERANDS]
         struct operand *o = &step->operands[i];
         const struct part *part = &parts[step->phase][i];
         if (!o->used) continue;
-        dnnl_memory_set_data_handle(o->ours, data[i]);
-        if (o->reordered) dnnl_memory_set_data_handle(o->theirs, workspace + o->offset);
-        if (o->reordered && !part->written && !operand_reorder(o, false, step, scratch)) return false;
+        if (!operand_load(step, i, data[i], workspace, scratch)) return false;
         arguments[count++] = (dnnl_exec_arg_t){part->argument, o->reordered ? o->theirs : o->ours};
     }
     if (!stage_run(&step->main, step->stream, arguments, count, scratch)) return false;

@@ -9,6 +9,7 @@
 #include "base/align.h"
 #include "base/dtype.h"
 #include "base/status.h"
+#include "kernels/kept_weights.h"
 #include "kernels/op.h"
 
 /* y = w * x + b. x is n, h, w, c and y is n, p, q, k; weights are k, c / groups, r, s, or k, c for an
@@ -37,6 +38,8 @@ struct onednn_step *onednn_step_make(const struct onednn_problem *problem, enum 
                                      enum dtype dtype);
 void onednn_step_free(struct onednn_step *step);
 size_t onednn_step_workspace(const struct onednn_step *step);
+/* Keeps weights in the library's layout, from the next run on. */
+void onednn_step_keep_weights(struct onednn_step *step);
 enum status onednn_step_run(struct onednn_step *step, void *const data[ONEDNN_OPERANDS], void *workspace);
 
 /* Where operands may begin in a workspace. */

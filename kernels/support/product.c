@@ -11,6 +11,7 @@
 struct product {
     struct onednn_step *step;
     bool fp32;                             /* others are converted to it in the workspace */
+    bool widens_weights;                   /* which the step then finds in the workspace */
     bool sums_bias;                        /* computed here: oneDNN's code takes several times as long */
     size_t offset[ONEDNN_OPERANDS];        /* of the widened operands */
     size_t widened;                        /* bytes of widened operands, which precede the step's workspace */
@@ -99,6 +100,7 @@ static void operands_place(const struct call *call, struct product *product)
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         if (!product->fp32 || !is_widened(&tensors[i])) continue;
         product->offset[i] = product->widened;
+        product->widens_weights = product->widens_weights || i == ONEDNN_WEIGHT;
         product->widened += onednn_align((size_t)shape_count(tensors[i].shape) * sizeof(float));
     }
 }
@@ -128,6 +130,12 @@ void product_release(struct kernel_plan *plan)
 {
     onednn_step_free(((struct product *)plan->state)->step);
     free(plan->state);
+}
+
+void product_keep_weights(struct kernel_plan *plan)
+{
+    struct product *product = plan->state;
+    if (!product->widens_weights) onednn_step_keep_weights(product->step);
 }
 
 /* Elements that are worth a thread. */

@@ -12,6 +12,8 @@
 bool product_make(const struct call *call, const struct onednn_problem *problem, struct kernel_plan *plan);
 void product_release(struct kernel_plan *plan);
 enum status product_run(const struct call *call, const struct kernel_plan *plan);
+/* Of a plan of these rows: weights do not change any more. */
+void product_keep_weights(struct kernel_plan *plan);
 
 /* `count` elements in another type, on all threads. */
 void product_convert(enum dtype to, void *target, enum dtype from, const void *source, int64_t count);

@@ -68,8 +68,9 @@ struct amptrain_options {
     size_t size;
     const char *device;           /* "auto" (or NULL): a GPU if there is one; "cpu", "cuda", "cuda:1" */
     uint64_t memory_limit;        /* bytes of device memory, at least 2^20; on the CPU of weights, activations
-                                   * and batches; 0: none. Batches become smaller; NO_DEVICE if one image does
-                                   * not fit */
+                                   * and batches; 0: none (then calls for one or two images there keep the
+                                   * weights in the layouts of their code, too, which is faster). Batches
+                                   * become smaller; NO_DEVICE if one image does not fit */
     int32_t batch;                /* the most images that are computed at a time; 0: 32 */
     int32_t threads;              /* that compute on the CPU; 0: OMP_NUM_THREADS, or one a processor */
     int32_t workers;              /* that decode; 0: one a processor */

@@ -21,6 +21,10 @@ struct engine {
 #define NODE_PIXELS (-2)
 #define NODE_PROBABILITIES (-3)
 
+/* Batches of so few images take longer for layouts of the weights than these are worth computing anew each
+ * time; with more, it does not pay for the memory. */
+#define KEPT_BATCH 2
+
 /* Smaller batches are this many times smaller. */
 #define ENGINE_STEP 4
 
@@ -144,7 +148,11 @@ static enum status engine_open(struct network *network, struct engine *engine)
     if (engine->node >= 0)
         return layer_output_open(&engine->session, store, engine->node, true, &memory, &engine->output);
     TRY(step_prepare(&engine->session, STEP_EVALUATION, store, &engine->step));
-    return place(&memory, &engine->step);
+    TRY(place(&memory, &engine->step));
+    bool keeps = engine->node > NODE_PIXELS && engine->batch <= KEPT_BATCH && network->settings.memory.limit == 0;
+    if (keeps && session_device_kind(&engine->session) == DEVICE_CPU)
+        kernel_plans_keep_weights(&engine->step.compiled.kernel_plans);
+    return OK;
 }
 
 /* The smallest batch that no more than half of is empty; tiles have their own. */

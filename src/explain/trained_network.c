@@ -160,9 +160,10 @@ static enum status open_network(const char *path, bool backbone, bool own, struc
     TRY(session_open_device(session));
     struct store_options options = session_store_options(session, false);
     TRY(store_open(session->device, &session->graphs.training, &options, &trained->store));
-    TRY(store_init(&trained->store, 0));
     const struct weights_options loaded = {.lenient = !session->settings->model.weights_strict,
                                            .fine_tuned = backbone, .resized = !own};
+    /* Initial values, which take several times as long as loading, where the file may lack tensors. */
+    if (loaded.lenient || loaded.fine_tuned) TRY(store_init(&trained->store, 0));
     return weights_load(path, &loaded, &trained->store);
 }
 

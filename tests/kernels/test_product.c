@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/conv/conv_cpu.h"
 #include "kernels/support/product.h"
 #include "tests/support/op_case.h"
 #include "tests/support/unit.h"
@@ -119,6 +120,56 @@ static void test_kernel_plans_agree(void **state)
     assert_plans_agree("linear", linear);
 }
 
+static void run_case(struct op_case *c, void *kernel_plan, bool keep)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_FORWARD, &storage);
+    assert_int_equal(op_case_plan(c->op->cpu, kernel_plan, &call), OK);
+    if (keep) conv_cpu_keep_weights((struct kernel_plan *)call.kernel_plan);
+    assert_int_equal(op_case_run(c->op->cpu, kernel_plan, &call), OK);
+}
+
+/* Two layers share a kernel plan that keeps what it derives of weights: of each its own. Those that change all the
+ * same are not seen where anything is derived, which shows that it is kept. */
+static void assert_weights_kept(const char *op, struct op_example example, enum dtype dtype, bool derives)
+{
+    struct op_case *cases[] = {open_case(op, &example, dtype), open_case(op, &example, dtype)};
+    size_t bytes = tensor_bytes(&cases[0]->y), weights = tensor_bytes(&cases[0]->params[0]);
+    char *wanted[2];
+    void *kernel_plan;
+    memset(cases[1]->params[0].data, 0, weights / 2);
+    op_case_prepare(cases[0]->op->cpu, &kernel_plan);
+    for (int i = 0; i < 2; i++) {
+        run_case(cases[i], kernel_plan, false);
+        wanted[i] = memcpy(test_malloc(bytes), cases[i]->y.data, bytes);
+    }
+    assert_memory_not_equal(wanted[0], wanted[1], bytes);
+    for (int run = 0; run < 6; run++) {
+        struct op_case *c = cases[run % 2];
+        memset(c->y.data, 0xff, bytes);
+        run_case(c, kernel_plan, true);
+        if (run < 4 || derives) assert_memory_equal(c->y.data, wanted[run % 2], bytes);
+        if (run >= 2) memset(c->params[0].data, 0, weights);
+    }
+    op_case_release(kernel_plan);
+    for (int i = 0; i < 2; i++) {
+        test_free(wanted[i]);
+        op_case_close(cases[i]);
+    }
+}
+
+static void test_weights_are_kept(void **state)
+{
+    const struct op_example conv = {"filters=96 kernel=3 pad=1", 1, {shape_nhwc(1, 14, 14, 96)}};
+    const struct op_example strided = {"filters=64 kernel=3 stride=2 pad=1", 1, {shape_nhwc(1, 14, 14, 32)}};
+    const struct op_example linear = {"units=96", 1, {shape_nhwc(1, 1, 1, 384)}};
+    assert_weights_kept("conv", conv, F32, true);
+    assert_weights_kept("conv", strided, F32, true);
+    assert_weights_kept("conv", strided, F16, false);
+    assert_weights_kept("linear", linear, F32, false);
+    assert_weights_kept("linear", linear, BF16, false);
+}
+
 static void test_version(void **state)
 {
     char text[ONEDNN_VERSION_TEXT];
@@ -130,7 +181,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conv_in_library),       cmocka_unit_test(test_linear_in_library),
         cmocka_unit_test(test_f64_runs_as_reference), cmocka_unit_test(test_workspace_before_memory),
-        cmocka_unit_test(test_kernel_plans_agree),         cmocka_unit_test(test_version),
+        cmocka_unit_test(test_kernel_plans_agree),    cmocka_unit_test(test_weights_are_kept),
+        cmocka_unit_test(test_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

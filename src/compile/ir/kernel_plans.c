@@ -9,6 +9,7 @@
 #include "base/watch.h"
 #include "compile/ir/call_equal.h"
 #include "compile/ir/program_parts.h"
+#include "kernels/conv/conv_cpu.h"
 
 /* Instructions of a program with the same number and the same phase are the same call, of each micro-batch;
  * one that runs forward again has forward's plan. */
@@ -199,6 +200,12 @@ enum status kernel_plans_prepare(struct program *program, const struct kernel_op
     if (status != OK) kernel_plans_release(&made);
     else *kernel_plans = made;
     return status;
+}
+
+void kernel_plans_keep_weights(struct kernel_plans *kernel_plans)
+{
+    for (int e = 0; e < kernel_plans->count; e++)
+        if (kernel_plans->plan[e]) conv_cpu_keep_weights(kernel_plans->plan[e]);
 }
 
 /* A plan that several slots share is freed with the first. */
