@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/csv.h"
 #include "base/text.h"
 
 #define COCO_BYTES ((size_t)1 << 29)     /* as values in memory they take some ten times as much */
@@ -12,18 +13,6 @@ enum json_table json_table_kind(const char *path)
 {
     if (text_ends_in(path, ".jsonl") || text_ends_in(path, ".ndjson")) return JSON_LINES;
     return text_ends_in(path, ".json") ? JSON_COCO : JSON_NONE;
-}
-
-/* A field in quotation marks, as it is. */
-static void add_quoted(struct text *out, const char *value)
-{
-    text_add(out, "\"");
-    for (const char *part = value; *part;) {
-        int length = (int)strcspn(part, "\"");
-        text_add(out, "%.*s%s", length, part, part[length] ? "\"\"" : "");
-        part += length + (part[length] != '\0');
-    }
-    text_add(out, "\"");
 }
 
 /* Adds a value without quotation marks. False: it is an object, or a name in a list has a semicolon. */
@@ -57,7 +46,7 @@ static bool add_object(const json_t *object, json_t **first, struct text *out, s
         return because(reason, "is no object with the image and its label");
     if (header) *first = json_deep_copy(object);
     json_object_foreach(*first, key, unused) {
-        if (header) add_quoted(out, key), text_add(out, ",");
+        if (header) csv_quote(out, key), text_add(out, ",");
     }
     if (header) out->data[out->length - 1] = '\n';
     json_object_foreach(*first, key, unused) {
@@ -66,7 +55,7 @@ static bool add_object(const json_t *object, json_t **first, struct text *out, s
         bool good = add_value(json_object_get(object, key), false, &value);
         if (begun) text_add(out, ",");
         begun = true;
-        add_quoted(out, value.data);
+        csv_quote(out, value.data);
         text_free(&value);
         if (!good) return because(reason, "the value of \"%.100s\" is neither a text, a number nor a list of "
                                   "names without ';'", key);
@@ -152,9 +141,9 @@ static bool add_images(const json_t *root, struct coco *coco, struct text *out, 
         text_add(&labels, "%s", "");
         json_object_foreach(json_object_get(coco->labels, id), label, unused)
             text_add(&labels, "%s%s", *labels.data ? ";" : "", label);
-        add_quoted(out, name);
+        csv_quote(out, name);
         text_add(out, ",");
-        add_quoted(out, labels.data);
+        csv_quote(out, labels.data);
         text_add(out, "\n");
         text_free(&labels);
     }

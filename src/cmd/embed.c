@@ -28,19 +28,9 @@ struct embedder {
     bool safetensors;            /* the format of the file, which is written at once */
     struct npy_file npy;         /* or this, which grows */
     float *rows;                 /* safetensors: [images][output.count] */
-    int64_t unusable;            /* images, of which this is the first, with its problem */
-    char *first;
-    enum status worst;
 };
 
 /* ---- The images ---- */
-
-static void note_problem(struct embedder *embedder, const char *image, const struct classified *what)
-{
-    embedder->unusable++;
-    if (embedder->worst != FAILED) embedder->worst = what->status;
-    if (!embedder->first) embedder->first = text_format("%s: %s", image, what->problem);
-}
 
 /* The row of an image that cannot be used is NaN, which no finite output equals. */
 static enum status take_image(void *context, int64_t image, const struct classified *what)
@@ -48,22 +38,13 @@ static enum status take_image(void *context, int64_t image, const struct classif
     struct embedder *embedder = context;
     size_t count = (size_t)embedder->output.count;
     float *row = memory_new(count, sizeof *row);
-    if (what->status != OK) note_problem(embedder, embedder->images.images[image].name, what);
+    if (what->status != OK) image_arguments_note(&embedder->images, image, what->status, what->problem);
     for (size_t i = 0; i < count; i++) row[i] = what->status == OK ? what->logits[i] : NAN;
     enum status status = OK;
     if (embedder->safetensors) memcpy(embedder->rows + (size_t)image * count, row, count * sizeof *row);
     else status = npy_add(&embedder->npy, row, count);
     free(row);
     return status;
-}
-
-static enum status report_problems(const struct embedder *embedder)
-{
-    int64_t others = embedder->unusable - 1;
-    if (embedder->unusable == 0) return OK;
-    if (others == 0) return fail(embedder->worst, "%s; its row is NaN", embedder->first);
-    return fail(embedder->worst, "%s; %" PRId64 " more of %" PRId64 " images cannot be used; their rows are "
-                "NaN", embedder->first, others, embedder->images.count);
 }
 
 /* ---- The files ---- */
@@ -209,12 +190,13 @@ static enum status embed_run(struct cmd *cmd)
     struct embedder embedder = {0};
     enum status status = embedder_open(cmd, &embedder);
     if (status == OK) status = embed_all(&embedder);
-    if (status == OK) status = report_problems(&embedder);
+    if (status == OK)
+        status = image_arguments_report(&embedder.images, "; its row is NaN",
+                                        "cannot be used; their rows are NaN");
     layer_output_close(&embedder.output);
     trained_close(&embedder.trained);
     image_arguments_free(&embedder.images);
     free(embedder.rows);
-    free(embedder.first);
     return status;
 }
 

@@ -29,8 +29,6 @@ struct explainer {
     int class;                   /* that is explained; -1: the predicted one */
     bool json;
     float *map;
-    int64_t unusable;            /* images */
-    enum status worst;
 };
 
 /* ---- Pictures ---- */
@@ -128,8 +126,7 @@ static enum status take_image(void *context, int64_t index, const struct classif
     struct explainer *explainer = context;
     const float *logits;
     if (what->status != OK) {
-        explainer->unusable++;
-        if (explainer->worst != FAILED) explainer->worst = what->status;
+        image_arguments_note(&explainer->images, index, what->status, what->problem);
         print_record(explainer, index, NULL, what->problem);
         return OK;
     }
@@ -234,9 +231,9 @@ static enum status explain_all(struct explainer *explainer)
     enum status status = classifier_run(&classifier, explainer->images.images, explainer->images.count,
                                         take_image, explainer);
     if (explainer->json) printf("]\n");
-    if (status == OK && explainer->unusable > 0)
-        status = fail(explainer->worst, "%" PRId64 " of %" PRId64 " images cannot be explained",
-                      explainer->unusable, explainer->images.count);
+    if (status == OK && explainer->images.unusable > 0)
+        status = fail(explainer->images.worst, "%" PRId64 " of %" PRId64 " images cannot be explained",
+                      explainer->images.unusable, explainer->images.count);
     return status;
 }
 

@@ -1,6 +1,7 @@
 #include "cmd/image_arguments.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,23 @@ void image_arguments_free(struct image_arguments *images)
     free(images->images);
     free(images->below);
     free(images->input);
+    free(images->first);
+}
+
+void image_arguments_note(struct image_arguments *images, int64_t image, enum status status,
+                          const char *problem)
+{
+    images->unusable++;
+    if (images->worst != FAILED) images->worst = status;
+    if (!images->first) images->first = text_format("%s: %s", images->images[image].name, problem);
+}
+
+enum status image_arguments_report(const struct image_arguments *images, const char *one, const char *more)
+{
+    if (images->unusable == 0) return OK;
+    if (images->unusable == 1) return fail(images->worst, "%s%s", images->first, one);
+    return fail(images->worst, "%s; %" PRId64 " more of %" PRId64 " images %s", images->first,
+                images->unusable - 1, images->count, more);
 }
 
 #define BATCH 64         /* images; larger ones are hardly faster */

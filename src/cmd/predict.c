@@ -21,9 +21,6 @@ struct predictor {
     struct image_arguments images;
     enum layout layout;
     int top;                     /* number of classes printed for each image; labels: 0: those predicted */
-    int64_t unusable;            /* images, */
-    enum status worst;           /* the status of one of them, FAILED rather than BAD_DATA, */
-    char *first;                 /* and the first one with its problem */
 };
 
 /* The record of one image. */
@@ -139,13 +136,6 @@ static void print_record(const struct predictor *predictor, const struct record 
     }
 }
 
-static void note_problem(struct predictor *predictor, const char *image, const struct classified *what)
-{
-    predictor->unusable++;
-    if (predictor->worst != FAILED) predictor->worst = what->status;
-    if (!predictor->first) predictor->first = text_format("%s: %s", image, what->problem);
-}
-
 /* The labels at their thresholds, or the most probable ones, however small. */
 static void choose_labels(const struct predictor *predictor, const float *logits, struct record *record,
                           struct class_probability *top)
@@ -180,21 +170,11 @@ static enum status take_image(void *context, int64_t image, const struct classif
         record.count = predictor->top;
         classifier_top(what->logits, data->classes, predictor->top, top);
     } else {
-        note_problem(predictor, name, what);
+        image_arguments_note(&predictor->images, image, what->status, what->problem);
     }
     print_record(predictor, &record, image > 0);
     free(top);
     return OK;
-}
-
-/* The records say what became of each image; this says it to people, and to whoever asks for the status. */
-static enum status report_problems(const struct predictor *predictor)
-{
-    int64_t others = predictor->unusable - 1;
-    if (predictor->unusable == 0) return OK;
-    if (others == 0) return fail(predictor->worst, "%s", predictor->first);
-    return fail(predictor->worst, "%s; %" PRId64 " more of %" PRId64 " images cannot be classified",
-                predictor->first, others, predictor->images.count);
 }
 
 #define THRESHOLDS_SAID 20
@@ -226,7 +206,7 @@ static enum status predict_all(struct predictor *predictor)
         printf(number ? "image,value,error\n" : "image,rank,class,index,probability,error\n");
     enum status status = classifier_run(&classifier, images->images, images->count, take_image, predictor);
     if (predictor->layout == LAYOUT_JSON) printf("]\n");
-    return status == OK ? report_problems(predictor) : status;
+    return status == OK ? image_arguments_report(&predictor->images, "", "cannot be classified") : status;
 }
 
 /* Options of networks that label pixels. */
@@ -271,7 +251,6 @@ static enum status predict_run(struct cmd *cmd)
         status = masks ? predict_masks(cmd, &predictor.images, &predictor.trained) : predict_all(&predictor);
     trained_close(&predictor.trained);
     image_arguments_free(&predictor.images);
-    free(predictor.first);
     return status;
 }
 

@@ -30,7 +30,7 @@ struct mask_record {
 
 struct mask_predictor {
     const struct cmd *cmd;
-    const struct image_arguments *images;
+    struct image_arguments *images;
     const struct data *data;
     struct mask_palette palette;
     pthread_mutex_t lock;
@@ -249,22 +249,13 @@ static void print_records(const struct mask_predictor *predictor)
     if (json) printf("]\n");
 }
 
-/* Reports the worst status and the first problem, as for classes. */
 static enum status report_problems(const struct mask_predictor *predictor)
 {
-    int64_t problems = 0, first = -1, count = predictor->images->count;
-    enum status worst = OK;
-    for (int64_t i = 0; i < count; i++) {
-        if (!predictor->records[i].problem) continue;
-        if (first < 0) first = i;
-        if (worst != FAILED) worst = predictor->records[i].status;
-        problems++;
-    }
-    if (problems == 0) return OK;
-    const char *name = predictor->images->images[first].name, *why = predictor->records[first].problem;
-    if (problems == 1) return fail(worst, "%s: %s", name, why);
-    return fail(worst, "%s: %s; %" PRId64 " more of %" PRId64 " images have no mask", name, why, problems - 1,
-                count);
+    for (int64_t i = 0; i < predictor->images->count; i++)
+        if (predictor->records[i].problem)
+            image_arguments_note(predictor->images, i, predictor->records[i].status,
+                                 predictor->records[i].problem);
+    return image_arguments_report(predictor->images, "", "have no mask");
 }
 
 /* Once a result cannot be written, others are not computed. */
@@ -298,7 +289,7 @@ static enum status open_step(const struct cmd *cmd, struct trained *trained)
     return step_open(session, STEP_EVALUATION, &trained->store, &trained->step);
 }
 
-enum status predict_masks(struct cmd *cmd, const struct image_arguments *images, struct trained *trained)
+enum status predict_masks(struct cmd *cmd, struct image_arguments *images, struct trained *trained)
 {
     static const char *const others[] = {"top", "csv"};
     struct mask_predictor predictor = {.cmd = cmd, .images = images, .data = &trained->session.data};

@@ -8,4 +8,4 @@
 enum status predict_masks_settings(struct cmd *cmd);
 
 /* Takes a network that was loaded (trained_load). */
-enum status predict_masks(struct cmd *cmd, const struct image_arguments *images, struct trained *trained);
+enum status predict_masks(struct cmd *cmd, struct image_arguments *images, struct trained *trained);
