@@ -35,13 +35,13 @@ def found(path):
     return {name: file for name, file in lines if file.startswith("/")}
 
 
-def bundled(paths):
+def bundled(paths, own):
     libraries, queue = {}, list(paths)
     while queue:
         path = queue.pop()
         files = found(path)
         for name in needed(path):
-            if name in SYSTEM or name in libraries:
+            if name in SYSTEM or name in libraries or name == own:
                 continue
             if name not in files:
                 sys.exit(f"wheel.py: {path} needs {name}, which is not found")
@@ -106,7 +106,7 @@ def main():
     version, source, build, out = sys.argv[1:5]
     binaries = {"amptrain/lib/libamptrain.so.0": os.path.join(build, "wheel-library"),
                 "amptrain/bin/amptrain": os.path.join(build, "wheel-program")}
-    libraries = bundled(binaries.values())
+    libraries = bundled(binaries.values(), "libamptrain.so.0")
     kind = tag(list(binaries.values()) + list(libraries.values()))
     files = {}
     with tempfile.TemporaryDirectory() as folder:

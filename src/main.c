@@ -200,8 +200,15 @@ static void watch_memory(void)
 }
 
 /* Runs before the libraries' constructors, which take longer than main does until a command has set up
- * signals. */
+ * signals. A wheel's program does that itself: no library may (python/wheel-program.c). */
+#ifdef main
+void amptrain_hold(void)
+{
+    signals_hold();
+}
+#else
 __attribute__((section(".preinit_array"), used)) static void (*const hold)(void) = signals_hold;
+#endif
 
 /* OpenMP creates as many threads as its environment says, and aborts if the system cannot. */
 static void bound_threads(void)
