@@ -25,6 +25,7 @@ libdata_a_SOURCES = \
 	data/augment/augment_deep.c \
 	data/augment/augment_deep.h \
 	data/augment/augment_mask.c \
+	data/augment/augment_turn.c \
 	data/augment/colour.c \
 	data/augment/colour.h \
 	data/augment/cut.h \
@@ -35,6 +36,7 @@ libdata_a_SOURCES = \
 	data/augment/intensity.h \
 	data/augment/mix.c \
 	data/augment/mix.h \
+	data/augment/pixel.h \
 	data/augment/policy.c \
 	data/augment/policy.h \
 	data/augment/resample.h \
@@ -42,6 +44,10 @@ libdata_a_SOURCES = \
 	data/augment/resize.h \
 	data/augment/resize_bicubic.c \
 	data/augment/resize_parts.h \
+	data/augment/turning.h \
+	data/augment/variation.h \
+	data/augment/vary.c \
+	data/augment/vary.h \
 	data/augment/warp.c \
 	data/augment/warp.h \
 	data/dataset/by_class.c \

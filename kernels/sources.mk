@@ -41,6 +41,7 @@ CUDA_SOURCES += \
 	kernels/folded/conv_batchnorm_output.cu \
 	kernels/images/blend.cu \
 	kernels/images/images.cu \
+	kernels/images/vary.cu \
 	kernels/linear/linear.cu \
 	kernels/linear/linear_scale.cu \
 	kernels/linear/matmul.cu \
@@ -85,6 +86,7 @@ EXTRA_DIST += \
 	kernels/elementwise/elementwise_sums.cuh \
 	kernels/folded/conv_batchnorm_data.cuh \
 	kernels/folded/conv_batchnorm_output.cuh \
+	kernels/images/vary.cuh \
 	kernels/linear/linear.cuh \
 	kernels/linear/matmul.cuh \
 	kernels/linear/matrices.cuh \

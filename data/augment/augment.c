@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "data/augment/augment_deep.h"
+#include "data/augment/vary.h"
 
 struct augment_table augment_table_make(const struct augment *augment, enum dtype dtype)
 {
@@ -147,40 +148,6 @@ static void paint_deep(const struct augment *augment, const struct augment_table
                          out + (size_t)y * (size_t)w * (size_t)c * dtype_bytes(table->dtype));
     }
     free(row);
-}
-
-/* A pixel of an image, its number in `pixels`; -1: black. */
-static ptrdiff_t pixel_at(const struct cut *cut, const struct image *image, int y, int x)
-{
-    y = image_record_pixel(y, image->h, cut->reflect);
-    x = image_record_pixel(x, image->w, cut->reflect);
-    bool seen = y >= 0 && y < image->h && x >= 0 && x < image->w;
-    return seen ? (ptrdiff_t)y * image->w + x : -1;
-}
-
-/* One pixel of a turned image: four around the place, weighted bilinearly. */
-static void paint_between(const struct cut *cut, const struct image *image, struct place place, uint8_t *out)
-{
-    double above = floor(place.y - 0.5), left = floor(place.x - 0.5);
-    double down = place.y - 0.5 - above, across = place.x - 0.5 - left;
-    const double weights[] = {(1 - down) * (1 - across), (1 - down) * across, down * (1 - across),
-                              down * across};
-    ptrdiff_t pixels[4];
-    for (int i = 0; i < 4; i++) pixels[i] = pixel_at(cut, image, (int)above + i / 2, (int)left + i % 2);
-    for (int k = 0; k < image->c; k++) {
-        double sum = 0.5;
-        for (int i = 0; i < 4; i++)
-            if (pixels[i] >= 0) sum += weights[i] * image->pixels[pixels[i] * image->c + k];
-        out[k] = (uint8_t)sum;
-    }
-}
-
-static void paint_turned(const struct image *image, const struct cut *cut, uint8_t *out)
-{
-    struct turning turning = turning_of(cut);
-    for (int y = 0; y < cut->window.h; y++)
-        for (int x = 0; x < cut->window.w; x++, out += image->c)
-            paint_between(cut, image, turning_place(&turning, y, x), out);
 }
 
 /* torchvision rounds half to even here; a smaller image is centred on black. */
@@ -347,10 +314,9 @@ static struct pixel_range visible_pixels(int at, int length, int size, bool refl
     return seen;
 }
 
-/* The pixels around all places that a turned window shows: between those of its corners. */
-static struct box turned_window(const struct cut *cut)
+struct box augment_turned_window(const struct cut *cut)
 {
-    struct turning turning = turning_of(cut);
+    struct turning turning = turning_of(cut, (struct box){0});
     struct place low = turning_place(&turning, 0, 0), high = low;
     for (int i = 1; i < 4; i++) {
         int y = i / 2 * (cut->window.h - 1), x = i % 2 * (cut->window.w - 1);
@@ -365,7 +331,7 @@ static struct box turned_window(const struct cut *cut)
 /* The part of the image that the window shows. */
 static struct box augment_visible(const struct cut *cut)
 {
-    struct box window = cut_is_turned(cut) ? turned_window(cut) : cut->window;
+    struct box window = cut_is_turned(cut) ? augment_turned_window(cut) : cut->window;
     struct pixel_range rows = visible_pixels(window.y, window.h, cut->h, cut->reflect);
     struct pixel_range columns = visible_pixels(window.x, window.w, cut->w, cut->reflect);
     return (struct box){.y = rows.low, .x = columns.low,
@@ -431,9 +397,42 @@ bool augment_is_varied(const struct augment *augment)
            intensity_varies(&augment->intensity);
 }
 
-/* Varies a deep image in floats; colours that reach beyond the range stay so. */
-static bool vary_deep(const struct augmenting *how, const struct image *image, const struct cut *cut,
-                      struct reason *reason)
+/* The window of a crop without resizing, in the image's pixels. */
+static struct box window_on(const struct cut *cut, const struct image *image)
+{
+    struct box window = cut->window;
+    window.y += cut->from.y - image->top;
+    window.x += cut->from.x - image->left;
+    return window;
+}
+
+/* 3-Augment ends with the jitter; other policies follow it. */
+void augment_draw(const struct augment *augment, struct random *random, const struct cut *cut,
+                  struct variation *variation)
+{
+    const struct box *window = &cut->window;
+    bool three = augment->policy == POLICY_THREE;
+    size_t numbers = (size_t)window->h * (size_t)window->w * (size_t)augment->channels;
+    variation->turned = variation->count = 0;
+    if (!random || !augment_is_varied(augment)) return;
+    if ((variation->turned = cut_is_turned(cut)))
+        variation->turning = turning_of(cut, augment_visible(cut));
+    if (!three) policy_jitter(augment->jitter, random, variation);
+    policy_draw(augment->policy, window->h, window->w, random, variation);
+    if (three) policy_jitter(augment->jitter, random, variation);
+    intensity_draw(&augment->intensity, numbers, random, variation);
+}
+
+size_t augment_picture_bytes(const struct augment *augment, int h, int w)
+{
+    bool turns = augment->rotate > 0 || augment->shear[0] > 0 || augment->shear[1] > 0;
+    size_t side = (size_t)ceil(hypot(h, w)) + 4;
+    return (turns ? side * side : (size_t)h * (size_t)w) * (size_t)augment->channels;
+}
+
+/* Cuts the window of a deep image out in floats; colours that reach beyond the range stay so. */
+static bool cut_deep(const struct augmenting *how, const struct image *image, const struct cut *cut,
+                     struct reason *reason)
 {
     const struct augment *augment = how->augment;
     struct image *picture = &how->scratch->picture;
@@ -447,30 +446,39 @@ static bool vary_deep(const struct augmenting *how, const struct image *image, c
         return false;
     for (int y = 0; y < cut->window.h; y++)
         augment_deep_row(cut, image, (float)range.low, y, image_numbers(picture) + (size_t)y * stride);
-    policy_jitter(augment->jitter, picture, how->random);
-    bool good = intensity_apply(&augment->intensity, picture, how->random, &how->scratch->intensity, reason);
-    picture->low = image->low;
-    picture->high = image->high;
-    return good;
+    return true;
 }
 
-/* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. 3-Augment ends with the
- * jitter; other policies follow it. */
-static bool augment_vary(const struct augmenting *how, const struct image *image, const struct cut *cut,
-                         struct reason *reason)
+/* Cuts the window out into scratch->picture, mirrored and turned. */
+static bool cut_picture(const struct augmenting *how, const struct variation *variation,
+                        const struct image *image, const struct cut *cut, struct reason *reason)
 {
     const struct augment_table bytes = {.dtype = U8};
     struct image *picture = &how->scratch->picture;
-    if (image->deep) return vary_deep(how, image, cut, reason);
+    struct cut on = *cut;
+    on.window = window_on(cut, image);
+    if (image->deep) return cut_deep(how, image, &on, reason);
     if (!image_resize_buffer(picture, cut->window.h, cut->window.w, image->c, reason)) return false;
-    if (cut_is_turned(cut)) paint_turned(image, cut, picture->pixels);
-    else paint_image(&bytes, image, cut, (char *)picture->pixels);
-    const struct augment *augment = how->augment;
-    bool three = augment->policy == POLICY_THREE;
-    if (!three) policy_jitter(augment->jitter, picture, how->random);
-    if (!policy_apply(augment->policy, picture, how->random, &how->scratch->copy, reason)) return false;
-    if (three) policy_jitter(augment->jitter, picture, how->random);
-    return intensity_apply(&augment->intensity, picture, how->random, &how->scratch->intensity, reason);
+    if (variation->turned) {
+        struct turning turning = variation->turning;
+        turning.seen = (struct box){image->top - cut->from.y, image->left - cut->from.x, image->h, image->w};
+        augment_turn(&turning, image->pixels, image->c, picture->pixels);
+    } else {
+        paint_image(&bytes, image, &on, (char *)picture->pixels);
+    }
+    return true;
+}
+
+/* The crop of an image, turned and changed as a variation says. */
+static bool vary_crop(const struct augmenting *how, const struct variation *variation,
+                      const struct image *image, const struct cut *cut, struct reason *reason)
+{
+    struct scratch *scratch = how->scratch;
+    struct image *picture = &scratch->picture;
+    if (!cut_picture(how, variation, image, cut, reason)) return false;
+    if (!vary_apply(variation, picture, &scratch->copy, &scratch->intensity, reason)) return false;
+    if (image->deep) picture->low = image->low, picture->high = image->high;
+    return true;
 }
 
 /* The crop after resizing an image's crop. */
@@ -496,23 +504,13 @@ static bool resize_seen(struct cut *cut, const struct image **image, struct scra
     return true;
 }
 
-/* The window of a crop without resizing, in the image's pixels. */
-static struct box window_on(const struct cut *cut, const struct image *image)
-{
-    struct box window = cut->window;
-    window.y += cut->from.y - image->top;
-    window.x += cut->from.x - image->left;
-    return window;
-}
-
 /* Resizes, crops and augments: the result is a picture of the window's size, already mirrored. */
-static bool make_picture(const struct augmenting *how, struct cut *cut, const struct image **image,
-                         struct reason *reason)
+static bool make_picture(const struct augmenting *how, const struct variation *variation, struct cut *cut,
+                         const struct image **image, struct reason *reason)
 {
     if (!resize_seen(cut, image, how->scratch, reason)) return false;
+    if (!vary_crop(how, variation, *image, cut, reason)) return false;
     struct box whole = {.h = cut->window.h, .w = cut->window.w};
-    cut->window = window_on(cut, *image);
-    if (!augment_vary(how, *image, cut, reason)) return false;
     *cut = (struct cut){.from = whole, .h = whole.h, .w = whole.w, .window = whole};
     *image = &how->scratch->picture;
     return true;
@@ -525,11 +523,11 @@ static bool has_channels(const struct augment *augment, const struct image *imag
 }
 
 /* Does the work that must be done on the CPU; cut and image become those of the result. */
-static bool augment_prepare(const struct augmenting *how, bool resize, struct cut *cut,
-                            const struct image **image, struct reason *reason)
+static bool augment_prepare(const struct augmenting *how, const struct variation *variation, bool resize,
+                            struct cut *cut, const struct image **image, struct reason *reason)
 {
     if (!has_channels(how->augment, *image, reason)) return false;
-    if (how->random && augment_is_varied(how->augment)) return make_picture(how, cut, image, reason);
+    if (variation->turned || variation->count > 0) return make_picture(how, variation, cut, image, reason);
     return !resize || resize_seen(cut, image, how->scratch, reason);
 }
 
@@ -537,7 +535,9 @@ bool augment_apply(const struct augmenting *how, const struct augment_table *tab
                    const struct image *image, void *out, struct reason *reason)
 {
     struct cut left = *cut;
-    if (!augment_prepare(how, true, &left, &image, reason)) return false;
+    struct variation variation;
+    augment_draw(how->augment, how->random, cut, &variation);
+    if (!augment_prepare(how, &variation, true, &left, &image, reason)) return false;
     struct box window = left.window = window_on(&left, image);
     if (image->deep) paint_deep(how->augment, table, image, &left, out);
     else paint_image(table, image, &left, out);
@@ -548,24 +548,28 @@ bool augment_apply(const struct augmenting *how, const struct augment_table *tab
 
 struct image_record augment_record(const struct cut *cut, int top, int left)
 {
-    struct image_record record = {.flip = cut->flip, .reflect = cut->reflect, .h = cut->h, .w = cut->w,
-                                  .from = cut->from, .window = cut->window};
+    bool turned = cut_is_turned(cut);
+    struct image_record record = {.flip = cut->flip && !turned, .vflip = cut->vflip && !turned,
+                                  .reflect = cut->reflect && !turned, .h = cut->h, .w = cut->w,
+                                  .from = cut->from, .window = turned ? augment_visible(cut) : cut->window};
     record.from.y -= top;
     record.from.x -= left;
     return record;
 }
 
-bool augment_leave(const struct augmenting *how, const struct cut *cut, const struct image *image,
-                   bool resize, struct augment_part *part, struct reason *reason)
+bool augment_leave(const struct augmenting *how, const struct variation *variation, bool resize,
+                   const struct cut *cut, const struct image *image, struct augment_part *part,
+                   struct reason *reason)
 {
+    static const struct variation none;
     struct cut left = *cut;
-    if (!augment_prepare(how, resize, &left, &image, reason)) return false;
+    if (!augment_prepare(how, variation ? variation : &none, resize, &left, &image, reason)) return false;
     struct box needs = augment_needs(&left);
     int64_t stride = (int64_t)image->w * image->c;
     const uint8_t *pixels =
         image->pixels + (needs.y - image->top) * stride + (needs.x - image->left) * image->c;
     *part = (struct augment_part){pixels, stride, needs.h, needs.w, augment_record(&left, needs.y, needs.x)};
-    part->record.erased = augment_erased(how->augment, left.window.h, left.window.w, how->random);
+    part->record.erased = augment_erased(how->augment, cut->window.h, cut->window.w, how->random);
     return true;
 }
 

@@ -120,13 +120,29 @@ struct augment_part {
     struct image_record record;   /* without source, at and stride */
 };
 
-/* True if an augmentation changes bytes other than by cropping, which devices cannot do. */
+/* True if an augmentation may change bytes other than by cropping and mirroring. */
 bool augment_is_varied(const struct augment *augment);
 
-/* Does the part of augment_apply's work that a device cannot do and, with `resize`, resizing: then only the
- * window's pixels remain. */
-bool augment_leave(const struct augmenting *how, const struct cut *cut, const struct image *image,
-                   bool resize, struct augment_part *part, struct reason *reason);
+/* Draws what changes a crop; nothing in an evaluation. */
+void augment_draw(const struct augment *augment, struct random *random, const struct cut *cut,
+                  struct variation *variation);
+
+/* The room of a picture that a device varies, to be h x w: turned images may see about twice as much
+ * before. */
+size_t augment_picture_bytes(const struct augment *augment, int h, int w);
+
+/* The pixels of the resized image around all places that a window shows, turned or not: between those of its
+ * corners. */
+struct box augment_turned_window(const struct cut *cut);
+
+/* Turns bytes of c channels, those that `turning` says are there. */
+void augment_turn(const struct turning *turning, const uint8_t *pixels, int c, uint8_t *out);
+
+/* Does a part of augment_apply's work, the rest of which is left to a device: the variation, which has been
+ * drawn (NULL: left, too), and, with `resize`, resizing: then only the window's pixels remain. */
+bool augment_leave(const struct augmenting *how, const struct variation *variation, bool resize,
+                   const struct cut *cut, const struct image *image, struct augment_part *part,
+                   struct reason *reason);
 
 /* The box that RandomErasing blanks with the next numbers of `random`, after those of the crop and the
  * policies; h is 0: nothing. `random` NULL: evaluation. */

@@ -57,7 +57,7 @@ static void deep_between(const struct cut *cut, const struct image *image, float
 void augment_deep_row(const struct cut *cut, const struct image *image, float black, int y, float *row)
 {
     const struct box *window = &cut->window;
-    struct turning turning = turning_of(cut);
+    struct turning turning = turning_of(cut, (struct box){0});
     for (int x = 0; x < window->w; x++, row += image->c) {
         int from_y = window->y + (cut->vflip ? window->h - 1 - y : y);
         const float *pixel;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/machine.h"
 #include "base/memory.h"
 #include "data/augment/augment.h"
 #include "data/image/mask.h"
@@ -17,22 +18,69 @@ static int nearest(int i, int size, int target, bool reflect)
     return i >= 0 && i < target ? (int)((2 * (int64_t)i + 1) * size / (2 * (int64_t)target)) : -1;
 }
 
-static uint8_t class_at(const struct cut *cut, const struct image *mask, int y, int x)
+/* The pixels of a mask that the places of a crop, turned or not, are nearest to. */
+struct mask_view {
+    const struct image *mask;
+    struct turning turning;
+    struct box range;          /* of the places */
+    int *rows, *columns;       /* [range.h], [range.w]: of the mask; -1: outside */
+};
+
+static struct mask_view mask_view_open(const struct cut *cut, const struct image *mask)
 {
-    int row = nearest(y, cut->from.h, cut->h, cut->reflect);
-    int column = nearest(x, cut->from.w, cut->w, cut->reflect);
-    if (row < 0 || column < 0) return MASK_IGNORE;
-    return mask->pixels[(size_t)(cut->from.y + row) * (size_t)mask->w + (size_t)(cut->from.x + column)];
+    struct mask_view view = {mask, turning_of(cut, (struct box){0}), augment_turned_window(cut), NULL, NULL};
+    const struct box *range = &view.range, *from = &cut->from;
+    view.rows = memory_new((size_t)(range->h + range->w), sizeof *view.rows);
+    view.columns = view.rows + range->h;
+    for (int i = 0; i < range->h; i++) {
+        int row = nearest(range->y + i, from->h, cut->h, cut->reflect);
+        view.rows[i] = row < 0 ? -1 : from->y + row;
+    }
+    for (int i = 0; i < range->w; i++) {
+        int column = nearest(range->x + i, from->w, cut->w, cut->reflect);
+        view.columns[i] = column < 0 ? -1 : from->x + column;
+    }
+    return view;
+}
+
+static void mask_view_close(struct mask_view *view)
+{
+    free(view->rows);
+}
+
+static EVERY_MACHINE(void, mask_places, (const struct turning *turning, const struct box *range, int y,
+                     int count, int *restrict rows, int *restrict columns),
+                     (turning, range, y, count, rows, columns))
+{
+    const struct turning own = *turning;
+    int top = range->y, left = range->x;
+#pragma omp simd
+    for (int x = 0; x < count; x++) {
+        struct place place = turning_place(&own, y, x);
+        rows[x] = (int)floor(place.y) - top;
+        columns[x] = (int)floor(place.x) - left;
+    }
+}
+
+/* Row y of the crop; `places` has room for two numbers a pixel. */
+static void mask_view_row(const struct mask_view *view, int y, int *places, uint8_t *out)
+{
+    int w = view->turning.window.w, *rows = places, *columns = places + w;
+    mask_places(&view->turning, &view->range, y, w, rows, columns);
+    for (int x = 0; x < w; x++) {
+        int row = view->rows[rows[x]], column = view->columns[columns[x]];
+        size_t pixel = (size_t)row * (size_t)view->mask->w + (size_t)column;
+        out[x] = row < 0 || column < 0 ? MASK_IGNORE : view->mask->pixels[pixel];
+    }
 }
 
 static void mask_turned(const struct cut *cut, const struct image *mask, uint8_t *out)
 {
-    struct turning turning = turning_of(cut);
-    for (int y = 0; y < cut->window.h; y++)
-        for (int x = 0; x < cut->window.w; x++) {
-            struct place place = turning_place(&turning, y, x);
-            *out++ = class_at(cut, mask, (int)floor(place.y), (int)floor(place.x));
-        }
+    struct mask_view view = mask_view_open(cut, mask);
+    int *places = memory_new(2 * (size_t)cut->window.w, sizeof *places);
+    for (int y = 0; y < cut->window.h; y++, out += cut->window.w) mask_view_row(&view, y, places, out);
+    free(places);
+    mask_view_close(&view);
 }
 
 void augment_mask(const struct cut *cut, const struct image *mask, uint8_t *out)
@@ -132,13 +180,18 @@ static void hold_still(const struct augment *augment, struct cut *cut)
 
 static bool holds_foreground(const struct cut *cut, const struct image *mask)
 {
-    struct turning turning = turning_of(cut);
-    for (int y = 0; y < cut->window.h; y++)
-        for (int x = 0; x < cut->window.w; x++) {
-            struct place place = turning_place(&turning, y, x);
-            if (is_foreground(class_at(cut, mask, (int)floor(place.y), (int)floor(place.x)))) return true;
-        }
-    return false;
+    struct mask_view view = mask_view_open(cut, mask);
+    int w = cut->window.w, *places = memory_new(2 * (size_t)w, sizeof *places);
+    uint8_t *row = memory_new((size_t)w, 1);
+    bool holds = false;
+    for (int y = 0; y < cut->window.h && !holds; y++) {
+        mask_view_row(&view, y, places, row);
+        for (int x = 0; x < w; x++) holds |= is_foreground(row[x]);
+    }
+    free(places);
+    free(row);
+    mask_view_close(&view);
+    return holds;
 }
 
 bool augment_cut_masked(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,

@@ -22,7 +22,7 @@ struct image_record {
                                 * bytes from row to row */
     int32_t source;            /* enum image_source */
     int32_t blank;             /* there is no image: the output is zeros */
-    int32_t flip;
+    int32_t flip, vflip;
     int32_t reflect;           /* beyond the edges lies the image reflected, not black */
     int32_t h, w;              /* the size that... */
     struct box from;           /* ...this is resized to, relative to the first available pixel, before which

@@ -6,7 +6,8 @@
 
 #include "base/machine.h"
 #include "base/memory.h"
-#include "data/augment/colour.h"
+#include "data/augment/pixel.h"
+#include "data/augment/variation.h"
 
 /* torchvision's kernel of GaussianBlur, if it is to reach three times the largest deviation. */
 #define BLUR_REACH 3
@@ -25,19 +26,27 @@ bool intensity_varies(const struct intensity *intensity)
 
 /* ---- Blur ---- */
 
-static int mirrored(int i, int size)
-{
-    if (size == 1) return 0;
-    while (i < 0 || i >= size) i = i < 0 ? -i : 2 * size - 2 - i;
-    return i;
-}
+/* Weighted sums of `count` numbers of rows, from the first row to the last; numbers that stay in registers
+ * until they are done. */
+#define BLUR_BLOCK 64
 
-/* sum += weight * from; */
-static EVERY_MACHINE(void, add_weighted, (const float *from, float weight, size_t count, float *restrict sum),
-                     (from, weight, count, sum))
+static EVERY_MACHINE(void, sum_weighted, (const float *const *rows, const float *weight, int reach,
+                     size_t count, float *restrict sums), (rows, weight, reach, count, sums))
 {
+    for (size_t first = 0; first < count; first += BLUR_BLOCK) {
+        float sum[BLUR_BLOCK] = {0};
+        size_t own = count - first < BLUR_BLOCK ? count - first : BLUR_BLOCK;
+        for (int i = -reach; i <= reach; i++) {
+            const float *from = rows[i + reach] + first;
+            float w = weight[abs(i)];
+            if (own == BLUR_BLOCK)
 #pragma omp simd
-    for (size_t i = 0; i < count; i++) sum[i] += weight * from[i];
+                for (size_t k = 0; k < BLUR_BLOCK; k++) sum[k] += w * from[k];
+            else
+                for (size_t k = 0; k < own; k++) sum[k] += w * from[k];
+        }
+        memcpy(sums + first, sum, own * sizeof *sum);
+    }
 }
 
 static EVERY_MACHINE(void, blur_read, (const uint8_t *from, size_t count, float *restrict to),
@@ -58,7 +67,7 @@ static EVERY_MACHINE(void, blur_write, (const float *from, size_t count, uint8_t
 static void blur_border(float *row, int w, int c, int reach)
 {
     for (int x = -reach; x < w + reach; x += x == -1 ? w + 1 : 1)
-        for (int k = 0; k < c; k++) row[x * c + k] = row[mirrored(x, w) * c + k];
+        for (int k = 0; k < c; k++) row[x * c + k] = row[pixel_mirrored(x, w) * c + k];
 }
 
 static float *rows_of(struct intensity_scratch *scratch, size_t count, struct reason *reason)
@@ -72,6 +81,13 @@ static float *rows_of(struct intensity_scratch *scratch, size_t count, struct re
     return scratch->rows;
 }
 
+void intensity_blur_weights(double deviation, int reach, float *weight)
+{
+    double sum = 0;
+    for (int i = -reach; i <= reach; i++) sum += exp(-0.5 * i * i / (deviation * deviation));
+    for (int i = 0; i <= reach; i++) weight[i] = (float)(exp(-0.5 * i * i / (deviation * deviation)) / sum);
+}
+
 bool intensity_blur(struct image *image, double deviation, int reach, struct intensity_scratch *scratch,
                     struct reason *reason)
 {
@@ -82,64 +98,82 @@ bool intensity_blur(struct image *image, double deviation, int reach, struct int
     down = from + pixels + border;
     sums = down + row + border;
     float *weight = memory_new((size_t)reach + 1, sizeof *weight);
-    double sum = 0;
-    for (int i = -reach; i <= reach; i++) sum += exp(-0.5 * i * i / (deviation * deviation));
-    for (int i = 0; i <= reach; i++) weight[i] = (float)(exp(-0.5 * i * i / (deviation * deviation)) / sum);
+    const float **rows = memory_new(2 * (size_t)reach + 1, sizeof *rows);
+    intensity_blur_weights(deviation, reach, weight);
     if (image->deep) memcpy(from, image_numbers(image), pixels * sizeof *from);
     else blur_read(image->pixels, pixels, from);
     for (int y = 0; y < image->h; y++) {
-        for (size_t i = 0; i < row; i++) down[i] = sums[i] = 0;
         for (int i = -reach; i <= reach; i++)
-            add_weighted(from + (size_t)mirrored(y + i, image->h) * row, weight[abs(i)], row, down);
+            rows[i + reach] = from + (size_t)pixel_mirrored(y + i, image->h) * row;
+        sum_weighted(rows, weight, reach, row, down);
         blur_border(down, image->w, image->c, reach);
-        for (int i = -reach; i <= reach; i++)
-            add_weighted(down + (ptrdiff_t)i * image->c, weight[abs(i)], row, sums);
+        for (int i = -reach; i <= reach; i++) rows[i + reach] = down + (ptrdiff_t)i * image->c;
+        sum_weighted(rows, weight, reach, row, sums);
         if (image->deep) memcpy(image_numbers(image) + (size_t)y * row, sums, row * sizeof *sums);
         else blur_write(sums, row, image->pixels + (size_t)y * row);
     }
     free(weight);
+    free(rows);
     return true;
 }
 
 /* ---- Noise ---- */
 
-#define QUANTILES (1 << 16)
-
-/* normal[i] is where (i + 1/2) / QUANTILES of the normal distribution lie below, by Newton's method. */
-static float *normal_quantiles(void)
+/* By Newton's method. */
+float *intensity_quantiles(void)
 {
-    float *normal = memory_new(QUANTILES, sizeof *normal);
+    float *normal = memory_new(INTENSITY_QUANTILES, sizeof *normal);
     double x = 0;
-    for (int i = QUANTILES / 2; i < QUANTILES; i++) {
-        double above = 1 - (i + 0.5) / QUANTILES;
+    for (int i = INTENSITY_QUANTILES / 2; i < INTENSITY_QUANTILES; i++) {
+        double above = 1 - (i + 0.5) / INTENSITY_QUANTILES;
         for (int step = 0; step < 4; step++)
             x += (erfc(x * sqrt(0.5)) / 2 - above) * sqrt(2 * 3.14159265358979323846) * exp(x * x / 2);
         normal[i] = (float)x;
-        normal[QUANTILES - 1 - i] = (float)-x;
+        normal[INTENSITY_QUANTILES - 1 - i] = (float)-x;
     }
     return normal;
 }
 
-static inline uint8_t byte_of(float value) { return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value); }
+/* Blocks of words that are drawn at once, eight numbers each. */
+#define NOISE_BLOCKS 32
+#define NOISE_NUMBERS (8 * NOISE_BLOCKS)
 
-void intensity_noise(struct image *image, double deviation, struct random *random,
+static EVERY_MACHINE(void, noise_words, (const struct random *random, uint64_t draw,
+                     uint32_t (*restrict words)[NOISE_BLOCKS]), (random, draw, words))
+{
+#pragma omp simd
+    for (int i = 0; i < NOISE_BLOCKS; i++) {
+        uint32_t own[4];
+        philox_words(random, draw + (uint64_t)i, own);
+        for (int k = 0; k < 4; k++) words[k][i] = own[k];
+    }
+}
+
+static EVERY_MACHINE(void, noise_add, (const float *noise, float scale, size_t count,
+                     uint8_t *restrict pixels), (noise, scale, count, pixels))
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) pixels[i] = pixel_byte((float)pixels[i] + scale * noise[i] + 0.5f);
+}
+
+void intensity_noise(struct image *image, double deviation, const struct random *random, uint64_t draw,
                      struct intensity_scratch *scratch)
 {
     size_t count = (size_t)image->h * (size_t)image->w * (size_t)image->c;
-    uint64_t draw = (random->next + 3) / 4;      /* the first block of four words that is not begun */
     float scale = (float)(deviation * (image->deep ? (double)image->high - image->low : 255));
-    float *numbers = image->deep ? image_numbers(image) : NULL;
-    if (!scratch->normal) scratch->normal = normal_quantiles();
-    for (size_t i = 0; i < count; i += 8, draw++) {
-        uint32_t words[4];
-        random_words(random, draw, words);
-        for (size_t k = 0; k < 8 && i + k < count; k++) {
-            float added = scale * scratch->normal[words[k / 2] >> 16 * (k % 2) & 0xffff];
-            if (numbers) numbers[i + k] += added;
-            else image->pixels[i + k] = byte_of((float)image->pixels[i + k] + added + 0.5f);
-        }
+    if (!scratch->normal) scratch->normal = intensity_quantiles();
+    for (size_t first = 0; first < count; first += NOISE_NUMBERS, draw += NOISE_BLOCKS) {
+        uint32_t words[4][NOISE_BLOCKS];
+        float noise[NOISE_NUMBERS];
+        noise_words(random, draw, words);
+        for (int i = 0; i < NOISE_NUMBERS; i++)
+            noise[i] = scratch->normal[words[i % 8 / 2][i / 8] >> 16 * (i % 2) & 0xffff];
+        size_t own = count - first < NOISE_NUMBERS ? count - first : NOISE_NUMBERS;
+        if (image->deep)
+            for (size_t i = 0; i < own; i++) image_numbers(image)[first + i] += scale * noise[i];
+        else
+            noise_add(noise, scale, own, image->pixels + first);
     }
-    random->next = 4 * draw;
 }
 
 /* ---- All of them ---- */
@@ -156,17 +190,22 @@ static double draw_gamma(const struct chance *gamma, struct random *random)
                  : random_between(random, fmax(gamma->low, 1), gamma->high);
 }
 
-bool intensity_apply(const struct intensity *intensity, struct image *image, struct random *random,
-                     struct intensity_scratch *scratch, struct reason *reason)
+void intensity_draw(const struct intensity *intensity, size_t count, struct random *random,
+                    struct variation *variation)
 {
     const struct chance *blur = &intensity->blur, *noise = &intensity->noise;
-    if (intensity->gray > 0 && random_uniform(random) < intensity->gray) colour_grey(image);
-    if (happens(&intensity->gamma, random)) colour_gamma(image, draw_gamma(&intensity->gamma, random));
-    if (happens(blur, random) &&
-        !intensity_blur(image, random_between(random, blur->low, blur->high),
-                        (int)ceil(BLUR_REACH * blur->high), scratch, reason))
-        return false;
-    if (happens(noise, random))
-        intensity_noise(image, random_between(random, noise->low, noise->high), random, scratch);
-    return true;
+    if (intensity->gray > 0 && random_uniform(random) < intensity->gray)
+        variation_add(variation, CHANGE_SATURATION, 0);
+    if (happens(&intensity->gamma, random))
+        variation_add(variation, CHANGE_GAMMA, draw_gamma(&intensity->gamma, random));
+    if (happens(blur, random)) {
+        double deviation = random_between(random, blur->low, blur->high);
+        variation_add(variation, CHANGE_BLUR, deviation)->reach = (int32_t)ceil(BLUR_REACH * blur->high);
+    }
+    if (happens(noise, random)) {
+        variation_add(variation, CHANGE_NOISE, random_between(random, noise->low, noise->high));
+        variation->random = *random;
+        variation->draw = (random->next + 3) / 4;      /* the first block that is not begun */
+        random->next = 4 * (variation->draw + (count + 7) / 8);
+    }
 }

@@ -29,16 +29,26 @@ void intensity_scratch_free(struct intensity_scratch *scratch);      /* accepts 
 /* True if one of them may happen. */
 bool intensity_varies(const struct intensity *intensity);
 
-/* Changes `image` in place, in this order. What is off draws nothing. */
-bool intensity_apply(const struct intensity *intensity, struct image *image, struct random *random,
-                     struct intensity_scratch *scratch, struct reason *reason);
+struct variation;
+
+/* Adds the changes of an image of so many numbers, in this order. What is off draws nothing; noise draws as
+ * much as it adds. */
+void intensity_draw(const struct intensity *intensity, size_t count, struct random *random,
+                    struct variation *variation);
 
 /* Convolves with the Gaussian, cut off at `reach` pixels and normalised; beyond the edges lies the image
  * reflected. */
 bool intensity_blur(struct image *image, double deviation, int reach, struct intensity_scratch *scratch,
                     struct reason *reason);
 
+/* The weights of the middle pixel and of those up to `reach` beside it. */
+void intensity_blur_weights(double deviation, int reach, float *weight);
+
 /* Adds to each value an independent number of the normal distribution, of which there are 2^16; results are
- * rounded and clamped. */
-void intensity_noise(struct image *image, double deviation, struct random *random,
+ * rounded and clamped. Eight values share a block of four words of the stream, from block `draw` on. */
+void intensity_noise(struct image *image, double deviation, const struct random *random, uint64_t draw,
                      struct intensity_scratch *scratch);
+
+#define INTENSITY_QUANTILES (1 << 16)
+/* Where (i + 1/2) / INTENSITY_QUANTILES of the normal distribution lie below; free() it. */
+float *intensity_quantiles(void);

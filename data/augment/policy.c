@@ -2,104 +2,93 @@
 
 #include <math.h>
 
-#include "data/augment/colour.h"
-#include "data/augment/warp.h"
-
-/* An operation with its strength. */
-struct change {
-    double strength;
-    struct image *image, *copy;
-    struct reason *reason;
+/* Operations of the policies. */
+enum operation {
+    IDENTITY, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y, ROTATE, BRIGHTNESS, COLOUR, CONTRAST, SHARPNESS,
+    POSTERIZE, SOLARIZE, AUTOCONTRAST, EQUALIZE, OPERATIONS,
 };
-
-static bool policy_identity(const struct change *c) { return (void)c, true; }
-
-static bool warp_by(const struct change *c, struct warp warp)
-{
-    return warp_image(c->image, &warp, c->copy, c->reason);
-}
-
-static bool shear_x(const struct change *c) { return warp_by(c, warp_shear(c->strength, 0)); }
-static bool shear_y(const struct change *c) { return warp_by(c, warp_shear(0, c->strength)); }
-static bool translate_x(const struct change *c) { return warp_by(c, warp_shift((int)c->strength, 0)); }
-static bool translate_y(const struct change *c) { return warp_by(c, warp_shift(0, (int)c->strength)); }
-static bool policy_rotate(const struct change *c)
-{
-    return warp_by(c, warp_turn(c->strength, c->image->h, c->image->w));
-}
-static bool brightness(const struct change *c) { return colour_brightness(c->image, 1 + c->strength), true; }
-static bool colour(const struct change *c) { return colour_saturation(c->image, 1 + c->strength), true; }
-static bool contrast(const struct change *c) { return colour_contrast(c->image, 1 + c->strength), true; }
-static bool policy_sharpness(const struct change *c)
-{
-    return colour_sharpness(c->image, 1 + c->strength, c->copy, c->reason);
-}
-static bool policy_posterize(const struct change *c)
-{
-    return colour_posterize(c->image, 8 - (int)nearbyint(c->strength)), true;
-}
-static bool solarize(const struct change *c) { return colour_solarize(c->image, 255 - c->strength), true; }
-static bool autocontrast(const struct change *c) { return colour_autocontrast(c->image), true; }
-static bool equalize(const struct change *c) { return colour_equalize(c->image), true; }
 
 /* The maximum strength of each operation, in both policies; strengths are evenly spaced from 0. */
 static const struct {
-    bool (*apply)(const struct change *change);
     double trivial, rand;
     bool either_sign;
-} changes[] = {
-    {policy_identity, 0, 0, false},        {shear_x, 0.99, 0.3, true},     {shear_y, 0.99, 0.3, true},
-    {translate_x, 32, 150, true},   {translate_y, 32, 150, true},   {policy_rotate, 135, 30, true},
-    {brightness, 0.99, 0.9, true},  {colour, 0.99, 0.9, true},      {contrast, 0.99, 0.9, true},
-    {policy_sharpness, 0.99, 0.9, true},   {policy_posterize, 6, 4, false},       {solarize, 255, 255, false},
-    {autocontrast, 0, 0, false},    {equalize, 0, 0, false},
+} operations[OPERATIONS] = {
+    [IDENTITY] = {0, 0, false},
+    [SHEAR_X] = {0.99, 0.3, true},
+    [SHEAR_Y] = {0.99, 0.3, true},
+    [TRANSLATE_X] = {32, 150, true},
+    [TRANSLATE_Y] = {32, 150, true},
+    [ROTATE] = {135, 30, true},
+    [BRIGHTNESS] = {0.99, 0.9, true},
+    [COLOUR] = {0.99, 0.9, true},
+    [CONTRAST] = {0.99, 0.9, true},
+    [SHARPNESS] = {0.99, 0.9, true},
+    [POSTERIZE] = {6, 4, false},
+    [SOLARIZE] = {255, 255, false},
+    [AUTOCONTRAST] = {0, 0, false},
+    [EQUALIZE] = {0, 0, false},
 };
 
-#define CHANGES (sizeof changes / sizeof *changes)
 #define LEVELS 31
 #define RAND_LEVEL 9
 #define RAND_CHANGES 2
 /* RandAugment's shifts are given for images of 331 pixels. */
 #define RAND_SIDE 331
 
-static double rand_max(size_t which, const struct image *image)
+static void add_operation(enum operation operation, double strength, int h, int w,
+                          struct variation *variation)
 {
-    double most = changes[which].rand;
-    if (changes[which].apply == translate_x) return most / RAND_SIDE * image->w;
-    if (changes[which].apply == translate_y) return most / RAND_SIDE * image->h;
+    switch (operation) {
+    case IDENTITY: case OPERATIONS: break;
+    case SHEAR_X: variation_add(variation, CHANGE_WARP, 0)->warp = warp_shear(strength, 0); break;
+    case SHEAR_Y: variation_add(variation, CHANGE_WARP, 0)->warp = warp_shear(0, strength); break;
+    case TRANSLATE_X: variation_add(variation, CHANGE_WARP, 0)->warp = warp_shift((int)strength, 0); break;
+    case TRANSLATE_Y: variation_add(variation, CHANGE_WARP, 0)->warp = warp_shift(0, (int)strength); break;
+    case ROTATE: variation_add(variation, CHANGE_WARP, 0)->warp = warp_turn(strength, h, w); break;
+    case BRIGHTNESS: variation_add(variation, CHANGE_BRIGHTNESS, 1 + strength); break;
+    case COLOUR: variation_add(variation, CHANGE_SATURATION, 1 + strength); break;
+    case CONTRAST: variation_add(variation, CHANGE_CONTRAST, 1 + strength); break;
+    case SHARPNESS: variation_add(variation, CHANGE_SHARPNESS, 1 + strength); break;
+    case POSTERIZE: variation_add(variation, CHANGE_POSTERIZE, 8 - nearbyint(strength)); break;
+    case SOLARIZE: variation_add(variation, CHANGE_SOLARIZE, 255 - strength); break;
+    case AUTOCONTRAST: variation_add(variation, CHANGE_AUTOCONTRAST, 0); break;
+    case EQUALIZE: variation_add(variation, CHANGE_EQUALIZE, 0); break;
+    }
+}
+
+static double rand_max(enum operation operation, int h, int w)
+{
+    double most = operations[operation].rand;
+    if (operation == TRANSLATE_X) return most / RAND_SIDE * w;
+    if (operation == TRANSLATE_Y) return most / RAND_SIDE * h;
     return most;
 }
 
-static bool apply_one(struct change *change, enum policy policy, struct random *random)
+static void draw_operation(bool trivial, int h, int w, struct random *random, struct variation *variation)
 {
-    size_t which = random_below(random, CHANGES);
-    bool trivial = policy == POLICY_TRIVIAL;
-    double most = trivial ? changes[which].trivial : rand_max(which, change->image);
+    enum operation operation = random_below(random, OPERATIONS);
+    double most = trivial ? operations[operation].trivial : rand_max(operation, h, w);
     unsigned level = trivial ? random_below(random, LEVELS) : RAND_LEVEL;
-    change->strength = most * level / (LEVELS - 1);
-    if (changes[which].either_sign && random_below(random, 2)) change->strength = -change->strength;
-    return changes[which].apply(change);
+    double strength = most * level / (LEVELS - 1);
+    if (operations[operation].either_sign && random_below(random, 2)) strength = -strength;
+    add_operation(operation, strength, h, w, variation);
 }
 
 /* The published parameters: values of 128 and more are inverted; a Gaussian blur of radius 0.1 to 2. */
-static bool apply_three(const struct change *c, struct random *random)
+static void draw_three(struct random *random, struct variation *variation)
 {
     uint32_t which = random_below(random, 3);
-    if (which == 2) return colour_blur(c->image, random_between(random, 0.1, 2), c->copy, c->reason);
-    if (which == 1) colour_solarize(c->image, 128);
-    else colour_grey(c->image);
-    return true;
+    if (which == 2) variation_add(variation, CHANGE_SOFTEN, random_between(random, 0.1, 2));
+    else if (which == 1) variation_add(variation, CHANGE_SOLARIZE, 128);
+    else variation_add(variation, CHANGE_SATURATION, 0);
 }
 
-bool policy_apply(enum policy policy, struct image *image, struct random *random, struct image *copy,
-                  struct reason *reason)
+void policy_draw(enum policy policy, int h, int w, struct random *random, struct variation *variation)
 {
-    struct change change = {.image = image, .copy = copy, .reason = reason};
-    if (policy == POLICY_THREE) return apply_three(&change, random);
-    int count = policy == POLICY_NONE ? 0 : policy == POLICY_TRIVIAL ? 1 : RAND_CHANGES;
-    for (int i = 0; i < count; i++)
-        if (!apply_one(&change, policy, random)) return false;
-    return true;
+    if (policy == POLICY_THREE) draw_three(random, variation);
+    else
+        for (int i = 0; i < (policy == POLICY_NONE ? 0 : policy == POLICY_TRIVIAL ? 1 : RAND_CHANGES); i++)
+            draw_operation(policy == POLICY_TRIVIAL, h, w, random, variation);
 }
 
 static double policy_factor(double amount, struct random *random)
@@ -114,10 +103,10 @@ bool policy_jitters(const double amount[4])
     return false;
 }
 
-void policy_jitter(const double amount[4], struct image *image, struct random *random)
+void policy_jitter(const double amount[4], struct random *random, struct variation *variation)
 {
-    void (*const adjust[4])(struct image *, double) = {colour_brightness, colour_contrast, colour_saturation,
-                                                       colour_hue};
+    static const enum change_kind kinds[4] = {CHANGE_BRIGHTNESS, CHANGE_CONTRAST, CHANGE_SATURATION,
+                                              CHANGE_HUE};
     int order[4] = {0, 1, 2, 3};
     if (!policy_jitters(amount)) return;
     for (int i = 3; i > 0; i--) {
@@ -128,7 +117,7 @@ void policy_jitter(const double amount[4], struct image *image, struct random *r
     for (int i = 0; i < 4; i++) {
         double most = amount[order[i]];
         if (most <= 0) continue;
-        adjust[order[i]](image, order[i] < 3 ? policy_factor(most, random)
-                                             : random_between(random, -most, most));
+        variation_add(variation, kinds[order[i]], order[i] < 3 ? policy_factor(most, random)
+                                                               : random_between(random, -most, most));
     }
 }

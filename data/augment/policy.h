@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/random.h"
-#include "data/image/image.h"
+#include "data/augment/variation.h"
 
 enum policy {
     POLICY_NONE,
@@ -12,11 +12,10 @@ enum policy {
     POLICY_THREE,          /* Touvron, Cord, Jegou 2022 (DeiT III), 3-Augment: grey, solarized or blurred */
 };
 
-/* Changes `image` in place. `copy` is the caller's, reused. */
-bool policy_apply(enum policy policy, struct image *image, struct random *random, struct image *copy,
-                  struct reason *reason);
+/* Adds the changes of an image of h x w. */
+void policy_draw(enum policy policy, int h, int w, struct random *random, struct variation *variation);
 
 /* torchvision's ColorJitter: brightness, contrast, saturation and hue, each changed by a factor out of 1 +-
  * amount (hue: turned by up to the amount), in random order. Nothing is drawn if every amount is 0. */
-void policy_jitter(const double amount[4], struct image *image, struct random *random);
+void policy_jitter(const double amount[4], struct random *random, struct variation *variation);
 bool policy_jitters(const double amount[4]);               /* whether one is not 0 */

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "data/augment/pixel.h"
+
 struct warp warp_shear(double across, double down)
 {
     return (struct warp){.across = {1, across, 0}, .down = {down, 1, 0}};
@@ -20,19 +22,14 @@ struct warp warp_turn(double degrees, int h, int w)
     return (struct warp){.across = {c, -s, x - c * x + s * y}, .down = {s, c, y - s * x - c * y}};
 }
 
-/* The pixel whose square holds a place; -1: outside. */
-static int pixel_at(double place, int size)
-{
-    return place >= 0 && place < size ? (int)place : -1;
-}
-
 static void warp_row(const struct image *from, const struct warp *warp, int y, uint8_t *to)
 {
     size_t c = (size_t)from->c;
     for (int x = 0; x < from->w; x++, to += c) {
         double right = x + 0.5, below = y + 0.5;
-        int column = pixel_at(warp->across[0] * right + warp->across[1] * below + warp->across[2], from->w);
-        int row = pixel_at(warp->down[0] * right + warp->down[1] * below + warp->down[2], from->h);
+        int column = pixel_under(warp->across[0] * right + warp->across[1] * below + warp->across[2],
+                                 from->w);
+        int row = pixel_under(warp->down[0] * right + warp->down[1] * below + warp->down[2], from->h);
         if (column < 0 || row < 0)
             memset(to, 0, c);
         else

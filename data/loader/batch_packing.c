@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "data/augment/vary.h"
 
 /* Images' bytes begin at multiples of this. */
 #define ALIGN 16
@@ -18,23 +19,36 @@ static size_t record_bytes(int count)
     return align_up((size_t)count * sizeof(struct image_record), ALIGN);
 }
 
-size_t batch_packing_bytes(int count, int h, int w, int channels)
+size_t batch_packing_variations(int count)
 {
-    return record_bytes(count) + 2 * (size_t)count * bytes_of_image(h, w, channels);
+    return record_bytes(count);
 }
 
-void batch_packing_begin(struct batch_packing *packing, const struct augment *augment, int count, int h,
-                         int w, void *block)
+/* Where images begin. */
+static size_t begin_of(int count, bool varies)
+{
+    return record_bytes(count) + (varies ? align_up((size_t)count * sizeof(struct variation), ALIGN) : 0);
+}
+
+size_t batch_packing_bytes(int count, int h, int w, int channels, bool varies)
+{
+    return begin_of(count, varies) + 2 * (size_t)count * bytes_of_image(h, w, channels);
+}
+
+void batch_packing_begin(struct batch_packing *packing, const struct augment *augment, bool varies,
+                         int count, int h, int w, void *block)
 {
     packing->augment = augment;
     packing->count = count;
     packing->h = h;
     packing->w = w;
-    packing->bytes = batch_packing_bytes(count, h, w, augment->channels);
+    packing->bytes = batch_packing_bytes(count, h, w, augment->channels, varies);
     packing->records = block;
-    atomic_store(&packing->used, record_bytes(count));
+    packing->variations = varies ? (void *)((char *)block + batch_packing_variations(count)) : NULL;
+    atomic_store(&packing->used, begin_of(count, varies));
     atomic_store(&packing->spare, (size_t)count * bytes_of_image(h, w, augment->channels));
     atomic_store(&packing->shared, 0);
+    atomic_store(&packing->varied, false);
 }
 
 static void raise_to(atomic_size_t *most, size_t value)
@@ -63,24 +77,61 @@ static bool is_bicubic(const struct cut *cut, const struct image_record *record)
     return cut->interpolation != RESIZE_BILINEAR && image_record_resizes(record);
 }
 
-/* Images to be augmented are resized before that; a device's shared memory is small. */
-static bool must_resize(struct batch_packing *packing, const struct cut *cut, const struct random *random)
+static size_t needed_bytes(const struct batch_packing *packing, struct box needs)
 {
-    int channels = packing->augment->channels;
-    struct image_record record = augment_record(cut, 0, 0);
-    struct box needs = augment_needs(cut);
-    size_t bytes = bytes_of_image(needs.h, needs.w, channels),
-           right = bytes_of_image(packing->h, packing->w, channels);
-    if (random && augment_is_varied(packing->augment)) return true;
-    if (is_resized_reflection(&record) || is_bicubic(cut, &record)) return true;
-    if (image_record_shared_bytes(&record, channels) > TILE_SHARED_MAX) return true;
-    return bytes > right && !take_spare(packing, bytes - right);
+    return bytes_of_image(needs.h, needs.w, packing->augment->channels);
 }
 
-static void put_record(struct batch_packing *packing, int place, const struct image_record *record)
+/* Room for the bytes of an image; false: there is none. */
+static bool take_room(struct batch_packing *packing, struct box needs)
+{
+    size_t bytes = needed_bytes(packing, needs);
+    size_t right = bytes_of_image(packing->h, packing->w, packing->augment->channels);
+    return bytes <= right || take_spare(packing, bytes - right);
+}
+
+/* A device's shared memory is small. */
+static bool device_resizes(const struct batch_packing *packing, const struct cut *cut,
+                           const struct image_record *record)
+{
+    return !is_resized_reflection(record) && !is_bicubic(cut, record) &&
+           image_record_shared_bytes(record, packing->augment->channels) <= TILE_SHARED_MAX;
+}
+
+/* True if a device does it; what is turned needs a picture of all that is seen then. */
+static bool device_varies(const struct batch_packing *packing, const struct cut *cut,
+                          struct variation *variation)
+{
+    int channels = packing->augment->channels;
+    struct box seen = augment_record(cut, 0, 0).window;
+    bool fits = (size_t)seen.h * (size_t)seen.w * (size_t)channels <=
+                augment_picture_bytes(packing->augment, packing->h, packing->w);
+    return fits && vary_leave(variation, packing->w * channels);
+}
+
+/* What the host does of an image's preprocessing. */
+struct host_part {
+    bool resizes, varies;
+};
+
+static struct host_part host_part_of(struct batch_packing *packing, const struct cut *cut,
+                                     struct variation *variation)
+{
+    struct image_record record = augment_record(cut, 0, 0);
+    bool varies = !device_varies(packing, cut, variation);
+    if (!varies && device_resizes(packing, cut, &record) && take_room(packing, augment_needs(cut)))
+        return (struct host_part){0};
+    return (struct host_part){true, varies || !take_room(packing, record.window)};
+}
+
+static void put_record(struct batch_packing *packing, int place, const struct image_record *record,
+                       const struct variation *variation)
 {
     raise_to(&packing->shared, (size_t)image_record_shared_bytes(record, packing->augment->channels));
     packing->records[place] = *record;
+    if (!packing->variations) return;
+    packing->variations[place] = *variation;
+    if (variation->turned || variation->count > 0) atomic_store(&packing->varied, true);
 }
 
 /* Copies the rows of a part; returns the offset in the block. */
@@ -95,16 +146,21 @@ static int64_t copy_part(struct batch_packing *packing, const struct augment_par
     return (int64_t)at;
 }
 
+static const struct variation unvaried;
+
 bool batch_packing_put(struct batch_packing *packing, int place, const struct augmenting *how,
                        const struct cut *cut, const struct image *image, struct reason *reason)
 {
     struct augment_part part;
-    bool resize = must_resize(packing, cut, how->random);
-    if (!augment_leave(how, cut, image, resize, &part, reason)) return false;
+    struct variation variation;
+    augment_draw(how->augment, how->random, cut, &variation);
+    struct host_part host = host_part_of(packing, cut, &variation);
+    if (!augment_leave(how, host.varies ? &variation : NULL, host.resizes, cut, image, &part, reason))
+        return false;
     part.record.source = SOURCE_SENT;
     part.record.at = copy_part(packing, &part);
     part.record.stride = (int64_t)part.w * image->c;
-    put_record(packing, place, &part.record);
+    put_record(packing, place, &part.record, host.varies ? &unvaried : &variation);
     return true;
 }
 
@@ -112,16 +168,15 @@ bool batch_packing_put(struct batch_packing *packing, int place, const struct au
 static bool put_on_device(struct batch_packing *packing, int place, const struct cut *cut,
                           struct kept_image image, enum image_source where, struct random *random)
 {
-    int channels = packing->augment->channels;
     struct image_record record = augment_record(cut, 0, 0);
-    if (image_record_shared_bytes(&record, channels) > TILE_SHARED_MAX || is_resized_reflection(&record))
-        return false;
-    if (cut->vflip || cut_is_turned(cut) || is_bicubic(cut, &record)) return false;
+    struct variation variation;
+    augment_draw(packing->augment, random, cut, &variation);
+    if (!device_resizes(packing, cut, &record) || !device_varies(packing, cut, &variation)) return false;
     record.source = where;
     record.at = image.at;
-    record.stride = (int64_t)image.w * channels;
+    record.stride = (int64_t)image.w * packing->augment->channels;
     record.erased = augment_erased(packing->augment, packing->h, packing->w, random);
-    put_record(packing, place, &record);
+    put_record(packing, place, &record, &variation);
     return true;
 }
 
@@ -144,5 +199,6 @@ void batch_packing_decoded_at(struct batch_packing *packing, int place, int64_t 
 
 void batch_packing_put_nothing(struct batch_packing *packing, int place)
 {
-    packing->records[place] = (struct image_record){.blank = true};
+    const struct image_record blank = {.blank = true};
+    put_record(packing, place, &blank, &unvaried);
 }

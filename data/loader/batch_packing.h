@@ -1,8 +1,8 @@
-/* batch_packing.h: a batch of images for preprocessing on a device: their records, followed by their bytes
- * (gpu_preprocessing.h), in one block that is copied at once. Its size is fixed: each image has room for its
- * bytes after resizing, and as much again is shared by images that are larger before; an image that does not
- * fit is resized first. Neither where an image is resized nor its position in the block changes a bit of the
- * result. */
+/* batch_packing.h: a batch of images for preprocessing on a device: their records, how each is varied if any
+ * may be, and their bytes (gpu_preprocessing.h, variation.h), in one block that is copied at once. Its size
+ * is fixed: each image has room for its bytes after resizing, and as much again is shared by images that are
+ * larger before; an image that does not fit is resized first, and varied, too, if it needs more room before
+ * that. Neither where this is done nor the position in the block changes a bit of the result. */
 #pragma once
 
 #include <stdatomic.h>
@@ -21,17 +21,21 @@ struct batch_packing {
     int count, h, w;           /* images; output size of each */
     size_t bytes;              /* of the block */
     struct image_record *records;   /* [count]: where the block begins */
+    struct variation *variations;   /* [count]; NULL: images are not varied */
     atomic_size_t used;        /* bytes of the block so far */
     atomic_size_t spare;       /* shared bytes that are left */
     atomic_size_t shared;      /* the most image_record_shared_bytes of an image so far */
+    atomic_bool varied;        /* any of them so far */
 };
 
-/* A block for that many images. */
-size_t batch_packing_bytes(int count, int h, int w, int channels);
+/* A block for that many images, which may be varied. */
+size_t batch_packing_bytes(int count, int h, int w, int channels, bool varies);
+/* Where their variations begin. */
+size_t batch_packing_variations(int count);
 
 /* Starts a new batch in a block of that many bytes, aligned to 16. */
-void batch_packing_begin(struct batch_packing *packing, const struct augment *augment, int count, int h,
-                         int w, void *block);
+void batch_packing_begin(struct batch_packing *packing, const struct augment *augment, bool varies,
+                         int count, int h, int w, void *block);
 
 /* Adds an image at a position of the batch, to be preprocessed as augment_apply does. May be called by
  * several threads for different positions. False, with the reason, if the image cannot be used; another may

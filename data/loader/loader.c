@@ -128,7 +128,7 @@ static void loader_derive(struct loader *loader)
     loader->batch_bytes = (size_t)loader->share.count * loader->image_bytes;
     if (options->device_preprocessing)
         loader->batch_bytes = batch_packing_bytes(loader->share.count, options->h, options->w,
-                                                  options->channels);
+                                                  options->channels, loader_varies(options));
     loader->mixes = options->training && mix_is_on(&options->mix);
     loader->together = options->batch / (options->micro_batches > 0 ? options->micro_batches : 1);
     loader->targets = (struct target_options){

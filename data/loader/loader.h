@@ -87,12 +87,13 @@ struct loader_options {
     void *bad_context;
 };
 
-/* The preprocessing that a device does: batch->images holds [share] of struct image_record, then SOURCE_SENT,
- * whose beginning is that of the records. */
+/* The preprocessing that a device does: batch->images holds [share] of struct image_record, of struct
+ * variation if images may be varied, then SOURCE_SENT, whose beginning is that of the records. */
 struct device_preprocessing {
     int count, h, w;             /* the share, and the output size */
     size_t bytes;                /* of batch->images that are in use */
     size_t shared;               /* the most image_record_shared_bytes of its images */
+    bool varied;                 /* any of its images */
     bool mixed;
     struct mix mix;
 };

@@ -189,8 +189,8 @@ static struct slot *slot_begin(struct loader *loader)
         slot->left = batch->count;
         slot->bad_place = INT32_MAX;
         if (loader->options.device_preprocessing)
-            batch_packing_begin(&slot->packing, &loader->options.augment, loader->share.count,
-                                loader->options.h, loader->options.w, batch->images);
+            batch_packing_begin(&slot->packing, &loader->options.augment, loader_varies(&loader->options),
+                                loader->share.count, loader->options.h, loader->options.w, batch->images);
         if (slot->deferred) deferred_jpeg_clear(slot->deferred);
         return slot;
     }
@@ -260,6 +260,7 @@ static void slot_end_stage(struct loader *loader, struct slot *slot)
     int pieces = good && filled && slot->deferred ? deferred_jpeg_order(slot->deferred) : 0;
     slot->device_preprocessing.bytes = atomic_load(&slot->packing.used);
     slot->device_preprocessing.shared = atomic_load(&slot->packing.shared);
+    slot->device_preprocessing.varied = atomic_load(&slot->packing.varied);
     if (pieces > 0) slot_begin_stage(loader, slot, SLOT_DECODING, pieces);
     else if (good && loader->makes_targets && slot->state != SLOT_MIXING)
         slot_begin_stage(loader, slot, SLOT_MIXING, loader->pieces);

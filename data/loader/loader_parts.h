@@ -64,6 +64,12 @@ struct loader {
     atomic_bool drop;          /* workers stop: the batches in progress are not wanted any more */
 };
 
+/* True if images may be varied. */
+static inline bool loader_varies(const struct loader_options *options)
+{
+    return options->training && augment_is_varied(&options->augment);
+}
+
 /* Consecutive images of a batch that is being filled, or pieces of one that is being decoded or mixed. */
 struct chunk {
     struct slot *slot;

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/augment/augment.h"
+#include "data/augment/vary.h"
 
 /* The source of outputs along one axis. */
 struct axis {
@@ -47,35 +49,62 @@ static void images_put(const struct images_job *job, int64_t element, uint32_t b
     else ((uint16_t *)job->out)[element] = (uint16_t)bits;
 }
 
-static void images_preprocess_one(const struct images_job *job, int number)
+/* The window of an image as bytes, [window.h, window.w, c]. */
+static void images_cut(const struct images_job *job, const struct image_record *image, uint8_t *to)
 {
-    const struct image_record *image = &job->images[number];
-    const uint8_t *first = image->blank ? NULL : job->sources[image->source] + image->at;
+    const uint8_t *first = job->sources[image->source] + image->at;
     struct axis down = axis_make(image->from.h, image->h), across = axis_make(image->from.w, image->w);
-    for (int y = 0; y < job->h; y++) {
-        int from_y = image_record_pixel(image->window.y + y, image->h, image->reflect);
-        bool row = !image->blank && from_y >= 0 && from_y < image->h;
+    const struct box *window = &image->window;
+    for (int y = 0; y < window->h; y++) {
+        int from_y = image_record_pixel(window->y + (image->vflip ? window->h - 1 - y : y), image->h,
+                                        image->reflect);
+        bool row = from_y >= 0 && from_y < image->h;
         if (row) axis_at(&down, from_y);
-        for (int x = 0; x < job->w; x++) {
-            int column = image->window.x + (image->flip ? job->w - 1 - x : x);
+        for (int x = 0; x < window->w; x++) {
+            int column = window->x + (image->flip ? window->w - 1 - x : x);
             int from_x = image_record_pixel(column, image->w, image->reflect);
             bool seen = row && from_x >= 0 && from_x < image->w;
-            bool zero = image->blank || image_record_erases(image, y, x);
             if (seen) axis_at(&across, from_x);
-            for (int k = 0; k < job->c; k++) {
-                uint8_t byte = seen ? resampled(image, first, job->c, k, &down, &across) : 0;
-                images_put(job, (((int64_t)number * job->h + y) * job->w + x) * job->c + k,
-                           zero ? 0 : job->table[k][byte]);
-            }
+            for (int k = 0; k < job->c; k++)
+                *to++ = seen ? resampled(image, first, job->c, k, &down, &across) : 0;
         }
     }
     free(down.weights);
     free(across.weights);
 }
 
+static enum status images_preprocess_one(const struct images_job *job, int number)
+{
+    const struct image_record *image = &job->images[number];
+    struct image picture = {0}, turned = {0}, copy = {0};
+    struct intensity_scratch scratch = {0};
+    struct reason reason;
+    const struct box *window = &image->window;
+    bool good = image->blank || image_resize_buffer(&picture, window->h, window->w, job->c, &reason);
+    if (good && !image->blank) images_cut(job, image, picture.pixels);
+    const struct variation *variation = job->variations ? &job->variations[number] : NULL;
+    if (good && variation && variation->turned) {
+        good = image_resize_buffer(&turned, job->h, job->w, job->c, &reason);
+        if (good) augment_turn(&variation->turning, picture.pixels, job->c, turned.pixels);
+    }
+    struct image *last = turned.pixels ? &turned : &picture;
+    if (good && variation) good = vary_apply(variation, last, &copy, &scratch, &reason);
+    int64_t numbers = (int64_t)job->h * job->w * job->c;
+    for (int64_t i = 0; good && i < numbers; i++) {
+        int64_t pixel = i / job->c;
+        bool zero = image->blank || image_record_erases(image, (int)(pixel / job->w), (int)(pixel % job->w));
+        images_put(job, number * numbers + i, zero ? 0 : job->table[i % job->c][last->pixels[i]]);
+    }
+    image_free(&picture);
+    image_free(&turned);
+    image_free(&copy);
+    intensity_scratch_free(&scratch);
+    return good ? OK : fail(FAILED, "%s", reason.text);
+}
+
 static enum status images_preprocess(const struct images_job *job)
 {
-    for (int i = 0; i < job->count; i++) images_preprocess_one(job, i);
+    for (int i = 0; i < job->count; i++) TRY(images_preprocess_one(job, i));
     const struct mix_batch batch = {job->out, job->dtype, job->count, job->h, job->w, job->c};
     if (job->mix) mix_rows(job->mix, &batch, 0, job->h);
     return OK;

@@ -1,11 +1,13 @@
-/* images.cu: preprocessing of images: a block computes a tile of one image, a warp one row. A resized row is
- * computed from its column sums, which are in shared memory. Operations and their order are those of
+/* images.cu: preprocessing of images: a block computes tiles of one image, a warp one row. A resized row is
+ * computed from its column sums, which are in shared memory. Images to be varied become pictures of bytes
+ * first, each of which a block changes (vary.cu). Operations and their order are those of
  * data/augment/resample.h, so the bits are the CPU's. */
 #include "kernels/support/cuda.cuh"
 
 extern "C" {
 #include "kernels/images/images.h"
 }
+#include "kernels/images/vary.cuh"
 
 static constexpr int threads = 32 * TILE_WARPS;
 
@@ -14,8 +16,9 @@ struct task {
     const struct image_record *images;
     const uint8_t *sources[IMAGE_SOURCES];
     const uint32_t (*table)[256];
-    int h, w, c, across;               /* across: tiles side by side */
+    int h, w, c;
     void *out;
+    int64_t step;                      /* elements of `out` from image to image */
 };
 
 /* Source pixels of the outputs of one axis, in shared memory. */
@@ -53,7 +56,8 @@ template <class Bits, int C> struct tile {
     /* The row and column of the resized image for a row and column of the tile. */
     __device__ __forceinline__ int row(int at) const
     {
-        return image_record_pixel(image->window.y + y + at, image->h, image->reflect);
+        int down = image->vflip ? image->window.h - 1 - y - at : y + at;
+        return image_record_pixel(image->window.y + down, image->h, image->reflect);
     }
     __device__ __forceinline__ int column(int at) const
     {
@@ -66,7 +70,7 @@ template <class Bits, int C> struct tile {
     template <class Sample> __device__ __forceinline__ void put(int at, Sample sample) const
     {
         const struct box erased = image->erased;
-        bool erases = y + at >= erased.y && y + at < erased.y + erased.h;
+        bool erases = sizeof(Bits) > 1 && y + at >= erased.y && y + at < erased.y + erased.h;
         int gone = erases ? erased.x - x : 0, back = erases ? gone + erased.w : 0;
         int first = column(0), step = image->flip ? -1 : 1, size = image->w, end = has_row(at) ? size : 0;
         int reflect = image->reflect;
@@ -125,6 +129,7 @@ __device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &t
     }
 }
 
+/* Bits: of a number, or uint8_t: bytes stay as they are, and nothing is erased. */
 template <class Bits, int C> __global__ static void __launch_bounds__(threads)
 images_preprocess_kernel(const struct task task)
 {
@@ -133,21 +138,26 @@ images_preprocess_kernel(const struct task task)
     __shared__ Bits table[4 * 256];
     int c = C ? C : task.c;
     if (threadIdx.x == 0) image = task.images[blockIdx.x];
-    for (int i = threadIdx.x; i < 256 * c; i += threads) table[i] = (Bits)task.table[i / 256][i % 256];
+    for (int i = threadIdx.x; i < 256 * c; i += threads)
+        table[i] = sizeof(Bits) > 1 ? (Bits)task.table[i / 256][i % 256] : (Bits)(i % 256);
     __syncthreads();
-    int y = blockIdx.y / task.across * TILE_ROWS, x = blockIdx.y % task.across * TILE_COLUMNS;
-    int h = task.h - y, w = task.w - x, line = task.w * c;
-    struct tile<Bits, C> tile = {&image, NULL, table, y, x, h < TILE_ROWS ? h : TILE_ROWS,
-                                 w < TILE_COLUMNS ? w : TILE_COLUMNS, c, line,
-                                 (Bits *)task.out + ((int64_t)blockIdx.x * task.h + y) * line + x * c};
-    if (image.blank) {
-        for (int at = threadIdx.x / 32; at < tile.h; at += TILE_WARPS)
-            for (int i = threadIdx.x % 32; i < tile.w * c; i += 32) tile.out[(int64_t)at * line + i] = 0;
-        return;
+    int height = image.blank ? task.h : image.window.h, width = image.blank ? task.w : image.window.w;
+    int across = div_up(width, TILE_COLUMNS), tiles = across * div_up(height, TILE_ROWS), line = width * c;
+    for (int at = blockIdx.y; at < tiles; at += gridDim.y) {
+        int y = at / across * TILE_ROWS, x = at % across * TILE_COLUMNS, h = height - y, w = width - x;
+        struct tile<Bits, C> tile = {&image, NULL, table, y, x, h < TILE_ROWS ? h : TILE_ROWS,
+                                     w < TILE_COLUMNS ? w : TILE_COLUMNS, c, line,
+                                     (Bits *)task.out + blockIdx.x * task.step + (int64_t)y * line + x * c};
+        if (image.blank) {
+            for (int row = threadIdx.x / 32; row < tile.h; row += TILE_WARPS)
+                for (int i = threadIdx.x % 32; i < tile.w * c; i += 32) tile.out[(int64_t)row * line + i] = 0;
+            continue;
+        }
+        tile.pixels = task.sources[image.source] + image.at + image.from.y * image.stride + image.from.x * c;
+        if (image_record_resizes(&image)) resize_tile(tile, shared);
+        else copy_tile(tile);
+        __syncthreads();
     }
-    tile.pixels = task.sources[image.source] + image.at + image.from.y * image.stride + image.from.x * c;
-    if (image_record_resizes(&image)) resize_tile(tile, shared);
-    else copy_tile(tile);
 }
 
 /* One element of a pair. */
@@ -198,26 +208,44 @@ static enum status queue_mix(const struct images_job *job)
     });
 }
 
-template <class Bits, int C> static void queue_tiles(const struct images_job *job, const struct task *task)
+template <class Bits, int C>
+static void queue_tiles(const struct images_job *job, const struct task *task, int count)
 {
-    dim3 grid((unsigned)job->count, (unsigned)(task->across * div_up(job->h, TILE_ROWS)));
+    dim3 grid((unsigned)count, (unsigned)(div_up(job->w, TILE_COLUMNS) * div_up(job->h, TILE_ROWS)));
     images_preprocess_kernel<Bits, C><<<grid, threads, job->shared, (cudaStream_t)job->stream>>>(*task);
 }
 
-template <class Bits> static void queue_channels(const struct images_job *job, const struct task *task)
+template <class Bits>
+static void queue_channels(const struct images_job *job, const struct task *task, int count)
 {
-    if (job->c == 3) queue_tiles<Bits, 3>(job, task);
-    else if (job->c == 1) queue_tiles<Bits, 1>(job, task);
-    else queue_tiles<Bits, 0>(job, task);
+    if (job->c == 3) queue_tiles<Bits, 3>(job, task, count);
+    else if (job->c == 1) queue_tiles<Bits, 1>(job, task, count);
+    else queue_tiles<Bits, 0>(job, task, count);
+}
+
+/* Pictures of bytes, which are changed, so many at a time. */
+static enum status queue_varied(const struct images_job *job, struct task task)
+{
+    task.step = 2 * (int64_t)job->picture;
+    task.out = job->pictures;
+    for (int first = 0; first < job->count; first += images_together(job->count)) {
+        int rest = job->count - first, together = images_together(job->count);
+        task.images = job->images + first;
+        queue_channels<uint8_t>(job, &task, rest < together ? rest : together);
+        TRY(cuda_status(job->device, cudaGetLastError(), "cutting images"));
+        TRY(queue_vary(job, first, rest < together ? rest : together));
+    }
+    return OK;
 }
 
 static enum status images_preprocess(const struct images_job *job)
 {
-    struct task task = {job->images, {0}, job->table, job->h, job->w, job->c,
-                        div_up(job->w, TILE_COLUMNS), job->out};
+    struct task task = {job->images, {0}, job->table, job->h, job->w, job->c, job->out,
+                        (int64_t)job->h * job->w * job->c};
     for (int i = 0; i < IMAGE_SOURCES; i++) task.sources[i] = job->sources[i];
-    if (job->dtype == F32) queue_channels<uint32_t>(job, &task);
-    else queue_channels<uint16_t>(job, &task);
+    if (job->variations) TRY(queue_varied(job, task));
+    else if (job->dtype == F32) queue_channels<uint32_t>(job, &task, job->count);
+    else queue_channels<uint16_t>(job, &task, job->count);
     TRY(cuda_status(job->device, cudaGetLastError(), "preprocessing images"));
     return job->mix ? queue_mix(job) : OK;
 }

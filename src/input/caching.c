@@ -79,9 +79,6 @@ static const char *device_refuses(const struct caching_options *caching)
     if (caching->data->channels > GPU_CHANNELS_MAX)
         return "a GPU caches images of 1 to 4 channels only; use 'host'";
     if (caching->data->deep) return "images of more than 8 bits a sample are not cached on a GPU; use 'host'";
-    if (augment_is_varied(&caching->data->augment))
-        return "augment.jitter, auto_augment, vflip, rotate, shear, gray, gamma, blur and noise run on the "
-               "host; use 'host'";
     if (bytes < 0) return "a GPU caches images of one size only; use 'host'";
     if (limit > 0 && bytes > limit) return "loader.cache_limit is less than all images need on a GPU";
     return NULL;

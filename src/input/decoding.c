@@ -50,9 +50,6 @@ static const char *refusal(const struct decoding_options *options)
     if (options->data->channels != 3) return "it decodes to RGB, but the images have other channels";
     if (options->data->bands.strict) return "data.channels and data.bands are found in files by the host";
     if (options->data->deep) return "images of more than 8 bits a sample are preprocessed on the host";
-    if (augment_is_varied(&options->data->augment))
-        return "augment.jitter, auto_augment, vflip, rotate, shear, gray, gamma, blur and noise run on the "
-               "host";
     if (options->cache == CACHE_HOST || options->cache == CACHE_DEVICE)
         return "loader.cache caches the images that CPU threads decode";
     return NULL;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/watch.h"
@@ -19,7 +20,9 @@ struct gpu_preprocessing {
     int channels;
     uint8_t *sent, *kept;              /* device memory: a batch's bytes; images of all data sets */
     uint8_t *decoded;                  /* device memory: where the room of images decoded there begins */
-    size_t sent_bytes, kept_bytes;
+    size_t sent_bytes, kept_bytes, pictures_bytes;
+    uint8_t *pictures;                 /* device memory for images that are varied; NULL: they are not */
+    float *normal;                     /* device memory: intensity_quantiles; NULL: there is no noise */
     void *table;                       /* device memory: augment_table's bits */
     struct kept_image *index[2];       /* of each data set opened, [count]; NULL: nothing of it is kept */
 };
@@ -32,8 +35,24 @@ static size_t larger(size_t a, size_t b)
 /* A batch for training or for evaluation, which never run at the same time. */
 static size_t sent_bytes(const struct data *data, int batch)
 {
-    return larger(batch_packing_bytes(batch, data->train.h, data->train.w, data->channels),
-                  batch_packing_bytes(batch, data->val.h, data->val.w, data->channels));
+    bool varies = augment_is_varied(&data->augment);
+    return larger(batch_packing_bytes(batch, data->train.h, data->train.w, data->channels, varies),
+                  batch_packing_bytes(batch, data->val.h, data->val.w, data->channels, false));
+}
+
+static size_t picture_bytes(const struct data *data)
+{
+    return align_up(augment_picture_bytes(&data->augment, data->train.h, data->train.w), 16);
+}
+
+static size_t pictures_bytes(const struct data *data, int batch)
+{
+    return augment_is_varied(&data->augment) ? images_pictures(batch) * picture_bytes(data) : 0;
+}
+
+static size_t normal_bytes(const struct data *data)
+{
+    return data->augment.intensity.noise.p > 0 ? INTENSITY_QUANTILES * sizeof(float) : 0;
 }
 
 bool gpu_preprocessing_can(enum device_kind kind, const struct data *data)
@@ -43,7 +62,8 @@ bool gpu_preprocessing_can(enum device_kind kind, const struct data *data)
 
 int64_t gpu_preprocessing_bytes(const struct data *data, int batch)
 {
-    return (int64_t)(sent_bytes(data, batch) + augment_table_bytes(data->channels));
+    return (int64_t)(sent_bytes(data, batch) + augment_table_bytes(data->channels) +
+                     pictures_bytes(data, batch) + normal_bytes(data));
 }
 
 int64_t gpu_preprocessing_bytes_kept(const struct gpu_preprocessing *gpu)
@@ -149,12 +169,29 @@ static enum status upload_table(struct gpu_preprocessing *gpu)
     return status;
 }
 
+static enum status upload_normal(struct gpu_preprocessing *gpu)
+{
+    struct device *device = gpu->device;
+    float *normal = intensity_quantiles();
+    enum status status = device->backend->transfers.upload(device, 0, gpu->normal, normal,
+                                                           normal_bytes(gpu->data));
+    if (status == OK) status = device->backend->synchronize(device);
+    free(normal);
+    return status;
+}
+
 static enum status gpu_make(struct gpu_preprocessing *gpu)
 {
     struct device *device = gpu->device;
     TRY(gpu_take(device, augment_table_bytes(gpu->channels), "the preprocessing table", &gpu->table));
     TRY(upload_table(gpu));
     TRY(gpu_take(device, gpu->sent_bytes, "image transfers", &gpu->sent));
+    if (gpu->pictures_bytes > 0)
+        TRY(gpu_take(device, gpu->pictures_bytes, "pictures to be varied", &gpu->pictures));
+    if (normal_bytes(gpu->data) > 0) {
+        TRY(gpu_take(device, normal_bytes(gpu->data), "noise", &gpu->normal));
+        TRY(upload_normal(gpu));
+    }
     if (gpu->kept_bytes == 0) return OK;
     TRY(gpu_take(device, gpu->kept_bytes, "cached images", &gpu->kept));
     return keep_images(gpu);
@@ -172,6 +209,7 @@ enum status gpu_preprocessing_open(const struct gpu_preprocessing_options *optio
         .channels = options->data->channels,
         .sent_bytes = sent_bytes(options->data, options->batch),
         .kept_bytes = options->kept_bytes,
+        .pictures_bytes = pictures_bytes(options->data, options->batch),
         .decoded = options->decoded,
     };
     enum status status = gpu_make(made);
@@ -184,6 +222,8 @@ void gpu_preprocessing_close(struct gpu_preprocessing *gpu)
 {
     if (!gpu) return;
     if (gpu->sent) device_release(gpu->device, gpu->sent, gpu->sent_bytes);
+    if (gpu->pictures) device_release(gpu->device, gpu->pictures, gpu->pictures_bytes);
+    if (gpu->normal) device_release(gpu->device, gpu->normal, normal_bytes(gpu->data));
     if (gpu->kept) device_release(gpu->device, gpu->kept, gpu->kept_bytes);
     if (gpu->table) device_release(gpu->device, gpu->table, augment_table_bytes(gpu->channels));
     for (int i = 0; i < 2; i++) free(gpu->index[i]);
@@ -218,6 +258,10 @@ static enum status make_images(void *context, const void *images, int stream, vo
         .w = rest->w,
         .c = gpu->channels,
         .shared = rest->shared,
+        .variations = rest->varied ? (void *)(gpu->sent + batch_packing_variations(rest->count)) : NULL,
+        .pictures = gpu->pictures,
+        .picture = picture_bytes(gpu->data),
+        .normal = gpu->normal,
         .mix = rest->mixed ? &rest->mix : NULL,
         .out = to,
         .device = device,

@@ -5,7 +5,8 @@
  * Options: workers, batch, seconds, dtype (fp32, fp16, bf16), val (1: the evaluation's images and cuts),
  * leaves (1: the last steps are left to a device), masks (1: with a mask for each image), and of what is done
  * with images: crop, pad, flip, part (1: RandomResizedCrop), least (percent of the image that a part has at
- * least, 8), foreground (percent of the crops), resize, mean (1: normalised). */
+ * least, 8), foreground (percent of the crops), resize, mean (1: normalised), rotate (degrees), blur, noise
+ * (the deviation, of every image), jitter, policy (1: trivial, 2: rand, 3: three). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 struct request {
     struct loader_options loader;
     double seconds;
-    int val, crop, resize, masks, least, foreground;
+    int val, crop, resize, masks, least, foreground, policy;
 };
 
 static double now(void)
@@ -62,6 +63,7 @@ static int set(struct request *request, const char *key, const char *value)
         {"pad", &augment->pad},                {"resize", &request->resize},
         {"masks", &request->masks},            {"least", &request->least},
         {"foreground", &request->foreground},
+        {"policy", &request->policy},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(key, numbers[i].name) == 0) return *numbers[i].to = atoi(value), 1;
@@ -69,6 +71,14 @@ static int set(struct request *request, const char *key, const char *value)
     if (strcmp(key, "flip") == 0) return augment->flip = atof(value), 1;
     if (strcmp(key, "leaves") == 0) return request->loader.device_preprocessing = atoi(value), 1;
     if (strcmp(key, "part") == 0) return augment->random_resized = atoi(value), 1;
+    if (strcmp(key, "rotate") == 0) return augment->rotate = atof(value), 1;
+    const struct chance always = {1, atof(value), atof(value)};
+    if (strcmp(key, "blur") == 0) return augment->intensity.blur = always, 1;
+    if (strcmp(key, "noise") == 0) return augment->intensity.noise = always, 1;
+    if (strcmp(key, "jitter") == 0) {
+        for (int i = 0; i < 3; i++) augment->jitter[i] = atof(value);
+        return 1;
+    }
     if (strcmp(key, "mean") == 0 && atoi(value)) return normalise(augment), 1;
     if (strcmp(key, "dtype") == 0 && dtype_named(value) >= 0)
         return request->loader.dtype = (enum dtype)dtype_named(value), 1;
@@ -129,6 +139,7 @@ int main(int count, char **words)
     loader->w = request.crop ? request.crop : dataset.w;
     loader->augment.random_crop = loader->augment.pad > 0 || request.crop > 0;
     loader->augment.scale[0] = request.least / 100.0, loader->augment.scale[1] = 1;
+    loader->augment.policy = (enum policy)request.policy;
     loader->augment.foreground = request.foreground / 100.0;
     loader->augment.ratio[0] = 3 / 4.0, loader->augment.ratio[1] = 4 / 3.0;
     loader->training = loader->shuffle = !request.val;

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "data/augment/colour.h"
-#include "data/augment/intensity.h"
+#include "data/augment/vary.h"
 #include "tests/support/unit.h"
 
 static struct image noise(int h, int w, int c, uint64_t name)
@@ -76,17 +76,16 @@ static void blur_is_a_gaussian(void **state)
 static void noise_is_normal(void **state)
 {
     struct intensity_scratch scratch = {0};
-    struct random random = random_open(3, PURPOSE_TEST, 0, 0), again = random;
+    struct random random = random_open(3, PURPOSE_TEST, 0, 0);
     struct image image = noise(300, 301, 3, 0), other = noise(300, 301, 3, 0);
     int count = image.h * image.w * image.c, beyond[4] = {0};
     double sum = 0, squares = 0, beside = 0;
     const double deviation = 16.0 / 255;
     memset(image.pixels, 128, (size_t)count);
     memset(other.pixels, 128, (size_t)count);
-    intensity_noise(&image, deviation, &random, &scratch);
-    intensity_noise(&other, deviation, &again, &scratch);
+    intensity_noise(&image, deviation, &random, 0, &scratch);
+    intensity_noise(&other, deviation, &random, 0, &scratch);
     assert_memory_equal(image.pixels, other.pixels, (size_t)count);
-    assert_true(random.next == again.next && random.next >= (uint64_t)count / 2);
     for (int i = 0; i < count; i++) {
         double x = (image.pixels[i] - 128.0) / 16;
         sum += x;
@@ -102,7 +101,7 @@ static void noise_is_normal(void **state)
             fail_msg("%d of %d beyond %d deviations, not %g", beyond[k], count, k, want);
     }
     memset(image.pixels, 255, (size_t)count);
-    intensity_noise(&image, 1, &random, &scratch);
+    intensity_noise(&image, 1, &random, 0, &scratch);
     int white = 0;
     for (int i = 0; i < count; i++) white += image.pixels[i] == 255;
     assert_in_range(white, count * 48 / 100, count * 52 / 100);
@@ -125,13 +124,25 @@ static void values_are_those_of_the_formulas(void **state)
         for (int k = 0; k < 768 && i == 0; k++) assert_int_equal(image.pixels[k], before[k]);
     }
     memcpy(image.pixels, before, 768);
-    colour_grey(&image);
+    colour_saturation(&image, 0);
     for (int k = 0; k < 768; k += 3) {
         double grey = 0.2989 * before[k] + 0.587 * before[k + 1] + 0.114 * before[k + 2];
         for (int j = 0; j < 3; j++) assert_true(fabs(image.pixels[k + j] - grey) <= 1);
     }
     free(before);
     image_free(&image);
+}
+
+static bool intensity_apply(const struct intensity *intensity, struct image *image, struct random *random,
+                            struct intensity_scratch *scratch, struct reason *reason)
+{
+    struct variation variation = {0};
+    uint64_t before = random->next;
+    size_t count = (size_t)(image->h * image->w * image->c);
+    intensity_draw(intensity, count, random, &variation);
+    bool noise = variation.count > 0 && variation.changes[variation.count - 1].kind == CHANGE_NOISE;
+    assert_true(!noise || random->next >= before + count / 2);
+    return vary_apply(&variation, image, NULL, scratch, reason);
 }
 
 /* Deep images become the same as bytes of their range, unrounded. */

@@ -5,6 +5,7 @@
 
 #include "data/augment/augment.h"
 #include "data/augment/colour.h"
+#include "data/augment/vary.h"
 #include "data/augment/warp.h"
 #include "tests/support/unit.h"
 
@@ -69,7 +70,7 @@ static void sharpen(struct image *image, double factor)
     image_free(&copy);
 }
 
-static void grey(struct image *image, double unused) { (void)unused, colour_grey(image); }
+static void grey(struct image *image, double unused) { (void)unused, colour_saturation(image, 0); }
 
 static void blur(struct image *image, double radius)
 {
@@ -141,6 +142,22 @@ static void plain_images_survive(void **state)
     }
 }
 
+/* What a policy, and a jitter, make of an image. */
+static bool policy_apply(enum policy policy, struct image *image, struct random *random, struct image *copy,
+                         struct reason *reason)
+{
+    struct variation variation = {0};
+    policy_draw(policy, image->h, image->w, random, &variation);
+    return vary_apply(&variation, image, copy, NULL, reason);
+}
+
+static void jitter(const double amount[4], struct image *image, struct random *random)
+{
+    struct variation variation = {0};
+    policy_jitter(amount, random, &variation);
+    assert_true(vary_apply(&variation, image, NULL, NULL, NULL));
+}
+
 static struct random stream(int i) { return random_open(11, PURPOSE_AUGMENT, 0, (uint64_t)i); }
 
 /* How often the picture stays as it is, and how often it does not say which way it went. */
@@ -188,7 +205,7 @@ static void three_augment_is_drawn_evenly(void **state)
     struct image image = {0}, copy = {0}, original = picture(), turned = picture(), faded = picture();
     struct reason reason;
     int inverted = 0, faint = 0, trials = 6000;
-    colour_solarize(&turned, 128), colour_grey(&faded);
+    colour_solarize(&turned, 128), colour_saturation(&faded, 0);
     for (int i = 0; i < trials; i++) {
         struct random random = stream(i);
         image_resize_buffer(&image, original.h, original.w, 3, &reason);
@@ -260,7 +277,7 @@ static void jitter_changes_brightness_evenly(void **state)
     for (int i = 0; i < TRIALS; i++) {
         struct random random = stream(i);
         memset(image.pixels, 100, 12);
-        policy_jitter((double[4]){0.4, 0.7, 0.3, 0.2}, &image, &random);
+        jitter((double[4]){0.4, 0.7, 0.3, 0.2}, &image, &random);
         values[i] = image.pixels[0] + 0.5;
     }
     expect_uniform(values, TRIALS, 60, 140);
@@ -274,7 +291,7 @@ static void jitter_changes_contrast_evenly(void **state)
     for (int i = 0; i < TRIALS; i++) {
         struct random random = stream(i);
         image.pixels[0] = 40, image.pixels[1] = 160;
-        policy_jitter((double[4]){0, 1.5, 0, 0}, &image, &random);
+        jitter((double[4]){0, 1.5, 0, 0}, &image, &random);
         values[i] = image.pixels[1] + 0.5;
     }
     expect_uniform(values, TRIALS, 100, 250);       /* 100 + 60 f, with f from 0 (not below) to 2.5 */
@@ -366,9 +383,9 @@ static void jitter_follows_three_augment(void **state)
         assert_true(augment_image(&how, &image, &(struct augment_output){23, 31, F32, varied}, &reason));
         image_resize_buffer(&whole, 23, 31, 3, &reason);
         memcpy(whole.pixels, image.pixels, sizeof varied / sizeof *varied);
-        if (!three) policy_jitter(augment.jitter, &whole, &again);
+        if (!three) jitter(augment.jitter, &whole, &again);
         assert_true(policy_apply(augment.policy, &whole, &again, &copy, &reason));
-        if (three) policy_jitter(augment.jitter, &whole, &again);
+        if (three) jitter(augment.jitter, &whole, &again);
         for (int k = 0; k < 23 * 31 * 3; k++) assert_int_equal(lround(varied[k] * 255), whole.pixels[k]);
     }
     image_free(&image), image_free(&copy), image_free(&whole);

@@ -65,8 +65,8 @@ static struct dataset pictures(int side, int c)
 struct bench {
     struct device *device;
     const struct images_code *code;
-    void *sent, *kept, *table, *out;
-    size_t sent_bytes, kept_bytes, table_bytes, out_bytes;
+    void *sent, *kept, *table, *out, *pictures, *normal;
+    size_t sent_bytes, kept_bytes, table_bytes, out_bytes, picture, pictures_bytes;
     void *got;                 /* what came out, in host memory */
 };
 
@@ -93,7 +93,14 @@ static void bench_open(struct device *device, const struct loader_options *optio
     augment_table_free(&table);
     bench->kept_bytes = kept_bytes;
     bench->kept = device_copy(bench, kept, kept_bytes);
-    bench->sent_bytes = batch_packing_bytes(options->batch, options->h, options->w, options->channels);
+    bench->sent_bytes = batch_packing_bytes(options->batch, options->h, options->w, options->channels,
+                                            augment_is_varied(&options->augment));
+    bench->picture = augment_picture_bytes(&options->augment, options->h, options->w);
+    bench->pictures_bytes = images_pictures(options->batch) * bench->picture;
+    bench->pictures = backend->memory.allocate(bench->device, bench->pictures_bytes);
+    float *normal = intensity_quantiles();
+    bench->normal = device_copy(bench, normal, INTENSITY_QUANTILES * sizeof *normal);
+    free(normal);
     bench->sent = backend->memory.allocate(bench->device, bench->sent_bytes);
     bench->out_bytes = (size_t)(options->batch * options->h * options->w * options->channels) *
                        dtype_bytes(options->dtype);
@@ -110,6 +117,8 @@ static void bench_close(struct bench *bench)
     backend->memory.free(bench->device, bench->out, bench->out_bytes);
     backend->memory.free(bench->device, bench->kept, bench->kept_bytes);
     backend->memory.free(bench->device, bench->table, bench->table_bytes);
+    backend->memory.free(bench->device, bench->pictures, bench->pictures_bytes);
+    backend->memory.free(bench->device, bench->normal, INTENSITY_QUANTILES * sizeof(float));
     free(bench->got);
 }
 
@@ -128,6 +137,11 @@ static void bench_preprocess(struct bench *bench, const struct loader_options *o
         .w = options->w,
         .c = options->channels,
         .shared = batch->device_preprocessing->shared,
+        .variations = batch->device_preprocessing->varied
+                          ? (void *)((char *)bench->sent + batch_packing_variations(options->batch)) : NULL,
+        .pictures = bench->pictures,
+        .picture = bench->picture,
+        .normal = bench->normal,
         .mix = batch->device_preprocessing->mixed ? &batch->device_preprocessing->mix : NULL,
         .out = bench->out,
         .device = device,
@@ -147,14 +161,18 @@ static void bench_preprocess(struct bench *bench, const struct loader_options *o
 /* Both ways */
 
 struct tally {
-    int images, resized, sent, kept, blank;    /* that were left to the device, of each kind */
+    int images, resized, sent, kept, blank, varied, turned;    /* that were left to the device, by kind */
 };
 
 static void count(const struct loader_options *options, const struct batch *batch, struct tally *tally)
 {
     const struct image_record *images = batch->images;
+    const struct variation *variations = (const void *)((char *)batch->images +
+                                                        batch_packing_variations(options->batch));
     for (int i = 0; i < options->batch; i++) {
         tally->images++;
+        tally->varied += batch->device_preprocessing->varied && variations[i].count > 0;
+        tally->turned += batch->device_preprocessing->varied && variations[i].turned;
         tally->blank += images[i].blank;
         tally->resized += !images[i].blank && image_record_resizes(&images[i]);
         tally->sent += !images[i].blank && images[i].source == SOURCE_SENT;
@@ -355,7 +373,56 @@ static void bytes_that_are_varied(void **state)
     for (int i = 0; i < 4; i++) options.augment.jitter[i] = 0.3;
     options.mix = (struct mix_settings){.mixup = 0.4};
     struct tally tally = compare(*state, options, NULL, 0);
-    assert_int_equal(tally.resized, 0);
+    assert_in_range(tally.varied, tally.images * 3 / 4, tally.images);
+    assert_in_range(tally.resized, tally.images / 2, tally.images);
+}
+
+/* Each policy and each change alone, of grey and of colour, and a blur that reaches too far for a device. */
+static void each_change(void **state)
+{
+    static const struct intensity intensities[] = {
+        {.gray = 0.5},          {.gamma = {0.9, 0.5, 2}}, {.blur = {0.8, 0.3, 2}},
+        {.noise = {0.9, 0, 0.3}}, {.blur = {0.7, 0.3, 12}},
+        {.gray = 0.2, .gamma = {0.3, 0.7, 1.5}, .blur = {0.2, 0.5, 1}, .noise = {0.15, 0, 0.1}},
+    };
+    for (int i = 0; i < COUNT(intensities) + 3; i++) {
+        struct dataset dataset = pictures(0, i == 1 || i == 4 ? 1 : 3);
+        struct loader_options options = loading(&dataset, 24 + i, 37);
+        options.augment.crop = options.augment.random_resized = true;
+        options.augment.vflip = 0.5;
+        options.dtype = dtypes[i % 3];
+        options.batch = 24;
+        if (i < COUNT(intensities)) options.augment.intensity = intensities[i];
+        else options.augment.policy = (enum policy)(i - COUNT(intensities) + 1);
+        struct tally tally = compare(*state, options, NULL, 0);
+        if (i == 4) assert_int_equal(tally.varied, 0);
+        else assert_in_range(tally.varied, tally.images / 8, tally.images);
+    }
+}
+
+/* Turned from what lies around the crop, from resized images and others, with black and reflected borders;
+ * where there is no room for all of that, the host turns them. */
+static void turned_images(void **state)
+{
+    for (int i = 0; i < 6; i++) {
+        struct dataset dataset = pictures(i % 3 == 2 ? 33 : 0, i == 4 ? 1 : 3);
+        struct loader_options options = loading(&dataset, 21, i % 3 == 2 ? 33 : 26);
+        options.augment.crop = true;
+        options.augment.random_resized = i % 3 == 0;
+        options.augment.random_crop = i % 3 > 0;
+        options.augment.pad = i % 3 == 0 ? 0 : 14;
+        options.augment.reflect = i % 3 == 2;
+        options.augment.resize = image_size_square(i % 3 == 1 ? 22 : 0);
+        options.augment.rotate = i < 3 ? 20 : 180;
+        options.augment.shear[0] = i < 3 ? 0 : 60;
+        options.augment.translate[0] = options.augment.translate[1] = 0.2;
+        options.augment.vflip = 0.5;
+        options.augment.erase = 0.3;
+        options.augment.intensity.noise = (struct chance){0.3, 0, 0.1};
+        options.dtype = dtypes[i % 3];
+        struct tally tally = compare(*state, options, NULL, 0);
+        assert_in_range(tally.turned, tally.images / 4, tally.images);
+    }
 }
 
 /* Images that lie on the device already; of those of many sizes, every fifth does not. */
@@ -396,6 +463,8 @@ static void images_that_are_kept(void **state)
         options.mix = (struct mix_settings){.mixup = 0.2, .cutmix = 1};
         options.dtype = F16;
         options.kept = index;
+        options.augment.rotate = even ? 0 : 10;
+        options.augment.policy = even ? POLICY_NONE : POLICY_RAND;
         struct tally tally = compare(*state, options, kept, bytes);
         assert_in_range(tally.kept, tally.images / 2, tally.images);
         assert_int_equal(tally.sent > 0, !even);
@@ -422,7 +491,8 @@ int main(void)
         cmocka_unit_test(random_parts_resized), cmocka_unit_test(resized_then_cut),
         cmocka_unit_test(evaluation),           cmocka_unit_test(erased_and_mixed),
         cmocka_unit_test(reflected_borders),
-        cmocka_unit_test(bytes_that_are_varied), cmocka_unit_test(images_that_are_kept),
+        cmocka_unit_test(bytes_that_are_varied), cmocka_unit_test(each_change),
+        cmocka_unit_test(turned_images), cmocka_unit_test(images_that_are_kept),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }
