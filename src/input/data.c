@@ -276,6 +276,11 @@ enum status data_open(struct settings *settings, const struct data_options *opti
     if (options->wanted & (DATA_TRAIN | DATA_VAL)) TRY(open_sets(&opening));
     TRY(check_channels(&opening));
     TRY(check_bands(&opening));
+    for (int i = 0; i < 2; i++) {
+        const struct images *images = i == SPLIT_TRAIN ? &data->train : &data->val;
+        TRY(sampled_read(images->dataset, images->subset, images->count, settings->loader.timeout,
+                         &data->sampled[i]));
+    }
     data_set_depth(&opening);
     TRY(check_balance(&opening));
     data->channels = channels_of(&opening);

@@ -5,6 +5,7 @@
 #include "data/dataset/dataset_identity.h"
 #include "data/loader/loader.h"
 #include "input/bad_images.h"
+#include "input/sampled_sizes.h"
 #include "input/train_sizes.h"
 
 /* The images of one split that a run uses. */
@@ -24,6 +25,7 @@ static inline int64_t images_index(const struct images *images, int64_t place)
 
 struct data {
     struct dataset opened[2];         /* by enum split */
+    struct sampled sampled[2];        /* of train and val, by enum split */
     struct image_cache *caches[2];    /* of the opened data sets, NULL: none (input/caching.h) */
     struct image_cache *mask_caches[2];
     struct dataset_identity *identities[2];   /* of the same; NULL until data_identify, or not opened */

@@ -3,8 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "input/sampled_sizes.h"
-
 /* Sizes: of training images by crop and sizes, else resize, else the data's own, else the model file's. */
 
 static struct image_size size_of_train(const struct data_opening *o, int size)
@@ -43,32 +41,28 @@ static void derive(const struct data_opening *o, const char *key, struct image_s
     settings_derive_size(o->settings, "augment", key, size);
 }
 
-/* True if images of different files all cover `size` without being resized, by some of them. */
-static bool cover(const struct data *data, struct image_size size)
+/* Images of different files: those of the evaluation, if there are any. */
+static const struct sampled *sampled_of(const struct data *data)
 {
-    const struct images *images = data->val.dataset ? &data->val : &data->train;
-    int count = images->dataset ? sampled_count(images) : 0, read = 0;
-    for (int i = 0; i < count; i++) {
-        struct image_facts facts;
-        if (!sampled_facts(images, i, &facts)) continue;
-        if (!image_size_equal(image_size_covering(facts.size, size), facts.size)) return false;
-        read++;
-    }
-    return read > 0;
+    return &data->sampled[data->val.dataset ? SPLIT_VAL : SPLIT_TRAIN];
 }
 
-/* The size of images of different files, if they all have one; 0 x 0: they have not. */
-static struct image_size only_size(const struct data *data)
+/* True if they all cover `size` without being resized. */
+static bool cover(const struct sampled *sampled, struct image_size size)
 {
-    const struct images *images = data->val.dataset ? &data->val : &data->train;
-    struct image_size only = {0};
-    for (int i = 0; images->dataset && i < sampled_count(images); i++) {
-        struct image_facts facts;
-        if (!sampled_facts(images, i, &facts)) continue;
-        if (only.h > 0 && !image_size_equal(facts.size, only)) return (struct image_size){0};
-        only = facts.size;
+    for (int i = 0; i < sampled->count; i++) {
+        struct image_size own = sampled->facts[i].size;
+        if (!image_size_equal(image_size_covering(own, size), own)) return false;
     }
-    return only;
+    return sampled->count > 0;
+}
+
+/* Their size, if they all have one; 0 x 0: they have not. */
+static struct image_size only_size(const struct sampled *sampled)
+{
+    for (int i = 1; i < sampled->count; i++)
+        if (!image_size_equal(sampled->facts[i].size, sampled->facts[0].size)) return (struct image_size){0};
+    return sampled->facts[0].size;
 }
 
 /* Whether a crop is most of an image, in both directions: 2/3 at least. */
@@ -100,8 +94,8 @@ static struct image_size val_resize_of(const struct data_opening *o)
     struct image_size trained = o->settings->augment.resize;
     bool cut_out = o->settings->augment.scale.count == 0 && trained.h > 0;
     if (cut_out && trained.h >= crop.h && trained.w >= crop.w) return trained;
-    if (data && cover(o->data, crop)) return crop;
-    struct image_size only = data ? only_size(o->data) : crop;
+    if (data && cover(sampled_of(o->data), crop)) return crop;
+    struct image_size only = data ? only_size(sampled_of(o->data)) : crop;
     if (data && is_most(crop, only)) return only;
     return (struct image_size){enlarged(crop.h), enlarged(crop.w)};
 }
@@ -170,7 +164,7 @@ void data_set_sizes(const struct data_opening *o)
 void data_set_depth(const struct data_opening *o)
 {
     const struct field_reals *range = &o->settings->data.range;
-    const struct images *images = o->data->train.dataset ? &o->data->train : &o->data->val;
+    enum split split = o->data->train.dataset ? SPLIT_TRAIN : SPLIT_VAL;
     bool beyond = range->count > 0 && (range->value[0] < 0 || range->value[1] > 255);
-    o->data->deep = beyond || sampled_deep(images);
+    o->data->deep = beyond || sampled_deep(&o->data->sampled[split]);
 }

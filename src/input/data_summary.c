@@ -7,10 +7,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text_form.h"
-#include "base/watch.h"
 #include "data/dataset/detect.h"
 #include "input/duplicates.h"
-#include "input/sampled_sizes.h"
 
 #define LISTED_MAX 10          /* classes that are listed one by one */
 #define NAME_ROOM 256
@@ -161,15 +159,14 @@ static int compare_sides(const void *a, const void *b)
 }
 
 /* The short sides of some images in files, whose sizes may differ. */
-static void log_sides(const struct images *images)
+static void log_sides(const struct sampled *sampled)
 {
-    int sides[SAMPLED_SIZES], deep = 0, several = 0, count = 0;
-    for (int i = 0; i < sampled_count(images); i++) {
-        struct image_facts facts;
-        if (!sampled_facts(images, i, &facts)) continue;
-        sides[count++] = facts.size.h < facts.size.w ? facts.size.h : facts.size.w;
-        deep += facts.deep;
-        several += facts.pages > 1;
+    int sides[SAMPLED_SIZES], deep = 0, several = 0, count = sampled->count;
+    for (int i = 0; i < count; i++) {
+        const struct image_facts *facts = &sampled->facts[i];
+        sides[i] = facts->size.h < facts->size.w ? facts->size.h : facts->size.w;
+        deep += facts->deep;
+        several += facts->pages > 1;
     }
     if (count == 0) return;
     if (deep > 0)
@@ -210,11 +207,7 @@ void data_summary_log(const struct settings *settings, const struct data *data)
     log_info("%" PRId64 " training image%s of %dx%dx%d %s, %" PRId64 " for validation",
              data->train.count, data->train.count == 1 ? "" : "s", data->train.h, data->train.w,
              data->channels, what, data->val.count);
-    if (dataset && dataset->h == 0 && dataset->format->read_file) {
-        struct watch *watch = watch_begin(WATCH_SECONDS, "%s: reading images", settings->data.train);
-        log_sides(&data->train);
-        watch_end(watch);
-    }
+    if (dataset && dataset->h == 0 && dataset->format->read_file) log_sides(&data->sampled[SPLIT_TRAIN]);
     if (train && dataset->classes <= LISTED_MAX) log_classes(dataset, train, val);
     bool classes = data->target == TARGET_CLASS;
     if (train && classes) log_extremes(settings, dataset, train);

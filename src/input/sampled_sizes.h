@@ -1,16 +1,19 @@
-/* sampled_sizes.h: the sizes of some images, evenly spaced, which are not decoded. */
+/* sampled_sizes.h: what the headers of some images say, evenly spaced, which are not decoded. */
 #pragma once
 
-#include "base/shape.h"
-#include "input/data.h"
+#include "data/dataset/dataset.h"
 
 #define SAMPLED_SIZES 25
 
-/* How many are looked at. */
-int sampled_count(const struct images *images);
+struct sampled {
+    struct image_facts facts[SAMPLED_SIZES];
+    int count;                       /* of them, without those that could not be read */
+};
 
-/* The size of one of them and what else its header says; false if it cannot be read. */
-bool sampled_facts(const struct images *images, int number, struct image_facts *facts);
+/* Reads them, each once, of so many images: those of `subset`, or NULL: all. BAD_DATA if one does not come
+ * within `timeout` (loader.timeout). */
+enum status sampled_read(struct dataset *dataset, const int64_t *subset, int64_t count, double timeout,
+                         struct sampled *sampled);
 
-/* True if some have samples of more than 8 bits. JPEG and WebP files by name are not opened. */
-bool sampled_deep(const struct images *images);
+/* True if some have samples of more than 8 bits. */
+bool sampled_deep(const struct sampled *sampled);
