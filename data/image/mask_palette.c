@@ -46,18 +46,36 @@ void mask_palette_of(const struct mask_classes *classes, struct mask_palette *pa
     }
 }
 
+/* The mask's values in new memory if they are not its classes' numbers; NULL: they are, or there is no
+ * memory. */
+static uint8_t *values_of(const struct image *mask, const struct mask_palette *palette, bool *needed)
+{
+    size_t pixels = (size_t)mask->h * (size_t)mask->w;
+    *needed = false;
+    for (int i = 0; i < 256; i++) *needed = *needed || palette->values[i] != i;
+    uint8_t *values = *needed ? memory_try(pixels, 1) : NULL;
+    for (size_t i = 0; values && i < pixels; i++) values[i] = palette->values[mask->pixels[i]];
+    return values;
+}
+
+static uint8_t largest_of(const uint8_t *values, size_t count)
+{
+    uint8_t largest = 0;
+    for (size_t i = 0; i < count; i++)
+        if (values[i] > largest) largest = values[i];
+    return largest;
+}
+
 bool mask_encode(const struct image *mask, const struct mask_palette *palette, uint8_t **bytes, size_t *count,
                  struct reason *reason)
 {
     uint8_t colours[256][3] = {{0}};
-    size_t pixels = (size_t)mask->h * (size_t)mask->w;
-    png_image png = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_RGB_COLORMAP, .colormap_entries = 1,
+    bool needed;
+    uint8_t *own = values_of(mask, palette, &needed);
+    const uint8_t *values = needed ? own : mask->pixels;
+    png_image png = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_RGB_COLORMAP,
                      .width = (png_uint_32)mask->w, .height = (png_uint_32)mask->h};
-    uint8_t *values = memory_try(pixels, 1);
-    for (size_t i = 0; values && i < pixels; i++) {
-        values[i] = palette->values[mask->pixels[i]];
-        if (values[i] >= png.colormap_entries) png.colormap_entries = values[i] + 1u;
-    }
+    if (values) png.colormap_entries = largest_of(values, (size_t)mask->h * (size_t)mask->w) + 1u;
     memcpy(colours[palette->values[MASK_IGNORE]], palette->colours[MASK_IGNORE], 3);
     for (int i = 0; i < palette->classes; i++)
         memcpy(colours[palette->values[i]], palette->colours[i], 3);
@@ -66,7 +84,7 @@ bool mask_encode(const struct image *mask, const struct mask_palette *palette, u
     if (!*bytes) because(reason, "not enough memory for a PNG file of %dx%d pixels", mask->w, mask->h);
     bool good = *bytes && (png_image_write_to_memory(&png, *bytes, &room, 0, values, 0, colours) ||
                            because(reason, "PNG: %s", png.message));
-    free(values);
+    free(own);
     *count = room;
     if (!good) free(*bytes);
     return good;
