@@ -155,8 +155,6 @@ static enum status check_records(const char *path)
     return OK;
 }
 
-#define SCORES_BYTES ((size_t)1 << 30)
-
 /* Says it where ROC AUC and average precision would take too much memory. */
 static void say_scores(const struct evaluation *evaluation, const struct data *data)
 {
@@ -165,7 +163,7 @@ static void say_scores(const struct evaluation *evaluation, const struct data *d
     uint64_t bytes = (uint64_t)evaluation->seen * (uint64_t)data->classes * sizeof(float);
     log_info("ROC AUC and average precision are left out: %" PRId64 " images of %d classes would take %s, "
              "more than %s", evaluation->seen, data->classes, text_bytes(bytes, taken),
-             text_bytes(SCORES_BYTES, most));
+             text_bytes(SCORES_BYTES_ALONE, most));
 }
 
 /* Prints the results, and writes those of --results. */
@@ -188,7 +186,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     images.w = data->val.w;
     if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
     struct evaluate_options options = {.views = {flips(cmd), (int)cmd->settings.augment.val_shift},
-                                       .scores_bytes = SCORES_BYTES, .ious = cmd_value(cmd, "results")};
+                                       .scores_bytes = SCORES_BYTES_ALONE, .ious = cmd_value(cmd, "results")};
     struct npy_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path && data->target == TARGET_MASK)

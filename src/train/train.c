@@ -268,9 +268,6 @@ static void choose_thresholds(const struct run *run, const struct evaluation *ev
     task->choose(&evaluation->outputs, data->thresholds);
 }
 
-/* ROC AUC and average precision of a larger set and its many classes are eval's. */
-#define SCORES_BYTES ((size_t)64 << 20)
-
 static enum status evaluate_run(struct run *run)
 {
     struct evaluation evaluation;
@@ -278,7 +275,7 @@ static enum status evaluate_run(struct run *run)
     const struct evaluate_options options = {
         .lost = &run->health.evaluation_lost, .ranks = &run->ranks,
         .views = {settings->augment.val_flip, (int)settings->augment.val_shift},
-        .loader = &run->evaluation_loader, .scores_bytes = SCORES_BYTES,
+        .loader = &run->evaluation_loader, .scores_bytes = SCORES_BYTES_OF_RUN,
         .strips = run->strips, .strip_count = run->events.file ? RUN_STRIPS : 0,
     };
     bool averages = settings->train.ema > 0 || settings->train.swa > 0;
