@@ -35,12 +35,16 @@ int csv_columns_flag(const char *cell)
     return -1;
 }
 
-/* Without masks a column of that name is one of 0 and 1, and with them labels are not used. The index that
- * pandas writes is a first column without a name, which becomes "Unnamed: 0" the next time. */
+bool csv_columns_index(const char *name, int place)
+{
+    return place == 0 && (!*name || strcmp(name, "Unnamed: 0") == 0);
+}
+
+/* Without masks a column of that name is one of 0 and 1, and with them labels are not used. */
 static enum column column_of(const char *name, int place, bool masks)
 {
     enum column column = COLUMN_FLAG;
-    if (place == 0 && (!*name || strcmp(name, "Unnamed: 0") == 0)) return COLUMN_NONE;
+    if (csv_columns_index(name, place)) return COLUMN_NONE;
     for (int i = 0; i < NAMES; i++)
         if (strcasecmp(column_names[i].name, name) == 0) column = column_names[i].column;
     return !masks && column == COLUMN_MASK ? COLUMN_FLAG : column;

@@ -25,3 +25,6 @@ enum status csv_columns_find(struct csv_columns *columns, const char *named, boo
 
 /* 0 and 1 of such a cell; -1: it is neither. */
 int csv_columns_flag(const char *cell);
+
+/* True for the index that pandas writes: a first column without a name, "Unnamed: 0" the next time. */
+bool csv_columns_index(const char *name, int place);

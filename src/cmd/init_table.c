@@ -129,8 +129,7 @@ static enum status find_label(const char *path, const struct sample *sample, int
     char shown[64];
     int found = 0, flags = 0;
     for (int i = 0; i < sample->columns; i++) {
-        bool index = i == 0 && (!*sample->header[i] || strcmp(sample->header[i], "Unnamed: 0") == 0);
-        if (i == image || index || !may_be_label(sample, i)) continue;
+        if (i == image || csv_columns_index(sample->header[i], i) || !may_be_label(sample, i)) continue;
         if (is_flag(sample, i)) flags++;
         found++;
         *label = i;

@@ -61,6 +61,12 @@ static void count_answer(const struct answer *answer, struct scores *scores)
     else add_steps(scores, confidence, right);
 }
 
+static void put_ranking(struct ranking ranking, struct class_score *score)
+{
+    score->values.roc_auc = ranking.roc_auc;
+    score->values.average_precision = ranking.average_precision;
+}
+
 static void rank_class(const struct evaluation *evaluation, int class, uint8_t *sides,
                        struct class_score *score)
 {
@@ -68,10 +74,7 @@ static void rank_class(const struct evaluation *evaluation, int class, uint8_t *
         int label = evaluation->answers[i].label;
         sides[i] = label < 0 ? RANKING_NONE : label == class ? RANKING_POSITIVE : RANKING_NEGATIVE;
     }
-    const struct ranking ranking =
-        ranking_of(evaluation->scores + class * evaluation->seen, 1, sides, evaluation->seen);
-    score->roc_auc = ranking.roc_auc;
-    score->average_precision = ranking.average_precision;
+    put_ranking(ranking_of(evaluation->scores + class * evaluation->seen, 1, sides, evaluation->seen), score);
 }
 
 static void score_classes(const struct evaluation *evaluation, struct scores *scores)
@@ -108,9 +111,7 @@ static void score_label(const struct task_outputs *outputs, int label, double th
         if (isfinite(probability)) add_bin(scores, probability, positive);
     }
     scores->positives += score->images;
-    const struct ranking ranking = ranking_of(values, outputs->outputs, sides, outputs->images);
-    score->roc_auc = ranking.roc_auc;
-    score->average_precision = ranking.average_precision;
+    put_ranking(ranking_of(values, outputs->outputs, sides, outputs->images), score);
 }
 
 static void score_labels(const struct task_outputs *outputs, const struct data *data, struct scores *scores)
@@ -125,12 +126,12 @@ static void score_labels(const struct task_outputs *outputs, const struct data *
 
 /* Means. */
 
-/* `score` is the offset of one in struct class_score. */
+/* `score` is the offset of one in struct score_values. */
 static double mean_of(const struct scores *scores, size_t score, bool weighted)
 {
     double sum = 0, weights = 0;
     for (int i = 0; i < scores->classes; i++) {
-        double value = *(const double *)((const char *)&scores->each[i] + score);
+        double value = *(const double *)((const char *)&scores->each[i].values + score);
         double weight = weighted ? (double)scores->each[i].images : 1;
         if (isnan(value)) continue;
         sum += weight * value;
@@ -139,14 +140,14 @@ static double mean_of(const struct scores *scores, size_t score, bool weighted)
     return weights > 0 ? sum / weights : (double)NAN;
 }
 
-static struct score_means means_of(const struct scores *scores, bool weighted)
+static struct score_values means_of(const struct scores *scores, bool weighted)
 {
-    return (struct score_means){
-        mean_of(scores, offsetof(struct class_score, precision), weighted),
-        mean_of(scores, offsetof(struct class_score, recall), weighted),
-        mean_of(scores, offsetof(struct class_score, f1), weighted),
-        mean_of(scores, offsetof(struct class_score, roc_auc), weighted),
-        mean_of(scores, offsetof(struct class_score, average_precision), weighted),
+    return (struct score_values){
+        mean_of(scores, offsetof(struct score_values, precision), weighted),
+        mean_of(scores, offsetof(struct score_values, recall), weighted),
+        mean_of(scores, offsetof(struct score_values, f1), weighted),
+        mean_of(scores, offsetof(struct score_values, roc_auc), weighted),
+        mean_of(scores, offsetof(struct score_values, average_precision), weighted),
     };
 }
 
@@ -156,15 +157,15 @@ struct scores scores_of(const struct evaluation *evaluation, const struct data *
     struct scores made = {.classes = data->classes}, *scores = &made;
     scores->each = memory_new((size_t)scores->classes, sizeof *scores->each);
     for (int i = 0; i < scores->classes; i++)
-        scores->each[i].roc_auc = scores->each[i].average_precision = NAN;
+        scores->each[i].values.roc_auc = scores->each[i].values.average_precision = NAN;
     for (int i = 0; i < SCORES_STEPS; i++) scores->steps[i].threshold = (i + 1) / (SCORES_STEPS + 1.0);
     if (labels) score_labels(&evaluation->outputs, data, scores);
     else score_classes(evaluation, scores);
     for (int i = 0; i < scores->classes; i++) {
         struct class_score *score = &scores->each[i];
-        score->precision = share(score->hits, score->predicted);
-        score->recall = share(score->hits, score->images);
-        score->f1 = share(2 * score->hits, score->images + score->predicted);
+        score->values.precision = share(score->hits, score->predicted);
+        score->values.recall = share(score->hits, score->images);
+        score->values.f1 = share(2 * score->hits, score->images + score->predicted);
     }
     scores->macro = means_of(scores, false);
     scores->weighted = means_of(scores, true);

@@ -4,17 +4,17 @@
 
 #include "evaluate/evaluation.h"
 
-/* Labels are predicted from their thresholds on. */
-struct class_score {
-    int64_t images, predicted, hits;   /* that have it, that are predicted to have it, and both */
+/* Of a class, or means over the classes in which a score is defined. */
+struct score_values {
     double precision, recall, f1;      /* NAN: nothing is predicted so; no image has it; neither */
     double roc_auc;                    /* NAN: no image has it, or all have; not known */
     double average_precision;          /* NAN: no image has it; not known */
 };
 
-/* Means over the classes in which a score is defined. */
-struct score_means {
-    double precision, recall, f1, roc_auc, average_precision;
+/* Labels are predicted from their thresholds on. */
+struct class_score {
+    int64_t images, predicted, hits;   /* that have it, that are predicted to have it, and both */
+    struct score_values values;
 };
 
 #define SCORES_BINS 15
@@ -29,7 +29,7 @@ struct score_bin {
 struct scores {
     int classes;
     struct class_score *each;          /* [classes] */
-    struct score_means macro, weighted;    /* weighted: by images that have a class */
+    struct score_values macro, weighted;    /* weighted: by images that have a class */
     bool ranked;                       /* roc_auc and average_precision are known */
     /* Probabilities that count: of several classes that of the predicted one, which is right or wrong; of two
      * classes that of the second one; of labels each label's, which an image has or has not. */

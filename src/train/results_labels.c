@@ -51,12 +51,12 @@ void results_labels_add(const struct scores *scores, const struct data *data, co
     struct text worst = {0};
     char name[NAME_ROOM];
     for (int i = 0; i < data->classes; i++)
-        ranked[i] = (struct ranked_label){i, scores->each[i].average_precision};
+        ranked[i] = (struct ranked_label){i, scores->each[i].values.average_precision};
     qsort(ranked, (size_t)data->classes, sizeof *ranked, by_precision);
     for (int i = 0; i < data->classes && i < LISTED && ranked[i].precision < 1; i++)
         text_add(&worst, "%s%s (AP %.2f %%, F1 %.2f %% from %.3f on)", i ? ", " : "",
                  text_visible(data->class_names[ranked[i].label], name, sizeof name),
-                 100 * ranked[i].precision, 100 * scores->each[ranked[i].label].f1,
+                 100 * ranked[i].precision, 100 * scores->each[ranked[i].label].values.f1,
                  threshold_of(data, ranked[i].label));
     if (worst.data) progress_table_add(table, "worst labels", "%s%s", worst.data, when);
     text_free(&worst);
@@ -90,8 +90,8 @@ static void add_labels(const struct scores *scores, const struct data *data, str
     for (int i = 0; i < data->classes; i++) {
         csv_text(out, data->class_names[i]);
         text_add(out, ",%" PRId64, scores->each[i].images);
-        add_number(scores->each[i].average_precision, out);
-        add_number(scores->each[i].f1, out);
+        add_number(scores->each[i].values.average_precision, out);
+        add_number(scores->each[i].values.f1, out);
         add_number(threshold_of(data, i), out);
         text_add(out, "\n");
     }

@@ -15,7 +15,7 @@ static const char *number_text(double value, bool percent, char text[TEXT_NUMBER
     return percent ? text_number(100 * value, 2, "%", text) : text_number(value, 4, NULL, text);
 }
 
-static void add_means(const char *name, const struct scores *scores, const struct score_means *means,
+static void add_means(const char *name, const struct scores *scores, const struct score_values *means,
                       const char *when, struct progress_table *table)
 {
     char number[5][TEXT_NUMBER];
@@ -64,27 +64,27 @@ void results_scores_add(const struct scores *scores, const struct data *data, co
 
 /* JSON. */
 
-void results_scores_class(const struct scores *scores, int class, struct text *object)
+static void add_values(const struct scores *scores, const struct score_values *values, struct text *object)
 {
-    const struct class_score *score = &scores->each[class];
-    member_number(object, "precision", score->precision);
-    member_number(object, "recall", score->recall);
-    member_number(object, "f1", score->f1);
+    member_number(object, "precision", values->precision);
+    member_number(object, "recall", values->recall);
+    member_number(object, "f1", values->f1);
     if (!scores->ranked) return;
-    member_number(object, "roc_auc", score->roc_auc);
-    member_number(object, "average_precision", score->average_precision);
+    member_number(object, "roc_auc", values->roc_auc);
+    member_number(object, "average_precision", values->average_precision);
 }
 
-static void add_mean(const char *key, const struct scores *scores, const struct score_means *means,
+void results_scores_class(const struct scores *scores, int class, struct text *object)
+{
+    add_values(scores, &scores->each[class].values, object);
+}
+
+static void add_mean(const char *key, const struct scores *scores, const struct score_values *means,
                      struct text *object)
 {
     member_key(object, key);
     text_add(object, "{");
-    member_number(object, "precision", means->precision);
-    member_number(object, "recall", means->recall);
-    member_number(object, "f1", means->f1);
-    if (scores->ranked) member_number(object, "roc_auc", means->roc_auc);
-    if (scores->ranked) member_number(object, "average_precision", means->average_precision);
+    add_values(scores, means, object);
     text_add(object, "}");
 }
 

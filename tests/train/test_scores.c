@@ -148,11 +148,11 @@ static void check_class(const struct made *made, int class, const struct class_s
         hits += answer->label == class && answer->predicted == class;
     }
     const struct ranking want = ranking_slowly(values, sides, made->images);
-    expect(score->precision, ratio(hits, predicted));
-    expect(score->recall, ratio(hits, images));
-    expect(score->f1, ratio(2 * hits, images + predicted));
-    expect(score->roc_auc, want.roc_auc);
-    expect(score->average_precision, want.average_precision);
+    expect(score->values.precision, ratio(hits, predicted));
+    expect(score->values.recall, ratio(hits, images));
+    expect(score->values.f1, ratio(2 * hits, images + predicted));
+    expect(score->values.roc_auc, want.roc_auc);
+    expect(score->values.average_precision, want.average_precision);
 }
 
 static void check_calibration(const struct made *made, const struct scores *scores)
@@ -205,9 +205,9 @@ static void scores_of_classes(void **state)
         for (int c = 0; c < made.classes; c++) {
             const struct class_score *score = &scores.each[c];
             check_class(&made, c, score);
-            if (isnan(score->precision)) continue;
-            sum += score->precision;
-            weighted += (double)score->images * score->precision;
+            if (isnan(score->values.precision)) continue;
+            sum += score->values.precision;
+            weighted += (double)score->images * score->values.precision;
             images += (double)score->images;
             defined++;
         }
