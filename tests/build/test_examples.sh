@@ -209,8 +209,8 @@ END_OF_SCRIPT
 chmod +x ../box/bin/pkg-config
 PYTHONPATH=$top_srcdir/python AMPTRAIN_LIBRARY=$(echo "$top_builddir"/libamptrain.so.?)
 export PYTHONPATH AMPTRAIN_LIBRARY PYTHONDONTWRITEBYTECODE=yes
-for page in photographs masks; do
-    sed -n '/<pre class="commands">/,/<\/pre>/{/pre>/d;/^<pre/d;p;}' "$top_srcdir/site/$page.html" >commands
+for page in photographs masks questions; do
+    sed -n '/<pre class="commands">/,/<\/pre>/{/pre>/d;/^<pre/d;s/&gt;/>/g;p;}' "$top_srcdir/site/$page.html" >commands
     ok "the tutorial has commands: $page" [ "$(wc -l <commands)" -ge 8 ]
     while read -r command; do
         case $command in
