@@ -4,7 +4,7 @@
 . "$top_srcdir/tests/support/tap.sh"
 cd "$scratch" || exit 1
 
-for kind in grey bands masks; do "$top_builddir/tests/support/make_bands" $kind $kind 48 || exit 1; done
+for kind in grey bands masks stacks; do "$top_builddir/tests/support/make_bands" $kind $kind 48 || exit 1; done
 net() {
     cat <<END
 [input]
@@ -99,4 +99,26 @@ segment() {
 ok "masks of images of 16 bits" segment
 ok "... predicted in tiles, drawn over the image" sh -c '"$AMPTRAIN" predict -q --weights masks1 masks/images -o drawn --overlay &&
     [ "$(ls drawn | wc -l)" = 96 ]'
+{ net 2 1; printf 'conv = conv relu1 filters=$classes kernel=3 pad=1\n'; } | sed 's/channels = 1/channels = 2/' >stack.ini
+stacked() {
+    train stacks1 -s data.train=stacks -s data.task=segment -s model.file=stack.ini -s augment.resize=0 \
+        -s train.epochs=12 -s augment.val_tile=28 -s data.channels=auto -s data.bands=4,2 -s augment.rotate=20 -s augment.vflip=0.5 &&
+        "$AMPTRAIN" eval --json --weights stacks1 --val stacks >out &&
+        sed -n 's/.*"miou": *\([0-9.]*\).*/\1/p' out | head -n 1 | awk '{ print; exit !($1 > 0.9) }'
+}
+ok "masks of images of 5 channels of 16 bits, two of them chosen, turned" stacked
+ok "... predicted" sh -c '"$AMPTRAIN" predict -q --weights stacks1 stacks/images -o layers && [ "$(ls layers | wc -l)" = 48 ]'
+
+# The library, by its examples, beside predict.
+library() {
+    "$AMPTRAIN" predict --weights bands1 bands/a/0.tif bands/b/1.tif | awk '{ print $2 }' >one &&
+        "$top_builddir/examples/classify" bands1 bands/a/0.tif bands/b/1.tif | awk '{ print $2 }' >other && cmp one other
+}
+ok "the library reads 13 channels of 16 bits" library
+layers() {
+    "$top_builddir/examples/segment" stacks1 stacks/images/7.tif mask.pgm >said && "$AMPTRAIN" predict -q --json \
+        --weights stacks1 stacks/images/7.tif -o layer | grep -o '"pixels": *{[^}]*}' | grep -o ': *[0-9]\+' | tr -d ': ' >one &&
+        awk '{ print $2 }' said >other && sort one >a && sort other >b && cmp a b
+}
+ok "... and labels two of five by pixel" layers
 finish

@@ -1,7 +1,8 @@
 /* make_bands.c: writes small sets of images whose classes the upper 8 bits do not show:
  * make_bands FOLDER grey COUNT: PNG of 16 bits, FOLDER/CLASS/N.png, which differ by 60 of 65536;
  * make_bands FOLDER bands COUNT: TIFF of 13 channels of 16 bits, in every layout, one of which is brighter;
- * make_bands FOLDER masks COUNT: FOLDER/images/N.tif of 16 bits, grey, and FOLDER/masks/N.png. */
+ * make_bands FOLDER masks COUNT: FOLDER/images/N.tif of 16 bits, grey, and FOLDER/masks/N.png;
+ * make_bands FOLDER stacks COUNT: the same with 5 channels, of which the fourth shows the mask. */
 #include <png.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -77,13 +78,15 @@ static int write_image(const char *folder, const char *kind, int number)
     static uint16_t pixels[SIDE * SIDE * BANDS];
     static uint8_t mask[SIDE * SIDE];
     char path[4096];
-    int class = number % 3, top = noise(SIDE / 2), left = noise(SIDE / 2), c = strcmp(kind, "bands") ? 1 : BANDS;
-    int masked = strcmp(kind, "masks") == 0;
+    int class = number % 3, top = noise(SIDE / 2), left = noise(SIDE / 2);
+    int stacked = strcmp(kind, "stacks") == 0, masked = stacked || strcmp(kind, "masks") == 0;
+    int c = stacked ? 5 : strcmp(kind, "bands") ? 1 : BANDS;
     for (int i = 0; i < SIDE * SIDE; i++) {
         int y = i / SIDE, x = i % SIDE;
         mask[i] = y >= top && y < top + SIDE / 2 && x >= left && x < left + SIDE / 2;
         for (int k = 0; k < c; k++) pixels[i * c + k] = (uint16_t)(1030 + noise(c == 1 ? 20 : 100));
-        if (c > 1) pixels[i * c + 4 * class] += 100;
+        if (stacked) pixels[i * c + 3] += 100 * mask[i];
+        else if (c > 1) pixels[i * c + 4 * class] += 100;
         else pixels[i] = (uint16_t)(pixels[i] + (masked ? 100 * mask[i] : 60 * class));
     }
     snprintf(path, sizeof path, masked ? "%s/images" : "%s/%c", folder, 'a' + class);
