@@ -1,13 +1,16 @@
 check_PROGRAMS += tests/kernels/test_ops tests/kernels/test_known_ops tests/kernels/test_loss \
 	tests/kernels/test_optimizers tests/kernels/test_conv_batchnorm tests/kernels/test_moments \
 	tests/kernels/test_product tests/kernels/test_update tests/kernels/test_images \
-	tests/kernels/test_deferred_jpeg tests/kernels/test_blend
+	tests/kernels/test_deferred_jpeg tests/kernels/test_blend tests/kernels/test_algorithm
 dist_check_SCRIPTS += tests/kernels/test_instruction_sets.sh
 noinst_PROGRAMS += tests/kernels/bench_ops
 
 tests_kernels_test_ops_SOURCES = tests/kernels/test_ops.c tests/kernels/op_variants.c \
 	tests/kernels/op_variants.h $(OP_CASE)
 tests_kernels_test_ops_LDADD = $(KERNEL_LIBS) -lcmocka
+
+tests_kernels_test_algorithm_SOURCES = tests/kernels/test_algorithm.c $(OP_CASE)
+tests_kernels_test_algorithm_LDADD = $(KERNEL_LIBS) -lcmocka
 
 tests_kernels_bench_ops_SOURCES = tests/kernels/bench_ops.c $(OP_CASE)
 tests_kernels_bench_ops_LDADD = $(KERNEL_LIBS)
