@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "forecast/memory_map_parts.h"
+#include "format/chart.h"
 
 static const struct svg_font title_font = {.size = 22, .colour = INK, .bold = true};
 static const struct svg_font small = {.size = 12, .colour = GREY};
@@ -28,21 +29,11 @@ static int64_t unit_of(int64_t most, const char **name)
     return unit;
 }
 
-/* 1, 2 or 5 times a power of ten units, `count` of which suffice. */
-static double step_of(double most, int count)
-{
-    double step = pow(10, floor(log10(fmax(most, 1e-9) / count)));
-    static const double times[] = {1, 2, 5, 10};
-    for (int t = 0; t < 4; t++)
-        if (step * times[t] * count >= most) return step * times[t];
-    return 10 * step;
-}
-
 static void draw_bytes_axis(struct drawing *d, const struct panel *panel, const char *what, int count)
 {
     const char *name;
     int64_t unit = unit_of(panel->most, &name);
-    double most = (double)panel->most / (double)unit, step = step_of(most, count);
+    double most = (double)panel->most / (double)unit, step = chart_step(fmax(most, 1e-9), count);
     char text[64];
     for (double at = 0; at <= most * 1.0001; at += step) {
         double y = y_of(panel, at * (double)unit);
@@ -73,7 +64,7 @@ static void draw_outline(struct drawing *d, const struct panel *panel)
 
 static void draw_time_axis(struct drawing *d, double y)
 {
-    double step = fmax(1, step_of(d->program->count, 12));
+    double step = fmax(1, chart_step(d->program->count, 12));
     char text[32];
     for (double at = 0; at <= d->program->count; at += step) {
         const struct point line[] = {{x_of(d, at), y}, {x_of(d, at), y + 5}};

@@ -98,8 +98,7 @@ static void widen(struct axis *axis, double share, bool from_zero)
     axis->most += margin;
 }
 
-/* 1, 2 or 5 times a power of ten, so that there are about `wanted` in the range. */
-static double nice_step(double range, int wanted)
+double chart_step(double range, int wanted)
 {
     double raw = range / wanted, power = pow(10, floor(log10(raw))), share = raw / power;
     return power * (share <= 1 ? 1 : share <= 2 ? 2 : share <= 5 ? 5 : 10);
@@ -132,7 +131,7 @@ static void add_ticks(const struct axes *axes, bool across, struct text *out)
 {
     const struct axis *axis = across ? &axes->x : &axes->y;
     double range = axis->most - axis->least;
-    double step = axis->log ? fmax(1, ceil(range / 6)) : nice_step(range, 6);
+    double step = axis->log ? fmax(1, ceil(range / 6)) : chart_step(range, 6);
     for (double tick = ceil(axis->least / step); tick * step <= axis->most; tick++) {
         double value = tick * step + 0.0;                      /* -0 becomes 0 */
         if (!axis->log) add_tick(axes, across, value, out);

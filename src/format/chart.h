@@ -44,3 +44,7 @@ struct scatter {
 
 /* Adds nothing if there is no point that is finite. */
 void chart_add_scatter(const struct scatter *scatter, struct text *out);
+
+/* 1, 2 or 5 times a power of ten: a distance of ticks, so that about `wanted` of them, not more, are in a
+ * range above 0. */
+double chart_step(double range, int wanted);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/csv_reader.h"
 #include "base/memory.h"
 #include "evaluate/mistakes.h"
 #include "report/run_report_parts.h"
@@ -14,82 +15,69 @@
 
 /* The matrix from confusion.csv. */
 struct confusion {
-    char **names;
+    struct text text;        /* the file, split */
+    char **header, **names;  /* the first line; behind a first field, the classes, which lie in the text */
     int classes;
     double *cells;           /* [classes, classes] images, or pixels, of a true class in a row */
     double *images;          /* [classes] of a row */
     bool pixels;
 };
 
-/* Reads a field of csv_text, and its terminator. */
-static char *read_field(const char **at, char *end)
-{
-    struct text field = {0};
-    text_add(&field, "%s", "");
-    bool quoted = **at == '"';
-    const char *c = *at + quoted;
-    c += quoted && *c == '\'';
-    for (; *c; c++) {
-        if (quoted && c[0] == '"' && c[1] == '"') c++;
-        else if (quoted ? *c == '"' : *c == ',' || *c == '\n') break;
-        text_add(&field, "%c", *c);
-    }
-    c += quoted && *c == '"';
-    *end = *c;
-    *at = c + (*c != '\0');
-    return field.data;
-}
-
-static void read_header(const char **at, struct confusion *confusion)
-{
-    char end;
-    free(read_field(at, &end));
-    while (end == ',') {
-        char *name = read_field(at, &end);
-        *array_push(confusion->names, confusion->classes) = name;
-    }
-}
-
 #define CELL_MAX 1e15        /* integers up to this are exact */
 
-static bool read_row(const char **at, struct confusion *confusion, int row)
+static bool take_row(char *const *cells, struct confusion *confusion, int row)
 {
-    char end;
-    free(read_field(at, &end));
     for (int i = 0; i < confusion->classes; i++) {
-        if (end != ',') return false;
-        char *cell = read_field(at, &end);
-        double images = atof(cell);
-        free(cell);
+        double images = atof(cells[i]);
         if (!(images >= 0 && images <= CELL_MAX)) return false;
         confusion->cells[(size_t)row * (size_t)confusion->classes + (size_t)i] = images;
         confusion->images[row] += images;
     }
-    return end == '\n';
+    return true;
 }
 
 static void confusion_free(struct confusion *confusion)
 {
-    for (int i = 0; i < confusion->classes; i++) free(confusion->names[i]);
-    free(confusion->names);
+    text_free(&confusion->text);
+    free(confusion->header);
     free(confusion->cells);
     free(confusion->images);
+}
+
+static bool take_header(struct csv_reader *reader, struct confusion *confusion)
+{
+    struct reason unsaid = {0};
+    size_t room = 1;
+    for (const char *c = confusion->text.data; *c && *c != '\n'; c++) room += *c == reader->separator;
+    confusion->header = memory_new(room, sizeof *confusion->header);
+    confusion->names = confusion->header + 1;
+    size_t fields = (size_t)csv_reader_next(reader, confusion->header, (int)room, &unsaid);
+    if (fields < 2 || fields > room) return false;
+    confusion->classes = (int)fields - 1;
+    for (int i = 0; i < confusion->classes; i++)
+        confusion->names[i] += confusion->names[i][0] == '\'';          /* of csv_text */
+    return true;
 }
 
 /* False if there is no valid one. */
 static bool confusion_read(const struct directory *folder, struct confusion *confusion)
 {
-    struct text text = {0};
+    struct csv_reader reader;
+    struct reason unsaid = {0};
+    struct text *text = &confusion->text;
     *confusion = (struct confusion){0};
-    if (!records_read(folder, "confusion.csv", REPORT_FILE_MAX, &text)) return false;
-    const char *at = text.data;
-    read_header(&at, confusion);
+    if (!records_read(folder, "confusion.csv", REPORT_FILE_MAX, text)) return false;
+    if (!csv_reader_open(&reader, text->data, text->length, &unsaid) || !take_header(&reader, confusion))
+        return false;
     size_t classes = (size_t)confusion->classes;
-    bool good = classes > 0 && classes * classes <= text.length;
+    bool good = classes * classes <= text->length && text->data[text->length - 1] == '\n';
+    char **fields = memory_new(classes + 1, sizeof *fields);
     if (good) confusion->cells = memory_new(classes * classes, sizeof *confusion->cells);
     if (good) confusion->images = memory_new(classes, sizeof *confusion->images);
-    for (int i = 0; good && i < confusion->classes; i++) good = read_row(&at, confusion, i);
-    text_free(&text);
+    for (int i = 0; good && i < confusion->classes; i++)
+        good = csv_reader_next(&reader, fields, (int)classes + 1, &unsaid) == (int)classes + 1 &&
+               take_row(fields + 1, confusion, i);
+    free(fields);
     return good;
 }
 
