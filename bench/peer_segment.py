@@ -38,9 +38,9 @@ def twice(inputs, outputs):
 
 
 class UNet(nn.Module):
-    def __init__(self, classes, widths=(64, 128, 256, 512, 1024)):
+    def __init__(self, classes, widths=(64, 128, 256, 512, 1024), channels=3):
         super().__init__()
-        self.down = nn.ModuleList(twice(a, b) for a, b in zip((3,) + widths, widths))
+        self.down = nn.ModuleList(twice(a, b) for a, b in zip((channels,) + widths, widths))
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in zip(widths[:0:-1], widths[-2::-1]))
         self.up = nn.ModuleList(twice(2 * b, b) for b in widths[-2::-1])
         self.last = nn.Conv2d(widths[0], classes, 1)
