@@ -332,6 +332,7 @@ static const struct op_example examples[] = {
     {"filters=128 kernel=1 bias=no", 1, {{.rank = 4, .dim = {1, 13, 5, 256}}}},
     {"filters=21 kernel=1", 1, {{.rank = 4, .dim = {2, 24, 20, 64}}}},
     {"filters=7 kernel=1 bias=no", 1, {{.rank = 4, .dim = {1, 9, 8, 96}}}},
+    {"filters=4 kernel=1", 1, {{.rank = 4, .dim = {2, 9, 8, 32}}}},
     {"filters=32 kernel=1 stride=2 bias=no", 1, {{.rank = 4, .dim = {2, 8, 8, 16}}}},
     {"filters=32 kernel=3 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 8, 8, 32}}}},
     {"filters=24 kernel=3 stride=2 pad=1 groups=in bias=no", 1, {{.rank = 4, .dim = {2, 9, 9, 24}}}},

@@ -1,9 +1,9 @@
-/* conv_thin.cu: "thin": the gradient of the weights of 1x1 convolutions to few filters, in which networks
- * end that label pixels: d_y' x, in 16 bits. The rows of d_y are of any length, such as 21 numbers, which
+/* conv_thin.cu: "thin": 1x1 convolutions to few filters, in which networks end that label pixels, in 16
+ * bits: y = x w', d_x = d_y w and d_w = d_y' x. The rows of y are of any length, such as 21 numbers, which
  * libraries copy to a wider tensor, or read badly.
  *
  * A block takes tiles of 64 pixels in turn, and loads the next one while it multiplies; each of its warps
- * multiplies 16 of the pixels on tensor cores. What all blocks have is added up in a fixed order. */
+ * multiplies 16 of the pixels on tensor cores. What all blocks have of d_w is added up in a fixed order. */
 #include "kernels/conv/conv_cuda.cuh"
 #include "kernels/linear/matrices.cuh"
 
@@ -121,6 +121,151 @@ __global__ void __launch_bounds__(THREADS) conv_thin_kernel(const thin_operands<
     leave_share(memory, p, d);
 }
 
+/* y, or with `data` d_x, of pixels: a warp has its fragments of the weights in registers. */
+template <class T, int columns> struct thin_pixels {
+    uint4 x[2][PIXELS * pitch<columns>()];       /* that of d_x: x[0], a tile */
+    uint4 y[2][PIXELS * FILTERS / 8];            /* that of y: y[0] */
+};
+
+struct thin_tensors {
+    const void *from, *weights, *bias;           /* x or d_y; [k, c]; of y, or NULL */
+    void *to;
+    int64_t pixels;
+    int k;
+};
+
+/* Columns of x as in load_tile, or rows of d_y. */
+template <class T, int columns, bool data>
+__device__ static inline void load_pixels(thin_pixels<T, columns> &memory, int stage, const thin_tensors &p,
+                                          int64_t first)
+{
+    int row = data ? p.k : columns, units = PIXELS * row / 8;
+    const T *from = (const T *)p.from + first * row;
+    for (int i = threadIdx.x; i < units; i += THREADS) {
+        bool here = (first * row + i * 8) < p.pixels * row;
+        int place = data ? i : unit_of<columns>(i / (columns / 8), i % (columns / 8));
+        uint4 *to = data ? &memory.y[stage][place] : &memory.x[stage][place];
+        copy_unit(to, here ? from + i * 8 : from, here);
+    }
+}
+
+/* Weight [filter, channel]; 0 beyond the filters. */
+template <class T>
+__device__ static inline uint16_t weight_at(const thin_tensors &p, int c, int filter, int at)
+{
+    uint16_t bits = 0;
+    if (filter < p.k) memcpy(&bits, (const T *)p.weights + filter * c + at, sizeof bits);
+    return bits;
+}
+
+/* The two numbers of B's column lane / 4 at rows `row` and the next one: channels of a filter, or filters of
+ * a channel. */
+template <class T, int columns, bool data>
+__device__ static inline uint32_t two_weights(const thin_tensors &p, int row, int column)
+{
+    uint16_t low = weight_at<T>(p, columns, data ? row : column, data ? column : row);
+    uint16_t high = weight_at<T>(p, columns, data ? row + 1 : column, data ? column : row + 1);
+    return low | (uint32_t)high << 16;
+}
+
+/* A's fragment of 16 pixels and the filters from `first` on; 0 beyond the filters. */
+template <class T>
+__device__ static inline void load_filters(uint32_t (&a)[4], const T *pixels, int first, int k)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int part = 0; part < 4; part++) {
+        int filter = first + part / 2 * 8 + lane % 4 * 2;
+        const T *at = pixels + (lane / 4 + part % 2 * 8) * k + filter;
+        uint16_t low = 0, high = 0;
+        if (filter < k) memcpy(&low, at, 2);
+        if (filter + 1 < k) memcpy(&high, at + 1, 2);
+        a[part] = low | (uint32_t)high << 16;
+    }
+}
+
+template <class T> __device__ static inline uint32_t two_rounded(float low, float high)
+{
+    T both[2] = {from_float<T>(low), from_float<T>(high)};
+    uint32_t bits;
+    memcpy(&bits, both, sizeof bits);
+    return bits;
+}
+
+/* y of a warp's 16 pixels, which lie together in memory. */
+template <class T, int columns, int groups>
+__device__ static inline void store_y(thin_pixels<T, columns> &memory, const thin_tensors &p, int64_t first,
+                                      const float (&d)[groups][4])
+{
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
+    T *rows = (T *)memory.y[0] + row * p.k;
+    const T *bias = (const T *)p.bias;
+#pragma unroll
+    for (int i = 0; i < groups * 4; i++) {
+        int filter = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        if (filter >= p.k) continue;
+        float sum = d[i / 4][i % 4] + (bias ? to_float(bias[filter]) : 0);
+        rows[(lane / 4 + i % 4 / 2 * 8) * p.k + filter] = from_float<T>(sum);
+    }
+    __syncwarp();
+    int64_t begin = (first + row) * p.k, end = p.pixels * p.k;
+    for (int i = lane; i < 2 * p.k; i += 32)
+        if (begin + i * 8 < end) *(uint4 *)((T *)p.to + begin + i * 8) = ((const uint4 *)rows)[i];
+    __syncwarp();
+}
+
+template <class T, int columns, int groups>
+__device__ static inline void store_d_x(thin_pixels<T, columns> &memory, const thin_tensors &p, int64_t first,
+                                        const float (&d)[groups][4])
+{
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
+#pragma unroll
+    for (int i = 0; i < groups * 2; i++) {
+        uint4 *unit = &memory.x[0][unit_of<columns>(row + lane / 4 + i % 2 * 8, i / 2)];
+        ((uint32_t *)unit)[lane % 4] = two_rounded<T>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
+    }
+    __syncwarp();
+    for (int i = lane; i < 16 * columns / 8; i += 32) {
+        int64_t pixel = first + row + i / (columns / 8);
+        uint4 *to = (uint4 *)((T *)p.to + pixel * columns) + i % (columns / 8);
+        if (pixel < p.pixels) *to = memory.x[0][unit_of<columns>(row + i / (columns / 8), i % (columns / 8))];
+    }
+    __syncwarp();
+}
+
+template <class T, int columns, bool data>
+__global__ void __launch_bounds__(THREADS) conv_thin_pixels_kernel(const thin_tensors p)
+{
+    __shared__ thin_pixels<T, columns> memory;
+    constexpr int inner = data ? FILTERS / 16 : columns / 16, groups = data ? columns / 8 : FILTERS / 8;
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16, stage = 0;
+    uint32_t b[inner][groups][2];
+#pragma unroll
+    for (int i = 0; i < inner * groups * 2; i++)
+        b[i / 2 / groups][i / 2 % groups][i % 2] = two_weights<T, columns, data>(
+            p, i / 2 / groups * 16 + i % 2 * 8 + lane % 4 * 2, i / 2 % groups * 8 + lane / 4);
+    int64_t first = (int64_t)blockIdx.x * PIXELS, step = (int64_t)gridDim.x * PIXELS;
+    load_pixels<T, columns, data>(memory, stage, p, first);
+    for (; first < p.pixels; first += step, stage ^= 1) {
+        copies_wait();
+        __syncthreads();
+        if (first + step < p.pixels) load_pixels<T, columns, data>(memory, stage ^ 1, p, first + step);
+        float d[groups][4] = {};
+#pragma unroll
+        for (int i = 0; i < inner; i++) {
+            uint32_t a[4];
+            if constexpr (data) load_filters(a, (const T *)memory.y[stage] + row * p.k, i * 16, p.k);
+            else load_matrices(a, address_of(&memory.x[stage][unit_of<columns>(row + lane % 16,
+                                                                               i * 2 + lane / 16)]));
+#pragma unroll
+            for (int group = 0; group < groups; group++)
+                multiply(d[group], a, b[i][group][0], b[i][group][1], T());
+        }
+        if constexpr (data) store_d_x<T, columns>(memory, p, first, d);
+        else store_y<T, columns>(memory, p, first, d);
+    }
+}
+
 static int64_t pixels_of(const struct conv_call *p)
 {
     return (int64_t)p->n * p->in[0] * p->in[1];
@@ -144,8 +289,22 @@ template <class T, int columns> static enum status thin_run_columns(const struct
     return channel_sum_shares(call, (float *)conv_weight(call), operands.shares, blocks_of(p), p->k * p->c);
 }
 
+template <class T, int columns> static enum status thin_run_pixels(const struct conv_call *p)
+{
+    const struct call *call = p->call;
+    bool data = p->phase == PHASE_BACKWARD_DATA;
+    const thin_tensors tensors = {data ? conv_y(call) : conv_x(call), conv_weight(call), conv_bias(call),
+                                  data ? conv_x(call) : conv_y(call), pixels_of(p), p->k};
+    auto kernel = data ? conv_thin_pixels_kernel<T, columns, true>
+                       : conv_thin_pixels_kernel<T, columns, false>;
+    kernel<<<blocks_of(p), THREADS, 0, stream_of(call)>>>(tensors);
+    return launched(call);
+}
+
 template <class T> static enum status thin_run_type(const struct conv_call *p)
 {
+    if (p->phase != PHASE_BACKWARD_PARAMS)
+        return p->c == 64 ? thin_run_pixels<T, 64>(p) : thin_run_pixels<T, 32>(p);
     return p->c % 64 == 0 ? thin_run_columns<T, 64>(p) : thin_run_columns<T, 32>(p);
 }
 
@@ -163,14 +322,17 @@ static bool thin_supports(const struct call *call)
     const struct conv_call p = conv_call_of(call);
     bool product = p.groups == 1, thin = p.k <= FILTERS && p.c % 32 == 0 && pixels_of(&p) % 8 == 0;
     for (int i = 0; i < 2; i++) product = product && p.kernel[i] == 1 && p.stride[i] == 1 && p.pad[i] == 0;
-    return call->phase == PHASE_BACKWARD_PARAMS && product && thin && (p.dtype == F16 || p.dtype == BF16) &&
-           cuda_facts(call->device)->capability >= CAPABILITY;
+    bool weights = call->phase == PHASE_BACKWARD_PARAMS;
+    bool pixels = (call->phase == PHASE_FORWARD || call->phase == PHASE_BACKWARD_DATA) && p.c <= 64;
+    return (weights || (pixels && call_is_plain(call))) && product && thin &&
+           (p.dtype == F16 || p.dtype == BF16) && cuda_facts(call->device)->capability >= CAPABILITY;
 }
 
 static bool thin_make(const struct call *call, struct kernel_plan *plan)
 {
     const struct conv_call p = conv_call_of(call);
-    plan->workspace = (size_t)blocks_of(&p) * p.k * p.c * sizeof(float);
+    bool sums = call->phase == PHASE_BACKWARD_PARAMS;
+    plan->workspace = sums ? (size_t)blocks_of(&p) * p.k * p.c * sizeof(float) : 0;
     return true;
 }
 
