@@ -6,6 +6,7 @@
 
 #define THREADS 256
 #define SHARES 512
+#define PACK 8               /* numbers of 16 bits that are loaded at once */
 
 static int64_t share_count(int64_t rows)
 {
@@ -13,9 +14,17 @@ static int64_t share_count(int64_t rows)
     return shares < 1 ? 1 : shares < SHARES ? shares : SHARES;
 }
 
+/* So many rows side by side have a multiple of PACK channels. */
+static int side_by_side(int channels)
+{
+    int rows = 1;
+    while (rows * channels % PACK != 0) rows *= 2;
+    return rows;
+}
+
 size_t channel_sums_workspace(int64_t rows, int width, bool squares)
 {
-    return (size_t)(share_count(rows) * width) * sizeof(float) * (squares ? 2 : 1);
+    return (size_t)(share_count(rows) * width * side_by_side(width)) * sizeof(float) * (squares ? 2 : 1);
 }
 
 /* Summands: where there are numbers, only y whose number is not left_out; or, of larger images y, the
@@ -45,7 +54,7 @@ template <class T, int width, enum summing what>
 __global__ void channel_shares_kernel(float *shares, const __grid_constant__ summands<T> of, int across)
 {
     constexpr bool squares = what == SUMS_AND_SQUARES, copies = what == SUMS_OF_PICKED;
-    constexpr int kinds = squares ? 2 : 1, unroll = copies ? 4 : 1;   /* rows of a thread in flight */
+    constexpr int kinds = squares ? 2 : 1, unroll = squares ? 1 : 4;   /* rows of a thread in flight */
     bool numbered = !copies && of.numbers;
     __shared__ float sums[kinds][THREADS * width];
     int lane = threadIdx.x % across, down = THREADS / across, first = (blockIdx.x * across + lane) * width;
@@ -120,8 +129,9 @@ enum status channel_sum_shares(const struct call *call, float *to, const float *
                          count);
 }
 
+/* `beside`: pixels that a row has side by side, whose shares are shares of the same channels. */
 template <class T, int width, enum summing what>
-static enum status sums_by(const struct call *call, const summands<T> &of, float *to)
+static enum status sums_by(const struct call *call, const summands<T> &of, int beside, float *to)
 {
     int lanes = of.channels / width, across = power_up(lanes, 32);
     unsigned shares = (unsigned)share_count(of.rows), wide = (unsigned)div_up(lanes, across);
@@ -130,20 +140,22 @@ static enum status sums_by(const struct call *call, const summands<T> &of, float
         <<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, of, across);
     TRY(launched(call));
     int kinds = what == SUMS_AND_SQUARES ? 2 : 1;
-    return channel_sum_shares(call, to, workspace, (int)shares, of.channels * kinds);
+    return channel_sum_shares(call, to, workspace, (int)shares * beside, of.channels / beside * kinds);
 }
 
 template <enum summing what>
 static enum status sums_of(const struct call *call, const struct tensor *y, float *to, const uint8_t *numbers,
                            int left_out)
 {
-    int channels = (int)y->shape.c;
+    int channels = (int)y->shape.c, beside = side_by_side(channels);
     int64_t rows = y->shape.n * y->shape.h * y->shape.w;
+    if (what != SUMS || rows % beside != 0) beside = 1;
+    rows /= beside, channels *= beside;
     return with_chunk(y->dtype, channels, [&](auto type, auto wide) {
         using T = decltype(type);
         summands<T> of = {.y = (const T *)y->data, .numbers = numbers, .left_out = left_out, .rows = rows,
                           .channels = channels};
-        return sums_by<T, decltype(wide)::number, what>(call, of, to);
+        return sums_by<T, decltype(wide)::number, what>(call, of, beside, to);
     });
 }
 
@@ -170,6 +182,6 @@ enum status channel_sums_picked(const struct pick *p, const struct call *call, v
                           .in = {p->in[0], p->in[1]},
                           .out = {p->out[0], p->out[1]},
                           .stride = {p->stride[0], p->stride[1]}};
-        return sums_by<T, decltype(wide)::number, SUMS_OF_PICKED>(call, of, to);
+        return sums_by<T, decltype(wide)::number, SUMS_OF_PICKED>(call, of, 1, to);
     });
 }
