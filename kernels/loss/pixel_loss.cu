@@ -9,6 +9,7 @@ extern "C" {
 
 #define TILE_FLOATS 8448     /* of shared memory: 256 pixels of 33 */
 #define PARTS_MAX 64         /* blocks that share an image */
+#define IN_FLIGHT 8          /* numbers that a thread reads at a time */
 #define FINISH_CLASSES 32
 #define FINISH_LANES 16
 #define FINISH_THREADS 256
@@ -53,23 +54,64 @@ static struct pixel_layout layout_of(const struct call *call)
 __device__ static inline int class_of(const pixel_layout &l, const pixel_loss &s, const uint8_t *labels,
                                       int64_t image, int64_t pixel)
 {
-    int64_t h = pixel / l.w, w = pixel - h * l.w;
-    int label = labels[image * l.label_pixels + h * l.stride * l.label_w + w * l.stride];
+    int64_t at = pixel;
+    if (l.stride > 1) {
+        int h = (int)pixel / l.w, w = (int)pixel - h * l.w;
+        at = (int64_t)h * l.stride * l.label_w + w * l.stride;
+    }
+    int label = labels[image * l.label_pixels + at];
     return label == s.ignore ? -1 : label < l.classes ? label : -2;
 }
 
-/* Copies `count` pixels between memory and rows of the tile. */
+/* The place of a number in the tile, whose rows end with what `pitch` adds. Places of the thread's next
+ * numbers, each blockDim.x later, follow from it, since dividing by the number of classes takes long. */
+struct tile_place {
+    int rows, columns, gap;    /* of a step */
+    int column, at;
+
+    __device__ tile_place(const pixel_layout &l)
+        : rows(blockDim.x / l.classes), columns(blockDim.x - rows * l.classes), gap(l.pitch - l.classes),
+          column(threadIdx.x % l.classes), at(threadIdx.x + threadIdx.x / l.classes * gap)
+    {
+    }
+    __device__ void next(int classes)
+    {
+        column += columns;
+        bool wraps = column >= classes;
+        if (wraps) column -= classes;
+        at += blockDim.x + (rows + wraps) * gap;
+    }
+};
+
+/* Copies `count` pixels between memory and rows of the tile. A thread reads several numbers at a time: one
+ * after the other, each would wait for memory. */
 template <class T>
 __device__ static inline void load_tile(float *tile, const T *from, int count, const pixel_layout &l)
 {
-    for (int i = threadIdx.x; i < count * l.classes; i += blockDim.x)
-        tile[i / l.classes * l.pitch + i % l.classes] = to_float(from[i]);
+    int numbers = count * l.classes, step = blockDim.x;
+    tile_place place(l);
+    for (int first = threadIdx.x; first < numbers; first += IN_FLIGHT * step) {
+        T got[IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            int i = first + j * step;
+            got[j] = from[i < numbers ? i : numbers - 1];
+        }
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            if (first + j * step < numbers) tile[place.at] = to_float(got[j]);
+            place.next(l.classes);
+        }
+    }
 }
 template <class T>
 __device__ static inline void store_tile(T *to, const float *tile, int count, const pixel_layout &l)
 {
-    for (int i = threadIdx.x; i < count * l.classes; i += blockDim.x)
-        to[i] = from_float<T>(tile[i / l.classes * l.pitch + i % l.classes]);
+    tile_place place(l);
+    for (int i = threadIdx.x; i < count * l.classes; i += blockDim.x) {
+        to[i] = from_float<T>(tile[place.at]);
+        place.next(l.classes);
+    }
 }
 
 /* Calls work(image, first, count) for the tiles of a block's part of an image. */
@@ -93,6 +135,25 @@ __device__ static inline double block_total(double value)
     return value;
 }
 
+/* Adds what a warp's 32 pixels have, whose probabilities are in `rows`, to the sums of their classes: a lane
+ * does it for a class. `own`: the class of the lane's pixel; less than 0: it does not count. */
+__device__ static inline void add_regions(const float *rows, int own, float *sums, const pixel_layout &l)
+{
+    int lane = threadIdx.x % 32;
+    for (int first = 0; first < l.classes; first += 32) {
+        int c = first + lane;
+        bool here = c < l.classes;
+        float p = 0, g = 0, both = 0;
+#pragma unroll 8
+        for (int pixel = 0; pixel < 32; pixel++) {
+            float one = here ? rows[pixel * l.pitch + c] : 0;
+            bool is = __shfl_sync(~0u, own, pixel) == c;
+            p += one, g += is, both += is ? one : 0;
+        }
+        if (here) sums[c] += p, sums[l.classes + c] += g, sums[2 * l.classes + c] += both;
+    }
+}
+
 template <class T, bool regions>
 __global__ void pixel_loss_forward_kernel(const T *x, const __grid_constant__ pixel_layout l,
                                           const __grid_constant__ pixel_tensors t,
@@ -104,15 +165,18 @@ __global__ void pixel_loss_forward_kernel(const T *x, const __grid_constant__ pi
     int lane = threadIdx.x % 32;
     for (int c = lane; regions && c < 3 * l.classes; c += 32) sums[c] = 0;
     for_each_tile(l, [&](int64_t image, int64_t first, int count) {
+        bool here = (int)threadIdx.x < count;
+        int own = here ? class_of(l, s, t.labels, image, first + threadIdx.x) : -1;
         __syncthreads();
         load_tile(tile, x + (image * l.pixels + first) * l.classes, count, l);
         __syncthreads();
-        bool here = (int)threadIdx.x < count;
-        const float *own_x = tile + threadIdx.x * l.pitch;
-        int own = here ? class_of(l, s, t.labels, image, first + threadIdx.x) : -1;
+        float *own_x = tile + threadIdx.x * l.pitch;
         float max = -INFINITY, sum = 0;
-        for (int c = 0; here && c < l.classes; c++) max = fmaxf(max, own_x[c]);
-        for (int c = 0; here && c < l.classes; c++) sum += __expf(own_x[c] - max);
+        int classes = here ? l.classes : 0;
+#pragma unroll 4
+        for (int c = 0; c < classes; c++) max = fmaxf(max, own_x[c]);
+#pragma unroll 4
+        for (int c = 0; c < classes; c++) sum += __expf(own_x[c] - max);
         float log_sum = logf(sum);
         if (here && t.lse) t.lse[image * l.pixels + first + threadIdx.x] = max + log_sum;
         if (own == -2) loss = NAN;
@@ -121,14 +185,9 @@ __global__ void pixel_loss_forward_kernel(const T *x, const __grid_constant__ pi
                     pixel_loss_value(&s, fmin((double)own_x[own] - max - log_sum, 0.0));
         if constexpr (regions) {
             float share = own >= 0 ? 1 / sum : 0;
-            for (int c = 0; c < l.classes; c++) {
-                float p = own >= 0 ? __expf(own_x[c] - max) * share : 0, both = c == own ? p : 0;
-                auto add = [](float a, float b) { return a + b; };
-                p = warp_reduce(p, add), both = warp_reduce(both, add);
-                unsigned is = __ballot_sync(~0u, c == own);
-                if (lane > 0) continue;
-                sums[c] += p, sums[l.classes + c] += __popc(is), sums[2 * l.classes + c] += both;
-            }
+            for (int c = 0; c < l.classes; c++) own_x[c] = own >= 0 ? __expf(own_x[c] - max) * share : 0;
+            __syncwarp();
+            add_regions(tile + (threadIdx.x - lane) * l.pitch, own, sums, l);
         }
     });
     loss = block_total(loss);
@@ -195,12 +254,14 @@ __global__ void pixel_loss_backward_kernel(T *d_x, const T *x, const __grid_cons
     float factor = (float)(loss_weight * (double)*loss_scale);
     for_each_tile(l, [&](int64_t image, int64_t first, int count) {
         int64_t at = (image * l.pixels + first) * l.classes;
+        bool here = (int)threadIdx.x < count;
+        int own = here ? class_of(l, s, t.labels, image, first + threadIdx.x) : -1;
+        float lse = here ? t.lse[image * l.pixels + first + threadIdx.x] : 0;
         __syncthreads();
         load_tile(tile, x + at, count, l);
         __syncthreads();
-        if ((int)threadIdx.x < count) {
-            float *own_x = tile + threadIdx.x * l.pitch, lse = t.lse[image * l.pixels + first + threadIdx.x];
-            int own = class_of(l, s, t.labels, image, first + threadIdx.x);
+        if (here) {
+            float *own_x = tile + threadIdx.x * l.pitch;
             float slope = own == -2 ? NAN : 0, mean = 0;
             if (own >= 0 && pixel_loss_has_pixels(&s))
                 slope = (float)((double)t.weights[own] / l.images *
