@@ -100,6 +100,12 @@ too_long() {
     return $status
 }
 ok "loader.timeout ends a run whose reads hang" says 3 ".png: reading it has taken" too_long
+at_first() { # behind the first bytes of each file, by which they are listed
+    FAULT_FILE=.png FAULT=read:$(($(find pictures -name '*.png' | wc -l) + 3)):stall ASAN_OPTIONS=detect_leaks=0 \
+        "$faulty" -q -c pictures.ini -s loader.timeout=1s
+}
+ok "... while headers are looked at, too" \
+    says 3 ".png: it is still being read; no image for 1 s, which exceeds loader.timeout" at_first
 asked() {
     FAULT_FIRED=$scratch/fired
     export FAULT_FIRED
