@@ -1,6 +1,7 @@
 #include "cmd/cmd.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "base/signature.h"
 #include "checkpoint/weights.h"
 #include "cmd/launcher.h"
+#include "cmd/restarts.h"
 #include "session/session_open.h"
 
 /* In the order of --help. */
@@ -183,13 +185,30 @@ static enum status take_count(struct cmd *cmd, const struct comm *comm)
     return settings_take(settings, "parallel", "gpus", count, "ranks");
 }
 
+/* Ranks that are left share the micro-batches of all, so that results stay the same. */
+static enum status take_fewer(struct cmd *cmd, int count, int absent)
+{
+    struct settings *settings = &cmd->settings;
+    char gpus[16], accumulate[24];
+    snprintf(gpus, sizeof gpus, "%d", count);
+    snprintf(accumulate, sizeof accumulate, "%" PRId64, settings->train.accumulate * (count + absent) / count);
+    TRY(settings_take(settings, "parallel", "gpus", gpus, "ranks"));
+    return settings_take(settings, "train", "accumulate", accumulate, "ranks");
+}
+
 enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struct comm *comm))
 {
     struct comm *comm;
-    TRY(launcher_join(cmd->settings.parallel.timeout, &comm));
-    if (!comm && cmd->settings.parallel.gpus > 1) return launch_ranks(cmd);
+    int absent;
+    const struct settings *settings = &cmd->settings;
+    const struct tcp_ranks_options ranks = {
+        .timeout = settings->parallel.timeout, .fewer = restarts_happened(),
+        .parts = (int)settings->train.accumulate, .stages = (int)settings->parallel.stages,
+    };
+    TRY(launcher_join(&ranks, &comm, &absent));
+    if (!comm && absent == 0 && settings->parallel.gpus > 1) return launch_ranks(cmd);
     cmd->comm = comm;
-    enum status status = take_count(cmd, comm);
+    enum status status = absent ? take_fewer(cmd, comm_count(comm), absent) : take_count(cmd, comm);
     if (status == OK) status = run(cmd, comm);
     if (comm) comm->failed = status != OK && status != STOPPED;
     comm_close(comm);

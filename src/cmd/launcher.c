@@ -26,7 +26,6 @@
 #include "cmd/launcher_lines.h"
 #include "comm/mpi_ranks.h"
 #include "comm/pmix_ranks.h"
-#include "comm/tcp_ranks.h"
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 
@@ -537,12 +536,13 @@ static enum status join_job(double timeout, struct comm **comm)
     return *comm ? OK : mpi_ranks_open(timeout, comm);
 }
 
-enum status launcher_join(double timeout, struct comm **comm)
+enum status launcher_join(const struct tcp_ranks_options *options, struct comm **comm, int *absent)
 {
     *comm = NULL;
+    *absent = 0;
     bool launched = getenv(RANK) && getenv(BLOCK);
-    if (!launched && tcp_ranks_started()) return tcp_ranks_open(timeout, comm);
-    if (!launched) return mpi_ranks_count(NULL) > 1 ? join_job(timeout, comm) : OK;
+    if (!launched && tcp_ranks_started()) return tcp_ranks_open(options, comm, absent);
+    if (!launched) return mpi_ranks_count(NULL) > 1 ? join_job(options->timeout, comm) : OK;
     int rank = number_of(RANK), block = number_of(BLOCK);
     fcntl(block, F_SETFD, FD_CLOEXEC);
     return shared_open(block, rank, 0, comm);

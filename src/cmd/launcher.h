@@ -2,7 +2,7 @@
  * them together. */
 #pragma once
 
-#include "comm/comm.h"
+#include "comm/tcp_ranks.h"
 
 struct launcher_options {
     int ranks;
@@ -18,8 +18,8 @@ struct launcher_options {
 enum status launcher_run(const struct launcher_options *options);
 
 /* Joins the ranks, in a process started by this launcher, with torchrun's environment, by mpirun or srun;
- * otherwise NULL. `timeout`: parallel.timeout. */
-enum status launcher_join(double timeout, struct comm **comm);
+ * otherwise NULL. options->timeout: parallel.timeout. *absent: ranks that have not come back after a restart. */
+enum status launcher_join(const struct tcp_ranks_options *options, struct comm **comm, int *absent);
 
 /* The descriptor of the launcher's terminal, for a progress line of the first rank; -1: there is none. */
 int launcher_terminal(void);

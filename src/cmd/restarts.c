@@ -15,11 +15,16 @@
 
 #define RESTARTED "AMPTRAIN_RESTARTED"   /* how often so far */
 
-bool restarts_take(struct cmd *cmd)
+bool restarts_happened(void)
 {
     const char *restarted = getenv(RESTARTED);
-    if (!restarted) return false;
-    if (atoi(restarted) > 0) {
+    return restarted && atoi(restarted) > 0;
+}
+
+bool restarts_take(struct cmd *cmd)
+{
+    if (!getenv(RESTARTED)) return false;
+    if (restarts_happened()) {
         cmd->resume = true;
         cmd->resume_file = NULL;
     }

@@ -11,3 +11,6 @@ enum status restarts_run(struct cmd *cmd, long count);
 /* True in such a process, and in those that it starts: the command itself is to be run. On restarts the
  * newest checkpoint is resumed, whatever the arguments say. */
 bool restarts_take(struct cmd *cmd);
+
+/* True in a process that was restarted. */
+bool restarts_happened(void);

@@ -4,6 +4,7 @@
 #include "comm/tcp_ranks.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 
 #define TIMEOUT_SECONDS 600
 #define WARN_SECONDS 5           /* of waiting, after which it is said for whom */
+#define GONE_SECONDS 20          /* from a restart, after which ranks are left out: others notice within nine */
 #define TRY_SECONDS 3            /* of one attempt to connect, or to hear who has connected */
 
 /* The settings of the environment. */
@@ -96,6 +98,7 @@ static struct place own_place(const struct started *started, int port)
 
 struct meeting {
     struct started started;
+    const struct tcp_ranks_options *options;
     struct tcp *tcp;
     struct place *places;        /* [count]; magic 0: not there yet */
     int listening;
@@ -164,6 +167,58 @@ static enum status send_table(const struct meeting *meeting, int rank)
                             meeting->places[rank].name);
 }
 
+/* The largest number of ranks, of those that are there, that divides the micro-batches of all. */
+static int usable_count(const struct meeting *meeting, int there)
+{
+    const struct tcp_ranks_options *options = meeting->options;
+    int stages = options->stages, parts = meeting->started.count / stages * options->parts;
+    for (int count = there / stages * stages; count > 0; count -= stages)
+        if (parts % (count / stages) == 0) return count;
+    return 0;
+}
+
+/* Those that are left out are sent the table, too, in which they are not. */
+static enum status leave_out(struct meeting *meeting, int there)
+{
+    int count = usable_count(meeting, there), kept = 0;
+    struct text missing = {0};
+    add_missing(meeting, &missing);
+    if (count > 0)
+        log_warning("these ranks have not come back: %s; the run goes on with %d of %d", missing.data, count,
+                    meeting->started.count);
+    else
+        fail(FAILED, "these ranks have not come back, and the others cannot go on without them: %s", missing.data);
+    text_free(&missing);
+    for (int rank = 0; rank < meeting->started.count; rank++) {
+        kept += meeting->places[rank].magic != 0;
+        if (kept > count) meeting->places[rank].magic = 0;
+    }
+    return count > 0 ? OK : FAILED;
+}
+
+/* Ranks that are there are numbered anew, in their order. */
+static enum status close_ranks(struct meeting *meeting, int *absent)
+{
+    struct tcp *tcp = meeting->tcp;
+    int count = 0, own = meeting->started.rank, now = -1;
+    for (int rank = 0; rank < meeting->started.count; rank++) {
+        int socket = tcp->peers[rank].socket;
+        tcp->peers[rank].socket = -1;
+        if (!meeting->places[rank].magic) {
+            if (socket >= 0) close(socket);
+            continue;
+        }
+        if (rank == own) now = count;
+        meeting->places[count] = meeting->places[rank];
+        tcp->peers[count++].socket = socket;
+    }
+    if (now < 0) return fail(STOPPED, "rank %d is not needed: others go on without it", own);
+    *absent = meeting->started.count - count;
+    meeting->started.rank = tcp->comm.rank = now;
+    meeting->started.count = tcp->comm.count = count;
+    return OK;
+}
+
 static enum status meet_first(struct meeting *meeting)
 {
     struct reason why;
@@ -177,6 +232,11 @@ static enum status meet_first(struct meeting *meeting)
         there = 1;
         for (int rank = 1; rank < count; rank++) there += meeting->places[rank].magic != 0;
         bool late = clock_seconds() > meeting->deadline;
+        double gone = meeting->began + fmin(GONE_SECONDS, (meeting->deadline - meeting->began) / 2);
+        if (meeting->options->fewer && there < count && clock_seconds() > gone) {
+            TRY(leave_out(meeting, there));
+            break;
+        }
         if (there == count || (!late && !should_warn(meeting))) continue;
         struct text missing = {0};
         add_missing(meeting, &missing);
@@ -188,7 +248,8 @@ static enum status meet_first(struct meeting *meeting)
         text_free(&missing);
         if (late) return FAILED;
     }
-    for (int rank = 1; rank < count; rank++) TRY(send_table(meeting, rank));
+    for (int rank = 1; rank < count; rank++)
+        if (meeting->tcp->peers[rank].socket >= 0) TRY(send_table(meeting, rank));
     return OK;
 }
 
@@ -324,10 +385,12 @@ static enum status say_network(const struct meeting *meeting, int hosts)
     return status;
 }
 
-static enum status join(struct meeting *meeting, double timeout, struct comm **comm)
+static enum status join(struct meeting *meeting, double timeout, struct comm **comm, int *absent)
 {
     struct comm *tcp = &meeting->tcp->comm;
     TRY(tcp->rank == 0 ? meet_first(meeting) : meet_others(meeting));
+    TRY(close_ranks(meeting, absent));
+    if (tcp->count == 1) return OK;
     TRY(connect_all(meeting));
     int hosts = find_hosts(meeting);
     if (hosts == 1) TRY(share_memory(tcp, timeout, comm));
@@ -336,19 +399,19 @@ static enum status join(struct meeting *meeting, double timeout, struct comm **c
     return OK;
 }
 
-enum status tcp_ranks_open(double timeout, struct comm **comm)
+enum status tcp_ranks_open(const struct tcp_ranks_options *options, struct comm **comm, int *absent)
 {
-    struct meeting meeting = {.listening = -1, .began = clock_seconds()};
+    struct meeting meeting = {.listening = -1, .began = clock_seconds(), .options = options};
+    double timeout = options->timeout > 0 ? options->timeout : TIMEOUT_SECONDS;
     TRY(read_environment(&meeting.started));
-    if (timeout <= 0) timeout = TIMEOUT_SECONDS;
     meeting.deadline = meeting.began + timeout;
     meeting.tcp = tcp_exchange_make(meeting.started.rank, meeting.started.count, timeout);
     meeting.places = memory_new((size_t)meeting.started.count, sizeof *meeting.places);
     *comm = NULL;
-    enum status status = join(&meeting, timeout, comm);
+    enum status status = join(&meeting, timeout, comm, absent);
     struct comm *tcp = &meeting.tcp->comm;
-    if (status == OK && !*comm) *comm = tcp;
-    tcp->failed = status != OK;
+    if (status == OK && !*comm && tcp->count > 1) *comm = tcp;
+    tcp->failed = status != OK || tcp->count == 1;
     if (*comm != tcp) comm_close(tcp);
     if (meeting.listening >= 0) close(meeting.listening);
     free(meeting.places);

@@ -375,8 +375,9 @@ static void nothing_is_left_behind(void **state)
 int main(int argc, char **argv)
 {
     struct comm *comm;
+    int absent;
     signals_hold();
-    if (launcher_join(0, &comm) != OK) return FAILED;
+    if (launcher_join(&(struct tcp_ranks_options){.stages = 1, .parts = 1}, &comm, &absent) != OK) return FAILED;
     if (comm) return play(comm, argc > 1 ? argv[1] : "");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_ends_are_passed_on),

@@ -45,6 +45,41 @@ apart() {
 }
 ok "ranks of two hosts meet again" apart
 
+# A host that is lost with all that ran on it: the others go on without it, to the same bits.
+# gone COUNT LOST...: ranks that are started, and those of hosts that are lost.
+gone() {
+    rm -rf whole gone gone.*.err
+    count=$1 port=$((port + 1)); shift
+    train whole -s train.accumulate="$count" $long || return 1
+    number=$count
+    while [ $number -gt 0 ]; do
+        number=$((number - 1))
+        RANK=$number WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$port GROUP_RANK=$number \
+            "$AMPTRAIN" -c run.ini -o gone -s train.accumulate=1 $long -s parallel.timeout=16 --restarts 3 \
+            >/dev/null 2>gone.$number.err &
+        eval "rank$number=\$!"
+    done
+    wait_for test -s gone/checkpoint-last.safetensors || return 1
+    for number in "$@"; do
+        eval "struck=\$rank$number"
+        below=$(pgrep -P "$struck")
+        # shellcheck disable=SC2086 # numbers
+        kill -KILL "$struck" $below
+    done
+    # shellcheck disable=SC2154 # assigned by eval
+    wait "$rank0" || { cat gone.*.err; return 1; }
+    same whole gone
+}
+ok "a run whose second host is lost goes on with one" gone 2 1
+ok "... which is said" has "these ranks have not come back: 1; the run goes on with 1 of 2" gone.0.err
+ok "... after the one that waits has said for whom" has "for these ranks: 1" gone.0.err
+ok "a run of four, of which one is lost, goes on with two" gone 4 2
+ok "... and with a third one, it could not be divided" has "these ranks have not come back: 2; the run goes on with 2 of 4" \
+    gone.0.err
+# shellcheck disable=SC2154
+left() { wait "$rank3"; [ $? = 75 ] && has "rank 3 is not needed: others go on without it" gone.3.err; }
+ok "... which ends with a checkpoint there" left
+
 early() {
     start early -s checkpoint.every=100000 -s run.max_steps=60 -s train.epochs=100 --restarts 1
     wait_for grep -q '"step":2' early/metrics.jsonl || return 1
