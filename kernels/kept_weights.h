@@ -1,4 +1,4 @@
-/* kept_weights.h: what CPU code derives of weights, kept from run to run where these do not change. */
+/* kept_weights.h: layouts and transforms of weights on the CPU, kept from run to run. */
 #pragma once
 
 #include <stdbool.h>

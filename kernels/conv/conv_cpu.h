@@ -3,8 +3,8 @@
 
 #include "kernels/algorithm.h"
 
-/* Of a kernel plan of any op on the CPU: weights do not change any more, so that what code derives of them (other
- * layouts, transforms) is computed once, and kept beside the plan's memory. Many algorithms derive nothing. */
+/* Tells a kernel plan, of any op on the CPU, that weights do not change any more: what code derives of them
+ * (other layouts, transforms) is then computed once, and kept beside the plan's memory. */
 void conv_cpu_keep_weights(struct kernel_plan *plan);
 void conv_winograd_keep_weights(struct kernel_plan *plan);
 

@@ -12,7 +12,7 @@
 bool product_make(const struct call *call, const struct onednn_problem *problem, struct kernel_plan *plan);
 void product_release(struct kernel_plan *plan);
 enum status product_run(const struct call *call, const struct kernel_plan *plan);
-/* Of a plan of these rows: weights do not change any more. */
+/* Tells a plan of these rows that weights do not change any more. */
 void product_keep_weights(struct kernel_plan *plan);
 
 /* `count` elements in another type, on all threads. */

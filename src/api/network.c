@@ -149,8 +149,9 @@ static enum status engine_open(struct network *network, struct engine *engine)
         return layer_output_open(&engine->session, store, engine->node, true, &memory, &engine->output);
     TRY(step_prepare(&engine->session, STEP_EVALUATION, store, &engine->step));
     TRY(place(&memory, &engine->step));
-    bool keeps = engine->node > NODE_PIXELS && engine->batch <= KEPT_BATCH && network->settings.memory.limit == 0;
-    if (keeps && session_device_kind(&engine->session) == DEVICE_CPU)
+    bool few = engine->node > NODE_PIXELS && engine->batch <= KEPT_BATCH;
+    bool host = session_device_kind(&engine->session) == DEVICE_CPU;
+    if (few && host && network->settings.memory.limit == 0)
         kernel_plans_keep_weights(&engine->step.compiled.kernel_plans);
     return OK;
 }

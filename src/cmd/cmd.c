@@ -15,7 +15,6 @@
 #include "base/signature.h"
 #include "checkpoint/weights.h"
 #include "cmd/launcher.h"
-#include "cmd/restarts.h"
 #include "session/session_open.h"
 
 /* In the order of --help. */
@@ -190,8 +189,9 @@ static enum status take_fewer(struct cmd *cmd, int count, int absent)
 {
     struct settings *settings = &cmd->settings;
     char gpus[16], accumulate[24];
+    int64_t parts = settings->train.accumulate * (count + absent) / count;
     snprintf(gpus, sizeof gpus, "%d", count);
-    snprintf(accumulate, sizeof accumulate, "%" PRId64, settings->train.accumulate * (count + absent) / count);
+    snprintf(accumulate, sizeof accumulate, "%" PRId64, parts);
     TRY(settings_take(settings, "parallel", "gpus", gpus, "ranks"));
     return settings_take(settings, "train", "accumulate", accumulate, "ranks");
 }
@@ -202,7 +202,7 @@ enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struc
     int absent;
     const struct settings *settings = &cmd->settings;
     const struct tcp_ranks_options ranks = {
-        .timeout = settings->parallel.timeout, .fewer = restarts_happened(),
+        .timeout = settings->parallel.timeout, .fewer = cmd->restarted,
         .parts = (int)settings->train.accumulate, .stages = (int)settings->parallel.stages,
     };
     TRY(launcher_join(&ranks, &comm, &absent));

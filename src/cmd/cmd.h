@@ -33,7 +33,7 @@ struct cmd {
     const char **sets;
     int set_count;
     const char *output, *jobs;
-    bool resume;
+    bool resume, restarted;      /* restarted: this process follows one that failed (restarts.h) */
     const char *resume_file;
     bool check, print_config, help, quiet, verbose;
     const char *values[CMD_OPTIONS_MAX];   /* of the command's own options; "" when given without one */

@@ -18,7 +18,8 @@ struct launcher_options {
 enum status launcher_run(const struct launcher_options *options);
 
 /* Joins the ranks, in a process started by this launcher, with torchrun's environment, by mpirun or srun;
- * otherwise NULL. options->timeout: parallel.timeout. *absent: ranks that have not come back after a restart. */
+ * otherwise NULL. options->timeout: parallel.timeout. *absent: ranks that have not come back after a
+ * restart. */
 enum status launcher_join(const struct tcp_ranks_options *options, struct comm **comm, int *absent);
 
 /* The descriptor of the launcher's terminal, for a progress line of the first rank; -1: there is none. */

@@ -15,17 +15,12 @@
 
 #define RESTARTED "AMPTRAIN_RESTARTED"   /* how often so far */
 
-bool restarts_happened(void)
-{
-    const char *restarted = getenv(RESTARTED);
-    return restarted && atoi(restarted) > 0;
-}
-
 bool restarts_take(struct cmd *cmd)
 {
-    if (!getenv(RESTARTED)) return false;
-    if (restarts_happened()) {
-        cmd->resume = true;
+    const char *restarted = getenv(RESTARTED);
+    if (!restarted) return false;
+    if (atoi(restarted) > 0) {
+        cmd->restarted = cmd->resume = true;
         cmd->resume_file = NULL;
     }
     return true;

@@ -9,8 +9,5 @@
 enum status restarts_run(struct cmd *cmd, long count);
 
 /* True in such a process, and in those that it starts: the command itself is to be run. On restarts the
- * newest checkpoint is resumed, whatever the arguments say. */
+ * newest checkpoint is resumed, whatever the arguments say, and cmd->restarted is set. */
 bool restarts_take(struct cmd *cmd);
-
-/* True in a process that was restarted. */
-bool restarts_happened(void);

@@ -108,6 +108,8 @@ struct comm {
     void *exchange_state;                 /* of an exchange backend that is not the host's own */
     int rank, count;                      /* of the run */
     int local_rank, local_count;          /* of those, on this host */
+    int hosts;                            /* which exchange by TCP; 0: they do not */
+    double bytes_per_second;              /* as measured then, from each rank to the others together */
     bool failed;                          /* set before comm_close: other ranks may have ended, so it does not
                                            * wait for them */
 };

@@ -184,3 +184,15 @@ void tcp_interface(const char *address, char name[TCP_ADDRESS])
     }
     freeifaddrs(all);
 }
+
+double tcp_interface_rate(const char *name)
+{
+    char path[TCP_ADDRESS + 32];
+    double megabits = 0;
+    snprintf(path, sizeof path, "/sys/class/net/%s/speed", name);
+    FILE *file = *name ? fopen(path, "r") : NULL;
+    if (!file) return 0;
+    if (fscanf(file, "%lf", &megabits) != 1) megabits = 0;
+    fclose(file);
+    return megabits > 0 ? megabits * 1e6 / 8 : 0;
+}

@@ -29,3 +29,5 @@ void tcp_own_address(int socket, char address[TCP_ADDRESS]);
 bool tcp_is_loopback(const char *address);
 /* The interface that has an address, "eth0"; empty if it is not known. */
 void tcp_interface(const char *address, char name[TCP_ADDRESS]);
+/* Bytes per second of an interface's link; 0 if it does not say. */
+double tcp_interface_rate(const char *name);

@@ -23,7 +23,7 @@
 
 #define TIMEOUT_SECONDS 600
 #define WARN_SECONDS 5           /* of waiting, after which it is said for whom */
-#define GONE_SECONDS 20          /* from a restart, after which ranks are left out: others notice within nine */
+#define GONE_SECONDS 20          /* of waiting after a restart; others notice a failure within nine */
 #define TRY_SECONDS 3            /* of one attempt to connect, or to hear who has connected */
 
 /* The settings of the environment. */
@@ -187,7 +187,8 @@ static enum status leave_out(struct meeting *meeting, int there)
         log_warning("these ranks have not come back: %s; the run goes on with %d of %d", missing.data, count,
                     meeting->started.count);
     else
-        fail(FAILED, "these ranks have not come back, and the others cannot go on without them: %s", missing.data);
+        fail(FAILED, "these ranks have not come back, and the others cannot go on without them: %s",
+             missing.data);
     text_free(&missing);
     for (int rank = 0; rank < meeting->started.count; rank++) {
         kept += meeting->places[rank].magic != 0;
@@ -372,14 +373,19 @@ static enum status say_network(const struct meeting *meeting, int hosts)
     double began = clock_seconds();
     for (int i = 0; status == OK && i < 10; i++) status = comm_barrier(comm);
     double barrier = (clock_seconds() - began) / 10;
+    /* The first one opens the connections' windows. */
+    if (status == OK) status = comm_all_gather(comm, from, to, PROBE_BYTES);
     began = clock_seconds();
     if (status == OK) status = comm_all_gather(comm, from, to, PROBE_BYTES);
-    double seconds = clock_seconds() - began;
+    comm->hosts = hosts;
+    comm->bytes_per_second = (double)(comm->count - 1) * (double)PROBE_BYTES / (clock_seconds() - began);
+    double link = tcp_interface_rate(interface);
+    char of_link[48] = "";
+    if (link > 0) snprintf(of_link, sizeof of_link, " (its link has %.2f)", 1e-9 * link);
     if (status == OK && comm->rank == 0)
-        log_info("%d ranks on %d hosts, by TCP from %s%s%s%s: %.2f GB/s from each rank to the others, "
+        log_info("%d ranks on %d hosts, by TCP from %s%s%s%s: %.2f GB/s from each rank to the others%s, "
                  "%.2f ms a barrier", comm->count, hosts, address, interface[0] ? " (" : "", interface,
-                 interface[0] ? ")" : "", 1e-9 * (double)(comm->count - 1) * (double)PROBE_BYTES / seconds,
-                 1e3 * barrier);
+                 interface[0] ? ")" : "", 1e-9 * comm->bytes_per_second, of_link, 1e3 * barrier);
     free(from);
     free(to);
     return status;

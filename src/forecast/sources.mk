@@ -15,5 +15,7 @@ libforecast_a_SOURCES = \
 	src/forecast/memory_map_frame.c \
 	src/forecast/memory_map_parts.h \
 	src/forecast/memory_map_print.c \
+	src/forecast/preflight.c \
+	src/forecast/preflight.h \
 	src/forecast/step_time.c \
 	src/forecast/step_time.h

@@ -14,6 +14,7 @@
 #include "evaluate/mistakes.h"
 #include "exec/bn_statistics.h"
 #include "exec/exec_checks.h"
+#include "forecast/preflight.h"
 #include "input/gpu_preprocessing.h"
 #include "session/identity.h"
 #include "session/session_store.h"
@@ -704,6 +705,7 @@ static enum status train_on(struct run *run, const struct run_options *options)
     TRY(run_begin(run));
     TRY(report_start(run));
     warn_of_order(run);
+    preflight_say(run->session);
     if (!options->output) log_warning("there is no run folder (-o): nothing will be saved");
     enum status status = train_loop(run, &verdict);
     if (status == OK) return finish(run, verdict);

@@ -51,6 +51,14 @@ ok "... through shared memory" quiet
 hosts=yes
 ok "2 ranks of two hosts do" equals 2
 ok "... by TCP, which is said" has "2 ranks on 2 hosts, by TCP from 127.0.0.1 (lo): " several.0.err
+expected() { grep -qE 'a step is expected to take [0-9.e+-]+ ms there, of these [0-9.e+-]+ for exchanges' several.0.err; }
+ok "... with what it is expected to cost" expected
+wide() {
+    sed -e 's/^fc = .*/wide = linear flat units=8192\nfc = linear wide units=$classes/' tiny.ini >wide.ini
+    ranks 2 wide -s model.file=wide.ini -s run.max_steps=1 -s train.ema=0 -s checkpoint.every=100 &&
+        has "parallel.wire=storage would halve what is exchanged" wide.0.err
+}
+ok "... and a setting that helps if that is much" wide
 ok "4 ranks of four hosts do" equals 4
 staged() {
     rm -rf one two
@@ -155,6 +163,20 @@ slow() {
     train near -s train.accumulate=2 -s run.max_steps=6 && across far -s run.max_steps=6 && same near far &&
         has "by TCP from 10.77.0.1 (cable0): " far.0.err
 }
+# An interface that leads nowhere, and a port that nobody listens at: both are named within ten seconds.
+nowhere() { # ADDRESS WORDS
+    began=$(date +%s)
+    RANK=1 MASTER_PORT=29501 MASTER_ADDR=$1 $in_two timeout 60 "$AMPTRAIN" -q -c run.ini -o nowhere \
+        -s train.accumulate=1 -s parallel.timeout=7 >/dev/null 2>nowhere.err && return 1
+    [ $(($(date +%s) - began)) -le 10 ] || { echo "after $(($(date +%s) - began)) s"; return 1; }
+    has "rank 1 cannot reach rank 0 at $1, port 29501: $2" nowhere.err
+}
+limited() {
+    across limited -s run.max_steps=2 || return 1
+    $in_one tc qdisc del dev cable0 root
+    grep -q "would" limited.0.err && grep "expected to take" limited.0.err >limited.line || { cat limited.0.err; return 1; }
+    figure "$(cat limited.line)"
+}
 unplugged() {
     # shellcheck disable=SC2086
     across cut $long >cut.out 2>&1 &
@@ -173,6 +195,13 @@ if command -v ip >/dev/null && command -v nsenter >/dev/null && cable >cable.out
     $in_one tc qdisc add dev cable0 root netem delay 5ms loss 1% 2>/dev/null || figure "no delay: no netem"
     ok "ranks of two networks, with delays and losses" slow
     $in_one tc qdisc del dev cable0 root 2>/dev/null
+    ok "an interface by which there is nobody" nowhere 10.77.0.99 ""
+    ok "a network that is not reached" nowhere 10.78.0.1 "Network is unreachable"
+    ok "a port at which nobody listens" nowhere 10.77.0.1 "Connection refused"
+    if $in_one tc qdisc add dev cable0 root tbf rate 80mbit burst 64kb latency 100ms 2>/dev/null
+    then ok "a link that is too slow: with a setting that helps" limited
+    else skip "a link that is too slow" "no tc"
+    fi
     ok "a cable that is pulled is noticed by both ends within ten seconds" unplugged
 else
     skip "ranks of two networks" "no permission for them"
