@@ -198,16 +198,14 @@ int64_t records_best_epoch(const struct run_records *records)
 
 bool records_read(const struct directory *folder, const char *name, size_t most, struct text *text)
 {
-    struct reason reason;
-    char buffer[1 << 14];
-    FILE *file = directory_stream_within(folder, name, "r", (int64_t)most, &reason);
-    if (!file) return false;
-    for (size_t got; text->length <= most && (got = fread(buffer, 1, sizeof buffer, file)) > 0;)
-        text_add(text, "%.*s", (int)got, buffer);
-    bool good = !ferror(file) && text->length > 0 && text->length <= most;
-    fclose(file);
-    if (!good) text_free(text);
-    return good;
+    struct reason unsaid;
+    char *bytes;
+    size_t count;
+    if (!directory_read(folder, name, most, &bytes, &count, &unsaid)) return false;
+    text_add(text, "%s", bytes);
+    free(bytes);
+    if (text->length == 0) text_free(text);
+    return text->length > 0;
 }
 
 json_t *records_json(const struct run_records *records, const char *name)
