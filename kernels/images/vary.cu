@@ -11,7 +11,7 @@ extern "C" {
 }
 #include "kernels/images/vary.cuh"
 
-static constexpr int threads = 512;
+static constexpr int threads = 1024;
 
 struct vary_task {
     const struct image_record *images;
@@ -29,7 +29,8 @@ struct shared_part {
     struct image_record image;
     struct variation variation;
     unsigned long long counts[4][256];
-    uint8_t tables[4][256];
+    uint8_t tables[4][256];            /* what bytes of each channel have become since they were written */
+    uint32_t numbers[4][256];          /* of the output */
     unsigned long long sum;
 };
 
@@ -45,8 +46,24 @@ struct canvas {
     int h, w, c;
     struct shared_part *part;
     float *rows;                       /* BLUR_SHARED bytes */
+    bool settled;                      /* the tables change nothing */
 
     __device__ int numbers() const { return h * w * c; }
+    __device__ uint8_t seen(int i, int k) const { return part->tables[k][now[i]]; }
+    __device__ void clear_tables()
+    {
+        each(4 * 256, [&](int i) { part->tables[i / 256][i % 256] = (uint8_t)(i % 256); });
+        settled = true;
+    }
+
+    /* Writes what bytes have become, for what reads others' than a thread's own. */
+    __device__ void settle()
+    {
+        if (settled) return;
+        each(h * w, [&](int i) { for (int k = 0; k < c; k++) now[i * c + k] = seen(i * c + k, k); });
+        clear_tables();
+    }
+
     __device__ void swap()
     {
         uint8_t *kept = now;
@@ -66,8 +83,23 @@ struct canvas {
     /* Every byte becomes f(byte). */
     template <class F> __device__ void bytes(F f)
     {
-        each(256, [&](int x) { part->tables[0][x] = f((uint8_t)x); });
-        each(numbers(), [&](int i) { now[i] = part->tables[0][now[i]]; });
+        each(4 * 256, [&](int i) {
+            uint8_t *to = &part->tables[i / 256][i % 256];
+            *to = f(*to);
+        });
+        settled = false;
+    }
+
+    /* Every pixel of three channels becomes f(pixel). */
+    template <class F> __device__ void pixels(F f)
+    {
+        if (c != 3) return;
+        each(h * w, [&](int i) {
+            uint8_t rgb[3] = {seen(3 * i, 0), seen(3 * i + 1, 1), seen(3 * i + 2, 2)};
+            f(rgb);
+            for (int k = 0; k < 3; k++) now[3 * i + k] = rgb[k];
+        });
+        clear_tables();
     }
 
     __device__ void blend(double factor, float other)
@@ -81,8 +113,11 @@ struct canvas {
         unsigned long long sum = 0;
         if (threadIdx.x == 0) part->sum = 0;
         __syncthreads();
-        for (int i = threadIdx.x; i < h * w; i += threads)
-            sum += c == 3 ? pixel_grey(now + 3 * i) : now[i];
+        for (int i = threadIdx.x; i < h * w; i += threads) {
+            const uint8_t rgb[3] = {seen(c * i, 0), c == 3 ? seen(3 * i + 1, 1) : (uint8_t)0,
+                                    c == 3 ? seen(3 * i + 2, 2) : (uint8_t)0};
+            sum += c == 3 ? pixel_grey(rgb) : rgb[0];
+        }
         atomicAdd(&part->sum, sum);
         __syncthreads();
         blend(factor, (float)((double)part->sum / (double)((int64_t)h * w)));
@@ -91,11 +126,9 @@ struct canvas {
     __device__ void saturate(double factor)
     {
         float own = (float)factor, rest = (float)(1 - factor);
-        if (c != 3) return;
-        each(h * w, [&](int i) {
-            uint8_t *pixel = now + 3 * i;
-            float grey = pixel_grey(pixel);
-            for (int k = 0; k < 3; k++) pixel[k] = pixel_blend(own, rest, pixel[k], grey);
+        pixels([&](uint8_t *rgb) {
+            float grey = pixel_grey(rgb);
+            for (int k = 0; k < 3; k++) rgb[k] = pixel_blend(own, rest, rgb[k], grey);
         });
     }
 
@@ -104,6 +137,7 @@ struct canvas {
         float own = (float)factor, rest = (float)(1 - factor);
         int line = w * c;
         if (h <= 2 || w <= 2) return;
+        settle();
         each(numbers(), [&](int i) {
             int y = i / line, x = i % line;
             const uint8_t *at = now + i;
@@ -116,14 +150,16 @@ struct canvas {
     /* Tables of each channel, by its histogram. */
     template <class F> __device__ __forceinline__ void histogram(F make)
     {
+        settle();
         each(4 * 256, [&](int i) { part->counts[i / 256][i % 256] = 0; });
         each(numbers(), [&](int i) { atomicAdd(&part->counts[i % c][now[i]], 1ull); });
         each(c, [&](int k) { make((const int64_t *)part->counts[k], part->tables[k]); });
-        each(numbers(), [&](int i) { now[i] = part->tables[i % c][now[i]]; });
+        settled = false;
     }
 
     __device__ void warp(const struct warp *warp)
     {
+        settle();
         each(h * w, [&](int i) {
             double right = i % w + 0.5, below = i / w + 0.5;
             int column = pixel_under(warp->across[0] * right + warp->across[1] * below + warp->across[2], w);
@@ -154,6 +190,7 @@ struct canvas {
     __device__ void blur(int reach, const float *weights)
     {
         int line = w * c, together = BLUR_SHARED / (int)sizeof(float) / line;
+        settle();
         for (int y = 0; y < h; y += together) {
             int count = h - y < together ? h - y : together;
             each(count * line, [&](int i) {
@@ -179,6 +216,7 @@ struct canvas {
     {
         float scale = (float)(deviation * 255);
         int count = numbers();
+        settle();
         each((count + 7) / 8, [&](int block) {
             uint32_t words[4];
             philox_words(random, draw + block, words);
@@ -198,9 +236,7 @@ struct canvas {
         case CHANGE_BRIGHTNESS: return blend(amount, 0);
         case CHANGE_CONTRAST: return contrast(amount);
         case CHANGE_SATURATION: return saturate(amount);
-        case CHANGE_HUE:
-            if (c != 3) return;
-            return each(h * w, [&](int i) { pixel_turn_hue(now + 3 * i, (float)amount); });
+        case CHANGE_HUE: return pixels([&](uint8_t *rgb) { pixel_turn_hue(rgb, (float)amount); });
         case CHANGE_SHARPNESS: return sharpen(amount);
         case CHANGE_POSTERIZE: return bytes([&](uint8_t x) { return pixel_posterized(x, (int)amount); });
         case CHANGE_SOLARIZE: return bytes([&](uint8_t x) { return pixel_solarized(x, amount); });
@@ -209,6 +245,7 @@ struct canvas {
         case CHANGE_EQUALIZE: return histogram(pixel_flatten);
         case CHANGE_WARP: return warp(&change->warp);
         case CHANGE_SOFTEN:
+            settle();
             for (int i = 0; i < 6; i++) soften(i >= 3, variation->soften);
             return;
         case CHANGE_BLUR: return blur(change->reach, variation->blur);
@@ -233,17 +270,23 @@ vary_kernel(const struct vary_task task)
     copy_words(&part.variation, &task.variations[blockIdx.x]);
     __syncthreads();
     uint8_t *first = task.pictures + 2 * blockIdx.x * task.picture;
-    struct canvas canvas = {first, first + task.picture, task.h, task.w, task.c, &part, rows};
+    struct canvas canvas = {first, first + task.picture, task.h, task.w, task.c, &part, rows, false};
     Bits *out = (Bits *)task.out + (int64_t)blockIdx.x * canvas.numbers();
     if (part.image.blank) {
         each(canvas.numbers(), [&](int i) { out[i] = 0; });
         return;
     }
+    canvas.clear_tables();
     if (part.variation.turned) canvas.turn(&part.variation.turning);
     for (int i = 0; i < part.variation.count; i++) canvas.change(&part.variation.changes[i], task.normal);
-    each(canvas.numbers(), [&](int i) {
-        int k = i % task.c, x = i / task.c % task.w, y = i / task.c / task.w;
-        out[i] = image_record_erases(&part.image, y, x) ? (Bits)0 : (Bits)task.table[k][canvas.now[i]];
+    each(256 * task.c, [&](int i) {
+        part.numbers[i / 256][i % 256] = task.table[i / 256][part.tables[i / 256][i % 256]];
+    });
+    const struct image_record *image = &part.image;
+    each(task.h * task.w, [&](int i) {
+        bool erased = image->erased.h > 0 && image_record_erases(image, i / task.w, i % task.w);
+        for (int k = 0; k < task.c; k++)
+            out[i * task.c + k] = erased ? (Bits)0 : (Bits)part.numbers[k][canvas.now[i * task.c + k]];
     });
 }
 
