@@ -3,6 +3,7 @@
  * larger products are added up. A block has 64 queries or keys of a head of a group, a warp 16 of them; the
  * others pass by in shared memory, `part` tokens at a time. */
 #include "kernels/attention/attention_tiles.cuh"
+#include "kernels/support/tf32.cuh"
 
 namespace attention_parts {
 
@@ -14,21 +15,7 @@ template <int size> __host__ __device__ constexpr int row_floats() { return size
 
 __device__ static inline uint32_t tf32_of(float value)
 {
-    uint32_t bits = 0;
-#if __CUDA_ARCH__ >= 800
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-#endif
-    return bits;
-}
-
-__device__ static inline void multiply_tf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
+    return __float_as_uint(factor_from_float<float>(value));
 }
 
 /* d += a b. */
@@ -41,11 +28,11 @@ __device__ static inline void multiply_floats(float (&d)[4], const float (&a)[4]
     if (exact) {
 #pragma unroll
         for (int i = 0; i < 4; i++) low[i] = tf32_of(a[i] - __uint_as_float(high[i]));
-        multiply_tf32(d, low, b_high[0], b_high[1]);
-        multiply_tf32(d, high, tf32_of(b0 - __uint_as_float(b_high[0])),
-                      tf32_of(b1 - __uint_as_float(b_high[1])));
+        multiply(d, low, b_high[0], b_high[1], float());
+        multiply(d, high, tf32_of(b0 - __uint_as_float(b_high[0])),
+                 tf32_of(b1 - __uint_as_float(b_high[1])), float());
     }
-    multiply_tf32(d, high, b_high[0], b_high[1]);
+    multiply(d, high, b_high[0], b_high[1], float());
 }
 
 /* A token's place in its window, with its region: differences of places are rows of the bias table. */

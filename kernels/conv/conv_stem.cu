@@ -7,7 +7,11 @@
  * Kernel rows are padded to whole chunks of 8 products, with weights of zero. */
 #include "kernels/support/chunk.cuh"
 #include "kernels/conv/conv_cuda.cuh"
+#include "kernels/linear/matrices.cuh"
 #include "kernels/support/tf32.cuh"
+
+using matrices::address_of, matrices::copies_wait, matrices::copy_unit, matrices::load_turned,
+    matrices::multiply;
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
@@ -106,41 +110,6 @@ template <class T> __device__ static inline T factor_of(T value)
     return sizeof(T) == 2 ? value : factor_from_float<T>(to_float(value));
 }
 
-/* A warp adds a * b to d, of 16 x 16 by 16 x 8 elements of two bytes, or 16 x 8 by 8 x 8 of tf32. */
-template <class T>
-__device__ static inline void multiply(float d[4], const uint32_t a[4], const uint32_t b[2]);
-
-template <> __device__ inline void multiply<__half>(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-
-template <>
-__device__ inline void multiply<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-
-template <> __device__ inline void multiply<float>(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-
 template <class T> __device__ static inline uint32_t both(T low, T high)
 {
     uint16_t bits[2];
@@ -221,8 +190,8 @@ __device__ static inline void multiply_rows(const forward_memory<T, size, filter
             uint32_t b[2][2] = {{w.x, w.y}, {w.z, w.w}};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                multiply<T>(sum[i][2 * group], a[i], b[0]);
-                multiply<T>(sum[i][2 * group + 1], a[i], b[1]);
+                multiply(sum[i][2 * group], a[i], b[0][0], b[0][1], T());
+                multiply(sum[i][2 * group + 1], a[i], b[1][0], b[1][1], T());
             }
         }
     }
@@ -384,21 +353,9 @@ template <class T, class size, int filters>
 __device__ static inline void copy_d_y(params_memory<T, size, filters> *memory, const struct conv_sizes &g,
                                        const struct tile &t, const T *d_y)
 {
-#if __CUDA_ARCH__ >= 800
     for_d_y<T, filters>(g, t, d_y, [&](int, int output, int f, const T *from, bool inside) {
-        unsigned to = (unsigned)__cvta_generic_to_shared(&memory->d_y[output][swizzled(output, f)]);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                     "r"(inside ? 16 : 0)
-                     : "memory");
+        copy_unit((uint4 *)&memory->d_y[output][swizzled(output, f)], from, inside);
     });
-#endif
-}
-
-__device__ static inline void wait_for_copies()
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
 }
 
 template <class T, int filters>
@@ -441,18 +398,8 @@ __device__ static inline void load_tile(params_memory<T, size, filters> *memory,
         write_d_y(memory, rows);
     }
     write_patch<T, size>(part, [&](int row, int at, T value) { put_word(memory, row, at, value); });
-    wait_for_copies();
+    copies_wait();
     __syncthreads();
-}
-
-/* Loads four 8 x 8 matrices of two bytes, transposed; each lane passes the address of one of their lines. */
-__device__ static inline void load_transposed(uint32_t to[4], const void *line)
-{
-#if __CUDA_ARCH__ >= 750
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"((unsigned)__cvta_generic_to_shared(line)));
-#endif
 }
 
 /* Loads a row's outputs for the warps of one half of the filters, in groups of 8 filters: lane quarter j has
@@ -474,7 +421,7 @@ __device__ static inline void load_outputs(const params_memory<T, size, filters>
             int which = lane / 8, index = lane % 8, upper = which % 2;
             int output = row * TILE + index / 2 * 4 + index % 2 + 2 * upper;
             uint32_t got[4];
-            load_transposed(got, &memory->d_y[output][first + group * 8 + which / 2 * 8]);
+            load_turned(got, address_of(&memory->d_y[output][first + group * 8 + which / 2 * 8]));
             b[group][0] = got[0];
             b[group][1] = got[1];
             b[group + 1][0] = got[2];
@@ -513,7 +460,8 @@ __global__ void __launch_bounds__(THREADS, 2)
                 int low = size::offset(2 * step), high = size::offset(2 * step + 1);
                 uint32_t a[4] = {line[low], line[high], line[low + next], line[high + next]};
 #pragma unroll
-                for (int group = 0; group < groups; group++) multiply<T>(sum[part][group], a, b[group]);
+                for (int group = 0; group < groups; group++)
+                    multiply(sum[part][group], a, b[group][0], b[group][1], T());
             }
         }
     }

@@ -1,5 +1,5 @@
-/* matrices.cuh: products of 16-bit matrices in shared memory by a warp, by mma.sync (PTX ISA, "Matrix
- * Fragments for mma.m16n8k16"); copies to them. */
+/* matrices.cuh: products by a warp of 16-bit matrices in shared memory, and of tf32, by mma.sync (PTX ISA,
+ * "Matrix Fragments for mma.m16n8k16", "mma.m16n8k8"); copies to them. */
 #pragma once
 
 #include "kernels/support/cuda.cuh"
@@ -68,6 +68,15 @@ __device__ static inline void multiply(float (&d)[4], const uint32_t (&a)[4], ui
                                        __nv_bfloat16)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* By tf32: half as many products. */
+__device__ static inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
                  "{%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
