@@ -69,7 +69,7 @@ CUDA_SOURCES += \
 	kernels/shape/flatten.cu \
 	kernels/shape/upsample.cu \
 	kernels/support/autotune.cu \
-	kernels/support/channel_sums.cu \
+	kernels/support/columns.cu \
 	kernels/support/copy.cu \
 	kernels/support/join.cu \
 	kernels/support/planned.cu \
@@ -98,7 +98,7 @@ EXTRA_DIST += \
 	kernels/pool/pool_maxima.cuh \
 	kernels/support/autotune.cuh \
 	kernels/support/block.cuh \
-	kernels/support/channel_sums.cuh \
+	kernels/support/columns.cuh \
 	kernels/support/chunk.cuh \
 	kernels/support/copy.cuh \
 	kernels/support/cuda.cuh \
@@ -108,7 +108,6 @@ EXTRA_DIST += \
 	kernels/support/planned.cuh \
 	kernels/elementwise/activation.cuh \
 	kernels/support/rows.cuh \
-	kernels/support/sweep.cuh \
 	kernels/support/tf32.cuh \
 	kernels/support/tiles.cuh
 

@@ -3,7 +3,7 @@
  * through the others, 32 at a time, with one in each lane. */
 #include "kernels/attention/attention_library.cuh"
 #include "kernels/support/block.cuh"
-#include "kernels/support/rows.cuh"
+#include "kernels/support/columns.cuh"
 
 extern "C" {
 #include "base/memory.h"
@@ -256,7 +256,7 @@ static enum status table_backward(const struct call *call, const tensors<T> &t, 
     attention_table_kernel<<<dim3(parts, l.heads), 2 * table_threads, table_shared(l), stream_of(call)>>>(
         t, l, sums);
     TRY(launched(call));
-    return sum_rows<float, float, 1>(call, d_table, sums, {1, parts, count, 1});
+    return columns_finish(call, {sums, (int)parts, 1, (int)count}, d_table);
 }
 
 static bool has_tensor_cores(const struct call *call)

@@ -4,7 +4,7 @@
  * of queries to those of keys. The bias's gradient is added up in registers over all windows of a block; the
  * sums of blocks are added up in order. */
 #include "kernels/attention/attention_tiles.cuh"
-#include "kernels/support/rows.cuh"
+#include "kernels/support/columns.cuh"
 
 namespace attention_parts {
 
@@ -348,7 +348,7 @@ enum status windows_backward(const struct call *call, const layout &l)
         TRY(launched(call));
         if (!parts) return OK;
         float *sums = parts + each * across;
-        TRY((sum_rows<float, float, 4>(call, sums, parts, {1, each, across, 1})));
+        TRY(columns_finish(call, {parts, (int)each, 1, (int)across}, sums));
         int64_t rows = shape_count(call->params[0].shape);
         unsigned blocks = (unsigned)div_up(rows, (int64_t)128);
         window_table_kernel<<<blocks, 128, 0, stream_of(call)>>>(d_table, sums, l);

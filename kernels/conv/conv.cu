@@ -69,10 +69,9 @@ static enum status conv_choose(const struct op_code *code, const struct call *ca
 /* For the bias's gradient, which no algorithm computes. */
 static size_t conv_workspace(const struct call *call)
 {
-    struct shape d_y = call->d_y.shape;
     bool bias = call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && call->device;
     size_t plan = call->kernel_plan->workspace;
-    size_t sums = bias ? channel_sums_workspace(d_y.n * d_y.h * d_y.w, (int)d_y.c, false) : 0;
+    size_t sums = bias ? columns_workspace(&call->d_y, false) : 0;
     return plan > sums ? plan : sums;
 }
 
@@ -80,7 +79,7 @@ static enum status conv_backward_params(const struct call *call)
 {
     TRY(planned_call_run(call));
     if (call->param_count < 2 || !call->d_params[1].data) return OK;
-    return channel_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
+    return columns_sum(call, &call->d_y, (float *)call->d_params[1].data, false);
 }
 
 /* Each algorithm, depthwise by the share of a thread, and cuDNN's in every layout (conv_cudnn.cu). */

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/support/autotune.cuh"
-#include "kernels/support/channel_sums.cuh"
+#include "kernels/support/columns.cuh"
 #include "kernels/support/planned.cuh"
 
 extern "C" {

@@ -76,10 +76,10 @@ static enum status sum_both(const struct conv_call *p, const float *shares, int 
 {
     const struct call *call = p->call;
     int numbers = p->c * p->kernel[0] * p->kernel[1];
-    TRY(channel_sum_shares(call, (float *)call->d_params[0].data, shares, count, numbers));
+    TRY(columns_finish(call, {shares, count, 1, numbers}, (float *)call->d_params[0].data));
     if (!conv_clips(call)) return OK;
     float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
-    return channel_sum_shares(call, sums, shares + (int64_t)count * numbers, count, p->c);
+    return columns_finish(call, {shares + (int64_t)count * numbers, count, 1, p->c}, sums);
 }
 
 static enum status depthwise_run(const struct call *call, const struct kernel_plan *plan)
@@ -103,7 +103,7 @@ static enum status depthwise_run(const struct call *call, const struct kernel_pl
     if (!o.shares) return OK;
     if (both) return sum_both(&p, o.shares, (int)made->grid.y);
     float *to = (float *)(weights ? conv_weight(call) : call_data(call, OPERAND_Y_MOMENTS));
-    return channel_sum_shares(call, to, o.shares, (int)made->grid.y, p.c * share_numbers(&p));
+    return columns_finish(call, {o.shares, (int)made->grid.y, 1, p.c * share_numbers(&p)}, to);
 }
 
 const struct algorithm conv_by_depthwise = {

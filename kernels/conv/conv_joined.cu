@@ -39,7 +39,8 @@ __device__ static void load_picked(const joined_block<groups> &b, const joined_p
 {
     bool here;
     uint64_t *in = &b.barrier->in[b.g][i];
-    int64_t first = tile * tile_rows, end = picked_before(p, min(first + tile_rows, p.rows), &here);
+    int64_t first = tile * tiles::tile_rows;
+    int64_t end = picked_before(p, min(first + tiles::tile_rows, p.rows), &here);
     first = picked_before(p, first, &here);
     int rows = (int)(end - first + picked_rows - 1) / picked_rows * picked_rows;
     barrier_expect(in, 2 * rows * row_bytes);
@@ -132,8 +133,8 @@ __device__ static void join_tiles(const joined_block<groups> &b, const joined_pr
     for (int64_t tile = b.first; tile < b.end; tile += b.step, tiles.next(b.p.tiles)) {
         uint32_t mask[2][mask_words];
         float d[64];
-        load_mask(p, tile * tile_rows + c.row, b.column, mask);
-        picked from = picks ? picked(p, c, tile * tile_rows) : picked();
+        load_mask(p, tile * tiles::tile_rows + c.row, b.column, mask);
+        picked from = picks ? picked(p, c, tile * tiles::tile_rows) : picked();
         multiply_tile<T>(b, chunks, d);
         barrier_wait(&b.barrier->in[b.g][tiles.at], tiles.phase);
         uint8_t *joined = b.tile_at(tiles.at);
@@ -185,7 +186,7 @@ static joined_problem joined_problem_of(const struct conv_call *p, const struct 
     joined_problem made_of = {};
     made_of.rows = (int64_t)p->n * p->in[0] * p->in[1];
     made_of.columns = p->c;
-    made_of.chunks = p->k / chunk;
+    made_of.chunks = p->k / tiles::chunk;
     made_of.stages = made->stages;
     made_of.tiles = made->tiles;
     made_of.height = is_picked(p) ? p->in[0] : 0;
@@ -220,7 +221,7 @@ static bool can_join(const struct conv_call *p, const struct cuda_facts *facts)
                    p->stride[1] == 1 && p->pad[0] == 0 && p->pad[1] == 0;
     return call_operand(p->call, OPERAND_MASK) && product &&
            dtype_bytes(p->dtype) == 2 && p->c % tile_columns == 0 &&
-           p->c / tile_columns <= facts->multiprocessors && p->k % chunk == 0 &&
+           p->c / tile_columns <= facts->multiprocessors && p->k % tiles::chunk == 0 &&
            (double)p->n * p->in[0] * p->in[1] < 2e9 && facts->capability == 90 &&
            joined_is_compiled(p);
 }
@@ -306,7 +307,7 @@ static enum status joined_run(const struct call *call, const struct kernel_plan 
     });
     TRY(launched(call));
     float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
-    return channel_sum_shares(call, sums, problem.parts, made->lines, p.c);
+    return columns_finish(call, {problem.parts, made->lines, 1, p.c}, sums);
 }
 
 const struct algorithm conv_by_joined = {

@@ -532,7 +532,7 @@ static enum status stem_run_forward(const struct conv_call *p, dim3 grid)
     TRY(launched(call));
     if (!conv_gives_moments(p->call)) return OK;
     float *moments = (float *)call_data(call, OPERAND_Y_MOMENTS);
-    return channel_sum_shares(call, moments, shares, (int)grid.x, 2 * p->k);
+    return columns_finish(call, {shares, (int)grid.x, 1, 2 * p->k}, moments);
 }
 
 template <class T, class size, int filters>
@@ -546,8 +546,8 @@ static enum status stem_run_params(const struct conv_call *p, dim3 grid)
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, shares, (const T *)conv_x(call),
                                                     (const T *)conv_y(call), tile_count(p));
     TRY(launched(call));
-    return channel_sum_shares(call, (float *)conv_weight(call), shares, (int)grid.x,
-                           p->k * size::kernel * size::row);
+    return columns_finish(call, {shares, (int)grid.x, 1, p->k * size::kernel * size::row},
+                          (float *)conv_weight(call));
 }
 
 template <class T, class size>

@@ -286,7 +286,7 @@ template <class T, int columns> static enum status thin_run_columns(const struct
     dim3 grid((unsigned)blocks_of(p), (unsigned)(p->c / columns));
     conv_thin_kernel<T, columns><<<grid, THREADS, 0, stream_of(call)>>>(operands);
     TRY(launched(call));
-    return channel_sum_shares(call, (float *)conv_weight(call), operands.shares, blocks_of(p), p->k * p->c);
+    return columns_finish(call, {operands.shares, blocks_of(p), 1, p->k * p->c}, (float *)conv_weight(call));
 }
 
 template <class T, int columns> static enum status thin_run_pixels(const struct conv_call *p)

@@ -24,10 +24,9 @@ static bool sums_bias(const struct call *call)
 
 static size_t conv_transpose_workspace(const struct call *call)
 {
-    struct shape d_y = call->d_y.shape;
     bool bias = sums_bias(call) && call->device;
     size_t plan = call->kernel_plan->workspace;
-    size_t sums = bias ? channel_sums_workspace(d_y.n * d_y.h * d_y.w, (int)d_y.c, false) : 0;
+    size_t sums = bias ? columns_workspace(&call->d_y, false) : 0;
     return plan > sums ? plan : sums;
 }
 
@@ -37,7 +36,7 @@ static enum status conv_transpose_run(const struct call *call)
     if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
     TRY(planned_call_run(call_of_conv(call, &as)));
     if (!sums_bias(call)) return OK;
-    return channel_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
+    return columns_sum(call, &call->d_y, (float *)call->d_params[1].data, false);
 }
 
 static const char *const variants[] = {"product", "rows", "direct", "gemm", "gemm-per-image", "cudnn plain",

@@ -26,6 +26,17 @@ template <enum activation activation> __device__ static inline float pass_back(f
     return d;
 }
 
+/* True if the gradient does not follow from the result. */
+constexpr bool activation_reads_x(enum activation activation)
+{
+    enum { y, x };
+#define ACTIVATION(NAME, op, value, ...)                                                                  \
+    if (activation == ACTIVATION_##NAME) return value;
+#include "kernels/activations.def"
+#undef ACTIVATION
+    return false;
+}
+
 /* Calls work with the activation as an integral constant. */
 template <class Work> static inline enum status with_activation(enum activation activation, Work work)
 {

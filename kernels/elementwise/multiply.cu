@@ -68,10 +68,10 @@ template <class T, int width>
 __global__ void __launch_bounds__(ROWS_THREADS)
 multiply_backward_kernel(struct multiply_gradients<T> g, struct rows_layout l)
 {
-    extern __shared__ float partial[];
+    extern __shared__ float room[];
     unsigned image = blockIdx.x / (unsigned)l.tiles, tile = blockIdx.x % (unsigned)l.tiles;
     int64_t column = ((int64_t)tile * l.across + threadIdx.x) * width;
-    float sum[width] = {};
+    column_sums<1, width> sum = {};
     if (column < l.columns) {
         chunk<T, width> by = *(const chunk<T, width> *)(g.factor + image * l.columns + column);
         int64_t start = image * l.rows * l.columns + column;
@@ -81,17 +81,17 @@ multiply_backward_kernel(struct multiply_gradients<T> g, struct rows_layout l)
             chunk<T, width> x = *(const chunk<T, width> *)(g.x + start + row * l.columns);
 #pragma unroll
             for (int e = 0; e < width; e++) {
-                sum[e] = fmaf(to_float(d.at[e]), to_float(x.at[e]), sum[e]);
+                sum.at[0][e] = fmaf(to_float(d.at[e]), to_float(x.at[e]), sum.at[0][e]);
                 d.at[e] = from_float<T>(to_float(d.at[e]) * to_float(by.at[e]));
             }
             if (g.d_x) *(chunk<T, width> *)(g.d_x + start + row * l.columns) = d;
         }
     }
-    sum_down<width>(sum, l.across * l.down, l.across, partial);
+    merge_lanes<merge_sums>(sum, threadIdx.y, threadIdx.x, l.across, l.down, room);
     if (threadIdx.y > 0 || column >= l.columns) return;
     chunk<T, width> result;
 #pragma unroll
-    for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum[e]);
+    for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum.at[0][e]);
     *(chunk<T, width> *)(g.d_factor + image * l.columns + column) = result;
 }
 
@@ -108,7 +108,7 @@ static enum status multiply_backward_rows(const struct call *call)
                                           (T *)call->d_x[1].data};
         dim3 threads(l.across, l.down);
         multiply_backward_kernel<T, width>
-            <<<(unsigned)(l.images * l.tiles), threads, sum_down_bytes(l, width), stream_of(call)>>>(g, l);
+            <<<(unsigned)(l.images * l.tiles), threads, merge_bytes(l, width), stream_of(call)>>>(g, l);
         return launched(call);
     });
 }

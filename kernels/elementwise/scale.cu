@@ -1,10 +1,8 @@
-/* scale.cu: a thread processes one chunk of channels at regularly spaced pixels; blocks leave the sums of
- * their pixels in the workspace. */
-#include "kernels/support/rows.cuh"
+/* scale.cu: a thread processes one chunk of channels at regularly spaced pixels. */
+#include "kernels/support/columns.cuh"
 
 #define THREADS 256
-#define DEEPEST 256      /* blocks below one another in backward */
-constexpr int UNROLL = 4, IN_FLIGHT = 2;      /* pixels of a thread: forward, backward */
+constexpr int UNROLL = 4;      /* pixels of a thread in forward */
 
 struct scale_layout {
     int64_t pixels, channels;
@@ -61,58 +59,37 @@ scale_kernel(T *y, const T *x, const T *more, const float *weight, struct scale_
     }
 }
 
-/* d_x may be d_y, or NULL. */
-template <class T> struct scale_gradients {
+/* Adds up d_y * x, and with `summed` d_x, which may be d_y, or NULL. */
+template <class T, int w, bool summed> struct scale_gradients {
+    static constexpr int width = w, sums = summed ? 2 : 1, in_flight = 2, blocks = 3;
+    struct cells {
+        chunk<T, width> d_y, x;
+    };
     const T *x, *d_y;
     const float *weight;
     T *d_x;
-    float *parts, *sums;       /* [blocks below one another, channels]: of d_y * x, and of d_x, if asked */
-};
+    float by[width];
 
-template <int width>
-__device__ static inline void leave_sums(float *to, float (&sum)[width], int across, bool here)
-{
-    __shared__ float partial[width * THREADS];
-    __syncthreads();
-    sum_down<width>(sum, THREADS, across, partial);
-    if (threadIdx.y > 0 || !here) return;
-#pragma unroll
-    for (int e = 0; e < width; e++) to[e] = sum[e];
-}
-
-template <class T, int width, bool sums>
-__global__ void __launch_bounds__(THREADS, 3)
-scale_backward_kernel(struct scale_gradients<T> g, struct scale_layout l)
-{
-    int64_t column = ((int64_t)blockIdx.x * l.across + threadIdx.x) * width;
-    int64_t step = (int64_t)gridDim.y * l.down, end = column < l.channels ? l.pixels : 0;
-    float by[width], products[width] = {}, sum[width] = {};
-    if (end > 0) load_weights<T, width>(by, g.weight, column);
-    for (int64_t pixel = (int64_t)blockIdx.y * l.down + threadIdx.y; pixel < end; pixel += IN_FLIGHT * step) {
-        chunk<T, width> d[IN_FLIGHT], x[IN_FLIGHT];
-#pragma unroll
-        for (int i = 0; i < IN_FLIGHT; i++) {
-            int64_t at = (pixel + i * step) * l.channels + column;
-            if (pixel + i * step >= end) continue;
-            d[i] = *(const chunk<T, width> *)(g.d_y + at);
-            x[i] = *(const chunk<T, width> *)(g.x + at);
-        }
-#pragma unroll
-        for (int i = 0; i < IN_FLIGHT; i++) {
-            if (pixel + i * step >= end) continue;
-#pragma unroll
-            for (int e = 0; e < width; e++) {
-                products[e] = fmaf(to_float(d[i].at[e]), to_float(x[i].at[e]), products[e]);
-                d[i].at[e] = from_float<T>(by[e] * to_float(d[i].at[e]));
-                if (sums) sum[e] += to_float(d[i].at[e]);
-            }
-            if (g.d_x) *(chunk<T, width> *)(g.d_x + (pixel + i * step) * l.channels + column) = d[i];
-        }
+    __device__ void begin(const scale_gradients &, int channel)
+    {
+        load_weights<T, width>(by, weight, channel);
     }
-    int64_t place = (int64_t)blockIdx.y * l.channels + column;
-    leave_sums<width>(g.parts + place, products, l.across, column < l.channels);
-    if (sums) leave_sums<width>(g.sums + place, sum, l.across, column < l.channels);
-}
+    __device__ void load(cells &to, int64_t, int64_t at) const
+    {
+        to = {*(const chunk<T, width> *)(d_y + at), *(const chunk<T, width> *)(x + at)};
+    }
+    __device__ void add(const cells &in, int64_t, int64_t at, float (&sum)[sums][width]) const
+    {
+        chunk<T, width> out;
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            sum[0][e] = fmaf(to_float(in.d_y.at[e]), to_float(in.x.at[e]), sum[0][e]);
+            out.at[e] = from_float<T>(by[e] * to_float(in.d_y.at[e]));
+            if constexpr (summed) sum[1][e] += to_float(out.at[e]);
+        }
+        if (d_x) *(chunk<T, width> *)(d_x + at) = out;
+    }
+};
 
 static enum status scale_forward(const struct call *call)
 {
@@ -130,15 +107,6 @@ static enum status scale_forward(const struct call *call)
     });
 }
 
-/* So many that a device is full, and each has some pixels to add up. */
-static unsigned scale_depth(const struct call *call, const struct scale_layout *l)
-{
-    int64_t depth = div_up(l->pixels, (int64_t)l->down * UNROLL);
-    int64_t full = div_up((int64_t)cuda_facts(call->device)->multiprocessors * 3, (int64_t)l->tiles);
-    int64_t most = full < DEEPEST ? full : DEEPEST;
-    return (unsigned)(depth < most ? depth : most);
-}
-
 static enum status scale_backward(const struct call *call)
 {
     struct shape shape = call->d_y.shape;
@@ -146,25 +114,19 @@ static enum status scale_backward(const struct call *call)
     return with_chunk(call->d_y.dtype, shape.c, [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
-        struct scale_layout l = scale_layout(shape, width);
-        unsigned depth = scale_depth(call, &l);
+        float *d_weight = (float *)call->d_params[0].data;
         float *sums = (float *)call_data(call, OPERAND_D_X_SUMS), *parts = (float *)call->workspace;
-        struct scale_gradients<T> g = {(const T *)call->x[0].data, (const T *)call->d_y.data,
-                                       (const float *)call->params[0].data, (T *)call->d_x[0].data, parts,
-                                       parts + DEEPEST * shape.c};
-        auto kernel = sums ? scale_backward_kernel<T, width, true> : scale_backward_kernel<T, width, false>;
-        kernel<<<dim3(l.tiles, depth), dim3(l.across, l.down), 0, stream_of(call)>>>(g, l);
-        TRY(launched(call));
-        if (sums) TRY((sum_rows<float, float, 1>(call, sums, g.sums, {1, depth, shape.c, 1})));
-        if (!call->d_params[0].data) return OK;
-        return sum_rows<float, float, 1>(call, (float *)call->d_params[0].data, g.parts,
-                                         {1, depth, shape.c, 1});
+        scale_gradients<T, width, true> of = {(const T *)call->x[0].data, (const T *)call->d_y.data,
+                                              (const float *)call->params[0].data, (T *)call->d_x[0].data};
+        if (sums) return columns_run(call, of, call->d_y.dtype, shape, parts, d_weight, sums);
+        scale_gradients<T, width, false> alone = {of.x, of.d_y, of.weight, of.d_x};
+        return columns_run(call, alone, call->d_y.dtype, shape, parts, d_weight);
     });
 }
 
 static size_t scale_workspace(const struct call *call)
 {
-    return call->phase == PHASE_BACKWARD ? (size_t)(2 * DEEPEST * call->d_y.shape.c) * sizeof(float) : 0;
+    return call->phase == PHASE_BACKWARD ? columns_workspace(&call->d_y, true) : 0;
 }
 
 const struct op_code scale_cuda = {

@@ -7,13 +7,13 @@
  * they were rounded.
  * On Hopper kernels of our own write y (conv_batchnorm_output.cu) and d_a (conv_batchnorm_data.cu), for
  * extents that fit, and gram.cu has a a' for 64 and 128 channels. */
-#include "kernels/support/channel_sums.cuh"
 #include "kernels/folded/conv_batchnorm_data.cuh"
 #include "kernels/folded/conv_batchnorm_output.cuh"
 #include "kernels/linear/matmul.cuh"
 #include "kernels/norm/batchnorm.cuh"
 #include "kernels/norm/gram.cuh"
 #include "kernels/support/block.cuh"
+#include "kernels/support/columns.cuh"
 #include "kernels/support/join.cuh"
 #include "kernels/support/tf32.cuh"
 
@@ -188,8 +188,10 @@ static struct workspace_layout layout_of(const struct call *call)
     if (is_spread(call) && backward) r.d_taken = part(&r, pixels * channels * size);
     bool sums = measures(call) && !conv_batchnorm_sums(call), gram = sums && gram_is_made(call);
     if (sums) r.sums = part(&r, (gram ? 1 + channels : 1) * channels * sizeof(float));
+    struct tensor taken = call->x[0];
+    taken.shape = conv_batchnorm_taken(settings_of(call), taken.shape);
     if (sums) r.parts = part(&r, gram ? gram_workspace(&call->x[0], call->device)
-                                      : channel_sums_workspace(e.pixels, e.channels, false));
+                                      : columns_workspace(&taken, false));
     if (plans->mask && !plans->output && !backward && !call_operand(call, OPERAND_MASK))
         r.mask = part(&r, pixels * filters / 8);
     if (!backward) return r;
@@ -446,8 +448,7 @@ template <class T> struct outputs {
     const T *a, *residual;               /* no residual: NULL */
     T *y;
     uint8_t *mask;
-    bool activates;
-    float top;
+    bool activates, clips;
 };
 
 template <class T>
@@ -470,7 +471,8 @@ __global__ void __launch_bounds__(threads)
             float scale = m.norm.invstd[first + k] * (m.norm.weight ? m.norm.weight[first + k] : 1);
             float z = fmaf(x, scale, m.norm.bias ? m.norm.bias[first + k] : 0);
             if (out.residual) z += to_float(out.residual[at + k]);
-            T y = from_float<T>(out.activates ? activate<ACT_OTHER>({0, out.top}, z) : z);
+            if (out.activates) z = activate<ACTIVATION_RELU>(z, 0);
+            T y = from_float<T>(out.clips ? activate<ACTIVATION_RELU6>(z, 0) : z);
             out.y[at + k] = y;
             bits = (bits & ~(1u << k)) | (unsigned)(to_float(y) != 0) << k;
         }
@@ -611,7 +613,7 @@ static enum status take(const struct call *call, const struct workspace_layout &
     if (!measures(call)) return copy_picked(call, &p, a->data, call->x[0].data);
     struct call summing = *call;
     summing.workspace = at<char>(call, r.parts);
-    return channel_sums_picked(&p, &summing, a->data, call->x[0].data, at<float>(call, r.sums));
+    return columns_sum_picked(&summing, &p, a->data, call->x[0].data, at<float>(call, r.sums));
 }
 
 static const float *sums_of(const struct call *call, const struct workspace_layout &r)
@@ -632,7 +634,7 @@ static enum status multiply_a(const struct call *call, const struct workspace_la
     struct gram_operands of = {.x = a, .sums = at<float>(call, r.sums), .parts = at<float>(call, r.parts)};
     if (gram_is_made(call)) return gram_run(call, &of);
     bool summed = conv_batchnorm_sums(call) || is_strided(call);
-    if (!summed) TRY(channel_sums(&summing, a, at<float>(call, r.sums), false));
+    if (!summed) TRY(columns_sum(&summing, a, at<float>(call, r.sums), false));
     struct matmul_operands product = operands(call, r, a->data, a->data, at<float>(call, r.square));
     *gram = at<float>(call, r.square);
     return matmul_run(plans_of(call)->of[GRAM], call, &product);
@@ -688,7 +690,7 @@ template <class T> static enum status write_y(const struct call *call, const str
         .y = (T *)call->y.data,
         .mask = plans->mask ? mask : NULL,
         .activates = activation_of(call) != ACTIVATION_NONE,
-        .top = slopes_of((const struct batchnorm *)call->settings).top,
+        .clips = activation_of(call) == ACTIVATION_RELU6,
     };
     if (activation_of(call) == ACTIVATION_RELU6) {
         int64_t packs = e.pixels * e.filters / pack<T>::count;
@@ -725,14 +727,16 @@ static enum status forward(const struct call *call)
 static enum status join(const struct call *call, const struct workspace_layout &r, const void **dz)
 {
     struct join join = {.d_y = call->d_y, .d_y_more = call_data(call, OPERAND_D_Y_ADDEND),
-                        .y = call->y.data, .mask = (const uint8_t *)call_data(call, OPERAND_MASK),
+                        .y = activation_of(call) == ACTIVATION_NONE ? NULL : call->y.data,
+                        .mask = (const uint8_t *)call_data(call, OPERAND_MASK),
+                        .top = activation_of(call) == ACTIVATION_RELU6 ? 6 : INFINITY,
                         .sums = at<float>(call, r.sums)};
     *dz = call->d_y.data;
     if (conv_batchnorm_sums(call)) return OK;
     if (call->x_count > 1) join.dz = call->d_x[1].data;
     if (!join.dz && r.dz > 0) join.dz = at<void>(call, r.dz);
     if (join.dz) *dz = join.dz;
-    return join_run(call, (const struct batchnorm *)call->settings, &join, at<float>(call, r.parts));
+    return join_run(call, &join, at<float>(call, r.parts));
 }
 
 static float *gradient_at(const struct call *call, int param)

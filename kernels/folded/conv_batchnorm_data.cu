@@ -3,7 +3,7 @@
  * to, and the sum is divided by that. */
 #include "kernels/folded/conv_batchnorm_data.cuh"
 
-#include "kernels/support/channel_sums.cuh"
+#include "kernels/support/columns.cuh"
 #include "kernels/support/tiles.cuh"
 
 using namespace tiles;
@@ -112,8 +112,8 @@ static data_problem data_problem_of(const struct folded_data *of, const struct c
     data_problem p = {};
     p.rows = of->pixels;
     p.columns = of->channels;
-    p.chunks = of->filters / chunk;
-    p.own_chunks = of->channels / chunk;
+    p.chunks = of->filters / tiles::chunk;
+    p.own_chunks = of->channels / tiles::chunk;
     p.bias = of->bias;
     p.scale = of->scale;
     p.parts = of->sums ? of->parts : NULL;
@@ -126,7 +126,8 @@ bool folded_data_fits(const struct folded_data *of, struct device *device)
 {
     const struct cuda_facts *facts = cuda_facts(device);
     size_t shared;
-    bool whole = (of->channels == 64 || of->channels == 128) && of->filters % chunk == 0 && of->pixels < 2e9;
+    bool whole = (of->channels == 64 || of->channels == 128) && of->filters % tiles::chunk == 0 &&
+                 of->pixels < 2e9;
     return whole && dtype_bytes(of->dtype) == 2 && facts->capability == 90 &&
            data_problem_of(of, facts, &shared).tiles > 0 &&
            with_kernel(of, [](auto kernel) { return is_compiled(kernel); });
@@ -154,5 +155,5 @@ enum status folded_data_run(const struct call *call, const struct folded_data *o
         kernel<<<blocks, threads(group_count), shared, stream_of(call)>>>(dz, factors, a, d_a, p);
         return launched(call);
     }));
-    return of->sums ? channel_sum_shares(call, of->sums, of->parts, (int)blocks, 2 * of->channels) : OK;
+    return of->sums ? columns_finish(call, {of->parts, (int)blocks, 1, 2 * of->channels}, of->sums) : OK;
 }

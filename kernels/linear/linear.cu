@@ -1,38 +1,29 @@
 /* linear.cu: matrix products by the cuBLASLt algorithm that the autotuner chooses for their shapes, or by a
  * plain kernel if the library has none. */
-#include "kernels/support/channel_sums.cuh"
 #include "kernels/linear/linear.cuh"
+#include "kernels/support/columns.cuh"
 #include "kernels/support/planned.cuh"
-#include "kernels/support/rows.cuh"
 
 extern "C" {
 #include "base/memory.h"
 }
 
-/* A phase as a product. `late`: D lies in the workspace and the bias is still to be added. */
-struct linear_problem {
-    bool late;
-    struct matmul_problem product;
-};
-
-/* Where rows are not whole packs, the library may round to 16 bits before it adds the bias. */
-static void make_late(struct linear_problem *p)
+/* Where rows are not whole packs, the library may round to 16 bits before it adds the bias. There the product
+ * is left in the workspace in fp32, and the bias is added late. */
+static struct matmul_problem linear_problem(const struct call *call)
 {
-    struct matmul_problem *product = &p->product;
-    p->late = product->bias && product->factor != F32 && (product->m % 8 != 0 || product->k % 8 != 0);
-    if (!p->late) return;
-    product->bias = false;
-    product->result = F32;
+    struct matmul_problem p = linear_product(call);
+    if (call->phase != PHASE_FORWARD) return p;
+    bool late = call->param_count > 1 && p.factor != F32 && (p.m % 8 != 0 || p.k % 8 != 0);
+    p.bias = call->param_count > 1 && !late;
+    p.adds = call_operand(call, OPERAND_Y_ADDEND);
+    if (late) p.result = F32;
+    return p;
 }
 
-static struct linear_problem linear_problem_of(const struct call *call)
+static bool is_late(const struct call *call, const struct matmul_problem &p)
 {
-    struct linear_problem p = {.product = linear_product(call)};
-    if (call->phase != PHASE_FORWARD) return p;
-    p.product.bias = call->param_count > 1;
-    p.product.adds = call_operand(call, OPERAND_Y_ADDEND);
-    make_late(&p);
-    return p;
+    return call->phase == PHASE_FORWARD && call->param_count > 1 && !p.bias;
 }
 
 static struct matmul_operands linear_operands(const struct call *call)
@@ -84,17 +75,16 @@ linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias, const X *c,
         }
 }
 
-static enum status multiply_plainly(const struct call *call, const struct linear_problem *problem,
+static enum status multiply_plainly(const struct call *call, const struct matmul_problem *p,
                                     const struct matmul_operands *at)
 {
-    const struct matmul_problem *p = &problem->product;
     unsigned blocks = (unsigned)(div_up(p->m, (int64_t)TILE) * div_up(p->n, (int64_t)TILE));
     return with_type(p->factor, [&](auto type) {
         using X = decltype(type);
         const X *a = (const X *)at->a, *b = (const X *)at->b, *bias = (const X *)at->bias;
         const X *c = (const X *)at->c;
         dim3 threads(TILE, 8);
-        if (p->result == F32 && !problem->late)
+        if (call->phase == PHASE_BACKWARD_PARAMS)
             linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((float *)at->d, a, b, bias, c, *p);
         else
             linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((X *)at->d, a, b, bias, c, *p);
@@ -137,24 +127,24 @@ static size_t late_offset(const struct matmul *matmul)
     return workspace_align(matmul_scratch(matmul));
 }
 
-static size_t late_bytes(const struct linear_problem *p)
+static size_t late_bytes(const struct call *call, const struct matmul_problem &p)
 {
-    return p->late ? (size_t)(p->product.m * p->product.n) * sizeof(float) : 0;
+    return is_late(call, p) ? (size_t)(p.m * p.n) * sizeof(float) : 0;
 }
 
 /* ---- The algorithms ---- */
 
 static enum status library_run(const struct call *call, const struct kernel_plan *plan)
 {
-    const struct linear_problem p = linear_problem_of(call);
+    const struct matmul_problem p = linear_problem(call);
     const struct matmul *matmul = (const struct matmul *)plan->state;
     struct matmul_operands at = linear_operands(call);
-    if (p.product.m * p.product.n == 0) return OK;
+    if (p.m * p.n == 0) return OK;
     at.scratch = call->workspace;
     at.trial = !plan->trusted;
-    if (p.late) at.d = (char *)call->workspace + late_offset(matmul);
+    if (is_late(call, p)) at.d = (char *)call->workspace + late_offset(matmul);
     TRY(matmul_run(matmul, call, &at));
-    return p.late ? finish_late(call, &p.product, (const float *)at.d) : OK;
+    return is_late(call, p) ? finish_late(call, &p, (const float *)at.d) : OK;
 }
 
 static bool library_of(const struct call *call, struct matmul_library *library)
@@ -165,21 +155,22 @@ static bool library_of(const struct call *call, struct matmul_library *library)
 
 static int library_candidates(const struct call *call, int most, char names[][PLAN_NAME])
 {
-    const struct linear_problem p = linear_problem_of(call);
+    const struct matmul_problem p = linear_problem(call);
     struct matmul_library library;
-    return library_of(call, &library) ? matmul_candidates(&library, &p.product, most, names) : 0;
+    return library_of(call, &library) ? matmul_candidates(&library, &p, most, names) : 0;
 }
 
 static bool library_make(const struct call *call, struct kernel_plan *plan)
 {
-    const struct linear_problem p = linear_problem_of(call);
+    const struct matmul_problem p = linear_problem(call);
     struct matmul_library library;
     struct matmul *matmul = NULL;
-    if (library_of(call, &library)) matmul = matmul_make(&library, &p.product, plan->name);
+    if (library_of(call, &library)) matmul = matmul_make(&library, &p, plan->name);
     if (!matmul) return false;
     plan->state = matmul;
     plan->epilogues = AS_BIT(EPILOGUE_ADD);
-    plan->workspace = p.late ? late_offset(matmul) + late_bytes(&p) : matmul_scratch(matmul);
+    size_t late = late_bytes(call, p);
+    plan->workspace = late ? late_offset(matmul) + late : matmul_scratch(matmul);
     return true;
 }
 
@@ -191,9 +182,9 @@ static void library_release(struct kernel_plan *plan)
 static enum status plain_run(const struct call *call, const struct kernel_plan *plan)
 {
     (void)plan;
-    const struct linear_problem p = linear_problem_of(call);
+    const struct matmul_problem p = linear_problem(call);
     struct matmul_operands at = linear_operands(call);
-    return p.product.m * p.product.n == 0 ? OK : multiply_plainly(call, &p, &at);
+    return p.m * p.n == 0 ? OK : multiply_plainly(call, &p, &at);
 }
 
 static bool plain_make(const struct call *call, struct kernel_plan *plan)
@@ -223,19 +214,19 @@ static const struct algorithm *const algorithms[] = {&by_library, &plainly, NULL
 static enum status linear_choose(const struct op_code *code, const struct call *call,
                                  struct kernel_plan **made)
 {
-    const struct linear_problem p = linear_problem_of(call);
-    size_t result = (size_t)(p.product.m * p.product.n) * sizeof(float);
-    if (call->device) return autotune(code->algorithms, call, MATMUL_SCRATCH + 256 + late_bytes(&p), made);
+    const struct matmul_problem p = linear_problem(call);
+    size_t result = (size_t)(p.m * p.n) * sizeof(float);
+    size_t granted = MATMUL_SCRATCH + 256 + late_bytes(call, p);
+    if (call->device) return autotune(code->algorithms, call, granted, made);
     *made = kernel_plan_bound(result < MATMUL_SCRATCH ? result : MATMUL_SCRATCH);
     return OK;
 }
 
-/* For the bias's gradient by pixel. */
+/* The bias's gradient is a sum over all pixels. */
 static size_t linear_sums_bytes(const struct call *call)
 {
-    struct shape d_y = call->d_y.shape;
-    bool wanted = call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && d_y.h * d_y.w > 1;
-    return wanted ? channel_sums_workspace(linear_rows(d_y), (int)d_y.c, false) : 0;
+    bool wanted = call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1;
+    return wanted ? columns_workspace(&call->d_y, false) : 0;
 }
 
 /* The product's, then that of the sums. */
@@ -245,18 +236,11 @@ static size_t linear_workspace(const struct call *call)
     return plan > sums ? plan : sums;
 }
 
-/* The bias's gradient is d_y summed over the batch, or over all pixels. */
 static enum status linear_backward_params(const struct call *call)
 {
-    struct shape d_y = call->d_y.shape;
     TRY(planned_call_run(call));
     if (call->param_count < 2 || !call->d_params[1].data) return OK;
-    if (d_y.h * d_y.w > 1) return channel_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
-    return with_chunk(call->d_y.dtype, d_y.c, [&](auto type, auto wide) {
-        using T = decltype(type);
-        return sum_rows<float, T, decltype(wide)::number>(call, (float *)call->d_params[1].data,
-                                                          (const T *)call->d_y.data, {1, d_y.n, d_y.c, 1});
-    });
+    return columns_sum(call, &call->d_y, (float *)call->d_params[1].data, false);
 }
 
 static const char *const variants[] = {"cublaslt", "plain", NULL};

@@ -3,10 +3,9 @@
  *
  * Factors begin at 1e-6 or less (Touvron et al. 2021), with which weights in fp16 would be subnormal or 0. So
  * they are divided by the power of two above the largest, by which the product is multiplied. */
-#include "kernels/support/channel_sums.cuh"
 #include "kernels/linear/linear.cuh"
 #include "kernels/support/block.cuh"
-#include "kernels/support/chunk.cuh"
+#include "kernels/support/columns.cuh"
 
 #define THREADS 256
 
@@ -44,9 +43,8 @@ struct workspace_layout {
 static struct workspace_layout layout_of(const struct call *call, size_t scratch)
 {
     struct workspace_layout r = {.bytes = workspace_align(scratch)};
-    struct shape d_y = call->d_y.shape;
     if (call->phase == PHASE_BACKWARD_PARAMS) {
-        size_t sums = has_bias(call) ? channel_sums_workspace(linear_rows(d_y), (int)d_y.c, false) : 0;
+        size_t sums = has_bias(call) ? columns_workspace(&call->d_y, false) : 0;
         r.bytes = sums > scratch ? sums : scratch;
         return r;
     }
@@ -164,7 +162,7 @@ static enum status linear_scale_backward_params(const struct call *call)
     struct matmul_operands at = {.a = call->x[0].data, .b = call->d_y.data, .d = d[0].data, .alpha = 1,
                                  .scratch = call->workspace};
     TRY(matmul_run(matmul_of(call), call, &at));
-    if (has_bias(call)) TRY(channel_sums(call, &call->d_y, (float *)d[1].data, false));
+    if (has_bias(call)) TRY(columns_sum(call, &call->d_y, (float *)d[1].data, false));
     return with_chunk(weight->dtype, weight->shape.dim[1], [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;

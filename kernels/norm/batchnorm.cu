@@ -5,11 +5,14 @@
  *
  * If the statistics are known (evaluation, recomputation), only the second sweep is needed. */
 #include "kernels/norm/gram.cuh"
-#include "kernels/support/channel_sums.cuh"
 #include "kernels/support/dependent_launch.cuh"
-#include "kernels/support/sweep.cuh"
 
 using namespace batchnorm_parts;
+
+static struct columns batchnorm_columns(const struct call *call, int width)
+{
+    return columns_open(call->x[0].dtype, call->x[0].shape, width, unroll);
+}
 
 /* The partial sums of a first sweep, one per block, and how many rows each block summed. */
 struct partial_sums {
@@ -24,7 +27,7 @@ struct partial_sums {
     }
 };
 
-static struct partial_sums partial_sums_of(const struct sweep *s, const float *sums, unsigned blocks)
+static struct partial_sums partial_sums_of(const struct columns *s, const float *sums, unsigned blocks)
 {
     int64_t tile = (int64_t)s->lanes * unroll;
     return {sums, (int)blocks, (int)(s->tiles % blocks), (int)((s->tiles - 1) % blocks), tile,
@@ -33,10 +36,10 @@ static struct partial_sums partial_sums_of(const struct sweep *s, const float *s
 
 template <class T, int width>
 __global__ void __launch_bounds__(threads, 4)
-    batchnorm_moments_kernel(const T *x, struct sweep s, float *parts)
+    batchnorm_moments_kernel(const T *x, struct columns s, float *parts)
 {
-    __shared__ tally_room<width> room;
-    sweep_position p = sweep_position_of<width>(s);
+    __shared__ merge_room<tally<width>> room;
+    columns_place p = columns_place_of<width>(s);
     tally<width> t = {};
     float shift[width];
     let_next_begin();
@@ -49,8 +52,8 @@ __global__ void __launch_bounds__(threads, 4)
             if (j < rows.count) measure_cell(t, shift, in[j]);
     }
     measure_end(t, shift);
-    merge_lanes<merge_moments>(t, s.span, s.lanes, room);
-    leave_part(s, p, t, parts);
+    merge_lanes<merge_moments>(t, p.lane, p.column, s.span, s.lanes, room);
+    leave_sums(s, p, blockIdx.x, t.at, parts);
 }
 
 /* Merging kernels process `merged` channels per block. First, half-warps share the partial sums: each adds
@@ -154,7 +157,7 @@ template <class T, int width>
 __device__ static inline void measure_channels(const T *x, int64_t channels, int64_t first, int64_t count,
                                                double eps, struct statistics out)
 {
-    __shared__ tally_room<width> room;
+    __shared__ merge_room<tally<width>> room;
     tally<width> t = {};
     float shift[width];
 #pragma unroll 8
@@ -164,14 +167,14 @@ __device__ static inline void measure_channels(const T *x, int64_t channels, int
     /* Merging would round means far from 0 each time. */
     cell<T, width> base = load<T, width>(x + first);
 #pragma unroll
-    for (int i = 0; i < width; i++) t.first[i] -= base.get(i);
-    merge_lanes<merge_moments>(t, 1, threads, room);
+    for (int i = 0; i < width; i++) t.at[0][i] -= base.get(i);
+    merge_lanes<merge_moments>(t, threadIdx.x, 0, 1, threads, room);
     if (threadIdx.x > 0) return;
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        out.mean[first + i] = base.get(i) + t.first[i];
-        if (out.invstd) out.invstd[first + i] = (float)(1 / sqrt(t.second[i] / (double)count + eps));
-        out.variance[first + i] = count > 1 ? (float)(t.second[i] / (double)(count - 1)) : 0;
+        out.mean[first + i] = base.get(i) + t.at[0][i];
+        if (out.invstd) out.invstd[first + i] = (float)(1 / sqrt(t.at[1][i] / (double)count + eps));
+        out.variance[first + i] = count > 1 ? (float)(t.at[1][i] / (double)(count - 1)) : 0;
     }
 }
 
@@ -200,12 +203,12 @@ template <class T> struct normalised {
 };
 
 /* y of one cell, which it returns, and its byte of the mask, if there is one. */
-template <enum act act, bool has_residual, class T, int width>
-__device__ static inline cell<T, width> apply_cell(const factors<width> &f, const struct slopes &b,
+template <enum activation act, bool has_residual, class T, int width>
+__device__ static inline cell<T, width> apply_cell(const factors<width> &f, float slope,
                                                    const cell<T, width> &x, const cell<T, width> &residual,
                                                    const normalised<T> &to, int64_t at)
 {
-    cell<T, width> out = normalise_cell<act, has_residual>(f, b, x, residual);
+    cell<T, width> out = normalise_cell<act, has_residual>(f, slope, x, residual);
     *(cell<T, width> *)(to.y + at) = out;
     if constexpr (has_residual && can_mask<width, act>)
         if (to.mask) to.mask[at / 8] = mask_of(out);
@@ -215,53 +218,52 @@ __device__ static inline cell<T, width> apply_cell(const factors<width> &f, cons
 /* Inputs that it has, and whether each block leaves the sums of its part of y. */
 enum normalises { PLAIN, WITH_RESIDUAL, WITH_SUMS };
 
-template <class T, int width, enum act act, enum normalises how>
+template <class T, int width, enum activation act, enum normalises how>
 __global__ void __launch_bounds__(threads, how == WITH_RESIDUAL ? 2 : 3)
-    batchnorm_normalise_kernel(struct normalised<T> n, struct channel_values values, struct slopes slopes,
-                               struct sweep s, float *parts)
+    batchnorm_normalise_kernel(struct normalised<T> n, struct channel_values values, float slope,
+                               struct columns s, float *parts)
 {
     constexpr bool has_residual = how == WITH_RESIDUAL;
-    sweep_position p = sweep_position_of<width>(s);
+    columns_place p = columns_place_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
     cell<T, width> in[unroll], added[unroll];
-    tally<width> t = {};
+    column_sums<1, width> sum = {};
     if (how == WITH_SUMS) let_next_begin();
     load_rows(in, n.x, rows);
     if (has_residual) load_rows(added, n.residual, rows);
     wait_for_last();
     factors<width> f = factors_at<width>(values, p.channel);
     for (;;) {
-        with_rows(rows, [&](const auto &rows) {
+        with_rows<unroll>(rows, [&](const auto &rows) {
 #pragma unroll
             for (int j = 0; j < unroll; j++)
                 if (j < rows.count) {
-                    cell<T, width> y = apply_cell<act, has_residual>(f, slopes, in[j], added[j], n, rows[j]);
+                    cell<T, width> y = apply_cell<act, has_residual>(f, slope, in[j], added[j], n, rows[j]);
 #pragma unroll
-                    for (int i = 0; how == WITH_SUMS && i < width; i++) t.first[i] += y.get(i);
+                    for (int i = 0; how == WITH_SUMS && i < width; i++) sum.at[0][i] += y.get(i);
                 }
         });
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
-        with_rows(rows, [&](const auto &rows) {
+        with_rows<unroll>(rows, [&](const auto &rows) {
             load_rows(in, n.x, rows);
             if (has_residual) load_rows(added, n.residual, rows);
         });
     }
     if constexpr (how == WITH_SUMS) {
-        __shared__ tally_room<width> room;
-        merge_lanes<merge_sums>(t, s.span, s.lanes, room);
-        float *at = parts + blockIdx.x * s.channels + p.channel;
-        for (int i = 0; p.lane == 0 && i < width; i++) at[i] = t.first[i];
+        __shared__ merge_room<column_sums<1, width>> room;
+        merge_lanes<merge_sums>(sum, p.lane, p.column, s.span, s.lanes, room);
+        leave_sums(s, p, blockIdx.x, sum.at, parts);
     }
 }
 
 /* Cells of d_y_more. */
 template <class T, int width, class Rows>
 __device__ static inline void load_second(cell<T, width> (&to)[unroll], const gradients<T> &g,
-                                          const sweep &s, const sweep_position &p, const Rows &rows)
+                                          const columns &s, const columns_place &p, const Rows &rows)
 {
     if (!g.per_pixel) return load_rows(to, g.d_y_more, rows);
 #pragma unroll
@@ -288,15 +290,15 @@ struct known_products {
     }
 };
 
-template <class T, int width, enum act act, enum side by, bool two>
+template <class T, int width, enum activation act, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
-    batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
-                                   struct sweep s, struct known_products known, float *parts)
+    batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, float slope,
+                                   struct columns s, struct known_products known, float *parts)
 {
-    constexpr bool asks = act != ACT_NONE;
-    __shared__ tally_room<width> room;
-    sweep_position p = sweep_position_of<width>(s);
-    tally<width> t = {};
+    constexpr bool asks = act != ACTIVATION_NONE;
+    __shared__ merge_room<column_sums<2, width>> room;
+    columns_place p = columns_place_of<width>(s);
+    column_sums<2, width> sum = {};
     factors<width> f;
     let_next_begin();
     if (known.sums) {
@@ -307,7 +309,7 @@ __global__ void __launch_bounds__(threads, 2)
     }
     if (p.here) f = factors_at<width>(values, p.channel);
     for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
-        with_rows(rows_of(s, p, tile), [&](const auto &rows) {
+        with_rows<unroll>(rows_of(s, p, tile), [&](const auto &rows) {
             cell<T, width> x[unroll], d_y[unroll], more[unroll];
             side_cell<T, width, by> sides[unroll];
             load_rows(x, g.x, rows);
@@ -319,13 +321,13 @@ __global__ void __launch_bounds__(threads, 2)
                 if (j < rows.count) {
                     float dz[width];
                     backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                    add_products<act, two>(t, f, slopes, in, dz);
+                    add_products<act, two>(sum.at, f, slope, in, dz);
                     if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
                 }
         });
     }
-    merge_lanes<merge_sums>(t, s.span, s.lanes, room);
-    leave_part(s, p, t, parts);
+    merge_lanes<merge_sums>(sum, p.lane, p.column, s.span, s.lanes, room);
+    leave_sums(s, p, blockIdx.x, sum.at, parts);
 }
 
 /* Results of backward's first sweep, by channel; all but the lines may be NULL. */
@@ -373,7 +375,7 @@ __global__ void __launch_bounds__(threads)
 /* Cells of d_x_more, if `adds` says that it is present. */
 template <bool adds, class T, int width, class Rows>
 __device__ static inline void load_more(cell<T, width> (&to)[unroll], const gradients<T> &g,
-                                        const sweep_position &p, const Rows &rows)
+                                        const columns_place &p, const Rows &rows)
 {
 #pragma unroll
     for (int j = 0; j < unroll; j++)
@@ -389,13 +391,13 @@ __device__ static inline void add_more(float (&d_x)[width], const cell<T, width>
     for (int i = 0; i < width; i++) d_x[i] = to_float(from_float<T>(d_x[i])) + more.get(i);
 }
 
-template <class T, int width, enum act act, enum side by, bool two, bool adds>
+template <class T, int width, enum activation act, enum side by, bool two, bool adds>
 __global__ void __launch_bounds__(threads, 2)
-    batchnorm_backward_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
-                              struct sweep s, const struct gradient_line *lines)
+    batchnorm_backward_kernel(struct gradients<T> g, struct channel_values values, float slope,
+                              struct columns s, const struct gradient_line *lines)
 {
-    constexpr bool asks = act != ACT_NONE;
-    sweep_position p = sweep_position_of<width>(s);
+    constexpr bool asks = act != ACTIVATION_NONE;
+    columns_place p = columns_place_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
@@ -415,40 +417,37 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
     for (int i = 0; i < width; i++) line[i] = lines[p.channel + i];
     for (;;) {
-        with_rows(rows, [&](const auto &rows) {
+        with_rows<unroll>(rows, [&](const auto &rows) {
 #pragma unroll
             for (int j = 0; j < unroll; j++)
                 if (j < rows.count) {
                     float d_x[width];
                     backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                    d_x_cell<act, two>(f, line, slopes, in, d_x);
+                    d_x_cell<act, two>(f, line, slope, in, d_x);
                     if (adds) add_more(d_x, added[j]);
                     store<T, width>(g.d_x + rows[j], d_x);
                     if (by == SIDE_X && g.y_recomputed)
-                        apply_cell<act, false>(f, slopes, x[j], x[j], normalised<T>{.y = g.y_recomputed},
+                        apply_cell<act, false>(f, slope, x[j], x[j], normalised<T>{.y = g.y_recomputed},
                                                rows[j]);
                 }
         });
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
-        with_rows(rows, [&](const auto &rows) {
+        with_rows<unroll>(rows, [&](const auto &rows) {
             load_rows(x, g.x, rows);
             load_gradients(rows);
         });
     }
 }
 
-/* Calls work(T(), width, act) with the template arguments of the call's kernels; kernels of width 1 are not
- * specialised for relu. */
+/* Calls work(T(), width, act) with the template arguments of the call's kernels. */
 template <class Work> static enum status with_kind(const struct call *call, Work work)
 {
     const struct batchnorm *s = (const struct batchnorm *)call->settings;
-    return with_type(call->x[0].dtype, [&](auto type) {
-        constexpr int width = pack<decltype(type)>::count;
-        if (call->x[0].shape.c % width != 0)
-            return with_act<false>(s, [&](auto act) { return work(type, number<1>(), act); });
-        return with_act<true>(s, [&](auto act) { return work(type, number<width>(), act); });
+    return with_chunk(call->x[0].dtype, call->x[0].shape.c, [&](auto type, auto width) {
+        return with_activation((enum activation)s->activation,
+                               [&](auto act) { return work(type, width, act); });
     });
 }
 
@@ -477,28 +476,28 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
     }
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
-        constexpr enum act kind = (enum act)act.value;
-        struct sweep s = sweep_open(&call->x[0], width.value);
+        constexpr enum activation kind = (enum activation)decltype(act)::number;
+        struct columns s = batchnorm_columns(call, width.number);
         struct normalised<T> n = {
             .x = (const T *)call->x[0].data,
             .residual = set->residual ? (const T *)call->x[1].data : NULL,
             .y = (T *)call->y.data,
             .mask = (uint8_t *)call_data(call, OPERAND_MASK),
         };
-        constexpr enum normalises added = act_is_smooth(kind) ? PLAIN : WITH_RESIDUAL;
-        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, added>
-                                 : batchnorm_normalise_kernel<T, width.value, kind, PLAIN>;
+        constexpr enum normalises added = activation_reads_x(kind) ? PLAIN : WITH_RESIDUAL;
+        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.number, kind, added>
+                                 : batchnorm_normalise_kernel<T, width.number, kind, PLAIN>;
         float *parts = (float *)call->workspace;
-        if constexpr (can_mask<width.value, kind>)
-            if (sums) kernel = batchnorm_normalise_kernel<T, width.value, kind, WITH_SUMS>;
-        dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
+        if constexpr (can_mask<width.number, kind>)
+            if (sums) kernel = batchnorm_normalise_kernel<T, width.number, kind, WITH_SUMS>;
+        dim3 grid = columns_grid(call, s, n.residual ? 2 : 3);
         struct launch how = {grid, threads, 0, behind};
-        TRY(launch_as(call, kernel, how, n, values_of(call), slopes_of(set), s, parts));
-        return sums ? channel_sum_shares(call, sums, parts, (int)grid.x, (int)s.channels) : OK;
+        TRY(launch_as(call, kernel, how, n, values_of(call), (float)set->slope, s, parts));
+        return sums ? columns_finish(call, {parts, (int)grid.x, 1, (int)s.channels}, sums) : OK;
     });
 }
 
-static unsigned merging_blocks(const struct sweep *s)
+static unsigned merging_blocks(const struct columns *s)
 {
     return (unsigned)div_up(s->channels, (int64_t)merged);
 }
@@ -511,8 +510,8 @@ static enum status batchnorm_measure(const struct call *call)
         using T = decltype(type);
         constexpr int width = pack<T>::count;
         bool packs = call->x[0].shape.c % width == 0;
-        struct sweep s = sweep_open(&call->x[0], packs ? width : 1);
-        dim3 grid = sweep_grid(call, &s, 4);
+        struct columns s = batchnorm_columns(call, packs ? width : 1);
+        dim3 grid = columns_grid(call, s, 4);
         auto kernel = packs ? batchnorm_moments_kernel<T, width> : batchnorm_moments_kernel<T, 1>;
         kernel<<<grid, threads, 0, stream_of(call)>>>((const T *)call->x[0].data, s, parts);
         TRY(launched(call));
@@ -559,18 +558,18 @@ static enum status batchnorm_recompute(const struct call *call)
 }
 
 /* The workspace: lines of all channels, then parts. */
-template <class T, int width, enum act act, enum side by, bool two>
+template <class T, int width, enum activation act, enum side by, bool two>
 static enum status batchnorm_backward_in_two(const struct call *call, bool second_has_dz)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     struct gradient_line *lines = (struct gradient_line *)call->workspace;
     float *parts = (float *)(lines + call->x[0].shape.c);
-    struct sweep s = sweep_open(&call->x[0], width);
+    struct columns s = batchnorm_columns(call, width);
     struct gradients<T> g = gradients_of<T>(call);
     struct channel_values values = values_of(call);
     struct known_products known = {(const float *)call_data(call, OPERAND_Y_PRODUCTS)};
     float *sums = (float *)call_data(call, OPERAND_RANK_SUMS);
-    dim3 grid = sweep_grid(call, &s, 2);
+    dim3 grid = columns_grid(call, s, 2);
     if (call->ranks > 0) {
         batchnorm_lines_kernel<<<(unsigned)div_up(s.channels, (int64_t)threads), threads, 0,
                                  stream_of(call)>>>(sums, s.channels, (double)call->ranks * (double)s.rows,
@@ -578,7 +577,7 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
         TRY(launched(call));
     } else {
         batchnorm_backward_sums_kernel<T, width, act, by, two>
-            <<<grid, threads, 0, stream_of(call)>>>(g, values, slopes_of(set), s, known, parts);
+            <<<grid, threads, 0, stream_of(call)>>>(g, values, (float)set->slope, s, known, parts);
         TRY(launched(call));
         struct gradient_sums out = {g.d_weight, g.d_bias, sums, lines};
         TRY(launch_behind(call, batchnorm_merge_gradients_kernel, merging_blocks(&s), merged * mergers,
@@ -589,10 +588,10 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
     if constexpr (by == SIDE_X && !two)
         if (g.d_x_more) second = batchnorm_backward_kernel<T, width, act, by, two, true>;
     if (second_has_dz) {
-        second = batchnorm_backward_kernel<T, width, ACT_NONE, by, false, false>;
+        second = batchnorm_backward_kernel<T, width, ACTIVATION_NONE, by, false, false>;
         g.d_y = g.d_residual;
     }
-    return launch_behind(call, second, grid, threads, g, values, slopes_of(set), s, lines);
+    return launch_behind(call, second, grid, threads, g, values, (float)set->slope, s, lines);
 }
 
 static enum status batchnorm_pass_gradients(const struct call *call)
@@ -605,18 +604,19 @@ static enum status batchnorm_pass_gradients(const struct call *call)
     bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
-        constexpr enum act kind = (enum act)act.value;
-        constexpr enum side by = act_is_smooth(kind) ? SIDE_X : SIDE_Y;
-        if constexpr (can_mask<width.value, kind>)
+        constexpr enum activation kind = (enum activation)decltype(act)::number;
+        constexpr enum side by = activation_reads_x(kind) ? SIDE_X : SIDE_Y;
+        if constexpr (can_mask<width.number, kind>)
             if (masked)
                 return adds
-                           ? batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, true>(call, has_dz)
-                           : batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, false>(call, has_dz);
+                           ? batchnorm_backward_in_two<T, width.number, kind, SIDE_MASK, true>(call, has_dz)
+                           : batchnorm_backward_in_two<T, width.number, kind, SIDE_MASK, false>(call, has_dz);
         if (adds)
-            return set->residual ? batchnorm_backward_in_two<T, width.value, kind, by, true>(call, has_dz)
-                                 : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, true>(call, false);
-        return set->residual ? batchnorm_backward_in_two<T, width.value, kind, by, false>(call, has_dz)
-                             : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, false>(call, false);
+            return set->residual ? batchnorm_backward_in_two<T, width.number, kind, by, true>(call, has_dz)
+                                 : batchnorm_backward_in_two<T, width.number, kind, SIDE_X, true>(call,
+                                                                                                   false);
+        return set->residual ? batchnorm_backward_in_two<T, width.number, kind, by, false>(call, has_dz)
+                             : batchnorm_backward_in_two<T, width.number, kind, SIDE_X, false>(call, false);
     });
 }
 
@@ -696,9 +696,8 @@ static size_t batchnorm_workspace(const struct call *call)
     if (call->phase != PHASE_FORWARD && call->phase != PHASE_BACKWARD) return 0;
     int64_t channels = call->x[0].shape.c;
     int width = (int)(16 / dtype_bytes(call->x[0].dtype));
-    struct sweep s = sweep_open(&call->x[0], channels % width ? 1 : width);
-    size_t bytes = (size_t)channels * (sizeof(struct gradient_line) +
-                                       2 * sizeof(float) * (size_t)sweep_height(&s, blocks_max));
+    struct columns s = batchnorm_columns(call, channels % width ? 1 : width);
+    size_t bytes = (size_t)channels * sizeof(struct gradient_line) + columns_bytes(s, 2);
     size_t gram = batchnorm_makes_gram(call) ? gram_workspace(&call->x[0], call->device) : 0;
     return gram > bytes ? gram : bytes;
 }

@@ -1,11 +1,11 @@
 /* batchnorm.cuh: the arithmetic of batchnorm on CUDA: of one element, and of a block's sums over its rows.
  *
- * Memory consists of rows (n, h, w) of channels; a row is a sequence of cells of `width` channels. A thread
- * processes one column of cells, so that per-channel values stay in registers, and every `lanes`-th row of
- * the block: `lanes` threads of a block share a column. */
+ * A row (columns.cuh) is a sequence of cells of `width` channels. A thread processes one column of cells, so
+ * that per-channel values stay in registers. */
 #pragma once
 
 #include "kernels/elementwise/activation.cuh"
+#include "kernels/support/columns.cuh"
 
 extern "C" {
 #include "kernels/norm/batchnorm.h"
@@ -13,7 +13,8 @@ extern "C" {
 
 namespace batchnorm_parts {
 
-constexpr int threads = 256;
+constexpr int threads = COLUMNS_THREADS;
+constexpr int unroll = 4;             /* rows of a thread in flight */
 
 /* One thread's memory access: 16 bytes, or a single number if rows are not multiples of 16 bytes. Numbers
  * stay packed in registers until they are used. */
@@ -87,50 +88,6 @@ template <class T> __device__ inline uint8_t mask_of(const cell<T, 8> &y)
     for (int i = 0; i < 8; i++)
         bits |= (unsigned)((i % 2 ? y.word(i / 2) >> 16 : y.word(i / 2) & 0xffff) != 0) << i;
     return (uint8_t)bits;
-}
-
-/* An activation that is not smooth: below 0 a line or zero, constant from `top` on. */
-struct slopes {
-    float negative, top;
-};
-
-static inline struct slopes slopes_of(const struct batchnorm *s)
-{
-    switch ((enum activation)s->activation) {
-    case ACTIVATION_NONE: return {1, INFINITY};
-    case ACTIVATION_RELU: return {0, INFINITY};
-    case ACTIVATION_RELU6: return {0, 6};
-    case ACTIVATION_LEAKY_RELU: return {(float)s->slope, INFINITY};
-    case ACTIVATION_SILU:
-    case ACTIVATION_HARDSWISH: break;
-    }
-    return {1, INFINITY};
-}
-
-/* The activations for which kernels are specialised; clip is relu6. */
-enum act { ACT_NONE, ACT_RELU, ACT_CLIP, ACT_SILU, ACT_HARDSWISH, ACT_OTHER };
-
-constexpr bool act_is_smooth(enum act act) { return act == ACT_SILU || act == ACT_HARDSWISH; }
-
-template <enum act act> __device__ inline float activate(const struct slopes &b, float z)
-{
-    if (act == ACT_NONE) return z;
-    if (act == ACT_RELU) return z <= 0 ? 0 : z;
-    if (act == ACT_CLIP) return z <= 0 ? 0 : z >= b.top ? b.top : z;
-    if (act == ACT_SILU) return ::activate<ACTIVATION_SILU>(z, 0);
-    if (act == ACT_HARDSWISH) return ::activate<ACTIVATION_HARDSWISH>(z, 0);
-    return z <= 0 ? (b.negative == 0 ? 0 : b.negative * z) : z >= b.top ? b.top : z;
-}
-
-/* Products are rounded before they are added to anything, so that both sweeps see the same gradient. */
-template <enum act act> __device__ inline float pass_back(const struct slopes &b, float side, float d_y)
-{
-    if (act == ACT_NONE) return d_y;
-    if (act == ACT_RELU) return side <= 0 ? 0 : d_y;
-    if (act == ACT_CLIP) return side <= 0 || side >= b.top ? 0 : d_y;
-    if (act == ACT_HARDSWISH) return ::pass_back<ACTIVATION_HARDSWISH>(side, d_y, 0);
-    if (act == ACT_SILU) return ::pass_back<ACTIVATION_SILU>(side, d_y, 0);
-    return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
 }
 
 /* The tensor from which backward knows on which side of the activation's corner an element was. Only relu has
@@ -216,8 +173,8 @@ struct backward_line {
 };
 
 /* y of one cell; `residual` is used only with has_residual. */
-template <enum act act, bool has_residual, class T, int width>
-__device__ inline cell<T, width> normalise_cell(const factors<width> &f, const struct slopes &b,
+template <enum activation act, bool has_residual, class T, int width>
+__device__ inline cell<T, width> normalise_cell(const factors<width> &f, float slope,
                                                 const cell<T, width> &x, const cell<T, width> &residual)
 {
     float out[width];
@@ -225,7 +182,7 @@ __device__ inline cell<T, width> normalise_cell(const factors<width> &f, const s
     for (int i = 0; i < width; i++) {
         float z = normalise(f, x.get(i), i);
         if (has_residual) z += residual.get(i);
-        out[i] = activate<act>(b, z);
+        out[i] = activate<act>(z, slope);
     }
     return cell_of<T>(out);
 }
@@ -246,22 +203,21 @@ template <class T, int width, enum side by> struct backward_cells {
     const side_cell<T, width, by> &sides;
 };
 
-/* The gradient of the activation's input, for element i of a cell. d_y may be given as two tensors, whose
+/* The gradient of the activation's input, for element i of a cell; its products are rounded before they are
+ * added to anything, so that both sweeps see the same. d_y may be given as two tensors, whose
  * sum is rounded as if it had been stored. */
-template <enum act act, bool two, class T, int width, enum side by>
-__device__ inline float d_z(const factors<width> &f, const struct slopes &b,
+template <enum activation act, bool two, class T, int width, enum side by>
+__device__ inline float d_z(const factors<width> &f, float slope,
                             const backward_cells<T, width, by> &in, int i)
 {
     float d = two ? to_float(from_float<T>(in.d_y.get(i) + in.more.get(i))) : in.d_y.get(i);
-    if (act == ACT_NONE) return d;
-    return pass_back<act>(b, by == SIDE_X ? normalise(f, in.x.get(i), i) : in.sides.get(i), d);
+    if (act == ACTIVATION_NONE) return d;
+    return pass_back<act>(by == SIDE_X ? normalise(f, in.x.get(i), i) : in.sides.get(i), d, slope);
 }
 
-/* Two numbers per channel over `count` rows: mean and sum of squared deviations from it (forward), or the
- * sums of dz and of dz * (x - mean) (backward). */
+/* Two numbers per channel over `count` rows: mean and sum of squared deviations from it. */
 template <int width> struct tally {
-    float count;
-    float first[width], second[width];
+    float at[2][width], count;
 };
 
 /* Forward, in one pass: sums are of deviations from the thread's first value, so that little precision is
@@ -273,8 +229,8 @@ template <class T, int width> __device__ inline void measure_cell(tally<width> &
     for (int i = 0; i < width; i++) {
         if (t.count == 0) shift[i] = x.get(i);
         float deviation = x.get(i) - shift[i];
-        t.first[i] += deviation;
-        t.second[i] = fmaf(deviation, deviation, t.second[i]);
+        t.at[0][i] += deviation;
+        t.at[1][i] = fmaf(deviation, deviation, t.at[1][i]);
     }
     t.count++;
 }
@@ -284,22 +240,23 @@ template <int width> __device__ inline void measure_end(tally<width> &t, const f
     if (t.count == 0) return;
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        float mean = t.first[i] / t.count;
-        t.second[i] = fmaxf(t.second[i] - t.first[i] * mean, 0);
-        t.first[i] = shift[i] + mean;
+        float mean = t.at[0][i] / t.count;
+        t.at[1][i] = fmaxf(t.at[1][i] - t.at[0][i] * mean, 0);
+        t.at[0][i] = shift[i] + mean;
     }
 }
 
-/* Backward: adds a cell to the sums and returns its dz. */
-template <enum act act, bool two, class T, int width, enum side by>
-__device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct slopes &b,
-                                    const backward_cells<T, width, by> &in, float (&dz)[width])
+/* Backward: adds a cell to the sums of dz and of dz * (x - mean), and returns its dz. */
+template <enum activation act, bool two, class T, int width, enum side by>
+__device__ inline void add_products(float (&sum)[2][width], const factors<width> &f,
+                                    float slope, const backward_cells<T, width, by> &in,
+                                    float (&dz)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        dz[i] = d_z<act, two>(f, b, in, i);
-        t.first[i] += dz[i];
-        t.second[i] = fmaf(dz[i], in.x.get(i) - f.mean[i], t.second[i]);
+        dz[i] = d_z<act, two>(f, slope, in, i);
+        sum[0][i] += dz[i];
+        sum[1][i] = fmaf(dz[i], in.x.get(i) - f.mean[i], sum[1][i]);
     }
 }
 
@@ -311,70 +268,27 @@ struct merge_moments {
         float share = b.count / count, cross = a.count * share;
 #pragma unroll
         for (int i = 0; i < width; i++) {
-            float delta = b.first[i] - a.first[i];
-            a.first[i] += delta * share;
-            a.second[i] += b.second[i] + delta * delta * cross;
+            float delta = b.at[0][i] - a.at[0][i];
+            a.at[0][i] += delta * share;
+            a.at[1][i] += b.at[1][i] + delta * delta * cross;
         }
         a.count = count;
     }
 };
-
-struct merge_sums {
-    template <int width> static __device__ void merge(tally<width> &a, const tally<width> &b)
-    {
-#pragma unroll
-        for (int i = 0; i < width; i++) {
-            a.first[i] += b.first[i];
-            a.second[i] += b.second[i];
-        }
-        a.count += b.count;
-    }
-};
-
-/* Shared memory for half of a block's tallies; odd row lengths avoid bank conflicts. */
-template <int width> using tally_room = float[threads / 2][2 * width + 1];
-
-/* Merges the lanes' tallies in a fixed order into lane 0's. `span` is the number of threads that are side by
- * side on a row. */
-template <class Merge, int width>
-__device__ inline void merge_lanes(tally<width> &mine, int span, int lanes, tally_room<width> &room)
-{
-    int lane = threadIdx.x / span, column = threadIdx.x % span;
-    for (int top = lanes; top > 1;) {
-        int half = (top + 1) / 2;
-        if (lane >= half && lane < top) {
-            float *slot = room[(lane - half) * span + column];
-#pragma unroll
-            for (int i = 0; i < width; i++) slot[i] = mine.first[i], slot[width + i] = mine.second[i];
-            slot[2 * width] = mine.count;
-        }
-        __syncthreads();
-        if (lane < top - half) {
-            const float *slot = room[lane * span + column];
-            tally<width> other;
-#pragma unroll
-            for (int i = 0; i < width; i++) other.first[i] = slot[i], other.second[i] = slot[width + i];
-            other.count = slot[2 * width];
-            Merge::merge(mine, other);
-        }
-        __syncthreads();
-        top = half;
-    }
-}
 
 /* A channel's coefficients in backward's second sweep: d_x = scale * (dz + (tilt * (x - mean) + offset)). */
 struct gradient_line {
     float tilt, offset;
 };
 
-template <enum act act, bool two, class T, int width, enum side by>
+template <enum activation act, bool two, class T, int width, enum side by>
 __device__ inline void d_x_cell(const factors<width> &f, const struct gradient_line (&line)[width],
-                                const struct slopes &b, const backward_cells<T, width, by> &in,
+                                float slope, const backward_cells<T, width, by> &in,
                                 float (&d_x)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        float dz = d_z<act, two>(f, b, in, i);
+        float dz = d_z<act, two>(f, slope, in, i);
         d_x[i] = f.scale[i] * (dz + fmaf(line[i].tilt, in.x.get(i) - f.mean[i], line[i].offset));
     }
 }
@@ -433,18 +347,31 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
     };
 }
 
-/* Calls work(act) with the activation's kind as a constant; `relu`: there are kernels specialised for it. */
-template <int n> struct number {
-    static constexpr int value = n;
-};
-template <bool relu, class Work> static enum status with_act(const struct batchnorm *s, Work work)
+template <class T, int width, class Rows>
+__device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *from, const Rows &rows)
 {
-    if (s->activation == ACTIVATION_NONE) return work(number<ACT_NONE>());
-    if (s->activation == ACTIVATION_SILU) return work(number<ACT_SILU>());
-    if (s->activation == ACTIVATION_HARDSWISH) return work(number<ACT_HARDSWISH>());
-    if (relu && s->activation == ACTIVATION_RELU) return work(number<ACT_RELU>());
-    if (relu && s->activation == ACTIVATION_RELU6) return work(number<ACT_CLIP>());
-    return work(number<ACT_OTHER>());
+#pragma unroll
+    for (int j = 0; j < unroll; j++)
+        if (j < rows.count) to[j] = load<T, width>(from + rows[j]);
+}
+
+/* True if kernels for this can use a mask: its bytes are of eight channels, and suffice for relu. */
+template <int width, enum activation act> constexpr bool can_mask = width == 8 && act == ACTIVATION_RELU;
+
+/* A byte of the mask for eight channels. */
+template <class T, int width, enum side by, class Rows>
+__device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], const gradients<T> &g,
+                                         const Rows &rows)
+{
+    if constexpr (by == SIDE_MASK) {
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) to[j].mask = g.mask[rows[j] / 8];
+    } else if constexpr (by == SIDE_Y) {
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) to[j].y = load<T, width>(g.y + rows[j]);
+    }
 }
 
 }

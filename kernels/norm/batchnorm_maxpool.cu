@@ -4,7 +4,7 @@
  *
  * In decreasing channels (negative scale) signs are flipped while maxima are searched. */
 #include "kernels/pool/pool_maxima.cuh"
-#include "kernels/support/sweep.cuh"
+#include "kernels/norm/batchnorm.cuh"
 
 #include <type_traits>
 
@@ -42,13 +42,13 @@ __device__ static inline struct window window_at(const struct grid_of_windows &g
 
 /* Three numbers per channel of a block, each computed by one thread for all, since windows are short work. */
 template <class T> struct channel_room {
-    static constexpr int count = segment / sizeof(T);
+    static constexpr int count = COLUMNS_SEGMENT / sizeof(T);
     alignas(16) float first[count], second[count], third[count];
 
     /* Calls make(place in this room for a channel, the channel) for the block's channels. */
-    template <class Make> __device__ void fill(const struct sweep &s, Make make)
+    template <class Make> __device__ void fill(const struct columns &s, Make make)
     {
-        int width = (int)(s.channels / s.columns), k = threadIdx.x;
+        int width = (int)(s.channels / s.packs), k = threadIdx.x;
         int64_t channel = (int64_t)blockIdx.y * s.span * width + k;
         if (k < s.span * width && channel < s.channels) make(k, (int)channel);
         __syncthreads();
@@ -56,7 +56,7 @@ template <class T> struct channel_room {
 };
 
 /* The place of a thread's channels in that room. */
-template <int width> __device__ static inline int place_in_room(const struct sweep &s)
+template <int width> __device__ static inline int place_in_room(const struct columns &s)
 {
     return threadIdx.x % s.span * width;
 }
@@ -135,34 +135,34 @@ template <class T> struct pooled {
 };
 
 /* y of a window's extreme, and what is saved of it. */
-template <enum act act, class T, int width>
+template <enum activation act, class T, int width>
 __device__ static inline void store_window(const struct pooled<T> &to, int64_t at, const extremes<T> &best,
                                            const cell<T, width> &x, const factors<width> &f,
-                                           const struct slopes &slopes)
+                                           float slope)
 {
     bool lost[width];
-    *(cell<T, width> *)(to.y + at) = normalise_cell<act, false>(f, slopes, x, x);
+    *(cell<T, width> *)(to.y + at) = normalise_cell<act, false>(f, slope, x, x);
     if (!to.number) return;
     *(cell<T, width> *)(to.extreme + at) = x;
 #pragma unroll
     for (int e = 0; e < width; e++) {
         float z = normalise(f, x.get(e), e);
-        lost[e] = act != ACT_NONE && (z <= 0 || z >= slopes.top);
+        lost[e] = pass_back<act>(z, 1, slope) == 0;
     }
     best.store_numbers(to.number + at, lost);
 }
 
 /* One window per thread, so that many loads are in flight. Outside of the image is minus infinity, whose
  * sign is flipped twice. */
-template <class T, int width, int kernel, enum act act>
+template <class T, int width, int kernel, enum activation act>
 __global__ void __launch_bounds__(threads, 4)
-    batchnorm_maxpool_kernel(struct pooled<T> to, struct channel_values values, struct slopes slopes,
-                             const __grid_constant__ struct grid_of_windows g, struct sweep s)
+    batchnorm_maxpool_kernel(struct pooled<T> to, struct channel_values values, float slope,
+                             const __grid_constant__ struct grid_of_windows g, struct columns s)
 {
     using Best = extremes<T>;
     __shared__ channel_room<T> room;
     __shared__ alignas(16) sign<T> signs[channel_room<T>::count];
-    sweep_position p = sweep_position_of<width>(s);
+    columns_place p = columns_place_of<width>(s);
     int64_t i = (int64_t)blockIdx.x * s.lanes + p.lane, pitch = g.plane.w.in * s.channels;
     room.fill(s, [&](int k, int channel) {
         factors<1> f = factors_at<1>(values, channel);
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(threads, 4)
     load_channels(f.mean, room.first, mine);
     load_channels(f.scale, room.second, mine);
     load_channels(f.bias, room.third, mine);
-    store_window<act>(to, i * s.channels + p.channel, best, best.turned(flip), f, slopes);
+    store_window<act>(to, i * s.channels + p.channel, best, best.turned(flip), f, slope);
 }
 
 template <class T> struct pooled_gradients {
@@ -227,12 +227,12 @@ template <class T, int width> struct given {
 template <class T, int width, int kernel, bool two>
 __global__ void __launch_bounds__(threads, 3)
     batchnorm_maxpool_backward_kernel(struct pooled_gradients<T> g, struct channel_values values,
-                                      const __grid_constant__ struct grid_of_windows cells, struct sweep s,
+                                      const __grid_constant__ struct grid_of_windows cells, struct columns s,
                                       const float *sums, float count)
 {
     constexpr int back = (kernel + STRIDE - 1) / STRIDE;
     __shared__ channel_room<T> room;
-    sweep_position p = sweep_position_of<width>(s);
+    columns_place p = columns_place_of<width>(s);
     const struct plane &plane = cells.plane;
     int64_t i = (int64_t)blockIdx.x * s.lanes + p.lane;
     int64_t out_pitch = plane.w.out * s.channels, in_pitch = plane.w.in * s.channels;
@@ -313,22 +313,22 @@ static bool is_empty(const struct call *call)
 template <class Work> static enum status with_kind(const struct call *call, Work work)
 {
     return with_type(call->x[0].dtype, [&](auto type) {
-        return with_act<true>(&settings_of(call)->norm, [&](auto act) {
+        return with_activation((enum activation)settings_of(call)->norm.activation, [&](auto act) {
             constexpr int width = pack<decltype(type)>::count;
-            if (settings_of(call)->pool.kernel == 2) return work(type, number<width>(), number<2>(), act);
-            return work(type, number<width>(), number<3>(), act);
+            if (settings_of(call)->pool.kernel == 2) return work(type, constant<width>(), constant<2>(), act);
+            return work(type, constant<width>(), constant<3>(), act);
         });
     });
 }
 
 /* Blocks for one thread per window, or cell, and pack of channels. */
-static dim3 windows_grid(const struct sweep *s)
+static dim3 windows_grid(const struct columns *s)
 {
-    return dim3((unsigned)div_up(s->rows, (int64_t)s->lanes), (unsigned)div_up(s->columns, s->span));
+    return dim3((unsigned)div_up(s->rows, (int64_t)s->lanes), (unsigned)div_up(s->packs, s->span));
 }
 
 /* A sweep over an image's windows or cells. */
-static enum status sweep_windows(const struct call *call, int64_t rows, int64_t columns, struct sweep *s,
+static enum status sweep_windows(const struct call *call, int64_t rows, int64_t columns, struct columns *s,
                                  struct grid_of_windows *windows)
 {
     struct pool_plane plane = batchnorm_maxpool_plane(call);
@@ -336,7 +336,7 @@ static enum status sweep_windows(const struct call *call, int64_t rows, int64_t 
     TRY(plane_check(&plane));
     all.shape.h = rows;
     all.shape.w = columns;
-    *s = sweep_open(&all, (int)(16 / dtype_bytes(all.dtype)));
+    *s = columns_open(all.dtype, all.shape, (int)(16 / dtype_bytes(all.dtype)), unroll);
     *windows = windows_of(&plane, rows, columns);
     if (s->rows > NUMBER_MAX) return fail(FAILED, "%lld windows are too many", (long long)s->rows);
     return OK;
@@ -344,7 +344,7 @@ static enum status sweep_windows(const struct call *call, int64_t rows, int64_t 
 
 static enum status batchnorm_maxpool_forward(const struct call *call)
 {
-    struct sweep s;
+    struct columns s;
     struct grid_of_windows windows;
     if (is_empty(call)) return OK;
     if (call->training) TRY(batchnorm_statistics_cuda(call));
@@ -356,9 +356,9 @@ static enum status batchnorm_maxpool_forward(const struct call *call)
             to.extreme = (T *)call->saved[SAVED_EXTREME].data;
             to.number = (uint8_t *)call->saved[SAVED_NUMBER].data;
         }
-        batchnorm_maxpool_kernel<T, width.value, kernel.value, (enum act)act.value>
+        batchnorm_maxpool_kernel<T, width.number, kernel.number, (enum activation)decltype(act)::number>
             <<<windows_grid(&s), threads, 0, stream_of(call)>>>(
-                to, values_of(call), slopes_of(&settings_of(call)->norm), windows, s);
+                to, values_of(call), (float)settings_of(call)->norm.slope, windows, s);
         return launched(call);
     });
 }
@@ -388,7 +388,7 @@ static enum status pass_to_x(const struct call *call, const float *sums)
 {
     struct pool_plane plane = batchnorm_maxpool_plane(call);
     float count = (float)(shape_count(call->x[0].shape) / call->x[0].shape.c);
-    struct sweep s;
+    struct columns s;
     struct grid_of_windows cells;
     TRY(sweep_windows(call, div_up(plane.h.in + plane.h.pad, (int64_t)STRIDE),
                       div_up(plane.w.in + plane.w.pad, (int64_t)STRIDE), &s, &cells));
@@ -398,8 +398,8 @@ static enum status pass_to_x(const struct call *call, const float *sums)
                                         (const T *)call_data(call, OPERAND_D_Y_ADDEND),
                                         (const uint8_t *)call->saved[SAVED_NUMBER].data,
                                         (T *)call->d_x[0].data};
-        auto pass = g.d_y_more ? batchnorm_maxpool_backward_kernel<T, width.value, kernel.value, true>
-                               : batchnorm_maxpool_backward_kernel<T, width.value, kernel.value, false>;
+        auto pass = g.d_y_more ? batchnorm_maxpool_backward_kernel<T, width.number, kernel.number, true>
+                               : batchnorm_maxpool_backward_kernel<T, width.number, kernel.number, false>;
         pass<<<windows_grid(&s), threads, 0, stream_of(call)>>>(g, values_of(call), cells, s, sums, count);
         return launched(call);
     });

@@ -3,7 +3,7 @@
  * first: what was written last of x is still in the cache. */
 #include "kernels/norm/gram.cuh"
 
-#include "kernels/support/channel_sums.cuh"
+#include "kernels/support/columns.cuh"
 #include "kernels/support/dependent_launch.cuh"
 #include "kernels/support/tiles.cuh"
 
@@ -25,7 +25,7 @@ template <int columns> using gram_block = block<groups_of(columns), columns>;
 /* A thread's cells of a tile: of one column of cells, so that its factors stay in registers; rows that are a
  * multiple of eight apart, so that all are permuted alike. */
 template <int columns> struct gram_cells {
-    static constexpr int across = columns / 8, step = 128 / across, count = tile_rows / step;
+    static constexpr int across = columns / 8, step = 128 / across, count = tiles::tile_rows / step;
     int column, row, offset;
     __device__ gram_cells() : column(threadIdx.x % across), row(threadIdx.x % 128 / across)
     {
@@ -46,8 +46,7 @@ __device__ static inline void sum_tile(const gram_cells<columns> &at, const fact
 #pragma unroll
     for (int i = 0; i < count; i++) {
         if (normalises) {
-            a[i] = batchnorm_parts::normalise_cell<batchnorm_parts::ACT_RELU, false>(
-                f, batchnorm_parts::slopes{0, INFINITY}, a[i], a[i]);
+            a[i] = batchnorm_parts::normalise_cell<ACTIVATION_RELU, false>(f, 0, a[i], a[i]);
             if (at.row + i * at.step >= rows) a[i].packed = make_uint4(0, 0, 0, 0);
             *(cell<T, 8> *)at.of(tile, i) = a[i];
         }
@@ -236,5 +235,5 @@ enum status gram_run(const struct call *call, const struct gram_operands *of)
         TRY(grant_shared(call, kernel));
         return launch_as(call, kernel, how, x, a, p);
     }));
-    return channel_sum_shares(call, of->sums, of->parts, blocks, p.columns * (p.columns + 1));
+    return columns_finish(call, {of->parts, (int)blocks, 1, p.columns * (p.columns + 1)}, of->sums);
 }

@@ -1,17 +1,17 @@
 /* grn.cu: two sweeps over an image each way: blocks add up columns of pixels, then one block for each image
  * makes the factors of its channels, which the second sweep applies. */
-#include "kernels/support/rows.cuh"
+#include "kernels/support/columns.cuh"
 
 extern "C" {
 #include "kernels/norm/grn.h"
 }
 
 #define THREADS 256
-#define DEPTH 32               /* pixels of a thread in a sum, about */
+#define DEPTH 32               /* pixels of a thread, about */
 
 struct grn_layout {
     int64_t pixels;            /* of an image */
-    int channels, across, down, tiles, depth;    /* depth: blocks below one another in an image's sums */
+    int channels, across, down, tiles, depth;    /* depth: blocks below one another in an image */
     float eps;
 };
 
@@ -27,44 +27,41 @@ static struct grn_layout grn_layout(const struct call *call, int width)
     return l;
 }
 
-/* The workspace: sums of each block of an image, then the factors of an image's channels. */
-static int64_t parts_count(const struct grn_layout *l, int64_t images)
-{
-    return 2 * images * l->depth * l->channels;
-}
+/* Adds up a * b and, with `both`, a, of an image's channels. */
+template <class T, int w, bool both> struct grn_sums {
+    static constexpr int width = w, sums = both ? 2 : 1, in_flight = 4, blocks = 4;
+    struct cells {
+        chunk<T, width> a, b;
+    };
+    const T *a, *b;
 
-/* parts[0]: of a * b, parts[1]: of a, if b is another. Block x: tile, depth, image. */
-template <class T, int width> __global__ void __launch_bounds__(THREADS)
-grn_sums_kernel(float *parts, const T *a, const T *b, struct grn_layout l, int64_t second)
-{
-    __shared__ float partial[width * THREADS];
-    int tile = blockIdx.x % l.tiles, part = blockIdx.x / l.tiles % l.depth;
-    int64_t image = blockIdx.x / l.tiles / l.depth;
-    int column = (tile * l.across + threadIdx.x) * width;
-    float products[width] = {}, sums[width] = {};
-    if (column < l.channels) {
-        int64_t first = image * l.pixels * l.channels + column;
-#pragma unroll 4
-        for (int64_t p = (int64_t)part * l.down + threadIdx.y; p < l.pixels; p += (int64_t)l.down * l.depth) {
-            chunk<T, width> one = *(const chunk<T, width> *)(a + first + p * l.channels);
-            chunk<T, width> other = *(const chunk<T, width> *)(b + first + p * l.channels);
+    __device__ void begin(const grn_sums &, int) {}
+    __device__ void load(cells &to, int64_t, int64_t at) const
+    {
+        to = {*(const chunk<T, width> *)(a + at), *(const chunk<T, width> *)(b + at)};
+    }
+    __device__ void add(const cells &in, int64_t, int64_t, float (&sum)[sums][width]) const
+    {
 #pragma unroll
-            for (int e = 0; e < width; e++) {
-                products[e] = fmaf(to_float(one.at[e]), to_float(other.at[e]), products[e]);
-                sums[e] += to_float(one.at[e]);
-            }
+        for (int e = 0; e < width; e++) {
+            sum[0][e] = fmaf(to_float(in.a.at[e]), to_float(in.b.at[e]), sum[0][e]);
+            if constexpr (both) sum[1][e] += to_float(in.a.at[e]);
         }
     }
-    sum_down<width>(products, THREADS, l.across, partial);
-    if (second) __syncthreads();
-    if (second) sum_down<width>(sums, THREADS, l.across, partial);
-    if (threadIdx.y > 0 || column >= l.channels) return;
-    float *to = parts + (image * l.depth + part) * l.channels + column;
-#pragma unroll
-    for (int e = 0; e < width; e++) {
-        to[e] = products[e];
-        if (second) to[second + e] = sums[e];
-    }
+};
+
+/* Blocks over an image. */
+static struct columns grn_columns(const struct call *call, int width)
+{
+    struct shape x = call->x[0].shape;
+    return columns_open(call->x[0].dtype, shape_nhwc(1, x.h, x.w, x.c), width, 4);
+}
+
+/* The workspace: sums of each block of an image, then the factors of an image's channels. */
+static float *behind_parts(const struct call *call, int width)
+{
+    size_t parts = columns_bytes(grn_columns(call, width), 2, call->x[0].shape.n);
+    return (float *)((char *)call->workspace + parts);
 }
 
 /* The sum of a value over the block's threads. */
@@ -81,22 +78,24 @@ __device__ static float grn_block_sum(float value)
     return partial[0];
 }
 
-__device__ static float sum_parts(const float *parts, const struct grn_layout &l, int64_t image, int channel)
+__device__ static float sum_parts(const struct column_parts &parts, int64_t image, int sum, int channel)
 {
-    float sum = 0;
-    for (int i = 0; i < l.depth; i++) sum += parts[(image * l.depth + i) * l.channels + channel];
-    return sum;
+    float total = 0;
+    for (int i = 0; i < parts.count; i++)
+        total += parts.at[((image * parts.count + i) * parts.sums + sum) * parts.channels + channel];
+    return total;
 }
 
 /* 1 + weight * r of an image's channels. With `parts` norms are computed, and written. */
 __global__ void __launch_bounds__(THREADS)
-grn_factors_kernel(float *factors, float *norms, const float *parts, const float *weight, struct grn_layout l)
+grn_factors_kernel(float *factors, float *norms, struct column_parts parts, const float *weight,
+                   struct grn_layout l)
 {
     int64_t image = blockIdx.x;
     float sum = 0;
     for (int c = threadIdx.x; c < l.channels; c += THREADS) {
         float *norm = norms + image * l.channels + c;
-        if (parts) *norm = sqrtf(sum_parts(parts, l, image, c));
+        if (parts.at) *norm = sqrtf(sum_parts(parts, image, 0, c));
         sum += *norm;
     }
     float mean = grn_block_sum(sum) / (float)l.channels + l.eps;
@@ -106,11 +105,12 @@ grn_factors_kernel(float *factors, float *norms, const float *parts, const float
 
 /* The factors of d_y and of x in d_x, and the image's parts of the parameters' gradients. */
 struct grn_factors {
-    float *of_d_y, *of_x, *d_weight, *d_bias;      /* [images, channels] */
+    float *of_d_y, *of_x;      /* [images, channels] */
+    float *d_params;           /* [images, weight and bias, channels] */
 };
 
 __global__ void __launch_bounds__(THREADS)
-grn_backward_factors_kernel(struct grn_factors f, const float *norms, const float *parts, int64_t second,
+grn_backward_factors_kernel(struct grn_factors f, const float *norms, struct column_parts parts,
                             const float *weight, struct grn_layout l)
 {
     int64_t image = blockIdx.x, row = image * l.channels;
@@ -118,11 +118,11 @@ grn_backward_factors_kernel(struct grn_factors f, const float *norms, const floa
     for (int c = threadIdx.x; c < l.channels; c += THREADS) sum += norms[row + c];
     float mean = grn_block_sum(sum) / (float)l.channels + l.eps;
     for (int c = threadIdx.x; c < l.channels; c += THREADS) {
-        float share = norms[row + c] / mean, product = sum_parts(parts, l, image, c);
+        float share = norms[row + c] / mean, product = sum_parts(parts, image, 0, c);
         f.of_d_y[row + c] = 1 + weight[c] * share;
         f.of_x[row + c] = weight[c] * product;
-        f.d_weight[row + c] = share * product;
-        f.d_bias[row + c] = sum_parts(parts + second, l, image, c);
+        f.d_params[2 * row + c] = share * product;
+        f.d_params[2 * row + l.channels + c] = sum_parts(parts, image, 1, c);
         common += weight[c] * product * share;
     }
     common = grn_block_sum(common) / (float)l.channels;
@@ -174,25 +174,19 @@ static enum status grn_normalise(const struct call *call)
         constexpr int width = decltype(wide)::number;
         struct grn_layout l = grn_layout(call, width);
         dim3 threads(l.across, l.down);
-        float *parts = (float *)call->workspace, *factors = parts + parts_count(&l, x.n);
+        struct column_parts parts = {};
+        float *factors = behind_parts(call, width);
         float *norms = call->saved_count > 0 ? (float *)call->saved[0].data : factors + x.n * x.c;
         const T *from = (const T *)call->x[0].data;
         if (fresh)
-            grn_sums_kernel<T, width>
-                <<<sweep_blocks(&l, x.n), threads, 0, stream_of(call)>>>(parts, from, from, l, 0);
+            TRY(columns_sweep(call, grn_sums<T, width, false>{from, from}, grn_columns(call, width), x.n,
+                              (float *)call->workspace, &parts));
         grn_factors_kernel<<<(unsigned)x.n, THREADS, 0, stream_of(call)>>>(
-            factors, norms, fresh ? parts : NULL, (const float *)call->params[0].data, l);
+            factors, norms, parts, (const float *)call->params[0].data, l);
         grn_apply_kernel<T, width, false><<<sweep_blocks(&l, x.n), threads, 0, stream_of(call)>>>(
             (T *)call->y.data, from, factors, NULL, (const float *)call->params[1].data, l);
         return launched(call);
     });
-}
-
-static enum status grn_sum_images(const struct call *call, const struct tensor *to, const float *from)
-{
-    if (!to->data) return OK;
-    struct rows_matrices images = {1, call->d_y.shape.n, call->d_y.shape.c, 1};
-    return sum_rows<float, float, 1>(call, (float *)to->data, from, images);
 }
 
 static enum status grn_backward(const struct call *call)
@@ -204,32 +198,28 @@ static enum status grn_backward(const struct call *call)
         constexpr int width = decltype(wide)::number;
         struct grn_layout l = grn_layout(call, width);
         dim3 threads(l.across, l.down);
-        float *parts = (float *)call->workspace, *rows = parts + parts_count(&l, x.n);
-        int64_t second = parts_count(&l, x.n) / 2, row = x.n * x.c;
-        f = {rows, rows + row, rows + 2 * row, rows + 3 * row};
+        struct column_parts parts;
+        float *rows = behind_parts(call, width);
+        f = {rows, rows + x.n * x.c, rows + 2 * x.n * x.c};
         const T *from = (const T *)call->x[0].data, *d_y = (const T *)call->d_y.data;
-        grn_sums_kernel<T, width>
-            <<<sweep_blocks(&l, x.n), threads, 0, stream_of(call)>>>(parts, d_y, from, l, second);
+        TRY(columns_sweep(call, grn_sums<T, width, true>{d_y, from}, grn_columns(call, width), x.n,
+                          (float *)call->workspace, &parts));
         grn_backward_factors_kernel<<<(unsigned)x.n, THREADS, 0, stream_of(call)>>>(
-            f, (const float *)call->saved[0].data, parts, second, (const float *)call->params[0].data, l);
+            f, (const float *)call->saved[0].data, parts, (const float *)call->params[0].data, l);
         if (call->d_x[0].data)
             grn_apply_kernel<T, width, true><<<sweep_blocks(&l, x.n), threads, 0, stream_of(call)>>>(
                 (T *)call->d_x[0].data, d_y, f.of_d_y, from, f.of_x, l);
         return launched(call);
     }));
-    TRY(grn_sum_images(call, &call->d_params[0], f.d_weight));
-    return grn_sum_images(call, &call->d_params[1], f.d_bias);
+    return columns_finish(call, {f.d_params, (int)x.n, 2, (int)x.c}, (float *)call->d_params[0].data,
+                          (float *)call->d_params[1].data);
 }
 
 static size_t grn_workspace(const struct call *call)
 {
     struct shape x = call->x[0].shape;
-    int64_t parts = 0;
-    for (int width = 1; width <= 8; width *= 2) {
-        struct grn_layout l = grn_layout(call, width);
-        if (parts_count(&l, x.n) > parts) parts = parts_count(&l, x.n);
-    }
-    return (size_t)(parts + 4 * x.n * x.c) * sizeof(float);
+    int whole = 16 / (int)dtype_bytes(call->x[0].dtype), width = x.c % whole ? 1 : whole;
+    return columns_bytes(grn_columns(call, width), 2, x.n) + (size_t)(4 * x.n * x.c) * sizeof(float);
 }
 
 const struct op_code grn_cuda = {

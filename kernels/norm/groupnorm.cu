@@ -3,7 +3,7 @@
  * images in the opposite order, because what the first one read last is still in the cache. Blocks are `span`
  * chunks of channels wide and `lanes` pixels deep; how many share an image depends on the shapes only. */
 #include "kernels/elementwise/activation.cuh"
-#include "kernels/support/rows.cuh"
+#include "kernels/support/columns.cuh"
 
 extern "C" {
 #include "kernels/norm/groupnorm.h"
@@ -155,9 +155,10 @@ __global__ void __launch_bounds__(THREADS)
 groupnorm_sums_kernel(const T *x, const T *d_y, const T *more, const __grid_constant__ groupnorm_layout l,
                       const __grid_constant__ groupnorm_tables t)
 {
-    extern __shared__ float partial[];
+    column_sums<2, width> sum = {};
+    __shared__ merge_room<column_sums<2, width>> room;
     groupnorm_place p = place_of(l, false);
-    float first[width] = {}, second[width] = {}, base[width], invstd[width];
+    float base[width], invstd[width];
     if (p.here) {
         int64_t start = p.image * l.pixels * l.channels + (int64_t)p.column * width;
 #pragma unroll
@@ -173,8 +174,8 @@ groupnorm_sums_kernel(const T *x, const T *d_y, const T *more, const __grid_cons
 #pragma unroll
                 for (int e = 0; e < width; e++) {
                     float d = pass_back<activation>(f.z(z.at, e), to_float(in[1].at[e]), l.slope);
-                    first[e] += d;
-                    second[e] = fmaf(d, (to_float(in[0].at[e]) - base[e]) * invstd[e], second[e]);
+                    sum.at[0][e] += d;
+                    sum.at[1][e] = fmaf(d, (to_float(in[0].at[e]) - base[e]) * invstd[e], sum.at[1][e]);
                 }
             });
         } else if constexpr (backward) {
@@ -182,8 +183,8 @@ groupnorm_sums_kernel(const T *x, const T *d_y, const T *more, const __grid_cons
 #pragma unroll
                 for (int e = 0; e < width; e++) {
                     float d = to_float(in[1].at[e]);
-                    first[e] += d;
-                    second[e] = fmaf(d, (to_float(in[0].at[e]) - base[e]) * invstd[e], second[e]);
+                    sum.at[0][e] += d;
+                    sum.at[1][e] = fmaf(d, (to_float(in[0].at[e]) - base[e]) * invstd[e], sum.at[1][e]);
                 }
             });
         } else {
@@ -191,19 +192,17 @@ groupnorm_sums_kernel(const T *x, const T *d_y, const T *more, const __grid_cons
 #pragma unroll
                 for (int e = 0; e < width; e++) {
                     float deviation = to_float(in[0].at[e]) - base[e];
-                    first[e] += deviation;
-                    second[e] = fmaf(deviation, deviation, second[e]);
+                    sum.at[0][e] += deviation;
+                    sum.at[1][e] = fmaf(deviation, deviation, sum.at[1][e]);
                 }
             });
         }
     }
-    sum_down<width>(first, THREADS, l.span, partial);
-    __syncthreads();
-    sum_down<width>(second, THREADS, l.span, partial);
+    merge_lanes<merge_sums>(sum, threadIdx.y, threadIdx.x, l.span, l.lanes, room);
     if (threadIdx.y > 0 || !p.here) return;
     float *to = t.parts + (p.image * l.parts + p.part) * 2 * l.channels + (int64_t)p.column * width;
 #pragma unroll
-    for (int e = 0; e < width; e++) to[e] = first[e], to[l.channels + e] = second[e];
+    for (int e = 0; e < width; e++) to[e] = sum.at[0][e], to[l.channels + e] = sum.at[1][e];
 }
 
 /* Adds up the parts of each channel of an image. Where a channel is a group, that is concluded, too. */
@@ -430,7 +429,7 @@ static enum status groupnorm_measure(const struct call *call, const struct group
     dim3 threads(l.span, l.lanes), finish(FINISH_CHANNELS, FINISH_LANES);
     groupnorm_tensors<T> g = tensors_of<T>(call);
     groupnorm_sums_kernel<T, width, backward, activation, adds>
-        <<<sweep_grid(&l), threads, width * THREADS * sizeof(float), stream>>>(g.x, g.d_y, g.more, l, t);
+        <<<sweep_grid(&l), threads, 0, stream>>>(g.x, g.d_y, g.more, l, t);
     unsigned blocks = (unsigned)(l.images * div_up(l.channels, FINISH_CHANNELS));
     groupnorm_channels_kernel<T, backward><<<blocks, finish, 0, stream>>>(g.x, l, t);
     if (l.each > 1)

@@ -2,7 +2,7 @@
  * their sums for the gradients of weight and bias in the workspace. Pixels that do not fit into registers, or
  * are not a whole number of chunks, are read again in each step. */
 #include "kernels/support/block.cuh"
-#include "kernels/support/rows.cuh"
+#include "kernels/support/columns.cuh"
 
 extern "C" {
 #include "kernels/norm/layernorm.h"
@@ -167,7 +167,7 @@ template <class T> struct layernorm_gradients {
     T *again;                  /* y is written there; NULL: it is not */
     const T *x, *d_y, *more;   /* added to d_x; NULL: nothing */
     const float *weight, *bias, *mean, *invstd;
-    float *parts;              /* [2, blocks, channels]: d_weight and d_bias of each block's pixels */
+    float *parts;              /* [blocks, 2, channels]: d_weight and d_bias of each block's pixels */
 };
 
 /* Adds up the sums of the block's warps, and of the parts of each, by channel, in order. */
@@ -385,9 +385,10 @@ layernorm_backward_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
             *(chunk<T, width> *)(g.d_x + at) = gradients_of<T, width, adds>(pixel, x, d_y, factor, more);
         }
     }
-    leave_sums(g.parts + (int64_t)blockIdx.x * l.channels, d_weight, lane, room);
+    float *parts = g.parts + (int64_t)blockIdx.x * 2 * l.channels;
+    leave_sums(parts, d_weight, lane, room);
     __syncthreads();
-    leave_sums(g.parts + ((int64_t)gridDim.x + blockIdx.x) * l.channels, d_bias, lane, room);
+    leave_sums(parts + l.channels, d_bias, lane, room);
 }
 
 template <class T, int width, int per, bool adds, bool again>
@@ -474,8 +475,8 @@ layernorm_any_sums_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
         d_weight = fmaf(d_y, xhat, d_weight);
         d_bias += d_y;
     }
-    g.parts[(int64_t)blockIdx.y * l.channels + c] = d_weight;
-    g.parts[((int64_t)gridDim.y + blockIdx.y) * l.channels + c] = d_bias;
+    g.parts[(int64_t)blockIdx.y * 2 * l.channels + c] = d_weight;
+    g.parts[((int64_t)blockIdx.y * 2 + 1) * l.channels + c] = d_bias;
 }
 
 /* Lanes of a pixel: as many as it has chunks, at most 32; or fewer with up to three chunks each, if fewer
@@ -586,11 +587,8 @@ static enum status layernorm_backward(const struct call *call)
                 layernorm_any_backward_kernel<T><<<blocks, THREADS, 0, stream_of(call)>>>(g, l);
         }
         TRY(launched(call));
-        for (int i = 0; i < 2; i++)
-            if (call->d_params[i].data)
-                TRY((sum_rows<float, float, 1>(call, (float *)call->d_params[i].data,
-                                               g.parts + i * blocks * channels, {1, blocks, channels, 1})));
-        return OK;
+        return columns_finish(call, {g.parts, (int)blocks, 2, (int)channels},
+                              (float *)call->d_params[0].data, (float *)call->d_params[1].data);
     });
 }
 

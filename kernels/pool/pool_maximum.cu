@@ -1,6 +1,6 @@
 /* pool_maximum.cu: maxima over windows. The backward pass gathers: each input sums the gradients of the
  * windows that selected it. */
-#include "kernels/support/channel_sums.cuh"
+#include "kernels/support/columns.cuh"
 #include "kernels/pool/pool_maxima.cuh"
 
 /* Offers every input of the window to `best`. x is where the image's chunk of channels begins. */
@@ -231,9 +231,7 @@ enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *
 
 size_t pool_maximum_workspace_cuda(const struct call *call)
 {
-    struct shape y = call->y.shape;
-    bool sums = call_operand(call, OPERAND_D_X_SUMS) != NULL;
-    return sums ? channel_sums_workspace(y.n * y.h * y.w, (int)y.c, false) : 0;
+    return call_operand(call, OPERAND_D_X_SUMS) ? columns_workspace(&call->d_y, false) : 0;
 }
 
 /* The sums of d_x are those of d_y, as far as its maxima are anywhere. */
@@ -242,8 +240,7 @@ enum status pool_maximum_backward_cuda(const struct call *call, const struct poo
     if (!call->d_x[0].data) return OK;
     float *sums = (float *)call_data(call, OPERAND_D_X_SUMS);
     if (sums)
-        TRY(channel_sums_where(call, &call->d_y, sums, (const uint8_t *)call->saved[0].data,
-                            POOL_NOWHERE));
+        TRY(columns_sum_where(call, &call->d_y, sums, (const uint8_t *)call->saved[0].data, POOL_NOWHERE));
     return with_pooling(call, plane, call->d_x[0].shape, [&](const auto &pooling, auto known) {
         if constexpr (decltype(known)::number) {
             int kernel = known_kernel(plane), stride = (int)plane->h.stride;

@@ -1,8 +1,4 @@
-#include "kernels/support/chunk.cuh"
-#include "kernels/support/channel_sums.cuh"
-#include "kernels/support/sweep.cuh"
-
-using namespace batchnorm_parts;
+#include "kernels/support/columns.cuh"
 
 #define THREADS 256
 
@@ -84,52 +80,34 @@ static enum status concat_copy(const struct call *call, const struct tensor *who
     });
 }
 
-/* The part that has a pack of the whole's channels, and the index of the pack's first element in it. */
-struct concat_source {
-    const struct concat_part *part;
-    int64_t at;
-};
+/* Copies rows of the whole, and adds up what it copies and its squares. Parts are in elements. */
+template <class T> struct concat_sums {
+    static constexpr int width = pack<T>::count, sums = 2, in_flight = 4, blocks = 4;
+    using cells = chunk<T, width>;
+    T *whole;
+    struct concat_parts parts;
+    const T *from;             /* the part that has the thread's channels, from these on */
+    int64_t pitch;
 
-/* `channel` is an index in the whole; parts are in elements. */
-__device__ static inline concat_source source_of(const struct concat_parts &parts, int64_t channel)
-{
-    int i = 0;
-    while (i + 1 < parts.count && channel >= parts.part[i + 1].first) i++;
-    return {&parts.part[i], channel - parts.part[i].first};
-}
-
-/* Copies, and adds up what it copies and its squares: sums[blockIdx.x][sums, squares][channel]. */
-template <class T, int width>
-__global__ void __launch_bounds__(threads, 4)
-    concat_sums_kernel(T *whole, const __grid_constant__ struct concat_parts parts, struct sweep s,
-                       float *sums)
-{
-    __shared__ tally_room<width> room;
-    sweep_position p = sweep_position_of<width>(s);
-    tally<width> t = {};
-    concat_source from = source_of(parts, p.here ? p.channel : 0);
-    const T *data = (const T *)from.part->data + from.at;
-    int64_t pitch = from.part->words;
-    for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
-        tile_rows rows = rows_of(s, p, tile);
-        cell<T, width> got[unroll];
+    __device__ void begin(const concat_sums &body, int channel)
+    {
+        const struct concat_part *part = body.parts.part;
+        for (int i = 1; i < body.parts.count && channel >= part[1].first; i++) part++;
+        from = (const T *)part->data + channel - part->first;
+        pitch = part->words;
+    }
+    __device__ void load(cells &to, int64_t row, int64_t) const { to = *(const cells *)(from + row * pitch); }
+    __device__ void add(const cells &in, int64_t, int64_t at, float (&sum)[sums][width]) const
+    {
+        *(cells *)(whole + at) = in;
 #pragma unroll
-        for (int j = 0; j < unroll; j++)
-            if (j < rows.count) got[j] = load<T, width>(data + (rows.first + j * rows.lanes) * pitch);
-#pragma unroll
-        for (int j = 0; j < unroll; j++) {
-            if (j >= rows.count) continue;
-            *(cell<T, width> *)(whole + rows[j]) = got[j];
-#pragma unroll
-            for (int i = 0; i < width; i++) {
-                t.first[i] += got[j].get(i);
-                t.second[i] = fmaf(got[j].get(i), got[j].get(i), t.second[i]);
-            }
+        for (int i = 0; i < width; i++) {
+            float value = to_float(in.at[i]);
+            sum[0][i] += value;
+            sum[1][i] = fmaf(value, value, sum[1][i]);
         }
     }
-    merge_lanes<merge_sums>(t, s.span, s.lanes, room);
-    leave_part(s, p, t, sums);
-}
+};
 
 /* True if no pack is in two parts, and rows begin at packs. */
 static bool in_packs(const struct call *call)
@@ -142,28 +120,18 @@ static bool in_packs(const struct call *call)
 
 static size_t concat_workspace(const struct call *call)
 {
-    if (!call_operand(call, OPERAND_Y_MOMENTS)) return 0;
-    struct shape y = call->y.shape;
-    if (!in_packs(call)) return channel_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
-    struct sweep s = sweep_open(&call->y, 16 / (int)dtype_bytes(call->y.dtype));
-    return 2 * sizeof(float) * (size_t)(s.channels * sweep_height(&s, blocks_max));
+    return call_operand(call, OPERAND_Y_MOMENTS) ? columns_workspace(&call->y, true) : 0;
 }
 
-static enum status concat_summing(const struct call *call)
+static enum status concat_summing(const struct call *call, float *moments)
 {
     struct concat_parts parts = parts_of(&call->y, call->x, call->x, call->x_count);
     parts_in_words(&parts, (int64_t)dtype_bytes(call->y.dtype));
     return with_type(call->y.dtype, [&](auto type) {
         using T = decltype(type);
-        constexpr int width = pack<T>::count;
-        struct sweep s = sweep_open(&call->y, width);
-        dim3 grid = sweep_grid(call, &s, 4);
-        float *sums = (float *)call->workspace;
-        concat_sums_kernel<T, width>
-            <<<grid, threads, 0, stream_of(call)>>>((T *)call->y.data, parts, s, sums);
-        TRY(launched(call));
-        float *moments = (float *)call_data(call, OPERAND_Y_MOMENTS);
-        return channel_sum_shares(call, moments, sums, (int)grid.x, 2 * (int)s.channels);
+        concat_sums<T> of = {(T *)call->y.data, parts};
+        return columns_run(call, of, call->y.dtype, call->y.shape, (float *)call->workspace, moments,
+                           moments + call->y.shape.c);
     });
 }
 
@@ -171,9 +139,9 @@ static enum status concat_forward(const struct call *call)
 {
     float *moments = (float *)call_data(call, OPERAND_Y_MOMENTS);
     bool sums = moments && shape_count(call->y.shape) > 0;
-    if (sums && in_packs(call)) return concat_summing(call);
+    if (sums && in_packs(call)) return concat_summing(call, moments);
     TRY(concat_copy<true>(call, &call->y, call->x));
-    return sums ? channel_sums(call, &call->y, moments, true) : OK;
+    return sums ? columns_sum(call, &call->y, moments, true) : OK;
 }
 
 static enum status concat_backward(const struct call *call)

@@ -1,89 +1,69 @@
 #include "kernels/support/join.cuh"
 
-#include "kernels/support/channel_sums.cuh"
-#include "kernels/support/sweep.cuh"
+#include "kernels/support/columns.cuh"
 
-using namespace batchnorm_parts;
+constexpr int join_in_flight = 4;
 
-/* It goes backward through memory: the product before it wrote the end last, so that is in the cache, and the
- * product after it reads the beginning first. */
-template <class T, int width, enum act act, enum side by, bool two>
-__global__ void __launch_bounds__(threads, 2)
-    join_kernel(struct gradients<T> g, struct slopes slopes, struct sweep s, float *parts)
-{
-    __shared__ tally_room<width> shared;
-    sweep_position p = sweep_position_of<width>(s);
-    tally<width> t = {};
-    for (int64_t tile = s.tiles - 1 - blockIdx.x; p.here && tile >= 0; tile -= gridDim.x) {
-        tile_rows rows = rows_of(s, p, tile);
-        cell<T, width> d_y[unroll], more[unroll];
-        side_cell<T, width, by> sides[unroll];
-        load_rows(d_y, g.d_y, rows);
-        if (two) load_rows(more, g.d_y_more, rows);
-        if (act != ACT_NONE) load_sides(sides, g, rows);
-#pragma unroll
-        for (int j = 0; j < unroll; j++) {
-            if (j >= rows.count) continue;
-            float dz[width];
-#pragma unroll
-            for (int i = 0; i < width; i++) {
-                dz[i] = two ? to_float(from_float<T>(d_y[j].get(i) + more[j].get(i))) : d_y[j].get(i);
-                if (act != ACT_NONE) dz[i] = pass_back<act>(slopes, sides[j].get(i), dz[i]);
-                t.first[i] += dz[i];
-            }
-            if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
-        }
+/* The tensor from which the side follows. */
+enum join_side { SIDE_NONE, SIDE_Y, SIDE_MASK };
+
+template <class T, enum join_side by, bool two> struct joining {
+    static constexpr int width = pack<T>::count, sums = 1, in_flight = join_in_flight, blocks = 2;
+    struct cells {
+        chunk<T, width> d_y, more, y;
+        uint8_t mask;
+    };
+    struct join of;
+
+    __device__ void begin(const joining &, int) {}
+    __device__ static chunk<T, width> cell(const void *from, int64_t at)
+    {
+        return *(const chunk<T, width> *)((const T *)from + at);
     }
-    merge_lanes<merge_sums>(t, s.span, s.lanes, shared);
-    if (!p.here || p.lane != 0) return;
+    __device__ void load(cells &to, int64_t, int64_t at) const
+    {
+        to.d_y = cell(of.d_y.data, at);
+        if (two) to.more = cell(of.d_y_more, at);
+        if (by == SIDE_Y) to.y = cell(of.y, at);
+        if (by == SIDE_MASK) to.mask = of.mask[at / 8];
+    }
+    __device__ void add(const cells &in, int64_t, int64_t at, float (&sum)[sums][width]) const
+    {
+        chunk<T, width> dz;
 #pragma unroll
-    for (int i = 0; i < width; i++) parts[(int64_t)blockIdx.x * s.channels + p.channel + i] = t.first[i];
-}
-
-/* The arguments of a join's sweeps. */
-struct joining {
-    const struct call *call;
-    const struct join *join;
-    struct slopes slopes;
-    float *parts;
+        for (int i = 0; i < width; i++) {
+            float d = to_float(in.d_y.at[i]), y = by == SIDE_Y ? to_float(in.y.at[i]) : 0;
+            if (two) d = to_float(from_float<T>(d + to_float(in.more.at[i])));
+            if (by == SIDE_MASK && !(in.mask >> i & 1)) d = 0;
+            if (by == SIDE_Y && (y <= 0 || y >= of.top)) d = 0;
+            dz.at[i] = from_float<T>(d);
+            sum[0][i] += d;
+        }
+        if (of.dz) *(chunk<T, width> *)((T *)of.dz + at) = dz;
+    }
 };
-
-template <class T, enum act act, enum side by, bool two>
-static enum status join_sweep(const struct joining &j)
-{
-    constexpr int width = pack<T>::count;
-    struct sweep s = sweep_open(&j.join->d_y, width);
-    dim3 grid = sweep_grid(j.call, &s, 2);
-    struct gradients<T> g = {.y = (const T *)j.join->y, .d_y = (const T *)j.join->d_y.data,
-                             .d_y_more = (const T *)j.join->d_y_more, .mask = j.join->mask,
-                             .d_residual = (T *)j.join->dz};
-    join_kernel<T, width, act, by, two><<<grid, threads, 0, stream_of(j.call)>>>(g, j.slopes, s, j.parts);
-    TRY(launched(j.call));
-    return channel_sum_shares(j.call, j.join->sums, j.parts, (int)grid.x, (int)s.channels);
-}
-
-template <class T, bool two> static enum status join_by(const struct joining &j, int activation)
-{
-    if (activation == ACTIVATION_NONE) return join_sweep<T, ACT_NONE, SIDE_Y, two>(j);
-    if (activation != ACTIVATION_RELU) return join_sweep<T, ACT_OTHER, SIDE_Y, two>(j);
-    if constexpr (sizeof(T) == 2)
-        if (j.join->mask) return join_sweep<T, ACT_RELU, SIDE_MASK, two>(j);
-    return join_sweep<T, ACT_RELU, SIDE_Y, two>(j);
-}
 
 size_t join_workspace(const struct tensor *d_y)
 {
-    struct sweep s = sweep_open(d_y, (int)(16 / dtype_bytes(d_y->dtype)));
-    return (size_t)s.channels * sizeof(float) * (size_t)sweep_height(&s, blocks_max);
+    int width = (int)(16 / dtype_bytes(d_y->dtype));
+    return columns_bytes(columns_open(d_y->dtype, d_y->shape, width, join_in_flight), 1);
 }
 
-enum status join_run(const struct call *call, const struct batchnorm *activation, const struct join *join,
-                     float *parts)
+template <class T, enum join_side by>
+static enum status join_by(const struct call *call, const struct join *join, float *parts)
 {
-    struct joining j = {call, join, slopes_of(activation), parts};
+    enum dtype dtype = join->d_y.dtype;
+    struct shape shape = join->d_y.shape;
+    if (join->d_y_more)
+        return columns_run(call, joining<T, by, true>{*join}, dtype, shape, parts, join->sums);
+    return columns_run(call, joining<T, by, false>{*join}, dtype, shape, parts, join->sums);
+}
+
+enum status join_run(const struct call *call, const struct join *join, float *parts)
+{
     return with_type(join->d_y.dtype, [&](auto type) {
         using T = decltype(type);
-        return join->d_y_more ? join_by<T, true>(j, activation->activation)
-                              : join_by<T, false>(j, activation->activation);
+        if (join->mask) return join_by<T, SIDE_MASK>(call, join, parts);
+        return join->y ? join_by<T, SIDE_Y>(call, join, parts) : join_by<T, SIDE_NONE>(call, join, parts);
     });
 }

@@ -1,7 +1,6 @@
 #include "kernels/support/planned.cuh"
 
-#include "kernels/support/channel_sums.cuh"
-#include "kernels/support/chunk.cuh"
+#include "kernels/support/columns.cuh"
 #include "kernels/support/join.cuh"
 
 static bool is_left(const struct call *call, const struct kernel_plan *plan, enum epilogue_kind kind)
@@ -24,17 +23,15 @@ static bool is_picked(const struct call *call)
 
 size_t epilogues_workspace(const struct call *call, const struct kernel_plan *plan)
 {
-    struct shape y = call->y.shape;
     if (joins(call, plan))
         return workspace_align(join_workspace(&call->d_x[0])) +
                (is_picked(call) ? (size_t)tensor_bytes(&call->d_x[0]) : 0);
     if (!is_left(call, plan, EPILOGUE_MOMENTS)) return 0;
-    return channel_sums_workspace(y.n * y.h * y.w, (int)y.c, true);
+    return columns_workspace(&call->y, true);
 }
 
 static enum status join_addend(const struct call *call)
 {
-    static const struct batchnorm relu = {.activation = ACTIVATION_RELU};
     const struct tensor *d_x = &call->d_x[0];
     struct join join = {.d_y = *d_x, .d_y_more = call_data(call, OPERAND_D_X_ADDEND),
                         .mask = (const uint8_t *)call_data(call, OPERAND_MASK), .dz = d_x->data,
@@ -45,7 +42,7 @@ static enum status join_addend(const struct call *call)
         TRY(copy_spread(call, &pick, whole, join.d_y_more));
         join.d_y_more = whole;
     }
-    return join_run(call, &relu, &join, (float *)call->workspace);
+    return join_run(call, &join, (float *)call->workspace);
 }
 
 /* y + bias of `chunks` chunks a pixel; without a bias relu of y. */
@@ -84,7 +81,7 @@ enum status planned_run(const struct call *call, const struct kernel_plan *plan)
     if (is_left(call, plan, EPILOGUE_ADD) && planned_adds_bias(call))
         return sweep(call, &call->d_x[0], call_data(call, OPERAND_D_X_ADDEND));
     if (!is_left(call, plan, EPILOGUE_MOMENTS)) return OK;
-    return channel_sums(call, &call->y, (float *)call_data(call, OPERAND_Y_MOMENTS), true);
+    return columns_sum(call, &call->y, (float *)call_data(call, OPERAND_Y_MOMENTS), true);
 }
 
 enum status planned_call_run(const struct call *call)

@@ -1,8 +1,8 @@
-/* rows.cuh: sums over the rows of matrices, and the broadcast of a row: means over images and bias gradients.
+/* rows.cuh: means over an image's rows, by one block for some of its channels, and the broadcast of a row.
  * Sums are in fp32, in an order that depends only on the shape and the device's size. */
 #pragma once
 
-#include "kernels/support/chunk.cuh"
+#include "kernels/support/columns.cuh"
 
 /* `images` matrices of rows x columns, each times `factor`. */
 struct rows_matrices {
@@ -33,50 +33,33 @@ static inline struct rows_layout rows_layout(const struct call *call, struct row
     return l;
 }
 
-/* Adds up the sums of a block's `threads`, `across` of which lie side by side, to those of the first row;
- * through partial[width * threads]. */
-template <int width>
-__device__ static void sum_down(float (&sum)[width], int threads, int across, float *partial)
+/* Bytes of shared memory in which a block merges one sum. */
+static inline size_t merge_bytes(struct rows_layout l, int width)
 {
-    int me = threadIdx.y * across + threadIdx.x;
-#pragma unroll
-    for (int e = 0; e < width; e++) partial[e * threads + me] = sum[e];
-    for (int half = threads / 2; half >= across; half /= 2) {
-        __syncthreads();
-        if (me >= half) continue;
-#pragma unroll
-        for (int e = 0; e < width; e++) partial[e * threads + me] += partial[e * threads + me + half];
-    }
-#pragma unroll
-    for (int e = 0; e < width; e++) sum[e] = partial[e * threads + me];
-}
-
-static inline size_t sum_down_bytes(struct rows_layout l, int width)
-{
-    return (size_t)(l.across * l.down) * width * sizeof(float);
+    return sizeof(float) * (size_t)(l.across * l.down / 2 * (width | 1));
 }
 
 template <class Y, class X, int width>
 __global__ void __launch_bounds__(ROWS_THREADS) sum_rows_kernel(Y *y, const X *x, struct rows_layout l)
 {
-    extern __shared__ float partial[];
+    extern __shared__ float room[];
     unsigned image = blockIdx.x / (unsigned)l.tiles, tile = blockIdx.x % (unsigned)l.tiles;
     int64_t column = ((int64_t)tile * l.across + threadIdx.x) * width;
-    float sum[width] = {};
+    column_sums<1, width> sum = {};
     if (column < l.columns) {
         const X *at = x + image * l.rows * l.columns + column;
 #pragma unroll 8
         for (int64_t row = threadIdx.y; row < l.rows; row += l.down) {
             chunk<X, width> got = *(const chunk<X, width> *)(at + row * l.columns);
 #pragma unroll
-            for (int e = 0; e < width; e++) sum[e] += to_float(got.at[e]);
+            for (int e = 0; e < width; e++) sum.at[0][e] += to_float(got.at[e]);
         }
     }
-    sum_down<width>(sum, l.across * l.down, l.across, partial);
+    merge_lanes<merge_sums>(sum, threadIdx.y, threadIdx.x, l.across, l.down, room);
     if (threadIdx.y > 0 || column >= l.columns) return;
     chunk<Y, width> result;
 #pragma unroll
-    for (int e = 0; e < width; e++) result.at[e] = from_float<Y>(sum[e] * l.factor);
+    for (int e = 0; e < width; e++) result.at[e] = from_float<Y>(sum.at[0][e] * l.factor);
     *(chunk<Y, width> *)(y + image * l.columns + column) = result;
 }
 
@@ -88,7 +71,7 @@ static enum status sum_rows(const struct call *call, Y *y, const X *x, struct ro
     struct rows_layout l = rows_layout(call, m, width);
     dim3 threads(l.across, l.down);
     unsigned blocks = (unsigned)(m.images * l.tiles);
-    sum_rows_kernel<Y, X, width><<<blocks, threads, sum_down_bytes(l, width), stream_of(call)>>>(y, x, l);
+    sum_rows_kernel<Y, X, width><<<blocks, threads, merge_bytes(l, width), stream_of(call)>>>(y, x, l);
     return launched(call);
 }
 

@@ -1,7 +1,7 @@
 /* tokens.cu: prepend, position, token_pool and patch_merge: a thread moves one chunk of channels of a token
  * at a time. */
 #include "kernels/support/copy.cuh"
-#include "kernels/support/rows.cuh"
+#include "kernels/support/columns.cuh"
 
 extern "C" {
 #include "kernels/tokens/tokens.h"
@@ -52,21 +52,21 @@ template <class Work> __device__ static inline void each_chunk(const struct toke
 template <class T, int width> __global__ void __launch_bounds__(THREADS)
 sum_images_kernel(float *to, const T *from, int images, int64_t columns, int64_t pitch)
 {
-    __shared__ float partial[width * THREADS];
+    __shared__ merge_room<column_sums<1, width>, THREADS> room;
     int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * width;
-    float sum[width] = {};
+    column_sums<1, width> sum = {};
     if (column < columns) {
 #pragma unroll 4
         for (int image = threadIdx.y; image < images; image += blockDim.y) {
             chunk<T, width> got = *(const chunk<T, width> *)(from + image * pitch + column);
 #pragma unroll
-            for (int e = 0; e < width; e++) sum[e] += to_float(got.at[e]);
+            for (int e = 0; e < width; e++) sum.at[0][e] += to_float(got.at[e]);
         }
     }
-    sum_down<width>(sum, THREADS, blockDim.x, partial);
+    merge_lanes<merge_sums>(sum, threadIdx.y, threadIdx.x, blockDim.x, blockDim.y, room);
     if (threadIdx.y > 0 || column >= columns) return;
 #pragma unroll
-    for (int e = 0; e < width; e++) to[column + e] = sum[e];
+    for (int e = 0; e < width; e++) to[column + e] = sum.at[0][e];
 }
 
 /* Sums the first elements of each image, as tokens_sum_images does. */
@@ -186,24 +186,24 @@ const struct op_code position_cuda = {
 template <class T, int width> __global__ void __launch_bounds__(THREADS)
 token_pool_kernel(T *y, const T *x, struct token_layout l)
 {
-    __shared__ float partial[width * THREADS];
+    __shared__ merge_room<column_sums<1, width>, THREADS> room;
     int column = (blockIdx.x % div_up(l.columns, (int)blockDim.x)) * blockDim.x + threadIdx.x;
     int64_t image = blockIdx.x / div_up(l.columns, (int)blockDim.x);
-    float sum[width] = {};
+    column_sums<1, width> sum = {};
     if (column < l.columns) {
 #pragma unroll 4
         for (int token = l.first + threadIdx.y; token < l.end; token += blockDim.y) {
             int64_t row = image * l.tokens + token;
             chunk<T, width> got = ((const chunk<T, width> *)x)[row * l.columns + column];
 #pragma unroll
-            for (int e = 0; e < width; e++) sum[e] += to_float(got.at[e]);
+            for (int e = 0; e < width; e++) sum.at[0][e] += to_float(got.at[e]);
         }
     }
-    sum_down<width>(sum, blockDim.x * blockDim.y, blockDim.x, partial);
+    merge_lanes<merge_sums>(sum, threadIdx.y, threadIdx.x, blockDim.x, blockDim.y, room);
     if (threadIdx.y > 0 || column >= l.columns) return;
     chunk<T, width> result;
 #pragma unroll
-    for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum[e] * l.factor);
+    for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum.at[0][e] * l.factor);
     ((chunk<T, width> *)y)[image * l.columns + column] = result;
 }
 

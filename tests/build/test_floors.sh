@@ -52,9 +52,7 @@ rooms='1 kernels/support
 3 data/formats
 3 data/loader'
 # Includes that still lead up. None is added here.
-leading_up='kernels/support/sweep.cuh kernels/norm/batchnorm.cuh
-kernels/support/join.cuh kernels/norm/batchnorm.h
-kernels/conv/conv.c kernels/norm/batchnorm.h'
+leading_up='kernels/conv/conv.c kernels/norm/batchnorm.h'
 # Folders with rooms: of these, a floor is the whole. Those of src/compile are no floors.
 divided='data kernels src/compile'
 # A folder holds at most so many sources, but for src/base, src/cmd and those that still have more.
