@@ -7,9 +7,12 @@ sanitizers_find_nothing_here "they are not for others"
 source=$(cd "$top_srcdir" && pwd) build=$(cd "$top_builddir" && pwd)
 shared=$(echo "$build"/libamptrain.so.*.*)
 
-# The loader's paths of a build configured with --with-DEPENDENCY=FOLDER are no paths of the build.
+# The loader's paths of a build configured with --with-DEPENDENCY=FOLDER are no paths of the build, nor is the
+# folder to be installed to, which distcheck has below the source.
+prefix=$(sed -n 's/^prefix = //p' "$build/Makefile")
 has_no_path() { # FILE
-    [ -s "$1" ] && ! grep -aoE -m 1 ".{0,40}($source|$build)[/\"].{0,40}" "$1"
+    [ -s "$1" ] &&
+        ! LC_ALL=C sed "s|$prefix/||g" "$1" | grep -aoE -m 1 ".{0,40}($source|$build)[/\"].{0,40}"
 }
 for file in amptrain "${shared##*/}" libamptrain.a libbase.a libkernels.a; do
     ok "$file has no path of the build" has_no_path "$build/$file"
