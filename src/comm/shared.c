@@ -237,7 +237,8 @@ enum status shared_open(int descriptor, int rank, double timeout, struct comm **
     int count = (int)block->count;
     struct shared *shared = memory_new(1, sizeof *shared);
     *shared = (struct shared){
-        .comm = {&backend, &exchange, NULL, rank, count, rank, count, false},
+        .comm = {.backend = &backend, .exchange = &exchange, .rank = rank, .count = count,
+                 .local_rank = rank, .local_count = count},
         .descriptor = descriptor, .timeout = timeout, .block = block,
         .pidfds = memory_new((size_t)count, sizeof(int)),
         .out = memory_new((size_t)count, sizeof(struct shared_mailbox *)),
