@@ -9,7 +9,7 @@
 #define FOUR_INTS int32_t __attribute__((vector_size(16)))
 #define FOUR_BYTES uint8_t __attribute__((vector_size(4)))
 
-/* As many pixels of a row are computed at once. */
+/* Pixels of a row that are computed at once. */
 #define TURN_BLOCK 64
 
 /* The upper left one of the four pixels of each place, from the pixels' first row and column on, and the

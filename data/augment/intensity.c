@@ -119,7 +119,7 @@ bool intensity_blur(struct image *image, double deviation, int reach, struct int
 
 /* ---- Noise ---- */
 
-/* By Newton's method. */
+/* Newton's method finds each. */
 float *intensity_quantiles(void)
 {
     float *normal = memory_new(INTENSITY_QUANTILES, sizeof *normal);

@@ -46,7 +46,7 @@ struct variation {
     struct change changes[CHANGES_MAX];
     struct random random;      /* the stream of noise, from block `draw` on */
     uint64_t draw;
-    /* What a device is told besides, because the CPU's functions have bits of their own. */
+    /* Numbers that a device is given ready: the CPU's functions have bits of their own. */
     uint8_t gamma[256];
     uint32_t soften[SOFTEN_TAPS];
     float blur[BLUR_TAPS];

@@ -109,7 +109,7 @@ static bool device_varies(const struct batch_packing *packing, const struct cut 
     return fits && vary_leave(variation, packing->w * channels);
 }
 
-/* What the host does of an image's preprocessing. */
+/* The host's part of an image's preprocessing. */
 struct host_part {
     bool resizes, varies;
 };

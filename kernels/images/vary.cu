@@ -24,7 +24,7 @@ struct vary_task {
     void *out;
 };
 
-/* What the threads of a block share. */
+/* Memory that the threads of a block share. */
 struct shared_part {
     struct image_record image;
     struct variation variation;
@@ -186,7 +186,7 @@ struct canvas {
         swap();
     }
 
-    /* As many rows at a time as there is memory for their sums down the columns. */
+    /* Blurs so many rows at a time as there is memory for their sums down the columns. */
     __device__ void blur(int reach, const float *weights)
     {
         int line = w * c, together = BLUR_SHARED / (int)sizeof(float) / line;

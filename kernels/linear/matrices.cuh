@@ -73,7 +73,7 @@ __device__ static inline void multiply(float (&d)[4], const uint32_t (&a)[4], ui
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* By tf32: half as many products. */
+/* The instruction of tf32 has half as many products. */
 __device__ static inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float)
 {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

@@ -177,7 +177,7 @@ static int usable_count(const struct meeting *meeting, int there)
     return 0;
 }
 
-/* Those that are left out are sent the table, too, in which they are not. */
+/* Sends the table to ranks that are left out, too: they are not in it. */
 static enum status leave_out(struct meeting *meeting, int there)
 {
     int count = usable_count(meeting, there), kept = 0;

@@ -53,7 +53,7 @@ static inline int64_t evaluation_label(int64_t cell, int64_t classes)
     return cell < 0 ? -1 - cell : cell / classes;
 }
 
-/* What ROC AUC and average precision may take: in a run, and in an evaluation by itself. */
+/* Memory that ROC AUC and average precision may take: in a run, and in an evaluation by itself. */
 #define SCORES_BYTES_OF_RUN ((size_t)64 << 20)
 #define SCORES_BYTES_ALONE ((size_t)1 << 30)
 

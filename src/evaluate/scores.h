@@ -4,7 +4,7 @@
 
 #include "evaluate/evaluation.h"
 
-/* Of a class, or means over the classes in which a score is defined. */
+/* Scores of a class, or means over the classes in which a score is defined. */
 struct score_values {
     double precision, recall, f1;      /* NAN: nothing is predicted so; no image has it; neither */
     double roc_auc;                    /* NAN: no image has it, or all have; not known */

@@ -142,7 +142,7 @@ static void plain_images_survive(void **state)
     }
 }
 
-/* What a policy, and a jitter, make of an image. */
+/* An image as a policy, and a jitter, change it. */
 static bool policy_apply(enum policy policy, struct image *image, struct random *random, struct image *copy,
                          struct reason *reason)
 {
