@@ -2,10 +2,12 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/signals.h"
 #include "data/loader/stall.h"
 
 /* A thread reads, which may wait for a file system that does not answer; then it keeps this struct. */
@@ -98,9 +100,10 @@ enum status sampled_read(struct dataset *dataset, const int64_t *subset, int64_t
     pthread_t thread;
     if (!dataset || (!dataset->decoded && dataset->h > 0)) return OK;
     struct sampling *sampling = sampling_new(dataset, subset, count);
-    if (pthread_create(&thread, NULL, read_all, sampling) != 0) {
+    int failed = signals_start_thread(&thread, read_all, sampling);
+    if (failed) {
         sampling_free(sampling);
-        return fail(FAILED, "the system has no thread for reading images");
+        return fail(FAILED, "cannot start a thread that reads images: %s", strerror(failed));
     }
     enum status status = sampling_wait(sampling, timeout);
     if (status != OK) {
