@@ -1,6 +1,7 @@
 #include "data/dataset/image_list.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -13,7 +14,10 @@ static const struct listed_image *listed(const struct dataset *dataset, int64_t 
 
 static void copy_pixels(const struct listed_pixels *from, uint8_t *to)
 {
-    for (int y = 0; y < from->h; y++)
+    size_t row = (size_t)from->w * (size_t)from->c;
+    bool whole = from->channel == 1 && from->pixel == from->c;
+    for (int y = 0; whole && y < from->h; y++) memcpy(to + (size_t)y * row, from->first + y * from->row, row);
+    for (int y = 0; !whole && y < from->h; y++)
         for (int x = 0; x < from->w; x++) {
             const uint8_t *pixel = from->first + y * from->row + x * from->pixel;
             for (int k = 0; k < from->c; k++) *to++ = pixel[k * from->channel];

@@ -117,6 +117,18 @@ static enum status check_options(const struct loader_options *options)
     return OK;
 }
 
+/* Nothing is made until loader_start. */
+static void set_count(struct loader *loader, int64_t count)
+{
+    struct loader_options *options = &loader->options;
+    int rest = options->training ? 0 : options->batch - 1;
+    options->count = count;
+    loader->batches = (count + rest) / options->batch;
+    loader->limit = options->training ? loader->batches * options->batch : count;
+    loader->batches *= views_count(&options->views);
+    loader->filling = loader->next = loader->batches;
+}
+
 /* Everything that follows from the options alone. */
 static void loader_derive(struct loader *loader)
 {
@@ -149,10 +161,7 @@ static void loader_derive(struct loader *loader)
     if (options->target == TARGET_MASK)
         loader->masks_bytes = mask_targets_bytes(&loader->mask_targets, loader->share.count);
     loader->targets_bytes = (size_t)loader->share.count * targets_row(&loader->targets) * sizeof(float);
-    loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
-    loader->limit = options->training ? loader->batches * options->batch : options->count;
-    loader->batches *= views_count(&options->views);
-    loader->filling = loader->next = loader->batches;      /* nothing, until loader_start */
+    set_count(loader, options->count);
     if (options->training && options->balance)
         loader->by_class = by_class_make(options->dataset, options->subset, options->count);
     loader->chunk = loader->share.count / (2 * options->workers);
@@ -187,6 +196,16 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     }
     *result = loader;
     return OK;
+}
+
+bool loader_renew(struct loader *loader, const struct loader_options *options)
+{
+    if (options->workers > loader->worker_count || options->prefetch > loader->options.prefetch) return false;
+    pthread_mutex_lock(&loader->lock);
+    set_count(loader, options->count);
+    loader->options.bad_context = options->bad_context;
+    pthread_mutex_unlock(&loader->lock);
+    return true;
 }
 
 /* False: some of them do not return. Uses the clock that ThreadSanitizer supports for joining. */

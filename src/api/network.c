@@ -16,6 +16,7 @@ struct engine {
     struct session session;
     struct step step;            /* to the outputs */
     struct layer_output output;  /* else this */
+    struct classifier_loader loader;
 };
 
 #define NODE_PIXELS (-2)
@@ -35,6 +36,7 @@ static const struct step *step_of(const struct engine *engine)
 
 static void engine_close(struct engine *engine)
 {
+    classifier_loader_close(&engine->loader);
     layer_output_close(&engine->output);
     step_close(&engine->step);
     free(engine);
@@ -197,7 +199,7 @@ enum status network_run(struct network *network, int node, const struct listed_i
     struct engine *engine;
     TRY(engine_find(network, node, count, &engine));
     const struct classifier classifier = {&engine->session, step_of(engine),
-                                          node < 0 ? 0 : engine->output.count};
+                                          node < 0 ? 0 : engine->output.count, &engine->loader};
     return classifier_run(&classifier, images, count, take, context);
 }
 

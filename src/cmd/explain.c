@@ -225,8 +225,9 @@ static enum status explainer_open(struct cmd *cmd, struct explainer *explainer)
 
 static enum status explain_all(struct explainer *explainer)
 {
-    const struct classifier classifier = {&explainer->trained.session, &explainer->gradcam.output.step,
-                                          explainer->gradcam.output.count};
+    const struct classifier classifier = {.session = &explainer->trained.session,
+                                          .step = &explainer->gradcam.output.step,
+                                          .outputs = explainer->gradcam.output.count};
     if (explainer->json) printf("[");
     enum status status = classifier_run(&classifier, explainer->images.images, explainer->images.count,
                                         take_image, explainer);

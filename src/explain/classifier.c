@@ -19,11 +19,10 @@ int classifier_batch(int64_t count, int most)
 /* The state of classifier_run. */
 struct classifying {
     const struct classifier *classifier;
-    struct dataset *dataset;     /* the list of images */
+    const struct dataset *dataset;       /* the list of images */
     char **problems;             /* [its count] as the loader reported them; NULL: none */
     enum status (*take)(void *context, int64_t image, const struct classified *what);
     void *context;
-    struct loader *loader;
     struct views views;          /* of a batch, whose logits are averaged; classes 0: there is one */
 };
 
@@ -79,16 +78,20 @@ static enum status take_batch(void *context, const struct batch *batch, const fl
     return OK;
 }
 
-static void classifying_close(struct classifying *classifying)
+/* A thread that does not return from reading keeps the data set. */
+void classifier_loader_close(struct classifier_loader *kept)
 {
-    int64_t count = classifying->dataset->count;
-    if (classifying->loader) loader_close(classifying->loader);
-    views_close(&classifying->views);
-    /* A thread that does not return from reading keeps the data set. */
-    if (!classifying->dataset->held) {
-        dataset_close(classifying->dataset);
-        free(classifying->dataset);
+    loader_close(kept->loader);
+    if (kept->dataset && !kept->dataset->held) {
+        dataset_close(kept->dataset);
+        free(kept->dataset);
     }
+    *kept = (struct classifier_loader){0};
+}
+
+static void classifying_close(struct classifying *classifying, int64_t count)
+{
+    views_close(&classifying->views);
     for (int64_t i = 0; i < count; i++) free(classifying->problems[i]);
     free(classifying->problems);
 }
@@ -110,21 +113,24 @@ enum status classifier_run(const struct classifier *classifier, const struct lis
     if (session->data.target == TARGET_MASK)
         return fail(USAGE, "%s gives every pixel a class, so that an image has no class and no features",
                     session->graphs.evaluation.arch);
+    struct classifier_loader own = {0}, *kept = classifier->kept ? classifier->kept : &own;
+    if (!kept->dataset) kept->dataset = memory_new(1, sizeof *kept->dataset);
     struct classifying classifying = {
-        .classifier = classifier, .take = take, .context = context,
-        .dataset = memory_new(1, sizeof *classifying.dataset),
+        .classifier = classifier, .take = take, .context = context, .dataset = kept->dataset,
         .problems = memory_new((size_t)count, sizeof *classifying.problems),
     };
     const struct loader_views views = views_of(classifier);
     if (views.mirrored || views.shift > 0)
         classifying.views = views_open(classifier->step->compiled.program.batch, session->data.classes);
-    image_list_open(images, count, session_image_options(session), classifying.dataset);
-    enum status status = session_loader_open_list(session, classifying.dataset, &views, note_problem,
-                                                  &classifying, &classifying.loader);
-    const struct inference inference = {session, classifier->step, classifying.loader, take_batch,
-                                        &classifying};
+    image_list_open(images, count, session_image_options(session), kept->dataset);
+    enum status status = session_loader_open_list(session, kept->dataset, &views, note_problem, &classifying,
+                                                  &kept->loader);
+    const struct inference inference = {session, classifier->step, kept->loader, take_batch, &classifying};
     if (status == OK) status = inference_run(&inference);
-    classifying_close(&classifying);
+    /* After a failure threads may still be reading. */
+    if (status != OK || kept == &own) classifier_loader_close(kept);
+    else dataset_close(kept->dataset);
+    classifying_close(&classifying, count);
     return status;
 }
 

@@ -5,6 +5,14 @@
 #include "data/dataset/image_list.h"
 #include "session/step.h"
 
+/* The loader of a classifier, with its threads and its batches in host memory. It begins zeroed; what it was
+ * first used for, session and step, it must be used for again. */
+struct classifier_loader {
+    struct loader *loader;
+    struct dataset *dataset;     /* the list of images, in a run */
+};
+void classifier_loader_close(struct classifier_loader *kept);
+
 /* Borrows what it works with. `step` is an evaluation of the session's network; the session has the names of
  * the classes (data.class_names) and the preprocessing. Open the session with the batch that
  * classifier_batch advises (train.batch). */
@@ -12,6 +20,7 @@ struct classifier {
     const struct session *session;
     const struct step *step;
     int64_t outputs;             /* of the step, of an image, in place of logits (layer_output.h); 0: these */
+    struct classifier_loader *kept;      /* for the next run; NULL: each run has its own */
 };
 
 /* The batch for `count` images, of at most `most`: all batches are full, or nearly. */

@@ -147,10 +147,16 @@ enum status session_loader_open_list(const struct session *session, struct datas
     struct loader_options options = loader_options(session, &images, views);
     /* Images of any size are cropped, also for a network that was trained on images of one size. */
     options.augment.val_crop = true;
+    int64_t batches = (dataset->count + options.batch - 1) / options.batch;
+    bool once = !views->mirrored && views->shift == 0;
     if (options.workers > dataset->count) options.workers = (int)dataset->count;
+    if (once && options.prefetch > batches) options.prefetch = (int)batches;
     options.stop_on_error = false;
     options.bad_image = bad_image;
     options.bad_context = context;
+    if (*loader && loader_renew(*loader, &options)) return OK;
+    loader_close(*loader);
+    *loader = NULL;
     return loader_open(&options, loader);
 }
 

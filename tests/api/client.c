@@ -99,6 +99,34 @@ static void takes_any_number(struct amptrain *network)
        AMPTRAIN_USAGE && strstr(error.text, "top is 3, of 2 classes"));
 }
 
+static int threads_now(void)
+{
+    int count = -1;
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file)) sscanf(line, "Threads: %d", &count);
+    if (file) fclose(file);
+    return count;
+}
+
+/* The threads that read images wait for the next call, and end with the network. */
+static void keeps_its_threads(void)
+{
+    struct amptrain_class some[IMAGES];
+    int before = threads_now(), first = 0;
+    struct amptrain *network = open_network("cpu", 0);
+    bool good = network != NULL;
+    for (int i = 0; good && i < 20; i++) {
+        good = amptrain_classify(network, images, i % 2 ? 3 : IMAGES, 1, some, NULL, &error) == AMPTRAIN_OK &&
+               same_class(some[0], best[0]);
+        if (i == 1) first = threads_now();
+    }
+    ok("calls leave no threads", good && threads_now() == first);
+    int during = threads_now();
+    amptrain_close(network);
+    ok("... and a network that is closed ends its own", threads_now() < during || before < 0);
+}
+
 static void takes_bytes(struct amptrain *network)
 {
     struct amptrain_class one;
@@ -315,6 +343,7 @@ int main(int argc, char **argv)
     if (!network) return 1;
     knows_itself(network);
     takes_any_number(network);
+    keeps_its_threads();
     takes_bytes(network);
     takes_pixels(network);
     embeds(network);

@@ -1051,6 +1051,38 @@ static void ranks_change_no_mixture(void **state)
     assert_memory_not_equal(images, unmixed, sizeof images);
 }
 
+/* The same batches as a new loader's, of fewer images and of more; but not with more threads or batches. */
+static void a_loader_goes_on_with_other_images(void **state)
+{
+    static const int64_t counts[] = {37, 5, 64, 16, 1};
+    struct dataset dataset = synthetic(37);
+    struct loader_options options = training(&dataset);
+    uint64_t want[4], got[4];
+    options.training = options.shuffle = options.augment.random_crop = false;
+    options.augment.val_crop = true;
+    options.workers = 3;
+    struct loader *kept = opened(&options);
+    for (int i = 0; i < 5; i++) {
+        dataset_close(&dataset);
+        dataset = synthetic(counts[i]);
+        options.count = counts[i];
+        struct loader *loader = opened(&options);
+        assert_true(loader_renew(kept, &options));
+        assert_int_equal(loader_batches(kept), (counts[i] + 15) / 16);
+        read_epoch(loader, &options, 0, 0, want);
+        read_epoch(kept, &options, 0, 0, got);
+        assert_memory_equal(got, want, (size_t)loader_batches(kept) * sizeof *got);
+        loader_close(loader);
+    }
+    options.workers++;
+    assert_false(loader_renew(kept, &options));
+    options.workers--;
+    options.prefetch++;
+    assert_false(loader_renew(kept, &options));
+    loader_close(kept);
+    dataset_close(&dataset);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1079,6 +1111,7 @@ int main(void)
         cmocka_unit_test(several_batches_can_be_out),
         cmocka_unit_test(stops_at_any_moment),
         cmocka_unit_test(batch_memory_comes_from_the_caller),
+        cmocka_unit_test(a_loader_goes_on_with_other_images),
         cmocka_unit_test(ranks_cover_the_epoch),
         cmocka_unit_test(ranks_change_no_mixture),
     };
