@@ -137,9 +137,9 @@ struct loader;
  * loader. USAGE if the options do not fit the data set, BAD_DATA if it is empty, FAILED without threads or
  * memory. */
 enum status loader_open(const struct loader_options *options, struct loader **loader);
-/* Takes the images that its data set has now, and where bad ones are reported, from options that are otherwise
- * those that it was opened with. All batches were returned. False: it has fewer threads, or batches ahead,
- * than the options name. */
+/* Takes the images that its data set has now, and the place where bad ones are reported, from options that
+ * are otherwise those that it was opened with. All batches were returned. False: it has fewer threads, or
+ * batches ahead, than the options name. */
 bool loader_renew(struct loader *loader, const struct loader_options *options);
 /* May be called at any time. Threads that are stuck in a read are left until the process ends: the data set
  * is then marked as held, and it, its cache and the loader stay in memory. */

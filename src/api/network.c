@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "checkpoint/weights.h"
+#include "conf/options.h"
 #include "explain/layer_output.h"
 #include "explain/tiling.h"
 #include "session/preprocessing.h"
@@ -81,15 +82,24 @@ static enum status fit_batch(struct network *network)
 
 /* ---- Opening ---- */
 
-static enum status open_from(struct network *network, const char *path, const struct settings_sources *given)
+/* Layers of a network that is folded would need more memory than the limit was divided for; networks that
+ * label pixels have none to give. */
+static enum status load(struct network *network)
 {
-    const struct trained_source source = {.path = path, .settings = &network->settings};
-    unsigned wanted = DATA_NONE | (network->headless ? TRAINED_BACKBONE : 0);
-    TRY(trained_network_settings(path, given, &network->settings));
+    const struct trained_source source = {.path = network->path, .settings = &network->settings};
+    unsigned wanted = DATA_NONE | (network->headless ? TRAINED_BACKBONE : TRAINED_FOLDED);
+    bool layers = network->settings.data.task != TASK_SEGMENT;
+    if (network->settings.memory.limit > 0 && layers) wanted &= ~TRAINED_FOLDED;
+    return trained_network_load(&source, wanted, &network->trained);
+}
+
+static enum status open_from(struct network *network, const struct settings_sources *given)
+{
+    TRY(trained_network_settings(network->path, given, &network->settings));
     network->described = true;
     settings_derive_number(&network->settings, "train", "batch", network->batch);
     settings_derive(&network->settings, "train", "accumulate", "1");
-    TRY(trained_network_load(&source, wanted, &network->trained));
+    TRY(load(network));
     network->opened = true;
     TRY(fit_batch(network));
     if (network->trained.session.data.target == TARGET_MASK) return OK;
@@ -99,20 +109,19 @@ static enum status open_from(struct network *network, const char *path, const st
 
 enum status network_open(const struct network_options *options, struct network *network)
 {
-    char *path;
     const struct settings_sources given = {.overrides = options->settings,
                                            .override_count = options->setting_count};
     *network = (struct network){.batch = options->batch, .headless = options->headless};
-    TRY(weights_path(options->weights, &path));
-    enum status status = open_from(network, path, &given);
-    free(path);
-    return status;
+    TRY(weights_path(options->weights, &network->path));
+    return open_from(network, &given);
 }
 
 void network_close(struct network *network)
 {
     for (int i = 0; i < network->engine_count; i++) engine_close(network->engines[i]);
     free(network->engines);
+    free(network->path);
+    if (network->whole.memory) store_close(&network->whole);
     if (network->opened) trained_close(&network->trained);
     if (network->described) settings_free(&network->settings);
 }
@@ -143,6 +152,10 @@ static enum status engine_open(struct network *network, struct engine *engine)
 {
     struct store *store = &network->trained.store;
     const struct exec_memory memory = {.lender = lender_of(network)};
+    if (engine->node >= 0 && network->trained.session.graphs.folded.nodes) {
+        store = &network->whole;
+        if (!store->memory) TRY(trained_network_whole(&network->trained, network->path, store));
+    }
     if (engine->node <= NODE_PIXELS) {
         engine->session.keeps_probabilities = engine->node == NODE_PROBABILITIES;
         TRY(step_fit_tiles(&engine->session, false));

@@ -14,6 +14,8 @@ struct network {
     struct trained trained;
     bool described, opened;      /* settings, trained are there */
     bool headless;
+    char *path;                  /* of the weights */
+    struct store whole;          /* for layers of a network that is folded, when they are first asked for */
     int batch;                   /* the most images at a time */
     struct engine **engines;     /* [engine_count] */
     int engine_count;

@@ -167,7 +167,8 @@ static enum status embedder_open(struct cmd *cmd, struct embedder *embedder)
 
 static enum status embed_all(struct embedder *embedder)
 {
-    const struct classifier classifier = {.session = &embedder->trained.session, .step = &embedder->output.step,
+    const struct classifier classifier = {.session = &embedder->trained.session,
+                                          .step = &embedder->output.step,
                                           .outputs = embedder->output.count};
     int64_t images = embedder->images.count, features = embedder->output.count;
     const int64_t shape[] = {images, features};

@@ -230,7 +230,7 @@ static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
     TRY(image_arguments_read(cmd->arguments, cmd->argument_count, &predictor->images));
     TRY(image_arguments_set_batch(&predictor->images, cmd));
     TRY(predict_masks_settings(cmd));
-    TRY(trained_load(cmd, DATA_NONE, trained));
+    TRY(trained_load(cmd, DATA_NONE | TRAINED_FOLDED, trained));
     const struct data *data = &trained->session.data;
     if (data->target == TARGET_MASK) return OK;
     TRY(refuse_options(cmd));

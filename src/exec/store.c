@@ -432,17 +432,47 @@ enum status store_write_state(struct store *store, const struct optimizer_state 
     return store_up(store, store->layout.state, state, sizeof *state);
 }
 
-/* The low-precision copy of one parameter, if it has one, from its master in host memory. */
-static enum status refresh_one(struct store *store, int param, const void *master, void *scratch)
+/* The low-precision copy of one parameter, if it has one, from its master as it is held. */
+static enum status copy_held(struct store *store, int param, const float *held, void *scratch)
 {
     const struct store_slot *slot = &store->layout.params[param];
-    if (slot->low == STORE_NONE) return OK;
     size_t count = (size_t)param_count(store->graph, param);
-    float *held = memory_new(count, sizeof *held);
-    store_from_torch(store, param, master, held);
+    if (slot->low == STORE_NONE) return OK;
     dtype_convert(store->layout.low, scratch, F32, held, count);
-    free(held);
     return store_up(store, slot->low, scratch, count * dtype_bytes(store->layout.low));
+}
+
+float *store_held(const struct store *store, int param)
+{
+    const struct store_slot *slot = &store->layout.params[param];
+    bool reached = store->device->backend->kind == DEVICE_CPU && slot->low == STORE_NONE;
+    return reached ? (float *)store_at(store, slot->master) : NULL;
+}
+
+enum status store_read_held(const struct store *store, int param, void *host)
+{
+    return store_down(store, part_offset(store, param, STORE_MASTER), host, part_bytes(store, param));
+}
+
+enum status store_write_held(struct store *store, int param, const void *host)
+{
+    TRY(store_up(store, part_offset(store, param, STORE_MASTER), host, part_bytes(store, param)));
+    if (store->layout.params[param].low == STORE_NONE) return OK;
+    void *scratch = memory_new(part_bytes(store, param), 1);
+    enum status status = copy_held(store, param, host, scratch);
+    free(scratch);
+    return status;
+}
+
+/* ... from its master in host memory. */
+static enum status refresh_one(struct store *store, int param, const void *master, void *scratch)
+{
+    if (store->layout.params[param].low == STORE_NONE) return OK;
+    float *held = memory_new((size_t)param_count(store->graph, param), sizeof *held);
+    store_from_torch(store, param, master, held);
+    enum status status = copy_held(store, param, held, scratch);
+    free(held);
+    return status;
 }
 
 enum status store_init(struct store *store, uint64_t seed)

@@ -1,6 +1,8 @@
 libexplain_a_SOURCES = \
 	src/explain/classifier.c \
 	src/explain/classifier.h \
+	src/explain/folded_store.c \
+	src/explain/folded_store.h \
 	src/explain/gradcam.c \
 	src/explain/gradcam.h \
 	src/explain/inference.c \

@@ -10,6 +10,8 @@
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_identify.h"
 #include "conf/options.h"
+#include "explain/folded_store.h"
+#include "graph/batchnorm_fold.h"
 #include "session/plausible.h"
 #include "session/preprocessing.h"
 #include "session/session_open.h"
@@ -154,17 +156,56 @@ static enum status compare_networks(const struct session *session, const struct 
     return status;
 }
 
-static enum status open_network(const char *path, bool backbone, bool own, struct trained *trained)
+static enum status open_store(const struct trained *trained, struct device *device, enum dtype low,
+                              const char *path, struct store *store)
+{
+    struct store_options options = session_store_options(&trained->session, false);
+    const struct weights_options *loaded = &trained->loaded;
+    options.low = low;
+    TRY(store_open(device, &trained->session.graphs.training, &options, store));
+    /* Initial values, which take several times as long as loading, where the file may lack tensors. */
+    enum status status = loaded->lenient || loaded->fine_tuned ? store_init(store, 0) : OK;
+    if (status == OK) status = weights_load(path, loaded, store);
+    if (status != OK) store_close(store);
+    return status;
+}
+
+enum status trained_network_whole(const struct trained *trained, const char *path, struct store *store)
+{
+    const struct session *session = &trained->session;
+    return open_store(trained, session->device, session->hyper.precision->storage, path, store);
+}
+
+/* By way of the host's memory: the device's may be limited. */
+static enum status open_folded(const char *path, const int *norms, struct trained *trained)
+{
+    struct session *session = &trained->session;
+    struct graphs *graphs = &session->graphs;
+    const struct store_options options = session_store_options(session, false);
+    struct device *host;
+    struct store whole;
+    TRY(device_open("cpu", session->device->threads, &host));
+    enum status status = open_store(trained, host, F32, path, &whole);
+    if (status == OK) {
+        graphs->folded = batchnorm_fold(&graphs->evaluation, norms);
+        status = store_open(session->device, &graphs->folded, &options, &trained->store);
+        if (status == OK) status = folded_store_fill(&trained->store, &graphs->evaluation, norms, &whole);
+        store_close(&whole);
+    }
+    device_close(host);
+    return status;
+}
+
+static enum status open_network(const char *path, bool folded, struct trained *trained)
 {
     struct session *session = &trained->session;
     TRY(session_open_device(session));
-    struct store_options options = session_store_options(session, false);
-    TRY(store_open(session->device, &session->graphs.training, &options, &trained->store));
-    const struct weights_options loaded = {.lenient = !session->settings->model.weights_strict,
-                                           .fine_tuned = backbone, .resized = !own};
-    /* Initial values, which take several times as long as loading, where the file may lack tensors. */
-    if (loaded.lenient || loaded.fine_tuned) TRY(store_init(&trained->store, 0));
-    return weights_load(path, &loaded, &trained->store);
+    int *norms = memory_new((size_t)session->graphs.evaluation.count, sizeof *norms);
+    bool some = folded && folded_store_find(&session->graphs.evaluation, norms);
+    enum status status = some ? open_folded(path, norms, trained)
+                              : trained_network_whole(trained, path, &trained->store);
+    free(norms);
+    return status;
 }
 
 static void derive_numbers(struct settings *settings, const char *key, const double *numbers)
@@ -256,8 +297,8 @@ static enum status open_all(const struct trained_source *source, unsigned data,
     struct session *session = &trained->session;
     struct settings *settings = source->settings;
     const char *path = source->path;
-    bool backbone = data & TRAINED_BACKBONE;
-    data &= ~TRAINED_BACKBONE;
+    bool backbone = data & TRAINED_BACKBONE, folded = data & TRAINED_FOLDED;
+    data &= ~(TRAINED_BACKBONE | TRAINED_FOLDED);
     TRY(recognise(settings, path, backbone && data != DATA_NONE, remembered));
     if (data != DATA_NONE && !settings->data.format && !source->config)
         return fail(USAGE, "%s: does not say which images: name them with --val PATH or -c FILE", path);
@@ -273,7 +314,9 @@ static enum status open_all(const struct trained_source *source, unsigned data,
     TRY(check_holdout(source, session));
     compare_preprocessing(session, remembered, path);
     TRY(compare_networks(session, remembered, path));
-    return open_network(path, backbone, remembered->network != NULL, trained);
+    trained->loaded = (struct weights_options){.lenient = !settings->model.weights_strict,
+                                               .fine_tuned = backbone, .resized = !remembered->network};
+    return open_network(path, folded, trained);
 }
 
 enum status trained_network_session(const struct trained_source *source, struct session *session)

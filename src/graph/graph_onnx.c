@@ -7,6 +7,7 @@
 #include <sys/param.h>
 
 #include "base/memory.h"
+#include "graph/batchnorm_fold.h"
 #include "graph/onnx_geometry.h"
 #include "kernels/attention/attention.h"
 #include "kernels/norm/batchnorm.h"
@@ -141,12 +142,17 @@ static void add_indices(struct writer *w, struct onnx_node *node, const char *pa
 }
 
 /* A parameter of a node by its place among them, for the caller to free. */
-static float *param_read(struct writer *w, const struct node *node, int place)
+static float *values_read(void *context, int param)
 {
-    int param = node->param_first + place;
+    struct writer *w = context;
     float *values = memory_new((size_t)shape_count(w->graph->params[param].spec.shape), sizeof *values);
     if (w->status == OK) w->status = w->options->read(w->options->context, param, values);
     return values;
+}
+
+static float *param_read(struct writer *w, const struct node *node, int place)
+{
+    return values_read(w, node->param_first + place);
 }
 
 /* A parameter of a number a channel, in these dimensions. */
@@ -174,28 +180,6 @@ static void write_part(struct writer *w, const struct onnx_node *part, struct on
 }
 
 /* Convolution, linear, batch norm. */
-
-/* Batch norm by its running statistics: y = scale * x + shift, by channel. */
-struct affine {
-    float *scale, *shift;
-};
-
-static struct affine affine_read(struct writer *w, const struct node *node)
-{
-    const struct batchnorm *s = node->settings;
-    struct batchnorm_statistics at = batchnorm_statistics(s);
-    struct affine affine = {param_read(w, node, s->affine ? 0 : at.variance),
-                            param_read(w, node, s->affine ? 1 : at.mean)};
-    float *mean = param_read(w, node, at.mean), *variance = param_read(w, node, at.variance);
-    for (int64_t c = 0; c < node->shape.c; c++) {
-        double scale = (s->affine ? affine.scale[c] : 1) / sqrt(variance[c] + s->eps);
-        affine.shift[c] = (float)((s->affine ? affine.shift[c] : 0) - mean[c] * scale);
-        affine.scale[c] = (float)scale;
-    }
-    free(mean);
-    free(variance);
-    return affine;
-}
 
 /* NAME, integers of these scales by filter, as the numbers that they stand for. */
 static void add_integers(struct writer *w, struct onnx_node *out, const char *part, enum onnx_integer type,
@@ -255,7 +239,8 @@ static void add_weights(struct writer *w, const struct node *node, const struct 
     bool biased = node->param_count > 1;
     float *weight = param_read(w, node, 0);
     float *bias = biased ? param_read(w, node, 1) : memory_new((size_t)filters, sizeof *bias);
-    struct affine affine = norm ? affine_read(w, norm) : (struct affine){0};
+    struct affine affine = {0};
+    if (norm) affine = batchnorm_fold_affine(norm, values_read, w);
     for (int64_t k = 0; norm && k < filters; k++) {
         bias[k] = bias[k] * affine.scale[k] + affine.shift[k];
         for (int64_t i = k * length; i < (k + 1) * length; i++) weight[i] *= affine.scale[k];
@@ -1067,23 +1052,6 @@ const char *graph_onnx_fixed(const struct graph *graph)
     return found;
 }
 
-static void find_folded(struct writer *w)
-{
-    const struct graph *graph = w->graph;
-    int *readers = memory_new((size_t)graph->count, sizeof *readers);
-    readers[graph->output]++;
-    for (int i = 1; i < graph->count; i++)
-        for (int k = 0; k < graph->nodes[i].input_count; k++) readers[graph->nodes[i].inputs[k]]++;
-    for (int i = 1; i < graph->count && !w->options->keep_batchnorm; i++) {
-        int from = graph->nodes[i].inputs[0];
-        const struct op *op = graph->nodes[from].op;
-        if (strcmp(graph->nodes[i].op->name, "batchnorm") != 0) continue;
-        if (!op || strcmp(op->name, "conv") != 0) continue;
-        if (readers[from] == 1) w->folded[from] = i;
-    }
-    free(readers);
-}
-
 static bool is_one_of(const struct node *node, const char *const *names)
 {
     int i = 0;
@@ -1251,7 +1219,7 @@ enum status graph_onnx(const struct graph *graph, const struct graph_onnx_option
         .rounded = memory_new(count, sizeof *w.rounded), .scales = memory_new(count, sizeof *w.scales),
     };
     bool *needed = nodes_needed(graph);
-    find_folded(&w);
+    if (!options->keep_batchnorm) batchnorm_fold_find(graph, w.folded);
     find_rounded(&w);
     write_input(&w);
     for (int i = 1; i < graph->count && w.status == OK; i++)

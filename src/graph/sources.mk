@@ -1,4 +1,6 @@
 libgraph_a_SOURCES = \
+	src/graph/batchnorm_fold.c \
+	src/graph/batchnorm_fold.h \
 	src/graph/expression.c \
 	src/graph/expression.h \
 	src/graph/graph.c \

@@ -278,6 +278,7 @@ void graphs_close(struct graphs *graphs)
 {
     if (graphs->own_evaluation) graph_free(&graphs->evaluation);
     if (graphs->step.nodes) graph_free(&graphs->step);
+    if (graphs->folded.nodes) graph_free(&graphs->folded);
     if (graphs->training.nodes) graph_free(&graphs->training);
     free(graphs->pixels);
     *graphs = (struct graphs){0};

@@ -9,6 +9,9 @@ struct graphs {
                                        * each parameter's learning rate factor */
     struct graph evaluation;          /* a separate graph if evaluation images have another size */
     bool own_evaluation;
+    struct graph folded;              /* `evaluation` as steps to the outputs are compiled: batch norms are
+                                       * part of convolutions, and the store has its parameters; no nodes: it
+                                       * is compiled as it is */
     struct graph step;                /* `training` as steps are compiled, where that differs: for images of
                                        * another size (graphs_resize), or with a teacher; no nodes: it does
                                        * not */

@@ -254,7 +254,7 @@ const struct graph *step_graph(const struct session *session, enum step_kind kin
 {
     const struct graphs *graphs = &session->graphs;
     if (session->features.head.nodes) return &session->features.head;
-    if (kind == STEP_EVALUATION) return &graphs->evaluation;
+    if (kind == STEP_EVALUATION) return graphs->folded.nodes ? &graphs->folded : &graphs->evaluation;
     return graphs_step(graphs);
 }
 
